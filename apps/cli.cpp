@@ -1,0 +1,83 @@
+#include "cli.hpp"
+
+#include <malloc.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/device/backend.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+namespace fs = std::filesystem;
+std::atomic<int> g_signal{0};
+std::atomic<void (*)()> g_stop{nullptr};
+
+extern "C" void handle(int number) {
+  if (g_signal.exchange(number) != 0) {
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+    return;
+  }
+  if (auto stop = g_stop.load()) stop();
+}
+
+}  // namespace
+
+int guarded(const std::function<int()>& body) {
+  try {
+    return body();
+  } catch (const Error& e) {
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return e.exit_code();
+  } catch (...) {
+    const auto e = translate_current_exception("main");
+    std::fprintf(stderr, "error: %s\n", e.what());
+    return e.exit_code();
+  }
+}
+
+void on_stop_signal(void (*stop)()) {
+  g_stop = stop;
+  struct sigaction action {};
+  action.sa_handler = handle;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+int signal_received() { return g_signal.load(); }
+
+std::string find_config(const std::string& path) {
+  if (fs::exists(path)) return path;
+  std::error_code error;
+  const auto program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return path;
+  const auto prefix = program.parent_path().parent_path();
+  const auto installed = prefix / "share" / "npu_train" / path;
+  return fs::exists(installed) ? installed.string() : path;
+}
+
+void tune_process() {
+  // Large tensors come and go with every step; given back to the system each time, their pages would be faulted in again.
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
+}
+
+std::string version_text() {
+  std::string out = "npu_train " NPU_TRAIN_VERSION " (libtorch " TORCH_VERSION ";";
+  for (const auto* backend : all_backends()) out += " " + backend->name() + (backend->is_available() ? "" : " no") + ",";
+  out.back() = ')';
+  return out;
+}
+
+bool is_override(const std::string& word) { return !word.starts_with("-") && word.find('=') != std::string::npos; }
+
+}  // namespace npu_train::cli

@@ -1,0 +1,30 @@
+// What both programs share: errors to exit codes, signals, the console.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace npu_train::cli {
+
+/// Runs `body` and gives the exit code: its own, that of an Error (its message goes to stderr), or 1.
+int guarded(const std::function<int()>& body);
+
+/// Calls `stop` (async-signal-safe) at the first SIGINT or SIGTERM; a second one ends the program at once. signal_received() is 0 or the
+/// number of the signal.
+void on_stop_signal(void (*stop)());
+int signal_received();
+
+/// The path of a configuration as typed: as it is, else under the share/npu_train of the installation that this program belongs to.
+std::string find_config(const std::string& path);
+
+/// Settings of the process that a library must not change but a program may: how the allocator keeps large blocks.
+void tune_process();
+
+/// Version, libtorch, backends.
+std::string version_text();
+
+/// Splits "a=b" words from the rest.
+bool is_override(const std::string& word);
+
+}  // namespace npu_train::cli

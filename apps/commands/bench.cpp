@@ -1,0 +1,192 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+
+#include "../cli.hpp"
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/random.hpp"
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/nn/summary.hpp"
+#include "npu_train/train/classifier.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> words;
+  std::string what = "step", model, precision, device;
+  int64_t image = 0, batch = 0, steps = 8, warmup = 2, threads = 0;
+  bool json = false;
+};
+
+constexpr int64_t kDefaultBatch = 32;
+
+struct Times {
+  double first_step = 0;
+  std::vector<double> steps;
+};
+
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+/// Seconds since the kernel started this process: loading libraries counts too.
+double since_process_start() {
+  std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
+  std::string text((std::istreambuf_iterator<char>(stat)), {});
+  std::istringstream rest(text.substr(text.rfind(')') + 2));
+  std::string field;
+  for (int i = 0; i < 20; ++i) rest >> field;
+  double up = 0;
+  uptime >> up;
+  return up - std::stod(field) / static_cast<double>(::sysconf(_SC_CLK_TCK));
+}
+
+RunConfig read_config(const Arguments& args, const Parts& parts) {
+  std::vector<std::string> overrides;
+  std::string file;
+  for (const auto& word : args.words) {
+    if (is_override(word))
+      overrides.push_back(word);
+    else
+      file = word;
+  }
+  if (!args.model.empty()) overrides.push_back("model={name: " + args.model + "}");
+  if (!args.precision.empty()) overrides.push_back("precision=" + args.precision);
+  if (!args.device.empty()) overrides.push_back("device=" + args.device);
+  if (args.threads > 0) overrides.push_back("trainer.threads=" + std::to_string(args.threads));
+  if (args.batch > 0) overrides.push_back("data.batch_size=" + std::to_string(args.batch));
+  ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(find_config(file));
+  if (file.empty()) {
+    const bool vit = args.model.starts_with("vit");
+    node.set("optimizer", vit ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
+                              : ConfigNode{{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}, {"weight_decay", 1e-4}});
+    node.set("data.name", ConfigNode("generated"));
+  }
+  for (const auto& text : overrides) apply_override(node, text);
+  if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
+  auto config = bind_config(node, parts);
+  config.output.dir = "";
+  return config;
+}
+
+/// Random pictures, one batch again and again: the step alone.
+Times time_steps(Trainer& trainer, const Model& model, int64_t batch_size, const Arguments& args) {
+  const auto size = model.image_size;
+  Batch batch(at::randn({batch_size, model.channels, size, size}), at::randint(model.num_classes, {batch_size}, at::kLong));
+  if (trainer.loop().parts().train_loader->options().channels_last) batch.set("input", batch.input().contiguous(at::MemoryFormat::ChannelsLast));
+  const auto& device = trainer.loop().parts().device;
+  Times times;
+  for (int64_t i = 0; i < args.warmup + args.steps; ++i) {
+    const auto start = now();
+    trainer.train_step(batch);
+    backend_of(device).synchronize(device);
+    if (i == 0) times.first_step = since_process_start();
+    if (i >= args.warmup) times.steps.push_back(now() - start);
+  }
+  return times;
+}
+
+/// The whole loop on the configuration's data.
+Times time_training(Trainer& trainer, const Arguments& args) {
+  struct Watch final : Callback {
+    Times times;
+    int64_t seen = 0, warmup = 0;
+    void on_step_end(TrainLoop&, const StepReport& report) override {
+      if (seen++ == 0) times.first_step = since_process_start();
+      if (seen > warmup) times.steps.push_back(report.seconds);
+    }
+  };
+  auto watch = std::make_shared<Watch>();
+  watch->warmup = args.warmup;
+  trainer.add_callback(watch);
+  trainer.fit();
+  return watch->times;
+}
+
+int bench(const Arguments& args) {
+  check(args.what == "step" || args.what == "train", ErrorKind::Usage, "bench", "--what ", args.what, "; allowed: step, train");
+  const auto parts = builtin_parts();
+  auto config = read_config(args, parts);
+  config.trainer.num_sanity_val_steps = 0;
+  config.trainer.check_val_every_n_epoch = 0;
+  config.trainer.max_epochs = -1;
+  config.trainer.max_steps = args.warmup + args.steps;
+  Trainer trainer(config, parts);
+  Times times;
+  int64_t batch = 0;
+  Model model;
+  if (args.what == "step") {
+    check(!config.model.name.empty(), ErrorKind::Usage, "bench", "no model; give CONFIG or --model NAME");
+    seed_everything(static_cast<uint64_t>(config.seed));
+    model = parts.models.make(config.model, "model");
+    const auto* given = config.data.options.find("batch_size");
+    batch = given != nullptr ? std::stoll(given->scalar()) : kDefaultBatch;
+    const auto size = model.image_size;
+    config.data = {};  // no data set: only the size of a batch counts
+    config.data.options.set("batch_size", ConfigNode(batch));
+    trainer = Trainer(config, parts);
+    trainer.setup(parts.tasks.make(config.task, "task", model),
+                  std::make_shared<TensorDataset>(at::randn({batch, model.channels, size, size}), at::randint(model.num_classes, {batch}, at::kLong)));
+    times = time_steps(trainer, model, batch, args);
+  } else {
+    times = time_training(trainer, args);
+    model = trainer.model();
+    batch = trainer.data().options.batch_size;
+  }
+  std::sort(times.steps.begin(), times.steps.end());
+  const double median = times.steps[times.steps.size() / 2], fastest = times.steps.front();
+  int64_t parameters = 0;
+  for (const auto& p : trainer.task().parameters()) parameters += p.value.numel();
+  const auto& device = trainer.loop().parts().device;
+  const auto peak = device.is_cpu() ? host_peak_rss() : backend_of(device).memory(device).peak;
+  const auto document = Json::object({{"what", args.what},
+                                      {"model", model.name},
+                                      {"image", model.image_size},
+                                      {"batch", batch},
+                                      {"precision", trainer.loop().parts().precision->name()},
+                                      {"device", device.str()},
+                                      {"steps", static_cast<int64_t>(times.steps.size())},
+                                      {"img_per_s", static_cast<double>(batch) / median},
+                                      {"step_ms_median", 1e3 * median},
+                                      {"step_ms_min", 1e3 * fastest},
+                                      {"first_step_s", times.first_step},
+                                      {"peak_rss_mb", static_cast<double>(peak) / (1 << 20)},
+                                      {"parameters", parameters},
+                                      {"flops_per_image", flops_per_sample(model)}});
+  char text[512];
+  std::snprintf(text, sizeof text, "%s %s: %.2f img/s, step %.2f ms (min %.2f), first step after %.2f s, peak %.0f MB\n", args.what.c_str(),
+                model.name.c_str(), static_cast<double>(batch) / median, 1e3 * median, 1e3 * fastest, times.first_step,
+                static_cast<double>(peak) / (1 << 20));
+  print(args.json, document, text);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Command& run) {
+  auto args = std::make_shared<Arguments>();
+  auto* sub = app.add_subcommand("bench", "time training steps on this machine");
+  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]; the flags below win");
+  sub->add_option("--what", args->what, "step: random input, no data; train: the whole loop on the configuration's data");
+  sub->add_option("--model", args->model, "model by name");
+  sub->add_option("--image", args->image, "height and width of the pictures");
+  sub->add_option("--batch", args->batch, "samples of a step");
+  sub->add_option("--precision", args->precision, "as in a configuration");
+  sub->add_option("--device", args->device, "as in a configuration");
+  sub->add_option("--steps", args->steps, "steps that count")->check(CLI::PositiveNumber);
+  sub->add_option("--warmup", args->warmup, "steps before")->check(CLI::PositiveNumber);
+  sub->add_option("--threads", args->threads, "CPU threads of operators");
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args] { return bench(*args); }; });
+}
+
+}  // namespace npu_train::cli

@@ -1,0 +1,28 @@
+// The subcommands of npu_tool. Each adds itself to the parser; the one that was chosen sets `run`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/io/json.hpp"
+
+namespace npu_train::cli {
+
+using Command = std::function<int()>;
+
+void add_eval(CLI::App& app, Command& run);
+void add_predict(CLI::App& app, Command& run);
+void add_summary(CLI::App& app, Command& run);
+void add_weights(CLI::App& app, Command& run);
+void add_bench(CLI::App& app, Command& run);
+
+/// One JSON document on stdout, or the text for people.
+void print(bool json, const Json& document, const std::string& text);
+
+/// The configuration of a checkpoint with overrides, bound.
+RunConfig checkpoint_config(const std::string& checkpoint, const std::vector<std::string>& overrides, const Parts& parts);
+
+}  // namespace npu_train::cli

@@ -1,0 +1,53 @@
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/engine/weights.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+struct Arguments {
+  std::string from, to, model;
+  int64_t num_classes = 1000;
+  bool json = false;
+};
+
+int convert(const Arguments& args) {
+  const auto tensors = read_weights_file(args.from);
+  int64_t elements = 0;
+  for (const auto& [name, tensor] : tensors) elements += tensor.numel();
+  auto document = Json::object({{"from", args.from}, {"tensors", static_cast<int64_t>(tensors.size())}, {"elements", elements}});
+  auto text = c10::str(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements\n");
+  if (!args.model.empty()) {
+    PartConfig named{.name = args.model, .options = {{"num_classes", args.num_classes}}, .mark = {}};
+    auto model = builtin_parts().models.make(named, "model");
+    const auto report = load_weights(model, tensors);
+    document.set("missing", static_cast<int64_t>(report.missing.size()));
+    document.set("unexpected", static_cast<int64_t>(report.unexpected.size()));
+    document.set("misshapen", static_cast<int64_t>(report.misshapen.size()));
+    text += report.str() + "\n";
+  }
+  if (!args.to.empty()) {
+    check(args.to.ends_with(".safetensors"), ErrorKind::Usage, "weights", "--to ", args.to, ": must end in .safetensors");
+    save_safetensors(args.to, tensors, {{"format", "pt"}});
+    document.set("to", args.to);
+    text += "wrote " + args.to + "\n";
+  }
+  print(args.json, document, text);
+  return 0;
+}
+
+}  // namespace
+
+void add_weights(CLI::App& app, Command& run) {
+  auto args = std::make_shared<Arguments>();
+  auto* sub = app.add_subcommand("weights", "read, check and convert weights; nothing in a file is executed");
+  sub->add_option("--from", args->from, ".pth, .pt, .safetensors, or a checkpoint folder")->required();
+  sub->add_option("--to", args->to, "write a .safetensors file");
+  sub->add_option("--model", args->model, "report how the weights fit this model");
+  sub->add_option("--num-classes", args->num_classes, "classes of that model")->check(CLI::PositiveNumber);
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args] { return convert(*args); }; });
+}
+
+}  // namespace npu_train::cli

@@ -1,0 +1,38 @@
+// Tools around training: npu_tool SUBCOMMAND ... ; every one speaks JSON with --json.
+#include <CLI/CLI.hpp>
+
+#include "cli.hpp"
+#include "commands/commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+
+using namespace npu_train;
+
+int main(int argc, char** argv) {
+  CLI::App app("Tools around training.");
+  app.require_subcommand(0, 1);
+  bool version = false;
+  app.add_flag("--version", version, "print versions and devices");
+  cli::Command run;
+  cli::add_eval(app, run);
+  cli::add_predict(app, run);
+  cli::add_summary(app, run);
+  cli::add_weights(app, run);
+  cli::add_bench(app, run);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : static_cast<int>(ErrorKind::Usage);
+  }
+  if (version) {
+    std::puts(cli::version_text().c_str());
+    return 0;
+  }
+  if (!run) {
+    std::fputs(app.help().c_str(), stderr);
+    return static_cast<int>(ErrorKind::Usage);
+  }
+  cli::tune_process();
+  ScopedLogSink sink(make_standard_sink());
+  return cli::guarded(run);
+}

@@ -1,0 +1,121 @@
+// Trains what a configuration file describes: train_app CONFIG [key=value ...]
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+#include "cli.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/engine/progress.hpp"
+#include "npu_train/engine/verify_resume.hpp"
+#include "npu_train/trainer.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+struct Arguments {
+  std::vector<std::string> words;  // the configuration and the overrides
+  std::string resume, list;
+  int64_t overfit_batches = 0, verify_steps = 3;
+  bool fast_dev_run = false, verify_resume = false, print_config = false, version = false;
+  std::vector<std::string> leave_out;
+};
+
+Trainer* g_trainer = nullptr;
+
+void write(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+std::vector<std::string> names_of(const std::string& kind, const Parts& parts) {
+  if (kind == "models") return parts.models.names();
+  if (kind == "datasets") return parts.datasets.names();
+  if (kind == "tasks") return parts.tasks.names();
+  if (kind == "optimizers") return parts.optimizers.names();
+  if (kind == "schedulers") return parts.schedules.names();
+  throw Error(ErrorKind::Usage, "--list", "'" + kind + "' is no kind of part; there are: models, datasets, tasks, optimizers, schedulers");
+}
+
+RunConfig read_config(const Arguments& args, const Parts& parts) {
+  std::string file;
+  std::vector<std::string> overrides;
+  for (const auto& word : args.words) {
+    if (cli::is_override(word)) {
+      overrides.push_back(word);
+    } else {
+      check(file.empty(), ErrorKind::Usage, "train_app", "two configurations are given: ", file, " and ", word, "; overrides are key=value");
+      file = word;
+    }
+  }
+  check(!file.empty(), ErrorKind::Usage, "train_app", "no configuration is given; hint: train_app configs/quickstart.yaml");
+  if (args.overfit_batches > 0) overrides.push_back("trainer.overfit_batches=" + std::to_string(args.overfit_batches));
+  if (args.fast_dev_run) overrides.push_back("trainer.fast_dev_run=true");
+  return load_config(cli::find_config(file), overrides, parts);
+}
+
+void report_end(const RunResult& result) {
+  write(std::string("done: ") + stop_reason_name(result.reason) + "; " + std::to_string(result.global_step) + " steps" +
+        (result.skipped_steps > 0 ? ", " + std::to_string(result.skipped_steps) + " skipped" : "") + "\n");
+  for (const auto& [name, value] : result.final_val) std::printf("  val/%s %.4f\n", name.c_str(), value);
+  if (!result.run_dir.empty()) write("results: " + result.run_dir + " (config.yaml, metrics.csv, history.json, events)\n");
+  if (!result.best_checkpoint.empty()) write("best checkpoint: " + result.best_checkpoint + "\n");
+  if (!result.last_checkpoint.empty()) write("last checkpoint: " + result.last_checkpoint + "\n");
+}
+
+int train(const Arguments& args) {
+  const auto parts = builtin_parts();
+  if (!args.list.empty()) {
+    for (const auto& name : names_of(args.list, parts)) write(name + "\n");
+    return 0;
+  }
+  const auto config = read_config(args, parts);
+  if (args.print_config) {
+    write(to_yaml(resolved(config, parts)));
+    return 0;
+  }
+  if (args.verify_resume) {
+    const auto report = verify_resume(config, parts, {.steps = args.verify_steps, .leave_out = args.leave_out});
+    write(report.str() + "\n");
+    return report.passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+  }
+  Trainer trainer(config, parts);
+  g_trainer = &trainer;
+  cli::on_stop_signal([] { g_trainer->request_stop(); });
+  trainer.add_callback(std::make_shared<Progress>(write, ::isatty(STDOUT_FILENO) != 0, config.trainer.log_every_n_steps));
+  if (!args.resume.empty()) trainer.resume(args.resume);
+  report_end(trainer.fit());
+  return cli::signal_received() == 0 ? 0 : 128 + cli::signal_received();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments args;
+  CLI::App app("Trains what a configuration file describes.");
+  app.add_option("config", args.words, "CONFIG.yaml [key=value ...], for example trainer.max_epochs=3 precision=16-mixed");
+  app.add_option("--resume", args.resume, "go on from a checkpoint: auto (the newest whole one, or a new run), last, best, or a path");
+  app.add_flag("--fast-dev-run", args.fast_dev_run, "one training and one validation batch; nothing is written");
+  app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches again and again");
+  app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
+  app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")->check(CLI::PositiveNumber);
+  app.add_option("--leave-out", args.leave_out, "parts that --verify-resume does not restore: it must then fail");
+  app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");
+  app.add_option("--list", args.list, "names that a configuration can use: models, datasets, tasks, optimizers, schedulers");
+  app.add_flag("--version", args.version, "print versions and devices");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : static_cast<int>(ErrorKind::Usage);
+  }
+  cli::tune_process();
+  ScopedLogSink sink(make_standard_sink());
+  return cli::guarded([&] {
+    if (args.version) {
+      write(cli::version_text() + "\n");
+      return 0;
+    }
+    return train(args);
+  });
+}

@@ -1,0 +1,20 @@
+# Torch is the only public dependency; the rest is private to single source files.
+# What the caller names (Torch_DIR, CMAKE_PREFIX_PATH, also as environment variables) comes before the wheel that scripts/setup installs.
+file(GLOB npu_train_wheel ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch/share/cmake/Torch)
+set(CMAKE_MESSAGE_LOG_LEVEL ERROR) # for this call alone: the wheel warns about a profiler library that nobody needs
+find_package(Torch QUIET GLOBAL HINTS ${npu_train_wheel})
+unset(CMAKE_MESSAGE_LOG_LEVEL)
+if(NOT Torch_FOUND)
+  message(FATAL_ERROR "libtorch was not found. Run scripts/setup, which installs it into .venv, or name your own: "
+    "-DTorch_DIR=/path/to/libtorch/share/cmake/Torch")
+endif()
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(Threads REQUIRED)
+find_path(NPU_TRAIN_SPNG_INCLUDE spng.h REQUIRED)
+find_library(NPU_TRAIN_SPNG_LIBRARY spng REQUIRED)
+find_path(NPU_TRAIN_XXHASH_INCLUDE xxhash.h REQUIRED)
+# What a program that links the installed static library names again: plain -l names, so that it needs no packages of CMake for them.
+set(NPU_TRAIN_STATIC_NEEDS yaml-cpp jpeg spng z pthread ${CMAKE_DL_LIBS})

@@ -1,0 +1,38 @@
+add_custom_target(npu_train_programs DEPENDS npu_train)
+
+# npu_train_program(TARGET): a program of ours: built into bin/ of the build folder, installed so that it finds libtorch where it was
+# built with it. (INSTALL_RPATH_USE_LINK_PATH would leave out a libtorch that lies in the source folder, as .venv does.)
+function(npu_train_program target)
+  set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
+    INSTALL_RPATH "$ORIGIN/../lib;$<TARGET_FILE_DIR:torch>")
+  add_dependencies(npu_train_programs ${target})
+  if(NPU_TRAIN_INSTALL)
+    install(TARGETS ${target} RUNTIME DESTINATION bin COMPONENT programs)
+  endif()
+endfunction()
+
+# Components: development (headers, package files), static, shared, programs (with the configs). A prefix may hold both kinds of library.
+function(npu_train_install_library target)
+  get_target_property(type ${target} TYPE)
+  string(TOLOWER "${type}" kind)
+  string(REPLACE "_library" "" kind "${kind}")
+  install(TARGETS ${target} EXPORT npu_train-${kind} ARCHIVE DESTINATION lib COMPONENT ${kind} LIBRARY DESTINATION lib COMPONENT ${kind})
+  install(EXPORT npu_train-${kind} NAMESPACE npu_train:: FILE npu_train-${kind}.cmake DESTINATION lib/cmake/npu_train COMPONENT ${kind})
+endfunction()
+
+function(npu_train_install_package)
+  include(CMakePackageConfigHelpers)
+  npu_train_install_library(npu_train)
+  if(TARGET npu_train_other)
+    npu_train_install_library(npu_train_other)
+  endif()
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/npu_train ${PROJECT_BINARY_DIR}/generated/npu_train DESTINATION include
+    COMPONENT development FILES_MATCHING PATTERN "*.hpp")
+  configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/npu_trainConfig.cmake.in ${PROJECT_BINARY_DIR}/npu_trainConfig.cmake
+    INSTALL_DESTINATION lib/cmake/npu_train NO_SET_AND_CHECK_MACRO)
+  write_basic_package_version_file(${PROJECT_BINARY_DIR}/npu_trainConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/npu_trainConfig.cmake ${PROJECT_BINARY_DIR}/npu_trainConfigVersion.cmake
+    DESTINATION lib/cmake/npu_train COMPONENT development)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs DESTINATION share/npu_train COMPONENT programs FILES_MATCHING PATTERN "*.yaml")
+  install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION share/doc/npu_train COMPONENT development)
+endfunction()

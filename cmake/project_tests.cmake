@@ -1,0 +1,23 @@
+# Tests of the repository itself: style, scripts, the README's code, programs against the installed library.
+set(scripts ${PROJECT_SOURCE_DIR}/scripts)
+
+add_test(NAME style.format COMMAND ${scripts}/format --check)
+add_test(NAME style.scripts COMMAND ${scripts}/check_scripts)
+find_program(NPU_TRAIN_PYTHON python3)
+if(NPU_TRAIN_PYTHON)
+  add_test(NAME style.readme COMMAND ${NPU_TRAIN_PYTHON} ${scripts}/check_readme)
+  add_test(NAME style.mutants COMMAND ${NPU_TRAIN_PYTHON} ${scripts}/mutants --check)
+  set_tests_properties(style.readme style.mutants PROPERTIES TIMEOUT 60)
+endif()
+set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
+
+if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Release")
+  foreach(kind static shared subdirectory)
+    add_test(NAME consumer.${kind} COMMAND ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})
+    set_tests_properties(consumer.${kind} PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)
+  endforeach()
+endif()
+
+# Only by `ctest -C ci`, as scripts/test --ci says it: the rooms whose tests compile quickly, under the sanitizers.
+add_test(NAME sanitizers.asan CONFIGURATIONS ci COMMAND ${scripts}/sanitize asan core base io data device precision optim dist)
+set_tests_properties(sanitizers.asan PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)

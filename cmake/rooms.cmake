@@ -1,0 +1,129 @@
+# Each folder of src/ is a room: one OBJECT library, linked by the table in cmake/rooms.txt. Their sum is the library npu_train.
+set(NPU_TRAIN_HEAVY_ROOMS nn models train engine) # these include torch/nn and share one precompiled header
+
+add_library(npu_train_flags INTERFACE)
+target_compile_features(npu_train_flags INTERFACE cxx_std_20)
+target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
+  $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp> $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror>)
+# libtorch is built with NDEBUG, and a class of its headers (RecordFunction) has another layout without it. So ours have it in every
+# configuration; no assert() of ours depends on it, and a program that uses the library keeps its own choice.
+target_compile_definitions(npu_train_flags INTERFACE $<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>)
+target_include_directories(npu_train_flags INTERFACE
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/generated)
+target_include_directories(npu_train_flags SYSTEM INTERFACE ${NPU_TRAIN_SPNG_INCLUDE} ${NPU_TRAIN_XXHASH_INCLUDE})
+# The same soname as the runtime that libtorch_cpu loads.
+target_link_options(npu_train_flags INTERFACE $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp>)
+target_link_libraries(npu_train_flags INTERFACE torch yaml-cpp nlohmann_json::nlohmann_json
+  JPEG::JPEG ZLIB::ZLIB ${NPU_TRAIN_SPNG_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS})
+
+configure_file(${PROJECT_SOURCE_DIR}/include/npu_train/core/version.hpp.in
+  ${PROJECT_BINARY_DIR}/generated/npu_train/core/version.hpp @ONLY)
+
+# npu_train_room_closure(OUT ROOM): ROOM and everything below it, by the table.
+function(npu_train_room_closure out room)
+  set(todo ${room})
+  set(done "")
+  while(todo)
+    list(POP_FRONT todo next)
+    if(NOT next IN_LIST done)
+      list(APPEND done ${next})
+      list(APPEND todo ${NPU_TRAIN_MAY_INCLUDE_${next}})
+    endif()
+  endwhile()
+  set(${out} ${done} PARENT_SCOPE)
+endfunction()
+
+# npu_train_sum_rooms(TARGET ROOM...): the objects of the rooms and of all rooms below them.
+function(npu_train_sum_rooms target)
+  set(all "")
+  foreach(room IN LISTS ARGN)
+    npu_train_room_closure(closure ${room})
+    list(APPEND all ${closure})
+  endforeach()
+  list(REMOVE_DUPLICATES all)
+  foreach(room IN LISTS all)
+    if(TARGET npu_train_${room})
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:npu_train_${room}>)
+    endif()
+  endforeach()
+endfunction()
+
+# npu_train_link_rooms(TARGET ROOM...): a program of these rooms alone.
+function(npu_train_link_rooms target)
+  npu_train_sum_rooms(${target} ${ARGN})
+  target_link_libraries(${target} PRIVATE npu_train_flags)
+endfunction()
+
+# npu_train_reuse_pch(TARGET): the one precompiled header. -fPIC: it was compiled so, and GCC refuses it under the -fPIE of a program.
+# -fpch-preprocess: ccache sees it.
+function(npu_train_reuse_pch target)
+  target_precompile_headers(${target} REUSE_FROM npu_train_pch)
+  target_compile_options(${target} PRIVATE -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+endfunction()
+
+function(npu_train_add_room room)
+  if(room STREQUAL "models")
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/*.cpp)
+  else()
+    file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/*.cpp)
+  endif()
+  if(NOT sources)
+    return()
+  endif()
+  add_library(npu_train_${room} OBJECT ${sources})
+  set_target_properties(npu_train_${room} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(npu_train_${room} PRIVATE npu_train_flags)
+  if(room IN_LIST NPU_TRAIN_HEAVY_ROOMS)
+    npu_train_reuse_pch(npu_train_${room})
+  endif()
+endfunction()
+
+# npu_train_add_library(TARGET KIND): the sum of all rooms. An empty KIND is what BUILD_SHARED_LIBS says.
+function(npu_train_add_library target kind)
+  add_library(${target} ${kind})
+  npu_train_sum_rooms(${target} ${NPU_TRAIN_ROOMS})
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME npu_train EXPORT_NAME npu_train POSITION_INDEPENDENT_CODE ON
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH $<TARGET_FILE_DIR:torch>)
+  target_include_directories(${target} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>
+    $<INSTALL_INTERFACE:include>)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC torch PRIVATE $<BUILD_INTERFACE:npu_train_flags>)
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "STATIC_LIBRARY")
+    target_link_libraries(${target} INTERFACE $<INSTALL_INTERFACE:${NPU_TRAIN_STATIC_NEEDS}>)
+    target_link_options(${target} INTERFACE $<INSTALL_INTERFACE:$<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp>>)
+  endif()
+endfunction()
+
+macro(npu_train_add_rooms)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/rooms.txt)
+  add_library(npu_train_pch OBJECT ${PROJECT_SOURCE_DIR}/cmake/pch.cpp)
+  set_target_properties(npu_train_pch PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_link_libraries(npu_train_pch PRIVATE npu_train_flags)
+  target_precompile_headers(npu_train_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/pch.hpp)
+
+  file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/rooms.txt lines REGEX "^[a-z]+:")
+  set(NPU_TRAIN_ROOMS "")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^([a-z]+):(.*)$" _ "${line}")
+    set(room ${CMAKE_MATCH_1})
+    string(STRIP "${CMAKE_MATCH_2}" allowed)
+    string(REPLACE " " ";" NPU_TRAIN_MAY_INCLUDE_${room} "${allowed}")
+    list(APPEND NPU_TRAIN_ROOMS ${room})
+  endforeach()
+  foreach(room IN LISTS NPU_TRAIN_ROOMS)
+    npu_train_add_room(${room})
+  endforeach()
+
+  npu_train_add_library(npu_train "")
+  add_library(npu_train::npu_train ALIAS npu_train)
+  get_target_property(NPU_TRAIN_KIND npu_train TYPE)
+  if(NPU_TRAIN_BUILD_BOTH)
+    if(NPU_TRAIN_KIND STREQUAL "SHARED_LIBRARY")
+      npu_train_add_library(npu_train_other STATIC)
+    else()
+      npu_train_add_library(npu_train_other SHARED)
+    endif()
+  endif()
+endmacro()

@@ -1,0 +1,51 @@
+/// What a loader gives and a task takes: a named tree of tensors with the number of samples, their weight and their ids.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace npu_train {
+
+/// A tree by dotted names: "input", "target", "boxes.0". Classification uses "input" [N, C, H, W] and "target" [N] (int64), or
+/// [N, classes] for soft labels; a padded batch carries "mask" [N] (1 = a real sample).
+class Batch {
+ public:
+  using Field = std::pair<std::string, at::Tensor>;
+
+  Batch() = default;
+  /// The usual case; size is the first dimension of `input`, weight the same.
+  Batch(at::Tensor input, at::Tensor target);
+
+  bool has(const std::string& name) const;
+  /// Error(Usage) names what there is when `name` is not.
+  const at::Tensor& at(const std::string& name) const;
+  /// Adds or replaces.
+  void set(const std::string& name, at::Tensor value);
+  void erase(const std::string& name);
+  const std::vector<Field>& fields() const { return fields_; }
+
+  const at::Tensor& input() const { return at("input"); }
+  const at::Tensor& target() const { return at("target"); }
+
+  /// The same batch with every tensor changed by `fn` (moved to a device, pinned, cast).
+  Batch map(const std::function<at::Tensor(const at::Tensor&)>& fn) const;
+
+  /// Bytes of all tensors.
+  int64_t nbytes() const;
+
+  int64_t size = 0;          ///< real samples (padding not counted)
+  double weight = 0;         ///< what the mean loss of this batch counts for in its window; the number of samples unless a task says otherwise
+  std::vector<int64_t> ids;  ///< the data set's index of each sample; may be empty
+  int64_t epoch = 0;         ///< epoch that the samples were drawn in
+  int64_t index = 0;         ///< position of the batch in its epoch
+
+ private:
+  std::vector<Field> fields_;
+};
+
+}  // namespace npu_train

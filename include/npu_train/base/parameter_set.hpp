@@ -1,0 +1,59 @@
+/// The parameters of a model as everything else sees them: by name, never by address.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace npu_train {
+
+/// One trainable tensor. `group` picks the optimizer's options (0 = decay, 1 = no decay by default); `owner` is the rank that keeps its
+/// optimizer state when that is sharded (-1: every rank).
+struct Parameter {
+  std::string name;
+  at::Tensor value;
+  int group = 0;
+  int owner = -1;
+};
+
+/// An ordered set of parameters with unique names. Copies share the tensors.
+class ParameterSet {
+ public:
+  ParameterSet() = default;
+  explicit ParameterSet(std::vector<Parameter> parameters);
+
+  /// Error(Usage) for an empty or repeated name or an undefined tensor.
+  void add(Parameter parameter);
+
+  size_t size() const { return parameters_.size(); }
+  bool empty() const { return parameters_.empty(); }
+  const Parameter& operator[](size_t i) const { return parameters_[i]; }
+  Parameter& operator[](size_t i) { return parameters_[i]; }
+  auto begin() const { return parameters_.begin(); }
+  auto end() const { return parameters_.end(); }
+  auto begin() { return parameters_.begin(); }
+  auto end() { return parameters_.end(); }
+
+  /// nullptr when there is none of that name.
+  const Parameter* find(const std::string& name) const;
+  /// The values, in order.
+  std::vector<at::Tensor> values() const;
+  /// The gradients that are there, in order (parameters without one are left out).
+  std::vector<at::Tensor> grads() const;
+  /// Total number of elements.
+  int64_t numel() const;
+  /// Drops the gradients (the memory goes back at once), or fills them with zeros.
+  void zero_grad(bool set_to_none = true) const;
+  /// Those for which `keep` says yes.
+  ParameterSet filter(const std::function<bool(const Parameter&)>& keep) const;
+
+ private:
+  std::vector<Parameter> parameters_;
+  std::unordered_map<std::string, size_t> index_;
+};
+
+}  // namespace npu_train

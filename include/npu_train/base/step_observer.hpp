@@ -1,0 +1,61 @@
+/// Where the step lets others look: dump, profiler, out-of-memory report, overflow replay. No observer costs one branch.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <type_traits>
+#include <vector>
+
+namespace npu_train {
+
+enum class Phase { DataWait, Transfer, Forward, Backward, Reduce, Unscale, Clip, Optimizer, Bookkeeping, Validation, Checkpoint };
+
+/// The word for a phase in reports ("forward").
+constexpr const char* phase_name(Phase phase) {
+  constexpr const char* names[] = {"data_wait", "transfer", "forward", "backward", "reduce", "unscale", "clip", "optimizer", "bookkeeping", "validation", "checkpoint"};
+  return names[static_cast<int>(phase)];
+}
+
+class StepObserver {
+ public:
+  virtual ~StepObserver() = default;
+  /// `attempt` counts windows from 0; `micro_batch` the batch inside its window.
+  virtual void phase_begin(Phase phase, int64_t attempt, int micro_batch) {}
+  virtual void phase_end(Phase phase, int64_t attempt, int micro_batch) {}
+  /// The phase ends by this exception; it goes on to the caller afterwards.
+  virtual void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) {}
+};
+
+/// The observers of one trainer; not owned.
+class Observers {
+ public:
+  void add(StepObserver* observer) { list_.push_back(observer); }
+  void remove(StepObserver* observer) { list_.erase(std::remove(list_.begin(), list_.end(), observer), list_.end()); }
+
+  /// Runs `fn` as `phase`; an exception is shown to the observers and goes on.
+  template <class Fn>
+  decltype(auto) run(Phase phase, int64_t attempt, int micro_batch, Fn&& fn) const {
+    if (list_.empty()) [[likely]]
+      return fn();
+    for (auto* o : list_) o->phase_begin(phase, attempt, micro_batch);
+    try {
+      if constexpr (std::is_void_v<std::invoke_result_t<Fn>>) {
+        fn();
+        for (auto* o : list_) o->phase_end(phase, attempt, micro_batch);
+      } else {
+        std::invoke_result_t<Fn> result = fn();
+        for (auto* o : list_) o->phase_end(phase, attempt, micro_batch);
+        return result;
+      }
+    } catch (...) {
+      for (auto* o : list_) o->phase_error(phase, attempt, micro_batch, std::current_exception());
+      throw;
+    }
+  }
+
+ private:
+  std::vector<StepObserver*> list_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,111 @@
+/// A configuration as written: scalars, lists and maps that remember where they stood, so that errors can point there.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace npu_train {
+
+/// A place in a source: file name (or "command line", "code"), line and column from 1; 0 where there is none.
+struct Mark {
+  std::string source = "code";
+  int line = 0;
+  int column = 0;
+  /// "configs/a.yaml:3:7", or the source alone without a line.
+  std::string str() const;
+};
+
+/// One node of a configuration. Scalars stay text until a field table binds them to a type.
+class ConfigNode {
+ public:
+  enum class Kind { Null, Scalar, List, Map };
+  struct Member;
+
+  ConfigNode() = default;
+  ConfigNode(const char* text) : kind_(Kind::Scalar), scalar_(text), quoted_(true) {}
+  ConfigNode(std::string text) : kind_(Kind::Scalar), scalar_(std::move(text)), quoted_(true) {}
+  ConfigNode(bool value) : kind_(Kind::Scalar), scalar_(value ? "true" : "false") {}
+  ConfigNode(int value) : ConfigNode(static_cast<int64_t>(value)) {}
+  ConfigNode(int64_t value);
+  ConfigNode(double value);
+  /// A map in code: `ConfigNode{{"lr", 0.1}, {"momentum", 0.9}}`.
+  ConfigNode(std::initializer_list<std::pair<std::string, ConfigNode>> members);
+
+  static ConfigNode list(std::vector<ConfigNode> items);
+  static ConfigNode map() { ConfigNode n; n.kind_ = Kind::Map; return n; }
+  /// A scalar as a parser reads it: unquoted "null", "~" and "" are Null.
+  static ConfigNode parsed_scalar(std::string text, bool quoted, Mark mark);
+
+  Kind kind() const { return kind_; }
+  bool is_null() const { return kind_ == Kind::Null; }
+  bool is_scalar() const { return kind_ == Kind::Scalar; }
+  bool is_list() const { return kind_ == Kind::List; }
+  bool is_map() const { return kind_ == Kind::Map; }
+
+  const std::string& scalar() const { return scalar_; }
+  /// Written in quotes (or given as a C++ string): never read as a number, a boolean or null.
+  bool quoted() const { return quoted_; }
+  const std::vector<ConfigNode>& items() const { return items_; }
+  const std::vector<Member>& members() const { return members_; }
+  /// Replaces the members of a map; their keys must differ.
+  void assign_members(std::vector<Member> members);
+
+  const Mark& mark() const { return mark_; }
+  void set_mark(Mark mark) { mark_ = std::move(mark); }
+  /// Gives `mark` to the node and to everything under it.
+  void move_to(const Mark& mark);
+
+  /// The same values in the same order; marks, and quotes that change nothing, aside.
+  bool operator==(const ConfigNode& other) const;
+
+  /// The value under `key`, or nullptr. Only for maps; nullptr on anything else.
+  const ConfigNode* find(std::string_view key) const;
+  ConfigNode* find(std::string_view key);
+  /// Sets the value under a dotted path ("trainer.max_epochs"), making maps on the way. Error(Usage) when the path goes through a scalar.
+  void set(std::string_view dotted_path, ConfigNode value);
+  /// Adds or replaces one member of a map; its key is taken as it is, dots included.
+  void put(Member member);
+  void push_back(ConfigNode item);
+  bool erase(std::string_view key);
+
+ private:
+  Kind kind_ = Kind::Null;
+  std::string scalar_;
+  bool quoted_ = false;
+  std::vector<ConfigNode> items_;
+  std::vector<Member> members_;
+  Mark mark_;
+};
+
+struct ConfigNode::Member {
+  std::string key;
+  Mark key_mark;
+  ConfigNode value;
+};
+
+/// Reads YAML text. Error(Usage) with line and column when it is not YAML, has a key twice, more than one document, an alias that
+/// multiplies beyond 100,000 nodes, or nests deeper than 64.
+ConfigNode parse_yaml(std::string_view text, const std::string& source);
+
+/// Reads a YAML file of at most 4 MiB; relative paths are relative to the working directory.
+ConfigNode load_yaml(const std::string& path);
+
+/// Applies one "key.path=value" from a command line; the value is YAML ("0.1", "[1, 2]", "{name: adamw}"). Items of a list go by
+/// position: "data.transforms.0.size=32". Error(Usage) with the source "command line".
+void apply_override(ConfigNode& root, std::string_view key_equals_value);
+
+/// YAML text that parse_yaml reads back as an equal node: a line for each key, small maps and lists of plain values in one line.
+/// A map ends with a line break, anything else does not.
+std::string to_yaml(const ConfigNode& node);
+
+/// The same in one line: "{name: sgd, lr: 0.1}".
+std::string to_yaml_line(const ConfigNode& node);
+
+/// JSON text of the node in one line: numbers and booleans unquoted; inf and nan, which JSON does not have, as text.
+std::string to_json(const ConfigNode& node);
+
+}  // namespace npu_train

@@ -1,0 +1,210 @@
+/// Binds plain structs to configuration text. One table per struct gives reading with errors, --print-config and the docs.
+///
+/// A struct becomes configurable by naming its table:
+///   struct SgdOptions {
+///     double lr = 0.1;        // learning rate at schedule factor 1
+///     double momentum = 0.9;
+///     static const ConfigTable<SgdOptions>& config_table();
+///   };
+///   const ConfigTable<SgdOptions>& SgdOptions::config_table() {
+///     static const auto table = ConfigTable<SgdOptions>("optimizer sgd")
+///         .field("lr", &SgdOptions::lr, "learning rate", at_least(0.0))
+///         .field("momentum", &SgdOptions::momentum, "momentum factor", between(0.0, 1.0));
+///     return table;
+///   }
+///   auto options = bind<SgdOptions>(node, "optimizer");   // Error(Usage) lists every mistake at once
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/core/config_node.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+
+/// Limits of a value. Numbers: lo <= value <= hi (or lo < value). Text: one of `choices`. List: of each item.
+struct Bounds {
+  double lo = -std::numeric_limits<double>::infinity();
+  double hi = std::numeric_limits<double>::infinity();
+  bool lo_open = false;
+  std::vector<std::string> choices = {};
+  /// "at least 1", "one of: a, b"; "" when there is no limit.
+  std::string str() const;
+};
+inline Bounds any_value() { return {}; }
+inline Bounds at_least(double lo) { return {.lo = lo}; }
+inline Bounds more_than(double lo) { return {.lo = lo, .lo_open = true}; }
+inline Bounds between(double lo, double hi) { return {.lo = lo, .hi = hi}; }
+inline Bounds one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
+
+/// A part chosen by name with options of its own: `{name: sgd, lr: 0.1}`. The registry of the part binds `options`.
+struct PartConfig {
+  std::string name{};                        ///< "" means: not given
+  ConfigNode options = ConfigNode::map();    ///< everything but the name
+  Mark mark{};                               ///< where the part stands
+};
+
+/// One mistake found while binding.
+struct ConfigProblem {
+  Mark mark;
+  std::string path;     ///< "trainer.max_epochs"
+  std::string message;  ///< given, allowed, nearest name
+};
+
+/// Collects mistakes, then throws them together as one Error(Usage).
+class ConfigProblems {
+ public:
+  void add(const Mark& mark, const std::string& path, const std::string& message) { problems_.push_back({mark, path, message}); }
+  bool empty() const { return problems_.empty(); }
+  const std::vector<ConfigProblem>& all() const { return problems_; }
+  void throw_if_any() const;
+
+ private:
+  std::vector<ConfigProblem> problems_;
+};
+
+/// What the docs, the errors and --print-config know of a field.
+struct FieldInfo {
+  std::string name;
+  std::string type;           ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts"
+  std::string doc;
+  std::string allowed;        ///< Bounds::str()
+  std::string default_text;   ///< as YAML
+  std::vector<FieldInfo> children;  ///< of a section
+};
+
+namespace detail {
+// Text <-> value for every type that a field may have; defined in config_table.cpp.
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, bool&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, int&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, int64_t&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, double&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::string&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<int64_t>&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<double>&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<std::string>&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, PartConfig&, ConfigProblems&);
+bool read_value(const ConfigNode&, const std::string& path, const Bounds&, std::vector<PartConfig>&, ConfigProblems&);
+ConfigNode write_value(bool);
+ConfigNode write_value(int);
+ConfigNode write_value(int64_t);
+ConfigNode write_value(double);
+ConfigNode write_value(const std::string&);
+ConfigNode write_value(const std::vector<int64_t>&);
+ConfigNode write_value(const std::vector<double>&);
+ConfigNode write_value(const std::vector<std::string>&);
+ConfigNode write_value(const PartConfig&);
+ConfigNode write_value(const std::vector<PartConfig>&);
+std::string type_name(const bool*);
+std::string type_name(const int*);
+std::string type_name(const int64_t*);
+std::string type_name(const double*);
+std::string type_name(const std::string*);
+std::string type_name(const std::vector<int64_t>*);
+std::string type_name(const std::vector<double>*);
+std::string type_name(const std::vector<std::string>*);
+std::string type_name(const PartConfig*);
+std::string type_name(const std::vector<PartConfig>*);
+
+/// A field with its type erased; `object` points to the struct.
+struct Field {
+  FieldInfo info;
+  std::function<void(void* object, const ConfigNode&, const std::string& path, ConfigProblems&)> read;
+  std::function<ConfigNode(const void* object)> write;
+};
+/// Binds a map against fields: unknown keys are problems with the nearest name; `synonyms` are problems that name the right key.
+void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<std::string, std::string>>& synonyms, void* object,
+                 const ConfigNode& node, const std::string& path, ConfigProblems& problems);
+ConfigNode write_fields(const std::vector<Field>& fields, const void* object);
+}  // namespace detail
+
+template <class T>
+concept Configurable = requires { T::config_table(); };
+
+/// The fields of one struct. `T` must be default constructible; the defaults are those of the struct.
+template <class T>
+class ConfigTable {
+ public:
+  explicit ConfigTable(std::string title) : title_(std::move(title)) {}
+
+  template <class V>
+  ConfigTable& field(const std::string& name, V T::*member, const std::string& doc, Bounds bounds = {});
+
+  /// A name that other tools use for `field`: given by a user, it is refused with a hint ("epochs: the name here is max_epochs").
+  ConfigTable& synonym(const std::string& other, const std::string& field) {
+    synonyms_.emplace_back(other, field);
+    return *this;
+  }
+
+  const std::string& title() const { return title_; }
+  const std::vector<detail::Field>& fields() const { return fields_; }
+  const std::vector<std::pair<std::string, std::string>>& synonyms() const { return synonyms_; }
+  std::vector<FieldInfo> describe() const;
+
+ private:
+  std::string title_;
+  std::vector<detail::Field> fields_;
+  std::vector<std::pair<std::string, std::string>> synonyms_;
+};
+
+/// Reads `node` over the defaults of T, collecting problems.
+template <Configurable T>
+void bind_into(T& object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+  detail::bind_fields(T::config_table().fields(), T::config_table().synonyms(), &object, node, path, problems);
+}
+
+/// Reads `node` over the defaults of T. Error(Usage) with every mistake: file, line, column, given, allowed, nearest name.
+template <Configurable T>
+T bind(const ConfigNode& node, const std::string& path = "") {
+  T object;
+  ConfigProblems problems;
+  bind_into(object, node, path, problems);
+  problems.throw_if_any();
+  return object;
+}
+
+/// The whole struct as a node, defaults included.
+template <Configurable T>
+ConfigNode to_node(const T& object) {
+  return detail::write_fields(T::config_table().fields(), &object);
+}
+
+template <class T>
+template <class V>
+ConfigTable<T>& ConfigTable<T>::field(const std::string& name, V T::*member, const std::string& doc, Bounds bounds) {
+  detail::Field f;
+  f.info = {.name = name, .type = {}, .doc = doc, .allowed = bounds.str(), .default_text = {}, .children = {}};
+  if constexpr (Configurable<V>) {
+    f.info.type = "section";
+    f.info.children = V::config_table().describe();
+    f.read = [member](void* object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+      bind_into(static_cast<T*>(object)->*member, node, path, problems);
+    };
+    f.write = [member](const void* object) { return to_node(static_cast<const T*>(object)->*member); };
+  } else {
+    f.info.type = detail::type_name(static_cast<const V*>(nullptr));
+    f.read = [member, bounds](void* object, const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+      detail::read_value(node, path, bounds, static_cast<T*>(object)->*member, problems);
+    };
+    f.write = [member](const void* object) { return detail::write_value(static_cast<const T*>(object)->*member); };
+  }
+  fields_.push_back(std::move(f));
+  return *this;
+}
+
+template <class T>
+std::vector<FieldInfo> ConfigTable<T>::describe() const {
+  const T defaults{};
+  std::vector<FieldInfo> out;
+  for (const auto& f : fields_) {
+    out.push_back(f.info);
+    if (f.info.type != "section") out.back().default_text = to_yaml_line(f.write(&defaults));
+  }
+  return out;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,34 @@
+/// 64-bit content hash (XXH3) for checksums of files and tensors. Not for security.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace npu_train {
+
+uint64_t hash64(const void* data, size_t bytes, uint64_t seed = 0);
+/// Without a seed: `hash64("text", 7)` would take the 7 for a length.
+inline uint64_t hash64(std::string_view text) { return hash64(text.data(), text.size()); }
+
+/// 16 lower-case hexadecimal digits.
+std::string hex64(uint64_t value);
+
+/// Hash of data that comes in pieces; equal to hash64 of the whole.
+class Hasher {
+ public:
+  Hasher();
+  ~Hasher();
+  Hasher(Hasher&&) noexcept;
+  Hasher& operator=(Hasher&&) noexcept;
+  void update(const void* data, size_t bytes);
+  uint64_t digest() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace npu_train

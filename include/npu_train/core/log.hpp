@@ -1,0 +1,48 @@
+/// The library prints nothing by itself: it speaks to a sink that the program sets. Without a sink it is silent.
+#pragma once
+
+#include <c10/util/StringUtil.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+namespace npu_train {
+
+enum class LogLevel { Debug, Info, Warning, Error };
+
+/// Called from any thread, one call at a time.
+using LogSink = std::function<void(LogLevel, std::string_view message)>;
+
+/// Sets the sink of the process and gives back the one before. An empty function silences.
+LogSink set_log_sink(LogSink sink);
+
+/// Sets a sink for a scope.
+class ScopedLogSink {
+ public:
+  explicit ScopedLogSink(LogSink sink) : before_(set_log_sink(std::move(sink))) {}
+  ~ScopedLogSink() { set_log_sink(std::move(before_)); }
+  ScopedLogSink(const ScopedLogSink&) = delete;
+  ScopedLogSink& operator=(const ScopedLogSink&) = delete;
+
+ private:
+  LogSink before_;
+};
+
+void log(LogLevel level, std::string_view message);
+
+template <class... Parts>
+void log_info(const Parts&... parts) { log(LogLevel::Info, c10::str(parts...)); }
+template <class... Parts>
+void log_warning(const Parts&... parts) { log(LogLevel::Warning, c10::str(parts...)); }
+template <class... Parts>
+void log_debug(const Parts&... parts) { log(LogLevel::Debug, c10::str(parts...)); }
+
+/// A warning that appears once per process for each `key`.
+void warn_once(const std::string& key, const std::string& message);
+
+/// A sink that writes plain lines to stderr and, when `file` is not empty, time-stamped lines to it (appended, flushed on warnings).
+/// Error(Checkpoint) when the file cannot be opened.
+LogSink make_standard_sink(const std::string& file = "", LogLevel least = LogLevel::Info);
+
+}  // namespace npu_train

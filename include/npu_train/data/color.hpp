@@ -1,0 +1,45 @@
+/// Transforms that change values. Names, defaults and distributions are torchvision's; the arithmetic on bytes is Pillow's, but for hue,
+/// which is not rounded to a byte on the way.
+#pragma once
+
+#include <cstdint>
+
+#include "npu_train/data/transform.hpp"
+
+namespace npu_train {
+
+/// Blend with black: value * factor.
+Image adjust_brightness(Image image, float factor);
+/// Blend with the mean brightness of the picture.
+Image adjust_contrast(Image image, float factor);
+/// Blend with the grayscale picture.
+Image adjust_saturation(Image image, float factor);
+/// Turns the hue by `turns` of a circle, -0.5 to 0.5. Grayscale stays as it is.
+Image adjust_hue(Image image, float turns);
+/// Brightness of a pixel (ITU-R 601-2 in 16-bit fixed point).
+inline uint8_t luma(int r, int g, int b) { return static_cast<uint8_t>((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16); }
+
+/// Factors uniform in [max(0, 1 - x), 1 + x], hue in [-x, x], in an order drawn per picture.
+class ColorJitter final : public Transform {
+ public:
+  /// Error(Usage) for a negative strength or a hue above 0.5.
+  ColorJitter(double brightness, double contrast, double saturation, double hue);
+  Image apply(Image image, Philox& rng) const override;
+
+ private:
+  float brightness_, contrast_, saturation_, hue_;
+};
+
+/// Gaussian blur with a kernel of `kernel` (odd) pixels and sigma uniform in [min_sigma, max_sigma]; edges are mirrored.
+class GaussianBlur final : public Transform {
+ public:
+  explicit GaussianBlur(int64_t kernel = 3, double min_sigma = 0.1, double max_sigma = 2.0);
+  Image apply(Image image, Philox& rng) const override;
+
+ private:
+  int64_t kernel_;
+  double min_sigma_, max_sigma_;
+};
+Image gaussian_blur(const Image& image, int64_t kernel, double sigma);
+
+}  // namespace npu_train

@@ -1,0 +1,59 @@
+/// The keys that every data set understands under `data:`, beside its own.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/core/config_table.hpp"
+
+namespace npu_train {
+
+/// Options of a data set derive from this and bring the fields in with `data_fields`:
+///   struct MyOptions : npu_train::DataOptions {
+///     std::string file;
+///     static const npu_train::ConfigTable<MyOptions>& config_table() {
+///       static const auto table = npu_train::data_fields(npu_train::ConfigTable<MyOptions>("my data").field("file", &MyOptions::file,
+///       "...")); return table;
+///     }
+///   };
+struct DataOptions {
+  int64_t batch_size = 32;     ///< samples of a micro-batch, per device
+  int64_t val_batch_size = 0;  ///< 0: as batch_size
+  std::string num_workers = "auto";
+  int64_t prefetch_factor = 2;
+  bool shuffle = true;
+  bool drop_last = false;
+  int64_t image_size = 0;                    ///< what `size: 0` means in a transform
+  std::vector<PartConfig> train_transforms;  ///< data sets set their own defaults
+  std::vector<PartConfig> val_transforms;
+  double mixup_alpha = 0;
+  double cutmix_alpha = 0;
+};
+
+template <std::derived_from<DataOptions> T>
+ConfigTable<T> data_fields(ConfigTable<T> table) {
+  const auto add = [&table]<class V>(const char* name, V DataOptions::*member, const char* doc, Bounds bounds = {}) {
+    table.field(name, static_cast<V T::*>(member), doc, std::move(bounds));
+  };
+  add("batch_size", &DataOptions::batch_size, "samples of a micro-batch, per device", at_least(1));
+  add("val_batch_size", &DataOptions::val_batch_size, "samples of a validation batch; 0: as batch_size", at_least(0));
+  add("num_workers", &DataOptions::num_workers, "threads that load: auto (the cores of this process, 16 at most) or a number; 0: none");
+  add("prefetch_factor", &DataOptions::prefetch_factor, "batches made ahead, per worker", between(1, 64));
+  add("shuffle", &DataOptions::shuffle, "training samples in a new order each epoch");
+  add("drop_last", &DataOptions::drop_last, "leave out a last training batch that is not full");
+  add("image_size", &DataOptions::image_size, "height and width of pictures after the transforms whose size is 0", between(1, 8192));
+  add("train_transforms", &DataOptions::train_transforms, "steps on training pictures, in order; normalize last");
+  add("val_transforms", &DataOptions::val_transforms, "steps on validation pictures, in order; normalize last");
+  add("mixup_alpha", &DataOptions::mixup_alpha, "mixup: parameter of its Beta distribution; 0: off", at_least(0));
+  add("cutmix_alpha", &DataOptions::cutmix_alpha,
+      "cutmix: parameter of its Beta distribution; 0: off; with mixup one of the two is drawn per batch", at_least(0));
+  table.synonym("workers", "num_workers").synonym("transforms", "train_transforms").synonym("path", "root").synonym("data_dir", "root");
+  return table;
+}
+
+/// A list of parts in code: `{part("random_crop", {{"size", 32}}), part("normalize")}`.
+PartConfig part(const std::string& name, ConfigNode options = ConfigNode::map());
+
+}  // namespace npu_train

@@ -1,0 +1,44 @@
+/// Data sets by name, and the loaders over them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "npu_train/core/registry.hpp"
+#include "npu_train/data/data_options.hpp"
+#include "npu_train/data/dataset.hpp"
+#include "npu_train/data/loader.hpp"
+#include "npu_train/data/transform.hpp"
+
+namespace npu_train {
+
+/// What a data set's name stands for: what to train and to validate on, how its pictures are changed, and the loader's options.
+struct DatasetPair {
+  std::shared_ptr<const Dataset> train;  ///< or a stream:
+  std::shared_ptr<IterableDataset> train_stream;
+  std::shared_ptr<const Dataset> val;  ///< null: there is nothing to validate on
+  Pipeline train_pipeline, val_pipeline;
+  DataOptions options;
+
+  /// Of the training data.
+  DatasetInfo info() const;
+};
+
+/// Each entry's options derive from DataOptions; opening may read files (Error(Data) says what is missing and how to get it).
+using DatasetRegistry = Registry<DatasetPair>;
+
+/// cifar10, cifar100, image_folder, generated.
+void add_builtin_datasets(DatasetRegistry& registry);
+DatasetRegistry builtin_datasets();
+
+/// Both pipelines of a pair from its options; what the options leave open comes from `info`.
+void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms = builtin_transforms());
+
+/// A loader over the training data: the pair's options, shuffled, with mixup and cutmix when they are on. `runtime` gives what is not in
+/// the options (seed, ranks, channels_last, hooks; last_batch = Pad or Drop wins over drop_last).
+Loader train_loader(const DatasetPair& pair, LoaderOptions runtime);
+/// A loader over the validation data: in order, every sample once. A batch larger than the data is made as small as the data.
+/// Error(Usage) when there is none.
+Loader val_loader(const DatasetPair& pair, LoaderOptions runtime);
+
+}  // namespace npu_train

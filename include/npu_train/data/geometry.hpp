@@ -1,0 +1,89 @@
+/// Transforms that move pixels. Names, defaults and distributions are torchvision's.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "npu_train/data/image_codec.hpp"
+#include "npu_train/data/transform.hpp"
+
+namespace npu_train {
+
+/// Antialiased bilinear resize: of the shorter side to `size` (the other in proportion, rounded down), or of both sides.
+class Resize final : public Transform {
+ public:
+  explicit Resize(int64_t shorter_side);
+  Resize(int64_t height, int64_t width);
+  Image apply(Image image, Philox& rng) const override;
+  Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
+  PictureSize output_size(PictureSize in) const override;
+
+ private:
+  int64_t height_, width_;  // width_ 0: shorter side
+};
+
+/// The middle `size` x `size`; a smaller picture is padded with 0.
+class CenterCrop final : public Transform {
+ public:
+  explicit CenterCrop(int64_t size);
+  Image apply(Image image, Philox& rng) const override;
+  PictureSize output_size(PictureSize in) const override { return {size_, size_}; }
+
+ private:
+  int64_t size_;
+};
+
+/// `padding` zeros on each side, then a `size` x `size` window anywhere.
+/// Error(Data) for a picture that is smaller than the window even so.
+class RandomCrop final : public Transform {
+ public:
+  RandomCrop(int64_t size, int64_t padding);
+  Image apply(Image image, Philox& rng) const override;
+  PictureSize output_size(PictureSize in) const override { return {size_, size_}; }
+
+ private:
+  int64_t size_, padding_;
+};
+
+/// A box of random area and shape ("Inception crop", Szegedy et al. 2015), resized to `size` x `size`. JPEG files are decoded only there.
+class RandomResizedCrop final : public Transform {
+ public:
+  explicit RandomResizedCrop(int64_t size, double min_scale = 0.08, double max_scale = 1, double min_ratio = 3.0 / 4,
+                             double max_ratio = 4.0 / 3);
+  Image apply(Image image, Philox& rng) const override;
+  Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
+  PictureSize output_size(PictureSize in) const override { return {size_, size_}; }
+  /// The box for a picture of this size: ten tries, then the middle with the nearest allowed ratio.
+  PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
+
+ private:
+  int64_t size_;
+  double min_scale_, max_scale_, min_log_ratio_, max_log_ratio_;
+};
+
+/// Mirrors with probability p.
+class HorizontalFlip final : public Transform {
+ public:
+  explicit HorizontalFlip(double p = 0.5) : p_(p) {}
+  Image apply(Image image, Philox& rng) const override;
+
+ private:
+  double p_;
+};
+
+/// Turns around the centre by an angle within +- degrees, nearest pixel, 0 outside.
+class RandomRotation final : public Transform {
+ public:
+  explicit RandomRotation(double degrees) : degrees_(degrees) {}
+  Image apply(Image image, Philox& rng) const override;
+
+ private:
+  double degrees_;
+};
+
+/// out(y, x) = in(m[3] x + m[4] y + m[5], m[0] x + m[1] y + m[2]) at pixel centres, nearest, `fill` outside: the inverse map, as Pillow's.
+Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill = 0);
+/// Counter-clockwise by `degrees` around the centre.
+Image rotate_nearest(const Image& image, double degrees, uint8_t fill = 0);
+
+}  // namespace npu_train

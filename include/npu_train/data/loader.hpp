@@ -1,0 +1,97 @@
+/// Batches from a data set, in order, made ahead of time by worker threads that live as long as the loader.
+///
+///   Loader loader(train_data, pipeline, {.batch_size = 128, .shuffle = true, .num_workers = cpu_count()});
+///   for (int64_t epoch = 0; epoch < 10; ++epoch) {
+///     loader.begin_epoch(epoch);
+///     while (auto batch = loader.next()) step(*batch);
+///   }
+/// The batches depend on (seed, epoch) alone, not on the number of workers.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "npu_train/base/batch.hpp"
+#include "npu_train/base/state.hpp"
+#include "npu_train/data/dataset.hpp"
+#include "npu_train/data/sampler.hpp"
+#include "npu_train/data/transform.hpp"
+
+namespace npu_train {
+
+/// Changes a whole batch: mixup, pinning, a copy to the device.
+using BatchHook = std::function<Batch(Batch)>;
+
+/// What happens to a last batch that is not full.
+enum class LastBatch {
+  Keep,  ///< it comes shorter
+  Drop,  ///< it does not come
+  Pad,   ///< it comes full: samples are repeated and "mask" [N] (float, 1 = real) tells them apart; every batch then has a mask
+};
+
+struct LoaderOptions {
+  int64_t batch_size = 1;
+  bool shuffle = false;
+  LastBatch last_batch = LastBatch::Keep;
+  int64_t num_workers = 0;      ///< threads; 0: batches are made in next(), by the caller
+  int64_t prefetch_factor = 2;  ///< finished or open batches per worker, at most
+  bool channels_last = false;   ///< pictures of a batch lie as [N, H, W, C] in memory (the shape stays [N, C, H, W])
+  uint64_t seed = 0;
+  int64_t rank = 0, world_size = 1;
+  ShardMode shard = ShardMode::Pad;
+  BatchHook finish{};    ///< called in a worker on each complete batch (mixup, pinned memory)
+  BatchHook transfer{};  ///< called in next(), by the caller (copy to the device)
+};
+
+/// "auto" or a number: auto is min(16, cores this process may use), 0 on a single core... see parse_num_workers.
+int64_t parse_num_workers(const std::string& text);
+/// Cores that this process may use: its affinity and the CPU quota of its control group, at least 1.
+int64_t cpu_count();
+
+/// One thread at a time calls a Loader's functions.
+class Loader {
+ public:
+  /// Over samples by number. `pipeline` applies to PictureDatasets and to "input" tensors of uint8 [C, H, W]; with other samples it must be
+  /// empty. Error(Usage) when batch_size exceeds what there is, or the pipeline leaves pictures of unequal size.
+  Loader(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, LoaderOptions options);
+  /// Over a stream. shuffle must be off. With world_size > 1 the stream is sharded.
+  Loader(std::shared_ptr<IterableDataset> stream, Pipeline pipeline, LoaderOptions options);
+  ~Loader();
+  Loader(Loader&&) noexcept;
+  Loader& operator=(Loader&&) noexcept;
+
+  /// Starts an epoch at its `first_batch`; what was under way is dropped. A stream that does not stand there (see load_state) is read up
+  /// to it.
+  void begin_epoch(int64_t epoch, int64_t first_batch = 0);
+
+  /// The next batch, or nothing at the end of the epoch. `ids` are the data set's indices of the real samples, `epoch` and `index` are
+  /// set. An error in a worker comes here, in its turn, as an Error that names the sample; the call after it goes on with the following
+  /// batch, and begin_epoch starts afresh.
+  std::optional<Batch> next();
+
+  /// Batches of a whole epoch on this rank; nothing for a stream.
+  std::optional<int64_t> batches_per_epoch() const;
+  /// Samples of a whole epoch on this rank (those of dropped batches not counted); nothing for a stream.
+  std::optional<int64_t> samples_per_epoch() const;
+
+  /// Where the loader stands after the batch that next() gave last: seed, epoch, cursor, and either a digest of the order or the stream's
+  /// own state (at that batch, not at what the workers have read ahead).
+  State state() const;
+  /// Takes the seed and the position. `begin_epoch(state's epoch, state's cursor)` goes on with the batch that would have come next.
+  /// Error(Checkpoint) when the data set, the batch size or the ranks are not those of the state and it stands inside an epoch.
+  void load_state(const State& state);
+  int64_t epoch() const;
+  int64_t cursor() const;  ///< batches given in this epoch, counted from its start
+
+  const DatasetInfo& info() const;
+  const LoaderOptions& options() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace npu_train

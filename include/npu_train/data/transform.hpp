@@ -1,0 +1,94 @@
+/// A chain of picture transforms by name, ending in floats. What a picture becomes depends on its own generator alone, which is made from
+/// (seed, epoch, index): never on threads, order or other pictures.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/core/config_table.hpp"
+#include "npu_train/core/registry.hpp"
+#include "npu_train/core/seed.hpp"
+#include "npu_train/data/dataset.hpp"
+#include "npu_train/data/image.hpp"
+#include "npu_train/data/picture_dataset.hpp"
+
+namespace npu_train {
+
+/// Height and width; -1 where it is not known before a picture is seen.
+using PictureSize = std::pair<int64_t, int64_t>;
+
+/// One step on a picture. Const and called from many threads; all chance comes from `rng`.
+class Transform {
+ public:
+  virtual ~Transform() = default;
+  virtual Image apply(Image image, Philox& rng) const = 0;
+  /// The same, starting from a JPEG or PNG file: transforms that need only a part of it or a smaller one decode less.
+  virtual Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const;
+  /// The size of what comes out when `in` goes in.
+  virtual PictureSize output_size(PictureSize in) const { return in; }
+};
+
+/// What a transform may take from its data set when its options leave it open.
+struct TransformContext {
+  int64_t image_size = 0;         ///< what `size: 0` means
+  std::vector<double> mean, std;  ///< what `normalize` without numbers means
+};
+
+/// How the floats are made of bytes: (value / 255 - mean) / std. A part of the chain, but done last and together with the copy.
+struct Normalization {
+  std::vector<double> mean, std;  ///< one per channel, or empty: values stay in [0, 1]
+};
+
+/// What a registry entry makes: a step on bytes, or the normalisation.
+struct TransformPart {
+  std::shared_ptr<const Transform> step;
+  std::optional<Normalization> normalization;
+};
+
+using TransformRegistry = Registry<TransformPart, const TransformContext&>;
+
+/// resize, center_crop, random_crop, random_resized_crop, horizontal_flip, color_jitter, random_rotation, gaussian_blur, rand_augment,
+/// random_erasing, normalize.
+void add_builtin_transforms(TransformRegistry& registry);
+TransformRegistry builtin_transforms();
+
+/// Transforms in order. `normalize` stands last (random_erasing may follow nothing but other steps on bytes).
+class Pipeline {
+ public:
+  /// Nothing but values in [0, 1].
+  Pipeline() : Pipeline(std::vector<std::shared_ptr<const Transform>>{}) {}
+  /// Error(Usage) when a normalisation has a standard deviation that is not positive.
+  explicit Pipeline(std::vector<std::shared_ptr<const Transform>> steps, Normalization normalization = {});
+  /// From `[{name: random_crop, size: 32, padding: 4}, {name: normalize}]`. Error(Usage) for unknown names, bad options, or a step after
+  /// `normalize`.
+  static Pipeline from_config(const std::vector<PartConfig>& parts, const std::string& path, const TransformContext& context,
+                              const TransformRegistry& registry = builtin_transforms());
+
+  bool empty() const { return steps_.empty() && normalization_.mean.empty(); }
+  PictureSize output_size(PictureSize in) const;
+  const Normalization& normalization() const { return normalization_; }
+
+  /// Runs the chain on one picture and writes it. `where` names the picture in errors. Error(Data) when it cannot be decoded or does not
+  /// have the target's size at the end.
+  void run(const Picture& picture, const std::string& where, Philox& rng, const FloatTarget& target) const;
+  /// The bytes before the normalisation.
+  Image run_to_bytes(const Picture& picture, const std::string& where, Philox& rng) const;
+  /// One picture as a float tensor [C, H, W] (for prediction and tests).
+  at::Tensor run_to_tensor(const Picture& picture, const std::string& where, Philox& rng) const;
+
+ private:
+  std::vector<std::shared_ptr<const Transform>> steps_;
+  Normalization normalization_;
+  float scale_[4], shift_[4];
+};
+
+/// The generator that belongs to one sample of one epoch.
+inline Philox sample_rng(uint64_t seed, int64_t epoch, int64_t index) {
+  return Philox(derive_seed(seed, "augment", static_cast<uint64_t>(epoch), static_cast<uint64_t>(index)));
+}
+
+}  // namespace npu_train

@@ -1,0 +1,71 @@
+/// What the engine asks of a kind of device. One object per kind; an absent kind is an object too, which says what is missing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/base/state.hpp"
+#include "npu_train/device/device.hpp"
+
+namespace npu_train {
+
+/// Memory of a device in bytes. CPU: `allocated` and `reserved` are the resident set of the process, `peak` its highest, `total` the
+/// memory of the machine or of the control group, whichever is smaller. Other devices: of libtorch's caching allocator; -1 where the
+/// device's allocator does not tell.
+struct MemoryStats {
+  int64_t allocated = -1;
+  int64_t peak = -1;
+  int64_t reserved = -1;
+  int64_t total = -1;
+};
+
+/// What a device can do.
+struct Capabilities {
+  bool native_bf16 = false;         ///< multiplies bf16 in hardware
+  bool native_fp16 = false;         ///< multiplies fp16 in hardware
+  bool pinned_memory = false;       ///< copies from page-locked host memory run beside computation
+  bool streams = false;             ///< work is queued: calls return before it is done
+  bool saturating_overflow = false; ///< an overflow gives the largest number, not inf: finite checks do not see it
+};
+
+/// The interface to one kind of device. Methods take the device because a kind may have several. Everything except name(),
+/// is_available() and why_not() throws Error(Device) with why_not() when the kind is not there.
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+
+  virtual std::string name() const = 0;
+  /// Whether there is at least one device of this kind and this process can use it.
+  virtual bool is_available() const = 0;
+  /// When not available: a sentence that says what is missing and what to do. "" otherwise.
+  virtual std::string why_not() const = 0;
+  /// Devices of this kind; 0 when not available.
+  virtual int count() const = 0;
+
+  /// Waits until all work queued on `device` is done. Nothing on a CPU.
+  virtual void synchronize(const Device& device) const = 0;
+  virtual MemoryStats memory(const Device& device) const = 0;
+  /// Starts a new peak at what is allocated now. On systems that cannot (no /proc/self/clear_refs) the old peak stays.
+  virtual void reset_peak(const Device& device) const = 0;
+  virtual Capabilities capabilities(const Device& device) const = 0;
+
+  /// Seeds the generators of all devices of this kind.
+  virtual void seed(uint64_t seed) const = 0;
+  /// State of every generator of this kind, keyed by device ("cpu", "cuda:0").
+  virtual State rng_state() const = 0;
+  /// Sets the generators that `state` has and this machine has too. Error(Checkpoint) for a state that is not one of theirs; nothing is
+  /// changed then.
+  virtual void set_rng_state(const State& state) const = 0;
+};
+
+/// The backend of a device's kind; never fails for a Device that parse() made.
+const DeviceBackend& backend_of(const Device& device);
+
+/// All kinds, available or not, in the order in which "auto" looks: npu, cuda, cpu, then sim_npu, which auto never takes.
+const std::vector<const DeviceBackend*>& all_backends();
+
+/// Highest resident set of this process so far, in bytes (VmHWM).
+int64_t host_peak_rss();
+
+}  // namespace npu_train

@@ -1,0 +1,40 @@
+/// Which device a run uses, as people write it: "cpu", "cuda:1", "npu", "sim_npu".
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <string>
+
+namespace npu_train {
+
+/// A device by kind and index. A value: comparing and copying is free, naming one does not touch the hardware.
+///
+/// `kind` is "cpu", "cuda", "npu" (Ascend, by torch_npu) or "sim_npu" (the simulated NPU). The last two are both libtorch's PrivateUse1,
+/// of which a process can have one.
+struct Device {
+  std::string kind = "cpu";
+  int index = 0;
+
+  /// The device as libtorch names it.
+  c10::Device c10() const;
+
+  /// "cpu", "cuda:0", "npu:1".
+  std::string str() const;
+
+  bool is_cpu() const { return kind == "cpu"; }
+
+  /// Reads "cpu", "cuda", "cuda:1", "npu:0", "sim_npu". Says nothing about whether it is there. Error(Usage) with what was given and what
+  /// is allowed for anything else ("auto" too: that is resolve_device's).
+  static Device parse(const std::string& text);
+
+  friend bool operator==(const Device&, const Device&) = default;
+};
+
+/// The device for a configuration's `device:`. "auto" gives the first of npu, cuda, cpu that is there (never sim_npu: a simulator is only
+/// used when asked for). A device that is named but not there is Error(Device), with what is missing and what to do.
+Device resolve_device(const std::string& text);
+
+/// The kind of the device that a libtorch device belongs to. PrivateUse1 is "sim_npu" when the simulator is loaded, else "npu".
+Device device_of(const c10::Device& device);
+
+}  // namespace npu_train

@@ -1,0 +1,59 @@
+/// A trained model, ready to answer: from a checkpoint alone, without its data set or its optimizer.
+///
+///   auto predictor = npu_train::Predictor::from_checkpoint("outputs/resnet50_cifar10/version_0");
+///   for (const auto& answer : predictor.classify("cat.jpg", 3)) std::cout << answer.name << " " << answer.probability << "\n";
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/data/transform.hpp"
+#include "npu_train/device/device.hpp"
+#include "npu_train/engine/parts.hpp"
+
+namespace npu_train {
+
+struct Answer {
+  int64_t label = 0;
+  std::string name;  ///< class name, or the label as text
+  double probability = 0;
+};
+
+class Predictor {
+ public:
+  /// The model of a checkpoint (with the EMA's weights where there are any) and the picture transforms that it was validated with.
+  /// `checkpoint` is a checkpoint, the checkpoints/ folder above it, or a run's folder. Error(Checkpoint) when it cannot be used.
+  static Predictor from_checkpoint(const std::string& checkpoint, const std::string& device = "auto", const Parts& parts = builtin_parts());
+
+  /// A named model with weights from a file; pictures as for ImageNet: shorter side to 256/224 of the model's size, centre crop, ImageNet
+  /// statistics. Error(Checkpoint) when the weights do not fill the model.
+  static Predictor from_weights(const std::string& model, int64_t num_classes, const std::string& weights, const std::string& device = "auto",
+                                const Parts& parts = builtin_parts());
+
+  /// Logits [N, classes], fp32 on the host, for a prepared input [N, C, H, W].
+  at::Tensor operator()(const at::Tensor& input) const;
+  /// A JPEG or PNG file as the model's input [C, H, W]. A picture that has the crop's size already is not resized. Error(Data).
+  at::Tensor read_picture(const std::string& path) const;
+  /// The `top` most probable classes of a picture.
+  std::vector<Answer> classify(const std::string& path, int64_t top = 5) const;
+  std::vector<Answer> top_answers(const at::Tensor& logits, int64_t top) const;
+
+  const Model& model() const { return model_; }
+  const std::vector<std::string>& classes() const { return classes_; }
+
+ private:
+  Predictor(Model model, const std::string& device);
+  void set_pipelines(const std::vector<PartConfig>& steps, const TransformContext& context);
+
+  Model model_;
+  Device device_;
+  Pipeline pipeline_;
+  Pipeline without_resize_;
+  int64_t crop_ = 224;
+  std::vector<std::string> classes_;
+};
+
+}  // namespace npu_train

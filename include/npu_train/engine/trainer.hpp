@@ -1,0 +1,86 @@
+/// From a configuration to a trained model.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/base/batch.hpp"
+#include "npu_train/base/step_observer.hpp"
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/train/callback.hpp"
+#include "npu_train/train/checkpoint.hpp"
+#include "npu_train/train/report.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train {
+
+class TrainLoop;
+
+/// Builds everything that the configuration names and runs it. One object is one run; calls come from one thread, except request_stop().
+/// Process-wide settings of libtorch (threads, deterministic algorithms) are changed only while a call runs, and restored.
+class Trainer {
+ public:
+  /// Error(Usage) when the configuration cannot be meant. Nothing is opened yet.
+  explicit Trainer(RunConfig config = {}, Parts parts = builtin_parts());
+  ~Trainer();
+  Trainer(Trainer&&) noexcept;
+  Trainer& operator=(Trainer&&) noexcept;
+
+  /// Trains the configuration's model on its data.
+  RunResult fit();
+  /// Trains your task on your data; `val` may be null. The configuration's model and data are not used.
+  RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val = nullptr);
+  RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDataset> train, std::shared_ptr<const Dataset> val = nullptr);
+
+  /// Gives the trainer a task and data without training yet, for the calls below.
+  void setup(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val = nullptr);
+  /// Builds what the configuration names, once; every other call does it by itself.
+  void setup();
+
+  /// Averages over the validation data: "loss" and the task's metrics.
+  Scalars validate();
+  /// What the model gives for `input` [N, ...], in evaluation mode, on the host, fp32.
+  at::Tensor predict(const at::Tensor& input);
+
+  /// For a program that owns its loop. One window: one update.
+  StepReport train_step(const std::vector<Batch>& window);
+  StepReport train_step(const Batch& batch) { return train_step(std::vector<Batch>{batch}); }
+  /// The rest of the current epoch and its validation; nullopt when it was stopped on the way.
+  std::optional<EpochReport> train_epoch();
+
+  /// Goes on from a checkpoint: auto (newest valid one of this output.name, none is fine), last, best, or a path. Returns its path, ""
+  /// when auto found none. Error(Checkpoint) when it cannot be used.
+  std::string resume(const std::string& which = "auto");
+  /// Writes a checkpoint now; returns its path.
+  std::string save_checkpoint();
+  /// The state of everything that changes the next step, and its counterpart; `leave_out` names parts that are not restored.
+  RunState state();
+  void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
+
+  /// Ends fit() after the current step, with a checkpoint. From any thread.
+  void request_stop() noexcept;
+
+  void add_callback(std::shared_ptr<Callback> callback);
+  /// Not owned; must outlive the trainer.
+  void add_observer(StepObserver* observer);
+
+  const RunConfig& config() const;
+  /// Of this run's files; "" before setup() or when nothing is written.
+  const std::string& run_dir() const;
+  TrainLoop& loop();
+  Task& task();
+  /// The configuration's model; Error(Usage) when the task was given in code.
+  const Model& model();
+  /// What the run trains and validates on.
+  const DatasetPair& data();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,30 @@
+/// Proof that a run can be resumed: N steps, checkpoint, a new trainer, N more steps must equal 2N steps in one go, bit for bit.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/run_config.hpp"
+
+namespace npu_train {
+
+struct VerifyResumeOptions {
+  int64_t steps = 3;                   ///< N, optimizer steps taken before and after the checkpoint
+  std::vector<std::string> leave_out;  ///< parts that are not restored, to see that the check finds it
+};
+
+struct VerifyResumeReport {
+  bool passed = false;
+  std::vector<std::string> not_restored;  ///< parts that differ right after the resume
+  std::vector<std::string> drifted;       ///< parts that differ N steps later
+  int64_t steps = 0;
+  std::string digest;                     ///< of the final weights of the uninterrupted run
+  /// A few lines for people.
+  std::string str() const;
+};
+
+/// Runs the configuration three times with its own data and model, writing one checkpoint to a temporary folder. The thread count is
+/// that of the caller. Everything that a normal run would write is switched off.
+VerifyResumeReport verify_resume(RunConfig config, const Parts& parts = builtin_parts(), const VerifyResumeOptions& options = {});
+
+}  // namespace npu_train

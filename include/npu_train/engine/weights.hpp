@@ -1,0 +1,19 @@
+/// Pretrained weights from files.
+#pragma once
+
+#include <string>
+
+#include "npu_train/io/safetensors.hpp"
+#include "npu_train/nn/model.hpp"
+#include "npu_train/nn/weights.hpp"
+
+namespace npu_train {
+
+/// Tensors by name from a .safetensors file, a PyTorch .pth or .pt (read without executing anything), or a checkpoint folder of npu_train
+/// (its model). Error(Data) or Error(Checkpoint) when it is none of these.
+NamedTensors read_weights_file(const std::string& path);
+
+/// Reads the file into the model. Error(Checkpoint) when nothing fits.
+WeightsReport load_weights_file(Model& model, const std::string& path);
+
+}  // namespace npu_train

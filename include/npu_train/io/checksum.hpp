@@ -1,0 +1,17 @@
+/// Content checks of files, to find flipped bytes before they become weights.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+
+/// hash64 of the file's content, read in pieces. Error(`kind`) when it cannot be read.
+uint64_t file_checksum(const std::filesystem::path& path, ErrorKind kind = ErrorKind::Checkpoint);
+
+/// Error(`kind`) that says what differs unless the file has this size and checksum.
+void verify_file(const std::filesystem::path& path, uint64_t bytes, uint64_t checksum, ErrorKind kind = ErrorKind::Checkpoint);
+
+}  // namespace npu_train

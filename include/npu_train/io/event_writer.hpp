@@ -1,0 +1,34 @@
+/// Writes scalars in the file format that TensorBoard reads (TFRecord frames around Event messages).
+#pragma once
+
+#include <cstdint>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace npu_train {
+
+/// One events.out.tfevents.* file. Records are whole or absent: a reader that follows the file never sees half a frame as valid.
+class EventWriter {
+ public:
+  /// Opens a new file in `dir` (made when it is missing). Error(Checkpoint) when that is not possible.
+  explicit EventWriter(const std::string& dir);
+
+  /// Adds one value for each tag at `step`, flushed at once. NaN and infinities are written as they are.
+  void add_scalars(const std::vector<std::pair<std::string, double>>& tags, int64_t step);
+
+  const std::string& path() const { return path_; }
+
+ private:
+  void write_record(std::string_view event);
+
+  std::string path_;
+  std::ofstream file_;
+};
+
+/// CRC-32C (Castagnoli, RFC 3720), the checksum of TFRecord frames.
+uint32_t crc32c(std::string_view data);
+
+}  // namespace npu_train

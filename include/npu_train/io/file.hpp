@@ -1,0 +1,110 @@
+/// Files that are there whole or not at all: written beside their place, forced to disk, then renamed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/hash.hpp"
+
+namespace npu_train {
+
+/// A file under construction. Until `commit()` only a hidden temporary file in the same folder exists; the destructor removes it.
+/// Every failure of the disk (full, quota, read-only, no permission) is an Error(Checkpoint) with path and sizes; what stood at
+/// `path` before is then untouched.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  void write(const void* data, size_t bytes);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+
+  uint64_t size() const { return size_; }
+  /// hash64 of everything written so far.
+  uint64_t checksum() const { return hasher_.digest(); }
+  const std::filesystem::path& path() const { return path_; }
+
+  /// Forces the data to disk, renames over `path`, forces the folder to disk.
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+  Hasher hasher_;
+};
+
+/// Size and content hash of a file that was written.
+struct WrittenFile {
+  uint64_t bytes = 0;
+  uint64_t checksum = 0;
+};
+
+/// Replaces the content of `path`.
+WrittenFile write_file_atomic(const std::filesystem::path& path, std::string_view content);
+
+/// The content of a regular file of at most `max_bytes`. Error(`kind`) when it is missing, larger, a folder or unreadable.
+std::string read_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorKind kind = ErrorKind::Data);
+
+/// A folder under construction: fill `temporary()`, then `commit()` puts it in the place of `path` (an older folder there is replaced
+/// in one step where the file system can exchange names). The destructor removes what was not committed.
+class AtomicDirectory {
+ public:
+  explicit AtomicDirectory(std::filesystem::path path);
+  ~AtomicDirectory();
+  AtomicDirectory(const AtomicDirectory&) = delete;
+  AtomicDirectory& operator=(const AtomicDirectory&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  const std::filesystem::path& temporary() const { return temporary_; }
+  void commit();
+
+ private:
+  std::filesystem::path path_;
+  std::filesystem::path temporary_;
+};
+
+/// Makes a folder and those above it. Error(Checkpoint) when that fails.
+void make_folder(const std::filesystem::path& folder);
+
+/// True for the names that AtomicFile and AtomicDirectory use while they write.
+bool is_temporary_name(std::string_view file_name);
+
+/// Removes temporaries that killed processes left in `folder`: those of dead processes of this machine, others after a day.
+/// Gives their number.
+int remove_leftovers(const std::filesystem::path& folder);
+
+/// `folder / name` for a name that comes from a file: relative, no "..", no link on the way that leads out of `folder`.
+/// Error(Checkpoint) otherwise.
+std::filesystem::path safe_join(const std::filesystem::path& folder, std::string_view name);
+
+/// A regular file opened for reading at any place. Reads never go beyond the size it had when it was opened.
+class ReadableFile {
+ public:
+  explicit ReadableFile(std::filesystem::path path, ErrorKind kind = ErrorKind::Data);
+  ~ReadableFile();
+  ReadableFile(ReadableFile&& other) noexcept;
+  ReadableFile& operator=(ReadableFile&& other) noexcept;
+
+  uint64_t size() const { return size_; }
+  const std::filesystem::path& path() const { return path_; }
+  ErrorKind kind() const { return kind_; }
+  /// Exactly `bytes` bytes from `offset`; Error(kind) when the file ends before.
+  void read(uint64_t offset, void* out, size_t bytes) const;
+  std::string read(uint64_t offset, size_t bytes) const;
+
+ private:
+  std::filesystem::path path_;
+  ErrorKind kind_;
+  int fd_ = -1;
+  uint64_t size_ = 0;
+};
+
+}  // namespace npu_train

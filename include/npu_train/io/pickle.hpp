@@ -1,0 +1,29 @@
+/// Reads what Python's `torch.save` wrote, without Python and without executing anything.
+///
+/// A .pth file is a zip archive with a pickle inside. A pickle is a program; this reader knows only the handful of instructions that
+/// build dicts, lists, tuples, strings, numbers and tensors. Whatever else a file asks for (any class or function that is not on a
+/// short list) is refused by name before anything happens.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "npu_train/io/safetensors.hpp"
+
+namespace npu_train {
+
+struct PthFile {
+  /// In the file's order; names of nested dicts and lists joined by dots ("state_dict.conv1.weight", "optimizer.state.0.exp_avg").
+  /// Tensors that shared memory when they were saved share it here.
+  NamedTensors tensors;
+  /// Names of leaves that are not tensors ("epoch").
+  std::vector<std::string> skipped;
+};
+
+/// Reads a file written by `torch.save` (PyTorch 1.6 or newer; stored or deflated, zip64 too).
+/// Error(Checkpoint) for a damaged file, anything that would execute, tensors that reach outside their storage, sparse or quantised
+/// tensors, big-endian files, TorchScript archives, and files in the format before 1.6; the message says how to save it again.
+PthFile load_pth(const std::filesystem::path& path);
+
+}  // namespace npu_train

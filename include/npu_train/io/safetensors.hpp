@@ -1,0 +1,63 @@
+/// Tensors by name in a file that cannot execute anything: the safetensors format.
+/// Layout: 8 bytes little-endian length of the header, a JSON header (names, dtypes, shapes, byte ranges), the data without holes.
+/// Reference: the format section of the safetensors documentation.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "npu_train/io/file.hpp"
+
+namespace npu_train {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// Where one tensor lies in its file; `begin` and `end` count from the start of the file.
+struct TensorInfo {
+  at::ScalarType dtype;
+  std::vector<int64_t> shape;
+  uint64_t begin = 0;
+  uint64_t end = 0;
+};
+
+/// A safetensors file opened for reading. The constructor checks the whole header (sizes, ranges, overlaps, holes, dtypes, repeated
+/// names) against the file's size; tensors are read when they are asked for. Error(`kind`) says which check failed.
+/// dtypes: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::filesystem::path& path, ErrorKind kind = ErrorKind::Checkpoint);
+
+  /// In the order of the header.
+  const std::vector<std::string>& names() const { return names_; }
+  bool contains(const std::string& name) const { return infos_.count(name) != 0; }
+  /// Error(kind) when there is no such tensor.
+  const TensorInfo& info(const std::string& name) const;
+  /// A new contiguous CPU tensor.
+  at::Tensor tensor(const std::string& name) const;
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  const std::filesystem::path& path() const { return file_.path(); }
+
+ private:
+  ReadableFile file_;
+  std::vector<std::string> names_;
+  std::unordered_map<std::string, TensorInfo> infos_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// Writes the tensors atomically; tensors on devices are copied to the host one at a time. The header keeps the given order; in the
+/// data, wider elements come first so that every tensor is aligned (other readers need that).
+/// Error(Usage) for repeated names or a dtype that the format does not have, Error(Checkpoint) for the disk.
+WrittenFile save_safetensors(const std::filesystem::path& path, const NamedTensors& tensors,
+                             const std::map<std::string, std::string>& metadata = {});
+
+/// All tensors of a file, in the order of its header.
+NamedTensors load_safetensors(const std::filesystem::path& path, ErrorKind kind = ErrorKind::Checkpoint);
+
+}  // namespace npu_train

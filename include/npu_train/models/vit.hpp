@@ -1,0 +1,52 @@
+/// Vision transformers (Dosovitskiy et al., "An Image is Worth 16x16 Words", ICLR 2021): pre-norm blocks, class token, learned positions.
+/// Parameter names and shapes are torchvision's: class_token, conv_proj, encoder.pos_embedding,
+/// encoder.layers.encoder_layer_0.{ln_1, self_attention.in_proj_weight, self_attention.out_proj, ln_2, mlp.0, mlp.3}, encoder.ln,
+/// heads.head.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "npu_train/nn/model.hpp"
+
+namespace npu_train {
+
+struct VitOptions {
+  int64_t num_classes = 1000;           ///< outputs of the head
+  int64_t image_size = 224;             ///< pixels of a side; fixed by the position embedding
+  int64_t channels = 3;                 ///< of the input
+  int64_t patch_size = 16;              ///< pixels of a patch's side; divides image_size
+  int64_t dim = 768;                    ///< width of a token; a multiple of heads
+  int64_t depth = 12;                   ///< blocks
+  int64_t heads = 12;                   ///< attention heads
+  int64_t mlp_dim = 0;                  ///< width inside the MLP; 0: four times dim
+  double dropout = 0.0;                 ///< after the position embedding, the attention projection and both MLP layers
+  double attention_dropout = 0.0;       ///< on the attention weights
+  double drop_path = 0.0;               ///< stochastic depth of the last block, per sample, rising linearly from 0 at the first
+  std::string qkv = "fused";            ///< fused: one projection (in_proj_weight); split: q_proj, k_proj, v_proj, which NPUs prefer
+  std::string gelu = "exact";           ///< exact: by erf; tanh: the approximation
+  std::string attention_mask = "none";  ///< none; causal: a token sees itself and those before it (class token first)
+  std::string weights{};                ///< file to start from
+  static const ConfigTable<VitOptions>& config_table();
+};
+
+/// Named sizes, for 224x224 pictures unless the name says otherwise.
+VitOptions vit_tiny_options();          ///< patch 16, dim 192, depth 12, heads 3
+VitOptions vit_small_options();         ///< patch 16, dim 384, depth 12, heads 6
+VitOptions vit_b16_options();           ///< patch 16, dim 768, depth 12, heads 12
+VitOptions vit_b32_options();           ///< patch 32, dim 768, depth 12, heads 12
+VitOptions vit_l16_options();           ///< patch 16, dim 1024, depth 24, heads 16
+VitOptions vit_tiny_cifar10_options();  ///< 32x32 pictures, patch 4, dim 192, depth 12, heads 3, 10 classes
+
+/// Input [N, channels, image_size, image_size]. Weights are drawn from the default generator: linear layers Xavier uniform, patch
+/// projection and head truncated normal, positions N(0, 0.02^2), class token and biases 0. Fused and split forms of equal seed have equal
+/// weights. Blocks: embed, encoder.layers.encoder_layer_0 ..., head. Error(Usage) for sizes that do not divide.
+Model vit(const VitOptions& options, const std::string& name = "vit");
+
+/// Gives every attention of a model made by vit() a mask [tokens, tokens] or broadcastable to [N, heads, tokens, tokens]: boolean (true =
+/// may be seen) or floating (added to the scores). It takes the place of a causal mask; it is a setting, not part of
+/// the saved state; an undefined tensor removes it.
+/// Error(Usage) for another model.
+void set_attention_mask(const Model& model, const at::Tensor& mask);
+
+}  // namespace npu_train

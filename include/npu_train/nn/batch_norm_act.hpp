@@ -1,0 +1,36 @@
+/// Batch normalisation, residual addition and ReLU as one operation, in training and in evaluation.
+///
+/// y = act(weight * (x - mean) / sqrt(var + eps) + bias + residual), the pattern of every residual network (Ioffe & Szegedy 2015;
+/// He et al. 2016). PyTorch runs it as three operations, each a trip through memory; here the forward reads x twice and writes y once,
+/// the backward reads x and the gradient twice (with a residual y once) and writes what is asked for. What is kept for the backward is
+/// x, with a residual and ReLU also y (both are alive anyway: one in this operation, one in the next), and two numbers a channel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace npu_train {
+
+/// What a batch norm layer holds. All tensors have C elements.
+struct BatchNormArgs {
+  at::Tensor weight;        ///< gamma; undefined: 1
+  at::Tensor bias;          ///< beta; undefined: 0
+  at::Tensor running_mean;  ///< moved in place in training; undefined: the batch's statistics are used always
+  at::Tensor running_var;   ///< moved by the unbiased variance, as PyTorch does
+  bool training = true;
+  double momentum = 0.1;  ///< weight of the new batch in the running statistics; a caller who counts batches passes 1/n
+  double eps = 1e-5;
+};
+
+/// relu?(batch_norm(x) + residual?) for x [N, C, ...] of any layout; the result has the layout of x. `residual` is undefined for none,
+/// else of x's sizes. Neither is changed. `num_batches_tracked` is the caller's.
+///
+/// The one-pass kernels run for fp32 on the CPU in contiguous, channels_last and [N, C] layout. Everything else (other devices and
+/// types, mixed types, missing weight or bias, evaluation with gradients) is computed by at::batch_norm, add and relu with the same
+/// meaning. Statistics are exact to float rounding (two passes over cached blocks, combined in double; Chan et al. 1979), and do not
+/// depend on the number of threads. As in PyTorch NaN stays NaN through ReLU and the gradient passes where the result is above 0.
+///
+/// Throws Error(Usage) for sizes that do not fit, for training on one value per channel, and from the backward pass when it is asked
+/// for a graph of its own (double backward).
+at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual = {}, bool relu = true);
+
+}  // namespace npu_train

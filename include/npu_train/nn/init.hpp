@@ -1,0 +1,39 @@
+/// First values of weights. Each function fills the tensor in place, outside of autograd, from the default generator of its device:
+/// the same seed gives the same weights. Names and formulas are those of torch.nn.init.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace npu_train::init {
+
+/// Inputs and outputs of one unit of a weight [out, in, k...]: in * k..., out * k.... Error(Usage) for fewer than two dimensions.
+struct Fans {
+  int64_t in;
+  int64_t out;
+};
+Fans fans(const at::Tensor& weight);
+
+void zeros_(const at::Tensor& tensor);
+void ones_(const at::Tensor& tensor);
+
+/// N(0, std^2).
+void normal_(const at::Tensor& tensor, double std);
+
+/// Normal cut off at [lo, hi] (absolute values, by the inverse of the distribution function: no draw is wasted).
+void trunc_normal_(const at::Tensor& tensor, double std, double lo = -2.0, double hi = 2.0);
+
+/// N(0, 2 / fan_out): keeps the variance of gradients through ReLU layers (He et al., "Delving Deep into Rectifiers", ICCV 2015).
+void kaiming_normal_fan_out_(const at::Tensor& weight);
+
+/// U(-b, b), b = sqrt(1 / fan_in): what torch.nn.Linear and Conv2d start with.
+void kaiming_uniform_fan_in_(const at::Tensor& weight);
+
+/// U(-b, b), b = sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio, AISTATS 2010).
+void xavier_uniform_(const at::Tensor& weight);
+
+/// U(-bound, bound).
+void uniform_(const at::Tensor& tensor, double bound);
+
+}  // namespace npu_train::init

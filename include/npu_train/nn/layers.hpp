@@ -1,0 +1,47 @@
+/// Layers that the built-in networks are made of, where libtorch's own are not used: parameters are allocated once and not filled (the
+/// network initialises each once), and each call is the one dispatcher op that autocast, emulation and profilers know.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <string>
+
+namespace npu_train {
+
+/// 2-D convolution with a square kernel. Parameters: weight [out, in, kernel, kernel], bias [out] where asked for.
+class Conv2d : public torch::nn::Module {
+ public:
+  struct Options {
+    int64_t in = 0;
+    int64_t out = 0;
+    int64_t kernel = 1;
+    int64_t stride = 1;
+    int64_t padding = 0;
+    bool bias = false;
+  };
+  explicit Conv2d(const Options& options);
+
+  /// [N, in, H, W] -> [N, out, H', W'], H' = (H + 2 padding - kernel) / stride + 1.
+  at::Tensor forward(const at::Tensor& x) const;
+  void pretty_print(std::ostream& stream) const override;
+
+  const Options options;
+  at::Tensor weight;
+  at::Tensor bias;  ///< undefined without bias
+};
+
+/// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, which torch::nn::Linear does not.
+class Linear : public torch::nn::Module {
+ public:
+  Linear(int64_t in, int64_t out, bool bias = true);
+
+  /// [..., in] -> [..., out].
+  at::Tensor forward(const at::Tensor& x) const;
+  void pretty_print(std::ostream& stream) const override;
+
+  at::Tensor weight;
+  at::Tensor bias;  ///< undefined without bias
+};
+
+}  // namespace npu_train

@@ -1,0 +1,22 @@
+/// 2-D convolution as matrix products, where that beats the convolution kernels of the CPU.
+///
+/// oneDNN's fp32 convolutions are near the machine's peak for large maps in the forward pass and slow elsewhere: the weight gradient
+/// of channels_last tensors takes 1.3 to 2 times the time of its matrix product without AVX-512, maps of a few pixels with many channels
+/// 2 to 12 times, because weights are reordered on each call and most taps of a 3x3 kernel fall into the padding. Three lowerings:
+///  - pointwise: a 1x1 kernel is a product with the pixels as rows; with a stride of the subsampled pixels;
+///  - dense: where the map has fewer pixels than the kernel has taps, the layer is a fully connected one between all pixels, with the
+///    weights laid out for it (what falls into the padding is left out: 1/9 of the work at 1x1, 4/9 at 2x2);
+///  - patches: for the weight gradient, blocks of im2col rows (Chellapilla et al. 2006) that stay in the cache.
+/// Which pass of which shape is lowered follows from the sizes and the instruction set only, never from a timing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace npu_train {
+
+/// at::conv2d(x, weight, {}, stride, padding) for x [N, C, H, W] and weight [K, C, kh, kw] with kh = kw, of the same value up to the order
+/// of sums. Lowered for fp32 on the CPU where x or weight is channels_last; everything else, and everything under CPU autocast, is
+/// at::conv2d itself. Errors of at::conv2d come as Error; a double backward of a lowered convolution is Error(Usage).
+at::Tensor lowered_conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride = 1, int64_t padding = 0);
+
+}  // namespace npu_train

@@ -1,0 +1,37 @@
+/// Parameters and buffers of a module by name, as a PyTorch state_dict names them ("layer1.0.conv1.weight").
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/io/safetensors.hpp"
+
+namespace torch::nn {
+class Module;
+}
+
+namespace npu_train {
+
+/// Every parameter, frozen ones too, in order of registration; all in group 0. A tensor that is registered under two names (tied
+/// weights) appears once, under the first.
+ParameterSet parameters_of(const torch::nn::Module& module);
+
+/// Every defined buffer (running statistics, counters), in order of registration.
+NamedTensors buffers_of(const torch::nn::Module& module);
+
+/// Parameters, then buffers: the keys of a state_dict. Tied weights appear under each of their names.
+NamedTensors named_state(const torch::nn::Module& module);
+
+/// Is it one of libtorch's normalisation layers (batch, instance, layer, group, local response)?
+bool is_norm_layer(const torch::nn::Module& module);
+
+/// Names of the parameters that belong to normalisation layers: those that stay fp32 in the low-precision modes.
+std::vector<std::string> norm_parameters_of(const torch::nn::Module& module);
+
+/// The submodule at a dotted path; "" is the module itself. nullptr when there is none.
+torch::nn::Module* find_module(torch::nn::Module& module, const std::string& path);
+
+}  // namespace npu_train

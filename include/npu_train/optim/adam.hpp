@@ -1,0 +1,34 @@
+/// Adam (Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015), on the fused kernel of ATen.
+#pragma once
+
+#include <vector>
+
+#include "npu_train/core/config_table.hpp"
+#include "npu_train/optim/optimizer.hpp"
+
+namespace npu_train {
+
+struct AdamOptions {
+  double lr = 1e-3;
+  std::vector<double> betas = {0.9, 0.999};  ///< decay of the mean of gradients and of their squares
+  double eps = 1e-8;
+  double weight_decay = 0;    ///< L2: added to the gradient (AdamW decouples it)
+  bool no_decay = false;      ///< leave biases and normalisation parameters without weight decay
+  static const ConfigTable<AdamOptions>& config_table();
+};
+
+/// As torch.optim.Adam. Each parameter counts its own steps, on the device: a skipped step is not counted.
+class Adam final : public Optimizer {
+ public:
+  /// Error(Usage) for options out of range.
+  explicit Adam(ParameterSet parameters, AdamOptions options = {});
+  std::string name() const override { return "adam"; }
+
+ protected:
+  void update(Bucket& bucket) override;
+
+ private:
+  AdamOptions options_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,34 @@
+/// AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019), on the fused kernel of ATen.
+#pragma once
+
+#include <vector>
+
+#include "npu_train/core/config_table.hpp"
+#include "npu_train/optim/optimizer.hpp"
+
+namespace npu_train {
+
+struct AdamWOptions {
+  double lr = 1e-3;
+  std::vector<double> betas = {0.9, 0.999};  ///< decay of the mean of gradients and of their squares
+  double eps = 1e-8;
+  double weight_decay = 0.01;  ///< p -= lr * weight_decay * p, apart from the gradient
+  bool no_decay = false;       ///< leave biases and normalisation parameters without weight decay
+  static const ConfigTable<AdamWOptions>& config_table();
+};
+
+/// As torch.optim.AdamW. Each parameter counts its own steps, on the device: a skipped step is not counted.
+class AdamW final : public Optimizer {
+ public:
+  /// Error(Usage) for options out of range.
+  explicit AdamW(ParameterSet parameters, AdamWOptions options = {});
+  std::string name() const override { return "adamw"; }
+
+ protected:
+  void update(Bucket& bucket) override;
+
+ private:
+  AdamWOptions options_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,81 @@
+/// An exponential moving average of the weights, which often validates better than the weights themselves (Polyak averaging).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/base/skippable_step.hpp"
+#include "npu_train/base/state.hpp"
+#include "npu_train/core/config_table.hpp"
+
+namespace npu_train {
+
+/// Section `ema`.
+struct EmaOptions {
+  bool enabled = false;
+  double decay = 0.9999;  ///< weight of the old average in each update
+  bool warmup = true;     ///< decay of update n is min(decay, (1 + n) / (10 + n)): the first weights are soon forgotten
+  static const ConfigTable<EmaOptions>& config_table();
+};
+
+/// average = decay * average + (1 - decay) * parameter, in fp32, after each step taken. Buffers (running statistics) are copied.
+class Ema final : public Stateful {
+ public:
+  using Buffers = std::vector<std::pair<std::string, at::Tensor>>;
+
+  /// Starts at the values of `parameters` (what the optimizer updates). `model` are the tensors that EmaSwap fills, under the same names:
+  /// the same set unless the model has low-precision parameters with fp32 masters. `buffers` are the model's and are kept by handle.
+  explicit Ema(const ParameterSet& parameters, EmaOptions options = {}, Buffers buffers = {}, ParameterSet model = {});
+
+  /// One update. With `gate.found_inf` set, nothing moves and nothing is counted: decided on the device, without a host read on an
+  /// accelerator; bit-identical. The parameters must be those of the constructor, by name and order: Error(Usage).
+  void update(const ParameterSet& parameters, const StepGate& gate = {});
+
+  /// Updates taken. Reads the device.
+  int64_t updates() const;
+  /// The averages, fp32, in order and under the names of the parameters.
+  const ParameterSet& averages() const { return averages_; }
+
+  /// Tensors "average/<parameter>" and "buffer/<buffer>", and the value "updates".
+  State state() const override;
+  /// Error(Checkpoint) for missing, unknown or misshapen tensors; nothing is changed then.
+  void load_state(const State& state) override;
+
+ private:
+  friend class EmaSwap;
+  void update_gated(const std::vector<at::Tensor>& sources, const at::Tensor& skip);
+
+  EmaOptions options_;
+  ParameterSet averages_;
+  ParameterSet model_;
+  Buffers buffers_;        // the model's
+  Buffers buffer_copies_;  // those that go with the averages
+  int64_t updates_ = 0;        // those that the host knows of
+  at::Tensor device_updates_;  // fp32 scalar, once there are any: those that the device decided on, beside them
+};
+
+/// While it lives, the model has the averaged weights and the buffers that go with them; then its own again, bit for bit.
+class EmaSwap {
+ public:
+  explicit EmaSwap(Ema& ema);
+  ~EmaSwap();
+  EmaSwap(const EmaSwap&) = delete;
+  EmaSwap& operator=(const EmaSwap&) = delete;
+
+ private:
+  Ema& ema_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<at::Tensor> buffers_;
+};
+
+namespace detail {
+/// target += weight * (source - target) unless found_inf is 1, without a host read; all tensors fp32 on one device.
+void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight, const at::Tensor& found_inf);
+}  // namespace detail
+
+}  // namespace npu_train

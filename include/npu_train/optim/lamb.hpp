@@ -1,0 +1,35 @@
+/// LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", ICLR 2020), for large batches.
+#pragma once
+
+#include <vector>
+
+#include "npu_train/core/config_table.hpp"
+#include "npu_train/optim/optimizer.hpp"
+
+namespace npu_train {
+
+struct LambOptions {
+  double lr = 2e-3;
+  std::vector<double> betas = {0.9, 0.999};  ///< decay of the mean of gradients and of their squares
+  double eps = 1e-6;
+  double weight_decay = 0.01;  ///< inside the trust ratio
+  bool no_decay = false;       ///< leave biases and normalisation parameters without weight decay
+  static const ConfigTable<LambOptions>& config_table();
+};
+
+/// Algorithm 2 of the paper with bias correction: r = m_hat / (sqrt(v_hat) + eps) + weight_decay * p, and per tensor
+/// p -= lr * (|p| / |r|) * r, the ratio being 1 where a norm is 0.
+class Lamb final : public Optimizer {
+ public:
+  /// Error(Usage) for options out of range.
+  explicit Lamb(ParameterSet parameters, LambOptions options = {});
+  std::string name() const override { return "lamb"; }
+
+ protected:
+  void update(Bucket& bucket) override;
+
+ private:
+  LambOptions options_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,86 @@
+/// What all optimizers share: parameters by name, groups, the learning rate, state by name, and steps that the device may skip.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/base/skippable_step.hpp"
+#include "npu_train/base/state.hpp"
+#include "npu_train/core/registry.hpp"
+#include "npu_train/optim/param_groups.hpp"
+
+namespace npu_train {
+
+/// An optimizer over a ParameterSet.
+///
+/// The tensors are borrowed by handle: what the set names is updated in place, whatever happens to the model's own handles. Parameters
+/// without a gradient are left alone, and so is their state. A parameter may change its memory format later (channels_last); its state
+/// follows at the next step.
+class Optimizer : public SkippableStep, public Stateful {
+ public:
+  /// Error(Usage) for a parameter that is not a leaf in dense memory (an expanded tensor, a view with gaps), of an integer type, or with a
+  /// group that `groups` has not.
+  Optimizer(ParameterSet parameters, double lr, std::vector<GroupOptions> groups);
+
+  /// The name it is registered under.
+  virtual std::string name() const = 0;
+
+  /// One update from the gradients that are there. With `gate.found_inf` set, parameters and state stay bit-identical, decided on the
+  /// device. With `gate.inv_scale`, gradients are multiplied by it in place first.
+  void step(const StepGate& gate = {}) override;
+
+  /// The learning rate of every group is this times the group's lr_mult.
+  void set_lr(double lr) { lr_ = lr; }
+  double lr() const { return lr_; }
+
+  void zero_grad(bool set_to_none = true) { parameters_.zero_grad(set_to_none); }
+  const ParameterSet& parameters() const override { return parameters_; }
+  const std::vector<GroupOptions>& groups() const { return groups_; }
+
+  /// Tensors keyed "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". The tensors are the live ones.
+  State state() const override;
+  /// Copies into the state, from any device and dtype. Error(Checkpoint) names what is missing, unknown or of another shape, or the other
+  /// optimizer it is of; nothing is changed then.
+  void load_state(const State& state) override;
+
+ protected:
+  /// One list per kind of state; entry i belongs to parameter i. `like_parameter`: same shape, strides and dtype as the parameter, zeros;
+  /// else one fp32 number, zero.
+  struct Slot {
+    std::string name;
+    bool like_parameter;
+    std::vector<at::Tensor> tensors;
+  };
+  void add_slot(const std::string& name, bool like_parameter = true);
+
+  /// Parameters of one device, dtype and group that have gradients, in matching lists.
+  struct Bucket {
+    std::vector<at::Tensor> parameters;
+    std::vector<at::Tensor> gradients;           ///< with the strides of the parameters
+    std::vector<std::vector<at::Tensor>> slots;  ///< in order of add_slot
+    double lr;
+    double decay_mult;
+    at::Tensor found_inf;                        ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
+  };
+  /// Updates one bucket; gradients are ready.
+  virtual void update(Bucket& bucket) = 0;
+
+ private:
+  std::vector<Bucket> make_buckets();
+  void follow_layout(size_t i);
+
+  ParameterSet parameters_;
+  double lr_;
+  std::vector<GroupOptions> groups_;
+  std::vector<Slot> slots_;
+};
+
+/// Optimizers by name. The factory gets the parameters as prepared by the Precision.
+using OptimizerRegistry = Registry<std::unique_ptr<Optimizer>, const ParameterSet&>;
+
+/// sgd, adam, adamw, lamb.
+void add_builtin_optimizers(OptimizerRegistry& registry);
+
+}  // namespace npu_train

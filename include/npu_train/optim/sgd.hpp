@@ -1,0 +1,33 @@
+/// Stochastic gradient descent with momentum, on the fused kernel of ATen.
+#pragma once
+
+#include "npu_train/core/config_table.hpp"
+#include "npu_train/optim/optimizer.hpp"
+
+namespace npu_train {
+
+struct SgdOptions {
+  double lr = 0.1;
+  double momentum = 0.9;      ///< 0: none, and no memory for it
+  double weight_decay = 0;    ///< L2: added to the gradient
+  bool nesterov = false;      ///< Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013
+  bool no_decay = false;      ///< leave biases and normalisation parameters without weight decay
+  static const ConfigTable<SgdOptions>& config_table();
+};
+
+/// g += weight_decay * p;  m = momentum * m + g;  p -= lr * m (nesterov: p -= lr * (g + momentum * m)). As torch.optim.SGD without
+/// dampening. The momentum starts as zeros, so a skipped first step leaves nothing undefined.
+class Sgd final : public Optimizer {
+ public:
+  /// Error(Usage) for options out of range, or nesterov without momentum.
+  explicit Sgd(ParameterSet parameters, SgdOptions options = {});
+  std::string name() const override { return "sgd"; }
+
+ protected:
+  void update(Bucket& bucket) override;
+
+ private:
+  SgdOptions options_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,93 @@
+/// The dynamic loss scale as a pure state machine: no tensors, no device.
+///
+/// fp16 gradients below 6e-8 vanish, so the loss is multiplied by a scale and the gradients are divided by it again (Micikevicius et al.,
+/// "Mixed Precision Training", ICLR 2018). The scale is the largest that does not overflow: halved when a gradient is not finite (that
+/// step is skipped), doubled after `growth_interval` clean steps in a row. As torch.amp.GradScaler, with a floor and a cap.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+
+struct LossScaleOptions {
+  double init_scale = 65536;
+  double growth_factor = 2;
+  double backoff_factor = 0.5;
+  int64_t growth_interval = 2000;  ///< clean steps in a row before the scale grows
+  double min_scale = 0;            ///< floor; 0: none
+  double max_scale = std::numeric_limits<double>::infinity();  ///< cap
+  bool dynamic = true;             ///< false: the scale stays at init_scale; overflows are still counted (and skipped)
+};
+
+/// What a scale needs to go on as if nothing had happened, also in the middle of a growth interval.
+struct LossScaleState {
+  double scale = 0;
+  int64_t growth_tracker = 0;
+  int64_t skip_streak = 0;
+  friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
+};
+
+class LossScale {
+ public:
+  /// Error(Usage) for a scale that is not positive and finite or outside [min_scale, max_scale], growth_factor <= 1, backoff_factor
+  /// outside (0, 1), growth_interval < 1.
+  explicit LossScale(LossScaleOptions options = {}) : options_(options), state_{.scale = options.init_scale} {
+    const auto& o = options_;
+    const auto usage = [](bool ok, const char* name, double given, const char* allowed) {
+      check(ok, ErrorKind::Usage, "LossScale", name, " is ", given, "; it must be ", allowed);
+    };
+    usage(o.growth_factor > 1 && o.growth_factor <= kLargest, "growth_factor", o.growth_factor, "more than 1");
+    usage(o.backoff_factor > 0 && o.backoff_factor < 1, "backoff_factor", o.backoff_factor, "between 0 and 1, both excluded");
+    usage(o.growth_interval >= 1, "growth_interval", static_cast<double>(o.growth_interval), "at least 1");
+    usage(o.min_scale >= 0 && o.min_scale <= o.max_scale, "min_scale", o.min_scale, "at least 0 and at most max_scale");
+    usage(o.init_scale > 0 && o.init_scale <= kLargest, "init_scale", o.init_scale, "positive and finite in fp32");
+    usage(o.init_scale >= o.min_scale && o.init_scale <= o.max_scale, "init_scale", o.init_scale, "between min_scale and max_scale");
+  }
+
+  /// One step attempted. `found_inf`: a gradient was not finite, the step was skipped.
+  void update(bool found_inf) {
+    state_.skip_streak = found_inf ? state_.skip_streak + 1 : 0;
+    if (!options_.dynamic) return;
+    if (found_inf) {
+      state_.scale = std::max(state_.scale * options_.backoff_factor, options_.min_scale);
+      state_.growth_tracker = 0;
+    } else if (++state_.growth_tracker == options_.growth_interval) {
+      const double grown = std::min(state_.scale * options_.growth_factor, options_.max_scale);
+      if (grown <= kLargest) state_.scale = grown;
+      state_.growth_tracker = 0;
+    }
+  }
+
+  double scale() const { return state_.scale; }
+  /// Clean steps since the scale last changed.
+  int64_t growth_tracker() const { return state_.growth_tracker; }
+  /// Skipped steps in a row, up to now.
+  int64_t skip_streak() const { return state_.skip_streak; }
+  /// The scale cannot fall further: overflows from now on are not the scale's fault.
+  bool at_floor() const { return !options_.dynamic || (options_.min_scale > 0 && state_.scale <= options_.min_scale); }
+  const LossScaleOptions& options() const { return options_; }
+
+  LossScaleState state() const { return state_; }
+  /// Error(Checkpoint) for a state that no scale can be in; the scale is clamped to this one's floor and cap (another run may have had
+  /// others).
+  void load_state(const LossScaleState& state) {
+    check(state.scale > 0 && state.scale <= kLargest && state.growth_tracker >= 0 && state.skip_streak >= 0, ErrorKind::Checkpoint, "LossScale",
+          "scale ", state.scale, ", growth tracker ", state.growth_tracker, ", skip streak ", state.skip_streak, " is not a state of a loss scale");
+    state_ = state;
+    state_.scale = std::clamp(state.scale, options_.min_scale, options_.max_scale);
+    // a shorter interval than the one that was saved: grow at the next clean step, not never
+    state_.growth_tracker = std::min(state.growth_tracker, options_.growth_interval - 1);
+  }
+
+ private:
+  static constexpr double kLargest = std::numeric_limits<float>::max();  // the scale is fp32 on the device
+
+  LossScaleOptions options_;
+  LossScaleState state_;
+};
+
+}  // namespace npu_train

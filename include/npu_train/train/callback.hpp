@@ -1,0 +1,25 @@
+/// Where a program hangs its own work into the loop. Exceptions thrown here end fit() with an Error.
+#pragma once
+
+#include "npu_train/train/report.hpp"
+
+namespace npu_train {
+
+class TrainLoop;
+
+/// All calls come from the thread that runs fit(), in the order in which the callbacks were added.
+class Callback {
+ public:
+  virtual ~Callback() = default;
+  virtual void on_fit_start(TrainLoop& loop) {}
+  virtual void on_epoch_start(TrainLoop& loop, int64_t epoch) {}
+  /// One step late: `report` may describe the step before the newest.
+  virtual void on_step_end(TrainLoop& loop, const StepReport& report) {}
+  virtual void on_validation_end(TrainLoop& loop, const Scalars& metrics) {}
+  /// Before the epoch's checkpoint is written.
+  virtual void on_epoch_end(TrainLoop& loop, const EpochReport& report) {}
+  virtual void on_checkpoint(TrainLoop& loop, const std::string& path) {}
+  virtual void on_fit_end(TrainLoop& loop, const RunResult& result) {}
+};
+
+}  // namespace npu_train

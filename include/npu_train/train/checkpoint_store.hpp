@@ -1,0 +1,51 @@
+/// The checkpoints of one run: which are kept, which is last, which is best, which one to resume from.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/train/checkpoint.hpp"
+#include "npu_train/train/options.hpp"
+
+namespace npu_train {
+
+/// A folder `checkpoints/` with one folder per checkpoint (`epoch=003-step=1172`) and the links `last` and `best`.
+class CheckpointStore {
+ public:
+  CheckpointStore(std::string dir, CheckpointOptions options);
+
+  /// Writes a checkpoint, moves the links, and removes those that are no longer among the top k. Returns its path.
+  std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
+
+  /// Writes to `diverged/` beside the others; neither `last` nor `best` moves.
+  std::string save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
+
+  /// Target of `last` or `best`; "" when there is none.
+  std::string last() const { return link("last"); }
+  std::string best() const { return link("best"); }
+
+  /// The newest checkpoint whose files all verify; damaged ones are named in the log and passed over. "" when there is none.
+  std::string newest_valid() const;
+
+  /// auto | last | best | a path, as given to --resume. auto: newest_valid() or "" ; the others: Error(Checkpoint) when absent.
+  std::string resolve(const std::string& which) const;
+
+  const std::string& dir() const { return dir_; }
+
+ private:
+  struct Entry;
+  std::vector<Entry> entries() const;
+  std::string link(const std::string& name) const;
+  void set_link(const std::string& name, const std::string& target) const;
+  void rotate(const std::string& newest) const;
+
+  std::string dir_;
+  CheckpointOptions options_;
+};
+
+/// Puts the folder that `path` means (a checkpoint, a `checkpoints/` folder, or a run folder) into one form: the checkpoint itself.
+/// Error(Checkpoint) when there is none.
+std::string find_checkpoint(const std::string& path);
+
+}  // namespace npu_train

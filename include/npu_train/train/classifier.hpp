@@ -1,0 +1,59 @@
+/// Tasks for the common cases: a network that maps a tensor to logits (classifier) or to values (regressor).
+///
+///   trainer.fit(npu_train::classifier(MyNet()), train_data, val_data);
+///
+/// `MyNet` is a torch::nn module with `at::Tensor forward(at::Tensor)`: a holder (TORCH_MODULE), a shared_ptr to the module, or a Model.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "npu_train/core/config_table.hpp"
+#include "npu_train/nn/model.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train {
+
+struct ClassifierOptions {
+  double label_smoothing = 0;  ///< share of the target spread over all classes (Szegedy et al. 2016), in [0, 1)
+  static const ConfigTable<ClassifierOptions>& config_table();
+};
+
+/// Cross entropy on logits [N, classes] with targets [N] (int64) or [N, classes] (probabilities); metrics acc1 and acc5 in percent.
+/// A "mask" [N] in the batch leaves padded samples out of loss and metrics.
+std::shared_ptr<Task> classifier(Model model, ClassifierOptions options = {});
+
+/// Mean squared error between outputs and targets of the same shape; metric mae, the mean absolute error.
+std::shared_ptr<Task> regressor(Model model);
+
+/// A Model over whatever the user has: a module holder, a shared_ptr to a module.
+template <class Net>
+Model as_model(Net net) {
+  auto impl = [&net] {
+    if constexpr (requires { net.ptr(); })
+      return net.ptr();
+    else
+      return net;
+  }();
+  Model model;
+  model.forward = [impl](const at::Tensor& input) -> at::Tensor { return impl->forward(input); };
+  model.module = impl;
+  return model;
+}
+
+template <class Net>
+  requires(!std::is_same_v<std::decay_t<Net>, Model>)
+std::shared_ptr<Task> classifier(Net net, ClassifierOptions options = {}) {
+  return classifier(as_model(std::move(net)), options);
+}
+
+template <class Net>
+  requires(!std::is_same_v<std::decay_t<Net>, Model>)
+std::shared_ptr<Task> regressor(Net net) {
+  return regressor(as_model(std::move(net)));
+}
+
+}  // namespace npu_train

@@ -1,0 +1,145 @@
+/// The loop over steps and epochs: validation, checkpoints, stopping. Built from parts by the Trainer; a host program that owns its loop
+/// calls train_step() or train_epoch() itself.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/core/clock.hpp"
+#include "npu_train/data/loader.hpp"
+#include "npu_train/device/device.hpp"
+#include "npu_train/optim/schedule.hpp"
+#include "npu_train/train/callback.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
+#include "npu_train/train/options.hpp"
+#include "npu_train/train/step.hpp"
+
+namespace npu_train {
+
+/// What the loop runs on. Owned by whoever builds it; `ema`, `val_loader` and `store` may be nullptr.
+struct LoopParts {
+  Task* task = nullptr;
+  Precision* precision = nullptr;
+  Optimizer* optimizer = nullptr;
+  const LrSchedule* schedule = nullptr;
+  double base_lr = 0;
+  Ema* ema = nullptr;
+  ProcessGroup* group = nullptr;
+  Loader* train_loader = nullptr;
+  Loader* val_loader = nullptr;
+  CheckpointStore* store = nullptr;
+  Device device;
+  ConfigNode config;             ///< resolved, saved with every checkpoint
+  std::string model_name;
+  std::string classes;           ///< names of the classes, one a line
+  std::shared_ptr<const Clock> clock = steady_clock();
+  std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);  ///< true asks fit() to end after the current step
+};
+
+class TrainLoop {
+ public:
+  TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping);
+  ~TrainLoop();
+
+  /// Trains until a limit, early stopping or request_stop(). Error(Diverged) when the loss is not finite or the loss scale sits at its
+  /// floor; the last good checkpoint stays and the broken state goes to `diverged/`.
+  RunResult fit();
+
+  /// The rest of the current epoch. nullopt: stopped on the way (then call fit() or train_epoch() again to go on).
+  std::optional<EpochReport> train_epoch();
+
+  /// One window, on any device; the report is of this very step.
+  StepReport train_step(const std::vector<Batch>& window);
+
+  /// Averages over the validation data ("loss" first), with the EMA's weights where there is one.
+  Scalars validate();
+  /// The same over any loader, at most `limit` batches (-1: all).
+  Scalars evaluate(Loader& loader, int64_t limit = -1);
+
+  /// Ends fit() after the current step, with a checkpoint. From any thread or, being one atomic store, from a signal handler.
+  void request_stop() noexcept { parts_.stop->store(true, std::memory_order_relaxed); }
+
+  /// Everything that changes the next step. load_state: Error(Checkpoint) when it does not fit; `leave_out` names parts to skip.
+  RunState state() const;
+  void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
+
+  /// Writes a checkpoint now; refuses (Error(Diverged)) when a parameter is not finite. Returns its path, "" without a store.
+  std::string save_checkpoint();
+
+  /// What the model gives for `input` [N, ...], in evaluation mode and with the EMA's weights where there are any; fp32 on the host.
+  at::Tensor predict(const at::Tensor& input);
+
+  /// Where checkpoints go from now on; not owned.
+  void set_store(CheckpointStore* store) { parts_.store = store; }
+  void add_callback(std::shared_ptr<Callback> callback) { callbacks_.push_back(std::move(callback)); }
+  Observers& observers() { return observers_; }
+
+  int64_t epoch() const { return epoch_; }
+  int64_t global_step() const { return global_step_; }
+  int64_t batches_seen() const { return batches_seen_; }
+  int64_t skipped_steps() const { return skipped_; }
+  /// Windows of an epoch, nullopt for data of unknown length.
+  std::optional<int64_t> windows_per_epoch() const;
+  /// Windows of the current epoch that were processed, those before a resume included.
+  int64_t windows_done() const { return (batch_in_epoch_ + options_.accumulate_grad_batches - 1) / options_.accumulate_grad_batches; }
+  const TrainerOptions& options() const { return options_; }
+  const LoopParts& parts() const { return parts_; }
+
+ private:
+  struct Pending;
+  struct EpochSums;
+  struct Evaluation;
+  std::optional<Batch> next_batch();
+  std::vector<Batch> next_window(double& data_wait);
+  StepResult step(const std::vector<Batch>& window);
+  StepReport read(const Pending& pending) const;
+  void finish_pending(EpochSums& sums);
+  void check_divergence(const StepReport& report);
+  void apply_lr();
+  bool step_limit_reached();
+  bool limits_reached();
+  void begin_epoch();
+  void sanity_check();
+  void end_epoch(EpochReport& report);
+  void save_after_epoch(const EpochReport& report);
+  CheckpointMeta meta() const;
+  bool parameters_finite() const;
+  [[noreturn]] void diverged(const std::string& cause, const std::string& remedy);
+  bool roll_back(const Error& cause);
+  void note_validation(const Scalars& val);
+
+  LoopParts parts_;
+  TrainerOptions options_;
+  CheckpointOptions checkpoint_;
+  EarlyStoppingOptions early_;
+  Observers observers_;
+  std::unique_ptr<TrainStep> step_;
+  std::vector<std::shared_ptr<Callback>> callbacks_;
+
+  int64_t epoch_ = 0;             ///< current epoch
+  int64_t batch_in_epoch_ = 0;    ///< micro-batches of it consumed
+  bool epoch_open_ = false;       ///< the loader stands in the current epoch
+  int64_t global_step_ = 0;
+  int64_t batches_seen_ = 0;
+  int64_t skipped_ = 0;
+  int64_t skip_streak_ = 0;
+  int64_t rollbacks_ = 0;
+  double lr_factor_ = 1;          ///< lowered by rollbacks
+  double best_score_;
+  int64_t without_improvement_ = 0;
+  double early_best_;
+  Scalars last_val_;
+  double last_score_;
+  std::optional<StopReason> stop_;
+  double started_ = 0;
+  std::vector<Batch> overfit_;
+  std::unique_ptr<EpochSums> sums_;
+  std::unique_ptr<Pending> pending_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,73 @@
+/// The training step: one window of micro-batches becomes one update, or none. The order below is the contract of the library.
+///
+///   for each micro-batch: forward under the precision's scope -> mean loss -> scaled backward
+///   window normalised by its total weight (over ranks too) -> reduction -> unscale and finite check in one fused pass
+///   -> ranks agree on found_inf -> clip -> optimizer step or skip -> scaler update -> gradients dropped, also after a skip
+///   only if taken: EMA, schedule, global_step
+///
+/// A skipped step moves nothing but the scaler, the random number generators and the count of batches: parameters, optimizer state,
+/// learning rate, EMA and the model's buffers stay bit-identical. (An overflowing forward writes NaN into BatchNorm's running statistics,
+/// so the buffers are restored.)
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "npu_train/base/batch.hpp"
+#include "npu_train/base/step_observer.hpp"
+#include "npu_train/dist/process_group.hpp"
+#include "npu_train/optim/ema.hpp"
+#include "npu_train/optim/optimizer.hpp"
+#include "npu_train/precision/precision.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train {
+
+struct StepOptions {
+  double clip_value = 0;          ///< 0: no clipping
+  bool clip_by_norm = true;       ///< false: each element to [-clip_value, clip_value]
+};
+
+/// What one window gave; the numbers still lie on the device.
+struct StepResult {
+  at::Tensor packed;      ///< fp32 [1 + metrics + 1]: loss sum, metric sums, gradient norm (0 without clipping by norm)
+  double loss_weight = 1; ///< divides the loss sum
+  double samples = 0;     ///< divides the metric sums; real samples over all ranks
+  bool taken = true;
+};
+
+/// Runs windows. The parts are borrowed and must outlive it; `ema` may be nullptr.
+class TrainStep {
+ public:
+  TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, ProcessGroup& group, const Observers& observers,
+            StepOptions options);
+
+  /// One update from `window` (at least one batch, on the task's device). Error(Usage) for an empty window or a loss that is no scalar.
+  StepResult run(const std::vector<Batch>& window);
+
+  /// Windows processed, skipped ones included.
+  int64_t attempts() const { return attempts_; }
+  void set_attempts(int64_t attempts) { attempts_ = attempts; }
+
+ private:
+  struct Window;
+  void accumulate(const Batch& batch, int micro_batch, Window& window);
+  at::Tensor clip();
+  void keep_buffers();
+  void restore_buffers();
+
+  Task& task_;
+  Precision& precision_;
+  Optimizer& optimizer_;
+  Ema* ema_;
+  ProcessGroup& group_;
+  const Observers& observers_;
+  StepOptions options_;
+  int64_t attempts_ = 0;
+  std::vector<NamedTensor> buffers_;
+  std::vector<at::Tensor> kept_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,53 @@
+/// The seam between a model and the engine: what is trained, on which loss, measured how. The engine never sees a network.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/base/batch.hpp"
+#include "npu_train/base/parameter_set.hpp"
+
+namespace npu_train {
+
+/// What a task gives for one micro-batch.
+struct StepOutput {
+  at::Tensor loss;     ///< scalar: the mean loss over the batch, attached to the graph in training
+  double weight = 0;   ///< what that mean counts for in its window (usually the number of samples)
+  at::Tensor outputs;  ///< what the metrics are computed from (logits, predictions); may be undefined
+};
+
+/// A named tensor of a model that is not trained but belongs to it (running statistics).
+using NamedTensor = std::pair<std::string, at::Tensor>;
+
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  /// Loss on one batch, in training mode and under the precision's scope. The batch is on the task's device.
+  virtual StepOutput training_step(const Batch& batch) = 0;
+  /// The same for validation; called without gradients and in evaluation mode.
+  virtual StepOutput validation_step(const Batch& batch) { return training_step(batch); }
+  /// The forward for prediction and export: the input alone, evaluation mode.
+  virtual at::Tensor predict(const at::Tensor& input) = 0;
+
+  /// The trainable tensors. The same names in the same order at every call.
+  virtual ParameterSet parameters() = 0;
+  /// Running statistics and other tensors that belong to the model. The tensors share memory with the model.
+  virtual std::vector<NamedTensor> buffers() { return {}; }
+
+  /// Names of the metrics beside the loss, such as "acc1".
+  virtual std::vector<std::string> metric_names() const { return {}; }
+  /// Sum of each metric over the samples of a batch: fp32 [number of metrics] on the device, without gradients.
+  /// Divided by the summed `Batch::size`, the sums of many batches give the metric; sums add over ranks too.
+  virtual at::Tensor metric_sums(const StepOutput& output, const Batch& batch) { return {}; }
+
+  /// Training mode (dropout, batch statistics) or evaluation.
+  virtual void set_training(bool on) = 0;
+  /// Moves parameters and buffers.
+  virtual void to(c10::Device device) = 0;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,246 @@
+#include "npu_train/models/vit.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/dropout.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/normalization.h>
+
+#include "npu_train/nn/init.hpp"
+#include "npu_train/nn/layers.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr double kNormEps = 1e-6;
+
+struct Parent : torch::nn::Module {
+  using torch::nn::Module::Module;
+};
+
+std::shared_ptr<torch::nn::LayerNormImpl> norm(torch::nn::Module& owner, const std::string& name, int64_t dim) {
+  return owner.register_module(name, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({dim}).eps(kNormEps)));
+}
+
+// Low-precision tokens with fp32 norm parameters: the CPU kernel takes the pair, others want one dtype (autocast sees to it itself).
+at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& ln) {
+  const auto dtype = ln.weight.scalar_type();
+  const bool mixed = x.scalar_type() != dtype && !x.is_cpu() && !at::autocast::is_autocast_enabled(x.device().type());
+  const at::Tensor y = at::layer_norm(mixed ? x.to(dtype) : x, ln.options.normalized_shape(), ln.weight, ln.bias, ln.options.eps());
+  return mixed ? y.to(x.scalar_type()) : y;
+}
+
+std::shared_ptr<Linear> xavier_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out) {
+  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out));
+  init::xavier_uniform_(linear->weight);
+  init::zeros_(linear->bias);
+  return linear;
+}
+
+// Drops whole samples of a residual branch and scales up the rest (Huang et al., "Deep Networks with Stochastic Depth", ECCV 2016).
+at::Tensor drop_path(const at::Tensor& x, double p, bool training) {
+  if (p == 0.0 || !training) return x;
+  at::Tensor keep = at::empty({x.size(0), 1, 1}, x.options());
+  keep.bernoulli_(1.0 - p);
+  if (p < 1.0) keep.div_(1.0 - p);
+  return x * keep;
+}
+
+at::Tensor drop(const at::Tensor& x, double p, bool training) { return p == 0.0 || !training ? x : at::dropout(x, p, training); }
+
+class SelfAttention : public torch::nn::Module {
+ public:
+  explicit SelfAttention(const VitOptions& o)
+      : torch::nn::Module("SelfAttention"),
+        heads_(o.heads),
+        dim_(o.dim),
+        dropout_(o.attention_dropout),
+        causal_(o.attention_mask == "causal") {
+    // Both forms draw the same numbers in the same order: the bound is that of one [3 dim, dim] matrix.
+    const double bound = std::sqrt(6.0 / static_cast<double>(4 * dim_));
+    if (o.qkv == "fused") {
+      in_weight_ = register_parameter("in_proj_weight", at::empty({3 * dim_, dim_}));
+      in_bias_ = register_parameter("in_proj_bias", at::empty({3 * dim_}));
+      init::uniform_(in_weight_, bound);
+      init::zeros_(in_bias_);
+    } else {
+      for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
+        split_.push_back(register_module(name, std::make_shared<Linear>(dim_, dim_)));
+        init::uniform_(split_.back()->weight, bound);
+        init::zeros_(split_.back()->bias);
+      }
+    }
+    out_proj_ = xavier_linear(*this, "out_proj", dim_, dim_);
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const int64_t n = x.size(0), tokens = x.size(1);
+    const auto by_head = [&](const at::Tensor& t) { return t.view({n, tokens, heads_, dim_ / heads_}).transpose(1, 2); };
+    at::Tensor q, k, v;
+    if (split_.empty()) {
+      const auto qkv = at::linear(x, in_weight_, in_bias_).view({n, tokens, 3, heads_, dim_ / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
+      q = qkv[0], k = qkv[1], v = qkv[2];
+    } else {
+      q = by_head(split_[0]->forward(x)), k = by_head(split_[1]->forward(x)), v = by_head(split_[2]->forward(x));
+    }
+    const at::Tensor y =
+        at::scaled_dot_product_attention(q, k, v, mask_for(q), is_training() ? dropout_ : 0.0, causal_ && !mask_.defined());
+    return out_proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim_}));
+  }
+
+  void set_mask(const at::Tensor& mask) { mask_ = mask; }
+
+ private:
+  std::optional<at::Tensor> mask_for(const at::Tensor& q) {
+    if (!mask_.defined()) return std::nullopt;
+    mask_ = mask_.to(q.device());
+    return mask_.scalar_type() == at::kBool ? mask_ : mask_.to(q.scalar_type());
+  }
+
+  int64_t heads_, dim_;
+  double dropout_;
+  bool causal_;
+  at::Tensor in_weight_, in_bias_, mask_;
+  std::vector<std::shared_ptr<Linear>> split_;
+  std::shared_ptr<Linear> out_proj_;
+};
+
+class EncoderBlock : public torch::nn::Module {
+ public:
+  EncoderBlock(const VitOptions& o, double drop_path_rate)
+      : torch::nn::Module("EncoderBlock"), dropout_(o.dropout), drop_path_(drop_path_rate), gelu_(o.gelu == "tanh" ? "tanh" : "none") {
+    ln_1_ = norm(*this, "ln_1", o.dim);
+    attention = register_module("self_attention", std::make_shared<SelfAttention>(o));
+    ln_2_ = norm(*this, "ln_2", o.dim);
+    // Indices 1, 2 and 4 are GELU and the dropouts, which have no parameters.
+    auto mlp = register_module("mlp", std::make_shared<Parent>("Mlp"));
+    const int64_t hidden = o.mlp_dim > 0 ? o.mlp_dim : 4 * o.dim;
+    fc1_ = xavier_linear(*mlp, "0", o.dim, hidden);
+    fc2_ = xavier_linear(*mlp, "3", hidden, o.dim);
+  }
+
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = x + branch(attention->forward(layer_norm(x, *ln_1_)));
+    at::Tensor h = at::gelu(fc1_->forward(layer_norm(y, *ln_2_)), gelu_);
+    h = fc2_->forward(drop(h, dropout_, is_training()));
+    return y + branch(h);
+  }
+
+  std::shared_ptr<SelfAttention> attention;
+
+ private:
+  at::Tensor branch(const at::Tensor& x) { return drop_path(drop(x, dropout_, is_training()), drop_path_, is_training()); }
+
+  double dropout_, drop_path_;
+  const char* gelu_;
+  std::shared_ptr<torch::nn::LayerNormImpl> ln_1_, ln_2_;
+  std::shared_ptr<Linear> fc1_, fc2_;
+};
+
+class VisionTransformer : public torch::nn::Module {
+ public:
+  explicit VisionTransformer(const VitOptions& o)
+      : torch::nn::Module("VisionTransformer"), image_size_(o.image_size), channels_(o.channels), dropout_(o.dropout) {
+    const int64_t side = o.image_size / o.patch_size;
+    class_token_ = register_parameter("class_token", at::empty({1, 1, o.dim}));
+    init::zeros_(class_token_);
+    conv_proj_ =
+        register_module("conv_proj", std::make_shared<Conv2d>(Conv2d::Options{
+                                         .in = o.channels, .out = o.dim, .kernel = o.patch_size, .stride = o.patch_size, .bias = true}));
+    init::trunc_normal_(conv_proj_->weight, std::sqrt(1.0 / static_cast<double>(o.channels * o.patch_size * o.patch_size)));
+    init::zeros_(conv_proj_->bias);
+
+    auto encoder = register_module("encoder", std::make_shared<Parent>("Encoder"));
+    pos_embedding_ = encoder->register_parameter("pos_embedding", at::empty({1, side * side + 1, o.dim}));
+    init::normal_(pos_embedding_, 0.02);
+    auto layers = encoder->register_module("layers", std::make_shared<Parent>("Layers"));
+    for (int64_t i = 0; i < o.depth; ++i) {
+      const double rate = o.depth > 1 ? o.drop_path * static_cast<double>(i) / static_cast<double>(o.depth - 1) : o.drop_path;
+      blocks.push_back(layers->register_module("encoder_layer_" + std::to_string(i), std::make_shared<EncoderBlock>(o, rate)));
+    }
+    ln_ = norm(*encoder, "ln", o.dim);
+
+    auto heads = register_module("heads", std::make_shared<Parent>("Heads"));
+    head_ = heads->register_module("head", std::make_shared<Linear>(o.dim, o.num_classes));
+    init::trunc_normal_(head_->weight, 0.02);
+    init::zeros_(head_->bias);
+  }
+
+  // Pictures [N, C, H, W] to tokens [N, 1 + patches, dim], class token first.
+  at::Tensor embed(const at::Tensor& x) {
+    check(x.dim() == 4 && x.size(1) == channels_ && x.size(2) == image_size_ && x.size(3) == image_size_, ErrorKind::Usage, "vit",
+          "input of shape ", x.sizes(), "; this network takes [N, ", channels_, ", ", image_size_, ", ", image_size_,
+          "]: set image_size, or resize the pictures");
+    const at::Tensor patches = conv_proj_->forward(x).flatten(2).transpose(1, 2);
+    const at::Tensor tokens = at::cat({class_token_.to(patches.scalar_type()).expand({x.size(0), -1, -1}), patches}, 1);
+    return drop(tokens + pos_embedding_, dropout_, is_training());
+  }
+
+  // Only the class token is read, so only it is normalised.
+  at::Tensor head(const at::Tensor& x) { return head_->forward(layer_norm(x.select(1, 0), *ln_)); }
+
+  void set_mask(const at::Tensor& mask) {
+    for (const auto& block : blocks) block->attention->set_mask(mask);
+  }
+
+  std::vector<std::shared_ptr<EncoderBlock>> blocks;
+
+ private:
+  int64_t image_size_, channels_;
+  double dropout_;
+  at::Tensor class_token_, pos_embedding_;
+  std::shared_ptr<Conv2d> conv_proj_;
+  std::shared_ptr<torch::nn::LayerNormImpl> ln_;
+  std::shared_ptr<Linear> head_;
+};
+
+void check_options(const VitOptions& o) {
+  const auto usage = ErrorKind::Usage;
+  check(o.num_classes > 0 && o.channels > 0 && o.dim > 0 && o.depth > 0 && o.heads > 0 && o.patch_size > 0 && o.image_size > 0 &&
+            o.mlp_dim >= 0,
+        usage, "vit", "num_classes, channels, dim, depth, heads, patch_size and image_size must be at least 1, mlp_dim at least 0");
+  check(o.image_size % o.patch_size == 0, usage, "vit", "image_size ", o.image_size, " is not a multiple of patch_size ", o.patch_size);
+  check(o.dim % o.heads == 0, usage, "vit", "dim ", o.dim, " is not a multiple of heads ", o.heads);
+  for (const double p : {o.dropout, o.attention_dropout, o.drop_path})
+    check(p >= 0.0 && p < 1.0, usage, "vit", "a dropout rate of ", p, "; allowed: at least 0 and below 1");
+  check(o.qkv == "fused" || o.qkv == "split", usage, "vit", "qkv '", o.qkv, "'; allowed: fused, split");
+  check(o.gelu == "exact" || o.gelu == "tanh", usage, "vit", "gelu '", o.gelu, "'; allowed: exact, tanh");
+  check(o.attention_mask == "none" || o.attention_mask == "causal", usage, "vit", "attention_mask '", o.attention_mask,
+        "'; allowed: none, causal");
+}
+
+}  // namespace
+
+Model vit(const VitOptions& options, const std::string& name) {
+  check_options(options);
+  auto net = std::make_shared<VisionTransformer>(options);
+  Model model{.name = name,
+              .module = net,
+              .forward = {},
+              .image_size = options.image_size,
+              .channels = options.channels,
+              .num_classes = options.num_classes,
+              .head = "heads.head",
+              .weights = options.weights,
+              .blocks = {}};
+  model.blocks.push_back({"embed", [net](const at::Tensor& x) { return net->embed(x); }});
+  for (size_t i = 0; i < net->blocks.size(); ++i)
+    model.blocks.push_back(
+        {"encoder.layers.encoder_layer_" + std::to_string(i), [net, i](const at::Tensor& x) { return net->blocks[i]->forward(x); }});
+  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
+  return chain_blocks(std::move(model));
+}
+
+void set_attention_mask(const Model& model, const at::Tensor& mask) {
+  auto* net = model.module ? model.module->as<VisionTransformer>() : nullptr;
+  check(net != nullptr, ErrorKind::Usage, "set_attention_mask", "the model '", model.name, "' is not a vision transformer of this library");
+  net->set_mask(mask);
+}
+
+}  // namespace npu_train

@@ -1,0 +1,41 @@
+// The fields of VitOptions, for it and for the presets that derive from it.
+#pragma once
+
+#include "npu_train/models/vit.hpp"
+
+namespace npu_train::detail {
+
+template <class T>
+ConfigTable<T> vit_fields(const std::string& title) {
+  ConfigTable<T> table(title);
+  using text = std::string;
+  // Type arguments are spelled out: a member of the base is not deduced as one of T.
+  table.template field<int64_t>("num_classes", &VitOptions::num_classes, "outputs of the head", between(1, 1 << 24))
+      .template field<int64_t>("image_size", &VitOptions::image_size, "pixels of a side; a multiple of patch_size", between(1, 1 << 14))
+      .template field<int64_t>("channels", &VitOptions::channels, "of the input", between(1, 4096))
+      .template field<int64_t>("patch_size", &VitOptions::patch_size, "pixels of a patch's side", between(1, 1 << 14))
+      .template field<int64_t>("dim", &VitOptions::dim, "width of a token; a multiple of heads", between(1, 1 << 16))
+      .template field<int64_t>("depth", &VitOptions::depth, "blocks", between(1, 4096))
+      .template field<int64_t>("heads", &VitOptions::heads, "attention heads", between(1, 4096))
+      .template field<int64_t>("mlp_dim", &VitOptions::mlp_dim, "width inside the MLP; 0: four times dim", between(0, 1 << 18))
+      .template field<double>("dropout", &VitOptions::dropout, "rate after positions, attention projection and MLP layers",
+                              between(0, 0.99))
+      .template field<double>("attention_dropout", &VitOptions::attention_dropout, "rate on the attention weights", between(0, 0.99))
+      .template field<double>("drop_path", &VitOptions::drop_path, "stochastic depth of the last block, rising from 0 at the first",
+                              between(0, 0.99))
+      .template field<text>("qkv", &VitOptions::qkv, "one projection for query, key and value, or three (NPUs prefer split)",
+                            one_of({"fused", "split"}))
+      .template field<text>("gelu", &VitOptions::gelu, "exact: by erf; tanh: the approximation", one_of({"exact", "tanh"}))
+      .template field<text>("attention_mask", &VitOptions::attention_mask, "causal: a token sees itself and those before it",
+                            one_of({"none", "causal"}))
+      .template field<text>("weights", &VitOptions::weights, "safetensors file to start from; a head of another size is left fresh");
+  table.synonym("classes", "num_classes")
+      .synonym("pretrained", "weights")
+      .synonym("in_channels", "channels")
+      .synonym("in_chans", "channels");
+  table.synonym("embed_dim", "dim").synonym("hidden_dim", "dim").synonym("num_heads", "heads").synonym("num_layers", "depth");
+  table.synonym("drop_path_rate", "drop_path").synonym("img_size", "image_size");
+  return table;
+}
+
+}  // namespace npu_train::detail

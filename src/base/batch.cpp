@@ -1,0 +1,68 @@
+#include "npu_train/base/batch.hpp"
+
+#include <algorithm>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train {
+namespace {
+
+template <class Fields>
+auto position(Fields& fields, const std::string& name) {
+  return std::find_if(fields.begin(), fields.end(), [&](const Batch::Field& field) { return field.first == name; });
+}
+
+}  // namespace
+
+Batch::Batch(at::Tensor input, at::Tensor target) {
+  check(input.defined() && input.dim() > 0, ErrorKind::Usage, "Batch",
+        "the input must be a tensor whose first dimension counts the samples");
+  size = input.size(0);
+  weight = static_cast<double>(size);
+  fields_.emplace_back("input", std::move(input));
+  if (target.defined()) fields_.emplace_back("target", std::move(target));
+}
+
+bool Batch::has(const std::string& name) const { return position(fields_, name) != fields_.end(); }
+
+const at::Tensor& Batch::at(const std::string& name) const {
+  const auto found = position(fields_, name);
+  if (found != fields_.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& field : fields_) names.push_back(field.first);
+  const auto near = nearest_name(name, names);
+  throw Error(ErrorKind::Usage, "Batch",
+              "there is no field '" + name + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?") +
+                  "; there are: " + (names.empty() ? "none" : join(names)));
+}
+
+void Batch::set(const std::string& name, at::Tensor value) {
+  check(!name.empty(), ErrorKind::Usage, "Batch", "a field needs a name");
+  check(value.defined(), ErrorKind::Usage, "Batch", "the field '", name, "' is an undefined tensor");
+  const auto found = position(fields_, name);
+  if (found != fields_.end()) {
+    found->second = std::move(value);
+  } else {
+    fields_.emplace_back(name, std::move(value));
+  }
+}
+
+void Batch::erase(const std::string& name) {
+  const auto found = position(fields_, name);
+  if (found != fields_.end()) fields_.erase(found);
+}
+
+Batch Batch::map(const std::function<at::Tensor(const at::Tensor&)>& fn) const {
+  Batch out = *this;
+  for (auto& field : out.fields_) field.second = fn(field.second);
+  return out;
+}
+
+int64_t Batch::nbytes() const {
+  int64_t sum = 0;
+  for (const auto& field : fields_) sum += static_cast<int64_t>(field.second.nbytes());
+  return sum;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,226 @@
+// The only file that knows yaml-cpp. Its events build the nodes, so that limits hold while it reads and nothing is built twice.
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/parser.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <unordered_map>
+
+#include "npu_train/core/config_node.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr size_t kMostNodes = 100'000;
+constexpr size_t kDeepest = 64;
+constexpr size_t kMostText = size_t{16} << 20;
+constexpr uintmax_t kLargestFile = uintmax_t{4} << 20;
+
+/// Size of a node with all that is under it.
+struct Weight {
+  size_t nodes = 1;
+  size_t text = 0;
+  size_t depth = 1;
+};
+
+Weight weigh(const ConfigNode& node) {
+  Weight sum{1, node.scalar().size(), 1};
+  const auto add = [&](const ConfigNode& child) {
+    const auto w = weigh(child);
+    sum.nodes += w.nodes;
+    sum.text += w.text;
+    sum.depth = std::max(sum.depth, w.depth + 1);
+  };
+  for (const auto& item : node.items()) add(item);
+  for (const auto& member : node.members()) {
+    sum.text += member.key.size();
+    add(member.value);
+  }
+  return sum;
+}
+
+class Builder final : public YAML::EventHandler {
+ public:
+  explicit Builder(const std::string& source) : source_(source) {}
+
+  ConfigNode take() { return std::move(root_); }
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    add(ConfigNode::parsed_scalar("", false, place(mark)), anchor, mark);
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    const bool is_text = tag == "!" || tag == "tag:yaml.org,2002:str";
+    if (!is_text) refuse_tag(mark, tag);
+    add(ConfigNode::parsed_scalar(value, is_text, place(mark)), anchor, mark);
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    const auto found = anchored_.find(anchor);
+    if (found == anchored_.end()) fail(mark, "an alias inside the value that it stands for");
+    auto copy = found->second.node;
+    count(mark, found->second.weight);
+    copy.set_mark(place(mark));
+    add(std::move(copy), 0, mark, true);
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(ConfigNode::list({}), mark, tag, anchor);
+  }
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {
+    open(ConfigNode::map(), mark, tag, anchor);
+  }
+  void OnSequenceEnd() override { close(); }
+  void OnMapEnd() override { close(); }
+
+ private:
+  struct Frame {
+    ConfigNode node;
+    YAML::anchor_t anchor = 0;
+    YAML::Mark start;
+    bool has_key = false;
+    std::string key;
+    Mark key_mark;
+    std::unordered_map<std::string, int> lines;  // key -> line, to name both places of a repeated key
+    std::vector<ConfigNode::Member> members;
+  };
+  struct Anchored {
+    ConfigNode node;
+    Weight weight;
+  };
+
+  Mark place(const YAML::Mark& mark) const { return {source_, mark.line + 1, mark.column + 1}; }
+
+  [[noreturn]] void fail(const YAML::Mark& mark, const std::string& message, const std::string& hint = "") const {
+    throw Error(ErrorKind::Usage, "config", place(mark).str() + ": " + message, hint);
+  }
+
+  void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
+    if (!tag.empty() && tag != "?" && tag != "!") fail(mark, "the tag '" + tag + "' is not used in configurations", "leave it out");
+  }
+
+  void count(const YAML::Mark& mark, const Weight& weight) {
+    nodes_ += weight.nodes;
+    text_ += weight.text;
+    if (nodes_ > kMostNodes) fail(mark, "more than 100,000 values, aliases written out");
+    if (text_ > kMostText) fail(mark, "more than 16 MiB of text, aliases written out");
+    if (frames_.size() + weight.depth > kDeepest) fail(mark, "nested deeper than 64 levels");
+  }
+
+  void open(ConfigNode node, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {
+    refuse_tag(mark, tag);
+    count(mark, {});
+    if (!frames_.empty() && frames_.back().node.is_map() && !frames_.back().has_key) fail(mark, "a list or a map cannot be a key");
+    node.set_mark(place(mark));
+    Frame frame;
+    frame.node = std::move(node);
+    frame.anchor = anchor;
+    frame.start = mark;
+    frames_.push_back(std::move(frame));
+  }
+
+  void close() {
+    auto frame = std::move(frames_.back());
+    frames_.pop_back();
+    frame.node.assign_members(std::move(frame.members));
+    add(std::move(frame.node), frame.anchor, frame.start, true);
+  }
+
+  void add(ConfigNode node, YAML::anchor_t anchor, const YAML::Mark& mark, bool counted = false) {
+    if (!counted) count(mark, {1, node.scalar().size(), 1});
+    if (anchor != 0) {
+      const auto weight = weigh(node);
+      count(mark, {weight.nodes, weight.text, 0});  // the copy that waits for its aliases
+      anchored_[anchor] = {node, weight};
+    }
+    if (frames_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    auto& frame = frames_.back();
+    if (frame.node.is_list()) {
+      frame.node.push_back(std::move(node));
+    } else if (!frame.has_key) {
+      take_key(frame, node, mark);
+    } else {
+      frame.members.push_back({std::move(frame.key), frame.key_mark, std::move(node)});
+      frame.has_key = false;
+    }
+  }
+
+  void take_key(Frame& frame, const ConfigNode& node, const YAML::Mark& mark) const {
+    if (!node.is_scalar())
+      fail(mark, node.is_null() ? "a key is missing or null" : "a list or a map cannot be a key", "put the key in quotes");
+    if (node.scalar() == "<<" && !node.quoted()) fail(mark, "merge keys ('<<') are not supported", "write the keys out");
+    const auto line = mark.line + 1;
+    const auto [before, is_new] = frame.lines.emplace(node.scalar(), line);
+    if (!is_new) {
+      fail(mark,
+           "the key '" + node.scalar() + "' is given twice: in line " + std::to_string(before->second) + " and in line " +
+               std::to_string(line),
+           "keep one of them");
+    }
+    frame.key = node.scalar();
+    frame.key_mark = place(mark);
+    frame.has_key = true;
+  }
+
+  std::string source_;
+  ConfigNode root_;
+  std::vector<Frame> frames_;
+  std::map<YAML::anchor_t, Anchored> anchored_;
+  size_t nodes_ = 0;
+  size_t text_ = 0;
+};
+
+}  // namespace
+
+ConfigNode parse_yaml(std::string_view text, const std::string& source) {
+  Builder builder(source);
+  check(text.size() <= kLargestFile, ErrorKind::Usage, "config", source, ": ", text.size(), " bytes; allowed: at most 4 MiB");
+  const auto zero = text.find('\0');
+  check(zero == std::string_view::npos || text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"), ErrorKind::Usage, "config", source,
+        ": byte ", zero, " is zero: this is not a text file");
+  try {
+    std::istringstream stream{std::string(text)};
+    YAML::Parser parser(stream);
+    if (!parser.HandleNextDocument(builder)) return {};
+    Builder second(source);
+    check(!parser.HandleNextDocument(second), ErrorKind::Usage, "config", source,
+          ": more than one document ('---' in the middle); hint: use one file for each");
+  } catch (const YAML::Exception& e) {
+    const Mark mark{source, e.mark.is_null() ? 0 : e.mark.line + 1, e.mark.column + 1};
+    throw Error(ErrorKind::Usage, "config", mark.str() + ": this is not YAML: " + e.msg, "", std::current_exception());
+  } catch (const std::bad_alloc&) {
+    throw translate_current_exception("config");
+  }
+  return builder.take();
+}
+
+ConfigNode load_yaml(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  check(std::filesystem::exists(status), ErrorKind::Usage, "config", path, ": there is no such file (relative paths start from ",
+        std::filesystem::current_path(error).string(), ")");
+  check(!std::filesystem::is_directory(status), ErrorKind::Usage, "config", path, ": this is a folder; hint: name a .yaml file in it");
+  std::ifstream file(path, std::ios::binary);
+  check(file.good(), ErrorKind::Usage, "config", path, ": cannot be read: ", std::strerror(errno));
+  // Read by the limit and not by the size: a pipe or a device has none.
+  std::string text(kLargestFile + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  check(!file.bad(), ErrorKind::Usage, "config", path, ": cannot be read: ", std::strerror(errno));
+  text.resize(static_cast<size_t>(file.gcount()));
+  check(text.size() <= kLargestFile, ErrorKind::Usage, "config", path, ": larger than 4 MiB; a configuration is a small text file");
+  return parse_yaml(text, path);
+}
+
+}  // namespace npu_train

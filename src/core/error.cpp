@@ -1,0 +1,102 @@
+#include "npu_train/core/error.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <ios>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <system_error>
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kMemoryHint =
+    "use a smaller data.batch_size (with more accumulate_grad_batches), a lower precision or gradient_checkpointing";
+
+bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+struct Verdict {
+  ErrorKind kind;
+  const char* hint = "";
+};
+
+// c10 tells most of its errors apart by their text alone.
+Verdict judge(const c10::Error& e, std::string_view text) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&e) || has(text, "can't allocate memory") || has(text, "out of memory") ||
+      has(text, "ALLOC_FAILED") || has(text, "not enough memory")) {
+    return {ErrorKind::OutOfMemory, kMemoryHint};
+  }
+  if (dynamic_cast<const c10::DistError*>(&e)) return {ErrorKind::Peer, "look at the log of the rank that failed first"};
+  if (has(text, "INTERNAL ASSERT FAILED")) return {ErrorKind::Internal};
+  if (dynamic_cast<const c10::AcceleratorError*>(&e) || has(text, "CUDA error") || has(text, "CUDA driver") || has(text, "No CUDA GPUs") ||
+      has(text, "not linked with support for") || has(text, "NPU error")) {
+    return {ErrorKind::Device};
+  }
+  if (dynamic_cast<const c10::NotImplementedError*>(&e))
+    return {ErrorKind::Device, "this operation does not exist on the device of its inputs"};
+  return {ErrorKind::Usage};
+}
+
+Verdict judge(const std::error_code& code) {
+  if (code.category() == std::generic_category() || code.category() == std::system_category()) {
+    switch (code.value()) {
+      case ENOMEM:
+        return {ErrorKind::OutOfMemory, kMemoryHint};
+      case ENOSPC:
+      case EDQUOT:
+        return {ErrorKind::Checkpoint, "free some space or write to another disk"};
+      case EROFS:
+      case EACCES:
+      case EPERM:
+        return {ErrorKind::Checkpoint, "write to a folder that you may write to"};
+      case EFBIG:
+      case EIO:
+        return {ErrorKind::Checkpoint, "look at the disk and its limits"};
+      case EMFILE:
+      case ENFILE:
+        return {ErrorKind::Device, "raise the limit of open files (ulimit -n)"};
+      case EAGAIN:
+        return {ErrorKind::Device, "the system gives no more threads: lower num_workers or raise the limit (ulimit -u)"};
+      default:
+        break;
+    }
+  }
+  return {ErrorKind::Data};
+}
+
+std::string first_line(std::string_view text) {
+  // The C++ frames that c10 appends say nothing to a user; they stay in the cause.
+  return std::string(text.substr(0, text.find("\nException raised from")));
+}
+
+}  // namespace
+
+Error translate_current_exception(const std::string& where) {
+  const auto cause = std::current_exception();
+  if (!cause) return Error(ErrorKind::Internal, where, "an error was to be translated where there is none");
+  try {
+    std::rethrow_exception(cause);
+  } catch (const Error& e) {
+    return e;
+  } catch (const c10::Error& e) {
+    const auto text = first_line(e.what_without_backtrace());
+    const auto verdict = judge(e, text);
+    return Error(verdict.kind, where, text, verdict.hint, cause);
+  } catch (const std::bad_alloc&) {
+    return Error(ErrorKind::OutOfMemory, where, "the host is out of memory", kMemoryHint, cause);
+  } catch (const std::system_error& e) {  // of the file system and of streams too
+    const auto verdict = judge(e.code());
+    return Error(verdict.kind, where, e.what(), verdict.hint, cause);
+  } catch (const std::exception& e) {
+    const auto text = first_line(e.what());
+    const bool memory = has(text, "out of memory") || has(text, "can't allocate memory");
+    return Error(memory ? ErrorKind::OutOfMemory : ErrorKind::Internal, where, text, memory ? kMemoryHint : "", cause);
+  } catch (...) {
+    return Error(ErrorKind::Internal, where, "something that is no exception of the standard library was thrown", "", cause);
+  }
+}
+
+}  // namespace npu_train

@@ -1,0 +1,60 @@
+/// How the text of a configuration scalar is read as a number. Integers are decimal only: 010 is ten.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+
+inline std::optional<int64_t> parse_integer(std::string_view text) {
+  if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Also inf, .inf, nan and .nan in any case, with a sign.
+inline std::optional<double> parse_number(std::string_view text) {
+  bool negative = false;
+  if (!text.empty() && (text[0] == '+' || text[0] == '-')) {
+    negative = text[0] == '-';
+    text.remove_prefix(1);
+  }
+  if (text.empty() || text[0] == '+' || text[0] == '-') return std::nullopt;
+  const auto word = to_lower(text.size() <= 4 ? text : std::string_view());
+  double value = 0;
+  if (word == "inf" || word == ".inf") {
+    value = std::numeric_limits<double>::infinity();
+  } else if (word == "nan" || word == ".nan") {
+    value = std::numeric_limits<double>::quiet_NaN();
+  } else {
+    if (!((text[0] >= '0' && text[0] <= '9') || text[0] == '.')) return std::nullopt;  // from_chars takes "infinity" and "nan(x)"
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  }
+  return negative ? -value : value;
+}
+
+/// What YAML reads as null when it is not quoted.
+inline bool is_null_word(std::string_view text) {
+  return text.empty() || text == "~" || text == "null" || text == "Null" || text == "NULL";
+}
+
+/// Text that means something else in quotes: numbers, booleans (those of YAML 1.1 too, for other readers), null.
+inline bool is_special_word(std::string_view text) {
+  if (is_null_word(text) || parse_number(text)) return true;
+  const auto word = to_lower(text.size() <= 5 ? text : std::string_view());
+  for (const auto* special : {"true", "false", "yes", "no", "on", "off"}) {
+    if (word == special) return true;
+  }
+  return false;
+}
+
+}  // namespace npu_train::detail

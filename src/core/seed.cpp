@@ -1,0 +1,62 @@
+#include "npu_train/core/seed.hpp"
+
+#include <cmath>
+#include <numbers>
+
+#include "core/philox.hpp"
+
+namespace npu_train {
+namespace {
+
+uint64_t mix(uint64_t z) {
+  z += 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+// FNV-1a: spelled out here so that no change of a hash library can move a seed.
+uint64_t number_of(std::string_view purpose) {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const char c : purpose) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  return h;
+}
+
+}  // namespace
+
+uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a, uint64_t b) {
+  // Each part goes through the finaliser before the next one is added, so that (1, 2) and (2, 1) have nothing in common.
+  uint64_t h = mix(seed);
+  h = mix(h ^ number_of(purpose));
+  h = mix(h ^ a);
+  return mix(h ^ b);
+}
+
+uint32_t Philox::operator()() {
+  if (left_ == 0) {
+    block_ = detail::philox_block({static_cast<uint32_t>(counter_), static_cast<uint32_t>(counter_ >> 32), static_cast<uint32_t>(stream_),
+                                   static_cast<uint32_t>(stream_ >> 32)},
+                                  {static_cast<uint32_t>(key_), static_cast<uint32_t>(key_ >> 32)});
+    ++counter_;
+    left_ = 4;
+  }
+  return block_[static_cast<size_t>(4 - left_--)];
+}
+
+uint32_t Philox::below(uint32_t n) {
+  if (n == 0) return 0;
+  uint64_t product = uint64_t{(*this)()} * n;
+  if (static_cast<uint32_t>(product) < n) {
+    const uint32_t threshold = (0u - n) % n;
+    while (static_cast<uint32_t>(product) < threshold) product = uint64_t{(*this)()} * n;
+  }
+  return static_cast<uint32_t>(product >> 32);
+}
+
+float Philox::normal() {
+  const double u = (static_cast<double>((*this)()) + 1.0) * 0x1.0p-32;  // in (0, 1]: log stays finite
+  const double v = static_cast<double>((*this)()) * 0x1.0p-32;
+  return static_cast<float>(std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v));
+}
+
+}  // namespace npu_train

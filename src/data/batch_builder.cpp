@@ -1,0 +1,165 @@
+#include "data/batch_builder.hpp"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <cstring>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+/// The exception in flight, as an Error that names the sample.
+[[noreturn]] void throw_for_sample(int64_t index, const std::string& where) {
+  const Error cause = translate_current_exception("Loader");
+  const std::string what = cause.what();
+  const std::string place = where.empty() || what.find(where) != std::string::npos ? "" : " (" + where + ")";
+  throw Error(cause.kind(), "Loader", "sample " + std::to_string(index) + place + ": " + what, "", std::current_exception());
+}
+
+/// Repeats the first `real` rows of `bytes` bytes until there are `total`.
+void repeat_rows(void* data, int64_t bytes, int64_t real, int64_t total) {
+  auto* rows = static_cast<char*>(data);
+  for (int64_t i = real; i < total; ++i) std::memcpy(rows + i * bytes, rows + (i % real) * bytes, static_cast<size_t>(bytes));
+}
+
+/// [N, C, H, W] floats to the order N, H, W, C. Plain loops: at::contiguous would start a thread team in every worker.
+at::Tensor to_channels_last(const at::Tensor& planes) {
+  at::Tensor out = at::empty(planes.sizes(), planes.options().memory_format(at::MemoryFormat::ChannelsLast));
+  const int64_t n = planes.size(0), c = planes.size(1), area = planes.size(2) * planes.size(3);
+  const auto* src = planes.const_data_ptr<float>();
+  auto* dst = out.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t k = 0; k < c; ++k) {
+      for (int64_t p = 0; p < area; ++p) dst[(i * area + p) * c + k] = src[(i * c + k) * area + p];
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info)
+    : dataset_(std::move(dataset)),
+      pictures_(dynamic_cast<const PictureDataset*>(dataset_.get())),
+      pipeline_(std::move(pipeline)),
+      options_(options),
+      info_(std::move(info)) {
+  if (pictures_ == nullptr) return;
+  check(info_.shape.size() == 3, ErrorKind::Usage, "Loader", "the data set '", info_.name,
+        "' gives pictures but no shape (channels, height, width)");
+  channels_ = info_.shape[0];
+  const auto [height, width] = pipeline_.output_size({info_.shape[1], info_.shape[2]});
+  check(height > 0 && width > 0, ErrorKind::Usage, "Loader", "the pictures of '", info_.name,
+        "' differ in size and the transforms leave them so; add one that fixes it (center_crop, random_resized_crop, or resize with exact: "
+        "true)");
+  height_ = height;
+  width_ = width;
+}
+
+void BatchBuilder::open(Job& job) const {
+  const auto real = static_cast<int64_t>(job.ids.size());
+  const int64_t rows = options_.last_batch == LastBatch::Pad ? options_.batch_size : real;
+  if (pictures_ == nullptr) {
+    job.samples.resize(real);
+    return;
+  }
+  const auto format = options_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  at::Tensor input = at::empty({rows, channels_, height_, width_}, at::TensorOptions(at::kFloat).memory_format(format));
+  at::Tensor target = at::empty({rows}, at::kLong);
+  job.pixels = input.mutable_data_ptr<float>();
+  job.labels = target.mutable_data_ptr<int64_t>();
+  job.batch = Batch(std::move(input), std::move(target));
+}
+
+void BatchBuilder::fill(Job& job, int64_t begin, int64_t end, uint64_t seed) const {
+  for (int64_t i = begin; i < end; ++i) {
+    try {
+      make_sample(job, i, seed);
+    } catch (...) {
+      throw_for_sample(job.ids[i], where(job.ids[i]));
+    }
+  }
+}
+
+void BatchBuilder::make_sample(Job& job, int64_t position, uint64_t seed) const {
+  const int64_t index = job.ids[position];
+  Philox rng = sample_rng(seed, job.epoch, index);
+  if (pictures_ != nullptr) {
+    const Picture picture = pictures_->picture(index);
+    const int64_t size = channels_ * height_ * width_;
+    pipeline_.run(picture, picture.encoded.empty() ? std::string() : where(index), rng,
+                  {job.pixels + position * size, height_, width_, channels_, options_.channels_last});
+    job.labels[position] = picture.label;
+    return;
+  }
+  if (dataset_ != nullptr) job.samples[position] = dataset_->get(index);
+  if (!pipeline_.empty()) transform(job.samples[position], index, rng);
+}
+
+void BatchBuilder::transform(Sample& sample, int64_t index, Philox& rng) const {
+  for (auto& [name, value] : sample.fields) {
+    if (name != "input") continue;
+    check(value.scalar_type() == at::kByte && value.dim() == 3, ErrorKind::Usage, "Loader",
+          "transforms need an \"input\" of uint8 [channels, height, width]; this one is ", value.scalar_type(), " ", value.sizes());
+    const at::Tensor bytes = value.contiguous();
+    const Picture picture{Image::view(bytes.const_data_ptr<uint8_t>(), bytes.size(1), bytes.size(2), bytes.size(0)), {}, 0};
+    value = pipeline_.run_to_tensor(picture, {}, rng);
+  }
+}
+
+void BatchBuilder::collate(Job& job) const {
+  const auto real = static_cast<int64_t>(job.samples.size());
+  const int64_t rows = options_.last_batch == LastBatch::Pad ? options_.batch_size : real;
+  const auto& first = job.samples.front().fields;
+  check(!first.empty(), ErrorKind::Data, "Loader", "sample ", job.ids.front(), " has no tensors");
+  for (size_t f = 0; f < first.size(); ++f) {
+    const auto& [name, model] = first[f];
+    check(model.defined() && model.device().is_cpu(), ErrorKind::Usage, "Loader", "'", name, "' of sample ", job.ids.front(),
+          " is not a tensor on the host");
+    std::vector<int64_t> shape = model.sizes().vec();
+    shape.insert(shape.begin(), rows);
+    at::Tensor all = at::empty(shape, model.options().requires_grad(false));
+    const auto bytes = static_cast<int64_t>(model.nbytes());
+    auto* out = static_cast<char*>(all.data_ptr());
+    for (int64_t i = 0; i < real; ++i) {
+      const auto& fields = job.samples[i].fields;
+      check(fields.size() == first.size() && fields[f].first == name, ErrorKind::Data, "Loader", "sample ", job.ids[i],
+            " has other fields than sample ", job.ids.front(), "; every sample needs the same, in the same order");
+      const at::Tensor& value = fields[f].second;
+      check(value.defined() && value.sizes() == model.sizes() && value.scalar_type() == model.scalar_type(), ErrorKind::Data, "Loader", "'",
+            name, "' of sample ", job.ids[i], " is ", value.scalar_type(), " ", value.sizes(), " and of sample ", job.ids.front(), " ",
+            model.scalar_type(), " ", model.sizes(), "; they must be alike");
+      std::memcpy(out + i * bytes, value.contiguous().const_data_ptr(), static_cast<size_t>(bytes));
+    }
+    repeat_rows(out, bytes, real, rows);
+    const bool picture = options_.channels_last && all.dim() == 4 && all.scalar_type() == at::kFloat && name == "input";
+    job.batch.set(name, picture ? to_channels_last(all) : all);
+  }
+  job.samples.clear();
+}
+
+void BatchBuilder::pad(Job& job) const {
+  const auto real = static_cast<int64_t>(job.ids.size());
+  if (job.pixels != nullptr) {
+    repeat_rows(job.pixels, channels_ * height_ * width_ * static_cast<int64_t>(sizeof(float)), real, options_.batch_size);
+    repeat_rows(job.labels, sizeof(int64_t), real, options_.batch_size);
+  }
+  at::Tensor mask = at::zeros({options_.batch_size}, at::kFloat);
+  std::fill_n(mask.mutable_data_ptr<float>(), real, 1.0f);
+  job.batch.set("mask", std::move(mask));
+}
+
+void BatchBuilder::close(Job& job) const {
+  if (pictures_ == nullptr) collate(job);
+  if (options_.last_batch == LastBatch::Pad) pad(job);
+  job.batch.size = static_cast<int64_t>(job.ids.size());
+  job.batch.weight = static_cast<double>(job.batch.size);
+  job.batch.ids = job.ids;
+  job.batch.epoch = job.epoch;
+  job.batch.index = job.index;
+  if (options_.finish) job.batch = translated("Loader", [&] { return options_.finish(std::move(job.batch)); });
+}
+
+}  // namespace npu_train::detail

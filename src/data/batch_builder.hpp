@@ -1,0 +1,59 @@
+/// One batch under construction: opened with its samples' numbers, filled in chunks by any thread, then closed.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "npu_train/base/batch.hpp"
+#include "npu_train/data/dataset.hpp"
+#include "npu_train/data/loader.hpp"
+#include "npu_train/data/picture_dataset.hpp"
+
+namespace npu_train::detail {
+
+struct Job {
+  int64_t epoch = 0;
+  int64_t index = 0;            // of the batch
+  std::vector<int64_t> ids;     // of the real samples
+  std::vector<Sample> samples;  // those that come as tensors
+  Batch batch;
+  float* pixels = nullptr;  // of the batch's input, when pictures are written straight into it
+  int64_t* labels = nullptr;
+  State stream_state;  // of a stream, after the last sample of this batch
+  // Guarded by the loader's mutex:
+  int64_t next_sample = 0;  // the first that nobody works at
+  int64_t done = 0;
+  bool ready = false;
+  std::exception_ptr error;
+};
+
+/// Makes batches; const and used by many threads.
+class BatchBuilder {
+ public:
+  BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info);
+
+  /// Allocates what can be allocated before the samples are seen.
+  void open(Job& job) const;
+  /// Makes samples [begin, end) of the job. An Error names the sample.
+  void fill(Job& job, int64_t begin, int64_t end, uint64_t seed) const;
+  /// Puts the samples together, pads, calls the finishing hook.
+  void close(Job& job) const;
+
+ private:
+  void make_sample(Job& job, int64_t position, uint64_t seed) const;
+  void transform(Sample& sample, int64_t index, Philox& rng) const;
+  void collate(Job& job) const;
+  void pad(Job& job) const;
+  std::string where(int64_t index) const { return dataset_ != nullptr ? dataset_->where(index) : std::string(); }
+
+  std::shared_ptr<const Dataset> dataset_;    // null for a stream
+  const PictureDataset* pictures_ = nullptr;  // the same, when it is one
+  Pipeline pipeline_;
+  LoaderOptions options_;
+  DatasetInfo info_;
+  int64_t channels_ = 0, height_ = 0, width_ = 0;
+};
+
+}  // namespace npu_train::detail

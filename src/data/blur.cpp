@@ -1,0 +1,71 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "data/simd.hpp"
+#include "npu_train/data/color.hpp"
+
+namespace npu_train {
+namespace {
+
+/// The index mirrored at the edges (the edge itself not repeated), as often as it takes.
+int64_t reflect(int64_t i, int64_t n) {
+  if (n == 1) return 0;
+  const int64_t period = 2 * (n - 1);
+  i = ((i % period) + period) % period;
+  return i < n ? i : period - i;
+}
+
+NPU_TRAIN_SIMD void add_weighted(const float* src, int64_t n, float weight, float* sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += weight * src[i];
+}
+
+NPU_TRAIN_SIMD void round_row(const float* sum, int64_t n, uint8_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<uint8_t>(static_cast<int32_t>(std::min(sum[i] + 0.5f, 255.0f)));
+}
+
+}  // namespace
+
+Image gaussian_blur(const Image& image, int64_t kernel, double sigma) {
+  const Image in = image.dense(PixelOrder::Planar);
+  const int64_t h = in.height(), w = in.width(), radius = kernel / 2;
+  std::vector<float> weights(kernel);
+  double total = 0;
+  for (int64_t k = 0; k < kernel; ++k) total += std::exp(-0.5 * std::pow(static_cast<double>(k - radius) / sigma, 2));
+  for (int64_t k = 0; k < kernel; ++k)
+    weights[k] = static_cast<float>(std::exp(-0.5 * std::pow(static_cast<double>(k - radius) / sigma, 2)) / total);
+  Image out = Image::allocate(h, w, in.channels());
+  std::vector<float> wide(w + 2 * radius), rows(h * w), sum(w);
+  for (int64_t c = 0; c < in.channels(); ++c) {
+    std::fill(rows.begin(), rows.end(), 0.0f);
+    for (int64_t y = 0; y < h; ++y) {
+      const uint8_t* src = in.plane(c) + y * w;
+      for (int64_t x = 0; x < radius; ++x) {
+        wide[x] = src[reflect(x - radius, w)];
+        wide[radius + w + x] = src[reflect(w + x, w)];
+      }
+      std::copy(src, src + w, wide.begin() + radius);
+      for (int64_t k = 0; k < kernel; ++k) add_weighted(wide.data() + k, w, weights[k], rows.data() + y * w);
+    }
+    for (int64_t y = 0; y < h; ++y) {
+      std::fill(sum.begin(), sum.end(), 0.0f);
+      for (int64_t k = 0; k < kernel; ++k) add_weighted(rows.data() + reflect(y + k - radius, h) * w, w, weights[k], sum.data());
+      round_row(sum.data(), w, out.mutable_plane(c) + y * w);
+    }
+  }
+  return out;
+}
+
+GaussianBlur::GaussianBlur(int64_t kernel, double min_sigma, double max_sigma)
+    : kernel_(kernel), min_sigma_(min_sigma), max_sigma_(max_sigma) {
+  check(kernel >= 1 && kernel % 2 == 1 && kernel <= 255, ErrorKind::Usage, "GaussianBlur", "kernel is ", kernel,
+        "; it must be odd, from 1 to 255");
+  check(min_sigma > 0 && min_sigma <= max_sigma, ErrorKind::Usage, "GaussianBlur", "sigma is [", min_sigma, ", ", max_sigma,
+        "]; it must be positive and grow");
+}
+
+Image GaussianBlur::apply(Image image, Philox& rng) const {
+  return gaussian_blur(image, kernel_, rng.uniform(static_cast<float>(min_sigma_), static_cast<float>(max_sigma_)));
+}
+
+}  // namespace npu_train

@@ -1,0 +1,122 @@
+#include "npu_train/data/color.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "data/simd.hpp"
+
+namespace npu_train {
+namespace {
+
+inline uint8_t to_byte(float value) { return static_cast<uint8_t>(static_cast<int32_t>(std::min(std::max(value, 0.0f), 255.0f))); }
+
+/// degenerate + factor * (value - degenerate), cut to a byte.
+NPU_TRAIN_SIMD void blend_with_constant(uint8_t* p, int64_t n, float constant, float factor) {
+  for (int64_t i = 0; i < n; ++i) p[i] = to_byte(constant + factor * (static_cast<float>(p[i]) - constant));
+}
+
+NPU_TRAIN_SIMD void blend_with_gray(uint8_t* __restrict__ r, uint8_t* __restrict__ g, uint8_t* __restrict__ b, int64_t n, float factor) {
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t red = r[i], green = g[i], blue = b[i];
+    const auto gray = static_cast<float>((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16);
+    r[i] = to_byte(gray + factor * (static_cast<float>(red) - gray));
+    g[i] = to_byte(gray + factor * (static_cast<float>(green) - gray));
+    b[i] = to_byte(gray + factor * (static_cast<float>(blue) - gray));
+  }
+}
+
+NPU_TRAIN_SIMD int32_t sum_of_luma(const uint8_t* r, const uint8_t* g, const uint8_t* b, int64_t n) {
+  int32_t sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += (r[i] * 19595 + g[i] * 38470 + b[i] * 7471 + 0x8000) >> 16;
+  return sum;
+}
+
+/// From `turn6` = hue in sixths of the circle: how far a channel lies below the brightest, 0 to 1.
+inline float hue_depth(float turn6) {
+  const float k = turn6 >= 6.0f ? turn6 - 6.0f : turn6;
+  return std::max(0.0f, std::min(std::min(k, 4.0f - k), 1.0f));
+}
+
+NPU_TRAIN_SIMD void turn_hue(uint8_t* __restrict__ rp, uint8_t* __restrict__ gp, uint8_t* __restrict__ bp, int64_t n, float shift6) {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto r = static_cast<float>(rp[i]), g = static_cast<float>(gp[i]), b = static_cast<float>(bp[i]);
+    const float high = std::max(r, std::max(g, b));
+    const float chroma = high - std::min(r, std::min(g, b));
+    const float inverse = 1.0f / std::max(chroma, 1.0f);
+    const float of_red = (g - b) * inverse, of_green = (b - r) * inverse + 2.0f, of_blue = (r - g) * inverse + 4.0f;
+    float hue = high == r ? of_red : (high == g ? of_green : of_blue);  // -1 to 5
+    hue += shift6;                                                      // -4 to 8
+    hue = hue < 0.0f ? hue + 6.0f : hue;
+    hue = hue >= 6.0f ? hue - 6.0f : hue;
+    rp[i] = static_cast<uint8_t>(static_cast<int32_t>(high - chroma * hue_depth(hue + 5.0f) + 0.5f));
+    gp[i] = static_cast<uint8_t>(static_cast<int32_t>(high - chroma * hue_depth(hue + 3.0f) + 0.5f));
+    bp[i] = static_cast<uint8_t>(static_cast<int32_t>(high - chroma * hue_depth(hue + 1.0f) + 0.5f));
+  }
+}
+
+int64_t pixels_of(const Image& image) { return image.height() * image.width(); }
+
+}  // namespace
+
+Image adjust_brightness(Image image, float factor) {
+  Image out = std::move(image).own();
+  blend_with_constant(out.mutable_plane(0), pixels_of(out) * out.channels(), 0.0f, factor);
+  return out;
+}
+
+Image adjust_contrast(Image image, float factor) {
+  Image out = std::move(image).own();
+  const int64_t n = pixels_of(out), chunk = 1 << 20;
+  const int64_t green = out.channels() >= 3 ? 1 : 0, blue = out.channels() >= 3 ? 2 : 0;
+  int64_t sum = 0;
+  for (int64_t i = 0; i < n; i += chunk)
+    sum += sum_of_luma(out.plane(0) + i, out.plane(green) + i, out.plane(blue) + i, std::min(chunk, n - i));
+  const auto mean = static_cast<float>(static_cast<int64_t>(static_cast<double>(sum) / static_cast<double>(n) + 0.5));
+  blend_with_constant(out.mutable_plane(0), n * out.channels(), mean, factor);
+  return out;
+}
+
+Image adjust_saturation(Image image, float factor) {
+  if (image.channels() < 3) return image;
+  Image out = std::move(image).own();
+  blend_with_gray(out.mutable_plane(0), out.mutable_plane(1), out.mutable_plane(2), pixels_of(out), factor);
+  return out;
+}
+
+Image adjust_hue(Image image, float turns) {
+  check(std::abs(turns) <= 0.5f, ErrorKind::Usage, "adjust_hue", "a turn of ", turns, "; it must be from -0.5 to 0.5");
+  if (image.channels() < 3) return image;
+  Image out = std::move(image).own();
+  turn_hue(out.mutable_plane(0), out.mutable_plane(1), out.mutable_plane(2), pixels_of(out), turns * 6.0f);
+  return out;
+}
+
+ColorJitter::ColorJitter(double brightness, double contrast, double saturation, double hue)
+    : brightness_(static_cast<float>(brightness)),
+      contrast_(static_cast<float>(contrast)),
+      saturation_(static_cast<float>(saturation)),
+      hue_(static_cast<float>(hue)) {
+  check(brightness >= 0 && contrast >= 0 && saturation >= 0, ErrorKind::Usage, "ColorJitter", "strengths are brightness ", brightness,
+        ", contrast ", contrast, ", saturation ", saturation, "; none may be negative");
+  check(hue >= 0 && hue <= 0.5, ErrorKind::Usage, "ColorJitter", "hue is ", hue, "; it must be from 0 to 0.5");
+}
+
+Image ColorJitter::apply(Image image, Philox& rng) const {
+  std::array<int, 4> order = {0, 1, 2, 3};
+  for (uint32_t i = 3; i > 0; --i) std::swap(order[i], order[rng.below(i + 1)]);
+  const auto factor = [&rng](float strength) { return rng.uniform(std::max(0.0f, 1.0f - strength), 1.0f + strength); };
+  const float brightness = factor(brightness_), contrast = factor(contrast_), saturation = factor(saturation_);
+  const float hue = rng.uniform(-hue_, hue_);
+  for (const int step : order) {
+    if (step == 0 && brightness_ > 0) image = adjust_brightness(std::move(image), brightness);
+    if (step == 1 && contrast_ > 0) image = adjust_contrast(std::move(image), contrast);
+    if (step == 2 && saturation_ > 0) image = adjust_saturation(std::move(image), saturation);
+    if (step == 3 && hue_ > 0) image = adjust_hue(std::move(image), hue);
+  }
+  return image;
+}
+
+}  // namespace npu_train

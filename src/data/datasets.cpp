@@ -1,0 +1,116 @@
+#include "npu_train/data/datasets.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/data/cifar.hpp"
+#include "npu_train/data/download.hpp"
+#include "npu_train/data/generated.hpp"
+#include "npu_train/data/image_folder.hpp"
+#include "npu_train/data/mixup.hpp"
+
+namespace npu_train {
+namespace {
+
+DatasetPair open_cifar(CifarKind kind, const CifarOptions& options) {
+  if (options.download) download_cifar(kind, options.root);
+  DatasetPair pair;
+  pair.train = std::make_shared<CifarDataset>(kind, options.root, Split::Train);
+  pair.val = std::make_shared<CifarDataset>(kind, options.root, Split::Val);
+  pair.options = options;
+  set_pipelines(pair, pair.train->info());
+  return pair;
+}
+
+DatasetPair open_folder(const ImageFolderOptions& options) {
+  const auto root = std::filesystem::path(options.root);
+  DatasetPair pair;
+  auto train = std::make_shared<ImageFolder>((root / "train").string());
+  if (std::filesystem::exists(root / "val")) pair.val = std::make_shared<ImageFolder>((root / "val").string(), train->info().class_names);
+  pair.train = std::move(train);
+  pair.options = options;
+  set_pipelines(pair, pair.train->info());
+  return pair;
+}
+
+DatasetPair open_generated(const GeneratedOptions& options) {
+  const auto seed = static_cast<uint64_t>(options.data_seed);
+  DatasetPair pair;
+  pair.train = std::make_shared<MemoryPictures>(generate_shapes(options.train_size, seed, options.style));
+  // Another stream of the same seed: no picture of validation is one of training.
+  pair.val = std::make_shared<MemoryPictures>(generate_shapes(options.val_size, derive_seed(seed, "validation"), options.style));
+  pair.options = options;
+  set_pipelines(pair, pair.train->info());
+  return pair;
+}
+
+LoaderOptions common(const DataOptions& data, LoaderOptions runtime) {
+  runtime.num_workers = parse_num_workers(data.num_workers);
+  runtime.prefetch_factor = data.prefetch_factor;
+  return runtime;
+}
+
+/// `second` after `first`; either may be empty.
+BatchHook chain(BatchHook first, BatchHook second) {
+  if (!first) return second;
+  if (!second) return first;
+  return [first = std::move(first), second = std::move(second)](Batch batch) { return second(first(std::move(batch))); };
+}
+
+}  // namespace
+
+PartConfig part(const std::string& name, ConfigNode options) { return {name, std::move(options), {}}; }
+
+DatasetInfo DatasetPair::info() const {
+  return train != nullptr ? train->info() : (train_stream != nullptr ? train_stream->info() : DatasetInfo{});
+}
+
+void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms) {
+  const TransformContext context{pair.options.image_size, info.mean, info.std};
+  pair.train_pipeline = Pipeline::from_config(pair.options.train_transforms, "data.train_transforms", context, transforms);
+  pair.val_pipeline = Pipeline::from_config(pair.options.val_transforms, "data.val_transforms", context, transforms);
+}
+
+Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
+  const auto& data = pair.options;
+  runtime = common(data, std::move(runtime));
+  runtime.batch_size = data.batch_size;
+  if (data.drop_last && runtime.last_batch == LastBatch::Keep) runtime.last_batch = LastBatch::Drop;
+  if (data.mixup_alpha > 0 || data.cutmix_alpha > 0) {
+    runtime.finish =
+        chain(mix_batches({data.mixup_alpha, data.cutmix_alpha, pair.info().num_classes, runtime.seed}), std::move(runtime.finish));
+  }
+  if (pair.train_stream != nullptr) return Loader(pair.train_stream, pair.train_pipeline, std::move(runtime));
+  runtime.shuffle = data.shuffle;
+  return Loader(pair.train, pair.train_pipeline, std::move(runtime));
+}
+
+Loader val_loader(const DatasetPair& pair, LoaderOptions runtime) {
+  check(pair.val != nullptr, ErrorKind::Usage, "data", "there is no validation data");
+  const auto& data = pair.options;
+  runtime = common(data, std::move(runtime));
+  const int64_t share = (pair.val->size() + runtime.world_size - 1) / runtime.world_size;
+  runtime.batch_size = std::min(data.val_batch_size > 0 ? data.val_batch_size : data.batch_size, std::max<int64_t>(1, share));
+  runtime.shuffle = false;
+  runtime.shard = ShardMode::Uneven;
+  if (runtime.last_batch == LastBatch::Drop) runtime.last_batch = LastBatch::Keep;
+  return Loader(pair.val, pair.val_pipeline, std::move(runtime));
+}
+
+void add_builtin_datasets(DatasetRegistry& registry) {
+  registry.add<Cifar10Options>("cifar10", "CIFAR-10: 50,000 + 10,000 pictures of 32 x 32, 10 classes",
+                               [](const Cifar10Options& o) { return open_cifar(CifarKind::Cifar10, o); });
+  registry.add<Cifar100Options>("cifar100", "CIFAR-100: 50,000 + 10,000 pictures of 32 x 32, 100 classes",
+                                [](const Cifar100Options& o) { return open_cifar(CifarKind::Cifar100, o); });
+  registry.add<ImageFolderOptions>("image_folder", "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/", open_folder);
+  registry.add<GeneratedOptions>("generated", "ten classes of coloured shapes, 32 x 32, drawn from a seed; needs no files", open_generated);
+}
+
+DatasetRegistry builtin_datasets() {
+  DatasetRegistry registry("data set");
+  add_builtin_datasets(registry);
+  return registry;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,158 @@
+#include "npu_train/data/geometry.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <vector>
+
+#include "data/simd.hpp"
+
+namespace npu_train {
+namespace {
+
+void check_side(int64_t size, const char* where) {
+  check(size >= 1 && size <= 8192, ErrorKind::Usage, where, "size is ", size, "; it must be from 1 to 8192");
+}
+
+/// 16.16 fixed point along a row: which source column and row each output pixel looks at.
+NPU_TRAIN_SIMD void map_row(double x_start, double y_start, double dx, double dy, int64_t n, int32_t width, int32_t height,
+                            int32_t* index) {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto sx = static_cast<float>(x_start + dx * static_cast<double>(i));
+    const auto sy = static_cast<float>(y_start + dy * static_cast<double>(i));
+    // Truncation equals floor where it matters: negative positions are outside.
+    const auto x = static_cast<int32_t>(sx), y = static_cast<int32_t>(sy);
+    const bool inside = sx >= 0.0f && sy >= 0.0f && x < width && y < height;
+    index[i] = inside ? y * width + x : -1;
+  }
+}
+
+}  // namespace
+
+Resize::Resize(int64_t shorter_side) : height_(shorter_side), width_(0) { check_side(shorter_side, "Resize"); }
+Resize::Resize(int64_t height, int64_t width) : height_(height), width_(width) {
+  check_side(height, "Resize");
+  check_side(width, "Resize");
+}
+
+PictureSize Resize::output_size(PictureSize in) const {
+  if (width_ > 0) return {height_, width_};
+  const auto [h, w] = in;
+  if (h < 0 || w < 0) return {-1, -1};
+  return h <= w ? PictureSize{height_, height_ * w / h} : PictureSize{height_ * h / w, height_};
+}
+
+Image Resize::apply(Image image, Philox& rng) const {
+  const auto [h, w] = output_size({image.height(), image.width()});
+  return resize(image, h, w);
+}
+
+Image Resize::apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const {
+  const auto header = read_header(file, where);
+  const auto [h, w] = output_size({header.height, header.width});
+  const auto part = decode_box(file, where, {0, 0, header.height, header.width}, h, w);
+  return resize(part.image, h, w, part.y0, part.x0, part.y1, part.x1);
+}
+
+CenterCrop::CenterCrop(int64_t size) : size_(size) { check_side(size, "CenterCrop"); }
+
+Image CenterCrop::apply(Image image, Philox& rng) const {
+  // Halves round to even, as Python's round() does in torchvision, so that the same pixels are seen; padding takes the floor.
+  const auto start = [this](int64_t side) {
+    const int64_t rest = side - size_;
+    if (rest < 0) return -((-rest) / 2);
+    return static_cast<int64_t>(std::nearbyint(static_cast<double>(rest) / 2.0));
+  };
+  return image.crop(start(image.height()), start(image.width()), size_, size_);
+}
+
+RandomCrop::RandomCrop(int64_t size, int64_t padding) : size_(size), padding_(padding) {
+  check_side(size, "RandomCrop");
+  check(padding >= 0 && padding <= 8192, ErrorKind::Usage, "RandomCrop", "padding is ", padding, "; it must be from 0 to 8192");
+}
+
+Image RandomCrop::apply(Image image, Philox& rng) const {
+  const int64_t rows = image.height() + 2 * padding_ - size_;
+  const int64_t cols = image.width() + 2 * padding_ - size_;
+  check(rows >= 0 && cols >= 0, ErrorKind::Data, "RandomCrop", "a picture of ", image.width(), " x ", image.height(), " with a padding of ",
+        padding_, " is smaller than the window of ", size_, "; put a resize before it");
+  const int64_t top = rng.below(static_cast<uint32_t>(rows + 1));
+  const int64_t left = rng.below(static_cast<uint32_t>(cols + 1));
+  return image.crop(top - padding_, left - padding_, size_, size_);
+}
+
+RandomResizedCrop::RandomResizedCrop(int64_t size, double min_scale, double max_scale, double min_ratio, double max_ratio)
+    : size_(size), min_scale_(min_scale), max_scale_(max_scale), min_log_ratio_(std::log(min_ratio)), max_log_ratio_(std::log(max_ratio)) {
+  check_side(size, "RandomResizedCrop");
+  check(min_scale > 0 && min_scale <= max_scale && max_scale <= 1, ErrorKind::Usage, "RandomResizedCrop", "scale is [", min_scale, ", ",
+        max_scale, "]; it must grow within (0, 1]");
+  check(min_ratio > 0 && min_ratio <= max_ratio && std::isfinite(max_ratio), ErrorKind::Usage, "RandomResizedCrop", "ratio is [", min_ratio,
+        ", ", max_ratio, "]; it must be positive and grow");
+}
+
+PixelBox RandomResizedCrop::draw(int64_t height, int64_t width, Philox& rng) const {
+  const double area = static_cast<double>(height) * static_cast<double>(width);
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    const double target = area * (min_scale_ + (max_scale_ - min_scale_) * rng.uniform());
+    const double ratio = std::exp(min_log_ratio_ + (max_log_ratio_ - min_log_ratio_) * rng.uniform());
+    const auto w = static_cast<int64_t>(std::nearbyint(std::sqrt(target * ratio)));
+    const auto h = static_cast<int64_t>(std::nearbyint(std::sqrt(target / ratio)));
+    if (w < 1 || h < 1 || w > width || h > height) continue;
+    const int64_t top = rng.below(static_cast<uint32_t>(height - h + 1));
+    const int64_t left = rng.below(static_cast<uint32_t>(width - w + 1));
+    return {top, left, h, w};
+  }
+  const double ratio = static_cast<double>(width) / static_cast<double>(height);
+  int64_t h = height, w = width;
+  if (ratio < std::exp(min_log_ratio_)) {
+    h = std::clamp<int64_t>(static_cast<int64_t>(std::nearbyint(static_cast<double>(width) / std::exp(min_log_ratio_))), 1, height);
+  } else if (ratio > std::exp(max_log_ratio_)) {
+    w = std::clamp<int64_t>(static_cast<int64_t>(std::nearbyint(static_cast<double>(height) * std::exp(max_log_ratio_))), 1, width);
+  }
+  return {(height - h) / 2, (width - w) / 2, h, w};
+}
+
+Image RandomResizedCrop::apply(Image image, Philox& rng) const {
+  const PixelBox box = draw(image.height(), image.width(), rng);
+  return resize(image.crop(box.top, box.left, box.height, box.width), size_, size_);
+}
+
+Image RandomResizedCrop::apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const {
+  const auto header = read_header(file, where);
+  const PixelBox box = draw(header.height, header.width, rng);
+  const auto part = decode_box(file, where, box, size_, size_);
+  return resize(part.image, size_, size_, part.y0, part.x0, part.y1, part.x1);
+}
+
+Image HorizontalFlip::apply(Image image, Philox& rng) const { return rng.uniform() < p_ ? image.mirrored() : image; }
+
+Image RandomRotation::apply(Image image, Philox& rng) const {
+  return rotate_nearest(image, rng.uniform(static_cast<float>(-degrees_), static_cast<float>(degrees_)));
+}
+
+Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill) {
+  const Image in = image.dense(PixelOrder::Planar);
+  const int64_t h = in.height(), w = in.width();
+  Image out = Image::allocate(h, w, in.channels());
+  std::vector<int32_t> index(w);
+  for (int64_t y = 0; y < h; ++y) {
+    const double cy = static_cast<double>(y) + 0.5;
+    map_row(m[0] * 0.5 + m[1] * cy + m[2], m[3] * 0.5 + m[4] * cy + m[5], m[0], m[3], w, static_cast<int32_t>(w), static_cast<int32_t>(h),
+            index.data());
+    for (int64_t c = 0; c < in.channels(); ++c) {
+      const uint8_t* src = in.plane(c);
+      uint8_t* dst = out.mutable_plane(c) + y * w;
+      for (int64_t x = 0; x < w; ++x) dst[x] = index[x] < 0 ? fill : src[index[x]];
+    }
+  }
+  return out;
+}
+
+Image rotate_nearest(const Image& image, double degrees, uint8_t fill) {
+  const double angle = -degrees * std::numbers::pi / 180.0;
+  const double c = std::cos(angle), s = std::sin(angle);
+  const double cx = static_cast<double>(image.width()) / 2.0, cy = static_cast<double>(image.height()) / 2.0;
+  return affine_nearest(image, {c, s, cx - c * cx - s * cy, -s, c, cy + s * cx - c * cy}, fill);
+}
+
+}  // namespace npu_train

@@ -1,0 +1,91 @@
+#include "npu_train/data/image_codec.hpp"
+
+#include <spng.h>
+
+#include <cstring>
+#include <memory>
+
+#include "data/jpeg.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr size_t kMaxPngChunk = size_t{16} << 20, kMaxPngChunkCache = size_t{64} << 20;
+
+struct FreeContext {
+  void operator()(spng_ctx* context) const { spng_ctx_free(context); }
+};
+using PngContext = std::unique_ptr<spng_ctx, FreeContext>;
+
+void check_png(int code, const std::string& where) {
+  check(code == 0, ErrorKind::Data, "PNG", where, ": ", spng_strerror(code), "; hint: the file is damaged: replace or remove it");
+}
+
+bool is_png(const std::vector<uint8_t>& file) {
+  static constexpr uint8_t kSignature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
+  return file.size() > 8 && std::memcmp(file.data(), kSignature, 8) == 0;
+}
+
+PngContext open_png(const std::vector<uint8_t>& file, const std::string& where, spng_ihdr& header) {
+  PngContext context(spng_ctx_new(0));
+  check(context != nullptr, ErrorKind::OutOfMemory, "PNG", where, ": no memory for a decoder");
+  check_png(spng_set_image_limits(context.get(), static_cast<uint32_t>(Image::kMaxPixels), static_cast<uint32_t>(Image::kMaxPixels)),
+            where);
+  check_png(spng_set_chunk_limits(context.get(), kMaxPngChunk, kMaxPngChunkCache), where);
+  check_png(spng_set_png_buffer(context.get(), file.data(), file.size()), where);
+  check_png(spng_get_ihdr(context.get(), &header), where);
+  check(header.width > 0 && int64_t{header.height} <= Image::kMaxPixels / header.width, ErrorKind::Data, "PNG", where, ": claims ",
+        header.width, " x ", header.height, " pixels; at most ", Image::kMaxPixels, " are read");
+  return context;
+}
+
+Image decode_png(const std::vector<uint8_t>& file, const std::string& where) {
+  spng_ihdr header{};
+  const PngContext context = open_png(file, where, header);
+  Image out = Image::allocate(header.height, header.width, 3, PixelOrder::Packed);
+  // Truncation is found by the decoder; alpha lands in the fourth byte, which is not looked at.
+  check_png(
+      spng_decode_image(context.get(), out.mutable_packed_row(0), static_cast<size_t>(header.height) * header.width * 4, SPNG_FMT_RGBA8, 0),
+      where);
+  return out;
+}
+
+[[noreturn]] void unknown_format(const std::vector<uint8_t>& file, const std::string& where) {
+  throw Error(ErrorKind::Data, "picture", where + ": " + (file.empty() ? "the file is empty" : "neither JPEG nor PNG"),
+              "replace or remove the file");
+}
+
+}  // namespace
+
+ImageHeader read_header(const std::vector<uint8_t>& file, const std::string& where) {
+  if (detail::is_jpeg(file)) return detail::jpeg_header(file, where);
+  if (!is_png(file)) unknown_format(file, where);
+  spng_ihdr header{};
+  const PngContext context = open_png(file, where, header);
+  return {ImageHeader::Format::Png, header.height, header.width};
+}
+
+Image decode_image(const std::vector<uint8_t>& file, const std::string& where) {
+  if (!detail::is_jpeg(file)) {
+    if (!is_png(file)) unknown_format(file, where);
+    return decode_png(file, where);
+  }
+  const auto header = detail::jpeg_header(file, where);
+  return detail::decode_jpeg(file, where, {0, 0, header.height, header.width}, 1).image;
+}
+
+DecodedBox decode_box(const std::vector<uint8_t>& file, const std::string& where, const PixelBox& box, int64_t height, int64_t width) {
+  if (detail::is_jpeg(file)) {
+    int denominator = 1;
+    while (denominator < 8 && box.height >= 2 * denominator * height && box.width >= 2 * denominator * width) denominator *= 2;
+    return detail::decode_jpeg(file, where, box, denominator);
+  }
+  DecodedBox out;
+  out.image = decode_image(file, where).crop(box.top, box.left, box.height, box.width);
+  out.y1 = static_cast<double>(box.height);
+  out.x1 = static_cast<double>(box.width);
+  return out;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,171 @@
+#include "data/jpeg.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
+
+#include <jpeglib.h>
+
+#include <jerror.h>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr int kMaxScans = 500;  // a progressive file may hold any number of scans over the same picture
+
+struct ErrorManager {
+  jpeg_error_mgr base;
+  std::jmp_buf jump;
+  char message[JMSG_LENGTH_MAX];
+};
+
+[[noreturn]] void on_error(j_common_ptr cinfo) {
+  auto* errors = reinterpret_cast<ErrorManager*>(cinfo->err);
+  errors->base.format_message(cinfo, errors->message);
+  std::longjmp(errors->jump, 1);
+}
+
+/// libjpeg fills up what is missing and goes on; for training data that is damage.
+void on_message(j_common_ptr cinfo, int level) {
+  if (level >= 0) return;
+  const int code = cinfo->err->msg_code;
+  if (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE) on_error(cinfo);
+}
+
+void on_progress(j_common_ptr cinfo) {
+  if (reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number <= kMaxScans) return;
+  auto* errors = reinterpret_cast<ErrorManager*>(cinfo->err);
+  std::snprintf(errors->message, sizeof errors->message, "more than %d scans", kMaxScans);
+  std::longjmp(errors->jump, 1);
+}
+
+/// Frees what libjpeg holds, also when the constructor of its user throws.
+struct Decompressor : jpeg_decompress_struct {
+  Decompressor() : jpeg_decompress_struct{} {}
+  ~Decompressor() { jpeg_destroy_decompress(this); }
+};
+
+class Reader {
+ public:
+  Reader(const std::vector<uint8_t>& file, const std::string& where) : where_(where) {
+    cinfo_.err = jpeg_std_error(&errors_.base);
+    errors_.base.error_exit = on_error;
+    errors_.base.emit_message = on_message;
+    progress_.progress_monitor = on_progress;
+    guarded([&] {
+      jpeg_create_decompress(&cinfo_);
+      cinfo_.progress = &progress_;
+      jpeg_mem_src(&cinfo_, file.data(), static_cast<unsigned long>(file.size()));
+      jpeg_read_header(&cinfo_, TRUE);
+    });
+    check_size();
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  int64_t height() const { return cinfo_.image_height; }
+  int64_t width() const { return cinfo_.image_width; }
+  DecodedBox decode(const PixelBox& box, int denominator);
+
+ private:
+  /// The only place that jumps land. `fn` holds nothing that would need a destructor.
+  template <class Fn>
+  void guarded(Fn fn) {
+    if (setjmp(errors_.jump) != 0) fail(errors_.message);
+    fn();
+  }
+  [[noreturn]] void fail(const std::string& message) {
+    throw Error(ErrorKind::Data, "JPEG", where_ + ": " + message, "the file is damaged: replace or remove it");
+  }
+  void check_size() {
+    if (height() > 0 && width() > 0 && height() <= Image::kMaxPixels / width()) return;
+    fail("claims " + std::to_string(width()) + " x " + std::to_string(height()) + " pixels; at most " + std::to_string(Image::kMaxPixels) +
+         " are read");
+  }
+  void check_end();
+
+  std::string where_;
+  ErrorManager errors_{};
+  Decompressor cinfo_;
+  jpeg_progress_mgr progress_{};
+};
+
+/// CMYK as JPEG files hold it (inverted where Adobe's marker stands) to RGB, in place.
+void cmyk_to_rgb(uint8_t* pixels, int64_t n, bool inverted) {
+  for (int64_t i = 0; i < n; ++i) {
+    uint8_t* p = pixels + 4 * i;
+    const int k = inverted ? p[3] : 255 - p[3];
+    for (int c = 0; c < 3; ++c) p[c] = static_cast<uint8_t>(((inverted ? p[c] : 255 - p[c]) * k + 127) / 255);
+  }
+}
+
+DecodedBox Reader::decode(const PixelBox& box, int denominator) {
+  const bool cmyk = cinfo_.jpeg_color_space == JCS_CMYK || cinfo_.jpeg_color_space == JCS_YCCK;
+  DecodedBox out;
+  const double scale = 1.0 / denominator;
+  JDIMENSION first_row = 0, last_row = 0, left = 0, columns = 0;
+  guarded([&] {
+    cinfo_.out_color_space = cmyk ? JCS_CMYK : JCS_EXT_RGBX;
+    cinfo_.scale_num = 1;
+    cinfo_.scale_denom = static_cast<unsigned>(denominator);
+    jpeg_start_decompress(&cinfo_);
+    first_row = static_cast<JDIMENSION>(box.top / denominator);
+    last_row = std::min<JDIMENSION>(cinfo_.output_height, static_cast<JDIMENSION>((box.top + box.height + denominator - 1) / denominator));
+    left = static_cast<JDIMENSION>(box.left / denominator);
+    const auto right = static_cast<JDIMENSION>((box.left + box.width + denominator - 1) / denominator);
+    // A little more to the right, so that the interpolation of chroma sees its neighbours.
+    columns = std::min<JDIMENSION>(cinfo_.output_width, right + 2) - left;
+    if (columns < cinfo_.output_width) jpeg_crop_scanline(&cinfo_, &left, &columns);
+    if (first_row > 0) jpeg_skip_scanlines(&cinfo_, first_row);
+  });
+  out.image = Image::allocate(last_row - first_row, columns, 3, PixelOrder::Packed);
+  uint8_t* row = out.image.mutable_packed_row(0);
+  guarded([&] {
+    while (cinfo_.output_scanline < last_row) {
+      JSAMPROW line = row + static_cast<int64_t>(cinfo_.output_scanline - first_row) * columns * 4;
+      jpeg_read_scanlines(&cinfo_, &line, 1);
+    }
+  });
+  if (last_row < cinfo_.output_height) check_end();
+  if (cmyk) cmyk_to_rgb(row, out.image.height() * out.image.width(), cinfo_.saw_Adobe_marker != FALSE);
+  out.y0 = static_cast<double>(box.top) * scale - first_row;
+  out.x0 = static_cast<double>(box.left) * scale - left;
+  out.y1 = std::min(static_cast<double>(box.top + box.height) * scale - first_row, static_cast<double>(out.image.height()));
+  out.x1 = std::min(static_cast<double>(box.left + box.width) * scale - left, static_cast<double>(out.image.width()));
+  return out;
+}
+
+/// Rows below the box are not decoded, but a file that was cut there is damaged all the same: its end marker is missing.
+void Reader::check_end() {
+  const uint8_t* begin = cinfo_.src->next_input_byte;
+  const uint8_t* end = begin + cinfo_.src->bytes_in_buffer;
+  for (const uint8_t* p = end - 2; p >= begin; --p) {
+    if (p[0] == 0xff && p[1] == JPEG_EOI) return;
+  }
+  // A progressive file is read to its end before the first row, and a reader may stand on the marker itself.
+  if (jpeg_input_complete(&cinfo_) != FALSE || cinfo_.unread_marker == JPEG_EOI) return;
+  fail("ends before its end marker");
+}
+
+}  // namespace
+
+bool is_jpeg(const std::vector<uint8_t>& file) { return file.size() > 3 && file[0] == 0xff && file[1] == 0xd8 && file[2] == 0xff; }
+
+ImageHeader jpeg_header(const std::vector<uint8_t>& file, const std::string& where) {
+  const Reader reader(file, where);
+  return {ImageHeader::Format::Jpeg, reader.height(), reader.width()};
+}
+
+DecodedBox decode_jpeg(const std::vector<uint8_t>& file, const std::string& where, const PixelBox& box, int denominator) {
+  Reader reader(file, where);
+  check(box.top >= 0 && box.left >= 0 && box.height > 0 && box.width > 0 && box.top + box.height <= reader.height() &&
+            box.left + box.width <= reader.width(),
+        ErrorKind::Internal, "decode_jpeg", "the box is not inside the picture");
+  return reader.decode(box, denominator);
+}
+
+}  // namespace npu_train::detail

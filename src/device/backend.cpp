@@ -1,0 +1,20 @@
+#include "npu_train/device/backend.hpp"
+
+#include "device/generic_backend.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+
+const std::vector<const DeviceBackend*>& all_backends() {
+  static const std::vector<const DeviceBackend*> backends = {&detail::npu_backend(), &detail::cuda_backend(), &detail::cpu_backend(),
+                                                             &detail::sim_npu_backend()};
+  return backends;
+}
+
+const DeviceBackend& backend_of(const Device& device) {
+  for (const auto* backend : all_backends())
+    if (backend->name() == device.kind) return *backend;
+  throw Error(ErrorKind::Usage, "device", "there is no kind of device '" + device.kind + "'");
+}
+
+}  // namespace npu_train

@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "device/generic_backend.hpp"
+#include "device/cpu/cpu_features.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace detail {
+namespace {
+
+const c10::Device kHost(c10::DeviceType::CPU);
+
+int64_t machine_memory() {
+  int64_t total = proc_kib(read_small_file("/proc/meminfo"), "MemTotal");
+  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+    const int64_t limit = std::strtoll(read_small_file(path).c_str(), nullptr, 10);  // "max" reads as 0
+    if (limit > 0) total = total < 0 ? limit : std::min(total, limit);
+  }
+  return total;
+}
+
+class CpuBackend final : public DeviceBackend {
+ public:
+  std::string name() const override { return "cpu"; }
+  bool is_available() const override { return true; }
+  std::string why_not() const override { return ""; }
+  int count() const override { return 1; }
+  void synchronize(const Device&) const override {}
+
+  MemoryStats memory(const Device&) const override {
+    const auto status = read_small_file("/proc/self/status");
+    const int64_t resident = proc_kib(status, "VmRSS");
+    return {.allocated = resident, .peak = proc_kib(status, "VmHWM"), .reserved = resident, .total = machine_memory()};
+  }
+
+  void reset_peak(const Device&) const override { std::ofstream("/proc/self/clear_refs") << "5"; }
+
+  Capabilities capabilities(const Device&) const override {
+    return {.native_bf16 = cpu_features().bf16, .native_fp16 = cpu_features().fp16};
+  }
+
+  void seed(uint64_t seed) const override { seed_generator(kHost, seed); }
+
+  State rng_state() const override {
+    State out;
+    out.tensors["cpu"] = generator_state(kHost);
+    return out;
+  }
+
+  void set_rng_state(const State& state) const override {
+    const auto& own = state.tensor("cpu", "random");
+    check_generator_state(kHost, own);
+    set_generator_state(kHost, own);
+  }
+};
+
+}  // namespace
+
+const DeviceBackend& cpu_backend() {
+  static const CpuBackend backend;
+  return backend;
+}
+
+}  // namespace detail
+
+int64_t host_peak_rss() { return detail::proc_kib(detail::read_small_file("/proc/self/status"), "VmHWM"); }
+
+}  // namespace npu_train

@@ -1,0 +1,43 @@
+#include "device/cpu/cpu_features.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace npu_train::detail {
+
+std::string read_small_file(const std::string& path) {
+  std::ifstream in(path);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+CpuFeatures parse_cpuinfo(const std::string& text) {
+  CpuFeatures out;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("flags") && !line.starts_with("Features")) continue;
+    std::istringstream words(line.substr(line.find(':') + 1));
+    for (std::string word; words >> word;) {
+      if (word == "avx512_bf16" || word == "amx_bf16" || word == "bf16") out.bf16 = true;
+      if (word == "avx512_fp16" || word == "amx_fp16" || word == "asimdhp") out.fp16 = true;
+    }
+    break;  // the cores of a machine are taken to be equal
+  }
+  return out;
+}
+
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures features = parse_cpuinfo(read_small_file("/proc/cpuinfo"));
+  return features;
+}
+
+int64_t proc_kib(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(key + ":")) return std::strtoll(line.c_str() + key.size() + 1, nullptr, 10) * 1024;
+  return -1;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,66 @@
+#include "npu_train/device/device.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
+
+namespace npu_train {
+namespace {
+
+const std::vector<std::string> kKinds = {"cpu", "cuda", "npu", "sim_npu"};
+constexpr int kMaxIndex = 127;  // c10::DeviceIndex is 8 bits wide
+
+[[noreturn]] void refuse(const std::string& text) {
+  const auto near = nearest_name(text.substr(0, text.find(':')), kKinds);
+  throw Error(ErrorKind::Usage, "device",
+              "'" + text + "' is not a device; allowed are auto, cpu, cuda, npu and sim_npu, the last three also with an index as in cuda:0",
+              near.empty() ? "" : "did you mean " + near + "?");
+}
+
+}  // namespace
+
+Device Device::parse(const std::string& text) {
+  const auto colon = text.find(':');
+  Device out{.kind = text.substr(0, colon)};
+  if (std::find(kKinds.begin(), kKinds.end(), out.kind) == kKinds.end()) refuse(text);
+  if (colon == std::string::npos) return out;
+  const char* begin = text.data() + colon + 1;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, out.index);
+  if (begin == end || stop != end || error != std::errc() || out.index < 0 || out.index > kMaxIndex || (out.is_cpu() && out.index != 0)) refuse(text);
+  return out;
+}
+
+std::string Device::str() const { return is_cpu() ? kind : kind + ":" + std::to_string(index); }
+
+c10::Device Device::c10() const {
+  if (is_cpu()) return c10::Device(c10::DeviceType::CPU);
+  const auto type = kind == "cuda" ? c10::DeviceType::CUDA : c10::DeviceType::PrivateUse1;
+  return {type, static_cast<c10::DeviceIndex>(index)};
+}
+
+Device device_of(const c10::Device& device) {
+  const int index = device.has_index() ? device.index() : 0;
+  if (device.is_cpu()) return {};
+  if (device.is_cuda()) return {"cuda", index};
+  check(device.is_privateuseone(), ErrorKind::Usage, "device", "npu_train does not run on ", device.str());
+  return {backend_of({"sim_npu", 0}).is_available() ? "sim_npu" : "npu", index};
+}
+
+Device resolve_device(const std::string& text) {
+  if (text == "auto") {
+    for (const auto* backend : all_backends())
+      if (backend->name() != "sim_npu" && backend->is_available()) return {backend->name(), 0};
+  }
+  const auto device = Device::parse(text);
+  const auto& backend = backend_of(device);
+  if (!backend.is_available()) throw Error(ErrorKind::Device, "device " + text, backend.why_not());
+  check(device.index < backend.count(), ErrorKind::Device, "device", text, " is not there: this machine has ", backend.count(), " of ", device.kind,
+        ", counted from 0");
+  return device;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,134 @@
+#include "npu_train/engine/predictor.hpp"
+
+#include <algorithm>
+#include <sstream>
+
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/topk.h>
+#include <torch/nn/module.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/data/image_codec.hpp"
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/engine/weights.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
+
+namespace npu_train {
+namespace {
+
+const std::vector<double> kImagenetMean{0.485, 0.456, 0.406}, kImagenetStd{0.229, 0.224, 0.225};
+constexpr int64_t kImagenetResize = 256, kImagenetCrop = 224;
+constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
+
+bool is_resize(const PartConfig& step) { return step.name == "resize"; }
+
+std::vector<std::string> lines(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
+}
+
+/// Weights as a checkpoint keeps them, with the EMA's averages in their place where there are any.
+NamedTensors trained_tensors(const std::string& checkpoint) {
+  auto state = load_checkpoint(checkpoint, {"model", "ema"});
+  auto& model = state["model"].tensors;
+  for (const auto& [key, tensor] : state["ema"].tensors) {
+    const auto name = key.substr(key.find('/') + 1);
+    if (model.count(name) != 0) model[name] = tensor;
+  }
+  return NamedTensors(model.begin(), model.end());
+}
+
+void must_fill(const WeightsReport& report, const std::string& what) {
+  check(report.missing.empty() && report.misshapen.empty() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not fill the model: ", report.str(),
+        "; hint: the number of classes must be that of the weights");
+}
+
+}  // namespace
+
+Predictor::Predictor(Model model, const std::string& device) : model_(std::move(model)), device_(resolve_device(device)) {
+  model_.module->eval();
+  model_.module->to(device_.c10());
+}
+
+void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const TransformContext& context) {
+  auto without = steps;
+  std::erase_if(without, is_resize);
+  crop_ = context.image_size;
+  pipeline_ = Pipeline::from_config(steps, "val_transforms", context);
+  without_resize_ = Pipeline::from_config(without, "val_transforms", context);
+}
+
+Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
+  const auto checkpoint = find_checkpoint(path);
+  auto config = bind_config(load_checkpoint_config(checkpoint), parts);
+  config.model.options.set("weights", ConfigNode(""));
+  auto model = parts.models.make(config.model, "model");
+  NamedTensors tensors = trained_tensors(checkpoint);
+  must_fill(load_weights(model, tensors), checkpoint);
+  Predictor p(std::move(model), device);
+  p.classes_ = lines(read_checkpoint_meta(checkpoint).classes);
+
+  struct Transforms : DataOptions {
+    static const ConfigTable<Transforms>& config_table() {
+      static const auto table = ConfigTable<Transforms>("data").field("val_transforms", static_cast<std::vector<PartConfig> Transforms::*>(&DataOptions::val_transforms), "");
+      return table;
+    }
+  };
+  ConfigNode only = ConfigNode::map();
+  if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
+  auto steps = bind<Transforms>(only, "data").val_transforms;
+  const auto size = p.model_.image_size > 0 ? p.model_.image_size : kImagenetCrop;
+  if (std::none_of(steps.begin(), steps.end(), is_resize)) steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));
+  p.set_pipelines(steps, {size, kImagenetMean, kImagenetStd});
+  return p;
+}
+
+Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, const std::string& weights, const std::string& device,
+                                  const Parts& parts) {
+  PartConfig named{.name = name, .options = {{"num_classes", num_classes}}, .mark = {}};
+  auto model = parts.models.make(named, "model");
+  must_fill(load_weights_file(model, weights), weights);
+  Predictor p(std::move(model), device);
+  const auto size = p.model_.image_size > 0 ? p.model_.image_size : kImagenetCrop;
+  p.set_pipelines({part("resize", {{"size", size * kImagenetResize / kImagenetCrop}}), part("center_crop", {{"size", size}}), part("normalize")},
+                  {size, kImagenetMean, kImagenetStd});
+  return p;
+}
+
+at::Tensor Predictor::operator()(const at::Tensor& input) const {
+  return translated("Predictor", [&] {
+    const at::NoGradGuard no_grad;
+    return model_.forward(input.to(device_.c10())).to(at::kCPU, at::kFloat);
+  });
+}
+
+at::Tensor Predictor::read_picture(const std::string& path) const {
+  const auto bytes = read_file(path, kMaxPictureBytes);
+  Picture picture;
+  picture.encoded.assign(bytes.begin(), bytes.end());
+  const auto header = read_header(picture.encoded, path);
+  const bool fits = header.height == crop_ && header.width == crop_;
+  Philox unused(0);
+  return (fits ? without_resize_ : pipeline_).run_to_tensor(picture, path, unused);
+}
+
+std::vector<Answer> Predictor::top_answers(const at::Tensor& logits, int64_t top) const {
+  const auto [share, index] = at::topk(at::softmax(logits.flatten(), 0), std::min(top, logits.numel()));
+  std::vector<Answer> out;
+  for (int64_t i = 0; i < index.numel(); ++i) {
+    Answer answer{index[i].item<int64_t>(), "", share[i].item<double>()};
+    const auto k = static_cast<size_t>(answer.label);
+    answer.name = k < classes_.size() ? classes_[k] : std::to_string(answer.label);
+    out.push_back(std::move(answer));
+  }
+  return out;
+}
+
+std::vector<Answer> Predictor::classify(const std::string& path, int64_t top) const {
+  return top_answers((*this)(read_picture(path).unsqueeze(0)), top);
+}
+
+}  // namespace npu_train

@@ -1,0 +1,187 @@
+#include "run_build.hpp"
+
+#include <algorithm>
+
+#include <torch/nn/module.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/random.hpp"
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/engine/weights.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/precision/fp32_region.hpp"
+
+namespace npu_train {
+namespace {
+
+/// The loader's options of data that were given in code.
+struct PlainDataOptions : DataOptions {
+  static const ConfigTable<PlainDataOptions>& config_table() {
+    static const auto table = data_fields(ConfigTable<PlainDataOptions>("data"));
+    return table;
+  }
+};
+
+/// Blocks named in amp.fp32_modules take and give fp32 under a low precision.
+void keep_in_fp32(Model& model, const std::vector<std::string>& modules, const Device& device) {
+  if (modules.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& block : model.blocks) names.push_back(block.name);
+  for (const auto& wanted : modules) {
+    const bool known = std::any_of(names.begin(), names.end(), [&](const auto& n) { return in_modules(n, {wanted}); });
+    check(known, ErrorKind::Usage, "amp.fp32_modules", "the model has no block '", wanted, "'; there are: ", join(names));
+  }
+  for (auto& block : model.blocks) {
+    if (!in_modules(block.name, modules)) continue;
+    block.forward = [inner = block.forward, device](const at::Tensor& x) {
+      const Fp32Region region(device);
+      return inner(region.in(x));
+    };
+  }
+  model = chain_blocks(std::move(model));
+}
+
+bool wants_channels_last(const std::string& memory_format, const ParameterSet& parameters) {
+  if (memory_format != "auto") return memory_format == "channels_last";
+  return std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return p.value.dim() == 4 && p.value.size(2) > 1; });
+}
+
+}  // namespace
+
+void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
+  device = resolve_device(config.device);
+  group = single_process();
+  seed_everything(static_cast<uint64_t>(config.seed));
+  resolved = npu_train::resolved(config, parts);
+  make_data(config, parts);
+  write_statistics();
+  if (!task) {
+    check(!config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; there are: ", join(parts.models.names()),
+          "; hint: model: {name: resnet50}, or give fit() a task of your own");
+    auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
+    model = parts.models.make(part, "model");
+    keep_in_fp32(model, config.amp.fp32_modules, device);
+    if (!model.weights.empty()) log_info(load_weights_file(model, model.weights).str());
+    task = parts.tasks.make(config.task, "task", model);
+    ConfigProblems none;
+    resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
+  }
+  task->to(device.c10());
+  auto parameters = task->parameters();
+  check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
+  const bool channels_last = wants_channels_last(config.trainer.memory_format, parameters);
+  if (channels_last)
+    for (const auto& p : parameters)
+      if (p.value.dim() == 4) p.value.set_data(p.value.contiguous(at::MemoryFormat::ChannelsLast));
+  make_optimizer(config, parts);
+  make_loaders(config, channels_last);
+  make_schedule(config, parts);
+  auto loop_parts = this->loop_parts(config.model.name, std::move(stop));
+  loop_parts.base_lr = optimizer->lr();
+  loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
+}
+
+/// A checkpoint must know its pictures' statistics without the data: `normalize` gets its numbers.
+void Run::write_statistics() {
+  const auto info = data.info();
+  auto* options = resolved.find("data");
+  if (options == nullptr || info.mean.empty()) return;
+  for (const char* list : {"train_transforms", "val_transforms"}) {
+    auto* steps = options->find(list);
+    if (steps == nullptr || !steps->is_list()) continue;
+    std::vector<ConfigNode> filled;
+    for (auto step : steps->items()) {
+      const auto* name = step.find("name");
+      const auto* mean = step.find("mean");
+      if (name != nullptr && name->scalar() == "normalize" && (mean == nullptr || mean->items().empty())) {
+        step.set("mean", detail::write_value(info.mean));
+        step.set("std", detail::write_value(info.std));
+      }
+      filled.push_back(std::move(step));
+    }
+    *steps = ConfigNode::list(std::move(filled));
+  }
+}
+
+void Run::make_data(const RunConfig& config, const Parts& parts) {
+  if (data.train == nullptr && data.train_stream == nullptr) {
+    check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; there are: ", join(parts.datasets.names()),
+          "; hint: data: {name: generated}, or give fit() data of your own");
+    data = parts.datasets.make(config.data, "data");
+  } else {
+    data.options = bind<PlainDataOptions>(config.data.options, "data");
+  }
+}
+
+void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
+  precision = make_precision({config.precision, config.grad_scaler, config.amp.fp32_modules}, device);
+  const auto norms = model.module ? norm_parameters_of(*model.module) : std::vector<std::string>{};
+  const auto all = task->parameters();
+  const auto trained = precision->prepare(all, norms).filter([](const Parameter& p) { return p.value.requires_grad(); });
+  optimizer = parts.optimizers.make(config.optimizer, "optimizer", trained);
+  if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), all);
+}
+
+void Run::make_loaders(const RunConfig& config, bool channels_last) {
+  LoaderOptions runtime;
+  runtime.seed = static_cast<uint64_t>(config.seed);
+  runtime.channels_last = channels_last;
+  runtime.rank = group->rank();
+  runtime.world_size = group->world_size();
+  if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
+  if (backend_of(device).capabilities(device).pinned_memory) runtime.finish = [](Batch batch) { return pin(batch); };
+  train.emplace(train_loader(data, runtime));
+  if (data.val != nullptr) val.emplace(val_loader(data, runtime));
+}
+
+void Run::make_schedule(const RunConfig& config, const Parts& parts) {
+  ScheduleContext context;
+  context.base_lr = optimizer->lr();
+  context.total_epochs = config.trainer.max_epochs;
+  context.total_steps = config.trainer.max_steps;
+  auto batches = train->batches_per_epoch();
+  if (config.trainer.limit_train_batches >= 0) batches = std::min(batches.value_or(config.trainer.limit_train_batches), config.trainer.limit_train_batches);
+  if (config.trainer.overfit_batches > 0) batches = config.trainer.overfit_batches;
+  if (context.total_steps < 0 && batches && config.trainer.max_epochs > 0) {
+    const auto k = config.trainer.accumulate_grad_batches;
+    context.total_steps = (*batches + k - 1) / k * config.trainer.max_epochs;
+  }
+  schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
+}
+
+LoopParts Run::loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop) {
+  LoopParts p;
+  p.task = task.get();
+  p.precision = precision.get();
+  p.optimizer = optimizer.get();
+  p.schedule = schedule.get();
+  p.ema = ema.get();
+  p.group = group.get();
+  p.train_loader = &*train;
+  p.val_loader = val ? &*val : nullptr;
+  p.device = device;
+  p.config = resolved;
+  p.model_name = model_name;
+  p.classes = join(data.info().class_names, "\n");
+  p.stop = std::move(stop);
+  return p;
+}
+
+void Run::open_store(const std::string& dir, const CheckpointOptions& options) {
+  store = std::make_unique<CheckpointStore>(dir, options);
+  loop->set_store(store.get());
+}
+
+void Run::announce(const RunConfig& config, const std::string& run_dir) const {
+  const auto batch = train->options().batch_size;
+  const auto k = config.trainer.accumulate_grad_batches;
+  log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(optimizer->parameters().numel()),
+           " trainable parameters, effective batch ", batch * k * group->world_size(), " (", batch, " x ", k, " accumulated x ",
+           group->world_size(), " ranks)");
+  if (!run_dir.empty()) log_info("files of this run: ", run_dir);
+}
+
+}  // namespace npu_train

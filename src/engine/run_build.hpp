@@ -1,0 +1,45 @@
+// Everything that a run consists of, made from its configuration.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train {
+
+/// The objects of one run, in an order in which they can be destroyed. What is set before build() (task, data) is not made from the
+/// configuration.
+struct Run {
+  Device device;
+  DatasetPair data;
+  Model model;
+  std::shared_ptr<Task> task;
+  std::unique_ptr<Precision> precision;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<LrSchedule> schedule;
+  std::unique_ptr<Ema> ema;
+  std::shared_ptr<ProcessGroup> group;
+  std::optional<Loader> train, val;
+  std::unique_ptr<CheckpointStore> store;
+  ConfigNode resolved;
+  std::unique_ptr<TrainLoop> loop;
+
+  void build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop);
+  void open_store(const std::string& dir, const CheckpointOptions& options);
+  /// One line each to the log: what runs, where, how large a step is.
+  void announce(const RunConfig& config, const std::string& run_dir) const;
+
+ private:
+  void make_data(const RunConfig& config, const Parts& parts);
+  void write_statistics();
+  void make_loaders(const RunConfig& config, bool channels_last);
+  void make_optimizer(const RunConfig& config, const Parts& parts);
+  void make_schedule(const RunConfig& config, const Parts& parts);
+  LoopParts loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop);
+};
+
+}  // namespace npu_train

@@ -1,0 +1,207 @@
+#include "npu_train/engine/trainer.hpp"
+
+#include <filesystem>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/engine/run_files.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/train/loop.hpp"
+#include "process_state.hpp"
+#include "run_build.hpp"
+
+namespace npu_train {
+
+namespace fs = std::filesystem;
+
+struct Trainer::Impl {
+  RunConfig config;
+  Parts parts;
+  Run run;
+  std::string run_dir;
+  std::vector<std::shared_ptr<Callback>> callbacks;
+  std::vector<StepObserver*> observers;
+  std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
+
+  /// Every public call: errors translated, process-wide settings in force, everything built.
+  template <class Fn>
+  auto call(const char* where, Fn&& fn) -> decltype(fn()) {
+    return translated(where, [&] {
+      const ProcessState scope(config);
+      if (!run.loop) build();
+      return fn();
+    });
+  }
+
+  void build() {
+    run.build(config, parts, stop);
+    for (const auto& c : callbacks) run.loop->add_callback(c);
+    for (auto* o : observers) run.loop->observers().add(o);
+  }
+
+  std::string run_name() const {
+    if (!config.output.name.empty()) return config.output.name;
+    if (config.model.name.empty()) return "run";
+    return config.model.name + (config.data.name.empty() ? "" : "_" + config.data.name);
+  }
+
+  bool writes() const { return !config.output.dir.empty() && !config.trainer.fast_dev_run; }
+
+  /// Where the run's files go, found once: the folder of the checkpoint that it goes on from, or a new one.
+  void open_run_dir(const std::string& existing = "") {
+    if (!run_dir.empty() || !writes()) return;
+    run_dir = existing.empty() ? make_run_dir(config.output.dir, run_name()) : existing;
+    write_file_atomic((fs::path(run_dir) / "config.yaml").string(), to_yaml(run.resolved));
+    run.loop->add_callback(std::make_shared<RunFiles>(run_dir, config.trainer.log_every_n_steps, config.output.tensorboard));
+    if (config.checkpoint.enabled) run.open_store((fs::path(run_dir) / "checkpoints").string(), config.checkpoint);
+  }
+
+  RunResult fit() {
+    return call("Trainer::fit", [&] {
+      open_run_dir();
+      run.announce(config, run_dir);
+      auto result = run.loop->fit();
+      result.run_dir = run_dir;
+      return result;
+    });
+  }
+
+  std::string resume(const std::string& which);
+};
+
+std::string Trainer::Impl::resume(const std::string& which) {
+  std::string checkpoint, dir;
+  if (which == "auto" || which == "last" || which == "best") {
+    dir = run_dir.empty() ? newest_run_dir(config.output.dir, run_name()) : run_dir;
+    if (dir.empty()) {
+      check(which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no run to resume under ",
+            (fs::path(config.output.dir) / run_name()).string());
+      log_info("nothing to resume: a new run starts");
+      return "";
+    }
+    checkpoint = CheckpointStore((fs::path(dir) / "checkpoints").string(), config.checkpoint).resolve(which);
+    if (checkpoint.empty()) return "";
+  } else {
+    checkpoint = find_checkpoint(which);
+    const auto parent = fs::path(checkpoint).parent_path();
+    if (parent.filename() == "checkpoints") dir = parent.parent_path().string();
+  }
+  const auto meta = read_checkpoint_meta(checkpoint);
+  if (meta.threads != at::get_num_threads() || meta.cpu != at::get_cpu_capability())
+    log_warning("the checkpoint was made with ", meta.threads, " threads on ", meta.cpu, "; here are ", at::get_num_threads(), " on ",
+                at::get_cpu_capability(), ": the last bits of sums will differ");
+  run.loop->load_state(load_checkpoint(checkpoint));
+  open_run_dir(dir);
+  log_info("resumed from ", checkpoint, " (epoch ", meta.epoch, ", step ", meta.global_step, ")");
+  return checkpoint;
+}
+
+Trainer::Trainer(RunConfig config, Parts parts) : impl_(std::make_unique<Impl>()) {
+  impl_->config = std::move(config);
+  impl_->parts = std::move(parts);
+}
+Trainer::~Trainer() = default;
+Trainer::Trainer(Trainer&&) noexcept = default;
+Trainer& Trainer::operator=(Trainer&&) noexcept = default;
+
+void Trainer::setup() {
+  impl_->call("Trainer::setup", [] {});
+}
+
+void Trainer::setup(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val) {
+  impl_->run = Run{};
+  impl_->run.task = std::move(task);
+  impl_->run.data.train = std::move(train);
+  impl_->run.data.val = std::move(val);
+  setup();
+}
+
+RunResult Trainer::fit() { return impl_->fit(); }
+
+RunResult Trainer::fit(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val) {
+  if (impl_->run.task != task || impl_->run.data.train != train) setup(std::move(task), std::move(train), std::move(val));
+  return impl_->fit();
+}
+
+RunResult Trainer::fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDataset> train, std::shared_ptr<const Dataset> val) {
+  if (impl_->run.task != task || impl_->run.data.train_stream != train) {
+    impl_->run = Run{};
+    impl_->run.task = std::move(task);
+    impl_->run.data.train_stream = std::move(train);
+    impl_->run.data.val = std::move(val);
+  }
+  return impl_->fit();
+}
+
+Scalars Trainer::validate() {
+  return impl_->call("Trainer::validate", [&] { return impl_->run.loop->validate(); });
+}
+
+at::Tensor Trainer::predict(const at::Tensor& input) {
+  return impl_->call("Trainer::predict", [&] { return impl_->run.loop->predict(input); });
+}
+
+StepReport Trainer::train_step(const std::vector<Batch>& window) {
+  return impl_->call("Trainer::train_step", [&] { return impl_->run.loop->train_step(window); });
+}
+
+std::optional<EpochReport> Trainer::train_epoch() {
+  return impl_->call("Trainer::train_epoch", [&] { return impl_->run.loop->train_epoch(); });
+}
+
+std::string Trainer::resume(const std::string& which) {
+  return impl_->call("Trainer::resume", [&] { return impl_->resume(which); });
+}
+
+std::string Trainer::save_checkpoint() {
+  return impl_->call("Trainer::save_checkpoint", [&] {
+    impl_->open_run_dir();
+    return impl_->run.loop->save_checkpoint();
+  });
+}
+
+RunState Trainer::state() {
+  return impl_->call("Trainer::state", [&] { return impl_->run.loop->state(); });
+}
+
+void Trainer::load_state(const RunState& state, const std::vector<std::string>& leave_out) {
+  impl_->call("Trainer::load_state", [&] { impl_->run.loop->load_state(state, leave_out); });
+}
+
+void Trainer::request_stop() noexcept { impl_->stop->store(true, std::memory_order_relaxed); }
+
+void Trainer::add_callback(std::shared_ptr<Callback> callback) {
+  if (impl_->run.loop) impl_->run.loop->add_callback(callback);
+  impl_->callbacks.push_back(std::move(callback));
+}
+
+void Trainer::add_observer(StepObserver* observer) {
+  if (impl_->run.loop) impl_->run.loop->observers().add(observer);
+  impl_->observers.push_back(observer);
+}
+
+const RunConfig& Trainer::config() const { return impl_->config; }
+const std::string& Trainer::run_dir() const { return impl_->run_dir; }
+
+TrainLoop& Trainer::loop() {
+  setup();
+  return *impl_->run.loop;
+}
+
+Task& Trainer::task() {
+  setup();
+  return *impl_->run.task;
+}
+
+const DatasetPair& Trainer::data() {
+  setup();
+  return impl_->run.data;
+}
+
+const Model& Trainer::model() {
+  setup();
+  check(impl_->run.model.module != nullptr, ErrorKind::Usage, "Trainer::model", "the task was given in code; the trainer knows no model");
+  return impl_->run.model;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,30 @@
+#include "npu_train/engine/weights.hpp"
+
+#include <filesystem>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/io/pickle.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
+
+namespace npu_train {
+
+NamedTensors read_weights_file(const std::string& path) {
+  const std::filesystem::path file(path);
+  check(std::filesystem::exists(file), ErrorKind::Data, "weights", path, ": there is no such file");
+  if (std::filesystem::is_directory(file)) {
+    const auto state = load_checkpoint(find_checkpoint(path), {"model"});
+    check(state.count("model") != 0, ErrorKind::Checkpoint, "weights", path, ": the checkpoint holds no model");
+    const auto& tensors = state.at("model").tensors;
+    return NamedTensors(tensors.begin(), tensors.end());
+  }
+  const auto extension = to_lower(file.extension().string());
+  if (extension == ".safetensors") return load_safetensors(file);
+  if (extension == ".pth" || extension == ".pt" || extension == ".bin") return load_pth(file).tensors;
+  throw Error(ErrorKind::Data, "weights", path + ": unknown kind of file",
+              "known are .safetensors, PyTorch's .pth, .pt and .bin, and checkpoint folders of npu_train");
+}
+
+WeightsReport load_weights_file(Model& model, const std::string& path) { return load_weights(model, read_weights_file(path)); }
+
+}  // namespace npu_train

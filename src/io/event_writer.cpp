@@ -1,0 +1,112 @@
+#include "npu_train/io/event_writer.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <bit>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+double wall_time() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+// The few pieces of the protocol buffer encoding that an Event needs.
+void put_varint(std::string& out, uint64_t value) {
+  while (value >= 0x80) {
+    out.push_back(static_cast<char>(value | 0x80));
+    value >>= 7;
+  }
+  out.push_back(static_cast<char>(value));
+}
+
+template <class Bits>
+void put_fixed(std::string& out, Bits bits) {
+  for (size_t i = 0; i < sizeof bits; ++i) out.push_back(static_cast<char>(bits >> (8 * i)));
+}
+
+void put_tag(std::string& out, int field, int wire_type) {
+  put_varint(out, static_cast<uint64_t>(field) << 3 | static_cast<uint64_t>(wire_type));
+}
+
+void put_bytes(std::string& out, int field, std::string_view bytes) {
+  put_tag(out, field, 2);
+  put_varint(out, bytes.size());
+  out.append(bytes);
+}
+
+std::string event_header(int64_t step) {
+  std::string out;
+  put_tag(out, 1, 1);  // wall_time
+  put_fixed(out, std::bit_cast<uint64_t>(wall_time()));
+  put_tag(out, 2, 0);  // step
+  put_varint(out, static_cast<uint64_t>(step));
+  return out;
+}
+
+uint32_t masked_crc(std::string_view data) {
+  const uint32_t crc = crc32c(data);
+  return (crc >> 15 | crc << 17) + 0xa282ead8u;
+}
+
+}  // namespace
+
+uint32_t crc32c(std::string_view data) {
+  static const auto table = [] {
+    std::array<uint32_t, 256> t{};
+    for (uint32_t i = 0; i < 256; ++i) {
+      uint32_t c = i;
+      for (int k = 0; k < 8; ++k) c = (c & 1) ? 0x82f63b78u ^ (c >> 1) : c >> 1;
+      t[i] = c;
+    }
+    return t;
+  }();
+  uint32_t crc = 0xffffffffu;
+  for (const char byte : data) crc = table[(crc ^ static_cast<uint8_t>(byte)) & 0xff] ^ (crc >> 8);
+  return ~crc;
+}
+
+EventWriter::EventWriter(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  char host[256] = "localhost";
+  ::gethostname(host, sizeof host - 1);
+  path_ = (std::filesystem::path(dir) / c10::str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host, ".", ::getpid()))
+              .string();
+  file_.open(path_, std::ios::binary | std::ios::app);
+  check(file_.good(), ErrorKind::Checkpoint, "EventWriter", path_, ": cannot be opened for writing (", std::strerror(errno), ")");
+  auto event = event_header(0);
+  put_bytes(event, 3, "brain.Event:2");  // file_version
+  write_record(event);
+}
+
+void EventWriter::add_scalars(const std::vector<std::pair<std::string, double>>& tags, int64_t step) {
+  std::string summary;
+  for (const auto& [tag, value] : tags) {
+    std::string entry;
+    put_bytes(entry, 1, tag);
+    put_tag(entry, 2, 5);  // simple_value
+    put_fixed(entry, std::bit_cast<uint32_t>(static_cast<float>(value)));
+    put_bytes(summary, 1, entry);
+  }
+  auto event = event_header(step);
+  put_bytes(event, 5, summary);
+  write_record(event);
+}
+
+void EventWriter::write_record(std::string_view event) {
+  std::string frame;
+  put_fixed(frame, static_cast<uint64_t>(event.size()));
+  put_fixed(frame, masked_crc(frame));
+  frame.append(event);
+  put_fixed(frame, masked_crc(event));
+  file_.write(frame.data(), static_cast<std::streamsize>(frame.size()));
+  file_.flush();
+  check(file_.good(), ErrorKind::Checkpoint, "EventWriter", path_, ": cannot be written (disk full?)");
+}
+
+}  // namespace npu_train

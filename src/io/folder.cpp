@@ -1,0 +1,225 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+
+#include "io/file_error.hpp"
+#include "io/temporary_name.hpp"
+#include "npu_train/io/file.hpp"
+
+namespace npu_train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr std::string_view kMiddle = ".tmp-";
+
+// Two machines that share a disk may have processes of the same number.
+const std::string& machine_tag() {
+  static const std::string tag = [] {
+    std::array<char, 256> name{};
+    ::gethostname(name.data(), name.size() - 1);
+    return hex64(hash64(std::string_view(name.data()))).substr(0, 6);
+  }();
+  return tag;
+}
+
+struct TemporaryName {
+  std::string machine;
+  int process = 0;
+};
+
+// Reads ".<name>.tmp-<machine>-<process>-<number>".
+bool parse_temporary(std::string_view name, TemporaryName& out) {
+  const auto at = name.rfind(kMiddle);
+  if (name.empty() || name[0] != '.' || at == std::string_view::npos || at < 2) return false;
+  auto rest = name.substr(at + kMiddle.size());
+  const auto first = rest.find('-');
+  if (first != 6) return false;
+  out.machine = rest.substr(0, first);
+  rest.remove_prefix(first + 1);
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), out.process);
+  if (error != std::errc() || end == rest.data() + rest.size() || *end != '-' || out.process <= 0) return false;
+  rest.remove_prefix(static_cast<size_t>(end - rest.data()) + 1);
+  return !rest.empty() && rest.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool is_abandoned(const fs::path& path, const TemporaryName& name) {
+  if (name.machine == machine_tag()) return name.process != ::getpid() && ::kill(name.process, 0) != 0 && errno == ESRCH;
+  std::error_code error;
+  const auto changed = fs::last_write_time(path, error);
+  return !error && fs::file_time_type::clock::now() - changed > std::chrono::hours(24);
+}
+
+void sync_tree(const fs::path& root) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
+    const auto status = it->symlink_status(error);
+    if (fs::is_directory(status)) {
+      detail::sync_folder(it->path());
+    } else if (fs::is_regular_file(status)) {
+      const int fd = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC);
+      const int code = fd < 0 ? errno : detail::sync_descriptor(fd);
+      if (fd >= 0) ::close(fd);
+      if (code != 0) detail::throw_write_error("AtomicDirectory", it->path(), "cannot bring it to the disk", code);
+    }
+  }
+  if (error) detail::throw_write_error("AtomicDirectory", root, "cannot be listed", error.value());
+  detail::sync_folder(root);
+}
+
+// Puts `fresh` in the place of the folder `path`; what was there lies under `fresh` afterwards.
+void exchange(const fs::path& fresh, const fs::path& path) {
+#ifdef RENAME_EXCHANGE
+  if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return;
+  if (errno != EINVAL && errno != ENOSYS)
+    detail::throw_write_error("AtomicDirectory", path, "cannot put the new folder in its place", errno);
+#endif
+  // File systems that cannot exchange names: for a moment nothing is at `path`, but nothing is lost.
+  const auto aside = detail::temporary_beside(path);
+  if (::rename(path.c_str(), aside.c_str()) != 0)
+    detail::throw_write_error("AtomicDirectory", path, "cannot put the old folder aside", errno);
+  if (::rename(fresh.c_str(), path.c_str()) != 0) {
+    const int code = errno;
+    ::rename(aside.c_str(), path.c_str());
+    detail::throw_write_error("AtomicDirectory", path, "cannot put the new folder in its place", code);
+  }
+  ::rename(aside.c_str(), fresh.c_str());
+}
+
+}  // namespace
+
+namespace detail {
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+fs::path temporary_beside(const fs::path& path) {
+  static std::atomic<uint64_t> number = 0;
+  std::string name = ".";
+  name += path.filename().string();
+  name += kMiddle;
+  name += machine_tag() + "-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
+  return folder_of(path) / name;
+}
+
+int sync_descriptor(int fd) {
+  while (::fsync(fd) != 0) {
+    if (errno == EINTR) continue;
+    return errno == EINVAL || errno == ENOTSUP ? 0 : errno;
+  }
+  return 0;
+}
+
+void sync_folder(const fs::path& folder) {
+  const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno == EACCES) return;  // a folder that may be written but not read
+    throw_write_error("file", folder, "cannot be opened", errno);
+  }
+  const int code = sync_descriptor(fd);
+  ::close(fd);
+  if (code != 0) throw_write_error("file", folder, "cannot bring the names in it to the disk", code);
+}
+
+}  // namespace detail
+
+AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
+  if (!path_.has_filename()) path_ = path_.parent_path();  // "a/b/"
+  check(path_.has_filename() && path_.filename() != "." && path_.filename() != "..", ErrorKind::Usage, "AtomicDirectory", "'",
+        path_.string(), "' has no name of its own");
+  std::error_code ignored;
+  const auto status = fs::symlink_status(path_, ignored);
+  check(!fs::exists(status) || fs::is_directory(status), ErrorKind::Checkpoint, "AtomicDirectory", path_.string(),
+        ": is there and is not a folder; hint: choose another name");
+  const auto temporary = detail::temporary_beside(path_);
+  std::error_code error;
+  if (!fs::create_directory(temporary, error)) detail::throw_write_error("AtomicDirectory", path_, "cannot create it", error.value());
+  temporary_ = temporary;
+}
+
+AtomicDirectory::~AtomicDirectory() {
+  std::error_code ignored;
+  if (!temporary_.empty()) fs::remove_all(temporary_, ignored);
+}
+
+void AtomicDirectory::commit() {
+  check(!temporary_.empty(), ErrorKind::Usage, "AtomicDirectory", path_.string(), ": committed twice");
+  sync_tree(temporary_);
+  std::error_code ignored;
+  if (fs::is_directory(fs::symlink_status(path_, ignored))) {
+    exchange(temporary_, path_);
+    detail::sync_folder(detail::folder_of(path_));
+    fs::remove_all(temporary_, ignored);
+  } else {
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+      detail::throw_write_error("AtomicDirectory", path_, "cannot put the new folder in its place", errno);
+    detail::sync_folder(detail::folder_of(path_));
+  }
+  temporary_.clear();
+}
+
+void make_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) detail::throw_write_error("folder", folder, "cannot be made", error.value());
+  check(fs::is_directory(folder, error), ErrorKind::Checkpoint, "folder", folder.string(), ": is there and is not a folder");
+}
+
+bool is_temporary_name(std::string_view file_name) {
+  TemporaryName ignored;
+  return parse_temporary(file_name, ignored);
+}
+
+int remove_leftovers(const fs::path& folder) {
+  int removed = 0;
+  std::error_code error;
+  std::vector<fs::path> abandoned;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    TemporaryName name;
+    if (parse_temporary(it->path().filename().string(), name) && is_abandoned(it->path(), name)) abandoned.push_back(it->path());
+  }
+  for (const auto& path : abandoned) {
+    fs::remove_all(path, error);
+    removed += error ? 0 : 1;
+  }
+  return removed;
+}
+
+fs::path safe_join(const fs::path& folder, std::string_view name) {
+  const auto refuse = [&](const char* why) {
+    throw Error(ErrorKind::Checkpoint, "file name",
+                "'" + std::string(name.substr(0, 200)) + "' " + why + "; only names inside " + folder.string() + " are allowed");
+  };
+  if (name.empty()) refuse("is empty");
+  if (name.size() > 4096) refuse("is too long");
+  if (name.find('\0') != std::string_view::npos) refuse("holds a zero byte");
+  const fs::path relative(name);
+  if (relative.is_absolute()) refuse("is absolute");
+  size_t begin = 0;
+  while (begin <= name.size()) {
+    const auto end = std::min(name.find('/', begin), name.size());
+    const auto part = name.substr(begin, end - begin);
+    if (part.empty() || part == "." || part == "..") refuse("has an empty part, '.' or '..'");
+    begin = end + 1;
+  }
+  // Links are followed as the system will follow them, then compared.
+  std::error_code error;
+  const auto root = fs::weakly_canonical(folder.empty() ? fs::path(".") : folder, error);
+  if (error) refuse("cannot be resolved");
+  const auto target = fs::weakly_canonical(root / relative, error);
+  if (error) refuse("cannot be resolved");
+  const auto [root_end, rest] = std::mismatch(root.begin(), root.end(), target.begin(), target.end());
+  if (root_end != root.end() || rest == target.end()) refuse("leads out of its folder by a link");
+  // A link to nothing is left as it is by weakly_canonical; writing through it would still lead out.
+  for (auto path = root / relative; path != root; path = path.parent_path()) {
+    if (fs::is_symlink(fs::symlink_status(path, error)) && !fs::exists(path, error)) refuse("goes through a broken link");
+  }
+  return folder / relative;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,38 @@
+/// What files claim about tensors: sizes whose products may overflow, booleans that are neither 0 nor 1.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+namespace npu_train::detail {
+
+/// Bytes of a tensor, or nothing when its shape has a negative extent or would not fit into 63 bits (the product of the extents that
+/// are not 0 counts, so that [0, 2^40, 2^40] is refused too).
+inline std::optional<uint64_t> byte_count(const std::vector<int64_t>& shape, uint64_t element_size) {
+  constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
+  if (shape.size() > 64) return std::nullopt;
+  uint64_t product = element_size;
+  bool empty = false;
+  for (const auto extent : shape) {
+    if (extent < 0) return std::nullopt;
+    if (extent == 0) {
+      empty = true;
+    } else if (static_cast<uint64_t>(extent) > kMost / product) {
+      return std::nullopt;
+    } else {
+      product *= static_cast<uint64_t>(extent);
+    }
+  }
+  return empty ? 0 : product;
+}
+
+/// Makes every byte that is not 0 a 1: a bool of another value is undefined behaviour.
+inline void make_bools(void* data, size_t bytes) {
+  auto* byte = static_cast<unsigned char*>(data);
+  for (size_t i = 0; i < bytes; ++i) byte[i] = byte[i] != 0 ? 1 : 0;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,394 @@
+#include "io/unpickler.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstring>
+#include <iterator>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr size_t kMostValues = 2'000'000;
+constexpr size_t kMostReferences = 8'000'000;
+
+// Everything that a pickle may name. Storages become descriptions, the rest is handled in call().
+constexpr std::array kFunctions = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter", "collections OrderedDict"};
+constexpr std::array kStorages = {"DoubleStorage", "FloatStorage", "HalfStorage", "BFloat16Storage", "LongStorage",   "IntStorage",
+                                  "ShortStorage",  "CharStorage",  "ByteStorage", "BoolStorage",     "UntypedStorage"};
+
+bool is_storage(const std::string& global) {
+  for (const auto* name : kStorages) {
+    if (global == std::string("torch ") + name || global == std::string("torch.storage ") + name) return true;
+  }
+  return false;
+}
+
+bool is_known(const std::string& global) {
+  return std::find(kFunctions.begin(), kFunctions.end(), global) != kFunctions.end() || is_storage(global);
+}
+
+// For messages: what a file calls itself may hold anything.
+std::string printable(std::string_view text) {
+  std::string out(text.substr(0, 120));
+  for (auto& c : out) {
+    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
+  }
+  return out;
+}
+
+}  // namespace
+
+template <class... Parts>
+void Unpickler::require(bool ok, const Parts&... parts) const {
+  check(ok, ErrorKind::Checkpoint, "pth", source_, ": ", parts...);
+}
+
+Unpickler::Unpickler(std::string_view bytes, std::string source) : bytes_(bytes), source_(std::move(source)) { run(); }
+
+void Unpickler::run() {
+  while (result_ == nullptr) {
+    require(stack_.size() <= kMostReferences, "the pickle piles up too many values");
+    const auto op = take_number<unsigned char>();
+    if (step_constant(op) || step_container(op) || step_memo(op)) continue;
+    step_call(op);
+  }
+}
+
+std::string_view Unpickler::take(uint64_t bytes) {
+  require(bytes <= bytes_.size() - at_, "the pickle ends in the middle");
+  const auto out = bytes_.substr(at_, bytes);
+  at_ += bytes;
+  return out;
+}
+
+template <class T>
+T Unpickler::take_number() {
+  T out{};
+  std::memcpy(&out, take(sizeof out).data(), sizeof out);
+  return out;
+}
+
+std::string_view Unpickler::take_line() {
+  const auto end = bytes_.find('\n', at_);
+  require(end != std::string_view::npos, "the pickle ends in the middle");
+  const auto out = bytes_.substr(at_, end - at_);
+  at_ = end + 1;
+  return out;
+}
+
+PickleValue* Unpickler::make(Kind kind) {
+  require(values_.size() < kMostValues, "the pickle makes more than 2,000,000 values");
+  values_.emplace_back().kind = kind;
+  return &values_.back();
+}
+
+void Unpickler::push_integer(int64_t value) {
+  auto* out = make(Kind::Integer);
+  out->integer = value;
+  push(out);
+}
+
+void Unpickler::push_text(Kind kind, uint64_t bytes) {
+  const auto text = take(bytes);
+  auto* out = make(kind);
+  out->text = text;
+  push(out);
+}
+
+PickleValue* Unpickler::top() const {
+  require(!stack_.empty() && stack_.back()->kind != Kind::Mark, "the pickle takes a value where there is none");
+  return stack_.back();
+}
+
+PickleValue* Unpickler::pop() {
+  auto* out = top();
+  stack_.pop_back();
+  return out;
+}
+
+std::vector<PickleValue*> Unpickler::pop_to_mark() {
+  const auto mark = std::find_if(stack_.rbegin(), stack_.rend(), [](const PickleValue* v) { return v->kind == Kind::Mark; });
+  require(mark != stack_.rend(), "the pickle takes back to a mark that was never set");
+  std::vector<PickleValue*> out(mark.base(), stack_.end());
+  stack_.erase(std::prev(mark.base()), stack_.end());
+  return out;
+}
+
+void Unpickler::push_tuple(std::vector<PickleValue*> items) {
+  auto* out = make(Kind::Tuple);
+  out->items = std::move(items);
+  push(out);
+}
+
+bool Unpickler::step_constant(unsigned char op) {
+  switch (op) {
+    case 0x80: {  // PROTO
+      const auto version = take_number<unsigned char>();
+      require(version >= 2 && version <= 5, "pickle protocol ", int{version}, "; known: 2 to 5; hint: save it again with torch.save");
+      return true;
+    }
+    case 0x95:
+      take(8);
+      return true;  // FRAME
+    case 'N':
+      push(make(Kind::None));
+      return true;
+    case 0x88:  // NEWTRUE
+    case 0x89: {
+      auto* out = make(Kind::Boolean);
+      out->integer = op == 0x88;
+      push(out);
+      return true;
+    }
+    case 'J':
+      push_integer(take_number<int32_t>());
+      return true;  // BININT
+    case 'K':
+      push_integer(take_number<uint8_t>());
+      return true;  // BININT1
+    case 'M':
+      push_integer(take_number<uint16_t>());
+      return true;  // BININT2
+    case 0x8a: {    // LONG1
+      const auto digits = take(take_number<uint8_t>());
+      require(digits.size() <= 8, "the pickle has an integer of more than 64 bits");
+      int64_t value = !digits.empty() && (digits.back() & 0x80) ? -1 : 0;
+      std::memcpy(&value, digits.data(), digits.size());
+      push_integer(value);
+      return true;
+    }
+    case 'G': {  // BINFLOAT, big-endian
+      const auto digits = take(8);
+      uint64_t bits = 0;
+      for (const char c : digits) bits = bits << 8 | static_cast<unsigned char>(c);
+      auto* out = make(Kind::Number);
+      std::memcpy(&out->number, &bits, sizeof bits);
+      push(out);
+      return true;
+    }
+    case 'X':
+      push_text(Kind::Text, take_number<uint32_t>());
+      return true;  // BINUNICODE
+    case 0x8c:
+      push_text(Kind::Text, take_number<uint8_t>());
+      return true;  // SHORT_BINUNICODE
+    case 0x8d:
+      push_text(Kind::Text, take_number<uint64_t>());
+      return true;
+    case 'T':
+      push_text(Kind::Text, take_number<uint32_t>());
+      return true;  // BINSTRING
+    case 'U':
+      push_text(Kind::Text, take_number<uint8_t>());
+      return true;
+    case 'B':
+      push_text(Kind::Bytes, take_number<uint32_t>());
+      return true;
+    case 'C':
+      push_text(Kind::Bytes, take_number<uint8_t>());
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Unpickler::set_items(PickleValue* dict, const std::vector<PickleValue*>& flat) const {
+  require(dict->kind == Kind::Dict, "the pickle sets a key of something that is no dict");
+  require(flat.size() % 2 == 0, "the pickle sets a key without a value");
+  for (size_t i = 0; i < flat.size(); i += 2) dict->dict.emplace_back(flat[i], flat[i + 1]);
+}
+
+bool Unpickler::step_container(unsigned char op) {
+  switch (op) {
+    case '(':
+      push(make(Kind::Mark));
+      return true;
+    case '}':
+      push(make(Kind::Dict));
+      return true;
+    case ']':
+      push(make(Kind::List));
+      return true;
+    case ')':
+      push_tuple({});
+      return true;
+    case 't':
+      push_tuple(pop_to_mark());
+      return true;
+    case 0x85:  // TUPLE1 to TUPLE3
+    case 0x86:
+    case 0x87: {
+      std::vector<PickleValue*> items(op - 0x84u);
+      for (size_t i = items.size(); i-- > 0;) items[i] = pop();
+      push_tuple(std::move(items));
+      return true;
+    }
+    case 'a':
+    case 'e': {
+      const auto items = op == 'a' ? std::vector<PickleValue*>{pop()} : pop_to_mark();
+      require(top()->kind == Kind::List, "the pickle appends to something that is no list");
+      top()->items.insert(top()->items.end(), items.begin(), items.end());
+      return true;
+    }
+    case 's': {
+      auto* value = pop();
+      auto* key = pop();
+      set_items(top(), {key, value});
+      return true;
+    }
+    case 'u': {
+      const auto flat = pop_to_mark();
+      set_items(top(), flat);
+      return true;
+    }
+    case '0':
+      require(!stack_.empty(), "the pickle takes a value where there is none");
+      stack_.pop_back();
+      return true;
+    case '1':
+      pop_to_mark();
+      return true;
+    case '2':
+      push(top());
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool Unpickler::step_memo(unsigned char op) {
+  const auto get = [this](uint64_t index) {
+    const auto found = memo_.find(index);
+    require(found != memo_.end(), "the pickle reads a memo that was never written");
+    push(found->second);
+  };
+  switch (op) {
+    case 'q':
+      memo_[take_number<uint8_t>()] = top();
+      return true;
+    case 'r':
+      memo_[take_number<uint32_t>()] = top();
+      return true;
+    case 0x94:
+      memo_[memo_.size()] = top();
+      return true;  // MEMOIZE
+    case 'h':
+      get(take_number<uint8_t>());
+      return true;
+    case 'j':
+      get(take_number<uint32_t>());
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Unpickler::step_call(unsigned char op) {
+  switch (op) {
+    case 'c': {  // GLOBAL
+      const auto module = take_line();
+      push_global(std::string(module), std::string(take_line()));
+      return;
+    }
+    case 0x93: {  // STACK_GLOBAL
+      const auto* name = pop();
+      const auto* module = pop();
+      require(name->kind == Kind::Text && module->kind == Kind::Text, "the pickle names a class by something that is no text");
+      push_global(module->text, name->text);
+      return;
+    }
+    case 'R': {  // REDUCE
+      const auto* arguments = pop();
+      const auto* function = pop();
+      require(function->kind == Kind::Global && arguments->kind == Kind::Tuple, "the pickle calls something that is no function");
+      push(call(*function, *arguments));
+      return;
+    }
+    case 'b': {  // BUILD: only the attributes that state_dict() hangs on its OrderedDict, which are not needed
+      const auto* state = pop();
+      require(top()->kind == Kind::Dict && state->kind == Kind::Dict,
+              "the pickle sets the inner state of an object (BUILD), which is refused");
+      return;
+    }
+    case 'Q':
+      push(load_storage(*pop()));
+      return;
+    case '.':
+      result_ = pop();
+      return;
+    default: {
+      static constexpr char digits[] = "0123456789abcdef";
+      const std::string code = {'0', 'x', digits[op >> 4], digits[op & 15]};
+      require(false, "the pickle has the instruction ", code, op > 0x20 && op < 0x7f ? std::string(" '") + static_cast<char>(op) + "'" : "",
+              ", which files of weights do not need; it is refused; hint: save only a state_dict: torch.save(model.state_dict(), path)");
+    }
+  }
+}
+
+void Unpickler::push_global(const std::string& module, const std::string& name) {
+  const auto global = module + " " + name;
+  require(is_known(global), "the pickle asks for '", printable(module), ".", printable(name),
+          "'; only tensors, numbers, text, dicts, lists and tuples are read, nothing is ever executed; hint: save only a state_dict: "
+          "torch.save(model.state_dict(), path)");
+  auto* out = make(Kind::Global);
+  out->text = global;
+  push(out);
+}
+
+PickleValue* Unpickler::call(const PickleValue& function, const PickleValue& arguments) {
+  if (function.text == "collections OrderedDict") {
+    require(arguments.items.empty(), "an OrderedDict with arguments is refused");
+    return make(Kind::Dict);
+  }
+  if (function.text == "torch._utils _rebuild_parameter") {
+    require(arguments.items.size() == 3 && arguments.items[0]->kind == Kind::Tensor, "a parameter without a tensor");
+    return arguments.items[0];
+  }
+  require(function.text == "torch._utils _rebuild_tensor_v2", "the pickle calls '", function.text, "' as a function, which is refused");
+  return rebuild_tensor(arguments);
+}
+
+std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* what) const {
+  require(value.kind == Kind::Tuple && value.items.size() <= 64, "the ", what, " of a tensor is no tuple of integers");
+  std::vector<int64_t> out;
+  for (const auto* item : value.items) {
+    require(item->kind == Kind::Integer, "the ", what, " of a tensor is no tuple of integers");
+    out.push_back(item->integer);
+  }
+  return out;
+}
+
+// _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks[, metadata])
+PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments) {
+  const auto& items = arguments.items;
+  require(items.size() >= 6 && items.size() <= 7 && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
+          "a tensor is described by other things than storage, offset, size and stride");
+  auto* out = make(Kind::Tensor);
+  out->tensor = items[0]->tensor;
+  out->tensor->offset = items[1]->integer;
+  out->tensor->size = integers(*items[2], "size");
+  out->tensor->stride = integers(*items[3], "stride");
+  require(out->tensor->size.size() == out->tensor->stride.size(), "a tensor has ", out->tensor->size.size(), " sizes and ",
+          out->tensor->stride.size(), " strides");
+  return out;
+}
+
+// ("storage", type, key, location, number of elements)
+PickleValue* Unpickler::load_storage(const PickleValue& id) {
+  const auto& items = id.items;
+  require(id.kind == Kind::Tuple && items.size() == 5 && items[0]->kind == Kind::Text && items[0]->text == "storage" &&
+              items[1]->kind == Kind::Global && is_storage(items[1]->text) && items[2]->kind == Kind::Text &&
+              items[4]->kind == Kind::Integer,
+          "the pickle has a persistent id that is no storage");
+  auto* out = make(Kind::Storage);
+  out->tensor.emplace();
+  out->tensor->storage_type = items[1]->text.substr(items[1]->text.find(' ') + 1);
+  out->tensor->key = items[2]->text;
+  out->tensor->storage_size = items[4]->integer;
+  return out;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,34 @@
+#include "nn/batch_norm_kernels.hpp"
+
+#include <algorithm>
+
+#ifdef __FP_FAST_FMAF
+#define NPU_TRAIN_NORM_FMA
+#endif
+
+namespace npu_train::detail {
+namespace any_machine {
+#include "nn/batch_norm_kernels.inc"
+}  // namespace any_machine
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define NPU_TRAIN_NORM_AVX2
+#undef NPU_TRAIN_NORM_FMA
+#define NPU_TRAIN_NORM_FMA
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+namespace avx2 {
+#include "nn/batch_norm_kernels.inc"
+}  // namespace avx2
+#pragma GCC pop_options
+#endif
+
+const NormKernels& norm_kernels() {
+#ifdef NPU_TRAIN_NORM_AVX2
+  static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (fast) return avx2::kKernels;
+#endif
+  return any_machine::kKernels;
+}
+
+}  // namespace npu_train::detail

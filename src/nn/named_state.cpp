@@ -1,0 +1,70 @@
+#include "npu_train/nn/named_state.hpp"
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
+#include <torch/nn/modules/normalization.h>
+
+#include <unordered_set>
+
+namespace npu_train {
+
+ParameterSet parameters_of(const torch::nn::Module& module) {
+  ParameterSet out;
+  std::unordered_set<const at::TensorImpl*> seen;
+  for (const auto& item : module.named_parameters(/*recurse=*/true))
+    if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
+      out.add({.name = item.key(), .value = item.value()});
+  return out;
+}
+
+NamedTensors buffers_of(const torch::nn::Module& module) {
+  NamedTensors out;
+  for (const auto& item : module.named_buffers(/*recurse=*/true))
+    if (item.value().defined()) out.emplace_back(item.key(), item.value());
+  return out;
+}
+
+NamedTensors named_state(const torch::nn::Module& module) {
+  NamedTensors out;
+  for (const auto& item : module.named_parameters(/*recurse=*/true))
+    if (item.value().defined()) out.emplace_back(item.key(), item.value());
+  for (auto& item : buffers_of(module)) out.push_back(std::move(item));
+  return out;
+}
+
+bool is_norm_layer(const torch::nn::Module& module) {
+  namespace nn = torch::nn;
+  return module.as<nn::BatchNorm1dImpl>() || module.as<nn::BatchNorm2dImpl>() || module.as<nn::BatchNorm3dImpl>() ||
+         module.as<nn::InstanceNorm1dImpl>() || module.as<nn::InstanceNorm2dImpl>() || module.as<nn::InstanceNorm3dImpl>() ||
+         module.as<nn::LayerNormImpl>() || module.as<nn::GroupNormImpl>() || module.as<nn::LocalResponseNormImpl>();
+}
+
+std::vector<std::string> norm_parameters_of(const torch::nn::Module& module) {
+  std::vector<std::string> out;
+  // Through the public const interface there is no way to the children with their names but named_children.
+  const std::function<void(const torch::nn::Module&, const std::string&)> walk = [&](const torch::nn::Module& m,
+                                                                                     const std::string& prefix) {
+    if (is_norm_layer(m))
+      for (const auto& item : m.named_parameters(/*recurse=*/false))
+        if (item.value().defined()) out.push_back(prefix + item.key());
+    for (const auto& child : m.named_children()) walk(*child.value(), prefix + child.key() + ".");
+  };
+  walk(module, "");
+  return out;
+}
+
+torch::nn::Module* find_module(torch::nn::Module& module, const std::string& path) {
+  torch::nn::Module* at = &module;
+  for (size_t begin = 0; begin < path.size();) {
+    const size_t end = std::min(path.find('.', begin), path.size());
+    const auto children = at->named_children();
+    const auto* child = children.find(path.substr(begin, end - begin));
+    if (child == nullptr) return nullptr;
+    at = child->get();
+    begin = end + 1;
+  }
+  return at;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,120 @@
+#include "op_counter.hpp"
+
+#include <algorithm>
+
+namespace npu_train::detail {
+namespace {
+
+thread_local OpCounter* current = nullptr;
+
+using Values = c10::ArrayRef<const c10::IValue>;
+
+at::Tensor tensor(Values values, size_t i) { return i < values.size() && values[i].isTensor() ? values[i].toTensor() : at::Tensor(); }
+
+int64_t convolution_flops(Values in, const at::Tensor& out, bool transposed) {
+  const at::Tensor x = tensor(in, 0), weight = tensor(in, 1);
+  if (!x.defined() || !weight.defined() || weight.size(0) == 0) return 0;
+  return 2 * (transposed ? x.numel() : out.numel()) * (weight.numel() / weight.size(0));
+}
+
+// Sums over the last dimension of input `i`.
+int64_t product_flops(Values in, const at::Tensor& out, size_t i) {
+  const at::Tensor x = tensor(in, i);
+  return x.defined() && x.dim() > 0 ? 2 * out.numel() * x.size(-1) : 0;
+}
+
+// q k^T and p v for q [..., L, E], k [..., S, E], v [..., S, Ev].
+int64_t attention_flops(Values in) {
+  const at::Tensor q = tensor(in, 0), k = tensor(in, 1), v = tensor(in, 2);
+  if (!q.defined() || !k.defined() || !v.defined() || q.dim() < 2 || q.size(-1) == 0) return 0;
+  return 2 * q.numel() * k.size(-2) + 2 * (q.numel() / q.size(-1)) * k.size(-2) * v.size(-1);
+}
+
+// 0 for operations that are not counted; `known` tells them from those that cost nothing on empty tensors.
+int64_t flops_of(const std::string& op, Values in, const at::Tensor& out, bool& known) {
+  known = true;
+  if (op == "conv1d" || op == "conv2d" || op == "conv3d") return convolution_flops(in, out, false);
+  if (op == "conv_transpose1d" || op == "conv_transpose2d" || op == "conv_transpose3d") return convolution_flops(in, out, true);
+  if (op == "convolution") return convolution_flops(in, out, in.size() > 6 && in[6].isBool() && in[6].toBool());
+  if (op == "linear" || op == "matmul" || op == "mm" || op == "bmm" || op == "mv") return product_flops(in, out, 0);
+  if (op == "addmm" || op == "baddbmm" || op == "addmv") return product_flops(in, out, 1);
+  if (op == "scaled_dot_product_attention") return attention_flops(in);
+  known = false;
+  return 0;
+}
+
+bool counted_whole(const std::string& op) {
+  static const std::vector<std::string> names = {
+      "conv1d",           "conv2d",     "conv3d",     "conv_transpose1d", "conv_transpose2d",
+      "conv_transpose3d", "linear",     "matmul",     "convolution",      "scaled_dot_product_attention",
+      "batch_norm",       "layer_norm", "group_norm", "instance_norm",    "embedding"};
+  return std::find(names.begin(), names.end(), op) != names.end();
+}
+
+std::string plain_name(const at::RecordFunction& fn) {
+  const std::string name = fn.name();
+  return name.starts_with("aten::") ? name.substr(6) : name;
+}
+
+const void* storage_of(const at::Tensor& t) { return t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
+
+}  // namespace
+
+struct OpCounter::Context : at::ObserverContext {
+  bool outermost = false;
+  bool whole = false;
+};
+
+OpCounter::OpCounter(const std::vector<at::Tensor>& parameters, std::function<void(const SeenOp&)> on_op)
+    : on_op_(std::move(on_op)), before_(current) {
+  for (const auto& p : parameters) parameters_[storage_of(p)] = true;
+  current = this;
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OpCounter::on_start, &OpCounter::on_end)
+                                           .needsInputs(true)
+                                           .needsOutputs(true)
+                                           .scopes({at::RecordScope::FUNCTION}));
+}
+
+OpCounter::~OpCounter() {
+  at::removeCallback(handle_);
+  current = before_;
+}
+
+std::unique_ptr<at::ObserverContext> OpCounter::on_start(const at::RecordFunction& fn) {
+  auto context = std::make_unique<Context>();
+  if (current == nullptr) return context;
+  context->outermost = current->inside_ == 0;
+  context->whole = context->outermost && counted_whole(plain_name(fn));
+  if (context->whole) ++current->inside_;
+  return context;
+}
+
+void OpCounter::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
+  auto* own = static_cast<Context*>(context);
+  if (current == nullptr || own == nullptr) return;
+  if (own->whole) --current->inside_;
+  if (!own->outermost) return;
+  try {
+    current->report(fn);
+  } catch (...) {
+    current->failed_ = true;
+  }
+}
+
+void OpCounter::report(const at::RecordFunction& fn) {
+  const auto inputs = fn.inputs();
+  const auto& outputs = fn.outputs();
+  if (outputs.empty() || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
+  const at::Tensor out = outputs[0].toTensor();
+  SeenOp op{.name = plain_name(fn), .parameter = nullptr, .output_shape = out.sizes().vec(), .flops = 0};
+  bool known = false;
+  op.flops = flops_of(op.name, inputs, out, known);
+  for (size_t i = 0; i < inputs.size() && op.parameter == nullptr; ++i) {
+    const at::Tensor t = tensor(inputs, i);
+    // A view of a parameter, as t(weight) is, is not yet a use; its storage is found again in the product.
+    if (t.defined() && parameters_.count(storage_of(t)) != 0 && storage_of(out) != storage_of(t)) op.parameter = storage_of(t);
+  }
+  if (known || op.parameter != nullptr) on_op_(op);
+}
+
+}  // namespace npu_train::detail

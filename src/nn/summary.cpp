@@ -1,0 +1,181 @@
+#include "npu_train/nn/summary.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <iomanip>
+#include <map>
+#include <sstream>
+#include <unordered_map>
+
+#include "npu_train/core/text.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "op_counter.hpp"
+
+namespace npu_train {
+namespace {
+
+// Evaluation mode for a scope; every submodule gets its own mode back.
+class Evaluation {
+ public:
+  explicit Evaluation(torch::nn::Module& module) : modules_(module.modules()) {
+    for (const auto& m : modules_) training_.push_back(m->is_training());
+    module.eval();
+  }
+  ~Evaluation() {
+    // From the leaves up would undo itself: train() recurses, so parents first, which is the order of modules().
+    for (size_t i = 0; i < modules_.size(); ++i) modules_[i]->train(training_[i]);
+  }
+  Evaluation(const Evaluation&) = delete;
+  Evaluation& operator=(const Evaluation&) = delete;
+
+ private:
+  std::vector<std::shared_ptr<torch::nn::Module>> modules_;
+  std::vector<bool> training_;
+};
+
+std::string owner_of(const std::string& parameter) {
+  const auto dot = parameter.rfind('.');
+  return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
+
+std::string type_of(const torch::nn::Module& module) {
+  std::string name = module.name();
+  name.erase(0, name.rfind(':') == std::string::npos ? 0 : name.rfind(':') + 1);
+  if (name.ends_with("Impl")) name.erase(name.size() - 4);
+  return name;
+}
+
+// Collects what the counter sees, by layer and by block.
+class Collector {
+ public:
+  Collector(const Model& model, const ParameterSet& parameters) : model_(model) {
+    for (const auto& p : parameters) {
+      const std::string owner = owner_of(p.name);
+      if (by_name_.count(owner) == 0) {
+        by_name_[owner] = layers_.size();
+        const auto* module = find_module(*model.module, owner);
+        layers_.push_back(
+            {.name = owner, .type = module != nullptr ? type_of(*module) : "", .output_shape = {}, .parameters = 0, .flops = 0});
+      }
+      layers_[by_name_[owner]].parameters += p.value.numel();
+      if (p.value.has_storage()) by_storage_[p.value.storage().unsafeGetStorageImpl()] = by_name_[owner];
+    }
+  }
+
+  void see(const detail::SeenOp& op) {
+    total_ += op.flops;
+    size_t layer;
+    if (const auto found = by_storage_.find(op.parameter); found != by_storage_.end()) {
+      layer = found->second;
+    } else {
+      const std::string type = op.name == "scaled_dot_product_attention" ? "attention" : op.name;
+      const std::string name = block_ + (block_.empty() ? "(" : " (") + type + ")";
+      if (const auto known = by_name_.find(name); known != by_name_.end()) {
+        layer = known->second;
+      } else {
+        layer = by_name_[name] = layers_.size();
+        layers_.push_back({.name = name, .type = type, .output_shape = {}, .parameters = 0, .flops = 0});
+      }
+    }
+    if (std::find(order_.begin(), order_.end(), layer) == order_.end()) order_.push_back(layer);
+    layers_[layer].flops += op.flops;
+    layers_[layer].output_shape = op.output_shape;
+  }
+
+  void begin_block(const std::string& name) { block_ = name, before_ = total_; }
+
+  void end_block(const at::Tensor& output, const ParameterSet& parameters) {
+    LayerSummary row{.name = block_, .type = "", .output_shape = output.sizes().vec(), .parameters = 0, .flops = total_ - before_};
+    if (const auto* module = find_module(*model_.module, block_)) {
+      row.type = type_of(*module);
+      for (const auto& p : parameters)
+        if (p.name.starts_with(block_ + ".")) row.parameters += p.value.numel();
+    }
+    blocks_.push_back(row);
+  }
+
+  void finish(ModelSummary& summary) {
+    for (const size_t i : order_) summary.layers.push_back(layers_[i]);
+    for (size_t i = 0; i < layers_.size(); ++i)
+      if (std::find(order_.begin(), order_.end(), i) == order_.end()) summary.layers.push_back(layers_[i]);
+    summary.blocks = std::move(blocks_);
+    summary.flops = total_;
+  }
+
+ private:
+  const Model& model_;
+  std::vector<LayerSummary> layers_, blocks_;
+  std::vector<size_t> order_;
+  std::map<std::string, size_t> by_name_;
+  std::unordered_map<const void*, size_t> by_storage_;
+  std::string block_;
+  int64_t total_ = 0, before_ = 0;
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) { return shape.empty() ? "-" : c10::str(at::IntArrayRef(shape)); }
+
+void write_row(std::ostringstream& out, size_t width, const LayerSummary& row) {
+  out << std::left << std::setw(static_cast<int>(width)) << row.name << "  " << std::setw(18) << row.type << std::setw(22)
+      << shape_text(row.output_shape) << std::right << std::setw(14) << with_commas(row.parameters) << std::setw(18)
+      << with_commas(row.flops) << "\n";
+}
+
+}  // namespace
+
+ModelSummary summarize(const Model& model, int64_t image_size) {
+  check(model.module != nullptr && (model.forward || !model.blocks.empty()), ErrorKind::Usage, "summarize", "the model '", model.name,
+        "' has no module or no forward");
+  const ParameterSet parameters = parameters_of(*model.module);
+  const int64_t side = image_size > 0 ? image_size : model.image_size > 0 ? model.image_size : 224;
+  ModelSummary summary{.model = model.name, .input_shape = {1, model.channels, side, side}, .layers = {}, .blocks = {}};
+  for (const auto& p : parameters) {
+    summary.parameters += p.value.numel();
+    if (p.value.requires_grad()) summary.trainable_parameters += p.value.numel();
+  }
+  for (const auto& [name, buffer] : buffers_of(*model.module)) summary.buffers += buffer.numel();
+
+  c10::AutoGradMode no_grad(false);
+  Evaluation evaluation(*model.module);
+  at::TensorOptions like = at::TensorOptions().dtype(at::kFloat);
+  for (const auto& p : parameters)
+    if (p.value.is_floating_point()) {
+      like = p.value.options().requires_grad(false);
+      break;
+    }
+  Collector collector(model, parameters);
+  at::Tensor x = at::zeros(summary.input_shape, like);
+  translated("summarize", [&] {
+    detail::OpCounter counter(parameters.values(), [&](const detail::SeenOp& op) { collector.see(op); });
+    if (model.blocks.empty()) model.forward(x);
+    for (const auto& block : model.blocks) {
+      collector.begin_block(block.name);
+      x = block.forward(x);
+      collector.end_block(x, parameters);
+    }
+    check(!counter.failed(), ErrorKind::Internal, "summarize", "an operation could not be observed");
+  });
+  collector.finish(summary);
+  return summary;
+}
+
+int64_t flops_per_sample(const Model& model) { return summarize(model).flops; }
+
+std::string ModelSummary::str(bool by_layer) const {
+  const auto& rows = by_layer || blocks.empty() ? layers : blocks;
+  size_t width = 5;
+  for (const auto& row : rows) width = std::max(width, row.name.size());
+  std::ostringstream out;
+  out << model << ", input " << shape_text(input_shape) << "\n";
+  out << std::left << std::setw(static_cast<int>(width)) << "name"
+      << "  " << std::setw(18) << "type" << std::setw(22) << "output" << std::right << std::setw(14) << "parameters" << std::setw(18)
+      << "FLOPs"
+      << "\n";
+  for (const auto& row : rows) write_row(out, width, row);
+  out << with_commas(parameters) << " parameters (" << with_commas(trainable_parameters) << " trainable), " << with_commas(flops)
+      << " FLOPs a sample (forward; a multiply-add is 2)\n";
+  return out.str();
+}
+
+}  // namespace npu_train

@@ -1,0 +1,101 @@
+#include "npu_train/optim/clip.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_clamp_max.h>
+#include <ATen/ops/_foreach_clamp_min.h>
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/_foreach_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+// Foreach kernels are fused over tensors of one device and dtype.
+std::vector<std::vector<at::Tensor>> grouped(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::vector<at::Tensor>> out;
+  std::map<std::pair<std::string, at::ScalarType>, size_t> index;
+  for (const auto& t : tensors) {
+    if (!out.empty() && out.back().front().device() == t.device() && out.back().front().scalar_type() == t.scalar_type()) {
+      out.back().push_back(t);
+      continue;
+    }
+    const auto [at, added] = index.try_emplace({t.device().str(), t.scalar_type()}, out.size());
+    if (added) out.emplace_back();
+    out[at->second].push_back(t);
+  }
+  return out;
+}
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> out;
+  for (const auto& p : parameters)
+    if (p.grad().defined()) out.push_back(p.grad());
+  return out;
+}
+
+at::Tensor clip_norm(const std::vector<at::Tensor>& gradients, const at::Device& home, double max_norm, double norm_type, const NormReduction& reduce) {
+  check(max_norm > 0, ErrorKind::Usage, "clip_grad_norm_", "max_norm is ", max_norm, "; it must be positive");
+  check(norm_type == 2 || std::isinf(norm_type), ErrorKind::Usage, "clip_grad_norm_", "norm_type is ", norm_type, "; it must be 2 or infinity");
+  const c10::NoGradGuard no_grad;
+  const auto groups = grouped(gradients);
+  at::Tensor norm = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(home));
+  if (!groups.empty()) {
+    std::vector<at::Tensor> norms;
+    for (const auto& group : groups) {
+      const auto type = group.front().scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+      for (const auto& n : at::_foreach_norm(group, norm_type, type)) norms.push_back(n.to(home, at::kFloat, /*non_blocking=*/true));
+    }
+    norm = std::isinf(norm_type) ? at::stack(norms).amax() : at::stack(norms).norm();
+  }
+  if (reduce) {
+    auto value = std::isinf(norm_type) ? norm.clone() : norm.square();
+    reduce(value);
+    norm = std::isinf(norm_type) ? value : value.sqrt();
+  }
+  const auto factor = (norm + 1e-6).reciprocal().mul_(max_norm).clamp_max_(1.0);
+  if (home.is_cpu() && factor.item<float>() == 1) return norm;  // reading is free here, a pass over memory is not
+  for (const auto& group : groups) at::_foreach_mul_(group, factor.to(group.front().device()));
+  return norm;
+}
+
+void clip_value_of(const std::vector<at::Tensor>& gradients, double clip_value) {
+  check(clip_value > 0, ErrorKind::Usage, "clip_grad_value_", "clip_value is ", clip_value, "; it must be positive");
+  const c10::NoGradGuard no_grad;
+  for (const auto& group : grouped(gradients)) {
+    at::_foreach_clamp_min_(group, -clip_value);
+    at::_foreach_clamp_max_(group, clip_value);
+  }
+}
+
+at::Device home_of(const std::vector<at::Tensor>& gradients, const at::Device& otherwise) {
+  return gradients.empty() ? otherwise : gradients.front().device();
+}
+
+}  // namespace
+
+at::Tensor clip_grad_norm_(const ParameterSet& parameters, double max_norm, double norm_type, const NormReduction& reduce) {
+  const auto gradients = parameters.grads();
+  const auto home = parameters.empty() ? at::Device(at::kCPU) : parameters[0].value.device();
+  return clip_norm(gradients, home_of(gradients, home), max_norm, norm_type, reduce);
+}
+
+at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type, const NormReduction& reduce) {
+  const auto gradients = gradients_of(parameters);
+  const auto home = parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
+  return clip_norm(gradients, home_of(gradients, home), max_norm, norm_type, reduce);
+}
+
+void clip_grad_value_(const ParameterSet& parameters, double clip_value) { clip_value_of(parameters.grads(), clip_value); }
+
+void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) { clip_value_of(gradients_of(parameters), clip_value); }
+
+}  // namespace npu_train

@@ -1,0 +1,155 @@
+#include "npu_train/optim/ema.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <ATen/ops/_foreach_lerp.h>
+#include <ATen/ops/_foreach_sub.h>
+#include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/rsub.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kWhere = "Ema";
+
+std::vector<at::Tensor> tensors_of(const Ema::Buffers& buffers) {
+  std::vector<at::Tensor> out;
+  for (const auto& [name, tensor] : buffers) out.push_back(tensor);
+  return out;
+}
+
+}  // namespace
+
+namespace detail {
+
+void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight, const at::Tensor& found_inf) {
+  // a descent along (target - source) with the weight as its rate: the one fused kernel that takes a flag and leaves every bit alone
+  const auto distance = at::_foreach_sub(targets, sources);
+  at::_fused_sgd_(targets, distance, /*momentum_buffer_list=*/{}, /*weight_decay=*/0, /*momentum=*/0, weight, /*dampening=*/0, /*nesterov=*/false,
+                  /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, found_inf);
+}
+
+}  // namespace detail
+
+const ConfigTable<EmaOptions>& EmaOptions::config_table() {
+  using T = EmaOptions;
+  static const auto table = ConfigTable<T>("ema")
+                                .field("enabled", &T::enabled, "keep an average of the weights, and validate with it")
+                                .field("decay", &T::decay, "how much of the average stays in each step", between(0, 1))
+                                .field("warmup", &T::warmup, "a smaller decay, (1 + n) / (10 + n), in the first steps");
+  return table;
+}
+
+Ema::Ema(const ParameterSet& parameters, EmaOptions options, Buffers buffers, ParameterSet model)
+    : options_(options), model_(model.empty() ? parameters : std::move(model)), buffers_(std::move(buffers)) {
+  check(!parameters.empty(), ErrorKind::Usage, kWhere, "there are no parameters to average");
+  check(options.decay >= 0 && options.decay <= 1, ErrorKind::Usage, kWhere, "decay is ", options.decay, "; it must be between 0 and 1");
+  const auto device = parameters[0].value.device();
+  for (const auto& p : parameters) {
+    check(p.value.device() == device, ErrorKind::Usage, kWhere, "the parameters lie on more than one device");
+    const auto* target = model_.find(p.name);
+    check(target != nullptr && target->value.sizes() == p.value.sizes(), ErrorKind::Usage, kWhere, "the model has no parameter ", p.name,
+          " of the same shape");
+    auto average = p.value.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+    averages_.add({.name = p.name, .value = average, .group = p.group, .owner = p.owner});
+  }
+  for (const auto& [name, tensor] : buffers_) buffer_copies_.emplace_back(name, tensor.detach().clone());
+}
+
+void Ema::update(const ParameterSet& parameters, const StepGate& gate) {
+  check(parameters.size() == averages_.size(), ErrorKind::Usage, kWhere, "update() got ", parameters.size(), " parameters; it averages ",
+        averages_.size());
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> sources;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    check(parameters[i].name == averages_[i].name, ErrorKind::Usage, kWhere, "update() got ", parameters[i].name, " in the place of ",
+          averages_[i].name);
+    sources.push_back(parameters[i].value.detach().to(at::kFloat));
+  }
+  auto found_inf = gate.found_inf;
+  if (found_inf.defined() && found_inf.device().is_cpu()) {  // reading is free here
+    if (found_inf.item<float>() != 0) return;
+    found_inf.reset();
+  }
+  if (!found_inf.defined()) {
+    ++updates_;
+    const double n = static_cast<double>(updates());
+    const double decay = options_.warmup ? std::min(options_.decay, (1 + n) / (10 + n)) : options_.decay;
+    at::_foreach_lerp_(averages_.values(), sources, 1 - decay);
+    if (!buffers_.empty()) at::_foreach_copy_(tensors_of(buffer_copies_), tensors_of(buffers_));
+    return;
+  }
+  update_gated(sources, found_inf.ne(0));
+}
+
+void Ema::update_gated(const std::vector<at::Tensor>& sources, const at::Tensor& skip) {
+  if (!device_updates_.defined()) device_updates_ = at::zeros({}, skip.options().dtype(at::kFloat));
+  const auto n = device_updates_ + static_cast<double>(updates_) + 1;
+  at::Tensor weight = at::full_like(n, 1 - options_.decay);
+  if (options_.warmup) weight = at::maximum(weight, at::rsub((n + 1) / (n + 10), 1));
+  detail::lerp_unless(averages_.values(), sources, weight, skip.to(at::kFloat));
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    auto& copy = buffer_copies_[i].second;
+    copy.copy_(at::where(skip, copy, buffers_[i].second));
+  }
+  device_updates_.add_(at::rsub(skip.to(at::kFloat), 1));
+}
+
+int64_t Ema::updates() const { return updates_ + (device_updates_.defined() ? static_cast<int64_t>(device_updates_.item<float>()) : 0); }
+
+State Ema::state() const {
+  State out;
+  out.values["updates"] = updates();
+  for (const auto& p : averages_) out.tensors["average/" + p.name] = p.value;
+  for (const auto& [name, tensor] : buffer_copies_) out.tensors["buffer/" + name] = tensor;
+  return out;
+}
+
+void Ema::load_state(const State& state) {
+  const auto updates = state.integer("updates", "ema");
+  check(updates >= 0, ErrorKind::Checkpoint, kWhere, "updates is ", updates);
+  const auto own = this->state();
+  for (const auto& [key, tensor] : own.tensors) {
+    const auto found = state.tensors.find(key);
+    check(found != state.tensors.end(), ErrorKind::Checkpoint, kWhere, "the saved state has no ", key);
+    check(found->second.sizes() == tensor.sizes(), ErrorKind::Checkpoint, kWhere, key, " has the shape ", found->second.sizes(),
+          " in the saved state, ", tensor.sizes(), " here");
+  }
+  for (const auto& [key, tensor] : state.tensors)
+    check(own.tensors.count(key) != 0, ErrorKind::Checkpoint, kWhere, "the saved state has ", key, ", which this model has not");
+  const c10::NoGradGuard no_grad;
+  for (const auto& [key, tensor] : own.tensors) tensor.copy_(state.tensors.at(key));
+  updates_ = updates;
+  device_updates_.reset();
+}
+
+EmaSwap::EmaSwap(Ema& ema) : ema_(ema) {
+  const c10::NoGradGuard no_grad;
+  for (const auto& average : ema_.averages_) {
+    const auto target = ema_.model_.find(average.name)->value;
+    parameters_.push_back(target.detach().clone());
+    target.detach().copy_(average.value);
+  }
+  for (size_t i = 0; i < ema_.buffers_.size(); ++i) {
+    const auto& target = ema_.buffers_[i].second;
+    buffers_.push_back(target.detach().clone());
+    target.detach().copy_(ema_.buffer_copies_[i].second);
+  }
+}
+
+EmaSwap::~EmaSwap() {
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters_.size(); ++i) ema_.model_.find(ema_.averages_[i].name)->value.detach().copy_(parameters_[i]);
+  for (size_t i = 0; i < buffers_.size(); ++i) ema_.buffers_[i].second.detach().copy_(buffers_[i]);
+}
+
+}  // namespace npu_train

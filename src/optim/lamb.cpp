@@ -1,0 +1,64 @@
+#include "npu_train/optim/lamb.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/lerp.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsub.h>
+#include <ATen/ops/where.h>
+
+#include "optim/options.hpp"
+
+namespace npu_train {
+namespace {
+
+enum Slots { kMean, kSquare, kStep };
+
+// Everything is computed beside the state and put in place at the end, so that the device can decline.
+void replace(const at::Tensor& target, const at::Tensor& value, const at::Tensor& skip) {
+  target.copy_(skip.defined() ? at::where(skip, target, value) : value);
+}
+
+}  // namespace
+
+const ConfigTable<LambOptions>& LambOptions::config_table() {
+  using T = LambOptions;
+  static const auto table = ConfigTable<T>("optimizer lamb")
+                                .field("lr", &T::lr, "learning rate at schedule factor 1", at_least(0))
+                                .field("betas", &T::betas, "decay of the mean of gradients and of their squares", between(0, 1))
+                                .field("eps", &T::eps, "keeps the division finite", at_least(0))
+                                .field("weight_decay", &T::weight_decay, "added to the update before its norm is taken", at_least(0))
+                                .field("no_decay", &T::no_decay, "leave biases and normalisation parameters without weight decay");
+  return table;
+}
+
+Lamb::Lamb(ParameterSet parameters, LambOptions options)
+    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()), options_(options) {
+  detail::check_adam_options("lamb", options_);
+  add_slot("exp_avg");
+  add_slot("exp_avg_sq");
+  add_slot("step", /*like_parameter=*/false);
+}
+
+void Lamb::update(Bucket& b) {
+  const double beta1 = options_.betas[0], beta2 = options_.betas[1];
+  const at::Tensor skip = b.found_inf.defined() ? b.found_inf.ne(0) : at::Tensor();
+  for (size_t i = 0; i < b.parameters.size(); ++i) {
+    const auto& p = b.parameters[i];
+    const auto& g = b.gradients[i];
+    const auto step = b.slots[kStep][i] + 1;
+    const auto mean = at::lerp(b.slots[kMean][i], g, 1 - beta1);
+    const auto square = at::lerp(b.slots[kSquare][i], g * g, 1 - beta2);
+    auto update = (mean / at::rsub(at::pow(beta1, step), 1)).div_((square / at::rsub(at::pow(beta2, step), 1)).sqrt_().add_(options_.eps));
+    if (const double decay = options_.weight_decay * b.decay_mult; decay != 0) update.add_(p, decay);
+    const auto weight_norm = at::linalg_vector_norm(p, 2, {}, false, at::kFloat);
+    const auto update_norm = at::linalg_vector_norm(update, 2, {}, false, at::kFloat);
+    const auto trust = at::where((weight_norm > 0).logical_and(update_norm > 0), weight_norm / update_norm, 1.0);
+    replace(p, p - update.mul_(trust).mul_(b.lr), skip);
+    replace(b.slots[kMean][i], mean, skip);
+    replace(b.slots[kSquare][i], square, skip);
+    replace(b.slots[kStep][i], step, skip);
+  }
+}
+
+}  // namespace npu_train

@@ -1,0 +1,137 @@
+#include "npu_train/optim/optimizer.hpp"
+
+#include <ATen/ops/_foreach_mul.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ne.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train {
+namespace {
+
+// Strides of dimensions of size 1 do not matter for where elements lie.
+bool same_layout(const at::Tensor& a, const at::Tensor& b) {
+  const auto sizes = a.sizes();
+  if (sizes != b.sizes()) return false;
+  for (int64_t d = 0; d < a.dim(); ++d)
+    if (sizes[d] > 1 && a.stride(d) != b.stride(d)) return false;
+  return true;
+}
+
+// The fused kernels walk over memory and take for granted that all operands of a parameter lie alike: on a CPU they do not even check.
+at::Tensor laid_out_as(const at::Tensor& t, const at::Tensor& parameter) {
+  const bool same_type = t.scalar_type() == parameter.scalar_type();
+  if (same_type && t.strides() == parameter.strides()) return t;
+  if (same_type && same_layout(t, parameter)) return t.as_strided(parameter.sizes(), parameter.strides());
+  return at::empty_like(parameter, parameter.options().requires_grad(false)).copy_(t);
+}
+
+}  // namespace
+
+Optimizer::Optimizer(ParameterSet parameters, double lr, std::vector<GroupOptions> groups)
+    : parameters_(std::move(parameters)), lr_(lr), groups_(std::move(groups)) {
+  for (const auto& p : parameters_) {
+    const auto usage = [&](bool ok, const auto&... what) { check(ok, ErrorKind::Usage, "Optimizer", p.name, what...); };
+    usage(p.value.is_floating_point(), " is ", p.value.scalar_type(), "; only floating point is trained");
+    usage(p.value.is_leaf(), " is the result of an operation; an optimizer takes leaves");
+    usage(p.value.is_non_overlapping_and_dense(), " does not lie densely in memory; call .contiguous() on it before training");
+    usage(p.group >= 0 && p.group < static_cast<int>(groups_.size()), " is in group ", p.group, "; there are ", groups_.size(), " groups");
+  }
+}
+
+void Optimizer::add_slot(const std::string& name, bool like_parameter) {
+  Slot slot{name, like_parameter, {}};
+  for (const auto& p : parameters_) {
+    const auto value = p.value.detach();
+    slot.tensors.push_back(like_parameter ? at::zeros_like(value) : at::zeros({}, value.options().dtype(at::kFloat)));
+  }
+  slots_.push_back(std::move(slot));
+}
+
+// A parameter that was moved to another memory format or device takes its state along.
+void Optimizer::follow_layout(size_t i) {
+  const auto& value = parameters_[i].value;
+  for (auto& slot : slots_) {
+    auto& t = slot.tensors[i];
+    if (slot.like_parameter) {
+      if (t.strides() != value.strides() || t.device() != value.device() || t.scalar_type() != value.scalar_type())
+        t = at::empty_like(value, value.options().requires_grad(false)).copy_(t);
+    } else if (t.device() != value.device()) {
+      t = t.to(value.device());
+    }
+  }
+}
+
+std::vector<Optimizer::Bucket> Optimizer::make_buckets() {
+  std::map<std::tuple<c10::DeviceType, int, at::ScalarType, int>, size_t> index;
+  std::vector<Bucket> buckets;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& p = parameters_[i];
+    const auto& gradient = p.value.grad();
+    if (!gradient.defined()) continue;
+    check(!gradient.is_sparse(), ErrorKind::Usage, "Optimizer", "the gradient of ", p.name, " is sparse; npu_train's optimizers take dense ones");
+    follow_layout(i);
+    const auto device = p.value.device();
+    const auto key = std::make_tuple(device.type(), static_cast<int>(device.index()), p.value.scalar_type(), p.group);
+    const auto [at, added] = index.try_emplace(key, buckets.size());
+    if (added) {
+      const auto& group = groups_[static_cast<size_t>(p.group)];
+      buckets.emplace_back();
+      buckets.back().slots.resize(slots_.size());
+      buckets.back().lr = lr_ * group.lr_mult;
+      buckets.back().decay_mult = group.decay_mult;
+    }
+    auto& bucket = buckets[at->second];
+    bucket.parameters.push_back(p.value);
+    bucket.gradients.push_back(gradient);
+    for (size_t s = 0; s < slots_.size(); ++s) bucket.slots[s].push_back(slots_[s].tensors[i]);
+  }
+  return buckets;
+}
+
+void Optimizer::step(const StepGate& gate) {
+  translated(name().c_str(), [&] {
+    const c10::NoGradGuard no_grad;
+    for (auto& bucket : make_buckets()) {
+      const auto device = bucket.parameters.front().device();
+      if (gate.inv_scale.defined()) at::_foreach_mul_(bucket.gradients, gate.inv_scale.to(device));
+      for (size_t i = 0; i < bucket.gradients.size(); ++i) bucket.gradients[i] = laid_out_as(bucket.gradients[i], bucket.parameters[i]);
+      // the kernels skip on exactly 1
+      if (gate.found_inf.defined()) bucket.found_inf = gate.found_inf.to(device).ne(0).to(at::kFloat);
+      update(bucket);
+    }
+  });
+}
+
+State Optimizer::state() const {
+  State out;
+  out.values["optimizer"] = name();
+  for (const auto& slot : slots_)
+    for (size_t i = 0; i < parameters_.size(); ++i) out.tensors[slot.name + "/" + parameters_[i].name] = slot.tensors[i];
+  return out;
+}
+
+void Optimizer::load_state(const State& state) {
+  const auto where = "optimizer " + name();
+  const auto refuse = [&](bool ok, const auto&... what) { check(ok, ErrorKind::Checkpoint, where.c_str(), what...); };
+  refuse(state.text("optimizer", where) == name(), "the saved state is of '", state.text("optimizer", where), "'; hint: resume with that optimizer");
+  const auto own = this->state();
+  for (const auto& [key, tensor] : own.tensors) {
+    const auto found = state.tensors.find(key);
+    refuse(found != state.tensors.end(), "the saved state has no ", key);
+    refuse(found->second.sizes() == tensor.sizes(), key, " has the shape ", found->second.sizes(), " in the saved state, ", tensor.sizes(), " here");
+  }
+  for (const auto& [key, tensor] : state.tensors) refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer has not");
+  const c10::NoGradGuard no_grad;
+  for (const auto& [key, tensor] : own.tensors) tensor.detach().copy_(state.tensors.at(key));
+}
+
+}  // namespace npu_train

@@ -1,0 +1,211 @@
+#include "npu_train/optim/schedule.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+
+namespace schedule {
+namespace {
+
+// How far along, 0 to 1.
+double share(double t, double length) { return length > 0 ? std::clamp(t / length, 0.0, 1.0) : 1.0; }
+
+// Half a cosine from `from` to `to`.
+double half_cosine(double from, double to, double at) { return to + (from - to) * (1 + std::cos(std::numbers::pi * at)) / 2; }
+
+}  // namespace
+
+double step(double t, double step_size, double gamma) { return std::pow(gamma, std::floor(t / step_size)); }
+
+double multistep(double t, const std::vector<int64_t>& milestones, double gamma) {
+  const auto reached = std::count_if(milestones.begin(), milestones.end(), [&](int64_t m) { return t >= static_cast<double>(m); });
+  return std::pow(gamma, static_cast<double>(reached));
+}
+
+double cosine(double t, double length, double min_factor) { return half_cosine(1, min_factor, share(t, length)); }
+
+double linear(double t, double length, double end_factor) { return 1 + (end_factor - 1) * share(t, length); }
+
+double polynomial(double t, double length, double power, double min_factor) {
+  return min_factor + (1 - min_factor) * std::pow(1 - share(t, length), power);
+}
+
+double one_cycle(double t, double length, double pct_start, double div_factor, double final_div_factor) {
+  const double peak = pct_start * length - 1;  // the first step is number 0
+  const double start = 1 / div_factor;
+  if (t <= peak) return half_cosine(start, 1, share(t, peak));
+  return half_cosine(1, start / final_div_factor, share(t - peak, length - 1 - peak));
+}
+
+double warmup(double t, double length, double start_factor) {
+  return length > 0 && t < length ? start_factor + (1 - start_factor) * t / length : 1;
+}
+
+}  // namespace schedule
+
+namespace {
+
+constexpr const char* kWhere = "lr_scheduler";
+
+// Members of a base are not members of T to a template that asks for `V T::*`.
+template <class T>
+ConfigTable<T> schedule_table(const std::string& name) {
+  return ConfigTable<T>("lr_scheduler " + name)
+      .field("interval", static_cast<std::string T::*>(&T::interval), "unit of all lengths here", one_of({"epoch", "step"}))
+      .field("warmup_epochs", static_cast<int64_t T::*>(&T::warmup_epochs), "length of the warm-up; with interval: epoch", at_least(0))
+      .field("warmup_steps", static_cast<int64_t T::*>(&T::warmup_steps), "length of the warm-up; with interval: step", at_least(0))
+      .field("warmup_start_factor", static_cast<double T::*>(&T::warmup_start_factor), "what the rate is multiplied by at the very start",
+             between(0, 1));
+}
+
+bool by_epoch(const std::string& interval) {
+  check(interval == "epoch" || interval == "step", ErrorKind::Usage, kWhere, "interval is '", interval, "'; it must be epoch or step");
+  return interval == "epoch";
+}
+
+double warmup_length(const ScheduleOptions& o) {
+  const bool epochs = by_epoch(o.interval);
+  check((epochs ? o.warmup_steps : o.warmup_epochs) == 0, ErrorKind::Usage, kWhere, epochs ? "warmup_steps" : "warmup_epochs",
+        " is given, but interval is ", o.interval, "; all lengths are in that unit: give ", epochs ? "warmup_epochs" : "warmup_steps",
+        ", or change the interval");
+  const auto length = epochs ? o.warmup_epochs : o.warmup_steps;
+  check(length >= 0 && o.warmup_start_factor >= 0 && o.warmup_start_factor <= 1, ErrorKind::Usage, kWhere, "warm-up length ", length,
+        ", warmup_start_factor ", o.warmup_start_factor, "; the length must be at least 0, the factor between 0 and 1");
+  return static_cast<double>(length);
+}
+
+double run_length(bool epochs, const ScheduleContext& context, const char* field) {
+  const auto total = epochs ? context.total_epochs : context.total_steps;
+  check(total > 0, ErrorKind::Usage, kWhere, "the run has no known length in ", epochs ? "epochs" : "steps", "; hint: set ", field,
+        epochs ? " or trainer.max_epochs" : ", trainer.max_steps or trainer.max_epochs");
+  return static_cast<double>(total);
+}
+
+// Length of a curve that falls after the warm-up.
+double fall_length(const ScheduleOptions& o, int64_t given, const ScheduleContext& context, const char* field) {
+  check(given >= 0, ErrorKind::Usage, kWhere, field, " is ", given, "; it must be at least 0");
+  if (given > 0) return static_cast<double>(given);
+  return std::max(run_length(by_epoch(o.interval), context, field) - warmup_length(o), 1.0);
+}
+
+double min_factor(double min_lr, const ScheduleContext& context) {
+  check(min_lr >= 0 && (context.base_lr <= 0 || min_lr <= context.base_lr), ErrorKind::Usage, kWhere, "min_lr is ", min_lr,
+        "; it must be between 0 and the optimizer's lr, ", context.base_lr);
+  return context.base_lr > 0 ? min_lr / context.base_lr : 1;
+}
+
+std::unique_ptr<LrSchedule> made(const ScheduleOptions& o, std::function<double(double)> curve, bool after_warmup) {
+  const double length = warmup_length(o);
+  const double start = o.warmup_start_factor;
+  auto factor = [=](double t) {
+    return schedule::warmup(t, length, start) * curve(after_warmup ? std::max(t - length, 0.0) : t);
+  };
+  return std::make_unique<LrSchedule>(std::move(factor), by_epoch(o.interval));
+}
+
+std::unique_ptr<LrSchedule> make_one_cycle(const OneCycleOptions& o, const ScheduleContext& context) {
+  const bool epochs = by_epoch(o.interval);
+  check(o.pct_start >= 0 && o.pct_start <= 1 && o.div_factor > 0 && o.final_div_factor > 0 && o.max_lr >= 0, ErrorKind::Usage, kWhere, "pct_start ",
+        o.pct_start, ", div_factor ", o.div_factor, ", final_div_factor ", o.final_div_factor, ", max_lr ", o.max_lr,
+        "; pct_start must be between 0 and 1, the divisors positive, max_lr at least 0");
+  const double length = o.total_iters > 0 ? static_cast<double>(o.total_iters) : run_length(epochs, context, "total_iters");
+  const double peak = o.max_lr > 0 && context.base_lr > 0 ? o.max_lr / context.base_lr : 1;
+  return std::make_unique<LrSchedule>(
+      [=](double t) { return peak * schedule::one_cycle(t, length, o.pct_start, o.div_factor, o.final_div_factor); }, epochs);
+}
+
+}  // namespace
+
+const ConfigTable<ConstantOptions>& ConstantOptions::config_table() {
+  static const auto table = schedule_table<ConstantOptions>("constant");
+  return table;
+}
+
+const ConfigTable<StepLrOptions>& StepLrOptions::config_table() {
+  using T = StepLrOptions;
+  static const auto table = schedule_table<T>("step")
+                                .field("step_size", &T::step_size, "the rate is multiplied by gamma after so many epochs or steps, again and again",
+                                       at_least(1))
+                                .field("gamma", &T::gamma, "what the rate is multiplied by", at_least(0));
+  return table;
+}
+
+const ConfigTable<MultistepOptions>& MultistepOptions::config_table() {
+  using T = MultistepOptions;
+  static const auto table = schedule_table<T>("multistep")
+                                .field("milestones", &T::milestones, "the rate is multiplied by gamma at each of these", at_least(0))
+                                .field("gamma", &T::gamma, "what the rate is multiplied by", at_least(0));
+  return table;
+}
+
+const ConfigTable<CosineOptions>& CosineOptions::config_table() {
+  using T = CosineOptions;
+  static const auto table = schedule_table<T>("cosine")
+                                .field("T_max", &T::T_max, "length of the fall after the warm-up; 0: the rest of the run", at_least(0))
+                                .field("min_lr", &T::min_lr, "the rate at the end", at_least(0))
+                                .synonym("eta_min", "min_lr");
+  return table;
+}
+
+const ConfigTable<LinearOptions>& LinearOptions::config_table() {
+  using T = LinearOptions;
+  static const auto table = schedule_table<T>("linear")
+                                .field("total_iters", &T::total_iters, "length of the fall after the warm-up; 0: the rest of the run", at_least(0))
+                                .field("min_lr", &T::min_lr, "the rate at the end", at_least(0));
+  return table;
+}
+
+const ConfigTable<PolynomialOptions>& PolynomialOptions::config_table() {
+  using T = PolynomialOptions;
+  static const auto table = schedule_table<T>("polynomial")
+                                .field("total_iters", &T::total_iters, "length of the fall after the warm-up; 0: the rest of the run", at_least(0))
+                                .field("power", &T::power, "1: a straight line; more: faster at first", more_than(0))
+                                .field("min_lr", &T::min_lr, "the rate at the end", at_least(0));
+  return table;
+}
+
+const ConfigTable<OneCycleOptions>& OneCycleOptions::config_table() {
+  using T = OneCycleOptions;
+  static const auto table = ConfigTable<T>("lr_scheduler one_cycle")
+                                .field("interval", &T::interval, "unit of all lengths here", one_of({"epoch", "step"}))
+                                .field("max_lr", &T::max_lr, "the highest rate; 0: the optimizer's lr", at_least(0))
+                                .field("total_iters", &T::total_iters, "length of the cycle; 0: the run's", at_least(0))
+                                .field("pct_start", &T::pct_start, "share of the cycle in which the rate rises", between(0, 1))
+                                .field("div_factor", &T::div_factor, "first rate is max_lr over this", more_than(0))
+                                .field("final_div_factor", &T::final_div_factor, "last rate is the first over this", more_than(0))
+                                .synonym("total_steps", "total_iters");
+  return table;
+}
+
+void add_builtin_schedules(ScheduleRegistry& registry) {
+  using Context = const ScheduleContext&;
+  registry.add<ConstantOptions>("constant", "the same rate throughout",
+                                [](const ConstantOptions& o, Context) { return made(o, [](double) { return 1.0; }, false); });
+  registry.add<StepLrOptions>("step", "times gamma every step_size", [](const StepLrOptions& o, Context) {
+    return made(o, [s = static_cast<double>(o.step_size), g = o.gamma](double t) { return schedule::step(t, s, g); }, false);
+  });
+  registry.add<MultistepOptions>("multistep", "times gamma at milestones", [](const MultistepOptions& o, Context) {
+    return made(o, [m = o.milestones, g = o.gamma](double t) { return schedule::multistep(t, m, g); }, false);
+  });
+  registry.add<CosineOptions>("cosine", "half a cosine from lr to min_lr", [](const CosineOptions& o, Context c) {
+    return made(o, [n = fall_length(o, o.T_max, c, "T_max"), f = min_factor(o.min_lr, c)](double t) { return schedule::cosine(t, n, f); }, true);
+  });
+  registry.add<LinearOptions>("linear", "a straight line from lr to min_lr", [](const LinearOptions& o, Context c) {
+    return made(o, [n = fall_length(o, o.total_iters, c, "total_iters"), f = min_factor(o.min_lr, c)](double t) { return schedule::linear(t, n, f); },
+                true);
+  });
+  registry.add<PolynomialOptions>("polynomial", "a power of what is left of the run", [](const PolynomialOptions& o, Context c) {
+    return made(o,
+                [n = fall_length(o, o.total_iters, c, "total_iters"), p = o.power, f = min_factor(o.min_lr, c)](double t) {
+                  return schedule::polynomial(t, n, p, f);
+                },
+                true);
+  });
+  registry.add<OneCycleOptions>("one_cycle", "up to max_lr and down again", [](const OneCycleOptions& o, Context c) { return make_one_cycle(o, c); });
+}
+
+}  // namespace npu_train

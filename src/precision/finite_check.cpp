@@ -1,0 +1,45 @@
+#include "npu_train/precision/finite_check.hpp"
+
+#include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <map>
+#include <utility>
+
+namespace npu_train {
+
+at::Tensor unscale_and_check(const std::vector<at::Tensor>& gradients, double inv_scale) {
+  const c10::NoGradGuard no_grad;
+  const auto fp32 = at::TensorOptions().dtype(at::kFloat);
+  if (gradients.empty()) return at::zeros({}, fp32);
+
+  std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> groups;
+  const at::Device home = gradients.front().device();
+  const bool uniform = [&] {
+    for (const auto& g : gradients)
+      if (g.device() != home || g.scalar_type() != gradients.front().scalar_type()) return false;
+    return true;
+  }();
+  const auto pass = [&](at::TensorList list) {
+    const auto options = fp32.device(list.front().device());
+    auto found = at::zeros({}, options);
+    at::_amp_foreach_non_finite_check_and_unscale_(list, found, at::full({}, inv_scale, options));
+    return found;
+  };
+  if (uniform) return pass(gradients);
+
+  for (const auto& g : gradients) groups[{g.device().str(), g.scalar_type()}].push_back(g);
+  at::Tensor found = at::zeros({}, fp32.device(home));
+  for (const auto& [key, list] : groups) found = at::maximum(found, pass(list).to(home, /*non_blocking=*/true));
+  return found;
+}
+
+at::Tensor unscale_and_check(const ParameterSet& parameters, double inv_scale) {
+  if (auto gradients = parameters.grads(); !gradients.empty() || parameters.empty()) return unscale_and_check(gradients, inv_scale);
+  return at::zeros({}, parameters[0].value.options().dtype(at::kFloat).requires_grad(false));
+}
+
+}  // namespace npu_train

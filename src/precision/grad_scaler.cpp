@@ -1,0 +1,75 @@
+#include "npu_train/precision/grad_scaler.hpp"
+
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/precision/finite_check.hpp"
+#include "precision/scaler_state.hpp"
+
+namespace npu_train {
+namespace {
+constexpr const char* kWhere = "GradScaler";
+}
+
+GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree) : scale_(options), enabled_(enabled), agree_(std::move(agree)) {}
+
+at::Tensor GradScaler::scale(const at::Tensor& loss) const { return enabled_ ? detail::times_scale(loss, scale_.scale()) : loss; }
+
+void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& gradients) {
+  const auto found = optimizers_.find(optimizer);
+  if (found != optimizers_.end())
+    throw Error(ErrorKind::Usage, kWhere,
+                found->second.stepped ? "unscale_() was called after step() for this optimizer"
+                                      : "unscale_() was called twice for this optimizer since the last update()",
+                "call update() at the end of every iteration");
+  check(!gradients.empty(), ErrorKind::Usage, kWhere, "none of the optimizer's parameters has a gradient; call scale(loss).backward() first");
+  for (const auto& g : gradients)
+    check(g.scalar_type() != at::kHalf, ErrorKind::Usage, kWhere,
+          "a gradient is fp16: what the scale is to save would be lost again; keep the parameters in fp32 and use Autocast");
+  auto& own = optimizers_[optimizer];
+  own.found_inf = unscale_and_check(gradients, detail::inverse_scale(scale_.scale()));
+  if (agree_) agree_(own.found_inf);
+}
+
+bool GradScaler::is_unscaled(const void* optimizer) const {
+  const auto found = optimizers_.find(optimizer);
+  if (found == optimizers_.end()) return false;
+  check(!found->second.stepped, ErrorKind::Usage, kWhere,
+        "step() was called twice for this optimizer since the last update(); call update() at the end of every iteration");
+  return true;
+}
+
+bool GradScaler::begin_step(const void* optimizer) {
+  auto& own = optimizers_.at(optimizer);
+  own.found = own.found_inf.item<float>() != 0;
+  own.known = own.stepped = true;
+  return own.found;
+}
+
+void GradScaler::update() {
+  if (!enabled_) return;
+  check(!optimizers_.empty(), ErrorKind::Usage, kWhere, "update() without a step() or unscale_() since the last one");
+  bool found = false;
+  for (const auto& [key, own] : optimizers_) found |= own.known ? own.found : own.found_inf.item<float>() != 0;
+  scale_.update(found);
+  optimizers_.clear();
+}
+
+void GradScaler::update(double new_scale) {
+  if (!enabled_) return;
+  check(new_scale > 0 && new_scale <= std::numeric_limits<float>::max(), ErrorKind::Usage, kWhere, "new_scale is ", new_scale,
+        "; it must be positive and finite");
+  auto state = scale_.state();
+  state.scale = new_scale;
+  scale_.load_state(state);
+  optimizers_.clear();
+}
+
+State GradScaler::state() const { return enabled_ ? detail::to_state(scale_.state()) : State{}; }
+
+void GradScaler::load_state(const State& state) {
+  if (enabled_) scale_.load_state(detail::loss_scale_state(state, kWhere));
+}
+
+}  // namespace npu_train

@@ -1,0 +1,132 @@
+#include "precision/modes.hpp"
+
+#include <ATen/ops/_foreach_add.h>
+#include <ATen/ops/_foreach_copy.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/precision/autocast.hpp"
+#include "npu_train/precision/finite_check.hpp"
+#include "npu_train/precision/fp32_region.hpp"
+#include "precision/scaler_state.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+class AutocastScope final : public PrecisionScope {
+ public:
+  AutocastScope(const Device& device, at::ScalarType dtype) : autocast_(device, dtype) {}
+
+ private:
+  Autocast autocast_;
+};
+
+}  // namespace
+
+std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(device_, dtype_); }
+
+at::Tensor MixedPrecision::scale_loss(const at::Tensor& loss) const { return scale_ ? times_scale(loss, scale_->scale()) : loss; }
+
+StepGate MixedPrecision::unscale_and_check(double factor) {
+  if (!scale_) return Precision::unscale_and_check(factor);
+  found_.reset();
+  found_inf_ = npu_train::unscale_and_check(updated_, factor / scale_->scale());
+  return {.inv_scale = {}, .found_inf = found_inf_};
+}
+
+void MixedPrecision::note(const StepGate& gate) {
+  if (!scale_ || gate.found_inf.is_same(found_inf_)) return;
+  found_inf_ = gate.found_inf;
+  found_.reset();
+}
+
+bool MixedPrecision::last_step_skipped() {
+  if (!scale_) return false;
+  if (!found_) found_ = found_inf_.defined() && found_inf_.item<float>() != 0;
+  return *found_;
+}
+
+void MixedPrecision::update(const StepGate& gate) {
+  if (!scale_) return;
+  note(gate);
+  scale_->update(last_step_skipped());
+}
+
+State MixedPrecision::state() const { return scale_ ? to_state(scale_->state()) : State{}; }
+
+void MixedPrecision::load_state(const State& state) {
+  // a run in another precision has no scale to go on from: this one starts at its own
+  if (scale_ && !state.empty()) scale_->load_state(loss_scale_state(state, "scaler"));
+}
+
+ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32) {
+  check(updated_.empty(), ErrorKind::Usage, "Precision", "prepare() was called twice; make one Precision for each model");
+  const auto is_kept = [&](const Parameter& p) {
+    return !p.value.is_floating_point() || std::find(keep_fp32.begin(), keep_fp32.end(), p.name) != keep_fp32.end() || in_modules(p.name, fp32_modules_);
+  };
+  for (const auto& p : model_parameters)
+    check(is_kept(p) || p.value.scalar_type() == at::kFloat, ErrorKind::Usage, "Precision", p.name, " is ", p.value.scalar_type(), "; ", name(),
+          " starts from fp32 parameters");
+  for (const auto& p : model_parameters) {
+    if (is_kept(p)) {
+      updated_.add(p);
+      continue;
+    }
+    const bool trained = p.value.requires_grad();
+    p.value.mutable_grad().reset();
+    auto master = p.value.detach();  // takes the fp32 memory over; the parameter gets new one
+    p.value.set_data(master.to(low_precision_dtype()));
+    if (!trained || !keeps_masters_) {
+      updated_.add(p);
+      continue;
+    }
+    master.set_requires_grad(true);
+    low_.push_back(p.value);
+    masters_.push_back(master);
+    updated_.add({.name = p.name, .value = master, .group = p.group, .owner = p.owner});
+  }
+  return updated_;
+}
+
+Batch TruePrecision::cast_input(const Batch& batch) const {
+  Batch out = batch;
+  for (const auto& [name, tensor] : batch.fields())
+    if (name.starts_with("input") && tensor.is_floating_point()) out.set(name, tensor.to(low_precision_dtype()));
+  return out;
+}
+
+void TruePrecision::collect_gradients() {
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> sums, terms;
+  for (size_t i = 0; i < low_.size(); ++i) {
+    auto& gradient = low_[i].mutable_grad();
+    if (!gradient.defined()) continue;
+    if (auto& sum = masters_[i].mutable_grad(); sum.defined()) {
+      sums.push_back(sum);
+      terms.push_back(gradient);
+    } else {
+      sum = gradient.to(at::kFloat);
+    }
+    gradient.reset();
+  }
+  if (!sums.empty()) at::_foreach_add_(sums, terms);
+}
+
+void TruePrecision::after_step(const StepGate& gate) {
+  MixedPrecision::after_step(gate);
+  masters_loaded();  // after a skip the masters are what they were, and rounding gives the same bits again
+}
+
+void TruePrecision::masters_loaded() {
+  const c10::NoGradGuard no_grad;
+  if (!low_.empty()) at::_foreach_copy_(low_, masters_);
+}
+
+void TruePrecision::parameters_loaded() {
+  const c10::NoGradGuard no_grad;
+  if (!low_.empty()) at::_foreach_copy_(masters_, low_);
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,141 @@
+#include "npu_train/train/checkpoint_store.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+
+namespace npu_train {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kWhere = "CheckpointStore";
+
+bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
+
+std::string folder_name(const CheckpointMeta& meta) {
+  char name[64];
+  std::snprintf(name, sizeof name, "epoch=%03lld-step=%lld", static_cast<long long>(meta.epoch), static_cast<long long>(meta.global_step));
+  return name;
+}
+
+}  // namespace
+
+struct CheckpointStore::Entry {
+  std::string path;
+  CheckpointMeta meta;
+};
+
+CheckpointStore::CheckpointStore(std::string dir, CheckpointOptions options) : dir_(std::move(dir)), options_(std::move(options)) {}
+
+std::vector<CheckpointStore::Entry> CheckpointStore::entries() const {
+  std::vector<Entry> out;
+  std::error_code ignored;
+  for (const auto& item : fs::directory_iterator(dir_, ignored)) {
+    const auto name = item.path().filename().string();
+    if (item.is_symlink() || !item.is_directory() || name == "diverged" || name.starts_with(".")) continue;
+    try {
+      out.push_back({item.path().string(), read_checkpoint_meta(item.path().string())});
+    } catch (const Error& e) {
+      log_warning("passing over ", item.path().string(), ": ", e.what());
+    }
+  }
+  std::sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) { return a.meta.batches_seen > b.meta.batches_seen; });
+  return out;
+}
+
+std::string CheckpointStore::link(const std::string& name) const {
+  const auto path = fs::path(dir_) / name;
+  std::error_code error;
+  const auto target = fs::read_symlink(path, error);
+  if (error || target.has_parent_path()) return "";  // only a name inside the folder
+  const auto full = fs::path(dir_) / target;
+  return is_checkpoint(full) ? full.string() : "";
+}
+
+void CheckpointStore::set_link(const std::string& name, const std::string& target) const {
+  const auto path = fs::path(dir_) / name;
+  const auto temporary = fs::path(dir_) / ("." + name + "." + std::to_string(::getpid()));
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(fs::path(target).filename(), temporary, error);
+  if (!error) fs::rename(temporary, path, error);
+  check(!error, ErrorKind::Checkpoint, kWhere, path.string(), ": the link cannot be written (", error.message(),
+        "); hint: the folder must be writable and its file system must know symbolic links");
+}
+
+std::string CheckpointStore::save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
+  const auto path = (fs::path(dir_) / folder_name(meta)).string();
+  save_checkpoint(path, state, meta, config);
+  rotate(path);
+  return path;
+}
+
+std::string CheckpointStore::save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
+  const auto path = (fs::path(dir_).parent_path() / "diverged").string();
+  save_checkpoint(path, state, meta, config);
+  return path;
+}
+
+void CheckpointStore::rotate(const std::string& newest) const {
+  auto all = entries();
+  std::vector<Entry> scored;
+  for (const auto& e : all)
+    if (std::isfinite(e.meta.score) && e.meta.monitor == options_.monitor) scored.push_back(e);
+  const bool larger = larger_is_better(options_.monitor, options_.mode);
+  std::stable_sort(scored.begin(), scored.end(),
+                   [larger](const Entry& a, const Entry& b) { return larger ? a.meta.score > b.meta.score : a.meta.score < b.meta.score; });
+  if (options_.save_top_k == 0) scored.clear();
+  if (!scored.empty()) set_link("best", scored.front().path);
+  if (options_.save_last) set_link("last", newest);
+  if (options_.save_top_k < 0) return;
+
+  if (static_cast<int64_t>(scored.size()) > options_.save_top_k) scored.resize(static_cast<size_t>(options_.save_top_k));
+  for (const auto& e : all) {
+    const bool kept = (options_.save_last && e.path == newest) ||
+                      std::any_of(scored.begin(), scored.end(), [&](const Entry& s) { return s.path == e.path; });
+    if (kept) continue;
+    std::error_code error;
+    fs::remove(fs::path(e.path) / "manifest.json", error);  // without it the rest is no checkpoint, should we die half way
+    fs::remove_all(e.path, error);
+    if (error) log_warning("cannot remove the old checkpoint ", e.path, ": ", error.message());
+  }
+}
+
+std::string CheckpointStore::newest_valid() const {
+  for (const auto& e : entries()) {
+    try {
+      verify_checkpoint(e.path);
+      return e.path;
+    } catch (const Error& error) {
+      log_warning("passing over a damaged checkpoint: ", error.what());
+    }
+  }
+  return "";
+}
+
+std::string CheckpointStore::resolve(const std::string& which) const {
+  if (which == "auto") return newest_valid();
+  if (which == "last" || which == "best") {
+    const auto path = link(which);
+    check(!path.empty(), ErrorKind::Checkpoint, kWhere, "there is no checkpoint '", which, "' in ", dir_,
+          "; hint: --resume auto takes the newest that is whole, --resume PATH any other");
+    return path;
+  }
+  return find_checkpoint(which);
+}
+
+std::string find_checkpoint(const std::string& path) {
+  check(fs::exists(path), ErrorKind::Checkpoint, kWhere, path, ": there is no such checkpoint");
+  for (const auto& candidate : {fs::path(path), fs::path(path) / "last", fs::path(path) / "checkpoints" / "last"})
+    if (is_checkpoint(candidate)) return fs::canonical(candidate).string();
+  throw Error(ErrorKind::Checkpoint, kWhere, path + ": holds no checkpoint",
+              "give a folder with a manifest.json, the checkpoints/ folder above it, or the run's folder");
+}
+
+}  // namespace npu_train

@@ -1,0 +1,262 @@
+#include "npu_train/train/loop.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "loop_impl.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/transfer.hpp"
+
+namespace npu_train {
+
+TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping)
+    : parts_(std::move(parts)),
+      options_(std::move(options)),
+      checkpoint_(std::move(checkpoint)),
+      early_(std::move(early_stopping)),
+      best_score_(std::numeric_limits<double>::quiet_NaN()),
+      early_best_(std::numeric_limits<double>::quiet_NaN()),
+      last_score_(std::numeric_limits<double>::quiet_NaN()),
+      sums_(std::make_unique<EpochSums>()) {
+  step_ = std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.group, observers_,
+                                      StepOptions{options_.gradient_clip_val, options_.gradient_clip_algorithm == "norm"});
+  parts_.task->set_training(true);
+}
+
+TrainLoop::~TrainLoop() = default;
+
+std::optional<int64_t> TrainLoop::windows_per_epoch() const {
+  auto batches = options_.overfit_batches > 0 ? std::optional(options_.overfit_batches) : parts_.train_loader->batches_per_epoch();
+  if (options_.fast_dev_run) batches = 1;
+  if (options_.limit_train_batches >= 0) batches = std::min(batches.value_or(options_.limit_train_batches), options_.limit_train_batches);
+  if (!batches) return std::nullopt;
+  return (*batches + options_.accumulate_grad_batches - 1) / options_.accumulate_grad_batches;
+}
+
+void TrainLoop::begin_epoch() {
+  if (batch_in_epoch_ == 0) *sums_ = {};
+  parts_.train_loader->begin_epoch(epoch_, options_.overfit_batches > 0 ? 0 : batch_in_epoch_);
+  epoch_open_ = true;
+  for (const auto& c : callbacks_) c->on_epoch_start(*this, epoch_);
+}
+
+std::optional<Batch> TrainLoop::next_batch() {
+  const auto limit = options_.fast_dev_run ? 1 : options_.limit_train_batches;
+  if (limit >= 0 && batch_in_epoch_ >= limit) return std::nullopt;
+  if (options_.overfit_batches == 0) return parts_.train_loader->next();
+  while (static_cast<int64_t>(overfit_.size()) < options_.overfit_batches) {
+    auto batch = parts_.train_loader->next();
+    if (!batch) break;
+    overfit_.push_back(std::move(*batch));
+  }
+  if (batch_in_epoch_ >= static_cast<int64_t>(overfit_.size())) return std::nullopt;
+  return overfit_[static_cast<size_t>(batch_in_epoch_)];
+}
+
+std::vector<Batch> TrainLoop::next_window(double& data_wait) {
+  std::vector<Batch> window;
+  for (int64_t k = 0; k < options_.accumulate_grad_batches; ++k) {
+    const auto micro = static_cast<int>(k);
+    const auto start = parts_.clock->now();
+    auto batch = observers_.run(Phase::DataWait, step_->attempts(), micro, [&] { return next_batch(); });
+    data_wait += parts_.clock->now() - start;
+    if (!batch) break;
+    ++batch_in_epoch_;
+    window.push_back(observers_.run(Phase::Transfer, step_->attempts(), micro, [&] { return to_device(*batch, parts_.device); }));
+  }
+  return window;
+}
+
+void TrainLoop::apply_lr() {
+  const auto t = static_cast<double>(parts_.schedule->by_epoch() ? epoch_ : global_step_);
+  parts_.optimizer->set_lr(parts_.base_lr * parts_.schedule->factor(t) * lr_factor_);
+}
+
+StepResult TrainLoop::step(const std::vector<Batch>& window) {
+  apply_lr();
+  auto result = step_->run(window);
+  batches_seen_ += static_cast<int64_t>(window.size());
+  if (result.taken) {
+    ++global_step_;
+    skip_streak_ = 0;
+  } else {
+    ++skipped_;
+    ++skip_streak_;
+  }
+  return result;
+}
+
+StepReport TrainLoop::read(const Pending& pending) const {
+  auto report = pending.report;
+  const auto host = pending.result.packed.to(at::kCPU, at::kFloat).contiguous();
+  const float* p = host.const_data_ptr<float>();
+  report.metrics.emplace_back("loss", p[0] / pending.result.loss_weight);
+  const auto names = parts_.task->metric_names();
+  for (size_t i = 0; i < names.size(); ++i) report.metrics.emplace_back(names[i], p[1 + i] / pending.result.samples);
+  report.grad_norm = p[host.numel() - 1];
+  return report;
+}
+
+StepReport TrainLoop::train_step(const std::vector<Batch>& batches) {
+  return translated("Trainer::train_step", [&] {
+    const auto start = parts_.clock->now();
+    std::vector<Batch> window;
+    for (const auto& b : batches) window.push_back(to_device(b, parts_.device));
+    Pending pending;
+    pending.report.attempt = step_->attempts();
+    pending.result = step(window);
+    pending.report.global_step = global_step_;
+    pending.report.epoch = epoch_;
+    pending.report.batches_seen = batches_seen_;
+    pending.report.taken = pending.result.taken;
+    pending.report.loss_scale = parts_.precision->scale();
+    pending.report.lr = parts_.optimizer->lr();
+    pending.report.samples = static_cast<int64_t>(pending.result.samples);
+    pending.report.seconds = parts_.clock->now() - start;
+    return read(pending);
+  });
+}
+
+void TrainLoop::finish_pending(EpochSums& sums) {
+  if (!pending_) return;
+  const auto pending = std::move(pending_);
+  const auto report = read(*pending);
+  if (report.taken) sums.metrics.add(report.metrics, static_cast<double>(report.samples));
+  sums.samples += report.samples;
+  sums.skipped += report.taken ? 0 : 1;
+  sums.seconds += report.seconds;
+  sums.data_wait += report.data_wait;
+  for (const auto& c : callbacks_) c->on_step_end(*this, report);
+  check_divergence(report);
+}
+
+std::optional<EpochReport> TrainLoop::train_epoch() {
+  if (!epoch_open_) begin_epoch();
+  const auto length = windows_per_epoch();
+  auto last = parts_.clock->now();
+  for (;;) {
+    double data_wait = 0;
+    auto next = std::make_unique<Pending>();
+    next->report.attempt = step_->attempts();
+    const auto window = next_window(data_wait);
+    if (window.empty()) break;
+    next->result = step(window);
+    finish_pending(*sums_);
+    const auto now = parts_.clock->now();
+    auto& report = next->report;
+    report.global_step = global_step_;
+    report.epoch = epoch_;
+    report.batches_seen = batches_seen_;
+    report.taken = next->result.taken;
+    report.loss_scale = parts_.precision->scale();
+    report.lr = parts_.optimizer->lr();
+    report.samples = static_cast<int64_t>(next->result.samples);
+    report.seconds = now - last;
+    report.data_wait = data_wait;
+    last = now;
+    pending_ = std::move(next);
+
+    const bool finished = length && batch_in_epoch_ >= *length * options_.accumulate_grad_batches;
+    if (step_limit_reached() && !(finished && *stop_ != StopReason::Requested)) {
+      finish_pending(*sums_);
+      return std::nullopt;
+    }
+    const auto every = checkpoint_.every_n_train_steps;
+    if (every > 0 && pending_->report.taken && global_step_ % every == 0) {
+      finish_pending(*sums_);
+      save_checkpoint();
+    }
+  }
+  finish_pending(*sums_);
+  EpochReport report;
+  end_epoch(report);
+  return report;
+}
+
+void TrainLoop::end_epoch(EpochReport& report) {
+  report.epoch = epoch_;
+  report.global_step = global_step_;
+  report.train = sums_->metrics.value();
+  report.lr = parts_.optimizer->lr();
+  report.loss_scale = parts_.precision->scale();
+  report.skipped = sums_->skipped;
+  report.seconds = sums_->seconds;
+  report.images_per_second = sums_->seconds > 0 ? static_cast<double>(sums_->samples) / sums_->seconds : 0;
+  report.data_wait = sums_->seconds > 0 ? sums_->data_wait / sums_->seconds : 0;
+  const bool due = options_.check_val_every_n_epoch > 0 && (epoch_ + 1) % options_.check_val_every_n_epoch == 0;
+  if (due && parts_.val_loader != nullptr) {
+    const auto start = parts_.clock->now();
+    report.val = validate();
+    report.val_seconds = parts_.clock->now() - start;
+  }
+  report.peak_memory = static_cast<int64_t>(backend_of(parts_.device).memory(parts_.device).peak);
+  epoch_open_ = false;
+  batch_in_epoch_ = 0;
+  ++epoch_;
+}
+
+/// Evaluation mode, without gradients and with the EMA's weights where there are any; undone at the end.
+struct TrainLoop::Evaluation {
+  explicit Evaluation(const LoopParts& parts) : task(*parts.task) {
+    if (parts.ema != nullptr && parts.ema->updates() > 0) averaged.emplace(*parts.ema);
+    task.set_training(false);
+  }
+  ~Evaluation() { task.set_training(true); }
+  at::NoGradGuard no_grad;
+  Task& task;
+  std::optional<EmaSwap> averaged;
+};
+
+at::Tensor TrainLoop::predict(const at::Tensor& input) {
+  return translated("Trainer::predict", [&] {
+    const Evaluation evaluation(parts_);
+    Batch batch;
+    batch.set("input", input);
+    batch = parts_.precision->cast_input(to_device(batch, parts_.device));
+    const auto scope = parts_.precision->forward_scope();
+    return parts_.task->predict(batch.input()).to(at::kCPU, at::kFloat);
+  });
+}
+
+Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) {
+  return translated("Trainer::validate", [&] {
+    const Evaluation evaluation(parts_);
+    at::Tensor sums;
+    double weight = 0, samples = 0;
+    loader.begin_epoch(0);
+    for (int64_t k = 0; limit < 0 || k < limit; ++k) {
+      const auto batch = options_.overfit_batches > 0 && &loader == parts_.val_loader
+                             ? (k < static_cast<int64_t>(overfit_.size()) ? std::optional(overfit_[static_cast<size_t>(k)]) : std::nullopt)
+                             : loader.next();
+      if (!batch) break;
+      const auto here = to_device(*batch, parts_.device);
+      const auto scope = parts_.precision->forward_scope();
+      const auto output = parts_.task->validation_step(parts_.precision->cast_input(here));
+      auto packed = (output.loss.detach().to(at::kFloat) * output.weight).reshape({1});
+      if (const auto metrics = parts_.task->metric_sums(output, here); metrics.defined()) packed = at::cat({packed, metrics});
+      sums = sums.defined() ? sums.add_(packed) : packed;
+      weight += output.weight;
+      samples += static_cast<double>(here.size);
+    }
+    check(sums.defined(), ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
+    const auto host = sums.to(at::kCPU).contiguous();
+    Scalars out{{"loss", host.const_data_ptr<float>()[0] / weight}};
+    const auto names = parts_.task->metric_names();
+    for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], host.const_data_ptr<float>()[i + 1] / samples);
+    return out;
+  });
+}
+
+Scalars TrainLoop::validate() {
+  check(parts_.val_loader != nullptr, ErrorKind::Usage, "Trainer::validate", "there is no validation data");
+  last_val_ = observers_.run(Phase::Validation, step_->attempts(), 0, [&] {
+    return evaluate(*parts_.val_loader, options_.fast_dev_run ? 1 : options_.limit_val_batches);
+  });
+  for (const auto& c : callbacks_) c->on_validation_end(*this, last_val_);
+  return last_val_;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,166 @@
+#include <cmath>
+
+#include <ATen/ops/isfinite.h>
+
+#include "loop_impl.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train {
+
+RunResult TrainLoop::fit() {
+  return translated("Trainer::fit", [&] {
+    stop_.reset();
+    started_ = parts_.clock->now();
+    for (const auto& c : callbacks_) c->on_fit_start(*this);
+    sanity_check();
+    RunResult result;
+    while (!limits_reached()) {
+      try {
+        const auto report = train_epoch();
+        if (!report) break;
+        auto finished = *report;
+        note_validation(finished.val);
+        for (const auto& c : callbacks_) c->on_epoch_end(*this, finished);
+        save_after_epoch(finished);
+        result.history.push_back(std::move(finished));
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::Diverged || !roll_back(e)) throw;
+      }
+    }
+    if (epoch_open_) {  // stopped inside an epoch
+      if (*stop_ != StopReason::Requested && parts_.val_loader != nullptr && options_.check_val_every_n_epoch > 0) note_validation(validate());
+      save_checkpoint();
+    }
+    result.reason = stop_.value_or(StopReason::MaxEpochs);
+    result.global_step = global_step_;
+    result.attempts = step_->attempts();
+    result.skipped_steps = skipped_;
+    result.batches_seen = batches_seen_;
+    result.final_val = last_val_;
+    result.best_score = best_score_;
+    if (parts_.store != nullptr) {
+      result.last_checkpoint = parts_.store->last();
+      result.best_checkpoint = parts_.store->best();
+    }
+    for (const auto& c : callbacks_) c->on_fit_end(*this, result);
+    parts_.stop->store(false);
+    return result;
+  });
+}
+
+void TrainLoop::sanity_check() {
+  if (parts_.val_loader == nullptr || options_.num_sanity_val_steps == 0 || options_.overfit_batches > 0 || global_step_ > 0 ||
+      options_.check_val_every_n_epoch == 0)
+    return;
+  evaluate(*parts_.val_loader, options_.num_sanity_val_steps);
+}
+
+bool TrainLoop::step_limit_reached() {
+  if (parts_.stop->load(std::memory_order_relaxed))
+    stop_ = StopReason::Requested;
+  else if (options_.max_steps >= 0 && global_step_ >= options_.max_steps)
+    stop_ = StopReason::MaxSteps;
+  else if (options_.max_time >= 0 && parts_.clock->now() - started_ >= options_.max_time)
+    stop_ = StopReason::MaxTime;
+  return stop_.has_value();
+}
+
+bool TrainLoop::limits_reached() {
+  if (step_limit_reached()) return true;
+  if (options_.fast_dev_run && step_->attempts() > 0)
+    stop_ = StopReason::FastDevRun;
+  else if (options_.max_epochs >= 0 && epoch_ >= options_.max_epochs)
+    stop_ = StopReason::MaxEpochs;
+  else if (early_.enabled && without_improvement_ >= early_.patience)
+    stop_ = StopReason::EarlyStopping;
+  return stop_.has_value();
+}
+
+void TrainLoop::note_validation(const Scalars& val) {
+  const auto value_of = [&](const std::string& monitor) {
+    const auto nan = std::nan("");
+    if (monitor.starts_with("train/")) return scalar_or(sums_->metrics.value(), monitor.substr(6), nan);
+    return scalar_or(val, monitor.starts_with("val/") ? monitor.substr(4) : monitor, nan);
+  };
+  const auto better = [](double value, double best, bool larger, double delta) {
+    return !std::isnan(value) && (std::isnan(best) || (larger ? value > best + delta : value < best - delta));
+  };
+  last_score_ = value_of(checkpoint_.monitor);
+  if (better(last_score_, best_score_, larger_is_better(checkpoint_.monitor, checkpoint_.mode), 0)) best_score_ = last_score_;
+  if (!early_.enabled) return;
+  const auto watched = value_of(early_.monitor);
+  if (std::isnan(watched)) {
+    check(val.empty(), ErrorKind::Usage, "early_stopping", "no metric '", early_.monitor, "'; there are: loss, ",
+          join(parts_.task->metric_names()), " under train/ and val/");
+    return;
+  }
+  if (better(watched, early_best_, larger_is_better(early_.monitor, early_.mode), early_.min_delta)) {
+    early_best_ = watched;
+    without_improvement_ = 0;
+  } else {
+    ++without_improvement_;
+  }
+}
+
+void TrainLoop::save_after_epoch(const EpochReport& report) {
+  const bool due = checkpoint_.every_n_epochs > 0 && epoch_ % checkpoint_.every_n_epochs == 0;
+  const bool last = options_.max_epochs >= 0 && epoch_ >= options_.max_epochs;
+  if (due || last) save_checkpoint();
+}
+
+bool TrainLoop::parameters_finite() const {
+  const at::NoGradGuard no_grad;
+  for (const auto& p : parts_.optimizer->parameters())
+    if (!at::isfinite(p.value.detach().sum()).item<bool>() && !at::isfinite(p.value.detach()).all().item<bool>()) return false;
+  return true;
+}
+
+std::string TrainLoop::save_checkpoint() {
+  if (parts_.store == nullptr || options_.fast_dev_run) return "";
+  return observers_.run(Phase::Checkpoint, step_->attempts(), 0, [&] {
+    if (!parameters_finite())
+      diverged("a parameter is not finite", "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole");
+    const auto path = parts_.store->save(state(), meta(), parts_.config);
+    for (const auto& c : callbacks_) c->on_checkpoint(*this, path);
+    return path;
+  });
+}
+
+void TrainLoop::check_divergence(const StepReport& report) {
+  const double loss = scalar_or(report.metrics, "loss", 0);
+  const auto at_step = c10::str("step ", report.attempt, " (epoch ", report.epoch, ")");
+  if (!report.taken) {
+    if (parts_.precision->at_floor() && skip_streak_ >= options_.max_consecutive_skips)
+      diverged(c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale sits at its floor of ", report.loss_scale,
+                        ", at ", at_step),
+               "the gradients are not finite at any scale: lower the learning rate, clip gradients, or train in bf16-mixed or 32-true");
+    return;
+  }
+  if (!std::isfinite(loss))
+    diverged(c10::str("the loss is ", loss, " at ", at_step),
+             "lower the learning rate, add warm-up or gradient_clip_val, and check the data for non-finite values");
+}
+
+void TrainLoop::diverged(const std::string& cause, const std::string& remedy) {
+  std::string where;
+  if (parts_.store != nullptr && options_.on_divergence == "stop") where = parts_.store->save_diverged(state(), meta(), parts_.config);
+  throw Error(ErrorKind::Diverged, "Trainer", "training diverged: " + cause + (where.empty() ? "" : "; the broken state is in " + where), remedy);
+}
+
+bool TrainLoop::roll_back(const Error& cause) {
+  if (options_.on_divergence != "rollback" || parts_.store == nullptr || rollbacks_ >= 2) return false;
+  const auto path = parts_.store->newest_valid();
+  if (path.empty()) return false;
+  const auto rollbacks = rollbacks_ + 1;
+  const auto factor = lr_factor_ * 0.1;
+  log_warning(cause.what(), "; rolling back to ", path, " with the learning rate times ", factor);
+  pending_.reset();
+  load_state(load_checkpoint(path));
+  rollbacks_ = rollbacks;
+  lr_factor_ = factor;
+  return true;
+}
+
+}  // namespace npu_train

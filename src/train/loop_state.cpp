@@ -1,0 +1,145 @@
+#include <algorithm>
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/version.h>
+
+#include "loop_impl.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/hash.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/device/random.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kWhere = "Checkpoint";
+
+/// The tensors of the model as they are saved: fp32 masters where there are any, so that a checkpoint fits every precision.
+std::vector<NamedTensor> model_tensors(const LoopParts& parts) {
+  std::vector<NamedTensor> out;
+  for (const auto& p : parts.task->parameters()) {
+    const auto* master = parts.optimizer->parameters().find(p.name);
+    out.emplace_back(p.name, (master != nullptr ? master->value : p.value).detach());
+  }
+  for (const auto& b : parts.task->buffers()) out.push_back(b);
+  return out;
+}
+
+void load_model(const LoopParts& parts, const State& saved) {
+  const at::NoGradGuard no_grad;
+  const auto own = model_tensors(parts);
+  std::string missing, misshapen;
+  for (const auto& [name, tensor] : own) {
+    const auto found = saved.tensors.find(name);
+    if (found == saved.tensors.end())
+      missing = missing.empty() ? name : missing;
+    else if (found->second.sizes() != tensor.sizes())
+      misshapen = misshapen.empty() ? c10::str(name, " ", found->second.sizes(), " instead of ", tensor.sizes()) : misshapen;
+  }
+  check(missing.empty() && misshapen.empty() && saved.tensors.size() == own.size(), ErrorKind::Checkpoint, kWhere,
+        "the checkpoint is of another model: it has ", saved.tensors.size(), " tensors, this model has ", own.size(),
+        missing.empty() ? "" : "; missing: " + missing, misshapen.empty() ? "" : "; other shape: " + misshapen,
+        "; hint: resume with the configuration it was made with, or load its weights with model.weights");
+  for (const auto& [name, tensor] : own) tensor.detach().copy_(saved.tensors.at(name));
+  for (const auto& p : parts.task->parameters()) p.value.detach().copy_(saved.tensors.at(p.name));
+}
+
+}  // namespace
+
+RunState TrainLoop::state() const {
+  RunState s;
+  for (const auto& [name, tensor] : model_tensors(parts_)) s["model"].tensors.emplace(name, tensor);
+  s["optimizer"] = parts_.optimizer->state();
+  s["scaler"] = parts_.precision->state();
+  if (parts_.ema != nullptr) s["ema"] = parts_.ema->state();
+  s["rng"] = rng_state();
+  s["loader"] = parts_.train_loader != nullptr ? parts_.train_loader->state() : State{};
+  s["loader"].values["batch_in_epoch"] = batch_in_epoch_;
+  auto& v = s["loop"].values;
+  v["epoch"] = epoch_;
+  v["global_step"] = global_step_;
+  v["batches_seen"] = batches_seen_;
+  v["attempts"] = step_->attempts();
+  v["skipped"] = skipped_;
+  v["skip_streak"] = skip_streak_;
+  v["rollbacks"] = rollbacks_;
+  v["lr_factor"] = lr_factor_;
+  v["best_score"] = best_score_;
+  v["without_improvement"] = without_improvement_;
+  v["early_best"] = early_best_;
+  for (const auto& [name, meter] : sums_->metrics.meters()) {
+    v["epoch/sum/" + name] = meter.sum();
+    v["epoch/weight/" + name] = meter.weight();
+  }
+  v["epoch/samples"] = sums_->samples;
+  v["epoch/skipped"] = sums_->skipped;
+  v["epoch/seconds"] = sums_->seconds;
+  v["epoch/data_wait"] = sums_->data_wait;
+  return s;
+}
+
+void TrainLoop::load_state(const RunState& state, const std::vector<std::string>& leave_out) {
+  const auto load = [&](const std::string& part, auto&& fn) {
+    if (std::find(leave_out.begin(), leave_out.end(), part) != leave_out.end()) return;
+    const auto found = state.find(part);
+    check(found != state.end(), ErrorKind::Checkpoint, kWhere, "the checkpoint has no part '", part, "'; hint: it was made without it");
+    fn(found->second);
+  };
+  load("model", [&](const State& s) { load_model(parts_, s); });
+  load("optimizer", [&](const State& s) { parts_.optimizer->load_state(s); });
+  load("scaler", [&](const State& s) { parts_.precision->load_state(s); });
+  if (parts_.ema != nullptr) load("ema", [&](const State& s) { parts_.ema->load_state(s); });
+  load("rng", [&](const State& s) { set_rng_state(s); });
+  if (parts_.train_loader != nullptr)
+    load("loader", [&](const State& s) {
+      parts_.train_loader->load_state(s);
+      batch_in_epoch_ = s.integer("batch_in_epoch", "loader");
+    });
+  load("loop", [&](const State& s) {
+    epoch_ = s.integer("epoch", "loop");
+    global_step_ = s.integer("global_step", "loop");
+    batches_seen_ = s.integer("batches_seen", "loop");
+    step_->set_attempts(s.integer("attempts", "loop"));
+    skipped_ = s.integer("skipped", "loop");
+    skip_streak_ = s.integer("skip_streak", "loop");
+    rollbacks_ = s.integer("rollbacks", "loop");
+    lr_factor_ = s.number("lr_factor", "loop");
+    best_score_ = s.number("best_score", "loop");
+    without_improvement_ = s.integer("without_improvement", "loop");
+    early_best_ = s.number("early_best", "loop");
+    *sums_ = {};
+    for (const auto& [key, value] : s.values)
+      if (key.starts_with("epoch/sum/")) {
+        const auto name = key.substr(10);
+        sums_->metrics.restore(name, s.number(key, "loop"), s.number("epoch/weight/" + name, "loop"));
+      }
+    sums_->samples = s.integer("epoch/samples", "loop");
+    sums_->skipped = s.integer("epoch/skipped", "loop");
+    sums_->seconds = s.number("epoch/seconds", "loop");
+    sums_->data_wait = s.number("epoch/data_wait", "loop");
+  });
+  epoch_open_ = false;
+  pending_.reset();
+}
+
+CheckpointMeta TrainLoop::meta() const {
+  CheckpointMeta m;
+  m.epoch = epoch_;
+  m.global_step = global_step_;
+  m.batches_seen = batches_seen_;
+  m.score = last_score_;
+  m.monitor = checkpoint_.monitor;
+  m.model = parts_.model_name;
+  m.library = NPU_TRAIN_VERSION;
+  m.torch = TORCH_VERSION;
+  m.threads = at::get_num_threads();
+  m.cpu = at::get_cpu_capability();
+  m.device = parts_.device.str();
+  m.precision = parts_.precision->name();
+  m.classes = parts_.classes;
+  m.config_digest = hex64(hash64(to_yaml(parts_.config)));
+  return m;
+}
+
+}  // namespace npu_train

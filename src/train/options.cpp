@@ -1,0 +1,72 @@
+#include "npu_train/train/options.hpp"
+
+namespace npu_train {
+
+const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
+  using T = TrainerOptions;
+  static const auto table =
+      ConfigTable<T>("trainer")
+          .field("max_epochs", &T::max_epochs, "stop after so many epochs; -1: no limit", at_least(-1))
+          .field("max_steps", &T::max_steps, "stop after so many optimizer steps; -1: no limit", at_least(-1))
+          .field("max_time", &T::max_time, "stop after so many seconds of training in this process; -1: no limit", at_least(-1))
+          .field("accumulate_grad_batches", &T::accumulate_grad_batches, "batches that make one optimizer step", at_least(1))
+          .field("gradient_clip_val", &T::gradient_clip_val, "bound for gradients, after unscaling; 0: no clipping", at_least(0))
+          .field("gradient_clip_algorithm", &T::gradient_clip_algorithm, "norm: global norm; value: each element", one_of({"norm", "value"}))
+          .field("static_shapes", &T::static_shapes, "pad and mask the last batch, so that every batch has one shape")
+          .field("memory_format", &T::memory_format, "layout of pictures and convolution weights; auto: the faster one",
+                 one_of({"auto", "contiguous", "channels_last"}))
+          .field("check_val_every_n_epoch", &T::check_val_every_n_epoch, "validate after every n-th epoch; 0: never", at_least(0))
+          .field("num_sanity_val_steps", &T::num_sanity_val_steps, "validation batches tried before the first step", at_least(0))
+          .field("limit_train_batches", &T::limit_train_batches, "batches of a training epoch; -1: all", at_least(-1))
+          .field("limit_val_batches", &T::limit_val_batches, "batches of a validation; -1: all", at_least(-1))
+          .field("overfit_batches", &T::overfit_batches, "train and validate on the first n batches again and again; 0: off", at_least(0))
+          .field("fast_dev_run", &T::fast_dev_run, "one training and one validation batch; nothing is written")
+          .field("log_every_n_steps", &T::log_every_n_steps, "steps between lines and rows of metrics.csv", at_least(1))
+          .field("max_consecutive_skips", &T::max_consecutive_skips, "overflows in a row at the smallest scale that end the run", at_least(1))
+          .field("threads", &T::threads, "CPU threads of operators; 0: what libtorch takes", between(0, 4096))
+          .field("on_divergence", &T::on_divergence,
+                 "stop: end with exit code 5; rollback: go back to the last checkpoint with a tenth of the learning rate, at most twice",
+                 one_of({"stop", "rollback"}))
+          .synonym("epochs", "max_epochs")
+          .synonym("num_train_epochs", "max_epochs")
+          .synonym("grad_accum_steps", "accumulate_grad_batches")
+          .synonym("gradient_accumulation_steps", "accumulate_grad_batches")
+          .synonym("max_grad_norm", "gradient_clip_val")
+          .synonym("clip_grad", "gradient_clip_val");
+  return table;
+}
+
+const ConfigTable<CheckpointOptions>& CheckpointOptions::config_table() {
+  using T = CheckpointOptions;
+  static const auto table =
+      ConfigTable<T>("checkpoint")
+          .field("enabled", &T::enabled, "false: write no checkpoints")
+          .field("monitor", &T::monitor, "metric that ranks checkpoints: val/<metric> or train/<metric>")
+          .field("mode", &T::mode, "whether a larger value is better; auto: min for losses and errors", one_of({"auto", "max", "min"}))
+          .field("save_top_k", &T::save_top_k, "best checkpoints that are kept; 0: none, -1: all", at_least(-1))
+          .field("save_last", &T::save_last, "keep the newest one, whatever its score")
+          .field("every_n_epochs", &T::every_n_epochs, "epochs between checkpoints; 0: none at epoch ends", at_least(0))
+          .field("every_n_train_steps", &T::every_n_train_steps, "also every so many optimizer steps; 0: off", at_least(0));
+  return table;
+}
+
+const ConfigTable<EarlyStoppingOptions>& EarlyStoppingOptions::config_table() {
+  using T = EarlyStoppingOptions;
+  static const auto table =
+      ConfigTable<T>("early_stopping")
+          .field("enabled", &T::enabled, "stop when the monitored metric no longer improves")
+          .field("monitor", &T::monitor, "metric to watch: val/<metric> or train/<metric>")
+          .field("mode", &T::mode, "whether a larger value is better; auto: min for losses and errors", one_of({"auto", "max", "min"}))
+          .field("patience", &T::patience, "validations without improvement before the end", at_least(1))
+          .field("min_delta", &T::min_delta, "smallest change that counts as improvement", at_least(0));
+  return table;
+}
+
+bool larger_is_better(const std::string& monitor, const std::string& mode) {
+  if (mode != "auto") return mode == "max";
+  for (const char* word : {"loss", "error", "mae", "mse"})
+    if (monitor.find(word) != std::string::npos) return false;
+  return true;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,111 @@
+#include "npu_train/train/step.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/optim/clip.hpp"
+
+namespace npu_train {
+
+/// Sums over the micro-batches of one window.
+struct TrainStep::Window {
+  at::Tensor sums;           // [1 + metrics]: loss (in units of the first batch's weight), metric sums
+  double first_weight = 0;   // losses are weighted relative to the first micro-batch, so that a single one is not touched at all
+  double weight = 0;
+  double samples = 0;
+};
+
+TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, ProcessGroup& group, const Observers& observers,
+                     StepOptions options)
+    : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), group_(group), observers_(observers), options_(options) {}
+
+void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) {
+  at::Tensor loss;
+  StepOutput output;
+  observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
+    const auto scope = precision_.forward_scope();
+    output = task_.training_step(precision_.cast_input(batch));
+  });
+  check(output.loss.defined() && output.loss.numel() == 1, ErrorKind::Usage, "TrainStep", "the task's loss must be one number; it has shape ",
+        output.loss.defined() ? c10::str(output.loss.sizes()) : "(undefined)");
+  check(output.weight > 0, ErrorKind::Usage, "TrainStep", "the weight of a batch must be positive; given ", output.weight);
+  if (window.first_weight == 0) window.first_weight = output.weight;
+  const double relative = output.weight / window.first_weight;
+  loss = relative == 1 ? output.loss : output.loss * relative;
+  observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
+    precision_.scale_loss(loss).backward();
+    precision_.collect_gradients();
+  });
+
+  const at::NoGradGuard no_grad;
+  const auto metrics = task_.metric_sums(output, batch);
+  auto sums = loss.detach().to(at::kFloat).reshape({1});
+  if (metrics.defined()) sums = at::cat({sums, metrics});
+  window.sums = window.sums.defined() ? window.sums.add_(sums) : sums;
+  window.weight += output.weight;
+  window.samples += static_cast<double>(batch.size);
+}
+
+StepResult TrainStep::run(const std::vector<Batch>& batches) {
+  check(!batches.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
+  if (precision_.may_skip()) keep_buffers();
+  Window window;
+  for (size_t k = 0; k < batches.size(); ++k) accumulate(batches[k], static_cast<int>(k), window);
+
+  const at::NoGradGuard no_grad;
+  const auto& parameters = optimizer_.parameters();
+  const double total_weight = group_.all_reduce_sum(window.weight);
+  observers_.run(Phase::Reduce, attempts_, 0, [&] {
+    if (group_.world_size() > 1)
+      for (const auto& p : parameters)
+        if (auto grad = p.value.grad(); grad.defined()) group_.all_reduce_sum(grad);
+  });
+  StepGate gate = observers_.run(Phase::Unscale, attempts_, 0, [&] {
+    auto g = precision_.unscale_and_check(window.first_weight / total_weight);
+    if (g.found_inf.defined()) group_.all_reduce_max(g.found_inf);
+    return g;
+  });
+  const auto norm = observers_.run(Phase::Clip, attempts_, 0, [&] { return clip(); });
+  observers_.run(Phase::Optimizer, attempts_, 0, [&] {
+    optimizer_.step(gate);
+    precision_.after_step(gate);
+  });
+
+  StepResult result;
+  result.taken = !precision_.may_skip() || !precision_.last_step_skipped();
+  precision_.update(gate);
+  optimizer_.zero_grad();
+  if (result.taken && ema_ != nullptr) ema_->update(parameters, gate);
+  if (!result.taken) restore_buffers();
+  ++attempts_;
+  result.packed = at::cat({window.sums, norm});
+  result.loss_weight = window.weight / window.first_weight;
+  result.samples = window.samples;
+  return result;
+}
+
+at::Tensor TrainStep::clip() {
+  const auto& parameters = optimizer_.parameters();
+  if (options_.clip_value > 0 && options_.clip_by_norm)
+    return clip_grad_norm_(parameters, options_.clip_value).to(at::kFloat).reshape({1});
+  if (options_.clip_value > 0) clip_grad_value_(parameters, options_.clip_value);
+  return at::zeros({1}, parameters[0].value.options().dtype(at::kFloat).requires_grad(false));
+}
+
+void TrainStep::keep_buffers() {
+  const at::NoGradGuard no_grad;
+  if (buffers_.empty()) buffers_ = task_.buffers();
+  if (kept_.empty())
+    for (const auto& [name, buffer] : buffers_) kept_.push_back(at::empty_like(buffer));
+  for (size_t i = 0; i < kept_.size(); ++i) kept_[i].copy_(buffers_[i].second);
+}
+
+void TrainStep::restore_buffers() {
+  // through .data(): autograd may still hold the version counter of a buffer that the forward saved
+  for (size_t i = 0; i < kept_.size(); ++i) buffers_[i].second.data().copy_(kept_[i]);
+}
+
+}  // namespace npu_train

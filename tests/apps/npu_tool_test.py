@@ -1,0 +1,82 @@
+"""npu_tool's subcommands: one JSON document on stdout, and errors with their codes."""
+import json
+import struct
+import unittest
+import zlib
+
+from programs import ProgramTest, SOURCE, main, npu_tool, run_dir, train_app
+
+
+def png(path, size, value):
+    """A picture of one colour, written by hand."""
+    def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+    rows = b''.join(b'\0' + bytes(value) * size for _ in range(size))
+    path.write_bytes(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', size, size, 8, 2, 0, 0, 0)) + chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b''))
+
+
+class NpuTool(ProgramTest):
+    def json(self, *args):
+        return json.loads(self.assertDone(npu_tool(*args, '--json')))
+
+    def test_summary_counts_what_is_known(self):
+        resnet = self.json('summary', '--model', 'resnet50')
+        self.assertEqual(resnet['parameters'], 25557032)
+        self.assertAlmostEqual(resnet['flops_per_image'] / 2e9, 4.09, delta=0.03)
+        self.assertEqual(self.json('summary', '--model', 'vit_b16')['parameters'], 86567656)
+        self.assertIn('layer4', self.assertDone(npu_tool('summary', '--model', 'resnet18')))
+        self.assertFails(npu_tool('summary', '--model', 'resnet51'), 2, 'resnet50')
+
+    def test_bench_gives_the_documented_keys(self):
+        document = self.json('bench', '--model', 'vit_tiny_cifar10', '--batch', '2', '--what', 'step', '--steps', '2')
+        for key in ('img_per_s', 'step_ms_median', 'step_ms_min', 'first_step_s', 'peak_rss_mb', 'parameters', 'flops_per_image'): self.assertGreater(document[key], 0, key)
+        self.assertEqual(document['batch'], 2)
+        document = self.json('bench', self.config(precision='32-true'), '--what', 'train', '--steps', '3')
+        self.assertEqual(document['steps'], 3)
+        self.assertFails(npu_tool('bench', '--what', 'nonsense'), 2, 'step')
+
+    def test_predict_from_a_checkpoint_without_its_data(self):
+        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))
+        png(self.dir / 'a.png', 32, (200, 10, 10))
+        png(self.dir / 'b.png', 80, (10, 200, 10))
+        document = self.json('predict', '--checkpoint', run_dir(self.dir / 'out'), '--logits', self.dir / 'l.npy', self.dir / 'a.png', self.dir / 'b.png')
+        self.assertEqual(len(document['predictions']), 2)
+        for prediction in document['predictions']:
+            self.assertEqual(len(prediction['top']), 5)
+            self.assertGreaterEqual(prediction['top'][0]['probability'], prediction['top'][4]['probability'])
+        header = (self.dir / 'l.npy').read_bytes()[:128]
+        self.assertIn(b"'shape': (2, 10)", header)
+
+    def test_predict_refuses_what_it_cannot_read(self):
+        png(self.dir / 'a.png', 32, (1, 2, 3))
+        (self.dir / 'cut.png').write_bytes((self.dir / 'a.png').read_bytes()[:60])
+        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))
+        self.assertFails(npu_tool('predict', '--checkpoint', run_dir(self.dir / 'out'), self.dir / 'cut.png'), 3, 'cut.png')
+        self.assertFails(npu_tool('predict', '--checkpoint', run_dir(self.dir / 'out'), self.dir / 'none.png'), 3, 'none.png')
+        self.assertFails(npu_tool('predict', self.dir / 'a.png'), 2, '--checkpoint')
+
+    def test_weights_are_converted_and_checked(self):
+        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))
+        weights = self.dir / 'w.safetensors'
+        document = self.json('weights', '--from', run_dir(self.dir / 'out'), '--to', weights)
+        self.assertGreater(document['elements'], 0)
+        self.assertEqual(self.json('weights', '--from', weights)['elements'], document['elements'])
+        self.assertFails(npu_tool('weights', '--from', weights, '--to', self.dir / 'w.bin'), 2, 'safetensors')
+        (self.dir / 'bad.pth').write_bytes(b'garbage')
+        self.assertFails(npu_tool('weights', '--from', self.dir / 'bad.pth'), 6, 'bad.pth')
+
+    def test_a_pth_of_pytorch_is_read(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest('the Python package torch is not installed')
+        torch.save({'state_dict': {'module.fc.weight': torch.ones(3, 4), 'module.fc.bias': torch.zeros(3)}, 'epoch': 3}, self.dir / 'x.pth')
+        document = self.json('weights', '--from', self.dir / 'x.pth', '--to', self.dir / 'x.safetensors')
+        self.assertEqual(document['tensors'], 2)
+
+    def test_usage(self):
+        self.assertEqual(npu_tool()[0], 2)
+        self.assertEqual(npu_tool('nonsense')[0], 2)
+        self.assertIn('npu_train', self.assertDone(npu_tool('--version')))
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,74 @@
+"""Runs the programs as a user does, for the tests of this folder."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+BIN = pathlib.Path(os.environ['NPU_TRAIN_BIN'])
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+# A network small enough for seconds, with every kind of state: dropout, EMA, loss scaling that overflows at first.
+SMALL = '''
+seed: 7
+device: cpu
+precision: {precision}
+model: {{name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8, dropout: 0.1}}
+data: {{name: generated, train_size: 320, val_size: 100, batch_size: 16, num_workers: {workers}}}
+optimizer: {{name: adamw, lr: 0.002}}
+lr_scheduler: {{name: cosine, interval: step, T_max: 60}}
+grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
+ema: {{enabled: true, decay: 0.9}}
+trainer: {{max_epochs: 3, threads: 1, log_every_n_steps: 5}}
+checkpoint: {{every_n_train_steps: 4, save_top_k: 1}}
+'''
+
+
+def run(*args, timeout=300, cwd=None, env=None):
+    """(exit code, stdout, stderr)."""
+    p = subprocess.run([str(a) for a in args], capture_output=True, text=True, timeout=timeout, cwd=cwd, env=env, stdin=subprocess.DEVNULL)
+    return p.returncode, p.stdout, p.stderr
+
+
+def train_app(*args, **kw): return run(BIN / 'train_app', *args, **kw)
+
+
+def npu_tool(*args, **kw): return run(BIN / 'npu_tool', *args, **kw)
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        self._dir = tempfile.TemporaryDirectory(prefix='npu_train_')
+        self.dir = pathlib.Path(self._dir.name)
+
+    def tearDown(self): self._dir.cleanup()
+
+    def config(self, text=None, name='c.yaml', precision='16-mixed', workers=4):
+        path = self.dir / name
+        path.write_text(text if text is not None else SMALL.format(precision=precision, workers=workers))
+        return path
+
+    def assertFails(self, result, code, *words):
+        self.assertEqual(result[0], code, result[1] + result[2])
+        for word in words: self.assertIn(word, result[2])
+
+    def assertDone(self, result):
+        self.assertEqual(result[0], 0, result[1] + result[2])
+        return result[1]
+
+
+def run_dir(out):
+    """The run's folder under an output.dir with one run."""
+    return next(pathlib.Path(out).glob('*/version_0'))
+
+
+def checksums(out):
+    """Checksums of the last checkpoint's files, as its manifest lists them."""
+    manifest = json.loads((run_dir(out) / 'checkpoints' / 'last' / 'manifest.json').read_text())
+    return {f['name']: f['checksum'] for f in manifest['files']}
+
+
+def main():
+    sys.exit(not unittest.main(exit=False, verbosity=1).result.wasSuccessful())

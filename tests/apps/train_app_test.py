@@ -1,0 +1,80 @@
+"""train_app as a user runs it: a whole run, its files, its exit codes."""
+import csv
+import json
+import unittest
+
+from programs import ProgramTest, SOURCE, main, run_dir, train_app
+
+
+class TrainApp(ProgramTest):
+    def test_a_run_and_its_files(self):
+        out = self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out'))
+        self.assertIn('done: trainer.max_epochs reached', out)
+        folder = run_dir(self.dir / 'out')
+        self.assertIn(str(folder), out)
+        rows = list(csv.DictReader((folder / 'metrics.csv').open()))
+        self.assertEqual([r['phase'] for r in rows].count('val'), 3)
+        history = json.loads((folder / 'history.json').read_text())
+        self.assertEqual(len(history['epochs']), 3)
+        self.assertEqual(history['global_step'], 60)
+        self.assertLess(history['epochs'][-1]['train']['loss'], history['epochs'][0]['train']['loss'])
+        self.assertTrue((folder / 'checkpoints' / 'best' / 'manifest.json').exists())
+        self.assertIn('epoch 3/3', out)
+        self.assertIn('img/s', out)
+
+    def test_tensorboard_reads_the_events(self):
+        try:
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        except ImportError:
+            self.skipTest('the Python package tensorboard is not installed')
+        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=2'))
+        events = EventAccumulator(str(run_dir(self.dir / 'out'))).Reload()
+        losses = events.Scalars('val/loss')
+        self.assertEqual([e.step for e in losses], [20, 40])
+        history = json.loads((run_dir(self.dir / 'out') / 'history.json').read_text())
+        for event, epoch in zip(losses, history['epochs']): self.assertAlmostEqual(event.value, epoch['val']['loss'], places=5)
+        self.assertIn('train/lr', events.Tags()['scalars'])
+
+    def test_usage_errors_end_with_2_and_say_what_to_do(self):
+        config = self.config()
+        self.assertFails(train_app(), 2, 'configs/quickstart.yaml')
+        self.assertFails(train_app(config, 'trainer.max_epoch=3'), 2, 'max_epochs', 'command line')
+        self.assertFails(train_app(config, config), 2, 'two configurations')
+        self.assertFails(train_app(self.dir / 'none.yaml'), 2, 'none.yaml')
+        self.assertFails(train_app(self.config('{a: [', 'bad.yaml')), 2, 'bad.yaml:1:')
+        self.assertFails(train_app(self.config('model: {name: resnet51}', 'm.yaml')), 2, 'resnet50')
+        self.assertFails(train_app(config, 'grad_scaler.enabled=true', 'precision=32-true'), 2, 'grad_scaler')
+        self.assertFails(train_app(config, 'data.batch_size=400'), 2, '400', '320')
+        self.assertEqual(train_app('--no-such-flag')[0], 2)
+        self.assertFails(train_app('--list', 'nonsense'), 2, 'models')
+
+    def test_data_device_and_disk_errors_have_their_codes(self):
+        cifar = SOURCE / 'configs' / 'resnet50_cifar10.yaml'
+        self.assertFails(train_app(cifar, f'data.root={self.dir}/nowhere'), 3, 'nowhere', 'get_data', 'generated')
+        self.assertFails(train_app(self.config(), 'device=cuda:9', f'output.dir={self.dir}/o'), 4, 'cuda')
+        self.assertFails(train_app(self.config(), 'output.dir=/proc/none'), 6, '/proc/none')
+        self.assertFails(train_app(self.config(), '--resume', self.dir / 'none', f'output.dir={self.dir}/o'), 6, 'none')
+
+    def test_divergence_ends_with_5_and_names_the_cause(self):
+        result = train_app(self.config(precision='32-true'), 'optimizer={name: sgd, lr: 1.0e+30}', f'output.dir={self.dir}/out')
+        self.assertFails(result, 5, 'diverged', 'learning rate')
+        self.assertTrue((run_dir(self.dir / 'out') / 'diverged' / 'manifest.json').exists())
+        self.assertFalse((run_dir(self.dir / 'out') / 'checkpoints' / 'last').exists())
+
+    def test_questions_are_answered_without_training(self):
+        self.assertIn('resnet50', self.assertDone(train_app('--list', 'models')))
+        self.assertIn('npu_train', self.assertDone(train_app('--version')))
+        printed = self.assertDone(train_app(self.config(), '--print-config', 'trainer.max_epochs=9'))
+        self.assertIn('max_epochs: 9', printed)
+        again = self.assertDone(train_app(self.config(printed, 'printed.yaml'), '--print-config'))
+        self.assertEqual(printed, again)
+
+    def test_fast_dev_run_writes_nothing(self):
+        self.assertDone(train_app(self.config(), '--fast-dev-run', f'output.dir={self.dir}/out'))
+        self.assertFalse((self.dir / 'out').exists())
+
+    def test_a_config_of_the_repository_is_found_from_anywhere_by_path(self):
+        self.assertDone(train_app('configs/quickstart.yaml', '--print-config', cwd=SOURCE))
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""Reads cmake/rooms.txt and every #include of include/, src/ and models/, and fails on what the plan of the rooms forbids.
+
+  python3 tests/architecture/rooms_test.py [ROOT]        checks a tree
+  python3 tests/architecture/rooms_test.py --self-test   plants each mistake in a small tree and expects to find it
+"""
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+# Known to single source files only; a user of the library must not need their headers.
+PRIVATE = ("yaml-cpp/", "spdlog/", "nlohmann/", "CLI/", "jpeglib.h", "spng.h", "xxhash.h", "zlib.h")
+
+
+def read_table(root):
+    table = {}
+    for line in (root / "cmake/rooms.txt").read_text().splitlines():
+        match = re.match(r"([a-z]+):(.*)$", line)
+        if match:
+            table[match[1]] = match[2].split()
+    return table
+
+
+def cycles(table):
+    found, done = [], set()
+
+    def visit(room, path):
+        if room in path:
+            found.append("cmake/rooms.txt: a circle: " + " -> ".join(path[path.index(room):] + [room]))
+        elif room not in done:
+            for other in table.get(room, []):
+                visit(other, path + [room])
+            done.add(room)
+
+    for room in table:
+        visit(room, [])
+    return found
+
+
+def room_of(path):
+    """The room of a file, or None for what stands outside (the facade trainer.hpp counts as engine)."""
+    parts = path.parts
+    if parts[0] == "models":
+        return "models"
+    inner = parts[2:] if parts[0] == "include" else parts[1:]
+    return inner[0] if len(inner) > 1 else "engine"
+
+
+def check(root):
+    table = read_table(root)
+    problems = cycles(table)
+    problems += [f"cmake/rooms.txt: {room} may include {other}, which is no room" for room, others in table.items() for other in others if other not in table]
+    files = sorted(f for folder in ("include", "src", "models") for f in (root / folder).rglob("*") if f.suffix in (".hpp", ".cpp", ".cu", ".h"))
+    for file in files:
+        path = file.relative_to(root)
+        text = file.read_text(errors="replace")
+        room, public = room_of(path), path.parts[0] == "include"
+        if room not in table:
+            problems.append(f"{path}: the room {room} is not in cmake/rooms.txt")
+            continue
+        if public and not text.startswith("///"):
+            problems.append(f"{path}: does not begin with a /// comment that says what it is for")
+        for kind, target in INCLUDE.findall(text):
+            problems += judge(path, room, public, kind, target, table)
+    for header in sorted((root / "include/npu_train").glob("*/*.hpp")):
+        room, name = header.parent.name, header.stem
+        if not (root / "tests" / room / f"{name}_test.cpp").is_file():
+            problems.append(f"{header.relative_to(root)}: tests/{room}/{name}_test.cpp is missing")
+    return problems
+
+
+def judge(path, room, public, kind, target, table):
+    if target.startswith(".."):
+        return [f"{path}: includes {target} by a relative path"]
+    if target == "npu_train/trainer.hpp" and room != "engine":
+        return [f"{path}: includes the facade, which stands above it"]
+    first = target.removeprefix("npu_train/").split("/")[0] if target.startswith("npu_train/") or kind == '"' else None
+    if first in table and first != room:
+        if first not in table[room]:
+            return [f"{path}: room {room} includes {target}; it may include: {', '.join(table[room]) or 'none'}"]
+        if not target.startswith("npu_train/"):
+            return [f"{path}: includes {target}, a private header of room {first}"]
+    if public and target == "torch/torch.h":
+        return [f"{path}: a public header includes torch/torch.h; take the lightest header that works"]
+    if public and target.startswith(PRIVATE):
+        return [f"{path}: a public header includes {target}, which belongs into one source file"]
+    return []
+
+
+def self_test():
+    mistakes = {
+        "it may include: core": ("src/io/a.cpp", '#include "npu_train/train/a.hpp"\n'),
+        "room io includes device/x.hpp": ("src/io/a.cpp", '#include "device/x.hpp"\n'),
+        "a private header of room core": ("src/io/a.cpp", '#include "core/x.hpp"\n'),
+        "does not begin with": ("include/npu_train/io/a.hpp", "#pragma once\n"),
+        "a_test.cpp is missing": ("include/npu_train/io/a.hpp", "/// A.\n"),
+        "the facade": ("models/a.cpp", "#include <npu_train/trainer.hpp>\n"),
+        "torch/torch.h": ("include/npu_train/io/a.hpp", "/// A.\n#include <torch/torch.h>\n"),
+        "belongs into one source file": ("include/npu_train/io/a.hpp", "/// A.\n#include <nlohmann/json.hpp>\n"),
+        "relative path": ("src/io/a.cpp", '#include "../core/x.hpp"\n'),
+        "the room more is not in": ("src/more/a.cpp", "\n"),
+        "a circle": ("cmake/rooms.txt", "core: io\nio: core\n"),
+    }
+    missed = []
+    for part, (name, text) in mistakes.items():
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+            for path, content in {"cmake/rooms.txt": "core:\nio: core\ndevice: core\ntrain: io\nmodels: core\nengine: train\n",
+                                  "src/io/good.cpp": '#include "npu_train/core/a.hpp"\n#include "io/b.hpp"\n#include <vector>\n', name: text}.items():
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).write_text(content)
+            found = check(root)
+            if not any(part in problem for problem in found):
+                missed.append(f"{part}: not found; found {found}")
+            if any("good.cpp" in problem for problem in found) and part != "a circle":
+                missed.append(f"{part}: a sound file is blamed: {found}")
+    return missed
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        problems = self_test()
+    else:
+        problems = check(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[2])
+    for problem in problems:
+        print(problem)
+    print("good" if not problems else f"{len(problems)} problems")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,51 @@
+#include "testing.hpp"
+
+#include "npu_train/base/batch.hpp"
+
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+
+TEST_CASE("the usual batch counts its samples") {
+  const Batch batch(at::ones({4, 3, 2, 2}), at::zeros({4}, at::kLong));
+  CHECK(batch.size == 4);
+  CHECK(batch.weight == 4.0);
+  CHECK(batch.input().dim() == 4);
+  CHECK(batch.target().scalar_type() == at::kLong);
+  CHECK(batch.nbytes() == 4 * 12 * 4 + 4 * 8);
+  CHECK_FALSE(Batch(at::ones({4}), {}).has("target"));  // for prediction
+  CHECK_THROWS_AS(Batch(at::Tensor(), {}), Error);
+  CHECK_THROWS_AS(Batch(at::ones({}), {}), Error);
+}
+
+TEST_CASE("fields by name") {
+  Batch batch(at::ones({2}), at::ones({2}));
+  batch.set("mask", at::ones({2}));
+  batch.set("mask", at::zeros({2}));
+  CHECK(batch.fields().size() == 3);
+  CHECK(batch.at("mask").sum().item<float>() == 0);
+  batch.erase("mask");
+  batch.erase("mask");
+  const auto e = error_of([&] { batch.at("inputs"); });
+  CHECK(std::string(e.what()).find("did you mean 'input'?; there are: input, target") != std::string::npos);
+  CHECK_THROWS_AS(batch.set("", at::ones({1})), Error);
+  CHECK_THROWS_AS(batch.set("x", at::Tensor()), Error);
+}
+
+TEST_CASE("map changes every tensor and keeps the rest") {
+  Batch batch(at::ones({2}), at::ones({2}));
+  batch.ids = {7, 8};
+  batch.epoch = 3;
+  batch.index = 5;
+  batch.weight = 1.5;
+  const auto twice = batch.map([](const at::Tensor& t) { return t * 2; });
+  CHECK(twice.input().sum().item<float>() == 4);
+  CHECK(twice.target().sum().item<float>() == 4);
+  CHECK(batch.input().sum().item<float>() == 2);
+  CHECK(twice.ids == batch.ids);
+  CHECK(twice.epoch == 3);
+  CHECK(twice.index == 5);
+  CHECK(twice.weight == 1.5);
+}

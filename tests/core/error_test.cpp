@@ -1,0 +1,73 @@
+#include "testing.hpp"
+
+#include "npu_train/core/error.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <functional>
+#include <new>
+#include <system_error>
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+
+TEST_CASE("a message says where, what and what to do; the kind is the exit code") {
+  const Error e(ErrorKind::Data, "CifarDataset", "data_batch_1.bin: 12 bytes", "download it again");
+  CHECK(std::string(e.what()) == "[CifarDataset] data_batch_1.bin: 12 bytes; hint: download it again");
+  CHECK(e.exit_code() == 3);
+  CHECK(e.where() == "CifarDataset");
+  CHECK(e.cause() == nullptr);
+}
+
+TEST_CASE("check builds its message only when it fails") {
+  check(true, ErrorKind::Usage, "here", "never");
+  const auto e = error_of([] { check(false, ErrorKind::Usage, "Loader", "batch_size is ", 0, "; at least ", 1); });
+  CHECK(std::string(e.what()) == "[Loader] batch_size is 0; at least 1");
+}
+
+TEST_CASE("what others throw becomes an Error of the right kind with its cause") {
+  struct Row {
+    const char* name;
+    std::function<void()> thrower;
+    ErrorKind kind;
+    const char* text;
+  };
+  const std::vector<Row> rows = {
+      {"c10 shape", [] { TORCH_CHECK(false, "mat1 and mat2 shapes cannot be multiplied"); }, ErrorKind::Usage, "cannot be multiplied"},
+      {"c10 memory", [] { TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate 2 GiB"); },
+       ErrorKind::OutOfMemory, "2 GiB"},
+      {"c10 host memory", [] { TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"); },
+       ErrorKind::OutOfMemory, "99 bytes"},
+      {"c10 internal", [] { TORCH_INTERNAL_ASSERT(false, "odd"); }, ErrorKind::Internal, "odd"},
+      {"c10 not there", [] { TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run 'aten::x' with arguments from the 'CUDA' backend"); },
+       ErrorKind::Device, "aten::x"},
+      {"c10 device", [] { TORCH_CHECK(false, "CUDA error: an illegal memory access was encountered"); }, ErrorKind::Device, "illegal"},
+      {"bad_alloc", [] { throw std::bad_alloc(); }, ErrorKind::OutOfMemory, "memory"},
+      {"full disk", [] { throw std::system_error(ENOSPC, std::generic_category(), "write"); }, ErrorKind::Checkpoint, "No space"},
+      {"quota", [] { throw std::system_error(EDQUOT, std::system_category(), "write"); }, ErrorKind::Checkpoint, "quota"},
+      {"read-only", [] { throw std::filesystem::filesystem_error("create", "/x", std::error_code(EROFS, std::generic_category())); },
+       ErrorKind::Checkpoint, "/x"},
+      {"no file", [] { static_cast<void>(std::filesystem::file_size("/no/such/file")); }, ErrorKind::Data, "/no/such/file"},
+      {"threads", [] { throw std::system_error(EAGAIN, std::generic_category(), "thread"); }, ErrorKind::Device, "thread"},
+      {"standard", [] { throw std::out_of_range("map::at"); }, ErrorKind::Internal, "map::at"},
+      {"no exception", [] { throw 3; }, ErrorKind::Internal, "thrown"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(row.name);
+    const auto e = error_of([&] { translated("there", row.thrower); });
+    CHECK(e.kind() == row.kind);
+    CHECK(std::string(e.what()).find(row.text) != std::string::npos);
+    CHECK(std::string(e.what()).find("Exception raised from") == std::string::npos);
+    CHECK(e.where() == "there");
+    CHECK(e.cause() != nullptr);
+  }
+}
+
+TEST_CASE("an Error passes unchanged and results come back") {
+  const auto e = error_of([] { translated("outer", [] { throw Error(ErrorKind::Data, "inner", "x"); }); });
+  CHECK(e.where() == "inner");
+  CHECK(translated("here", [] { return 7; }) == 7);
+  CHECK(translate_current_exception("nowhere").kind() == ErrorKind::Internal);
+}

@@ -1,0 +1,102 @@
+#include "testing.hpp"
+
+#include "npu_train/core/log.hpp"
+
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+using npu_train::testing::TempDir;
+
+TEST_CASE("without a sink nothing happens; sinks nest by scope") {
+  std::vector<std::string> outer, inner;
+  log_info("lost");
+  {
+    const ScopedLogSink a([&](LogLevel, std::string_view m) { outer.emplace_back(m); });
+    log_info("one ", 1);
+    {
+      const ScopedLogSink b(
+          [&](LogLevel level, std::string_view m) { inner.emplace_back((level == LogLevel::Warning ? "w:" : "") + std::string(m)); });
+      log_warning("two");
+    }
+    log_debug("three");
+  }
+  log_info("lost too");
+  CHECK(outer == std::vector<std::string>{"one 1", "three"});
+  CHECK(inner == std::vector<std::string>{"w:two"});
+}
+
+TEST_CASE("one call at a time from many threads") {
+  int inside = 0, calls = 0;
+  bool overlapped = false;
+  const ScopedLogSink sink([&](LogLevel, std::string_view) {
+    overlapped |= ++inside != 1;
+    ++calls;
+    --inside;
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([] {
+      for (int i = 0; i < 500; ++i) log_info("x");
+    });
+  }
+  for (auto& t : threads) t.join();
+  CHECK(calls == 2000);
+  CHECK_FALSE(overlapped);
+}
+
+TEST_CASE("a sink may throw, log, or take itself away") {
+  int calls = 0;
+  {
+    const ScopedLogSink sink([&](LogLevel, std::string_view) {
+      ++calls;
+      log_info("again");  // dropped, not endless
+      throw std::runtime_error("broken sink");
+    });
+    log_info("x");
+    log_info("y");
+  }
+  CHECK(calls == 2);
+  auto before = set_log_sink([&](LogLevel, std::string_view) {
+    ++calls;
+    set_log_sink({});
+  });
+  log_info("z");
+  log_info("not heard");
+  CHECK(calls == 3);
+  set_log_sink(std::move(before));
+}
+
+TEST_CASE("a warning by key appears once") {
+  int calls = 0;
+  warn_once("log_test", "nobody hears this one, so it does not count");
+  const ScopedLogSink sink([&](LogLevel, std::string_view) { ++calls; });
+  warn_once("log_test", "a");
+  warn_once("log_test", "a");
+  warn_once("log_test 2", "b");
+  CHECK(calls == 2);
+}
+
+TEST_CASE("the standard sink appends time-stamped lines and leaves out what is below its level") {
+  const TempDir dir;
+  const auto path = (dir / "run.log").string();
+  for (int run = 0; run < 2; ++run) {
+    const auto sink = make_standard_sink(path, LogLevel::Warning);
+    sink(LogLevel::Info, "quiet");
+    sink(LogLevel::Warning, "careful");
+  }
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  const auto all = text.str();
+  CHECK(all.find("quiet") == std::string::npos);
+  const auto first = all.find("warning: careful\n");
+  REQUIRE(first == 24);  // "2026-01-02 03:04:05.678 "
+  CHECK(all.find("warning: careful\n", first + 1) != std::string::npos);
+  const auto e = error_of([&] { make_standard_sink((dir / "no/such/run.log").string()); });
+  CHECK(e.kind() == ErrorKind::Checkpoint);
+}

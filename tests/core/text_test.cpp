@@ -1,0 +1,52 @@
+#include "testing.hpp"
+
+#include "npu_train/core/text.hpp"
+
+#include <limits>
+
+using namespace npu_train;
+
+TEST_CASE("the nearest name is the one that was meant, or none") {
+  const std::vector<std::string> names = {"max_epochs", "max_steps", "batch_size", "lr", "momentum"};
+  struct Row {
+    const char* given;
+    const char* nearest;
+  };
+  for (const auto& row : {Row{"max_epoch", "max_epochs"}, Row{"Max-Epochs", "max_epochs"}, Row{"max_setps", "max_steps"},
+                          Row{"momentun", "momentum"}, Row{"rl", "lr"}, Row{"scheduler", ""}, Row{"x", ""}, Row{"", ""}}) {
+    CAPTURE(row.given);
+    CHECK(nearest_name(row.given, names) == row.nearest);
+  }
+  CHECK(nearest_name(std::string(100'000, 'a'), names).empty());
+}
+
+TEST_CASE("numbers for people") {
+  CHECK(with_commas(0) == "0");
+  CHECK(with_commas(999) == "999");
+  CHECK(with_commas(1234567) == "1,234,567");
+  CHECK(with_commas(-1000) == "-1,000");
+  CHECK(with_commas(-100) == "-100");
+  CHECK(human_bytes(0) == "0 B");
+  CHECK(human_bytes(1023) == "1023 B");
+  CHECK(human_bytes(3.1 * 1024 * 1024 * 1024) == "3.1 GiB");
+  CHECK(human_bytes(1024.0 * 1024 - 1) == "1.0 MiB");
+  CHECK(human_duration(0.25) == "250 ms");
+  CHECK(human_duration(41) == "41 s");
+  CHECK(human_duration(59.9) == "1 min 00 s");
+  CHECK(human_duration(2 * 3600 + 3 * 60) == "2 h 03 min");
+  CHECK(human_duration(std::numeric_limits<double>::infinity()) == "unknown time");
+  CHECK(join({"a", "b"}) == "a, b");
+  CHECK(join({}).empty());
+  CHECK(to_lower("AbC-1") == "abc-1");
+}
+
+TEST_CASE("the shortest text reads back as the same double") {
+  for (const double value : {0.1, 1e-5, 1.0 / 3, 1e300, -0.0, 65536.0}) {
+    CHECK(std::stod(shortest(value) + " ") == value);
+    CHECK(shortest(value).size() <= 24);
+  }
+  CHECK(shortest(0.1) == "0.1");
+  CHECK(shortest(1e-5) == "1e-05");
+  CHECK(shortest(std::numeric_limits<double>::infinity()) == "inf");
+  CHECK(shortest(-std::numeric_limits<double>::infinity()) == "-inf");
+}

@@ -1,0 +1,88 @@
+#include "testing.hpp"
+
+#include "npu_train/data/download.hpp"
+
+#include <cstdlib>
+#include <fstream>
+
+#include "pictures.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+/// An archive with FOLDER/test.bin and FOLDER/train.bin, made by the system's tar.
+Archive make_archive(const TempDir& dir) {
+  const auto folder = dir / "source/cifar-small";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "train.bin") << "training";
+  std::ofstream(folder / "test.bin") << "test";
+  const auto archive = (dir / "small.tar.gz").string();
+  const std::string command = "tar -czf '" + archive + "' -C '" + (dir / "source").string() + "' cifar-small";
+  REQUIRE(std::system(command.c_str()) == 0);
+  return {"file://" + archive, md5_of_file(archive), "cifar-small"};
+}
+
+size_t entries(const std::filesystem::path& dir) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(dir), std::filesystem::directory_iterator()));
+}
+
+bool has_curl() { return std::system("curl --version > /dev/null 2>&1") == 0; }
+
+}  // namespace
+
+TEST_CASE("MD5 of the examples of RFC 1321") {
+  const TempDir dir;
+  const auto sum = [&](const std::string& text) {
+    write_bytes((dir / "f").string(), {text.begin(), text.end()});
+    return md5_of_file((dir / "f").string());
+  };
+  CHECK(sum("") == "d41d8cd98f00b204e9800998ecf8427e");
+  CHECK(sum("abc") == "900150983cd24fb0d6963f7d28e17f72");
+  CHECK(sum("12345678901234567890123456789012345678901234567890123456789012345678901234567890") == "57edf4a22be3c955ac49da2e2107b67a");
+  CHECK(sum(std::string(3'000'000, 'x')).size() == 32);
+}
+
+TEST_CASE("an archive lands in its folder, whole; nothing else is left") {
+  if (!has_curl()) {
+    MESSAGE("skipped: no curl");
+    return;
+  }
+  const TempDir dir;
+  const Archive archive = make_archive(dir);
+  const auto root = dir / "data/here";
+  download_archive(archive, root.string());
+  CHECK(std::filesystem::file_size(root / "train.bin") == 8);
+  CHECK(entries(root) == 2);
+  CHECK(entries(dir / "data") == 1);
+}
+
+TEST_CASE("a wrong checksum, a missing address and a folder in use leave nothing behind") {
+  if (!has_curl()) {
+    MESSAGE("skipped: no curl");
+    return;
+  }
+  const TempDir dir;
+  const Archive archive = make_archive(dir);
+  const auto root = dir / "data/here";
+  const Error wrong = error_of([&] { download_archive({archive.url, std::string(32, '0'), archive.folder}, root.string()); });
+  CHECK(wrong.kind() == ErrorKind::Data);
+  CHECK(std::string(wrong.what()).find(archive.md5) != std::string::npos);
+  const Error missing = error_of([&] { download_archive({archive.url + ".no", archive.md5, archive.folder}, root.string()); });
+  CHECK(missing.kind() == ErrorKind::Data);
+  CHECK(std::string(missing.what()).find("generated") != std::string::npos);
+  const Error other = error_of([&] { download_archive({archive.url, archive.md5, "other-folder"}, root.string()); });
+  CHECK(other.kind() == ErrorKind::Data);
+  CHECK(!std::filesystem::exists(root));
+  CHECK(entries(dir / "data") == 0);
+  CHECK(error_of([&] { download_archive(archive, (dir / "source").string()); }).kind() == ErrorKind::Data);
+}
+
+TEST_CASE("what is there is not fetched again") {
+  const TempDir dir;
+  for (const char* name : {"train.bin", "test.bin"}) write_bytes((dir / name).string(), {1});
+  download_cifar(CifarKind::Cifar100, dir.path().string());
+  CHECK(entries(dir.path()) == 2);
+  CHECK(cifar_archive(CifarKind::Cifar10).md5 == "c32a1d4ab5d03f1284b67883e8d87530");
+}

@@ -1,0 +1,153 @@
+#include "testing.hpp"
+
+#include "npu_train/data/image_codec.hpp"
+
+#include "pictures.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+/// Smooth enough that JPEG keeps it within a few steps.
+Image soft(int64_t h, int64_t w, int64_t channels = 3) {
+  Image out = Image::allocate(h, w, channels);
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t y = 0; y < h; ++y) {
+      for (int64_t x = 0; x < w; ++x)
+        out.mutable_plane(c)[y * w + x] = static_cast<uint8_t>(30 + (x + 2 * y * (c + 1)) * 190 / (w + 6 * h));
+    }
+  }
+  return out;
+}
+
+std::vector<int> box_of(const Image& whole, const PixelBox& box) { return values(whole.crop(box.top, box.left, box.height, box.width)); }
+
+}  // namespace
+
+TEST_CASE("JPEG and PNG come back as they went in") {
+  const Image picture = soft(50, 70);
+  for (const JpegStyle style : {JpegStyle{95, 1, false, false}, JpegStyle{95, 2, false, false}, JpegStyle{95, 2, true, false}}) {
+    const Image back = decode_image(to_jpeg(picture, style), "soft.jpg");
+    CHECK(back.channels() == 3);
+    CHECK(largest_difference(values(back), values(picture)) <= 8);
+  }
+  CHECK(values(decode_image(to_png(picture), "soft.png")) == values(picture));
+  CHECK(values(decode_image(to_png(picture, 16), "deep.png")) == values(picture));
+  const auto header = read_header(to_png(picture), "soft.png");
+  CHECK(header.format == ImageHeader::Format::Png);
+  CHECK(header.height == 50);
+  CHECK(header.width == 70);
+  CHECK(read_header(to_jpeg(picture), "soft.jpg").width == 70);
+}
+
+TEST_CASE("gray, transparent and CMYK pictures become RGB") {
+  const Image gray = soft(20, 30, 1);
+  for (const auto& file : {to_png(gray), to_png(gray, 16), to_jpeg(gray, {100, 1, false, false})}) {
+    const Image rgb = decode_image(file, "gray");
+    CHECK(rgb.channels() == 3);
+    CHECK(std::abs(rgb.at(0, 7, 9) - gray.at(0, 7, 9)) <= 2);
+    CHECK(rgb.at(0, 7, 9) == rgb.at(2, 7, 9));
+  }
+  const Image rgba = soft(20, 30, 4);
+  const Image dropped = decode_image(to_png(rgba), "rgba");
+  CHECK(dropped.at(2, 4, 5) == rgba.at(2, 4, 5));
+  const Image cmyk = decode_image(to_jpeg(soft(20, 30), {98, 1, false, true}), "cmyk");
+  CHECK(largest_difference(values(cmyk), values(soft(20, 30))) <= 8);
+}
+
+TEST_CASE("a part of a JPEG has the pixels of the whole, for every sampling") {
+  const Image picture = soft(200, 260);
+  for (const JpegStyle style : {JpegStyle{90, 1, false, false}, JpegStyle{90, 2, false, false}, JpegStyle{90, 2, true, false}}) {
+    const auto file = to_jpeg(picture, style);
+    const Image whole = decode_image(file, "whole");
+    for (const PixelBox box : {PixelBox{0, 0, 200, 260}, PixelBox{37, 51, 90, 101}, PixelBox{150, 201, 50, 59}, PixelBox{0, 0, 17, 16},
+                               PixelBox{183, 5, 1, 1}}) {
+      const DecodedBox part = decode_box(file, "part", box, box.height, box.width);
+      REQUIRE(part.y1 - part.y0 == static_cast<double>(box.height));
+      REQUIRE(part.x1 - part.x0 == static_cast<double>(box.width));
+      const auto got = values(part.image.crop(static_cast<int64_t>(part.y0), static_cast<int64_t>(part.x0), box.height, box.width));
+      // Chroma at the cut is interpolated from one side only.
+      CHECK(largest_difference(got, box_of(whole, box)) <= 3);
+      CHECK(mean_difference(got, box_of(whole, box)) <= 0.05);
+    }
+  }
+}
+
+TEST_CASE("a large JPEG is decoded smaller, never below what is asked for") {
+  const auto file = to_jpeg(soft(400, 640));
+  const DecodedBox eighth = decode_box(file, "x", {0, 0, 400, 640}, 50, 80);
+  CHECK(eighth.image.height() == 50);
+  CHECK(eighth.y1 == 50);
+  const DecodedBox half = decode_box(file, "x", {0, 0, 400, 640}, 101, 100);
+  CHECK(half.image.height() == 200);
+  const DecodedBox full = decode_box(file, "x", {0, 0, 400, 640}, 201, 300);
+  CHECK(full.image.height() == 400);
+  const Image whole = decode_image(file, "x");
+  const Image direct = resize(whole.crop(100, 60, 200, 400), 50, 100);
+  const DecodedBox part = decode_box(file, "x", {100, 60, 200, 400}, 50, 100);
+  CHECK(part.image.height() <= 51);
+  CHECK(largest_difference(values(resize(part.image, 50, 100, part.y0, part.x0, part.y1, part.x1)), values(direct)) <= 2);
+}
+
+TEST_CASE("a JPEG that ends early is an error wherever it was cut, also when only its top is wanted") {
+  const auto file = to_jpeg(rough(160, 160));
+  for (const double part : {0.02, 0.3, 0.5, 0.9, 0.99}) {
+    const std::vector<uint8_t> cut(file.begin(), file.begin() + static_cast<int64_t>(part * static_cast<double>(file.size())));
+    const Error error = error_of([&] { decode_image(cut, "folder/cut.jpg"); });
+    CHECK(error.kind() == ErrorKind::Data);
+    CHECK(std::string(error.what()).find("folder/cut.jpg") != std::string::npos);
+    CHECK(error_of([&] { decode_box(cut, "folder/cut.jpg", {0, 0, 16, 160}, 16, 160); }).kind() == ErrorKind::Data);
+  }
+  const auto progressive = to_jpeg(rough(160, 160), {90, 2, true, false});
+  const std::vector<uint8_t> cut(progressive.begin(), progressive.begin() + static_cast<int64_t>(progressive.size() / 2));
+  CHECK(error_of([&] { decode_image(cut, "cut.jpg"); }).kind() == ErrorKind::Data);
+}
+
+TEST_CASE("a PNG that ends early, is damaged or lies about its size is an error") {
+  const auto file = to_png(rough(60, 60));
+  for (const double part : {0.1, 0.5, 0.9}) {
+    const std::vector<uint8_t> cut(file.begin(), file.begin() + static_cast<int64_t>(part * static_cast<double>(file.size())));
+    CHECK(error_of([&] { decode_image(cut, "cut.png"); }).kind() == ErrorKind::Data);
+  }
+  auto damaged = file;
+  damaged[damaged.size() / 2] ^= 0x55;
+  CHECK(error_of([&] { decode_image(damaged, "damaged.png"); }).kind() == ErrorKind::Data);
+}
+
+TEST_CASE("sizes beyond the limit are refused from the header alone") {
+  auto file = to_jpeg(rough(16, 16));
+  for (size_t i = 0; i + 8 < file.size(); ++i) {
+    if (file[i] == 0xff && file[i + 1] == 0xc0) {  // the frame header: 65,000 x 65,000
+      file[i + 5] = file[i + 7] = 0xfd;
+      file[i + 6] = file[i + 8] = 0xe8;
+      break;
+    }
+  }
+  const Error error = error_of([&] { decode_image(file, "huge.jpg"); });
+  CHECK(error.kind() == ErrorKind::Data);
+  CHECK(std::string(error.what()).find("65000 x 65000") != std::string::npos);
+}
+
+TEST_CASE("what is no picture is an error, and any bytes after a JPEG's start are survived") {
+  CHECK(error_of([] { decode_image({}, "empty.jpg"); }).kind() == ErrorKind::Data);
+  CHECK(error_of([] { read_header({'h', 'e', 'l', 'l', 'o', '!', '!', '!', '!', '!'}, "text.png"); }).kind() == ErrorKind::Data);
+  const auto file = to_jpeg(rough(48, 48));
+  uint32_t state = 1;
+  int refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    auto broken = file;
+    for (int k = 0; k < 4; ++k) {
+      state = state * 1664525u + 1013904223u;
+      broken[3 + state % (broken.size() - 3)] = static_cast<uint8_t>(state >> 24);
+    }
+    try {
+      decode_image(broken, "broken.jpg");
+      decode_box(broken, "broken.jpg", {5, 5, 20, 20}, 5, 5);
+    } catch (const Error& error) {
+      CHECK((error.kind() == ErrorKind::Data || error.kind() == ErrorKind::Internal));
+      ++refused;
+    }
+  }
+  CHECK(refused > 10);
+}

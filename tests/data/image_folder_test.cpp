@@ -1,0 +1,68 @@
+#include "testing.hpp"
+
+#include "npu_train/data/image_folder.hpp"
+
+#include "pictures.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+void add(const fs::path& dir, const std::string& name, const std::vector<uint8_t>& bytes) {
+  fs::create_directories((dir / name).parent_path());
+  write_bytes((dir / name).string(), bytes);
+}
+}  // namespace
+
+TEST_CASE("classes and files come in sorted order; other files are passed over") {
+  const TempDir dir;
+  add(dir.path(), "zebra/b.PNG", to_png(rough(4, 5)));
+  add(dir.path(), "zebra/a.jpg", to_jpeg(ramp(6, 7)));
+  add(dir.path(), "ant/x.jpeg", to_jpeg(ramp(8, 9)));
+  add(dir.path(), "ant/notes.txt", {'h', 'i'});
+  add(dir.path(), ".hidden/c.png", to_png(rough(4, 5)));
+  const ImageFolder data(dir.path().string());
+  CHECK(data.size() == 3);
+  CHECK(data.info().class_names == std::vector<std::string>{"ant", "zebra"});
+  CHECK(data.where(1) == (dir / "zebra/a.jpg").string());
+  CHECK(data.picture(2).label == 1);
+  const Sample sample = data.get(2);
+  CHECK(sample.fields[0].second.sizes() == at::IntArrayRef({3, 4, 5}));
+  CHECK(sample.fields[0].second[1][2][3].item<int>() == rough(4, 5).at(1, 2, 3));
+}
+
+TEST_CASE("validation keeps the numbers of training and refuses unknown classes") {
+  const TempDir dir;
+  add(dir.path(), "zebra/a.png", to_png(rough(4, 5)));
+  const ImageFolder data(dir.path().string(), {"ant", "bee", "zebra"});
+  CHECK(data.picture(0).label == 2);
+  CHECK(data.info().num_classes == 3);
+  const Error error = error_of([&] { ImageFolder(dir.path().string(), {"ant", "bee"}); });
+  CHECK(error.kind() == ErrorKind::Data);
+  CHECK(std::string(error.what()).find("zebra") != std::string::npos);
+}
+
+TEST_CASE("missing and empty folders are errors that say what is expected") {
+  const TempDir dir;
+  const Error missing = error_of([&] { ImageFolder((dir / "nowhere").string()); });
+  CHECK(missing.kind() == ErrorKind::Data);
+  CHECK(std::string(missing.what()).find("train/<class>") != std::string::npos);
+  CHECK(error_of([&] { ImageFolder(dir.path().string()); }).kind() == ErrorKind::Data);
+  fs::create_directory(dir / "ant");
+  const Error empty = error_of([&] { ImageFolder(dir.path().string()); });
+  CHECK(empty.kind() == ErrorKind::Data);
+  CHECK(std::string(empty.what()).find("ant") != std::string::npos);
+}
+
+TEST_CASE("a file that has gone or is empty is an error with its name") {
+  const TempDir dir;
+  add(dir.path(), "ant/a.jpg", to_jpeg(ramp(8, 9)));
+  add(dir.path(), "ant/b.jpg", {});
+  const ImageFolder data(dir.path().string());
+  CHECK(std::string(error_of([&] { data.get(1); }).what()).find("b.jpg") != std::string::npos);
+  fs::remove(dir / "ant/a.jpg");
+  const Error gone = error_of([&] { data.picture(0); });
+  CHECK(gone.kind() == ErrorKind::Data);
+  CHECK(std::string(gone.what()).find("a.jpg") != std::string::npos);
+}

@@ -1,0 +1,418 @@
+#include "testing.hpp"
+
+#include "npu_train/data/loader.hpp"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+
+#include "npu_train/base/digest.hpp"
+#include "npu_train/data/color.hpp"
+#include "npu_train/data/geometry.hpp"
+#include "npu_train/data/picture_dataset.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+std::shared_ptr<const Dataset> pictures(int64_t count = 50) {
+  DatasetInfo info;
+  info.name = "test";
+  info.num_classes = 7;
+  info.shape = {3, 10, 12};
+  std::vector<uint8_t> pixels(count * 360);
+  std::vector<int64_t> labels(count);
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 31 % 255);
+  for (int64_t i = 0; i < count; ++i) labels[i] = i % 7;
+  return std::make_shared<MemoryPictures>(pixels, labels, info);
+}
+
+Pipeline augment() {
+  return Pipeline(
+      {std::make_shared<RandomCrop>(8, 2), std::make_shared<HorizontalFlip>(), std::make_shared<ColorJitter>(0.2, 0.2, 0.2, 0.1)},
+      {{0.5}, {0.25}});
+}
+
+/// Sample i is the number i; slow ones and a bad one on request.
+class Numbers : public Dataset {
+ public:
+  explicit Numbers(int64_t count, int64_t bad = -1) : count_(count), bad_(bad) {}
+  int64_t size() const override { return count_; }
+  Sample get(int64_t index) const override {
+    calls_.fetch_add(1);
+    if (index % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    if (index == bad_.load()) throw std::runtime_error("the disk is on fire");
+    return {{{"input", at::full({2}, static_cast<double>(index))}, {"target", at::scalar_tensor(index % 5, at::kLong)}}, index};
+  }
+  std::string where(int64_t index) const override { return "numbers/" + std::to_string(index) + ".txt"; }
+  void mend() const { bad_.store(-1); }
+  int64_t calls() const { return calls_.load(); }
+
+ private:
+  int64_t count_;
+  mutable std::atomic<int64_t> bad_;
+  mutable std::atomic<int64_t> calls_{0};
+};
+
+/// 0, 1, ... with the place as its state.
+class Counting : public IterableDataset {
+ public:
+  explicit Counting(int64_t count) : count_(count) {}
+  void begin_epoch(int64_t epoch) override {
+    at_ = index_;
+    epoch_ = epoch;
+  }
+  std::optional<Sample> next() override {
+    if (at_ == bad) throw std::runtime_error("broken pipe");
+    if (at_ >= count_) return std::nullopt;
+    Sample sample{{{"input", at::tensor({static_cast<float>(at_ + 1000 * epoch_)})}, {"target", at::scalar_tensor(at_, at::kLong)}}, at_};
+    at_ += step_;
+    return sample;
+  }
+  State state() const override {
+    State out;
+    out.values["at"] = at_;
+    return out;
+  }
+  void load_state(const State& state) override { at_ = state.integer("at", "counting"); }
+  void shard(int64_t index, int64_t count) override { index_ = index, step_ = count; }
+  int64_t bad = -1;
+
+ private:
+  int64_t count_, at_ = 0, index_ = 0, step_ = 1, epoch_ = 0;
+};
+
+/// What an epoch gives: ids and a digest of every batch.
+std::vector<std::pair<std::vector<int64_t>, uint64_t>> drain(Loader& loader) {
+  std::vector<std::pair<std::vector<int64_t>, uint64_t>> out;
+  while (auto batch = loader.next()) {
+    uint64_t all = 0;
+    for (const auto& [name, value] : batch->fields()) all = all * 31 + digest(value);
+    CHECK(batch->index == static_cast<int64_t>(out.size()) + (loader.cursor() - 1 - static_cast<int64_t>(out.size())));
+    out.emplace_back(batch->ids, all);
+  }
+  return out;
+}
+
+auto epoch_of(Loader& loader, int64_t epoch, int64_t first = 0) {
+  loader.begin_epoch(epoch, first);
+  return drain(loader);
+}
+
+LoaderOptions options(int64_t workers, int64_t batch = 8) {
+  LoaderOptions out;
+  out.batch_size = batch;
+  out.shuffle = true;
+  out.num_workers = workers;
+  out.seed = 42;
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("the batches are the same for 0, 1 and 4 workers, epoch by epoch") {
+  Loader none(pictures(), augment(), options(0)), one(pictures(), augment(), options(1)), four(pictures(), augment(), options(4));
+  const auto first = epoch_of(none, 0), second = epoch_of(none, 1);
+  CHECK(first.size() == 7);
+  CHECK(first.back().first.size() == 2);
+  CHECK(epoch_of(one, 0) == first);
+  CHECK(epoch_of(four, 0) == first);
+  CHECK(epoch_of(four, 1) == second);
+  CHECK(first != second);
+  std::set<int64_t> seen;
+  for (const auto& [ids, value] : first) seen.insert(ids.begin(), ids.end());
+  CHECK(seen.size() == 50);
+  LoaderOptions other = options(4);
+  other.seed = 43;
+  Loader differs(pictures(), augment(), other);
+  CHECK(epoch_of(differs, 0) != first);
+}
+
+TEST_CASE("without shuffling samples come in order, each in its place") {
+  LoaderOptions plain = options(3, 4);
+  plain.shuffle = false;
+  Loader loader(std::make_shared<Numbers>(10), {}, plain);
+  loader.begin_epoch(5);
+  int64_t next = 0, index = 0;
+  while (auto batch = loader.next()) {
+    CHECK(batch->epoch == 5);
+    CHECK(batch->index == index++);
+    CHECK(batch->size == static_cast<int64_t>(batch->ids.size()));
+    CHECK(batch->weight == static_cast<double>(batch->size));
+    for (int64_t i = 0; i < batch->size; ++i, ++next) {
+      CHECK(batch->ids[i] == next);
+      CHECK(batch->input()[i][1].item<float>() == static_cast<float>(next));
+      CHECK(batch->target()[i].item<int64_t>() == next % 5);
+    }
+  }
+  CHECK(next == 10);
+  CHECK(!loader.next().has_value());
+}
+
+TEST_CASE("an epoch begun in its middle goes on as if it had not been interrupted") {
+  for (const int64_t workers : {0, 3}) {
+    Loader whole(pictures(), augment(), options(workers)), part(pictures(), augment(), options(workers));
+    const auto all = epoch_of(whole, 2);
+    part.begin_epoch(2);
+    part.next();
+    part.next();
+    part.next();
+    const State state = part.state();
+    CHECK(state.integer("cursor", "") == 3);
+    Loader resumed(pictures(), augment(), options(workers));
+    resumed.load_state(state);
+    CHECK(resumed.epoch() == 2);
+    CHECK(resumed.cursor() == 3);
+    const auto rest = epoch_of(resumed, resumed.epoch(), resumed.cursor());
+    CHECK(rest == decltype(rest)(all.begin() + 3, all.end()));
+  }
+}
+
+TEST_CASE("a state that does not fit is refused and changes nothing") {
+  Loader loader(pictures(), augment(), options(0));
+  loader.begin_epoch(1);
+  loader.next();
+  const State state = loader.state();
+  const auto refused = [&](int64_t count, const LoaderOptions& with, const State& given) {
+    Loader other(pictures(count), augment(), with);
+    const Error error = error_of([&] { other.load_state(given); });
+    CHECK(other.cursor() == 0);
+    return error.kind();
+  };
+  CHECK(refused(49, options(0), state) == ErrorKind::Checkpoint);
+  CHECK(refused(50, options(0, 4), state) == ErrorKind::Checkpoint);
+  LoaderOptions plain = options(0);
+  plain.shuffle = false;
+  CHECK(refused(50, plain, state) == ErrorKind::Checkpoint);
+  State broken = state;
+  broken.values.erase("seed");
+  CHECK(refused(50, options(0), broken) == ErrorKind::Checkpoint);
+  loader.begin_epoch(1);
+  Loader other(pictures(), augment(), options(0, 4));  // between epochs another batch size is fine
+  other.load_state(loader.state());
+}
+
+TEST_CASE("a last batch that is not full is kept, dropped or padded with a mask") {
+  LoaderOptions with = options(2);
+  with.last_batch = LastBatch::Drop;
+  Loader drop(pictures(), augment(), with);
+  CHECK(drop.batches_per_epoch() == 6);
+  CHECK(drop.samples_per_epoch() == 48);
+  CHECK(epoch_of(drop, 0).size() == 6);
+
+  with.last_batch = LastBatch::Pad;
+  for (const auto& data : {pictures(), std::shared_ptr<const Dataset>(std::make_shared<Numbers>(50))}) {
+    Loader pad(data, dynamic_cast<const PictureDataset*>(data.get()) != nullptr ? augment() : Pipeline(), with);
+    CHECK(pad.batches_per_epoch() == 7);
+    pad.begin_epoch(0);
+    for (int i = 0; i < 6; ++i) CHECK(pad.next()->at("mask").sum().item<float>() == 8.0f);
+    const Batch last = *pad.next();
+    CHECK(last.size == 2);
+    CHECK(last.weight == 2.0);
+    CHECK(last.ids.size() == 2);
+    CHECK(last.input().size(0) == 8);
+    CHECK(last.at("mask").sum().item<float>() == 2.0f);
+    CHECK(last.at("mask")[1].item<float>() == 1.0f);
+    CHECK(last.input()[2].equal(last.input()[0]));
+    CHECK(last.target()[3].item<int64_t>() == last.target()[1].item<int64_t>());
+    CHECK(!pad.next().has_value());
+  }
+}
+
+TEST_CASE("channels_last changes the order in memory, not the values") {
+  LoaderOptions with = options(2);
+  Loader planes(pictures(), augment(), with);
+  with.channels_last = true;
+  Loader last(pictures(), augment(), with);
+  planes.begin_epoch(0);
+  last.begin_epoch(0);
+  while (auto batch = planes.next()) {
+    const Batch other = *last.next();
+    CHECK(other.input().is_contiguous(at::MemoryFormat::ChannelsLast));
+    CHECK(other.input().equal(batch->input()));
+  }
+}
+
+TEST_CASE("an error in a worker names sample and file, in its turn; the loader goes on") {
+  for (const int64_t workers : {0, 4}) {
+    CAPTURE(workers);
+    LoaderOptions plain = options(workers, 4);
+    plain.shuffle = false;
+    const auto data = std::make_shared<Numbers>(40, 9);
+    Loader loader(data, {}, plain);
+    loader.begin_epoch(0);
+    CHECK(loader.next()->ids[0] == 0);
+    CHECK(loader.next()->ids[0] == 4);
+    const std::string what = error_of([&] { loader.next(); }).what();
+    for (const char* word : {"sample 9", "numbers/9.txt", "the disk is on fire"}) CHECK(what.find(word) != std::string::npos);
+    CHECK(loader.next()->ids[0] == 12);
+    loader.begin_epoch(0);
+    loader.next();
+    data->mend();
+    loader.begin_epoch(1);
+    CHECK(drain(loader).size() == 10);
+  }
+}
+
+TEST_CASE("a loader may go at any moment, also with errors and full queues") {
+  for (int round = 0; round < 20; ++round) {
+    Loader loader(std::make_shared<Numbers>(60, round % 2 == 0 ? 7 : -1), {}, options(4, 4));
+    loader.begin_epoch(round);
+    for (int i = 0; i < round % 5; ++i) {
+      try {
+        loader.next();
+      } catch (const Error&) {
+      }
+    }
+    if (round % 3 == 0) loader.begin_epoch(round + 1);
+  }
+}
+
+TEST_CASE("the queue is bounded: workers wait for the consumer") {
+  const auto data = std::make_shared<Numbers>(4000);
+  LoaderOptions with = options(2, 4);
+  with.prefetch_factor = 3;
+  Loader loader(data, {}, with);
+  loader.begin_epoch(0);
+  loader.next();
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(data->calls() <= (1 + 2 * 3) * 4);
+}
+
+TEST_CASE("hooks: one on each finished batch, one for the caller") {
+  std::atomic<int> finished{0};
+  const auto caller = std::this_thread::get_id();
+  LoaderOptions with = options(2);
+  with.finish = [&](Batch batch) {
+    CHECK(std::this_thread::get_id() != caller);
+    batch.set("extra", at::scalar_tensor(batch.index));
+    ++finished;
+    return batch;
+  };
+  with.transfer = [&](Batch batch) {
+    CHECK(std::this_thread::get_id() == caller);
+    CHECK(batch.has("extra"));
+    batch.set("moved", at::scalar_tensor(1));
+    return batch;
+  };
+  Loader loader(pictures(), augment(), with);
+  loader.begin_epoch(0);
+  int batches = 0;
+  while (auto batch = loader.next()) batches += batch->has("moved") ? 1 : 0;
+  CHECK(batches == 7);
+  CHECK(finished == 7);
+  with.finish = [](Batch) -> Batch { throw std::runtime_error("no pinned memory"); };
+  Loader failing(pictures(), augment(), with);
+  failing.begin_epoch(0);
+  CHECK(std::string(error_of([&] { failing.next(); }).what()).find("no pinned memory") != std::string::npos);
+}
+
+TEST_CASE("ranks see disjoint samples that cover the data") {
+  std::multiset<int64_t> seen;
+  for (int64_t rank = 0; rank < 3; ++rank) {
+    LoaderOptions with = options(1);
+    with.rank = rank;
+    with.world_size = 3;
+    with.shard = ShardMode::Uneven;
+    Loader loader(pictures(), augment(), with);
+    CHECK(loader.samples_per_epoch() == (rank < 2 ? 17 : 16));
+    for (const auto& [ids, value] : epoch_of(loader, 4)) seen.insert(ids.begin(), ids.end());
+  }
+  CHECK(seen.size() == 50);
+  CHECK(std::set<int64_t>(seen.begin(), seen.end()).size() == 50);
+}
+
+TEST_CASE("a stream: in order for any number of workers, resumed at the batch given last") {
+  std::vector<std::pair<std::vector<int64_t>, uint64_t>> expected;
+  for (const int64_t workers : {0, 1, 4}) {
+    LoaderOptions with = options(workers, 4);
+    with.shuffle = false;
+    Loader loader(std::make_shared<Counting>(30), {}, with);
+    CHECK(!loader.batches_per_epoch().has_value());
+    const auto all = epoch_of(loader, 1);
+    CHECK(all.size() == 8);
+    CHECK(all.back().first == std::vector<int64_t>{28, 29});
+    if (expected.empty()) expected = all;
+    CHECK(all == expected);
+    loader.begin_epoch(1);
+    loader.next();
+    loader.next();
+    const State state = loader.state();
+    CHECK(state.integer("stream/at", "") == 8);
+    Loader resumed(std::make_shared<Counting>(30), {}, with);
+    resumed.load_state(state);
+    CHECK(epoch_of(resumed, 1, 2) == decltype(expected)(expected.begin() + 2, expected.end()));
+    CHECK(epoch_of(resumed, 1, 3) == decltype(expected)(expected.begin() + 3, expected.end()));
+    with.rank = 1;
+    with.world_size = 2;
+    Loader half(std::make_shared<Counting>(30), {}, with);
+    CHECK(epoch_of(half, 0).front().first == std::vector<int64_t>{1, 3, 5, 7});
+  }
+}
+
+TEST_CASE("a stream that breaks says where; shuffling one is refused") {
+  for (const int64_t workers : {0, 2}) {
+    LoaderOptions with = options(workers, 4);
+    with.shuffle = false;
+    const auto stream = std::make_shared<Counting>(30);
+    stream->bad = 6;
+    Loader loader(stream, {}, with);
+    loader.begin_epoch(0);
+    loader.next();
+    const std::string what = error_of([&] { loader.next(); }).what();
+    CHECK(what.find("broken pipe") != std::string::npos);
+    CHECK(what.find("sample 6") != std::string::npos);
+  }
+  CHECK(error_of([] { Loader(std::make_shared<Counting>(3), {}, options(0)); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("impossible loaders are refused with the numbers") {
+  const Error large = error_of([] { Loader(pictures(5), augment(), options(0, 8)); });
+  CHECK(large.kind() == ErrorKind::Usage);
+  CHECK(std::string(large.what()).find("8") != std::string::npos);
+  CHECK(std::string(large.what()).find("5 samples") != std::string::npos);
+  CHECK(error_of([] { Loader(pictures(), augment(), options(0, 0)); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { Loader(pictures(), augment(), options(-1)); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { Loader(std::make_shared<Numbers>(0), {}, options(0)); }).kind() == ErrorKind::Data);
+  Loader early(pictures(), augment(), options(0));
+  CHECK(error_of([&] { early.next(); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { early.begin_epoch(0, 8); }).kind() == ErrorKind::Usage);
+  LoaderOptions plain = options(0, 2);
+  plain.shuffle = false;
+  Loader numbers(std::make_shared<Numbers>(4), augment(), plain);
+  numbers.begin_epoch(0);
+  CHECK(std::string(error_of([&] { numbers.next(); }).what()).find("uint8") != std::string::npos);
+}
+
+TEST_CASE("transforms apply to a user's bytes as well") {
+  class Bytes : public Dataset {
+   public:
+    int64_t size() const override { return 6; }
+    Sample get(int64_t index) const override {
+      return {{{"input", at::full({3, 9, 9}, static_cast<double>(index * 10), at::kByte)}, {"target", at::scalar_tensor(0, at::kLong)}},
+              index};
+    }
+  };
+  LoaderOptions with = options(2, 3);
+  with.shuffle = false;
+  with.channels_last = true;
+  Loader loader(std::make_shared<Bytes>(), Pipeline({std::make_shared<CenterCrop>(4)}, {{0.0}, {1.0}}), with);
+  loader.begin_epoch(0);
+  const Batch batch = *loader.next();
+  CHECK(batch.input().sizes() == at::IntArrayRef({3, 3, 4, 4}));
+  CHECK(batch.input().is_contiguous(at::MemoryFormat::ChannelsLast));
+  CHECK(batch.input()[2][1][1][1].item<float>() == doctest::Approx(20.0 / 255.0));
+}
+
+TEST_CASE("workers: auto, or a number") {
+  CHECK(cpu_count() >= 1);
+  CHECK(parse_num_workers("auto") == std::min<int64_t>(16, cpu_count()));
+  CHECK(parse_num_workers("0") == 0);
+  CHECK(parse_num_workers("12") == 12);
+  for (const char* bad : {"-1", "many", "3.5", "", "5000"}) CHECK(error_of([&] { parse_num_workers(bad); }).kind() == ErrorKind::Usage);
+}

@@ -1,0 +1,139 @@
+/// Pictures by a formula, files made of them, and comparisons.
+#pragma once
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include <jpeglib.h>
+#include <spng.h>
+
+#include "npu_train/data/image.hpp"
+
+namespace npu_train::testing {
+
+/// Value (37 x + 61 y + 97 c + 19 (x y mod 7)) mod 256: rough, no symmetry.
+inline Image rough(int64_t h, int64_t w, int64_t channels = 3) {
+  Image out = Image::allocate(h, w, channels);
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t y = 0; y < h; ++y) {
+      for (int64_t x = 0; x < w; ++x)
+        out.mutable_plane(c)[y * w + x] = static_cast<uint8_t>((x * 37 + y * 61 + c * 97 + (x * y) % 7 * 19) % 256);
+    }
+  }
+  return out;
+}
+
+/// Value (5 x + 7 y + 31 c) mod 200 + 20.
+inline Image ramp(int64_t h, int64_t w) {
+  Image out = Image::allocate(h, w, 3);
+  for (int64_t c = 0; c < 3; ++c) {
+    for (int64_t y = 0; y < h; ++y) {
+      for (int64_t x = 0; x < w; ++x) out.mutable_plane(c)[y * w + x] = static_cast<uint8_t>((x * 5 + y * 7 + c * 31) % 200 + 20);
+    }
+  }
+  return out;
+}
+
+/// All values, plane by plane.
+inline std::vector<int> values(const Image& image) {
+  std::vector<int> out;
+  for (int64_t c = 0; c < image.channels(); ++c) {
+    for (int64_t y = 0; y < image.height(); ++y) {
+      for (int64_t x = 0; x < image.width(); ++x) out.push_back(image.at(c, y, x));
+    }
+  }
+  return out;
+}
+
+inline int largest_difference(const std::vector<int>& a, const std::vector<int>& b) {
+  if (a.size() != b.size()) return 1000;
+  int worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+inline double mean_difference(const std::vector<int>& a, const std::vector<int>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(a[i] - b[i]);
+  return a.size() == b.size() ? sum / static_cast<double>(a.size()) : 1000;
+}
+
+struct JpegStyle {
+  int quality = 90;
+  int sampling = 2;  // of chroma: 2 = 4:2:0, 1 = 4:4:4
+  bool progressive = false;
+  bool cmyk = false;
+};
+
+/// A JPEG file; one channel gives a grayscale one.
+inline std::vector<uint8_t> to_jpeg(const Image& image, const JpegStyle& style = {}) {
+  jpeg_compress_struct cinfo{};
+  jpeg_error_mgr errors;
+  cinfo.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&cinfo);
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&cinfo, &bytes, &size);
+  cinfo.image_width = static_cast<JDIMENSION>(image.width());
+  cinfo.image_height = static_cast<JDIMENSION>(image.height());
+  cinfo.input_components = style.cmyk ? 4 : static_cast<int>(image.channels());
+  cinfo.in_color_space = style.cmyk ? JCS_CMYK : (image.channels() == 1 ? JCS_GRAYSCALE : JCS_RGB);
+  jpeg_set_defaults(&cinfo);
+  jpeg_set_quality(&cinfo, style.quality, TRUE);
+  if (image.channels() == 3 && !style.cmyk) cinfo.comp_info[0].h_samp_factor = cinfo.comp_info[0].v_samp_factor = style.sampling;
+  if (style.progressive) jpeg_simple_progression(&cinfo);
+  jpeg_start_compress(&cinfo, TRUE);
+  std::vector<uint8_t> row(image.width() * cinfo.input_components);
+  for (int64_t y = 0; y < image.height(); ++y) {
+    for (int64_t x = 0; x < image.width(); ++x) {
+      for (int c = 0; c < cinfo.input_components; ++c) {
+        // CMYK as Adobe stores it: inverted, black = the full value.
+        row[x * cinfo.input_components + c] = c == 3 ? 255 : image.at(c, y, x);
+      }
+    }
+    JSAMPROW line = row.data();
+    jpeg_write_scanlines(&cinfo, &line, 1);
+  }
+  jpeg_finish_compress(&cinfo);
+  jpeg_destroy_compress(&cinfo);
+  std::vector<uint8_t> out(bytes, bytes + size);
+  std::free(bytes);
+  return out;
+}
+
+/// A PNG file of 8 or 16 bits; four channels are RGBA.
+inline std::vector<uint8_t> to_png(const Image& image, int bits = 8) {
+  spng_ctx* context = spng_ctx_new(SPNG_CTX_ENCODER);
+  spng_set_option(context, SPNG_ENCODE_TO_BUFFER, 1);
+  spng_ihdr header{};
+  header.width = static_cast<uint32_t>(image.width());
+  header.height = static_cast<uint32_t>(image.height());
+  header.bit_depth = static_cast<uint8_t>(bits);
+  header.color_type = image.channels() == 1 ? SPNG_COLOR_TYPE_GRAYSCALE
+                                            : (image.channels() == 3 ? SPNG_COLOR_TYPE_TRUECOLOR : SPNG_COLOR_TYPE_TRUECOLOR_ALPHA);
+  spng_set_ihdr(context, &header);
+  std::vector<uint8_t> pixels;
+  for (int64_t y = 0; y < image.height(); ++y) {
+    for (int64_t x = 0; x < image.width(); ++x) {
+      for (int64_t c = 0; c < image.channels(); ++c) pixels.insert(pixels.end(), bits / 8, image.at(c, y, x));
+    }
+  }
+  spng_encode_image(context, pixels.data(), pixels.size(), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
+  size_t size = 0;
+  int error = 0;
+  auto* bytes = static_cast<uint8_t*>(spng_get_png_buffer(context, &size, &error));
+  std::vector<uint8_t> out(bytes, bytes + size);
+  std::free(bytes);
+  spng_ctx_free(context);
+  return out;
+}
+
+inline void write_bytes(const std::string& path, const std::vector<uint8_t>& bytes) {
+  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
+}  // namespace npu_train::testing

@@ -1,0 +1,83 @@
+#include "testing.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/ones.h>
+
+#include "device/cpu/cpu_features.hpp"
+#include "npu_train/device/backend.hpp"
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+
+TEST_CASE("every kind has a backend that says whether it is there") {
+  REQUIRE(all_backends().size() == 4);
+  for (const auto* b : all_backends()) {
+    CAPTURE(b->name());
+    CHECK(&backend_of({b->name(), 0}) == b);
+    CHECK(b->is_available() == b->why_not().empty());
+    CHECK(b->is_available() == (b->count() > 0));
+  }
+  CHECK(error_of([] { backend_of({"abacus", 0}); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("an absent backend refuses everything with its reason") {
+  for (const auto* b : all_backends()) {
+    if (b->is_available()) continue;
+    const Device d{b->name(), 0};
+    CAPTURE(b->name());
+    for (const auto& e : {error_of([&] { b->synchronize(d); }), error_of([&] { b->memory(d); }), error_of([&] { b->reset_peak(d); }),
+                          error_of([&] { b->capabilities(d); }), error_of([&] { b->seed(1); }), error_of([&] { b->rng_state(); }),
+                          error_of([&] { b->set_rng_state({}); })}) {
+      CHECK(e.kind() == ErrorKind::Device);
+      CHECK(std::string(e.what()).find(b->why_not()) != std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a CPU build names the libtorch to install for CUDA") {
+  const auto& cuda = backend_of({"cuda", 0});
+  if (cuda.is_available()) return;
+  CHECK(cuda.why_not().find("CUDA") != std::string::npos);
+  CHECK((cuda.why_not().find("pip install torch") != std::string::npos || cuda.why_not().find("nvidia-smi") != std::string::npos));
+}
+
+TEST_CASE("host memory: the peak is seen and can be reset") {
+  const auto& cpu = backend_of({});
+  cpu.synchronize({});
+  const auto before = cpu.memory({});
+  CHECK(before.allocated > 1 << 20);
+  CHECK(before.total > before.allocated);
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  { const auto big = at::ones({kBytes / 4}); }
+  const auto after = cpu.memory({});
+  CHECK(after.peak >= before.allocated + kBytes * 9 / 10);
+  CHECK(host_peak_rss() >= after.peak);
+  cpu.reset_peak({});
+  CHECK(cpu.memory({}).peak < after.peak - kBytes / 2);
+}
+
+TEST_CASE("capabilities of the CPU come from what it says") {
+  using detail::parse_cpuinfo;
+  const auto avx2 = parse_cpuinfo("processor\t: 0\nflags\t\t: fpu avx2 fma f16c\n");
+  CHECK_FALSE(avx2.bf16);
+  CHECK_FALSE(avx2.fp16);
+  CHECK(parse_cpuinfo("flags\t\t: avx512f avx512_bf16\n").bf16);
+  CHECK_FALSE(parse_cpuinfo("flags\t\t: avx512f avx512_bf16\n").fp16);
+  CHECK(parse_cpuinfo("flags : amx_bf16 amx_tile").bf16);
+  CHECK(parse_cpuinfo("flags : avx512_fp16").fp16);
+  const auto kunpeng = parse_cpuinfo("processor\t: 0\nFeatures\t: fp asimd asimdhp fphp bf16\n");
+  CHECK(kunpeng.bf16);
+  CHECK(kunpeng.fp16);
+  CHECK_FALSE(parse_cpuinfo("bogomips : avx512_bf16").bf16);
+  CHECK_FALSE(parse_cpuinfo("").bf16);
+  const auto own = backend_of({}).capabilities({});
+  CHECK(own.native_bf16 == detail::cpu_features().bf16);
+  CHECK_FALSE(own.streams);
+  CHECK_FALSE(own.saturating_overflow);
+}
+
+TEST_CASE("lines of /proc files") {
+  CHECK(detail::proc_kib("VmPeak:\t 5 kB\nVmRSS:\t  123 kB\n", "VmRSS") == 123 * 1024);
+  CHECK(detail::proc_kib("VmPeak:\t 5 kB\n", "VmRSS") == -1);
+  CHECK(detail::read_small_file("/nonexistent/file").empty());
+}

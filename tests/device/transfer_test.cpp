@@ -1,0 +1,62 @@
+#include "testing.hpp"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
+
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/transfer.hpp"
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+
+namespace {
+
+Batch example() {
+  Batch b(at::rand({4, 3}), at::zeros({4}, at::kLong));
+  b.ids = {5, 6, 7, 8};
+  b.weight = 2.5;
+  b.epoch = 3;
+  b.index = 9;
+  return b;
+}
+
+}  // namespace
+
+TEST_CASE("a batch that is there already is shared and keeps what it is") {
+  const auto b = example();
+  const auto moved = to_device(b, Device{});
+  CHECK(moved.input().is_same(b.input()));
+  CHECK(moved.target().is_same(b.target()));
+  CHECK(moved.size == 4);
+  CHECK(moved.weight == 2.5);
+  CHECK(moved.ids == b.ids);
+  CHECK(moved.epoch == 3);
+  CHECK(moved.index == 9);
+}
+
+TEST_CASE("to every device present and back") {
+  const auto b = example();
+  for (const auto* backend : all_backends()) {
+    const Device d{backend->name(), 0};
+    if (!backend->is_available()) {
+      if (d.kind == "cuda") CHECK(error_of([&] { to_device(b, d); }).kind() != ErrorKind::Internal);
+      continue;
+    }
+    const auto there = to_device(b, d);
+    CHECK(there.input().device() == d.c10());
+    CHECK(there.target().scalar_type() == at::kLong);
+    CHECK(at::equal(to_device(there, Device{}, false).input(), b.input()));
+  }
+}
+
+TEST_CASE("pinning changes no value, and nothing at all without an accelerator") {
+  const auto b = example();
+  const auto pinned = pin(b);
+  CHECK(at::equal(pinned.input(), b.input()));
+  CHECK(pinned.size == 4);
+  bool gains = false;
+  for (const auto* backend : all_backends())
+    gains |= backend->is_available() && backend->capabilities({backend->name(), 0}).pinned_memory;
+  CHECK(pinned.input().is_same(b.input()) == !gains);
+}

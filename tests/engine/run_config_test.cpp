@@ -1,0 +1,90 @@
+#include "testing.hpp"
+
+#include "npu_train/engine/run_config.hpp"
+
+#include <fstream>
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+std::string message(const std::string& yaml) {
+  const auto e = error_of([&] { bind_config(parse_yaml(yaml, "a.yaml")); });
+  CHECK(e.kind() == ErrorKind::Usage);
+  return e.what();
+}
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+}  // namespace
+
+TEST_CASE("the file of the plan binds") {
+  const auto c = bind_config(parse_yaml(R"(
+seed: 42
+deterministic: false
+device: auto
+precision: auto
+model: {name: resnet50, num_classes: 10, stem: imagenet}
+data: {name: cifar10, root: data/cifar-10-batches-bin, batch_size: 128, num_workers: auto}
+optimizer: {name: sgd, lr: 0.1, momentum: 0.9, weight_decay: 1.0e-4}
+lr_scheduler: {name: step, step_size: 30, gamma: 0.1, interval: epoch}
+trainer: {max_epochs: 90, accumulate_grad_batches: 1, gradient_clip_val: 0}
+grad_scaler: {enabled: auto, init_scale: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}
+checkpoint: {monitor: val/acc1, mode: max, save_top_k: 1, save_last: true}
+)", "a.yaml"));
+  CHECK(c.trainer.max_epochs == 90);
+  CHECK(c.optimizer.name == "sgd");
+  CHECK(c.grad_scaler.init_scale == 65536);
+}
+
+TEST_CASE("every configuration of the repository binds, and prints as what it is") {
+  int files = 0;
+  for (const auto& item : fs::directory_iterator(fs::path(NPU_TRAIN_SOURCE_DIR) / "configs")) {
+    CAPTURE(item.path().string());
+    const auto config = load_config(item.path().string());
+    const auto text = to_yaml(resolved(config));
+    CHECK(to_yaml(resolved(bind_config(parse_yaml(text, "printed")))) == text);
+    ++files;
+  }
+  CHECK(files >= 6);
+}
+
+TEST_CASE("mistakes come together, each with place and nearest name") {
+  const auto text = message("trainer: {max_epoch: 3, accumulate_grad_batches: none}\noptimizer: {name: sdg}\nprecission: auto\nmodel: {name: resnet50, steem: small}\n");
+  CHECK(has(text, "a.yaml:1:"));
+  CHECK(has(text, "max_epochs"));
+  CHECK(has(text, "accumulate_grad_batches"));
+  CHECK(has(text, "'sgd'"));
+  CHECK(has(text, "precision"));
+  CHECK(has(text, "stem"));
+  CHECK(has(text, "a.yaml:4:"));
+}
+
+TEST_CASE("impossible values") {
+  message("precision: fp8");
+  message("deterministic: maybe");
+  message("seed: -1");
+  message("optimizer: 3");
+  message("trainer: [1, 2]");
+  message("- a list");
+  message("optimizer: {name: sgd, lr: -1}");
+}
+
+TEST_CASE("overrides win, and make sections that are not there") {
+  TempDir dir;
+  std::ofstream(dir / "c.yaml") << "trainer: {max_epochs: 90}\n";
+  const auto c = load_config((dir / "c.yaml").string(), {"trainer.max_epochs=3", "precision=16-mixed", "optimizer={name: adamw, lr: 0.01}", "ema.enabled=true"});
+  CHECK(c.trainer.max_epochs == 3);
+  CHECK(c.precision == "16-mixed");
+  CHECK(c.optimizer.name == "adamw");
+  CHECK(c.ema.enabled);
+  const auto e = error_of([&] { load_config((dir / "c.yaml").string(), {"trainer.max_epoch=3"}); });
+  CHECK(has(e.what(), "command line"));
+  CHECK(error_of([&] { load_config((dir / "none.yaml").string()); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a struct written in code is the same configuration") {
+  const RunConfig config{.device = "cpu", .precision = "bf16-mixed", .trainer = {.max_epochs = 5}};
+  CHECK(config.seed == 42);
+  CHECK(config.optimizer.name == "sgd");
+  CHECK(has(to_yaml(resolved(config)), "max_epochs: 5"));
+}

@@ -1,0 +1,190 @@
+#include "testing.hpp"
+
+#include "npu_train/engine/trainer.hpp"
+
+#include <fstream>
+#include <thread>
+
+#include <torch/nn.h>
+
+#include "npu_train/base/digest.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/train/classifier.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct TinyImpl : torch::nn::Module {
+  TinyImpl() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).stride(2)));
+    head = register_module("head", torch::nn::Linear(8, 10));
+  }
+  at::Tensor forward(at::Tensor x) { return head(torch::relu(conv(x)).mean({2, 3})); }
+  torch::nn::Conv2d conv{nullptr};
+  torch::nn::Linear head{nullptr};
+};
+TORCH_MODULE(Tiny);
+
+std::shared_ptr<Dataset> pictures(int64_t n) {
+  torch::manual_seed(1);
+  return std::make_shared<TensorDataset>(torch::randn({n, 3, 8, 8}), torch::randint(10, {n}), 10);
+}
+
+/// ResNet-18 on a handful of generated pictures.
+RunConfig small(const fs::path& dir) {
+  RunConfig c{.device = "cpu", .precision = "32-true"};
+  c.model = {.name = "resnet18", .options = {{"stem", "imagenet"}}};
+  c.data = {.name = "generated", .options = {{"train_size", 64}, {"val_size", 32}, {"batch_size", 16}, {"num_workers", "0"}}};
+  c.optimizer.options = {{"lr", 0.05}};
+  c.trainer = {.max_epochs = 2, .threads = 1};
+  c.output.dir = dir.string();
+  return c;
+}
+
+std::string text_of(const fs::path& path) {
+  std::ifstream in(path);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+}  // namespace
+
+TEST_CASE("a configuration trains, and its files are there") {
+  TempDir dir;
+  Trainer trainer(small(dir.path()));
+  const auto r = trainer.fit();
+  CHECK(r.history.size() == 2);
+  CHECK(r.global_step == 8);
+  CHECK(fs::path(r.run_dir) == dir / "resnet18_generated/version_0");
+  for (const char* file : {"config.yaml", "metrics.csv", "history.json", "checkpoints/last/manifest.json", "checkpoints/best/manifest.json"})
+    CHECK(fs::exists(fs::path(r.run_dir) / file));
+  const auto config = text_of(fs::path(r.run_dir) / "config.yaml");
+  CHECK(config.find("num_classes: 10") != std::string::npos);
+  CHECK(text_of(fs::path(r.run_dir) / "metrics.csv").find("epoch,step,phase,loss,acc1,acc5") == 0);
+  // a second run does not touch the first
+  Trainer again(small(dir.path()));
+  CHECK(fs::path(again.fit().run_dir).filename() == "version_1");
+}
+
+TEST_CASE("your model and your data, without a file") {
+  Trainer trainer({.device = "cpu", .precision = "32-true", .trainer = {.max_epochs = 3}, .output = {.dir = ""}});
+  const auto r = trainer.fit(classifier(Tiny()), pictures(40), pictures(10));
+  CHECK(r.history.size() == 3);
+  CHECK(r.run_dir.empty());
+  CHECK(trainer.predict(torch::randn({5, 3, 8, 8})).sizes() == at::IntArrayRef({5, 10}));
+  CHECK(trainer.validate().front().first == "loss");
+  CHECK(trainer.train_step(Batch(torch::randn({4, 3, 8, 8}), torch::randint(10, {4}))).taken);
+  CHECK(error_of([&] { trainer.model(); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("stop inside an epoch, resume in a new trainer: the weights of one uninterrupted run") {
+  TempDir dir;
+  auto config = small(dir / "whole");
+  config.checkpoint.save_top_k = 0;
+  Trainer whole(config);
+  whole.fit();
+  const auto expected = digest(whole.state().at("model"));
+
+  config.output.dir = (dir / "parts").string();
+  auto first = config;
+  first.trainer.max_steps = 5;
+  CHECK(Trainer(first).fit().reason == StopReason::MaxSteps);
+  Trainer second(config);
+  CHECK_FALSE(second.resume("auto").empty());
+  const auto r = second.fit();
+  CHECK(r.global_step == 8);
+  CHECK(digest(second.state().at("model")) == expected);
+  CHECK(r.run_dir.ends_with("version_0"));
+  CHECK(text_of(fs::path(r.run_dir) / "history.json").find("\"epoch\": 1") != std::string::npos);
+}
+
+TEST_CASE("resuming from what is not there") {
+  TempDir dir;
+  Trainer trainer(small(dir.path()));
+  CHECK(trainer.resume("auto") == "");
+  for (const char* which : {"last", "best", "no/such/folder"}) CHECK(error_of([&] { trainer.resume(which); }).kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("a configuration without model or data says what there is") {
+  const auto e = error_of([] { Trainer({.device = "cpu", .data = {.name = "generated"}, .output = {.dir = ""}}).fit(); });
+  CHECK(std::string(e.what()).find("resnet50") != std::string::npos);
+  CHECK(std::string(error_of([] { Trainer({.device = "cpu", .output = {.dir = ""}}).fit(); }).what()).find("generated") != std::string::npos);
+  CHECK(error_of([] { Trainer({.device = "cuda:7", .output = {.dir = ""}}).setup(classifier(Tiny()), pictures(4)); }).kind() == ErrorKind::Device);
+}
+
+TEST_CASE("a folder that cannot be written is an error before training starts") {
+  auto config = small("/proc/none");
+  CHECK(error_of([&] { Trainer(config).fit(); }).kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("fast_dev_run writes nothing") {
+  TempDir dir;
+  auto config = small(dir.path());
+  config.trainer.fast_dev_run = true;
+  CHECK(Trainer(config).fit().reason == StopReason::FastDevRun);
+  CHECK(fs::is_empty(dir.path()));
+}
+
+TEST_CASE("an exception of the data surfaces as an Error, naming the sample") {
+  struct Broken final : Dataset {
+    int64_t size() const override { return 8; }
+    Sample get(int64_t index) const override {
+      if (index == 5) throw std::runtime_error("disk on fire");
+      return {{{"input", torch::zeros({3, 8, 8})}, {"target", torch::tensor(1)}}, index};
+    }
+  };
+  Trainer trainer({.device = "cpu", .data = {.options = {{"batch_size", 4}, {"num_workers", "2"}}}, .output = {.dir = ""}});
+  const auto e = error_of([&] { trainer.fit(classifier(Tiny()), std::make_shared<Broken>()); });
+  CHECK(std::string(e.what()).find("disk on fire") != std::string::npos);
+  CHECK(std::string(e.what()).find("5") != std::string::npos);
+}
+
+TEST_CASE("an exception thrown in backward surfaces as an Error") {
+  struct Bad : torch::autograd::Function<Bad> {
+    static at::Tensor forward(torch::autograd::AutogradContext*, at::Tensor x) { return x.clone(); }
+    static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
+      throw std::runtime_error("backward went wrong");
+    }
+  };
+  struct Net : torch::nn::Module {
+    Net() { head = register_module("head", torch::nn::Linear(192, 10)); }
+    at::Tensor forward(at::Tensor x) { return Bad::apply(head(x.flatten(1))); }
+    torch::nn::Linear head{nullptr};
+  };
+  Trainer trainer({.device = "cpu", .output = {.dir = ""}});
+  const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), pictures(40)); });
+  CHECK(std::string(e.what()).find("backward went wrong") != std::string::npos);
+}
+
+TEST_CASE("two trainers in two threads, and a stop from a third") {
+  const auto train = [](std::string* error) {
+    try {
+      Trainer trainer({.device = "cpu", .trainer = {.max_epochs = 3}, .output = {.dir = ""}});
+      trainer.fit(classifier(Tiny()), pictures(40));
+    } catch (const std::exception& e) {
+      *error = e.what();
+    }
+  };
+  std::string a, b;
+  std::thread one(train, &a), two(train, &b);
+  one.join();
+  two.join();
+  CHECK(a == "");
+  CHECK(b == "");
+
+  Trainer endless({.device = "cpu", .trainer = {.max_epochs = -1}, .output = {.dir = ""}});
+  std::thread stopper([&] { endless.request_stop(); });
+  CHECK(endless.fit(classifier(Tiny()), pictures(40)).reason == StopReason::Requested);
+  stopper.join();
+}
+
+TEST_CASE("a good guest: no output without a sink, settings of the process restored") {
+  at::set_num_threads(2);
+  Trainer trainer({.deterministic = "true", .device = "cpu", .trainer = {.max_epochs = 1, .threads = 1}, .output = {.dir = ""}});
+  trainer.fit(classifier(Tiny()), pictures(40));
+  CHECK(at::get_num_threads() == 2);
+  CHECK_FALSE(at::globalContext().deterministicAlgorithms());
+  CHECK(at::globalContext().deterministicFillUninitializedMemory());
+}

@@ -1,0 +1,64 @@
+#include "testing.hpp"
+
+#include "npu_train/io/event_writer.hpp"
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+using namespace npu_train;
+
+namespace {
+std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream out;
+  out << in.rdbuf();
+  return out.str();
+}
+uint32_t u32(const std::string& s, size_t at) {
+  uint32_t v = 0;
+  for (int i = 3; i >= 0; --i) v = v << 8 | static_cast<uint8_t>(s[at + static_cast<size_t>(i)]);
+  return v;
+}
+uint32_t masked(std::string_view s) {
+  const auto c = crc32c(s);
+  return (c >> 15 | c << 17) + 0xa282ead8u;
+}
+}  // namespace
+
+TEST_CASE("crc32c gives the check value of RFC 3720") {
+  CHECK(crc32c("123456789") == 0xe3069283u);
+  CHECK(crc32c(std::string(32, '\0')) == 0x8a9136aau);
+}
+
+TEST_CASE("every record has valid frame checksums and the scalars lie inside") {
+  testing::TempDir dir;
+  std::string path;
+  {
+    EventWriter writer(dir.path().string());
+    writer.add_scalars({{"train/loss", 0.5}, {"val/acc1", 91.25}}, 300);
+    path = writer.path();
+  }
+  const auto bytes = slurp(path);
+  size_t at = 0;
+  int records = 0;
+  std::string last;
+  while (at < bytes.size()) {
+    const auto length = u32(bytes, at);
+    REQUIRE(at + 12 + length + 4 <= bytes.size());
+    CHECK(u32(bytes, at + 8) == masked(std::string_view(bytes).substr(at, 8)));
+    last = bytes.substr(at + 12, length);
+    CHECK(u32(bytes, at + 12 + length) == masked(last));
+    at += 16 + length;
+    ++records;
+  }
+  CHECK(records == 2);
+  CHECK(last.find("train/loss") != std::string::npos);
+  CHECK(last.find(std::string("\x15\x00\x00\x00\x3f", 5)) != std::string::npos);  // field 2, fixed32, 0.5f
+  CHECK(last.find(std::string("\x10\xac\x02", 3)) != std::string::npos);          // field 2 of the event: step 300
+}
+
+TEST_CASE("a folder that cannot be made is an error") {
+  const auto e = testing::error_of([] { EventWriter("/proc/none/here"); });
+  CHECK(e.kind() == ErrorKind::Checkpoint);
+}

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Writes tests/io/fixtures/*.pth with PyTorch (any version from 1.6). The files are committed; run this only to change them."""
+import collections
+import os
+import pathlib
+import pickle
+import zipfile
+
+import torch
+
+HERE = pathlib.Path(__file__).parent / "fixtures"
+
+
+def ramp(*shape, dtype=torch.float32):
+    count = 1
+    for extent in shape:
+        count *= extent
+    return (torch.arange(count) / 4).reshape(shape).to(dtype)
+
+
+class Evil:
+    """Pickles as a call of any function: what a hostile file does."""
+
+    def __init__(self, function, *arguments):
+        self.function, self.arguments = function, arguments
+
+    def __reduce__(self):
+        return self.function, self.arguments
+
+
+def with_pickle(path, data, more=()):
+    """An archive as torch.save makes it, around any pickle."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", data)
+        archive.writestr("archive/byteorder", "little")
+        archive.writestr("archive/version", "3\n")
+        for name, content in dict(more).items():
+            archive.writestr(name, content)
+
+
+def repack(source, target, method, zip64=False):
+    limits = zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT
+    if zip64:  # zipfile then writes the 64-bit records that large archives have
+        zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT = 0, 0
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w", method) as new:
+        for info in old.infolist():
+            new.writestr(zipfile.ZipInfo(info.filename), old.read(info), method)
+    zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT = limits
+
+
+def main():
+    HERE.mkdir(exist_ok=True)
+    state = collections.OrderedDict()
+    state["conv.weight"] = ramp(2, 3, 2, 2)
+    state["conv.bias"] = ramp(2)
+    state["bn.num_batches_tracked"] = torch.tensor(7)
+    torch.save(state, HERE / "state_dict.pth")
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2))
+    with torch.no_grad():
+        for value in model.state_dict().values():
+            value.copy_(ramp(*value.shape).to(value.dtype))
+    torch.save(model.state_dict(), HERE / "module.pth")  # an OrderedDict with _metadata
+
+    names = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8".split()
+    torch.save({n: ramp(2, 3, dtype=getattr(torch, n)) for n in names} | {"bool": torch.tensor([True, False])}, HERE / "dtypes.pth")
+
+    base = ramp(4, 6)
+    torch.save({"base": base, "row": base[1], "column": base[:, 2], "transposed": base.t(), "empty": base[:0],
+                "channels_last": ramp(1, 2, 3, 3).to(memory_format=torch.channels_last)}, HERE / "views.pth")
+
+    torch.save({"state_dict": {"w": torch.nn.Parameter(ramp(3))}, "epoch": 3, "lr": 0.5, "name": "x", "none": None, "flag": True,
+                "optimizer": {"state": {0: {"exp_avg": ramp(3)}}, "param_groups": [{"params": [0], "betas": (0.9, 0.999)}]}}, HERE / "checkpoint.pth")
+    torch.save(state, HERE / "protocol4.pth", pickle_protocol=4)
+    repack(HERE / "state_dict.pth", HERE / "deflated.pth", zipfile.ZIP_DEFLATED)
+    repack(HERE / "state_dict.pth", HERE / "zip64.pth", zipfile.ZIP_STORED, zip64=True)
+    torch.save(state, HERE / "old_format.pth", _use_new_zipfile_serialization=False)
+    with_pickle(HERE / "torchscript.pth", pickle.dumps({}, 2), {"archive/constants.pkl": pickle.dumps((), 2)})
+    torch.save(torch.nn.Linear(2, 2), HERE / "whole_model.pth")
+
+    with_pickle(HERE / "evil_system.pth", pickle.dumps({"w": Evil(os.system, "touch /tmp/npu_train_was_here")}, 2))
+    with_pickle(HERE / "evil_eval.pth", pickle.dumps({"w": Evil(eval, "1+1")}, 2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+#include "testing.hpp"
+
+#include "npu_train/io/npy.hpp"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+
+#include "npu_train/io/file.hpp"
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+using npu_train::testing::TempDir;
+
+namespace {
+
+std::string npy(const std::string& header, const std::string& data, char version = 1) {
+  std::string out = std::string("\x93NUMPY") + version + '\0';
+  out += static_cast<char>(header.size());
+  out += '\0';
+  if (version > 1) out += std::string(2, '\0');
+  return out + header + data;
+}
+
+}  // namespace
+
+TEST_CASE("every dtype and shape comes back") {
+  const TempDir dir;
+  for (const auto type : {at::kDouble, at::kFloat, at::kHalf, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte, at::kBool}) {
+    const auto t = (at::arange(6) % 2).reshape({2, 3}).to(type);
+    save_npy(dir / "a.npy", t);
+    CHECK(at::equal(load_npy(dir / "a.npy"), t));
+  }
+  for (const auto& t : {at::ones({}), at::ones({5}), at::empty({0, 3}), at::arange(24, at::kFloat).reshape({2, 3, 4}).permute({2, 0, 1})}) {
+    save_npy(dir / "a.npy", t);
+    CHECK(at::equal(load_npy(dir / "a.npy"), t));
+  }
+  CHECK(error_of([&] { save_npy(dir / "b.npy", at::ones({1}, at::kBFloat16)); }).kind() == ErrorKind::Usage);
+  CHECK_FALSE(std::filesystem::exists(dir / "b.npy"));
+}
+
+TEST_CASE("the bytes are NumPy's") {
+  const TempDir dir;
+  save_npy(dir / "a.npy", at::ones({2}, at::kFloat));
+  const auto content = read_file(dir / "a.npy", 1000);
+  CHECK(content.size() == 128 + 8);
+  CHECK(content.starts_with(std::string("\x93NUMPY\1\0\x76\0", 10) + "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }"));
+  CHECK(content[127] == '\n');
+}
+
+TEST_CASE("Fortran order and later versions are read") {
+  const TempDir dir;
+  const std::string bytes("\0\1\2\3\4\5", 6);
+  write_file_atomic(dir / "a.npy", npy("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }\n", bytes, 2));
+  CHECK(at::equal(load_npy(dir / "a.npy"), at::arange(6, at::kByte).reshape({3, 2}).t()));
+}
+
+TEST_CASE("damaged files are refused") {
+  const TempDir dir;
+  const auto path = dir / "a.npy";
+  const std::string four(4, '\0');
+  struct Row {
+    std::string content;
+    const char* part;
+  };
+  const std::vector<Row> rows = {
+      {"", "only 0 bytes"},
+      {"PK\3\4 and more text", "does not begin"},
+      {npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", four), "objects are never read"},
+      {npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", four), "dtype '>f4'"},
+      {npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", four), "records"},
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", four), "4 bytes of data; the shape needs 8"},
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }", four), "needs 0"},
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4), }", four), "more than any memory"},
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,), }", four), "shape that cannot be read"},
+      {npy("{'descr': '<f4', 'fortran_order': Maybe, 'shape': (1,), }", four), "True or False"},
+      {npy("{'descr': '<f4', 'shape': (1,), }", four), "misses"},
+      {npy("{'descr': '', 'fortran_order': False, 'shape': (1,), }", four), "dtype ''"},
+      {npy("{'descr': '<f4", four), "open quote"},
+      {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), } import os", four), "behind its header"},
+      {npy("", four), "header"},
+      {npy("{'x': 1}", four, 9), "version 9"},
+  };
+  for (const auto& row : rows) {
+    write_file_atomic(path, row.content);
+    const auto e = error_of([&] { load_npy(path); });
+    CHECK(e.kind() == ErrorKind::Data);
+    CAPTURE(e.what());
+    CHECK(std::string(e.what()).find(row.part) != std::string::npos);
+  }
+  save_npy(path, at::ones({3}));
+  const auto content = read_file(path, 1000);
+  for (size_t length = 0; length < content.size(); ++length) {
+    write_file_atomic(path, content.substr(0, length));
+    CHECK_THROWS_AS(load_npy(path), Error);
+  }
+}

@@ -1,0 +1,80 @@
+#include "testing.hpp"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/isfinite.h>
+#include <torch/nn/module.h>
+
+#include "formula.hpp"
+#include "npu_train/models/registry.hpp"
+#include "npu_train/nn/named_state.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+ModelRegistry builtin() {
+  ModelRegistry registry("model");
+  add_builtin_models(registry);
+  return registry;
+}
+
+Model make(const std::string& name, ConfigNode options) {
+  return builtin().make({.name = name, .options = std::move(options), .mark = {}}, "model");
+}
+
+}  // namespace
+
+TEST_CASE("the built-in names") {
+  CHECK(builtin().names() == std::vector<std::string>{"resnet101", "resnet152", "resnet18", "resnet34", "resnet50", "vit", "vit_b16",
+                                                      "vit_b32", "vit_l16", "vit_small", "vit_tiny", "vit_tiny_cifar10"});
+}
+
+TEST_CASE("options by key") {
+  const Model r = make(
+      "resnet18", {{"num_classes", 10}, {"stem", "small"}, {"image_size", 32}, {"weights", "a.safetensors"}, {"fused_kernels", "false"}});
+  CHECK(r.name == "resnet18");
+  CHECK(r.num_classes == 10);
+  CHECK(r.weights == "a.safetensors");
+  CHECK(parameters_of(*r.module).find("conv1.weight")->value.size(2) == 3);
+  // As a YAML file writes it, without quotes.
+  CHECK(builtin().make({.name = "resnet18", .options = parse_yaml("{fused_kernels: false}", "test"), .mark = {}}, "model").num_classes ==
+        1000);
+
+  // A preset's own defaults, changed one by one.
+  const Model v = make("vit_tiny_cifar10", {{"depth", 2}, {"qkv", "split"}});
+  CHECK(v.num_classes == 10);
+  CHECK(v.image_size == 32);
+  CHECK(v.blocks.size() == 4);
+  CHECK(parameters_of(*v.module).find("encoder.pos_embedding")->value.size(1) == 65);
+  const Model own =
+      make("vit", {{"dim", 48}, {"depth", 1}, {"heads", 2}, {"mlp_dim", 64}, {"num_classes", 3}, {"image_size", 32}, {"channels", 1}});
+  CHECK(parameters_of(*own.module).find("encoder.layers.encoder_layer_0.mlp.0.weight")->value.sizes() == at::IntArrayRef({64, 48}));
+}
+
+TEST_CASE("mistakes are named") {
+  const auto says = [](const std::string& name, ConfigNode options, const std::string& word) {
+    const auto error = testing::error_of([&] { make(name, options); });
+    return error.kind() == ErrorKind::Usage && std::string(error.what()).find(word) != std::string::npos;
+  };
+  CHECK(says("resnet5", {}, "resnet50"));
+  CHECK(says("resnet18", {{"stem", "tiny"}}, "imagenet"));
+  CHECK(says("resnet18", {{"num_clases", 3}}, "num_classes"));
+  CHECK(says("vit_b16", {{"embed_dim", 3}}, "dim"));
+  CHECK(says("vit_tiny", {{"depth", 0}}, "at least"));
+}
+
+TEST_CASE("every built-in network makes a step: finite logits, a gradient for each parameter") {
+  for (const auto& name : builtin().names()) {
+    if (name == "resnet152" || name == "vit_l16" || name == "vit_b32") continue;  // the same code, only larger
+    ConfigNode options{{"num_classes", 4}, {"image_size", 32}};
+    if (name.starts_with("vit_b") || name == "vit") options.set("depth", 2);
+    const Model model = make(name, options);
+    const at::Tensor logits = model.forward(testing::formula_pictures("x", 2, 32));
+    CHECK(logits.sizes() == at::IntArrayRef({2, 4}));
+    at::cross_entropy_loss(logits, testing::formula_labels(2, 4, 0)).backward();
+    for (const auto& p : parameters_of(*model.module)) {
+      REQUIRE_MESSAGE(p.value.grad().defined(), name, " ", p.name);
+      CHECK_MESSAGE(at::isfinite(p.value.grad()).all().item<bool>(), name, " ", p.name);
+    }
+  }
+}

@@ -1,0 +1,147 @@
+#include "testing.hpp"
+
+#include "npu_train/nn/lowered_conv.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <torch/autograd.h>
+#include <torch/nn.h>
+#include <torch/types.h>
+
+namespace npu_train {
+namespace {
+
+struct Sizes {
+  int64_t n, c, h, w, k, kernel, stride, padding;
+};
+
+at::Tensor in_double(const Sizes& s, const at::Tensor& x, const at::Tensor& w) { return torch::conv2d(x, w, {}, s.stride, s.padding); }
+
+double error(const at::Tensor& got, const at::Tensor& want) {
+  return ((got.to(at::kDouble) - want).abs().max() / want.abs().max().clamp_min(1e-30)).item<double>();
+}
+
+void check_against_aten(const Sizes& s, at::MemoryFormat format, at::MemoryFormat weight_format) {
+  CAPTURE(s.h);
+  CAPTURE(s.w);
+  CAPTURE(s.kernel);
+  CAPTURE(s.stride);
+  CAPTURE(s.padding);
+  at::Tensor x = torch::randn({s.n, s.c, s.h, s.w}).contiguous(format),
+             w = torch::randn({s.k, s.c, s.kernel, s.kernel}).contiguous(weight_format);
+  at::Tensor x64 = x.to(at::kDouble).requires_grad_(), w64 = w.to(at::kDouble).requires_grad_();
+  x.requires_grad_();
+  w.requires_grad_();
+  const at::Tensor y = lowered_conv2d(x, w, s.stride, s.padding), want = in_double(s, x64, w64);
+  REQUIRE(y.sizes().equals(want.sizes()));
+  CHECK(error(y, want) < 2e-6);
+  const at::Tensor up = torch::randn(want.sizes());
+  y.backward(up);
+  want.backward(up.to(at::kDouble));
+  CHECK(error(x.grad(), x64.grad()) < 2e-6);
+  CHECK(error(w.grad(), w64.grad()) < 4e-6);
+  CHECK(w.grad().strides().equals(w.strides()));
+}
+
+constexpr auto kLast = at::MemoryFormat::ChannelsLast;
+
+TEST_CASE("values and gradients are those of conv2d in double") {
+  torch::manual_seed(1);
+  for (const auto& s : std::vector<Sizes>{
+           {3, 20, 9, 8, 12, 1, 1, 0},    // 1x1
+           {2, 16, 3, 2, 24, 1, 1, 0},    // 1x1 on a small map
+           {2, 16, 9, 8, 24, 1, 2, 0},    // 1x1, stride that does not divide
+           {2, 16, 8, 8, 24, 1, 3, 0},    //
+           {2, 5, 4, 4, 6, 1, 1, 1},      // 1x1 with padding
+           {7, 10, 1, 1, 12, 3, 1, 1},    // one pixel
+           {7, 10, 2, 2, 12, 3, 1, 1},    // all pixels see each other
+           {7, 10, 2, 2, 12, 3, 2, 1},    //
+           {7, 10, 1, 4, 12, 3, 1, 1},    // some taps never meet a pixel, some pixels not each other
+           {7, 10, 2, 3, 12, 5, 2, 2},    //
+           {3, 4, 8, 1, 5, 3, 1, 1},      //
+           {4, 12, 9, 7, 10, 3, 1, 1},    // patches
+           {4, 12, 9, 7, 10, 3, 2, 1},    //
+           {4, 12, 9, 7, 10, 3, 1, 0},    //
+           {2, 3, 21, 20, 8, 7, 2, 3},    // a stem
+           {2, 6, 5, 5, 4, 3, 1, 4},      // padding wider than the kernel
+           {3, 128, 40, 40, 8, 3, 1, 1},  // several blocks of patches
+       }) {
+    check_against_aten(s, kLast, kLast);
+    check_against_aten(s, at::MemoryFormat::Contiguous, kLast);
+    check_against_aten(s, kLast, at::MemoryFormat::Contiguous);
+  }
+}
+
+TEST_CASE("contiguous tensors go to the library and stay contiguous") {
+  torch::manual_seed(2);
+  const at::Tensor x = torch::randn({2, 8, 6, 6}), w = torch::randn({4, 8, 3, 3});
+  CHECK(lowered_conv2d(x, w, 1, 1).equal(torch::conv2d(x, w, {}, 1, 1)));
+  CHECK(lowered_conv2d(x, w, 1, 1).is_contiguous());
+  CHECK(lowered_conv2d(x.contiguous(kLast), w.contiguous(kLast), 1, 1).is_contiguous(kLast));
+}
+
+TEST_CASE("only the gradients that are asked for") {
+  torch::manual_seed(3);
+  for (const auto& s : std::vector<Sizes>{{2, 8, 6, 6, 4, 1, 1, 0}, {2, 8, 2, 2, 4, 3, 1, 1}, {2, 8, 6, 6, 4, 3, 1, 1}}) {
+    for (const bool of_input : {false, true}) {
+      at::Tensor x = torch::randn({s.n, s.c, s.h, s.w}).contiguous(kLast).requires_grad_(of_input);
+      at::Tensor w = torch::randn({s.k, s.c, s.kernel, s.kernel}).contiguous(kLast).requires_grad_(!of_input);
+      lowered_conv2d(x, w, s.stride, s.padding).sum().backward();
+      CHECK(x.grad().defined() == of_input);
+      CHECK(w.grad().defined() == !of_input);
+    }
+    at::NoGradGuard no_grad;
+    CHECK(!lowered_conv2d(torch::randn({s.n, s.c, s.h, s.w}), torch::randn({s.k, s.c, s.kernel, s.kernel}).requires_grad_(), s.stride,
+                          s.padding)
+               .requires_grad());
+  }
+}
+
+TEST_CASE("the same bits each time") {
+  torch::manual_seed(4);
+  const at::Tensor x = torch::randn({4, 24, 14, 14}).contiguous(kLast), up = torch::randn({4, 16, 14, 14});
+  at::Tensor first;
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor w = torch::ones({16, 24, 3, 3}).contiguous(kLast).requires_grad_();
+    lowered_conv2d(x, w, 1, 1).backward(up);
+    if (!first.defined()) first = w.grad();
+    CHECK(w.grad().equal(first));
+  }
+}
+
+TEST_CASE("a step's gradient is taken over without a copy") {
+  const at::Tensor x = torch::randn({4, 24, 6, 6}).contiguous(kLast), w = torch::randn({16, 24, 3, 3}).contiguous(kLast).requires_grad_();
+  lowered_conv2d(x, w, 1, 1).sum().backward();
+  CHECK(w.grad().is_contiguous(kLast));
+  lowered_conv2d(x, w, 1, 1).sum().backward();  // and the next is added
+  const at::Tensor once = torch::conv2d(x, torch::zeros({16, 24, 3, 3}).requires_grad_(), {}, 1, 1);
+  at::Tensor fresh = w.detach().clone().requires_grad_();
+  torch::conv2d(x, fresh, {}, 1, 1).sum().backward();
+  CHECK(w.grad().allclose(fresh.grad() * 2, 1e-4, 1e-3));
+}
+
+TEST_CASE("autocast, other types and refusals are the library's") {
+  torch::manual_seed(5);
+  const at::Tensor x = torch::randn({2, 8, 6, 6}).contiguous(kLast), w = torch::randn({4, 8, 1, 1}).contiguous(kLast);
+  const at::Tensor wide = lowered_conv2d(x.to(at::kDouble), w.to(at::kDouble));
+  CHECK((wide.scalar_type() == at::kDouble));
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const at::Tensor low = lowered_conv2d(x, w);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  at::autocast::clear_cache();
+  CHECK((low.scalar_type() == at::kBFloat16));
+  CHECK(low.to(at::kDouble).allclose(wide, 0.05, 0.1));
+
+  CHECK_THROWS_AS(lowered_conv2d(x, torch::randn({4, 7, 1, 1})), Error);
+  CHECK_THROWS_AS(lowered_conv2d(x, torch::randn({4, 8, 9, 9}).contiguous(kLast)), Error);
+  CHECK_THROWS_AS(lowered_conv2d(x, w, 0), Error);
+  CHECK_THROWS_AS(lowered_conv2d({}, w), Error);
+
+  const at::Tensor tracked = w.clone().requires_grad_();
+  const at::Tensor y = lowered_conv2d(x, tracked);
+  const Error said = testing::error_of([&] { torch::autograd::grad({y.sum()}, {tracked}, {}, true, true); });
+  CHECK(std::string(said.what()).find("double backward") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace npu_train

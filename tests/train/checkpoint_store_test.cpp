@@ -1,0 +1,110 @@
+#include "testing.hpp"
+
+#include "npu_train/train/checkpoint_store.hpp"
+
+#include <cmath>
+#include <fstream>
+#include <set>
+
+#include "toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+RunState state_of(int64_t step) {
+  RunState s;
+  s["loop"].values["global_step"] = step;
+  return s;
+}
+
+std::string save(CheckpointStore& store, int64_t step, double score, const std::string& monitor = "val/acc1") {
+  CheckpointMeta meta;
+  meta.epoch = step / 10;
+  meta.global_step = step;
+  meta.batches_seen = step;
+  meta.score = score;
+  meta.monitor = monitor;
+  return store.save(state_of(step), meta, ConfigNode::map());
+}
+
+std::set<int64_t> kept(const CheckpointStore& store) {
+  std::set<int64_t> out;
+  for (const auto& item : fs::directory_iterator(store.dir()))
+    if (!item.is_symlink()) out.insert(read_checkpoint_meta(item.path().string()).global_step);
+  return out;
+}
+
+int64_t step_of(const std::string& path) { return read_checkpoint_meta(path).global_step; }
+
+}  // namespace
+
+TEST_CASE("the best ones and the newest are kept") {
+  TempDir dir;
+  CheckpointStore store((dir / "checkpoints").string(), {.monitor = "val/acc1", .save_top_k = 2});
+  for (const auto& [step, score] : {std::pair{10, 50.0}, {20, 70.0}, {30, 60.0}, {40, 65.0}, {50, 10.0}}) save(store, step, score);
+  CHECK(kept(store) == std::set<int64_t>{20, 40, 50});
+  CHECK(step_of(store.best()) == 20);
+  CHECK(step_of(store.last()) == 50);
+}
+
+TEST_CASE("lower is better for losses; a score that is not known never becomes best") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {.monitor = "val/loss", .save_top_k = 1});
+  save(store, 10, 0.5, "val/loss");
+  save(store, 20, 0.7, "val/loss");
+  save(store, 30, std::nan(""), "val/loss");
+  CHECK(step_of(store.best()) == 10);
+  CHECK(kept(store) == std::set<int64_t>{10, 30});
+}
+
+TEST_CASE("-1 keeps all") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  for (int step = 1; step <= 5; ++step) save(store, step, step);
+  CHECK(kept(store).size() == 5);
+}
+
+TEST_CASE("auto passes over damaged ones to the newest that is whole") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  CHECK(store.resolve("auto") == "");
+  CHECK(error_of([&] { store.resolve("last"); }).kind() == ErrorKind::Checkpoint);
+  save(store, 10, 1);
+  const auto second = save(store, 20, 2);
+  const auto third = save(store, 30, 3);
+  std::ofstream(fs::path(third) / "state.json") << "{}";
+  fs::create_directory(dir / "c/epoch=009-step=99");  // without a manifest, as a killed writer of another tool leaves it
+  CHECK(store.resolve("auto") == second);
+  fs::remove(fs::path(second) / "manifest.json");
+  CHECK(step_of(store.resolve("auto")) == 10);
+}
+
+TEST_CASE("a broken state goes beside, and moves no link") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {});
+  save(store, 10, 1);
+  store.save_diverged(state_of(20), {}, ConfigNode::map());
+  CHECK(fs::exists(dir / "diverged/manifest.json"));
+  CHECK(step_of(store.last()) == 10);
+}
+
+TEST_CASE("a link that leads outside is not followed") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {});
+  save(store, 10, 1);
+  fs::remove(dir / "c/last");
+  fs::create_directory_symlink("../elsewhere", dir / "c/last");
+  CHECK(store.last() == "");
+}
+
+TEST_CASE("a checkpoint is found by its folder, the folder above, and the run's") {
+  TempDir dir;
+  CheckpointStore store((dir / "run/checkpoints").string(), {});
+  const auto path = fs::canonical(save(store, 10, 1)).string();
+  for (const auto& given : {path, (dir / "run/checkpoints").string(), (dir / "run").string()}) CHECK(find_checkpoint(given) == path);
+  CHECK(error_of([&] { find_checkpoint((dir / "none").string()); }).kind() == ErrorKind::Checkpoint);
+  CHECK(error_of([&] { find_checkpoint(dir.path().string()); }).kind() == ErrorKind::Checkpoint);
+}

@@ -1,0 +1,143 @@
+#include "testing.hpp"
+
+#include "npu_train/train/checkpoint.hpp"
+
+#include <cmath>
+#include <fstream>
+
+#include <sys/resource.h>
+
+#include "npu_train/base/digest.hpp"
+#include "toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+RunState example() {
+  RunState s;
+  s["model"].tensors["fc.weight"] = torch::arange(12, torch::kFloat).reshape({3, 4});
+  s["model"].tensors["half"] = torch::ones({2}, torch::kHalf);
+  s["rng"].tensors["cpu"] = torch::arange(16, torch::kUInt8);
+  s["loop"].values["global_step"] = int64_t{1} << 60;
+  s["loop"].values["best"] = std::nan("");
+  s["loop"].values["lr"] = 0.1;
+  s["loop"].values["name"] = std::string("a \"b\"\n");
+  s["scaler"];
+  return s;
+}
+
+void flip_byte(const fs::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(-1, std::ios::end);
+  const char c = static_cast<char>(file.get());
+  file.seekp(-1, std::ios::end);
+  file.put(static_cast<char>(c ^ 1));
+}
+
+void write_text(const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::trunc) << text; }
+
+std::string read_text(const fs::path& path) {
+  std::ifstream in(path);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+std::string saved(const TempDir& dir) {
+  const auto path = (dir / "c").string();
+  CheckpointMeta meta;
+  meta.global_step = 7;
+  meta.score = std::nan("");
+  meta.model = "toy";
+  save_checkpoint(path, example(), meta, ConfigNode{{"seed", 1}});
+  return path;
+}
+
+}  // namespace
+
+TEST_CASE("what is saved comes back bit for bit") {
+  TempDir dir;
+  const auto path = saved(dir);
+  const auto back = load_checkpoint(path), before = example();
+  CHECK(back.size() == before.size());
+  for (const auto& [part, content] : before) {
+    CAPTURE(part);
+    CHECK(digest(back.at(part)) == digest(content));
+  }
+  CHECK(read_checkpoint_meta(path).global_step == 7);
+  CHECK(std::isnan(read_checkpoint_meta(path).score));
+  CHECK(load_checkpoint_config(path).find("seed")->scalar() == "1");
+  CHECK(load_checkpoint(path, {"rng"}).size() == 1);
+  verify_checkpoint(path);
+}
+
+TEST_CASE("saving over a checkpoint replaces it whole") {
+  TempDir dir;
+  const auto path = saved(dir);
+  RunState other;
+  other["model"].tensors["x"] = torch::ones({1});
+  save_checkpoint(path, other, {}, ConfigNode::map());
+  CHECK(load_checkpoint(path).size() == 1);
+}
+
+TEST_CASE("damage of every file is found and named") {
+  for (const char* file : {"model.safetensors", "rng.safetensors", "state.json", "config.yaml"}) {
+    CAPTURE(file);
+    TempDir dir;
+    const auto path = saved(dir);
+    SUBCASE("flipped") { flip_byte(fs::path(path) / file); }
+    SUBCASE("missing") { fs::remove(fs::path(path) / file); }
+    SUBCASE("short") { fs::resize_file(fs::path(path) / file, 3); }
+    const auto e = error_of([&] { verify_checkpoint(path); });
+    CHECK(e.kind() == ErrorKind::Checkpoint);
+    CHECK(std::string(e.what()).find(file) != std::string::npos);
+    CHECK(error_of([&] { load_checkpoint(path); }).kind() == ErrorKind::Checkpoint);
+  }
+}
+
+TEST_CASE("manifests that are missing, cut, foreign, newer or lead outside are refused") {
+  TempDir dir;
+  const auto path = saved(dir);
+  const auto manifest = fs::path(path) / "manifest.json";
+  const auto whole = read_text(manifest);
+  const auto refused = [&](const std::string& text, const std::string& word) {
+    write_text(manifest, text);
+    const auto e = error_of([&] { load_checkpoint(path); });
+    CHECK(e.kind() == ErrorKind::Checkpoint);
+    CAPTURE(e.what());
+    CHECK(std::string(e.what()).find(word) != std::string::npos);
+  };
+  for (size_t n = 0; n < whole.size() - 1; n += 97) refused(whole.substr(0, n), "");
+  refused("{}", "no manifest of npu_train");
+  refused("[1]", "");
+  refused("{\"format\": 99}", "newer");
+  auto outside = whole;
+  outside.replace(outside.find("model.safetensors"), 17, "../model.safetens");
+  refused(outside, "");
+  auto huge = whole;
+  huge.replace(huge.find("\"bytes\":"), 8, "\"bytes\":9");
+  refused(huge, "");
+  fs::remove(manifest);
+  CHECK(error_of([&] { load_checkpoint(path); }).kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("a full disk leaves the older checkpoint whole") {
+  TempDir dir;
+  const auto path = saved(dir);
+  auto big = example();
+  big["model"].tensors["big"] = torch::zeros({1 << 20});
+  // a limit on file sizes makes write() fail as a full disk does
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit small{1 << 16, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const auto e = error_of([&] { save_checkpoint(path, big, {}, ConfigNode::map()); });
+  setrlimit(RLIMIT_FSIZE, &before);
+  CHECK(e.kind() == ErrorKind::Checkpoint);
+  CHECK(digest(load_checkpoint(path).at("model")) == digest(example().at("model")));
+  size_t left = 0;
+  for (const auto& item : fs::directory_iterator(dir.path())) left += item.path().filename() != "c";
+  CHECK(left == 0);
+}

@@ -1,0 +1,88 @@
+#include "testing.hpp"
+
+#include "npu_train/train/classifier.hpp"
+
+#include <limits>
+
+#include "toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+/// A task whose logits are given.
+struct Given : torch::nn::Module {
+  at::Tensor logits;
+  at::Tensor forward(at::Tensor) { return logits; }
+};
+
+std::pair<StepOutput, at::Tensor> run(const at::Tensor& logits, Batch batch, double smoothing = 0) {
+  auto net = std::make_shared<Given>();
+  net->logits = logits;
+  const auto task = classifier(net, {.label_smoothing = smoothing});
+  auto output = task->training_step(batch);
+  auto sums = task->metric_sums(output, batch);
+  return {output, sums};
+}
+
+Batch targets(const at::Tensor& target) { return Batch(torch::zeros({target.size(0), 1}), target); }
+
+}  // namespace
+
+TEST_CASE("loss and accuracies of known logits") {
+  const auto logits = torch::tensor({{9., 1., 0., 0., 0., 0., 0.}, {6., 5., 4., 3., 2., 1., 9.}, {0., 1., 2., 3., 4., 5., 6.}});
+  const auto [output, sums] = run(logits, targets(torch::tensor({0, 4, 0})));
+  CHECK(output.loss.item<double>() == doctest::Approx(torch::cross_entropy_loss(logits, torch::tensor({0, 4, 0})).item<double>()));
+  CHECK(output.weight == 3);
+  CHECK(sums[0].item<double>() == 100);  // only the first is right
+  CHECK(sums[1].item<double>() == 100);  // the target of the second has rank 6, that of the third 7
+  const auto [output2, sums2] = run(logits, targets(torch::tensor({0, 3, 6})));
+  CHECK(sums2[0].item<double>() == 200);
+  CHECK(sums2[1].item<double>() == 300);
+}
+
+TEST_CASE("logits that are not finite are never counted as right") {
+  const auto nan = torch::full({2, 7}, std::numeric_limits<float>::quiet_NaN());
+  CHECK(run(nan, targets(torch::tensor({0, 1}))).second.sum().item<double>() == 0);
+}
+
+TEST_CASE("a mask leaves padded samples out of loss and metrics") {
+  const auto logits = torch::tensor({{2., 0., 0.}, {0., 3., 0.}, {5., 0., 0.}});
+  auto padded = targets(torch::tensor({0, 1, 2}));
+  padded.set("mask", torch::tensor({1., 1., 0.}));
+  padded.size = 2;
+  padded.weight = 2;
+  const auto [output, sums] = run(logits, padded);
+  const auto real = run(logits.slice(0, 0, 2), targets(torch::tensor({0, 1})));
+  CHECK(output.loss.item<double>() == doctest::Approx(real.first.loss.item<double>()));
+  CHECK(output.weight == 2);
+  CHECK(sums[0].item<double>() == 200);
+}
+
+TEST_CASE("label smoothing and soft targets follow libtorch; validation does not smooth") {
+  const auto logits = torch::randn({4, 5});
+  const auto target = torch::tensor({0, 1, 2, 3});
+  CHECK(run(logits, targets(target), 0.1).first.loss.item<double>() ==
+        doctest::Approx(torch::nn::functional::cross_entropy(logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(0.1)).item<double>()));
+  const auto soft = torch::softmax(torch::randn({4, 5}), 1);
+  const auto [output, sums] = run(logits, targets(soft));
+  CHECK(output.loss.item<double>() == doctest::Approx(-(soft * torch::log_softmax(logits, 1)).sum(1).mean().item<double>()));
+}
+
+TEST_CASE("shapes that do not fit are told") {
+  CHECK(error_of([] { run(torch::zeros({2, 3, 4}), targets(torch::tensor({0, 1}))); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { run(torch::zeros({2, 3}), targets(torch::zeros({2, 2, 2}))); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { classifier(ToyNet(0.0), {.label_smoothing = 1.5}); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a regressor measures squares and absolute errors") {
+  auto net = std::make_shared<Given>();
+  net->logits = torch::tensor({{1., 2.}, {3., 5.}});
+  const auto task = regressor(net);
+  const auto batch = targets(torch::tensor({{1., 0.}, {3., 4.}}));
+  const auto output = task->training_step(batch);
+  CHECK(output.loss.item<double>() == doctest::Approx(5.0 / 4));
+  CHECK(task->metric_sums(output, batch).item<double>() == doctest::Approx(1.5));
+  CHECK(error_of([&] { task->training_step(targets(torch::zeros({2, 3}))); }).kind() == ErrorKind::Usage);
+}

@@ -1,0 +1,104 @@
+// Small models and data that the tests of this room share.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include <torch/nn.h>
+
+#include "npu_train/data/loader.hpp"
+#include "npu_train/dist/process_group.hpp"
+#include "npu_train/optim/adamw.hpp"
+#include "npu_train/optim/sgd.hpp"
+#include "npu_train/precision/precision.hpp"
+#include "npu_train/train/classifier.hpp"
+#include "npu_train/train/loop.hpp"
+#include "npu_train/train/step.hpp"
+
+namespace npu_train::testing {
+
+/// Linear, BatchNorm, Dropout, Linear: parameters, buffers and chance.
+struct ToyNetImpl : torch::nn::Module {
+  explicit ToyNetImpl(double dropout = 0) {
+    first = register_module("first", torch::nn::Linear(6, 16));
+    norm = register_module("norm", torch::nn::BatchNorm1d(16));
+    drop = register_module("drop", torch::nn::Dropout(dropout));
+    head = register_module("head", torch::nn::Linear(16, 4));
+  }
+  at::Tensor forward(at::Tensor x) { return head(drop(torch::relu(norm(first(x))))); }
+  torch::nn::Linear first{nullptr}, head{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::nn::Dropout drop{nullptr};
+};
+TORCH_MODULE(ToyNet);
+
+inline std::shared_ptr<Dataset> toy_data(int64_t n = 40, uint64_t seed = 3) {
+  torch::manual_seed(seed);
+  auto x = torch::randn({n, 6});
+  return std::make_shared<TensorDataset>(x, x.slice(1, 0, 4).argmax(1), 4);
+}
+
+inline Batch toy_batch(int64_t n = 8, uint64_t seed = 5) {
+  torch::manual_seed(seed);
+  return Batch(torch::randn({n, 6}), torch::randint(4, {n}));
+}
+
+/// Everything that a TrainStep or a TrainLoop needs, around one task.
+struct Toy {
+  explicit Toy(const std::string& mode = "32-true", const std::string& optimizer_name = "sgd", double dropout = 0,
+               GradScalerOptions scaler = {}) {
+    at::set_num_threads(1);
+    torch::manual_seed(11);
+    net = ToyNet(dropout);
+    task = classifier(net);
+    precision = make_precision({mode, scaler, {}}, Device{});
+    auto parameters = precision->prepare(task->parameters(), {"norm.weight", "norm.bias"});
+    if (optimizer_name == "sgd")
+      optimizer = std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
+    else
+      optimizer = std::make_unique<AdamW>(parameters, AdamWOptions{.lr = 0.01});
+  }
+  void with_ema() { ema = std::make_unique<Ema>(optimizer->parameters(), EmaOptions{.enabled = true, .decay = 0.9}, task->buffers(), task->parameters()); }
+
+  TrainStep step(StepOptions options = {}) { return TrainStep(*task, *precision, *optimizer, ema.get(), *group, observers, options); }
+
+  std::unique_ptr<TrainLoop> loop(TrainerOptions options, CheckpointOptions checkpoint = {}, CheckpointStore* store = nullptr,
+                                  EarlyStoppingOptions early = {}, std::shared_ptr<const Clock> clock = steady_clock()) {
+    train_loader = std::make_unique<Loader>(train, Pipeline(), LoaderOptions{.batch_size = 8, .shuffle = true, .seed = 7});
+    val_loader = std::make_unique<Loader>(val, Pipeline(), LoaderOptions{.batch_size = 8});
+    LoopParts parts;
+    parts.task = task.get();
+    parts.precision = precision.get();
+    parts.optimizer = optimizer.get();
+    parts.schedule = &schedule;
+    parts.base_lr = optimizer->lr();
+    parts.ema = ema.get();
+    parts.group = group.get();
+    parts.train_loader = train_loader.get();
+    parts.val_loader = val_loader.get();
+    parts.store = store;
+    parts.clock = std::move(clock);
+    parts.model_name = "toy";
+    return std::make_unique<TrainLoop>(parts, options, checkpoint, early);
+  }
+
+  ToyNet net{nullptr};
+  std::shared_ptr<Task> task;
+  std::unique_ptr<Precision> precision;
+  std::unique_ptr<Optimizer> optimizer;
+  std::unique_ptr<Ema> ema;
+  std::shared_ptr<ProcessGroup> group = single_process();
+  Observers observers;
+  LrSchedule schedule{[](double) { return 1.0; }, true};
+  std::shared_ptr<Dataset> train = toy_data(), val = toy_data(20, 4);
+  std::unique_ptr<Loader> train_loader, val_loader;
+};
+
+/// A copy that later steps do not touch.
+inline std::map<std::string, at::Tensor> copy_of(const ParameterSet& parameters) {
+  std::map<std::string, at::Tensor> out;
+  for (const auto& p : parameters) out[p.name] = p.value.detach().clone();
+  return out;
+}
+
+}  // namespace npu_train::testing
