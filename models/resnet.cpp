@@ -35,7 +35,7 @@ struct Style {
 class Downsample : public torch::nn::Module {
  public:
   Downsample(int64_t in, int64_t out, int64_t stride, const Style& style) : torch::nn::Module("Downsample") {
-    conv_ = convolution(*this, "0", {.in = in, .out = out, .kernel = 1, .stride = stride});
+    conv_ = convolution(*this, "0", {.in = in, .out = out, .kernel = 1, .stride = stride, .lowered = style.fused});
     bn_ = norm(*this, "1", out, style.fused);
   }
   at::Tensor forward(const at::Tensor& x) { return bn_->norm_act(conv_->forward(x), {}, false); }
@@ -66,9 +66,9 @@ class BasicBlock final : public ResidualBlock {
  public:
   static constexpr int64_t expansion = 1;
   BasicBlock(int64_t in, int64_t width, int64_t stride, const Style& style) : ResidualBlock("BasicBlock") {
-    conv1_ = convolution(*this, "conv1", {.in = in, .out = width, .kernel = 3, .stride = stride, .padding = 1});
+    conv1_ = convolution(*this, "conv1", {.in = in, .out = width, .kernel = 3, .stride = stride, .padding = 1, .lowered = style.fused});
     bn1_ = norm(*this, "bn1", width, style.fused);
-    conv2_ = convolution(*this, "conv2", {.in = width, .out = width, .kernel = 3, .padding = 1});
+    conv2_ = convolution(*this, "conv2", {.in = width, .out = width, .kernel = 3, .padding = 1, .lowered = style.fused});
     bn2_ = norm(*this, "bn2", width, style.fused);
     add_shortcut(in, width, stride, style);
     if (style.zero_init) init::zeros_(bn2_->weight);
@@ -88,11 +88,11 @@ class Bottleneck final : public ResidualBlock {
  public:
   static constexpr int64_t expansion = 4;
   Bottleneck(int64_t in, int64_t width, int64_t stride, const Style& style) : ResidualBlock("Bottleneck") {
-    conv1_ = convolution(*this, "conv1", {.in = in, .out = width});
+    conv1_ = convolution(*this, "conv1", {.in = in, .out = width, .lowered = style.fused});
     bn1_ = norm(*this, "bn1", width, style.fused);
-    conv2_ = convolution(*this, "conv2", {.in = width, .out = width, .kernel = 3, .stride = stride, .padding = 1});
+    conv2_ = convolution(*this, "conv2", {.in = width, .out = width, .kernel = 3, .stride = stride, .padding = 1, .lowered = style.fused});
     bn2_ = norm(*this, "bn2", width, style.fused);
-    conv3_ = convolution(*this, "conv3", {.in = width, .out = expansion * width});
+    conv3_ = convolution(*this, "conv3", {.in = width, .out = expansion * width, .lowered = style.fused});
     bn3_ = norm(*this, "bn3", expansion * width, style.fused);
     add_shortcut(in, expansion * width, stride, style);
     if (style.zero_init) init::zeros_(bn3_->weight);
@@ -125,8 +125,9 @@ class ResNet : public torch::nn::Module {
  public:
   ResNet(const Depth& depth, const ResNetOptions& o) : torch::nn::Module("ResNet"), small_(o.stem == "small") {
     const Style style{.zero_init = o.zero_init_residual, .fused = o.fused_kernels == "auto"};
-    conv1_ = small_ ? convolution(*this, "conv1", {.in = o.channels, .out = 64, .kernel = 3, .padding = 1})
-                    : convolution(*this, "conv1", {.in = o.channels, .out = 64, .kernel = 7, .stride = 2, .padding = 3});
+    conv1_ =
+        small_ ? convolution(*this, "conv1", {.in = o.channels, .out = 64, .kernel = 3, .padding = 1, .lowered = style.fused})
+               : convolution(*this, "conv1", {.in = o.channels, .out = 64, .kernel = 7, .stride = 2, .padding = 3, .lowered = style.fused});
     bn1_ = norm(*this, "bn1", 64, style.fused);
     int64_t in = 64;
     for (int64_t layer = 0; layer < 4; ++layer) in = add_layer(depth, layer, in, style);

@@ -33,7 +33,9 @@ ConfigNode::ConfigNode(double value) : kind_(Kind::Scalar), scalar_(shortest(val
 ConfigNode::ConfigNode(std::initializer_list<std::pair<std::string, ConfigNode>> members) : kind_(Kind::Map) {
   for (const auto& [key, value] : members) {
     check(find(key) == nullptr, ErrorKind::Usage, "config", "the key '", key, "' is given twice");
-    members_.push_back({key, {}, value});
+    Member& member = members_.emplace_back();
+    member.key = key;
+    member.value = value;
   }
 }
 
@@ -82,8 +84,10 @@ void ConfigNode::set(std::string_view dotted_path, ConfigNode value) {
             "={name: ", node->scalar_, "}");
       auto* found = node->find(key);
       if (!found) {
-        node->members_.push_back({key, value.mark_, {}});
-        found = &node->members_.back().value;
+        auto& member = node->members_.emplace_back();
+        member.key = key;
+        member.key_mark = value.mark_;
+        found = &member.value;
         found->mark_ = value.mark_;
       }
       node = found;

@@ -70,7 +70,7 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 std::string with_commas(int64_t value) {
   auto digits = std::to_string(value);
   const size_t first = value < 0 ? 1 : 0;
-  for (size_t at = digits.size(); at > first + 3; at -= 3) digits.insert(at - 3, ",");
+  for (size_t at = digits.size(); at > first + 3; at -= 3) digits.insert(at - 3, 1, ',');
   return digits;
 }
 

@@ -4,9 +4,7 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/relu.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include <vector>
 
 #include "nn/batch_norm_kernels.hpp"
+#include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -316,18 +315,15 @@ at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at
   check_sizes(x, bn, residual);
   const bool training = bn.training || !bn.running_mean.defined() || !bn.running_var.defined();
   check(!training || x.numel() != x.size(1), ErrorKind::Usage, kWhere, "training needs more than one value per channel; x is ", x.sizes());
-  return translated(kWhere, [&] {
+  return translated(kWhere, [&]() -> at::Tensor {
     if (!has_kernel(x, bn, residual)) return by_aten(x, bn, residual, relu, training);
-    if (training) {
-      RECORD_FUNCTION("npu_train::batch_norm_act", std::vector<c10::IValue>({x, bn.weight, bn.bias, residual}));
-      const auto add = residual.defined() ? std::optional<at::Tensor>(residual) : std::nullopt;
-      return TrainingNorm::apply(x, bn.weight, bn.bias, add, bn, relu);
-    }
     const bool tracked = at::GradMode::is_enabled() && (x.requires_grad() || bn.weight.requires_grad() || bn.bias.requires_grad() ||
                                                         (residual.defined() && residual.requires_grad()));
-    if (tracked) return by_aten(x, bn, residual, relu, false);
-    RECORD_FUNCTION("npu_train::batch_norm_act", std::vector<c10::IValue>({x, bn.weight, bn.bias, residual}));
-    return evaluate(x, bn, residual, relu);
+    if (tracked && !training) return by_aten(x, bn, residual, relu, false);
+    detail::RecordedOp record("npu_train::batch_norm_act", [&] { return std::vector<c10::IValue>{x, bn.weight, bn.bias, residual}; });
+    if (!training) return record.result(evaluate(x, bn, residual, relu));
+    const auto add = residual.defined() ? std::optional<at::Tensor>(residual) : std::nullopt;
+    return record.result(TrainingNorm::apply(x, bn.weight, bn.bias, add, bn, relu));
   });
 }
 

@@ -7,17 +7,20 @@
 #include <ostream>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/lowered_conv.hpp"
 
 namespace npu_train {
 
 Conv2d::Conv2d(const Options& o) : torch::nn::Module("Conv2d"), options(o) {
   check(o.in > 0 && o.out > 0 && o.kernel > 0 && o.stride > 0 && o.padding >= 0, ErrorKind::Usage, "Conv2d", "in ", o.in, ", out ", o.out,
         ", kernel ", o.kernel, ", stride ", o.stride, ", padding ", o.padding, "; all must be at least 1, padding at least 0");
+  check(!o.lowered || !o.bias, ErrorKind::Usage, "Conv2d", "a lowered convolution has no bias");
   weight = register_parameter("weight", at::empty({o.out, o.in, o.kernel, o.kernel}));
   if (o.bias) bias = register_parameter("bias", at::empty({o.out}));
 }
 
 at::Tensor Conv2d::forward(const at::Tensor& x) const {
+  if (options.lowered) return lowered_conv2d(x, weight, options.stride, options.padding);
   return at::conv2d(x, weight, bias, {options.stride, options.stride}, at::IntArrayRef{options.padding, options.padding});
 }
 

@@ -3,13 +3,13 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/convolution_backward.h>
-#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
 #include <vector>
 
 #include "nn/conv_lowering.hpp"
+#include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -93,10 +93,14 @@ bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, in
 }  // namespace
 
 at::Tensor lowered_conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
-  return translated(kWhere, [&] {
+  return translated(kWhere, [&]() -> at::Tensor {
     if (!can_lower(x, weight, stride, padding)) return by_library(x, weight, stride, padding);
-    RECORD_FUNCTION("npu_train::lowered_conv2d", std::vector<c10::IValue>({x, weight}));
-    return LoweredConv::apply(x, weight, stride, padding);
+    // Under the name of the operation that it stands for: who counts or dumps convolutions finds it.
+    detail::RecordedOp record("aten::conv2d", [&] {
+      return std::vector<c10::IValue>{x, weight, c10::IValue(), std::vector<int64_t>{stride, stride},
+                                      std::vector<int64_t>{padding, padding}};
+    });
+    return record.result(LoweredConv::apply(x, weight, stride, padding));
   });
 }
 

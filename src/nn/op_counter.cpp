@@ -45,15 +45,17 @@ int64_t flops_of(const std::string& op, Values in, const at::Tensor& out, bool& 
 
 bool counted_whole(const std::string& op) {
   static const std::vector<std::string> names = {
-      "conv1d",           "conv2d",     "conv3d",     "conv_transpose1d", "conv_transpose2d",
-      "conv_transpose3d", "linear",     "matmul",     "convolution",      "scaled_dot_product_attention",
-      "batch_norm",       "layer_norm", "group_norm", "instance_norm",    "embedding"};
+      "conv1d",           "conv2d",         "conv3d",     "conv_transpose1d", "conv_transpose2d",
+      "conv_transpose3d", "linear",         "matmul",     "convolution",      "scaled_dot_product_attention",
+      "batch_norm",       "batch_norm_act", "layer_norm", "group_norm",       "instance_norm",
+      "embedding"};
   return std::find(names.begin(), names.end(), op) != names.end();
 }
 
 std::string plain_name(const at::RecordFunction& fn) {
   const std::string name = fn.name();
-  return name.starts_with("aten::") ? name.substr(6) : name;
+  const auto colons = name.rfind("::");
+  return colons == std::string::npos ? name : name.substr(colons + 2);
 }
 
 const void* storage_of(const at::Tensor& t) { return t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }

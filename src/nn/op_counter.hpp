@@ -13,7 +13,7 @@
 namespace npu_train::detail {
 
 struct SeenOp {
-  std::string name;                 // without "aten::"
+  std::string name;                 // without its namespace
   const void* parameter = nullptr;  // storage of the first input that is one of the watched parameters
   std::vector<int64_t> output_shape;
   int64_t flops = 0;

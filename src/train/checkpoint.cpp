@@ -133,7 +133,8 @@ RunState load_checkpoint(const std::string& dir, const std::vector<std::string>&
     for_each_file(dir, read_manifest(dir), [&](const std::string& name, const std::string& path) {
       const fs::path file(name);
       if (name == "state.json") {
-        for (const auto& [part, values] : load_json(path).members(path))
+        const auto document = load_json(path);
+        for (const auto& [part, values] : document.members(path))
           if (wanted(part)) state[part].values = values_from_json(values, path);
       } else if (file.extension() == ".safetensors" && wanted(file.stem().string())) {
         for (auto& [key, tensor] : load_safetensors(path)) state[file.stem().string()].tensors.emplace(key, std::move(tensor));

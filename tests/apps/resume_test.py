@@ -38,7 +38,7 @@ class Resume(ProgramTest):
         process = self.slow(parts)
         self.wait_for_checkpoint(process, parts, 8)
         process.kill()
-        process.wait()
+        process.communicate()
         self.assertDone(train_app(self.config(), f'output.dir={parts}', '--resume', 'auto'))
         a, b = checksums(whole), checksums(parts)
         for part in PARTS: self.assertEqual(a[part], b[part], part)

@@ -2,6 +2,7 @@
 
 #include "npu_train/base/batch.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
@@ -13,7 +14,7 @@ TEST_CASE("the usual batch counts its samples") {
   CHECK(batch.size == 4);
   CHECK(batch.weight == 4.0);
   CHECK(batch.input().dim() == 4);
-  CHECK(batch.target().scalar_type() == at::kLong);
+  CHECK((batch.target().scalar_type() == at::kLong));
   CHECK(batch.nbytes() == 4 * 12 * 4 + 4 * 8);
   CHECK_FALSE(Batch(at::ones({4}), {}).has("target"));  // for prediction
   CHECK_THROWS_AS(Batch(at::Tensor(), {}), Error);

@@ -2,6 +2,7 @@
 
 #include "npu_train/base/digest.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 

@@ -2,6 +2,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

@@ -2,6 +2,7 @@
 
 #include "npu_train/base/skippable_step.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 

@@ -2,6 +2,7 @@
 
 #include "npu_train/base/state.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 
 using namespace npu_train;

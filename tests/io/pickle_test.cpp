@@ -2,6 +2,7 @@
 
 #include "npu_train/io/pickle.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <zlib.h>
@@ -98,7 +99,7 @@ TEST_CASE("a state_dict, however it was packed") {
     CHECK(file.tensors[0].first == "conv.weight");
     CHECK(at::equal(file.tensors[0].second, ramp({2, 3, 2, 2})));
     CHECK(at::equal(file.tensors[1].second, ramp({2})));
-    CHECK(file.tensors[2].second.scalar_type() == at::kLong);
+    CHECK((file.tensors[2].second.scalar_type() == at::kLong));
     CHECK(file.tensors[2].second.dim() == 0);
     CHECK(file.tensors[2].second.item<int64_t>() == 7);
     CHECK(file.skipped.empty());
@@ -125,7 +126,7 @@ TEST_CASE("every dtype") {
                                                                         {"int8", at::kChar},
                                                                         {"uint8", at::kByte}}) {
     CAPTURE(name);
-    CHECK(tensors.at(name).scalar_type() == type);
+    CHECK((tensors.at(name).scalar_type() == type));
     CHECK(at::equal(tensors.at(name), ramp({2, 3}, type)));
   }
   CHECK(tensors.at("bool")[0].item<bool>());
@@ -186,7 +187,7 @@ TEST_CASE("instructions and calls that are not on the list") {
       {"\x80\x02\x82\x01.", "0x82"},              // EXT1
       {"\x80\x02)\x81.", "0x81"},                 // NEWOBJ
       {"\x80\x02Pid\n.", "0x50"},                 // PERSID
-      {std::string("\x80\x04\x8c\x05posix\x8c\x06system\x93.", 18), "posix.system"},
+      {"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "posix.system"},
       {"\x80\x02"
        "ctorch\nload\n.",
        "torch.load"},
@@ -210,11 +211,11 @@ TEST_CASE("instructions and calls that are not on the list") {
       {"\x80\x02" + tensor + ")R.", "described by other things"},
       {"\x80\x02K\x01Q.", "no storage"},
       {"\x80\x01}.", "protocol 1"},
-      {"\x80\x02.", "no value"},
-      {"\x80\x02(.", "no value"},
+      {"\x80\x02.", "there is none"},
+      {"\x80\x02(.", "there is none"},
       {"\x80\x02t.", "mark"},
       {"\x80\x02h\x05.", "memo"},
-      {"\x80\x02]K\x01s.", "no value"},
+      {"\x80\x02]K\x01s.", "there is none"},
       {"\x80\x02]K\x01K\x01s.", "no dict"},
       {"\x80\x02}K\x01"
        "a.",
@@ -228,7 +229,7 @@ TEST_CASE("instructions and calls that are not on the list") {
        "ctorch",
        "ends in the middle"},
       {std::string("\x80\x02\x8a\x09") + std::string(9, '\1') + ".", "64 bits"},
-      {"\x80\x02}}K\x01s.", "no value"},
+      {"\x80\x02}}K\x01s.", "neither text nor an integer"},
       {"\x80\x02})K\x01s.", "neither text nor an integer"},
       {"", "ends in the middle"},
   };

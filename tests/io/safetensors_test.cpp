@@ -2,6 +2,7 @@
 
 #include "npu_train/io/safetensors.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
@@ -56,7 +57,7 @@ TEST_CASE("every dtype, scalars, empty and strided tensors come back") {
     const auto& [name, tensor] = tensors[i];
     CAPTURE(name);
     CHECK(file.names()[i] == name);
-    CHECK(file.info(name).dtype == tensor.scalar_type());
+    CHECK((file.info(name).dtype == tensor.scalar_type()));
     CHECK(file.info(name).shape == tensor.sizes().vec());
     CHECK(file.info(name).begin % static_cast<uint64_t>(tensor.element_size()) == 0);
     CHECK(at::equal(file.tensor(name), tensor));

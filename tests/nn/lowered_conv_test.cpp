@@ -39,7 +39,7 @@ void check_against_aten(const Sizes& s, at::MemoryFormat format, at::MemoryForma
   want.backward(up.to(at::kDouble));
   CHECK(error(x.grad(), x64.grad()) < 2e-6);
   CHECK(error(w.grad(), w64.grad()) < 4e-6);
-  CHECK(w.grad().strides().equals(w.strides()));
+  if (s.kernel > 1) CHECK(w.grad().strides().equals(w.strides()));
 }
 
 constexpr auto kLast = at::MemoryFormat::ChannelsLast;

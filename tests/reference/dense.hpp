@@ -74,9 +74,7 @@ inline Array relu_backward(Array dy, const Array& y) {
 struct Gelu {
   bool tanh = false;
 
-  double value(double x) const {
-    return tanh ? 0.5 * x * (1 + std::tanh(inner(x))) : 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-  }
+  double value(double x) const { return tanh ? 0.5 * x * (1 + std::tanh(inner(x))) : 0.5 * x * (1 + std::erf(x / std::sqrt(2.0))); }
   double slope(double x) const {
     if (!tanh) return 0.5 * (1 + std::erf(x / std::sqrt(2.0))) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * M_PI);
     const double t = std::tanh(inner(x));
@@ -139,6 +137,37 @@ struct Attention {
  private:
   static MatrixMap at(Array& a, int64_t b) { return {a.data() + b * a.size(1) * a.size(2), a.size(1), a.size(2)}; }
   static ConstMatrixMap at(const Array& a, int64_t b) { return {a.data() + b * a.size(1) * a.size(2), a.size(1), a.size(2)}; }
+};
+
+// The class token before the patches [N, T, D], and positions [1, T + 1, D] added.
+struct TokenEmbedding {
+  Array token, positions;
+
+  Array forward(const Array& patches) const {
+    const int64_t tokens = patches.size(1) + 1, dim = patches.size(2);
+    Array y({patches.size(0), tokens, dim});
+    for (int64_t n = 0; n < y.size(0); ++n)
+      for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t d = 0; d < dim; ++d)
+          y.v[(n * tokens + t) * dim + d] =
+              positions.v[t * dim + d] + (t == 0 ? token.v[d] : patches.v[(n * (tokens - 1) + t - 1) * dim + d]);
+    return y;
+  }
+  struct Grads {
+    Array token, positions, patches;
+  };
+  Grads backward(const Array& dy) const {
+    const int64_t tokens = dy.size(1), dim = dy.size(2);
+    Grads g{Array(token.shape), Array(positions.shape), Array({dy.size(0), tokens - 1, dim})};
+    for (int64_t n = 0; n < dy.size(0); ++n)
+      for (int64_t t = 0; t < tokens; ++t)
+        for (int64_t d = 0; d < dim; ++d) {
+          const double v = dy.v[(n * tokens + t) * dim + d];
+          g.positions.v[t * dim + d] += v;
+          (t == 0 ? g.token.v[d] : g.patches.v[(n * (tokens - 1) + t - 1) * dim + d]) += v;
+        }
+    return g;
+  }
 };
 
 // Mean over samples of -sum_c t_c log p_c, t = (1 - smoothing) one-hot + smoothing / classes.

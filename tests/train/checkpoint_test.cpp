@@ -3,6 +3,7 @@
 #include "npu_train/train/checkpoint.hpp"
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 
 #include <sys/resource.h>

@@ -2,6 +2,8 @@
 
 #include "npu_train/train/step.hpp"
 
+#include <torch/optim/sgd.h>
+
 #include "npu_train/base/digest.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "toy.hpp"
@@ -165,7 +167,7 @@ TEST_CASE("low-precision parameters accumulate gradients in fp32 over a window")
   a.run(window);
   b.run(window);
   for (const auto& p : low.optimizer->parameters()) {
-    CHECK(p.value.scalar_type() == at::kFloat);
+    CHECK((p.value.scalar_type() == at::kFloat));
     CHECK(torch::allclose(p.value, high.optimizer->parameters().find(p.name)->value, 0.05, 5e-3));
   }
 }
@@ -187,5 +189,5 @@ TEST_CASE("observers see the phases in order") {
   Toy toy;
   toy.observers.add(&watch);
   toy.step({.clip_value = 1}).run({toy_batch()});
-  CHECK(watch.seen == std::vector<Phase>{Phase::Forward, Phase::Backward, Phase::Reduce, Phase::Unscale, Phase::Clip, Phase::Optimizer});
+  CHECK((watch.seen == std::vector<Phase>{Phase::Forward, Phase::Backward, Phase::Reduce, Phase::Unscale, Phase::Clip, Phase::Optimizer}));
 }

@@ -19,6 +19,7 @@ class Conv2d : public torch::nn::Module {
     int64_t stride = 1;
     int64_t padding = 0;
     bool bias = false;
+    bool lowered = false;  ///< lowered_conv2d: matrix products where those are faster, one autograd node; without bias only
   };
   explicit Conv2d(const Options& options);
 

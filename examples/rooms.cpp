@@ -1,0 +1,181 @@
+// One small example for each room of the library; docs/rooms explains them: rooms [FOLDER for a file or two]
+#include <torch/nn.h>
+#include <torch/types.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include <npu_train/base/digest.hpp>
+#include <npu_train/core/hash.hpp>
+#include <npu_train/core/text.hpp>
+#include <npu_train/data/datasets.hpp>
+#include <npu_train/data/generated.hpp>
+#include <npu_train/device/backend.hpp>
+#include <npu_train/dist/process_group.hpp>
+#include <npu_train/io/safetensors.hpp>
+#include <npu_train/models/resnet.hpp>
+#include <npu_train/nn/summary.hpp>
+#include <npu_train/optim/adamw.hpp>
+#include <npu_train/optim/schedule.hpp>
+#include <npu_train/precision/precision.hpp>
+#include <npu_train/trainer.hpp>
+
+struct ServerOptions {
+  int64_t port = 8080;
+  std::string host = "localhost";
+  static const npu_train::ConfigTable<ServerOptions>& config_table() {
+    static const auto table = npu_train::ConfigTable<ServerOptions>("server")
+                                  .field("port", &ServerOptions::port, "port to listen on", npu_train::between(1, 65535))
+                                  .field("host", &ServerOptions::host, "name or address");
+    return table;
+  }
+};
+
+void core_room() {
+  const auto options = npu_train::bind<ServerOptions>(npu_train::parse_yaml("port: 80", "server.yaml"), "server");
+  std::printf("%s:%lld\n", options.host.c_str(), static_cast<long long>(options.port));
+  try {
+    npu_train::bind<ServerOptions>(npu_train::parse_yaml("{prt: 80, host: [a, b]}", "server.yaml"), "server");
+  } catch (const npu_train::Error& error) {
+    std::puts(error.what());  // both mistakes, each with file, line, column, what was given and what there is
+  }
+}
+
+void base_room() {
+  npu_train::ParameterSet set;
+  set.add({.name = "fc.weight", .value = torch::ones({10, 64})});
+  set.add({.name = "fc.bias", .value = torch::zeros({10}), .group = 1});
+  const auto decayed = set.filter([](const npu_train::Parameter& p) { return p.group == 0; });
+  std::printf("%zu of %zu decay, digest %s\n", decayed.size(), set.size(), npu_train::hex64(npu_train::digest(set)).c_str());
+}
+
+void io_room(const std::filesystem::path& folder) {
+  const auto path = folder / "weights.safetensors";
+  npu_train::save_safetensors(path, {{"fc.weight", torch::ones({10, 64})}, {"fc.bias", torch::zeros({10})}});
+  const npu_train::SafetensorsFile file(path);  // checks the whole header; tensors are read when they are asked for
+  for (const auto& name : file.names()) std::printf("%s: %zu dimensions\n", name.c_str(), file.info(name).shape.size());
+}
+
+void device_room() {
+  for (const auto* backend : npu_train::all_backends())
+    std::printf("%s: %s\n", backend->name().c_str(), backend->is_available() ? "here" : backend->why_not().c_str());
+  const auto device = npu_train::resolve_device("auto");
+  const auto memory = npu_train::backend_of(device).memory(device);
+  std::printf("%s: %s at most\n", device.str().c_str(), npu_train::human_bytes(static_cast<double>(memory.peak)).c_str());
+}
+
+void precision_room() {
+  npu_train::PrecisionOptions options;
+  options.mode = "bf16-true";
+  const auto precision = npu_train::make_precision(options, npu_train::Device::parse("cpu"));
+  npu_train::ParameterSet model;
+  model.add({.name = "fc.weight", .value = torch::ones({10, 64}).requires_grad_(true)});
+  const auto masters = precision->prepare(model);  // the model's tensor is now bf16, the master of the same name fp32
+  std::printf("computes in %s, updates %s\n", c10::toString(model[0].value.scalar_type()), c10::toString(masters[0].value.scalar_type()));
+}
+
+struct SmallNet : torch::nn::Module {
+  torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)))};
+  torch::nn::Linear fc{register_module("fc", torch::nn::Linear(8, 10))};
+};
+
+npu_train::Model small_model() {
+  const auto net = std::make_shared<SmallNet>();
+  npu_train::Model model{.name = "small", .module = net, .image_size = 32, .num_classes = 10, .head = "fc"};
+  model.blocks.push_back({"conv", [net](const at::Tensor& x) { return torch::relu(net->conv(x)); }});
+  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->fc(x.mean({2, 3})); }});
+  return npu_train::chain_blocks(std::move(model));
+}
+
+void nn_room() { std::puts(npu_train::summarize(small_model()).str(/*by_layer=*/true).c_str()); }
+
+void models_room() {
+  const auto model = npu_train::resnet(18, {.num_classes = 10, .image_size = 32, .stem = "small"});
+  const auto logits = model.forward(torch::rand({2, 3, 32, 32}));
+  std::printf("%s: %lld logits\n", model.name.c_str(), static_cast<long long>(logits.size(1)));
+}
+
+void data_room() {
+  const auto shapes = std::make_shared<npu_train::MemoryPictures>(npu_train::generate_shapes(/*count=*/100, /*seed=*/1));
+  const npu_train::TransformContext context{.image_size = 32, .mean = shapes->info().mean, .std = shapes->info().std};
+  const auto pipeline =
+      npu_train::Pipeline::from_config({npu_train::part("horizontal_flip"), npu_train::part("normalize")}, "steps", context);
+  npu_train::Loader loader(shapes, pipeline, {.batch_size = 40, .shuffle = true, .num_workers = 2});
+  loader.begin_epoch(0);
+  while (const auto batch = loader.next())
+    std::printf("batch %lld: %lld pictures\n", static_cast<long long>(batch->index), static_cast<long long>(batch->size));
+}
+
+void optim_room() {
+  npu_train::ParameterSet parameters;
+  parameters.add({.name = "w", .value = torch::ones({3}).requires_grad_(true)});
+  npu_train::AdamW optimizer(npu_train::split_no_decay(parameters), {.lr = 0.1, .weight_decay = 0.01});
+  for (int step = 0; step < 100; ++step) {
+    optimizer.set_lr(0.1 * npu_train::schedule::cosine(step, 100, 0.0));
+    parameters[0].value.square().sum().backward();
+    npu_train::clip_grad_norm_(parameters, 1.0);
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  std::printf("largest weight %.4f\n", parameters[0].value.abs().max().item<double>());
+}
+
+void dist_room() {
+  const auto group = npu_train::single_process();
+  auto loss = torch::full({1}, 0.5);
+  group->all_reduce_sum(loss);  // one rank: stays as it is
+  if (group->is_main()) std::printf("rank %d of %d\n", group->rank(), group->world_size());
+}
+
+// y = slope * x
+class LineTask final : public npu_train::Task {
+ public:
+  npu_train::StepOutput training_step(const npu_train::Batch& batch) override {
+    const auto outputs = predict(batch.input());
+    return {torch::mse_loss(outputs, batch.target()), batch.weight, outputs};
+  }
+  at::Tensor predict(const at::Tensor& input) override { return input * slope_; }
+  npu_train::ParameterSet parameters() override {
+    npu_train::ParameterSet out;
+    out.add({.name = "slope", .value = slope_});
+    return out;
+  }
+  void set_training(bool) override {}
+  void to(c10::Device device) override { slope_.set_data(slope_.detach().to(device)); }
+
+ private:
+  at::Tensor slope_ = torch::zeros({1}).requires_grad_(true);
+};
+
+void train_room() {
+  struct Watch final : npu_train::Callback {
+    void on_epoch_end(npu_train::TrainLoop&, const npu_train::EpochReport& report) override {
+      std::printf("epoch %lld: loss %.5f\n", static_cast<long long>(report.epoch), npu_train::scalar_or(report.train, "loss", 0));
+    }
+  };
+  npu_train::Trainer trainer({.data = {.options = {{"batch_size", 16}}},
+                              .optimizer = {"sgd", {{"lr", 0.1}}},
+                              .trainer = {.max_epochs = 3},
+                              .output = {.dir = ""}});
+  trainer.add_callback(std::make_shared<Watch>());
+  const auto x = torch::rand({64, 1});
+  trainer.fit(std::make_shared<LineTask>(), std::make_shared<npu_train::TensorDataset>(x, 3 * x));
+}
+
+int main(int argc, char** argv) try {
+  npu_train::set_log_sink(npu_train::make_standard_sink());
+  core_room();
+  base_room();
+  io_room(argc > 1 ? std::filesystem::path(argv[1]) : std::filesystem::temp_directory_path());
+  device_room();
+  precision_room();
+  nn_room();
+  models_room();
+  data_room();
+  optim_room();
+  dist_room();
+  train_room();
+} catch (const npu_train::Error& e) {
+  std::fprintf(stderr, "error: %s\n", e.what());
+  return e.exit_code();
+}

@@ -1,0 +1,31 @@
+// What profilers, the operation counter and dumps see of an operation that no dispatcher runs.
+#pragma once
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+
+#include <vector>
+
+namespace npu_train::detail {
+
+// One range named `name` with inputs and output. `inputs` is called only when somebody listens.
+class RecordedOp {
+ public:
+  template <class Inputs>
+  RecordedOp(const char* name, Inputs inputs) : record_(at::RecordScope::FUNCTION) {
+    if (!record_.isActive()) return;
+    inputs_ = inputs();
+    record_.before(name, c10::ArrayRef<const c10::IValue>(inputs_.data(), inputs_.size()),
+                   static_cast<int64_t>(at::sequence_number::peek()));
+  }
+  at::Tensor result(at::Tensor y) {
+    if (record_.needsOutputs()) record_.setOutputs(std::vector<c10::IValue>{y});
+    return y;
+  }
+
+ private:
+  std::vector<c10::IValue> inputs_;  // read until the range ends: outlives record_
+  at::RecordFunction record_;
+};
+
+}  // namespace npu_train::detail

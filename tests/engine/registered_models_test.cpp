@@ -1,0 +1,107 @@
+// Every registered model, in every precision of every device that is here, against itself on the CPU in fp32.
+#include "testing.hpp"
+
+#include <torch/nn.h>
+
+#include "npu_train/device/backend.hpp"
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/precision/precision.hpp"
+#include "npu_train/train/classifier.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+struct Numbers {
+  at::Tensor logits;
+  double loss = 0;
+  std::map<std::string, at::Tensor> gradients;
+};
+
+/// Pictures of 64x64 (the last maps of a ResNet still have 2x2) and a shallow ViT keep the largest models to seconds; layers and names stay those of the model.
+PartConfig small(const std::string& name, const Parts& parts) {
+  PartConfig part{.name = name, .options = {{"num_classes", 10}, {"image_size", 64}}};
+  for (const auto& field : parts.models.describe(name))
+    if (field.name == "depth") part.options.set("depth", ConfigNode(2));
+  return part;
+}
+
+/// One forward and backward from seeded weights. The last gamma of a residual block is not 0, so that every parameter has a gradient.
+Numbers run(const std::string& name, const Parts& parts, const std::string& mode, const Device& device) {
+  torch::manual_seed(5);
+  auto model = parts.models.make(small(name, parts), "model");
+  const auto x = torch::randn({8, 3, 64, 64});
+  const auto y = torch::tensor({1, 3, 5, 7, 0, 2, 4, 6});
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& p : parameters_of(*model.module))
+      if (p.name.ends_with("bn3.weight") || p.name.ends_with("bn2.weight")) p.value.fill_(0.25);
+  }
+  const auto task = classifier(model);
+  task->to(device.c10());
+  task->set_training(true);
+  const auto precision = make_precision({mode, {.init_scale = 1024}, {}}, device);
+  const auto updated = precision->prepare(task->parameters(), norm_parameters_of(*model.module));
+  StepOutput output;
+  {
+    const auto scope = precision->forward_scope();
+    output = task->training_step(precision->cast_input(Batch(x.to(device.c10()), y.to(device.c10()))));
+  }
+  precision->scale_loss(output.loss).backward();
+  precision->collect_gradients();
+  precision->unscale_and_check(1);
+  Numbers n{output.outputs.detach().cpu(), output.loss.item<double>(), {}};
+  for (const auto& p : updated) n.gradients[p.name] = p.value.grad().detach().cpu().to(at::kDouble).flatten();
+  return n;
+}
+
+/// What a mode may differ by: relative difference of logits and loss, and cosine of all gradients together. fp32 on the same device is
+/// the same computation; on another device sums are ordered otherwise.
+struct Tolerance {
+  double value, cosine;
+};
+Tolerance tolerance(const std::string& mode) {
+  if (mode == "32-true") return {1e-3, 0.999};
+  if (mode == "16-mixed") return {0.05, 0.98};
+  return {0.15, 0.85};  // bf16: 8 bits of mantissa through up to 152 layers
+}
+
+}  // namespace
+
+TEST_CASE("logits, loss and gradients of every registered model agree with fp32 on the CPU") {
+  at::set_num_threads(2);
+  const auto parts = builtin_parts();
+  std::vector<Device> devices;
+  for (const auto* backend : all_backends())
+    if (backend->is_available()) devices.push_back(Device{backend->name(), 0});
+  for (const auto& name : parts.models.names()) {
+    const auto reference = run(name, parts, "32-true", Device{});
+    for (const auto& [key, gradient] : reference.gradients) {
+      CAPTURE(name);
+      CAPTURE(key);
+      CHECK(gradient.norm().item<double>() > 0);
+    }
+    for (const auto& device : devices) {
+      const bool slow = device.is_cpu() && !backend_of(device).capabilities(device).native_bf16;
+      for (const std::string mode : {"32-true", "bf16-mixed", "16-mixed"}) {
+        // without hardware units the low precisions take minutes on the deep ones: one network of each kind stands for them there
+        if (slow && mode != "32-true" && name != "resnet18" && name != "resnet50" && name != "vit_tiny_cifar10") continue;
+        CAPTURE(name);
+        CAPTURE(mode);
+        CAPTURE(device.str());
+        const auto n = run(name, parts, mode, device);
+        const auto t = tolerance(mode);
+        CHECK(((n.logits - reference.logits).norm() / reference.logits.norm()).item<double>() < t.value);
+        CHECK(n.loss == doctest::Approx(reference.loss).epsilon(t.value));
+        std::vector<at::Tensor> ours, theirs;
+        for (const auto& [key, gradient] : reference.gradients) {
+          REQUIRE(n.gradients.count(key) == 1);
+          ours.push_back(n.gradients.at(key));
+          theirs.push_back(gradient);
+        }
+        CHECK(torch::cosine_similarity(torch::cat(ours), torch::cat(theirs), 0).item<double>() > t.cosine);
+      }
+    }
+  }
+}

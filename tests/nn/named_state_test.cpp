@@ -1,0 +1,79 @@
+#include "testing.hpp"
+
+#include <ATen/ops/ones.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
+
+#include "npu_train/nn/named_state.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+struct Net : torch::nn::Module {
+  Net() {
+    body = register_module("body", torch::nn::Sequential(torch::nn::Conv2d(3, 4, 1), torch::nn::BatchNorm2d(4)));
+    norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})));
+    fc = register_module("fc", torch::nn::Linear(4, 2));
+  }
+  torch::nn::Sequential body{nullptr};
+  torch::nn::LayerNorm norm{nullptr};
+  torch::nn::Linear fc{nullptr};
+};
+
+std::vector<std::string> names(const NamedTensors& tensors) {
+  std::vector<std::string> out;
+  for (const auto& [name, value] : tensors) out.push_back(name);
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("parameters and buffers by name, sharing the tensors") {
+  Net net;
+  const auto parameters = parameters_of(net);
+  REQUIRE(parameters.size() == 8);
+  CHECK(parameters[0].name == "body.0.weight");
+  CHECK(parameters[7].name == "fc.bias");
+  CHECK(parameters.find("fc.weight")->value.is_same(net.fc->weight));
+  CHECK(names(buffers_of(net)) == std::vector<std::string>{"body.1.running_mean", "body.1.running_var", "body.1.num_batches_tracked"});
+  CHECK(named_state(net).size() == 11);
+}
+
+TEST_CASE("frozen parameters are listed, undefined ones are not, tied ones once") {
+  struct Tied : torch::nn::Module {
+    Tied() {
+      a = register_module("a", torch::nn::Linear(3, 3));
+      b = register_module("b", torch::nn::Linear(torch::nn::LinearOptions(3, 3).bias(false)));
+      b->weight = b->register_parameter("tied", a->weight);
+      a->weight.requires_grad_(false);
+    }
+    torch::nn::Linear a{nullptr}, b{nullptr};
+  } net;
+  const auto parameters = parameters_of(net);
+  REQUIRE(parameters.find("a.weight") != nullptr);
+  CHECK(parameters.find("b.tied") == nullptr);
+  CHECK(parameters.find("b.bias") == nullptr);
+  const auto state = names(named_state(net));
+  CHECK(std::count(state.begin(), state.end(), "b.tied") == 1);
+  CHECK(std::count(state.begin(), state.end(), "b.bias") == 0);
+}
+
+TEST_CASE("normalisation layers and their parameters") {
+  Net net;
+  CHECK(is_norm_layer(*net.norm));
+  CHECK_FALSE(is_norm_layer(*net.fc));
+  CHECK(norm_parameters_of(net) == std::vector<std::string>{"body.1.weight", "body.1.bias", "norm.weight", "norm.bias"});
+}
+
+TEST_CASE("modules by path") {
+  Net net;
+  CHECK(find_module(net, "") == &net);
+  CHECK(find_module(net, "body.1")->as<torch::nn::BatchNorm2dImpl>() != nullptr);
+  CHECK(find_module(net, "fc") == net.fc.get());
+  CHECK(find_module(net, "body.2") == nullptr);
+  CHECK(find_module(net, "fc.weight") == nullptr);
+}

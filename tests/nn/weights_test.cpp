@@ -1,0 +1,227 @@
+#include "testing.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include "npu_train/nn/weights.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+struct Net : torch::nn::Module {
+  Net() {
+    fc1 = register_module("fc1", torch::nn::Linear(4, 3));
+    bn = register_module("bn", torch::nn::BatchNorm1d(3));
+    head = register_module("head", torch::nn::Linear(3, 2));
+  }
+  torch::nn::Linear fc1{nullptr}, head{nullptr};
+  torch::nn::BatchNorm1d bn{nullptr};
+};
+
+Model model_of(const std::shared_ptr<Net>& net) {
+  Model model;
+  model.name = "net";
+  model.module = net;
+  model.head = "head";
+  return model;
+}
+
+NamedTensors copy_of(const torch::nn::Module& module, const std::string& prefix = "") {
+  NamedTensors out;
+  for (const auto& [name, value] : named_state(module)) out.emplace_back(prefix + name, value.detach().clone());
+  return out;
+}
+
+bool contains(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+void without(NamedTensors& tensors, const std::string& name) {
+  std::erase_if(tensors, [&](const auto& t) { return t.first == name; });
+}
+
+at::Tensor& at_name(NamedTensors& tensors, const std::string& name) {
+  for (auto& [n, value] : tensors)
+    if (n == name) return value;
+  FAIL("no ", name);
+  return tensors.front().second;
+}
+
+}  // namespace
+
+TEST_CASE("everything fits: parameters and buffers are copied, other dtypes converted") {
+  const auto from = std::make_shared<Net>(), to = std::make_shared<Net>();
+  from->bn->running_mean.fill_(3);
+  from->bn->num_batches_tracked.fill_(7);
+  auto tensors = copy_of(*from);
+  at_name(tensors, "fc1.weight") = at_name(tensors, "fc1.weight").to(at::kDouble);
+  Model model = model_of(to);
+  const auto report = load_weights(model, tensors);
+  CHECK(report.complete());
+  CHECK(report.loaded.size() == 9);
+  CHECK(report.removed_prefixes.empty());
+  CHECK(at::equal(to->fc1->weight, from->fc1->weight));
+  CHECK(to->fc1->weight.scalar_type() == at::kFloat);
+  CHECK(to->fc1->weight.requires_grad());
+  CHECK(to->bn->running_mean[0].item<float>() == 3);
+  CHECK(to->bn->num_batches_tracked.item<int64_t>() == 7);
+}
+
+TEST_CASE("missing, unexpected and misshapen names") {
+  const auto net = std::make_shared<Net>();
+  auto tensors = copy_of(*net);
+  without(tensors, "fc1.bias");
+  without(tensors, "bn.num_batches_tracked");
+  tensors.emplace_back("fc9.weight", at::ones({1}));
+  at_name(tensors, "bn.weight") = at::ones({5});
+  Model model = model_of(net);
+  const auto report = load_weights(model, tensors);
+  CHECK(report.missing == std::vector<std::string>{"fc1.bias"});
+  CHECK(report.unexpected == std::vector<std::string>{"fc9.weight"});
+  REQUIRE(report.misshapen.size() == 1);
+  CHECK(report.misshapen[0].name == "bn.weight");
+  CHECK(report.misshapen[0].here == "[3]");
+  CHECK(report.misshapen[0].given == "[5]");
+  CHECK(report.fresh_head.empty());
+  CHECK_FALSE(report.complete());
+  const auto text = report.str();
+  for (const char* part : {"1 missing", "fc1.bias", "fc9.weight", "bn.weight [3] here, [5] in the file"})
+    CHECK(text.find(part) != std::string::npos);
+}
+
+TEST_CASE("strict refuses and leaves the model as it was") {
+  const auto net = std::make_shared<Net>();
+  const at::Tensor before = net->fc1->weight.detach().clone();
+  auto tensors = copy_of(*net);
+  at_name(tensors, "fc1.weight").fill_(9);
+  without(tensors, "fc1.bias");
+  const auto error = testing::error_of([&] { load_weights(*net, tensors, {.strict = true}); });
+  CHECK(error.kind() == ErrorKind::Checkpoint);
+  CHECK(std::string(error.what()).find("fc1.bias") != std::string::npos);
+  CHECK(at::equal(net->fc1->weight, before));
+}
+
+TEST_CASE("nothing fits") {
+  const auto net = std::make_shared<Net>();
+  CHECK(testing::error_of([&] { load_weights(*net, {{"other.weight", at::ones({2})}}); }).kind() == ErrorKind::Checkpoint);
+  CHECK(testing::error_of([&] { load_weights(*net, {}); }).kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("prefixes of wrappers are removed and said") {
+  for (const std::string prefix : {"module.", "model.", "_orig_mod.", "state_dict.", "state_dict.module._orig_mod."}) {
+    const auto from = std::make_shared<Net>(), to = std::make_shared<Net>();
+    Model model = model_of(to);
+    const auto report = load_weights(model, copy_of(*from, prefix));
+    CHECK(report.complete());
+    CHECK(at::equal(to->head->bias, from->head->bias));
+    CHECK(report.removed_prefixes.size() == (prefix.size() > 12 ? 3 : 1));
+    CHECK(report.str().find("prefixes removed: ") != std::string::npos);
+  }
+}
+
+TEST_CASE("a prefix that the model has itself stays") {
+  struct Outer : torch::nn::Module {
+    Outer() { model = register_module("model", std::make_shared<Net>()); }
+    std::shared_ptr<Net> model;
+  } from, to;
+  const auto report = load_weights(to, copy_of(from));
+  CHECK(report.complete());
+  CHECK(report.removed_prefixes.empty());
+  CHECK(at::equal(to.model->head->bias, from.model->head->bias));
+  // Wrapped once more.
+  CHECK(load_weights(to, copy_of(from, "module.")).removed_prefixes == std::vector<std::string>{"module."});
+}
+
+TEST_CASE("of two names for one parameter the exact one wins") {
+  const auto net = std::make_shared<Net>();
+  auto tensors = copy_of(*net);
+  tensors.insert(tensors.begin(), {"module.fc1.bias", at::full({3}, 5.0)});
+  const auto report = load_weights(*net, tensors);
+  CHECK(report.unexpected == std::vector<std::string>{"module.fc1.bias"});
+  CHECK(net->fc1->bias[0].item<float>() != 5);
+}
+
+TEST_CASE("a head of another size stays fresh, whole, and is said") {
+  const auto net = std::make_shared<Net>();
+  const at::Tensor weight = net->head->weight.detach().clone(), bias = net->head->bias.detach().clone();
+  auto tensors = copy_of(*net);
+  at_name(tensors, "fc1.weight").fill_(4);
+  at_name(tensors, "head.weight") = at::ones({10, 3});
+  at_name(tensors, "head.bias") = at::ones({2});  // fits by chance
+  Model model = model_of(net);
+  const auto report = load_weights(model, tensors);
+  CHECK(report.fresh_head == "head");
+  CHECK(contains(report.loaded, "fc1.weight"));
+  CHECK_FALSE(contains(report.loaded, "head.bias"));
+  CHECK(at::equal(net->head->weight, weight));
+  CHECK(at::equal(net->head->bias, bias));
+  CHECK(net->fc1->weight.min().item<float>() == 4);
+  CHECK(report.str().find("head 'head' is of another size") != std::string::npos);
+}
+
+TEST_CASE("fused and split projections, and names of published ViT files") {
+  struct Fused : torch::nn::Module {
+    Fused() {
+      weight = register_parameter("in_proj_weight", at::randn({6, 2}));
+      bias = register_parameter("in_proj_bias", at::randn({6}));
+    }
+    at::Tensor weight, bias;
+  } fused;
+  struct Split : torch::nn::Module {
+    Split() {
+      for (const char* name : {"q_proj", "k_proj", "v_proj"}) register_module(name, torch::nn::Linear(2, 2));
+    }
+  } split;
+  auto report = load_weights(split, copy_of(fused));
+  CHECK(report.complete());
+  CHECK(report.converted.size() == 6);
+  CHECK(at::equal(split.named_parameters()["k_proj.weight"], fused.weight.narrow(0, 2, 2)));
+  CHECK(at::equal(split.named_parameters()["v_proj.bias"], fused.bias.narrow(0, 4, 2)));
+
+  Fused back;
+  report = load_weights(back, copy_of(split));
+  CHECK(report.complete());
+  CHECK(report.converted.size() == 2);
+  CHECK(at::equal(back.weight, fused.weight));
+  CHECK(at::equal(back.bias, fused.bias));
+
+  // A part is missing: the whole is missing, the rest unused.
+  auto part = copy_of(split);
+  without(part, "k_proj.weight");
+  report = load_weights(back, part);
+  CHECK(report.missing == std::vector<std::string>{"in_proj_weight"});
+
+  struct Mlp : torch::nn::Module {
+    Mlp() {
+      auto mlp = std::make_shared<Mlp>(0);
+      mlp->register_module("0", torch::nn::Linear(2, 3));
+      mlp->register_module("3", torch::nn::Linear(3, 2));
+      auto layer = std::make_shared<Mlp>(0);
+      layer->register_module("mlp", mlp);
+      register_module("layer", layer);
+    }
+    explicit Mlp(int) {}
+  } mlp;
+  report = load_weights(mlp, {{"layer.mlp.linear_1.weight", at::ones({3, 2})},
+                              {"layer.mlp.linear_1.bias", at::ones({3})},
+                              {"layer.mlp.linear_2.weight", at::ones({2, 3})},
+                              {"layer.mlp.linear_2.bias", at::ones({2})}});
+  CHECK(report.complete());
+  CHECK(report.converted.size() == 4);
+  CHECK(mlp.named_parameters()["layer.mlp.3.weight"].min().item<float>() == 1);
+}
+
+TEST_CASE("a dtype that cannot be meant is misshapen") {
+  const auto net = std::make_shared<Net>();
+  auto tensors = copy_of(*net);
+  at_name(tensors, "fc1.bias") = at_name(tensors, "fc1.bias").to(at::kComplexFloat);
+  const auto report = load_weights(*net, tensors);
+  REQUIRE(report.misshapen.size() == 1);
+  CHECK(report.misshapen[0].given == "ComplexFloat");
+}

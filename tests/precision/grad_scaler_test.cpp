@@ -1,0 +1,253 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/optim/sgd.h>
+
+#include <limits>
+
+#include "npu_train/precision/grad_scaler.hpp"
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// p -= lr * g, taking a gate; notes how it was called.
+class Plain final : public SkippableStep {
+ public:
+  explicit Plain(std::vector<at::Tensor> tensors) {
+    for (size_t i = 0; i < tensors.size(); ++i) set_.add({.name = "p" + std::to_string(i), .value = tensors[i]});
+  }
+  void step(const StepGate& gate) override {
+    ++steps;
+    CHECK_FALSE(gate.inv_scale.defined());  // the gradients are unscaled already: never both
+    const at::NoGradGuard no_grad;
+    for (const auto& p : set_)
+      if (p.value.grad().defined()) p.value.sub_(p.value.grad(), 0.1);
+  }
+  const ParameterSet& parameters() const override { return set_; }
+  int steps = 0;
+
+ private:
+  ParameterSet set_;
+};
+
+at::Tensor leaf() { return at::ones({3}).set_requires_grad(true); }
+
+void backward(const GradScaler& scaler, const at::Tensor& p, double slope = 2) { scaler.scale((p * slope).sum()).backward(); }
+
+}  // namespace
+
+TEST_CASE("the loss is scaled in the graph") {
+  const GradScaler scaler;
+  auto p = leaf();
+  const auto loss = (p * 2).sum();
+  const auto scaled = scaler.scale(loss);
+  CHECK(scaled.item<float>() == 6 * 65536.f);
+  scaled.backward();
+  CHECK(at::equal(p.grad(), at::full({3}, 2 * 65536.0)));
+}
+
+TEST_CASE("an fp16 scalar loss is scaled in fp32, other tensors keep their dtype") {
+  const GradScaler scaler({.init_scale = 1024});
+  CHECK(scaler.scale(at::tensor(100.f).to(at::kHalf)).scalar_type() == at::kFloat);
+  CHECK(scaler.scale(at::tensor(100.f).to(at::kHalf)).item<float>() == 102400);
+  CHECK(scaler.scale(at::ones({2}, at::kHalf)).scalar_type() == at::kHalf);
+  CHECK(scaler.scale(at::ones({}, at::kDouble)).scalar_type() == at::kDouble);
+}
+
+TEST_CASE_TEMPLATE("a step is taken, or skipped on overflow and counted", T, Plain, torch::optim::SGD) {
+  auto p = leaf();
+  auto make = [&]() -> T {
+    if constexpr (std::is_same_v<T, Plain>)
+      return Plain({p});
+    else
+      return torch::optim::SGD({p}, 0.1);
+  };
+  auto optimizer = make();
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+  const auto zero = [&] { p.mutable_grad().reset(); };
+
+  backward(scaler, p);
+  CHECK(scaler.step(optimizer));
+  scaler.update();
+  CHECK(at::allclose(p, at::full({3}, 0.8)));
+  CHECK(scaler.get_scale() == 1024);
+
+  zero();
+  backward(scaler, p, kInf);
+  const auto before = p.detach().clone();
+  CHECK_FALSE(scaler.step(optimizer));
+  scaler.update();
+  CHECK(at::equal(p, before));
+  CHECK(scaler.get_scale() == 512);
+  CHECK(scaler.loss_scale().skip_streak() == 1);
+
+  for (int i = 0; i < 2; ++i) {
+    zero();
+    backward(scaler, p);
+    CHECK(scaler.step(optimizer));
+    scaler.update();
+  }
+  CHECK(scaler.get_scale() == 1024);
+  CHECK(at::allclose(p, at::full({3}, 0.4)));
+}
+
+TEST_CASE("unscaled gradients can be looked at and changed before the step") {
+  auto p = leaf();
+  Plain optimizer({p});
+  GradScaler scaler;
+  backward(scaler, p);
+  scaler.unscale_(optimizer);
+  CHECK(at::equal(p.grad(), at::full({3}, 2.0)));
+  p.mutable_grad().mul_(0.5);
+  CHECK(scaler.step(optimizer));
+  CHECK(at::allclose(p, at::full({3}, 0.9)));  // not unscaled a second time
+  scaler.update();
+}
+
+TEST_CASE("an overflow found by unscale_ is kept although the gradients were mended afterwards") {
+  auto p = leaf();
+  Plain optimizer({p});
+  GradScaler scaler;
+  backward(scaler, p, kInf);
+  scaler.unscale_(optimizer);
+  p.mutable_grad().zero_();
+  CHECK_FALSE(scaler.step(optimizer));
+  CHECK(optimizer.steps == 0);
+}
+
+TEST_CASE("out of order is refused") {
+  auto p = leaf();
+  Plain optimizer({p});
+  GradScaler scaler;
+  const auto usage = [](auto&& fn, const char* what) {
+    const auto e = error_of(fn);
+    CHECK(e.kind() == ErrorKind::Usage);
+    CHECK(std::string(e.what()).find(what) != std::string::npos);
+  };
+  usage([&] { scaler.update(); }, "without");
+  usage([&] { scaler.step(optimizer); }, "gradient");
+  backward(scaler, p);
+  scaler.unscale_(optimizer);
+  usage([&] { scaler.unscale_(optimizer); }, "twice");
+  CHECK(scaler.step(optimizer));
+  usage([&] { scaler.step(optimizer); }, "twice");
+  usage([&] { scaler.unscale_(optimizer); }, "after step");
+  CHECK(optimizer.steps == 1);
+  scaler.update();
+  scaler.unscale_(optimizer);
+  CHECK(scaler.step(optimizer));
+}
+
+TEST_CASE("two optimizers: each skips for itself, one overflow backs off once") {
+  auto a = leaf(), b = leaf();
+  Plain first({a});
+  torch::optim::SGD second({b}, 0.1);
+  GradScaler scaler({.init_scale = 8});
+  backward(scaler, a, kInf);
+  backward(scaler, b);
+  CHECK_FALSE(scaler.step(first));
+  CHECK(scaler.step(second));
+  scaler.update();
+  CHECK(scaler.get_scale() == 4);
+  CHECK(at::equal(a, at::ones({3})));
+  CHECK(at::allclose(b, at::full({3}, 0.8)));
+}
+
+TEST_CASE("an optimizer that was unscaled but not stepped counts for the scale") {
+  auto a = leaf();
+  Plain first({a});
+  GradScaler scaler({.init_scale = 8});
+  backward(scaler, a, kInf);
+  scaler.unscale_(first);
+  scaler.update();
+  CHECK(scaler.get_scale() == 4);
+}
+
+TEST_CASE("disabled, it is not there") {
+  auto p = leaf();
+  Plain optimizer({p});
+  GradScaler scaler({}, false);
+  const auto loss = (p * 2).sum();
+  CHECK(scaler.scale(loss).is_same(loss));
+  loss.backward();
+  p.mutable_grad()[0] = kInf;
+  scaler.unscale_(optimizer);
+  CHECK(scaler.step(optimizer));
+  CHECK(optimizer.steps == 1);
+  scaler.update();
+  CHECK(scaler.get_scale() == 1);
+  CHECK(scaler.state().empty());
+}
+
+TEST_CASE("ranks agree before anyone decides") {
+  auto p = leaf();
+  Plain optimizer({p});
+  GradScaler scaler({.init_scale = 8}, true, [](at::Tensor& found) { found.fill_(1); });
+  backward(scaler, p);
+  CHECK_FALSE(scaler.step(optimizer));
+  scaler.update();
+  CHECK(scaler.get_scale() == 4);
+}
+
+TEST_CASE("fp16 gradients are refused") {
+  auto p = at::ones({2}, at::kHalf).set_requires_grad(true);
+  Plain optimizer({p});
+  GradScaler scaler({.init_scale = 2});
+  p.mutable_grad() = at::ones({2}, at::kHalf);
+  CHECK(error_of([&] { scaler.unscale_(optimizer); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a scale of one's own") {
+  auto p = leaf();
+  Plain optimizer({p});
+  GradScaler scaler;
+  backward(scaler, p);
+  scaler.step(optimizer);
+  scaler.update(32);
+  CHECK(scaler.get_scale() == 32);
+  CHECK(error_of([&] { scaler.update(0); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("the state goes on inside a growth interval") {
+  auto p = leaf();
+  Plain optimizer({p});
+  const auto iterate = [&](GradScaler& s, double slope) {
+    p.mutable_grad().reset();
+    backward(s, p, slope);
+    s.step(optimizer);
+    s.update();
+  };
+  const LossScaleOptions options{.init_scale = 64, .growth_interval = 4};
+  GradScaler a(options);
+  for (const double slope : {1.0, double(kInf), 1.0, 1.0, 1.0}) iterate(a, slope);
+  CHECK(std::get<int64_t>(a.state().values.at("growth_tracker")) == 3);
+  GradScaler b(options);
+  b.load_state(a.state());
+  CHECK(b.get_scale() == 32);
+  iterate(b, 1);
+  CHECK(b.get_scale() == 64);
+}
+
+TEST_CASE("a state that lacks a part is refused and changes nothing") {
+  GradScaler scaler;
+  for (const char* key : {"scale", "growth_tracker", "skip_streak"}) {
+    auto state = GradScaler({.init_scale = 4}).state();
+    state.values.erase(key);
+    CHECK(error_of([&] { scaler.load_state(state); }).kind() == ErrorKind::Checkpoint);
+  }
+  CHECK(error_of([&] { scaler.load_state({}); }).kind() == ErrorKind::Checkpoint);
+  CHECK(scaler.get_scale() == 65536);
+}
+
+TEST_CASE("a scale that is no power of two is undone to rounding") {
+  auto p = leaf();
+  Plain optimizer({p});
+  GradScaler scaler({.init_scale = 1000});
+  backward(scaler, p, 3);
+  scaler.unscale_(optimizer);
+  CHECK(at::allclose(p.grad(), at::full({3}, 3.0), 1e-6, 0));
+}

@@ -1,0 +1,387 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+#include "npu_train/core/log.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/precision/precision.hpp"
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+
+namespace {
+
+const Device kCpu;
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+std::unique_ptr<Precision> make(const std::string& mode, GradScalerOptions scaler = {}) {
+  return make_precision({.mode = mode, .grad_scaler = scaler, .fp32_modules = {}}, kCpu);
+}
+
+ParameterSet set_of(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+  ParameterSet out;
+  for (const auto& [name, t] : tensors) out.add({.name = name, .value = t});
+  return out;
+}
+
+at::Tensor leaf(std::vector<int64_t> shape) { return at::randn(shape).set_requires_grad(true); }
+
+void set_grad(const at::Tensor& t, const at::Tensor& g) { t.mutable_grad() = g; }
+
+}  // namespace
+
+TEST_CASE("the table of modes") {
+  struct Row {
+    const char* mode;
+    const char* name;
+    at::ScalarType dtype;
+    bool may_skip;
+  };
+  for (const Row& row : {Row{"32-true", "32-true", at::kFloat, false}, Row{"O0", "32-true", at::kFloat, false},
+                         Row{"bf16-mixed", "bf16-mixed", at::kBFloat16, false}, Row{"16-mixed", "16-mixed", at::kHalf, true},
+                         Row{"O1", "16-mixed", at::kHalf, true}, Row{"bf16-true", "bf16-true", at::kBFloat16, false},
+                         Row{"16-true", "16-true", at::kHalf, true}, Row{"O2", "16-true", at::kHalf, true}, Row{"O3", "O3", at::kHalf, true},
+                         Row{"auto", "32-true", at::kFloat, false}}) {
+    CAPTURE(row.mode);
+    const auto p = make(row.mode);
+    CHECK(p->name() == row.name);
+    CHECK(p->low_precision_dtype() == row.dtype);
+    CHECK(p->may_skip() == row.may_skip);
+    CHECK(p->scale() == (row.may_skip ? 65536 : 1));
+    CHECK(p->state().empty() == !row.may_skip);
+    CHECK((p->forward_scope() != nullptr) == (row.dtype != at::kFloat));
+    CHECK_FALSE(p->last_step_skipped());
+  }
+  for (const auto& mode : precision_modes()) CHECK_NOTHROW(make(mode));
+}
+
+TEST_CASE("contradictions and unknown names are refused") {
+  for (const char* mode : {"32-true", "bf16-mixed", "bf16-true", "O0", "auto"}) {
+    CHECK(error_of([&] { make(mode, {.enabled = "true"}); }).kind() == ErrorKind::Usage);
+    CHECK_NOTHROW(make(mode, {.enabled = "false"}));
+  }
+  CHECK_NOTHROW(make("16-mixed", {.enabled = "true"}));
+  CHECK(error_of([&] { make("16-mixed", {.enabled = "maybe"}); }).kind() == ErrorKind::Usage);
+  const auto e = error_of([&] { make("bf16-mixd"); });
+  CHECK(e.kind() == ErrorKind::Usage);
+  CHECK(std::string(e.what()).find("did you mean bf16-mixed?") != std::string::npos);
+  CHECK(error_of([&] { make("16-mixed", {.init_scale = 0x1p30}); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("fp16 without a scaler never skips") {
+  const auto p = make("16-mixed", {.enabled = "false"});
+  CHECK_FALSE(p->may_skip());
+  CHECK(p->scale() == 1);
+  const auto loss = at::ones({});
+  CHECK(p->scale_loss(loss).is_same(loss));
+}
+
+TEST_CASE("a dtype without units is warned of once") {
+  std::vector<std::string> lines;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) lines.emplace_back(text);
+  });
+  make("bf16-mixed");
+  const auto first = lines.size();
+  make("bf16-mixed");
+  make("bf16-true");
+  CHECK(lines.size() == first);  // said already, here or by a test before
+  const bool native = backend_of(kCpu).capabilities(kCpu).native_bf16;
+  if (native) CHECK(lines.empty());
+}
+
+TEST_CASE("config tables") {
+  const auto o = bind<PrecisionOptions>(parse_yaml("{mode: 16-mixed, grad_scaler: {enabled: true, init_scale: 128}, fp32_modules: [head]}", "test"));
+  CHECK(o.mode == "16-mixed");
+  CHECK(o.grad_scaler.enabled == "true");
+  CHECK(o.grad_scaler.init_scale == 128);
+  CHECK(o.grad_scaler.min_scale == 1);
+  CHECK(o.grad_scaler.max_scale == 0x1p24);
+  CHECK(o.fp32_modules == std::vector<std::string>{"head"});
+  CHECK(error_of([] { bind<PrecisionOptions>(parse_yaml("{mode: fp16}", "test")); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { bind<GradScalerOptions>(parse_yaml("{growth_factor: 1}", "test")); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("32-true passes everything through and touches gradients only when it must") {
+  const auto p = make("32-true");
+  const auto w = leaf({3});
+  const auto updated = p->prepare(set_of({{"w", w}}));
+  CHECK(updated[0].value.is_same(w));
+  set_grad(w, at::ones({3}));
+  const auto version = w.grad()._version();
+  const auto gate = p->unscale_and_check(1);
+  CHECK_FALSE(gate.found_inf.defined());
+  CHECK_FALSE(gate.inv_scale.defined());
+  CHECK(w.grad()._version() == version);
+  p->unscale_and_check(0.25);
+  CHECK(at::equal(w.grad(), at::full({3}, 0.25)));
+  CHECK(error_of([&] { p->prepare(set_of({{"w", w}})); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("mixed: the forward computes in the dtype, parameters stay fp32") {
+  for (const char* mode : {"bf16-mixed", "16-mixed"}) {
+    const auto p = make(mode);
+    const auto w = leaf({4, 4});
+    p->prepare(set_of({{"w", w}}));
+    {
+      const auto scope = p->forward_scope();
+      CHECK(at::matmul(at::rand({2, 4}), w).scalar_type() == p->low_precision_dtype());
+    }
+    CHECK(at::matmul(at::rand({2, 4}), w).scalar_type() == at::kFloat);
+    CHECK(w.scalar_type() == at::kFloat);
+  }
+}
+
+TEST_CASE("16-mixed: scale, one fused pass with the window's factor, skip, state machine") {
+  const auto p = make("16-mixed", {.init_scale = 1024, .growth_interval = 2});
+  const auto w = leaf({3});
+  p->prepare(set_of({{"w", w}}));
+  const auto attempt = [&](float g) {
+    set_grad(w, at::full({3}, g));
+    const auto gate = p->unscale_and_check(0.5);
+    p->after_step(gate);
+    const bool skipped = p->last_step_skipped();
+    p->update(gate);
+    return skipped;
+  };
+  CHECK(p->scale_loss(at::full({}, 3.0)).item<float>() == 3072);
+  CHECK_FALSE(attempt(4096));
+  CHECK(at::equal(w.grad(), at::full({3}, 2.0)));
+  CHECK(p->scale() == 1024);
+  CHECK(attempt(kInf));
+  CHECK(p->scale() == 512);
+  CHECK(p->skip_streak() == 1);
+  CHECK(attempt(std::numeric_limits<float>::quiet_NaN()));
+  CHECK(p->scale() == 256);
+  CHECK(p->skip_streak() == 2);
+  CHECK_FALSE(attempt(1));
+  CHECK_FALSE(attempt(1));
+  CHECK(p->scale() == 512);
+  CHECK(p->skip_streak() == 0);
+}
+
+TEST_CASE("what ranks agree on decides, in place or in a tensor of its own") {
+  const auto p = make("16-mixed", {.init_scale = 8});
+  const auto w = leaf({3});
+  p->prepare(set_of({{"w", w}}));
+  set_grad(w, at::ones({3}));
+  auto gate = p->unscale_and_check(1);
+  gate.found_inf.fill_(1);
+  CHECK(p->last_step_skipped());
+  p->update(gate);
+  CHECK(p->scale() == 4);
+  set_grad(w, at::ones({3}));
+  gate = p->unscale_and_check(1);
+  gate.found_inf = at::ones({});
+  p->after_step(gate);
+  CHECK(p->last_step_skipped());
+  p->update(gate);
+  CHECK(p->scale() == 2);
+}
+
+TEST_CASE("the floor of the Trainer") {
+  const auto p = make("16-mixed", {.init_scale = 2});
+  const auto w = leaf({3});
+  p->prepare(set_of({{"w", w}}));
+  CHECK_FALSE(p->at_floor());
+  for (int i = 0; i < 5; ++i) {
+    set_grad(w, at::full({3}, kInf));
+    p->update(p->unscale_and_check(1));
+  }
+  CHECK(p->scale() == 1);
+  CHECK(p->at_floor());
+  CHECK(p->skip_streak() == 5);
+}
+
+TEST_CASE("true: parameters are cast in place, masters are the fp32 values, norms and fp32_modules stay") {
+  for (const char* mode : {"bf16-true", "16-true"}) {
+    CAPTURE(mode);
+    const auto p = make_precision({.mode = mode, .grad_scaler = {}, .fp32_modules = {"head"}}, kCpu);
+    const auto conv = at::randn({4, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast).set_requires_grad(true);
+    const auto norm = leaf({4}), head = leaf({4, 2}), frozen = at::randn({4});
+    const auto start = conv.detach().clone();
+    const auto updated = p->prepare(set_of({{"conv", conv}, {"norm", norm}, {"head.weight", head}, {"frozen", frozen}}), {"norm"});
+    REQUIRE(updated.size() == 4);
+    CHECK(conv.scalar_type() == p->low_precision_dtype());
+    CHECK(conv.requires_grad());
+    CHECK(conv.is_leaf());
+    CHECK(conv.is_contiguous(at::MemoryFormat::ChannelsLast));
+    CHECK(at::equal(conv, start.to(conv.scalar_type())));
+    CHECK(updated[0].name == "conv");
+    CHECK(at::equal(updated[0].value, start));
+    CHECK(updated[0].value.scalar_type() == at::kFloat);
+    CHECK(updated[0].value.is_contiguous(at::MemoryFormat::ChannelsLast));
+    CHECK(updated[0].value.is_leaf());
+    CHECK(updated[1].value.is_same(norm));
+    CHECK(norm.scalar_type() == at::kFloat);
+    CHECK(updated[2].value.is_same(head));
+    CHECK(updated[3].value.is_same(frozen));
+    CHECK(frozen.scalar_type() == p->low_precision_dtype());
+  }
+  CHECK(error_of([&] { make("16-true")->prepare(set_of({{"w", leaf({2}).detach().to(at::kDouble)}})); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("true: gradients over micro-batches are summed in fp32 and dropped from the parameters") {
+  const auto p = make("16-true", {.init_scale = 2});
+  const auto w = leaf({1}), norm = leaf({1}), unused = leaf({1});
+  const auto updated = p->prepare(set_of({{"w", w}, {"norm", norm}, {"unused", unused}}), {"norm"});
+  for (const float g : {2048.f, 1.f, 1.f}) {
+    set_grad(w, at::full({1}, g, at::kHalf));
+    set_grad(norm, at::full({1}, g));
+    p->collect_gradients();
+    CHECK_FALSE(w.grad().defined());
+  }
+  CHECK(updated[0].value.grad().item<float>() == 2050);  // 2048 in fp16
+  CHECK(updated[1].value.grad().item<float>() == 1);     // a kept parameter accumulates by itself
+  CHECK_FALSE(updated[2].value.grad().defined());
+  p->unscale_and_check(1);
+  CHECK(updated[0].value.grad().item<float>() == 1025);
+}
+
+TEST_CASE("true: training equals an fp32 master reference, bit for bit") {
+  for (const char* mode : {"16-true", "bf16-true"}) {
+    CAPTURE(mode);
+    at::manual_seed(5);
+    const auto w = leaf({6, 3});
+    auto reference = w.detach().clone();
+    const auto x = at::randn({8, 6}), y = at::randn({8, 3});
+    const auto p = make(mode, {.init_scale = 16});
+    const auto updated = p->prepare(set_of({{"w", w}}));
+    const auto dtype = p->low_precision_dtype();
+    for (int step = 0; step < 20; ++step) {
+      {
+        const auto scope = p->forward_scope();
+        const auto out = at::matmul(p->cast_input(Batch(x, y)).input(), w);
+        p->scale_loss((out.to(at::kFloat) - y).square().mean()).backward();
+      }
+      p->collect_gradients();
+      const auto gate = p->unscale_and_check(1);
+      const at::NoGradGuard no_grad;
+      updated[0].value.sub_(updated[0].value.grad() * 0.05);
+      updated[0].value.mutable_grad().reset();
+      p->after_step(gate);
+      p->update(gate);
+
+      const double scale = gate.found_inf.defined() ? 16 : 1;
+      const auto low = reference.to(dtype);
+      const auto out = at::matmul(x.to(dtype), low).to(at::kFloat);
+      const auto upstream = ((out - y) * (2.0 / 24) * scale).to(dtype);
+      reference.sub_(at::matmul(x.to(dtype).t(), upstream).to(at::kFloat) / scale * 0.05);
+      CHECK(at::allclose(updated[0].value, reference, 0, 1e-6));
+      CHECK(at::equal(w, updated[0].value.to(dtype)));
+    }
+  }
+}
+
+TEST_CASE("updates too small for the dtype survive in masters, and are lost without") {
+  for (const char* mode : {"O2", "O3"}) {
+    const auto p = make(mode);
+    const auto w = at::ones({4}).set_requires_grad(true);
+    const auto updated = p->prepare(set_of({{"w", w}}));
+    const at::NoGradGuard no_grad;
+    for (int i = 0; i < 20; ++i) {
+      updated[0].value.sub_(1e-4);
+      p->after_step({});
+    }
+    const bool masters = std::string(mode) == "O2";
+    CHECK(updated[0].value.scalar_type() == (masters ? at::kFloat : at::kHalf));
+    CHECK(w.scalar_type() == at::kHalf);
+    CHECK(w[0].item<float>() == doctest::Approx(masters ? 0.998 : 1.0).epsilon(1e-4));
+  }
+}
+
+TEST_CASE("true: a skipped step leaves parameters and masters bit-identical") {
+  const auto p = make("16-true", {.init_scale = 4});
+  const auto w = leaf({5});
+  const auto updated = p->prepare(set_of({{"w", w}}));
+  const auto low = w.detach().clone(), master = updated[0].value.detach().clone();
+  set_grad(w, at::full({5}, kInf, at::kHalf));
+  p->collect_gradients();
+  const auto gate = p->unscale_and_check(1);
+  CHECK(gate.found_inf.item<float>() == 1);
+  p->after_step(gate);
+  CHECK(p->last_step_skipped());
+  p->update(gate);
+  CHECK(at::equal(w, low));
+  CHECK(at::equal(updated[0].value, master));
+  CHECK(p->scale() == 2);
+}
+
+TEST_CASE("true: loading either side brings the other along") {
+  const auto p = make("bf16-true");
+  const auto w = leaf({3});
+  const auto updated = p->prepare(set_of({{"w", w}}));
+  const at::NoGradGuard no_grad;
+  updated[0].value.fill_(1.001);
+  p->masters_loaded();
+  CHECK(w[0].item<float>() == 1.f);
+  CHECK(updated[0].value[0].item<float>() == 1.001f);
+  w.fill_(2);
+  p->parameters_loaded();
+  CHECK(updated[0].value[0].item<float>() == 2);
+}
+
+TEST_CASE("true: normalisation layers with fp32 parameters work inside the forward") {
+  for (const char* mode : {"bf16-true", "16-true"}) {
+    CAPTURE(mode);
+    const auto p = make(mode);
+    const auto conv = leaf({4, 3, 3, 3}), scale = leaf({4}), shift = leaf({4}), fc = leaf({4, 2});
+    auto mean = at::zeros({4}), var = at::ones({4});
+    p->prepare(set_of({{"conv", conv}, {"scale", scale}, {"shift", shift}, {"fc", fc}}), {"scale", "shift"});
+    at::Tensor loss;
+    {
+      const auto scope = p->forward_scope();
+      const auto x = p->cast_input(Batch(at::randn({2, 3, 8, 8}), at::zeros({2}, at::kLong))).input();
+      CHECK(x.scalar_type() == p->low_precision_dtype());
+      const auto h = at::batch_norm(at::conv2d(x, conv), scale, shift, mean, var, true, 0.1, 1e-5, true).relu().mean(std::vector<int64_t>{2, 3});
+      loss = at::matmul(at::layer_norm(h, {4}, scale, shift), fc).to(at::kFloat).square().mean();
+    }
+    loss.backward();
+    CHECK(at::isfinite(loss).item<bool>());
+    CHECK(conv.grad().scalar_type() == p->low_precision_dtype());
+    CHECK(scale.grad().scalar_type() == at::kFloat);
+    CHECK(mean.abs().sum().item<float>() > 0);
+  }
+}
+
+TEST_CASE("inputs are cast, targets are not") {
+  const auto p = make("bf16-true");
+  Batch b(at::randn({2, 3}), at::randn({2, 4}));
+  b.set("input.mask", at::ones({2}, at::kBool));
+  const auto cast = p->cast_input(b);
+  CHECK(cast.input().scalar_type() == at::kBFloat16);
+  CHECK(cast.target().scalar_type() == at::kFloat);
+  CHECK(cast.at("input.mask").scalar_type() == at::kBool);
+  CHECK(b.input().scalar_type() == at::kFloat);
+  CHECK(make("bf16-mixed")->cast_input(b).input().scalar_type() == at::kFloat);
+}
+
+TEST_CASE("the state goes on inside a growth interval, and other modes take it or leave it") {
+  const auto run = [](Precision& p, const ParameterSet& set, std::initializer_list<float> gradients) {
+    for (const float g : gradients) {
+      set_grad(set[0].value, at::full({2}, g));
+      p.update(p.unscale_and_check(1));
+    }
+  };
+  const GradScalerOptions options{.init_scale = 64, .growth_interval = 4};
+  const auto a = make("16-mixed", options), b = make("16-mixed", options);
+  const auto set = a->prepare(set_of({{"w", leaf({2})}}));
+  b->prepare(set);
+  run(*a, set, {1, kInf, 1, 1, 1});
+  CHECK(a->scale() == 32);
+  b->load_state(a->state());
+  run(*b, set, {1});
+  CHECK(b->scale() == 64);
+
+  const auto other = make("32-true");
+  other->load_state(a->state());
+  CHECK(other->scale() == 1);
+  b->load_state(other->state());
+  CHECK(b->scale() == 64);
+  auto broken = a->state();
+  broken.values.erase("growth_tracker");
+  CHECK(error_of([&] { b->load_state(broken); }).kind() == ErrorKind::Checkpoint);
+  CHECK(b->scale() == 64);
+}
