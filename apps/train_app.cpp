@@ -45,7 +45,8 @@ RunConfig read_config(const Arguments& args, const Parts& parts) {
     if (cli::is_override(word)) {
       overrides.push_back(word);
     } else {
-      check(file.empty(), ErrorKind::Usage, "train_app", "two configurations are given: ", file, " and ", word, "; overrides are key=value");
+      check(file.empty(), ErrorKind::Usage, "train_app", "two configurations are given: ", file, " and ", word,
+            "; overrides are key=value");
       file = word;
     }
   }
@@ -83,6 +84,9 @@ int train(const Arguments& args) {
   Trainer trainer(config, parts);
   g_trainer = &trainer;
   cli::on_stop_signal([] { g_trainer->request_stop(); });
+  struct Uninstall {
+    ~Uninstall() { cli::on_stop_signal(nullptr); }
+  } uninstall;  // before the trainer goes
   trainer.add_callback(std::make_shared<Progress>(write, ::isatty(STDOUT_FILENO) != 0, config.trainer.log_every_n_steps));
   if (!args.resume.empty()) trainer.resume(args.resume);
   report_end(trainer.fit());
@@ -99,8 +103,9 @@ int main(int argc, char** argv) {
   app.add_flag("--fast-dev-run", args.fast_dev_run, "one training and one validation batch; nothing is written");
   app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches again and again");
   app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
-  app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")->check(CLI::PositiveNumber);
-  app.add_option("--leave-out", args.leave_out, "parts that --verify-resume does not restore: it must then fail");
+  app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--leave-out", args.leave_out, "parts that --verify-resume does not restore, to see that it notices");
   app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");
   app.add_option("--list", args.list, "names that a configuration can use: models, datasets, tasks, optimizers, schedulers");
   app.add_flag("--version", args.version, "print versions and devices");

@@ -33,7 +33,11 @@ class Watch final : public Callback {
 
 double median_us(const char* precision) {
   const auto data = std::make_shared<TensorDataset>(at::zeros({4000, 1}), at::zeros({4000}));
-  Trainer trainer({.device = "cpu", .precision = precision, .data = {.options = {{"batch_size", 1}, {"num_workers", "0"}}}, .trainer = {.max_epochs = 1}, .output = {.dir = ""}});
+  Trainer trainer({.device = "cpu",
+                   .precision = precision,
+                   .data = {.options = {{"batch_size", 1}, {"num_workers", "0"}}},
+                   .trainer = {.max_epochs = 1},
+                   .output = {.dir = ""}});
   const auto watch = std::make_shared<Watch>();
   trainer.add_callback(watch);
   trainer.fit(std::make_shared<NoOp>(), data);

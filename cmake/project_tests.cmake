@@ -6,18 +6,22 @@ add_test(NAME style.scripts COMMAND ${scripts}/check_scripts)
 find_program(NPU_TRAIN_PYTHON python3)
 if(NPU_TRAIN_PYTHON)
   add_test(NAME style.readme COMMAND ${NPU_TRAIN_PYTHON} ${scripts}/check_readme)
+  add_test(NAME style.config_docs COMMAND ${NPU_TRAIN_PYTHON} ${scripts}/check_config_docs)
   add_test(NAME style.mutants COMMAND ${NPU_TRAIN_PYTHON} ${scripts}/mutants --check)
   set_tests_properties(style.readme style.mutants PROPERTIES TIMEOUT 60)
 endif()
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
 if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Release")
-  foreach(kind static shared subdirectory)
+  foreach(kind static shared)
     add_test(NAME consumer.${kind} COMMAND ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})
     set_tests_properties(consumer.${kind} PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)
   endforeach()
+  # Compiles the whole library a second time: only by `ctest -C full`.
+  add_test(NAME consumer.subdirectory CONFIGURATIONS full COMMAND ${scripts}/test_consumers subdirectory ${PROJECT_BINARY_DIR})
+  set_tests_properties(consumer.subdirectory PROPERTIES LABELS slow TIMEOUT 3000 RUN_SERIAL ON)
 endif()
 
-# Only by `ctest -C ci`, as scripts/test --ci says it: the rooms whose tests compile quickly, under the sanitizers.
-add_test(NAME sanitizers.asan CONFIGURATIONS ci COMMAND ${scripts}/sanitize asan core base io data device precision optim dist)
+# Only by `ctest -C ci`, as scripts/test --ci says it: what reads files that anybody may have written, under the sanitizers.
+add_test(NAME sanitizers.asan CONFIGURATIONS ci COMMAND ${scripts}/sanitize asan core base io)
 set_tests_properties(sanitizers.asan PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)

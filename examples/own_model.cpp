@@ -7,8 +7,8 @@
 #include <npu_train/trainer.hpp>
 
 struct SmallNetOptions {
-  int64_t width = 32;       // channels of the first layer
-  int64_t num_classes = 10; // taken from the data set when the file does not say
+  int64_t width = 32;        // channels of the first layer
+  int64_t num_classes = 10;  // taken from the data set when the file does not say
   static const npu_train::ConfigTable<SmallNetOptions>& config_table() {
     static const auto table = npu_train::ConfigTable<SmallNetOptions>("model small_net")
                                   .field("width", &SmallNetOptions::width, "channels of the first layer", npu_train::between(1, 1024))
@@ -20,9 +20,10 @@ struct SmallNetOptions {
 struct SmallNetImpl : torch::nn::Module {
   explicit SmallNetImpl(const SmallNetOptions& o) {
     using namespace torch::nn;
-    layers = register_module("layers", Sequential(Conv2d(Conv2dOptions(3, o.width, 3).padding(1)), BatchNorm2d(o.width), ReLU(), MaxPool2d(2),
-                                                  Conv2d(Conv2dOptions(o.width, 2 * o.width, 3).padding(1)), BatchNorm2d(2 * o.width), ReLU(),
-                                                  AdaptiveAvgPool2d(1), Flatten(), Linear(2 * o.width, o.num_classes)));
+    layers =
+        register_module("layers", Sequential(Conv2d(Conv2dOptions(3, o.width, 3).padding(1)), BatchNorm2d(o.width), ReLU(), MaxPool2d(2),
+                                             Conv2d(Conv2dOptions(o.width, 2 * o.width, 3).padding(1)), BatchNorm2d(2 * o.width), ReLU(),
+                                             AdaptiveAvgPool2d(1), Flatten(), Linear(2 * o.width, o.num_classes)));
   }
   torch::Tensor forward(torch::Tensor x) { return layers->forward(x); }
   torch::nn::Sequential layers;

@@ -27,7 +27,8 @@ int main() try {
                               .trainer = {.max_epochs = 20},
                               .output = {.dir = ""}});
   const auto result = trainer.fit(npu_train::regressor(Curve()), train, val);
-  std::printf("mean absolute error %.4f after %lld steps\n", npu_train::scalar_or(result.final_val, "mae", -1), static_cast<long long>(result.global_step));
+  std::printf("mean absolute error %.4f after %lld steps\n", npu_train::scalar_or(result.final_val, "mae", -1),
+              static_cast<long long>(result.global_step));
 } catch (const npu_train::Error& e) {
   std::fprintf(stderr, "error: %s\n", e.what());
   return e.exit_code();

@@ -82,7 +82,8 @@ RunConfig read_config(const Arguments& args, const Parts& parts) {
 Times time_steps(Trainer& trainer, const Model& model, int64_t batch_size, const Arguments& args) {
   const auto size = model.image_size;
   Batch batch(at::randn({batch_size, model.channels, size, size}), at::randint(model.num_classes, {batch_size}, at::kLong));
-  if (trainer.loop().parts().train_loader->options().channels_last) batch.set("input", batch.input().contiguous(at::MemoryFormat::ChannelsLast));
+  if (trainer.loop().parts().train_loader->options().channels_last)
+    batch.set("input", batch.input().contiguous(at::MemoryFormat::ChannelsLast));
   const auto& device = trainer.loop().parts().device;
   Times times;
   for (int64_t i = 0; i < args.warmup + args.steps; ++i) {
@@ -119,6 +120,9 @@ int bench(const Arguments& args) {
   config.trainer.num_sanity_val_steps = 0;
   config.trainer.check_val_every_n_epoch = 0;
   config.trainer.max_epochs = -1;
+  config.trainer.max_time = -1;
+  config.trainer.accumulate_grad_batches = 1;
+  config.lr_scheduler = {.name = "constant"};  // a curve needs the length of a real run
   config.trainer.max_steps = args.warmup + args.steps;
   Trainer trainer(config, parts);
   Times times;
@@ -135,13 +139,15 @@ int bench(const Arguments& args) {
     config.data.options.set("batch_size", ConfigNode(batch));
     trainer = Trainer(config, parts);
     trainer.setup(parts.tasks.make(config.task, "task", model),
-                  std::make_shared<TensorDataset>(at::randn({batch, model.channels, size, size}), at::randint(model.num_classes, {batch}, at::kLong)));
+                  std::make_shared<TensorDataset>(at::randn({batch, model.channels, size, size}),
+                                                  at::randint(model.num_classes, {batch}, at::kLong)));
     times = time_steps(trainer, model, batch, args);
   } else {
     times = time_training(trainer, args);
     model = trainer.model();
     batch = trainer.data().options.batch_size;
   }
+  check(!times.steps.empty(), ErrorKind::Usage, "bench", "the run ended before ", args.warmup + 1, " steps");
   std::sort(times.steps.begin(), times.steps.end());
   const double median = times.steps[times.steps.size() / 2], fastest = times.steps.front();
   int64_t parameters = 0;

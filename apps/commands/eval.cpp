@@ -18,6 +18,7 @@ int evaluate(const Arguments& args) {
   const auto checkpoint = find_checkpoint(args.checkpoint);
   auto config = checkpoint_config(checkpoint, args.overrides, parts);
   config.output.dir = "";  // reads only
+  config.trainer.overfit_batches = 0;
   config.model.options.set("weights", ConfigNode(""));
   Trainer trainer(config, parts);
   trainer.setup();

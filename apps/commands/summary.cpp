@@ -1,7 +1,7 @@
+#include "npu_train/nn/summary.hpp"
 #include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/summary.hpp"
 
 namespace npu_train::cli {
 namespace {

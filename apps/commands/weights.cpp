@@ -1,7 +1,7 @@
+#include "npu_train/engine/weights.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/engine/weights.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -13,8 +13,7 @@
 namespace npu_train {
 namespace {
 
-constexpr const char* kMemoryHint =
-    "use a smaller data.batch_size (with more accumulate_grad_batches), a lower precision or gradient_checkpointing";
+constexpr const char* kMemoryHint = "use a smaller data.batch_size (with more accumulate_grad_batches) or a lower precision";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 

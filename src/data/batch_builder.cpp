@@ -40,6 +40,28 @@ at::Tensor to_channels_last(const at::Tensor& planes) {
 
 }  // namespace
 
+LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
+  check(options.batch_size >= 1, ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size, "; it must be at least 1");
+  check(options.num_workers >= 0 && options.num_workers <= 1024, ErrorKind::Usage, "Loader", "num_workers is ", options.num_workers,
+        "; it must be from 0 to 1024");
+  check(options.prefetch_factor >= 1, ErrorKind::Usage, "Loader", "prefetch_factor is ", options.prefetch_factor,
+        "; it must be at least 1");
+  check(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size, ErrorKind::Usage, "Loader", "rank ",
+        options.rank, " of ", options.world_size);
+  if (dataset == nullptr) {
+    check(!options.shuffle, ErrorKind::Usage, "Loader", "a stream cannot be shuffled; do it where the stream is made");
+    return options;
+  }
+  const int64_t n = dataset->size();
+  check(n > 0, ErrorKind::Data, "Loader", "the data set '", dataset->info().name, "' is empty");
+  check(options.batch_size * options.world_size <= n ||
+            (options.world_size > 1 && options.batch_size <= (n + options.world_size - 1) / options.world_size),
+        ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size,
+        options.world_size > 1 ? c10::str(" on each of ", options.world_size, " ranks") : "", " and the data set '", dataset->info().name,
+        "' has ", n, " samples; make the batch smaller");
+  return options;
+}
+
 BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info)
     : dataset_(std::move(dataset)),
       pictures_(dynamic_cast<const PictureDataset*>(dataset_.get())),

@@ -29,6 +29,9 @@ struct Job {
   std::exception_ptr error;
 };
 
+/// Gives the options back, or an Error(Usage). `dataset` is null for a stream.
+LoaderOptions checked(LoaderOptions options, const Dataset* dataset);
+
 /// Makes batches; const and used by many threads.
 class BatchBuilder {
  public:

@@ -272,42 +272,16 @@ std::shared_ptr<Job> Loader::Impl::take_ready() {
   return job;
 }
 
-namespace {
-
-LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
-  check(options.batch_size >= 1, ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size, "; it must be at least 1");
-  check(options.num_workers >= 0 && options.num_workers <= 1024, ErrorKind::Usage, "Loader", "num_workers is ", options.num_workers,
-        "; it must be from 0 to 1024");
-  check(options.prefetch_factor >= 1, ErrorKind::Usage, "Loader", "prefetch_factor is ", options.prefetch_factor,
-        "; it must be at least 1");
-  check(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size, ErrorKind::Usage, "Loader", "rank ",
-        options.rank, " of ", options.world_size);
-  if (dataset == nullptr) {
-    check(!options.shuffle, ErrorKind::Usage, "Loader", "a stream cannot be shuffled; do it where the stream is made");
-    return options;
-  }
-  const int64_t n = dataset->size();
-  check(n > 0, ErrorKind::Data, "Loader", "the data set '", dataset->info().name, "' is empty");
-  check(options.batch_size * options.world_size <= n ||
-            (options.world_size > 1 && options.batch_size <= (n + options.world_size - 1) / options.world_size),
-        ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size,
-        options.world_size > 1 ? c10::str(" on each of ", options.world_size, " ranks") : "", " and the data set '", dataset->info().name,
-        "' has ", n, " samples; make the batch smaller");
-  return options;
-}
-
-}  // namespace
-
 Loader::Loader(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, LoaderOptions options) {
   check(dataset != nullptr, ErrorKind::Usage, "Loader", "there is no data set");
-  options = checked(std::move(options), dataset.get());
+  options = detail::checked(std::move(options), dataset.get());
   impl_ = std::make_unique<Impl>(std::move(dataset), nullptr, std::move(pipeline), std::move(options));
   translated("Loader", [&] { impl_->launch(); });
 }
 
 Loader::Loader(std::shared_ptr<IterableDataset> stream, Pipeline pipeline, LoaderOptions options) {
   check(stream != nullptr, ErrorKind::Usage, "Loader", "there is no stream");
-  options = checked(std::move(options), nullptr);
+  options = detail::checked(std::move(options), nullptr);
   if (options.world_size > 1) stream->shard(options.rank, options.world_size);
   impl_ = std::make_unique<Impl>(nullptr, std::move(stream), std::move(pipeline), std::move(options));
   translated("Loader", [&] { impl_->launch(); });

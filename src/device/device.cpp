@@ -15,9 +15,10 @@ constexpr int kMaxIndex = 127;  // c10::DeviceIndex is 8 bits wide
 
 [[noreturn]] void refuse(const std::string& text) {
   const auto near = nearest_name(text.substr(0, text.find(':')), kKinds);
-  throw Error(ErrorKind::Usage, "device",
-              "'" + text + "' is not a device; allowed are auto, cpu, cuda, npu and sim_npu, the last three also with an index as in cuda:0",
-              near.empty() ? "" : "did you mean " + near + "?");
+  throw Error(
+      ErrorKind::Usage, "device",
+      "'" + text + "' is not a device; allowed are auto, cpu, cuda, npu and sim_npu, the last three also with an index as in cuda:0",
+      near.empty() ? "" : "did you mean " + near + "?");
 }
 
 }  // namespace
@@ -30,7 +31,8 @@ Device Device::parse(const std::string& text) {
   const char* begin = text.data() + colon + 1;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(begin, end, out.index);
-  if (begin == end || stop != end || error != std::errc() || out.index < 0 || out.index > kMaxIndex || (out.is_cpu() && out.index != 0)) refuse(text);
+  if (begin == end || stop != end || error != std::errc() || out.index < 0 || out.index > kMaxIndex || (out.is_cpu() && out.index != 0))
+    refuse(text);
   return out;
 }
 
@@ -58,8 +60,8 @@ Device resolve_device(const std::string& text) {
   const auto device = Device::parse(text);
   const auto& backend = backend_of(device);
   if (!backend.is_available()) throw Error(ErrorKind::Device, "device " + text, backend.why_not());
-  check(device.index < backend.count(), ErrorKind::Device, "device", text, " is not there: this machine has ", backend.count(), " of ", device.kind,
-        ", counted from 0");
+  check(device.index < backend.count(), ErrorKind::Device, "device", text, " is not there: this machine has ", backend.count(), " of ",
+        device.kind, ", counted from 0");
   return device;
 }
 

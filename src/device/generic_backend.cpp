@@ -62,8 +62,8 @@ void GenericBackend::require() const {
 
 c10::Device GenericBackend::checked(const Device& device) const {
   require();
-  check(device.index >= 0 && device.index < count(), ErrorKind::Device, "device", device.str(), " is not there: this machine has ", count(), " of ",
-        name_);
+  check(device.index >= 0 && device.index < count(), ErrorKind::Device, "device", device.str(), " is not there: this machine has ", count(),
+        " of ", name_);
   return {type_, static_cast<c10::DeviceIndex>(device.index)};
 }
 
@@ -101,8 +101,7 @@ void GenericBackend::seed(uint64_t seed) const {
 State GenericBackend::rng_state() const {
   require();
   State out;
-  for (int i = 0; i < count(); ++i)
-    out.tensors[Device{name_, i}.str()] = generator_state({type_, static_cast<c10::DeviceIndex>(i)});
+  for (int i = 0; i < count(); ++i) out.tensors[Device{name_, i}.str()] = generator_state({type_, static_cast<c10::DeviceIndex>(i)});
   return out;
 }
 

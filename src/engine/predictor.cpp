@@ -42,8 +42,8 @@ NamedTensors trained_tensors(const std::string& checkpoint) {
 }
 
 void must_fill(const WeightsReport& report, const std::string& what) {
-  check(report.missing.empty() && report.misshapen.empty() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not fill the model: ", report.str(),
-        "; hint: the number of classes must be that of the weights");
+  check(report.missing.empty() && report.misshapen.empty() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what,
+        " does not fill the model: ", report.str(), "; hint: the number of classes must be that of the weights");
 }
 
 }  // namespace
@@ -73,7 +73,8 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::string&
 
   struct Transforms : DataOptions {
     static const ConfigTable<Transforms>& config_table() {
-      static const auto table = ConfigTable<Transforms>("data").field("val_transforms", static_cast<std::vector<PartConfig> Transforms::*>(&DataOptions::val_transforms), "");
+      static const auto table = ConfigTable<Transforms>("data").field(
+          "val_transforms", static_cast<std::vector<PartConfig> Transforms::*>(&DataOptions::val_transforms), "");
       return table;
     }
   };
@@ -93,8 +94,9 @@ Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, 
   must_fill(load_weights_file(model, weights), weights);
   Predictor p(std::move(model), device);
   const auto size = p.model_.image_size > 0 ? p.model_.image_size : kImagenetCrop;
-  p.set_pipelines({part("resize", {{"size", size * kImagenetResize / kImagenetCrop}}), part("center_crop", {{"size", size}}), part("normalize")},
-                  {size, kImagenetMean, kImagenetStd});
+  p.set_pipelines(
+      {part("resize", {{"size", size * kImagenetResize / kImagenetCrop}}), part("center_crop", {{"size", size}}), part("normalize")},
+      {size, kImagenetMean, kImagenetStd});
   return p;
 }
 

@@ -47,14 +47,16 @@ std::string Progress::line(TrainLoop& loop, const StepReport& r) const {
   if (loop.options().max_epochs > 0) out += format("/%lld", static_cast<long long>(loop.options().max_epochs));
   out += format("  step %lld", static_cast<long long>(in_epoch_));
   if (total) out += format("/%lld", static_cast<long long>(*total));
-  if (total) out += "  eta " + clock_text(seconds_ / static_cast<double>(std::max<int64_t>(1, steps_timed_)) * static_cast<double>(*total - in_epoch_));
+  if (total)
+    out +=
+        "  eta " + clock_text(seconds_ / static_cast<double>(std::max<int64_t>(1, steps_timed_)) * static_cast<double>(*total - in_epoch_));
   const auto average = average_.value();
   for (const auto& [name, value] : r.metrics)
     out += format(name == "loss" ? "  %s %.4f (%.4f)" : "  %s %.2f (%.2f)", name.c_str(), value, scalar_or(average, name, value));
   out += format("  lr %.3g", r.lr);
   if (seconds_ > 0) out += format("  %.1f img/s  data %.0f%%", static_cast<double>(samples_) / seconds_, 100 * data_wait_ / seconds_);
   if (r.grad_norm > 0) out += format("  grad_norm %.3g", r.grad_norm);
-  if (r.loss_scale != 1) out += format("  loss_scale %g  skipped %lld", r.loss_scale, static_cast<long long>(loop.skipped_steps()));
+  if (r.loss_scale != 1) out += format("  loss_scale %g  skipped %lld", r.loss_scale, static_cast<long long>(skipped_));
   const auto memory = backend_of(loop.parts().device).memory(loop.parts().device);
   out += "  mem " + human_bytes(static_cast<double>(memory.peak));
   return out;
@@ -66,6 +68,7 @@ void Progress::on_step_end(TrainLoop& loop, const StepReport& r) {
   seconds_ += r.seconds;
   data_wait_ += r.data_wait;
   samples_ += r.samples;
+  if (!r.taken) ++skipped_;
   if (r.taken) average_.add(r.metrics, static_cast<double>(r.samples));
   if (!r.taken) {
     end_bar();

@@ -25,8 +25,13 @@ struct PlainDataOptions : DataOptions {
   }
 };
 
+/// Whether the model's parameters themselves are low precision ("bf16-true"), not only its computation.
+bool has_low_parameters(const Precision& precision) {
+  return precision.low_precision_dtype() != at::kFloat && !precision.name().ends_with("-mixed");
+}
+
 /// Blocks named in amp.fp32_modules take and give fp32 under a low precision.
-void keep_in_fp32(Model& model, const std::vector<std::string>& modules, const Device& device) {
+void keep_in_fp32(Model& model, const std::vector<std::string>& modules, const Device& device, bool low_parameters) {
   if (modules.empty()) return;
   std::vector<std::string> names;
   for (const auto& block : model.blocks) names.push_back(block.name);
@@ -36,12 +41,26 @@ void keep_in_fp32(Model& model, const std::vector<std::string>& modules, const D
   }
   for (auto& block : model.blocks) {
     if (!in_modules(block.name, modules)) continue;
-    block.forward = [inner = block.forward, device](const at::Tensor& x) {
+    const bool give_back = low_parameters && block.name != model.blocks.back().name;  // the next block has low-precision parameters
+    block.forward = [inner = block.forward, device, give_back](const at::Tensor& x) {
       const Fp32Region region(device);
-      return inner(region.in(x));
+      const auto y = inner(region.in(x));
+      return give_back ? y.to(x.scalar_type()) : y;
     };
   }
   model = chain_blocks(std::move(model));
+}
+
+/// The modules whose parameters stay fp32 where the others are cast: blocks are named by module where they are one, the head by its path.
+std::vector<std::string> fp32_modules(const Model& model, const std::vector<std::string>& modules) {
+  std::vector<std::string> out;
+  for (const auto& name : modules) {
+    const auto path = name == "head" && !model.head.empty() ? model.head : name;
+    check(model.module == nullptr || find_module(*model.module, path) != nullptr, ErrorKind::Usage, "amp.fp32_modules", "the block '", name,
+          "' is no single module, so its parameters cannot stay fp32 in a '-true' precision; hint: use bf16-mixed or 16-mixed");
+    out.push_back(path);
+  }
+  return out;
 }
 
 bool wants_channels_last(const std::string& memory_format, const ParameterSet& parameters) {
@@ -54,6 +73,7 @@ bool wants_channels_last(const std::string& memory_format, const ParameterSet& p
 void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   device = resolve_device(config.device);
   group = single_process();
+  precision = make_precision({config.precision, config.grad_scaler, {}}, device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
   make_data(config, parts);
@@ -63,7 +83,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
           "; hint: model: {name: resnet50}, or give fit() a task of your own");
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
     model = parts.models.make(part, "model");
-    keep_in_fp32(model, config.amp.fp32_modules, device);
+    keep_in_fp32(model, config.amp.fp32_modules, device, has_low_parameters(*precision));
     if (!model.weights.empty()) log_info(load_weights_file(model, model.weights).str());
     task = parts.tasks.make(config.task, "task", model);
     ConfigProblems none;
@@ -117,10 +137,14 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
 }
 
 void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
-  precision = make_precision({config.precision, config.grad_scaler, config.amp.fp32_modules}, device);
-  const auto norms = model.module ? norm_parameters_of(*model.module) : std::vector<std::string>{};
   const auto all = task->parameters();
-  const auto trained = precision->prepare(all, norms).filter([](const Parameter& p) { return p.value.requires_grad(); });
+  auto keep_fp32 = task->norm_parameters();
+  if (has_low_parameters(*precision)) {
+    const auto modules = fp32_modules(model, config.amp.fp32_modules);
+    for (const auto& p : all)
+      if (in_modules(p.name, modules)) keep_fp32.push_back(p.name);
+  }
+  const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", trained);
   if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), all);
 }
@@ -143,11 +167,13 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   context.total_epochs = config.trainer.max_epochs;
   context.total_steps = config.trainer.max_steps;
   auto batches = train->batches_per_epoch();
-  if (config.trainer.limit_train_batches >= 0) batches = std::min(batches.value_or(config.trainer.limit_train_batches), config.trainer.limit_train_batches);
+  if (config.trainer.limit_train_batches >= 0)
+    batches = std::min(batches.value_or(config.trainer.limit_train_batches), config.trainer.limit_train_batches);
   if (config.trainer.overfit_batches > 0) batches = config.trainer.overfit_batches;
-  if (context.total_steps < 0 && batches && config.trainer.max_epochs > 0) {
+  if (batches && config.trainer.max_epochs > 0) {  // whichever limit comes first
     const auto k = config.trainer.accumulate_grad_batches;
-    context.total_steps = (*batches + k - 1) / k * config.trainer.max_epochs;
+    const auto by_epochs = (*batches + k - 1) / k * config.trainer.max_epochs;
+    context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);
   }
   schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
 }

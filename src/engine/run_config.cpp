@@ -27,8 +27,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("deterministic", &T::deterministic, "true: an operator without a deterministic form is an error; warn: it warns",
                  one_of({"true", "warn", "false"}))
           .field("device", &T::device, "auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]")
-          .field("precision", &T::precision, "auto takes the fastest sound one of the device",
-                 one_of(precision_modes()))
+          .field("precision", &T::precision, "auto takes the fastest sound one of the device", one_of(precision_modes()))
           .field("model", &T::model, "the network, by name, with its options")
           .field("data", &T::data, "the data set, by name, with its options")
           .field("task", &T::task, "loss and metrics, by name")

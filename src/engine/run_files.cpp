@@ -69,14 +69,16 @@ std::string make_run_dir(const std::string& dir, const std::string& name) {
     const auto path = base / ("version_" + std::to_string(next));
     if (fs::create_directory(path, error)) return path.string();  // another run may take the number between the look and the making
   }
-  throw Error(ErrorKind::Checkpoint, "output", (base / "version_N").string() + ": the run's folder cannot be made (" + error.message() + ")",
-              "choose a writable folder with output.dir=..., or write nothing with output.dir=''");
+  throw Error(ErrorKind::Checkpoint, "output",
+              (base / "version_N").string() + ": the run's folder cannot be made (" + error.message() + ")",
+              "choose a writable folder with output.dir=..., or write nothing with 'output.dir=\"\"'");
 }
 
-std::string newest_run_dir(const std::string& dir, const std::string& name) {
+std::vector<std::string> run_dirs(const std::string& dir, const std::string& name) {
+  std::vector<std::string> out;
   for (const auto& path : versions(fs::path(dir) / name))
-    if (fs::is_directory(path / "checkpoints") && !fs::is_empty(path / "checkpoints")) return path.string();
-  return "";
+    if (fs::is_directory(path / "checkpoints") && !fs::is_empty(path / "checkpoints")) out.push_back(path.string());
+  return out;
 }
 
 struct RunFiles::Impl {
@@ -96,7 +98,8 @@ struct RunFiles::Impl {
 void RunFiles::Impl::open(TrainLoop& loop) {
   columns = {"loss"};
   for (const auto& name : loop.parts().task->metric_names()) columns.push_back(name);
-  for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "images_per_second", "data_wait", "seconds"}) columns.emplace_back(name);
+  for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "images_per_second", "data_wait", "seconds"})
+    columns.emplace_back(name);
   const auto header = "epoch,step,phase," + join(columns, ",");
   const auto path = (fs::path(dir) / "metrics.csv").string();
   std::string kept = header + "\n";
@@ -109,7 +112,8 @@ void RunFiles::Impl::open(TrainLoop& loop) {
       std::string epoch, step;
       std::getline(cells, epoch, ',');
       std::getline(cells, step, ',');
-      if (!step.empty() && step.find_first_not_of("0123456789") == std::string::npos && std::stoll(step) <= loop.global_step()) kept += line + "\n";
+      if (!step.empty() && step.find_first_not_of("0123456789") == std::string::npos && std::stoll(step) <= loop.global_step())
+        kept += line + "\n";
     }
   }
   write_file_atomic(path, kept);
@@ -157,7 +161,8 @@ void RunFiles::on_fit_start(TrainLoop& loop) {
   if (!impl_->csv.is_open()) impl_->open(loop);
 }
 
-void RunFiles::on_step_end(TrainLoop&, const StepReport& r) {
+void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
+  if (!impl_->csv.is_open()) impl_->open(loop);  // a program that owns its loop has no on_fit_start
   if ((r.attempt + 1) % impl_->every != 0 && r.taken) return;
   auto values = r.metrics;
   values.insert(values.end(), {{"lr", r.lr},

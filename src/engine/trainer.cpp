@@ -1,6 +1,10 @@
 #include "npu_train/engine/trainer.hpp"
 
+#include <ATen/Version.h>
+
 #include <filesystem>
+
+#include <ATen/Parallel.h>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -34,9 +38,24 @@ struct Trainer::Impl {
   }
 
   void build() {
-    run.build(config, parts, stop);
+    const auto task = run.task;
+    const auto data = run.data;
+    try {
+      run.build(config, parts, stop);
+    } catch (...) {  // half a run would be taken for one that was given
+      begin(task, data);
+      throw;
+    }
     for (const auto& c : callbacks) run.loop->add_callback(c);
     for (auto* o : observers) run.loop->observers().add(o);
+  }
+
+  /// A new run over what is given in code, or over the configuration where that is empty.
+  void begin(std::shared_ptr<Task> task, DatasetPair data) {
+    run = Run{};
+    run.task = std::move(task);
+    run.data = std::move(data);
+    run_dir.clear();
   }
 
   std::string run_name() const {
@@ -50,10 +69,11 @@ struct Trainer::Impl {
   /// Where the run's files go, found once: the folder of the checkpoint that it goes on from, or a new one.
   void open_run_dir(const std::string& existing = "") {
     if (!run_dir.empty() || !writes()) return;
-    run_dir = existing.empty() ? make_run_dir(config.output.dir, run_name()) : existing;
-    write_file_atomic((fs::path(run_dir) / "config.yaml").string(), to_yaml(run.resolved));
-    run.loop->add_callback(std::make_shared<RunFiles>(run_dir, config.trainer.log_every_n_steps, config.output.tensorboard));
-    if (config.checkpoint.enabled) run.open_store((fs::path(run_dir) / "checkpoints").string(), config.checkpoint);
+    const auto dir = existing.empty() ? make_run_dir(config.output.dir, run_name()) : existing;
+    write_file_atomic((fs::path(dir) / "config.yaml").string(), to_yaml(run.resolved));
+    run.loop->add_callback(std::make_shared<RunFiles>(dir, config.trainer.log_every_n_steps, config.output.tensorboard));
+    if (config.checkpoint.enabled) run.open_store((fs::path(dir) / "checkpoints").string(), config.checkpoint);
+    run_dir = dir;  // last: now everything is there
   }
 
   RunResult fit() {
@@ -72,15 +92,23 @@ struct Trainer::Impl {
 std::string Trainer::Impl::resume(const std::string& which) {
   std::string checkpoint, dir;
   if (which == "auto" || which == "last" || which == "best") {
-    dir = run_dir.empty() ? newest_run_dir(config.output.dir, run_name()) : run_dir;
-    if (dir.empty()) {
-      check(which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no run to resume under ",
-            (fs::path(config.output.dir) / run_name()).string());
+    check(which == "auto" || !config.output.dir.empty() || !run_dir.empty(), ErrorKind::Checkpoint, "Trainer::resume",
+          "output.dir is empty: there is no run to resume; hint: give a path");
+    if (config.output.dir.empty() && run_dir.empty()) return "";
+    // a run that was killed before its first checkpoint must not hide the one before
+    for (const auto& candidate : run_dir.empty() ? run_dirs(config.output.dir, run_name()) : std::vector<std::string>{run_dir}) {
+      const auto folder = fs::path(candidate) / "checkpoints";
+      remove_leftovers(folder);
+      dir = candidate;
+      checkpoint = CheckpointStore(folder.string(), config.checkpoint).resolve(which);
+      if (!checkpoint.empty()) break;
+    }
+    check(!checkpoint.empty() || which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no run to resume under ",
+          (fs::path(config.output.dir) / run_name()).string());
+    if (checkpoint.empty()) {
       log_info("nothing to resume: a new run starts");
       return "";
     }
-    checkpoint = CheckpointStore((fs::path(dir) / "checkpoints").string(), config.checkpoint).resolve(which);
-    if (checkpoint.empty()) return "";
   } else {
     checkpoint = find_checkpoint(which);
     const auto parent = fs::path(checkpoint).parent_path();
@@ -109,26 +137,27 @@ void Trainer::setup() {
 }
 
 void Trainer::setup(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val) {
-  impl_->run = Run{};
-  impl_->run.task = std::move(task);
-  impl_->run.data.train = std::move(train);
-  impl_->run.data.val = std::move(val);
+  DatasetPair data;
+  data.train = std::move(train);
+  data.val = std::move(val);
+  impl_->begin(std::move(task), std::move(data));
   setup();
 }
 
 RunResult Trainer::fit() { return impl_->fit(); }
 
 RunResult Trainer::fit(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val) {
-  if (impl_->run.task != task || impl_->run.data.train != train) setup(std::move(task), std::move(train), std::move(val));
+  if (impl_->run.task != task || impl_->run.data.train != train || impl_->run.data.val != val)
+    setup(std::move(task), std::move(train), std::move(val));
   return impl_->fit();
 }
 
 RunResult Trainer::fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDataset> train, std::shared_ptr<const Dataset> val) {
-  if (impl_->run.task != task || impl_->run.data.train_stream != train) {
-    impl_->run = Run{};
-    impl_->run.task = std::move(task);
-    impl_->run.data.train_stream = std::move(train);
-    impl_->run.data.val = std::move(val);
+  if (impl_->run.task != task || impl_->run.data.train_stream != train || impl_->run.data.val != val) {
+    DatasetPair data;
+    data.train_stream = std::move(train);
+    data.val = std::move(val);
+    impl_->begin(std::move(task), std::move(data));
   }
   return impl_->fit();
 }

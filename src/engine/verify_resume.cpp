@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "npu_train/base/digest.hpp"
@@ -55,9 +56,8 @@ struct Scratch {
 };
 
 Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps) {
-  auto until = config;
-  until.trainer.max_steps = steps;
-  Trainer trainer(until, parts);
+  Trainer trainer(config, parts);
+  trainer.loop().set_max_steps(steps);  // not in the configuration: the schedule must have the length of the real run
   trainer.fit();
   return trainer;
 }
@@ -65,7 +65,9 @@ Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps
 }  // namespace
 
 std::string VerifyResumeReport::str() const {
-  if (passed) return c10::str("resume verified: ", steps, " + checkpoint + ", steps, " steps equal ", 2 * steps, " steps, bit for bit (weights ", digest, ")");
+  if (passed)
+    return c10::str("resume verified: ", steps, " + checkpoint + ", steps, " steps equal ", 2 * steps, " steps, bit for bit (weights ",
+                    digest, ")");
   std::string out = "resume FAILED:";
   if (!not_restored.empty()) out += "\n  not restored from the checkpoint: " + join(not_restored);
   if (!drifted.empty()) out += c10::str("\n  different ", steps, " steps after the resume: ", join(drifted));
@@ -75,12 +77,16 @@ std::string VerifyResumeReport::str() const {
 VerifyResumeReport verify_resume(RunConfig config, const Parts& parts, const VerifyResumeOptions& options) {
   check(options.steps >= 1, ErrorKind::Usage, "verify_resume", "steps is ", options.steps, "; it must be at least 1");
   config.output.dir = "";
-  config.trainer.max_epochs = -1;
   config.trainer.max_time = -1;
   config.trainer.num_sanity_val_steps = 0;
   config.trainer.check_val_every_n_epoch = 0;
   config.trainer.fast_dev_run = false;
   config.early_stopping.enabled = false;
+  for (const auto& part : options.leave_out) {
+    static const std::vector<std::string> known{"ema", "loader", "loop", "model", "optimizer", "rng", "scaler"};
+    check(std::find(known.begin(), known.end(), part) != known.end(), ErrorKind::Usage, "verify_resume", "there is no part '", part,
+          "'; there are: ", join(known));
+  }
   const Scratch scratch;
   const auto path = (scratch.path / "checkpoint").string();
 
@@ -90,16 +96,17 @@ VerifyResumeReport verify_resume(RunConfig config, const Parts& parts, const Ver
   {
     auto trainer = trained_until(config, parts, 2 * options.steps);
     whole = snapshot(trainer);
+    check(trainer.loop().global_step() == 2 * options.steps, ErrorKind::Usage, "verify_resume", "the run ends after ",
+          trainer.loop().global_step(), " steps, ", 2 * options.steps,
+          " are needed; hint: more trainer.max_epochs or fewer --verify-steps");
   }
   {
     auto trainer = trained_until(config, parts, options.steps);
     half = snapshot(trainer);
     save_checkpoint(path, half, {}, ConfigNode::map());
   }
-  auto resumed_config = config;
-  resumed_config.trainer.max_steps = 2 * options.steps;
-  Trainer resumed(resumed_config, parts);
-  resumed.setup();
+  Trainer resumed(config, parts);
+  resumed.loop().set_max_steps(2 * options.steps);
   resumed.load_state(load_checkpoint(path), options.leave_out);
   report.not_restored = differing_parts(half, snapshot(resumed));
   resumed.fit();

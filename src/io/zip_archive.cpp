@@ -110,7 +110,8 @@ void ZipArchive::read_directory(const Directory& directory) {
     require(entry.method == 8 || entry.packed == entry.size, "'", name, "' is stored with two sizes");
     packed_sum += entry.packed;  // entries that lie over each other would multiply what the file holds
     require(packed_sum <= file_.size(), "the entries together are larger than the file");
-    require(entry.size <= unpacked_left, "the entries unpack to far more than the file's ", file_.size(), " bytes; torch.save does not pack at all");
+    require(entry.size <= unpacked_left, "the entries unpack to far more than the file's ", file_.size(),
+            " bytes; torch.save does not pack at all");
     unpacked_left -= entry.size;
     require(entries_.emplace(name, entry).second, "'", name, "' is there twice");
     names_.push_back(name);

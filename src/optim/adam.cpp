@@ -44,7 +44,8 @@ const ConfigTable<AdamWOptions>& AdamWOptions::config_table() {
 }
 
 Adam::Adam(ParameterSet parameters, AdamOptions options)
-    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()), options_(options) {
+    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
+      options_(options) {
   detail::check_adam_options("adam", options_);
   add_slot("exp_avg");
   add_slot("exp_avg_sq");
@@ -53,13 +54,14 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
 
 void Adam::update(Bucket& b) {
   count_step(b.slots[kStep], b.found_inf);
-  at::_fused_adam_(b.parameters, b.gradients, b.slots[kMean], b.slots[kSquare], /*max_exp_avg_sqs=*/{}, b.slots[kStep], b.lr, options_.betas[0],
-                     options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{},
-                     b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
+  at::_fused_adam_(b.parameters, b.gradients, b.slots[kMean], b.slots[kSquare], /*max_exp_avg_sqs=*/{}, b.slots[kStep], b.lr,
+                   options_.betas[0], options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps, /*amsgrad=*/false,
+                   /*maximize=*/false, /*grad_scale=*/{}, b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
 }
 
 AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
-    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()), options_(options) {
+    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
+      options_(options) {
   detail::check_adam_options("adamw", options_);
   add_slot("exp_avg");
   add_slot("exp_avg_sq");
@@ -68,9 +70,9 @@ AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
 
 void AdamW::update(Bucket& b) {
   count_step(b.slots[kStep], b.found_inf);
-  at::_fused_adamw_(b.parameters, b.gradients, b.slots[kMean], b.slots[kSquare], /*max_exp_avg_sqs=*/{}, b.slots[kStep], b.lr, options_.betas[0],
-                      options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{},
-                      b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
+  at::_fused_adamw_(b.parameters, b.gradients, b.slots[kMean], b.slots[kSquare], /*max_exp_avg_sqs=*/{}, b.slots[kStep], b.lr,
+                    options_.betas[0], options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps, /*amsgrad=*/false,
+                    /*maximize=*/false, /*grad_scale=*/{}, b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
 }
 
 }  // namespace npu_train

@@ -42,9 +42,11 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return out;
 }
 
-at::Tensor clip_norm(const std::vector<at::Tensor>& gradients, const at::Device& home, double max_norm, double norm_type, const NormReduction& reduce) {
+at::Tensor clip_norm(const std::vector<at::Tensor>& gradients, const at::Device& home, double max_norm, double norm_type,
+                     const NormReduction& reduce) {
   check(max_norm > 0, ErrorKind::Usage, "clip_grad_norm_", "max_norm is ", max_norm, "; it must be positive");
-  check(norm_type == 2 || std::isinf(norm_type), ErrorKind::Usage, "clip_grad_norm_", "norm_type is ", norm_type, "; it must be 2 or infinity");
+  check(norm_type == 2 || std::isinf(norm_type), ErrorKind::Usage, "clip_grad_norm_", "norm_type is ", norm_type,
+        "; it must be 2 or infinity");
   const c10::NoGradGuard no_grad;
   const auto groups = grouped(gradients);
   at::Tensor norm = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(home));

@@ -31,10 +31,12 @@ std::vector<at::Tensor> tensors_of(const Ema::Buffers& buffers) {
 
 namespace detail {
 
-void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight, const at::Tensor& found_inf) {
+void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight,
+                 const at::Tensor& found_inf) {
   // a descent along (target - source) with the weight as its rate: the one fused kernel that takes a flag and leaves every bit alone
   const auto distance = at::_foreach_sub(targets, sources);
-  at::_fused_sgd_(targets, distance, /*momentum_buffer_list=*/{}, /*weight_decay=*/0, /*momentum=*/0, weight, /*dampening=*/0, /*nesterov=*/false,
+  at::_fused_sgd_(targets, distance, /*momentum_buffer_list=*/{}, /*weight_decay=*/0, /*momentum=*/0, weight, /*dampening=*/0,
+                  /*nesterov=*/false,
                   /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, found_inf);
 }
 

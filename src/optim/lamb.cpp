@@ -33,7 +33,8 @@ const ConfigTable<LambOptions>& LambOptions::config_table() {
 }
 
 Lamb::Lamb(ParameterSet parameters, LambOptions options)
-    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()), options_(options) {
+    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
+      options_(options) {
   detail::check_adam_options("lamb", options_);
   add_slot("exp_avg");
   add_slot("exp_avg_sq");

@@ -77,7 +77,8 @@ std::vector<Optimizer::Bucket> Optimizer::make_buckets() {
     const auto& p = parameters_[i];
     const auto& gradient = p.value.grad();
     if (!gradient.defined()) continue;
-    check(!gradient.is_sparse(), ErrorKind::Usage, "Optimizer", "the gradient of ", p.name, " is sparse; npu_train's optimizers take dense ones");
+    check(!gradient.is_sparse(), ErrorKind::Usage, "Optimizer", "the gradient of ", p.name,
+          " is sparse; npu_train's optimizers take dense ones");
     follow_layout(i);
     const auto device = p.value.device();
     const auto key = std::make_tuple(device.type(), static_cast<int>(device.index()), p.value.scalar_type(), p.group);
@@ -122,14 +123,17 @@ State Optimizer::state() const {
 void Optimizer::load_state(const State& state) {
   const auto where = "optimizer " + name();
   const auto refuse = [&](bool ok, const auto&... what) { check(ok, ErrorKind::Checkpoint, where.c_str(), what...); };
-  refuse(state.text("optimizer", where) == name(), "the saved state is of '", state.text("optimizer", where), "'; hint: resume with that optimizer");
+  refuse(state.text("optimizer", where) == name(), "the saved state is of '", state.text("optimizer", where),
+         "'; hint: resume with that optimizer");
   const auto own = this->state();
   for (const auto& [key, tensor] : own.tensors) {
     const auto found = state.tensors.find(key);
     refuse(found != state.tensors.end(), "the saved state has no ", key);
-    refuse(found->second.sizes() == tensor.sizes(), key, " has the shape ", found->second.sizes(), " in the saved state, ", tensor.sizes(), " here");
+    refuse(found->second.sizes() == tensor.sizes(), key, " has the shape ", found->second.sizes(), " in the saved state, ", tensor.sizes(),
+           " here");
   }
-  for (const auto& [key, tensor] : state.tensors) refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer has not");
+  for (const auto& [key, tensor] : state.tensors)
+    refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer has not");
   const c10::NoGradGuard no_grad;
   for (const auto& [key, tensor] : own.tensors) tensor.detach().copy_(state.tensors.at(key));
 }

@@ -101,16 +101,14 @@ double min_factor(double min_lr, const ScheduleContext& context) {
 std::unique_ptr<LrSchedule> made(const ScheduleOptions& o, std::function<double(double)> curve, bool after_warmup) {
   const double length = warmup_length(o);
   const double start = o.warmup_start_factor;
-  auto factor = [=](double t) {
-    return schedule::warmup(t, length, start) * curve(after_warmup ? std::max(t - length, 0.0) : t);
-  };
+  auto factor = [=](double t) { return schedule::warmup(t, length, start) * curve(after_warmup ? std::max(t - length, 0.0) : t); };
   return std::make_unique<LrSchedule>(std::move(factor), by_epoch(o.interval));
 }
 
 std::unique_ptr<LrSchedule> make_one_cycle(const OneCycleOptions& o, const ScheduleContext& context) {
   const bool epochs = by_epoch(o.interval);
-  check(o.pct_start >= 0 && o.pct_start <= 1 && o.div_factor > 0 && o.final_div_factor > 0 && o.max_lr >= 0, ErrorKind::Usage, kWhere, "pct_start ",
-        o.pct_start, ", div_factor ", o.div_factor, ", final_div_factor ", o.final_div_factor, ", max_lr ", o.max_lr,
+  check(o.pct_start >= 0 && o.pct_start <= 1 && o.div_factor > 0 && o.final_div_factor > 0 && o.max_lr >= 0, ErrorKind::Usage, kWhere,
+        "pct_start ", o.pct_start, ", div_factor ", o.div_factor, ", final_div_factor ", o.final_div_factor, ", max_lr ", o.max_lr,
         "; pct_start must be between 0 and 1, the divisors positive, max_lr at least 0");
   const double length = o.total_iters > 0 ? static_cast<double>(o.total_iters) : run_length(epochs, context, "total_iters");
   const double peak = o.max_lr > 0 && context.base_lr > 0 ? o.max_lr / context.base_lr : 1;
@@ -127,10 +125,10 @@ const ConfigTable<ConstantOptions>& ConstantOptions::config_table() {
 
 const ConfigTable<StepLrOptions>& StepLrOptions::config_table() {
   using T = StepLrOptions;
-  static const auto table = schedule_table<T>("step")
-                                .field("step_size", &T::step_size, "the rate is multiplied by gamma after so many epochs or steps, again and again",
-                                       at_least(1))
-                                .field("gamma", &T::gamma, "what the rate is multiplied by", at_least(0));
+  static const auto table =
+      schedule_table<T>("step")
+          .field("step_size", &T::step_size, "the rate is multiplied by gamma after so many epochs or steps, again and again", at_least(1))
+          .field("gamma", &T::gamma, "what the rate is multiplied by", at_least(0));
   return table;
 }
 
@@ -153,18 +151,20 @@ const ConfigTable<CosineOptions>& CosineOptions::config_table() {
 
 const ConfigTable<LinearOptions>& LinearOptions::config_table() {
   using T = LinearOptions;
-  static const auto table = schedule_table<T>("linear")
-                                .field("total_iters", &T::total_iters, "length of the fall after the warm-up; 0: the rest of the run", at_least(0))
-                                .field("min_lr", &T::min_lr, "the rate at the end", at_least(0));
+  static const auto table =
+      schedule_table<T>("linear")
+          .field("total_iters", &T::total_iters, "length of the fall after the warm-up; 0: the rest of the run", at_least(0))
+          .field("min_lr", &T::min_lr, "the rate at the end", at_least(0));
   return table;
 }
 
 const ConfigTable<PolynomialOptions>& PolynomialOptions::config_table() {
   using T = PolynomialOptions;
-  static const auto table = schedule_table<T>("polynomial")
-                                .field("total_iters", &T::total_iters, "length of the fall after the warm-up; 0: the rest of the run", at_least(0))
-                                .field("power", &T::power, "1: a straight line; more: faster at first", more_than(0))
-                                .field("min_lr", &T::min_lr, "the rate at the end", at_least(0));
+  static const auto table =
+      schedule_table<T>("polynomial")
+          .field("total_iters", &T::total_iters, "length of the fall after the warm-up; 0: the rest of the run", at_least(0))
+          .field("power", &T::power, "1: a straight line; more: faster at first", more_than(0))
+          .field("min_lr", &T::min_lr, "the rate at the end", at_least(0));
   return table;
 }
 
@@ -183,29 +183,38 @@ const ConfigTable<OneCycleOptions>& OneCycleOptions::config_table() {
 
 void add_builtin_schedules(ScheduleRegistry& registry) {
   using Context = const ScheduleContext&;
-  registry.add<ConstantOptions>("constant", "the same rate throughout",
-                                [](const ConstantOptions& o, Context) { return made(o, [](double) { return 1.0; }, false); });
+  registry.add<ConstantOptions>("constant", "the same rate throughout", [](const ConstantOptions& o, Context) {
+    return made(
+        o, [](double) { return 1.0; }, false);
+  });
   registry.add<StepLrOptions>("step", "times gamma every step_size", [](const StepLrOptions& o, Context) {
-    return made(o, [s = static_cast<double>(o.step_size), g = o.gamma](double t) { return schedule::step(t, s, g); }, false);
+    return made(
+        o, [s = static_cast<double>(o.step_size), g = o.gamma](double t) { return schedule::step(t, s, g); }, false);
   });
   registry.add<MultistepOptions>("multistep", "times gamma at milestones", [](const MultistepOptions& o, Context) {
-    return made(o, [m = o.milestones, g = o.gamma](double t) { return schedule::multistep(t, m, g); }, false);
+    return made(
+        o, [m = o.milestones, g = o.gamma](double t) { return schedule::multistep(t, m, g); }, false);
   });
   registry.add<CosineOptions>("cosine", "half a cosine from lr to min_lr", [](const CosineOptions& o, Context c) {
-    return made(o, [n = fall_length(o, o.T_max, c, "T_max"), f = min_factor(o.min_lr, c)](double t) { return schedule::cosine(t, n, f); }, true);
+    return made(
+        o, [n = fall_length(o, o.T_max, c, "T_max"), f = min_factor(o.min_lr, c)](double t) { return schedule::cosine(t, n, f); }, true);
   });
   registry.add<LinearOptions>("linear", "a straight line from lr to min_lr", [](const LinearOptions& o, Context c) {
-    return made(o, [n = fall_length(o, o.total_iters, c, "total_iters"), f = min_factor(o.min_lr, c)](double t) { return schedule::linear(t, n, f); },
-                true);
+    return made(
+        o,
+        [n = fall_length(o, o.total_iters, c, "total_iters"), f = min_factor(o.min_lr, c)](double t) { return schedule::linear(t, n, f); },
+        true);
   });
   registry.add<PolynomialOptions>("polynomial", "a power of what is left of the run", [](const PolynomialOptions& o, Context c) {
-    return made(o,
-                [n = fall_length(o, o.total_iters, c, "total_iters"), p = o.power, f = min_factor(o.min_lr, c)](double t) {
-                  return schedule::polynomial(t, n, p, f);
-                },
-                true);
+    return made(
+        o,
+        [n = fall_length(o, o.total_iters, c, "total_iters"), p = o.power, f = min_factor(o.min_lr, c)](double t) {
+          return schedule::polynomial(t, n, p, f);
+        },
+        true);
   });
-  registry.add<OneCycleOptions>("one_cycle", "up to max_lr and down again", [](const OneCycleOptions& o, Context c) { return make_one_cycle(o, c); });
+  registry.add<OneCycleOptions>("one_cycle", "up to max_lr and down again",
+                                [](const OneCycleOptions& o, Context c) { return make_one_cycle(o, c); });
 }
 
 }  // namespace npu_train

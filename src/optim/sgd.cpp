@@ -18,17 +18,20 @@ const ConfigTable<SgdOptions>& SgdOptions::config_table() {
 }
 
 Sgd::Sgd(ParameterSet parameters, SgdOptions options)
-    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()), options_(options) {
+    : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
+      options_(options) {
   detail::check_at_least_zero("sgd", "lr", options.lr);
   detail::check_at_least_zero("sgd", "weight_decay", options.weight_decay);
-  check(options.momentum >= 0 && options.momentum <= 1, ErrorKind::Usage, "sgd", "momentum is ", options.momentum, "; it must be between 0 and 1");
+  check(options.momentum >= 0 && options.momentum <= 1, ErrorKind::Usage, "sgd", "momentum is ", options.momentum,
+        "; it must be between 0 and 1");
   check(!options.nesterov || options.momentum > 0, ErrorKind::Usage, "sgd", "nesterov needs a momentum above 0");
   if (options_.momentum > 0) add_slot("momentum");
 }
 
 void Sgd::update(Bucket& b) {
   const std::vector<at::Tensor> none;
-  at::_fused_sgd_(b.parameters, b.gradients, options_.momentum > 0 ? b.slots[0] : none, options_.weight_decay * b.decay_mult, options_.momentum, b.lr,
+  at::_fused_sgd_(b.parameters, b.gradients, options_.momentum > 0 ? b.slots[0] : none, options_.weight_decay * b.decay_mult,
+                  options_.momentum, b.lr,
                   /*dampening=*/0, options_.nesterov, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{},
                   b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
 }

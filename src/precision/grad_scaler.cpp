@@ -12,7 +12,8 @@ namespace {
 constexpr const char* kWhere = "GradScaler";
 }
 
-GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree) : scale_(options), enabled_(enabled), agree_(std::move(agree)) {}
+GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree)
+    : scale_(options), enabled_(enabled), agree_(std::move(agree)) {}
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const { return enabled_ ? detail::times_scale(loss, scale_.scale()) : loss; }
 
@@ -23,7 +24,8 @@ void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& g
                 found->second.stepped ? "unscale_() was called after step() for this optimizer"
                                       : "unscale_() was called twice for this optimizer since the last update()",
                 "call update() at the end of every iteration");
-  check(!gradients.empty(), ErrorKind::Usage, kWhere, "none of the optimizer's parameters has a gradient; call scale(loss).backward() first");
+  check(!gradients.empty(), ErrorKind::Usage, kWhere,
+        "none of the optimizer's parameters has a gradient; call scale(loss).backward() first");
   for (const auto& g : gradients)
     check(g.scalar_type() != at::kHalf, ErrorKind::Usage, kWhere,
           "a gradient is fp16: what the scale is to save would be lost again; keep the parameters in fp32 and use Autocast");

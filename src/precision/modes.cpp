@@ -64,11 +64,12 @@ void MixedPrecision::load_state(const State& state) {
 ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32) {
   check(updated_.empty(), ErrorKind::Usage, "Precision", "prepare() was called twice; make one Precision for each model");
   const auto is_kept = [&](const Parameter& p) {
-    return !p.value.is_floating_point() || std::find(keep_fp32.begin(), keep_fp32.end(), p.name) != keep_fp32.end() || in_modules(p.name, fp32_modules_);
+    return !p.value.is_floating_point() || std::find(keep_fp32.begin(), keep_fp32.end(), p.name) != keep_fp32.end() ||
+           in_modules(p.name, fp32_modules_);
   };
   for (const auto& p : model_parameters)
-    check(is_kept(p) || p.value.scalar_type() == at::kFloat, ErrorKind::Usage, "Precision", p.name, " is ", p.value.scalar_type(), "; ", name(),
-          " starts from fp32 parameters");
+    check(is_kept(p) || p.value.scalar_type() == at::kFloat, ErrorKind::Usage, "Precision", p.name, " is ", p.value.scalar_type(), "; ",
+          name(), " starts from fp32 parameters");
   for (const auto& p : model_parameters) {
     if (is_kept(p)) {
       updated_.add(p);

@@ -42,7 +42,8 @@ const ConfigTable<PrecisionOptions>& PrecisionOptions::config_table() {
 }
 
 const std::vector<std::string>& precision_modes() {
-  static const std::vector<std::string> modes = {"auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "O0", "O1", "O2", "O3"};
+  static const std::vector<std::string> modes = {"auto",    "32-true", "bf16-mixed", "16-mixed", "bf16-true",
+                                                 "16-true", "O0",      "O1",         "O2",       "O3"};
   return modes;
 }
 

@@ -62,10 +62,12 @@ auto reading(Fn&& fn) -> decltype(fn()) {
 /// The manifest, its format checked first: a newer one may look different in every other respect.
 Json read_manifest(const std::string& dir) {
   const auto path = manifest_path(dir);
-  check(fs::is_regular_file(path), ErrorKind::Checkpoint, kWhere, dir, ": is no complete checkpoint, it has no manifest.json; hint: ", kOlder);
+  check(fs::is_regular_file(path), ErrorKind::Checkpoint, kWhere, dir,
+        ": is no complete checkpoint, it has no manifest.json; hint: ", kOlder);
   auto manifest = load_json(path);
   const auto* format = manifest.find("format");
-  check(format != nullptr && format->integer(path) >= 1, ErrorKind::Checkpoint, kWhere, path, ": is no manifest of npu_train; hint: ", kOlder);
+  check(format != nullptr && format->integer(path) >= 1, ErrorKind::Checkpoint, kWhere, path,
+        ": is no manifest of npu_train; hint: ", kOlder);
   check(format->integer(path) <= kCheckpointFormat, ErrorKind::Checkpoint, kWhere, path, ": has format ", format->integer(path),
         "; this version reads up to ", kCheckpointFormat, "; hint: use the npu_train that wrote it, or a newer one");
   return manifest;
@@ -85,7 +87,8 @@ void for_each_file(const std::string& dir, const Json& manifest, Fn&& fn) {
     const auto& name = file.at("name", where).text(where);
     const auto path = safe_join(dir, name).string();
     check(fs::is_regular_file(path), ErrorKind::Checkpoint, kWhere, path, ": is missing; the manifest lists it; hint: ", kOlder);
-    verify_file(path, static_cast<uint64_t>(file.at("bytes", where).integer(where)), parse_hex64(file.at("checksum", where).text(where), where));
+    verify_file(path, static_cast<uint64_t>(file.at("bytes", where).integer(where)),
+                parse_hex64(file.at("checksum", where).text(where), where));
     fn(name, path);
   }
 }
@@ -93,7 +96,7 @@ void for_each_file(const std::string& dir, const Json& manifest, Fn&& fn) {
 }  // namespace
 
 void save_checkpoint(const std::string& dir, const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
-  make_folder(fs::path(dir).parent_path());
+  if (const auto parent = fs::path(dir).parent_path(); !parent.empty()) make_folder(parent);
   AtomicDirectory target(dir);
   Json manifest, files = Json::array(), listed = Json::array(), values = Json::object();
   for_each_field(meta, [&](const char* key, const auto& value) { manifest.set(key, value); });
@@ -128,7 +131,9 @@ CheckpointMeta read_checkpoint_meta(const std::string& dir) {
 
 RunState load_checkpoint(const std::string& dir, const std::vector<std::string>& parts) {
   return reading([&] {
-    const auto wanted = [&](const std::string& part) { return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end(); };
+    const auto wanted = [&](const std::string& part) {
+      return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
+    };
     RunState state;
     for_each_file(dir, read_manifest(dir), [&](const std::string& name, const std::string& path) {
       const fs::path file(name);

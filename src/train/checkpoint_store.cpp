@@ -97,8 +97,8 @@ void CheckpointStore::rotate(const std::string& newest) const {
 
   if (static_cast<int64_t>(scored.size()) > options_.save_top_k) scored.resize(static_cast<size_t>(options_.save_top_k));
   for (const auto& e : all) {
-    const bool kept = (options_.save_last && e.path == newest) ||
-                      std::any_of(scored.begin(), scored.end(), [&](const Entry& s) { return s.path == e.path; });
+    const bool kept =
+        e.path == newest || e.path == best() || std::any_of(scored.begin(), scored.end(), [&](const Entry& s) { return s.path == e.path; });
     if (kept) continue;
     std::error_code error;
     fs::remove(fs::path(e.path) / "manifest.json", error);  // without it the rest is no checkpoint, should we die half way
@@ -132,7 +132,8 @@ std::string CheckpointStore::resolve(const std::string& which) const {
 
 std::string find_checkpoint(const std::string& path) {
   check(fs::exists(path), ErrorKind::Checkpoint, kWhere, path, ": there is no such checkpoint");
-  for (const auto& candidate : {fs::path(path), fs::path(path) / "last", fs::path(path) / "checkpoints" / "last"})
+  for (const auto& candidate : {fs::path(path), fs::path(path) / "last", fs::path(path) / "checkpoints" / "last", fs::path(path) / "best",
+                                fs::path(path) / "checkpoints" / "best"})
     if (is_checkpoint(candidate)) return fs::canonical(candidate).string();
   throw Error(ErrorKind::Checkpoint, kWhere, path + ": holds no checkpoint",
               "give a folder with a manifest.json, the checkpoints/ folder above it, or the run's folder");

@@ -29,6 +29,7 @@ class ModelTask : public Task {
   at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
   ParameterSet parameters() override { return parameters_of(*model_.module); }
   std::vector<NamedTensor> buffers() override { return buffers_of(*model_.module); }
+  std::vector<std::string> norm_parameters() override { return norm_parameters_of(*model_.module); }
   void set_training(bool on) override { model_.module->train(on); }
   void to(c10::Device device) override { model_.module->to(device); }
 
@@ -41,6 +42,9 @@ at::Tensor masked_mean(const at::Tensor& values, const at::Tensor& mask) {
   const auto m = mask.to(values.scalar_type());
   return (values * m).sum() / m.sum();
 }
+
+/// [N, ...] -> [N], the mean over all but the first dimension.
+at::Tensor per_sample(const at::Tensor& values) { return values.reshape({values.size(0), -1}).mean(1); }
 
 class Classifier final : public ModelTask {
  public:
@@ -73,7 +77,8 @@ class Classifier final : public ModelTask {
     check(target.dim() == 1 || target.sizes() == logits.sizes(), ErrorKind::Usage, "classifier", "targets have shape ", target.sizes(),
           " for logits ", logits.sizes(), "; allowed: [batch] or [batch, classes]");
     const auto in_fp32 = logits.to(at::kFloat);
-    if (!batch.has("mask")) return {at::cross_entropy_loss(in_fp32, target, {}, at::Reduction::Mean, -100, smoothing), batch.weight, in_fp32};
+    if (!batch.has("mask"))
+      return {at::cross_entropy_loss(in_fp32, target, {}, at::Reduction::Mean, -100, smoothing), batch.weight, in_fp32};
     const auto each = at::cross_entropy_loss(in_fp32, target, {}, at::Reduction::None, -100, smoothing);
     return {masked_mean(each, batch.at("mask")), batch.weight, in_fp32};
   }
@@ -87,17 +92,17 @@ class Regressor final : public ModelTask {
 
   StepOutput training_step(const Batch& batch) override {
     const auto outputs = model_.forward(batch.input()).to(at::kFloat);
-    check(outputs.sizes() == batch.target().sizes(), ErrorKind::Usage, "regressor", "the model gave ", outputs.sizes(), " and targets have ",
-          batch.target().sizes(), "; they must be equal");
+    check(outputs.sizes() == batch.target().sizes(), ErrorKind::Usage, "regressor", "the model gave ", outputs.sizes(),
+          " and targets have ", batch.target().sizes(), "; they must be equal");
     const auto target = batch.target().to(at::kFloat);
     if (!batch.has("mask")) return {at::mse_loss(outputs, target), batch.weight, outputs};
-    return {masked_mean(at::mse_loss(outputs, target, at::Reduction::None).flatten(1).mean(1), batch.at("mask")), batch.weight, outputs};
+    return {masked_mean(per_sample(at::mse_loss(outputs, target, at::Reduction::None)), batch.at("mask")), batch.weight, outputs};
   }
 
   std::vector<std::string> metric_names() const override { return {"mae"}; }
 
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override {
-    auto error = (output.outputs.detach() - batch.target()).abs().flatten(1).mean(1);
+    auto error = per_sample((output.outputs.detach() - batch.target().to(at::kFloat)).abs());
     if (batch.has("mask")) error = error * batch.at("mask").to(error.scalar_type());
     return error.sum().reshape({1});
   }
@@ -105,9 +110,7 @@ class Regressor final : public ModelTask {
 
 }  // namespace
 
-std::shared_ptr<Task> classifier(Model model, ClassifierOptions options) {
-  return std::make_shared<Classifier>(std::move(model), options);
-}
+std::shared_ptr<Task> classifier(Model model, ClassifierOptions options) { return std::make_shared<Classifier>(std::move(model), options); }
 
 std::shared_ptr<Task> regressor(Model model) { return std::make_shared<Regressor>(std::move(model)); }
 

@@ -1,5 +1,9 @@
 #include "npu_train/train/loop.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+
 #include <cmath>
 #include <limits>
 
@@ -29,7 +33,8 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
 TrainLoop::~TrainLoop() = default;
 
 std::optional<int64_t> TrainLoop::windows_per_epoch() const {
-  auto batches = options_.overfit_batches > 0 ? std::optional(options_.overfit_batches) : parts_.train_loader->batches_per_epoch();
+  auto batches = parts_.train_loader->batches_per_epoch();
+  if (options_.overfit_batches > 0) batches = std::min(batches.value_or(options_.overfit_batches), options_.overfit_batches);
   if (options_.fast_dev_run) batches = 1;
   if (options_.limit_train_batches >= 0) batches = std::min(batches.value_or(options_.limit_train_batches), options_.limit_train_batches);
   if (!batches) return std::nullopt;
@@ -38,20 +43,29 @@ std::optional<int64_t> TrainLoop::windows_per_epoch() const {
 
 void TrainLoop::begin_epoch() {
   if (batch_in_epoch_ == 0) *sums_ = {};
-  parts_.train_loader->begin_epoch(epoch_, options_.overfit_batches > 0 ? 0 : batch_in_epoch_);
+  if (started_ == 0) started_ = parts_.clock->now();
+  if (options_.overfit_batches > 0)
+    fill_overfit();
+  else
+    parts_.train_loader->begin_epoch(epoch_, batch_in_epoch_);
   epoch_open_ = true;
   for (const auto& c : callbacks_) c->on_epoch_start(*this, epoch_);
+}
+
+void TrainLoop::fill_overfit() {
+  if (!overfit_.empty()) return;
+  parts_.train_loader->begin_epoch(0);
+  while (static_cast<int64_t>(overfit_.size()) < options_.overfit_batches) {
+    auto batch = parts_.train_loader->next();
+    if (!batch) break;
+    overfit_.push_back(std::move(*batch));
+  }
 }
 
 std::optional<Batch> TrainLoop::next_batch() {
   const auto limit = options_.fast_dev_run ? 1 : options_.limit_train_batches;
   if (limit >= 0 && batch_in_epoch_ >= limit) return std::nullopt;
   if (options_.overfit_batches == 0) return parts_.train_loader->next();
-  while (static_cast<int64_t>(overfit_.size()) < options_.overfit_batches) {
-    auto batch = parts_.train_loader->next();
-    if (!batch) break;
-    overfit_.push_back(std::move(*batch));
-  }
   if (batch_in_epoch_ >= static_cast<int64_t>(overfit_.size())) return std::nullopt;
   return overfit_[static_cast<size_t>(batch_in_epoch_)];
 }
@@ -77,6 +91,7 @@ void TrainLoop::apply_lr() {
 
 StepResult TrainLoop::step(const std::vector<Batch>& window) {
   apply_lr();
+  last_score_ = std::numeric_limits<double>::quiet_NaN();  // of weights that no longer are
   auto result = step_->run(window);
   batches_seen_ += static_cast<int64_t>(window.size());
   if (result.taken) {
@@ -134,6 +149,7 @@ void TrainLoop::finish_pending(EpochSums& sums) {
 }
 
 std::optional<EpochReport> TrainLoop::train_epoch() {
+  stop_.reset();
   if (!epoch_open_) begin_epoch();
   const auto length = windows_per_epoch();
   auto last = parts_.clock->now();
@@ -159,9 +175,10 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     last = now;
     pending_ = std::move(next);
 
-    const bool finished = length && batch_in_epoch_ >= *length * options_.accumulate_grad_batches;
+    const bool finished = length && windows_done() >= *length;
     if (step_limit_reached() && !(finished && *stop_ != StopReason::Requested)) {
       finish_pending(*sums_);
+      parts_.stop->store(false);  // answered
       return std::nullopt;
     }
     const auto every = checkpoint_.every_n_train_steps;
@@ -186,16 +203,17 @@ void TrainLoop::end_epoch(EpochReport& report) {
   report.seconds = sums_->seconds;
   report.images_per_second = sums_->seconds > 0 ? static_cast<double>(sums_->samples) / sums_->seconds : 0;
   report.data_wait = sums_->seconds > 0 ? sums_->data_wait / sums_->seconds : 0;
-  const bool due = options_.check_val_every_n_epoch > 0 && (epoch_ + 1) % options_.check_val_every_n_epoch == 0;
-  if (due && parts_.val_loader != nullptr) {
+  if (validates() && (options_.fast_dev_run || (epoch_ + 1) % options_.check_val_every_n_epoch == 0)) {
     const auto start = parts_.clock->now();
     report.val = validate();
     report.val_seconds = parts_.clock->now() - start;
   }
   report.peak_memory = static_cast<int64_t>(backend_of(parts_.device).memory(parts_.device).peak);
+  note_validation(report.val);
   epoch_open_ = false;
   batch_in_epoch_ = 0;
   ++epoch_;
+  for (const auto& c : callbacks_) c->on_epoch_end(*this, report);
 }
 
 /// Evaluation mode, without gradients and with the EMA's weights where there are any; undone at the end.
@@ -224,13 +242,15 @@ at::Tensor TrainLoop::predict(const at::Tensor& input) {
 Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) {
   return translated("Trainer::validate", [&] {
     const Evaluation evaluation(parts_);
+    const bool overfit = options_.overfit_batches > 0 && &loader == parts_.val_loader;
+    if (overfit) fill_overfit();
     at::Tensor sums;
     double weight = 0, samples = 0;
-    loader.begin_epoch(0);
+    if (!overfit) loader.begin_epoch(0);
     for (int64_t k = 0; limit < 0 || k < limit; ++k) {
-      const auto batch = options_.overfit_batches > 0 && &loader == parts_.val_loader
-                             ? (k < static_cast<int64_t>(overfit_.size()) ? std::optional(overfit_[static_cast<size_t>(k)]) : std::nullopt)
-                             : loader.next();
+      const auto batch = !overfit                                    ? loader.next()
+                         : k < static_cast<int64_t>(overfit_.size()) ? std::optional(overfit_[static_cast<size_t>(k)])
+                                                                     : std::nullopt;
       if (!batch) break;
       const auto here = to_device(*batch, parts_.device);
       const auto scope = parts_.precision->forward_scope();
@@ -242,7 +262,7 @@ Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) {
       samples += static_cast<double>(here.size);
     }
     check(sums.defined(), ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
-    const auto host = sums.to(at::kCPU).contiguous();
+    const auto host = sums.to(at::kCPU, at::kFloat).contiguous();
     Scalars out{{"loss", host.const_data_ptr<float>()[0] / weight}};
     const auto names = parts_.task->metric_names();
     for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], host.const_data_ptr<float>()[i + 1] / samples);
@@ -252,9 +272,8 @@ Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) {
 
 Scalars TrainLoop::validate() {
   check(parts_.val_loader != nullptr, ErrorKind::Usage, "Trainer::validate", "there is no validation data");
-  last_val_ = observers_.run(Phase::Validation, step_->attempts(), 0, [&] {
-    return evaluate(*parts_.val_loader, options_.fast_dev_run ? 1 : options_.limit_val_batches);
-  });
+  last_val_ = observers_.run(Phase::Validation, step_->attempts(), 0,
+                             [&] { return evaluate(*parts_.val_loader, options_.fast_dev_run ? 1 : options_.limit_val_batches); });
   for (const auto& c : callbacks_) c->on_validation_end(*this, last_val_);
   return last_val_;
 }

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <cmath>
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/isfinite.h>
 
 #include "loop_impl.hpp"
@@ -8,31 +10,42 @@
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
+namespace {
+constexpr int64_t kMaxRollbacks = 2;
+}
+
+bool TrainLoop::validates() const {
+  return parts_.val_loader != nullptr && options_.check_val_every_n_epoch > 0 && options_.limit_val_batches != 0;
+}
 
 RunResult TrainLoop::fit() {
   return translated("Trainer::fit", [&] {
     stop_.reset();
+    attempts_at_start_ = step_->attempts();
     started_ = parts_.clock->now();
+    struct Answered {
+      std::atomic<bool>& stop;
+      ~Answered() { stop = false; }
+    } answered{*parts_.stop};  // a request is for this fit, however it ends
     for (const auto& c : callbacks_) c->on_fit_start(*this);
     sanity_check();
     RunResult result;
     while (!limits_reached()) {
       try {
+        const auto before = batches_seen_;
+        const bool fresh = batch_in_epoch_ == 0;
         const auto report = train_epoch();
         if (!report) break;
-        auto finished = *report;
-        note_validation(finished.val);
-        for (const auto& c : callbacks_) c->on_epoch_end(*this, finished);
-        save_after_epoch(finished);
-        result.history.push_back(std::move(finished));
+        check(!fresh || batches_seen_ > before, ErrorKind::Data, "Trainer::fit", "the training data gave no batch in epoch ", report->epoch,
+              "; hint: look at trainer.limit_train_batches and data.drop_last");
+        if (checkpoint_.every_n_epochs > 0 && epoch_ % checkpoint_.every_n_epochs == 0) save_checkpoint();
+        result.history.push_back(*report);
       } catch (const Error& e) {
         if (e.kind() != ErrorKind::Diverged || !roll_back(e)) throw;
       }
     }
-    if (epoch_open_) {  // stopped inside an epoch
-      if (*stop_ != StopReason::Requested && parts_.val_loader != nullptr && options_.check_val_every_n_epoch > 0) note_validation(validate());
-      save_checkpoint();
-    }
+    if (epoch_open_ && *stop_ != StopReason::Requested && validates()) note_validation(validate());
+    if (saved_at_ != batches_seen_) save_checkpoint();
     result.reason = stop_.value_or(StopReason::MaxEpochs);
     result.global_step = global_step_;
     result.attempts = step_->attempts();
@@ -45,15 +58,12 @@ RunResult TrainLoop::fit() {
       result.best_checkpoint = parts_.store->best();
     }
     for (const auto& c : callbacks_) c->on_fit_end(*this, result);
-    parts_.stop->store(false);
     return result;
   });
 }
 
 void TrainLoop::sanity_check() {
-  if (parts_.val_loader == nullptr || options_.num_sanity_val_steps == 0 || options_.overfit_batches > 0 || global_step_ > 0 ||
-      options_.check_val_every_n_epoch == 0)
-    return;
+  if (!validates() || options_.num_sanity_val_steps == 0 || options_.overfit_batches > 0 || global_step_ > 0) return;
   evaluate(*parts_.val_loader, options_.num_sanity_val_steps);
 }
 
@@ -69,7 +79,7 @@ bool TrainLoop::step_limit_reached() {
 
 bool TrainLoop::limits_reached() {
   if (step_limit_reached()) return true;
-  if (options_.fast_dev_run && step_->attempts() > 0)
+  if (options_.fast_dev_run && step_->attempts() > attempts_at_start_)
     stop_ = StopReason::FastDevRun;
   else if (options_.max_epochs >= 0 && epoch_ >= options_.max_epochs)
     stop_ = StopReason::MaxEpochs;
@@ -91,7 +101,10 @@ void TrainLoop::note_validation(const Scalars& val) {
   if (better(last_score_, best_score_, larger_is_better(checkpoint_.monitor, checkpoint_.mode), 0)) best_score_ = last_score_;
   if (!early_.enabled) return;
   const auto watched = value_of(early_.monitor);
-  if (std::isnan(watched)) {
+  const bool is_train = early_.monitor.starts_with("train/");
+  const auto& source = is_train ? sums_->metrics.value() : val;
+  const auto metric = early_.monitor.substr(early_.monitor.find('/') + 1);
+  if (std::none_of(source.begin(), source.end(), [&](const auto& s) { return s.first == metric; })) {
     check(val.empty(), ErrorKind::Usage, "early_stopping", "no metric '", early_.monitor, "'; there are: loss, ",
           join(parts_.task->metric_names()), " under train/ and val/");
     return;
@@ -102,12 +115,6 @@ void TrainLoop::note_validation(const Scalars& val) {
   } else {
     ++without_improvement_;
   }
-}
-
-void TrainLoop::save_after_epoch(const EpochReport& report) {
-  const bool due = checkpoint_.every_n_epochs > 0 && epoch_ % checkpoint_.every_n_epochs == 0;
-  const bool last = options_.max_epochs >= 0 && epoch_ >= options_.max_epochs;
-  if (due || last) save_checkpoint();
 }
 
 bool TrainLoop::parameters_finite() const {
@@ -121,8 +128,10 @@ std::string TrainLoop::save_checkpoint() {
   if (parts_.store == nullptr || options_.fast_dev_run) return "";
   return observers_.run(Phase::Checkpoint, step_->attempts(), 0, [&] {
     if (!parameters_finite())
-      diverged("a parameter is not finite", "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole");
+      diverged("a parameter is not finite",
+               "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole");
     const auto path = parts_.store->save(state(), meta(), parts_.config);
+    saved_at_ = batches_seen_;
     for (const auto& c : callbacks_) c->on_checkpoint(*this, path);
     return path;
   });
@@ -133,8 +142,8 @@ void TrainLoop::check_divergence(const StepReport& report) {
   const auto at_step = c10::str("step ", report.attempt, " (epoch ", report.epoch, ")");
   if (!report.taken) {
     if (parts_.precision->at_floor() && skip_streak_ >= options_.max_consecutive_skips)
-      diverged(c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale sits at its floor of ", report.loss_scale,
-                        ", at ", at_step),
+      diverged(c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale sits at its floor of ",
+                        report.loss_scale, ", at ", at_step),
                "the gradients are not finite at any scale: lower the learning rate, clip gradients, or train in bf16-mixed or 32-true");
     return;
   }
@@ -145,12 +154,19 @@ void TrainLoop::check_divergence(const StepReport& report) {
 
 void TrainLoop::diverged(const std::string& cause, const std::string& remedy) {
   std::string where;
-  if (parts_.store != nullptr && options_.on_divergence == "stop") where = parts_.store->save_diverged(state(), meta(), parts_.config);
-  throw Error(ErrorKind::Diverged, "Trainer", "training diverged: " + cause + (where.empty() ? "" : "; the broken state is in " + where), remedy);
+  if (parts_.store != nullptr && (options_.on_divergence == "stop" || rollbacks_ >= kMaxRollbacks)) {
+    try {
+      where = parts_.store->save_diverged(state(), meta(), parts_.config);
+    } catch (const Error& e) {
+      log_warning("the broken state cannot be kept: ", e.what());
+    }
+  }
+  throw Error(ErrorKind::Diverged, "Trainer", "training diverged: " + cause + (where.empty() ? "" : "; the broken state is in " + where),
+              remedy);
 }
 
 bool TrainLoop::roll_back(const Error& cause) {
-  if (options_.on_divergence != "rollback" || parts_.store == nullptr || rollbacks_ >= 2) return false;
+  if (options_.on_divergence != "rollback" || parts_.store == nullptr || rollbacks_ >= kMaxRollbacks) return false;
   const auto path = parts_.store->newest_valid();
   if (path.empty()) return false;
   const auto rollbacks = rollbacks_ + 1;

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/version.h>
 
 #include "loop_impl.hpp"
@@ -56,6 +57,7 @@ RunState TrainLoop::state() const {
   s["rng"] = rng_state();
   s["loader"] = parts_.train_loader != nullptr ? parts_.train_loader->state() : State{};
   s["loader"].values["batch_in_epoch"] = batch_in_epoch_;
+  if (batch_in_epoch_ == 0) s["loader"].values["cursor"] = int64_t{0};  // the next epoch starts afresh, with whatever batch size
   auto& v = s["loop"].values;
   v["epoch"] = epoch_;
   v["global_step"] = global_step_;
@@ -120,6 +122,7 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
     sums_->data_wait = s.number("epoch/data_wait", "loop");
   });
   epoch_open_ = false;
+  saved_at_ = batches_seen_;
   pending_.reset();
 }
 

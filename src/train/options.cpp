@@ -11,7 +11,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("max_time", &T::max_time, "stop after so many seconds of training in this process; -1: no limit", at_least(-1))
           .field("accumulate_grad_batches", &T::accumulate_grad_batches, "batches that make one optimizer step", at_least(1))
           .field("gradient_clip_val", &T::gradient_clip_val, "bound for gradients, after unscaling; 0: no clipping", at_least(0))
-          .field("gradient_clip_algorithm", &T::gradient_clip_algorithm, "norm: global norm; value: each element", one_of({"norm", "value"}))
+          .field("gradient_clip_algorithm", &T::gradient_clip_algorithm, "norm: global norm; value: each element",
+                 one_of({"norm", "value"}))
           .field("static_shapes", &T::static_shapes, "pad and mask the last batch, so that every batch has one shape")
           .field("memory_format", &T::memory_format, "layout of pictures and convolution weights; auto: the faster one",
                  one_of({"auto", "contiguous", "channels_last"}))
@@ -22,7 +23,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("overfit_batches", &T::overfit_batches, "train and validate on the first n batches again and again; 0: off", at_least(0))
           .field("fast_dev_run", &T::fast_dev_run, "one training and one validation batch; nothing is written")
           .field("log_every_n_steps", &T::log_every_n_steps, "steps between lines and rows of metrics.csv", at_least(1))
-          .field("max_consecutive_skips", &T::max_consecutive_skips, "overflows in a row at the smallest scale that end the run", at_least(1))
+          .field("max_consecutive_skips", &T::max_consecutive_skips, "overflows in a row at the smallest scale that end the run",
+                 at_least(1))
           .field("threads", &T::threads, "CPU threads of operators; 0: what libtorch takes", between(0, 4096))
           .field("on_divergence", &T::on_divergence,
                  "stop: end with exit code 5; rollback: go back to the last checkpoint with a tenth of the learning rate, at most twice",

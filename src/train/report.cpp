@@ -10,12 +10,18 @@ double scalar_or(const Scalars& scalars, const std::string& name, double otherwi
 
 const char* stop_reason_name(StopReason reason) {
   switch (reason) {
-    case StopReason::MaxEpochs: return "trainer.max_epochs reached";
-    case StopReason::MaxSteps: return "trainer.max_steps reached";
-    case StopReason::MaxTime: return "trainer.max_time reached";
-    case StopReason::EarlyStopping: return "early stopping: no improvement";
-    case StopReason::Requested: return "stop requested";
-    case StopReason::FastDevRun: return "fast_dev_run done";
+    case StopReason::MaxEpochs:
+      return "trainer.max_epochs reached";
+    case StopReason::MaxSteps:
+      return "trainer.max_steps reached";
+    case StopReason::MaxTime:
+      return "trainer.max_time reached";
+    case StopReason::EarlyStopping:
+      return "early stopping: no improvement";
+    case StopReason::Requested:
+      return "stop requested";
+    case StopReason::FastDevRun:
+      return "fast_dev_run done";
   }
   return "unknown";
 }

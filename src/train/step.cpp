@@ -1,5 +1,7 @@
 #include "npu_train/train/step.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty_like.h>
@@ -12,8 +14,8 @@ namespace npu_train {
 
 /// Sums over the micro-batches of one window.
 struct TrainStep::Window {
-  at::Tensor sums;           // [1 + metrics]: loss (in units of the first batch's weight), metric sums
-  double first_weight = 0;   // losses are weighted relative to the first micro-batch, so that a single one is not touched at all
+  at::Tensor sums;          // [1 + metrics]: loss (in units of the first batch's weight), metric sums
+  double first_weight = 0;  // losses are weighted relative to the first micro-batch, so that a single one is not touched at all
   double weight = 0;
   double samples = 0;
 };
@@ -29,8 +31,8 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
     const auto scope = precision_.forward_scope();
     output = task_.training_step(precision_.cast_input(batch));
   });
-  check(output.loss.defined() && output.loss.numel() == 1, ErrorKind::Usage, "TrainStep", "the task's loss must be one number; it has shape ",
-        output.loss.defined() ? c10::str(output.loss.sizes()) : "(undefined)");
+  check(output.loss.defined() && output.loss.numel() == 1, ErrorKind::Usage, "TrainStep",
+        "the task's loss must be one number; it has shape ", output.loss.defined() ? c10::str(output.loss.sizes()) : "(undefined)");
   check(output.weight > 0, ErrorKind::Usage, "TrainStep", "the weight of a batch must be positive; given ", output.weight);
   if (window.first_weight == 0) window.first_weight = output.weight;
   const double relative = output.weight / window.first_weight;
@@ -51,6 +53,8 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
 
 StepResult TrainStep::run(const std::vector<Batch>& batches) {
   check(!batches.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
+  optimizer_.zero_grad();  // what the host, or a window that threw, left behind
+  task_.parameters().zero_grad();
   if (precision_.may_skip()) keep_buffers();
   Window window;
   for (size_t k = 0; k < batches.size(); ++k) accumulate(batches[k], static_cast<int>(k), window);
@@ -89,8 +93,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
 
 at::Tensor TrainStep::clip() {
   const auto& parameters = optimizer_.parameters();
-  if (options_.clip_value > 0 && options_.clip_by_norm)
-    return clip_grad_norm_(parameters, options_.clip_value).to(at::kFloat).reshape({1});
+  if (options_.clip_value > 0 && options_.clip_by_norm) return clip_grad_norm_(parameters, options_.clip_value).to(at::kFloat).reshape({1});
   if (options_.clip_value > 0) clip_grad_value_(parameters, options_.clip_value);
   return at::zeros({1}, parameters[0].value.options().dtype(at::kFloat).requires_grad(false));
 }

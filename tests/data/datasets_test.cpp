@@ -2,8 +2,7 @@
 
 #include "npu_train/data/datasets.hpp"
 
-#include <ATen/ops/arange.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/full.h>
 
 #include "npu_train/data/generated.hpp"
 #include "pictures.hpp"
@@ -109,8 +108,7 @@ TEST_CASE("a data set of one's own takes two functions and a line") {
    public:
     int64_t size() const override { return 12; }
     Sample get(int64_t index) const override {
-      return {{{"input", at::zeros({4}) + static_cast<double>(index)}, {"target", at::zeros({1}) + static_cast<double>(index * index)}},
-              index};
+      return {{{"input", at::full({4}, static_cast<double>(index))}, {"target", at::full({1}, static_cast<double>(index * index))}}, index};
     }
   };
   struct Options : DataOptions {

@@ -28,7 +28,7 @@ TEST_CASE("classes and files come in sorted order; other files are passed over")
   CHECK(data.where(1) == (dir / "zebra/a.jpg").string());
   CHECK(data.picture(2).label == 1);
   const Sample sample = data.get(2);
-  CHECK(sample.fields[0].second.sizes() == at::IntArrayRef({3, 4, 5}));
+  CHECK((sample.fields[0].second.sizes() == at::IntArrayRef({3, 4, 5})));
   CHECK(sample.fields[0].second[1][2][3].item<int>() == rough(4, 5).at(1, 2, 3));
 }
 

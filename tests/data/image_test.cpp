@@ -109,9 +109,9 @@ TEST_CASE("own copies only when somebody else sees the pixels") {
   const uint8_t* before = picture.plane(0);
   const Image other = picture;
   Image copy = std::move(picture).own();
-  CHECK(copy.plane(0) != before);
+  CHECK((copy.plane(0) != before));
   const uint8_t* mine = copy.plane(0);
-  CHECK(std::move(copy).own().plane(0) == mine);
+  CHECK((std::move(copy).own().plane(0) == mine));
 }
 
 TEST_CASE("resize: by the definition in double precision, at most half a step off") {

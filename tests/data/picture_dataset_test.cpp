@@ -17,10 +17,10 @@ DatasetInfo two_by_two() {
 TEST_CASE("pictures in memory are seen, not copied; get gives bytes and the label") {
   const MemoryPictures data({1, 2, 3, 4, 5, 6, 7, 8}, {1, 0}, two_by_two());
   CHECK(data.size() == 2);
-  CHECK(data.picture(1).pixels.plane(0) == data.pixels(1));
+  CHECK((data.picture(1).pixels.plane(0) == data.pixels(1)));
   const Sample sample = data.get(1);
-  CHECK(sample.fields[0].second.scalar_type() == at::kByte);
-  CHECK(sample.fields[0].second.sizes() == at::IntArrayRef({1, 2, 2}));
+  CHECK((sample.fields[0].second.scalar_type() == at::kByte));
+  CHECK((sample.fields[0].second.sizes() == at::IntArrayRef({1, 2, 2})));
   CHECK(sample.fields[0].second[0][1][0].item<int>() == 7);
   CHECK(sample.fields[1].second.item<int64_t>() == 0);
 }

@@ -19,8 +19,8 @@ TEST_CASE("device names round trip") {
 }
 
 TEST_CASE("what is not a device is refused with what is allowed") {
-  for (const char* text : {"", "auto", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda: 1", "cuda:128", "cuda:99999999999999999999", "cpu:1", ":0", "CPU",
-                           "cuda:0:1"}) {
+  for (const char* text : {"", "auto", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda: 1", "cuda:128", "cuda:99999999999999999999", "cpu:1",
+                           ":0", "CPU", "cuda:0:1"}) {
     CAPTURE(text);
     const auto e = error_of([&] { Device::parse(text); });
     CHECK(e.kind() == ErrorKind::Usage);

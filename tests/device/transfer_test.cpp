@@ -45,7 +45,7 @@ TEST_CASE("to every device present and back") {
     }
     const auto there = to_device(b, d);
     CHECK(there.input().device() == d.c10());
-    CHECK(there.target().scalar_type() == at::kLong);
+    CHECK((there.target().scalar_type() == at::kLong));
     CHECK(at::equal(to_device(there, Device{}, false).input(), b.input()));
   }
 }
@@ -56,7 +56,6 @@ TEST_CASE("pinning changes no value, and nothing at all without an accelerator")
   CHECK(at::equal(pinned.input(), b.input()));
   CHECK(pinned.size == 4);
   bool gains = false;
-  for (const auto* backend : all_backends())
-    gains |= backend->is_available() && backend->capabilities({backend->name(), 0}).pinned_memory;
+  for (const auto* backend : all_backends()) gains |= backend->is_available() && backend->capabilities({backend->name(), 0}).pinned_memory;
   CHECK(pinned.input().is_same(b.input()) == !gains);
 }

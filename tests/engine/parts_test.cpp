@@ -26,18 +26,21 @@ struct NetOptions {
 
 TEST_CASE("the library's parts are there by name") {
   const auto parts = builtin_parts();
-  for (const char* name : {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vit_tiny", "vit_small", "vit_b16", "vit_b32", "vit_l16", "vit_tiny_cifar10"})
+  for (const char* name : {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "vit_tiny", "vit_small", "vit_b16", "vit_b32",
+                           "vit_l16", "vit_tiny_cifar10"})
     CHECK(parts.models.contains(name));
   for (const char* name : {"cifar10", "cifar100", "image_folder", "generated"}) CHECK(parts.datasets.contains(name));
   for (const char* name : {"sgd", "adam", "adamw", "lamb"}) CHECK(parts.optimizers.contains(name));
-  for (const char* name : {"constant", "step", "multistep", "cosine", "linear", "polynomial", "one_cycle"}) CHECK(parts.schedules.contains(name));
+  for (const char* name : {"constant", "step", "multistep", "cosine", "linear", "polynomial", "one_cycle"})
+    CHECK(parts.schedules.contains(name));
   CHECK(parts.tasks.contains("classifier"));
 }
 
 TEST_CASE("a part of one's own has a name and keys like any other") {
   auto parts = builtin_parts();
   parts.models.add<NetOptions>("my_net", "mine", [](const NetOptions& o) {
-    return npu_train::as_model(torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(12, o.width), torch::nn::Linear(o.width, o.num_classes)));
+    return npu_train::as_model(
+        torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(12, o.width), torch::nn::Linear(o.width, o.num_classes)));
   });
   const auto config = bind_config(parse_yaml("model: {name: my_net, width: 5}", "t"), parts);
   const auto part = with_data_defaults(config.model, {.num_classes = 3, .shape = {3, 2, 2}}, 0, parts);

@@ -19,7 +19,8 @@ struct Numbers {
   std::map<std::string, at::Tensor> gradients;
 };
 
-/// Pictures of 64x64 (the last maps of a ResNet still have 2x2) and a shallow ViT keep the largest models to seconds; layers and names stay those of the model.
+/// Pictures of 64x64 (the last maps of a ResNet still have 2x2) and a shallow ViT keep the largest models to seconds; layers and names stay
+/// those of the model.
 PartConfig small(const std::string& name, const Parts& parts) {
   PartConfig part{.name = name, .options = {{"num_classes", 10}, {"image_size", 64}}};
   for (const auto& field : parts.models.describe(name))

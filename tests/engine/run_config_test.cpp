@@ -30,7 +30,8 @@ lr_scheduler: {name: step, step_size: 30, gamma: 0.1, interval: epoch}
 trainer: {max_epochs: 90, accumulate_grad_batches: 1, gradient_clip_val: 0}
 grad_scaler: {enabled: auto, init_scale: 65536, growth_factor: 2, backoff_factor: 0.5, growth_interval: 2000}
 checkpoint: {monitor: val/acc1, mode: max, save_top_k: 1, save_last: true}
-)", "a.yaml"));
+)",
+                                        "a.yaml"));
   CHECK(c.trainer.max_epochs == 90);
   CHECK(c.optimizer.name == "sgd");
   CHECK(c.grad_scaler.init_scale == 65536);
@@ -49,7 +50,9 @@ TEST_CASE("every configuration of the repository binds, and prints as what it is
 }
 
 TEST_CASE("mistakes come together, each with place and nearest name") {
-  const auto text = message("trainer: {max_epoch: 3, accumulate_grad_batches: none}\noptimizer: {name: sdg}\nprecission: auto\nmodel: {name: resnet50, steem: small}\n");
+  const auto text = message(
+      "trainer: {max_epoch: 3, accumulate_grad_batches: none}\noptimizer: {name: sdg}\nprecission: auto\nmodel: {name: resnet50, steem: "
+      "small}\n");
   CHECK(has(text, "a.yaml:1:"));
   CHECK(has(text, "max_epochs"));
   CHECK(has(text, "accumulate_grad_batches"));
@@ -72,7 +75,8 @@ TEST_CASE("impossible values") {
 TEST_CASE("overrides win, and make sections that are not there") {
   TempDir dir;
   std::ofstream(dir / "c.yaml") << "trainer: {max_epochs: 90}\n";
-  const auto c = load_config((dir / "c.yaml").string(), {"trainer.max_epochs=3", "precision=16-mixed", "optimizer={name: adamw, lr: 0.01}", "ema.enabled=true"});
+  const auto c = load_config((dir / "c.yaml").string(),
+                             {"trainer.max_epochs=3", "precision=16-mixed", "optimizer={name: adamw, lr: 0.01}", "ema.enabled=true"});
   CHECK(c.trainer.max_epochs == 3);
   CHECK(c.precision == "16-mixed");
   CHECK(c.optimizer.name == "adamw");

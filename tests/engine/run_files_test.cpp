@@ -17,9 +17,10 @@ TEST_CASE("run folders are numbered, and gaps or foreign names do not disturb") 
   fs::create_directory(dir / "a/version_x");
   fs::create_directory(dir / "a/version_");
   CHECK(fs::path(make_run_dir(base, "a")).filename() == "version_13");
-  CHECK(newest_run_dir(base, "a") == "");
+  CHECK(run_dirs(base, "a").empty());
   fs::create_directories(dir / "a/version_1/checkpoints/one");
-  CHECK(fs::path(newest_run_dir(base, "a")).filename() == "version_1");
-  CHECK(newest_run_dir(base, "none") == "");
+  REQUIRE(run_dirs(base, "a").size() == 1);
+  CHECK(fs::path(run_dirs(base, "a")[0]).filename() == "version_1");
+  CHECK(run_dirs(base, "none").empty());
   CHECK(error_of([] { make_run_dir("/proc/none", "a"); }).kind() == ErrorKind::Checkpoint);
 }

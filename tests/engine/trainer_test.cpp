@@ -58,7 +58,8 @@ TEST_CASE("a configuration trains, and its files are there") {
   CHECK(r.history.size() == 2);
   CHECK(r.global_step == 8);
   CHECK(fs::path(r.run_dir) == dir / "resnet18_generated/version_0");
-  for (const char* file : {"config.yaml", "metrics.csv", "history.json", "checkpoints/last/manifest.json", "checkpoints/best/manifest.json"})
+  for (const char* file :
+       {"config.yaml", "metrics.csv", "history.json", "checkpoints/last/manifest.json", "checkpoints/best/manifest.json"})
     CHECK(fs::exists(fs::path(r.run_dir) / file));
   const auto config = text_of(fs::path(r.run_dir) / "config.yaml");
   CHECK(config.find("num_classes: 10") != std::string::npos);
@@ -104,14 +105,17 @@ TEST_CASE("resuming from what is not there") {
   TempDir dir;
   Trainer trainer(small(dir.path()));
   CHECK(trainer.resume("auto") == "");
-  for (const char* which : {"last", "best", "no/such/folder"}) CHECK(error_of([&] { trainer.resume(which); }).kind() == ErrorKind::Checkpoint);
+  for (const char* which : {"last", "best", "no/such/folder"})
+    CHECK(error_of([&] { trainer.resume(which); }).kind() == ErrorKind::Checkpoint);
 }
 
 TEST_CASE("a configuration without model or data says what there is") {
   const auto e = error_of([] { Trainer({.device = "cpu", .data = {.name = "generated"}, .output = {.dir = ""}}).fit(); });
   CHECK(std::string(e.what()).find("resnet50") != std::string::npos);
-  CHECK(std::string(error_of([] { Trainer({.device = "cpu", .output = {.dir = ""}}).fit(); }).what()).find("generated") != std::string::npos);
-  CHECK(error_of([] { Trainer({.device = "cuda:7", .output = {.dir = ""}}).setup(classifier(Tiny()), pictures(4)); }).kind() == ErrorKind::Device);
+  CHECK(std::string(error_of([] { Trainer({.device = "cpu", .output = {.dir = ""}}).fit(); }).what()).find("generated") !=
+        std::string::npos);
+  CHECK(error_of([] { Trainer({.device = "cuda:7", .output = {.dir = ""}}).setup(classifier(Tiny()), pictures(4)); }).kind() ==
+        ErrorKind::Device);
 }
 
 TEST_CASE("a folder that cannot be written is an error before training starts") {
@@ -187,4 +191,24 @@ TEST_CASE("a good guest: no output without a sink, settings of the process resto
   CHECK(at::get_num_threads() == 2);
   CHECK_FALSE(at::globalContext().deterministicAlgorithms());
   CHECK(at::globalContext().deterministicFillUninitializedMemory());
+}
+
+TEST_CASE("blocks named in amp.fp32_modules keep fp32 parameters and compute in fp32") {
+  for (const char* precision : {"bf16-mixed", "bf16-true"}) {
+    CAPTURE(precision);
+    auto config = small("");
+    config.precision = precision;
+    config.amp.fp32_modules = {"head", "layer4.0"};
+    config.trainer.max_epochs = 1;
+    Trainer trainer(config);
+    CHECK(trainer.fit().history.size() == 1);
+    for (const auto& p : trainer.task().parameters())
+      if (p.name.starts_with("fc.") || p.name.starts_with("layer4.0.")) CHECK((p.value.scalar_type() == at::kFloat));
+  }
+  auto config = small("");
+  config.amp.fp32_modules = {"layer9"};
+  CHECK(std::string(error_of([&] { Trainer(config).setup(); }).what()).find("layer4.0") != std::string::npos);
+  config.precision = "bf16-true";
+  config.amp.fp32_modules = {"stem"};
+  CHECK(error_of([&] { Trainer(config).setup(); }).kind() == ErrorKind::Usage);
 }

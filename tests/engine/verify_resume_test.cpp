@@ -14,7 +14,7 @@ RunConfig config() {
   c.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}, {"dropout", 0.2}}};
   c.data = {.name = "generated", .options = {{"train_size", 80}, {"val_size", 16}, {"batch_size", 16}, {"num_workers", "4"}}};
   c.optimizer = {.name = "adamw"};
-  c.lr_scheduler = {.name = "cosine", .options = {{"interval", "step"}, {"T_max", 20}}};
+  c.lr_scheduler = {.name = "cosine", .options = {{"interval", "step"}}};
   c.grad_scaler.growth_interval = 2;
   c.trainer.threads = 1;
   c.ema.enabled = true;

@@ -96,7 +96,7 @@ TEST_CASE("the values of a state come back bit for bit") {
   values["surrogate"] = std::string("\xed\xa0\x80");
   values["cut"] = std::string("\xe2\x82");
   const auto json = parse_json(values_to_json(values).dump(), "x");
-  CHECK(values_from_json(json, "x") == values);
+  CHECK((values_from_json(json, "x") == values));
   values = {{"nan", std::nan("")}};
   CHECK(std::isnan(std::get<double>(values_from_json(parse_json(values_to_json(values).dump(), "x"), "x").at("nan"))));
   for (const char* bad :

@@ -54,7 +54,11 @@ std::string zip(const std::vector<std::pair<std::string, std::string>>& entries)
          raw(offset) + raw<uint16_t>(0);
 }
 
-std::string text_op(const std::string& text) { return "X" + raw(static_cast<uint32_t>(text.size())) + text; }
+std::string text_op(const std::string& text) {
+  std::string out(1, 'X');
+  out += raw(static_cast<uint32_t>(text.size()));
+  return out + text;
+}
 
 // {"w": a tensor over a FloatStorage of 24 bytes}, with the numbers of the tensor as given.
 std::string one_tensor(const std::string& offset, const std::string& size, const std::string& stride,

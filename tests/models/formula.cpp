@@ -1,5 +1,6 @@
 #include "formula.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>

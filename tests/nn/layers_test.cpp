@@ -36,8 +36,8 @@ TEST_CASE("shapes, names and text") {
 TEST_CASE("members follow the module to another dtype") {
   Conv2d conv({.in = 3, .out = 4});
   conv.to(at::kDouble);
-  CHECK(conv.weight.scalar_type() == at::kDouble);
-  CHECK(conv.forward(at::ones({1, 3, 2, 2}, at::kDouble)).scalar_type() == at::kDouble);
+  CHECK((conv.weight.scalar_type() == at::kDouble));
+  CHECK((conv.forward(at::ones({1, 3, 2, 2}, at::kDouble)).scalar_type() == at::kDouble));
 }
 
 TEST_CASE("impossible sizes are refused") {

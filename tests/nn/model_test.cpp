@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 
 #include "npu_train/nn/model.hpp"

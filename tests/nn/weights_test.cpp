@@ -67,7 +67,7 @@ TEST_CASE("everything fits: parameters and buffers are copied, other dtypes conv
   CHECK(report.loaded.size() == 9);
   CHECK(report.removed_prefixes.empty());
   CHECK(at::equal(to->fc1->weight, from->fc1->weight));
-  CHECK(to->fc1->weight.scalar_type() == at::kFloat);
+  CHECK((to->fc1->weight.scalar_type() == at::kFloat));
   CHECK(to->fc1->weight.requires_grad());
   CHECK(to->bn->running_mean[0].item<float>() == 3);
   CHECK(to->bn->num_batches_tracked.item<int64_t>() == 7);

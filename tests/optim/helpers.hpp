@@ -32,7 +32,8 @@ inline ParameterSet example_parameters(at::ScalarType type = at::kFloat) {
 
 inline ParameterSet deep_copy(const ParameterSet& set) {
   ParameterSet out;
-  for (const auto& p : set) out.add({.name = p.name, .value = p.value.detach().clone().set_requires_grad(true), .group = p.group, .owner = p.owner});
+  for (const auto& p : set)
+    out.add({.name = p.name, .value = p.value.detach().clone().set_requires_grad(true), .group = p.group, .owner = p.owner});
   return out;
 }
 
@@ -101,7 +102,8 @@ inline double distance_from_pytorch(const nlohmann::json& data, const nlohmann::
     optimizer->step();
     for (const auto& p : set) {
       const auto expected = c["values"][t][p.name].get<std::vector<double>>();
-      worst = std::max(worst, largest_difference(p.value, Eigen::Map<const Eigen::ArrayXd>(expected.data(), static_cast<Eigen::Index>(expected.size()))));
+      worst = std::max(worst, largest_difference(
+                                  p.value, Eigen::Map<const Eigen::ArrayXd>(expected.data(), static_cast<Eigen::Index>(expected.size()))));
     }
   }
   return worst;

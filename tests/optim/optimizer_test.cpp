@@ -171,7 +171,8 @@ TEST_CASE("groups: no decay, and a multiple of the rate") {
     auto set = example_parameters();
     OptimizerRegistry registry("optimizer");
     add_builtin_optimizers(registry);
-    const auto o = registry.make({.name = name, .options = ConfigNode{{"lr", 0.1}, {"weight_decay", 0.5}, {"no_decay", true}}, .mark = {}}, "o", set);
+    const auto o =
+        registry.make({.name = name, .options = ConfigNode{{"lr", 0.1}, {"weight_decay", 0.5}, {"no_decay", true}}, .mark = {}}, "o", set);
     const auto before = deep_copy(set);
     for (const auto& p : set) p.value.mutable_grad() = at::zeros_like(p.value.detach());
     o->step();
@@ -220,7 +221,8 @@ TEST_CASE("a state goes on elsewhere, bit for bit, and into another dtype") {
 
     const auto low = make_optimizer(name, example_parameters(at::kBFloat16));
     low->load_state(saved);
-    for (const auto& [key, t] : low->state().tensors) CHECK(at::equal(t.to(at::kFloat), saved.tensors.at(key).to(t.scalar_type()).to(at::kFloat)));
+    for (const auto& [key, t] : low->state().tensors)
+      CHECK(at::equal(t.to(at::kFloat), saved.tensors.at(key).to(t.scalar_type()).to(at::kFloat)));
     random_gradients(low->parameters(), 1);
     low->step();
     CHECK(at::isfinite(low->parameters()[0].value).all().item<bool>());
@@ -281,7 +283,7 @@ TEST_CASE("low-precision parameters are stepped in fp32 and rounded once") {
       const auto o = make_optimizer(name, set);
       random_gradients(set, 1);
       o->step(found(0));
-      CHECK(set[2].value.scalar_type() == type);
+      CHECK((set[2].value.scalar_type() == type));
       CHECK_FALSE(at::equal(set[2].value.to(at::kFloat), before));
       const auto kept = digest(set);
       o->step(found(1));
@@ -294,7 +296,8 @@ TEST_CASE("the registry knows the built-in optimizers and their keys") {
   add_builtin_optimizers(registry);
   CHECK(registry.names() == std::vector<std::string>{"adam", "adamw", "lamb", "sgd"});
   const auto set = example_parameters();
-  for (const auto& name : registry.names()) CHECK(registry.make({.name = name, .options = ConfigNode::map(), .mark = {}}, "o", set)->name() == name);
+  for (const auto& name : registry.names())
+    CHECK(registry.make({.name = name, .options = ConfigNode::map(), .mark = {}}, "o", set)->name() == name);
   const auto make = [&](const std::string& name, const std::string& yaml) {
     return error_of([&] { registry.make({.name = name, .options = parse_yaml(yaml, "t"), .mark = {}}, "o", set); });
   };

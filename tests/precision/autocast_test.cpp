@@ -1,5 +1,7 @@
 #include "testing.hpp"
 
+#include <c10/core/GradMode.h>
+
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 
@@ -34,15 +36,15 @@ at::ScalarType product_type() { return at::matmul(at::ones({2, 2}), at::ones({2,
 }  // namespace
 
 TEST_CASE("products run in the low precision inside, in fp32 outside") {
-  CHECK(product_type() == at::kFloat);
+  CHECK((product_type() == at::kFloat));
   {
     const Autocast autocast(kCpu, at::kBFloat16);
-    CHECK(product_type() == at::kBFloat16);
+    CHECK((product_type() == at::kBFloat16));
   }
-  CHECK(product_type() == at::kFloat);
+  CHECK((product_type() == at::kFloat));
   {
     const Autocast autocast(kCpu, at::kHalf);
-    CHECK(product_type() == at::kHalf);
+    CHECK((product_type() == at::kHalf));
   }
 }
 
@@ -72,9 +74,9 @@ TEST_CASE("regions nest") {
   const Autocast outer(kCpu, at::kBFloat16);
   {
     const Autocast inner(kCpu, at::kHalf);
-    CHECK(product_type() == at::kHalf);
+    CHECK((product_type() == at::kHalf));
   }
-  CHECK(product_type() == at::kBFloat16);
+  CHECK((product_type() == at::kBFloat16));
   CHECK(ac::is_autocast_cache_enabled());
   {
     const Autocast inner(kCpu, at::kBFloat16, true, false);
@@ -87,14 +89,14 @@ TEST_CASE("a disabled region inside an enabled one computes in the dtype of its 
   const Autocast outer(kCpu, at::kBFloat16);
   {
     const Autocast off(kCpu, at::kBFloat16, false);
-    CHECK(product_type() == at::kFloat);
+    CHECK((product_type() == at::kFloat));
     {
       const Autocast on_again(kCpu, at::kBFloat16);
-      CHECK(product_type() == at::kBFloat16);
+      CHECK((product_type() == at::kBFloat16));
     }
-    CHECK(product_type() == at::kFloat);
+    CHECK((product_type() == at::kFloat));
   }
-  CHECK(product_type() == at::kBFloat16);
+  CHECK((product_type() == at::kBFloat16));
 }
 
 TEST_CASE("a weight that changes between two regions is seen by the second") {
@@ -106,7 +108,7 @@ TEST_CASE("a weight that changes between two regions is seen by the second") {
   };
   CHECK(forward() == 8);
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     w.mul_(3);
   }
   CHECK(forward() == 24);
@@ -119,7 +121,7 @@ TEST_CASE("within one outermost region the cast of a weight is kept over inner o
   CHECK(at::matmul(x, w).sum().item<float>() == 8);
   { const Autocast inner(kCpu, at::kBFloat16); }
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     w.mul_(3);
   }
   CHECK(at::matmul(x, w).sum().item<float>() == 8);  // the cached cast: only the outermost end drops it
@@ -129,7 +131,7 @@ TEST_CASE("other threads see nothing") {
   const Autocast autocast(kCpu, at::kBFloat16);
   at::ScalarType there = at::kByte;
   std::thread([&] { there = product_type(); }).join();
-  CHECK(there == at::kFloat);
+  CHECK((there == at::kFloat));
 }
 
 TEST_CASE("gradients come back in the dtype of the parameters") {
@@ -140,7 +142,7 @@ TEST_CASE("gradients come back in the dtype of the parameters") {
     loss = at::matmul(at::rand({4, 4}), w).sum();
   }
   loss.backward();
-  CHECK(w.grad().scalar_type() == at::kFloat);
+  CHECK((w.grad().scalar_type() == at::kFloat));
 }
 
 TEST_CASE("only low precisions are taken") {

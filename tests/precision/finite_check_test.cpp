@@ -21,7 +21,7 @@ TEST_CASE("finite gradients are multiplied, nothing is found") {
     std::vector<at::Tensor> grads = {a.clone(), b.clone()};
     const auto found = unscale_and_check(grads, 0.25);
     CHECK(found.item<float>() == 0);
-    CHECK(found.scalar_type() == at::kFloat);
+    CHECK((found.scalar_type() == at::kFloat));
     CHECK(found.dim() == 0);
     CHECK(at::equal(grads[0], a * 0.25));
     CHECK(at::equal(grads[1], b * 0.25));

@@ -11,17 +11,17 @@ TEST_CASE("a region takes and gives fp32 inside a low-precision forward, and gra
   auto x = at::rand({3, 3}).set_requires_grad(true);
   const Autocast autocast(Device{}, at::kBFloat16);
   const auto hidden = at::matmul(x, w);
-  REQUIRE(hidden.scalar_type() == at::kBFloat16);
+  REQUIRE((hidden.scalar_type() == at::kBFloat16));
   at::Tensor out;
   {
     const Fp32Region region(Device{});
     out = at::matmul(region.in(hidden), w);
-    CHECK(out.scalar_type() == at::kFloat);
+    CHECK((out.scalar_type() == at::kFloat));
   }
-  CHECK(at::matmul(x, w).scalar_type() == at::kBFloat16);
+  CHECK((at::matmul(x, w).scalar_type() == at::kBFloat16));
   out.sum().backward();
   CHECK(x.grad().defined());
-  CHECK(x.grad().scalar_type() == at::kFloat);
+  CHECK((x.grad().scalar_type() == at::kFloat));
 }
 
 TEST_CASE("what is not low precision passes unchanged") {

@@ -1,5 +1,7 @@
 #include "testing.hpp"
 
+#include <c10/core/GradMode.h>
+
 #include <ATen/ATen.h>
 #include <torch/optim/sgd.h>
 
@@ -23,7 +25,7 @@ class Plain final : public SkippableStep {
   void step(const StepGate& gate) override {
     ++steps;
     CHECK_FALSE(gate.inv_scale.defined());  // the gradients are unscaled already: never both
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (const auto& p : set_)
       if (p.value.grad().defined()) p.value.sub_(p.value.grad(), 0.1);
   }
@@ -52,10 +54,10 @@ TEST_CASE("the loss is scaled in the graph") {
 
 TEST_CASE("an fp16 scalar loss is scaled in fp32, other tensors keep their dtype") {
   const GradScaler scaler({.init_scale = 1024});
-  CHECK(scaler.scale(at::tensor(100.f).to(at::kHalf)).scalar_type() == at::kFloat);
+  CHECK((scaler.scale(at::tensor(100.f).to(at::kHalf)).scalar_type() == at::kFloat));
   CHECK(scaler.scale(at::tensor(100.f).to(at::kHalf)).item<float>() == 102400);
-  CHECK(scaler.scale(at::ones({2}, at::kHalf)).scalar_type() == at::kHalf);
-  CHECK(scaler.scale(at::ones({}, at::kDouble)).scalar_type() == at::kDouble);
+  CHECK((scaler.scale(at::ones({2}, at::kHalf)).scalar_type() == at::kHalf));
+  CHECK((scaler.scale(at::ones({}, at::kDouble)).scalar_type() == at::kDouble));
 }
 
 TEST_CASE_TEMPLATE("a step is taken, or skipped on overflow and counted", T, Plain, torch::optim::SGD) {

@@ -53,14 +53,18 @@ TEST_CASE("state table") {
   run("interval of one", {.init_scale = 8, .growth_interval = 1}, {{false, 16, 0, 0}, {false, 32, 0, 0}});
   run("backoff resets the tracker", {.init_scale = 8, .growth_interval = 3},
       {{false, 8, 1, 0}, {false, 8, 2, 0}, {true, 4, 0, 1}, {false, 4, 1, 0}, {false, 4, 2, 0}, {false, 8, 0, 0}});
-  run("inf every step, no floor", {.init_scale = 8, .growth_interval = 2}, {{true, 4, 0, 1}, {true, 2, 0, 2}, {true, 1, 0, 3}, {true, 0.5, 0, 4}});
-  run("inf every step, floor", {.init_scale = 4, .growth_interval = 2, .min_scale = 1}, {{true, 2, 0, 1}, {true, 1, 0, 2}, {true, 1, 0, 3}, {true, 1, 0, 4}});
+  run("inf every step, no floor", {.init_scale = 8, .growth_interval = 2},
+      {{true, 4, 0, 1}, {true, 2, 0, 2}, {true, 1, 0, 3}, {true, 0.5, 0, 4}});
+  run("inf every step, floor", {.init_scale = 4, .growth_interval = 2, .min_scale = 1},
+      {{true, 2, 0, 1}, {true, 1, 0, 2}, {true, 1, 0, 3}, {true, 1, 0, 4}});
   run("floor that is no power", {.init_scale = 4, .min_scale = 3}, {{true, 3, 0, 1}, {true, 3, 0, 2}});
-  run("cap", {.init_scale = 8, .growth_interval = 1, .max_scale = 24}, {{false, 16, 0, 0}, {false, 24, 0, 0}, {false, 24, 0, 0}, {true, 12, 0, 1}});
+  run("cap", {.init_scale = 8, .growth_interval = 1, .max_scale = 24},
+      {{false, 16, 0, 0}, {false, 24, 0, 0}, {false, 24, 0, 0}, {true, 12, 0, 1}});
   run("streaks begin again after a clean step", {.init_scale = 8}, {{true, 4, 0, 1}, {true, 2, 0, 2}, {false, 2, 1, 0}, {true, 1, 0, 1}});
   run("other factors", {.init_scale = 100, .growth_factor = 1.5, .backoff_factor = 0.25, .growth_interval = 2},
       {{false, 100, 1, 0}, {false, 150, 0, 0}, {true, 37.5, 0, 1}});
-  run("static", {.init_scale = 128, .growth_interval = 1, .dynamic = false}, {{false, 128, 0, 0}, {true, 128, 0, 1}, {true, 128, 0, 2}, {false, 128, 0, 0}});
+  run("static", {.init_scale = 128, .growth_interval = 1, .dynamic = false},
+      {{false, 128, 0, 0}, {true, 128, 0, 1}, {true, 128, 0, 2}, {false, 128, 0, 0}});
 }
 
 TEST_CASE("the scale never leaves fp32") {

@@ -4,6 +4,8 @@
 
 #include <limits>
 
+#include <c10/core/GradMode.h>
+
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/precision/precision.hpp"
@@ -42,12 +44,12 @@ TEST_CASE("the table of modes") {
   for (const Row& row : {Row{"32-true", "32-true", at::kFloat, false}, Row{"O0", "32-true", at::kFloat, false},
                          Row{"bf16-mixed", "bf16-mixed", at::kBFloat16, false}, Row{"16-mixed", "16-mixed", at::kHalf, true},
                          Row{"O1", "16-mixed", at::kHalf, true}, Row{"bf16-true", "bf16-true", at::kBFloat16, false},
-                         Row{"16-true", "16-true", at::kHalf, true}, Row{"O2", "16-true", at::kHalf, true}, Row{"O3", "O3", at::kHalf, true},
-                         Row{"auto", "32-true", at::kFloat, false}}) {
+                         Row{"16-true", "16-true", at::kHalf, true}, Row{"O2", "16-true", at::kHalf, true},
+                         Row{"O3", "O3", at::kHalf, true}, Row{"auto", "32-true", at::kFloat, false}}) {
     CAPTURE(row.mode);
     const auto p = make(row.mode);
     CHECK(p->name() == row.name);
-    CHECK(p->low_precision_dtype() == row.dtype);
+    CHECK((p->low_precision_dtype() == row.dtype));
     CHECK(p->may_skip() == row.may_skip);
     CHECK(p->scale() == (row.may_skip ? 65536 : 1));
     CHECK(p->state().empty() == !row.may_skip);
@@ -93,7 +95,8 @@ TEST_CASE("a dtype without units is warned of once") {
 }
 
 TEST_CASE("config tables") {
-  const auto o = bind<PrecisionOptions>(parse_yaml("{mode: 16-mixed, grad_scaler: {enabled: true, init_scale: 128}, fp32_modules: [head]}", "test"));
+  const auto o =
+      bind<PrecisionOptions>(parse_yaml("{mode: 16-mixed, grad_scaler: {enabled: true, init_scale: 128}, fp32_modules: [head]}", "test"));
   CHECK(o.mode == "16-mixed");
   CHECK(o.grad_scaler.enabled == "true");
   CHECK(o.grad_scaler.init_scale == 128);
@@ -127,10 +130,10 @@ TEST_CASE("mixed: the forward computes in the dtype, parameters stay fp32") {
     p->prepare(set_of({{"w", w}}));
     {
       const auto scope = p->forward_scope();
-      CHECK(at::matmul(at::rand({2, 4}), w).scalar_type() == p->low_precision_dtype());
+      CHECK((at::matmul(at::rand({2, 4}), w).scalar_type() == p->low_precision_dtype()));
     }
-    CHECK(at::matmul(at::rand({2, 4}), w).scalar_type() == at::kFloat);
-    CHECK(w.scalar_type() == at::kFloat);
+    CHECK((at::matmul(at::rand({2, 4}), w).scalar_type() == at::kFloat));
+    CHECK((w.scalar_type() == at::kFloat));
   }
 }
 
@@ -204,21 +207,21 @@ TEST_CASE("true: parameters are cast in place, masters are the fp32 values, norm
     const auto start = conv.detach().clone();
     const auto updated = p->prepare(set_of({{"conv", conv}, {"norm", norm}, {"head.weight", head}, {"frozen", frozen}}), {"norm"});
     REQUIRE(updated.size() == 4);
-    CHECK(conv.scalar_type() == p->low_precision_dtype());
+    CHECK((conv.scalar_type() == p->low_precision_dtype()));
     CHECK(conv.requires_grad());
     CHECK(conv.is_leaf());
     CHECK(conv.is_contiguous(at::MemoryFormat::ChannelsLast));
     CHECK(at::equal(conv, start.to(conv.scalar_type())));
     CHECK(updated[0].name == "conv");
     CHECK(at::equal(updated[0].value, start));
-    CHECK(updated[0].value.scalar_type() == at::kFloat);
+    CHECK((updated[0].value.scalar_type() == at::kFloat));
     CHECK(updated[0].value.is_contiguous(at::MemoryFormat::ChannelsLast));
     CHECK(updated[0].value.is_leaf());
     CHECK(updated[1].value.is_same(norm));
-    CHECK(norm.scalar_type() == at::kFloat);
+    CHECK((norm.scalar_type() == at::kFloat));
     CHECK(updated[2].value.is_same(head));
     CHECK(updated[3].value.is_same(frozen));
-    CHECK(frozen.scalar_type() == p->low_precision_dtype());
+    CHECK((frozen.scalar_type() == p->low_precision_dtype()));
   }
   CHECK(error_of([&] { make("16-true")->prepare(set_of({{"w", leaf({2}).detach().to(at::kDouble)}})); }).kind() == ErrorKind::Usage);
 }
@@ -258,7 +261,7 @@ TEST_CASE("true: training equals an fp32 master reference, bit for bit") {
       }
       p->collect_gradients();
       const auto gate = p->unscale_and_check(1);
-      const at::NoGradGuard no_grad;
+      const c10::NoGradGuard no_grad;
       updated[0].value.sub_(updated[0].value.grad() * 0.05);
       updated[0].value.mutable_grad().reset();
       p->after_step(gate);
@@ -280,14 +283,14 @@ TEST_CASE("updates too small for the dtype survive in masters, and are lost with
     const auto p = make(mode);
     const auto w = at::ones({4}).set_requires_grad(true);
     const auto updated = p->prepare(set_of({{"w", w}}));
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     for (int i = 0; i < 20; ++i) {
       updated[0].value.sub_(1e-4);
       p->after_step({});
     }
     const bool masters = std::string(mode) == "O2";
-    CHECK(updated[0].value.scalar_type() == (masters ? at::kFloat : at::kHalf));
-    CHECK(w.scalar_type() == at::kHalf);
+    CHECK((updated[0].value.scalar_type() == (masters ? at::kFloat : at::kHalf)));
+    CHECK((w.scalar_type() == at::kHalf));
     CHECK(w[0].item<float>() == doctest::Approx(masters ? 0.998 : 1.0).epsilon(1e-4));
   }
 }
@@ -313,7 +316,7 @@ TEST_CASE("true: loading either side brings the other along") {
   const auto p = make("bf16-true");
   const auto w = leaf({3});
   const auto updated = p->prepare(set_of({{"w", w}}));
-  const at::NoGradGuard no_grad;
+  const c10::NoGradGuard no_grad;
   updated[0].value.fill_(1.001);
   p->masters_loaded();
   CHECK(w[0].item<float>() == 1.f);
@@ -334,14 +337,15 @@ TEST_CASE("true: normalisation layers with fp32 parameters work inside the forwa
     {
       const auto scope = p->forward_scope();
       const auto x = p->cast_input(Batch(at::randn({2, 3, 8, 8}), at::zeros({2}, at::kLong))).input();
-      CHECK(x.scalar_type() == p->low_precision_dtype());
-      const auto h = at::batch_norm(at::conv2d(x, conv), scale, shift, mean, var, true, 0.1, 1e-5, true).relu().mean(std::vector<int64_t>{2, 3});
+      CHECK((x.scalar_type() == p->low_precision_dtype()));
+      const auto h =
+          at::batch_norm(at::conv2d(x, conv), scale, shift, mean, var, true, 0.1, 1e-5, true).relu().mean(std::vector<int64_t>{2, 3});
       loss = at::matmul(at::layer_norm(h, {4}, scale, shift), fc).to(at::kFloat).square().mean();
     }
     loss.backward();
     CHECK(at::isfinite(loss).item<bool>());
-    CHECK(conv.grad().scalar_type() == p->low_precision_dtype());
-    CHECK(scale.grad().scalar_type() == at::kFloat);
+    CHECK((conv.grad().scalar_type() == p->low_precision_dtype()));
+    CHECK((scale.grad().scalar_type() == at::kFloat));
     CHECK(mean.abs().sum().item<float>() > 0);
   }
 }
@@ -351,11 +355,11 @@ TEST_CASE("inputs are cast, targets are not") {
   Batch b(at::randn({2, 3}), at::randn({2, 4}));
   b.set("input.mask", at::ones({2}, at::kBool));
   const auto cast = p->cast_input(b);
-  CHECK(cast.input().scalar_type() == at::kBFloat16);
-  CHECK(cast.target().scalar_type() == at::kFloat);
-  CHECK(cast.at("input.mask").scalar_type() == at::kBool);
-  CHECK(b.input().scalar_type() == at::kFloat);
-  CHECK(make("bf16-mixed")->cast_input(b).input().scalar_type() == at::kFloat);
+  CHECK((cast.input().scalar_type() == at::kBFloat16));
+  CHECK((cast.target().scalar_type() == at::kFloat));
+  CHECK((cast.at("input.mask").scalar_type() == at::kBool));
+  CHECK((b.input().scalar_type() == at::kFloat));
+  CHECK((make("bf16-mixed")->cast_input(b).input().scalar_type() == at::kFloat));
 }
 
 TEST_CASE("the state goes on inside a growth interval, and other modes take it or leave it") {

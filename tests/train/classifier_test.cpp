@@ -64,7 +64,9 @@ TEST_CASE("label smoothing and soft targets follow libtorch; validation does not
   const auto logits = torch::randn({4, 5});
   const auto target = torch::tensor({0, 1, 2, 3});
   CHECK(run(logits, targets(target), 0.1).first.loss.item<double>() ==
-        doctest::Approx(torch::nn::functional::cross_entropy(logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(0.1)).item<double>()));
+        doctest::Approx(
+            torch::nn::functional::cross_entropy(logits, target, torch::nn::functional::CrossEntropyFuncOptions().label_smoothing(0.1))
+                .item<double>()));
   const auto soft = torch::softmax(torch::randn({4, 5}), 1);
   const auto [output, sums] = run(logits, targets(soft));
   CHECK(output.loss.item<double>() == doctest::Approx(-(soft * torch::log_softmax(logits, 1)).sum(1).mean().item<double>()));

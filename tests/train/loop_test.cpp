@@ -292,3 +292,73 @@ TEST_CASE("train_epoch and train_step serve a program that owns its loop") {
   CHECK(report.taken);
   CHECK(report.global_step == 11);
 }
+
+TEST_CASE("the end of a run is saved, whatever the schedule of checkpoints") {
+  TempDir dir;
+  Toy toy;
+  CheckpointStore store((dir / "c").string(), {});
+  toy.loop({.max_epochs = 2}, {.every_n_epochs = 0}, &store)->fit();
+  CHECK(read_checkpoint_meta(store.last()).global_step == 10);
+}
+
+TEST_CASE("a score belongs to the weights that were validated: a later save inside an epoch does not become best") {
+  TempDir dir;
+  Toy toy;
+  CheckpointStore store((dir / "c").string(), {.monitor = "val/acc1", .save_top_k = 1});
+  auto loop = toy.loop({.max_epochs = 1}, {.monitor = "val/acc1"}, &store);
+  loop->fit();
+  const auto best = store.best();
+  loop->train_step({toy_batch()});
+  loop->save_checkpoint();
+  CHECK(store.best() == best);
+  CHECK(std::isnan(read_checkpoint_meta(store.last()).score));
+}
+
+TEST_CASE("max_steps at a partial last window ends the epoch") {
+  Toy toy;
+  const auto r = toy.loop({.max_epochs = 5, .max_steps = 3, .accumulate_grad_batches = 2})->fit();  // 5 batches: 2 + 2 + 1
+  CHECK(r.history.size() == 1);
+}
+
+TEST_CASE("train_epoch goes on after a stop") {
+  Toy toy;
+  auto loop = toy.loop({.max_epochs = 9});
+  loop->request_stop();
+  CHECK_FALSE(loop->train_epoch().has_value());
+  CHECK(loop->global_step() == 1);
+  CHECK(loop->train_epoch()->global_step == 5);
+  CHECK(loop->fit().history.size() == 8);
+}
+
+TEST_CASE("a window that threw leaves no gradient behind") {
+  Toy toy, clean;
+  auto bad = toy_batch();
+  bad.set("target", torch::zeros({8, 2, 2}));
+  auto loop = toy.loop({});
+  CHECK(error_of([&] { loop->train_step({toy_batch(8, 1), bad}); }).kind() == ErrorKind::Usage);
+  loop->train_step({toy_batch(8, 2)});
+  // the forward that came through has moved the statistics of BatchNorm, which training does not read: the weights must agree
+  clean.loop({})->train_step({toy_batch(8, 2)});
+  CHECK(weights(toy) == weights(clean));
+}
+
+TEST_CASE("at the end of an epoch a run may go on with another batch size") {
+  Toy toy, other;
+  auto loop = toy.loop({.max_epochs = 1});
+  loop->fit();
+  auto next = other.loop({.max_epochs = 2});
+  other.train_loader = std::make_unique<Loader>(other.train, Pipeline(), LoaderOptions{.batch_size = 4, .shuffle = true, .seed = 7});
+  auto parts = next->parts();
+  parts.train_loader = other.train_loader.get();
+  TrainLoop resumed(parts, {.max_epochs = 2}, {}, {});
+  resumed.load_state(snapshot(*loop));
+  CHECK(resumed.fit().history.size() == 1);
+}
+
+TEST_CASE("limit_val_batches 0 switches validation off, and an epoch without a batch is told") {
+  Toy toy;
+  CHECK(toy.loop({.max_epochs = 2, .limit_val_batches = 0})->fit().final_val.empty());
+  Toy empty;
+  auto loop = empty.loop({.max_epochs = -1, .max_steps = 5, .limit_train_batches = 0});
+  CHECK(error_of([&] { loop->fit(); }).kind() == ErrorKind::Data);
+}

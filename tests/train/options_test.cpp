@@ -9,7 +9,8 @@ TEST_CASE("the options bind from text and refuse what cannot be meant") {
   CHECK(good.max_epochs == 3);
   CHECK(good.gradient_clip_val == 0.5);
   CHECK(good.memory_format == "channels_last");
-  for (const char* bad : {"accumulate_grad_batches: 0", "gradient_clip_val: -1", "memory_format: nhwc", "max_epoch: 3", "on_divergence: pray"})
+  for (const char* bad :
+       {"accumulate_grad_batches: 0", "gradient_clip_val: -1", "memory_format: nhwc", "max_epoch: 3", "on_divergence: pray"})
     CHECK(testing::error_of([&] { bind<TrainerOptions>(parse_yaml(bad, "t"), "trainer"); }).kind() == ErrorKind::Usage);
 }
 

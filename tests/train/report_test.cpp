@@ -14,7 +14,8 @@ TEST_CASE("a scalar by name") {
 
 TEST_CASE("every reason has a sentence of its own") {
   std::set<std::string> names;
-  for (const auto r : {StopReason::MaxEpochs, StopReason::MaxSteps, StopReason::MaxTime, StopReason::EarlyStopping, StopReason::Requested, StopReason::FastDevRun})
+  for (const auto r : {StopReason::MaxEpochs, StopReason::MaxSteps, StopReason::MaxTime, StopReason::EarlyStopping, StopReason::Requested,
+                       StopReason::FastDevRun})
     names.insert(stop_reason_name(r));
   CHECK(names.size() == 6);
 }

@@ -44,8 +44,7 @@ TEST_CASE("one batch in 32-true equals a plain libtorch step") {
     CHECK(result.taken);
     CHECK(loss_of(result) == doctest::Approx(loss.item<double>()).epsilon(1e-6));
   }
-  for (const auto& p : toy.task->parameters())
-    CHECK(torch::allclose(p.value, plain->named_parameters()[p.name], 1e-5, 1e-7));
+  for (const auto& p : toy.task->parameters()) CHECK(torch::allclose(p.value, plain->named_parameters()[p.name], 1e-5, 1e-7));
   CHECK(step.attempts() == 3);
 }
 

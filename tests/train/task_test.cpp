@@ -20,7 +20,9 @@ class Line final : public Task {
   at::Tensor predict(const at::Tensor& x) override { return slope_ * x + offset_; }
   ParameterSet parameters() override { return ParameterSet({{"slope", slope_}, {"offset", offset_}}); }
   std::vector<std::string> metric_names() const override { return {"largest"}; }
-  at::Tensor metric_sums(const StepOutput& o, const Batch& b) override { return (o.outputs.detach() - b.at("y")).abs().max().reshape({1}) * double(b.size); }
+  at::Tensor metric_sums(const StepOutput& o, const Batch& b) override {
+    return (o.outputs.detach() - b.at("y")).abs().max().reshape({1}) * double(b.size);
+  }
   void set_training(bool) override {}
   void to(c10::Device) override {}
 

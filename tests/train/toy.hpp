@@ -58,7 +58,9 @@ struct Toy {
     else
       optimizer = std::make_unique<AdamW>(parameters, AdamWOptions{.lr = 0.01});
   }
-  void with_ema() { ema = std::make_unique<Ema>(optimizer->parameters(), EmaOptions{.enabled = true, .decay = 0.9}, task->buffers(), task->parameters()); }
+  void with_ema() {
+    ema = std::make_unique<Ema>(optimizer->parameters(), EmaOptions{.enabled = true, .decay = 0.9}, task->buffers(), task->parameters());
+  }
 
   TrainStep step(StepOptions options = {}) { return TrainStep(*task, *precision, *optimizer, ema.get(), *group, observers, options); }
 

@@ -38,8 +38,8 @@ class Batch {
   /// Bytes of all tensors.
   int64_t nbytes() const;
 
-  int64_t size = 0;          ///< real samples (padding not counted)
-  double weight = 0;         ///< what the mean loss of this batch counts for in its window; the number of samples unless a task says otherwise
+  int64_t size = 0;   ///< real samples (padding not counted)
+  double weight = 0;  ///< what the mean loss of this batch counts for in its window; the number of samples unless a task says otherwise
   std::vector<int64_t> ids;  ///< the data set's index of each sample; may be empty
   int64_t epoch = 0;         ///< epoch that the samples were drawn in
   int64_t index = 0;         ///< position of the batch in its epoch

@@ -13,7 +13,8 @@ enum class Phase { DataWait, Transfer, Forward, Backward, Reduce, Unscale, Clip,
 
 /// The word for a phase in reports ("forward").
 constexpr const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"data_wait", "transfer", "forward", "backward", "reduce", "unscale", "clip", "optimizer", "bookkeeping", "validation", "checkpoint"};
+  constexpr const char* names[] = {"data_wait", "transfer",  "forward",     "backward",   "reduce",    "unscale",
+                                   "clip",      "optimizer", "bookkeeping", "validation", "checkpoint"};
   return names[static_cast<int>(phase)];
 }
 

@@ -36,7 +36,11 @@ class ConfigNode {
   ConfigNode(std::initializer_list<std::pair<std::string, ConfigNode>> members);
 
   static ConfigNode list(std::vector<ConfigNode> items);
-  static ConfigNode map() { ConfigNode n; n.kind_ = Kind::Map; return n; }
+  static ConfigNode map() {
+    ConfigNode n;
+    n.kind_ = Kind::Map;
+    return n;
+  }
   /// A scalar as a parser reads it: unquoted "null", "~" and "" are Null.
   static ConfigNode parsed_scalar(std::string text, bool quoted, Mark mark);
 

@@ -43,9 +43,9 @@ inline Bounds one_of(std::vector<std::string> choices) { return {.choices = std:
 
 /// A part chosen by name with options of its own: `{name: sgd, lr: 0.1}`. The registry of the part binds `options`.
 struct PartConfig {
-  std::string name{};                        ///< "" means: not given
-  ConfigNode options = ConfigNode::map();    ///< everything but the name
-  Mark mark{};                               ///< where the part stands
+  std::string name{};                      ///< "" means: not given
+  ConfigNode options = ConfigNode::map();  ///< everything but the name
+  Mark mark{};                             ///< where the part stands
 };
 
 /// One mistake found while binding.
@@ -70,10 +70,10 @@ class ConfigProblems {
 /// What the docs, the errors and --print-config know of a field.
 struct FieldInfo {
   std::string name;
-  std::string type;           ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts"
+  std::string type;  ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts"
   std::string doc;
-  std::string allowed;        ///< Bounds::str()
-  std::string default_text;   ///< as YAML
+  std::string allowed;              ///< Bounds::str()
+  std::string default_text;         ///< as YAML
   std::vector<FieldInfo> children;  ///< of a section
 };
 
@@ -123,7 +123,9 @@ ConfigNode write_fields(const std::vector<Field>& fields, const void* object);
 }  // namespace detail
 
 template <class T>
-concept Configurable = requires { T::config_table(); };
+concept Configurable = requires {
+  T::config_table();
+};
 
 /// The fields of one struct. `T` must be default constructible; the defaults are those of the struct.
 template <class T>

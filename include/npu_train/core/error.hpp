@@ -11,22 +11,26 @@ namespace npu_train {
 
 /// What went wrong, by who can mend it. The values are the exit codes of the programs.
 enum class ErrorKind : int {
-  Internal = 1,      ///< a defect of this library
-  Usage = 2,         ///< a call, a command line or a configuration that cannot be meant
-  Data = 3,          ///< a data file or sample that cannot be used
-  Device = 4,        ///< a device or an environment that is missing or not able
-  Diverged = 5,      ///< the training itself: non-finite loss, scale at its floor
-  Checkpoint = 6,    ///< a checkpoint or the disk under it
-  CheckFailed = 7,   ///< a check was made and failed
-  OutOfMemory = 8,   ///< host or device memory
-  Peer = 9,          ///< another rank failed
+  Internal = 1,     ///< a defect of this library
+  Usage = 2,        ///< a call, a command line or a configuration that cannot be meant
+  Data = 3,         ///< a data file or sample that cannot be used
+  Device = 4,       ///< a device or an environment that is missing or not able
+  Diverged = 5,     ///< the training itself: non-finite loss, scale at its floor
+  Checkpoint = 6,   ///< a checkpoint or the disk under it
+  CheckFailed = 7,  ///< a check was made and failed
+  OutOfMemory = 8,  ///< host or device memory
+  Peer = 9,         ///< another rank failed
 };
 
 /// `[where] message; hint: what to do`. Catch it at the top; `cause()` keeps the exception that started it, where there was one.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& where, const std::string& message, const std::string& hint = "", std::exception_ptr cause = nullptr)
-      : std::runtime_error("[" + where + "] " + message + (hint.empty() ? "" : "; hint: " + hint)), kind_(kind), where_(where), cause_(std::move(cause)) {}
+  Error(ErrorKind kind, const std::string& where, const std::string& message, const std::string& hint = "",
+        std::exception_ptr cause = nullptr)
+      : std::runtime_error("[" + where + "] " + message + (hint.empty() ? "" : "; hint: " + hint)),
+        kind_(kind),
+        where_(where),
+        cause_(std::move(cause)) {}
 
   ErrorKind kind() const noexcept { return kind_; }
   const std::string& where() const noexcept { return where_; }

@@ -32,11 +32,17 @@ class ScopedLogSink {
 void log(LogLevel level, std::string_view message);
 
 template <class... Parts>
-void log_info(const Parts&... parts) { log(LogLevel::Info, c10::str(parts...)); }
+void log_info(const Parts&... parts) {
+  log(LogLevel::Info, c10::str(parts...));
+}
 template <class... Parts>
-void log_warning(const Parts&... parts) { log(LogLevel::Warning, c10::str(parts...)); }
+void log_warning(const Parts&... parts) {
+  log(LogLevel::Warning, c10::str(parts...));
+}
 template <class... Parts>
-void log_debug(const Parts&... parts) { log(LogLevel::Debug, c10::str(parts...)); }
+void log_debug(const Parts&... parts) {
+  log(LogLevel::Debug, c10::str(parts...));
+}
 
 /// A warning that appears once per process for each `key`.
 void warn_once(const std::string& key, const std::string& message);

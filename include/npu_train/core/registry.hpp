@@ -31,17 +31,16 @@ class Registry {
   /// Adds a part. Adding a name twice replaces the first: a user's part wins over a built-in one.
   template <Configurable Options, class Fn>
   void add(const std::string& name, const std::string& doc, Fn factory) {
-    entries_[name] = Entry{
-        doc,
-        [factory](const ConfigNode& node, const std::string& path, Args... args) -> Product {
-          return factory(bind<Options>(node, path), args...);
-        },
-        [](const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
-          Options options;
-          bind_into(options, node, path, problems);
-          return to_node(options);
-        },
-        [] { return Options::config_table().describe(); }};
+    entries_[name] = Entry{doc,
+                           [factory](const ConfigNode& node, const std::string& path, Args... args) -> Product {
+                             return factory(bind<Options>(node, path), args...);
+                           },
+                           [](const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+                             Options options;
+                             bind_into(options, node, path, problems);
+                             return to_node(options);
+                           },
+                           [] { return Options::config_table().describe(); }};
   }
 
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
@@ -79,7 +78,8 @@ class Registry {
 
   std::string unknown(const std::string& name) const {
     const auto near = nearest_name(name, names());
-    return "no " + kind_ + " has the name '" + name + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") + " There are: " + join(names());
+    return "no " + kind_ + " has the name '" + name + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
+           " There are: " + join(names());
   }
   const Entry& entry(const std::string& name, const Mark& mark, const std::string& path) const {
     const auto found = entries_.find(name);

@@ -14,8 +14,9 @@ namespace npu_train {
 ///   struct MyOptions : npu_train::DataOptions {
 ///     std::string file;
 ///     static const npu_train::ConfigTable<MyOptions>& config_table() {
-///       static const auto table = npu_train::data_fields(npu_train::ConfigTable<MyOptions>("my data").field("file", &MyOptions::file,
-///       "...")); return table;
+///       using Table = npu_train::ConfigTable<MyOptions>;
+///       static const auto table = npu_train::data_fields(Table("my data").field("file", &MyOptions::file, "what it holds"));
+///       return table;
 ///     }
 ///   };
 struct DataOptions {

@@ -22,11 +22,11 @@ struct MemoryStats {
 
 /// What a device can do.
 struct Capabilities {
-  bool native_bf16 = false;         ///< multiplies bf16 in hardware
-  bool native_fp16 = false;         ///< multiplies fp16 in hardware
-  bool pinned_memory = false;       ///< copies from page-locked host memory run beside computation
-  bool streams = false;             ///< work is queued: calls return before it is done
-  bool saturating_overflow = false; ///< an overflow gives the largest number, not inf: finite checks do not see it
+  bool native_bf16 = false;          ///< multiplies bf16 in hardware
+  bool native_fp16 = false;          ///< multiplies fp16 in hardware
+  bool pinned_memory = false;        ///< copies from page-locked host memory run beside computation
+  bool streams = false;              ///< work is queued: calls return before it is done
+  bool saturating_overflow = false;  ///< an overflow gives the largest number, not inf: finite checks do not see it
 };
 
 /// The interface to one kind of device. Methods take the device because a kind may have several. Everything except name(),

@@ -30,8 +30,8 @@ class Predictor {
 
   /// A named model with weights from a file; pictures as for ImageNet: shorter side to 256/224 of the model's size, centre crop, ImageNet
   /// statistics. Error(Checkpoint) when the weights do not fill the model.
-  static Predictor from_weights(const std::string& model, int64_t num_classes, const std::string& weights, const std::string& device = "auto",
-                                const Parts& parts = builtin_parts());
+  static Predictor from_weights(const std::string& model, int64_t num_classes, const std::string& weights,
+                                const std::string& device = "auto", const Parts& parts = builtin_parts());
 
   /// Logits [N, classes], fp32 on the host, for a prepared input [N, C, H, W].
   at::Tensor operator()(const at::Tensor& input) const;

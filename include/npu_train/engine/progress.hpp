@@ -28,8 +28,9 @@ class Progress final : public Callback {
   std::function<void(const std::string&)> write_;
   bool bar_;
   int64_t every_;
-  int64_t in_epoch_ = 0;      // windows of the epoch, those before a resume included
-  int64_t steps_timed_ = 0;   // of which timed here
+  int64_t in_epoch_ = 0;     // windows of the epoch, those before a resume included
+  int64_t steps_timed_ = 0;  // of which timed here
+  int64_t skipped_ = 0;      // of the steps reported here
   double seconds_ = 0;
   double data_wait_ = 0;
   int64_t samples_ = 0;

@@ -17,15 +17,15 @@ namespace npu_train {
 
 /// Section `output`: where a run leaves its files.
 struct OutputOptions {
-  std::string dir = "outputs";   ///< folder of all runs; "" writes nothing
-  std::string name;              ///< folder of this kind of run; "" takes the name of the model and the data
-  bool tensorboard = true;       ///< events.out.tfevents.* beside metrics.csv and history.json
+  std::string dir = "outputs";  ///< folder of all runs; "" writes nothing
+  std::string name{};           ///< folder of this kind of run; "" takes the name of the model and the data
+  bool tensorboard = true;      ///< events.out.tfevents.* beside metrics.csv and history.json
   static const ConfigTable<OutputOptions>& config_table();
 };
 
 /// Section `amp`.
 struct AmpOptions {
-  std::vector<std::string> fp32_modules;  ///< blocks of the model that compute in fp32 under a low precision ("head", "layer4")
+  std::vector<std::string> fp32_modules{};  ///< blocks of the model that compute in fp32 under a low precision ("head", "layer4")
   static const ConfigTable<AmpOptions>& config_table();
 };
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "npu_train/io/event_writer.hpp"
 #include "npu_train/train/callback.hpp"
@@ -12,8 +13,8 @@ namespace npu_train {
 /// Makes the next free `dir/name/version_N` and returns it. Error(Checkpoint) when it cannot be made.
 std::string make_run_dir(const std::string& dir, const std::string& name);
 
-/// The newest `dir/name/version_N` that holds checkpoints; "" when there is none.
-std::string newest_run_dir(const std::string& dir, const std::string& name);
+/// Every `dir/name/version_N` that has checkpoints or had begun one, newest first.
+std::vector<std::string> run_dirs(const std::string& dir, const std::string& name);
 
 /// Writes while the run goes on: a row of metrics.csv every `every_n_steps` and at each epoch's end (columns: epoch, step, phase, then the
 /// metrics), the events, and history.json (rewritten whole at each epoch's end).

@@ -18,7 +18,7 @@ struct VerifyResumeReport {
   std::vector<std::string> not_restored;  ///< parts that differ right after the resume
   std::vector<std::string> drifted;       ///< parts that differ N steps later
   int64_t steps = 0;
-  std::string digest;                     ///< of the final weights of the uninterrupted run
+  std::string digest;  ///< of the final weights of the uninterrupted run
   /// A few lines for people.
   std::string str() const;
 };

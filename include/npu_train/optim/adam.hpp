@@ -12,8 +12,8 @@ struct AdamOptions {
   double lr = 1e-3;
   std::vector<double> betas = {0.9, 0.999};  ///< decay of the mean of gradients and of their squares
   double eps = 1e-8;
-  double weight_decay = 0;    ///< L2: added to the gradient (AdamW decouples it)
-  bool no_decay = false;      ///< leave biases and normalisation parameters without weight decay
+  double weight_decay = 0;  ///< L2: added to the gradient (AdamW decouples it)
+  bool no_decay = false;    ///< leave biases and normalisation parameters without weight decay
   static const ConfigTable<AdamOptions>& config_table();
 };
 

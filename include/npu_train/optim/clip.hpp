@@ -20,7 +20,8 @@ using NormReduction = std::function<void(at::Tensor& value)>;
 /// (as in torch): check first. Error(Usage) for a max_norm that is not positive or another norm.
 at::Tensor clip_grad_norm_(const ParameterSet& parameters, double max_norm, double norm_type = 2, const NormReduction& reduce = {});
 /// The same for parameters given directly, such as `model->parameters()`.
-at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2, const NormReduction& reduce = {});
+at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2,
+                           const NormReduction& reduce = {});
 
 /// Each element of each gradient to [-clip_value, clip_value]. Error(Usage) for a value that is not positive.
 void clip_grad_value_(const ParameterSet& parameters, double clip_value);

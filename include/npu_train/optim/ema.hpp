@@ -53,8 +53,8 @@ class Ema final : public Stateful {
   EmaOptions options_;
   ParameterSet averages_;
   ParameterSet model_;
-  Buffers buffers_;        // the model's
-  Buffers buffer_copies_;  // those that go with the averages
+  Buffers buffers_;            // the model's
+  Buffers buffer_copies_;      // those that go with the averages
   int64_t updates_ = 0;        // those that the host knows of
   at::Tensor device_updates_;  // fp32 scalar, once there are any: those that the device decided on, beside them
 };
@@ -75,7 +75,8 @@ class EmaSwap {
 
 namespace detail {
 /// target += weight * (source - target) unless found_inf is 1, without a host read; all tensors fp32 on one device.
-void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight, const at::Tensor& found_inf);
+void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight,
+                 const at::Tensor& found_inf);
 }  // namespace detail
 
 }  // namespace npu_train

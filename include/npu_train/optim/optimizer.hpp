@@ -62,7 +62,7 @@ class Optimizer : public SkippableStep, public Stateful {
     std::vector<std::vector<at::Tensor>> slots;  ///< in order of add_slot
     double lr;
     double decay_mult;
-    at::Tensor found_inf;                        ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
+    at::Tensor found_inf;  ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
   };
   /// Updates one bucket; gradients are ready.
   virtual void update(Bucket& bucket) = 0;

@@ -35,9 +35,9 @@ class LrSchedule {
 
 /// The curves, from 1 at t = 0. Lengths in units of t; `min_factor` is min_lr / lr.
 namespace schedule {
-double step(double t, double step_size, double gamma);                              ///< gamma^floor(t / step_size)
-double multistep(double t, const std::vector<int64_t>& milestones, double gamma);   ///< gamma^(milestones reached)
-double cosine(double t, double length, double min_factor);                          ///< SGDR (Loshchilov and Hutter 2017), one cycle
+double step(double t, double step_size, double gamma);                             ///< gamma^floor(t / step_size)
+double multistep(double t, const std::vector<int64_t>& milestones, double gamma);  ///< gamma^(milestones reached)
+double cosine(double t, double length, double min_factor);                         ///< SGDR (Loshchilov and Hutter 2017), one cycle
 double linear(double t, double length, double end_factor);
 double polynomial(double t, double length, double power, double min_factor);
 /// Up from 1 / div_factor to 1 over pct_start of the length, down to 1 / (div_factor * final_div_factor), both as half cosines
@@ -56,9 +56,9 @@ struct ScheduleContext {
 
 /// Options that every schedule has.
 struct ScheduleOptions {
-  std::string interval = "epoch";   ///< epoch | step: the unit of all lengths
-  int64_t warmup_epochs = 0;        ///< with interval: epoch
-  int64_t warmup_steps = 0;         ///< with interval: step
+  std::string interval = "epoch";  ///< epoch | step: the unit of all lengths
+  int64_t warmup_epochs = 0;       ///< with interval: epoch
+  int64_t warmup_steps = 0;        ///< with interval: step
   double warmup_start_factor = 0.01;
 };
 
@@ -76,7 +76,7 @@ struct MultistepOptions : ScheduleOptions {
   static const ConfigTable<MultistepOptions>& config_table();
 };
 struct CosineOptions : ScheduleOptions {
-  int64_t T_max = 0;    ///< length of the fall, warm-up not counted; 0: the rest of the run
+  int64_t T_max = 0;  ///< length of the fall, warm-up not counted; 0: the rest of the run
   double min_lr = 0;
   static const ConfigTable<CosineOptions>& config_table();
 };
@@ -94,8 +94,8 @@ struct PolynomialOptions : ScheduleOptions {
 /// Brings its own warm-up.
 struct OneCycleOptions {
   std::string interval = "step";
-  double max_lr = 0;       ///< the highest rate; 0: the optimizer's lr
-  int64_t total_iters = 0; ///< 0: the run's length
+  double max_lr = 0;        ///< the highest rate; 0: the optimizer's lr
+  int64_t total_iters = 0;  ///< 0: the run's length
   double pct_start = 0.3;
   double div_factor = 25;
   double final_div_factor = 1e4;

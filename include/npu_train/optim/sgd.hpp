@@ -8,10 +8,10 @@ namespace npu_train {
 
 struct SgdOptions {
   double lr = 0.1;
-  double momentum = 0.9;      ///< 0: none, and no memory for it
-  double weight_decay = 0;    ///< L2: added to the gradient
-  bool nesterov = false;      ///< Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013
-  bool no_decay = false;      ///< leave biases and normalisation parameters without weight decay
+  double momentum = 0.9;    ///< 0: none, and no memory for it
+  double weight_decay = 0;  ///< L2: added to the gradient
+  bool nesterov = false;    ///< Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013
+  bool no_decay = false;    ///< leave biases and normalisation parameters without weight decay
   static const ConfigTable<SgdOptions>& config_table();
 };
 

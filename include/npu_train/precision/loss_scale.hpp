@@ -17,10 +17,10 @@ struct LossScaleOptions {
   double init_scale = 65536;
   double growth_factor = 2;
   double backoff_factor = 0.5;
-  int64_t growth_interval = 2000;  ///< clean steps in a row before the scale grows
-  double min_scale = 0;            ///< floor; 0: none
+  int64_t growth_interval = 2000;                              ///< clean steps in a row before the scale grows
+  double min_scale = 0;                                        ///< floor; 0: none
   double max_scale = std::numeric_limits<double>::infinity();  ///< cap
-  bool dynamic = true;             ///< false: the scale stays at init_scale; overflows are still counted (and skipped)
+  bool dynamic = true;  ///< false: the scale stays at init_scale; overflows are still counted (and skipped)
 };
 
 /// What a scale needs to go on as if nothing had happened, also in the middle of a growth interval.
@@ -75,8 +75,9 @@ class LossScale {
   /// Error(Checkpoint) for a state that no scale can be in; the scale is clamped to this one's floor and cap (another run may have had
   /// others).
   void load_state(const LossScaleState& state) {
-    check(state.scale > 0 && state.scale <= kLargest && state.growth_tracker >= 0 && state.skip_streak >= 0, ErrorKind::Checkpoint, "LossScale",
-          "scale ", state.scale, ", growth tracker ", state.growth_tracker, ", skip streak ", state.skip_streak, " is not a state of a loss scale");
+    check(state.scale > 0 && state.scale <= kLargest && state.growth_tracker >= 0 && state.skip_streak >= 0, ErrorKind::Checkpoint,
+          "LossScale", "scale ", state.scale, ", growth tracker ", state.growth_tracker, ", skip streak ", state.skip_streak,
+          " is not a state of a loss scale");
     state_ = state;
     state_.scale = std::clamp(state.scale, options_.min_scale, options_.max_scale);
     // a shorter interval than the one that was saved: grow at the next clean step, not never

@@ -7,7 +7,7 @@
 ///   bf16-true   bf16         bf16       -            fp32 masters in the optimizer; normalisation layers keep fp32 parameters
 ///   16-true     fp16         fp16       dynamic      the same
 ///   O0, O1, O2  32-true, 16-mixed, 16-true
-///   O3          fp16         fp16       dynamic      16-true without masters: half the memory, and updates below 2^-11 of a weight are lost
+///   O3          fp16         fp16       dynamic      16-true without masters: half the memory; updates below 2^-11 of a weight are lost
 ///   auto        32-true on a CPU; else bf16-mixed where the device multiplies bf16, else 16-mixed
 #pragma once
 
@@ -103,8 +103,8 @@ class Precision {
 
   /// Whether a step can be skipped (`16-*` with the scaler on).
   virtual bool may_skip() const { return false; }
-  /// Whether the last unscale_and_check() found an overflow, after ranks have agreed on its found_inf. Reads the device once per step; false
-  /// where may_skip() is.
+  /// Whether the last unscale_and_check() found an overflow, after ranks have agreed on its found_inf. Reads the device once per step;
+  /// false where may_skip() is.
   virtual bool last_step_skipped() { return false; }
 
   /// After the masters were set (a checkpoint): parameters := round(masters). After the parameters were set (pretrained weights):

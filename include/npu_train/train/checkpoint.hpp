@@ -26,17 +26,17 @@ struct CheckpointMeta {
   int64_t epoch = 0;
   int64_t global_step = 0;
   int64_t batches_seen = 0;
-  double score = 0;            ///< value of checkpoint.monitor; NaN when it is not known
+  double score = 0;  ///< value of checkpoint.monitor; NaN when it is not known
   std::string monitor;
-  std::string model;           ///< name of the model, for messages
-  std::string library;         ///< version of npu_train
-  std::string torch;           ///< version of libtorch
-  int64_t threads = 0;         ///< CPU threads; another count changes the last bits of sums
-  std::string cpu;             ///< instruction set that libtorch used
+  std::string model;    ///< name of the model, for messages
+  std::string library;  ///< version of npu_train
+  std::string torch;    ///< version of libtorch
+  int64_t threads = 0;  ///< CPU threads; another count changes the last bits of sums
+  std::string cpu;      ///< instruction set that libtorch used
   std::string device;
   std::string precision;
   std::string config_digest;
-  std::string classes;         ///< names of the classes, one a line; may be empty
+  std::string classes;  ///< names of the classes, one a line; may be empty
 };
 
 /// Writes `state` as the folder `dir`, replacing a folder of that name. Error(Checkpoint) when the disk is full or not writable; what stood

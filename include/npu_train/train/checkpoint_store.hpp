@@ -18,7 +18,7 @@ class CheckpointStore {
   /// Writes a checkpoint, moves the links, and removes those that are no longer among the top k. Returns its path.
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
-  /// Writes to `diverged/` beside the others; neither `last` nor `best` moves.
+  /// Writes to `diverged/` beside the folder of checkpoints; neither `last` nor `best` moves.
   std::string save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
   /// Target of `last` or `best`; "" when there is none.

@@ -45,15 +45,11 @@ Model as_model(Net net) {
 }
 
 template <class Net>
-  requires(!std::is_same_v<std::decay_t<Net>, Model>)
-std::shared_ptr<Task> classifier(Net net, ClassifierOptions options = {}) {
+requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> classifier(Net net, ClassifierOptions options = {}) {
   return classifier(as_model(std::move(net)), options);
 }
 
 template <class Net>
-  requires(!std::is_same_v<std::decay_t<Net>, Model>)
-std::shared_ptr<Task> regressor(Net net) {
-  return regressor(as_model(std::move(net)));
-}
+requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> regressor(Net net) { return regressor(as_model(std::move(net))); }
 
 }  // namespace npu_train

@@ -34,9 +34,9 @@ struct LoopParts {
   Loader* val_loader = nullptr;
   CheckpointStore* store = nullptr;
   Device device;
-  ConfigNode config;             ///< resolved, saved with every checkpoint
+  ConfigNode config;  ///< resolved, saved with every checkpoint
   std::string model_name;
-  std::string classes;           ///< names of the classes, one a line
+  std::string classes;  ///< names of the classes, one a line
   std::shared_ptr<const Clock> clock = steady_clock();
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);  ///< true asks fit() to end after the current step
 };
@@ -63,6 +63,9 @@ class TrainLoop {
 
   /// Ends fit() after the current step, with a checkpoint. From any thread or, being one atomic store, from a signal handler.
   void request_stop() noexcept { parts_.stop->store(true, std::memory_order_relaxed); }
+
+  /// Ends fit() when so many steps were taken, whatever trainer.max_steps says; schedules keep the length that the run was built for.
+  void set_max_steps(int64_t steps) { options_.max_steps = steps; }
 
   /// Everything that changes the next step. load_state: Error(Checkpoint) when it does not fit; `leave_out` names parts to skip.
   RunState state() const;
@@ -95,6 +98,8 @@ class TrainLoop {
   struct EpochSums;
   struct Evaluation;
   std::optional<Batch> next_batch();
+  void fill_overfit();
+  bool validates() const;
   std::vector<Batch> next_window(double& data_wait);
   StepResult step(const std::vector<Batch>& window);
   StepReport read(const Pending& pending) const;
@@ -106,7 +111,6 @@ class TrainLoop {
   void begin_epoch();
   void sanity_check();
   void end_epoch(EpochReport& report);
-  void save_after_epoch(const EpochReport& report);
   CheckpointMeta meta() const;
   bool parameters_finite() const;
   [[noreturn]] void diverged(const std::string& cause, const std::string& remedy);
@@ -121,15 +125,17 @@ class TrainLoop {
   std::unique_ptr<TrainStep> step_;
   std::vector<std::shared_ptr<Callback>> callbacks_;
 
-  int64_t epoch_ = 0;             ///< current epoch
-  int64_t batch_in_epoch_ = 0;    ///< micro-batches of it consumed
-  bool epoch_open_ = false;       ///< the loader stands in the current epoch
+  int64_t epoch_ = 0;           ///< current epoch
+  int64_t batch_in_epoch_ = 0;  ///< micro-batches of it consumed
+  bool epoch_open_ = false;     ///< the loader stands in the current epoch
   int64_t global_step_ = 0;
   int64_t batches_seen_ = 0;
   int64_t skipped_ = 0;
+  int64_t attempts_at_start_ = 0;  ///< of the current fit()
+  int64_t saved_at_ = 0;           ///< batches_seen_ of the newest checkpoint
   int64_t skip_streak_ = 0;
   int64_t rollbacks_ = 0;
-  double lr_factor_ = 1;          ///< lowered by rollbacks
+  double lr_factor_ = 1;  ///< lowered by rollbacks
   double best_score_;
   int64_t without_improvement_ = 0;
   double early_best_;

@@ -10,36 +10,36 @@ namespace npu_train {
 
 /// Section `trainer`.
 struct TrainerOptions {
-  int64_t max_epochs = 10;               ///< stop after so many epochs; -1: no limit
-  int64_t max_steps = -1;                ///< stop after so many steps taken; -1: no limit
-  double max_time = -1;                  ///< stop after so many seconds of training in this process; -1: no limit
-  int64_t accumulate_grad_batches = 1;   ///< micro-batches of one update
-  double gradient_clip_val = 0;          ///< 0: no clipping
+  int64_t max_epochs = 10;                       ///< stop after so many epochs; -1: no limit
+  int64_t max_steps = -1;                        ///< stop after so many steps taken; -1: no limit
+  double max_time = -1;                          ///< stop after so many seconds of training in this process; -1: no limit
+  int64_t accumulate_grad_batches = 1;           ///< micro-batches of one update
+  double gradient_clip_val = 0;                  ///< 0: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm | value
-  bool static_shapes = false;            ///< keep every batch's shape: the last one is padded and masked
-  std::string memory_format = "auto";    ///< auto | contiguous | channels_last, of pictures and convolution weights
-  int64_t check_val_every_n_epoch = 1;   ///< 0: never validate
-  int64_t num_sanity_val_steps = 2;      ///< validation batches tried before the first step; 0: none
-  int64_t limit_train_batches = -1;      ///< micro-batches of an epoch; -1: all
+  bool static_shapes = false;                    ///< keep every batch's shape: the last one is padded and masked
+  std::string memory_format = "auto";            ///< auto | contiguous | channels_last, of pictures and convolution weights
+  int64_t check_val_every_n_epoch = 1;           ///< 0: never validate
+  int64_t num_sanity_val_steps = 2;              ///< validation batches tried before the first step; 0: none
+  int64_t limit_train_batches = -1;              ///< micro-batches of an epoch; -1: all
   int64_t limit_val_batches = -1;
-  int64_t overfit_batches = 0;           ///< train and validate on the first N batches again and again; 0: off
-  bool fast_dev_run = false;             ///< one training and one validation batch, nothing written
-  int64_t log_every_n_steps = 50;        ///< lines and metrics.csv rows
-  int64_t max_consecutive_skips = 32;    ///< so many overflows in a row at the smallest scale end the run as diverged
-  int64_t threads = 0;                   ///< CPU threads of operators; 0: libtorch's default
-  std::string on_divergence = "stop";    ///< stop | rollback (to the last checkpoint with a tenth of the learning rate, at most twice)
+  int64_t overfit_batches = 0;         ///< train and validate on the first N batches again and again; 0: off
+  bool fast_dev_run = false;           ///< one training and one validation batch, nothing written
+  int64_t log_every_n_steps = 50;      ///< lines and metrics.csv rows
+  int64_t max_consecutive_skips = 32;  ///< so many overflows in a row at the smallest scale end the run as diverged
+  int64_t threads = 0;                 ///< CPU threads of operators; 0: libtorch's default
+  std::string on_divergence = "stop";  ///< stop | rollback (to the last checkpoint with a tenth of the learning rate, at most twice)
   static const ConfigTable<TrainerOptions>& config_table();
 };
 
 /// Section `checkpoint`.
 struct CheckpointOptions {
   bool enabled = true;
-  std::string monitor = "val/acc1";   ///< metric that ranks checkpoints ("val/loss", "train/loss", ...)
-  std::string mode = "auto";          ///< max | min | auto (min for losses and errors)
-  int64_t save_top_k = 1;             ///< best ones kept beside `last`; 0: none, -1: all
+  std::string monitor = "val/acc1";  ///< metric that ranks checkpoints ("val/loss", "train/loss", ...)
+  std::string mode = "auto";         ///< max | min | auto (min for losses and errors)
+  int64_t save_top_k = 1;            ///< best ones kept beside `last`; 0: none, -1: all
   bool save_last = true;
-  int64_t every_n_epochs = 1;         ///< 0: not at epoch ends
-  int64_t every_n_train_steps = 0;    ///< also every so many steps taken; 0: off
+  int64_t every_n_epochs = 1;       ///< 0: not at epoch ends; the end of the run is always saved
+  int64_t every_n_train_steps = 0;  ///< also every so many steps taken; 0: off
   static const ConfigTable<CheckpointOptions>& config_table();
 };
 
@@ -48,8 +48,8 @@ struct EarlyStoppingOptions {
   bool enabled = false;
   std::string monitor = "val/loss";
   std::string mode = "auto";
-  int64_t patience = 5;      ///< validations without improvement
-  double min_delta = 0;      ///< what counts as improvement
+  int64_t patience = 5;  ///< validations without improvement
+  double min_delta = 0;  ///< what counts as improvement
   static const ConfigTable<EarlyStoppingOptions>& config_table();
 };
 

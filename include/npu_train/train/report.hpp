@@ -34,15 +34,15 @@ struct StepReport {
 struct EpochReport {
   int64_t epoch = 0;
   int64_t global_step = 0;
-  Scalars train;          ///< averages over the epoch's samples
-  Scalars val;            ///< empty when no validation was made
+  Scalars train;  ///< averages over the epoch's samples
+  Scalars val;    ///< empty when no validation was made
   double lr = 0;
   double loss_scale = 1;
-  int64_t skipped = 0;    ///< skipped steps of this epoch
-  double seconds = 0;     ///< training part
+  int64_t skipped = 0;  ///< skipped steps of this epoch
+  double seconds = 0;   ///< training part
   double val_seconds = 0;
   double images_per_second = 0;
-  double data_wait = 0;   ///< share of the training time, 0 to 1
+  double data_wait = 0;     ///< share of the training time, 0 to 1
   int64_t peak_memory = 0;  ///< bytes on the device (host: peak resident set)
 };
 
@@ -58,10 +58,10 @@ struct RunResult {
   int64_t attempts = 0;
   int64_t skipped_steps = 0;
   int64_t batches_seen = 0;
-  Scalars final_val;             ///< last validation
-  double best_score = 0;         ///< of checkpoint.monitor
-  std::string run_dir;           ///< "" when nothing is written
-  std::string last_checkpoint;   ///< "" when none
+  Scalars final_val;            ///< last validation
+  double best_score = 0;        ///< of checkpoint.monitor
+  std::string run_dir;          ///< "" when nothing is written
+  std::string last_checkpoint;  ///< "" when none
   std::string best_checkpoint;
 };
 

@@ -1,7 +1,7 @@
 /// The training step: one window of micro-batches becomes one update, or none. The order below is the contract of the library.
 ///
 ///   for each micro-batch: forward under the precision's scope -> mean loss -> scaled backward
-///   window normalised by its total weight (over ranks too) -> reduction -> unscale and finite check in one fused pass
+///   reduction -> normalised by the window's total weight (over ranks too), unscaled and checked for finiteness in one fused pass
 ///   -> ranks agree on found_inf -> clip -> optimizer step or skip -> scaler update -> gradients dropped, also after a skip
 ///   only if taken: EMA, schedule, global_step
 ///
@@ -26,15 +26,15 @@
 namespace npu_train {
 
 struct StepOptions {
-  double clip_value = 0;          ///< 0: no clipping
-  bool clip_by_norm = true;       ///< false: each element to [-clip_value, clip_value]
+  double clip_value = 0;     ///< 0: no clipping
+  bool clip_by_norm = true;  ///< false: each element to [-clip_value, clip_value]
 };
 
 /// What one window gave; the numbers still lie on the device.
 struct StepResult {
-  at::Tensor packed;      ///< fp32 [1 + metrics + 1]: loss sum, metric sums, gradient norm (0 without clipping by norm)
-  double loss_weight = 1; ///< divides the loss sum
-  double samples = 0;     ///< divides the metric sums; real samples over all ranks
+  at::Tensor packed;       ///< fp32 [1 + metrics + 1]: loss sum, metric sums, gradient norm (0 without clipping by norm)
+  double loss_weight = 1;  ///< divides the loss sum
+  double samples = 0;      ///< divides the metric sums; real samples over all ranks
   bool taken = true;
 };
 

@@ -38,6 +38,9 @@ class Task {
   /// Running statistics and other tensors that belong to the model. The tensors share memory with the model.
   virtual std::vector<NamedTensor> buffers() { return {}; }
 
+  /// Names of the parameters that stay fp32 where the others are cast ("bf16-true"): those of normalisation layers.
+  virtual std::vector<std::string> norm_parameters() { return {}; }
+
   /// Names of the metrics beside the loss, such as "acc1".
   virtual std::vector<std::string> metric_names() const { return {}; }
   /// Sum of each metric over the samples of a batch: fp32 [number of metrics] on the device, without gradients.

@@ -2,8 +2,8 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "device/generic_backend.hpp"
 #include "device/cpu/cpu_features.hpp"
+#include "device/generic_backend.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {

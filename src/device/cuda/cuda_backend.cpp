@@ -17,7 +17,8 @@ class CudaBackend final : public GenericBackend {
     if (!c10::impl::hasDeviceGuardImpl(type()))
       return "CUDA is not in this libtorch, which is built for the CPU alone; install a CUDA build of torch 2.11 or newer (on Linux "
              "`pip install torch` from PyPI brings one), point Torch_DIR at it and build npu_train again";
-    return "libtorch has CUDA but finds no GPU; look whether `nvidia-smi` lists one, whether its driver is as new as the CUDA that libtorch was "
+    return "libtorch has CUDA but finds no GPU; look whether `nvidia-smi` lists one, whether its driver is as new as the CUDA that "
+           "libtorch was "
            "built with, and whether CUDA_VISIBLE_DEVICES hides it";
   }
 

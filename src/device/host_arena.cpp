@@ -1,0 +1,99 @@
+#include "npu_train/device/host_arena.hpp"
+
+#include <c10/core/CPUAllocator.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <mutex>
+
+#include "device/arena_heap.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr size_t kLeast = 64 << 10;  // below, the C library keeps the memory itself
+constexpr size_t kHugePage = 2UL << 20;
+constexpr uint8_t kPriority = 100;  // above the default allocators
+
+// As much address space as the machine has memory; pages are taken when they are touched.
+std::pair<char*, size_t> reserve() {
+  const size_t size = static_cast<size_t>(::sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) / kHugePage * kHugePage;
+  if (size == 0) return {nullptr, 0};
+  void* p = ::mmap(nullptr, size + kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return {nullptr, 0};
+  const auto at = (reinterpret_cast<uintptr_t>(p) + kHugePage - 1) / kHugePage * kHugePage;
+  ::madvise(reinterpret_cast<void*>(at), size, MADV_HUGEPAGE);  // a wish; without it the arena only loses speed
+  return {reinterpret_cast<char*>(at), size};
+}
+
+// One for the process and never destroyed: tensors may be freed after main.
+class ArenaAllocator final : public c10::Allocator {
+ public:
+  static ArenaAllocator& instance() {
+    static auto* one = new ArenaAllocator;
+    return *one;
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes >= kLeast) {
+      void* p = nullptr;
+      {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        p = heap_.allocate(bytes);
+      }
+      if (p) {
+        c10::profiledCPUMemoryReporter().New(p, bytes);
+        return {p, p, &ArenaAllocator::release, c10::Device(c10::DeviceType::CPU)};
+      }
+    }
+    return under_->allocate(bytes);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &ArenaAllocator::release_any; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  HostArenaStats stats() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return {heap_.in_use(), heap_.high_water(), size_};
+  }
+  void trim() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    heap_.for_each_gap([](char* p, size_t bytes) { ::madvise(p, bytes, MADV_DONTNEED); });
+  }
+
+ private:
+  explicit ArenaAllocator(std::pair<char*, size_t> space) : size_(space.second), heap_(space.first, space.second) {}
+  ArenaAllocator() : ArenaAllocator(reserve()) {}
+
+  static void release(void* p) {
+    auto& own = instance();
+    c10::profiledCPUMemoryReporter().Delete(p);
+    const std::lock_guard<std::mutex> lock(own.mutex_);
+    own.heap_.release(p);
+  }
+  // For raw_allocate, whose blocks do not carry their deleter.
+  static void release_any(void* p) {
+    auto& own = instance();
+    if (own.heap_.owns(p))
+      release(p);
+    else
+      own.under_->raw_deleter()(p);
+  }
+
+  c10::Allocator* under_ = c10::GetCPUAllocator();
+  size_t size_;
+  std::mutex mutex_;
+  detail::ArenaHeap heap_;
+};
+
+}  // namespace
+
+HostArena::HostArena() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(&ArenaAllocator::instance(), kPriority); }
+
+HostArena::~HostArena() { c10::SetCPUAllocator(before_, kPriority); }
+
+HostArenaStats HostArena::stats() { return ArenaAllocator::instance().stats(); }
+
+void HostArena::trim() { ArenaAllocator::instance().trim(); }
+
+}  // namespace npu_train

@@ -1,0 +1,48 @@
+#include "testing.hpp"
+
+#include "npu_train/engine/predictor.hpp"
+
+#include <torch/nn.h>
+
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/safetensors.hpp"
+#include "npu_train/models/resnet.hpp"
+#include "npu_train/nn/named_state.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+TEST_CASE("a checkpoint answers as the trainer did, without its data") {
+  TempDir dir;
+  RunConfig config{.device = "cpu", .precision = "32-true"};
+  config.model = {.name = "resnet18", .options = {{"stem", "imagenet"}}};
+  config.data = {.name = "generated", .options = {{"train_size", 64}, {"val_size", 32}, {"batch_size", 16}, {"num_workers", "0"}}};
+  config.trainer = {.max_epochs = 1};
+  config.ema = {.enabled = true, .decay = 0.5};
+  config.output.dir = dir.path().string();
+  Trainer trainer(config);
+  const auto result = trainer.fit();
+  const auto x = torch::randn({3, 3, 32, 32});
+  const auto expected = trainer.predict(x);
+
+  const auto predictor = Predictor::from_checkpoint(result.run_dir, "cpu");
+  CHECK(torch::allclose(predictor(x), expected, 1e-4, 1e-5));
+  CHECK(predictor.classes().size() == 10);
+  const auto answers = predictor.top_answers(expected[0], 3);
+  REQUIRE(answers.size() == 3);
+  CHECK(answers[0].label == expected[0].argmax().item<int64_t>());
+  CHECK(answers[0].name == predictor.classes()[static_cast<size_t>(answers[0].label)]);
+  CHECK(answers[0].probability >= answers[1].probability);
+  CHECK(error_of([&] { predictor.classify((dir / "none.png").string()); }).kind() == ErrorKind::Data);
+}
+
+TEST_CASE("weights that do not fill the model are refused") {
+  TempDir dir;
+  const auto model = resnet(18, {.num_classes = 5});
+  save_safetensors(dir / "w.safetensors", named_state(*model.module));
+  const auto file = (dir / "w.safetensors").string();
+  CHECK(Predictor::from_weights("resnet18", 5, file, "cpu")(torch::zeros({1, 3, 64, 64})).sizes() == at::IntArrayRef({1, 5}));
+  CHECK(error_of([&] { Predictor::from_weights("resnet18", 6, file, "cpu"); }).kind() == ErrorKind::Checkpoint);
+  CHECK(error_of([&] { Predictor::from_weights("resnet34", 5, file, "cpu"); }).kind() == ErrorKind::Checkpoint);
+  CHECK(error_of([&] { Predictor::from_checkpoint(dir.path().string(), "cpu"); }).kind() == ErrorKind::Checkpoint);
+}

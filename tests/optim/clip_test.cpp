@@ -1,0 +1,112 @@
+#include "testing.hpp"
+
+#include <torch/nn/utils/clip_grad.h>
+
+#include "helpers.hpp"
+#include "npu_train/optim/clip.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+ParameterSet with_gradients(double scale) {
+  auto set = example_parameters();
+  random_gradients(set, 1);
+  for (const auto& p : set) p.value.mutable_grad().mul_(scale);
+  return set;
+}
+
+}  // namespace
+
+TEST_CASE("as torch.nn.utils.clip_grad_norm_, above and below the limit") {
+  for (const double scale : {0.001, 1.0, 100.0})
+    for (const double norm_type : {2.0, kInf}) {
+      CAPTURE(scale);
+      CAPTURE(norm_type);
+      const auto a = with_gradients(scale), b = with_gradients(scale);
+      const auto norm = clip_grad_norm_(a, 1.0, norm_type);
+      const double expected = torch::nn::utils::clip_grad_norm_(b.values(), 1.0, norm_type);
+      CHECK(norm.item<float>() == doctest::Approx(expected).epsilon(1e-6));
+      for (size_t i = 0; i < a.size(); ++i) CHECK(at::allclose(a[i].value.grad(), b[i].value.grad(), 1e-6, 0));
+    }
+}
+
+TEST_CASE("the result has the norm asked for, and directions stay") {
+  const auto set = with_gradients(10);
+  const auto before = flat(set[0].value.grad());
+  const double norm = clip_grad_norm_(set, 0.5).item<double>();
+  CHECK(norm > 0.5);
+  double square = 0;
+  for (const auto& p : set) square += flat(p.value.grad()).square().sum();
+  CHECK(std::sqrt(square) == doctest::Approx(0.5).epsilon(1e-4));
+  CHECK((flat(set[0].value.grad()) - before * 0.5 / norm).abs().maxCoeff() < 1e-6);
+}
+
+TEST_CASE("below the limit gradients keep every bit") {
+  const auto set = with_gradients(0.001);
+  std::vector<at::Tensor> before;
+  for (const auto& g : set.grads()) before.push_back(g.clone());
+  clip_grad_norm_(set, 10);
+  for (size_t i = 0; i < before.size(); ++i) CHECK(at::equal(set[i].value.grad(), before[i]));
+}
+
+TEST_CASE("parameters given directly, some without a gradient") {
+  auto a = at::ones({3}).set_requires_grad(true), b = at::ones({3}).set_requires_grad(true);
+  CHECK(clip_grad_norm_({a, b}, 1).item<float>() == 0);
+  CHECK(clip_grad_norm_(ParameterSet{}, 1).item<float>() == 0);
+  b.mutable_grad() = at::full({3}, 2.0);
+  CHECK(clip_grad_norm_({a, b}, 1, kInf).item<float>() == 2);
+  CHECK(at::allclose(b.grad(), at::ones({3})));
+}
+
+TEST_CASE("norms of low-precision gradients are computed in fp32, mixed dtypes together") {
+  auto a = at::ones({100000}, at::kHalf).set_requires_grad(true);
+  a.mutable_grad() = at::full({100000}, 4.0, at::kHalf);  // the sum of squares is 1.6e6, the norm itself fits
+  auto b = at::ones({4}).set_requires_grad(true);
+  b.mutable_grad() = at::full({4}, 3.0);
+  const double expected = std::sqrt(100000 * 16.0 + 36);
+  CHECK(clip_grad_norm_({a, b}, 1).item<double>() == doctest::Approx(expected).epsilon(1e-5));
+  CHECK(a.grad()[0].item<float>() == doctest::Approx(4 / expected).epsilon(1e-3));
+  CHECK(b.grad()[0].item<float>() == doctest::Approx(3 / expected).epsilon(1e-4));
+}
+
+TEST_CASE("sharded gradients: the reduction sees the sum of squares, or the largest") {
+  const auto set = with_gradients(1);
+  const double own = clip_grad_norm_(set, 1e9).item<double>();
+  const auto twice = [](at::Tensor& value) { value.mul_(2); };
+  CHECK(clip_grad_norm_(set, 1e9, 2, twice).item<double>() == doctest::Approx(own * std::sqrt(2.0)).epsilon(1e-6));
+  const double largest = clip_grad_norm_(set, 1e9, kInf).item<double>();
+  CHECK(clip_grad_norm_(set, 1e9, kInf, [](at::Tensor& v) { v.fill_(77); }).item<double>() == 77);
+  CHECK(largest < 77);
+  clip_grad_norm_(set, 1.0, 2, [](at::Tensor& v) { v.fill_(1e4); });
+  CHECK(clip_grad_norm_(set, 1e9).item<double>() == doctest::Approx(own / 100).epsilon(1e-4));
+}
+
+TEST_CASE("a norm that is not finite is given back") {
+  const auto set = with_gradients(1);
+  set[0].value.mutable_grad().fill_(kInf);
+  CHECK(std::isinf(clip_grad_norm_(set, 1).item<double>()));
+}
+
+TEST_CASE("by value") {
+  auto a = at::ones({4}).set_requires_grad(true);
+  a.mutable_grad() = at::tensor({-3.0f, -0.5f, 0.5f, 3.0f});
+  clip_grad_value_({a}, 1);
+  CHECK(at::equal(a.grad(), at::tensor({-1.0f, -0.5f, 0.5f, 1.0f})));
+  ParameterSet set;
+  set.add({.name = "a", .value = a});
+  clip_grad_value_(set, 0.25);
+  CHECK(at::equal(a.grad(), at::tensor({-0.25f, -0.25f, 0.25f, 0.25f})));
+}
+
+TEST_CASE("limits that cannot be meant") {
+  const auto set = with_gradients(1);
+  CHECK(error_of([&] { clip_grad_norm_(set, 0); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { clip_grad_norm_(set, -1); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { clip_grad_norm_(set, std::numeric_limits<double>::quiet_NaN()); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { clip_grad_norm_(set, 1, 1); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { clip_grad_value_(set, 0); }).kind() == ErrorKind::Usage);
+}

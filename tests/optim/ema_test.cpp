@@ -1,0 +1,171 @@
+#include "testing.hpp"
+
+#include <c10/core/GradMode.h>
+
+#include "helpers.hpp"
+#include "npu_train/optim/ema.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+void move(const ParameterSet& set, int seed) {
+  const c10::NoGradGuard no_grad;
+  at::manual_seed(static_cast<uint64_t>(seed));
+  for (const auto& p : set) p.value.add_(at::randn_like(p.value));
+}
+
+}  // namespace
+
+TEST_CASE("the average follows its formula, with and without warm-up") {
+  for (const bool warmup : {false, true}) {
+    const auto set = example_parameters();
+    Ema ema(set, {.decay = 0.9, .warmup = warmup});
+    CHECK(at::equal(ema.averages()[0].value, set[0].value));
+    auto expected = flat(set[0].value);
+    for (int n = 1; n <= 120; ++n) {
+      move(set, n);
+      ema.update(set);
+      const double decay = warmup ? std::min(0.9, (1.0 + n) / (10 + n)) : 0.9;
+      expected = decay * expected + (1 - decay) * flat(set[0].value);
+    }
+    CHECK(ema.updates() == 120);
+    CHECK(largest_difference(ema.averages()[0].value, expected) < 1e-4);
+    CHECK_FALSE(ema.averages()[0].value.requires_grad());
+  }
+}
+
+TEST_CASE("a skipped step moves nothing and is not counted") {
+  const auto set = example_parameters();
+  auto statistics = at::randn({4});
+  Ema ema(set, {.decay = 0.5}, {{"mean", statistics}});
+  move(set, 1);
+  ema.update(set, found(0));
+  const auto before = digest(ema.state());
+  move(set, 2);
+  statistics.fill_(std::numeric_limits<float>::quiet_NaN());
+  ema.update(set, found(1));
+  CHECK(digest(ema.state()) == before);
+  CHECK(ema.updates() == 1);
+}
+
+TEST_CASE("the update that the device decides on: bit-identical on a skip, else that of the host") {
+  at::manual_seed(1);
+  const auto layout = at::MemoryFormat::ChannelsLast;
+  const std::vector<at::Tensor> start = {at::randn({3, 4}), at::randn({2, 3, 4, 5}).contiguous(layout), at::full({4}, -0.0)};
+  const std::vector<at::Tensor> sources = {at::randn({3, 4}), at::randn({2, 3, 4, 5}),
+                                           at::full({4}, std::numeric_limits<float>::infinity())};
+  std::vector<at::Tensor> targets;
+  for (const auto& t : start) targets.push_back(t.clone());
+  const auto weight = at::full({}, 0.25);
+  npu_train::detail::lerp_unless(targets, sources, weight, at::ones({}));
+  for (size_t i = 0; i < 3; ++i) CHECK(at::equal(targets[i].view(at::kInt), start[i].view(at::kInt)));
+  npu_train::detail::lerp_unless({targets[0], targets[1]}, {sources[0], sources[1]}, weight, at::zeros({}));
+  for (size_t i = 0; i < 2; ++i) CHECK(at::allclose(targets[i], at::lerp(start[i], sources[i], 0.25), 1e-6, 1e-6));
+}
+
+TEST_CASE("low-precision parameters are averaged in fp32") {
+  const auto set = example_parameters(at::kBFloat16);
+  Ema ema(set, {.decay = 0.999, .warmup = false});
+  CHECK((ema.averages()[0].value.scalar_type() == at::kFloat));
+  {
+    const c10::NoGradGuard no_grad;
+    for (const auto& p : set) p.value.fill_(1);
+  }
+  Ema fresh(set, {.decay = 0.999, .warmup = false});
+  {
+    const c10::NoGradGuard no_grad;
+    for (const auto& p : set) p.value.fill_(2);
+  }
+  for (int i = 0; i < 3; ++i) fresh.update(set);
+  CHECK(fresh.averages()[1].value[0].item<float>() == doctest::Approx(2 - std::pow(0.999, 3)).epsilon(1e-6));
+}
+
+TEST_CASE("the swap gives the model the averages and its buffers, and back, also after an exception") {
+  const auto set = example_parameters();
+  auto statistics = at::zeros({4});
+  auto count = at::zeros({}, at::kLong);
+  Ema ema(set, {.decay = 0.5, .warmup = false}, {{"mean", statistics}, {"count", count}});
+  move(set, 1);
+  statistics.fill_(1);
+  count.fill_(3);
+  ema.update(set);
+  move(set, 2);
+  statistics.fill_(9);
+  count.fill_(8);
+  const auto own = digest(set);
+  {
+    const EmaSwap swap(ema);
+    for (size_t i = 0; i < set.size(); ++i) CHECK(at::equal(set[i].value, ema.averages()[i].value));
+    CHECK(statistics[0].item<float>() == 1);
+    CHECK(count.item<int64_t>() == 3);
+    CHECK(set[0].value.requires_grad());
+  }
+  CHECK(digest(set) == own);
+  CHECK(statistics[0].item<float>() == 9);
+  CHECK(count.item<int64_t>() == 8);
+  CHECK_THROWS([&] {
+    const EmaSwap swap(ema);
+    throw std::runtime_error("in validation");
+  }());
+  CHECK(digest(set) == own);
+}
+
+TEST_CASE("masters are averaged, the model's low-precision parameters are swapped") {
+  const auto masters = example_parameters();
+  ParameterSet model;
+  for (const auto& p : masters) model.add({.name = p.name, .value = p.value.detach().to(at::kHalf)});
+  Ema ema(masters, {.decay = 0.5, .warmup = false}, {}, model);
+  move(masters, 1);
+  ema.update(masters);
+  const auto own = digest(model);
+  {
+    const EmaSwap swap(ema);
+    CHECK(at::equal(model[0].value, ema.averages()[0].value.to(at::kHalf)));
+  }
+  CHECK(digest(model) == own);
+}
+
+TEST_CASE("a state goes on bit for bit; one that does not fit is refused") {
+  const auto set = example_parameters();
+  auto statistics = at::ones({4});
+  Ema a(set, {.decay = 0.99}, {{"mean", statistics}});
+  for (int i = 0; i < 5; ++i) {
+    move(set, i);
+    a.update(set);
+  }
+  Ema b(example_parameters(), {.decay = 0.99}, {{"mean", at::zeros({4})}});
+  State saved = a.state();
+  for (auto& [key, t] : saved.tensors) t = t.clone();
+  b.load_state(saved);
+  move(set, 7);
+  a.update(set);
+  statistics.fill_(1);
+  b.update(set);
+  CHECK(b.updates() == 6);
+  for (size_t i = 0; i < 4; ++i) CHECK(at::equal(a.averages()[i].value, b.averages()[i].value));
+
+  const auto before = digest(b.state());
+  auto missing = saved, unknown = saved, shape = saved, count = saved;
+  missing.tensors.erase("average/fc.bias");
+  unknown.tensors["average/ghost"] = at::ones({1});
+  shape.tensors["buffer/mean"] = at::ones({5});
+  count.values.erase("updates");
+  for (const auto& bad : {missing, unknown, shape, count}) {
+    CHECK(error_of([&] { b.load_state(bad); }).kind() == ErrorKind::Checkpoint);
+    CHECK(digest(b.state()) == before);
+  }
+}
+
+TEST_CASE("what cannot be averaged is refused") {
+  const auto set = example_parameters();
+  CHECK(error_of([&] { Ema(ParameterSet{}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { Ema(set, {.decay = 1.5}); }).kind() == ErrorKind::Usage);
+  Ema ema(set);
+  CHECK(error_of([&] { ema.update(ParameterSet{}); }).kind() == ErrorKind::Usage);
+  ParameterSet renamed;
+  for (const auto& p : set) renamed.add({.name = "x." + p.name, .value = p.value});
+  CHECK(error_of([&] { ema.update(renamed); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { Ema(set, {}, {}, renamed); }).kind() == ErrorKind::Usage);
+}
