@@ -12,16 +12,17 @@ if(NPU_TRAIN_PYTHON)
 endif()
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
+# Tests of the configuration `full` run by `scripts/test -C full`: they compile much again.
 if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Release")
   foreach(kind static shared)
-    add_test(NAME consumer.${kind} COMMAND ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})
+    add_test(NAME consumer.${kind} CONFIGURATIONS full COMMAND ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})
     set_tests_properties(consumer.${kind} PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)
   endforeach()
-  # Compiles the whole library a second time: only by `ctest -C full`.
+  # Compiles the whole library a second time.
   add_test(NAME consumer.subdirectory CONFIGURATIONS full COMMAND ${scripts}/test_consumers subdirectory ${PROJECT_BINARY_DIR})
   set_tests_properties(consumer.subdirectory PROPERTIES LABELS slow TIMEOUT 3000 RUN_SERIAL ON)
 endif()
 
-# Only by `ctest -C ci`, as scripts/test --ci says it: what reads files that anybody may have written, under the sanitizers.
-add_test(NAME sanitizers.asan CONFIGURATIONS ci COMMAND ${scripts}/sanitize asan core base io)
+# What reads files that anybody may have written, under the sanitizers.
+add_test(NAME sanitizers.asan CONFIGURATIONS full COMMAND ${scripts}/sanitize asan core base io)
 set_tests_properties(sanitizers.asan PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)

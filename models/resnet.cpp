@@ -182,7 +182,9 @@ const ConfigTable<ResNetOptions>& ResNetOptions::config_table() {
                  one_of({"imagenet", "small"}))
           .field("zero_init_residual", &ResNetOptions::zero_init_residual, "start the last gamma of each block at 0: steadier first epochs")
           .field("fused_kernels", &ResNetOptions::fused_kernels,
-                 "auto: norm, shortcut and ReLU as one kernel where there is one; false: PyTorch's", one_of({"auto", "false"}))
+                 "auto: norm, shortcut and ReLU as one kernel and convolutions as matrix products, where that is faster; false: PyTorch's "
+                 "operations",
+                 one_of({"auto", "false"}))
           .field("weights", &ResNetOptions::weights, "safetensors file to start from; a head of another size is left fresh")
           .synonym("classes", "num_classes")
           .synonym("pretrained", "weights")

@@ -87,6 +87,7 @@ void download_archive(const Archive& archive, const std::string& root) {
   check(!fs::exists(root, error) || fs::is_empty(root, error), ErrorKind::Data, "download", root,
         ": is there and holds something else; hint: remove it or name another folder as data.root");
   log_info("fetching ", archive.url);
+  if (const auto parent = fs::path(root).parent_path(); !parent.empty()) make_folder(parent);
   AtomicDirectory target{fs::path(root)};
   const fs::path file = target.temporary() / "archive.tar.gz", messages = target.temporary() / "messages.txt";
   fetch(archive.url, file, messages);

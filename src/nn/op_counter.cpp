@@ -65,6 +65,7 @@ const void* storage_of(const at::Tensor& t) { return t.has_storage() ? t.storage
 struct OpCounter::Context : at::ObserverContext {
   bool outermost = false;
   bool whole = false;
+  std::vector<c10::IValue> inputs;  // of an outermost one: the dispatcher's own are gone when it ends
 };
 
 OpCounter::OpCounter(const std::vector<at::Tensor>& parameters, std::function<void(const SeenOp&)> on_op)
@@ -88,6 +89,7 @@ std::unique_ptr<at::ObserverContext> OpCounter::on_start(const at::RecordFunctio
   context->outermost = current->inside_ == 0;
   context->whole = context->outermost && counted_whole(plain_name(fn));
   if (context->whole) ++current->inside_;
+  if (context->outermost) context->inputs.assign(fn.inputs().begin(), fn.inputs().end());
   return context;
 }
 
@@ -97,14 +99,14 @@ void OpCounter::on_end(const at::RecordFunction& fn, at::ObserverContext* contex
   if (own->whole) --current->inside_;
   if (!own->outermost) return;
   try {
-    current->report(fn);
+    current->report(fn, own->inputs);
   } catch (...) {
     current->failed_ = true;
   }
 }
 
-void OpCounter::report(const at::RecordFunction& fn) {
-  const auto inputs = fn.inputs();
+void OpCounter::report(const at::RecordFunction& fn, const std::vector<c10::IValue>& seen) {
+  const Values inputs(seen.data(), seen.size());
   const auto& outputs = fn.outputs();
   if (outputs.empty() || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
   const at::Tensor out = outputs[0].toTensor();

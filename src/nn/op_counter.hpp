@@ -34,7 +34,7 @@ class OpCounter {
   struct Context;
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
-  void report(const at::RecordFunction& fn);
+  void report(const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs);
 
   std::function<void(const SeenOp&)> on_op_;
   std::unordered_map<const void*, bool> parameters_;

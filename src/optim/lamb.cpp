@@ -52,8 +52,9 @@ void Lamb::update(Bucket& b) {
     const auto square = at::lerp(b.slots[kSquare][i], g * g, 1 - beta2);
     auto update = (mean / at::rsub(at::pow(beta1, step), 1)).div_((square / at::rsub(at::pow(beta2, step), 1)).sqrt_().add_(options_.eps));
     if (const double decay = options_.weight_decay * b.decay_mult; decay != 0) update.add_(p, decay);
-    const auto weight_norm = at::linalg_vector_norm(p, 2, {}, false, at::kFloat);
-    const auto update_norm = at::linalg_vector_norm(update, 2, {}, false, at::kFloat);
+    const auto in = p.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // of low-precision parameters in fp32
+    const auto weight_norm = at::linalg_vector_norm(p, 2, {}, false, in);
+    const auto update_norm = at::linalg_vector_norm(update, 2, {}, false, in);
     const auto trust = at::where((weight_norm > 0).logical_and(update_norm > 0), weight_norm / update_norm, 1.0);
     replace(p, p - update.mul_(trust).mul_(b.lr), skip);
     replace(b.slots[kMean][i], mean, skip);

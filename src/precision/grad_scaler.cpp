@@ -1,8 +1,5 @@
 #include "npu_train/precision/grad_scaler.hpp"
 
-#include <ATen/ops/mul.h>
-#include <ATen/ops/scalar_tensor.h>
-
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/finite_check.hpp"
 #include "precision/scaler_state.hpp"

@@ -1,8 +1,5 @@
 #include "precision/scaler_state.hpp"
 
-#include <ATen/ops/mul.h>
-#include <ATen/ops/scalar_tensor.h>
-
 namespace npu_train::detail {
 
 State to_state(const LossScaleState& s) {
@@ -22,8 +19,8 @@ LossScaleState loss_scale_state(const State& state, const std::string& part) {
 double inverse_scale(double scale) { return static_cast<double>(static_cast<float>(1.0 / scale)); }
 
 at::Tensor times_scale(const at::Tensor& loss, double scale) {
-  // a 0-dim fp32 tensor of the host: goes into kernels of any device as a number, without a copy to it
-  return loss.mul(at::scalar_tensor(scale, at::TensorOptions().dtype(loss.scalar_type() == at::kDouble ? at::kDouble : at::kFloat)));
+  const bool low = loss.scalar_type() == at::kHalf || loss.scalar_type() == at::kBFloat16;
+  return (low && loss.dim() == 0 ? loss.to(at::kFloat) : loss).mul(scale);
 }
 
 }  // namespace npu_train::detail

@@ -4,6 +4,7 @@
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 
 using namespace npu_train;
@@ -24,7 +25,7 @@ TEST_CASE("tensors become samples by their first dimension") {
 TEST_CASE("tensors that do not fit are refused") {
   CHECK(error_of([] { TensorDataset(at::ones({4, 2}), at::ones({3})); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { TensorDataset(at::ones({4, 2}), at::Tensor()); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { TensorDataset(at::tensor(1.0f), at::tensor(1.0f)); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { TensorDataset(at::scalar_tensor(1.0f), at::scalar_tensor(1.0f)); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { TensorDataset(at::ones({2, 2}), at::ones({2})).get(2); }).kind() == ErrorKind::Usage);
 }
 

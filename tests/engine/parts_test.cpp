@@ -43,7 +43,10 @@ TEST_CASE("a part of one's own has a name and keys like any other") {
         torch::nn::Sequential(torch::nn::Flatten(), torch::nn::Linear(12, o.width), torch::nn::Linear(o.width, o.num_classes)));
   });
   const auto config = bind_config(parse_yaml("model: {name: my_net, width: 5}", "t"), parts);
-  const auto part = with_data_defaults(config.model, {.num_classes = 3, .shape = {3, 2, 2}}, 0, parts);
+  DatasetInfo info;
+  info.num_classes = 3;
+  info.shape = {3, 2, 2};
+  const auto part = with_data_defaults(config.model, info, 0, parts);
   const auto model = parts.models.make(part, "model");
   CHECK(model.forward(torch::zeros({2, 3, 2, 2})).sizes() == at::IntArrayRef({2, 3}));
   const auto e = testing::error_of([&] { bind_config(parse_yaml("model: {name: my_net, widht: 5}", "t"), parts); });

@@ -60,7 +60,7 @@ TEST_CASE("mistakes are named") {
   CHECK(says("resnet18", {{"stem", "tiny"}}, "imagenet"));
   CHECK(says("resnet18", {{"num_clases", 3}}, "num_classes"));
   CHECK(says("vit_b16", {{"embed_dim", 3}}, "dim"));
-  CHECK(says("vit_tiny", {{"depth", 0}}, "at least"));
+  CHECK(says("vit_tiny", {{"depth", 0}}, "between 1"));
 }
 
 TEST_CASE("every built-in network makes a step: finite logits, a gradient for each parameter") {

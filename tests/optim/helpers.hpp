@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 #include <Eigen/Dense>
@@ -19,6 +20,12 @@
 #include "reference.hpp"
 
 namespace npu_train::testing {
+
+// Tiny tensors gain nothing from threads and lose much on a busy machine; bit equality wants a fixed number anyway.
+inline const bool kOneThread = [] {
+  at::set_num_threads(1);
+  return true;
+}();
 
 inline ParameterSet example_parameters(at::ScalarType type = at::kFloat) {
   at::manual_seed(11);

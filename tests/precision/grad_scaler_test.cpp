@@ -54,8 +54,8 @@ TEST_CASE("the loss is scaled in the graph") {
 
 TEST_CASE("an fp16 scalar loss is scaled in fp32, other tensors keep their dtype") {
   const GradScaler scaler({.init_scale = 1024});
-  CHECK((scaler.scale(at::tensor(100.f).to(at::kHalf)).scalar_type() == at::kFloat));
-  CHECK(scaler.scale(at::tensor(100.f).to(at::kHalf)).item<float>() == 102400);
+  CHECK((scaler.scale(at::scalar_tensor(100.f).to(at::kHalf)).scalar_type() == at::kFloat));
+  CHECK(scaler.scale(at::scalar_tensor(100.f).to(at::kHalf)).item<float>() == 102400);
   CHECK((scaler.scale(at::ones({2}, at::kHalf)).scalar_type() == at::kHalf));
   CHECK((scaler.scale(at::ones({}, at::kDouble)).scalar_type() == at::kDouble));
 }

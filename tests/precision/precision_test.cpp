@@ -243,7 +243,7 @@ TEST_CASE("true: gradients over micro-batches are summed in fp32 and dropped fro
   CHECK(updated[0].value.grad().item<float>() == 1025);
 }
 
-TEST_CASE("true: training equals an fp32 master reference, bit for bit") {
+TEST_CASE("true: training equals an fp32 master reference to fp32 rounding") {
   for (const char* mode : {"16-true", "bf16-true"}) {
     CAPTURE(mode);
     at::manual_seed(5);

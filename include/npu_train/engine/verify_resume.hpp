@@ -9,8 +9,8 @@
 namespace npu_train {
 
 struct VerifyResumeOptions {
-  int64_t steps = 3;                   ///< N, optimizer steps taken before and after the checkpoint
-  std::vector<std::string> leave_out;  ///< parts that are not restored, to see that the check finds it
+  int64_t steps = 3;                     ///< N, optimizer steps taken before and after the checkpoint
+  std::vector<std::string> leave_out{};  ///< parts that are not restored, to see that the check finds it
 };
 
 struct VerifyResumeReport {

@@ -16,8 +16,10 @@ struct ResNetOptions {
   std::string stem = "imagenet";  ///< imagenet: 7x7 stride 2 and max pooling; small: 3x3 stride 1 without pooling, for 32x32 pictures
   bool zero_init_residual =
       true;  ///< last gamma of each block starts at 0: blocks start as identity, training is steadier (Goyal et al. 2017)
-  std::string fused_kernels = "auto";  ///< auto: norm, shortcut and ReLU as one kernel where there is one; false: PyTorch's three
-  std::string weights{};               ///< file to start from
+  /// auto: norm, shortcut and ReLU as one kernel (batch_norm_act) and convolutions as matrix products (lowered_conv2d), where that is
+  /// faster; false: PyTorch's operations
+  std::string fused_kernels = "auto";
+  std::string weights{};  ///< file to start from
   static const ConfigTable<ResNetOptions>& config_table();
 };
 
