@@ -7,7 +7,9 @@ set(NPU_TRAIN_WARNINGS_AS_ERRORS
 add_library(npu_train_flags INTERFACE)
 target_compile_features(npu_train_flags INTERFACE cxx_std_20)
 target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
-  $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp> ${NPU_TRAIN_WARNINGS_AS_ERRORS})
+  $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp> ${NPU_TRAIN_WARNINGS_AS_ERRORS}
+  # Garbage collection of what libtorch's headers leave in GCC's memory costs a fifth of a compilation.
+  $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=4000000>)
 # libtorch is built with NDEBUG, and a class of its headers (RecordFunction) has another layout without it. So ours have it in every
 # configuration; no assert() of ours depends on it, and a program that uses the library keeps its own choice.
 target_compile_definitions(npu_train_flags INTERFACE $<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>)
@@ -57,46 +59,13 @@ function(npu_train_link_rooms target)
   target_link_libraries(${target} PRIVATE npu_train_flags)
 endfunction()
 
-# npu_train_includes_torch(OUT FILE): whether it, or a header of ours that it includes, includes the costly headers of libtorch.
-function(npu_train_includes_torch out file)
-  get_property(known GLOBAL PROPERTY npu_train_includes_torch:${file})
-  if(NOT known STREQUAL "")
-    set(${out} ${known} PARENT_SCOPE)
-    return()
-  endif()
-  set(found OFF)
-  set_property(GLOBAL PROPERTY npu_train_includes_torch:${file} OFF) # also ends a circle
-  get_filename_component(here ${file} DIRECTORY)
-  file(STRINGS ${file} lines REGEX "^#include [<\"]")
-  foreach(line IN LISTS lines)
-    if(line MATCHES "<torch/" AND NOT line MATCHES "<torch/version")
-      set(found ON)
-    elseif(line MATCHES "\"(.+)\"")
-      foreach(folder ${here} ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-        if(NOT found AND EXISTS ${folder}/${CMAKE_MATCH_1})
-          npu_train_includes_torch(found ${folder}/${CMAKE_MATCH_1})
-          break()
-        endif()
-      endforeach()
-    endif()
-  endforeach()
-  set_property(GLOBAL PROPERTY npu_train_includes_torch:${file} ${found})
-  set(${out} ${found} PARENT_SCOPE)
-endfunction()
-
-# npu_train_reuse_pch(TARGET SOURCE...): the one precompiled header for the sources that include what is in it; to read it costs more than
-# what the others include. -fPIC: it was compiled so, and GCC refuses it under the -fPIE of a program. -fpch-preprocess: ccache sees it.
-function(npu_train_reuse_pch target)
-  set(heavy OFF)
-  foreach(source IN LISTS ARGN)
-    npu_train_includes_torch(includes ${source})
-    if(includes)
-      set(heavy ON)
-    else()
-      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-    endif()
-  endforeach()
-  if(heavy)
+# npu_train_compile_together(TARGET ROOM): few compilations instead of many, since what a source of ours includes costs more than what it says:
+# the sources of a target in batches and, from `nn` upwards, one precompiled header of libtorch's costliest.
+# -fPIC: it was compiled so, and GCC refuses it under the -fPIE of a program. -fpch-preprocess: ccache sees it.
+function(npu_train_compile_together target room)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${NPU_TRAIN_UNITY} UNITY_BUILD_BATCH_SIZE 6)
+  npu_train_room_closure(closure ${room})
+  if("nn" IN_LIST closure)
     target_precompile_headers(${target} REUSE_FROM npu_train_pch)
     target_compile_options(${target} PRIVATE -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
   endif()
@@ -114,7 +83,7 @@ function(npu_train_add_room room)
   add_library(npu_train_${room} OBJECT ${sources})
   set_target_properties(npu_train_${room} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(npu_train_${room} PRIVATE npu_train_flags)
-  npu_train_reuse_pch(npu_train_${room} ${sources})
+  npu_train_compile_together(npu_train_${room} ${room})
 endfunction()
 
 # npu_train_add_library(TARGET KIND): the sum of all rooms. An empty KIND is what BUILD_SHARED_LIBS says.

@@ -62,18 +62,19 @@ class SelfAttention : public torch::nn::Module {
         dim_(o.dim),
         dropout_(o.attention_dropout),
         causal_(o.attention_mask == "causal") {
-    // Both forms draw the same numbers in the same order: the bound is that of one [3 dim, dim] matrix.
-    const double bound = std::sqrt(6.0 / static_cast<double>(4 * dim_));
+    // Both forms start from the same [3 dim, dim] matrix.
+    const at::Tensor whole = at::empty({3 * dim_, dim_});
+    init::xavier_uniform_(whole);
     if (o.qkv == "fused") {
-      in_weight_ = register_parameter("in_proj_weight", at::empty({3 * dim_, dim_}));
+      in_weight_ = register_parameter("in_proj_weight", whole);
       in_bias_ = register_parameter("in_proj_bias", at::empty({3 * dim_}));
-      init::uniform_(in_weight_, bound);
       init::zeros_(in_bias_);
     } else {
       for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
-        split_.push_back(register_module(name, std::make_shared<Linear>(dim_, dim_)));
-        init::uniform_(split_.back()->weight, bound);
-        init::zeros_(split_.back()->bias);
+        auto part = register_module(name, std::make_shared<Linear>(dim_, dim_));
+        part->weight.data().copy_(whole.narrow(0, static_cast<int64_t>(split_.size()) * dim_, dim_));
+        init::zeros_(part->bias);
+        split_.push_back(part);
       }
     }
     out_proj_ = xavier_linear(*this, "out_proj", dim_, dim_);

@@ -12,6 +12,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <string>
 
 #include <unistd.h>
@@ -19,6 +20,9 @@
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::testing {
+
+inline constexpr double kInf = std::numeric_limits<double>::infinity();
+inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// A folder of its own for one test case, removed at the end.
 class TempDir {
@@ -51,6 +55,8 @@ Error error_of(Fn&& fn) {
   FAIL("expected an npu_train::Error");
   return Error(ErrorKind::Internal, "testing", "none");
 }
+
+inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// Where the real pictures lie: NPU_TRAIN_SHARED, or ../shared beside the repository. Empty when absent (the test then says so and skips).
 inline std::filesystem::path shared_dir() {

@@ -22,7 +22,7 @@
 namespace npu_train::cli {
 namespace {
 
-struct Arguments {
+struct BenchArguments {
   std::vector<std::string> words;
   std::string what = "step", model, precision, device;
   int64_t image = 0, batch = 0, steps = 8, warmup = 2, threads = 0;
@@ -50,7 +50,7 @@ double since_process_start() {
   return up - std::stod(field) / static_cast<double>(::sysconf(_SC_CLK_TCK));
 }
 
-RunConfig read_config(const Arguments& args, const Parts& parts) {
+RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   std::vector<std::string> overrides;
   std::string file;
   for (const auto& word : args.words) {
@@ -79,7 +79,7 @@ RunConfig read_config(const Arguments& args, const Parts& parts) {
 }
 
 /// Random pictures, one batch again and again: the step alone.
-Times time_steps(Trainer& trainer, const Model& model, int64_t batch_size, const Arguments& args) {
+Times time_steps(Trainer& trainer, const Model& model, int64_t batch_size, const BenchArguments& args) {
   const auto size = model.image_size;
   Batch batch(at::randn({batch_size, model.channels, size, size}), at::randint(model.num_classes, {batch_size}, at::kLong));
   if (trainer.loop().parts().train_loader->options().channels_last)
@@ -97,7 +97,7 @@ Times time_steps(Trainer& trainer, const Model& model, int64_t batch_size, const
 }
 
 /// The whole loop on the configuration's data.
-Times time_training(Trainer& trainer, const Arguments& args) {
+Times time_training(Trainer& trainer, const BenchArguments& args) {
   struct Watch final : Callback {
     Times times;
     int64_t seen = 0, warmup = 0;
@@ -113,7 +113,7 @@ Times time_training(Trainer& trainer, const Arguments& args) {
   return watch->times;
 }
 
-int bench(const Arguments& args) {
+int bench(const BenchArguments& args) {
   check(args.what == "step" || args.what == "train", ErrorKind::Usage, "bench", "--what ", args.what, "; allowed: step, train");
   const auto parts = builtin_parts();
   auto config = read_config(args, parts);
@@ -179,7 +179,7 @@ int bench(const Arguments& args) {
 }  // namespace
 
 void add_bench(CLI::App& app, Command& run) {
-  auto args = std::make_shared<Arguments>();
+  auto args = std::make_shared<BenchArguments>();
   auto* sub = app.add_subcommand("bench", "time training steps on this machine");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]; the flags below win");
   sub->add_option("--what", args->what, "step: random input, no data; train: the whole loop on the configuration's data");

@@ -7,13 +7,13 @@
 namespace npu_train::cli {
 namespace {
 
-struct Arguments {
+struct EvalArguments {
   std::string checkpoint;
   std::vector<std::string> overrides;
   bool json = false;
 };
 
-int evaluate(const Arguments& args) {
+int evaluate(const EvalArguments& args) {
   const auto parts = builtin_parts();
   const auto checkpoint = find_checkpoint(args.checkpoint);
   auto config = checkpoint_config(checkpoint, args.overrides, parts);
@@ -40,7 +40,7 @@ int evaluate(const Arguments& args) {
 }  // namespace
 
 void add_eval(CLI::App& app, Command& run) {
-  auto args = std::make_shared<Arguments>();
+  auto args = std::make_shared<EvalArguments>();
   auto* sub = app.add_subcommand("eval", "validate a checkpoint on its data set");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder")->required();
   sub->add_option("overrides", args->overrides, "key=value ..., for example data.root=... device=cpu");

@@ -10,14 +10,14 @@
 namespace npu_train::cli {
 namespace {
 
-struct Arguments {
+struct PredictArguments {
   std::string checkpoint, model, weights, logits, device = "auto";
   int64_t num_classes = 1000, top = 5;
   std::vector<std::string> pictures;
   bool json = false;
 };
 
-int predict(const Arguments& args) {
+int predict(const PredictArguments& args) {
   check(!args.checkpoint.empty() || (!args.model.empty() && !args.weights.empty()), ErrorKind::Usage, "predict",
         "give --checkpoint DIR, or --model NAME with --num-classes N and --weights FILE");
   const auto predictor = args.checkpoint.empty() ? Predictor::from_weights(args.model, args.num_classes, args.weights, args.device)
@@ -45,7 +45,7 @@ int predict(const Arguments& args) {
 }  // namespace
 
 void add_predict(CLI::App& app, Command& run) {
-  auto args = std::make_shared<Arguments>();
+  auto args = std::make_shared<PredictArguments>();
   auto* sub = app.add_subcommand("predict", "classify pictures");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
   sub->add_option("--model", args->model, "or: a model by name ...");

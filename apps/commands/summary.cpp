@@ -6,7 +6,7 @@
 namespace npu_train::cli {
 namespace {
 
-struct Arguments {
+struct SummaryArguments {
   std::vector<std::string> words;
   std::string model;
   int64_t image = 0, num_classes = 0;
@@ -20,7 +20,7 @@ Json shape_of(const std::vector<int64_t>& shape) {
 }
 
 /// The model part alone: a summary needs no data.
-PartConfig model_part(const Arguments& args) {
+PartConfig model_part(const SummaryArguments& args) {
   PartConfig part;
   std::vector<std::string> overrides;
   auto node = ConfigNode::map();
@@ -39,7 +39,7 @@ PartConfig model_part(const Arguments& args) {
   return part;
 }
 
-int summary(const Arguments& args) {
+int summary(const SummaryArguments& args) {
   const auto model = builtin_parts().models.make(model_part(args), "model");
   const auto s = summarize(model);
   Json layers = Json::array();
@@ -63,7 +63,7 @@ int summary(const Arguments& args) {
 }  // namespace
 
 void add_summary(CLI::App& app, Command& run) {
-  auto args = std::make_shared<Arguments>();
+  auto args = std::make_shared<SummaryArguments>();
   auto* sub = app.add_subcommand("summary", "layers, shapes, parameters and FLOPs of a model");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
   sub->add_option("--model", args->model, "or a model by name");

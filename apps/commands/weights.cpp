@@ -6,13 +6,13 @@
 namespace npu_train::cli {
 namespace {
 
-struct Arguments {
+struct WeightsArguments {
   std::string from, to, model;
   int64_t num_classes = 1000;
   bool json = false;
 };
 
-int convert(const Arguments& args) {
+int convert(const WeightsArguments& args) {
   const auto tensors = read_weights_file(args.from);
   int64_t elements = 0;
   for (const auto& [name, tensor] : tensors) elements += tensor.numel();
@@ -40,7 +40,7 @@ int convert(const Arguments& args) {
 }  // namespace
 
 void add_weights(CLI::App& app, Command& run) {
-  auto args = std::make_shared<Arguments>();
+  auto args = std::make_shared<WeightsArguments>();
   auto* sub = app.add_subcommand("weights", "read, check and convert weights; nothing in a file is executed");
   sub->add_option("--from", args->from, ".pth, .pt, .safetensors, or a checkpoint folder")->required();
   sub->add_option("--to", args->to, "write a .safetensors file");

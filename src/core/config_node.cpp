@@ -9,7 +9,7 @@
 namespace npu_train {
 namespace {
 
-constexpr size_t kDeepest = 64;
+constexpr size_t kDeepestTree = 64;
 
 std::vector<std::string> split_path(std::string_view path) {
   std::vector<std::string> out;
@@ -67,7 +67,7 @@ ConfigNode* ConfigNode::find(std::string_view key) { return const_cast<ConfigNod
 
 void ConfigNode::set(std::string_view dotted_path, ConfigNode value) {
   const auto keys = split_path(dotted_path);
-  check(keys.size() <= kDeepest, ErrorKind::Usage, "config", "a key of ", keys.size(), " parts; allowed: at most ", kDeepest);
+  check(keys.size() <= kDeepestTree, ErrorKind::Usage, "config", "a key of ", keys.size(), " parts; allowed: at most ", kDeepestTree);
   ConfigNode* node = this;
   std::string path;
   for (const auto& key : keys) {

@@ -18,7 +18,7 @@ namespace npu_train {
 namespace {
 
 constexpr size_t kMostNodes = 100'000;
-constexpr size_t kDeepest = 64;
+constexpr size_t kDeepestYaml = 64;
 constexpr size_t kMostText = size_t{16} << 20;
 constexpr uintmax_t kLargestFile = uintmax_t{4} << 20;
 
@@ -113,7 +113,7 @@ class Builder final : public YAML::EventHandler {
     text_ += weight.text;
     if (nodes_ > kMostNodes) fail(mark, "more than 100,000 values, aliases written out");
     if (text_ > kMostText) fail(mark, "more than 16 MiB of text, aliases written out");
-    if (frames_.size() + weight.depth > kDeepest) fail(mark, "nested deeper than 64 levels");
+    if (frames_.size() + weight.depth > kDeepestYaml) fail(mark, "nested deeper than 64 levels");
   }
 
   void open(ConfigNode node, const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) {

@@ -34,42 +34,41 @@ NPU_TRAIN_SIMD int32_t sum_of_luma(const uint8_t* r, const uint8_t* g, const uin
   return sum;
 }
 
-/// From `turn6` = hue in sixths of the circle: how far a channel lies below the brightest, 0 to 1.
+/// How far a channel lies below the brightest, 0 to 1, at `turn6` sixths of the circle (positive, any number of turns).
 inline float hue_depth(float turn6) {
-  const float k = turn6 >= 6.0f ? turn6 - 6.0f : turn6;
+  const float k = turn6 - 6.0f * static_cast<float>(static_cast<int32_t>(turn6 * (1.0f / 6.0f)));
   return std::max(0.0f, std::min(std::min(k, 4.0f - k), 1.0f));
 }
 
+/// All choices are among integers and all arithmetic is done for every pixel: otherwise compilers leave the loop scalar, since a float
+/// operation that is only sometimes done might trap.
 NPU_TRAIN_SIMD void turn_hue(uint8_t* __restrict__ rp, uint8_t* __restrict__ gp, uint8_t* __restrict__ bp, int64_t n, float shift6) {
   for (int64_t i = 0; i < n; ++i) {
-    const auto r = static_cast<float>(rp[i]), g = static_cast<float>(gp[i]), b = static_cast<float>(bp[i]);
-    const float high = std::max(r, std::max(g, b));
-    const float chroma = high - std::min(r, std::min(g, b));
-    const float inverse = 1.0f / std::max(chroma, 1.0f);
-    const float of_red = (g - b) * inverse, of_green = (b - r) * inverse + 2.0f, of_blue = (r - g) * inverse + 4.0f;
-    float hue = high == r ? of_red : (high == g ? of_green : of_blue);  // -1 to 5
-    hue += shift6;                                                      // -4 to 8
-    hue = hue < 0.0f ? hue + 6.0f : hue;
-    hue = hue >= 6.0f ? hue - 6.0f : hue;
-    rp[i] = static_cast<uint8_t>(static_cast<int32_t>(high - chroma * hue_depth(hue + 5.0f) + 0.5f));
-    gp[i] = static_cast<uint8_t>(static_cast<int32_t>(high - chroma * hue_depth(hue + 3.0f) + 0.5f));
-    bp[i] = static_cast<uint8_t>(static_cast<int32_t>(high - chroma * hue_depth(hue + 1.0f) + 0.5f));
+    const int32_t r = rp[i], g = gp[i], b = bp[i];
+    const int32_t high = std::max(r, std::max(g, b));
+    const int32_t chroma = high - std::min(r, std::min(g, b));
+    const int32_t rise = high == r ? g - b : (high == g ? b - r : r - g);
+    const int32_t sector = high == r ? 0 : (high == g ? 2 : 4);
+    // One turn more, so that it stays positive.
+    const float hue = static_cast<float>(rise) / static_cast<float>(std::max(chroma, 1)) + static_cast<float>(sector) + shift6 + 6.0f;
+    const auto top = static_cast<float>(high) + 0.5f, depth = static_cast<float>(chroma);
+    rp[i] = static_cast<uint8_t>(static_cast<int32_t>(top - depth * hue_depth(hue + 5.0f)));
+    gp[i] = static_cast<uint8_t>(static_cast<int32_t>(top - depth * hue_depth(hue + 3.0f)));
+    bp[i] = static_cast<uint8_t>(static_cast<int32_t>(top - depth * hue_depth(hue + 1.0f)));
   }
 }
-
-int64_t pixels_of(const Image& image) { return image.height() * image.width(); }
 
 }  // namespace
 
 Image adjust_brightness(Image image, float factor) {
   Image out = std::move(image).own();
-  blend_with_constant(out.mutable_plane(0), pixels_of(out) * out.channels(), 0.0f, factor);
+  blend_with_constant(out.mutable_plane(0), out.pixels() * out.channels(), 0.0f, factor);
   return out;
 }
 
 Image adjust_contrast(Image image, float factor) {
   Image out = std::move(image).own();
-  const int64_t n = pixels_of(out), chunk = 1 << 20;
+  const int64_t n = out.pixels(), chunk = 1 << 20;
   const int64_t green = out.channels() >= 3 ? 1 : 0, blue = out.channels() >= 3 ? 2 : 0;
   int64_t sum = 0;
   for (int64_t i = 0; i < n; i += chunk)
@@ -82,7 +81,7 @@ Image adjust_contrast(Image image, float factor) {
 Image adjust_saturation(Image image, float factor) {
   if (image.channels() < 3) return image;
   Image out = std::move(image).own();
-  blend_with_gray(out.mutable_plane(0), out.mutable_plane(1), out.mutable_plane(2), pixels_of(out), factor);
+  blend_with_gray(out.mutable_plane(0), out.mutable_plane(1), out.mutable_plane(2), out.pixels(), factor);
   return out;
 }
 
@@ -90,7 +89,7 @@ Image adjust_hue(Image image, float turns) {
   check(std::abs(turns) <= 0.5f, ErrorKind::Usage, "adjust_hue", "a turn of ", turns, "; it must be from -0.5 to 0.5");
   if (image.channels() < 3) return image;
   Image out = std::move(image).own();
-  turn_hue(out.mutable_plane(0), out.mutable_plane(1), out.mutable_plane(2), pixels_of(out), turns * 6.0f);
+  turn_hue(out.mutable_plane(0), out.mutable_plane(1), out.mutable_plane(2), out.pixels(), turns * 6.0f);
   return out;
 }
 

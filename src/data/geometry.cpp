@@ -14,15 +14,12 @@ void check_side(int64_t size, const char* where) {
   check(size >= 1 && size <= 8192, ErrorKind::Usage, where, "size is ", size, "; it must be from 1 to 8192");
 }
 
-/// 16.16 fixed point along a row: which source column and row each output pixel looks at.
-NPU_TRAIN_SIMD void map_row(double x_start, double y_start, double dx, double dy, int64_t n, int32_t width, int32_t height,
+/// Which source pixel each pixel of a row looks at, -1 outside; positions in fixed point with `bits` after the point.
+NPU_TRAIN_SIMD void map_row(int32_t x_start, int32_t y_start, int32_t dx, int32_t dy, int bits, int64_t n, int32_t width, int32_t height,
                             int32_t* index) {
-  for (int64_t i = 0; i < n; ++i) {
-    const auto sx = static_cast<float>(x_start + dx * static_cast<double>(i));
-    const auto sy = static_cast<float>(y_start + dy * static_cast<double>(i));
-    // Truncation equals floor where it matters: negative positions are outside.
-    const auto x = static_cast<int32_t>(sx), y = static_cast<int32_t>(sy);
-    const bool inside = sx >= 0.0f && sy >= 0.0f && x < width && y < height;
+  for (int32_t i = 0; i < static_cast<int32_t>(n); ++i) {
+    const int32_t x = (x_start + dx * i) >> bits, y = (y_start + dy * i) >> bits;
+    const bool inside = static_cast<uint32_t>(x) < static_cast<uint32_t>(width) && static_cast<uint32_t>(y) < static_cast<uint32_t>(height);
     index[i] = inside ? y * width + x : -1;
   }
 }
@@ -135,10 +132,17 @@ Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill) {
   const int64_t h = in.height(), w = in.width();
   Image out = Image::allocate(h, w, in.channels());
   std::vector<int32_t> index(w);
+  // As many bits after the point, up to 16, as leave room for the farthest position that a row can reach.
+  const double reach = (std::abs(m[0]) + std::abs(m[3])) * static_cast<double>(w) +
+                       (std::abs(m[1]) + std::abs(m[4])) * static_cast<double>(h) + std::abs(m[2]) + std::abs(m[5]) + 1.0;
+  check(reach < 0x1.0p28, ErrorKind::Usage, "affine_nearest", "the map leads ", reach, " pixels away");
+  int bits = 16;
+  while (std::ldexp(reach, bits) >= 0x1.0p30) --bits;
+  const auto fixed = [bits](double value) { return static_cast<int32_t>(std::floor(std::ldexp(value, bits) + 0.5)); };
   for (int64_t y = 0; y < h; ++y) {
     const double cy = static_cast<double>(y) + 0.5;
-    map_row(m[0] * 0.5 + m[1] * cy + m[2], m[3] * 0.5 + m[4] * cy + m[5], m[0], m[3], w, static_cast<int32_t>(w), static_cast<int32_t>(h),
-            index.data());
+    map_row(fixed(m[0] * 0.5 + m[1] * cy + m[2]), fixed(m[3] * 0.5 + m[4] * cy + m[5]), fixed(m[0]), fixed(m[3]), bits, w,
+            static_cast<int32_t>(w), static_cast<int32_t>(h), index.data());
     for (int64_t c = 0; c < in.channels(); ++c) {
       const uint8_t* src = in.plane(c);
       uint8_t* dst = out.mutable_plane(c) + y * w;

@@ -1,7 +1,9 @@
 #include "npu_train/data/image.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include "data/simd.hpp"
 #include "npu_train/core/error.hpp"
@@ -31,6 +33,52 @@ NPU_TRAIN_SIMD void to_floats_backward(const uint8_t* src, int64_t n, float scal
   for (int64_t i = 0; i < n; ++i) dst[i] = static_cast<float>(first[n - 1 - i]) * scale + shift;
 }
 
+/// Buffers come and go several times per picture; giving their pages back to the system and taking new ones costs more than many a
+/// transform. Each thread keeps a few.
+class BufferCache {
+ public:
+  static std::shared_ptr<uint8_t[]> take(size_t bytes) {
+    auto* self = mine();
+    if (bytes < kSmall || bytes > kLarge || self == nullptr) return std::make_shared_for_overwrite<uint8_t[]>(bytes);
+    for (Buffer& kept : self->kept_) {
+      if (kept.data == nullptr || kept.bytes < bytes || kept.bytes > 2 * bytes) continue;
+      return owned(std::exchange(kept, {}));
+    }
+    return owned({new uint8_t[bytes], bytes});
+  }
+
+  ~BufferCache() {
+    gone_ = true;
+    for (const Buffer& buffer : kept_) delete[] buffer.data;
+  }
+
+ private:
+  struct Buffer {
+    uint8_t* data = nullptr;
+    size_t bytes = 0;
+  };
+  static constexpr size_t kSmall = size_t{32} << 10, kLarge = size_t{4} << 20;
+
+  static std::shared_ptr<uint8_t[]> owned(Buffer buffer) {
+    return {buffer.data, [bytes = buffer.bytes](uint8_t* data) { give_back({data, bytes}); }};
+  }
+  static void give_back(Buffer buffer) {
+    auto* self = mine();
+    if (self != nullptr) std::swap(self->kept_[self->next_++ % self->kept_.size()], buffer);
+    delete[] buffer.data;
+  }
+  /// Null when the thread is ending and its cache is no more.
+  static BufferCache* mine() {
+    if (gone_) return nullptr;
+    thread_local BufferCache cache;
+    return &cache;
+  }
+
+  std::array<Buffer, 4> kept_;
+  size_t next_ = 0;
+  inline static thread_local bool gone_ = false;
+};
+
 }  // namespace
 
 Image Image::allocate(int64_t height, int64_t width, int64_t channels, PixelOrder order) {
@@ -39,7 +87,7 @@ Image Image::allocate(int64_t height, int64_t width, int64_t channels, PixelOrde
   check(channels >= 1 && channels <= 4, ErrorKind::Data, "Image", "a picture of ", channels, " channels; 1 to 4 are allowed");
   Image out;
   const int64_t bytes = height * width * (order == PixelOrder::Packed ? 4 : channels);
-  out.owner_ = std::make_shared_for_overwrite<uint8_t[]>(static_cast<size_t>(bytes));
+  out.owner_ = BufferCache::take(static_cast<size_t>(bytes));
   out.data_ = out.owner_.get();
   out.order_ = order;
   out.channels_ = channels;

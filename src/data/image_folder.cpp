@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kMaxFile = uint64_t{512} << 20;
+constexpr uint64_t kMaxPicture = uint64_t{512} << 20;
 
 bool is_picture(const fs::path& path) {
   const std::string extension = to_lower(path.extension().string());
@@ -66,8 +66,8 @@ std::string ImageFolder::where(int64_t index) const {
 Picture ImageFolder::picture(int64_t index) const {
   check(index >= 0 && index < size(), ErrorKind::Usage, "ImageFolder", "picture ", index, " of ", size());
   const ReadableFile file(where(index));
-  check(file.size() <= kMaxFile, ErrorKind::Data, "ImageFolder", file.path().string(), ": ", file.size(), " bytes; at most ", kMaxFile,
-        " are read");
+  check(file.size() <= kMaxPicture, ErrorKind::Data, "ImageFolder", file.path().string(), ": ", file.size(), " bytes; at most ",
+        kMaxPicture, " are read");
   std::vector<uint8_t> bytes(file.size());
   file.read(0, bytes.data(), bytes.size());
   return {{}, std::move(bytes), files_[index].label};

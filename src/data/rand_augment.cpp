@@ -18,8 +18,6 @@ void look_up(uint8_t* p, int64_t n, const Table& table) {
   for (int64_t i = 0; i < n; ++i) p[i] = table[p[i]];
 }
 
-int64_t pixels_of(const Image& image) { return image.height() * image.width(); }
-
 std::array<int64_t, 256> histogram(const uint8_t* p, int64_t n) {
   std::array<int64_t, 256> counts{};
   for (int64_t i = 0; i < n; ++i) ++counts[p[i]];
@@ -107,7 +105,7 @@ Image posterize(Image image, int bits) {
   Table table;
   for (int v = 0; v < 256; ++v) table[v] = static_cast<uint8_t>(v & (0xff << (8 - bits)));
   Image out = std::move(image).own();
-  look_up(out.mutable_plane(0), pixels_of(out) * out.channels(), table);
+  look_up(out.mutable_plane(0), out.pixels() * out.channels(), table);
   return out;
 }
 
@@ -115,13 +113,13 @@ Image solarize(Image image, float threshold) {
   Table table;
   for (int v = 0; v < 256; ++v) table[v] = static_cast<uint8_t>(static_cast<float>(v) < threshold ? v : 255 - v);
   Image out = std::move(image).own();
-  look_up(out.mutable_plane(0), pixels_of(out) * out.channels(), table);
+  look_up(out.mutable_plane(0), out.pixels() * out.channels(), table);
   return out;
 }
 
 Image autocontrast(Image image) {
   Image out = std::move(image).own();
-  const int64_t n = pixels_of(out);
+  const int64_t n = out.pixels();
   for (int64_t c = 0; c < out.channels(); ++c) {
     uint8_t* p = out.mutable_plane(c);
     const auto [low, high] = std::minmax_element(p, p + n);
@@ -137,7 +135,7 @@ Image autocontrast(Image image) {
 
 Image equalize(Image image) {
   Image out = std::move(image).own();
-  const int64_t n = pixels_of(out);
+  const int64_t n = out.pixels();
   for (int64_t c = 0; c < out.channels(); ++c) {
     uint8_t* p = out.mutable_plane(c);
     const auto counts = histogram(p, n);

@@ -67,21 +67,26 @@ NPU_TRAIN_SIMD void sum_rows(const uint8_t* src, int64_t row_bytes, int64_t n, c
 
 typedef float Float4 __attribute__((vector_size(16)));
 typedef int32_t Int4 __attribute__((vector_size(16)));
+typedef uint8_t Byte4 __attribute__((vector_size(4)));
 
-/// One output row of all channels from one row of packed floats.
-void sum_columns(const float* src, const Taps& taps, int64_t out_width, int64_t channels, uint8_t* const* planes) {
-  for (int64_t x = 0; x < out_width; ++x) {
-    const float* in = src + taps.first[x] * 4;
-    const float* weights = taps.weights.data() + x * taps.stride;
+/// One output row, packed, from one row of packed floats. No value leaves 0..255: the weights are positive and add up to one.
+NPU_TRAIN_SIMD void sum_columns(const float* src, const int32_t* first, const int32_t* count, const float* weights, int64_t stride,
+                                int64_t n, uint8_t* out) {
+  for (int64_t x = 0; x < n; ++x, weights += stride) {
+    const float* in = src + first[x] * 4;
     Float4 sum = {0.5f, 0.5f, 0.5f, 0.5f};
-    for (int k = 0; k < taps.count[x]; ++k) {
+    for (int k = 0; k < count[x]; ++k) {
       Float4 pixel;
       std::memcpy(&pixel, in + k * 4, sizeof(pixel));
       sum += weights[k] * pixel;
     }
-    const Int4 rounded = __builtin_convertvector(sum, Int4);
-    for (int64_t c = 0; c < channels; ++c) planes[c][x] = static_cast<uint8_t>(std::min(rounded[c], 255));
+    const Byte4 bytes = __builtin_convertvector(__builtin_convertvector(sum, Int4), Byte4);
+    std::memcpy(out + x * 4, &bytes, sizeof(bytes));
   }
+}
+
+NPU_TRAIN_SIMD void unpack(const uint8_t* packed, int64_t n, uint8_t* plane) {
+  for (int64_t x = 0; x < n; ++x) plane[x] = packed[x * 4];
 }
 
 }  // namespace
@@ -99,12 +104,12 @@ Image resize(const Image& image, int64_t height, int64_t width, double y0, doubl
   const int64_t used = cols.first.back() + cols.count.back() - left;
   for (auto& first : cols.first) first -= static_cast<int32_t>(left);
   std::vector<float> line(used * 4);
-  uint8_t* planes[4];
+  std::vector<uint8_t> pixels(width * 4);
   for (int64_t y = 0; y < height; ++y) {
     sum_rows(packed.packed_row(rows.first[y]) + left * 4, packed.width() * 4, used * 4, rows.weights.data() + y * rows.stride,
              rows.count[y], line.data());
-    for (int64_t c = 0; c < image.channels(); ++c) planes[c] = out.mutable_plane(c) + y * width;
-    sum_columns(line.data(), cols, width, image.channels(), planes);
+    sum_columns(line.data(), cols.first.data(), cols.count.data(), cols.weights.data(), cols.stride, width, pixels.data());
+    for (int64_t c = 0; c < image.channels(); ++c) unpack(pixels.data() + c, width, out.mutable_plane(c) + y * width);
   }
   return out;
 }

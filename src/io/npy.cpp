@@ -16,17 +16,17 @@ namespace npu_train {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr uint64_t kLargestHeader = uint64_t{1} << 16;
+constexpr uint64_t kLargestNpyHeader = uint64_t{1} << 16;
 
-constexpr std::array<std::pair<const char*, at::ScalarType>, 9> kTypes = {{{"<f8", at::kDouble},
-                                                                           {"<f4", at::kFloat},
-                                                                           {"<f2", at::kHalf},
-                                                                           {"<i8", at::kLong},
-                                                                           {"<i4", at::kInt},
-                                                                           {"<i2", at::kShort},
-                                                                           {"|i1", at::kChar},
-                                                                           {"|u1", at::kByte},
-                                                                           {"|b1", at::kBool}}};
+constexpr std::array<std::pair<const char*, at::ScalarType>, 9> kNpyTypes = {{{"<f8", at::kDouble},
+                                                                              {"<f4", at::kFloat},
+                                                                              {"<f2", at::kHalf},
+                                                                              {"<i8", at::kLong},
+                                                                              {"<i4", at::kInt},
+                                                                              {"<i2", at::kShort},
+                                                                              {"|i1", at::kChar},
+                                                                              {"|u1", at::kByte},
+                                                                              {"|b1", at::kBool}}};
 
 struct Header {
   std::string descr;
@@ -131,8 +131,8 @@ class HeaderParser {
 void save_npy(const std::filesystem::path& path, const at::Tensor& tensor) {
   check(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_quantized(), ErrorKind::Usage, "npy", path.string(),
         ": not a dense tensor");
-  const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return t.second == tensor.scalar_type(); });
-  check(type != kTypes.end(), ErrorKind::Usage, "npy", path.string(), ": NumPy has no dtype ", c10::toString(tensor.scalar_type()),
+  const auto type = std::find_if(kNpyTypes.begin(), kNpyTypes.end(), [&](const auto& t) { return t.second == tensor.scalar_type(); });
+  check(type != kNpyTypes.end(), ErrorKind::Usage, "npy", path.string(), ": NumPy has no dtype ", c10::toString(tensor.scalar_type()),
         "; hint: convert the tensor to float32 first");
   std::string shape;
   for (const auto extent : tensor.sizes()) shape += std::to_string(extent) + ", ";
@@ -167,15 +167,16 @@ at::Tensor load_npy(const std::filesystem::path& path) {
   uint64_t length = 0;
   const uint64_t prefix = version == 1 ? 10 : 12;
   std::memcpy(&length, start.data() + 8, prefix - 8);
-  check(length <= kLargestHeader, ErrorKind::Data, "npy", name, ": a header of ", length, " bytes; allowed: at most ", kLargestHeader);
+  check(length <= kLargestNpyHeader, ErrorKind::Data, "npy", name, ": a header of ", length, " bytes; allowed: at most ",
+        kLargestNpyHeader);
   const auto text = file.read(prefix, length);
   const auto header = HeaderParser(text, name).parse();
 
   const auto& descr = header.descr;
-  const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) {
+  const auto type = std::find_if(kNpyTypes.begin(), kNpyTypes.end(), [&](const auto& t) {
     return descr.size() == 3 && (descr[0] == '<' || descr[0] == '|') && descr.ends_with(t.first + 1);
   });
-  check(type != kTypes.end(), ErrorKind::Data, "npy", name, ": dtype '", descr.substr(0, 20),
+  check(type != kNpyTypes.end(), ErrorKind::Data, "npy", name, ": dtype '", descr.substr(0, 20),
         "'; known: little-endian f8 f4 f2 i8 i4 i2 and i1 u1 b1; hint: save it with another dtype (objects are never read)");
   const auto bytes = detail::byte_count(header.shape, c10::elementSize(type->second));
   const auto room = file.size() - prefix - length;

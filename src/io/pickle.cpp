@@ -21,22 +21,22 @@ using Kind = PickleValue::Kind;
 constexpr uint64_t kLargestPickle = uint64_t{64} << 20;
 constexpr size_t kMostLeaves = 1'000'000;
 constexpr size_t kMostNameBytes = size_t{256} << 20;
-constexpr size_t kDeepest = 64;
+constexpr size_t kDeepestPickle = 64;
 
-constexpr std::array<std::pair<const char*, at::ScalarType>, 11> kTypes = {{{"DoubleStorage", at::kDouble},
-                                                                            {"FloatStorage", at::kFloat},
-                                                                            {"HalfStorage", at::kHalf},
-                                                                            {"BFloat16Storage", at::kBFloat16},
-                                                                            {"LongStorage", at::kLong},
-                                                                            {"IntStorage", at::kInt},
-                                                                            {"ShortStorage", at::kShort},
-                                                                            {"CharStorage", at::kChar},
-                                                                            {"ByteStorage", at::kByte},
-                                                                            {"BoolStorage", at::kBool},
-                                                                            {"UntypedStorage", at::kByte}}};
+constexpr std::array<std::pair<const char*, at::ScalarType>, 11> kStorageTypes = {{{"DoubleStorage", at::kDouble},
+                                                                                   {"FloatStorage", at::kFloat},
+                                                                                   {"HalfStorage", at::kHalf},
+                                                                                   {"BFloat16Storage", at::kBFloat16},
+                                                                                   {"LongStorage", at::kLong},
+                                                                                   {"IntStorage", at::kInt},
+                                                                                   {"ShortStorage", at::kShort},
+                                                                                   {"CharStorage", at::kChar},
+                                                                                   {"ByteStorage", at::kByte},
+                                                                                   {"BoolStorage", at::kBool},
+                                                                                   {"UntypedStorage", at::kByte}}};
 
 at::ScalarType type_of(const std::string& storage) {
-  for (const auto& [name, type] : kTypes) {
+  for (const auto& [name, type] : kStorageTypes) {
     if (storage == name) return type;
   }
   throw Error(ErrorKind::Internal, "pth", "the storage '" + storage + "' has no dtype");
@@ -62,7 +62,7 @@ class Collector {
   static std::string child(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
 
   void visit(const PickleValue& value, const std::string& path, size_t depth) {
-    require(depth <= kDeepest, "nested deeper than ", kDeepest, " levels");
+    require(depth <= kDeepestPickle, "nested deeper than ", kDeepestPickle, " levels");
     require(++visited_ <= kMostLeaves, "more than ", kMostLeaves, " values");
     name_bytes_ += path.size();
     require(name_bytes_ <= kMostNameBytes, "the names together are longer than 256 MiB");

@@ -20,19 +20,19 @@ static_assert(std::endian::native == std::endian::little, "files of tensors are 
 constexpr uint64_t kLargestHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";
 
-constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kTypes = {{{"F64", at::kDouble},
-                                                                            {"F32", at::kFloat},
-                                                                            {"F16", at::kHalf},
-                                                                            {"BF16", at::kBFloat16},
-                                                                            {"I64", at::kLong},
-                                                                            {"I32", at::kInt},
-                                                                            {"I16", at::kShort},
-                                                                            {"I8", at::kChar},
-                                                                            {"U8", at::kByte},
-                                                                            {"BOOL", at::kBool}}};
+constexpr std::array<std::pair<const char*, at::ScalarType>, 10> kDtypes = {{{"F64", at::kDouble},
+                                                                             {"F32", at::kFloat},
+                                                                             {"F16", at::kHalf},
+                                                                             {"BF16", at::kBFloat16},
+                                                                             {"I64", at::kLong},
+                                                                             {"I32", at::kInt},
+                                                                             {"I16", at::kShort},
+                                                                             {"I8", at::kChar},
+                                                                             {"U8", at::kByte},
+                                                                             {"BOOL", at::kBool}}};
 
 const char* type_code(at::ScalarType dtype, const std::string& name) {
-  for (const auto& [code, type] : kTypes) {
+  for (const auto& [code, type] : kDtypes) {
     if (type == dtype) return code;
   }
   throw Error(ErrorKind::Usage, "safetensors", "'" + name + "' has the dtype " + c10::toString(dtype) + ", which the format does not have");
@@ -86,8 +86,8 @@ class HeaderReader {
 
   TensorInfo tensor_info(const std::string& name, const Json& json) const {
     const auto& code = json.at("dtype", name).text(name + ".dtype");
-    const auto type = std::find_if(kTypes.begin(), kTypes.end(), [&](const auto& t) { return code == t.first; });
-    require(type != kTypes.end(), "'", name, "' has the dtype '", code.substr(0, 20), "'; known: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+    const auto type = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& t) { return code == t.first; });
+    require(type != kDtypes.end(), "'", name, "' has the dtype '", code.substr(0, 20), "'; known: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
     TensorInfo info{type->second, {}, 0, 0};
     for (const auto& extent : json.at("shape", name).items(name + ".shape")) {
       info.shape.push_back(extent.integer(name + ".shape"));

@@ -20,7 +20,7 @@ namespace npu_train {
 namespace {
 
 using detail::norm_kernels;
-constexpr const char* kWhere = "batch_norm_act";
+constexpr const char* kBatchNormAct = "batch_norm_act";
 constexpr int64_t kGrain = 1 << 15;  // values worth a thread
 
 // How the values of x lie: as rows of one value per channel, or as planes of one channel.
@@ -247,7 +247,7 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
-    check(!at::GradMode::is_enabled(), ErrorKind::Usage, kWhere,
+    check(!at::GradMode::is_enabled(), ErrorKind::Usage, kBatchNormAct,
           "its backward cannot be differentiated (double backward); use at::batch_norm, or switch fused kernels off in the model");
     torch::autograd::variable_list out(6);
     if (!grads[0].defined()) return out;
@@ -280,17 +280,17 @@ bool has_kernel(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& 
 }
 
 void check_sizes(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual) {
-  check(x.defined() && x.dim() >= 2, ErrorKind::Usage, kWhere, "x must be [N, C, ...]");
+  check(x.defined() && x.dim() >= 2, ErrorKind::Usage, kBatchNormAct, "x must be [N, C, ...]");
   const int64_t channels = x.size(1);
   const auto fits = [&](const at::Tensor& t, const char* name) {
-    check(!t.defined() || (t.dim() == 1 && t.size(0) == channels), ErrorKind::Usage, kWhere, name, " has sizes ",
+    check(!t.defined() || (t.dim() == 1 && t.size(0) == channels), ErrorKind::Usage, kBatchNormAct, name, " has sizes ",
           t.defined() ? t.sizes() : at::IntArrayRef(), "; x ", x.sizes(), " asks for [", channels, "]");
   };
   fits(bn.weight, "weight");
   fits(bn.bias, "bias");
   fits(bn.running_mean, "running_mean");
   fits(bn.running_var, "running_var");
-  check(!residual.defined() || residual.sizes() == x.sizes(), ErrorKind::Usage, kWhere, "the residual has sizes ",
+  check(!residual.defined() || residual.sizes() == x.sizes(), ErrorKind::Usage, kBatchNormAct, "the residual has sizes ",
         residual.defined() ? residual.sizes() : at::IntArrayRef(), ", x ", x.sizes(), "; they must be equal");
 }
 
@@ -314,8 +314,9 @@ at::Tensor evaluate(const at::Tensor& input, const BatchNormArgs& bn, const at::
 at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual, bool relu) {
   check_sizes(x, bn, residual);
   const bool training = bn.training || !bn.running_mean.defined() || !bn.running_var.defined();
-  check(!training || x.numel() != x.size(1), ErrorKind::Usage, kWhere, "training needs more than one value per channel; x is ", x.sizes());
-  return translated(kWhere, [&]() -> at::Tensor {
+  check(!training || x.numel() != x.size(1), ErrorKind::Usage, kBatchNormAct, "training needs more than one value per channel; x is ",
+        x.sizes());
+  return translated(kBatchNormAct, [&]() -> at::Tensor {
     if (!has_kernel(x, bn, residual)) return by_aten(x, bn, residual, relu, training);
     const bool tracked = at::GradMode::is_enabled() && (x.requires_grad() || bn.weight.requires_grad() || bn.bias.requires_grad() ||
                                                         (residual.defined() && residual.requires_grad()));

@@ -16,7 +16,7 @@ namespace npu_train {
 namespace {
 
 using detail::ConvShape;
-constexpr const char* kWhere = "lowered_conv2d";
+constexpr const char* kLoweredConv = "lowered_conv2d";
 constexpr auto kFormat = at::MemoryFormat::ChannelsLast;
 
 // oneDNN's direct weight gradients for channels_last need AVX-512.
@@ -53,7 +53,7 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
-    check(!at::GradMode::is_enabled(), ErrorKind::Usage, kWhere,
+    check(!at::GradMode::is_enabled(), ErrorKind::Usage, kLoweredConv,
           "its backward cannot be differentiated (double backward); use at::conv2d, or switch fused kernels off in the model");
     torch::autograd::variable_list out(4);
     if (!grads[0].defined()) return out;
@@ -78,12 +78,12 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
   }
 };
 
-bool is_plain(const at::Tensor& t) {
+bool is_plain_picture(const at::Tensor& t) {
   return t.defined() && t.is_cpu() && t.scalar_type() == at::kFloat && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0;
 }
 
 bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
-  if (!is_plain(x) || !is_plain(weight) || at::autocast::is_autocast_enabled(at::kCPU)) return false;
+  if (!is_plain_picture(x) || !is_plain_picture(weight) || at::autocast::is_autocast_enabled(at::kCPU)) return false;
   if (x.suggest_memory_format() != kFormat && weight.suggest_memory_format() != kFormat) return false;
   const int64_t k = weight.size(2);
   return weight.size(3) == k && weight.size(1) == x.size(1) && stride > 0 && padding >= 0 && x.size(2) + 2 * padding >= k &&
@@ -93,7 +93,7 @@ bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, in
 }  // namespace
 
 at::Tensor lowered_conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
-  return translated(kWhere, [&]() -> at::Tensor {
+  return translated(kLoweredConv, [&]() -> at::Tensor {
     if (!can_lower(x, weight, stride, padding)) return by_library(x, weight, stride, padding);
     // Under the name of the operation that it stands for: who counts or dumps convolutions finds it.
     detail::RecordedOp record("aten::conv2d", [&] {

@@ -11,8 +11,6 @@
 namespace npu_train {
 namespace {
 
-enum Slots { kMean, kSquare, kStep };
-
 template <class T>
 ConfigTable<T> adam_table(const std::string& title, const std::string& decay_doc) {
   return ConfigTable<T>(title)
@@ -53,9 +51,10 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
 }
 
 void Adam::update(Bucket& b) {
-  count_step(b.slots[kStep], b.found_inf);
-  at::_fused_adam_(b.parameters, b.gradients, b.slots[kMean], b.slots[kSquare], /*max_exp_avg_sqs=*/{}, b.slots[kStep], b.lr,
-                   options_.betas[0], options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps, /*amsgrad=*/false,
+  count_step(b.slots[detail::kStep], b.found_inf);
+  at::_fused_adam_(b.parameters, b.gradients, b.slots[detail::kMean], b.slots[detail::kSquare], /*max_exp_avg_sqs=*/{},
+                   b.slots[detail::kStep], b.lr, options_.betas[0], options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps,
+                   /*amsgrad=*/false,
                    /*maximize=*/false, /*grad_scale=*/{}, b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
 }
 
@@ -69,9 +68,10 @@ AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
 }
 
 void AdamW::update(Bucket& b) {
-  count_step(b.slots[kStep], b.found_inf);
-  at::_fused_adamw_(b.parameters, b.gradients, b.slots[kMean], b.slots[kSquare], /*max_exp_avg_sqs=*/{}, b.slots[kStep], b.lr,
-                    options_.betas[0], options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps, /*amsgrad=*/false,
+  count_step(b.slots[detail::kStep], b.found_inf);
+  at::_fused_adamw_(b.parameters, b.gradients, b.slots[detail::kMean], b.slots[detail::kSquare], /*max_exp_avg_sqs=*/{},
+                    b.slots[detail::kStep], b.lr, options_.betas[0], options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps,
+                    /*amsgrad=*/false,
                     /*maximize=*/false, /*grad_scale=*/{}, b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
 }
 

@@ -19,7 +19,7 @@
 namespace npu_train {
 namespace {
 
-constexpr const char* kWhere = "Ema";
+constexpr const char* kEma = "Ema";
 
 std::vector<at::Tensor> tensors_of(const Ema::Buffers& buffers) {
   std::vector<at::Tensor> out;
@@ -53,13 +53,13 @@ const ConfigTable<EmaOptions>& EmaOptions::config_table() {
 
 Ema::Ema(const ParameterSet& parameters, EmaOptions options, Buffers buffers, ParameterSet model)
     : options_(options), model_(model.empty() ? parameters : std::move(model)), buffers_(std::move(buffers)) {
-  check(!parameters.empty(), ErrorKind::Usage, kWhere, "there are no parameters to average");
-  check(options.decay >= 0 && options.decay <= 1, ErrorKind::Usage, kWhere, "decay is ", options.decay, "; it must be between 0 and 1");
+  check(!parameters.empty(), ErrorKind::Usage, kEma, "there are no parameters to average");
+  check(options.decay >= 0 && options.decay <= 1, ErrorKind::Usage, kEma, "decay is ", options.decay, "; it must be between 0 and 1");
   const auto device = parameters[0].value.device();
   for (const auto& p : parameters) {
-    check(p.value.device() == device, ErrorKind::Usage, kWhere, "the parameters lie on more than one device");
+    check(p.value.device() == device, ErrorKind::Usage, kEma, "the parameters lie on more than one device");
     const auto* target = model_.find(p.name);
-    check(target != nullptr && target->value.sizes() == p.value.sizes(), ErrorKind::Usage, kWhere, "the model has no parameter ", p.name,
+    check(target != nullptr && target->value.sizes() == p.value.sizes(), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
           " of the same shape");
     auto average = p.value.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
     averages_.add({.name = p.name, .value = average, .group = p.group, .owner = p.owner});
@@ -68,12 +68,12 @@ Ema::Ema(const ParameterSet& parameters, EmaOptions options, Buffers buffers, Pa
 }
 
 void Ema::update(const ParameterSet& parameters, const StepGate& gate) {
-  check(parameters.size() == averages_.size(), ErrorKind::Usage, kWhere, "update() got ", parameters.size(), " parameters; it averages ",
+  check(parameters.size() == averages_.size(), ErrorKind::Usage, kEma, "update() got ", parameters.size(), " parameters; it averages ",
         averages_.size());
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> sources;
   for (size_t i = 0; i < parameters.size(); ++i) {
-    check(parameters[i].name == averages_[i].name, ErrorKind::Usage, kWhere, "update() got ", parameters[i].name, " in the place of ",
+    check(parameters[i].name == averages_[i].name, ErrorKind::Usage, kEma, "update() got ", parameters[i].name, " in the place of ",
           averages_[i].name);
     sources.push_back(parameters[i].value.detach().to(at::kFloat));
   }
@@ -118,16 +118,16 @@ State Ema::state() const {
 
 void Ema::load_state(const State& state) {
   const auto updates = state.integer("updates", "ema");
-  check(updates >= 0, ErrorKind::Checkpoint, kWhere, "updates is ", updates);
+  check(updates >= 0, ErrorKind::Checkpoint, kEma, "updates is ", updates);
   const auto own = this->state();
   for (const auto& [key, tensor] : own.tensors) {
     const auto found = state.tensors.find(key);
-    check(found != state.tensors.end(), ErrorKind::Checkpoint, kWhere, "the saved state has no ", key);
-    check(found->second.sizes() == tensor.sizes(), ErrorKind::Checkpoint, kWhere, key, " has the shape ", found->second.sizes(),
+    check(found != state.tensors.end(), ErrorKind::Checkpoint, kEma, "the saved state has no ", key);
+    check(found->second.sizes() == tensor.sizes(), ErrorKind::Checkpoint, kEma, key, " has the shape ", found->second.sizes(),
           " in the saved state, ", tensor.sizes(), " here");
   }
   for (const auto& [key, tensor] : state.tensors)
-    check(own.tensors.count(key) != 0, ErrorKind::Checkpoint, kWhere, "the saved state has ", key, ", which this model has not");
+    check(own.tensors.count(key) != 0, ErrorKind::Checkpoint, kEma, "the saved state has ", key, ", which this model has not");
   const c10::NoGradGuard no_grad;
   for (const auto& [key, tensor] : own.tensors) tensor.copy_(state.tensors.at(key));
   updates_ = updates;

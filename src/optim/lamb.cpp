@@ -12,8 +12,6 @@
 namespace npu_train {
 namespace {
 
-enum Slots { kMean, kSquare, kStep };
-
 // Everything is computed beside the state and put in place at the end, so that the device can decline.
 void replace(const at::Tensor& target, const at::Tensor& value, const at::Tensor& skip) {
   target.copy_(skip.defined() ? at::where(skip, target, value) : value);
@@ -47,9 +45,9 @@ void Lamb::update(Bucket& b) {
   for (size_t i = 0; i < b.parameters.size(); ++i) {
     const auto& p = b.parameters[i];
     const auto& g = b.gradients[i];
-    const auto step = b.slots[kStep][i] + 1;
-    const auto mean = at::lerp(b.slots[kMean][i], g, 1 - beta1);
-    const auto square = at::lerp(b.slots[kSquare][i], g * g, 1 - beta2);
+    const auto step = b.slots[detail::kStep][i] + 1;
+    const auto mean = at::lerp(b.slots[detail::kMean][i], g, 1 - beta1);
+    const auto square = at::lerp(b.slots[detail::kSquare][i], g * g, 1 - beta2);
     auto update = (mean / at::rsub(at::pow(beta1, step), 1)).div_((square / at::rsub(at::pow(beta2, step), 1)).sqrt_().add_(options_.eps));
     if (const double decay = options_.weight_decay * b.decay_mult; decay != 0) update.add_(p, decay);
     const auto in = p.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // of low-precision parameters in fp32
@@ -57,9 +55,9 @@ void Lamb::update(Bucket& b) {
     const auto update_norm = at::linalg_vector_norm(update, 2, {}, false, in);
     const auto trust = at::where((weight_norm > 0).logical_and(update_norm > 0), weight_norm / update_norm, 1.0);
     replace(p, p - update.mul_(trust).mul_(b.lr), skip);
-    replace(b.slots[kMean][i], mean, skip);
-    replace(b.slots[kSquare][i], square, skip);
-    replace(b.slots[kStep][i], step, skip);
+    replace(b.slots[detail::kMean][i], mean, skip);
+    replace(b.slots[detail::kSquare][i], square, skip);
+    replace(b.slots[detail::kStep][i], step, skip);
   }
 }
 

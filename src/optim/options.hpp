@@ -1,9 +1,12 @@
-// Checks that optimizers share.
+// What optimizers share.
 #pragma once
 
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
+
+/// The slots of the Adam family, in the order in which they are added.
+enum AdamSlots { kMean, kSquare, kStep };
 
 inline void check_at_least_zero(const char* where, const char* name, double value) {
   check(value >= 0 && value < 1e30, ErrorKind::Usage, where, name, " is ", value, "; it must be at least 0");

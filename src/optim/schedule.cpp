@@ -49,7 +49,7 @@ double warmup(double t, double length, double start_factor) {
 
 namespace {
 
-constexpr const char* kWhere = "lr_scheduler";
+constexpr const char* kSchedule = "lr_scheduler";
 
 // Members of a base are not members of T to a template that asks for `V T::*`.
 template <class T>
@@ -63,37 +63,37 @@ ConfigTable<T> schedule_table(const std::string& name) {
 }
 
 bool by_epoch(const std::string& interval) {
-  check(interval == "epoch" || interval == "step", ErrorKind::Usage, kWhere, "interval is '", interval, "'; it must be epoch or step");
+  check(interval == "epoch" || interval == "step", ErrorKind::Usage, kSchedule, "interval is '", interval, "'; it must be epoch or step");
   return interval == "epoch";
 }
 
 double warmup_length(const ScheduleOptions& o) {
   const bool epochs = by_epoch(o.interval);
-  check((epochs ? o.warmup_steps : o.warmup_epochs) == 0, ErrorKind::Usage, kWhere, epochs ? "warmup_steps" : "warmup_epochs",
+  check((epochs ? o.warmup_steps : o.warmup_epochs) == 0, ErrorKind::Usage, kSchedule, epochs ? "warmup_steps" : "warmup_epochs",
         " is given, but interval is ", o.interval, "; all lengths are in that unit: give ", epochs ? "warmup_epochs" : "warmup_steps",
         ", or change the interval");
   const auto length = epochs ? o.warmup_epochs : o.warmup_steps;
-  check(length >= 0 && o.warmup_start_factor >= 0 && o.warmup_start_factor <= 1, ErrorKind::Usage, kWhere, "warm-up length ", length,
+  check(length >= 0 && o.warmup_start_factor >= 0 && o.warmup_start_factor <= 1, ErrorKind::Usage, kSchedule, "warm-up length ", length,
         ", warmup_start_factor ", o.warmup_start_factor, "; the length must be at least 0, the factor between 0 and 1");
   return static_cast<double>(length);
 }
 
 double run_length(bool epochs, const ScheduleContext& context, const char* field) {
   const auto total = epochs ? context.total_epochs : context.total_steps;
-  check(total > 0, ErrorKind::Usage, kWhere, "the run has no known length in ", epochs ? "epochs" : "steps", "; hint: set ", field,
+  check(total > 0, ErrorKind::Usage, kSchedule, "the run has no known length in ", epochs ? "epochs" : "steps", "; hint: set ", field,
         epochs ? " or trainer.max_epochs" : ", trainer.max_steps or trainer.max_epochs");
   return static_cast<double>(total);
 }
 
 // Length of a curve that falls after the warm-up.
 double fall_length(const ScheduleOptions& o, int64_t given, const ScheduleContext& context, const char* field) {
-  check(given >= 0, ErrorKind::Usage, kWhere, field, " is ", given, "; it must be at least 0");
+  check(given >= 0, ErrorKind::Usage, kSchedule, field, " is ", given, "; it must be at least 0");
   if (given > 0) return static_cast<double>(given);
   return std::max(run_length(by_epoch(o.interval), context, field) - warmup_length(o), 1.0);
 }
 
 double min_factor(double min_lr, const ScheduleContext& context) {
-  check(min_lr >= 0 && (context.base_lr <= 0 || min_lr <= context.base_lr), ErrorKind::Usage, kWhere, "min_lr is ", min_lr,
+  check(min_lr >= 0 && (context.base_lr <= 0 || min_lr <= context.base_lr), ErrorKind::Usage, kSchedule, "min_lr is ", min_lr,
         "; it must be between 0 and the optimizer's lr, ", context.base_lr);
   return context.base_lr > 0 ? min_lr / context.base_lr : 1;
 }
@@ -107,7 +107,7 @@ std::unique_ptr<LrSchedule> made(const ScheduleOptions& o, std::function<double(
 
 std::unique_ptr<LrSchedule> make_one_cycle(const OneCycleOptions& o, const ScheduleContext& context) {
   const bool epochs = by_epoch(o.interval);
-  check(o.pct_start >= 0 && o.pct_start <= 1 && o.div_factor > 0 && o.final_div_factor > 0 && o.max_lr >= 0, ErrorKind::Usage, kWhere,
+  check(o.pct_start >= 0 && o.pct_start <= 1 && o.div_factor > 0 && o.final_div_factor > 0 && o.max_lr >= 0, ErrorKind::Usage, kSchedule,
         "pct_start ", o.pct_start, ", div_factor ", o.div_factor, ", final_div_factor ", o.final_div_factor, ", max_lr ", o.max_lr,
         "; pct_start must be between 0 and 1, the divisors positive, max_lr at least 0");
   const double length = o.total_iters > 0 ? static_cast<double>(o.total_iters) : run_length(epochs, context, "total_iters");

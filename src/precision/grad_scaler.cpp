@@ -6,7 +6,7 @@
 
 namespace npu_train {
 namespace {
-constexpr const char* kWhere = "GradScaler";
+constexpr const char* kGradScaler = "GradScaler";
 }
 
 GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree)
@@ -17,14 +17,14 @@ at::Tensor GradScaler::scale(const at::Tensor& loss) const { return enabled_ ? d
 void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& gradients) {
   const auto found = optimizers_.find(optimizer);
   if (found != optimizers_.end())
-    throw Error(ErrorKind::Usage, kWhere,
+    throw Error(ErrorKind::Usage, kGradScaler,
                 found->second.stepped ? "unscale_() was called after step() for this optimizer"
                                       : "unscale_() was called twice for this optimizer since the last update()",
                 "call update() at the end of every iteration");
-  check(!gradients.empty(), ErrorKind::Usage, kWhere,
+  check(!gradients.empty(), ErrorKind::Usage, kGradScaler,
         "none of the optimizer's parameters has a gradient; call scale(loss).backward() first");
   for (const auto& g : gradients)
-    check(g.scalar_type() != at::kHalf, ErrorKind::Usage, kWhere,
+    check(g.scalar_type() != at::kHalf, ErrorKind::Usage, kGradScaler,
           "a gradient is fp16: what the scale is to save would be lost again; keep the parameters in fp32 and use Autocast");
   auto& own = optimizers_[optimizer];
   own.found_inf = unscale_and_check(gradients, detail::inverse_scale(scale_.scale()));
@@ -34,7 +34,7 @@ void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& g
 bool GradScaler::is_unscaled(const void* optimizer) const {
   const auto found = optimizers_.find(optimizer);
   if (found == optimizers_.end()) return false;
-  check(!found->second.stepped, ErrorKind::Usage, kWhere,
+  check(!found->second.stepped, ErrorKind::Usage, kGradScaler,
         "step() was called twice for this optimizer since the last update(); call update() at the end of every iteration");
   return true;
 }
@@ -48,7 +48,7 @@ bool GradScaler::begin_step(const void* optimizer) {
 
 void GradScaler::update() {
   if (!enabled_) return;
-  check(!optimizers_.empty(), ErrorKind::Usage, kWhere, "update() without a step() or unscale_() since the last one");
+  check(!optimizers_.empty(), ErrorKind::Usage, kGradScaler, "update() without a step() or unscale_() since the last one");
   bool found = false;
   for (const auto& [key, own] : optimizers_) found |= own.known ? own.found : own.found_inf.item<float>() != 0;
   scale_.update(found);
@@ -57,7 +57,7 @@ void GradScaler::update() {
 
 void GradScaler::update(double new_scale) {
   if (!enabled_) return;
-  check(new_scale > 0 && new_scale <= std::numeric_limits<float>::max(), ErrorKind::Usage, kWhere, "new_scale is ", new_scale,
+  check(new_scale > 0 && new_scale <= std::numeric_limits<float>::max(), ErrorKind::Usage, kGradScaler, "new_scale is ", new_scale,
         "; it must be positive and finite");
   auto state = scale_.state();
   state.scale = new_scale;
@@ -68,7 +68,7 @@ void GradScaler::update(double new_scale) {
 State GradScaler::state() const { return enabled_ ? detail::to_state(scale_.state()) : State{}; }
 
 void GradScaler::load_state(const State& state) {
-  if (enabled_) scale_.load_state(detail::loss_scale_state(state, kWhere));
+  if (enabled_) scale_.load_state(detail::loss_scale_state(state, kGradScaler));
 }
 
 }  // namespace npu_train

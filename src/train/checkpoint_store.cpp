@@ -14,7 +14,7 @@ namespace npu_train {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kWhere = "CheckpointStore";
+constexpr const char* kStore = "CheckpointStore";
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
 
@@ -65,7 +65,7 @@ void CheckpointStore::set_link(const std::string& name, const std::string& targe
   fs::remove(temporary, error);
   fs::create_directory_symlink(fs::path(target).filename(), temporary, error);
   if (!error) fs::rename(temporary, path, error);
-  check(!error, ErrorKind::Checkpoint, kWhere, path.string(), ": the link cannot be written (", error.message(),
+  check(!error, ErrorKind::Checkpoint, kStore, path.string(), ": the link cannot be written (", error.message(),
         "); hint: the folder must be writable and its file system must know symbolic links");
 }
 
@@ -123,7 +123,7 @@ std::string CheckpointStore::resolve(const std::string& which) const {
   if (which == "auto") return newest_valid();
   if (which == "last" || which == "best") {
     const auto path = link(which);
-    check(!path.empty(), ErrorKind::Checkpoint, kWhere, "there is no checkpoint '", which, "' in ", dir_,
+    check(!path.empty(), ErrorKind::Checkpoint, kStore, "there is no checkpoint '", which, "' in ", dir_,
           "; hint: --resume auto takes the newest that is whole, --resume PATH any other");
     return path;
   }
@@ -131,11 +131,11 @@ std::string CheckpointStore::resolve(const std::string& which) const {
 }
 
 std::string find_checkpoint(const std::string& path) {
-  check(fs::exists(path), ErrorKind::Checkpoint, kWhere, path, ": there is no such checkpoint");
+  check(fs::exists(path), ErrorKind::Checkpoint, kStore, path, ": there is no such checkpoint");
   for (const auto& candidate : {fs::path(path), fs::path(path) / "last", fs::path(path) / "checkpoints" / "last", fs::path(path) / "best",
                                 fs::path(path) / "checkpoints" / "best"})
     if (is_checkpoint(candidate)) return fs::canonical(candidate).string();
-  throw Error(ErrorKind::Checkpoint, kWhere, path + ": holds no checkpoint",
+  throw Error(ErrorKind::Checkpoint, kStore, path + ": holds no checkpoint",
               "give a folder with a manifest.json, the checkpoints/ folder above it, or the run's folder");
 }
 

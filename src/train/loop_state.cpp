@@ -14,7 +14,7 @@
 namespace npu_train {
 namespace {
 
-constexpr const char* kWhere = "Checkpoint";
+constexpr const char* kLoopState = "Checkpoint";
 
 /// The tensors of the model as they are saved: fp32 masters where there are any, so that a checkpoint fits every precision.
 std::vector<NamedTensor> model_tensors(const LoopParts& parts) {
@@ -38,7 +38,7 @@ void load_model(const LoopParts& parts, const State& saved) {
     else if (found->second.sizes() != tensor.sizes())
       misshapen = misshapen.empty() ? c10::str(name, " ", found->second.sizes(), " instead of ", tensor.sizes()) : misshapen;
   }
-  check(missing.empty() && misshapen.empty() && saved.tensors.size() == own.size(), ErrorKind::Checkpoint, kWhere,
+  check(missing.empty() && misshapen.empty() && saved.tensors.size() == own.size(), ErrorKind::Checkpoint, kLoopState,
         "the checkpoint is of another model: it has ", saved.tensors.size(), " tensors, this model has ", own.size(),
         missing.empty() ? "" : "; missing: " + missing, misshapen.empty() ? "" : "; other shape: " + misshapen,
         "; hint: resume with the configuration it was made with, or load its weights with model.weights");
@@ -85,7 +85,7 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
   const auto load = [&](const std::string& part, auto&& fn) {
     if (std::find(leave_out.begin(), leave_out.end(), part) != leave_out.end()) return;
     const auto found = state.find(part);
-    check(found != state.end(), ErrorKind::Checkpoint, kWhere, "the checkpoint has no part '", part, "'; hint: it was made without it");
+    check(found != state.end(), ErrorKind::Checkpoint, kLoopState, "the checkpoint has no part '", part, "'; hint: it was made without it");
     fn(found->second);
   };
   load("model", [&](const State& s) { load_model(parts_, s); });

@@ -8,6 +8,7 @@
 
 using namespace npu_train;
 using npu_train::testing::error_of;
+using npu_train::testing::has;
 using npu_train::testing::TempDir;
 
 namespace {
@@ -17,8 +18,6 @@ std::string message_of(const std::string& yaml) {
   CHECK(e.kind() == ErrorKind::Usage);
   return e.what();
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -14,7 +14,6 @@ std::string message(const std::string& yaml) {
   CHECK(e.kind() == ErrorKind::Usage);
   return e.what();
 }
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 }  // namespace
 
 TEST_CASE("the file of the plan binds") {

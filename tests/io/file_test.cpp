@@ -15,6 +15,7 @@
 
 using namespace npu_train;
 using npu_train::testing::error_of;
+using npu_train::testing::has;
 using npu_train::testing::TempDir;
 namespace fs = std::filesystem;
 
@@ -46,8 +47,6 @@ int in_child(const std::function<int()>& fn) {
   ::waitpid(pid, &status, 0);
   return status;
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 
 using namespace npu_train;
 using npu_train::testing::error_of;
+using npu_train::testing::has;
 using npu_train::testing::TempDir;
 namespace fs = std::filesystem;
 using namespace std::string_literals;
@@ -90,8 +91,6 @@ std::string refused(const fs::path& path) {
   CHECK(e.kind() == ErrorKind::Checkpoint);
   return e.what();
 }
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 }  // namespace
 

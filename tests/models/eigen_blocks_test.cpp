@@ -76,13 +76,9 @@ struct ConvNorm {
   }
 };
 
-void check_bottleneck(const Tolerance& tolerance, const std::string& path, int64_t channels, int64_t stride, bool downsample,
-                      const std::string& fused) {
+void check_bottleneck(const Model& model, const Tolerance& tolerance, const std::string& path, int64_t channels, int64_t stride,
+                      bool downsample) {
   CAPTURE(path);
-  CAPTURE(fused);
-  const Model model = resnet(50, {.num_classes = 2, .zero_init_residual = false, .fused_kernels = fused});
-  model.module->to(tolerance.dtype);
-  fill(model);
   const BlockParameters p(model, path);
   const at::Tensor x = values({4, channels, 6, 6}, 1, tolerance.dtype).requires_grad_(true);
   const at::Tensor y = block_of(model, path).forward(x);
@@ -227,9 +223,13 @@ void check_vit_block(const Tolerance& tolerance, const std::string& qkv, const s
 TEST_CASE("a whole bottleneck: with and without a shortcut convolution, stride 1 and 2") {
   for (const auto& tolerance : kTolerances)
     for (const std::string fused : {"auto", "false"}) {
-      check_bottleneck(tolerance, "layer1.0", 64, 1, true, fused);
-      check_bottleneck(tolerance, "layer1.1", 256, 1, false, fused);
-      check_bottleneck(tolerance, "layer2.0", 256, 2, true, fused);
+      CAPTURE(fused);
+      const Model model = resnet(50, {.num_classes = 2, .zero_init_residual = false, .fused_kernels = fused});
+      model.module->to(tolerance.dtype);
+      fill(model);
+      check_bottleneck(model, tolerance, "layer1.0", 64, 1, true);
+      check_bottleneck(model, tolerance, "layer1.1", 256, 1, false);
+      check_bottleneck(model, tolerance, "layer2.0", 256, 2, true);
     }
 }
 

@@ -75,22 +75,24 @@ void check_gradients(const Model& model, const nlohmann::json& f) {
 
 }  // namespace
 
-TEST_CASE("resnet50: losses and gradients of plain PyTorch") {
+TEST_CASE("resnet50: losses and gradients of plain PyTorch, with fused kernels and without") {
   OneThread one;
   const auto f = fixture("resnet50");
-  const ResNetOptions options{.num_classes = f["classes"]};
-  const Model model = resnet(50, options);
-  CHECK(parameters_of(*model.module).numel() == f["parameters"].get<int64_t>());
+  for (const std::string fused : {"auto", "false"}) {
+    CAPTURE(fused);
+    const ResNetOptions options{.num_classes = f["classes"], .fused_kernels = fused};
+    const Model model = resnet(50, options);
+    CHECK(parameters_of(*model.module).numel() == f["parameters"].get<int64_t>());
+    fill_by_formula(model, "bn3.weight", f["last_gamma"]["gradients"]);
+    check_gradients(model, f);
 
-  fill_by_formula(model, "bn3.weight", f["last_gamma"]["gradients"]);
-  check_gradients(model, f);
-
-  const Model fresh = resnet(50, options);
-  fill_by_formula(fresh, "bn3.weight", f["last_gamma"]["losses"]);
-  const auto& o = f["optimizer"];
-  torch::optim::SGD sgd(fresh.module->parameters(),
-                        torch::optim::SGDOptions(o["lr"]).momentum(o["momentum"]).weight_decay(o["weight_decay"]));
-  check_losses(fresh, sgd, f);
+    const Model fresh = resnet(50, options);
+    fill_by_formula(fresh, "bn3.weight", f["last_gamma"]["losses"]);
+    const auto& o = f["optimizer"];
+    torch::optim::SGD sgd(fresh.module->parameters(),
+                          torch::optim::SGDOptions(o["lr"]).momentum(o["momentum"]).weight_decay(o["weight_decay"]));
+    check_losses(fresh, sgd, f);
+  }
 }
 
 TEST_CASE("vit_tiny: losses and gradients of plain PyTorch") {

@@ -10,10 +10,11 @@
 using namespace npu_train;
 
 TEST_CASE("resnet50 at 224") {
-  const auto s = summarize(resnet(50));
+  const Model model = resnet(50);
+  const auto s = summarize(model);
   CHECK(s.parameters == 25557032);
   CHECK(s.flops == 2 * int64_t{4089184256});  // 4.09 billion multiply-adds
-  CHECK(flops_per_sample(resnet(50)) == s.flops);
+  CHECK(flops_per_sample(model) == s.flops);
   REQUIRE(s.blocks.size() == 18);
   CHECK(s.blocks[0].output_shape == std::vector<int64_t>{1, 64, 56, 56});
   CHECK(s.blocks[1].name == "layer1.0");

@@ -16,14 +16,6 @@
 using namespace npu_train;
 using namespace npu_train::reference;
 
-namespace {
-
-at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype, double scale = 1.0) {
-  return values(shape, seed, dtype, scale).requires_grad_(true);
-}
-
-}  // namespace
-
 TEST_CASE("linear") {
   for (const auto& tolerance : kTolerances)
     for (const bool bias : {true, false}) {

@@ -15,10 +15,6 @@ using namespace npu_train::reference;
 
 namespace {
 
-at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype, double scale = 1.0) {
-  return values(shape, seed, dtype, scale).requires_grad_(true);
-}
-
 void check_conv(const Tolerance& tolerance, int64_t kernel, int64_t stride, int64_t padding, bool bias, at::MemoryFormat format) {
   CAPTURE(kernel);
   CAPTURE(stride);

@@ -65,3 +65,10 @@ TEST_CASE("the same seed gives the same numbers, and autograd does not see it") 
   CHECK(a.is_leaf());
   CHECK(a._version() > 0);
 }
+
+TEST_CASE("of many numbers none is infinite") {
+  torch::manual_seed(1);
+  const at::Tensor w = at::empty({1 << 26});
+  init::normal_(w, 1.0);
+  CHECK(w.abs().max().item<float>() < 6.0f);
+}

@@ -16,7 +16,7 @@ struct Sizes {
 
 at::Tensor in_double(const Sizes& s, const at::Tensor& x, const at::Tensor& w) { return torch::conv2d(x, w, {}, s.stride, s.padding); }
 
-double error(const at::Tensor& got, const at::Tensor& want) {
+double largest_error(const at::Tensor& got, const at::Tensor& want) {
   return ((got.to(at::kDouble) - want).abs().max() / want.abs().max().clamp_min(1e-30)).item<double>();
 }
 
@@ -33,12 +33,12 @@ void check_against_aten(const Sizes& s, at::MemoryFormat format, at::MemoryForma
   w.requires_grad_();
   const at::Tensor y = lowered_conv2d(x, w, s.stride, s.padding), want = in_double(s, x64, w64);
   REQUIRE(y.sizes().equals(want.sizes()));
-  CHECK(error(y, want) < 2e-6);
+  CHECK(largest_error(y, want) < 2e-6);
   const at::Tensor up = torch::randn(want.sizes());
   y.backward(up);
   want.backward(up.to(at::kDouble));
-  CHECK(error(x.grad(), x64.grad()) < 2e-6);
-  CHECK(error(w.grad(), w64.grad()) < 4e-6);
+  CHECK(largest_error(x.grad(), x64.grad()) < 2e-6);
+  CHECK(largest_error(w.grad(), w64.grad()) < 4e-6);
   if (s.kernel > 1) CHECK(w.grad().strides().equals(w.strides()));
 }
 

@@ -13,8 +13,8 @@ using namespace npu_train;
 
 namespace {
 
-struct Net : torch::nn::Module {
-  Net() {
+struct MixedNet : torch::nn::Module {
+  MixedNet() {
     body = register_module("body", torch::nn::Sequential(torch::nn::Conv2d(3, 4, 1), torch::nn::BatchNorm2d(4)));
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({4})));
     fc = register_module("fc", torch::nn::Linear(4, 2));
@@ -33,7 +33,7 @@ std::vector<std::string> names(const NamedTensors& tensors) {
 }  // namespace
 
 TEST_CASE("parameters and buffers by name, sharing the tensors") {
-  Net net;
+  MixedNet net;
   const auto parameters = parameters_of(net);
   REQUIRE(parameters.size() == 8);
   CHECK(parameters[0].name == "body.0.weight");
@@ -63,14 +63,14 @@ TEST_CASE("frozen parameters are listed, undefined ones are not, tied ones once"
 }
 
 TEST_CASE("normalisation layers and their parameters") {
-  Net net;
+  MixedNet net;
   CHECK(is_norm_layer(*net.norm));
   CHECK_FALSE(is_norm_layer(*net.fc));
   CHECK(norm_parameters_of(net) == std::vector<std::string>{"body.1.weight", "body.1.bias", "norm.weight", "norm.bias"});
 }
 
 TEST_CASE("modules by path") {
-  Net net;
+  MixedNet net;
   CHECK(find_module(net, "") == &net);
   CHECK(find_module(net, "body.1")->as<torch::nn::BatchNorm2dImpl>() != nullptr);
   CHECK(find_module(net, "fc") == net.fc.get());

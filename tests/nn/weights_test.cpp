@@ -14,8 +14,8 @@ using namespace npu_train;
 
 namespace {
 
-struct Net : torch::nn::Module {
-  Net() {
+struct HeadNet : torch::nn::Module {
+  HeadNet() {
     fc1 = register_module("fc1", torch::nn::Linear(4, 3));
     bn = register_module("bn", torch::nn::BatchNorm1d(3));
     head = register_module("head", torch::nn::Linear(3, 2));
@@ -24,7 +24,7 @@ struct Net : torch::nn::Module {
   torch::nn::BatchNorm1d bn{nullptr};
 };
 
-Model model_of(const std::shared_ptr<Net>& net) {
+Model head_model(const std::shared_ptr<HeadNet>& net) {
   Model model;
   model.name = "net";
   model.module = net;
@@ -56,12 +56,12 @@ at::Tensor& at_name(NamedTensors& tensors, const std::string& name) {
 }  // namespace
 
 TEST_CASE("everything fits: parameters and buffers are copied, other dtypes converted") {
-  const auto from = std::make_shared<Net>(), to = std::make_shared<Net>();
+  const auto from = std::make_shared<HeadNet>(), to = std::make_shared<HeadNet>();
   from->bn->running_mean.fill_(3);
   from->bn->num_batches_tracked.fill_(7);
   auto tensors = copy_of(*from);
   at_name(tensors, "fc1.weight") = at_name(tensors, "fc1.weight").to(at::kDouble);
-  Model model = model_of(to);
+  Model model = head_model(to);
   const auto report = load_weights(model, tensors);
   CHECK(report.complete());
   CHECK(report.loaded.size() == 9);
@@ -74,13 +74,13 @@ TEST_CASE("everything fits: parameters and buffers are copied, other dtypes conv
 }
 
 TEST_CASE("missing, unexpected and misshapen names") {
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<HeadNet>();
   auto tensors = copy_of(*net);
   without(tensors, "fc1.bias");
   without(tensors, "bn.num_batches_tracked");
   tensors.emplace_back("fc9.weight", at::ones({1}));
   at_name(tensors, "bn.weight") = at::ones({5});
-  Model model = model_of(net);
+  Model model = head_model(net);
   const auto report = load_weights(model, tensors);
   CHECK(report.missing == std::vector<std::string>{"fc1.bias"});
   CHECK(report.unexpected == std::vector<std::string>{"fc9.weight"});
@@ -96,7 +96,7 @@ TEST_CASE("missing, unexpected and misshapen names") {
 }
 
 TEST_CASE("strict refuses and leaves the model as it was") {
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<HeadNet>();
   const at::Tensor before = net->fc1->weight.detach().clone();
   auto tensors = copy_of(*net);
   at_name(tensors, "fc1.weight").fill_(9);
@@ -108,15 +108,15 @@ TEST_CASE("strict refuses and leaves the model as it was") {
 }
 
 TEST_CASE("nothing fits") {
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<HeadNet>();
   CHECK(testing::error_of([&] { load_weights(*net, {{"other.weight", at::ones({2})}}); }).kind() == ErrorKind::Checkpoint);
   CHECK(testing::error_of([&] { load_weights(*net, {}); }).kind() == ErrorKind::Checkpoint);
 }
 
 TEST_CASE("prefixes of wrappers are removed and said") {
   for (const std::string prefix : {"module.", "model.", "_orig_mod.", "state_dict.", "state_dict.module._orig_mod."}) {
-    const auto from = std::make_shared<Net>(), to = std::make_shared<Net>();
-    Model model = model_of(to);
+    const auto from = std::make_shared<HeadNet>(), to = std::make_shared<HeadNet>();
+    Model model = head_model(to);
     const auto report = load_weights(model, copy_of(*from, prefix));
     CHECK(report.complete());
     CHECK(at::equal(to->head->bias, from->head->bias));
@@ -127,8 +127,8 @@ TEST_CASE("prefixes of wrappers are removed and said") {
 
 TEST_CASE("a prefix that the model has itself stays") {
   struct Outer : torch::nn::Module {
-    Outer() { model = register_module("model", std::make_shared<Net>()); }
-    std::shared_ptr<Net> model;
+    Outer() { model = register_module("model", std::make_shared<HeadNet>()); }
+    std::shared_ptr<HeadNet> model;
   } from, to;
   const auto report = load_weights(to, copy_of(from));
   CHECK(report.complete());
@@ -139,7 +139,7 @@ TEST_CASE("a prefix that the model has itself stays") {
 }
 
 TEST_CASE("of two names for one parameter the exact one wins") {
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<HeadNet>();
   auto tensors = copy_of(*net);
   tensors.insert(tensors.begin(), {"module.fc1.bias", at::full({3}, 5.0)});
   const auto report = load_weights(*net, tensors);
@@ -148,13 +148,13 @@ TEST_CASE("of two names for one parameter the exact one wins") {
 }
 
 TEST_CASE("a head of another size stays fresh, whole, and is said") {
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<HeadNet>();
   const at::Tensor weight = net->head->weight.detach().clone(), bias = net->head->bias.detach().clone();
   auto tensors = copy_of(*net);
   at_name(tensors, "fc1.weight").fill_(4);
   at_name(tensors, "head.weight") = at::ones({10, 3});
   at_name(tensors, "head.bias") = at::ones({2});  // fits by chance
-  Model model = model_of(net);
+  Model model = head_model(net);
   const auto report = load_weights(model, tensors);
   CHECK(report.fresh_head == "head");
   CHECK(contains(report.loaded, "fc1.weight"));
@@ -218,7 +218,7 @@ TEST_CASE("fused and split projections, and names of published ViT files") {
 }
 
 TEST_CASE("a dtype that cannot be meant is misshapen") {
-  const auto net = std::make_shared<Net>();
+  const auto net = std::make_shared<HeadNet>();
   auto tensors = copy_of(*net);
   at_name(tensors, "fc1.bias") = at_name(tensors, "fc1.bias").to(at::kComplexFloat);
   const auto report = load_weights(*net, tensors);

@@ -10,8 +10,6 @@ using namespace npu_train::testing;
 
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
 ParameterSet with_gradients(double scale) {
   auto set = example_parameters();
   random_gradients(set, 1);

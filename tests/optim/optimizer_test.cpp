@@ -10,8 +10,6 @@ namespace {
 // Name, type and bits of everything that a skipped step must not move.
 std::pair<uint64_t, uint64_t> bits(const Optimizer& o) { return {digest(o.parameters()), digest(o.state())}; }
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
 }  // namespace
 
 TEST_CASE("a skipped step moves nothing, as the first step and later, and the next one is as if it had not been") {

@@ -17,7 +17,7 @@ namespace ac = at::autocast;
 
 namespace {
 
-const Device kCpu;
+const Device kHost;
 
 struct Snapshot {
   bool enabled = ac::is_autocast_enabled(at::kCPU);
@@ -38,12 +38,12 @@ at::ScalarType product_type() { return at::matmul(at::ones({2, 2}), at::ones({2,
 TEST_CASE("products run in the low precision inside, in fp32 outside") {
   CHECK((product_type() == at::kFloat));
   {
-    const Autocast autocast(kCpu, at::kBFloat16);
+    const Autocast autocast(kHost, at::kBFloat16);
     CHECK((product_type() == at::kBFloat16));
   }
   CHECK((product_type() == at::kFloat));
   {
-    const Autocast autocast(kCpu, at::kHalf);
+    const Autocast autocast(kHost, at::kHalf);
     CHECK((product_type() == at::kHalf));
   }
 }
@@ -51,47 +51,47 @@ TEST_CASE("products run in the low precision inside, in fp32 outside") {
 TEST_CASE("everything is restored, also after an exception") {
   const Snapshot before;
   {
-    const Autocast autocast(kCpu, at::kHalf, true, false);
+    const Autocast autocast(kHost, at::kHalf, true, false);
     CHECK_FALSE(Snapshot() == before);
   }
   CHECK(Snapshot() == before);
   CHECK_THROWS_AS(
       [] {
-        const Autocast outer(kCpu, at::kHalf);
-        const Autocast inner(kCpu, at::kBFloat16, false, false);
+        const Autocast outer(kHost, at::kHalf);
+        const Autocast inner(kHost, at::kBFloat16, false, false);
         throw std::runtime_error("in the forward");
       }(),
       std::runtime_error);
   CHECK(Snapshot() == before);
   CHECK_THROWS([] {
-    const Autocast outer(kCpu, at::kBFloat16);
+    const Autocast outer(kHost, at::kBFloat16);
     at::matmul(at::ones({2, 3}), at::ones({2, 3}));
   }());
   CHECK(Snapshot() == before);
 }
 
 TEST_CASE("regions nest") {
-  const Autocast outer(kCpu, at::kBFloat16);
+  const Autocast outer(kHost, at::kBFloat16);
   {
-    const Autocast inner(kCpu, at::kHalf);
+    const Autocast inner(kHost, at::kHalf);
     CHECK((product_type() == at::kHalf));
   }
   CHECK((product_type() == at::kBFloat16));
   CHECK(ac::is_autocast_cache_enabled());
   {
-    const Autocast inner(kCpu, at::kBFloat16, true, false);
+    const Autocast inner(kHost, at::kBFloat16, true, false);
     CHECK_FALSE(ac::is_autocast_cache_enabled());
   }
   CHECK(ac::is_autocast_cache_enabled());
 }
 
 TEST_CASE("a disabled region inside an enabled one computes in the dtype of its inputs") {
-  const Autocast outer(kCpu, at::kBFloat16);
+  const Autocast outer(kHost, at::kBFloat16);
   {
-    const Autocast off(kCpu, at::kBFloat16, false);
+    const Autocast off(kHost, at::kBFloat16, false);
     CHECK((product_type() == at::kFloat));
     {
-      const Autocast on_again(kCpu, at::kBFloat16);
+      const Autocast on_again(kHost, at::kBFloat16);
       CHECK((product_type() == at::kBFloat16));
     }
     CHECK((product_type() == at::kFloat));
@@ -103,7 +103,7 @@ TEST_CASE("a weight that changes between two regions is seen by the second") {
   auto w = at::ones({2, 2}).set_requires_grad(true);
   const auto x = at::ones({2, 2});
   const auto forward = [&] {
-    const Autocast autocast(kCpu, at::kBFloat16);
+    const Autocast autocast(kHost, at::kBFloat16);
     return at::matmul(x, w).sum().item<float>();
   };
   CHECK(forward() == 8);
@@ -117,9 +117,9 @@ TEST_CASE("a weight that changes between two regions is seen by the second") {
 TEST_CASE("within one outermost region the cast of a weight is kept over inner ones") {
   auto w = at::ones({2, 2}).set_requires_grad(true);
   const auto x = at::ones({2, 2});
-  const Autocast outer(kCpu, at::kBFloat16);
+  const Autocast outer(kHost, at::kBFloat16);
   CHECK(at::matmul(x, w).sum().item<float>() == 8);
-  { const Autocast inner(kCpu, at::kBFloat16); }
+  { const Autocast inner(kHost, at::kBFloat16); }
   {
     const c10::NoGradGuard no_grad;
     w.mul_(3);
@@ -128,7 +128,7 @@ TEST_CASE("within one outermost region the cast of a weight is kept over inner o
 }
 
 TEST_CASE("other threads see nothing") {
-  const Autocast autocast(kCpu, at::kBFloat16);
+  const Autocast autocast(kHost, at::kBFloat16);
   at::ScalarType there = at::kByte;
   std::thread([&] { there = product_type(); }).join();
   CHECK((there == at::kFloat));
@@ -138,7 +138,7 @@ TEST_CASE("gradients come back in the dtype of the parameters") {
   auto w = at::rand({4, 4}).set_requires_grad(true);
   at::Tensor loss;
   {
-    const Autocast autocast(kCpu, at::kBFloat16);
+    const Autocast autocast(kHost, at::kBFloat16);
     loss = at::matmul(at::rand({4, 4}), w).sum();
   }
   loss.backward();
@@ -147,7 +147,7 @@ TEST_CASE("gradients come back in the dtype of the parameters") {
 
 TEST_CASE("only low precisions are taken") {
   const Snapshot before;
-  CHECK(error_of([] { Autocast(kCpu, at::kFloat); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { Autocast(kCpu, at::kInt); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { Autocast(kHost, at::kFloat); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { Autocast(kHost, at::kInt); }).kind() == ErrorKind::Usage);
   CHECK(Snapshot() == before);
 }

@@ -7,13 +7,10 @@
 #include "npu_train/precision/finite_check.hpp"
 
 using namespace npu_train;
+using npu_train::testing::kInf;
+using npu_train::testing::kNaN;
 
-namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("finite gradients are multiplied, nothing is found") {
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf}) {

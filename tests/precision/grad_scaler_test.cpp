@@ -11,10 +11,9 @@
 
 using namespace npu_train;
 using npu_train::testing::error_of;
+using npu_train::testing::kInf;
 
 namespace {
-
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 // p -= lr * g, taking a gate; notes how it was called.
 class Plain final : public SkippableStep {

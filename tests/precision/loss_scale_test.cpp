@@ -8,10 +8,9 @@
 
 using namespace npu_train;
 using npu_train::testing::error_of;
+using npu_train::testing::kInf;
 
 namespace {
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Row {
   bool found_inf;

@@ -12,11 +12,11 @@
 
 using namespace npu_train;
 using npu_train::testing::error_of;
+using npu_train::testing::kInf;
 
 namespace {
 
 const Device kCpu;
-constexpr float kInf = std::numeric_limits<float>::infinity();
 
 std::unique_ptr<Precision> make(const std::string& mode, GradScalerOptions scaler = {}) {
   return make_precision({.mode = mode, .grad_scaler = scaler, .fp32_modules = {}}, kCpu);
@@ -363,8 +363,8 @@ TEST_CASE("inputs are cast, targets are not") {
 }
 
 TEST_CASE("the state goes on inside a growth interval, and other modes take it or leave it") {
-  const auto run = [](Precision& p, const ParameterSet& set, std::initializer_list<float> gradients) {
-    for (const float g : gradients) {
+  const auto run = [](Precision& p, const ParameterSet& set, std::initializer_list<double> gradients) {
+    for (const double g : gradients) {
       set_grad(set[0].value, at::full({2}, g));
       p.update(p.unscale_and_check(1));
     }

@@ -82,4 +82,8 @@ inline at::Tensor values(at::IntArrayRef shape, uint64_t seed, at::ScalarType dt
   return at::from_blob(a.data(), shape, at::kDouble).clone().to(dtype);
 }
 
+inline at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, at::ScalarType dtype, double scale = 1.0) {
+  return values(shape, seed, dtype, scale).requires_grad_(true);
+}
+
 }  // namespace npu_train::reference

@@ -28,6 +28,8 @@ class Image {
   int64_t height() const { return height_; }
   int64_t width() const { return width_; }
   int64_t channels() const { return channels_; }
+  /// Height times width.
+  int64_t pixels() const { return height_ * width_; }
 
   /// The window at (top, left) of the given size. It may reach beyond the picture: what lies there is 0. O(1).
   Image crop(int64_t top, int64_t left, int64_t height, int64_t width) const;

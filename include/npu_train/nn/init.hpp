@@ -1,5 +1,5 @@
 /// First values of weights. Each function fills the tensor in place, outside of autograd, from the default generator of its device:
-/// the same seed gives the same weights. Names and formulas are those of torch.nn.init.
+/// the same seed gives the same weights, on any number of threads. Distributions and names are those of torch.nn.init.
 #pragma once
 
 #include <ATen/core/Tensor.h>
