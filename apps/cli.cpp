@@ -29,6 +29,16 @@ extern "C" void handle(int number) {
   if (auto stop = g_stop.load()) stop();
 }
 
+std::string find_config(const std::string& path) {
+  if (fs::exists(path)) return path;
+  std::error_code error;
+  const auto program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return path;
+  const auto prefix = program.parent_path().parent_path();
+  const auto installed = prefix / "share" / "npu_train" / path;
+  return fs::exists(installed) ? installed.string() : path;
+}
+
 }  // namespace
 
 int guarded(const std::function<int()>& body) {
@@ -55,16 +65,6 @@ void on_stop_signal(void (*stop)()) {
 
 int signal_received() { return g_signal.load(); }
 
-std::string find_config(const std::string& path) {
-  if (fs::exists(path)) return path;
-  std::error_code error;
-  const auto program = fs::read_symlink("/proc/self/exe", error);
-  if (error) return path;
-  const auto prefix = program.parent_path().parent_path();
-  const auto installed = prefix / "share" / "npu_train" / path;
-  return fs::exists(installed) ? installed.string() : path;
-}
-
 void tune_process() {
   // Large tensors come and go with every step; given back to the system each time, their pages would be faulted in again.
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -78,6 +78,18 @@ std::string version_text() {
   return out;
 }
 
-bool is_override(const std::string& word) { return !word.starts_with("-") && word.find('=') != std::string::npos; }
+ConfigWords split_words(const std::vector<std::string>& words) {
+  ConfigWords out;
+  for (const auto& word : words) {
+    if (word.find('=') != std::string::npos) {
+      out.overrides.push_back(word);
+    } else {
+      check(out.file.empty(), ErrorKind::Usage, "command line", "two configurations are given: ", out.file, " and ", word,
+            "; overrides are key=value");
+      out.file = find_config(word);
+    }
+  }
+  return out;
+}
 
 }  // namespace npu_train::cli

@@ -15,16 +15,20 @@ int guarded(const std::function<int()>& body);
 void on_stop_signal(void (*stop)());
 int signal_received();
 
-/// The path of a configuration as typed: as it is, else under the share/npu_train of the installation that this program belongs to.
-std::string find_config(const std::string& path);
-
 /// Settings of the process that a library must not change but a program may: how the allocator keeps large blocks.
 void tune_process();
 
 /// Version, libtorch, backends.
 std::string version_text();
 
-/// Splits "a=b" words from the rest.
-bool is_override(const std::string& word);
+/// The words CONFIG key=value ... of a command line. A configuration that does not exist as typed is looked for under the share/npu_train
+/// of the installation that this program belongs to.
+struct ConfigWords {
+  std::string file;  ///< "" when none is given
+  std::vector<std::string> overrides;
+};
+
+/// Error(Usage) for two configurations.
+ConfigWords split_words(const std::vector<std::string>& words);
 
 }  // namespace npu_train::cli

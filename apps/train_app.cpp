@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <optional>
 
 #include "cli.hpp"
 #include "npu_train/core/version.hpp"
@@ -17,7 +18,8 @@ namespace {
 struct Arguments {
   std::vector<std::string> words;  // the configuration and the overrides
   std::string resume, list;
-  int64_t overfit_batches = 0, verify_steps = 3;
+  std::optional<int64_t> overfit_batches;
+  int64_t verify_steps = 3;
   bool fast_dev_run = false, verify_resume = false, print_config = false, version = false;
   std::vector<std::string> leave_out;
 };
@@ -39,28 +41,18 @@ std::vector<std::string> names_of(const std::string& kind, const Parts& parts) {
 }
 
 RunConfig read_config(const Arguments& args, const Parts& parts) {
-  std::string file;
-  std::vector<std::string> overrides;
-  for (const auto& word : args.words) {
-    if (cli::is_override(word)) {
-      overrides.push_back(word);
-    } else {
-      check(file.empty(), ErrorKind::Usage, "train_app", "two configurations are given: ", file, " and ", word,
-            "; overrides are key=value");
-      file = word;
-    }
-  }
+  auto [file, overrides] = cli::split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "train_app", "no configuration is given; hint: train_app configs/quickstart.yaml");
-  if (args.overfit_batches > 0) overrides.push_back("trainer.overfit_batches=" + std::to_string(args.overfit_batches));
+  if (args.overfit_batches) overrides.push_back("trainer.overfit_batches=" + std::to_string(*args.overfit_batches));
   if (args.fast_dev_run) overrides.push_back("trainer.fast_dev_run=true");
-  return load_config(cli::find_config(file), overrides, parts);
+  return load_config(file, overrides, parts);
 }
 
 void report_end(const RunResult& result) {
   write(std::string("done: ") + stop_reason_name(result.reason) + "; " + std::to_string(result.global_step) + " steps" +
         (result.skipped_steps > 0 ? ", " + std::to_string(result.skipped_steps) + " skipped" : "") + "\n");
   for (const auto& [name, value] : result.final_val) std::printf("  val/%s %.4f\n", name.c_str(), value);
-  if (!result.run_dir.empty()) write("results: " + result.run_dir + " (config.yaml, metrics.csv, history.json, events)\n");
+  if (!result.run_dir.empty()) write("results: " + result.run_dir + " (config.yaml, train.log, metrics.csv, history.json, events)\n");
   if (!result.best_checkpoint.empty()) write("best checkpoint: " + result.best_checkpoint + "\n");
   if (!result.last_checkpoint.empty()) write("last checkpoint: " + result.last_checkpoint + "\n");
 }

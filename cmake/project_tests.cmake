@@ -12,7 +12,7 @@ if(NPU_TRAIN_PYTHON)
 endif()
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
-# Tests of the configuration `full` run by `scripts/test -C full`: they compile much again.
+# Tests of the configuration `full` (scripts/test -C full, and CI): they compile much again.
 if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Release")
   foreach(kind static shared)
     add_test(NAME consumer.${kind} CONFIGURATIONS full COMMAND ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})

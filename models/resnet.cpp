@@ -185,7 +185,8 @@ const ConfigTable<ResNetOptions>& ResNetOptions::config_table() {
                  "auto: norm, shortcut and ReLU as one kernel and convolutions as matrix products, where that is faster; false: PyTorch's "
                  "operations",
                  one_of({"auto", "false"}))
-          .field("weights", &ResNetOptions::weights, "safetensors file to start from; a head of another size is left fresh")
+          .field("weights", &ResNetOptions::weights,
+                 "file to start from: safetensors, .pth or a checkpoint; a head of another size is left fresh")
           .synonym("classes", "num_classes")
           .synonym("pretrained", "weights")
           .synonym("in_channels", "channels")

@@ -28,7 +28,8 @@ ConfigTable<T> vit_fields(const std::string& title) {
       .template field<text>("gelu", &VitOptions::gelu, "exact: by erf; tanh: the approximation", one_of({"exact", "tanh"}))
       .template field<text>("attention_mask", &VitOptions::attention_mask, "causal: a token sees itself and those before it",
                             one_of({"none", "causal"}))
-      .template field<text>("weights", &VitOptions::weights, "safetensors file to start from; a head of another size is left fresh");
+      .template field<text>("weights", &VitOptions::weights,
+                            "file to start from: safetensors, .pth or a checkpoint; a head of another size is left fresh");
   table.synonym("classes", "num_classes")
       .synonym("pretrained", "weights")
       .synonym("in_channels", "channels")

@@ -51,20 +51,13 @@ double since_process_start() {
 }
 
 RunConfig read_config(const BenchArguments& args, const Parts& parts) {
-  std::vector<std::string> overrides;
-  std::string file;
-  for (const auto& word : args.words) {
-    if (is_override(word))
-      overrides.push_back(word);
-    else
-      file = word;
-  }
+  auto [file, overrides] = split_words(args.words);
   if (!args.model.empty()) overrides.push_back("model={name: " + args.model + "}");
   if (!args.precision.empty()) overrides.push_back("precision=" + args.precision);
   if (!args.device.empty()) overrides.push_back("device=" + args.device);
   if (args.threads > 0) overrides.push_back("trainer.threads=" + std::to_string(args.threads));
   if (args.batch > 0) overrides.push_back("data.batch_size=" + std::to_string(args.batch));
-  ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(find_config(file));
+  ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(file);
   if (file.empty()) {
     const bool vit = args.model.starts_with("vit");
     node.set("optimizer", vit ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
@@ -113,10 +106,41 @@ Times time_training(Trainer& trainer, const BenchArguments& args) {
   return watch->times;
 }
 
+/// The training data's pipeline and loader alone. The first epoch (files into the page cache, workers started) does not count.
+int bench_data(const BenchArguments& args, const RunConfig& config, const Parts& parts) {
+  check(!config.data.name.empty(), ErrorKind::Usage, "bench", "no data; give CONFIG or data.name=...");
+  const auto data = parts.datasets.make(config.data, "data");
+  auto loader = train_loader(data, {.seed = static_cast<uint64_t>(config.seed)});
+  int64_t images = 0;
+  double seconds = 0;
+  for (int64_t epoch = 0; epoch < 2 || seconds < 1; ++epoch) {
+    if (epoch == 1) images = 0, seconds = 0;
+    const auto start = now();
+    loader.begin_epoch(epoch);
+    while (const auto batch = loader.next()) images += batch->size;
+    seconds += now() - start;
+    check(images > 0, ErrorKind::Data, "bench", "the data gave no batch");
+  }
+  const double rate = static_cast<double>(images) / seconds;
+  char text[200];
+  std::snprintf(text, sizeof text, "data %s: %.0f img/s\n", config.data.name.c_str(), rate);
+  print(args.json,
+        Json::object({{"what", args.what},
+                      {"data", config.data.name},
+                      {"workers", loader.options().num_workers},
+                      {"batch", loader.options().batch_size},
+                      {"images", images},
+                      {"img_per_s", rate}}),
+        text);
+  return 0;
+}
+
 int bench(const BenchArguments& args) {
-  check(args.what == "step" || args.what == "train", ErrorKind::Usage, "bench", "--what ", args.what, "; allowed: step, train");
+  check(args.what == "step" || args.what == "train" || args.what == "data", ErrorKind::Usage, "bench", "--what ", args.what,
+        "; allowed: step, train, data");
   const auto parts = builtin_parts();
   auto config = read_config(args, parts);
+  if (args.what == "data") return bench_data(args, config, parts);
   config.trainer.num_sanity_val_steps = 0;
   config.trainer.check_val_every_n_epoch = 0;
   config.trainer.max_epochs = -1;
@@ -182,7 +206,8 @@ void add_bench(CLI::App& app, Command& run) {
   auto args = std::make_shared<BenchArguments>();
   auto* sub = app.add_subcommand("bench", "time training steps on this machine");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]; the flags below win");
-  sub->add_option("--what", args->what, "step: random input, no data; train: the whole loop on the configuration's data");
+  sub->add_option("--what", args->what,
+                  "step: random input, no data; train: the whole loop on the configuration's data; data: the loader alone");
   sub->add_option("--model", args->model, "model by name");
   sub->add_option("--image", args->image, "height and width of the pictures");
   sub->add_option("--batch", args->batch, "samples of a step");

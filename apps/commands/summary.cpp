@@ -22,14 +22,8 @@ Json shape_of(const std::vector<int64_t>& shape) {
 /// The model part alone: a summary needs no data.
 PartConfig model_part(const SummaryArguments& args) {
   PartConfig part;
-  std::vector<std::string> overrides;
-  auto node = ConfigNode::map();
-  for (const auto& word : args.words) {
-    if (is_override(word))
-      overrides.push_back(word);
-    else
-      node = load_yaml(find_config(word));
-  }
+  const auto [file, overrides] = split_words(args.words);
+  auto node = file.empty() ? ConfigNode::map() : load_yaml(file);
   for (const auto& text : overrides) apply_override(node, text);
   part = bind_config(node).model;
   if (!args.model.empty()) part.name = args.model;

@@ -36,7 +36,9 @@ std::string with_allowed(std::string message, const Bounds& bounds) {
 std::string with_hint(std::string message, const std::string& hint) { return hint.empty() ? message : message + "; hint: " + hint; }
 
 bool inside(double value, const Bounds& bounds) {
-  return !std::isnan(value) && value <= bounds.hi && (bounds.lo_open ? value > bounds.lo : value >= bounds.lo);
+  const bool bounded = std::isfinite(bounds.lo) || std::isfinite(bounds.hi);
+  return !std::isnan(value) && !(bounded && std::isinf(value)) && value <= bounds.hi &&
+         (bounds.lo_open ? value > bounds.lo : value >= bounds.lo);
 }
 
 bool is_plain_scalar(const ConfigNode& node) { return node.is_scalar() && !node.quoted(); }
@@ -179,7 +181,8 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
     return false;
   }
   if (!inside(*value, bounds)) {
-    problems.add(node.mark(), path, with_allowed(shown(node) + " is out of range", bounds));
+    problems.add(node.mark(), path,
+                 with_hint(with_allowed(shown(node) + " is out of range", bounds), std::isinf(*value) ? "it must be finite" : ""));
     return false;
   }
   out = *value;

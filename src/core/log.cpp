@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <vector>
 
 #include "npu_train/core/error.hpp"
 
@@ -18,7 +19,10 @@ namespace {
 struct Output {
   std::recursive_mutex busy;  // held while the sink runs, so that a sink that is taken away is not running any more
   LogSink sink;
+  std::vector<std::shared_ptr<LogSink>> tees;
   std::atomic<bool> on = false;
+
+  void set_on() { on = sink || !tees.empty(); }
 };
 
 // Never destroyed: threads of the host program may log while it ends.
@@ -43,6 +47,10 @@ const char* word(LogLevel level) {
   return "?";
 }
 
+std::string line_of(LogLevel level, std::string_view message) {
+  return (level == LogLevel::Info ? "" : std::string(word(level)) + ": ") + std::string(message) + "\n";
+}
+
 std::string time_stamp() {
   const auto now = std::chrono::system_clock::now();
   const auto seconds = std::chrono::system_clock::to_time_t(now);
@@ -61,7 +69,7 @@ LogSink set_log_sink(LogSink sink) {
   auto& out = output();
   const std::lock_guard lock(out.busy);
   std::swap(out.sink, sink);
-  out.on = static_cast<bool>(out.sink);
+  out.set_on();
   return sink;
 }
 
@@ -69,14 +77,18 @@ void log(LogLevel level, std::string_view message) {
   auto& out = output();
   if (!out.on.load(std::memory_order_relaxed) || inside_sink) return;  // a sink that logs would call itself for ever
   const std::lock_guard lock(out.busy);
-  if (!out.sink) return;
-  const auto sink = out.sink;  // the sink may take itself away
+  const auto sink = out.sink;  // copies: a sink may take itself away
+  const auto tees = out.tees;
   inside_sink = true;
-  try {
-    sink(level, message);
-  } catch (...) {
-    // A broken log must not end a training run.
-  }
+  const auto pass = [&](const LogSink& to) {
+    try {
+      if (to) to(level, message);
+    } catch (...) {
+      // A broken log must not end a training run.
+    }
+  };
+  pass(sink);
+  for (const auto& tee : tees) pass(*tee);
   inside_sink = false;
 }
 
@@ -91,24 +103,42 @@ void warn_once(const std::string& key, const std::string& message) {
   log(LogLevel::Warning, message);
 }
 
-LogSink make_standard_sink(const std::string& file, LogLevel least) {
-  std::shared_ptr<std::FILE> out;
-  if (!file.empty()) {
-    out.reset(std::fopen(file.c_str(), "ae"), [](std::FILE* f) {
-      if (f) std::fclose(f);
-    });
-    check(out != nullptr, ErrorKind::Checkpoint, "log", file, ": cannot be opened for writing: ", std::strerror(errno),
-          "; hint: make the folder first, or write to another one");
-  }
+ScopedLogTee::ScopedLogTee(LogSink sink) {
+  if (!sink) return;
+  sink_ = std::make_shared<LogSink>(std::move(sink));
+  auto& out = output();
+  const std::lock_guard lock(out.busy);
+  out.tees.push_back(sink_);
+  out.set_on();
+}
+
+ScopedLogTee::~ScopedLogTee() {
+  if (!sink_) return;
+  auto& out = output();
+  const std::lock_guard lock(out.busy);
+  std::erase(out.tees, sink_);
+  out.set_on();
+}
+
+LogSink make_standard_sink(LogLevel least) {
+  return [least](LogLevel level, std::string_view message) {
+    if (level < least) return;
+    const auto line = line_of(level, message);
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  };
+}
+
+LogSink make_file_sink(const std::string& file, LogLevel least) {
+  const std::shared_ptr<std::FILE> out(std::fopen(file.c_str(), "ae"), [](std::FILE* f) {
+    if (f) std::fclose(f);
+  });
+  check(out != nullptr, ErrorKind::Checkpoint, "log", file, ": cannot be opened for writing: ", std::strerror(errno),
+        "; hint: make the folder first, or write to another one");
+  std::setvbuf(out.get(), nullptr, _IOLBF, 0);  // a run that is killed leaves every line
   return [out, least](LogLevel level, std::string_view message) {
     if (level < least) return;
-    const std::string prefix = level == LogLevel::Info ? "" : std::string(word(level)) + ": ";
-    const std::string line = prefix + std::string(message) + "\n";
-    std::fwrite(line.data(), 1, line.size(), stderr);
-    if (!out) return;
-    const std::string stamped = time_stamp() + " " + line;
-    std::fwrite(stamped.data(), 1, stamped.size(), out.get());
-    if (level >= LogLevel::Warning) std::fflush(out.get());
+    const auto line = time_stamp() + " " + line_of(level, message);
+    std::fwrite(line.data(), 1, line.size(), out.get());
   };
 }
 

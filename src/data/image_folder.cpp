@@ -19,14 +19,13 @@ bool is_picture(const fs::path& path) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-std::vector<std::string> names_in(const fs::path& dir, bool folders) {
+/// Sorted paths of what is `wanted`, relative to `dir`.
+template <class Iterator, class Wanted>
+std::vector<std::string> names_in(const fs::path& dir, const Wanted& wanted) {
   std::error_code error;
   std::vector<std::string> names;
-  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    const bool wanted = folders ? it->is_directory(error) && it->path().filename().string()[0] != '.'
-                                : is_picture(it->path()) && it->is_regular_file(error);
-    if (wanted) names.push_back(it->path().filename().string());
-  }
+  for (Iterator it(dir, error), end; !error && it != end; it.increment(error))
+    if (wanted(*it)) names.push_back(it->path().lexically_relative(dir).string());
   if (error) {
     throw Error(ErrorKind::Data, "ImageFolder", dir.string() + ": " + error.message(),
                 "pictures are looked for in ROOT/train/<class>/ and ROOT/val/<class>/; set data.root, or run on data.name=generated");
@@ -35,10 +34,24 @@ std::vector<std::string> names_in(const fs::path& dir, bool folders) {
   return names;
 }
 
+std::vector<std::string> folders_in(const fs::path& dir) {
+  return names_in<fs::directory_iterator>(dir, [](const fs::directory_entry& item) {
+    std::error_code gone;
+    return item.path().filename().string()[0] != '.' && item.is_directory(gone);
+  });
+}
+
+std::vector<std::string> pictures_in(const fs::path& dir) {
+  return names_in<fs::recursive_directory_iterator>(dir, [](const fs::directory_entry& item) {
+    std::error_code gone;
+    return is_picture(item.path()) && item.is_regular_file(gone);
+  });
+}
+
 }  // namespace
 
 ImageFolder::ImageFolder(const std::string& dir, const std::vector<std::string>& class_names) : dir_(dir) {
-  const std::vector<std::string> folders = names_in(dir, true);
+  const std::vector<std::string> folders = folders_in(dir);
   check(!folders.empty(), ErrorKind::Data, "ImageFolder", dir,
         ": has no class folders; hint: each class is a folder of .jpg, .jpeg or .png files");
   info_.name = "image_folder";
@@ -51,7 +64,7 @@ ImageFolder::ImageFolder(const std::string& dir, const std::vector<std::string>&
     const auto known = std::find(info_.class_names.begin(), info_.class_names.end(), folder);
     check(known != info_.class_names.end(), ErrorKind::Data, "ImageFolder", dir, "/", folder,
           ": no class of the training data has this name");
-    const std::vector<std::string> names = names_in(fs::path(dir) / folder, false);
+    const std::vector<std::string> names = pictures_in(fs::path(dir) / folder);
     check(!names.empty(), ErrorKind::Data, "ImageFolder", dir, "/", folder,
           ": has no .jpg, .jpeg or .png files; hint: fill or remove the folder");
     for (const auto& name : names) files_.push_back({name, static_cast<int32_t>(known - info_.class_names.begin())});

@@ -8,6 +8,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/train/loop.hpp"
@@ -23,6 +24,7 @@ struct Trainer::Impl {
   Parts parts;
   Run run;
   std::string run_dir;
+  LogSink log_file;  // of run_dir
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
@@ -56,6 +58,7 @@ struct Trainer::Impl {
     run.task = std::move(task);
     run.data = std::move(data);
     run_dir.clear();
+    log_file = {};
   }
 
   std::string run_name() const {
@@ -73,12 +76,18 @@ struct Trainer::Impl {
     write_file_atomic((fs::path(dir) / "config.yaml").string(), to_yaml(run.resolved));
     run.loop->add_callback(std::make_shared<RunFiles>(dir, config.trainer.log_every_n_steps, config.output.tensorboard));
     if (config.checkpoint.enabled) run.open_store((fs::path(dir) / "checkpoints").string(), config.checkpoint);
+    log_file = make_file_sink((fs::path(dir) / "train.log").string());
+    const auto lines = [file = log_file](const std::string& text) {
+      file(LogLevel::Info, std::string_view(text).substr(0, text.find('\n')));
+    };
+    run.loop->add_callback(std::make_shared<Progress>(lines, /*bar=*/false, config.trainer.log_every_n_steps));
     run_dir = dir;  // last: now everything is there
   }
 
   RunResult fit() {
     return call("Trainer::fit", [&] {
       open_run_dir();
+      const ScopedLogTee tee(log_file);
       run.announce(config, run_dir);
       auto result = run.loop->fit();
       result.run_dir = run_dir;
@@ -120,6 +129,7 @@ std::string Trainer::Impl::resume(const std::string& which) {
                 at::get_cpu_capability(), ": the last bits of sums will differ");
   run.loop->load_state(load_checkpoint(checkpoint));
   open_run_dir(dir);
+  const ScopedLogTee tee(log_file);
   log_info("resumed from ", checkpoint, " (epoch ", meta.epoch, ", step ", meta.global_step, ")");
   return checkpoint;
 }
@@ -172,6 +182,10 @@ at::Tensor Trainer::predict(const at::Tensor& input) {
 
 StepReport Trainer::train_step(const std::vector<Batch>& window) {
   return impl_->call("Trainer::train_step", [&] { return impl_->run.loop->train_step(window); });
+}
+
+void Trainer::set_epoch(int64_t epoch) {
+  impl_->call("Trainer::set_epoch", [&] { impl_->run.loop->set_epoch(epoch); });
 }
 
 std::optional<EpochReport> Trainer::train_epoch() {

@@ -135,11 +135,20 @@ StepReport TrainLoop::train_step(const std::vector<Batch>& batches) {
   });
 }
 
+void TrainLoop::set_epoch(int64_t epoch) {
+  check(epoch >= 0, ErrorKind::Usage, "Trainer::set_epoch", "the epoch is ", epoch, "; it must be at least 0");
+  epoch_ = epoch;
+  batch_in_epoch_ = 0;
+  epoch_open_ = false;
+}
+
 void TrainLoop::finish_pending(EpochSums& sums) {
   if (!pending_) return;
   const auto pending = std::move(pending_);
   const auto report = read(*pending);
-  if (report.taken) sums.metrics.add(report.metrics, static_cast<double>(report.samples));
+  std::vector<double> weights(report.metrics.size(), static_cast<double>(report.samples));
+  weights[0] = pending->result.weight;  // of the loss, which is first
+  if (report.taken) sums.metrics.add(report.metrics, weights);
   sums.samples += report.samples;
   sums.skipped += report.taken ? 0 : 1;
   sums.seconds += report.seconds;
@@ -202,7 +211,7 @@ void TrainLoop::end_epoch(EpochReport& report) {
   report.skipped = sums_->skipped;
   report.seconds = sums_->seconds;
   report.images_per_second = sums_->seconds > 0 ? static_cast<double>(sums_->samples) / sums_->seconds : 0;
-  report.data_wait = sums_->seconds > 0 ? sums_->data_wait / sums_->seconds : 0;
+  report.data_wait = sums_->data_wait;
   if (validates() && (options_.fast_dev_run || (epoch_ + 1) % options_.check_val_every_n_epoch == 0)) {
     const auto start = parts_.clock->now();
     report.val = validate();

@@ -87,6 +87,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   ++attempts_;
   result.packed = at::cat({window.sums, norm});
   result.loss_weight = window.weight / window.first_weight;
+  result.weight = window.weight;
   result.samples = window.samples;
   return result;
 }

@@ -32,6 +32,8 @@ class NpuTool(ProgramTest):
         self.assertEqual(document['batch'], 2)
         document = self.json('bench', self.config(precision='32-true'), '--what', 'train', '--steps', '3')
         self.assertEqual(document['steps'], 3)
+        document = self.json('bench', self.config(precision='32-true'), '--what', 'data')
+        self.assertGreater(document['img_per_s'], 0)
         self.assertFails(npu_tool('bench', '--what', 'nonsense'), 2, 'step')
 
     def test_predict_from_a_checkpoint_without_its_data(self):

@@ -196,3 +196,10 @@ TEST_CASE("the table describes itself") {
   CHECK(Bounds{.lo = 0, .hi = 1, .lo_open = true}.str() == "more than 0 and at most 1");
   CHECK(Bounds{.hi = 1}.str() == "at most 1");
 }
+
+TEST_CASE("a number with a bound is finite") {
+  const auto e = error_of([] { read("lr: .inf"); });
+  CHECK(e.kind() == ErrorKind::Usage);
+  CHECK(std::string(e.what()).find("it must be finite") != std::string::npos);
+  CHECK(std::isinf(read("limit: .inf").limit));
+}

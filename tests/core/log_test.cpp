@@ -81,11 +81,11 @@ TEST_CASE("a warning by key appears once") {
   CHECK(calls == 2);
 }
 
-TEST_CASE("the standard sink appends time-stamped lines and leaves out what is below its level") {
+TEST_CASE("a file sink appends time-stamped lines and leaves out what is below its level") {
   const TempDir dir;
   const auto path = (dir / "run.log").string();
   for (int run = 0; run < 2; ++run) {
-    const auto sink = make_standard_sink(path, LogLevel::Warning);
+    const auto sink = make_file_sink(path, LogLevel::Warning);
     sink(LogLevel::Info, "quiet");
     sink(LogLevel::Warning, "careful");
   }
@@ -97,6 +97,30 @@ TEST_CASE("the standard sink appends time-stamped lines and leaves out what is b
   const auto first = all.find("warning: careful\n");
   REQUIRE(first == 24);  // "2026-01-02 03:04:05.678 "
   CHECK(all.find("warning: careful\n", first + 1) != std::string::npos);
-  const auto e = error_of([&] { make_standard_sink((dir / "no/such/run.log").string()); });
+  const auto e = error_of([&] { make_file_sink((dir / "no/such/run.log").string()); });
   CHECK(e.kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("a tee adds a sink for a scope") {
+  std::string all, extra;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { all += text; });
+  {
+    const ScopedLogTee tee([&](LogLevel, std::string_view text) { extra += text; });
+    const ScopedLogTee nothing(LogSink{});
+    log_info("a");
+  }
+  log_info("b");
+  CHECK(all == "ab");
+  CHECK(extra == "a");
+}
+
+TEST_CASE("tees of two threads end in any order") {
+  std::string one, two;
+  auto first = std::make_unique<ScopedLogTee>([&](LogLevel, std::string_view text) { one += text; });
+  const ScopedLogTee second([&](LogLevel, std::string_view text) { two += text; });
+  log_info("a");
+  first.reset();
+  log_info("b");
+  CHECK(one == "a");
+  CHECK(two == "ab");
 }

@@ -32,6 +32,17 @@ TEST_CASE("classes and files come in sorted order; other files are passed over")
   CHECK(sample.fields[0].second[1][2][3].item<int>() == rough(4, 5).at(1, 2, 3));
 }
 
+TEST_CASE("pictures of a class lie at any depth") {
+  const TempDir dir;
+  add(dir.path(), "ant/b.png", to_png(rough(4, 5)));
+  add(dir.path(), "ant/2024/may/a.png", to_png(rough(6, 7)));
+  const ImageFolder data(dir.path().string());
+  REQUIRE(data.size() == 2);
+  CHECK(data.where(0).ends_with("ant/2024/may/a.png"));
+  CHECK(data.get(0).fields[0].second.size(1) == 6);
+  CHECK(data.where(1).ends_with("ant/b.png"));
+}
+
 TEST_CASE("validation keeps the numbers of training and refuses unknown classes") {
   const TempDir dir;
   add(dir.path(), "zebra/a.png", to_png(rough(4, 5)));

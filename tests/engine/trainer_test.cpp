@@ -61,6 +61,9 @@ TEST_CASE("a configuration trains, and its files are there") {
   for (const char* file :
        {"config.yaml", "metrics.csv", "history.json", "checkpoints/last/manifest.json", "checkpoints/best/manifest.json"})
     CHECK(fs::exists(fs::path(r.run_dir) / file));
+  const auto log = text_of(fs::path(r.run_dir) / "train.log");
+  CHECK(log.find("device cpu, precision 32-true") != std::string::npos);
+  CHECK(log.find("epoch 2 done") != std::string::npos);
   const auto config = text_of(fs::path(r.run_dir) / "config.yaml");
   CHECK(config.find("num_classes: 10") != std::string::npos);
   CHECK(text_of(fs::path(r.run_dir) / "metrics.csv").find("epoch,step,phase,loss,acc1,acc5") == 0);

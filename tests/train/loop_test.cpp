@@ -293,6 +293,41 @@ TEST_CASE("train_epoch and train_step serve a program that owns its loop") {
   CHECK(report.global_step == 11);
 }
 
+TEST_CASE("a program that owns its loop says which epoch it is") {
+  Toy toy;
+  toy.schedule = LrSchedule([](double t) { return std::pow(0.1, t); }, true);
+  auto loop = toy.loop({});
+  CHECK(loop->train_step({toy_batch()}).lr == doctest::Approx(0.1));
+  loop->set_epoch(2);
+  const auto report = loop->train_step({toy_batch()});
+  CHECK(report.lr == doctest::Approx(0.001));
+  CHECK(report.epoch == 2);
+  CHECK(error_of([&] { loop->set_epoch(-1); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("the loss of an epoch is weighted as it was trained on") {
+  Toy toy;
+  // losses 1, 2, 3 ... with weights 1, 2, 3 ...
+  struct Counted final : Task {
+    explicit Counted(Task& task) : inner(task) {}
+    StepOutput training_step(const Batch& batch) override {
+      const auto n = static_cast<double>(++calls);
+      return {inner.training_step(batch).loss * 0 + n, n, {}};
+    }
+    at::Tensor predict(const at::Tensor& input) override { return inner.predict(input); }
+    ParameterSet parameters() override { return inner.parameters(); }
+    void set_training(bool on) override { inner.set_training(on); }
+    void to(c10::Device device) override { inner.to(device); }
+    Task& inner;
+    int calls = 0;
+  } counted(*toy.task);
+  auto parts = toy.loop({})->parts();
+  parts.task = &counted;
+  parts.val_loader = nullptr;
+  TrainLoop loop(parts, {.max_epochs = 1}, {}, {});
+  CHECK(scalar_or(loop.fit().history[0].train, "loss", 0) == doctest::Approx((1 + 4 + 9 + 16 + 25) / 15.0));
+}
+
 TEST_CASE("the end of a run is saved, whatever the schedule of checkpoints") {
   TempDir dir;
   Toy toy;

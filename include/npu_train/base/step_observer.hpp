@@ -22,10 +22,10 @@ class StepObserver {
  public:
   virtual ~StepObserver() = default;
   /// `attempt` counts windows from 0; `micro_batch` the batch inside its window.
-  virtual void phase_begin(Phase phase, int64_t attempt, int micro_batch) {}
-  virtual void phase_end(Phase phase, int64_t attempt, int micro_batch) {}
+  virtual void phase_begin(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
+  virtual void phase_end(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   /// The phase ends by this exception; it goes on to the caller afterwards.
-  virtual void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) {}
+  virtual void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) {}
 };
 
 /// The observers of one trainer; not owned.

@@ -27,6 +27,7 @@
 namespace npu_train {
 
 /// Limits of a value. Numbers: lo <= value <= hi (or lo < value). Text: one of `choices`. List: of each item.
+/// A number with a bound must also be finite.
 struct Bounds {
   double lo = -std::numeric_limits<double>::infinity();
   double hi = std::numeric_limits<double>::infinity();

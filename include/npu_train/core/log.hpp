@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -29,6 +30,18 @@ class ScopedLogSink {
   LogSink before_;
 };
 
+/// For a scope all messages of the process go to `sink` too, besides the sink that is set. An empty one changes nothing.
+class ScopedLogTee {
+ public:
+  explicit ScopedLogTee(LogSink sink);
+  ~ScopedLogTee();
+  ScopedLogTee(const ScopedLogTee&) = delete;
+  ScopedLogTee& operator=(const ScopedLogTee&) = delete;
+
+ private:
+  std::shared_ptr<LogSink> sink_;
+};
+
 void log(LogLevel level, std::string_view message);
 
 template <class... Parts>
@@ -47,8 +60,10 @@ void log_debug(const Parts&... parts) {
 /// A warning that appears once per process for each `key`.
 void warn_once(const std::string& key, const std::string& message);
 
-/// A sink that writes plain lines to stderr and, when `file` is not empty, time-stamped lines to it (appended, flushed on warnings).
-/// Error(Checkpoint) when the file cannot be opened.
-LogSink make_standard_sink(const std::string& file = "", LogLevel least = LogLevel::Info);
+/// A sink that writes plain lines to stderr.
+LogSink make_standard_sink(LogLevel least = LogLevel::Info);
+
+/// A sink that appends time-stamped lines to a file. Error(Checkpoint) when it cannot be opened.
+LogSink make_file_sink(const std::string& file, LogLevel least = LogLevel::Info);
 
 }  // namespace npu_train

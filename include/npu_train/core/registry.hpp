@@ -21,7 +21,7 @@ struct NoOptions {
 };
 
 /// name -> factory(options, args...) -> Product. Each entry binds its own options struct, so a user's part has keys too:
-///   parts.models.add<MyNetOptions>("my_net", "my own network", [](const MyNetOptions& o, const ModelSpec& spec) { ... });
+///   parts.models.add<MyNetOptions>("my_net", "my own network", [](const MyNetOptions& options) { return my_net(options); });
 template <class Product, class... Args>
 class Registry {
  public:

@@ -44,7 +44,7 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("prefetch_factor", &DataOptions::prefetch_factor, "batches made ahead, per worker", between(1, 64));
   add("shuffle", &DataOptions::shuffle, "training samples in a new order each epoch");
   add("drop_last", &DataOptions::drop_last, "leave out a last training batch that is not full");
-  add("image_size", &DataOptions::image_size, "height and width of pictures after the transforms whose size is 0", between(1, 8192));
+  add("image_size", &DataOptions::image_size, "height and width of pictures after the transforms whose size is 0", between(0, 8192));
   add("train_transforms", &DataOptions::train_transforms, "steps on training pictures, in order; normalize last");
   add("val_transforms", &DataOptions::val_transforms, "steps on validation pictures, in order; normalize last");
   add("mixup_alpha", &DataOptions::mixup_alpha, "mixup: parameter of its Beta distribution; 0: off", at_least(0));

@@ -43,7 +43,7 @@ class Dataset {
 
   virtual DatasetInfo info() const { return {}; }
   /// Where a sample comes from, for messages: a file and a record. May be empty.
-  virtual std::string where(int64_t index) const { return {}; }
+  virtual std::string where(int64_t /*index*/) const { return {}; }
 };
 
 /// Samples one after the other, for data that has no numbers or no known end. The loader calls it from one thread at a time, always in

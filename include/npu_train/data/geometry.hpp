@@ -27,7 +27,7 @@ class CenterCrop final : public Transform {
  public:
   explicit CenterCrop(int64_t size);
   Image apply(Image image, Philox& rng) const override;
-  PictureSize output_size(PictureSize in) const override { return {size_, size_}; }
+  PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
 
  private:
   int64_t size_;
@@ -39,7 +39,7 @@ class RandomCrop final : public Transform {
  public:
   RandomCrop(int64_t size, int64_t padding);
   Image apply(Image image, Philox& rng) const override;
-  PictureSize output_size(PictureSize in) const override { return {size_, size_}; }
+  PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
 
  private:
   int64_t size_, padding_;
@@ -52,7 +52,7 @@ class RandomResizedCrop final : public Transform {
                              double max_ratio = 4.0 / 3);
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
-  PictureSize output_size(PictureSize in) const override { return {size_, size_}; }
+  PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
   /// The box for a picture of this size: ten tries, then the middle with the nearest allowed ratio.
   PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
 

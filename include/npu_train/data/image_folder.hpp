@@ -9,7 +9,8 @@
 
 namespace npu_train {
 
-/// Files of .jpg, .jpeg and .png (any case) below DIR/<class>/; classes and files in sorted order, so that labels are the same everywhere.
+/// Files of .jpg, .jpeg and .png (any case) at any depth below DIR/<class>/ (links to folders are not followed); classes and files in
+/// sorted order, so that labels are the same everywhere.
 class ImageFolder final : public PictureDataset {
  public:
   /// Error(Data) when `dir` is no folder, has no class folders, or a class has no pictures. With `class_names` the labels are theirs

@@ -46,7 +46,7 @@ struct LoaderOptions {
   BatchHook transfer{};  ///< called in next(), by the caller (copy to the device)
 };
 
-/// "auto" or a number: auto is min(16, cores this process may use), 0 on a single core... see parse_num_workers.
+/// "auto" or a number: auto is min(16, cores that this process may use).
 int64_t parse_num_workers(const std::string& text);
 /// Cores that this process may use: its affinity and the CPU quota of its control group, at least 1.
 int64_t cpu_count();

@@ -49,6 +49,8 @@ class Trainer {
   /// For a program that owns its loop. One window: one update.
   StepReport train_step(const std::vector<Batch>& window);
   StepReport train_step(const Batch& batch) { return train_step(std::vector<Batch>{batch}); }
+  /// Says which epoch train_step() is in, for schedules by epoch; fit() and train_epoch() know it themselves.
+  void set_epoch(int64_t epoch);
   /// The rest of the current epoch and its validation; nullopt when it was stopped on the way.
   std::optional<EpochReport> train_epoch();
 

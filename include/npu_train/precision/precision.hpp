@@ -97,9 +97,9 @@ class Precision {
   virtual StepGate unscale_and_check(double factor);
 
   /// After the optimizer: masters are rounded into the low-precision parameters.
-  virtual void after_step(const StepGate& gate) {}
+  virtual void after_step(const StepGate& /*gate*/) {}
   /// The scale's state machine; at the end of every step attempted.
-  virtual void update(const StepGate& gate) {}
+  virtual void update(const StepGate& /*gate*/) {}
 
   /// Whether a step can be skipped (`16-*` with the scaler on).
   virtual bool may_skip() const { return false; }
@@ -121,7 +121,7 @@ class Precision {
 
   /// The scaler's values; empty without one. A state of another mode is taken too: what it has not stays at its start.
   virtual State state() const { return {}; }
-  virtual void load_state(const State& state) {}
+  virtual void load_state(const State& /*state*/) {}
 
  protected:
   ParameterSet updated_;  // what the optimizer updates

@@ -11,15 +11,15 @@ class TrainLoop;
 class Callback {
  public:
   virtual ~Callback() = default;
-  virtual void on_fit_start(TrainLoop& loop) {}
-  virtual void on_epoch_start(TrainLoop& loop, int64_t epoch) {}
+  virtual void on_fit_start(TrainLoop& /*loop*/) {}
+  virtual void on_epoch_start(TrainLoop& /*loop*/, int64_t /*epoch*/) {}
   /// One step late: `report` may describe the step before the newest.
-  virtual void on_step_end(TrainLoop& loop, const StepReport& report) {}
-  virtual void on_validation_end(TrainLoop& loop, const Scalars& metrics) {}
+  virtual void on_step_end(TrainLoop& /*loop*/, const StepReport& /*report*/) {}
+  virtual void on_validation_end(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
   /// Before the epoch's checkpoint is written.
-  virtual void on_epoch_end(TrainLoop& loop, const EpochReport& report) {}
-  virtual void on_checkpoint(TrainLoop& loop, const std::string& path) {}
-  virtual void on_fit_end(TrainLoop& loop, const RunResult& result) {}
+  virtual void on_epoch_end(TrainLoop& /*loop*/, const EpochReport& /*report*/) {}
+  virtual void on_checkpoint(TrainLoop& /*loop*/, const std::string& /*path*/) {}
+  virtual void on_fit_end(TrainLoop& /*loop*/, const RunResult& /*result*/) {}
 };
 
 }  // namespace npu_train

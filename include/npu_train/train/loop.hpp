@@ -56,6 +56,10 @@ class TrainLoop {
   /// One window, on any device; the report is of this very step.
   StepReport train_step(const std::vector<Batch>& window);
 
+  /// Says which epoch train_step() is in, for schedules by epoch; a program that calls train_epoch() or fit() needs it not. Error(Usage)
+  /// when negative.
+  void set_epoch(int64_t epoch);
+
   /// Averages over the validation data ("loss" first), with the EMA's weights where there is one.
   Scalars validate();
   /// The same over any loader, at most `limit` batches (-1: all).

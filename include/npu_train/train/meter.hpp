@@ -33,8 +33,10 @@ class MeanMeter {
 /// A mean for each name, in the order of first appearance. Non-finite values count: an average over a NaN is NaN.
 class MetricMeter {
  public:
-  void add(const Scalars& scalars, double weight) {
-    for (size_t i = 0; i < scalars.size(); ++i) at(i, scalars[i].first).add(scalars[i].second, weight);
+  void add(const Scalars& scalars, double weight) { add(scalars, std::vector<double>(scalars.size(), weight)); }
+  /// With a weight for each.
+  void add(const Scalars& scalars, const std::vector<double>& weights) {
+    for (size_t i = 0; i < scalars.size(); ++i) at(i, scalars[i].first).add(scalars[i].second, weights[i]);
   }
   Scalars value() const {
     Scalars out;

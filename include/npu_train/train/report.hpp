@@ -34,7 +34,7 @@ struct StepReport {
 struct EpochReport {
   int64_t epoch = 0;
   int64_t global_step = 0;
-  Scalars train;  ///< averages over the epoch's samples
+  Scalars train;  ///< averages over the epoch's taken steps; the loss by StepOutput::weight, as it was trained on
   Scalars val;    ///< empty when no validation was made
   double lr = 0;
   double loss_scale = 1;
@@ -42,7 +42,7 @@ struct EpochReport {
   double seconds = 0;   ///< training part
   double val_seconds = 0;
   double images_per_second = 0;
-  double data_wait = 0;     ///< share of the training time, 0 to 1
+  double data_wait = 0;     ///< of `seconds`: waiting for data, in seconds
   int64_t peak_memory = 0;  ///< bytes on the device (host: peak resident set)
 };
 

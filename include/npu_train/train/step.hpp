@@ -34,6 +34,7 @@ struct StepOptions {
 struct StepResult {
   at::Tensor packed;       ///< fp32 [1 + metrics + 1]: loss sum, metric sums, gradient norm (0 without clipping by norm)
   double loss_weight = 1;  ///< divides the loss sum
+  double weight = 1;       ///< of the window's loss among others: the sum of StepOutput::weight
   double samples = 0;      ///< divides the metric sums; real samples over all ranks
   bool taken = true;
 };

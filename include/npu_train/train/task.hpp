@@ -45,7 +45,7 @@ class Task {
   virtual std::vector<std::string> metric_names() const { return {}; }
   /// Sum of each metric over the samples of a batch: fp32 [number of metrics] on the device, without gradients.
   /// Divided by the summed `Batch::size`, the sums of many batches give the metric; sums add over ranks too.
-  virtual at::Tensor metric_sums(const StepOutput& output, const Batch& batch) { return {}; }
+  virtual at::Tensor metric_sums(const StepOutput& /*output*/, const Batch& /*batch*/) { return {}; }
 
   /// Training mode (dropout, batch statistics) or evaluation.
   virtual void set_training(bool on) = 0;
