@@ -1,6 +1,5 @@
 #include "cli.hpp"
 
-#include <malloc.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -64,12 +63,6 @@ void on_stop_signal(void (*stop)()) {
 }
 
 int signal_received() { return g_signal.load(); }
-
-void tune_process() {
-  // Large tensors come and go with every step; given back to the system each time, their pages would be faulted in again.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, -1);
-}
 
 std::string version_text() {
   std::string out = "npu_train " NPU_TRAIN_VERSION " (libtorch " TORCH_VERSION ";";

@@ -15,9 +15,6 @@ int guarded(const std::function<int()>& body);
 void on_stop_signal(void (*stop)());
 int signal_received();
 
-/// Settings of the process that a library must not change but a program may: how the allocator keeps large blocks.
-void tune_process();
-
 /// Version, libtorch, backends.
 std::string version_text();
 

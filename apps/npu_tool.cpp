@@ -5,6 +5,7 @@
 #include "commands/commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/device/host_arena.hpp"
 
 using namespace npu_train;
 
@@ -32,7 +33,7 @@ int main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return static_cast<int>(ErrorKind::Usage);
   }
-  cli::tune_process();
+  const HostArena arena;  // first: it outlives every tensor of the run
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded(run);
 }

@@ -7,6 +7,7 @@
 
 #include "cli.hpp"
 #include "npu_train/core/version.hpp"
+#include "npu_train/device/host_arena.hpp"
 #include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/verify_resume.hpp"
 #include "npu_train/trainer.hpp"
@@ -97,7 +98,8 @@ int main(int argc, char** argv) {
   app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
   app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")
       ->check(CLI::PositiveNumber);
-  app.add_option("--leave-out", args.leave_out, "parts that --verify-resume does not restore, to see that it notices");
+  app.add_option("--leave-out", args.leave_out, "a part that --verify-resume does not restore, to see that it notices; may be given again")
+      ->allow_extra_args(false);
   app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");
   app.add_option("--list", args.list, "names that a configuration can use: models, datasets, tasks, optimizers, schedulers");
   app.add_flag("--version", args.version, "print versions and devices");
@@ -106,7 +108,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : static_cast<int>(ErrorKind::Usage);
   }
-  cli::tune_process();
+  const HostArena arena;  // first: it outlives every tensor of the run
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded([&] {
     if (args.version) {

@@ -24,5 +24,5 @@ if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Rel
 endif()
 
 # What reads files that anybody may have written, under the sanitizers.
-add_test(NAME sanitizers.asan CONFIGURATIONS full COMMAND ${scripts}/sanitize asan core base io)
+add_test(NAME sanitizers.asan CONFIGURATIONS full COMMAND ${scripts}/sanitize asan core base io data)
 set_tests_properties(sanitizers.asan PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)

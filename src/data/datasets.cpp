@@ -76,7 +76,7 @@ Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
   const auto& data = pair.options;
   runtime = common(data, std::move(runtime));
   runtime.batch_size = data.batch_size;
-  if (data.drop_last && runtime.last_batch == LastBatch::Keep) runtime.last_batch = LastBatch::Drop;
+  if (data.drop_last) runtime.last_batch = LastBatch::Drop;
   if (data.mixup_alpha > 0 || data.cutmix_alpha > 0) {
     runtime.finish =
         chain(mix_batches({data.mixup_alpha, data.cutmix_alpha, pair.info().num_classes, runtime.seed}), std::move(runtime.finish));

@@ -354,7 +354,7 @@ void Loader::load_state(const State& state) {
         "the state stands inside an epoch, with batches of ", batch_size, " on ", world_size, " ranks; here they are ",
         self.options.batch_size, " on ", self.options.world_size, "; resume with the same, or from the end of an epoch");
   State of_stream;
-  if (self.dataset != nullptr) {
+  if (self.dataset != nullptr && cursor > 0) {  // between epochs other data may follow
     const int64_t samples = state.integer("samples", part);
     check(samples == self.dataset->size(), ErrorKind::Checkpoint, part, "the state belongs to a data set of ", samples,
           " samples; this one has ", self.dataset->size());
@@ -363,7 +363,7 @@ void Loader::load_state(const State& state) {
     self.seed = before;
     check(here == state.text("order", part), ErrorKind::Checkpoint, part, "the order of the samples in epoch ", epoch,
           " is not the one of the state (shuffled or not?)");
-  } else {
+  } else if (self.dataset == nullptr) {
     const std::string prefix = "stream/";
     for (const auto& [key, value] : state.values) {
       if (key.starts_with(prefix)) of_stream.values[key.substr(prefix.size())] = value;

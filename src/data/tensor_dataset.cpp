@@ -3,7 +3,10 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/dataset.hpp"
 
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/argmin.h>
 #include <ATen/ops/max.h>
+#include <ATen/ops/min.h>
 
 namespace npu_train {
 
@@ -18,8 +21,12 @@ TensorDataset::TensorDataset(at::Tensor inputs, at::Tensor targets, int64_t num_
   info_.name = "tensors";
   info_.shape = inputs_.sizes().slice(1).vec();
   info_.num_classes = num_classes;
-  if (num_classes == 0 && targets_.scalar_type() == at::kLong && targets_.dim() == 1 && targets_.numel() > 0)
-    info_.num_classes = targets_.max().item<int64_t>() + 1;
+  if (targets_.scalar_type() != at::kLong || targets_.dim() != 1 || targets_.numel() == 0) return;
+  const auto least = targets_.min().item<int64_t>(), most = targets_.max().item<int64_t>();
+  if (num_classes == 0 && least >= 0) info_.num_classes = most + 1;
+  check(num_classes == 0 || (least >= 0 && most < num_classes), ErrorKind::Data, "TensorDataset", "target ",
+        (least < 0 ? targets_.argmin() : targets_.argmax()).item<int64_t>(), " is ", least < 0 ? least : most, "; classes are 0 to ",
+        num_classes - 1);
 }
 
 int64_t TensorDataset::size() const { return inputs_.size(0); }

@@ -4,12 +4,14 @@
 
 namespace npu_train {
 
-ThreadCount::ThreadCount(int threads) : before_(at::get_num_threads()) {
-  if (threads > 0 && threads != before_) at::set_num_threads(threads);
+ThreadCount::ThreadCount(int threads) : before_(0) {
+  if (threads <= 0 || threads == at::get_num_threads()) return;
+  before_ = at::get_num_threads();
+  at::set_num_threads(threads);
 }
 
 ThreadCount::~ThreadCount() {
-  if (at::get_num_threads() != before_) at::set_num_threads(before_);
+  if (before_ > 0) at::set_num_threads(before_);
 }
 
 }  // namespace npu_train

@@ -82,7 +82,12 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::string&
   if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
   auto steps = bind<Transforms>(only, "data").val_transforms;
   const auto size = p.model_.image_size > 0 ? p.model_.image_size : kImagenetCrop;
-  if (std::none_of(steps.begin(), steps.end(), is_resize)) steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));
+  // What the data set's own pictures did not need, since all were of one size: any picture becomes a square of the model's size.
+  const auto resized = std::find_if(steps.rbegin(), steps.rend(), is_resize);
+  if (resized == steps.rend())
+    steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));
+  else if (std::none_of(steps.begin(), steps.end(), [](const PartConfig& step) { return step.name == "center_crop"; }))
+    steps.insert(resized.base(), part("center_crop", {{"size", size}}));
   p.set_pipelines(steps, {size, kImagenetMean, kImagenetStd});
   return p;
 }

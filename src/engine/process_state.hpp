@@ -3,35 +3,80 @@
 
 #include <ATen/Context.h>
 
+#include <mutex>
+
+#include "npu_train/device/random.hpp"
 #include "npu_train/device/threads.hpp"
 #include "npu_train/engine/run_config.hpp"
 
 namespace npu_train {
 
-class ProcessState {
+/// Deterministic operators, while one or more live: trainers in several threads end in any order.
+class DeterministicOperators {
  public:
-  explicit ProcessState(const RunConfig& config)
-      : threads_(static_cast<int>(config.trainer.threads)), changed_(config.deterministic != "false") {
-    if (!changed_) return;
+  DeterministicOperators(bool on, bool warn_only) : on_(on) {
+    if (!on_) return;
     auto& context = at::globalContext();
-    deterministic_ = context.deterministicAlgorithms();
-    warn_only_ = context.deterministicAlgorithmsWarnOnly();
-    fill_ = context.deterministicFillUninitializedMemory();
-    context.setDeterministicAlgorithms(true, config.deterministic == "warn");
+    const std::lock_guard lock(before().mutex);
+    if (before().users++ == 0) {
+      before().on = context.deterministicAlgorithms();
+      before().warn_only = context.deterministicAlgorithmsWarnOnly();
+      before().fill = context.deterministicFillUninitializedMemory();
+    }
+    context.setDeterministicAlgorithms(true, warn_only);
     context.setDeterministicFillUninitializedMemory(false);  // filling every fresh tensor costs time and changes no result
   }
+  ~DeterministicOperators() {
+    if (!on_) return;
+    const std::lock_guard lock(before().mutex);
+    if (--before().users > 0) return;
+    at::globalContext().setDeterministicAlgorithms(before().on, before().warn_only);
+    at::globalContext().setDeterministicFillUninitializedMemory(before().fill);
+  }
+  DeterministicOperators(const DeterministicOperators&) = delete;
+  DeterministicOperators& operator=(const DeterministicOperators&) = delete;
+
+ private:
+  struct Before {
+    std::mutex mutex;
+    int users = 0;
+    bool on = false, warn_only = false, fill = true;
+  };
+  static Before& before() {
+    static Before instance;
+    return instance;
+  }
+  bool on_;
+};
+
+/// A call of a Trainer: threads, determinism, and the run's own random numbers. The generators are the process's: the run's state goes in
+/// at the beginning and out at the end, and the program's is put back.
+class ProcessState {
+ public:
+  /// `rng` is empty before the first call. `inside` is true while this lives.
+  ProcessState(const RunConfig& config, State& rng, bool& inside)
+      : threads_(static_cast<int>(config.trainer.threads)),
+        deterministic_(config.deterministic != "false", config.deterministic == "warn"),
+        rng_(rng),
+        inside_(inside),
+        host_(rng_state()) {
+    if (!rng_.tensors.empty()) set_rng_state(rng_);
+    inside_ = true;
+  }
   ~ProcessState() {
-    if (!changed_) return;
-    at::globalContext().setDeterministicAlgorithms(deterministic_, warn_only_);
-    at::globalContext().setDeterministicFillUninitializedMemory(fill_);
+    inside_ = false;
+    rng_ = rng_state();
+    set_rng_state(host_);
   }
   ProcessState(const ProcessState&) = delete;
   ProcessState& operator=(const ProcessState&) = delete;
 
  private:
   ThreadCount threads_;
-  bool changed_;
-  bool deterministic_ = false, warn_only_ = false, fill_ = true;
+  DeterministicOperators deterministic_;
+  State& rng_;
+  bool& inside_;
+  State host_;
 };
 
 }  // namespace npu_train

@@ -89,6 +89,11 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     ConfigProblems none;
     resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
   }
+  check(model.module != nullptr || !model.blocks.empty() || config.amp.fp32_modules.empty(), ErrorKind::Usage, "amp.fp32_modules",
+        "names blocks of a configured model; a task given in code keeps modules in fp32 with Fp32Region in its own forward");
+  const auto classes = data.info().num_classes;
+  check(classes <= 0 || model.num_classes <= 0 || model.num_classes >= classes, ErrorKind::Usage, "model.num_classes", "the model has ",
+        model.num_classes, " classes and the data ", classes, "; hint: leave it out, the data set says it");
   task->to(device.c10());
   auto parameters = task->parameters();
   check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");

@@ -175,6 +175,11 @@ void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
   impl_->row("train", r.epoch, r.global_step, values);
 }
 
+void RunFiles::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
+  if (!impl_->csv.is_open()) impl_->open(loop);
+  impl_->row("val", loop.epoch(), loop.global_step(), metrics);
+}
+
 void RunFiles::on_epoch_end(TrainLoop&, const EpochReport& r) {
   auto values = r.train;
   values.insert(values.end(), {{"lr", r.lr},
@@ -184,7 +189,6 @@ void RunFiles::on_epoch_end(TrainLoop&, const EpochReport& r) {
                                {"data_wait", r.data_wait},
                                {"seconds", r.seconds}});
   impl_->row("epoch", r.epoch, r.global_step, values);
-  if (!r.val.empty()) impl_->row("val", r.epoch, r.global_step, r.val);
   impl_->history.push_back(to_json(r));
   save_json(fs::path(impl_->dir) / "history.json", Json::object({{"epochs", impl_->history}}));
 }

@@ -27,13 +27,16 @@ struct Trainer::Impl {
   LogSink log_file;  // of run_dir
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
+  State rng;            // of the run, while a call is not under way
+  bool inside = false;  // a callback calls back
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
 
   /// Every public call: errors translated, process-wide settings in force, everything built.
   template <class Fn>
   auto call(const char* where, Fn&& fn) -> decltype(fn()) {
     return translated(where, [&] {
-      const ProcessState scope(config);
+      if (inside) return fn();
+      const ProcessState scope(config, rng, inside);
       if (!run.loop) build();
       return fn();
     });
@@ -57,6 +60,7 @@ struct Trainer::Impl {
     run = Run{};
     run.task = std::move(task);
     run.data = std::move(data);
+    rng = {};
     run_dir.clear();
     log_file = {};
   }
@@ -112,16 +116,20 @@ std::string Trainer::Impl::resume(const std::string& which) {
       checkpoint = CheckpointStore(folder.string(), config.checkpoint).resolve(which);
       if (!checkpoint.empty()) break;
     }
-    check(!checkpoint.empty() || which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no run to resume under ",
-          (fs::path(config.output.dir) / run_name()).string());
+    check(!checkpoint.empty() || which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no checkpoint '", which, "' under ",
+          (fs::path(config.output.dir) / run_name()).string(),
+          "; hint: --resume auto takes the newest that is whole, --resume PATH any other");
     if (checkpoint.empty()) {
       log_info("nothing to resume: a new run starts");
       return "";
     }
   } else {
+    // A run of this output name goes on in its folder; any other checkpoint is only read, and a new run begins from it.
     checkpoint = find_checkpoint(which);
     const auto parent = fs::path(checkpoint).parent_path();
-    if (parent.filename() == "checkpoints") dir = parent.parent_path().string();
+    std::error_code error;
+    const bool own = fs::equivalent(parent.parent_path().parent_path(), fs::path(config.output.dir) / run_name(), error);
+    if (parent.filename() == "checkpoints" && own) dir = parent.parent_path().string();
   }
   const auto meta = read_checkpoint_meta(checkpoint);
   if (meta.threads != at::get_num_threads() || meta.cpu != at::get_cpu_capability())

@@ -136,10 +136,15 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   const auto status = fs::symlink_status(path_, ignored);
   check(!fs::exists(status) || fs::is_directory(status), ErrorKind::Checkpoint, "AtomicDirectory", path_.string(),
         ": is there and is not a folder; hint: choose another name");
-  const auto temporary = detail::temporary_beside(path_);
-  std::error_code error;
-  if (!fs::create_directory(temporary, error)) detail::throw_write_error("AtomicDirectory", path_, "cannot create it", error.value());
-  temporary_ = temporary;
+  for (int tries = 0; temporary_.empty(); ++tries) {
+    const auto temporary = detail::temporary_beside(path_);
+    std::error_code error;
+    if (fs::create_directory(temporary, error)) temporary_ = temporary;
+    // A dead process of the same number (in containers it is always 1) may have left one: the next name.
+    const bool taken = temporary_.empty() && !error && tries < 1000;
+    if (temporary_.empty() && !taken)
+      detail::throw_write_error("AtomicDirectory", path_, "cannot create it", error ? error.value() : EEXIST);
+  }
 }
 
 AtomicDirectory::~AtomicDirectory() {

@@ -79,12 +79,13 @@ uint64_t parse_hex64(const std::string& text, const std::string& where) {
   return std::stoull(text, nullptr, 16);
 }
 
-/// Calls `fn(name, path)` for each listed file, after its size and checksum were verified.
+/// Calls `fn(name, path)` for each listed file, or for `only` that one, after its size and checksum were verified.
 template <class Fn>
-void for_each_file(const std::string& dir, const Json& manifest, Fn&& fn) {
+void for_each_file(const std::string& dir, const Json& manifest, Fn&& fn, const std::string& only = "") {
   const auto where = manifest_path(dir);
   for (const auto& file : manifest.at("files", where).items(where)) {
     const auto& name = file.at("name", where).text(where);
+    if (!only.empty() && name != only) continue;
     const auto path = safe_join(dir, name).string();
     check(fs::is_regular_file(path), ErrorKind::Checkpoint, kWhere, path, ": is missing; the manifest lists it; hint: ", kOlder);
     verify_file(path, static_cast<uint64_t>(file.at("bytes", where).integer(where)),
@@ -151,8 +152,10 @@ RunState load_checkpoint(const std::string& dir, const std::vector<std::string>&
 
 ConfigNode load_checkpoint_config(const std::string& dir) {
   return reading([&] {
-    read_manifest(dir);
-    return load_yaml((fs::path(dir) / "config.yaml").string());
+    ConfigNode config;
+    const auto read = [&](const std::string&, const std::string& path) { config = load_yaml(path); };
+    for_each_file(dir, read_manifest(dir), read, "config.yaml");
+    return config;
   });
 }
 

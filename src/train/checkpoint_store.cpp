@@ -84,10 +84,11 @@ std::string CheckpointStore::save_diverged(const RunState& state, const Checkpoi
 
 void CheckpointStore::rotate(const std::string& newest) const {
   auto all = entries();
+  const auto monitor = read_checkpoint_meta(newest).monitor;
   std::vector<Entry> scored;
   for (const auto& e : all)
-    if (std::isfinite(e.meta.score) && e.meta.monitor == options_.monitor) scored.push_back(e);
-  const bool larger = larger_is_better(options_.monitor, options_.mode);
+    if (std::isfinite(e.meta.score) && e.meta.monitor == monitor) scored.push_back(e);
+  const bool larger = larger_is_better(monitor, options_.mode);
   std::stable_sort(scored.begin(), scored.end(),
                    [larger](const Entry& a, const Entry& b) { return larger ? a.meta.score > b.meta.score : a.meta.score < b.meta.score; });
   if (options_.save_top_k == 0) scored.clear();
@@ -108,10 +109,14 @@ void CheckpointStore::rotate(const std::string& newest) const {
 }
 
 std::string CheckpointStore::newest_valid() const {
-  for (const auto& e : entries()) {
+  // The one that was written last comes first: a run that went back to an older checkpoint has left those ahead of it behind.
+  std::vector<std::string> candidates;
+  if (const auto newest = last(); !newest.empty()) candidates.push_back(newest);
+  for (const auto& e : entries()) candidates.push_back(e.path);
+  for (const auto& path : candidates) {
     try {
-      verify_checkpoint(e.path);
-      return e.path;
+      verify_checkpoint(path);
+      return path;
     } catch (const Error& error) {
       log_warning("passing over a damaged checkpoint: ", error.what());
     }
@@ -119,16 +124,7 @@ std::string CheckpointStore::newest_valid() const {
   return "";
 }
 
-std::string CheckpointStore::resolve(const std::string& which) const {
-  if (which == "auto") return newest_valid();
-  if (which == "last" || which == "best") {
-    const auto path = link(which);
-    check(!path.empty(), ErrorKind::Checkpoint, kStore, "there is no checkpoint '", which, "' in ", dir_,
-          "; hint: --resume auto takes the newest that is whole, --resume PATH any other");
-    return path;
-  }
-  return find_checkpoint(which);
-}
+std::string CheckpointStore::resolve(const std::string& which) const { return which == "auto" ? newest_valid() : link(which); }
 
 std::string find_checkpoint(const std::string& path) {
   check(fs::exists(path), ErrorKind::Checkpoint, kStore, path, ": there is no such checkpoint");

@@ -27,6 +27,10 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
       sums_(std::make_unique<EpochSums>()) {
   step_ = std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.group, observers_,
                                       StepOptions{options_.gradient_clip_val, options_.gradient_clip_algorithm == "norm"});
+  if (checkpoint_.monitor == "auto") {
+    const auto names = parts_.task->metric_names();
+    checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
+  }
   parts_.task->set_training(true);
 }
 
@@ -264,8 +268,9 @@ Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) {
       const auto here = to_device(*batch, parts_.device);
       const auto scope = parts_.precision->forward_scope();
       const auto output = parts_.task->validation_step(parts_.precision->cast_input(here));
+      check_output(output, "Trainer::validate");
       auto packed = (output.loss.detach().to(at::kFloat) * output.weight).reshape({1});
-      if (const auto metrics = parts_.task->metric_sums(output, here); metrics.defined()) packed = at::cat({packed, metrics});
+      if (const auto metrics = checked_metric_sums(*parts_.task, output, here); metrics.defined()) packed = at::cat({packed, metrics});
       sums = sums.defined() ? sums.add_(packed) : packed;
       weight += output.weight;
       samples += static_cast<double>(here.size);

@@ -14,6 +14,22 @@ namespace {
 constexpr int64_t kMaxRollbacks = 2;
 }
 
+/// A metric that does not exist would rank nothing and stop nothing, in silence.
+void TrainLoop::check_monitors() const {
+  auto names = parts_.task->metric_names();
+  names.insert(names.begin(), "loss");
+  const auto known = [&](const char* key, const std::string& monitor) {
+    const auto metric = monitor.starts_with("train/") ? monitor.substr(6) : (monitor.starts_with("val/") ? monitor.substr(4) : monitor);
+    check(std::find(names.begin(), names.end(), metric) != names.end(), ErrorKind::Usage, key, "no metric '", monitor,
+          "'; there are, under train/ and val/: ", join(names));
+  };
+  known("checkpoint.monitor", checkpoint_.monitor);
+  if (!early_.enabled) return;
+  known("early_stopping.monitor", early_.monitor);
+  check(early_.monitor.starts_with("train/") || validates(), ErrorKind::Usage, "early_stopping.monitor", "'", early_.monitor,
+        "' is measured on validation data, and this run does not validate");
+}
+
 bool TrainLoop::validates() const {
   return parts_.val_loader != nullptr && options_.check_val_every_n_epoch > 0 && options_.limit_val_batches != 0;
 }
@@ -27,6 +43,7 @@ RunResult TrainLoop::fit() {
       std::atomic<bool>& stop;
       ~Answered() { stop = false; }
     } answered{*parts_.stop};  // a request is for this fit, however it ends
+    check_monitors();
     for (const auto& c : callbacks_) c->on_fit_start(*this);
     sanity_check();
     RunResult result;
@@ -45,7 +62,7 @@ RunResult TrainLoop::fit() {
       }
     }
     if (epoch_open_ && *stop_ != StopReason::Requested && validates()) note_validation(validate());
-    if (saved_at_ != batches_seen_) save_checkpoint();
+    if (saved_at_ != batches_seen_ || (saved_without_score_ && !std::isnan(last_score_))) save_checkpoint();
     result.reason = stop_.value_or(StopReason::MaxEpochs);
     result.global_step = global_step_;
     result.attempts = step_->attempts();
@@ -99,16 +116,8 @@ void TrainLoop::note_validation(const Scalars& val) {
   };
   last_score_ = value_of(checkpoint_.monitor);
   if (better(last_score_, best_score_, larger_is_better(checkpoint_.monitor, checkpoint_.mode), 0)) best_score_ = last_score_;
-  if (!early_.enabled) return;
+  if (!early_.enabled || (val.empty() && !early_.monitor.starts_with("train/"))) return;
   const auto watched = value_of(early_.monitor);
-  const bool is_train = early_.monitor.starts_with("train/");
-  const auto& source = is_train ? sums_->metrics.value() : val;
-  const auto metric = early_.monitor.substr(early_.monitor.find('/') + 1);
-  if (std::none_of(source.begin(), source.end(), [&](const auto& s) { return s.first == metric; })) {
-    check(val.empty(), ErrorKind::Usage, "early_stopping", "no metric '", early_.monitor, "'; there are: loss, ",
-          join(parts_.task->metric_names()), " under train/ and val/");
-    return;
-  }
   if (better(watched, early_best_, larger_is_better(early_.monitor, early_.mode), early_.min_delta)) {
     early_best_ = watched;
     without_improvement_ = 0;
@@ -132,6 +141,7 @@ std::string TrainLoop::save_checkpoint() {
                "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole");
     const auto path = parts_.store->save(state(), meta(), parts_.config);
     saved_at_ = batches_seen_;
+    saved_without_score_ = std::isnan(last_score_);
     for (const auto& c : callbacks_) c->on_checkpoint(*this, path);
     return path;
   });
@@ -154,7 +164,8 @@ void TrainLoop::check_divergence(const StepReport& report) {
 
 void TrainLoop::diverged(const std::string& cause, const std::string& remedy) {
   std::string where;
-  if (parts_.store != nullptr && (options_.on_divergence == "stop" || rollbacks_ >= kMaxRollbacks)) {
+  const bool rolls_back = options_.on_divergence == "rollback" && rollbacks_ < kMaxRollbacks;
+  if (parts_.store != nullptr && !(rolls_back && !parts_.store->newest_valid().empty())) {
     try {
       where = parts_.store->save_diverged(state(), meta(), parts_.config);
     } catch (const Error& e) {

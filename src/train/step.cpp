@@ -31,9 +31,7 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
     const auto scope = precision_.forward_scope();
     output = task_.training_step(precision_.cast_input(batch));
   });
-  check(output.loss.defined() && output.loss.numel() == 1, ErrorKind::Usage, "TrainStep",
-        "the task's loss must be one number; it has shape ", output.loss.defined() ? c10::str(output.loss.sizes()) : "(undefined)");
-  check(output.weight > 0, ErrorKind::Usage, "TrainStep", "the weight of a batch must be positive; given ", output.weight);
+  check_output(output, "TrainStep");
   if (window.first_weight == 0) window.first_weight = output.weight;
   const double relative = output.weight / window.first_weight;
   loss = relative == 1 ? output.loss : output.loss * relative;
@@ -43,7 +41,7 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
   });
 
   const at::NoGradGuard no_grad;
-  const auto metrics = task_.metric_sums(output, batch);
+  const auto metrics = checked_metric_sums(task_, output, batch);
   auto sums = loss.detach().to(at::kFloat).reshape({1});
   if (metrics.defined()) sums = at::cat({sums, metrics});
   window.sums = window.sums.defined() ? window.sums.add_(sums) : sums;

@@ -1,17 +1,9 @@
 """npu_tool's subcommands: one JSON document on stdout, and errors with their codes."""
 import json
-import struct
 import unittest
-import zlib
 
+from pictures import png
 from programs import ProgramTest, SOURCE, main, npu_tool, run_dir, train_app
-
-
-def png(path, size, value):
-    """A picture of one colour, written by hand."""
-    def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
-    rows = b''.join(b'\0' + bytes(value) * size for _ in range(size))
-    path.write_bytes(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', size, size, 8, 2, 0, 0, 0)) + chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b''))
 
 
 class NpuTool(ProgramTest):

@@ -1,10 +1,12 @@
 """Runs the programs as a user does, for the tests of this folder."""
+import hashlib
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 BIN = pathlib.Path(os.environ['NPU_TRAIN_BIN'])
@@ -50,6 +52,27 @@ class ProgramTest(unittest.TestCase):
         path.write_text(text if text is not None else SMALL.format(precision=precision, workers=workers))
         return path
 
+    def start(self, *args):
+        """train_app in the background; what it says goes to said.txt. Ended at the end of the test at the latest."""
+        with open(self.dir / 'said.txt', 'w') as said:
+            process = subprocess.Popen([str(BIN / 'train_app'), *map(str, args)], stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+
+        def end():
+            if process.poll() is None: process.kill()
+            process.wait()
+        self.addCleanup(end)
+        return process
+
+    def said(self): return (self.dir / 'said.txt').read_text()
+
+    def wait_for(self, process, reached, what):
+        """Polls `reached()` while the process lives. The bound only keeps a hanging program from hanging the tests."""
+        deadline = time.monotonic() + 300
+        while not reached():
+            self.assertIsNone(process.poll(), f'the run ended before {what}:\n{self.said()}')
+            self.assertLess(time.monotonic(), deadline, f'no sign of {what}:\n{self.said()}')
+            time.sleep(0.002)
+
     def assertFails(self, result, code, *words):
         self.assertEqual(result[0], code, result[1] + result[2])
         for word in words: self.assertIn(word, result[2])
@@ -70,5 +93,25 @@ def checksums(out):
     return {f['name']: f['checksum'] for f in manifest['files']}
 
 
+def checkpoints(out):
+    """Manifests of the whole checkpoints of an output.dir with one run, the oldest first."""
+    found = []
+    for path in pathlib.Path(out).glob('*/version_0/checkpoints/epoch=*/manifest.json'):
+        try: found.append(json.loads(path.read_text()) | {'folder': path.parent.name})
+        except FileNotFoundError: pass  # a running program has just removed it
+    return sorted(found, key=lambda m: m['batches_seen'])
+
+
+def tree(folder):
+    """What every file and link under a folder holds, to see whether anything changed."""
+    out = {}
+    for path in sorted(pathlib.Path(folder).rglob('*')):
+        if path.is_symlink(): out[str(path)] = os.readlink(path)
+        elif path.is_file(): out[str(path)] = hashlib.sha256(path.read_bytes()).hexdigest()
+    return out
+
+
 def main():
-    sys.exit(not unittest.main(exit=False, verbosity=1).result.wasSuccessful())
+    result = unittest.main(exit=False, verbosity=1).result
+    for test, why in result.skipped: print(f'skipped: {test.id()}: {why}')
+    sys.exit(not result.wasSuccessful())

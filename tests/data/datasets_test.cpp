@@ -48,8 +48,9 @@ TEST_CASE("drop_last, mixing and padding come from options and runtime") {
   CHECK(train.batches_per_epoch() == 2);
   train.begin_epoch(0);
   CHECK(train.next()->target().sizes() == at::IntArrayRef({8, 10}));
-  Loader padded = train_loader(pair, {.last_batch = LastBatch::Pad});
-  CHECK(padded.batches_per_epoch() == 3);
+  CHECK(train_loader(pair, {.last_batch = LastBatch::Pad}).batches_per_epoch() == 2);
+  const DatasetPair whole = make("generated", "train_size: 20\nval_size: 8\nbatch_size: 8\nnum_workers: 0");
+  CHECK(train_loader(whole, {.last_batch = LastBatch::Pad}).batches_per_epoch() == 3);
 }
 
 TEST_CASE("an image folder by name, with and without validation") {

@@ -141,6 +141,9 @@ TEST_CASE("a state that does not fit is refused and changes nothing") {
   loader.begin_epoch(1);
   Loader other(pictures(), augment(), options(0, 4));  // between epochs another batch size is fine
   other.load_state(loader.state());
+  Loader more(pictures(49), augment(), options(0));  // and so is other data
+  more.load_state(loader.state());
+  CHECK(more.epoch() == 1);
 }
 
 TEST_CASE("a last batch that is not full is kept, dropped or padded with a mask") {

@@ -1,6 +1,9 @@
 // Every registered model, in every precision of every device that is here, against itself on the CPU in fp32.
 #include "testing.hpp"
 
+#include <algorithm>
+#include <cmath>
+
 #include <torch/nn.h>
 
 #include "npu_train/device/backend.hpp"
@@ -16,6 +19,7 @@ namespace {
 struct Numbers {
   at::Tensor logits;
   double loss = 0;
+  bool overflowed = false;
   std::map<std::string, at::Tensor> gradients;
 };
 
@@ -52,20 +56,65 @@ Numbers run(const std::string& name, const Parts& parts, const std::string& mode
   precision->scale_loss(output.loss).backward();
   precision->collect_gradients();
   precision->unscale_and_check(1);
-  Numbers n{output.outputs.detach().cpu(), output.loss.item<double>(), {}};
+  Numbers n{output.outputs.detach().cpu(), output.loss.item<double>(), precision->last_step_skipped(), {}};
   for (const auto& p : updated) n.gradients[p.name] = p.value.grad().detach().cpu().to(at::kDouble).flatten();
   return n;
 }
 
-/// What a mode may differ by: relative difference of logits and loss, and cosine of all gradients together. fp32 on the same device is
-/// the same computation; on another device sums are ordered otherwise.
+/// What a mode may differ by: relative difference of logits and loss and cosine of all gradients together; for each gradient by itself its
+/// cosine and the factor between the norms. fp32 on the CPU is the same computation, bit for bit; on another device sums are ordered
+/// otherwise and products may be rounded to 10 bits.
 struct Tolerance {
-  double value, cosine;
+  double value, cosine, each_cosine, each_norm;
 };
 Tolerance tolerance(const std::string& mode) {
-  if (mode == "32-true") return {1e-3, 0.999};
-  if (mode == "16-mixed") return {0.05, 0.98};
-  return {0.15, 0.85};  // bf16: 8 bits of mantissa through up to 152 layers
+  if (mode == "32-true") return {1e-3, 0.999, 0.95, 1.1};
+  if (mode.starts_with("16-")) return {0.05, 0.98, 0.9, 1.25};
+  return {0.15, 0.85, 0.5, 2};  // bf16: 8 bits of mantissa through up to 152 layers
+}
+
+void check_bits(const Numbers& ours, const Numbers& reference) {
+  CHECK(torch::equal(ours.logits, reference.logits));
+  CHECK(ours.loss == reference.loss);
+  for (const auto& [key, gradient] : reference.gradients) {
+    CAPTURE(key);
+    CHECK(torch::equal(ours.gradients.at(key), gradient));
+  }
+}
+
+void check_together(const Numbers& ours, const Numbers& reference, const Tolerance& t) {
+  CHECK(((ours.logits - reference.logits).norm() / reference.logits.norm()).item<double>() < t.value);
+  CHECK(ours.loss == doctest::Approx(reference.loss).epsilon(t.value));
+  std::vector<at::Tensor> a, b;
+  for (const auto& [key, gradient] : reference.gradients) {
+    a.push_back(ours.gradients.at(key));
+    b.push_back(gradient);
+  }
+  CHECK(torch::cosine_similarity(torch::cat(a), torch::cat(b), 0).item<double>() > t.cosine);
+}
+
+/// Each gradient by itself: all of them together say little of the small ones. One whose reference has less than a thousandth of the whole
+/// norm is left out: it is what remains when large terms cancel, and a low precision has mostly their rounding instead.
+void check_each(const Numbers& ours, const Numbers& reference, const Tolerance& t, const std::string& what) {
+  double squares = 0;
+  for (const auto& [key, gradient] : reference.gradients) squares += gradient.square().sum().item<double>();
+  size_t compared = 0;
+  double least_cosine = 1, largest_factor = 1;
+  for (const auto& [key, theirs] : reference.gradients) {
+    const auto& gradient = ours.gradients.at(key);
+    const double norm = gradient.norm().item<double>(), expected = theirs.norm().item<double>();
+    if (expected < 1e-3 * std::sqrt(squares)) continue;
+    ++compared;
+    const double cosine = gradient.dot(theirs).item<double>() / (norm * expected), factor = std::max(norm / expected, expected / norm);
+    CAPTURE(key);
+    CHECK(cosine > t.each_cosine);
+    CHECK(factor < t.each_norm);
+    least_cosine = std::min(least_cosine, cosine);
+    largest_factor = std::max(largest_factor, factor);
+  }
+  CHECK(2 * compared > reference.gradients.size());
+  MESSAGE(what, ": ", compared, " of ", reference.gradients.size(), " gradients compared, least cosine ", least_cosine,
+          ", norms apart by at most ", largest_factor);
 }
 
 }  // namespace
@@ -85,23 +134,24 @@ TEST_CASE("logits, loss and gradients of every registered model agree with fp32 
     }
     for (const auto& device : devices) {
       const bool slow = device.is_cpu() && !backend_of(device).capabilities(device).native_bf16;
-      for (const std::string mode : {"32-true", "bf16-mixed", "16-mixed"}) {
+      for (const std::string mode : {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"}) {
         // without hardware units the low precisions take minutes on the deep ones: one network of each kind stands for them there
         if (slow && mode != "32-true" && name != "resnet18" && name != "resnet50" && name != "vit_tiny_cifar10") continue;
+        if (slow && mode == "16-mixed" && name == "resnet50") continue;
+        // what a low-precision parameter adds (its cast, its master's gradient) is the same code for every network: two stand for all
+        if (mode != "32-true" && mode.ends_with("-true") && name != "resnet18" && name != "vit_tiny_cifar10") continue;
         CAPTURE(name);
         CAPTURE(mode);
         CAPTURE(device.str());
         const auto n = run(name, parts, mode, device);
-        const auto t = tolerance(mode);
-        CHECK(((n.logits - reference.logits).norm() / reference.logits.norm()).item<double>() < t.value);
-        CHECK(n.loss == doctest::Approx(reference.loss).epsilon(t.value));
-        std::vector<at::Tensor> ours, theirs;
-        for (const auto& [key, gradient] : reference.gradients) {
-          REQUIRE(n.gradients.count(key) == 1);
-          ours.push_back(n.gradients.at(key));
-          theirs.push_back(gradient);
+        CHECK_FALSE(n.overflowed);
+        REQUIRE(n.gradients.size() == reference.gradients.size());
+        if (device.is_cpu() && mode == "32-true") {
+          check_bits(n, reference);
+          continue;
         }
-        CHECK(torch::cosine_similarity(torch::cat(ours), torch::cat(theirs), 0).item<double>() > t.cosine);
+        check_together(n, reference, tolerance(mode));
+        check_each(n, reference, tolerance(mode), name + " " + mode + " on " + device.str());
       }
     }
   }

@@ -4,6 +4,8 @@
 
 #include <fstream>
 
+#include <ATen/ops/zeros.h>
+
 using namespace npu_train;
 using namespace npu_train::testing;
 namespace fs = std::filesystem;
@@ -46,6 +48,25 @@ TEST_CASE("every configuration of the repository binds, and prints as what it is
     ++files;
   }
   CHECK(files >= 6);
+}
+
+TEST_CASE("the shipped recipe of ResNet-50: 0.1 in epochs 0 to 29, 0.01 from epoch 30, 0.001 from epoch 60") {
+  const auto parts = builtin_parts();
+  const auto config = load_config((fs::path(NPU_TRAIN_SOURCE_DIR) / "configs/resnet50_cifar10.yaml").string(), {}, parts);
+  ParameterSet parameters;
+  parameters.add({.name = "weight", .value = at::zeros({1})});
+  const auto optimizer = parts.optimizers.make(config.optimizer, "optimizer", parameters);
+  ScheduleContext context;
+  context.total_epochs = config.trainer.max_epochs;
+  context.base_lr = optimizer->lr();
+  const auto schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
+  CHECK(config.trainer.max_epochs == 90);
+  CHECK(schedule->by_epoch());
+  for (int epoch = 0; epoch < 90; ++epoch) {
+    CAPTURE(epoch);
+    const double expected = epoch < 30 ? 0.1 : epoch < 60 ? 0.01 : 0.001;
+    CHECK(optimizer->lr() * schedule->factor(epoch) == doctest::Approx(expected).epsilon(1e-12));
+  }
 }
 
 TEST_CASE("mistakes come together, each with place and nearest name") {

@@ -3,12 +3,14 @@
 #include "npu_train/engine/trainer.hpp"
 
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include <torch/nn.h>
 
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/device/threads.hpp"
 #include "npu_train/train/classifier.hpp"
 
 using namespace npu_train;
@@ -43,6 +45,33 @@ RunConfig small(const fs::path& dir) {
   c.output.dir = dir.string();
   return c;
 }
+
+/// A task that notes the shape of every input.
+class Watched final : public Task {
+ public:
+  explicit Watched(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  StepOutput training_step(const Batch& batch) override {
+    shapes.insert(batch.input().sizes().vec());
+    return task_->training_step(batch);
+  }
+  StepOutput validation_step(const Batch& batch) override {
+    shapes.insert(batch.input().sizes().vec());
+    return task_->validation_step(batch);
+  }
+  at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
+  ParameterSet parameters() override { return task_->parameters(); }
+  std::vector<NamedTensor> buffers() override { return task_->buffers(); }
+  std::vector<std::string> norm_parameters() override { return task_->norm_parameters(); }
+  std::vector<std::string> metric_names() const override { return task_->metric_names(); }
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return task_->metric_sums(output, batch); }
+  void set_training(bool on) override { task_->set_training(on); }
+  void to(c10::Device device) override { task_->to(device); }
+
+  std::set<std::vector<int64_t>> shapes;
+
+ private:
+  std::shared_ptr<Task> task_;
+};
 
 std::string text_of(const fs::path& path) {
   std::ifstream in(path);
@@ -185,6 +214,107 @@ TEST_CASE("two trainers in two threads, and a stop from a third") {
   std::thread stopper([&] { endless.request_stop(); });
   CHECK(endless.fit(classifier(Tiny()), pictures(40)).reason == StopReason::Requested);
   stopper.join();
+}
+
+TEST_CASE("two trainers in two threads end with the weights of the same two one after the other") {
+  const ThreadCount one(1);  // of the threads to come as well
+  const auto data = pictures(40);
+  const auto fresh = [] {
+    torch::manual_seed(8);
+    return classifier(Tiny());
+  };
+  // they differ in the order of their batches; nothing else is drawn
+  const auto train = [&data](int64_t seed, const std::shared_ptr<Task>& task, std::string* error) {
+    try {
+      Trainer trainer({.seed = seed,
+                       .device = "cpu",
+                       .precision = "32-true",
+                       .data = {.options = {{"batch_size", 8}, {"num_workers", "1"}}},
+                       .trainer = {.max_epochs = 5, .threads = 1},
+                       .output = {.dir = ""}});
+      trainer.fit(task, data);
+    } catch (const std::exception& e) {
+      *error = e.what();
+    }
+  };
+  const auto start = fresh(), a = fresh(), b = fresh(), c = fresh(), d = fresh();
+  std::string errors[4];
+  std::thread first([&] { train(1, a, &errors[0]); }), second([&] { train(2, b, &errors[1]); });
+  first.join();
+  second.join();
+  train(1, c, &errors[2]);
+  train(2, d, &errors[3]);
+  for (const auto& error : errors) CHECK(error == "");
+  CHECK(digest(a->parameters()) == digest(c->parameters()));
+  CHECK(digest(b->parameters()) == digest(d->parameters()));
+  CHECK(digest(a->parameters()) != digest(b->parameters()));
+  CHECK(digest(a->parameters()) != digest(start->parameters()));
+}
+
+TEST_CASE("static_shapes: the model sees batches of one shape, and the metrics are those of the samples that are there") {
+  const auto train = pictures(22), val = pictures(10);
+  const auto fit = [&](bool padded) {
+    torch::manual_seed(3);
+    const auto task = std::make_shared<Watched>(classifier(Tiny()));
+    Trainer trainer({.device = "cpu",
+                     .precision = "32-true",
+                     .data = {.options = {{"batch_size", 8}, {"num_workers", "0"}}},
+                     .trainer = {.max_epochs = 2, .static_shapes = padded},
+                     .output = {.dir = ""}});
+    const auto result = trainer.fit(task, train, val);
+    return std::pair(result.final_val, task->shapes);
+  };
+  const auto [padded, padded_shapes] = fit(true);
+  const auto [plain, plain_shapes] = fit(false);
+  CHECK((padded_shapes == std::set<std::vector<int64_t>>{{8, 3, 8, 8}}));
+  CHECK((plain_shapes == std::set<std::vector<int64_t>>{{8, 3, 8, 8}, {6, 3, 8, 8}, {2, 3, 8, 8}}));
+  REQUIRE(padded.size() == plain.size());
+  REQUIRE(padded.size() == 3);
+  for (size_t i = 0; i < plain.size(); ++i) {
+    CHECK(padded[i].first == plain[i].first);
+    CHECK(padded[i].second == doctest::Approx(plain[i].second).epsilon(1e-5));
+  }
+}
+
+TEST_CASE("a good guest: the random numbers of the program are its own, and so are those of the run") {
+  struct Dropping : torch::nn::Module {
+    Dropping() { head = register_module("head", torch::nn::Linear(192, 10)); }
+    at::Tensor forward(at::Tensor x) { return head(torch::dropout(x.flatten(1), 0.5, is_training())); }
+    torch::nn::Linear head{nullptr};
+  };
+  const auto fresh = [] {
+    torch::manual_seed(9);
+    return classifier(std::make_shared<Dropping>());
+  };
+  const auto config = [](int64_t seed) {
+    return RunConfig{
+        .seed = seed, .device = "cpu", .precision = "32-true", .trainer = {.max_epochs = 2, .threads = 1}, .output = {.dir = ""}};
+  };
+  const auto data = pictures(40);
+  SUBCASE("fit gives the program's generator back") {
+    const auto task = fresh();
+    torch::manual_seed(5);
+    const auto expected = torch::rand({3});
+    torch::manual_seed(5);
+    Trainer trainer(config(42));
+    trainer.fit(task, data);
+    CHECK(torch::equal(torch::rand({3}), expected));
+  }
+  SUBCASE("what the program does with its generator between two steps does not reach the run") {
+    const auto x = torch::randn({8, 3, 8, 8}), y = torch::randint(10, {8});
+    const auto steps = [&](int64_t seed, bool disturbed) {
+      const auto task = fresh();
+      Trainer trainer(config(seed));
+      trainer.setup(task, data);
+      for (int i = 0; i < 3; ++i) {
+        trainer.train_step(Batch(x, y));
+        if (disturbed) torch::manual_seed(77);
+      }
+      return digest(task->parameters());
+    };
+    CHECK(steps(42, true) == steps(42, false));
+    CHECK(steps(42, false) != steps(43, false));  // there is chance in a step
+  }
 }
 
 TEST_CASE("a good guest: no output without a sink, settings of the process restored") {

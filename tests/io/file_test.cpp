@@ -236,6 +236,21 @@ TEST_CASE("a folder appears whole, and replaces the one before") {
   CHECK_THROWS_AS(AtomicDirectory("/"), Error);
 }
 
+TEST_CASE("what a dead process of the same number left behind is passed by") {
+  const TempDir dir;
+  std::string next;
+  {
+    AtomicDirectory first(dir / "x");
+    next = first.temporary().string();
+  }
+  const auto dash = next.rfind('-');
+  const auto number = std::stoll(next.substr(dash + 1));
+  for (int i = 1; i <= 3; ++i) fs::create_directory(next.substr(0, dash + 1) + std::to_string(number + i));
+  AtomicDirectory made(dir / "x");
+  made.commit();
+  CHECK(fs::is_directory(dir / "x"));
+}
+
 TEST_CASE("names from files stay inside their folder") {
   const TempDir dir;
   fs::create_directories(dir / "in/sub");

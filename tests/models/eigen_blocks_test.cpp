@@ -33,12 +33,19 @@ class BlockParameters {
   BlockParameters(const Model& model, const std::string& path) : parameters_(parameters_of(*model.module)), path_(path) {}
   Array operator()(const std::string& name) const { return Array(find(name)); }
   double gradient_apart(const std::string& name, const Array& expected) const { return apart(find(name).grad(), expected); }
+  Array gradient(const std::string& name) const { return Array(find(name).grad()); }
 
  private:
   const at::Tensor& find(const std::string& name) const { return parameters_.find(path_ + "." + name)->value; }
   ParameterSet parameters_;
   std::string path_;
 };
+
+double largest(const Array& a) {
+  double out = 0;
+  for (const double x : a.v) out = std::max(out, std::abs(x));
+  return out;
+}
 
 const Block& block_of(const Model& model, const std::string& name) {
   for (const auto& block : model.blocks)
@@ -190,11 +197,18 @@ void check_vit_block(const Tolerance& tolerance, const std::string& qkv, const s
   const Array dq[] = {from_heads(ga.q, 3), from_heads(ga.k, 3), from_heads(ga.v, 3)};
   Array dh1(h1.shape);
   if (split) {
+    Array bias[3];
     for (int i = 0; i < 3; ++i) {
       const auto g = linear_backward(dq[i], h1, p(att + parts[i] + ".weight"));
       CHECK(p.gradient_apart(att + parts[i] + ".weight", g.w) < backward);
+      bias[i] = g.b;
       dh1 = dh1 + g.x;
     }
+    CHECK(p.gradient_apart(att + "q_proj.bias", bias[0]) < backward);
+    CHECK(p.gradient_apart(att + "v_proj.bias", bias[2]) < backward);
+    // The same vector on every key moves a whole row of scores, which softmax does not see: the gradient is 0, in the reference too.
+    CHECK(largest(bias[1]) < 1e-12 * largest(bias[2]));
+    CHECK(largest(p.gradient(att + "k_proj.bias")) < backward * largest(bias[2]));
   } else {
     Array dqkv({2, 5, 36});
     for (int i = 0; i < 3; ++i) dqkv.matrix().middleCols(12 * i, 12) = dq[i].matrix();

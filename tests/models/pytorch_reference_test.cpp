@@ -6,24 +6,15 @@
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "formula.hpp"
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/models/vit.hpp"
 #include "npu_train/nn/named_state.hpp"
+#include "reference/formula.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-nlohmann::json fixture(const std::string& name) {
-  std::ifstream in(std::string(NPU_TRAIN_SOURCE_DIR) + "/tests/fixtures/" + name + "_reference.json");
-  REQUIRE(in.good());
-  return nlohmann::json::parse(in);
-}
 
 class OneThread {
  public:

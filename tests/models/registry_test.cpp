@@ -4,9 +4,9 @@
 #include <ATen/ops/isfinite.h>
 #include <torch/nn/module.h>
 
-#include "formula.hpp"
 #include "npu_train/models/registry.hpp"
 #include "npu_train/nn/named_state.hpp"
+#include "reference/formula.hpp"
 
 using namespace npu_train;
 

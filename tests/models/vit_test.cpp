@@ -13,10 +13,10 @@
 
 #include <map>
 
-#include "formula.hpp"
 #include "npu_train/models/vit.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/weights.hpp"
+#include "reference/formula.hpp"
 
 using namespace npu_train;
 

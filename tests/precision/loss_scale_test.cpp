@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
@@ -41,7 +42,7 @@ TEST_CASE("defaults are torch's") {
   CHECK(s.options().growth_factor == 2);
   CHECK(s.options().backoff_factor == 0.5);
   CHECK(s.options().growth_interval == 2000);
-  CHECK(s.options().min_scale == 0);
+  CHECK(s.options().min_scale == 0x1p-126);  // torch has none; below it the inverse is not finite
   CHECK(s.options().max_scale == kInf);
   CHECK_FALSE(s.at_floor());
 }
@@ -135,4 +136,15 @@ TEST_CASE("impossible options are refused by name") {
   CHECK(message({.min_scale = -1}).find("min_scale") != std::string::npos);
   CHECK(message({.min_scale = 2, .max_scale = 1}).find("min_scale") != std::string::npos);
   CHECK(message({.init_scale = 65536, .max_scale = 1024}).find("init_scale") != std::string::npos);
+}
+
+TEST_CASE("without a floor the scale stays where its inverse is finite in fp32") {
+  LossScale s({.init_scale = 1});
+  for (int i = 0; i < 300; ++i) s.update(true);
+  CHECK(s.scale() > 0);
+  CHECK(std::isfinite(static_cast<float>(1 / s.scale())));
+  CHECK(s.at_floor());
+  LossScale again;
+  again.load_state(s.state());
+  CHECK(again.scale() == s.scale());
 }

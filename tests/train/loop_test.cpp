@@ -122,6 +122,25 @@ TEST_CASE("overfit_batches repeats the same batches, in training and validation"
   CHECK(scalar_or(r.final_val, "acc1", 0) == 100);
 }
 
+TEST_CASE("validation data that cannot be read are found before the first step") {
+  struct Broken final : Dataset {
+    int64_t size() const override { return 20; }
+    Sample get(int64_t) const override { throw std::runtime_error("no such picture"); }
+  };
+  const auto fit = [](int64_t sanity_steps) {
+    Toy toy;
+    toy.val = std::make_shared<Broken>();
+    const auto before = weights(toy);
+    auto loop = toy.loop({.max_epochs = 1, .num_sanity_val_steps = sanity_steps});
+    CHECK(has(error_of([&] { loop->fit(); }).what(), "no such picture"));
+    CHECK((weights(toy) == before) == (sanity_steps > 0));
+    CHECK(loop->batches_seen() == loop->global_step());
+    return loop->global_step();
+  };
+  CHECK(fit(2) == 0);
+  CHECK(fit(0) == 5);  // without the check an epoch is lost
+}
+
 TEST_CASE("early stopping counts validations without improvement") {
   Toy toy;
   toy.schedule = LrSchedule([](double) { return 0.0; }, true);  // nothing moves, so nothing improves
@@ -175,6 +194,36 @@ TEST_CASE("a checkpoint of another precision can be resumed") {
   CHECK(weights(low) == weights(full));  // masters are fp32 and equal
   CHECK(torch::equal(low.net->head->weight, full.net->head->weight.to(at::kBFloat16)));
   CHECK(to->fit().history.size() == 1);
+}
+
+TEST_CASE("a checkpoint of any mixed or full precision goes on in any other, with the same fp32 weights") {
+  const std::vector<std::string> modes{"32-true", "bf16-mixed", "16-mixed"};
+  for (const auto& from : modes) {
+    TempDir dir;
+    Toy saved(from, "adamw", 0, {.init_scale = 512});
+    CheckpointStore store((dir / "c").string(), {});
+    auto before = saved.loop({.max_epochs = 1}, {}, &store);
+    before->fit();
+    for (const auto& to : modes) {
+      CAPTURE(from);
+      CAPTURE(to);
+      Toy resumed(to, "adamw", 0, {.init_scale = 1024});
+      auto after = resumed.loop({.max_epochs = 2});
+      after->load_state(load_checkpoint(store.last()));  // all of it
+      for (const auto& p : resumed.optimizer->parameters()) CHECK((p.value.scalar_type() == at::kFloat));
+      CHECK(weights(resumed) == weights(saved));
+      CHECK(digest(resumed.optimizer->state()) == digest(saved.optimizer->state()));
+      CHECK(torch::equal(resumed.net->norm->running_mean, saved.net->norm->running_mean));
+      // a scale is taken over where there is one, and starts at its own where there was none
+      CHECK(resumed.precision->scale() == (to != "16-mixed" ? 1 : from == "16-mixed" ? 512 : 1024));
+      CHECK(after->global_step() == before->global_step());
+      const auto report = after->train_step({toy_batch()});
+      CHECK(report.taken);
+      CHECK(std::isfinite(scalar_or(report.metrics, "loss", kNaN)));
+      CHECK(report.global_step == before->global_step() + 1);
+      CHECK(weights(resumed) != weights(saved));
+    }
+  }
 }
 
 TEST_CASE("another model's checkpoint is refused and changes nothing") {
@@ -260,6 +309,51 @@ TEST_CASE("rollback goes back to the last checkpoint with a lower rate") {
   CHECK(torch::isfinite(toy.net->head->weight).all().item<bool>());
 }
 
+TEST_CASE("rollback gives up after the second, or when there is nothing to go back to, and keeps the broken state") {
+  TempDir dir;
+  const auto broken = dir / "run/diverged/manifest.json";
+  // Spoils the weights each time that epoch `at` begins.
+  struct Poison final : Callback {
+    Toy* toy;
+    std::filesystem::path broken;
+    int64_t at = 0;
+    int given = 0;
+    bool kept_early = false;
+    void on_epoch_start(TrainLoop&, int64_t epoch) override {
+      if (epoch != at) return;
+      ++given;
+      kept_early |= std::filesystem::exists(broken);
+      const torch::NoGradGuard no_grad;
+      toy->net->head->weight.fill_(std::nanf(""));
+    }
+  };
+  Toy toy;
+  CheckpointStore store((dir / "run/checkpoints").string(), {});
+  auto loop = toy.loop({.max_epochs = 4, .on_divergence = "rollback"}, {}, &store);
+  auto poison = std::make_shared<Poison>();
+  poison->toy = &toy;
+  poison->broken = broken;
+  loop->add_callback(poison);
+  const auto value = [&](const std::string& key) { return loop->state().at("loop").values.at(key); };
+  SUBCASE("two checkpoints are there") {
+    poison->at = 2;
+    CHECK(error_of([&] { loop->fit(); }).kind() == ErrorKind::Diverged);
+    CHECK(poison->given == 3);
+    CHECK(std::get<int64_t>(value("rollbacks")) == 2);
+    CHECK(std::get<double>(value("lr_factor")) == doctest::Approx(0.01));
+    CHECK(read_checkpoint_meta(store.last()).global_step == 10);
+    CHECK(digest(load_checkpoint(store.last()).at("model")) != digest(load_checkpoint((dir / "run/diverged").string()).at("model")));
+  }
+  SUBCASE("none is there yet") {
+    CHECK(error_of([&] { loop->fit(); }).kind() == ErrorKind::Diverged);
+    CHECK(poison->given == 1);
+    CHECK(std::get<int64_t>(value("rollbacks")) == 0);
+    CHECK(store.last() == "");
+  }
+  CHECK_FALSE(poison->kept_early);  // only when there is no way back
+  CHECK(std::filesystem::exists(broken));
+}
+
 TEST_CASE("validation uses the average and puts the weights back") {
   Toy toy("32-true", "sgd");
   toy.with_ema();
@@ -291,6 +385,32 @@ TEST_CASE("train_epoch and train_step serve a program that owns its loop") {
   const auto report = owned->train_step({toy_batch()});
   CHECK(report.taken);
   CHECK(report.global_step == 11);
+}
+
+TEST_CASE("train_step over the loader's own batches gives the weights of fit, bit for bit") {
+  for (const int64_t k : {1, 2}) {  // 5 batches: with 2 of them in a window the last one is partial
+    CAPTURE(k);
+    Toy fitted, owned;
+    auto fit = fitted.loop({.max_epochs = 1, .accumulate_grad_batches = k});
+    fit->fit();
+    auto loop = owned.loop({.max_epochs = 1, .accumulate_grad_batches = k});
+    std::vector<Batch> window;
+    const auto take = [&] {
+      loop->train_step(window);
+      window.clear();
+    };
+    owned.train_loader->begin_epoch(0);
+    while (auto batch = owned.train_loader->next()) {
+      window.push_back(std::move(*batch));
+      if (static_cast<int64_t>(window.size()) == k) take();
+    }
+    if (!window.empty()) take();
+    CHECK(loop->global_step() == fit->global_step());
+    CHECK(loop->batches_seen() == 5);
+    CHECK(weights(owned) == weights(fitted));
+    CHECK(digest(owned.optimizer->state()) == digest(fitted.optimizer->state()));
+    CHECK(torch::equal(owned.net->norm->running_var, fitted.net->norm->running_var));
+  }
 }
 
 TEST_CASE("a program that owns its loop says which epoch it is") {
@@ -326,6 +446,44 @@ TEST_CASE("the loss of an epoch is weighted as it was trained on") {
   parts.val_loader = nullptr;
   TrainLoop loop(parts, {.max_epochs = 1}, {}, {});
   CHECK(scalar_or(loop.fit().history[0].train, "loss", 0) == doctest::Approx((1 + 4 + 9 + 16 + 25) / 15.0));
+}
+
+TEST_CASE("a task must give one number for each of its metrics, in training and in validation") {
+  Toy toy;
+  struct Miscounted final : Task {
+    explicit Miscounted(Task& task) : inner(task) {}
+    StepOutput training_step(const Batch& batch) override { return inner.training_step(batch); }
+    at::Tensor predict(const at::Tensor& input) override { return inner.predict(input); }
+    ParameterSet parameters() override { return inner.parameters(); }
+    std::vector<NamedTensor> buffers() override { return inner.buffers(); }
+    std::vector<std::string> metric_names() const override { return {"a", "b", "c", "d", "e", "f", "g"}; }
+    at::Tensor metric_sums(const StepOutput&, const Batch&) override { return sums; }
+    void set_training(bool on) override { inner.set_training(on); }
+    void to(c10::Device device) override { inner.to(device); }
+    Task& inner;
+    at::Tensor sums;
+  } miscounted(*toy.task);
+  auto parts = toy.loop({})->parts();
+  parts.task = &miscounted;
+  TrainLoop loop(parts, {.max_epochs = 1}, {}, {});
+  const auto before = weights(toy);
+  const auto told = [](const Error& e, const std::string& given) {
+    CAPTURE(e.what());
+    CHECK(e.kind() == ErrorKind::Usage);
+    CHECK(has(e.what(), " 7 "));
+    CHECK(has(e.what(), " " + given + " "));
+  };
+  for (const int64_t given : {0, 3, 9}) {  // 0: an undefined tensor
+    CAPTURE(given);
+    miscounted.sums = given == 0 ? at::Tensor() : torch::ones({given});
+    told(error_of([&] { loop.train_step({toy_batch()}); }), std::to_string(given));
+    told(error_of([&] { loop.validate(); }), std::to_string(given));
+  }
+  CHECK(weights(toy) == before);
+  CHECK(loop.global_step() == 0);
+  miscounted.sums = torch::ones({7});
+  CHECK(loop.train_step({toy_batch()}).metrics.size() == 8);
+  CHECK(loop.validate().size() == 8);
 }
 
 TEST_CASE("the end of a run is saved, whatever the schedule of checkpoints") {

@@ -35,7 +35,7 @@ DatasetRegistry builtin_datasets();
 void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms = builtin_transforms());
 
 /// A loader over the training data: the pair's options, shuffled, with mixup and cutmix when they are on. `runtime` gives what is not in
-/// the options (seed, ranks, channels_last, hooks; last_batch = Pad or Drop wins over drop_last).
+/// the options (seed, ranks, channels_last, hooks; drop_last wins over last_batch).
 Loader train_loader(const DatasetPair& pair, LoaderOptions runtime);
 /// A loader over the validation data: in order, every sample once. A batch larger than the data is made as small as the data.
 /// Error(Usage) when there is none.

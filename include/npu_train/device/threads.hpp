@@ -14,7 +14,7 @@ class ThreadCount {
   ThreadCount& operator=(const ThreadCount&) = delete;
 
  private:
-  int before_;
+  int before_;  // 0: nothing was changed
 };
 
 }  // namespace npu_train

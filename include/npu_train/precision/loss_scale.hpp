@@ -18,7 +18,7 @@ struct LossScaleOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;                              ///< clean steps in a row before the scale grows
-  double min_scale = 0;                                        ///< floor; 0: none
+  double min_scale = 0;                                        ///< floor; 0: the least whose inverse is finite in fp32, 2^-126
   double max_scale = std::numeric_limits<double>::infinity();  ///< cap
   bool dynamic = true;  ///< false: the scale stays at init_scale; overflows are still counted (and skipped)
 };
@@ -46,6 +46,8 @@ class LossScale {
     usage(o.min_scale >= 0 && o.min_scale <= o.max_scale, "min_scale", o.min_scale, "at least 0 and at most max_scale");
     usage(o.init_scale > 0 && o.init_scale <= kLargest, "init_scale", o.init_scale, "positive and finite in fp32");
     usage(o.init_scale >= o.min_scale && o.init_scale <= o.max_scale, "init_scale", o.init_scale, "between min_scale and max_scale");
+    usage(o.init_scale >= kSmallest && o.max_scale >= kSmallest, "init_scale", o.init_scale, "at least 2^-126, as max_scale");
+    options_.min_scale = std::max(options_.min_scale, kSmallest);
   }
 
   /// One step attempted. `found_inf`: a gradient was not finite, the step was skipped.
@@ -68,7 +70,7 @@ class LossScale {
   /// Skipped steps in a row, up to now.
   int64_t skip_streak() const { return state_.skip_streak; }
   /// The scale cannot fall further: overflows from now on are not the scale's fault.
-  bool at_floor() const { return !options_.dynamic || (options_.min_scale > 0 && state_.scale <= options_.min_scale); }
+  bool at_floor() const { return !options_.dynamic || state_.scale <= options_.min_scale; }
   const LossScaleOptions& options() const { return options_; }
 
   LossScaleState state() const { return state_; }
@@ -85,6 +87,7 @@ class LossScale {
   }
 
  private:
+  static constexpr double kSmallest = 0x1p-126;
   static constexpr double kLargest = std::numeric_limits<float>::max();  // the scale is fp32 on the device
 
   LossScaleOptions options_;

@@ -25,10 +25,10 @@ class CheckpointStore {
   std::string last() const { return link("last"); }
   std::string best() const { return link("best"); }
 
-  /// The newest checkpoint whose files all verify; damaged ones are named in the log and passed over. "" when there is none.
+  /// `last`, or the newest checkpoint whose files all verify; damaged ones are named in the log and passed over. "" when there is none.
   std::string newest_valid() const;
 
-  /// auto | last | best | a path, as given to --resume. auto: newest_valid() or "" ; the others: Error(Checkpoint) when absent.
+  /// By the names of --resume: auto (newest_valid()), last or best; "" when there is none.
   std::string resolve(const std::string& which) const;
 
   const std::string& dir() const { return dir_; }

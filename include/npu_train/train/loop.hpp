@@ -104,6 +104,7 @@ class TrainLoop {
   std::optional<Batch> next_batch();
   void fill_overfit();
   bool validates() const;
+  void check_monitors() const;
   std::vector<Batch> next_window(double& data_wait);
   StepResult step(const std::vector<Batch>& window);
   StepReport read(const Pending& pending) const;
@@ -135,8 +136,9 @@ class TrainLoop {
   int64_t global_step_ = 0;
   int64_t batches_seen_ = 0;
   int64_t skipped_ = 0;
-  int64_t attempts_at_start_ = 0;  ///< of the current fit()
-  int64_t saved_at_ = 0;           ///< batches_seen_ of the newest checkpoint
+  int64_t attempts_at_start_ = 0;     ///< of the current fit()
+  int64_t saved_at_ = 0;              ///< batches_seen_ of the newest checkpoint
+  bool saved_without_score_ = false;  ///< it was written before its weights were validated
   int64_t skip_streak_ = 0;
   int64_t rollbacks_ = 0;
   double lr_factor_ = 1;  ///< lowered by rollbacks

@@ -34,9 +34,9 @@ struct TrainerOptions {
 /// Section `checkpoint`.
 struct CheckpointOptions {
   bool enabled = true;
-  std::string monitor = "val/acc1";  ///< metric that ranks checkpoints ("val/loss", "train/loss", ...)
-  std::string mode = "auto";         ///< max | min | auto (min for losses and errors)
-  int64_t save_top_k = 1;            ///< best ones kept beside `last`; 0: none, -1: all
+  std::string monitor = "auto";  ///< metric that ranks checkpoints ("val/acc1", "val/loss", "train/loss", ...); auto: the task's first
+  std::string mode = "auto";     ///< max | min | auto (min for losses and errors)
+  int64_t save_top_k = 1;        ///< best ones kept beside `last`; 0: none, -1: all
   bool save_last = true;
   int64_t every_n_epochs = 1;       ///< 0: not at epoch ends; the end of the run is always saved
   int64_t every_n_train_steps = 0;  ///< also every so many steps taken; 0: off

@@ -53,4 +53,9 @@ class Task {
   virtual void to(c10::Device device) = 0;
 };
 
+/// Error(Usage) unless the loss is one number and the weight positive.
+void check_output(const StepOutput& output, const char* where);
+/// metric_sums(), checked to be one number for each of metric_names(): Error(Usage) otherwise.
+at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch);
+
 }  // namespace npu_train

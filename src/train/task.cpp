@@ -1,0 +1,22 @@
+#include "npu_train/train/task.hpp"
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+
+void check_output(const StepOutput& output, const char* where) {
+  check(output.loss.defined() && output.loss.numel() == 1, ErrorKind::Usage, where, "the task's loss must be one number; it has shape ",
+        output.loss.defined() ? c10::str(output.loss.sizes()) : "(undefined)");
+  check(output.weight > 0, ErrorKind::Usage, where, "the weight of a batch must be positive; given ", output.weight);
+}
+
+at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch) {
+  const auto sums = task.metric_sums(output, batch);
+  const auto names = task.metric_names().size();
+  const auto given = sums.defined() ? sums.numel() : 0;
+  check(static_cast<size_t>(given) == names && (given == 0 || sums.dim() == 1), ErrorKind::Usage, "Task", "metric_names() gives ", names,
+        " names and metric_sums() ", given, " numbers; it must give one for each, as [", names, "]");
+  return sums;
+}
+
+}  // namespace npu_train

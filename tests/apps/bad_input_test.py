@@ -1,0 +1,315 @@
+"""Input that cannot be used: the exit code, what the message says, and that no checkpoint that is there changes."""
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+from pictures import cifar10, jpeg, png
+from programs import ProgramTest, SMALL, checkpoints, main, npu_tool, run_dir, train_app, tree
+
+USAGE, DATA, CHECKPOINT = 2, 3, 6
+
+
+def safetensors(path, header, data=b'', length=None):
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    path.write_bytes(struct.pack('<Q', len(text) if length is None else length) + text + data)
+    return path
+
+
+def pth(path, pickled):
+    """An archive as torch.save writes it, around a pickle of our own."""
+    with zipfile.ZipFile(path, 'w') as archive:
+        archive.writestr('archive/data.pkl', pickled)
+        archive.writestr('archive/byteorder', 'little')
+        archive.writestr('archive/version', '3\n')
+    return path
+
+
+class Calls:
+    """Pickles as a call of `function`, which any reader that executes pickles makes."""
+    def __init__(self, function, *arguments): self.call = function, arguments
+    def __reduce__(self): return self.call
+
+
+class BadInput(ProgramTest):
+    @classmethod
+    def setUpClass(cls):
+        """One whole run; the tests work on copies of it."""
+        cls._runs = tempfile.TemporaryDirectory(prefix='npu_train_runs_')
+        cls.addClassCleanup(cls._runs.cleanup)
+        cls.whole = pathlib.Path(cls._runs.name) / 'out'
+        config = pathlib.Path(cls._runs.name) / 'c.yaml'
+        config.write_text(SMALL.format(precision='16-mixed', workers=2))
+        code, out, err = train_app(config, f'output.dir={cls.whole}', 'trainer.max_epochs=1')
+        assert code == 0, out + err
+
+    def setUp(self):
+        super().setUp()
+        self.beside, _ = self.copy('beside')
+
+    def table(self, rows, folder=None):
+        """Rows of (name, command, exit code, words of the message); `folder` holds the checkpoints that must stay as they are."""
+        folder = folder or self.beside
+        before = {path: tree(path) for path in folder.glob('*/version_0/checkpoints')}
+        self.assertTrue(before)
+        for name, command, code, *words in rows:
+            with self.subTest(name):
+                self.assertFails(command(), code, *words)
+                for path, content in before.items(): self.assertEqual(tree(path), content)
+
+    def train(self, *args):
+        """A row's command: a new run beside a whole one."""
+        return lambda: train_app(self.config(), 'trainer.max_epochs=1', f'output.dir={self.beside}', *args)
+
+    def text(self, text):
+        """A row's command: training with a file of this text."""
+        return lambda: train_app(self.config(text, 'bad.yaml'), f'output.dir={self.beside}')
+
+    def test_configurations(self):
+        (self.dir / 'zeros.yaml').write_bytes(bytes(100))
+        self.table([
+            ('a folder', lambda: train_app(self.dir), USAGE, str(self.dir), 'folder'),
+            ('not YAML', self.text('model: {name: vit_tiny\ndata: ]'), USAGE, 'bad.yaml:2:', 'not YAML'),
+            ('not text', lambda: train_app(self.dir / 'zeros.yaml'), USAGE, 'zeros.yaml'),
+            ('no map', lambda: train_app(self.config('- model\n- data\n', 'bad.yaml')), USAGE, 'bad.yaml:1:', 'a list'),
+            ('text for an integer', self.text('trainer: {max_epochs: many}'), USAGE, 'bad.yaml:1:', 'trainer.max_epochs', "'many'"),
+            ('a list for a number', self.train('grad_scaler.init_scale=[1, 2]'), USAGE, 'command line', 'init_scale', 'a list'),
+            ('yes for true', self.train('ema.enabled=yes'), USAGE, 'ema.enabled', 'true or false'),
+            ('a map for text', self.train('output={name: {a: 1}}'), USAGE, 'output.name', 'a map'),
+            ('out of range', self.train('ema.decay=1.5'), USAGE, 'ema.decay', "'1.5'", 'between 0 and 1'),
+            ('no such choice', self.train('precision=fp16'), USAGE, 'precision', "'fp16'", '16-mixed'),
+            ('unknown key', self.text('trainer: {max_epoch: 3}'), USAGE, 'bad.yaml:1:', 'trainer.max_epoch', "did you mean 'max_epochs'"),
+            ('unknown key of a part', self.train('optimizer={name: sgd, momentun: 0.9}'), USAGE, "did you mean 'momentum'"),
+            ('unknown section', self.train('chekpoint.save_top_k=1'), USAGE, "did you mean 'checkpoint'"),
+            ('a name of another tool', self.train('trainer.epochs=3'), USAGE, 'the name here is max_epochs'),
+            ('unknown model', self.train('model={name: vit_tinny}'), USAGE, 'vit_tiny'),
+            ('unknown transform', self.train('data.train_transforms=[horizontal_flop]'), USAGE, 'horizontal_flip'),
+            ('two mistakes', self.text('seed: x\ntrainer: {threads: y}'), USAGE, '2 mistakes', 'bad.yaml:1:', 'bad.yaml:2:'),
+        ])
+
+    def test_pairs_that_cannot_be(self):
+        self.table([
+            ('a loss scale without fp16', self.train('grad_scaler.enabled=true', 'precision=32-true'), USAGE, 'grad_scaler', '32-true'),
+            ('a first scale under the floor', self.train('grad_scaler={init_scale: 2, min_scale: 4}'), USAGE, 'init_scale', 'min_scale'),
+            ('patches that do not fill the picture', self.train('model.patch_size=5'), USAGE, 'patch_size', '32'),
+            ('heads that do not share the width', self.train('model.heads=3'), USAGE, 'heads', '32'),
+            ('warm-up in the other unit', self.train('lr_scheduler.warmup_epochs=2'), USAGE, 'warmup_epochs', 'interval'),
+            ('a batch larger than the data', self.train('data.batch_size=400'), USAGE, '400', '320'),
+            ('a schedule without an end', self.train('trainer.max_epochs=-1', 'lr_scheduler={name: cosine}'), USAGE, 'T_max'),
+            ('a metric that is none', self.train('early_stopping={enabled: true, monitor: val/acc2}'), USAGE, 'val/acc2', 'acc1'),
+            ('classes fewer than the data has', self.train('model.num_classes=7'), USAGE, '7', '10'),
+        ])
+
+    def test_data(self):
+        def cifar(root): return self.train(f'data={{name: cifar10, root: {root}, batch_size: 4, num_workers: 2}}')
+
+        def folder(root): return self.train(f'data={{name: image_folder, root: {root}, batch_size: 2, image_size: 32, num_workers: 2}}',
+                                            'model.num_classes=2')
+
+        def damaged(name, file, change):
+            root = cifar10(self.dir / name)
+            (root / file).write_bytes(change((root / file).read_bytes()))
+            return root
+
+        def label(data): return data[:3073 * 3] + b'\xc8' + data[3073 * 3 + 1:]
+
+        def pictures(name):
+            for k, kind in enumerate(('cat', 'dog')):
+                (self.dir / name / 'train' / kind).mkdir(parents=True)
+                for i in range(3): (self.dir / name / 'train' / kind / f'{i}.jpg').write_bytes(jpeg(256, 10 * k + i))
+            return self.dir / name
+
+        self.assertDone(cifar(cifar10(self.dir / 'good'))())  # what is damaged below is read when it is whole
+        self.assertDone(folder(pictures('whole'))())
+        half = pictures('half') / 'train' / 'dog' / '1.jpg'
+        half.write_bytes(half.read_bytes()[:half.stat().st_size // 2])
+        text = pictures('text') / 'train' / 'dog' / '2.jpg'
+        text.write_text('not a picture')
+        shutil.rmtree(pictures('empty') / 'train' / 'cat')
+        (self.dir / 'empty' / 'train' / 'cat').mkdir()
+
+        self.table([
+            ('no CIFAR', cifar(self.dir / 'nowhere'), DATA, 'nowhere', 'get_data', 'generated'),
+            ('no folder', folder(self.dir / 'nowhere'), DATA, 'nowhere', 'data.root'),
+            ('a part of CIFAR', cifar(damaged('part', 'test_batch.bin', lambda d: b'')), DATA, 'test_batch.bin', '0 bytes'),
+            ('CIFAR cut short', cifar(damaged('short', 'data_batch_3.bin', lambda d: d[:-100])), DATA, 'data_batch_3.bin', 'cut short'),
+            ('a label of 200', cifar(damaged('label', 'data_batch_2.bin', label)), DATA, 'data_batch_2.bin', 'record 3', '200'),
+            ('half a JPEG', folder(self.dir / 'half'), DATA, str(half), 'damaged'),
+            ('text for a JPEG', folder(self.dir / 'text'), DATA, str(text)),
+            ('a class without pictures', folder(self.dir / 'empty'), DATA, 'train/cat'),
+        ])
+
+    # ---- checkpoints ----
+
+    def copy(self, name):
+        """A copy of the whole run: (output.dir, its last checkpoint)."""
+        out = self.dir / name
+        shutil.copytree(self.whole, out, symlinks=True)
+        return out, (run_dir(out) / 'checkpoints' / 'last').resolve()
+
+    def resume(self, out, *args): return lambda: train_app(self.config(), f'output.dir={out}', '--resume', 'last', *args)
+
+    def eval(self, out): return lambda: npu_tool('eval', '--checkpoint', run_dir(out))
+
+    def predict(self, out): return lambda: npu_tool('predict', '--checkpoint', run_dir(out), self.picture())
+
+    def picture(self):
+        png(self.dir / 'a.png', 32, (200, 10, 10))
+        return self.dir / 'a.png'
+
+    def damaged(self, name, damage, *words, also=()):
+        """The last checkpoint damaged by `damage(folder)`: going on from it fails, and so does each way of `also`."""
+        out, checkpoint = self.copy(name.replace(' ', '_').replace('/', '_'))
+        damage(checkpoint)
+        self.table([(f'{name}: {how.__name__}', how(out), CHECKPOINT, *words) for how in (self.resume, *also)], out)
+
+    def test_a_whole_checkpoint_is_read_in_each_way(self):
+        out, _ = self.copy('copy')
+        for how in (self.resume, self.eval, self.predict): self.assertDone(how(out)())
+
+    def test_a_byte_of_a_file_flipped(self):
+        def flip(file, at):
+            data = bytearray(file.read_bytes())
+            data[at if at >= 0 else len(data) + at] ^= 1
+            file.write_bytes(data)
+        for name in ('model.safetensors', 'optimizer.safetensors', 'ema.safetensors', 'rng.safetensors', 'state.json', 'config.yaml'):
+            also = (self.eval, self.predict) if name in ('model.safetensors', 'ema.safetensors') else ()
+            for at in (12, -1): self.damaged(f'{name} {at}', lambda folder: flip(folder / name, at), name, also=also)
+
+    def test_a_file_missing_cut_or_grown(self):
+        files = [f['name'] for f in checkpoints(self.whole)[-1]['files']]
+        self.assertEqual(len(files), 6)
+        for name in files: self.damaged(f'no {name}', lambda folder: (folder / name).unlink(), name, also=(self.eval, self.predict))
+        model = 'model.safetensors'
+        self.damaged('cut', lambda folder: os.truncate(folder / model, 1000), model, also=(self.eval, self.predict))
+        self.damaged('grown', lambda folder: (folder / model).open('ab').write(b'\0'), model, also=(self.eval, self.predict))
+        self.damaged('no manifest', lambda folder: (folder / 'manifest.json').unlink(), 'no checkpoint', also=(self.eval, self.predict))
+
+    def test_config_yaml_damaged(self):
+        def rewritten(change): return lambda folder: (folder / 'config.yaml').write_text(change((folder / 'config.yaml').read_text()))
+
+        def swap(old, new):
+            def change(text):
+                self.assertIn(old, text)
+                return text.replace(old, new, 1)
+            return rewritten(change)
+        every = {'also': (self.eval, self.predict)}
+        self.damaged('no YAML', rewritten(lambda text: '{a: ['), 'config.yaml', **every)
+        self.damaged('empty', rewritten(lambda text: ''), 'config.yaml', **every)
+        self.damaged('cut in half', rewritten(lambda text: text[:len(text) // 2]), 'config.yaml', **every)
+        self.damaged('unknown model', swap('vit_tiny_cifar10', 'vit_tiny_cifar11'), 'config.yaml', **every)
+        self.damaged('unknown key', swap('dropout:', 'dropuot:'), 'config.yaml', **every)
+        self.damaged('another width', swap('dim: 32', 'dim: 64'), 'config.yaml', **every)
+        self.damaged('another seed', swap('seed: 7', 'seed: 8'), 'config.yaml', **every)  # it reads well, and is not what was written
+
+    def test_the_manifest_changed(self):
+        def changed(change):
+            def damage(folder):
+                manifest = json.loads((folder / 'manifest.json').read_text())
+                change(manifest)
+                (folder / 'manifest.json').write_text(json.dumps(manifest))
+            return damage
+        every = {'also': (self.eval, self.predict)}
+        self.damaged('newer', changed(lambda m: m.update(format=m['format'] + 1)), 'format', 'newer', **every)
+        self.damaged('no JSON', lambda folder: (folder / 'manifest.json').write_text('{"format": 1,'), 'manifest.json', **every)
+        self.damaged('no list of files', changed(lambda m: m.pop('files')), 'files', **every)
+        secret = self.dir / 'secret'
+        secret.write_text('outside')
+        self.damaged('leads out', changed(lambda m: m['files'][0].update(name='../../../../../secret')), 'only names inside', **every)
+
+    def test_another_models_checkpoint(self):
+        out, _ = self.copy('copy')
+        self.table([
+            ('another width', self.resume(out, 'model.dim=64'), CHECKPOINT, 'another model', 'other shape'),
+            ('another depth', self.resume(out, 'model.depth=2'), CHECKPOINT, 'another model', 'missing'),
+            ('another optimizer', self.resume(out, 'optimizer={name: sgd}'), CHECKPOINT, 'adamw', 'sgd'),
+        ], out)
+
+    # ---- weights ----
+
+    def weights(self, path):
+        """Read by the tool and by a run that starts from them; the tool leaves no file behind."""
+        def tool():
+            result = npu_tool('weights', '--from', path, '--to', self.dir / 'made.safetensors')
+            self.assertFalse((self.dir / 'made.safetensors').exists())
+            return result
+        return [tool, self.train(f'model.weights={path}')]
+
+    def test_safetensors_that_lie_about_sizes(self):
+        def one(shape, offsets): return {'w': {'dtype': 'F32', 'shape': shape, 'data_offsets': offsets}}
+
+        def pair(a, b): return {name: {'dtype': 'F32', 'shape': [1], 'data_offsets': at} for name, at in (('a', a), ('b', b))}
+        made = {
+            'no header': (b'', '0 bytes'), 'cut in the length': (b'\x10\0\0', '3 bytes'),
+            'header longer than the file': ('{}', b'', 1000, '1000 bytes in a file of'),
+            'header of exabytes': ('{}', b'', 1 << 62, 'header'),
+            'data beyond the end': (one([64], [0, 256]), bytes(16), None, "'w' lies from 0 to 256 in 16"),
+            'offsets the wrong way': (one([4], [16, 0]), bytes(16), None, "'w' lies from 16 to 0"),
+            'offsets below zero': (one([4], [-16, 0]), bytes(16), None, "'w' lies from -16"),
+            'shape larger than the data': (one([1000], [0, 16]), bytes(16), None, 'its shape needs 4000'),
+            'shape of any memory': (one([1 << 40, 1 << 40], [0, 16]), bytes(16), None, 'larger than any memory'),
+            'shape whose product wraps to 16': (one([(1 << 62) + 1, 4], [0, 16]), bytes(16), None, "'w'"),
+            'negative shape': (one([-2, -2], [0, 16]), bytes(16), None, 'negative'),
+            'overlapping tensors': (pair([0, 4], [2, 6]), bytes(6), None, 'overlaps'),
+            'a hole': (pair([0, 4], [8, 12]), bytes(12), None, 'hole'),
+            'bytes of nobody': (one([4], [0, 16]), bytes(24), None, 'belong to none'),
+        }
+        good = safetensors(self.dir / 'good.safetensors', one([4], [0, 16]), bytes(16))
+        self.assertDone(npu_tool('weights', '--from', good))
+        rows = []
+        for k, (name, (*content, word)) in enumerate(made.items()):
+            path = self.dir / f'{k}.safetensors'
+            if len(content) == 1: path.write_bytes(content[0])
+            else: safetensors(path, *content)
+            rows += [(name, command, CHECKPOINT, path.name, word) for command in self.weights(path)]
+        self.table(rows)
+
+    def test_a_hostile_pth_is_refused_and_never_executed(self):
+        marker = self.dir / 'executed'
+        touch = f'touch {marker}'
+        pickles = {
+            'os.system': (pickle.dumps(Calls(os.system, touch), protocol=2), 'system'),
+            'os.system by its name on the stack': (pickle.dumps(Calls(os.system, touch), protocol=4), 'system'),
+            'inside a state_dict': (pickle.dumps({'state_dict': {'w': Calls(os.system, touch)}}, protocol=2), 'system'),
+            'as a key': (pickle.dumps({Calls(os.system, touch): 1}, protocol=2), 'system'),
+            'exec': (pickle.dumps(Calls(exec, f'import os; os.system({touch!r})'), protocol=2), 'exec'),
+            'a process': (pickle.dumps(Calls(subprocess.call, ['touch', str(marker)]), protocol=4), 'subprocess'),
+        }
+        for k, (name, (data, word)) in enumerate(pickles.items()):
+            with self.subTest(name):  # in a Python of its own it does what it says
+                subprocess.run([sys.executable, '-c', f'import pickle; pickle.loads({data!r})'], stderr=subprocess.DEVNULL)
+                self.assertTrue(marker.exists())
+                marker.unlink()
+            path = pth(self.dir / f'{k}.pth', data)
+            self.table([(name, command, CHECKPOINT, path.name, word, 'nothing is ever executed') for command in self.weights(path)])
+            self.assertFalse(marker.exists(), name)
+
+    def test_files_that_are_no_pth(self):
+        whole = pth(self.dir / 'whole.pth', pickle.dumps({}, protocol=2))
+        cut = self.dir / 'cut.pth'
+        cut.write_bytes(whole.read_bytes()[:-30])
+        garbage = self.dir / 'garbage.pth'
+        garbage.write_bytes(bytes((i * 89 + 7) % 256 for i in range(5000)))
+        empty = self.dir / 'empty.pth'
+        empty.touch()
+        old = self.dir / 'old.pth'
+        old.write_bytes(pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2))  # how files before PyTorch 1.6 begin
+        endless = pth(self.dir / 'endless.pth', b'\x80\x02' + b'(' * 100)
+        other = self.dir / 'other.pth'
+        with zipfile.ZipFile(other, 'w') as archive: archive.writestr('letter.txt', 'hello')
+        words = {cut: 'cut short', garbage: 'no zip archive', empty: 'empty', old: '1.6', endless: 'ends in the middle', other: 'data.pkl'}
+        self.table([(path.name, command, CHECKPOINT, path.name, word) for path, word in words.items() for command in self.weights(path)])
+        self.table([
+            ('no such file', lambda: npu_tool('weights', '--from', self.dir / 'none.pth'), DATA, 'none.pth'),
+            ('of no known kind', lambda: npu_tool('weights', '--from', self.picture()), DATA, 'a.png', '.safetensors'),
+            ('weights of nothing here', self.train(f'model.weights={safetensors(self.dir / "other.safetensors", {})}'), CHECKPOINT, 'fits'),
+        ])
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,78 @@
+"""A disk that fills up and one that cannot be written, on a small file system of our own."""
+import pathlib
+import subprocess
+import tempfile
+
+from programs import ProgramTest, checkpoints, checksums, main, npu_tool, run_dir, train_app, tree
+
+# A checkpoint of about a megabyte, and all of them kept.
+RUN = ['model.dim=64', 'model.depth=2', 'checkpoint.save_top_k=-1', 'output.tensorboard=false', 'trainer.max_epochs=2']
+
+
+class Disk(ProgramTest):
+    def mounted(self, size):
+        """An empty tmpfs of `size` bytes, gone after the test."""
+        place = pathlib.Path(tempfile.mkdtemp(prefix='npu_train_disk_'))
+        self.addCleanup(place.rmdir)
+        try:
+            subprocess.run(['mount', '-t', 'tmpfs', '-o', f'size={size}', 'npu_train_test', str(place)], capture_output=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as e:
+            why = getattr(e, 'stderr', b'') or str(e).encode()
+            self.skipTest(f'this needs a small file system, and mounting a tmpfs is refused (only root may): {why.decode().strip()}')
+        self.addCleanup(subprocess.run, ['umount', '--lazy', str(place)], check=True)
+        return place
+
+    def remount(self, place, options):
+        subprocess.run(['mount', '-o', f'remount,{options}', str(place)], check=True)
+
+    def train(self, out, *args): return train_app(self.config(), *RUN, f'output.dir={out}', *args)
+
+    def checkpoint_bytes(self):
+        out = self.dir / 'measured'
+        self.assertDone(self.train(out, 'trainer.max_steps=1'))
+        return sum(f['bytes'] for f in checkpoints(out)[0]['files'])
+
+    def assertWhole(self, out, least):
+        """Nothing but whole checkpoints, `least` or more, each of them readable; `last` is one of them."""
+        folder = run_dir(out) / 'checkpoints'
+        whole = [m['folder'] for m in checkpoints(out)]
+        self.assertGreaterEqual(len(whole), least)
+        self.assertEqual({p.name for p in folder.iterdir()} - {'last', 'best'}, set(whole))
+        for name in whole: self.assertDone(npu_tool('eval', '--checkpoint', folder / name))
+        self.assertEqual((folder / 'last').resolve().name, whole[-1])
+        self.assertDone(npu_tool('eval', '--checkpoint', run_dir(out)))
+
+    def test_a_disk_that_fills_up_between_checkpoints(self):
+        size = self.checkpoint_bytes()
+        disk = self.mounted(size * 5 // 2)  # room for two
+        self.assertFails(self.train(disk), 6, str(disk), 'No space left', 'free some space')
+        self.assertWhole(disk, 2)
+
+        # With room again the run goes on, to the end that it would have had.
+        self.assertDone(self.train(self.dir / 'whole'))
+        wanted = len(checkpoints(self.dir / 'whole'))
+        self.assertGreater(wanted, len(checkpoints(disk)))
+        self.remount(disk, f'size={size * (wanted + 2)}')
+        self.assertDone(self.train(disk, '--resume', 'auto'))
+        a, b = checksums(disk), checksums(self.dir / 'whole')
+        for part in ('model', 'optimizer', 'ema', 'rng'): self.assertEqual(a[f'{part}.safetensors'], b[f'{part}.safetensors'], part)
+
+    def test_a_disk_that_is_full_from_the_start(self):
+        disk = self.mounted(1 << 20)
+        with open(disk / 'filler', 'wb', buffering=0) as file:
+            with self.assertRaises(OSError):
+                while True: file.write(bytes(4096))
+        self.assertFails(self.train(disk), 6, str(disk), 'No space left')
+
+    def test_a_disk_that_cannot_be_written(self):
+        disk = self.mounted(64 << 20)
+        self.assertDone(self.train(disk))
+        before = tree(disk)
+        self.remount(disk, 'ro')
+        self.assertFails(self.train(disk), 6, str(disk), 'Read-only file system')
+        self.assertFails(self.train(disk, 'trainer.max_epochs=3', '--resume', 'auto'), 6, str(disk), 'Read-only file system')
+        self.assertWhole(disk, 3)  # reading needs no writing
+        self.assertEqual(tree(disk), before)
+
+
+if __name__ == '__main__': main()

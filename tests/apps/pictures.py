@@ -1,0 +1,39 @@
+"""Small picture and data files, written by hand."""
+import struct
+import zlib
+
+
+def png(path, size, value):
+    """A picture of one colour."""
+    def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+    rows = b''.join(b'\0' + bytes(value) * size for _ in range(size))
+    path.write_bytes(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', size, size, 8, 2, 0, 0, 0)) +
+                     chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b''))
+
+
+def jpeg(size, seed):
+    """The bytes of a gray baseline JPEG of 8 x 8 blocks of one shade each: the mean of every block and no more."""
+    def segment(marker, data): return b'\xff' + bytes([marker]) + struct.pack('>H', len(data) + 2) + data
+    bits, last = '', 0
+    for k in range((size // 8) ** 2):
+        level = (seed + 37 * k) % 200 - 100
+        change, last = level - last, level
+        digits = abs(change).bit_length()
+        bits += f'{digits:04b}'  # the table below gives every size of a change the four bits of its number
+        if digits: bits += f'{change if change > 0 else change + (1 << digits) - 1:0{digits}b}'
+        bits += '0'  # end of the block
+    bits += '1' * (-len(bits) % 8)
+    data = int(bits, 2).to_bytes(len(bits) // 8, 'big').replace(b'\xff', b'\xff\x00')
+    codes = lambda which, lengths, values: segment(0xc4, bytes([which]) + bytes(lengths) + bytes(values))
+    return (b'\xff\xd8' + segment(0xdb, b'\0' + bytes([8] * 64)) + segment(0xc0, struct.pack('>BHHB', 8, size, size, 1) + b'\x01\x11\x00') +
+            codes(0x00, [0, 0, 0, 12] + [0] * 12, range(12)) + codes(0x10, [1] + [0] * 15, [0]) +
+            segment(0xda, b'\x01\x01\x00\x00\x3f\x00') + data + b'\xff\xd9')
+
+
+def cifar10(folder, records=8):
+    """A folder as the binary version of CIFAR-10, with few pictures."""
+    folder.mkdir(parents=True)
+    for k, name in enumerate([f'data_batch_{i}.bin' for i in range(1, 6)] + ['test_batch.bin']):
+        data = b''.join(bytes([(k + r) % 10]) + bytes((r * 31 + i * 7) % 256 for i in range(3072)) for r in range(records))
+        (folder / name).write_bytes(data)
+    return folder

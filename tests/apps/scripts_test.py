@@ -1,0 +1,89 @@
+"""The scripts, without a network and without an installation: a copy of them, with programs that only note that they were called."""
+import os
+import shutil
+
+from programs import ProgramTest, SOURCE, main, run
+
+NOTE = '#!/bin/sh\necho "${0##*/} $*" >> "$CALLS"\nexit 97\n'
+
+
+class Scripts(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.root, self.calls = self.dir / 'copy', self.dir / 'calls'
+        shutil.copytree(SOURCE / 'scripts', self.root / 'scripts')
+        for name in ('apt-get', 'sudo', 'cmake', 'ninja', 'python3', 'pip', 'g++', 'curl', 'wget'): self.program(name, NOTE)
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(('Torch', 'CMAKE', 'NPU_TRAIN'))}
+        self.env |= {'PATH': f'{self.dir / "bin"}:{self.env["PATH"]}', 'CALLS': str(self.calls)}
+
+    def program(self, name, text, folder=None):
+        path = (folder or self.dir / 'bin') / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def script(self, name, *args, **env): return run(self.root / 'scripts' / name, *args, cwd='/', env=self.env | env, timeout=60)
+
+    def called(self): return self.calls.read_text().splitlines() if self.calls.exists() else []
+
+    def assertUntouched(self):
+        """Nothing was called that installs, builds or fetches, and nothing was made."""
+        self.assertEqual(self.called(), [])
+        self.assertEqual(sorted(p.name for p in self.root.iterdir()), ['scripts'])
+
+    def test_help(self):
+        for name in ('setup', 'get_data', 'test'):
+            with self.subTest(name): self.assertIn(f'scripts/{name}', self.assertDone(self.script(name, '--help')))
+        self.assertIn('--torch-index', self.script('setup', '--help')[1])
+        self.assertUntouched()
+
+    def test_setup_refuses_what_it_does_not_know_before_it_does_anything(self):
+        self.assertFails(self.script('setup', '--presset', 'debug'), 2, "'--presset'", '--help')
+        self.assertFails(self.script('setup', '--preset', 'relase'), 2, "'relase'", 'release', 'debug', 'asan', 'tsan')
+        self.assertFails(self.script('setup', Torch_DIR=f'{self.dir}/nowhere'), 2, f'{self.dir}/nowhere', 'TorchConfig.cmake',
+                         'share/cmake/Torch')
+        self.assertUntouched()
+
+    def test_train_stops_where_setup_does(self):
+        self.assertFails(self.script('train', Torch_DIR=f'{self.dir}/nowhere'), 2, 'TorchConfig.cmake')
+        self.assertFails(self.script('train', 'configs/quickstart.yaml', Torch_DIR=f'{self.dir}/nowhere'), 2, 'TorchConfig.cmake')
+        self.assertUntouched()
+
+    def test_train_hands_its_arguments_on(self):
+        self.program('setup', '#!/bin/sh\nexit 0\n', self.root / 'scripts')
+        self.program('train_app', '#!/bin/sh\nprintf "%s\\n" "$@"\nexit 7\n', self.root / 'build' / 'bin')
+        quick = str(self.root / 'configs' / 'quickstart.yaml')
+        for given, handed in (([], [quick]), (['trainer.max_epochs=1'], [quick, 'trainer.max_epochs=1']),
+                              (['--resume', 'auto'], [quick, '--resume', 'auto']), (['my.yaml', 'a=b c'], ['my.yaml', 'a=b c']),
+                              (['my.yml'], ['my.yml']), (['--help'], ['--help']), (['--list', 'models'], ['--list', 'models'])):
+            with self.subTest(given):
+                code, out, err = self.script('train', *given)
+                self.assertEqual(code, 7, err)  # the program's own
+                self.assertEqual(out.splitlines(), handed)
+
+    def test_get_data_by_an_unknown_name(self):
+        self.assertFails(self.script('get_data', 'cifar11'), 2, "'cifar11'", 'cifar10', 'cifar100')
+        self.assertUntouched()
+
+    def test_get_data_leaves_alone_what_is_there(self):
+        there, other = self.dir / 'there', self.dir / 'other'
+        for folder in (there, other): folder.mkdir()
+        for name in ('train.bin', 'test.bin'): (there / name).touch()
+        (other / 'letter').write_text('mine')
+        self.assertIn('already there', self.assertDone(self.script('get_data', 'cifar100', there)))
+        self.assertFails(self.script('get_data', 'cifar100', other), 3, str(other), 'something else')
+        self.assertEqual((other / 'letter').read_text(), 'mine')
+        self.assertUntouched()
+
+    def test_get_data_that_cannot_fetch_leaves_nothing(self):
+        folder = self.dir / 'data' / 'cifar'
+        self.assertFails(self.script('get_data', 'cifar10', folder), 3, 'cannot fetch', 'generated')
+        self.assertEqual([c.split()[0] for c in self.called()], ['curl'])
+        self.assertEqual(list((self.dir / 'data').iterdir()), [])
+
+        self.program('curl', '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" != --output ] || echo garbage > "$2"; shift; done\n')
+        self.assertFails(self.script('get_data', 'cifar10', folder), 3, 'MD5')
+        self.assertEqual(list((self.dir / 'data').iterdir()), [])
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,90 @@
+// What a Trainer refuses when it builds a run, and which folder a resumed run goes on in.
+#include "testing.hpp"
+
+#include <torch/nn.h>
+
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
+#include "npu_train/train/classifier.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+RunConfig generated_run(const fs::path& dir, const std::string& name = "") {
+  RunConfig c{.device = "cpu", .precision = "32-true"};
+  c.model = {.name = "resnet18", .options = {{"stem", "imagenet"}}};
+  c.data = {.name = "generated", .options = {{"train_size", 32}, {"val_size", 16}, {"batch_size", 16}, {"num_workers", "0"}}};
+  c.trainer = {.max_epochs = 1, .threads = 1};
+  c.output = {.dir = dir.string(), .name = name};
+  return c;
+}
+
+std::shared_ptr<TensorDataset> numbers() { return std::make_shared<TensorDataset>(torch::randn({40, 4}), torch::randn({40, 1})); }
+
+}  // namespace
+
+TEST_CASE("a checkpoint of another run is only read: a new run begins in the folder that was asked for") {
+  TempDir dir;
+  const auto old = Trainer(generated_run(dir / "old")).fit();
+  const auto config_time = fs::last_write_time(fs::path(old.run_dir) / "config.yaml");
+  Trainer trainer([&] {
+    auto c = generated_run(dir / "new");
+    c.trainer.max_epochs = 3;
+    return c;
+  }());
+  trainer.resume(old.last_checkpoint);
+  const auto result = trainer.fit();
+  CHECK(result.run_dir.starts_with((dir / "new").string()));
+  CHECK(result.global_step == 6);
+  CHECK(fs::exists(old.last_checkpoint));
+  CHECK(fs::last_write_time(fs::path(old.run_dir) / "config.yaml") == config_time);
+}
+
+TEST_CASE("last is that of the newest run that has one") {
+  TempDir dir;
+  const auto first = Trainer(generated_run(dir.path(), "a")).fit();
+  fs::create_directories(dir / "a/version_1/checkpoints/.x");  // killed before its first checkpoint
+  auto config = generated_run(dir.path(), "a");
+  config.trainer.max_epochs = 2;
+  Trainer trainer(config);
+  CHECK(fs::equivalent(trainer.resume("last"), first.last_checkpoint));
+}
+
+TEST_CASE("a model with fewer classes than the data is refused before training") {
+  auto config = generated_run("");
+  config.model.options.set("num_classes", ConfigNode(int64_t{7}));
+  const auto e = error_of([&] { Trainer(config).setup(); });
+  CHECK(e.kind() == ErrorKind::Usage);
+  CHECK(has(e.what(), "the model has 7 classes and the data 10"));
+}
+
+TEST_CASE("amp.fp32_modules needs a configured model") {
+  for (const char* precision : {"bf16-mixed", "bf16-true"}) {
+    RunConfig config{.device = "cpu", .precision = precision, .output = {.dir = ""}};
+    config.amp.fp32_modules = {"head"};
+    CHECK(has(error_of([&] { Trainer(config).fit(regressor(torch::nn::Linear(4, 1)), numbers()); }).what(), "Fp32Region"));
+  }
+}
+
+TEST_CASE("monitored metrics must exist, and by default they do") {
+  RunConfig config{.device = "cpu", .precision = "32-true", .trainer = {.max_epochs = 1}, .output = {.dir = ""}};
+  CHECK(Trainer(config).fit(regressor(torch::nn::Linear(4, 1)), numbers(), numbers()).best_score >= 0);
+  config.checkpoint.monitor = "val/bleu";
+  CHECK(has(error_of([&] { Trainer(config).fit(regressor(torch::nn::Linear(4, 1)), numbers()); }).what(), "val/bleu"));
+  config.checkpoint.monitor = "auto";
+  config.early_stopping = {.enabled = true, .monitor = "val/loss"};
+  CHECK(has(error_of([&] { Trainer(config).fit(regressor(torch::nn::Linear(4, 1)), numbers()); }).what(), "does not validate"));
+}
+
+TEST_CASE("the last weights have their score, also when their checkpoint came before the validation") {
+  TempDir dir;
+  auto config = generated_run(dir.path());
+  config.checkpoint.every_n_epochs = 0;
+  config.checkpoint.every_n_train_steps = 2;  // two windows an epoch
+  const auto result = Trainer(config).fit();
+  CHECK(result.best_checkpoint == result.last_checkpoint);
+  CHECK(read_checkpoint_meta(result.last_checkpoint).score == result.best_score);
+}
