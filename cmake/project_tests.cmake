@@ -10,6 +10,8 @@ if(NPU_TRAIN_PYTHON)
   add_test(NAME style.mutants COMMAND ${NPU_TRAIN_PYTHON} ${scripts}/mutants --check)
   set_tests_properties(style.readme style.mutants PROPERTIES TIMEOUT 60)
 endif()
+add_test(NAME style.docs CONFIGURATIONS full COMMAND ${scripts}/docs)
+set_tests_properties(style.docs PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
 # Tests of the configuration `full` (scripts/test -C full, and CI): they compile much again.

@@ -20,10 +20,15 @@ struct SmallNetOptions {
 struct SmallNetImpl : torch::nn::Module {
   explicit SmallNetImpl(const SmallNetOptions& o) {
     using namespace torch::nn;
-    layers =
-        register_module("layers", Sequential(Conv2d(Conv2dOptions(3, o.width, 3).padding(1)), BatchNorm2d(o.width), ReLU(), MaxPool2d(2),
-                                             Conv2d(Conv2dOptions(o.width, 2 * o.width, 3).padding(1)), BatchNorm2d(2 * o.width), ReLU(),
-                                             AdaptiveAvgPool2d(1), Flatten(), Linear(2 * o.width, o.num_classes)));
+    layers = register_module("layers", Sequential());
+    int64_t in = 3;
+    for (const int64_t out : {o.width, 2 * o.width, 4 * o.width}) {
+      layers->push_back(Conv2d(Conv2dOptions(in, out, 3).stride(2).padding(1)));
+      layers->push_back(BatchNorm2d(out));
+      layers->push_back(ReLU());
+      in = out;
+    }
+    layers->extend(*Sequential(AdaptiveAvgPool2d(1), Flatten(), Linear(in, o.num_classes)));
   }
   torch::Tensor forward(torch::Tensor x) { return layers->forward(x); }
   torch::nn::Sequential layers;
@@ -33,7 +38,7 @@ TORCH_MODULE(SmallNet);
 int main(int argc, char** argv) try {
   npu_train::set_log_sink(npu_train::make_standard_sink());
   auto parts = npu_train::builtin_parts();
-  parts.models.add<SmallNetOptions>("small_net", "two convolutions and a linear layer", [](const SmallNetOptions& options) {
+  parts.models.add<SmallNetOptions>("small_net", "three convolutions and a linear layer", [](const SmallNetOptions& options) {
     auto model = npu_train::as_model(SmallNet(options));
     model.num_classes = options.num_classes;
     return model;

@@ -1,0 +1,30 @@
+"""The programs of examples/ do what they say."""
+import re
+import unittest
+
+from pictures import png
+from programs import BIN, ProgramTest, SOURCE, main, run, run_dir, train_app
+
+
+class Examples(ProgramTest):
+    def test_a_model_of_ones_own_by_its_yaml_name(self):
+        out = self.assertDone(run(BIN / 'example_own_model', SOURCE / 'examples/own_model.yaml', cwd=self.dir))
+        self.assertGreater(float(re.search(r'accuracy ([\d.]+)', out).group(1)), 50)  # of ten classes
+        self.assertTrue((run_dir(self.dir / 'outputs') / 'checkpoints/best/manifest.json').exists())
+
+    def test_regression(self):
+        out = self.assertDone(run(BIN / 'example_regression', cwd=self.dir))
+        self.assertLess(float(re.search(r'mean absolute error ([\d.]+)', out).group(1)), 0.1)
+
+    def test_serving_a_checkpoint(self):
+        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))
+        png(self.dir / 'a.png', 50, (200, 10, 10))
+        out = self.assertDone(run(BIN / 'example_serve', run_dir(self.dir / 'out'), self.dir / 'a.png'))
+        self.assertRegex(out, r'a\.png: \w+.* \([\d.]+ %\)')
+        self.assertFails(run(BIN / 'example_serve'), 2, 'give a checkpoint')
+
+    def test_rooms(self):
+        self.assertDone(run(BIN / 'example_rooms', self.dir, cwd=self.dir))
+
+
+if __name__ == '__main__': main()
