@@ -6,6 +6,7 @@
 
 #include <torch/nn.h>
 
+#include "npu_train/base/digest.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/optim/adamw.hpp"
@@ -101,6 +102,15 @@ inline std::map<std::string, at::Tensor> copy_of(const ParameterSet& parameters)
   std::map<std::string, at::Tensor> out;
   for (const auto& p : parameters) out[p.name] = p.value.detach().clone();
   return out;
+}
+
+inline uint64_t weights(const Toy& toy) { return digest(toy.optimizer->parameters()); }
+
+inline RunState snapshot(const TrainLoop& loop) {
+  auto s = loop.state();
+  for (auto& [part, content] : s)
+    for (auto& [name, tensor] : content.tensors) tensor = tensor.clone();
+  return s;
 }
 
 }  // namespace npu_train::testing
