@@ -11,6 +11,27 @@
 using namespace npu_train;
 using namespace npu_train::testing;
 
+namespace {
+
+/// Spoils the weights when epoch `at` begins, at most `times`.
+struct Poison final : Callback {
+  Toy* toy = nullptr;
+  int64_t at = 0;
+  int times = 1 << 30;
+  std::filesystem::path broken;
+  int given = 0;
+  bool kept_early = false;
+  void on_epoch_start(TrainLoop&, int64_t epoch) override {
+    if (epoch != at || given == times) return;
+    ++given;
+    kept_early |= std::filesystem::exists(broken);
+    const torch::NoGradGuard no_grad;
+    toy->net->head->weight.fill_(std::nanf(""));
+  }
+};
+
+}  // namespace
+
 TEST_CASE("N steps, state, N steps equal 2N steps, bit for bit") {
   for (const char* mode : {"32-true", "16-mixed"}) {
     for (const int64_t at : {3, 5, 7}) {  // inside an epoch, at its end, inside the next
@@ -146,20 +167,13 @@ TEST_CASE("overflows at the floor of the scale end the run with the cause") {
 
 TEST_CASE("rollback goes back to the last checkpoint with a lower rate") {
   TempDir dir;
-  struct Poison final : Callback {
-    Toy* toy;
-    bool armed = true;
-    void on_epoch_start(TrainLoop&, int64_t epoch) override {
-      if (epoch != 2 || !std::exchange(armed, false)) return;
-      const torch::NoGradGuard no_grad;
-      toy->net->head->weight.fill_(std::nanf(""));
-    }
-  };
   Toy toy;
   CheckpointStore store((dir / "run/checkpoints").string(), {});
   auto loop = toy.loop({.max_epochs = 4, .on_divergence = "rollback"}, {}, &store);
   auto poison = std::make_shared<Poison>();
   poison->toy = &toy;
+  poison->at = 2;
+  poison->times = 1;
   loop->add_callback(poison);
   const auto r = loop->fit();
   CHECK(r.history.size() == 4);
@@ -170,21 +184,6 @@ TEST_CASE("rollback goes back to the last checkpoint with a lower rate") {
 TEST_CASE("rollback gives up after the second, or when there is nothing to go back to, and keeps the broken state") {
   TempDir dir;
   const auto broken = dir / "run/diverged/manifest.json";
-  // Spoils the weights each time that epoch `at` begins.
-  struct Poison final : Callback {
-    Toy* toy;
-    std::filesystem::path broken;
-    int64_t at = 0;
-    int given = 0;
-    bool kept_early = false;
-    void on_epoch_start(TrainLoop&, int64_t epoch) override {
-      if (epoch != at) return;
-      ++given;
-      kept_early |= std::filesystem::exists(broken);
-      const torch::NoGradGuard no_grad;
-      toy->net->head->weight.fill_(std::nanf(""));
-    }
-  };
   Toy toy;
   CheckpointStore store((dir / "run/checkpoints").string(), {});
   auto loop = toy.loop({.max_epochs = 4, .on_divergence = "rollback"}, {}, &store);
