@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   cli::add_summary(app, run);
   cli::add_weights(app, run);
   cli::add_bench(app, run);
+  cli::add_verify_determinism(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -14,7 +14,7 @@ target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-param
 # configuration; no assert() of ours depends on it, and a program that uses the library keeps its own choice.
 target_compile_definitions(npu_train_flags INTERFACE $<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>)
 target_include_directories(npu_train_flags INTERFACE
-  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_BINARY_DIR}/generated)
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/plugins ${PROJECT_BINARY_DIR}/generated)
 target_include_directories(npu_train_flags SYSTEM INTERFACE ${NPU_TRAIN_SPNG_INCLUDE} ${NPU_TRAIN_XXHASH_INCLUDE})
 # The same soname as the runtime that libtorch_cpu loads.
 target_link_options(npu_train_flags INTERFACE $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp>)

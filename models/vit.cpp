@@ -3,15 +3,15 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
-#include <ATen/ops/dropout.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/normalization.h>
 
+#include "npu_train/nn/attention.hpp"
+#include "npu_train/nn/dropout.hpp"
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layers.hpp"
 
@@ -42,17 +42,6 @@ std::shared_ptr<Linear> xavier_linear(torch::nn::Module& owner, const std::strin
   init::zeros_(linear->bias);
   return linear;
 }
-
-// Drops whole samples of a residual branch and scales up the rest (Huang et al., "Deep Networks with Stochastic Depth", ECCV 2016).
-at::Tensor drop_path(const at::Tensor& x, double p, bool training) {
-  if (p == 0.0 || !training) return x;
-  at::Tensor keep = at::empty({x.size(0), 1, 1}, x.options());
-  keep.bernoulli_(1.0 - p);
-  if (p < 1.0) keep.div_(1.0 - p);
-  return x * keep;
-}
-
-at::Tensor drop(const at::Tensor& x, double p, bool training) { return p == 0.0 || !training ? x : at::dropout(x, p, training); }
 
 class SelfAttention : public torch::nn::Module {
  public:
@@ -90,8 +79,7 @@ class SelfAttention : public torch::nn::Module {
     } else {
       q = by_head(split_[0]->forward(x)), k = by_head(split_[1]->forward(x)), v = by_head(split_[2]->forward(x));
     }
-    const at::Tensor y =
-        at::scaled_dot_product_attention(q, k, v, mask_for(q), is_training() ? dropout_ : 0.0, causal_ && !mask_.defined());
+    const at::Tensor y = npu_train::attention(q, k, v, mask_for(q), is_training() ? dropout_ : 0.0, causal_ && !mask_.defined());
     return out_proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim_}));
   }
 
@@ -129,14 +117,16 @@ class EncoderBlock : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
     const at::Tensor y = x + branch(attention->forward(layer_norm(x, *ln_1_)));
     at::Tensor h = at::gelu(fc1_->forward(layer_norm(y, *ln_2_)), gelu_);
-    h = fc2_->forward(drop(h, dropout_, is_training()));
+    h = fc2_->forward(npu_train::dropout(h, dropout_, is_training()));
     return y + branch(h);
   }
 
   std::shared_ptr<SelfAttention> attention;
 
  private:
-  at::Tensor branch(const at::Tensor& x) { return drop_path(drop(x, dropout_, is_training()), drop_path_, is_training()); }
+  at::Tensor branch(const at::Tensor& x) {
+    return npu_train::drop_path(npu_train::dropout(x, dropout_, is_training()), drop_path_, is_training());
+  }
 
   double dropout_, drop_path_;
   const char* gelu_;
@@ -180,7 +170,7 @@ class VisionTransformer : public torch::nn::Module {
           "]: set image_size, or resize the pictures");
     const at::Tensor patches = conv_proj_->forward(x).flatten(2).transpose(1, 2);
     const at::Tensor tokens = at::cat({class_token_.to(patches.scalar_type()).expand({x.size(0), -1, -1}), patches}, 1);
-    return drop(tokens + pos_embedding_, dropout_, is_training());
+    return npu_train::dropout(tokens + pos_embedding_, dropout_, is_training());
   }
 
   // Only the class token is read, so only it is normalised.

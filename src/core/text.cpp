@@ -90,6 +90,19 @@ std::string human_bytes(double bytes) {
   return printed(unit == 0 ? "%.0f " : "%.1f ", bytes) + units[unit];
 }
 
+std::optional<int64_t> parse_bytes(std::string_view text) {
+  static constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"B", 1}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  auto unit = text.substr(static_cast<size_t>(end - text.data()));
+  if (unit.starts_with(' ')) unit.remove_prefix(1);
+  for (const auto& [name, bytes] : kUnits)
+    if (unit == name && value >= 0 && value * bytes < 0x1p62) return static_cast<int64_t>(value * bytes);
+  return std::nullopt;
+}
+
 std::string human_duration(double seconds) {
   if (!std::isfinite(seconds)) return "unknown time";
   if (seconds < 0) return std::string("-").append(human_duration(-seconds));

@@ -59,6 +59,7 @@ Device resolve_device(const std::string& text) {
   }
   const auto device = Device::parse(text);
   const auto& backend = backend_of(device);
+  backend.activate();
   if (!backend.is_available()) throw Error(ErrorKind::Device, "device " + text, backend.why_not());
   check(device.index < backend.count(), ErrorKind::Device, "device", text, " is not there: this machine has ", backend.count(), " of ",
         device.kind, ", counted from 0");

@@ -16,7 +16,7 @@ class GenericBackend : public DeviceBackend {
 
   std::string name() const override { return name_; }
   bool is_available() const override { return count() > 0; }
-  int count() const override;
+  int count() const override;  // devices whose libtorch part is loaded
   void synchronize(const Device& device) const override;
   MemoryStats memory(const Device& device) const override;
   void reset_peak(const Device& device) const override;

@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 
 #include <mutex>
+#include <optional>
 
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/threads.hpp"
@@ -60,6 +61,7 @@ class ProcessState {
         rng_(rng),
         inside_(inside),
         host_(rng_state()) {
+    if (config.rng == "portable") portable_.emplace(static_cast<uint64_t>(config.seed));
     if (!rng_.tensors.empty()) set_rng_state(rng_);
     inside_ = true;
   }
@@ -77,6 +79,7 @@ class ProcessState {
   State& rng_;
   bool& inside_;
   State host_;
+  std::optional<PortableRandom> portable_;
 };
 
 }  // namespace npu_train

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
 #include "npu_train/core/error.hpp"
@@ -9,8 +10,10 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
+#include "npu_train/device/sim_npu.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/weights.hpp"
+#include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/precision/fp32_region.hpp"
 
@@ -63,6 +66,29 @@ std::vector<std::string> fp32_modules(const Model& model, const std::vector<std:
   return out;
 }
 
+/// `trainer.gradient_checkpointing` on a configured model that lies on `device`.
+Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& precision, const Device& device, int64_t batch) {
+  using Kind = CheckpointPlan::Kind;
+  if (plan.kind == Kind::None) return model;
+  std::vector<bool> marks(model.blocks.size(), true);
+  if (!marks.empty()) marks.back() = false;  // its backward comes at once
+  if (plan.kind == Kind::Budget && !marks.empty()) {
+    const int64_t side = model.image_size > 0 ? model.image_size : 224;
+    const auto scope = precision.forward_scope();
+    const auto small = [&](int64_t n) { return at::zeros({n, model.channels, side, side}, at::TensorOptions(device.c10())); };
+    const auto costs = block_costs(model, small, batch);
+    marks = choose_checkpoints(costs, plan.budget);
+    const auto bytes = peak_bytes(costs, marks);
+    log_info("gradient_checkpointing: ", std::count(marks.begin(), marks.end(), true), " of ", marks.size(),
+             " blocks are computed again; activations of at most ", human_bytes(static_cast<double>(bytes)), ", without it ",
+             human_bytes(static_cast<double>(peak_bytes(costs, std::vector<bool>(marks.size(), false)))));
+    if (bytes > plan.budget)
+      log_warning("gradient_checkpointing: the budget of ", human_bytes(static_cast<double>(plan.budget)),
+                  " cannot be kept; hint: a smaller batch_size with accumulate_grad_batches");
+  }
+  return with_checkpoints(std::move(model), marks, plan.every);
+}
+
 bool wants_channels_last(const std::string& memory_format, const ParameterSet& parameters) {
   if (memory_format != "auto") return memory_format == "channels_last";
   return std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return p.value.dim() == 4 && p.value.size(2) > 1; });
@@ -71,9 +97,10 @@ bool wants_channels_last(const std::string& memory_format, const ParameterSet& p
 }  // namespace
 
 void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
+  if (Device::parse(config.device == "auto" ? "cpu" : config.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
   device = resolve_device(config.device);
   group = single_process();
-  precision = make_precision({config.precision, config.grad_scaler, {}}, device);
+  precision = make_precision({config.precision, config.grad_scaler, {}, config.cpu_low_precision}, device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
   make_data(config, parts);
@@ -85,12 +112,18 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     model = parts.models.make(part, "model");
     keep_in_fp32(model, config.amp.fp32_modules, device, has_low_parameters(*precision));
     if (!model.weights.empty()) log_info(load_weights_file(model, model.weights).str());
-    task = parts.tasks.make(config.task, "task", model);
+    model.module->to(device.c10());
+    task = parts.tasks.make(
+        config.task, "task",
+        checkpointed(model, CheckpointPlan::parse(config.trainer.gradient_checkpointing), *precision, device, data.options.batch_size));
     ConfigProblems none;
     resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
   }
   check(model.module != nullptr || !model.blocks.empty() || config.amp.fp32_modules.empty(), ErrorKind::Usage, "amp.fp32_modules",
         "names blocks of a configured model; a task given in code keeps modules in fp32 with Fp32Region in its own forward");
+  check(model.module != nullptr || CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind == CheckpointPlan::Kind::None,
+        ErrorKind::Usage, "trainer.gradient_checkpointing",
+        "cuts a configured model at its blocks; a task given in code calls npu_train::checkpoint in its own forward");
   const auto classes = data.info().num_classes;
   check(classes <= 0 || model.num_classes <= 0 || model.num_classes >= classes, ErrorKind::Usage, "model.num_classes", "the model has ",
         model.num_classes, " classes and the data ", classes, "; hint: leave it out, the data set says it");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "npu_train/precision/emulation.hpp"
+
 namespace npu_train {
 
 const ConfigTable<OutputOptions>& OutputOptions::config_table() {
@@ -26,8 +28,12 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("seed", &T::seed, "every random number of the run follows from it", at_least(0))
           .field("deterministic", &T::deterministic, "true: an operator without a deterministic form is an error; warn: it warns",
                  one_of({"true", "warn", "false"}))
+          .field("rng", &T::rng, "dropout masks; portable: drawn on the host, equal on every device", one_of({"native", "portable"}))
           .field("device", &T::device, "auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]")
           .field("precision", &T::precision, "auto takes the fastest sound one of the device", one_of(precision_modes()))
+          .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated where it has no units for them",
+                 one_of(cpu_low_precision_names()))
+          .field("sim_npu", &T::sim_npu, "the simulated NPU, for device sim_npu")
           .field("model", &T::model, "the network, by name, with its options")
           .field("data", &T::data, "the data set, by name, with its options")
           .field("task", &T::task, "loss and metrics, by name")

@@ -23,6 +23,14 @@ using detail::norm_kernels;
 constexpr const char* kBatchNormAct = "batch_norm_act";
 constexpr int64_t kGrain = 1 << 15;  // values worth a thread
 
+// fn(T{}) with the type in which maps of `dtype` are stored.
+template <class Fn>
+auto stored_as(at::ScalarType dtype, Fn fn) {
+  if (dtype == at::kBFloat16) return fn(c10::BFloat16());
+  if (dtype == at::kHalf) return fn(c10::Half());
+  return fn(float());
+}
+
 // How the values of x lie: as rows of one value per channel, or as planes of one channel.
 struct Layout {
   bool rows;
@@ -75,7 +83,8 @@ struct Statistics {
   std::vector<double> mean, variance;  // biased
 };
 
-Statistics statistics(const Layout& layout, const float* x) {
+template <class T>
+Statistics statistics(const Layout& layout, const T* x) {
   const int64_t channels = layout.channels;
   Statistics s{std::vector<double>(channels), std::vector<double>(channels)};
   const Chunks chunks(layout);
@@ -87,9 +96,9 @@ Statistics statistics(const Layout& layout, const float* x) {
   for_all(
       layout,
       [&](int64_t i, int64_t at, detail::NormRows n) {
-        norm_kernels().rows_moments(n, x + at, &means[i * channels], &squares[i * channels]);
+        norm_kernels<T>().rows_moments(n, x + at, &means[i * channels], &squares[i * channels]);
       },
-      [&](int64_t c, int64_t at, detail::NormPlanes n) { norm_kernels().planes_moments(n, x + at, &s.mean[c], &s.variance[c]); });
+      [&](int64_t c, int64_t at, detail::NormPlanes n) { norm_kernels<T>().planes_moments(n, x + at, &s.mean[c], &s.variance[c]); });
   if (layout.rows) {
     for (int64_t i = 0; i < chunks.count; ++i) {
       const double seen = static_cast<double>(chunks.begin(i)), weight = static_cast<double>(chunks.length(i)) / (seen + chunks.length(i));
@@ -139,20 +148,28 @@ class Affine {
   const float *mean_, *bias_;
 };
 
-at::Tensor normalise(const Layout& layout, const at::Tensor& x, const at::Tensor& saved, const at::Tensor& weight, const at::Tensor& bias,
-                     const at::Tensor& residual, bool relu) {
+template <class T>
+at::Tensor normalise_as(const Layout& layout, const at::Tensor& x, const at::Tensor& saved, const at::Tensor& weight,
+                        const at::Tensor& bias, const at::Tensor& residual, bool relu) {
   at::Tensor y = at::empty(x.sizes(), x.options(), layout.format);
-  const float *from = x.const_data_ptr<float>(), *add = residual.defined() ? residual.const_data_ptr<float>() : nullptr;
+  const T *from = x.const_data_ptr<T>(), *add = residual.defined() ? residual.const_data_ptr<T>() : nullptr;
   const Affine affine(saved, weight, bias);
-  float* to = y.data_ptr<float>();
-  const auto plus = [](const float* p, int64_t n) { return p ? p + n : nullptr; };
+  T* to = y.data_ptr<T>();
+  const auto plus = [](const T* p, int64_t n) { return p ? p + n : nullptr; };
   for_all(
       layout,
-      [&](int64_t, int64_t at, detail::NormRows n) { norm_kernels().rows_apply(n, from + at, plus(add, at), affine.at(0), relu, to + at); },
+      [&](int64_t, int64_t at, detail::NormRows n) {
+        norm_kernels<T>().rows_apply(n, from + at, plus(add, at), affine.at(0), relu, to + at);
+      },
       [&](int64_t c, int64_t at, detail::NormPlanes n) {
-        norm_kernels().planes_apply(n, from + at, plus(add, at), affine.at(c), relu, to + at);
+        norm_kernels<T>().planes_apply(n, from + at, plus(add, at), affine.at(c), relu, to + at);
       });
   return y;
+}
+
+at::Tensor normalise(const Layout& layout, const at::Tensor& x, const at::Tensor& saved, const at::Tensor& weight, const at::Tensor& bias,
+                     const at::Tensor& residual, bool relu) {
+  return stored_as(x.scalar_type(), [&]<class T>(T) { return normalise_as<T>(layout, x, saved, weight, bias, residual, relu); });
 }
 
 struct Sums {
@@ -163,26 +180,27 @@ struct Sums {
 struct Incoming {
   at::Tensor x, dy, y;
   bool relu;
-  detail::NormGrad at(int64_t offset) const {
-    return {x.const_data_ptr<float>() + offset, dy.const_data_ptr<float>() + offset,
-            y.defined() ? y.const_data_ptr<float>() + offset : nullptr, relu};
+  template <class T>
+  detail::NormGrad<T> at(int64_t offset) const {
+    return {x.const_data_ptr<T>() + offset, dy.const_data_ptr<T>() + offset, y.defined() ? y.const_data_ptr<T>() + offset : nullptr, relu};
   }
 };
 
 // masked: where the gradient behind the ReLU goes; undefined when nobody wants it.
+template <class T>
 Sums gradient_sums(const Layout& layout, const Incoming& in, const Affine& affine, const at::Tensor& masked) {
   const int64_t channels = layout.channels;
   const auto parts = layout.rows ? Chunks(layout).count : 1;
   std::vector<double> g(parts * channels, 0.0), gx(parts * channels, 0.0);
-  float* to = masked.defined() ? masked.data_ptr<float>() : nullptr;
-  const auto& kernels = norm_kernels();
+  T* to = masked.defined() ? masked.data_ptr<T>() : nullptr;
+  const auto& kernels = norm_kernels<T>();
   for_all(
       layout,
       [&](int64_t i, int64_t at, detail::NormRows n) {
-        kernels.rows_sums(n, in.at(at), affine.at(0), to ? to + at : nullptr, &g[i * channels], &gx[i * channels]);
+        kernels.rows_sums(n, in.at<T>(at), affine.at(0), to ? to + at : nullptr, &g[i * channels], &gx[i * channels]);
       },
       [&](int64_t c, int64_t at, detail::NormPlanes n) {
-        kernels.planes_sums(n, in.at(at), affine.at(c), to ? to + at : nullptr, &g[c], &gx[c]);
+        kernels.planes_sums(n, in.at<T>(at), affine.at(c), to ? to + at : nullptr, &g[c], &gx[c]);
       });
   for (int64_t i = 1; i < parts; ++i) {
     for (int64_t c = 0; c < channels; ++c) {
@@ -195,6 +213,7 @@ Sums gradient_sums(const Layout& layout, const Incoming& in, const Affine& affin
   return {std::move(g), std::move(gx)};
 }
 
+template <class T>
 at::Tensor input_gradient(const Layout& layout, const Incoming& in, const Affine& affine, const float* invstd, const Sums& sums) {
   std::vector<float> p(layout.channels), q(layout.channels);
   const double n = static_cast<double>(layout.values());
@@ -204,15 +223,15 @@ at::Tensor input_gradient(const Layout& layout, const Incoming& in, const Affine
     q[c] = static_cast<float>(scale * sums.g[c] / n);
   }
   at::Tensor dx = at::empty(in.x.sizes(), in.x.options(), layout.format);
-  float* to = dx.data_ptr<float>();
-  const auto& kernels = norm_kernels();
+  T* to = dx.data_ptr<T>();
+  const auto& kernels = norm_kernels<T>();
   for_all(
       layout,
       [&](int64_t, int64_t at, detail::NormRows rows) {
-        kernels.rows_gradient(rows, in.at(at), affine.at(0), {p.data(), q.data()}, to + at);
+        kernels.rows_gradient(rows, in.at<T>(at), affine.at(0), {p.data(), q.data()}, to + at);
       },
       [&](int64_t c, int64_t at, detail::NormPlanes planes) {
-        kernels.planes_gradient(planes, in.at(at), affine.at(c), {&p[c], &q[c]}, to + at);
+        kernels.planes_gradient(planes, in.at<T>(at), affine.at(c), {&p[c], &q[c]}, to + at);
       });
   return dx;
 }
@@ -231,13 +250,13 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
                             const at::Tensor& bias, const std::optional<at::Tensor>& residual, const BatchNormArgs& bn, bool relu) {
     const Layout layout = Layout::of(input);
     const at::Tensor x = input.contiguous(layout.format);
-    const Statistics s = statistics(layout, x.const_data_ptr<float>());
+    const Statistics s = stored_as(x.scalar_type(), [&]<class T>(T) { return statistics(layout, x.const_data_ptr<T>()); });
     const double n = static_cast<double>(layout.values());
     if (bn.training) {
       move_running(bn.running_mean, s.mean, bn.momentum, 1);
       move_running(bn.running_var, s.variance, bn.momentum, n / (n - 1));
     }
-    const at::Tensor saved = mean_and_invstd(s, bn.eps, x.options());
+    const at::Tensor saved = mean_and_invstd(s, bn.eps, weight.options());
     at::Tensor y = normalise(layout, x, saved, weight, bias, residual ? residual->contiguous(layout.format) : at::Tensor(), relu);
     ctx->saved_data["residual"] = residual.has_value();
     ctx->saved_data["relu"] = relu;
@@ -258,10 +277,13 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
     const Affine affine(moments, weight, saved[2]);
     const bool with_residual = ctx->saved_data["residual"].toBool() && ctx->needs_input_grad(3);
     const at::Tensor masked = with_residual && in.relu ? at::empty(x.sizes(), x.options(), layout.format) : at::Tensor();
-    const Sums sums = gradient_sums(layout, in, affine, masked);
-    if (masked.defined()) in = {x, masked, {}, false};  // it stands for the gradient and the mask
     const float* invstd = moments.const_data_ptr<float>() + layout.channels;
-    if (ctx->needs_input_grad(0)) out[0] = input_gradient(layout, in, affine, invstd, sums);
+    const Sums sums = stored_as(x.scalar_type(), [&]<class T>(T) {
+      Sums found = gradient_sums<T>(layout, in, affine, masked);
+      if (masked.defined()) in = {x, masked, {}, false};  // it stands for the gradient and the mask
+      if (ctx->needs_input_grad(0)) out[0] = input_gradient<T>(layout, in, affine, invstd, found);
+      return found;
+    });
     if (ctx->needs_input_grad(1)) out[1] = per_channel(sums.gx, invstd, weight.options());
     if (ctx->needs_input_grad(2)) out[2] = per_channel(sums.g, nullptr, weight.options());
     if (with_residual) out[3] = in.dy;
@@ -269,14 +291,16 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
   }
 };
 
-bool is_plain(const at::Tensor& t) {
-  return t.defined() && t.is_cpu() && t.scalar_type() == at::kFloat && t.layout() == at::kStrided && !t.is_neg();
+bool is_plain(const at::Tensor& t, at::ScalarType dtype) {
+  return t.defined() && t.is_cpu() && t.scalar_type() == dtype && t.layout() == at::kStrided && !t.is_neg();
 }
-bool is_vector(const at::Tensor& t) { return is_plain(t) && t.is_contiguous(); }
+bool is_vector(const at::Tensor& t) { return is_plain(t, at::kFloat) && t.is_contiguous(); }
+bool is_stored(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf; }
 
 bool has_kernel(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual) {
-  return is_plain(x) && x.numel() > 0 && is_vector(bn.weight) && is_vector(bn.bias) && (!residual.defined() || is_plain(residual)) &&
-         (!bn.running_mean.defined() || is_vector(bn.running_mean)) && (!bn.running_var.defined() || is_vector(bn.running_var));
+  return is_plain(x, x.scalar_type()) && is_stored(x.scalar_type()) && x.numel() > 0 && is_vector(bn.weight) && is_vector(bn.bias) &&
+         (!residual.defined() || is_plain(residual, x.scalar_type())) && (!bn.running_mean.defined() || is_vector(bn.running_mean)) &&
+         (!bn.running_var.defined() || is_vector(bn.running_var));
 }
 
 void check_sizes(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual) {
@@ -305,7 +329,7 @@ at::Tensor evaluate(const at::Tensor& input, const BatchNormArgs& bn, const at::
   Statistics s;
   s.mean.assign(bn.running_mean.const_data_ptr<float>(), bn.running_mean.const_data_ptr<float>() + layout.channels);
   s.variance.assign(bn.running_var.const_data_ptr<float>(), bn.running_var.const_data_ptr<float>() + layout.channels);
-  return normalise(layout, input.contiguous(layout.format), mean_and_invstd(s, bn.eps, input.options()), bn.weight, bn.bias,
+  return normalise(layout, input.contiguous(layout.format), mean_and_invstd(s, bn.eps, bn.weight.options()), bn.weight, bn.bias,
                    residual.defined() ? residual.contiguous(layout.format) : residual, relu);
 }
 

@@ -23,12 +23,17 @@ namespace avx2 {
 #pragma GCC pop_options
 #endif
 
-const NormKernels& norm_kernels() {
+template <class T>
+const NormKernels<T>& norm_kernels() {
 #ifdef NPU_TRAIN_NORM_AVX2
   static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (fast) return avx2::kKernels;
+  if (fast) return avx2::kKernels<T>;
 #endif
-  return any_machine::kKernels;
+  return any_machine::kKernels<T>;
 }
+
+template const NormKernels<float>& norm_kernels<float>();
+template const NormKernels<c10::BFloat16>& norm_kernels<c10::BFloat16>();
+template const NormKernels<c10::Half>& norm_kernels<c10::Half>();
 
 }  // namespace npu_train::detail

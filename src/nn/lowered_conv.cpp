@@ -3,6 +3,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/convolution_backward.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <array>
@@ -11,6 +12,7 @@
 #include "nn/conv_lowering.hpp"
 #include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/precision/emulation.hpp"
 
 namespace npu_train {
 namespace {
@@ -39,17 +41,20 @@ at::Tensor by_library(const at::Tensor& x, const at::Tensor& weight, int64_t str
   return at::conv2d(x, weight, {}, {stride, stride}, at::IntArrayRef{padding, padding});
 }
 
+at::Tensor widened(const at::Tensor& t) { return t.to(at::kFloat); }
+
+// Works on fp32, and on low precision as an emulated operator does: what is kept and given is low, what is computed fp32.
 class LoweredConv : public torch::autograd::Function<LoweredConv> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight, int64_t stride,
                             int64_t padding) {
-    const at::Tensor x = input.contiguous(kFormat), w = weight.contiguous(kFormat);
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+    const at::Tensor kept = input.contiguous(kFormat), x = widened(kept), w = widened(weight.contiguous(kFormat));
     const ConvShape s(x, w, stride, padding);
-    ctx->save_for_backward({x, weight});
+    ctx->save_for_backward({kept, weight});
     ctx->saved_data["stride"] = stride;
     ctx->saved_data["padding"] = padding;
-    if (!lower_forward(s)) return by_library(x, w, stride, padding);
-    return s.dense() ? detail::dense::forward(s, x, w) : detail::pointwise::forward(s, x, w);
+    return computed(s, x, w).to(input.scalar_type());
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
@@ -59,7 +64,9 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
     if (!grads[0].defined()) return out;
     const auto saved = ctx->get_saved_variables();
     const int64_t stride = ctx->saved_data["stride"].toInt(), padding = ctx->saved_data["padding"].toInt();
-    const at::Tensor &x = saved[0], w = saved[1].contiguous(kFormat), dy = grads[0].contiguous(kFormat);
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+    const auto dtype = saved[0].scalar_type();
+    const at::Tensor x = widened(saved[0]), w = widened(saved[1].contiguous(kFormat)), dy = widened(grads[0].contiguous(kFormat));
     const ConvShape s(x, w, stride, padding);
     const bool want_input = ctx->needs_input_grad(0), want_weight = ctx->needs_input_grad(1);
     std::array<bool, 3> rest = {want_input && !lower_input(s), want_weight && !lower_weight(s), false};
@@ -74,16 +81,30 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
       if (rest[0]) out[0] = std::move(dx);
       if (rest[1]) out[1] = std::move(dw);
     }
+    for (auto& gradient : out)
+      if (gradient.defined()) gradient = gradient.to(dtype);
     return out;
+  }
+
+ private:
+  static at::Tensor computed(const ConvShape& s, const at::Tensor& x, const at::Tensor& w) {
+    if (!lower_forward(s)) return by_library(x, w, s.stride, s.padding);
+    return s.dense() ? detail::dense::forward(s, x, w) : detail::pointwise::forward(s, x, w);
   }
 };
 
 bool is_plain_picture(const at::Tensor& t) {
-  return t.defined() && t.is_cpu() && t.scalar_type() == at::kFloat && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0;
+  return t.defined() && t.is_cpu() && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0;
+}
+
+// Both of one dtype that can be lowered here: fp32, or what is emulated now.
+bool same_dtype(const at::Tensor& x, const at::Tensor& weight) {
+  const auto dtype = at::autocast::is_autocast_enabled(at::kCPU) ? emulated_dtype() : at::kFloat;
+  return x.scalar_type() == dtype && weight.scalar_type() == dtype;
 }
 
 bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
-  if (!is_plain_picture(x) || !is_plain_picture(weight) || at::autocast::is_autocast_enabled(at::kCPU)) return false;
+  if (!is_plain_picture(x) || !is_plain_picture(weight) || !same_dtype(x, weight)) return false;
   if (x.suggest_memory_format() != kFormat && weight.suggest_memory_format() != kFormat) return false;
   const int64_t k = weight.size(2);
   return weight.size(3) == k && weight.size(1) == x.size(1) && stride > 0 && padding >= 0 && x.size(2) + 2 * padding >= k &&
@@ -92,8 +113,11 @@ bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, in
 
 }  // namespace
 
-at::Tensor lowered_conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
+at::Tensor lowered_conv2d(const at::Tensor& input, const at::Tensor& parameter, int64_t stride, int64_t padding) {
   return translated(kLoweredConv, [&]() -> at::Tensor {
+    const auto low = emulated_dtype();
+    const auto cast = [&](const at::Tensor& t) { return low && t.defined() ? at::autocast::cached_cast(*low, t, at::kCPU) : t; };
+    const at::Tensor x = cast(input), weight = cast(parameter);
     if (!can_lower(x, weight, stride, padding)) return by_library(x, weight, stride, padding);
     // Under the name of the operation that it stands for: who counts or dumps convolutions finds it.
     detail::RecordedOp record("aten::conv2d", [&] {

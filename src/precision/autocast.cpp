@@ -4,17 +4,20 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/fp32_region.hpp"
+#include "precision/emulation_state.hpp"
 
 namespace npu_train {
 namespace ac = at::autocast;
 
-Autocast::Autocast(const Device& device, at::ScalarType dtype, bool enabled, bool cache_enabled)
+Autocast::Autocast(const Device& device, at::ScalarType dtype, bool enabled, bool cache_enabled, CpuLowPrecision cpu_low_precision)
     : type_(device.c10().type()),
       enabled_before_(ac::is_autocast_enabled(type_)),
       dtype_before_(ac::get_autocast_dtype(type_)),
-      cache_before_(ac::is_autocast_cache_enabled()) {
+      cache_before_(ac::is_autocast_cache_enabled()),
+      emulated_before_(emulated_dtype()) {
   check(dtype == at::kHalf || dtype == at::kBFloat16, ErrorKind::Usage, "Autocast", "dtype is ", dtype,
         "; it must be fp16 (Half) or bf16 (BFloat16); for fp32 pass enabled=false");
+  if (device.is_cpu()) detail::exchange_emulated(enabled && emulates(cpu_low_precision, dtype) ? std::optional(dtype) : std::nullopt);
   ac::set_autocast_enabled(type_, enabled);
   ac::set_autocast_dtype(type_, dtype);
   ac::set_autocast_cache_enabled(cache_enabled);
@@ -26,6 +29,30 @@ Autocast::~Autocast() {
   ac::set_autocast_enabled(type_, enabled_before_);
   ac::set_autocast_dtype(type_, dtype_before_);
   ac::set_autocast_cache_enabled(cache_before_);
+  detail::exchange_emulated(emulated_before_);
+}
+
+AutocastState::AutocastState() : cache_(ac::is_autocast_cache_enabled()), emulated_(emulated_dtype()) {
+  for (size_t i = 0; i < kTypes.size(); ++i) types_[i] = {ac::is_autocast_enabled(kTypes[i]), ac::get_autocast_dtype(kTypes[i])};
+}
+
+void AutocastState::enter() const {
+  for (size_t i = 0; i < kTypes.size(); ++i) {
+    ac::set_autocast_enabled(kTypes[i], types_[i].enabled);
+    ac::set_autocast_dtype(kTypes[i], types_[i].dtype);
+  }
+  ac::set_autocast_cache_enabled(cache_);
+  detail::exchange_emulated(emulated_);
+}
+
+AutocastState::Scope::Scope(const AutocastState& state) {
+  state.enter();
+  ac::increment_nesting();
+}
+
+AutocastState::Scope::~Scope() {
+  if (ac::decrement_nesting() == 0) ac::clear_cache();
+  before_.enter();
 }
 
 at::Tensor Fp32Region::in(const at::Tensor& x) const {

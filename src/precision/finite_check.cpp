@@ -7,9 +7,38 @@
 #include <c10/core/GradMode.h>
 
 #include <map>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "npu_train/device/backend.hpp"
+
 namespace npu_train {
+namespace {
+
+// fn(backend, device) for each device of `tensors` on which overflow saturates: only a PrivateUse1 device can be one.
+template <class Fn>
+void for_saturating(const std::vector<at::Tensor>& tensors, Fn fn) {
+  std::set<c10::DeviceIndex> seen;
+  for (const auto& t : tensors) {
+    if (!t.defined() || !t.device().is_privateuseone() || !seen.insert(t.device().index()).second) continue;
+    const Device device = device_of(t.device());
+    const DeviceBackend& backend = backend_of(device);
+    if (backend.capabilities(device).saturating_overflow) fn(backend, device);
+  }
+}
+
+bool any_overflow_flag(const std::vector<at::Tensor>& tensors) {
+  bool set = false;
+  for_saturating(tensors, [&](const DeviceBackend& backend, const Device& device) { set |= backend.overflow_flag(device); });
+  return set;
+}
+
+}  // namespace
+
+void clear_overflow_flags(const std::vector<at::Tensor>& tensors) {
+  for_saturating(tensors, [](const DeviceBackend& backend, const Device& device) { backend.clear_overflow_flag(device); });
+}
 
 at::Tensor unscale_and_check(const std::vector<at::Tensor>& gradients, double inv_scale) {
   const c10::NoGradGuard no_grad;
@@ -23,9 +52,10 @@ at::Tensor unscale_and_check(const std::vector<at::Tensor>& gradients, double in
       if (g.device() != home || g.scalar_type() != gradients.front().scalar_type()) return false;
     return true;
   }();
+  const double flagged = any_overflow_flag(gradients) ? 1 : 0;
   const auto pass = [&](at::TensorList list) {
     const auto options = fp32.device(list.front().device());
-    auto found = at::zeros({}, options);
+    auto found = at::full({}, flagged, options);
     at::_amp_foreach_non_finite_check_and_unscale_(list, found, at::full({}, inv_scale, options));
     return found;
   };

@@ -1,5 +1,9 @@
 #include "npu_train/precision/grad_scaler.hpp"
 
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/finite_check.hpp"
 #include "precision/scaler_state.hpp"
@@ -12,7 +16,15 @@ constexpr const char* kGradScaler = "GradScaler";
 GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree)
     : scale_(options), enabled_(enabled), agree_(std::move(agree)) {}
 
-at::Tensor GradScaler::scale(const at::Tensor& loss) const { return enabled_ ? detail::times_scale(loss, scale_.scale()) : loss; }
+at::Tensor GradScaler::scale(const at::Tensor& loss) const {
+  if (!enabled_) return loss;
+  const bool known = std::any_of(losses_.begin(), losses_.end(), [&](const at::Tensor& t) { return t.device() == loss.device(); });
+  if (!known) {  // what overflowed before the first iteration is not its affair
+    losses_.push_back(at::zeros({}, loss.options().requires_grad(false)));
+    clear_overflow_flags({losses_.back()});
+  }
+  return detail::times_scale(loss, scale_.scale());
+}
 
 void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& gradients) {
   const auto found = optimizers_.find(optimizer);
@@ -53,6 +65,7 @@ void GradScaler::update() {
   for (const auto& [key, own] : optimizers_) found |= own.known ? own.found : own.found_inf.item<float>() != 0;
   scale_.update(found);
   optimizers_.clear();
+  clear_overflow_flags(losses_);
 }
 
 void GradScaler::update(double new_scale) {
@@ -63,6 +76,7 @@ void GradScaler::update(double new_scale) {
   state.scale = new_scale;
   scale_.load_state(state);
   optimizers_.clear();
+  clear_overflow_flags(losses_);
 }
 
 State GradScaler::state() const { return enabled_ ? detail::to_state(scale_.state()) : State{}; }

@@ -17,7 +17,8 @@ namespace {
 
 class AutocastScope final : public PrecisionScope {
  public:
-  AutocastScope(const Device& device, at::ScalarType dtype) : autocast_(device, dtype) {}
+  AutocastScope(const Device& device, at::ScalarType dtype, CpuLowPrecision cpu)
+      : autocast_(device, dtype, /*enabled=*/true, /*cache_enabled=*/true, cpu) {}
 
  private:
   Autocast autocast_;
@@ -25,7 +26,11 @@ class AutocastScope final : public PrecisionScope {
 
 }  // namespace
 
-std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(device_, dtype_); }
+std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(device_, dtype_, cpu_); }
+
+void MixedPrecision::begin_step() {
+  if (scale_ && !updated_.empty()) clear_overflow_flags({updated_[0].value});
+}
 
 at::Tensor MixedPrecision::scale_loss(const at::Tensor& loss) const { return scale_ ? times_scale(loss, scale_->scale()) : loss; }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/precision.hpp"
 
 namespace npu_train::detail {
@@ -10,11 +11,12 @@ namespace npu_train::detail {
 // bf16-mixed and 16-mixed: fp32 parameters, autocast, and with `scale` a loss scale.
 class MixedPrecision : public Precision {
  public:
-  MixedPrecision(std::string name, const Device& device, at::ScalarType dtype, std::optional<LossScale> scale)
-      : name_(std::move(name)), device_(device), dtype_(dtype), scale_(std::move(scale)) {}
+  MixedPrecision(std::string name, const Device& device, at::ScalarType dtype, CpuLowPrecision cpu, std::optional<LossScale> scale)
+      : name_(std::move(name)), device_(device), dtype_(dtype), cpu_(cpu), scale_(std::move(scale)) {}
 
   std::string name() const override { return name_; }
   at::ScalarType low_precision_dtype() const override { return dtype_; }
+  void begin_step() override;
   std::unique_ptr<PrecisionScope> forward_scope() const override;
   at::Tensor scale_loss(const at::Tensor& loss) const override;
   StepGate unscale_and_check(double factor) override;
@@ -34,6 +36,7 @@ class MixedPrecision : public Precision {
   std::string name_;
   Device device_;
   at::ScalarType dtype_;
+  CpuLowPrecision cpu_;
   std::optional<LossScale> scale_;
   at::Tensor found_inf_;       // of the last step
   std::optional<bool> found_;  // its value once the host has read it
@@ -43,9 +46,11 @@ class MixedPrecision : public Precision {
 // nothing (the weights have the dtype already), and it joins them with fp32 normalisation parameters and regions.
 class TruePrecision final : public MixedPrecision {
  public:
-  TruePrecision(std::string name, const Device& device, at::ScalarType dtype, std::optional<LossScale> scale, bool masters,
-                std::vector<std::string> fp32_modules)
-      : MixedPrecision(std::move(name), device, dtype, std::move(scale)), keeps_masters_(masters), fp32_modules_(std::move(fp32_modules)) {}
+  TruePrecision(std::string name, const Device& device, at::ScalarType dtype, CpuLowPrecision cpu, std::optional<LossScale> scale,
+                bool masters, std::vector<std::string> fp32_modules)
+      : MixedPrecision(std::move(name), device, dtype, cpu, std::move(scale)),
+        keeps_masters_(masters),
+        fp32_modules_(std::move(fp32_modules)) {}
 
   ParameterSet prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32) override;
   Batch cast_input(const Batch& batch) const override;

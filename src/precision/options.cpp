@@ -1,3 +1,4 @@
+#include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/precision.hpp"
 
 namespace npu_train {
@@ -37,7 +38,9 @@ const ConfigTable<PrecisionOptions>& PrecisionOptions::config_table() {
           .field("mode", &T::mode, "dtypes of parameters and computation; auto: 32-true on a CPU, else bf16-mixed or 16-mixed",
                  one_of(precision_modes()))
           .field("grad_scaler", &T::grad_scaler, "loss scaling for fp16")
-          .field("fp32_modules", &T::fp32_modules, "paths of modules that keep fp32 parameters and compute in fp32");
+          .field("fp32_modules", &T::fp32_modules, "paths of modules that keep fp32 parameters and compute in fp32")
+          .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated where it has no units for them",
+                 one_of(cpu_low_precision_names()));
   return table;
 }
 

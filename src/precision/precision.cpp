@@ -9,6 +9,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/precision/emulation.hpp"
 #include "precision/modes.hpp"
 
 namespace npu_train {
@@ -23,10 +24,16 @@ std::string resolve_mode(const std::string& mode, const Device& device) {
   return backend_of(device).capabilities(device).native_bf16 ? "bf16-mixed" : "16-mixed";
 }
 
-void warn_without_units(const std::string& mode, at::ScalarType dtype, const Device& device) {
+void say_how(const std::string& mode, at::ScalarType dtype, const Device& device, CpuLowPrecision cpu) {
   const auto has = backend_of(device).capabilities(device);
-  if (dtype == at::kHalf ? has.native_fp16 : has.native_bf16) return;
+  const bool units = dtype == at::kHalf ? has.native_fp16 : has.native_bf16;
   const std::string type = dtype == at::kHalf ? "fp16" : "bf16";
+  if (device.is_cpu() && emulates(cpu, dtype)) {
+    log_info("precision " + mode + ": " + type + " is emulated by fp32 kernels" + (units ? "" : ", this CPU has no units for it") +
+             " (cpu_low_precision)");
+    return;
+  }
+  if (units) return;
   warn_once("precision/" + device.kind + "/" + type,
             "precision " + mode + ": " + device.str() + " has no units for " + type + "; this will be slower than 32-true");
 }
@@ -64,11 +71,12 @@ std::unique_ptr<Precision> make_precision(const PrecisionOptions& options, const
   if (mode == "32-true") return std::make_unique<Precision>();
 
   const auto dtype = fp16 ? at::kHalf : at::kBFloat16;
-  warn_without_units(mode, dtype, device);
+  const auto cpu = cpu_low_precision_of(options.cpu_low_precision);
+  say_how(mode, dtype, device, cpu);
   std::optional<LossScale> scale;
   if (fp16 && wanted != "false") scale.emplace(options.grad_scaler.loss_scale());
-  if (mode.ends_with("-mixed")) return std::make_unique<detail::MixedPrecision>(mode, device, dtype, scale);
-  return std::make_unique<detail::TruePrecision>(mode, device, dtype, scale, /*masters=*/mode != "O3", options.fp32_modules);
+  if (mode.ends_with("-mixed")) return std::make_unique<detail::MixedPrecision>(mode, device, dtype, cpu, scale);
+  return std::make_unique<detail::TruePrecision>(mode, device, dtype, cpu, scale, /*masters=*/mode != "O3", options.fp32_modules);
 }
 
 }  // namespace npu_train

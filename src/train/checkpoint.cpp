@@ -25,6 +25,7 @@ void for_each_field(Meta& m, Fn&& fn) {
   fn("epoch", m.epoch);
   fn("global_step", m.global_step);
   fn("batches_seen", m.batches_seen);
+  fn("serial", m.serial);
   fn("score", m.score);
   fn("monitor", m.monitor);
   fn("model", m.model);

@@ -45,7 +45,7 @@ std::vector<CheckpointStore::Entry> CheckpointStore::entries() const {
       log_warning("passing over ", item.path().string(), ": ", e.what());
     }
   }
-  std::sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) { return a.meta.batches_seen > b.meta.batches_seen; });
+  std::sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) { return a.meta.serial > b.meta.serial; });
   return out;
 }
 
@@ -71,7 +71,10 @@ void CheckpointStore::set_link(const std::string& name, const std::string& targe
 
 std::string CheckpointStore::save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
   const auto path = (fs::path(dir_) / folder_name(meta)).string();
-  save_checkpoint(path, state, meta, config);
+  const auto before = entries();
+  auto numbered = meta;
+  numbered.serial = before.empty() ? 1 : before.front().meta.serial + 1;
+  save_checkpoint(path, state, numbered, config);
   rotate(path);
   return path;
 }
@@ -109,14 +112,12 @@ void CheckpointStore::rotate(const std::string& newest) const {
 }
 
 std::string CheckpointStore::newest_valid() const {
-  // The one that was written last comes first: a run that went back to an older checkpoint has left those ahead of it behind.
-  std::vector<std::string> candidates;
-  if (const auto newest = last(); !newest.empty()) candidates.push_back(newest);
-  for (const auto& e : entries()) candidates.push_back(e.path);
-  for (const auto& path : candidates) {
+  // By the order of saving and not by the link `last`: a process may have been killed between the two. Nor by steps: a run that went back
+  // to an older checkpoint has left those ahead of it behind.
+  for (const auto& e : entries()) {
     try {
-      verify_checkpoint(path);
-      return path;
+      verify_checkpoint(e.path);
+      return e.path;
     } catch (const Error& error) {
       log_warning("passing over a damaged checkpoint: ", error.what());
     }

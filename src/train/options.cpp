@@ -13,6 +13,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("gradient_clip_val", &T::gradient_clip_val, "bound for gradients, after unscaling; 0: no clipping", at_least(0))
           .field("gradient_clip_algorithm", &T::gradient_clip_algorithm, "norm: global norm; value: each element",
                  one_of({"norm", "value"}))
+          .field("gradient_checkpointing", &T::gradient_checkpointing,
+                 "blocks of the model that the backward computes again, to save memory: none | blocks | every:N | budget:2GiB")
           .field("static_shapes", &T::static_shapes, "pad and mask the last batch, so that every batch has one shape")
           .field("memory_format", &T::memory_format, "layout of pictures and convolution weights; auto: the faster one",
                  one_of({"auto", "contiguous", "channels_last"}))

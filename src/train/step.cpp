@@ -54,6 +54,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   optimizer_.zero_grad();  // what the host, or a window that threw, left behind
   task_.parameters().zero_grad();
   if (precision_.may_skip()) keep_buffers();
+  precision_.begin_step();
   Window window;
   for (size_t k = 0; k < batches.size(); ++k) accumulate(batches[k], static_cast<int>(k), window);
 

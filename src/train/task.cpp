@@ -16,7 +16,7 @@ at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch
   const auto given = sums.defined() ? sums.numel() : 0;
   check(static_cast<size_t>(given) == names && (given == 0 || sums.dim() == 1), ErrorKind::Usage, "Task", "metric_names() gives ", names,
         " names and metric_sums() ", given, " numbers; it must give one for each, as [", names, "]");
-  return sums;
+  return sums.defined() ? sums.to(output.loss.device()) : sums;
 }
 
 }  // namespace npu_train

@@ -50,3 +50,12 @@ TEST_CASE("the shortest text reads back as the same double") {
   CHECK(shortest(std::numeric_limits<double>::infinity()) == "inf");
   CHECK(shortest(-std::numeric_limits<double>::infinity()) == "-inf");
 }
+
+TEST_CASE("sizes in bytes") {
+  CHECK(parse_bytes("2GiB") == int64_t{2} << 30);
+  CHECK(parse_bytes("1.5 MB") == 1500000);
+  CHECK(parse_bytes("0B") == 0);
+  CHECK(parse_bytes("3TiB") == int64_t{3} << 40);
+  for (const char* bad : {"", "2", "GiB", "-1MiB", "2Gi", "2gib", "1e30GiB", "nanB", "infB", "2GiB ", "2  GiB"})
+    CHECK_FALSE(parse_bytes(bad).has_value());
+}

@@ -57,7 +57,7 @@ TEST_CASE("host memory: the peak is seen and can be reset") {
 }
 
 TEST_CASE("capabilities of the CPU come from what it says") {
-  using detail::parse_cpuinfo;
+  using npu_train::detail::parse_cpuinfo;
   const auto avx2 = parse_cpuinfo("processor\t: 0\nflags\t\t: fpu avx2 fma f16c\n");
   CHECK_FALSE(avx2.bf16);
   CHECK_FALSE(avx2.fp16);
@@ -71,13 +71,13 @@ TEST_CASE("capabilities of the CPU come from what it says") {
   CHECK_FALSE(parse_cpuinfo("bogomips : avx512_bf16").bf16);
   CHECK_FALSE(parse_cpuinfo("").bf16);
   const auto own = backend_of({}).capabilities({});
-  CHECK(own.native_bf16 == detail::cpu_features().bf16);
+  CHECK(own.native_bf16 == npu_train::detail::cpu_features().bf16);
   CHECK_FALSE(own.streams);
   CHECK_FALSE(own.saturating_overflow);
 }
 
 TEST_CASE("lines of /proc files") {
-  CHECK(detail::proc_kib("VmPeak:\t 5 kB\nVmRSS:\t  123 kB\n", "VmRSS") == 123 * 1024);
-  CHECK(detail::proc_kib("VmPeak:\t 5 kB\n", "VmRSS") == -1);
-  CHECK(detail::read_small_file("/nonexistent/file").empty());
+  CHECK(npu_train::detail::proc_kib("VmPeak:\t 5 kB\nVmRSS:\t  123 kB\n", "VmRSS") == 123 * 1024);
+  CHECK(npu_train::detail::proc_kib("VmPeak:\t 5 kB\n", "VmRSS") == -1);
+  CHECK(npu_train::detail::read_small_file("/nonexistent/file").empty());
 }

@@ -1,6 +1,7 @@
 #include "testing.hpp"
 
 #include "npu_train/nn/lowered_conv.hpp"
+#include "npu_train/precision/autocast.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
@@ -145,3 +146,34 @@ TEST_CASE("autocast, other types and refusals are the library's") {
 
 }  // namespace
 }  // namespace npu_train
+
+TEST_CASE("inside an emulating region: rounded inputs, fp32 products, one rounding, low precision kept") {
+  const struct {
+    int64_t in, out, side, kernel, stride, padding;
+  } cases[] = {{16, 24, 8, 1, 1, 0}, {16, 24, 8, 1, 2, 0}, {8, 16, 9, 3, 2, 1}, {16, 16, 2, 3, 1, 1}, {3, 8, 14, 7, 2, 3}};
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    for (const auto& c : cases) {
+      CAPTURE(c.kernel);
+      CAPTURE(c.side);
+      at::manual_seed(5);
+      const auto last = at::MemoryFormat::ChannelsLast;
+      at::Tensor x = at::randn({3, c.in, c.side, c.side}).contiguous(last).requires_grad_(true);
+      at::Tensor w = at::randn({c.out, c.in, c.kernel, c.kernel}).contiguous(last).requires_grad_(true);
+      at::Tensor y;
+      {
+        const Autocast region(Device{}, dtype, true, true, CpuLowPrecision::Emulated);
+        y = lowered_conv2d(x, w, c.stride, c.padding);
+      }
+      REQUIRE((y.scalar_type() == dtype));
+      const at::Tensor dy = at::randn_like(y);
+      y.backward(dy);
+      at::Tensor rx = x.detach().to(dtype).to(at::kFloat).requires_grad_(true),
+                 rw = w.detach().to(dtype).to(at::kFloat).requires_grad_(true);
+      const at::Tensor expected = lowered_conv2d(rx, rw, c.stride, c.padding);
+      expected.backward(dy.to(at::kFloat));
+      CHECK(at::equal(y, expected.to(dtype)));
+      CHECK(at::equal(x.grad(), rx.grad().to(dtype).to(at::kFloat)));
+      CHECK(at::equal(w.grad(), rw.grad().to(dtype).to(at::kFloat)));
+    }
+  }
+}

@@ -12,6 +12,7 @@
 
 using namespace npu_train;
 using npu_train::testing::error_of;
+using npu_train::testing::has;
 using npu_train::testing::kInf;
 
 namespace {
@@ -80,18 +81,34 @@ TEST_CASE("fp16 without a scaler never skips") {
   CHECK(p->scale_loss(loss).is_same(loss));
 }
 
-TEST_CASE("a dtype without units is warned of once") {
-  std::vector<std::string> lines;
-  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
-    if (level == LogLevel::Warning) lines.emplace_back(text);
-  });
-  make("bf16-mixed");
-  const auto first = lines.size();
-  make("bf16-mixed");
-  make("bf16-true");
-  CHECK(lines.size() == first);  // said already, here or by a test before
+TEST_CASE("a run says when its dtype is emulated, and warns once where it is slow") {
+  std::vector<std::string> said, warned;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) { (level == LogLevel::Warning ? warned : said).emplace_back(text); });
+  const auto with = [](const std::string& cpu) { return make_precision({.mode = "bf16-mixed", .cpu_low_precision = cpu}, kCpu); };
+  with("emulated");
+  REQUIRE(said.size() == 1);
+  CHECK(has(said[0], "bf16 is emulated by fp32 kernels"));
+  with("native");
+  const auto first = warned.size();
+  with("native");
+  CHECK(warned.size() == first);  // said already, here or by a test before
   const bool native = backend_of(kCpu).capabilities(kCpu).native_bf16;
-  if (native) CHECK(lines.empty());
+  CHECK((native || first <= 1));
+  said.clear();
+  with("auto");
+  CHECK(said.size() == (native ? 0 : 1));
+  CHECK(has(error_of([&] { with("quick"); }).what(), "auto, native, emulated"));
+}
+
+TEST_CASE("cpu_low_precision decides which kernels a forward runs") {
+  const at::Tensor w = at::ones({2, 2}).set_requires_grad(true);
+  const auto maker = [&](const std::string& cpu) {
+    const auto p = make_precision({.mode = "bf16-mixed", .cpu_low_precision = cpu}, kCpu);
+    const auto scope = p->forward_scope();
+    return std::string(at::mm(w, w).grad_fn()->name());
+  };
+  CHECK(has(maker("emulated"), "Product"));
+  CHECK(has(maker("native"), "MmBackward"));
 }
 
 TEST_CASE("config tables") {

@@ -94,6 +94,18 @@ TEST_CASE("auto is the one that was written last, also after the run went back t
   CHECK(step_of(store.resolve("auto")) == 30);  // damaged: the newest of the rest
 }
 
+TEST_CASE("auto is the one that was written last, also when the process died before it moved the links") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  const auto first = save(store, 10, 50.0);
+  const auto second = save(store, 20, 60.0);
+  fs::remove(dir / "c/last");
+  fs::create_directory_symlink(fs::path(first).filename(), dir / "c/last");
+  CHECK(store.resolve("auto") == second);
+  fs::remove(dir / "c/last");
+  CHECK(store.resolve("auto") == second);
+}
+
 TEST_CASE("a broken state goes beside, and moves no link") {
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {});

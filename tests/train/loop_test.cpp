@@ -140,6 +140,7 @@ TEST_CASE("early stopping counts validations without improvement") {
 }
 
 TEST_CASE("validation uses the average and puts the weights back") {
+  const auto on = [](const at::Tensor& t) { return t.to(device_under_test().c10()); };
   Toy toy("32-true", "sgd");
   toy.with_ema();
   auto loop = toy.loop({.max_epochs = 2, .check_val_every_n_epoch = 0});
@@ -153,7 +154,7 @@ TEST_CASE("validation uses the average and puts the weights back") {
     const torch::NoGradGuard no_grad;
     toy.net->eval();
     const auto data = std::dynamic_pointer_cast<TensorDataset>(toy.val);
-    by_hand = torch::cross_entropy_loss(toy.net->forward(data->inputs()), data->targets()).item<double>();
+    by_hand = torch::cross_entropy_loss(toy.net->forward(on(data->inputs())), on(data->targets())).item<double>();
     toy.net->train();
   }
   CHECK(scalar_or(averaged, "loss", 0) == doctest::Approx(by_hand).epsilon(1e-5));

@@ -34,6 +34,7 @@ TEST_CASE("one batch in 32-true equals a plain libtorch step") {
   const auto batch = toy_batch();
   torch::manual_seed(11);
   ToyNet plain(0.0);
+  plain->to(device_under_test().c10());
   torch::optim::SGD sgd(plain->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3));
   for (int i = 0; i < 3; ++i) {
     const auto result = step.run({batch});
@@ -128,6 +129,38 @@ TEST_CASE("an overflow in one micro-batch skips the whole window") {
   const auto before = digest(toy.optimizer->parameters());
   CHECK_FALSE(step.run({toy_batch(), huge_batch(), toy_batch(4)}).taken);
   CHECK(digest(toy.optimizer->parameters()) == before);
+}
+
+namespace {
+
+/// Two ranks, of which the other one overflowed or not.
+class Pair final : public ProcessGroup {
+ public:
+  explicit Pair(bool other_overflowed) : other_(other_overflowed) {}
+  int rank() const override { return 0; }
+  int world_size() const override { return 2; }
+  void all_reduce_sum(at::Tensor& tensor) override { tensor.mul_(2); }
+  void all_reduce_max(at::Tensor& tensor) override {
+    if (other_) tensor.fill_(1);
+  }
+  double all_reduce_sum(double value) override { return 2 * value; }
+  void broadcast(at::Tensor&, int) override {}
+  void barrier() override {}
+
+ private:
+  bool other_;
+};
+
+}  // namespace
+
+TEST_CASE("an overflow on another rank skips the step here too") {
+  for (const bool other : {false, true}) {
+    Toy toy("16-mixed");
+    toy.group = std::make_shared<Pair>(other);
+    const auto before = weights(toy);
+    CHECK(toy.step().run({toy_batch()}).taken == !other);
+    CHECK((weights(toy) == before) == other);
+  }
 }
 
 TEST_CASE("clipping sees unscaled gradients") {

@@ -8,6 +8,7 @@
 
 #include "npu_train/base/digest.hpp"
 #include "npu_train/data/loader.hpp"
+#include "npu_train/device/transfer.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/optim/adamw.hpp"
 #include "npu_train/optim/sgd.hpp"
@@ -15,6 +16,8 @@
 #include "npu_train/train/classifier.hpp"
 #include "npu_train/train/loop.hpp"
 #include "npu_train/train/step.hpp"
+
+#include "device_under_test.hpp"
 
 namespace npu_train::testing {
 
@@ -40,8 +43,9 @@ inline std::shared_ptr<Dataset> toy_data(int64_t n = 40, uint64_t seed = 3) {
 }
 
 inline Batch toy_batch(int64_t n = 8, uint64_t seed = 5) {
+  const auto& device = device_under_test();
   torch::manual_seed(seed);
-  return Batch(torch::randn({n, 6}), torch::randint(4, {n}));
+  return to_device(Batch(torch::randn({n, 6}), torch::randint(4, {n})), device);
 }
 
 /// Everything that a TrainStep or a TrainLoop needs, around one task.
@@ -49,10 +53,12 @@ struct Toy {
   explicit Toy(const std::string& mode = "32-true", const std::string& optimizer_name = "sgd", double dropout = 0,
                GradScalerOptions scaler = {}) {
     at::set_num_threads(1);
+    const auto& device = device_under_test();  // started before its generator is seeded
     torch::manual_seed(11);
     net = ToyNet(dropout);
     task = classifier(net);
-    precision = make_precision({mode, scaler, {}}, Device{});
+    task->to(device.c10());
+    precision = make_precision({mode, scaler, {}}, device);
     auto parameters = precision->prepare(task->parameters(), {"norm.weight", "norm.bias"});
     if (optimizer_name == "sgd")
       optimizer = std::make_unique<Sgd>(parameters, SgdOptions{.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3});
@@ -81,6 +87,7 @@ struct Toy {
     parts.val_loader = val_loader.get();
     parts.store = store;
     parts.clock = std::move(clock);
+    parts.device = device_under_test();
     parts.model_name = "toy";
     return std::make_unique<TrainLoop>(parts, options, checkpoint, early);
   }

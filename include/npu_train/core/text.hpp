@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,10 @@ std::string with_commas(int64_t value);
 
 /// Bytes for people: "3.1 GiB".
 std::string human_bytes(double bytes);
+
+/// "2GiB", "1.5 MB", "100B" as bytes: a number and B, KiB, MiB, GiB, TiB (of 1024) or KB, MB, GB, TB (of 1000). Nothing for other text, for
+/// what is negative and for what is beyond 2^62.
+std::optional<int64_t> parse_bytes(std::string_view text);
 
 /// Seconds for people: "2 h 03 min", "41 s".
 std::string human_duration(double seconds);

@@ -36,6 +36,8 @@ class DeviceBackend {
   virtual ~DeviceBackend() = default;
 
   virtual std::string name() const = 0;
+  /// Loads what this kind needs at run time; called when a device of it is asked for by name. Error(Device) when something is missing.
+  virtual void activate() const {}
   /// Whether there is at least one device of this kind and this process can use it.
   virtual bool is_available() const = 0;
   /// When not available: a sentence that says what is missing and what to do. "" otherwise.
@@ -49,6 +51,10 @@ class DeviceBackend {
   /// Starts a new peak at what is allocated now. On systems that cannot (no /proc/self/clear_refs) the old peak stays.
   virtual void reset_peak(const Device& device) const = 0;
   virtual Capabilities capabilities(const Device& device) const = 0;
+
+  /// Where an overflow saturates (see Capabilities): whether one happened on `device` since the flag was cleared. Waits for the device.
+  virtual bool overflow_flag(const Device& /*device*/) const { return false; }
+  virtual void clear_overflow_flag(const Device& /*device*/) const {}
 
   /// Seeds the generators of all devices of this kind.
   virtual void seed(uint64_t seed) const = 0;

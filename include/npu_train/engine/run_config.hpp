@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "npu_train/core/config_table.hpp"
+#include "npu_train/device/sim_npu.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/optim/ema.hpp"
 #include "npu_train/precision/precision.hpp"
@@ -32,8 +33,12 @@ struct AmpOptions {
 struct RunConfig {
   int64_t seed = 42;                    ///< every random number of the run follows from it
   std::string deterministic = "false";  ///< true: an operator without a deterministic form is an error; warn: it warns
-  std::string device = "auto";          ///< auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]
-  std::string precision = "auto";       ///< auto | 32-true | bf16-mixed | 16-mixed | bf16-true | 16-true | O0 ... O3
+  std::string rng =
+      "native";  ///< dropout masks: native (the device's generator) | portable (equal on every device, see device/portable_random.hpp)
+  std::string device = "auto";             ///< auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]
+  std::string precision = "auto";          ///< auto | 32-true | bf16-mixed | 16-mixed | bf16-true | 16-true | O0 ... O3
+  std::string cpu_low_precision = "auto";  ///< bf16 and fp16 on a CPU: auto (emulated where it has no units for them) | native | emulated
+  SimNpuOptions sim_npu{};                 ///< the simulated NPU, for device sim_npu
   PartConfig model{};
   PartConfig data{};
   PartConfig task{.name = "classifier"};

@@ -24,8 +24,9 @@ struct BatchNormArgs {
 /// relu?(batch_norm(x) + residual?) for x [N, C, ...] of any layout; the result has the layout of x. `residual` is undefined for none,
 /// else of x's sizes. Neither is changed. `num_batches_tracked` is the caller's.
 ///
-/// The one-pass kernels run for fp32 on the CPU in contiguous, channels_last and [N, C] layout. Everything else (other devices and
-/// types, mixed types, missing weight or bias, evaluation with gradients) is computed by at::batch_norm, add and relu with the same
+/// The one-pass kernels run on the CPU for x in fp32, bf16 or fp16 with fp32 parameters, in contiguous, channels_last and [N, C] layout;
+/// they compute in fp32 and round what they store once. Everything else (other devices and types, another type of residual, missing weight
+/// or bias, evaluation with gradients) is computed by at::batch_norm, add and relu with the same
 /// meaning. Statistics are exact to float rounding (two passes over cached blocks, combined in double; Chan et al. 1979), and do not
 /// depend on the number of threads. As in PyTorch NaN stays NaN through ReLU and the gradient passes where the result is above 0.
 ///

@@ -15,8 +15,9 @@
 namespace npu_train {
 
 /// at::conv2d(x, weight, {}, stride, padding) for x [N, C, H, W] and weight [K, C, kh, kw] with kh = kw, of the same value up to the order
-/// of sums. Lowered for fp32 on the CPU where x or weight is channels_last; everything else, and everything under CPU autocast, is
-/// at::conv2d itself. Errors of at::conv2d come as Error; a double backward of a lowered convolution is Error(Usage).
+/// of sums. Lowered for fp32 on the CPU where x or weight is channels_last, also inside a region that emulates a low precision (rounded
+/// inputs and results, see precision/emulation.hpp); everything else is at::conv2d itself. Errors of at::conv2d come as Error; a double
+/// backward of a lowered convolution is Error(Usage).
 at::Tensor lowered_conv2d(const at::Tensor& x, const at::Tensor& weight, int64_t stride = 1, int64_t padding = 0);
 
 }  // namespace npu_train

@@ -3,7 +3,11 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <array>
+#include <optional>
+
 #include "npu_train/device/device.hpp"
+#include "npu_train/precision/emulation.hpp"
 
 namespace npu_train {
 
@@ -23,10 +27,14 @@ namespace npu_train {
 /// What accumulates in fp32: on CUDA softmax, layer_norm, losses, norms and exp/log/pow are computed in fp32. A CPU's autocast leaves gelu,
 /// softmax and layer_norm in the low precision of their inputs (its kernels accumulate in fp32 and round the result); batch_norm keeps
 /// its fp32 statistics everywhere.
+///
+/// A CPU without units for `dtype` computes by emulation (see emulation.hpp) unless `cpu_low_precision` says otherwise; other devices
+/// ignore it.
 class Autocast {
  public:
   /// Error(Usage) for a dtype that is neither fp16 nor bf16 (fp32 means: `enabled` false).
-  explicit Autocast(const Device& device, at::ScalarType dtype, bool enabled = true, bool cache_enabled = true);
+  explicit Autocast(const Device& device, at::ScalarType dtype, bool enabled = true, bool cache_enabled = true,
+                    CpuLowPrecision cpu_low_precision = CpuLowPrecision::Auto);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
@@ -36,6 +44,40 @@ class Autocast {
   bool enabled_before_;
   at::ScalarType dtype_before_;
   bool cache_before_;
+  std::optional<at::ScalarType> emulated_before_;
+};
+
+/// Which regions this thread is in, to enter them again: in a recomputation, or on another thread.
+class AutocastState {
+ public:
+  /// As it is now.
+  AutocastState();
+
+  class Scope;
+
+ private:
+  static constexpr std::array kTypes = {c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::PrivateUse1};
+  struct OfType {
+    bool enabled;
+    at::ScalarType dtype;
+  };
+  void enter() const;
+
+  std::array<OfType, kTypes.size()> types_;
+  bool cache_;
+  std::optional<at::ScalarType> emulated_;
+};
+
+/// The thread in `state`; at its end it is back where it was.
+class AutocastState::Scope {
+ public:
+  explicit Scope(const AutocastState& state);
+  ~Scope();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+
+ private:
+  AutocastState before_;
 };
 
 }  // namespace npu_train

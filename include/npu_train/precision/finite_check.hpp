@@ -13,10 +13,16 @@ namespace npu_train {
 /// the first gradient. Nothing is read by the host. One fused pass per (device, dtype); gradients that are strided views with gaps are
 /// handled too. Parameters without a gradient are passed over; without any gradient the result is 0.
 ///
+/// On a device whose overflow saturates (Ascend 910A, 310P) no value shows it: there its sticky flag is read, by the host, and what
+/// overflowed since clear_overflow_flags counts, in forward and backward.
+///
 /// After a find the gradients hold what the multiplication left: do not use them.
 at::Tensor unscale_and_check(const ParameterSet& parameters, double inv_scale);
 
 /// The same for gradients given directly.
 at::Tensor unscale_and_check(const std::vector<at::Tensor>& gradients, double inv_scale);
+
+/// To be called before the forward of a step, with anything that lies on its devices. Does nothing where overflow gives inf.
+void clear_overflow_flags(const std::vector<at::Tensor>& tensors);
 
 }  // namespace npu_train

@@ -111,6 +111,7 @@ class GradScaler final : public Stateful {
   }
 
   LossScale scale_;
+  mutable std::vector<at::Tensor> losses_;  // one on each device that scale() has seen
   bool enabled_;
   Agree agree_;
   std::map<const void*, PerOptimizer> optimizers_;

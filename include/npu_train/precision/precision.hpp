@@ -46,8 +46,9 @@ struct GradScalerOptions {
 
 struct PrecisionOptions {
   std::string mode = "auto";
-  GradScalerOptions grad_scaler;
-  std::vector<std::string> fp32_modules;  ///< paths of modules that keep fp32 parameters and compute in fp32 (see fp32_region.hpp)
+  GradScalerOptions grad_scaler{};
+  std::vector<std::string> fp32_modules{};  ///< paths of modules that keep fp32 parameters and compute in fp32 (see fp32_region.hpp)
+  std::string cpu_low_precision = "auto";   ///< auto | native | emulated: how a CPU computes in bf16 and fp16, see emulation.hpp
   static const ConfigTable<PrecisionOptions>& config_table();
 };
 
@@ -62,6 +63,7 @@ class PrecisionScope {
 
 /// The precision of one run, and its base: 32-true, which does nothing. The order of calls in a step:
 ///
+///   begin_step();
 ///   { scope = forward_scope(); loss = forward(cast_input(batch)); }   per micro-batch
 ///   scale_loss(loss).backward(); collect_gradients();
 ///   gate = unscale_and_check(factor);   // ranks agree on gate.found_inf; clip
@@ -82,6 +84,9 @@ class Precision {
   /// fp32_modules are not cast; frozen ones are cast and get no master. Error(Usage) when called twice or for parameters that are not fp32
   /// where they are to be cast.
   virtual ParameterSet prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32 = {});
+
+  /// Before the first forward of a window: what overflowed earlier does not count.
+  virtual void begin_step() {}
 
   /// nullptr where nothing is to be scoped.
   virtual std::unique_ptr<PrecisionScope> forward_scope() const { return nullptr; }
@@ -127,8 +132,8 @@ class Precision {
   ParameterSet updated_;  // what the optimizer updates
 };
 
-/// The Precision for `options` on `device`. Warns once where the device has no units for the dtype (it will be slow). Error(Usage) for an
-/// unknown mode and for contradictions: the scaler on in a mode that is not fp16.
+/// The Precision for `options` on `device`. Says once where a CPU emulates the dtype, and warns where a device without units for it
+/// computes natively (it will be slow). Error(Usage) for an unknown mode and for contradictions: the scaler on in a mode that is not fp16.
 std::unique_ptr<Precision> make_precision(const PrecisionOptions& options, const Device& device);
 
 }  // namespace npu_train

@@ -26,7 +26,8 @@ struct CheckpointMeta {
   int64_t epoch = 0;
   int64_t global_step = 0;
   int64_t batches_seen = 0;
-  double score = 0;  ///< value of checkpoint.monitor; NaN when it is not known
+  int64_t serial = 0;  ///< counts the saves into one folder of checkpoints: the largest was written last
+  double score = 0;    ///< value of checkpoint.monitor; NaN when it is not known
   std::string monitor;
   std::string model;    ///< name of the model, for messages
   std::string library;  ///< version of npu_train

@@ -25,7 +25,8 @@ class CheckpointStore {
   std::string last() const { return link("last"); }
   std::string best() const { return link("best"); }
 
-  /// `last`, or the newest checkpoint whose files all verify; damaged ones are named in the log and passed over. "" when there is none.
+  /// The checkpoint that was saved last and whose files all verify; damaged ones are named in the log and passed over. "" when there is
+  /// none.
   std::string newest_valid() const;
 
   /// By the names of --resume: auto (newest_valid()), last or best; "" when there is none.
@@ -35,7 +36,7 @@ class CheckpointStore {
 
  private:
   struct Entry;
-  std::vector<Entry> entries() const;
+  std::vector<Entry> entries() const;  // the one saved last comes first
   std::string link(const std::string& name) const;
   void set_link(const std::string& name, const std::string& target) const;
   void rotate(const std::string& newest) const;

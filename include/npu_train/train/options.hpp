@@ -16,6 +16,7 @@ struct TrainerOptions {
   int64_t accumulate_grad_batches = 1;           ///< micro-batches of one update
   double gradient_clip_val = 0;                  ///< 0: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm | value
+  std::string gradient_checkpointing = "none";   ///< none | blocks | every:N | budget:2GiB, see nn/checkpoint_plan.hpp
   bool static_shapes = false;                    ///< keep every batch's shape: the last one is padded and masked
   std::string memory_format = "auto";            ///< auto | contiguous | channels_last, of pictures and convolution weights
   int64_t check_val_every_n_epoch = 1;           ///< 0: never validate

@@ -1,0 +1,31 @@
+/// Proof that a configuration repeats: two runs with one seed end with the same bits, and the number of loader workers changes nothing.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/run_config.hpp"
+
+namespace npu_train {
+
+struct VerifyDeterminismOptions {
+  int64_t steps = 3;          ///< optimizer steps of each run
+  int64_t other_workers = 3;  ///< loader workers of the third run; 0 loads in the training thread
+};
+
+struct VerifyDeterminismReport {
+  bool passed = false;
+  std::vector<std::string> repeat;   ///< parts of the state that a second run does not repeat
+  std::vector<std::string> workers;  ///< parts that another number of workers changes
+  int64_t steps = 0;
+  std::string digest;  ///< of the final weights of the first run
+  /// A few lines for people, with what to try where it failed.
+  std::string str() const;
+};
+
+/// Runs the configuration three times for a few steps; nothing is written. Another number of CPU threads changes sums, so all runs use that
+/// of the configuration.
+VerifyDeterminismReport verify_determinism(const RunConfig& config, const Parts& parts = builtin_parts(),
+                                           const VerifyDeterminismOptions& options = {});
+
+}  // namespace npu_train

@@ -1,0 +1,44 @@
+/// What autograd keeps for the backward pass, in your hands: torch.autograd.graph.saved_tensors_hooks, which C++ does not have.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+
+namespace npu_train {
+
+/// While it lives, every tensor that autograd saves on this thread goes through `pack` instead of being kept; what `pack` gives back is
+/// called when the backward pass needs the tensor, and must give one of the same shape, dtype and values. Regions nest, the innermost
+/// counts, and inside `pack` none does.
+///
+///   int64_t bytes = 0;
+///   {
+///     npu_train::SavedTensorHooks count([&](const at::Tensor& t) {
+///       bytes += t.nbytes();
+///       return [t] { return t; };
+///     });
+///     loss = loss_fn(model->forward(x), y);
+///   }
+///
+/// Parameters and inputs that are saved come through it too. A saved tensor must not be changed in place before the backward pass.
+class SavedTensorHooks {
+ public:
+  using Unpack = std::function<at::Tensor()>;
+  using Pack = std::function<Unpack(const at::Tensor&)>;
+
+  explicit SavedTensorHooks(Pack pack);
+  ~SavedTensorHooks();
+  SavedTensorHooks(const SavedTensorHooks&) = delete;
+  SavedTensorHooks& operator=(const SavedTensorHooks&) = delete;
+
+  /// Saves `t` as autograd would now: through the innermost region of this thread, or by holding it.
+  static Unpack save(const at::Tensor& t);
+
+ private:
+  friend struct HookedEngine;
+  std::shared_ptr<const Pack> pack_;
+  const SavedTensorHooks* outer_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,283 @@
+// How an operator runs on the device: by the host's kernel on the same memory, under the SoC's rules.
+#include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <torch/library.h>
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "sim.hpp"
+
+namespace npu_train::sim {
+namespace {
+
+using torch::jit::Stack;
+
+// What is known of an operator before it is called; looked up once each.
+struct Operator {
+  std::string name;
+  size_t arguments, returns;
+  Support support;
+  std::vector<bool> generator, written;  // by argument
+  bool draws_unasked;                    // from the host's default generator, without an argument for it
+  bool moves_data;                       // copies values and computes none: cannot overflow
+  bool multiplies;                       // in low precision by fp32 products, rounded once: what a cube unit does
+  std::atomic<bool> warned{false};
+};
+
+bool one_of(const std::string& name, std::initializer_list<const char*> names) {
+  for (const char* n : names)
+    if (name == n) return true;
+  return false;
+}
+
+Operator& operator_of(const c10::OperatorHandle& handle) {
+  static std::mutex mutex;
+  static auto* known = new std::unordered_map<c10::OperatorName, std::unique_ptr<Operator>>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& found = (*known)[handle.operator_name()];
+  if (found) return *found;
+  found = std::make_unique<Operator>();
+  const auto& schema = handle.schema();
+  const std::string base = schema.name().substr(schema.name().rfind(':') + 1);
+  found->name = schema.overload_name().empty() ? base : base + "." + schema.overload_name();
+  found->arguments = schema.arguments().size();
+  found->returns = schema.returns().size();
+  found->support = support_of(base, schema.overload_name());
+  for (const auto& a : schema.arguments()) {
+    const auto type = a.type()->kind() == c10::TypeKind::OptionalType ? a.type()->castRaw<c10::OptionalType>()->getElementType() : a.type();
+    found->generator.push_back(type->kind() == c10::TypeKind::GeneratorType);
+    found->written.push_back(a.alias_info() != nullptr && a.alias_info()->isWrite());
+  }
+  found->draws_unasked = base == "native_dropout";
+  found->moves_data = one_of(base, {"copy_", "fill_", "zero_", "index_select", "gather", "cat", "stack", "clone", "masked_fill",
+                                    "masked_fill_", "where", "index", "eq", "ne", "isnan", "isinf", "isfinite", "constant_pad_nd"});
+  found->multiplies = one_of(base, {"mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "convolution", "convolution_backward",
+                                    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"});
+  return *found;
+}
+
+void say(const std::string& text) {
+  if (sim().warn != nullptr) sim().warn(text.c_str());
+}
+
+void apply_policy(Operator& op) {
+  if (op.support != Support::CpuFallback && op.support != Support::Unsupported) return;
+  ++sim().cpu_fallbacks;
+  if (sim().unsupported == 0) return;
+  const std::string text =
+      "sim_npu: '" + op.name + "' has no kernel on the Ascend " + sim().soc + ": a real one runs it on the host, with two copies";
+  TORCH_CHECK_NOT_IMPLEMENTED(sim().unsupported < 2, text, "; hint: another operator, or sim_npu.unsupported_ops: warn");
+  if (!op.warned.exchange(true)) say(text);
+}
+
+bool is_low(const at::Tensor& t) { return t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16; }
+
+// A tensor of the device, its memory as the host sees it, and what the kernel is given: that, or its values in fp32.
+struct Crossed {
+  at::Tensor own, view, given;
+  bool written;
+};
+
+// The values of one call on their way to the host and back.
+class Crossing {
+ public:
+  Crossing(Operator& op, Stack& stack) : op_(op), stack_(stack), base_(stack.size() - op.arguments) {}
+
+  void to_host() {
+    for (size_t i = 0; i < op_.arguments; ++i) find_device(stack_[base_ + i]);
+    for (size_t i = 0; i < op_.arguments; ++i) {
+      c10::IValue& v = stack_[base_ + i];
+      const bool written = op_.written[i];
+      if (v.isTensor()) {
+        v = host(v.toTensor(), written);
+      } else if (v.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor& t : v.toTensorList()) list.push_back(host(t, written));
+        v = list;
+      } else if (v.isOptionalTensorList()) {
+        c10::List<std::optional<at::Tensor>> list;
+        for (const std::optional<at::Tensor>& t : v.toOptionalTensorList()) list.push_back(t ? std::optional(host(*t, written)) : t);
+        v = list;
+      } else if (v.isDevice()) {
+        note(v.toDevice());
+        v = c10::Device(c10::kCPU);
+      } else if (op_.generator[i]) {
+        v = v.isNone() ? host_generator(device()) : host_generator(v.toGenerator());
+      }
+    }
+  }
+
+  void to_device() {
+    for (const auto& c : crossed_) {
+      if (!c.written) continue;
+      if (!c.given.is_same(c.view)) c.view.resize_(c.given.sizes()).copy_(c.given);
+      saturate(c.view);
+      take_over(c.own, c.view);
+    }
+    for (size_t i = stack_.size() - op_.returns; i < stack_.size(); ++i) {
+      c10::IValue& v = stack_[i];
+      if (v.isTensor()) {
+        v = back(v.toTensor());
+      } else if (v.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor& t : v.toTensorList()) list.push_back(back(t));
+        v = list;
+      }
+    }
+  }
+
+  c10::DeviceIndex device() const { return device_ < 0 ? current_device() : device_; }
+  uint64_t shapes() const { return shapes_; }
+
+ private:
+  void note(c10::Device d) {
+    if (d.type() != kType) return;
+    const auto index = d.has_index() ? d.index() : current_device();
+    TORCH_CHECK(device_ < 0 || device_ == index, "sim_npu: ", op_.name, " got tensors of npu:", static_cast<int>(device_),
+                " and npu:", static_cast<int>(index), "; all must lie on one device");
+    device_ = index;
+  }
+
+  void find_device(const c10::IValue& v) {
+    if (v.isTensor() && on_device(v.toTensor())) note(v.toTensor().device());
+    if (v.isTensorList())
+      for (const at::Tensor& t : v.toTensorList())
+        if (on_device(t)) note(t.device());
+  }
+
+  at::Tensor host(const at::Tensor& t, bool written) {
+    if (!t.defined()) return t;
+    TORCH_CHECK(on_device(t) || t.dim() == 0 || t.device().type() != c10::kCPU || op_.name.starts_with("index"), "sim_npu: ", op_.name,
+                " got a tensor of the host, of sizes ", t.sizes(), ", beside those of npu:", static_cast<int>(device()),
+                "; move it first with .to(device)");
+    if (!on_device(t)) return t;
+    remember_shape(t);
+    TORCH_CHECK(t.scalar_type() != at::kDouble || op_.moves_data, "sim_npu: ", op_.name,
+                " in float64: an Ascend NPU has no fp64 units; hint: .to(at::kFloat)");
+    const at::Tensor view = host_view(t);
+    const bool widen = op_.multiplies && is_low(t);
+    if (widen) low_ = t.scalar_type();
+    crossed_.push_back({t, view, widen ? view.to(at::kFloat) : view, written});
+    return crossed_.back().given;
+  }
+
+  void remember_shape(const at::Tensor& t) {
+    const auto mix = [this](uint64_t x) { shapes_ = (shapes_ ^ x) * 0x9e3779b97f4a7c15ULL; };
+    mix(static_cast<uint64_t>(t.scalar_type()) + 1);
+    for (const auto s : t.sizes()) mix(static_cast<uint64_t>(s) + 7);
+  }
+
+  at::Tensor back(const at::Tensor& result) {
+    if (!result.defined() || !result.device().is_cpu()) return result;
+    for (const auto& c : crossed_)
+      if (c.given.is_same(result)) return c.own;
+    const at::Tensor t = low_ && result.scalar_type() == at::kFloat && !keeps_fp32() ? result.to(*low_) : result;
+    for (const auto& c : crossed_)
+      if (c.view.storage().unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl()) return on_storage_of(c.own, t);
+    if (t.unsafeGetTensorImpl()->is_wrapped_number()) return t;
+    saturate(t);
+    return device_tensor(t, device());
+  }
+
+  // The logsumexp of attention is fp32 whatever its inputs are.
+  bool keeps_fp32() { return op_.name == "_scaled_dot_product_flash_attention_for_cpu" && returned_++ == 1; }
+
+  void saturate(const at::Tensor& t);
+
+  Operator& op_;
+  Stack& stack_;
+  size_t base_;
+  c10::DeviceIndex device_ = -1;
+  std::vector<Crossed> crossed_;
+  std::optional<at::ScalarType> low_;
+  int returned_ = 0;
+  uint64_t shapes_ = 0;
+};
+
+template <class T>
+bool clamp(T* values, int64_t n, float largest) {
+  bool found = false;
+  for (int64_t i = 0; i < n; ++i) {
+    const float x = static_cast<float>(values[i]);
+    if (std::isfinite(x)) continue;
+    values[i] = static_cast<T>(std::isnan(x) ? 0.0F : std::copysign(largest, x));
+    found = true;
+  }
+  return found;
+}
+
+void Crossing::saturate(const at::Tensor& t) {
+  if (!sim().saturate || op_.moves_data || (t.scalar_type() != at::kHalf && t.scalar_type() != at::kFloat)) return;
+  const bool dense = t.is_non_overlapping_and_dense();
+  const at::Tensor values = dense ? t : t.contiguous();
+  const bool found = t.scalar_type() == at::kHalf ? clamp(values.data_ptr<c10::Half>(), t.numel(), 65504.0F)
+                                                  : clamp(values.data_ptr<float>(), t.numel(), std::numeric_limits<float>::max());
+  if (!found) return;
+  if (!dense) t.copy_(values);
+  sim().float_status[device()] = 1;
+}
+
+// The host's default generator in the place of the device's, for kernels that take no other.
+class BorrowedGenerator {
+ public:
+  explicit BorrowedGenerator(c10::DeviceIndex device)
+      : host_(at::globalContext().defaultGenerator(c10::kCPU)), device_(host_generator(device)), before_(host_.get_state()) {
+    host_.set_state(device_.get_state());
+  }
+  ~BorrowedGenerator() {
+    device_.set_state(host_.get_state());
+    host_.set_state(before_);
+  }
+  BorrowedGenerator(const BorrowedGenerator&) = delete;
+  BorrowedGenerator& operator=(const BorrowedGenerator&) = delete;
+
+ private:
+  at::Generator host_, device_;
+  at::Tensor before_;
+};
+
+void count_shape(const Operator& op, uint64_t shapes) {
+  static std::mutex mutex;
+  static auto* seen = new std::unordered_set<uint64_t>;
+  const uint64_t key = std::hash<std::string>()(op.name) ^ shapes;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (seen->insert(key).second) ++sim().recompilations;
+}
+
+void run(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) {
+  Operator& op = operator_of(handle);
+  apply_policy(op);
+  ++sim().ops;
+  Crossing crossing(op, *stack);
+  crossing.to_host();
+  count_shape(op, crossing.shapes());
+  std::optional<BorrowedGenerator> generator;
+  if (op.draws_unasked) generator.emplace(crossing.device());
+  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  crossing.to_device();
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }
+
+void register_native_operators() {
+  // What libtorch makes of other operators for an unknown device, although the chip has a kernel of its own and so has the host.
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& [name, overload] : native_operators()) {
+    const auto op = dispatcher.findSchema({"aten::" + name, overload});
+    if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1) || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+    library->impl((overload.empty() ? name : name + "." + overload).c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
+  }
+  // These have a kernel for every other device that only asks for one.
+  for (const char* op : {"convolution", "convolution_backward"}) library->impl(op, torch::CppFunction::makeFromBoxedFunction<&run>());
+}
+
+}  // namespace npu_train::sim

@@ -1,0 +1,56 @@
+#include <string_view>
+#include <unordered_map>
+
+#include "operator_table.hpp"
+#include "sim.hpp"
+
+namespace npu_train::sim {
+namespace {
+
+struct Row {
+  std::string_view status, listed, dtypes;
+};
+
+std::string_view next(std::string_view& line, char end) {
+  const auto at = line.find(end);
+  const auto out = line.substr(0, at);
+  line.remove_prefix(at == std::string_view::npos ? line.size() : at + 1);
+  return out;
+}
+
+const std::unordered_map<std::string_view, Row>& table() {
+  static const auto* rows = [] {
+    auto* out = new std::unordered_map<std::string_view, Row>;
+    std::string_view text = kOperatorTable;
+    while (!text.empty()) {
+      std::string_view line = next(text, '\n');
+      if (line.empty() || line[0] == '#') continue;
+      const auto name = next(line, '\t'), status = next(line, '\t'), listed = next(line, '\t');
+      out->emplace(name, Row{status, listed, line});
+    }
+    return out;
+  }();
+  return *rows;
+}
+
+}  // namespace
+
+Support support_of(const std::string& name, const std::string& overload) {
+  const auto found = table().find(overload.empty() ? name : name + "." + overload);
+  if (found == table().end()) return Support::Unknown;
+  if (found->second.status == "native") return Support::Native;
+  if (found->second.status == "composite") return Support::Composite;
+  return found->second.listed == "unsupported" ? Support::Unsupported : Support::CpuFallback;
+}
+
+std::vector<std::pair<std::string, std::string>> native_operators() {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& [full, row] : table()) {
+    if (row.status != "native") continue;
+    const auto dot = full.find('.');
+    out.emplace_back(full.substr(0, dot), dot == std::string_view::npos ? "" : full.substr(dot + 1));
+  }
+  return out;
+}
+
+}  // namespace npu_train::sim

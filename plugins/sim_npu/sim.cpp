@@ -1,0 +1,59 @@
+#include "sim.hpp"
+
+#include <c10/core/DeviceType.h>
+#include <c10/util/Exception.h>
+
+namespace npu_train::sim {
+
+Sim& sim() {
+  static auto* one = new Sim;  // tensors may outlive static objects
+  return *one;
+}
+
+namespace {
+
+std::string start(const npu_train_sim_options& options) {
+  if (sim().devices > 0) return "the simulator runs already; a process has one, with the options that it was started with";
+  if (options.devices < 1 || options.devices > kMostDevices) return c10::str(options.devices, " devices; allowed: 1 to ", kMostDevices);
+  if (options.hbm_bytes < 1) return c10::str(options.hbm_bytes, " bytes of memory; at least 1");
+  try {
+    c10::register_privateuse1_backend("npu");
+    register_hooks();
+    register_native_operators();
+  } catch (const c10::Error& e) {
+    return std::string("this process has another PrivateUse1 device: ") + e.what_without_backtrace();
+  }
+  Sim& s = sim();
+  s.soc = options.soc;
+  s.hbm_bytes = options.hbm_bytes;
+  s.saturate = options.saturate != 0;
+  s.unsupported = options.unsupported;
+  s.warn = options.warn;
+  s.devices = options.devices;
+  return "";
+}
+
+}  // namespace
+}  // namespace npu_train::sim
+
+using npu_train::sim::kMostDevices;
+using npu_train::sim::sim;
+
+int32_t npu_train_sim_abi() { return NPU_TRAIN_SIM_ABI; }
+
+const char* npu_train_sim_start(const npu_train_sim_options* options) {
+  thread_local std::string wrong;
+  wrong = npu_train::sim::start(*options);
+  return wrong.empty() ? nullptr : wrong.c_str();
+}
+
+void npu_train_sim_read_counters(npu_train_sim_counters* out) {
+  const auto& s = sim();
+  *out = {s.ops, s.cpu_fallbacks, s.recompilations, s.host_reads, s.host_read_bytes};
+}
+
+int32_t npu_train_sim_float_status(int32_t device) { return device >= 0 && device < kMostDevices ? sim().float_status[device].load() : 0; }
+
+void npu_train_sim_clear_float_status(int32_t device) {
+  if (device >= 0 && device < kMostDevices) sim().float_status[device] = 0;
+}

@@ -1,0 +1,78 @@
+// The state of the simulator, and what its parts share.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/core/Storage.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "sim_npu.h"
+
+namespace npu_train::sim {
+
+constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+constexpr int kMostDevices = 64;
+
+struct Sim {
+  std::string soc = "910B1";
+  int devices = 0;  // 0: not started
+  int64_t hbm_bytes = 0;
+  bool saturate = false;
+  int unsupported = 1;
+  void (*warn)(const char*) = nullptr;
+
+  std::atomic<uint64_t> ops{0}, cpu_fallbacks{0}, recompilations{0}, host_reads{0}, host_read_bytes{0};
+  std::array<std::atomic<int32_t>, kMostDevices> float_status{};
+};
+
+Sim& sim();
+
+// Memory of the device. A pointer into it is the host's with one bit set, which no address of a process has: reading it on the host
+// without a copy ends in a fault, as with a real device.
+constexpr uintptr_t kDeviceBit = uintptr_t{1} << 55;
+inline void* device_pointer(void* host) {
+  return host == nullptr ? nullptr : reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(host) | kDeviceBit);
+}
+inline void* host_pointer(void* device) { return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(device) & ~kDeviceBit); }
+
+// The allocator of all devices; takes from the one that is current.
+c10::Allocator* device_allocator();
+
+// Memory that the host allocated as memory of a device: it counts there from now on. Throws c10::OutOfMemoryError where it does not fit.
+c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
+
+// The same memory seen from the host, and the result of a host kernel as a tensor of a device.
+at::Tensor host_view(const at::Tensor& device);
+at::Tensor device_tensor(const at::Tensor& host, c10::DeviceIndex device);
+
+// A view of a device tensor's memory with the sizes and strides of `like`.
+at::Tensor on_storage_of(const at::Tensor& device, const at::Tensor& like);
+// `device` as a kernel left its host view: other sizes, perhaps other memory.
+void take_over(const at::Tensor& device, const at::Tensor& host);
+void resize_storage(const c10::Storage& storage, size_t bytes);
+
+inline bool on_device(const at::Tensor& t) { return t.defined() && t.device().type() == kType; }
+
+// The host's generator that draws for a device, or for a generator of one.
+at::Generator host_generator(c10::DeviceIndex device);
+at::Generator host_generator(const at::Generator& generator);
+
+c10::DeviceIndex current_device();
+void register_hooks();
+
+// What the SoC knows of an operator.
+enum class Support { Native, Composite, CpuFallback, Unsupported, Unknown };
+Support support_of(const std::string& name, const std::string& overload);
+// Name and overload of each operator with a kernel on the chip.
+std::vector<std::pair<std::string, std::string>> native_operators();
+void register_native_operators();
+
+}  // namespace npu_train::sim

@@ -1,0 +1,181 @@
+#include <dlfcn.h>
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "device/generic_backend.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/sim_npu.hpp"
+#include "sim_npu/sim_npu.h"
+
+namespace npu_train {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr const char* kFile = "libnpu_train_sim_npu.so";
+constexpr const char* kVariable = "NPU_TRAIN_PLUGIN_DIR";
+
+// The chips: what they multiply and how they overflow.
+struct Soc {
+  const char* name;
+  bool bf16, saturates, can_choose;
+};
+constexpr Soc kSocs[] = {
+    {"910A", false, true, false}, {"910B1", true, false, true}, {"910B4", true, false, true}, {"310P", false, true, false}};
+
+const Soc& soc_of(const std::string& name) {
+  for (const auto& soc : kSocs)
+    if (name == soc.name) return soc;
+  throw Error(ErrorKind::Usage, "sim_npu.soc", "'" + name + "' is not one of 910A, 910B1, 910B4, 310P");
+}
+
+bool saturates(const SimNpuOptions& o) {
+  const Soc& soc = soc_of(o.soc);
+  if (o.overflow_mode == "auto") return soc.saturates;
+  const bool wanted = o.overflow_mode == "saturation";
+  check(wanted == soc.saturates || soc.can_choose, ErrorKind::Usage, "sim_npu.overflow_mode", "a ", o.soc, " always ",
+        soc.saturates ? "saturates" : "gives inf and NaN", "; allowed: auto, ", soc.saturates ? "saturation" : "inf_nan");
+  return wanted;
+}
+
+// The simulator of the process, once it is loaded.
+struct Plugin {
+  SimNpuOptions options;
+  npu_train_sim_read_counters_fn* read_counters;
+  npu_train_sim_float_status_fn* float_status;
+  npu_train_sim_clear_float_status_fn* clear_float_status;
+};
+
+std::mutex plugin_mutex;
+std::optional<Plugin> plugin;
+
+std::vector<std::string> places() {
+  std::vector<std::string> out;
+  if (const char* set = std::getenv(kVariable); set != nullptr && *set != '\0') out.push_back((fs::path(set) / kFile).string());
+  Dl_info here{};
+  if (dladdr(reinterpret_cast<const void*>(&soc_of), &here) != 0 && here.dli_fname != nullptr) {
+    std::error_code ignored;
+    const auto folder = fs::weakly_canonical(here.dli_fname, ignored).parent_path();
+    for (const char* beside : {"../lib/npu_train", "npu_train", "."}) out.push_back((folder / beside / kFile).lexically_normal().string());
+  }
+  out.emplace_back(kFile);  // where the system's loader looks
+  return out;
+}
+
+void* open_plugin() {
+  std::vector<std::string> tried;
+  for (const auto& path : places()) {
+    if (path.find('/') != std::string::npos && !fs::exists(path)) {
+      tried.push_back(path);
+      continue;
+    }
+    if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+    tried.push_back(dlerror());
+  }
+  throw Error(
+      ErrorKind::Device, "device sim_npu", "the simulated NPU is not found: " + join(tried, "; "),
+      std::string("it is built with npu_train (NPU_TRAIN_BUILD_SIM_NPU) and installed to lib/npu_train; name its folder in ") + kVariable);
+}
+
+template <class Fn>
+Fn* symbol(void* handle, const char* name) {
+  auto* found = reinterpret_cast<Fn*>(dlsym(handle, name));
+  check(found != nullptr, ErrorKind::Device, "device sim_npu", kFile, " has no ", name, "; hint: it is of another version of npu_train");
+  return found;
+}
+
+void start(const SimNpuOptions& o) {
+  const auto bytes = parse_bytes(o.hbm);
+  check(bytes && *bytes > 0, ErrorKind::Usage, "sim_npu.hbm", "'", o.hbm, "' is not a size such as 32GiB or 512MiB");
+  const bool saturate = saturates(o);
+  check(!c10::impl::hasDeviceGuardImpl(c10::DeviceType::PrivateUse1), ErrorKind::Device, "device sim_npu",
+        "this process has loaded another NPU (torch_npu), and libtorch knows one a process");
+  void* handle = open_plugin();
+  const auto abi = symbol<npu_train_sim_abi_fn>(handle, "npu_train_sim_abi")();
+  check(abi == NPU_TRAIN_SIM_ABI, ErrorKind::Device, "device sim_npu", kFile, " speaks version ", abi, ", this library ",
+        NPU_TRAIN_SIM_ABI);
+  const npu_train_sim_options given = {.soc = o.soc.c_str(),
+                                       .devices = static_cast<int32_t>(o.devices),
+                                       .hbm_bytes = *bytes,
+                                       .saturate = saturate ? 1 : 0,
+                                       .unsupported = o.unsupported_ops == "error"  ? 2
+                                                      : o.unsupported_ops == "warn" ? 1
+                                                                                    : 0,
+                                       .warn = [](const char* text) { log_warning(text); }};
+  const char* wrong = symbol<npu_train_sim_start_fn>(handle, "npu_train_sim_start")(&given);
+  check(wrong == nullptr, ErrorKind::Device, "device sim_npu", wrong == nullptr ? "" : wrong);
+  plugin = Plugin{o, symbol<npu_train_sim_read_counters_fn>(handle, "npu_train_sim_read_counters"),
+                  symbol<npu_train_sim_float_status_fn>(handle, "npu_train_sim_float_status"),
+                  symbol<npu_train_sim_clear_float_status_fn>(handle, "npu_train_sim_clear_float_status")};
+}
+
+class SimNpuBackend final : public detail::GenericBackend {
+ public:
+  SimNpuBackend() : GenericBackend("sim_npu", c10::DeviceType::PrivateUse1) {}
+
+  void activate() const override {
+    const std::lock_guard<std::mutex> lock(plugin_mutex);
+    if (!plugin) start({});
+  }
+  bool is_available() const override { return plugin.has_value(); }
+  int count() const override { return is_available() ? GenericBackend::count() : 0; }
+  std::string why_not() const override {
+    return is_available() ? "" : "the simulated NPU is not started; hint: device: sim_npu, or start_sim_npu()";
+  }
+  Capabilities capabilities(const Device& device) const override {
+    checked(device);
+    return {.native_bf16 = soc_of(plugin->options.soc).bf16,
+            .native_fp16 = true,
+            .pinned_memory = true,
+            .streams = true,
+            .saturating_overflow = saturates(plugin->options)};
+  }
+  bool overflow_flag(const Device& device) const override { return plugin->float_status(checked(device).index()) != 0; }
+  void clear_overflow_flag(const Device& device) const override { plugin->clear_float_status(checked(device).index()); }
+};
+
+}  // namespace
+
+const ConfigTable<SimNpuOptions>& SimNpuOptions::config_table() {
+  using T = SimNpuOptions;
+  static const auto table =
+      ConfigTable<T>("sim_npu")
+          .field("soc", &T::soc, "the chip that is simulated", one_of({"910A", "910B1", "910B4", "310P"}))
+          .field("devices", &T::devices, "how many", between(1, 64))
+          .field("hbm", &T::hbm, "memory of each, as in 32GiB; beyond it: out of memory")
+          .field("overflow_mode", &T::overflow_mode, "auto: of the chip; a 910B can be both", one_of({"auto", "saturation", "inf_nan"}))
+          .field("unsupported_ops", &T::unsupported_ops, "operators without a kernel on the chip; warn: named once and run",
+                 one_of({"warn", "error", "ignore"}));
+  return table;
+}
+
+void start_sim_npu(const SimNpuOptions& options) {
+  const std::lock_guard<std::mutex> lock(plugin_mutex);
+  if (!plugin) return start(options);
+  check(plugin->options == options, ErrorKind::Usage, "sim_npu", "the simulator of this process was started with other options");
+}
+
+SimNpuCounters sim_npu_counters() {
+  const std::lock_guard<std::mutex> lock(plugin_mutex);
+  check(plugin.has_value(), ErrorKind::Device, "sim_npu", "it was not started");
+  npu_train_sim_counters c{};
+  plugin->read_counters(&c);
+  return {c.ops, c.cpu_fallbacks, c.recompilations, c.host_reads, c.host_read_bytes};
+}
+
+namespace detail {
+
+const DeviceBackend& sim_npu_backend() {
+  static const SimNpuBackend backend;
+  return backend;
+}
+
+}  // namespace detail
+}  // namespace npu_train

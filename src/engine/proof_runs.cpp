@@ -1,0 +1,54 @@
+#include "proof_runs.hpp"
+
+#include "npu_train/base/digest.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+/// Wall times are part of the state of an epoch, but never repeat.
+State without_times(State state) {
+  state.values.erase("epoch/seconds");
+  state.values.erase("epoch/data_wait");
+  return state;
+}
+
+}  // namespace
+
+RunConfig without_side_effects(RunConfig config) {
+  config.output.dir = "";
+  config.trainer.max_time = -1;
+  config.trainer.num_sanity_val_steps = 0;
+  config.trainer.check_val_every_n_epoch = 0;
+  config.trainer.fast_dev_run = false;
+  config.early_stopping.enabled = false;
+  return config;
+}
+
+Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps, const char* where) {
+  Trainer trainer(config, parts);
+  trainer.loop().set_max_steps(steps);  // not in the configuration: the schedule must have the length of the real run
+  trainer.fit();
+  check(trainer.loop().global_step() == steps, ErrorKind::Usage, where, "the run ends after ", trainer.loop().global_step(), " steps, ",
+        steps, " are needed; hint: more trainer.max_epochs, or fewer steps (--verify-steps of train_app, --steps of npu_tool)");
+  return trainer;
+}
+
+RunState snapshot(Trainer& trainer) {
+  auto state = trainer.state();
+  for (auto& [part, content] : state)
+    for (auto& [name, tensor] : content.tensors) tensor = tensor.detach().to(at::kCPU).clone();
+  return state;
+}
+
+std::vector<std::string> differing_parts(const RunState& a, const RunState& b) {
+  std::vector<std::string> out;
+  for (const auto& [part, content] : a) {
+    const auto other = b.find(part);
+    if (other == b.end() || digest(without_times(content)) != digest(without_times(other->second))) out.push_back(part);
+  }
+  return out;
+}
+
+}  // namespace npu_train::detail

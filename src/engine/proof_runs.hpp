@@ -1,0 +1,23 @@
+// What the proofs share: short runs that write nothing, and their states to compare.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/trainer.hpp"
+
+namespace npu_train::detail {
+
+/// The configuration without files, validation and early ends.
+RunConfig without_side_effects(RunConfig config);
+
+/// A trainer that has taken `steps` steps. Error(Usage) under the name `where` when the run ends before.
+Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps, const char* where);
+
+/// Owns its tensors: the live state goes on changing.
+RunState snapshot(Trainer& trainer);
+
+/// Parts of `a` that are not bit-equal in `b`; wall times do not count.
+std::vector<std::string> differing_parts(const RunState& a, const RunState& b);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,222 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules.h>
+
+#include "npu_train/nn/checkpointing.hpp"
+#include "npu_train/nn/saved_tensors.hpp"
+#include "npu_train/precision/autocast.hpp"
+#include "reference/tensor.hpp"
+
+using namespace npu_train;
+using npu_train::testing::has;
+using reference::leaf;
+using Tensors = std::vector<at::Tensor>;
+
+namespace {
+
+// A block with everything that must come out equal: dropout, batch statistics, a weight that is used twice.
+struct Net : torch::nn::Module {
+  torch::nn::Conv2d conv{nullptr}, last{nullptr};
+  torch::nn::BatchNorm2d norm{nullptr};
+  int calls = 0;
+
+  Net() {
+    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 3).padding(1)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(4));
+    last = register_module("last", torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 1)));
+  }
+  at::Tensor forward(const at::Tensor& x) {
+    ++calls;
+    const at::Tensor h = at::relu(norm(conv(x)));
+    return last(at::dropout(conv(h), 0.5, true));
+  }
+};
+
+struct Result {
+  at::Tensor y, next_random;
+  Tensors grads, buffers;
+};
+
+template <class Call>
+Result run(Net& net, const at::Tensor& x, Call call) {
+  at::manual_seed(11);
+  for (auto& b : net.buffers()) b.zero_();
+  Result r;
+  r.y = call(x);
+  Tensors leaves = net.parameters();
+  if (x.requires_grad()) leaves.push_back(x);
+  r.grads = torch::autograd::grad({r.y.sum()}, leaves);
+  r.next_random = at::rand({3});
+  for (const auto& b : net.buffers()) r.buffers.push_back(b.clone());
+  return r;
+}
+
+void check_equal(const Result& a, const Result& b) {
+  CHECK(at::equal(a.y, b.y));
+  CHECK(at::equal(a.next_random, b.next_random));
+  REQUIRE(a.grads.size() == b.grads.size());
+  for (size_t i = 0; i < a.grads.size(); ++i) CHECK(at::equal(a.grads[i], b.grads[i]));
+  for (size_t i = 0; i < a.buffers.size(); ++i) CHECK(at::equal(a.buffers[i], b.buffers[i]));
+}
+
+}  // namespace
+
+TEST_CASE("gradients, batch statistics and random numbers are bit-equal to those without") {
+  Net net;
+  for (const bool wanted : {true, false}) {
+    const at::Tensor x = leaf({3, 4, 8, 8}, 1, at::kFloat).detach().requires_grad_(wanted);
+    const auto plain = run(net, x, [&](const at::Tensor& t) { return net.forward(t); });
+    net.calls = 0;
+    const auto fn = [&](const at::Tensor& t) { return net.forward(t); };
+    check_equal(run(net, x, [&](const at::Tensor& t) { return checkpoint(fn, t, {.buffers = net.buffers()}); }), plain);
+    CHECK(net.calls == 2);
+  }
+}
+
+TEST_CASE("pieces nest, to any depth") {
+  Net net;
+  const at::Tensor x = leaf({3, 4, 8, 8}, 2, at::kFloat);
+  const CheckpointingOptions options{.buffers = net.buffers()};
+  const auto twice = [&](const at::Tensor& t) { return net.forward(at::sin(net.forward(t))); };
+  const auto plain = run(net, x, twice);
+  const auto part = [&](const at::Tensor& t) { return net.forward(t); };
+  const auto whole = [&](const at::Tensor& t) { return checkpoint(part, at::sin(checkpoint(part, t, options)), options); };
+  check_equal(run(net, x, [&](const at::Tensor& t) { return checkpoint(whole, t, options); }), plain);
+}
+
+TEST_CASE("the autocast of the forward holds in the recomputation, also the emulated one") {
+  Net net;
+  const at::Tensor x = leaf({3, 4, 8, 8}, 3, at::kFloat);
+  for (const auto cpu : {CpuLowPrecision::Native, CpuLowPrecision::Emulated}) {
+    const auto under = [&](auto fn) {
+      return run(net, x, [&](const at::Tensor& t) {
+        const Autocast autocast(Device{}, at::kBFloat16, true, true, cpu);
+        return fn(t);
+      });
+    };
+    const auto plain = under([&](const at::Tensor& t) { return net.forward(t); });
+    REQUIRE((plain.y.scalar_type() == at::kBFloat16));
+    check_equal(under([&](const at::Tensor& t) {
+                  return checkpoint([&](const at::Tensor& in) { return net.forward(in); }, t, {.buffers = net.buffers()});
+                }),
+                plain);
+    CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  }
+}
+
+TEST_CASE("several inputs and outputs, with and without gradient, and an undefined one") {
+  const at::Tensor a = leaf({4}, 4, at::kFloat), b = leaf({4}, 5, at::kFloat).detach(), w = leaf({4}, 6, at::kFloat);
+  const auto fn = [&](const Tensors& in) -> Tensors {
+    CHECK_FALSE(in[2].defined());
+    return {in[0] * in[1] * w, at::exp(in[0]), in[1] * 2};
+  };
+  const auto loss = [](const Tensors& y) { return (y[0] * y[1] + y[2]).sum(); };
+  const auto out = checkpoint(fn, {a, b, at::Tensor()});
+  CHECK(out[1].requires_grad());
+  CHECK_FALSE(out[2].requires_grad());
+  const auto got = torch::autograd::grad({loss(out)}, {a, w}), expected = torch::autograd::grad({loss(fn({a, b, {}}))}, {a, w});
+  CHECK(at::equal(got[0], expected[0]));
+  CHECK(at::equal(got[1], expected[1]));
+}
+
+TEST_CASE("a tensor captured with its history gets its gradient") {
+  const at::Tensor x = leaf({4}, 7, at::kFloat), c = leaf({4}, 8, at::kFloat);
+  const at::Tensor captured = at::sin(c);
+  const at::Tensor y = checkpoint([&](const at::Tensor& t) { return at::exp(t * captured) * captured; }, x);
+  const auto got = torch::autograd::grad({y.sum()}, {x, c}, {}, true);
+  const auto expected = torch::autograd::grad({(at::exp(x * captured) * captured).sum()}, {x, c});
+  CHECK(at::equal(got[0], expected[0]));
+  CHECK(at::equal(got[1], expected[1]));
+}
+
+TEST_CASE("a kept graph runs again, and hooks on parameters fire once") {
+  const at::Tensor x = leaf({4}, 9, at::kFloat), w = leaf({4}, 10, at::kFloat);
+  int fired = 0;
+  w.register_hook([&](const at::Tensor& g) {
+    ++fired;
+    return g * 2;
+  });
+  const at::Tensor y = checkpoint([&](const at::Tensor& t) { return at::sin(t * w) * w; }, x).sum();
+  y.backward({}, /*retain_graph=*/true);
+  CHECK(fired == 1);
+  const at::Tensor once = w.grad().clone();
+  y.backward();
+  CHECK(fired == 2);
+  CHECK(at::equal(w.grad(), once * 2));
+}
+
+namespace {
+
+class LiveBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t bytes = 0;
+};
+
+template <class Fn>
+int64_t live_after(Fn fn) {
+  auto live = std::make_shared<LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  const at::Tensor y = fn();
+  return live->bytes;
+}
+
+}  // namespace
+
+TEST_CASE("between forward and backward only inputs are kept, in nested pieces too") {
+  constexpr int64_t kBytes = 1 << 20;
+  const at::Tensor x = leaf({kBytes / 4}, 11, at::kFloat);
+  const auto chain = [](const at::Tensor& t) {
+    at::Tensor y = t;
+    for (int i = 0; i < 10; ++i) y = at::sin(y);
+    return y;
+  };
+  const int64_t small = 64 << 10;  // the generator's state, graph nodes
+  CHECK(live_after([&] { return chain(x); }) > 9 * kBytes);
+  CHECK(live_after([&] { return checkpoint(chain, x); }) < kBytes + small);
+  const auto nested = [&](const at::Tensor& t) { return checkpoint(chain, checkpoint(chain, checkpoint(chain, t))); };
+  CHECK(live_after([&] { return nested(x); }) < 3 * kBytes + 3 * small);
+  CHECK(live_after([&] { return checkpoint(nested, x); }) < kBytes + 4 * small);
+}
+
+TEST_CASE("the recomputation stops when it has what it needs") {
+  const at::Tensor x = leaf({4}, 12, at::kFloat);
+  int ends = 0;
+  const at::Tensor y = checkpoint(
+      [&](const at::Tensor& t) {
+        const at::Tensor h = at::sin(t);
+        ++ends;  // nothing after the sine is saved
+        return h + 1;
+      },
+      x);
+  y.sum().backward();
+  CHECK(ends == 1);
+}
+
+TEST_CASE("without gradients it is the function itself") {
+  const at::NoGradGuard off;
+  int calls = 0;
+  const at::Tensor x = leaf({4}, 13, at::kFloat);
+  const at::Tensor y = checkpoint([&](const at::Tensor& t) { return ++calls, at::sin(t); }, x);
+  CHECK(calls == 1);
+  CHECK_FALSE(y.requires_grad());
+}
+
+TEST_CASE("a function that computes something else the second time is named as the cause") {
+  const at::Tensor x = leaf({4}, 14, at::kFloat);
+  int call = 0;
+  const auto message = [&](auto fn) {
+    call = 0;
+    const at::Tensor y = checkpoint(fn, x).sum();
+    return npu_train::testing::error_of([&] { y.backward(); });
+  };
+  const auto shape = message([&](const at::Tensor& t) { return ++call == 1 ? at::sin(t) : at::sin(t.narrow(0, 0, 2)); });
+  CHECK((shape.kind() == ErrorKind::Usage));
+  CHECK(has(shape.what(), "it must compute the same each time"));
+  CHECK(has(message([&](const at::Tensor& t) { return ++call == 1 ? at::sin(at::sin(t)) : at::sin(t); }).what(), "its first call saved 2"));
+}

@@ -1,0 +1,460 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/nn/modules.h>
+
+#include <thread>
+
+#include "npu_train/precision/autocast.hpp"
+#include "npu_train/precision/emulation.hpp"
+#include "reference/dense.hpp"
+#include "reference/low_precision.hpp"
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+using npu_train::testing::has;
+using reference::Array;
+using reference::leaf;
+using reference::spacings_apart;
+using reference::values;
+
+namespace {
+
+const Device kEmulator;
+constexpr at::ScalarType kLow[] = {at::kBFloat16, at::kHalf};
+constexpr double kOnce = 0.5001;  // spacings: rounded once
+
+Autocast emulated(at::ScalarType dtype) { return Autocast(kEmulator, dtype, true, true, CpuLowPrecision::Emulated); }
+
+Array low(const at::Tensor& t, at::ScalarType dtype) { return reference::nearest(Array(t), dtype); }
+
+struct Run {
+  at::Tensor y;
+  std::vector<at::Tensor> grads;
+  Array dy;
+};
+
+// Forward under emulation and the gradients of `leaves` for an incoming gradient that is exact in `dtype`.
+template <class Fn>
+Run run(at::ScalarType dtype, const std::vector<at::Tensor>& leaves, Fn fn) {
+  Run out;
+  {
+    const auto region = emulated(dtype);
+    out.y = fn();
+  }
+  REQUIRE((out.y.scalar_type() == dtype));
+  const at::Tensor dy = values(out.y.sizes(), 99, dtype);
+  out.dy = Array(dy);
+  out.grads = torch::autograd::grad({out.y}, leaves, {dy});
+  for (size_t i = 0; i < leaves.size(); ++i) REQUIRE((out.grads[i].scalar_type() == leaves[i].scalar_type()));
+  return out;
+}
+
+Array transposed(const Array& a) {
+  Array out({a.size(1), a.size(0)});
+  out.matrix() = a.matrix().transpose();
+  return out;
+}
+
+Array product(const Array& a, const Array& b) {
+  Array out({a.size(0), b.size(1)});
+  out.matrix() = a.matrix() * b.matrix();
+  return out;
+}
+
+Array batch_of(const Array& a, int64_t i) {
+  Array out({a.size(1), a.size(2)});
+  std::copy_n(a.v.begin() + i * a.size(1) * a.size(2), out.v.size(), out.v.begin());
+  return out;
+}
+
+// The kind of autograd node that made y.
+std::string maker(const at::Tensor& y) { return y.grad_fn()->name(); }
+
+}  // namespace
+
+TEST_CASE("mm: inputs, result and gradients are rounded once each") {
+  for (const auto dtype : kLow) {
+    const at::Tensor a = leaf({17, 33}, 1, at::kFloat), b = leaf({33, 9}, 2, at::kFloat);
+    const Run r = run(dtype, {a, b}, [&] { return at::mm(a, b); });
+    const Array la = low(a, dtype), lb = low(b, dtype);
+    CHECK(spacings_apart(r.y, product(la, lb), dtype) <= kOnce);
+    CHECK(spacings_apart(r.grads[0], product(r.dy, transposed(lb)), dtype) <= kOnce);
+    CHECK(spacings_apart(r.grads[1], product(transposed(la), r.dy), dtype) <= kOnce);
+  }
+}
+
+TEST_CASE("addmm and linear: the bias is added before the rounding") {
+  for (const auto dtype : kLow) {
+    const at::Tensor x = leaf({11, 40}, 3, at::kFloat), w = leaf({13, 40}, 4, at::kFloat), b = leaf({13}, 5, at::kFloat);
+    const Array lx = low(x, dtype), lw = low(w, dtype), lb = low(b, dtype);
+    const Array expected = reference::linear(lx, lw, lb);
+    const auto check = [&](const Run& r) {
+      const auto g = reference::linear_backward(r.dy, lx, lw);
+      CHECK(spacings_apart(r.y, expected, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[0], g.x, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[1], g.w, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[2], g.b, dtype) <= kOnce);
+    };
+    check(run(dtype, {x, w, b}, [&] { return at::linear(x, w, b); }));
+    check(run(dtype, {x, w, b}, [&] { return at::addmm(b, x, w.t()); }));
+  }
+}
+
+TEST_CASE("addmm scales in fp32, and the gradient of a broadcast matrix is its sum") {
+  for (const auto dtype : kLow) {
+    const at::Tensor c = leaf({7, 1}, 6, at::kFloat), a = leaf({7, 12}, 7, at::kFloat), b = leaf({12, 5}, 8, at::kFloat);
+    const Run r = run(dtype, {c, a, b}, [&] { return at::addmm(c, a, b, 0.3, -1.7); });
+    const Array lc = low(c, dtype), la = low(a, dtype), lb = low(b, dtype);
+    Array expected = product(la, lb), dc({7, 1}), da = product(r.dy, transposed(lb));
+    for (int64_t i = 0; i < 7; ++i)
+      for (int64_t j = 0; j < 5; ++j) {
+        expected.matrix()(i, j) = 0.3 * lc.v[i] - 1.7 * expected.matrix()(i, j);
+        dc.v[i] += 0.3 * r.dy.matrix()(i, j);
+      }
+    for (auto& v : da.v) v *= -1.7;
+    CHECK(spacings_apart(r.y, expected, dtype) <= kOnce);
+    CHECK(spacings_apart(r.grads[0], dc, dtype) <= kOnce);
+    CHECK(spacings_apart(r.grads[1], da, dtype) <= kOnce);
+  }
+}
+
+TEST_CASE("bmm, baddbmm, addbmm, matmul and einsum over batches") {
+  for (const auto dtype : kLow) {
+    const at::Tensor a = leaf({3, 6, 20}, 9, at::kFloat), b = leaf({3, 20, 4}, 10, at::kFloat), c = leaf({3, 6, 4}, 11, at::kFloat);
+    const Array la = low(a, dtype), lb = low(b, dtype), lc = low(c, dtype);
+    Array each({3, 6, 4}), with_c({3, 6, 4}), sum({6, 4});
+    for (int64_t i = 0; i < 3; ++i) {
+      const Array p = product(batch_of(la, i), batch_of(lb, i));
+      for (size_t k = 0; k < p.v.size(); ++k) {
+        each.v[i * p.v.size() + k] = p.v[k];
+        with_c.v[i * p.v.size() + k] = p.v[k] + lc.v[i * p.v.size() + k];
+        sum.v[k] += p.v[k];
+      }
+    }
+    for (size_t k = 0; k < sum.v.size(); ++k) sum.v[k] += lc.v[k];
+    const auto forward = [&](const Array& expected, auto fn) { CHECK(spacings_apart(run(dtype, {a, b}, fn).y, expected, dtype) <= kOnce); };
+    forward(each, [&] { return at::bmm(a, b); });
+    forward(each, [&] { return at::matmul(a, b); });
+    forward(each, [&] { return at::einsum("bij,bjk->bik", {a, b}); });
+    forward(with_c, [&] { return at::baddbmm(c, a, b); });
+    forward(sum, [&] { return at::addbmm(c[0], a, b); });
+    const Run r = run(dtype, {a, b}, [&] { return at::bmm(a, b); });
+    Array da({3, 6, 20});
+    for (int64_t i = 0; i < 3; ++i) {
+      const Array g = product(batch_of(r.dy, i), transposed(batch_of(lb, i)));
+      std::copy(g.v.begin(), g.v.end(), da.v.begin() + i * 120);
+    }
+    CHECK(spacings_apart(r.grads[0], da, dtype) <= kOnce);
+  }
+}
+
+TEST_CASE("vectors: mv, dot and matmul of every rank") {
+  for (const auto dtype : kLow) {
+    const at::Tensor a = leaf({5, 8}, 12, at::kFloat), x = leaf({8}, 13, at::kFloat), t = leaf({2, 5, 8}, 14, at::kFloat);
+    const Array la = low(a, dtype);
+    Array lx = low(x, dtype), square({1, 1});
+    lx.shape = {8, 1};
+    square.matrix() = lx.matrix().transpose() * lx.matrix();
+    CHECK(spacings_apart(run(dtype, {a, x}, [&] { return at::matmul(a, x); }).y, product(la, lx), dtype) <= kOnce);
+    CHECK(spacings_apart(run(dtype, {x}, [&] { return at::matmul(x, x); }).y, square, dtype) <= kOnce);
+    CHECK((run(dtype, {t, x}, [&] { return at::matmul(t, x); }).y.sizes() == at::IntArrayRef{2, 5}));
+    CHECK((run(dtype, {t, a}, [&] { return at::matmul(t, a.t()); }).y.sizes() == at::IntArrayRef{2, 5, 5}));
+    CHECK((run(dtype, {x, a}, [&] { return at::matmul(x, a.t()); }).y.sizes() == at::IntArrayRef{5}));
+  }
+}
+
+namespace {
+
+// Sizes with ones up front, so that one reference serves 1, 2 and 3 dimensions.
+std::vector<int64_t> in_3d(at::IntArrayRef sizes) {
+  std::vector<int64_t> out = {sizes[0], sizes[1]};
+  out.resize(static_cast<size_t>(7 - sizes.size()), 1);
+  out.insert(out.end(), sizes.begin() + 2, sizes.end());
+  return out;
+}
+std::vector<int64_t> padded(std::vector<int64_t> v, int64_t fill) {
+  v.insert(v.begin(), 3 - v.size(), fill);
+  return v;
+}
+
+struct ConvCase {
+  std::vector<int64_t> x, w, stride, padding, dilation;
+  int64_t groups;
+};
+
+const std::vector<ConvCase> kConvs = {
+    {{2, 4, 11}, {6, 4, 3}, {2}, {1}, {1}, 1},
+    {{2, 4, 9, 8}, {6, 2, 3, 2}, {1, 2}, {1, 0}, {2, 1}, 2},
+    {{2, 4, 7, 7}, {4, 1, 3, 3}, {1, 1}, {1, 1}, {1, 1}, 4},
+    {{1, 3, 5, 6, 4}, {4, 3, 2, 3, 1}, {1, 2, 1}, {1, 1, 0}, {1, 1, 1}, 1},
+};
+
+}  // namespace
+
+TEST_CASE("convolutions of one to three dimensions, strided, padded, dilated, in groups") {
+  for (const auto dtype : kLow) {
+    for (const auto& c : kConvs) {
+      CAPTURE(c.x.size());
+      const at::Tensor x = leaf(c.x, 21, at::kFloat), w = leaf(c.w, 22, at::kFloat), b = leaf({c.w[0]}, 23, at::kFloat);
+      const Run r = run(dtype, {x, w, b}, [&] {
+        if (c.x.size() == 3) return at::conv1d(x, w, b, c.stride, c.padding, c.dilation, c.groups);
+        if (c.x.size() == 4) return at::conv2d(x, w, b, c.stride, c.padding, c.dilation, c.groups);
+        return at::conv3d(x, w, b, c.stride, c.padding, c.dilation, c.groups);
+      });
+      const reference::Conv3d conv{padded(c.stride, 1), padded(c.padding, 0), padded(c.dilation, 1), c.groups};
+      const Array lx = low(x, dtype), lw = low(w, dtype), lb = low(b, dtype);
+      Array y(r.y.sizes().vec()), dx(c.x), dw(c.w), db({c.w[0]});
+      const auto inner = static_cast<int64_t>(y.v.size()) / (y.size(0) * y.size(1));
+      for (size_t i = 0; i < y.v.size(); ++i) {
+        const size_t channel = i / inner % y.size(1);
+        y.v[i] = lb.v[channel];
+        db.v[channel] += r.dy.v[i];
+      }
+      conv.for_products(in_3d(y.shape), in_3d(c.x), in_3d(c.w), [&](int64_t o, int64_t i, int64_t k) {
+        y.v[o] += lx.v[i] * lw.v[k];
+        dx.v[i] += r.dy.v[o] * lw.v[k];
+        dw.v[k] += r.dy.v[o] * lx.v[i];
+      });
+      CHECK(spacings_apart(r.y, y, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[0], dx, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[1], dw, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[2], db, dtype) <= kOnce);
+    }
+  }
+}
+
+TEST_CASE("transposed convolutions are convolutions with the roles of input and output changed") {
+  for (const auto dtype : kLow) {
+    for (const auto& c : kConvs) {
+      CAPTURE(c.x.size());
+      const std::vector<int64_t> in = [&] {  // what the convolution of the case gives, so that its shape fits backwards
+        const at::Tensor x = at::zeros(c.x), w = at::zeros(c.w);
+        return at::convolution(x, w, {}, c.stride, c.padding, c.dilation, false, std::vector<int64_t>(c.stride.size(), 0), c.groups)
+            .sizes()
+            .vec();
+      }();
+      const at::Tensor x = leaf(in, 24, at::kFloat), w = leaf(c.w, 25, at::kFloat);
+      const std::vector<int64_t> none(c.stride.size(), 0);
+      const Run r = run(dtype, {x, w}, [&] {
+        if (in.size() == 3) return at::conv_transpose1d(x, w, {}, c.stride, c.padding, none, c.groups, c.dilation);
+        if (in.size() == 4) return at::conv_transpose2d(x, w, {}, c.stride, c.padding, none, c.groups, c.dilation);
+        return at::conv_transpose3d(x, w, {}, c.stride, c.padding, none, c.groups, c.dilation);
+      });
+      const reference::Conv3d conv{padded(c.stride, 1), padded(c.padding, 0), padded(c.dilation, 1), c.groups};
+      const Array lx = low(x, dtype), lw = low(w, dtype);
+      Array y(r.y.sizes().vec()), dx(in), dw(c.w);
+      conv.for_products(in_3d(in), in_3d(y.shape), in_3d(c.w), [&](int64_t i, int64_t o, int64_t k) {
+        y.v[o] += lx.v[i] * lw.v[k];
+        dx.v[i] += r.dy.v[o] * lw.v[k];
+        dw.v[k] += r.dy.v[o] * lx.v[i];
+      });
+      CHECK(spacings_apart(r.y, y, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[0], dx, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[1], dw, dtype) <= kOnce);
+    }
+  }
+}
+
+TEST_CASE("attention: scores and softmax in fp32, the output rounded") {
+  for (const auto dtype : kLow) {
+    const at::Tensor q = leaf({2, 1, 7, 8}, 31, at::kFloat), k = leaf({2, 1, 7, 8}, 32, at::kFloat), v = leaf({2, 1, 7, 8}, 33, at::kFloat);
+    for (const bool causal : {false, true}) {
+      const Run r = run(dtype, {q, k, v}, [&] { return at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal); });
+      const auto flat = [&](const at::Tensor& t) { return low(t.view({2, 7, 8}), dtype); };
+      reference::Attention attention;
+      if (causal) {
+        attention.mask = reference::Matrix::Zero(7, 7);
+        for (int i = 0; i < 7; ++i)
+          for (int j = i + 1; j < 7; ++j) attention.mask(i, j) = -INFINITY;
+      }
+      Array dy = r.dy;
+      dy.shape = {2, 7, 8};
+      const Array y = attention.forward(flat(q), flat(k), flat(v));
+      const auto g = attention.backward(dy, flat(q), flat(k), flat(v));
+      CHECK(spacings_apart(r.y, y, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[0], g.q, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[1], g.k, dtype) <= kOnce);
+      CHECK(spacings_apart(r.grads[2], g.v, dtype) <= kOnce);
+    }
+  }
+}
+
+TEST_CASE("attention with dropout drops in the backward pass what the forward dropped, and leaves the generator where it was") {
+  const at::Tensor q = leaf({1, 2, 6, 4}, 34, at::kFloat), k = leaf({1, 2, 6, 4}, 35, at::kFloat), eye = at::eye(6).expand({1, 2, 6, 6});
+  const at::Tensor v = eye.clone().requires_grad_(true);  // the output is the matrix of dropped weights itself
+  at::Tensor y;
+  {
+    const auto region = emulated(at::kBFloat16);
+    at::manual_seed(3);
+    y = at::scaled_dot_product_attention(q, k, v, {}, 0.5);
+  }
+  const at::Tensor next = at::rand({4});
+  const auto grads = torch::autograd::grad({y}, {v}, {at::ones_like(y)});
+  at::manual_seed(3);
+  CHECK((y == 0).any().item<bool>());
+  // dv of a loss sum(y) is the sum of each column of the weights
+  CHECK(at::allclose(grads[0].select(3, 0), y.to(at::kFloat).sum(2), 1e-2, 1e-2));
+  {
+    const auto region = emulated(at::kBFloat16);
+    CHECK(at::equal(at::scaled_dot_product_attention(q, k, v, {}, 0.5), y));
+  }
+  CHECK(at::equal(at::rand({4}), next));
+}
+
+TEST_CASE("masks: bool and additive, with a gradient") {
+  const at::Tensor q = leaf({1, 1, 5, 4}, 36, at::kFloat), mask = leaf({5, 5}, 37, at::kFloat);
+  const Run r = run(at::kBFloat16, {q, mask}, [&] { return at::scaled_dot_product_attention(q, q, q, mask); });
+  const at::Tensor exact = q.detach().clone().requires_grad_(true), bias = mask.detach().clone().requires_grad_(true);
+  const at::Tensor y = at::scaled_dot_product_attention(exact, exact, exact, bias);
+  const auto g = torch::autograd::grad({y}, {exact, bias}, {values({1, 1, 5, 4}, 99, at::kFloat)});
+  CHECK(at::allclose(r.y.to(at::kFloat), y, 0.02, 0.02));
+  CHECK(at::allclose(r.grads[0], g[0], 0.03, 0.03));
+  CHECK(at::allclose(r.grads[1], g[1], 0.03, 0.03));
+  const at::Tensor keep = at::ones({5, 5}, at::kBool).tril();
+  CHECK(at::equal(run(at::kHalf, {q}, [&] { return at::scaled_dot_product_attention(q, q, q, keep); }).y,
+                  run(at::kHalf, {q}, [&] { return at::scaled_dot_product_attention(q, q, q, {}, 0.0, true); }).y));
+}
+
+TEST_CASE("fp16 overflows to inf, keeps subnormals and rounds ties to even") {
+  const auto region = emulated(at::kHalf);
+  const at::Tensor y = at::mm(at::tensor({256.F, 2.F}).view({2, 1}), at::tensor({256.F, 0x1p-20F, 1.F + 0x1p-10F}).view({1, 3}));
+  CHECK(std::isinf(y[0][0].item<double>()));
+  CHECK(y[1][1].item<double>() == 0x1p-19);
+  CHECK(y[1][2].item<double>() == 2 * (1 + 0x1p-10));
+  const at::Tensor sum = at::mm(at::ones({1, 2}), at::tensor({2048.F, 1.F}).view({2, 1}));  // 2049 lies between 2048 and 2050
+  CHECK(sum.item<double>() == 2048.0);
+}
+
+TEST_CASE("other threads, native regions and disabled ones compute with libtorch's own kernels") {
+  const at::Tensor a = leaf({4, 4}, 41, at::kFloat);
+  const auto region = emulated(at::kBFloat16);
+  CHECK(has(maker(at::mm(a, a)), "Product"));
+  CHECK((emulated_dtype() == at::kBFloat16));
+  std::thread([&] {
+    CHECK_FALSE(emulated_dtype().has_value());
+    CHECK((at::mm(a, a).scalar_type() == at::kFloat));
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    const at::Tensor y = at::mm(a, a);
+    CHECK((y.scalar_type() == at::kBFloat16));
+    CHECK(has(maker(y), "MmBackward"));
+    const at::Tensor x = leaf({1, 2, 4, 4}, 42, at::kFloat), w = leaf({3, 2, 1, 1}, 43, at::kFloat);
+    CHECK((at::conv2d(x, w).scalar_type() == at::kBFloat16));
+    CHECK((at::convolution(x, w, {}, {1, 1}, {0, 0}, {1, 1}, false, {0, 0}, 1).scalar_type() == at::kFloat));
+    CHECK(has(maker(at::conv2d(x, w)), "ConvolutionBackward"));
+  }).join();
+  {
+    const Autocast native(kEmulator, at::kBFloat16, true, true, CpuLowPrecision::Native);
+    CHECK(has(maker(at::mm(a, a)), "MmBackward"));
+  }
+  {
+    const Autocast off(kEmulator, at::kBFloat16, false);
+    CHECK((at::mm(a, a).scalar_type() == at::kFloat));
+    CHECK_FALSE(emulated_dtype().has_value());
+  }
+  CHECK(has(maker(at::mm(a, a)), "Product"));
+}
+
+namespace {
+
+// Bytes that tensors of this thread hold.
+class LiveBytes : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
+  bool memoryProfilingEnabled() const override { return true; }
+  int64_t bytes = 0;
+};
+
+template <class Fn>
+int64_t kept_by(Fn fn) {
+  auto live = std::make_shared<LiveBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  const at::Tensor y = fn();
+  return live->bytes - static_cast<int64_t>(y.nbytes());
+}
+
+}  // namespace
+
+TEST_CASE("what the backward pass keeps is in low precision") {
+  constexpr int64_t kN = 64;
+  const at::Tensor a = leaf({kN, kN}, 51, at::kFloat), b = leaf({kN, kN}, 52, at::kFloat);
+  const at::Tensor x = leaf({2, 8, 16, 16}, 53, at::kFloat), w = leaf({8, 8, 3, 3}, 54, at::kFloat);
+  const at::Tensor q = leaf({2, 2, kN, 16}, 55, at::kFloat);
+  const auto region = emulated(at::kBFloat16);
+  at::mm(a, b), at::conv2d(x, w), at::scaled_dot_product_attention(q, q, q);  // the cached casts of the leaves are made here
+  const int64_t small = 512;                                                  // strides, shapes
+  CHECK(kept_by([&] { return at::mm(a, b); }) <= small);
+  CHECK(kept_by([&] { return at::conv2d(x, w); }) <= small);
+  CHECK(kept_by([&] { return at::scaled_dot_product_attention(q, q, q); }) <= small);
+  const at::Tensor h = a * 1.5, g = x * 1.5;  // no leaves: cast in the call, not cached
+  CHECK(kept_by([&] { return at::mm(h, b); }) <= kN * kN * 2 + small);
+  CHECK(kept_by([&] { return at::conv2d(g, w); }) <= g.numel() * 2 + small);
+}
+
+TEST_CASE("modules of torch::nn: their products are emulated in whatever form they call them") {
+  using namespace torch::nn;
+  at::manual_seed(5);
+  const auto near_fp32 = [](auto module, std::vector<at::Tensor> in, auto call) {
+    const at::Tensor exact = call(module, in);
+    const auto region = emulated(at::kBFloat16);
+    const at::Tensor y = call(module, in);
+    CHECK((y.scalar_type() == at::kBFloat16));
+    CHECK((y.to(at::kFloat) - exact).abs().max().item<double>() < 0.03 * exact.abs().max().item<double>());
+    y.sum().backward();
+    for (const auto& p : module->parameters()) CHECK((p.grad().defined() && p.grad().scalar_type() == at::kFloat));
+  };
+  const auto one = [](auto& m, auto& in) { return m->forward(in[0]); };
+  near_fp32(Linear(8, 5), {at::rand({3, 8})}, one);
+  near_fp32(Linear(8, 5), {at::rand({2, 3, 8})}, one);
+  near_fp32(Linear(LinearOptions(8, 5).bias(false)), {at::rand({2, 3, 8})}, one);
+  near_fp32(Conv1d(Conv1dOptions(4, 6, 3).padding(torch::kSame)), {at::rand({2, 4, 9})}, one);
+  near_fp32(Conv2d(Conv2dOptions(4, 6, 3).padding(1).padding_mode(torch::kReflect)), {at::rand({2, 4, 9, 9})}, one);
+  near_fp32(Conv2d(Conv2dOptions(4, 6, 5).padding(torch::kSame)), {at::rand({2, 4, 9, 9})}, one);
+  near_fp32(Conv2d(Conv2dOptions(4, 6, 3)), {at::rand({4, 9, 9})}, one);
+  near_fp32(Conv3d(Conv3dOptions(2, 3, 3)), {at::rand({1, 2, 5, 5, 5})}, one);
+  near_fp32(ConvTranspose1d(ConvTranspose1dOptions(4, 6, 3).stride(2).output_padding(1)), {at::rand({2, 4, 9})}, one);
+  near_fp32(ConvTranspose2d(ConvTranspose2dOptions(4, 6, 3)), {at::rand({2, 4, 5, 5})}, one);
+  near_fp32(ConvTranspose3d(ConvTranspose3dOptions(2, 3, 2)), {at::rand({1, 2, 3, 3, 3})}, one);
+  near_fp32(MultiheadAttention(8, 2), {at::rand({5, 3, 8})},
+            [](auto& m, auto& in) { return std::get<0>(m->forward(in[0], in[0], in[0])); });
+}
+
+TEST_CASE("a weight that changes between regions is seen, and one that is frozen gets no gradient") {
+  const at::Tensor w = leaf({4, 4}, 61, at::kFloat), x = values({2, 4}, 62, at::kFloat);
+  const auto forward = [&] {
+    const auto region = emulated(at::kBFloat16);
+    return at::linear(x, w);
+  };
+  const at::Tensor before = forward();
+  w.data().mul_(2);
+  CHECK(at::equal(forward(), before * 2));
+  w.requires_grad_(false);
+  CHECK_FALSE(forward().requires_grad());
+}
+
+TEST_CASE("mistakes keep libtorch's words, and a double backward is refused") {
+  const auto region = emulated(at::kBFloat16);
+  CHECK_THROWS_WITH_AS(at::mm(at::ones({2, 3}), at::ones({2, 3})), doctest::Contains("cannot be multiplied"), c10::Error);
+  CHECK_THROWS_AS(at::conv2d(at::ones({1, 3, 4, 4}), at::ones({2, 4, 1, 1})), c10::Error);
+  const at::Tensor a = leaf({3, 3}, 63, at::kFloat);
+  const at::Tensor y = at::mm(a, a).sum();
+  CHECK_THROWS_WITH(torch::autograd::grad({y}, {a}, {}, true, true), doctest::Contains("double backward"));
+}
+
+TEST_CASE("fp64 is left alone") {
+  const auto region = emulated(at::kBFloat16);
+  CHECK((at::mm(at::ones({2, 2}, at::kDouble), at::ones({2, 2}, at::kDouble)).scalar_type() == at::kDouble));
+}
+
+TEST_CASE("names of cpu_low_precision") {
+  CHECK((cpu_low_precision_of("auto") == CpuLowPrecision::Auto));
+  CHECK((cpu_low_precision_of("emulated") == CpuLowPrecision::Emulated));
+  CHECK(has(error_of([] { cpu_low_precision_of("fast"); }).what(), "auto, native, emulated"));
+  CHECK(emulates(CpuLowPrecision::Emulated, at::kHalf));
+  CHECK_FALSE(emulates(CpuLowPrecision::Native, at::kBFloat16));
+}

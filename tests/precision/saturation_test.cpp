@@ -1,0 +1,95 @@
+// The scaler on a device whose overflow shows in a flag alone: a simulated Ascend 910A.
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/optim/sgd.h>
+
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/sim_npu.hpp"
+#include "npu_train/precision/autocast.hpp"
+#include "npu_train/precision/finite_check.hpp"
+#include "npu_train/precision/grad_scaler.hpp"
+#include "npu_train/precision/precision.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+const Device& npu() {
+  static const Device device = [] {
+    start_sim_npu({.soc = "910A"});
+    return Device{"sim_npu", 0};
+  }();
+  return device;
+}
+
+at::Tensor leaf(double value = 1) { return at::full({3}, value).to(npu().c10()).set_requires_grad(true); }
+
+// An fp16 product that overflows where slope is large, whose gradient is finite all the same: saturated.
+at::Tensor loss_of(const at::Tensor& p, double slope) { return (p.to(at::kHalf) * slope).to(at::kFloat).sum(); }
+
+}  // namespace
+
+TEST_CASE("a saturated value looks finite, and the flag tells") {
+  const at::Tensor p = leaf(300);
+  clear_overflow_flags({p});
+  const at::Tensor y = p.detach().to(at::kHalf) * 300;
+  CHECK(at::isfinite(y.cpu()).all().item<bool>());
+  std::vector<at::Tensor> gradients = {at::ones({3}).to(npu().c10())};
+  CHECK(unscale_and_check(gradients, 0.5).item<float>() == 1);
+  clear_overflow_flags({p});
+  CHECK(unscale_and_check(gradients, 0.5).item<float>() == 0);
+}
+
+TEST_CASE("GradScaler: growth and backoff follow the flag, and one iteration does not leak into the next") {
+  const at::Tensor p = leaf(2);
+  torch::optim::SGD optimizer({p}, 1e-6);
+  GradScaler scaler({.init_scale = 1024, .growth_interval = 2});
+  const auto iterate = [&](double slope) {
+    optimizer.zero_grad();
+    scaler.scale(loss_of(p, slope)).backward();
+    const bool taken = scaler.step(optimizer);
+    scaler.update();
+    return taken;
+  };
+  (p.detach().to(at::kHalf) * 60000).sum();  // before the first iteration
+  const struct {
+    double slope;
+    bool taken;
+    double scale;
+  } table[] = {{2, true, 1024},      {2, true, 2048},     {60000, false, 1024}, {2, true, 1024}, {2, true, 2048},
+               {60000, false, 1024}, {60000, false, 512}, {2, true, 512},       {2, true, 1024}};
+  for (const auto& row : table) {
+    CHECK(iterate(row.slope) == row.taken);
+    CHECK(scaler.get_scale() == row.scale);
+  }
+  CHECK(at::isfinite(p.detach().cpu()).all().item<bool>());
+}
+
+TEST_CASE("16-mixed: what overflowed since the start of the step skips it, and nothing earlier") {
+  const at::Tensor p = leaf(2);
+  ParameterSet set;
+  set.add({.name = "p", .value = p});
+  const auto precision =
+      make_precision({.mode = "16-mixed", .grad_scaler = {.init_scale = 1024, .growth_interval = 2}, .fp32_modules = {}}, npu());
+  precision->prepare(set);
+  const auto step = [&](double slope) {
+    p.mutable_grad().reset();
+    precision->begin_step();
+    precision->scale_loss(loss_of(p, slope)).backward();
+    const auto gate = precision->unscale_and_check(1);
+    precision->after_step(gate);
+    const bool skipped = precision->last_step_skipped();
+    precision->update(gate);
+    return skipped;
+  };
+  CHECK_FALSE(step(2));
+  (p.detach().to(at::kHalf) * 60000).sum();  // between two steps, as a validation may
+  CHECK_FALSE(step(2));
+  CHECK(precision->scale() == 2048);
+  CHECK(step(60000));
+  CHECK(precision->scale() == 1024);
+  CHECK_FALSE(step(2));
+}
+
+TEST_CASE("auto takes fp16 where the chip has no bf16") { CHECK(make_precision({}, npu())->name() == "16-mixed"); }
