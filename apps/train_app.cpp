@@ -21,7 +21,7 @@ struct Arguments {
   std::string resume, list;
   std::optional<int64_t> overfit_batches;
   int64_t verify_steps = 3;
-  bool fast_dev_run = false, verify_resume = false, print_config = false, version = false;
+  bool fast_dev_run = false, detect_anomaly = false, verify_resume = false, print_config = false, version = false;
   std::vector<std::string> leave_out;
 };
 
@@ -46,6 +46,7 @@ RunConfig read_config(const Arguments& args, const Parts& parts) {
   check(!file.empty(), ErrorKind::Usage, "train_app", "no configuration is given; hint: train_app configs/quickstart.yaml");
   if (args.overfit_batches) overrides.push_back("trainer.overfit_batches=" + std::to_string(*args.overfit_batches));
   if (args.fast_dev_run) overrides.push_back("trainer.fast_dev_run=true");
+  if (args.detect_anomaly) overrides.push_back("trainer.detect_anomaly=true");
   return load_config(file, overrides, parts);
 }
 
@@ -95,6 +96,7 @@ int main(int argc, char** argv) {
   app.add_option("--resume", args.resume, "go on from a checkpoint: auto (the newest whole one, or a new run), last, best, or a path");
   app.add_flag("--fast-dev-run", args.fast_dev_run, "one training and one validation batch; nothing is written");
   app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches again and again");
+  app.add_flag("--detect-anomaly", args.detect_anomaly, "explain the first overflow, and gradients that are not finite; slower");
   app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
   app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")
       ->check(CLI::PositiveNumber);

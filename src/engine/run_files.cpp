@@ -193,6 +193,8 @@ void RunFiles::on_epoch_end(TrainLoop&, const EpochReport& r) {
   save_json(fs::path(impl_->dir) / "history.json", Json::object({{"epochs", impl_->history}}));
 }
 
+void RunFiles::on_overflow(TrainLoop&, const OverflowReport& report) { write_overflow_report(report, impl_->dir); }
+
 void RunFiles::on_fit_end(TrainLoop&, const RunResult& result) {
   save_json(fs::path(impl_->dir) / "history.json", Json::object({{"epochs", impl_->history},
                                                                  {"reason", stop_reason_name(result.reason)},

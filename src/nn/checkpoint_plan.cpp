@@ -13,8 +13,8 @@
 #include "npu_train/device/random.hpp"
 #include "npu_train/nn/checkpointing.hpp"
 #include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/op_observer.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
-#include "op_counter.hpp"
 
 namespace npu_train {
 namespace {
@@ -63,7 +63,7 @@ std::vector<BlockCost> measure(const Model& model, at::Tensor x) {
     BlockCost cost{.name = block.name, .input_bytes = held_by(x), .saved_bytes = 0, .flops = 0};
     at::Tensor y;
     {
-      const detail::OpCounter counter(model.module->parameters(), [&](const detail::SeenOp& op) { cost.flops += op.flops; });
+      const OpObserver observer(parameters_of(*model.module), [&](const SeenOp& op) { cost.flops += op.flops; });
       cost.saved_bytes = saved_by(block.forward, x, parameters, y);
     }
     out.push_back(cost);

@@ -17,9 +17,6 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Fn = std::function<Tensors(const Tensors&)>;
 
-// Ends a recomputation that has all it needs.
-struct Enough {};
-
 // Values that a forward may change and that its repetition must not.
 class Unmoved {
  public:
@@ -88,16 +85,17 @@ class Piece : public std::enable_shared_from_this<Piece> {
       const Unmoved buffers(options_.buffers);
       const SavedTensorHooks hooks([&](const at::Tensor& t) -> SavedTensorHooks::Unpack {
         const size_t index = values.size();
+        if (index == forms_.size()) return [t] { return t; };  // the function caught what was thrown below
         check(Form{t.sizes().vec(), t.scalar_type()} == forms_[index], ErrorKind::Usage, "checkpoint", "the function saved ", t.sizes(),
               " of ", t.scalar_type(), " for the backward pass where its first call saved ", forms_[index].sizes, " of ",
               forms_[index].dtype, "; it must compute the same each time");
         values.push_back(t.detach());
-        if (values.size() == forms_.size()) throw Enough{};
+        if (values.size() == forms_.size()) throw EarlyEnd{};
         return [t] { return t; };
       });
       try {
         fn_(inputs);
-      } catch (const Enough&) {
+      } catch (const EarlyEnd&) {
       }
     }
     check(values.size() == forms_.size(), ErrorKind::Usage, "checkpoint", "the function saved ", values.size(),

@@ -7,11 +7,10 @@
 #include <iomanip>
 #include <map>
 #include <sstream>
-#include <unordered_map>
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/nn/named_state.hpp"
-#include "op_counter.hpp"
+#include "npu_train/nn/op_observer.hpp"
 
 namespace npu_train {
 namespace {
@@ -60,15 +59,14 @@ class Collector {
             {.name = owner, .type = module != nullptr ? type_of(*module) : "", .output_shape = {}, .parameters = 0, .flops = 0});
       }
       layers_[by_name_[owner]].parameters += p.value.numel();
-      if (p.value.has_storage()) by_storage_[p.value.storage().unsafeGetStorageImpl()] = by_name_[owner];
     }
   }
 
-  void see(const detail::SeenOp& op) {
+  void see(const SeenOp& op) {
     total_ += op.flops;
     size_t layer;
-    if (const auto found = by_storage_.find(op.parameter); found != by_storage_.end()) {
-      layer = found->second;
+    if (!op.parameter.empty()) {
+      layer = by_name_.at(owner_of(op.parameter));
     } else {
       const std::string type = op.name == "scaled_dot_product_attention" ? "attention" : op.name;
       const std::string name = block_ + (block_.empty() ? "(" : " (") + type + ")";
@@ -81,7 +79,7 @@ class Collector {
     }
     if (std::find(order_.begin(), order_.end(), layer) == order_.end()) order_.push_back(layer);
     layers_[layer].flops += op.flops;
-    layers_[layer].output_shape = op.output_shape;
+    layers_[layer].output_shape = op.output.sizes().vec();
   }
 
   void begin_block(const std::string& name) { block_ = name, before_ = total_; }
@@ -109,7 +107,6 @@ class Collector {
   std::vector<LayerSummary> layers_, blocks_;
   std::vector<size_t> order_;
   std::map<std::string, size_t> by_name_;
-  std::unordered_map<const void*, size_t> by_storage_;
   std::string block_;
   int64_t total_ = 0, before_ = 0;
 };
@@ -147,7 +144,7 @@ ModelSummary summarize(const Model& model, int64_t image_size) {
   Collector collector(model, parameters);
   at::Tensor x = at::zeros(summary.input_shape, like);
   translated("summarize", [&] {
-    detail::OpCounter counter(parameters.values(), [&](const detail::SeenOp& op) { collector.see(op); });
+    OpObserver counter(parameters, [&](const SeenOp& op) { collector.see(op); });
     if (model.blocks.empty()) model.forward(x);
     for (const auto& block : model.blocks) {
       collector.begin_block(block.name);

@@ -26,7 +26,10 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
       last_score_(std::numeric_limits<double>::quiet_NaN()),
       sums_(std::make_unique<EpochSums>()) {
   step_ = std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.group, observers_,
-                                      StepOptions{options_.gradient_clip_val, options_.gradient_clip_algorithm == "norm"});
+                                      StepOptions{.clip_value = options_.gradient_clip_val,
+                                                  .clip_by_norm = options_.gradient_clip_algorithm == "norm",
+                                                  .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
+                                                  .detect_anomaly = options_.detect_anomaly});
   if (checkpoint_.monitor == "auto") {
     const auto names = parts_.task->metric_names();
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
@@ -91,6 +94,13 @@ std::vector<Batch> TrainLoop::next_window(double& data_wait) {
 void TrainLoop::apply_lr() {
   const auto t = static_cast<double>(parts_.schedule->by_epoch() ? epoch_ : global_step_);
   parts_.optimizer->set_lr(parts_.base_lr * parts_.schedule->factor(t) * lr_factor_);
+}
+
+void TrainLoop::note_overflow(const OverflowReport& report) {
+  overflow_cause_ = report.source.phase + (report.source.op.empty() ? "" : ", " + report.source.op + " of " + report.source.layer);
+  log_warning("overflow explained (attempt ", report.attempt, "): ", overflow_cause_,
+              report.advice.empty() ? "" : "; hint: " + report.advice.front());
+  for (const auto& c : callbacks_) c->on_overflow(*this, report);
 }
 
 StepResult TrainLoop::step(const std::vector<Batch>& window) {

@@ -153,7 +153,7 @@ void TrainLoop::check_divergence(const StepReport& report) {
   if (!report.taken) {
     if (parts_.precision->at_floor() && skip_streak_ >= options_.max_consecutive_skips)
       diverged(c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale sits at its floor of ",
-                        report.loss_scale, ", at ", at_step),
+                        report.loss_scale, ", at ", at_step, overflow_cause_.empty() ? "" : "; source: " + overflow_cause_),
                "the gradients are not finite at any scale: lower the learning rate, clip gradients, or train in bf16-mixed or 32-true");
     return;
   }

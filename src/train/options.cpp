@@ -27,6 +27,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("log_every_n_steps", &T::log_every_n_steps, "steps between lines and rows of metrics.csv", at_least(1))
           .field("max_consecutive_skips", &T::max_consecutive_skips, "overflows in a row at the smallest scale that end the run",
                  at_least(1))
+          .field("detect_anomaly", &T::detect_anomaly,
+                 "explain the first of each row of overflows, and gradients that are not finite; slower")
           .field("threads", &T::threads, "CPU threads of operators; 0: what libtorch takes", between(0, 4096))
           .field("on_divergence", &T::on_divergence,
                  "stop: end with exit code 5; rollback: go back to the last checkpoint with a tenth of the learning rate, at most twice",

@@ -9,6 +9,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/optim/clip.hpp"
+#include "npu_train/precision/finite_check.hpp"
 
 namespace npu_train {
 
@@ -53,7 +54,9 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   check(!batches.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
   optimizer_.zero_grad();  // what the host, or a window that threw, left behind
   task_.parameters().zero_grad();
-  if (precision_.may_skip()) keep_buffers();
+  const bool explains = options_.on_overflow && (precision_.may_skip() || options_.detect_anomaly);
+  if (precision_.may_skip() || explains) keep_buffers();
+  if (explains) random_ = RandomState({batches.front().input().device()});
   precision_.begin_step();
   Window window;
   for (size_t k = 0; k < batches.size(); ++k) accumulate(batches[k], static_cast<int>(k), window);
@@ -71,6 +74,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
     if (g.found_inf.defined()) group_.all_reduce_max(g.found_inf);
     return g;
   });
+  if (explains && !precision_.may_skip()) explain_anomaly(batches);
   const auto norm = observers_.run(Phase::Clip, attempts_, 0, [&] { return clip(); });
   observers_.run(Phase::Optimizer, attempts_, 0, [&] {
     optimizer_.step(gate);
@@ -79,16 +83,44 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
 
   StepResult result;
   result.taken = !precision_.may_skip() || !precision_.last_step_skipped();
+  if (!result.taken) {
+    restore_buffers();
+    if (explains) explain_skip(batches);
+  }
   precision_.update(gate);
   optimizer_.zero_grad();
   if (result.taken && ema_ != nullptr) ema_->update(parameters, gate);
-  if (!result.taken) restore_buffers();
+  taken_one_ |= result.taken;
   ++attempts_;
   result.packed = at::cat({window.sums, norm});
   result.loss_weight = window.weight / window.first_weight;
   result.weight = window.weight;
   result.samples = window.samples;
   return result;
+}
+
+void TrainStep::explain_skip(const std::vector<Batch>& window) {
+  constexpr int64_t kInARow = 3, kInARowAtStart = 16;
+  const int64_t streak = precision_.skip_streak() + 1;  // with this one
+  if (streak == (options_.detect_anomaly ? 1 : taken_one_ ? kInARow : kInARowAtStart)) explain(window, streak);
+}
+
+void TrainStep::explain_anomaly(const std::vector<Batch>& window) {
+  if (npu_train::unscale_and_check(optimizer_.parameters(), 1).item<float>() == 0) return;
+  const auto after = buffers_;
+  std::vector<at::Tensor> values;
+  for (const auto& [name, buffer] : after) values.push_back(buffer.detach().clone());
+  restore_buffers();
+  explain(window, 0);
+  for (size_t i = 0; i < values.size(); ++i) after[i].second.data().copy_(values[i]);
+}
+
+void TrainStep::explain(const std::vector<Batch>& window, int64_t streak) {
+  const at::AutoGradMode recording(true);
+  auto report = explain_overflow(
+      task_, precision_, {.window = &window, .random = random_, .restore_buffers = [this] { restore_buffers(); }, .attempt = attempts_});
+  report.skip_streak = streak;
+  options_.on_overflow(report);
 }
 
 at::Tensor TrainStep::clip() {

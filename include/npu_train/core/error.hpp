@@ -53,9 +53,13 @@ void check(bool ok, ErrorKind kind, const char* where, const Parts&... parts) {
 }
 
 /// Runs `fn` and turns what c10, the standard library or the operating system throws into an Error (out of memory is told apart).
-/// An Error passes unchanged. Every public function that calls into libtorch with a user's input goes through this one place.
+/// An Error passes unchanged, as does an EarlyEnd. Every public function that calls into libtorch with a user's input goes through this one
+/// place.
 template <class Fn>
 auto translated(const char* where, Fn&& fn) -> decltype(fn());
+
+/// Thrown through a user's function to end it early, by who called it; no error. (A recomputation has all it needs.)
+struct EarlyEnd {};
 
 /// The Error for the exception in flight; to be called inside a catch block.
 Error translate_current_exception(const std::string& where);
@@ -65,6 +69,8 @@ auto translated(const char* where, Fn&& fn) -> decltype(fn()) {
   try {
     return fn();
   } catch (const Error&) {
+    throw;
+  } catch (const EarlyEnd&) {
     throw;
   } catch (...) {
     throw translate_current_exception(where);

@@ -6,6 +6,7 @@
 namespace npu_train {
 
 class TrainLoop;
+struct OverflowReport;
 
 /// All calls come from the thread that runs fit(), in the order in which the callbacks were added.
 class Callback {
@@ -18,6 +19,8 @@ class Callback {
   virtual void on_validation_end(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
   /// Before the epoch's checkpoint is written.
   virtual void on_epoch_end(TrainLoop& /*loop*/, const EpochReport& /*report*/) {}
+  /// A step overflowed and was explained, see TrainLoop.
+  virtual void on_overflow(TrainLoop& /*loop*/, const OverflowReport& /*report*/) {}
   virtual void on_checkpoint(TrainLoop& /*loop*/, const std::string& /*path*/) {}
   virtual void on_fit_end(TrainLoop& /*loop*/, const RunResult& /*result*/) {}
 };

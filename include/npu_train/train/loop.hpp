@@ -121,6 +121,7 @@ class TrainLoop {
   [[noreturn]] void diverged(const std::string& cause, const std::string& remedy);
   bool roll_back(const Error& cause);
   void note_validation(const Scalars& val);
+  void note_overflow(const OverflowReport& report);
 
   LoopParts parts_;
   TrainerOptions options_;
@@ -140,6 +141,7 @@ class TrainLoop {
   int64_t saved_at_ = 0;              ///< batches_seen_ of the newest checkpoint
   bool saved_without_score_ = false;  ///< it was written before its weights were validated
   int64_t skip_streak_ = 0;
+  std::string overflow_cause_;  ///< of the last explained one
   int64_t rollbacks_ = 0;
   double lr_factor_ = 1;  ///< lowered by rollbacks
   double best_score_;

@@ -27,6 +27,7 @@ struct TrainerOptions {
   bool fast_dev_run = false;           ///< one training and one validation batch, nothing written
   int64_t log_every_n_steps = 50;      ///< lines and metrics.csv rows
   int64_t max_consecutive_skips = 32;  ///< so many overflows in a row at the smallest scale end the run as diverged
+  bool detect_anomaly = false;         ///< explain each overflow, and gradients that are not finite; slower
   int64_t threads = 0;                 ///< CPU threads of operators; 0: libtorch's default
   std::string on_divergence = "stop";  ///< stop | rollback (to the last checkpoint with a tenth of the learning rate, at most twice)
   static const ConfigTable<TrainerOptions>& config_table();

@@ -21,6 +21,7 @@
 #include "npu_train/optim/ema.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
+#include "npu_train/train/overflow_report.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train {
@@ -28,6 +29,12 @@ namespace npu_train {
 struct StepOptions {
   double clip_value = 0;     ///< 0: no clipping
   bool clip_by_norm = true;  ///< false: each element to [-clip_value, clip_value]
+  /// Gets the explanation of an overflow: of the third skipped step in a row, before the first taken step of the sixteenth, since a loss
+  /// scale that begins high is expected to overflow. Empty: nothing is explained, and nothing kept for it.
+  std::function<void(const OverflowReport&)> on_overflow{};
+  /// Explains the first of each row of skipped steps, and gradients that are not finite in precisions that skip none. Costs a host read a
+  /// step.
+  bool detect_anomaly = false;
 };
 
 /// What one window gave; the numbers still lie on the device.
@@ -50,12 +57,15 @@ class TrainStep {
 
   /// Windows processed, skipped ones included.
   int64_t attempts() const { return attempts_; }
-  void set_attempts(int64_t attempts) { attempts_ = attempts; }
+  void set_attempts(int64_t attempts) { attempts_ = attempts, taken_one_ = attempts > 0; }
 
  private:
   struct Window;
   void accumulate(const Batch& batch, int micro_batch, Window& window);
   at::Tensor clip();
+  void explain_skip(const std::vector<Batch>& window);
+  void explain_anomaly(const std::vector<Batch>& window);
+  void explain(const std::vector<Batch>& window, int64_t streak);
   void keep_buffers();
   void restore_buffers();
 
@@ -67,6 +77,8 @@ class TrainStep {
   const Observers& observers_;
   StepOptions options_;
   int64_t attempts_ = 0;
+  bool taken_one_ = false;
+  RandomState random_;  // before the window
   std::vector<NamedTensor> buffers_;
   std::vector<at::Tensor> kept_;
 };

@@ -1,11 +1,11 @@
-#include "op_counter.hpp"
+#include "npu_train/nn/op_observer.hpp"
 
 #include <algorithm>
 
-namespace npu_train::detail {
+namespace npu_train {
 namespace {
 
-thread_local OpCounter* current = nullptr;
+thread_local OpObserver* current = nullptr;
 
 using Values = c10::ArrayRef<const c10::IValue>;
 
@@ -44,11 +44,28 @@ int64_t flops_of(const std::string& op, Values in, const at::Tensor& out, bool& 
 }
 
 bool counted_whole(const std::string& op) {
-  static const std::vector<std::string> names = {
-      "conv1d",           "conv2d",         "conv3d",     "conv_transpose1d", "conv_transpose2d",
-      "conv_transpose3d", "linear",         "matmul",     "convolution",      "scaled_dot_product_attention",
-      "batch_norm",       "batch_norm_act", "layer_norm", "group_norm",       "instance_norm",
-      "embedding"};
+  static const std::vector<std::string> names = {"conv1d",
+                                                 "conv2d",
+                                                 "conv3d",
+                                                 "conv_transpose1d",
+                                                 "conv_transpose2d",
+                                                 "conv_transpose3d",
+                                                 "linear",
+                                                 "matmul",
+                                                 "mm",
+                                                 "bmm",
+                                                 "mv",
+                                                 "addmm",
+                                                 "baddbmm",
+                                                 "addmv",
+                                                 "convolution",
+                                                 "scaled_dot_product_attention",
+                                                 "batch_norm",
+                                                 "batch_norm_act",
+                                                 "layer_norm",
+                                                 "group_norm",
+                                                 "instance_norm",
+                                                 "embedding"};
   return std::find(names.begin(), names.end(), op) != names.end();
 }
 
@@ -62,38 +79,38 @@ const void* storage_of(const at::Tensor& t) { return t.has_storage() ? t.storage
 
 }  // namespace
 
-struct OpCounter::Context : at::ObserverContext {
+struct OpObserver::Context : at::ObserverContext {
   bool outermost = false;
   bool whole = false;
   std::vector<c10::IValue> inputs;  // of an outermost one: the dispatcher's own are gone when it ends
 };
 
-OpCounter::OpCounter(const std::vector<at::Tensor>& parameters, std::function<void(const SeenOp&)> on_op)
-    : on_op_(std::move(on_op)), before_(current) {
-  for (const auto& p : parameters) parameters_[storage_of(p)] = true;
+OpObserver::OpObserver(const ParameterSet& parameters, std::function<void(const SeenOp&)> on_op, bool every)
+    : on_op_(std::move(on_op)), every_(every), before_(current) {
+  for (const auto& p : parameters) parameters_[storage_of(p.value)] = p.name;
   current = this;
-  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OpCounter::on_start, &OpCounter::on_end)
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OpObserver::on_start, &OpObserver::on_end)
                                            .needsInputs(true)
                                            .needsOutputs(true)
                                            .scopes({at::RecordScope::FUNCTION}));
 }
 
-OpCounter::~OpCounter() {
+OpObserver::~OpObserver() {
   at::removeCallback(handle_);
   current = before_;
 }
 
-std::unique_ptr<at::ObserverContext> OpCounter::on_start(const at::RecordFunction& fn) {
+std::unique_ptr<at::ObserverContext> OpObserver::on_start(const at::RecordFunction& fn) {
   auto context = std::make_unique<Context>();
   if (current == nullptr) return context;
   context->outermost = current->inside_ == 0;
-  context->whole = context->outermost && counted_whole(plain_name(fn));
+  context->whole = context->outermost && (current->every_ || counted_whole(plain_name(fn)));
   if (context->whole) ++current->inside_;
   if (context->outermost) context->inputs.assign(fn.inputs().begin(), fn.inputs().end());
   return context;
 }
 
-void OpCounter::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
+void OpObserver::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   auto* own = static_cast<Context*>(context);
   if (current == nullptr || own == nullptr) return;
   if (own->whole) --current->inside_;
@@ -105,20 +122,24 @@ void OpCounter::on_end(const at::RecordFunction& fn, at::ObserverContext* contex
   }
 }
 
-void OpCounter::report(const at::RecordFunction& fn, const std::vector<c10::IValue>& seen) {
+void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IValue>& seen) {
   const Values inputs(seen.data(), seen.size());
   const auto& outputs = fn.outputs();
   if (outputs.empty() || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
   const at::Tensor out = outputs[0].toTensor();
-  SeenOp op{.name = plain_name(fn), .parameter = nullptr, .output_shape = out.sizes().vec(), .flops = 0};
+  SeenOp op{.name = plain_name(fn), .parameter = {}, .inputs = seen, .output = out, .flops = 0};
   bool known = false;
   op.flops = flops_of(op.name, inputs, out, known);
-  for (size_t i = 0; i < inputs.size() && op.parameter == nullptr; ++i) {
+  for (size_t i = 0; i < inputs.size() && op.parameter.empty(); ++i) {
     const at::Tensor t = tensor(inputs, i);
+    if (!t.defined()) continue;
     // A view of a parameter, as t(weight) is, is not yet a use; its storage is found again in the product.
-    if (t.defined() && parameters_.count(storage_of(t)) != 0 && storage_of(out) != storage_of(t)) op.parameter = storage_of(t);
+    const auto found = parameters_.find(storage_of(t));
+    if (found != parameters_.end() && storage_of(out) != storage_of(t)) op.parameter = found->second;
   }
-  if (known || op.parameter != nullptr) on_op_(op);
+  if (!known && op.parameter.empty() && !every_) return;
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+  on_op_(op);
 }
 
-}  // namespace npu_train::detail
+}  // namespace npu_train

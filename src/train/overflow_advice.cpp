@@ -1,0 +1,126 @@
+#include "train/overflow_advice.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+
+#include "npu_train/core/text.hpp"
+#include "npu_train/io/file.hpp"
+
+namespace npu_train {
+namespace {
+
+std::string scientific(double value) {
+  if (value < 0) return "-";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", value);
+  return text;
+}
+
+std::string numbers(const std::vector<int64_t>& values) {
+  std::vector<std::string> out;
+  for (const auto v : values) out.push_back(std::to_string(v));
+  return join(out);
+}
+
+// The block above a layer that amp.fp32_modules would take: "layer4.0" of "layer4.0.conv2".
+std::string block_of(const std::string& layer) {
+  const auto dot = layer.rfind('.');
+  return dot == std::string::npos ? layer : layer.substr(0, dot);
+}
+
+const LayerRange* largest_in_fp32(const OverflowReport& report) {
+  const LayerRange* out = nullptr;
+  for (const auto& l : report.layers)
+    if (std::isfinite(l.largest_fp32) && (out == nullptr || l.largest_fp32 > out->largest_fp32)) out = &l;
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
+  std::vector<std::string> out;
+  const auto add = [&](std::string text) { out.push_back(std::move(text)); };
+  if (!r.samples.empty()) add("look at sample " + numbers(r.samples) + " of the data: the others of its batch are well");
+  const auto* peak = largest_in_fp32(r);
+  if (r.source.phase == "forward") {
+    const auto layer = r.source.layer.starts_with("after ") ? r.source.layer.substr(6) : r.source.layer;
+    if (peak != nullptr && peak->largest_fp32 > r.largest_of_dtype)
+      add("the values of " + peak->layer + " reach " + scientific(peak->largest_fp32) + " in fp32, more than the " +
+          scientific(r.largest_of_dtype) + " of " + r.precision + ": bf16-mixed has the range of fp32");
+    add("keep the block in fp32: amp.fp32_modules: [" + block_of(layer) + "]");
+    add("if it began during training, the weights have grown: a lower learning rate, trainer.gradient_clip_val, more warm-up");
+  } else if (r.source.phase == "loss") {
+    add("the loss is not finite although what goes into it is: log or division by zero in it want an eps, and targets must be in range");
+  } else if (r.source.phase == "backward") {
+    if (r.loss_scale > 1)
+      add("the loss scale of " + scientific(r.loss_scale) + " is too large for these gradients; it halves with each skipped step, and " +
+          "grad_scaler.max_scale keeps it below");
+    if (r.parameters.size() == 1) add("only the gradient of " + r.parameters[0] + " is not finite: look at what it scales or divides");
+    add("keep the block in fp32: amp.fp32_modules: [" + block_of(r.source.layer) +
+        "]; trainer.gradient_clip_val bounds what goes into the update only");
+    add("sqrt, log, norm and division near zero have large gradients: an eps inside them helps");
+  } else {
+    add("the replay found every value finite: the overflow came from another rank, or the model does not repeat (npu_tool "
+        "verify-determinism)");
+  }
+  return out;
+}
+
+std::string OverflowReport::str() const {
+  std::ostringstream out;
+  out << "overflow at attempt " << attempt << ", " << skip_streak << " in a row; " << precision << ", loss scale " << scientific(loss_scale)
+      << ", loss " << scientific(loss) << "\n";
+  out << "source: " << source.phase;
+  if (!source.op.empty()) out << ", " << source.op << (source.layer.empty() ? "" : " of ") << source.layer;
+  out << " (micro-batch " << micro_batch << ")\n";
+  if (!samples.empty()) out << "samples to blame: " << numbers(samples) << "\n";
+  out << "parameters with a gradient that is not finite: " << parameters.size() << " of " << parameters_in_all;
+  for (size_t i = 0; i < std::min<size_t>(parameters.size(), 5); ++i) out << (i == 0 ? ": " : ", ") << parameters[i];
+  out << (parameters.size() > 5 ? ", ...\n" : "\n");
+  size_t width = 5;
+  for (const auto& l : layers) width = std::max(width, l.layer.size());
+  const auto row = [&](const std::string& layer, const std::string& a, const std::string& b, const std::string& c) {
+    char text[512];
+    std::snprintf(text, sizeof text, "%-*s  %12s  %12s  %12s\n", static_cast<int>(width), layer.c_str(), a.c_str(), b.c_str(), c.c_str());
+    out << text;
+  };
+  row("layer", "output", "in fp32", "gradient");
+  for (const auto& l : layers) row(l.layer, scientific(l.largest), scientific(l.largest_fp32), scientific(l.gradient));
+  out << "(largest magnitudes; the largest number is " << scientific(largest_of_dtype) << "; gradients are scaled)\n";
+  for (const auto& line : advice) out << "- " << line << "\n";
+  return out.str();
+}
+
+Json OverflowReport::json() const {
+  Json rows = Json::array(), names = Json::array(), ids = Json::array(), lines = Json::array();
+  for (const auto& l : layers)
+    rows.push_back(Json::object(
+        {{"layer", l.layer}, {"op", l.op}, {"largest", l.largest}, {"largest_fp32", l.largest_fp32}, {"gradient", l.gradient}}));
+  for (const auto& p : parameters) names.push_back(p);
+  for (const auto s : samples) ids.push_back(s);
+  for (const auto& a : advice) lines.push_back(a);
+  return Json::object({{"attempt", attempt},
+                       {"skip_streak", skip_streak},
+                       {"precision", precision},
+                       {"loss_scale", loss_scale},
+                       {"loss", loss},
+                       {"micro_batch", micro_batch},
+                       {"largest_of_dtype", largest_of_dtype},
+                       {"source", Json::object({{"phase", source.phase}, {"layer", source.layer}, {"op", source.op}})},
+                       {"samples", ids},
+                       {"parameters", names},
+                       {"parameters_in_all", parameters_in_all},
+                       {"layers", rows},
+                       {"advice", lines}});
+}
+
+void write_overflow_report(const OverflowReport& report, const std::string& folder) {
+  namespace fs = std::filesystem;
+  write_file_atomic(fs::path(folder) / "overflow_report.txt", report.str());
+  save_json(fs::path(folder) / "overflow_report.json", report.json());
+}
+
+}  // namespace npu_train

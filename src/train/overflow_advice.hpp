@@ -1,0 +1,13 @@
+// What to try after an overflow, by what the report found.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/train/overflow_report.hpp"
+
+namespace npu_train::detail {
+
+std::vector<std::string> overflow_advice(const OverflowReport& report);
+
+}  // namespace npu_train::detail
