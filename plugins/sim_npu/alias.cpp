@@ -1,5 +1,4 @@
 // One memory, two tensors: what a kernel of the host is given for a tensor of the device, and the other way round.
-#include <ATen/ops/empty.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>

@@ -5,9 +5,6 @@
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
-#include <ATen/ops/as_strided_cpu_dispatch.h>
-#include <ATen/ops/resize_native.h>
-#include <ATen/ops/set_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -117,14 +114,10 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("set_.source_Tensor", TORCH_FN(set_tensor));
 }
 
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("_has_compatible_shallow_copy_type", TORCH_FN(compatible)); }
+
 }  // namespace npu_train::sim
 
 namespace at::native {
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &npu_train::sim::attention_choice)
 }
-
-namespace npu_train::sim {
-
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) { m.impl("_has_compatible_shallow_copy_type", TORCH_FN(compatible)); }
-
-}  // namespace npu_train::sim

@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "nn/storage.hpp"
+#include "nn/unmoved.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/random.hpp"
@@ -25,7 +27,8 @@ namespace {
       "'" + text + "' is not one of none, blocks, every:N, budget:SIZE; a size is a number and B, KiB, MiB or GiB, as in budget:2GiB");
 }
 
-const void* storage_of(const at::Tensor& t) { return t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
+using detail::storage_of;
+
 int64_t held_by(const at::Tensor& t) { return t.has_storage() ? static_cast<int64_t>(t.storage().nbytes()) : 0; }
 
 // Bytes that autograd keeps of fn(x), each storage once; parameters and x itself do not count.
@@ -57,14 +60,15 @@ std::vector<at::Tensor> buffers_of_block(const Model& model, const Block& block)
 
 std::vector<BlockCost> measure(const Model& model, at::Tensor x) {
   std::vector<BlockCost> out;
-  std::set<const void*> parameters;
-  for (const auto& p : model.module->parameters()) parameters.insert(storage_of(p));
+  const ParameterSet parameters = parameters_of(*model.module);
+  std::set<const void*> apart;
+  for (const auto& p : parameters) apart.insert(storage_of(p.value));
   for (const auto& block : model.blocks) {
     BlockCost cost{.name = block.name, .input_bytes = held_by(x), .saved_bytes = 0, .flops = 0};
     at::Tensor y;
     {
-      const OpObserver observer(parameters_of(*model.module), [&](const SeenOp& op) { cost.flops += op.flops; });
-      cost.saved_bytes = saved_by(block.forward, x, parameters, y);
+      const OpObserver observer(parameters, [&](const SeenOp& op) { cost.flops += op.flops; });
+      cost.saved_bytes = saved_by(block.forward, x, apart, y);
     }
     out.push_back(cost);
     x = y.detach().requires_grad_(true);
@@ -98,13 +102,11 @@ std::vector<BlockCost> block_costs(const Model& model, const std::function<at::T
     return measure(model, input);
   };
   const auto buffers = model.module->buffers();
-  std::vector<at::Tensor> before;
-  for (const auto& b : buffers) before.push_back(b.detach().clone());
+  const detail::Unmoved same_buffers(buffers);
   const bool training = model.module->is_training();
   model.module->train();
   const auto two = run(2), three = run(3);
   model.module->train(training);
-  for (size_t i = 0; i < buffers.size(); ++i) buffers[i].data().copy_(before[i]);
 
   std::vector<BlockCost> out = two;
   const auto extrapolate = [&](int64_t a, int64_t b) { return std::max<int64_t>(0, a + (b - a) * (batch - 2)); };

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "nn/unmoved.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
@@ -16,24 +17,6 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 using Fn = std::function<Tensors(const Tensors&)>;
-
-// Values that a forward may change and that its repetition must not.
-class Unmoved {
- public:
-  explicit Unmoved(const Tensors& buffers) : buffers_(buffers) {
-    for (const auto& b : buffers) values_.push_back(b.detach().clone());
-  }
-  ~Unmoved() {
-    // through .data(): autograd may hold the version counter of a buffer that the forward saved
-    for (size_t i = 0; i < values_.size(); ++i) buffers_[i].data().copy_(values_[i]);
-  }
-  Unmoved(const Unmoved&) = delete;
-  Unmoved& operator=(const Unmoved&) = delete;
-
- private:
-  const Tensors& buffers_;
-  Tensors values_;
-};
 
 // One call of checkpoint(); lives as long as a tensor that its forward saved may be asked for.
 class Piece : public std::enable_shared_from_this<Piece> {
@@ -82,7 +65,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
       const at::AutoGradMode recording(true);
       const AutocastState::Scope autocast(autocast_);
       const RandomState::Scope random(random_);
-      const Unmoved buffers(options_.buffers);
+      const detail::Unmoved buffers(options_.buffers);
       const SavedTensorHooks hooks([&](const at::Tensor& t) -> SavedTensorHooks::Unpack {
         const size_t index = values.size();
         if (index == forms_.size()) return [t] { return t; };  // the function caught what was thrown below

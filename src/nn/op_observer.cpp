@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "nn/storage.hpp"
+
 namespace npu_train {
 namespace {
 
@@ -75,9 +77,14 @@ std::string plain_name(const at::RecordFunction& fn) {
   return colons == std::string::npos ? name : name.substr(colons + 2);
 }
 
-const void* storage_of(const at::Tensor& t) { return t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
+using detail::storage_of;
 
 }  // namespace
+
+std::string layer_of(const std::string& parameter) {
+  const auto dot = parameter.rfind('.');
+  return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
 
 struct OpObserver::Context : at::ObserverContext {
   bool outermost = false;

@@ -34,11 +34,6 @@ class Evaluation {
   std::vector<bool> training_;
 };
 
-std::string owner_of(const std::string& parameter) {
-  const auto dot = parameter.rfind('.');
-  return dot == std::string::npos ? "" : parameter.substr(0, dot);
-}
-
 std::string type_of(const torch::nn::Module& module) {
   std::string name = module.name();
   name.erase(0, name.rfind(':') == std::string::npos ? 0 : name.rfind(':') + 1);
@@ -51,7 +46,7 @@ class Collector {
  public:
   Collector(const Model& model, const ParameterSet& parameters) : model_(model) {
     for (const auto& p : parameters) {
-      const std::string owner = owner_of(p.name);
+      const std::string owner = layer_of(p.name);
       if (by_name_.count(owner) == 0) {
         by_name_[owner] = layers_.size();
         const auto* module = find_module(*model.module, owner);
@@ -66,7 +61,7 @@ class Collector {
     total_ += op.flops;
     size_t layer;
     if (!op.parameter.empty()) {
-      layer = by_name_.at(owner_of(op.parameter));
+      layer = by_name_.at(layer_of(op.parameter));
     } else {
       const std::string type = op.name == "scaled_dot_product_attention" ? "attention" : op.name;
       const std::string name = block_ + (block_.empty() ? "(" : " (") + type + ")";

@@ -19,11 +19,6 @@
 namespace npu_train {
 namespace {
 
-std::string owner_of(const std::string& parameter) {
-  const auto dot = parameter.rfind('.');
-  return dot == std::string::npos ? "" : parameter.substr(0, dot);
-}
-
 bool is_value(const at::Tensor& t) { return t.defined() && t.is_floating_point() && t.numel() > 0; }
 
 double largest(const at::Tensor& t) { return t.detach().abs().max().to(at::kDouble).item<double>(); }
@@ -85,7 +80,7 @@ class Replay {
     {
       const c10::NoGradGuard no_grad;
       const OpObserver observer(task.parameters(), [&](const SeenOp& op) {
-        if (!op.parameter.empty() && is_value(op.output)) seen[owner_of(op.parameter)] = largest(op.output);
+        if (!op.parameter.empty() && is_value(op.output)) seen[layer_of(op.parameter)] = largest(op.output);
       });
       const Fp32Region region(device_of(batch_.input().device()));
       task.training_step(batch_);
@@ -99,7 +94,7 @@ class Replay {
   void see(const SeenOp& op) {
     if (!is_value(op.output)) return;
     Step step;
-    step.layer = op.parameter.empty() ? after(last_layer_) : owner_of(op.parameter);
+    step.layer = op.parameter.empty() ? after(last_layer_) : layer_of(op.parameter);
     step.op = op.name;
     step.output = op.output.unsafeGetTensorImpl();
     step.has_parameter = !op.parameter.empty();
@@ -162,7 +157,7 @@ class Replay {
       return OverflowSource{"backward", broken.layer, "the operator after " + broken.op};
     }
     if (report_.parameters.empty()) return std::nullopt;
-    return OverflowSource{"backward", owner_of(report_.parameters.back()), "gradient of " + report_.parameters.back()};
+    return OverflowSource{"backward", layer_of(report_.parameters.back()), "gradient of " + report_.parameters.back()};
   }
 
   void blame(const std::vector<int64_t>& positions) {

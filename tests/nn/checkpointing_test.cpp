@@ -2,10 +2,10 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules.h>
 
+#include "live_bytes.hpp"
 #include "npu_train/nn/batch_norm_act.hpp"
 #include "npu_train/nn/checkpointing.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
@@ -14,6 +14,7 @@
 
 using namespace npu_train;
 using npu_train::testing::has;
+using npu_train::testing::live_after;
 using reference::leaf;
 using Tensors = std::vector<at::Tensor>;
 
@@ -149,25 +150,6 @@ TEST_CASE("a kept graph runs again, and hooks on parameters fire once") {
   CHECK(fired == 2);
   CHECK(at::equal(w.grad(), once * 2));
 }
-
-namespace {
-
-class LiveBytes : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t bytes = 0;
-};
-
-template <class Fn>
-int64_t live_after(Fn fn) {
-  auto live = std::make_shared<LiveBytes>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
-  const at::Tensor y = fn();
-  return live->bytes;
-}
-
-}  // namespace
 
 TEST_CASE("between forward and backward only inputs are kept, in nested pieces too") {
   constexpr int64_t kBytes = 1 << 20;

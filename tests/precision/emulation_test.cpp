@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules.h>
 
 #include <thread>
 
+#include "live_bytes.hpp"
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/emulation.hpp"
 #include "reference/dense.hpp"
@@ -17,6 +17,7 @@
 using namespace npu_train;
 using npu_train::testing::error_of;
 using npu_train::testing::has;
+using npu_train::testing::kept_by;
 using reference::Array;
 using reference::leaf;
 using reference::spacings_apart;
@@ -182,6 +183,17 @@ std::vector<int64_t> padded(std::vector<int64_t> v, int64_t fill) {
   return v;
 }
 
+// One product of y += x w, and its share of the gradients.
+struct Products {
+  const Array &x, &w, &dy;
+  Array &y, &dx, &dw;
+  void operator()(int64_t o, int64_t i, int64_t k) const {
+    y.v[o] += x.v[i] * w.v[k];
+    dx.v[i] += dy.v[o] * w.v[k];
+    dw.v[k] += dy.v[o] * x.v[i];
+  }
+};
+
 struct ConvCase {
   std::vector<int64_t> x, w, stride, padding, dilation;
   int64_t groups;
@@ -215,11 +227,8 @@ TEST_CASE("convolutions of one to three dimensions, strided, padded, dilated, in
         y.v[i] = lb.v[channel];
         db.v[channel] += r.dy.v[i];
       }
-      conv.for_products(in_3d(y.shape), in_3d(c.x), in_3d(c.w), [&](int64_t o, int64_t i, int64_t k) {
-        y.v[o] += lx.v[i] * lw.v[k];
-        dx.v[i] += r.dy.v[o] * lw.v[k];
-        dw.v[k] += r.dy.v[o] * lx.v[i];
-      });
+      const Products add{lx, lw, r.dy, y, dx, dw};
+      conv.for_products(in_3d(y.shape), in_3d(c.x), in_3d(c.w), [&](int64_t o, int64_t i, int64_t k) { add(o, i, k); });
       CHECK(spacings_apart(r.y, y, dtype) <= kOnce);
       CHECK(spacings_apart(r.grads[0], dx, dtype) <= kOnce);
       CHECK(spacings_apart(r.grads[1], dw, dtype) <= kOnce);
@@ -248,11 +257,8 @@ TEST_CASE("transposed convolutions are convolutions with the roles of input and 
       const reference::Conv3d conv{padded(c.stride, 1), padded(c.padding, 0), padded(c.dilation, 1), c.groups};
       const Array lx = low(x, dtype), lw = low(w, dtype);
       Array y(r.y.sizes().vec()), dx(in), dw(c.w);
-      conv.for_products(in_3d(in), in_3d(y.shape), in_3d(c.w), [&](int64_t i, int64_t o, int64_t k) {
-        y.v[o] += lx.v[i] * lw.v[k];
-        dx.v[i] += r.dy.v[o] * lw.v[k];
-        dw.v[k] += r.dy.v[o] * lx.v[i];
-      });
+      const Products add{lx, lw, r.dy, y, dx, dw};
+      conv.for_products(in_3d(in), in_3d(y.shape), in_3d(c.w), [&](int64_t i, int64_t o, int64_t k) { add(o, i, k); });
       CHECK(spacings_apart(r.y, y, dtype) <= kOnce);
       CHECK(spacings_apart(r.grads[0], dx, dtype) <= kOnce);
       CHECK(spacings_apart(r.grads[1], dw, dtype) <= kOnce);
@@ -359,26 +365,6 @@ TEST_CASE("other threads, native regions and disabled ones compute with libtorch
   }
   CHECK(has(maker(at::mm(a, a)), "Product"));
 }
-
-namespace {
-
-// Bytes that tensors of this thread hold.
-class LiveBytes : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t bytes = 0;
-};
-
-template <class Fn>
-int64_t kept_by(Fn fn) {
-  auto live = std::make_shared<LiveBytes>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
-  const at::Tensor y = fn();
-  return live->bytes - static_cast<int64_t>(y.nbytes());
-}
-
-}  // namespace
 
 TEST_CASE("what the backward pass keeps is in low precision") {
   constexpr int64_t kN = 64;
