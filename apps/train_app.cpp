@@ -9,6 +9,7 @@
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/engine/progress.hpp"
+#include "npu_train/engine/run_precision.hpp"
 #include "npu_train/engine/verify_resume.hpp"
 #include "npu_train/trainer.hpp"
 
@@ -21,7 +22,7 @@ struct Arguments {
   std::string resume, list;
   std::optional<int64_t> overfit_batches;
   int64_t verify_steps = 3;
-  bool fast_dev_run = false, detect_anomaly = false, verify_resume = false, print_config = false, version = false;
+  bool fast_dev_run = false, detect_anomaly = false, verify_resume = false, print_config = false, print_precision = false, version = false;
   std::vector<std::string> leave_out;
 };
 
@@ -70,6 +71,10 @@ int train(const Arguments& args) {
     write(to_yaml(resolved(config, parts)));
     return 0;
   }
+  if (args.print_precision) {
+    write(to_yaml(precision_policy(config, parts).node()));
+    return 0;
+  }
   if (args.verify_resume) {
     const auto report = verify_resume(config, parts, {.steps = args.verify_steps, .leave_out = args.leave_out});
     write(report.str() + "\n");
@@ -103,6 +108,7 @@ int main(int argc, char** argv) {
   app.add_option("--leave-out", args.leave_out, "a part that --verify-resume does not restore, to see that it notices; may be given again")
       ->allow_extra_args(false);
   app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");
+  app.add_flag("--print-precision", args.print_precision, "print in which dtype each layer computes and how overflow is found, and stop");
   app.add_option("--list", args.list, "names that a configuration can use: models, datasets, tasks, optimizers, schedulers");
   app.add_flag("--version", args.version, "print versions and devices");
   try {

@@ -25,6 +25,10 @@ if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Rel
   set_tests_properties(consumer.subdirectory PROPERTIES LABELS slow TIMEOUT 3000 RUN_SERIAL ON)
 endif()
 
+# All sources against the oldest libtorch that is supported, of which only the headers are fetched.
+add_test(NAME torch.oldest CONFIGURATIONS full COMMAND ${scripts}/check_torch)
+set_tests_properties(torch.oldest PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
+
 # What reads files that anybody may have written, under the sanitizers.
 add_test(NAME sanitizers.asan CONFIGURATIONS full COMMAND ${scripts}/sanitize asan core base io data)
 set_tests_properties(sanitizers.asan PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)

@@ -2,27 +2,17 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Allocator.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
 
-#include <memory>
+#include "npu_train/device/live_bytes.hpp"
 
 namespace npu_train::testing {
-
-class LiveBytes : public c10::MemoryReportingInfoBase {
- public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device) override { bytes += size; }
-  bool memoryProfilingEnabled() const override { return true; }
-  int64_t bytes = 0;
-};
 
 // Bytes that tensors of this thread hold after `fn` beyond before, its result included.
 template <class Fn>
 int64_t live_after(Fn fn) {
-  auto live = std::make_shared<LiveBytes>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, live);
+  const LiveBytes live;
   const at::Tensor y = fn();
-  return live->bytes;
+  return live.now();
 }
 
 // The same without the result.

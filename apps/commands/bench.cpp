@@ -12,8 +12,10 @@
 #include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
-#include "npu_train/device/random.hpp"
+#include "npu_train/device/live_bytes.hpp"
+#include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/train/classifier.hpp"
@@ -26,13 +28,14 @@ struct BenchArguments {
   std::vector<std::string> words;
   std::string what = "step", model, precision, device;
   int64_t image = 0, batch = 0, steps = 8, warmup = 2, threads = 0;
-  bool json = false;
+  bool json = false, activations = false;
 };
 
 constexpr int64_t kDefaultBatch = 32;
 
 struct Times {
   double first_step = 0;
+  int64_t activation_bytes = -1;
   std::vector<double> steps;
 };
 
@@ -71,6 +74,31 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   return config;
 }
 
+/// Host or device bytes that a forward and backward pass need at once beside parameters, gradients and optimizer: what is kept for the
+/// backward pass, and what operators need meanwhile. The gradients are there before.
+int64_t activation_bytes(const TrainLoop& loop, const Batch& batch) {
+  const auto& parts = loop.parts();
+  const auto pass = [&] {
+    const auto scope = parts.precision->forward_scope();
+    parts.task->training_step(parts.precision->cast_input(batch)).loss.backward();
+  };
+  pass();
+  int64_t peak = 0;
+  if (parts.device.is_cpu()) {
+    const LiveBytes live;
+    pass();
+    peak = live.peak();
+  } else {
+    const auto& backend = backend_of(parts.device);
+    backend.reset_peak(parts.device);
+    const int64_t before = backend.memory(parts.device).allocated;
+    pass();
+    peak = backend.memory(parts.device).peak - before;
+  }
+  parts.task->parameters().zero_grad();
+  return peak;
+}
+
 /// Random pictures, one batch again and again: the step alone.
 Times time_steps(Trainer& trainer, const Model& model, int64_t batch_size, const BenchArguments& args) {
   const auto size = model.image_size;
@@ -79,6 +107,7 @@ Times time_steps(Trainer& trainer, const Model& model, int64_t batch_size, const
     batch.set("input", batch.input().contiguous(at::MemoryFormat::ChannelsLast));
   const auto& device = trainer.loop().parts().device;
   Times times;
+  if (args.activations) times.activation_bytes = activation_bytes(trainer.loop(), to_device(batch, device));
   for (int64_t i = 0; i < args.warmup + args.steps; ++i) {
     const auto start = now();
     trainer.train_step(batch);
@@ -154,7 +183,6 @@ int bench(const BenchArguments& args) {
   Model model;
   if (args.what == "step") {
     check(!config.model.name.empty(), ErrorKind::Usage, "bench", "no model; give CONFIG or --model NAME");
-    seed_everything(static_cast<uint64_t>(config.seed));
     model = parts.models.make(config.model, "model");
     const auto* given = config.data.options.find("batch_size");
     batch = given != nullptr ? std::stoll(given->scalar()) : kDefaultBatch;
@@ -162,9 +190,8 @@ int bench(const BenchArguments& args) {
     config.data = {};  // no data set: only the size of a batch counts
     config.data.options.set("batch_size", ConfigNode(batch));
     trainer = Trainer(config, parts);
-    trainer.setup(parts.tasks.make(config.task, "task", model),
-                  std::make_shared<TensorDataset>(at::randn({batch, model.channels, size, size}),
-                                                  at::randint(model.num_classes, {batch}, at::kLong)));
+    trainer.setup(nullptr, std::make_shared<TensorDataset>(at::randn({batch, model.channels, size, size}),
+                                                           at::randint(model.num_classes, {batch}, at::kLong)));
     times = time_steps(trainer, model, batch, args);
   } else {
     times = time_training(trainer, args);
@@ -178,25 +205,27 @@ int bench(const BenchArguments& args) {
   for (const auto& p : trainer.task().parameters()) parameters += p.value.numel();
   const auto& device = trainer.loop().parts().device;
   const auto peak = device.is_cpu() ? host_peak_rss() : backend_of(device).memory(device).peak;
-  const auto document = Json::object({{"what", args.what},
-                                      {"model", model.name},
-                                      {"image", model.image_size},
-                                      {"batch", batch},
-                                      {"precision", trainer.loop().parts().precision->name()},
-                                      {"device", device.str()},
-                                      {"steps", static_cast<int64_t>(times.steps.size())},
-                                      {"img_per_s", static_cast<double>(batch) / median},
-                                      {"step_ms_median", 1e3 * median},
-                                      {"step_ms_min", 1e3 * fastest},
-                                      {"first_step_s", times.first_step},
-                                      {"peak_rss_mb", static_cast<double>(peak) / (1 << 20)},
-                                      {"parameters", parameters},
-                                      {"flops_per_image", flops_per_sample(model)}});
+  auto document = Json::object({{"what", args.what},
+                                {"model", model.name},
+                                {"image", model.image_size},
+                                {"batch", batch},
+                                {"precision", trainer.loop().parts().precision->name()},
+                                {"device", device.str()},
+                                {"steps", static_cast<int64_t>(times.steps.size())},
+                                {"img_per_s", static_cast<double>(batch) / median},
+                                {"step_ms_median", 1e3 * median},
+                                {"step_ms_min", 1e3 * fastest},
+                                {"first_step_s", times.first_step},
+                                {"peak_rss_mb", static_cast<double>(peak) / (1 << 20)},
+                                {"parameters", parameters},
+                                {"flops_per_image", flops_per_sample(model)}});
+  if (times.activation_bytes >= 0) document.set("activations_mb", static_cast<double>(times.activation_bytes) / (1 << 20));
   char text[512];
-  std::snprintf(text, sizeof text, "%s %s: %.2f img/s, step %.2f ms (min %.2f), first step after %.2f s, peak %.0f MB\n", args.what.c_str(),
+  std::snprintf(text, sizeof text, "%s %s: %.2f img/s, step %.2f ms (min %.2f), first step after %.2f s, peak %.0f MB", args.what.c_str(),
                 model.name.c_str(), static_cast<double>(batch) / median, 1e3 * median, 1e3 * fastest, times.first_step,
                 static_cast<double>(peak) / (1 << 20));
-  print(args.json, document, text);
+  const auto activations = times.activation_bytes < 0 ? "" : ", activations " + human_bytes(static_cast<double>(times.activation_bytes));
+  print(args.json, document, text + activations + "\n");
   return 0;
 }
 
@@ -216,6 +245,8 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--steps", args->steps, "steps that count")->check(CLI::PositiveNumber);
   sub->add_option("--warmup", args->warmup, "steps before")->check(CLI::PositiveNumber);
   sub->add_option("--threads", args->threads, "CPU threads of operators");
+  sub->add_flag("--activations", args->activations,
+                "with --what step: also measure what forward and backward need beside parameters, gradients and optimizer");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args] { return bench(*args); }; });
 }

@@ -1,9 +1,12 @@
 #include "npu_train/device/device.hpp"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <algorithm>
 #include <charconv>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 
@@ -19,6 +22,16 @@ constexpr int kMaxIndex = 127;  // c10::DeviceIndex is 8 bits wide
       ErrorKind::Usage, "device",
       "'" + text + "' is not a device; allowed are auto, cpu, cuda, npu and sim_npu, the last three also with an index as in cuda:0",
       near.empty() ? "" : "did you mean " + near + "?");
+}
+
+// For "auto": a device that is there but cannot be used is named, and the next one is taken.
+bool can_be_used(const DeviceBackend& backend) {
+  try {
+    backend.activate();
+  } catch (const Error& e) {
+    log_warning(std::string("device auto: there are signs of a device ") + backend.name() + " that cannot be used: " + e.what());
+  }
+  return backend.is_available();
 }
 
 }  // namespace
@@ -49,13 +62,16 @@ Device device_of(const c10::Device& device) {
   if (device.is_cpu()) return {};
   if (device.is_cuda()) return {"cuda", index};
   check(device.is_privateuseone(), ErrorKind::Usage, "device", "npu_train does not run on ", device.str());
-  return {backend_of({"sim_npu", 0}).is_available() ? "sim_npu" : "npu", index};
+  if (backend_of({"sim_npu", 0}).is_available()) return {"sim_npu", index};
+  // a host program may have loaded torch_npu without us
+  if (c10::impl::hasDeviceGuardImpl(device.type())) backend_of({"npu", 0}).activate();
+  return {"npu", index};
 }
 
 Device resolve_device(const std::string& text) {
   if (text == "auto") {
     for (const auto* backend : all_backends())
-      if (backend->name() != "sim_npu" && backend->is_available()) return {backend->name(), 0};
+      if (backend->name() != "sim_npu" && backend->may_be_there() && can_be_used(*backend)) return {backend->name(), 0};
   }
   const auto device = Device::parse(text);
   const auto& backend = backend_of(device);

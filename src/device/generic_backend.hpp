@@ -20,9 +20,7 @@ class GenericBackend : public DeviceBackend {
   void synchronize(const Device& device) const override;
   MemoryStats memory(const Device& device) const override;
   void reset_peak(const Device& device) const override;
-  void seed(uint64_t seed) const override;
-  State rng_state() const override;
-  void set_rng_state(const State& state) const override;
+  at::Generator generator(const Device& device) const override;
 
  protected:
   c10::Device checked(const Device& device) const;
@@ -40,11 +38,5 @@ const DeviceBackend& cpu_backend();
 const DeviceBackend& cuda_backend();
 const DeviceBackend& npu_backend();
 const DeviceBackend& sim_npu_backend();
-
-// Sets `tensor` as the state of the default generator of `device`. Error(Checkpoint) when it is none.
-void check_generator_state(const c10::Device& device, const at::Tensor& state);
-void set_generator_state(const c10::Device& device, const at::Tensor& state);
-at::Tensor generator_state(const c10::Device& device);
-void seed_generator(const c10::Device& device, uint64_t seed);
 
 }  // namespace npu_train::detail

@@ -1,10 +1,11 @@
 #include "npu_train/device/random.hpp"
 
+#include <ATen/core/Generator.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <mutex>
 
-#include "device/generic_backend.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
 
@@ -23,17 +24,50 @@ PortableRandom::Position portable_of(const State& state) {
   return {.on = true, .seed = static_cast<uint64_t>(t[0].item<int64_t>()), .next = static_cast<uint64_t>(t[1].item<int64_t>())};
 }
 
+// fn(device) for every device that is here, in the order of all_backends().
+template <class Fn>
+void for_devices(Fn fn) {
+  for (const auto* backend : all_backends())
+    for (int i = 0; i < backend->count(); ++i) fn(Device{backend->name(), i});
+}
+
+at::Tensor state_of(const Device& device) {
+  auto generator = backend_of(device).generator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  return generator.get_state();
+}
+
+void check_state(const Device& device, const at::Tensor& state) {
+  const auto own = state_of(device);
+  check(state.defined() && state.scalar_type() == own.scalar_type() && state.sizes() == own.sizes(), ErrorKind::Checkpoint, "random",
+        "the saved state of the generator of ", device.str(), " is not one: it has ", state.defined() ? state.numel() : 0, " elements, ",
+        own.numel(), " are expected");
+}
+
+void set_state(const Device& device, const at::Tensor& state) {
+  auto generator = backend_of(device).generator(device);
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  try {
+    generator.set_state(state.to(at::kCPU).contiguous());
+  } catch (const c10::Error& e) {
+    throw Error(ErrorKind::Checkpoint, "random", "the saved state of the generator of " + device.str() + " is damaged", "",
+                std::current_exception());
+  }
+}
+
 }  // namespace
 
 void seed_everything(uint64_t seed) {
-  for (const auto* backend : all_backends())
-    if (backend->is_available()) backend->seed(seed);
+  for_devices([&](const Device& device) {
+    auto generator = backend_of(device).generator(device);
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_current_seed(seed);
+  });
 }
 
 State rng_state() {
   State out;
-  for (const auto* backend : all_backends())
-    if (backend->is_available()) out.tensors.merge(backend->rng_state().tensors);
+  for_devices([&](const Device& device) { out.tensors[device.str()] = state_of(device); });
   if (const auto portable = PortableRandom::position(); portable.on)
     out.tensors[kPortable] = at::tensor({static_cast<int64_t>(portable.seed), static_cast<int64_t>(portable.next)});
   return out;
@@ -42,12 +76,17 @@ State rng_state() {
 void set_rng_state(const State& state) {
   const auto before = rng_state();
   const auto portable = portable_of(state);
+  const auto for_saved = [&](auto fn) {
+    for_devices([&](const Device& device) {
+      if (const auto found = state.tensors.find(device.str()); found != state.tensors.end()) fn(device, found->second);
+    });
+  };
+  state.tensor("cpu", "random");
+  for_saved(check_state);
   try {
-    for (const auto* backend : all_backends())
-      if (backend->is_available()) backend->set_rng_state(state);
+    for_saved(set_state);
   } catch (...) {
-    for (const auto* backend : all_backends())
-      if (backend->is_available()) backend->set_rng_state(before);
+    for_devices([&](const Device& device) { set_state(device, before.tensors.at(device.str())); });
     throw;
   }
   if (PortableRandom::is_on() && portable.on) PortableRandom::set_position(portable);
@@ -57,21 +96,21 @@ RandomState::RandomState(const std::vector<c10::Device>& devices) {
   std::vector<c10::Device> all = {c10::Device(c10::kCPU)};
   for (const auto& d : devices)
     if (std::find(all.begin(), all.end(), d) == all.end()) all.push_back(d);
-  for (const auto& d : all) states_.emplace_back(d, detail::generator_state(d));
+  for (const auto& d : all) states_.emplace_back(d, state_of(device_of(d)));
   portable_ = PortableRandom::position();
 }
 
 RandomState::Scope::Scope(const RandomState& state) : portable_before_(PortableRandom::position()) {
   PortableRandom::set_position(state.portable_);
   for (const auto& [device, values] : state.states_) {
-    before_.emplace_back(device, detail::generator_state(device));
-    detail::set_generator_state(device, values);
+    before_.emplace_back(device, state_of(device_of(device)));
+    set_state(device_of(device), values);
   }
 }
 
 RandomState::Scope::~Scope() {
   PortableRandom::set_position(portable_before_);
-  for (const auto& [device, values] : before_) detail::set_generator_state(device, values);
+  for (const auto& [device, values] : before_) set_state(device_of(device), values);
 }
 
 }  // namespace npu_train

@@ -1,4 +1,5 @@
 #include "run_build.hpp"
+#include "model_precision.hpp"
 
 #include <algorithm>
 
@@ -10,12 +11,9 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
-#include "npu_train/device/sim_npu.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
-#include "npu_train/nn/named_state.hpp"
-#include "npu_train/precision/fp32_region.hpp"
 
 namespace npu_train {
 namespace {
@@ -27,44 +25,6 @@ struct PlainDataOptions : DataOptions {
     return table;
   }
 };
-
-/// Whether the model's parameters themselves are low precision ("bf16-true"), not only its computation.
-bool has_low_parameters(const Precision& precision) {
-  return precision.low_precision_dtype() != at::kFloat && !precision.name().ends_with("-mixed");
-}
-
-/// Blocks named in amp.fp32_modules take and give fp32 under a low precision.
-void keep_in_fp32(Model& model, const std::vector<std::string>& modules, const Device& device, bool low_parameters) {
-  if (modules.empty()) return;
-  std::vector<std::string> names;
-  for (const auto& block : model.blocks) names.push_back(block.name);
-  for (const auto& wanted : modules) {
-    const bool known = std::any_of(names.begin(), names.end(), [&](const auto& n) { return in_modules(n, {wanted}); });
-    check(known, ErrorKind::Usage, "amp.fp32_modules", "the model has no block '", wanted, "'; there are: ", join(names));
-  }
-  for (auto& block : model.blocks) {
-    if (!in_modules(block.name, modules)) continue;
-    const bool give_back = low_parameters && block.name != model.blocks.back().name;  // the next block has low-precision parameters
-    block.forward = [inner = block.forward, device, give_back](const at::Tensor& x) {
-      const Fp32Region region(device);
-      const auto y = inner(region.in(x));
-      return give_back ? y.to(x.scalar_type()) : y;
-    };
-  }
-  model = chain_blocks(std::move(model));
-}
-
-/// The modules whose parameters stay fp32 where the others are cast: blocks are named by module where they are one, the head by its path.
-std::vector<std::string> fp32_modules(const Model& model, const std::vector<std::string>& modules) {
-  std::vector<std::string> out;
-  for (const auto& name : modules) {
-    const auto path = name == "head" && !model.head.empty() ? model.head : name;
-    check(model.module == nullptr || find_module(*model.module, path) != nullptr, ErrorKind::Usage, "amp.fp32_modules", "the block '", name,
-          "' is no single module, so its parameters cannot stay fp32 in a '-true' precision; hint: use bf16-mixed or 16-mixed");
-    out.push_back(path);
-  }
-  return out;
-}
 
 /// `trainer.gradient_checkpointing` on a configured model that lies on `device`.
 Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& precision, const Device& device, int64_t batch) {
@@ -89,18 +49,20 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   return with_checkpoints(std::move(model), marks, plan.every);
 }
 
-bool wants_channels_last(const std::string& memory_format, const ParameterSet& parameters) {
-  if (memory_format != "auto") return memory_format == "channels_last";
+bool wants_channels_last(const std::string& memory_format, const Device& device, const ParameterSet& parameters) {
+  const bool has = backend_of(device).capabilities(device).channels_last;
+  check(has || memory_format != "channels_last", ErrorKind::Usage, "trainer.memory_format", device.str(),
+        " has no kernels for channels_last; allowed: auto, contiguous");
+  if (memory_format != "auto" || !has) return memory_format == "channels_last";
   return std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return p.value.dim() == 4 && p.value.size(2) > 1; });
 }
 
 }  // namespace
 
 void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
-  if (Device::parse(config.device == "auto" ? "cpu" : config.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
-  device = resolve_device(config.device);
+  device = run_device(config);
   group = single_process();
-  precision = make_precision({config.precision, config.grad_scaler, {}, config.cpu_low_precision}, device);
+  precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
   make_data(config, parts);
@@ -110,7 +72,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
           "; hint: model: {name: resnet50}, or give fit() a task of your own");
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
     model = parts.models.make(part, "model");
-    keep_in_fp32(model, config.amp.fp32_modules, device, has_low_parameters(*precision));
+    keep_in_fp32(model, amp_modules(config.amp), device, *precision);
     if (!model.weights.empty()) log_info(load_weights_file(model, model.weights).str());
     model.module->to(device.c10());
     task = parts.tasks.make(
@@ -119,7 +81,9 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     ConfigProblems none;
     resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
   }
-  check(model.module != nullptr || !model.blocks.empty() || config.amp.fp32_modules.empty(), ErrorKind::Usage, "amp.fp32_modules",
+  const bool has_lists = !config.amp.fp32_modules.empty() || !config.amp.low_precision_modules.empty();
+  check(model.module != nullptr || !model.blocks.empty() || !has_lists, ErrorKind::Usage,
+        config.amp.fp32_modules.empty() ? "amp.low_precision_modules" : "amp.fp32_modules",
         "names blocks of a configured model; a task given in code keeps modules in fp32 with Fp32Region in its own forward");
   check(model.module != nullptr || CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind == CheckpointPlan::Kind::None,
         ErrorKind::Usage, "trainer.gradient_checkpointing",
@@ -130,7 +94,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   task->to(device.c10());
   auto parameters = task->parameters();
   check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
-  const bool channels_last = wants_channels_last(config.trainer.memory_format, parameters);
+  const bool channels_last = wants_channels_last(config.trainer.memory_format, device, parameters);
   if (channels_last)
     for (const auto& p : parameters)
       if (p.value.dim() == 4) p.value.set_data(p.value.contiguous(at::MemoryFormat::ChannelsLast));
@@ -176,12 +140,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
 
 void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
   const auto all = task->parameters();
-  auto keep_fp32 = task->norm_parameters();
-  if (has_low_parameters(*precision)) {
-    const auto modules = fp32_modules(model, config.amp.fp32_modules);
-    for (const auto& p : all)
-      if (in_modules(p.name, modules)) keep_fp32.push_back(p.name);
-  }
+  const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
   const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", trained);
   if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), all);

@@ -16,8 +16,12 @@ const ConfigTable<OutputOptions>& OutputOptions::config_table() {
 }
 
 const ConfigTable<AmpOptions>& AmpOptions::config_table() {
-  static const auto table = ConfigTable<AmpOptions>("amp").field("fp32_modules", &AmpOptions::fp32_modules,
-                                                                 "blocks of the model that compute in fp32 under a low precision");
+  using T = AmpOptions;
+  static const auto table =
+      ConfigTable<T>("amp")
+          .field("fp32_modules", &T::fp32_modules, "blocks of the model that compute in fp32 under a low precision")
+          .field("low_precision_modules", &T::low_precision_modules, "exceptions from fp32_modules, and norm layers that -true is to cast")
+          .field("fp32_ops", &T::fp32_ops, "operators that compute in fp32 under a low precision");
   return table;
 }
 
@@ -41,7 +45,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("lr_scheduler", &T::lr_scheduler, "by name; all lengths in units of its interval")
           .field("trainer", &T::trainer, "the loop")
           .field("grad_scaler", &T::grad_scaler, "loss scaling, for 16-mixed and 16-true")
-          .field("amp", &T::amp, "which modules keep fp32 under a low precision")
+          .field("amp", &T::amp, "which modules and operators keep fp32 under a low precision")
           .field("ema", &T::ema, "moving average of the weights, used for validation")
           .field("checkpoint", &T::checkpoint, "what is saved, and when")
           .field("early_stopping", &T::early_stopping, "stop when nothing improves")

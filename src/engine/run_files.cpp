@@ -85,6 +85,7 @@ struct RunFiles::Impl {
   std::string dir;
   int64_t every = 1;
   bool tensorboard = true;
+  std::optional<double> loss_scale;  // after the last step
   std::vector<std::string> columns;
   std::ofstream csv;
   Json history = Json::array();
@@ -159,11 +160,14 @@ RunFiles::~RunFiles() = default;
 
 void RunFiles::on_fit_start(TrainLoop& loop) {
   if (!impl_->csv.is_open()) impl_->open(loop);
+  impl_->loss_scale = loop.parts().precision->scale();
 }
 
 void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
   if (!impl_->csv.is_open()) impl_->open(loop);  // a program that owns its loop has no on_fit_start
-  if ((r.attempt + 1) % impl_->every != 0 && r.taken) return;
+  const bool scale_moved = impl_->loss_scale.value_or(r.loss_scale) != r.loss_scale;
+  impl_->loss_scale = r.loss_scale;
+  if ((r.attempt + 1) % impl_->every != 0 && r.taken && !scale_moved) return;
   auto values = r.metrics;
   values.insert(values.end(), {{"lr", r.lr},
                                {"grad_norm", r.grad_norm},

@@ -36,7 +36,7 @@ template <class Fn>
 int64_t saved_by(Fn fn, const at::Tensor& x, std::set<const void*> seen, at::Tensor& y) {
   int64_t bytes = 0;
   seen.insert(storage_of(x));
-  const SavedTensorHooks hooks([&](const at::Tensor& t) {
+  const SavedTensorHooks hooks([&](const at::Tensor& t, bool) {
     if (seen.insert(storage_of(t)).second) bytes += held_by(t);
     return [t] { return t; };
   });

@@ -24,14 +24,14 @@ class Piece : public std::enable_shared_from_this<Piece> {
   Piece(Fn fn, const Tensors& inputs, CheckpointingOptions options) : fn_(std::move(fn)), options_(std::move(options)) {
     std::vector<c10::Device> devices;
     for (const auto& t : inputs) {
-      inputs_.push_back({t.defined() ? SavedTensorHooks::save(t.detach()) : [t] { return t; }, t.defined() && t.requires_grad()});
+      inputs_.push_back({t.defined() ? SavedTensorHooks::save(t) : [t] { return t; }, t.defined() && t.requires_grad()});
       if (t.defined()) devices.push_back(t.device());
     }
     random_ = RandomState(devices);
   }
 
   Tensors forward(const Tensors& inputs) {
-    const SavedTensorHooks hooks([self = shared_from_this()](const at::Tensor& t) {
+    const SavedTensorHooks hooks([self = shared_from_this()](const at::Tensor& t, bool) {
       self->forms_.push_back({t.sizes().vec(), t.scalar_type()});
       return [self, index = self->forms_.size() - 1] { return self->take(index); };
     });
@@ -66,14 +66,15 @@ class Piece : public std::enable_shared_from_this<Piece> {
       const AutocastState::Scope autocast(autocast_);
       const RandomState::Scope random(random_);
       const detail::Unmoved buffers(options_.buffers);
-      const SavedTensorHooks hooks([&](const at::Tensor& t) -> SavedTensorHooks::Unpack {
+      const SavedTensorHooks hooks([&](const at::Tensor& t, bool result) -> SavedTensorHooks::Unpack {
         const size_t index = values.size();
         if (index == forms_.size()) return [t] { return t; };  // the function caught what was thrown below
         check(Form{t.sizes().vec(), t.scalar_type()} == forms_[index], ErrorKind::Usage, "checkpoint", "the function saved ", t.sizes(),
               " of ", t.scalar_type(), " for the backward pass where its first call saved ", forms_[index].sizes, " of ",
               forms_[index].dtype, "; it must compute the same each time");
-        values.push_back(t.detach());
-        if (values.size() == forms_.size()) throw EarlyEnd{};
+        values.push_back(t);
+        // not where an autograd::Function saves a result: it drops its own reference to it, a circle, only after all are saved
+        if (values.size() == forms_.size() && !result) throw EarlyEnd{};
         return [t] { return t; };
       });
       try {

@@ -1,5 +1,6 @@
 #include "npu_train/nn/saved_tensors.hpp"
 
+#include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
@@ -10,6 +11,7 @@ namespace npu_train {
 namespace {
 
 using torch::autograd::Engine;
+using NodePointer = decltype(torch::autograd::Edge::function);  // a shared_ptr in 2.11, an intrusive_ptr in 2.13
 
 thread_local const SavedTensorHooks* innermost = nullptr;
 
@@ -24,12 +26,19 @@ class NoHooks {
   const SavedTensorHooks* before_;
 };
 
+// Whether the node that was made last, which is the one that saves, made `tensor`.
+bool is_result(const at::Tensor& tensor) {
+  const auto& node = tensor.grad_fn();
+  return node && node->sequence_nr() + 1 == at::sequence_number::peek();
+}
+
 class Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(std::shared_ptr<const SavedTensorHooks::Pack> pack) : pack_(std::move(pack)) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     const NoHooks none;
-    unpack_ = (*pack_)(tensor);
+    // a result comes with the node that saves it: kept so, the two would hold each other for ever
+    unpack_ = (*pack_)(tensor.requires_grad() ? tensor.detach() : tensor, is_result(tensor));
     pack_.reset();
   }
   at::Tensor call_unpack_hook() override { return unpack_(); }
@@ -51,8 +60,7 @@ struct HookedEngine final : Engine {
                                          const torch::autograd::edge_list& outputs) override {
     return engine.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   }
-  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<torch::autograd::GraphTask>& task,
-                                                                 c10::intrusive_ptr<torch::autograd::Node> root,
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(const std::shared_ptr<torch::autograd::GraphTask>& task, NodePointer root,
                                                                  torch::autograd::InputBuffer&& inputs) override {
     return engine.execute_with_graph_task(task, std::move(root), std::move(inputs));
   }
@@ -113,7 +121,7 @@ SavedTensorHooks::Unpack SavedTensorHooks::save(const at::Tensor& t) {
   if (innermost == nullptr) return [t] { return t; };
   const auto pack = innermost->pack_;
   const NoHooks none;
-  return (*pack)(t);
+  return (*pack)(t.detach(), false);
 }
 
 }  // namespace npu_train

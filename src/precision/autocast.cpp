@@ -3,13 +3,14 @@
 #include <ATen/autocast_mode.h>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/precision/fp32_region.hpp"
 #include "precision/emulation_state.hpp"
+#include "precision/hooks.hpp"
 
 namespace npu_train {
 namespace ac = at::autocast;
 
-Autocast::Autocast(const Device& device, at::ScalarType dtype, bool enabled, bool cache_enabled, CpuLowPrecision cpu_low_precision)
+Autocast::Autocast(const Device& device, at::ScalarType dtype, bool enabled, bool cache_enabled, CpuLowPrecision cpu_low_precision,
+                   const Fp32Ops& fp32_ops)
     : type_(device.c10().type()),
       enabled_before_(ac::is_autocast_enabled(type_)),
       dtype_before_(ac::get_autocast_dtype(type_)),
@@ -18,6 +19,7 @@ Autocast::Autocast(const Device& device, at::ScalarType dtype, bool enabled, boo
   check(dtype == at::kHalf || dtype == at::kBFloat16, ErrorKind::Usage, "Autocast", "dtype is ", dtype,
         "; it must be fp16 (Half) or bf16 (BFloat16); for fp32 pass enabled=false");
   if (device.is_cpu()) detail::exchange_emulated(enabled && emulates(cpu_low_precision, dtype) ? std::optional(dtype) : std::nullopt);
+  fp32_ops_before_ = detail::exchange_fp32_ops(type_, enabled ? fp32_ops : Fp32Ops());
   ac::set_autocast_enabled(type_, enabled);
   ac::set_autocast_dtype(type_, dtype);
   ac::set_autocast_cache_enabled(cache_enabled);
@@ -30,16 +32,19 @@ Autocast::~Autocast() {
   ac::set_autocast_dtype(type_, dtype_before_);
   ac::set_autocast_cache_enabled(cache_before_);
   detail::exchange_emulated(emulated_before_);
+  detail::exchange_fp32_ops(type_, fp32_ops_before_);
 }
 
 AutocastState::AutocastState() : cache_(ac::is_autocast_cache_enabled()), emulated_(emulated_dtype()) {
-  for (size_t i = 0; i < kTypes.size(); ++i) types_[i] = {ac::is_autocast_enabled(kTypes[i]), ac::get_autocast_dtype(kTypes[i])};
+  for (size_t i = 0; i < kTypes.size(); ++i)
+    types_[i] = {ac::is_autocast_enabled(kTypes[i]), ac::get_autocast_dtype(kTypes[i]), detail::current_fp32_ops(kTypes[i])};
 }
 
 void AutocastState::enter() const {
   for (size_t i = 0; i < kTypes.size(); ++i) {
     ac::set_autocast_enabled(kTypes[i], types_[i].enabled);
     ac::set_autocast_dtype(kTypes[i], types_[i].dtype);
+    detail::exchange_fp32_ops(kTypes[i], types_[i].fp32_ops);
   }
   ac::set_autocast_cache_enabled(cache_);
   detail::exchange_emulated(emulated_);
@@ -53,17 +58,6 @@ AutocastState::Scope::Scope(const AutocastState& state) {
 AutocastState::Scope::~Scope() {
   if (ac::decrement_nesting() == 0) ac::clear_cache();
   before_.enter();
-}
-
-at::Tensor Fp32Region::in(const at::Tensor& x) const {
-  const auto type = x.scalar_type();
-  return type == at::kHalf || type == at::kBFloat16 ? x.to(at::kFloat) : x;
-}
-
-bool in_modules(const std::string& name, const std::vector<std::string>& modules) {
-  for (const auto& m : modules)
-    if (m.empty() || name == m || (name.starts_with(m) && name[m.size()] == '.')) return true;
-  return false;
 }
 
 }  // namespace npu_train

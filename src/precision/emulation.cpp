@@ -14,6 +14,7 @@
 #include "npu_train/device/backend.hpp"
 #include "precision/emulated_ops.hpp"
 #include "precision/emulation_state.hpp"
+#include "precision/hooks.hpp"
 
 namespace npu_train {
 namespace {
@@ -184,19 +185,12 @@ void hooked(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   op.redispatchBoxed(below, stack);
 }
 
-// Registering over a kernel warns; here it is meant.
-struct Silence : c10::WarningHandler {
-  void process(const c10::Warning&) override {}
-};
-
 template <size_t... kIndex>
 bool install(std::index_sequence<kIndex...>) {
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  const detail::QuietRegistration quiet;
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto keep = [&](size_t i) {
-    const auto op = dispatcher.findSchemaOrThrow(kHooks[i].name, kHooks[i].overload);
-    if (op.hasKernelForDispatchKey(kAutocast)) originals[i] = op.getComputedKernelForDispatchKey(kAutocast);
+    originals[i] = detail::kernel_of(dispatcher.findSchemaOrThrow(kHooks[i].name, kHooks[i].overload), kAutocast);
   };
   (keep(kIndex), ...);
   // Never freed: an operator may run until the process ends.
@@ -230,10 +224,10 @@ std::optional<at::ScalarType> emulated_dtype() { return emulated_now; }
 
 namespace detail {
 
+void install_emulation() { [[maybe_unused]] static const bool installed = install(std::make_index_sequence<kHooks.size()>()); }
+
 std::optional<at::ScalarType> exchange_emulated(std::optional<at::ScalarType> dtype) {
-  if (dtype) {
-    [[maybe_unused]] static const bool installed = install(std::make_index_sequence<kHooks.size()>());
-  }
+  if (dtype) install_emulation();
   return std::exchange(emulated_now, dtype);
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 class AutocastScope final : public PrecisionScope {
  public:
-  AutocastScope(const Device& device, at::ScalarType dtype, CpuLowPrecision cpu)
-      : autocast_(device, dtype, /*enabled=*/true, /*cache_enabled=*/true, cpu) {}
+  explicit AutocastScope(const AutocastOptions& o)
+      : autocast_(o.device, o.dtype, /*enabled=*/true, /*cache_enabled=*/true, o.cpu, o.fp32_ops) {}
 
  private:
   Autocast autocast_;
@@ -26,7 +26,7 @@ class AutocastScope final : public PrecisionScope {
 
 }  // namespace
 
-std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(device_, dtype_, cpu_); }
+std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(autocast_); }
 
 void MixedPrecision::begin_step() {
   if (scale_ && !updated_.empty()) clear_overflow_flags({updated_[0].value});
@@ -69,8 +69,10 @@ void MixedPrecision::load_state(const State& state) {
 ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32) {
   check(updated_.empty(), ErrorKind::Usage, "Precision", "prepare() was called twice; make one Precision for each model");
   const auto is_kept = [&](const Parameter& p) {
-    return !p.value.is_floating_point() || std::find(keep_fp32.begin(), keep_fp32.end(), p.name) != keep_fp32.end() ||
-           in_modules(p.name, fp32_modules_);
+    if (!p.value.is_floating_point() || modules_.keeps_fp32(p.name)) return true;
+    const auto dot = p.name.rfind('.');
+    const bool kept = std::find(keep_fp32.begin(), keep_fp32.end(), p.name) != keep_fp32.end();
+    return kept && !modules_.casts(dot == std::string::npos ? "" : p.name.substr(0, dot));
   };
   for (const auto& p : model_parameters)
     check(is_kept(p) || p.value.scalar_type() == at::kFloat, ErrorKind::Usage, "Precision", p.name, " is ", p.value.scalar_type(), "; ",

@@ -4,18 +4,28 @@
 #include <optional>
 
 #include "npu_train/precision/emulation.hpp"
+#include "npu_train/precision/fp32_region.hpp"
 #include "npu_train/precision/precision.hpp"
 
 namespace npu_train::detail {
 
+// What the forward's Autocast is made of.
+struct AutocastOptions {
+  Device device;
+  at::ScalarType dtype;
+  CpuLowPrecision cpu;
+  Fp32Ops fp32_ops;
+};
+
 // bf16-mixed and 16-mixed: fp32 parameters, autocast, and with `scale` a loss scale.
 class MixedPrecision : public Precision {
  public:
-  MixedPrecision(std::string name, const Device& device, at::ScalarType dtype, CpuLowPrecision cpu, std::optional<LossScale> scale)
-      : name_(std::move(name)), device_(device), dtype_(dtype), cpu_(cpu), scale_(std::move(scale)) {}
+  MixedPrecision(std::string name, AutocastOptions autocast, std::optional<LossScale> scale)
+      : name_(std::move(name)), autocast_(std::move(autocast)), scale_(std::move(scale)) {}
 
   std::string name() const override { return name_; }
-  at::ScalarType low_precision_dtype() const override { return dtype_; }
+  at::ScalarType low_precision_dtype() const override { return autocast_.dtype; }
+  Fp32Ops fp32_ops() const override { return autocast_.fp32_ops; }
   void begin_step() override;
   std::unique_ptr<PrecisionScope> forward_scope() const override;
   at::Tensor scale_loss(const at::Tensor& loss) const override;
@@ -27,6 +37,7 @@ class MixedPrecision : public Precision {
   double scale() const override { return scale_ ? scale_->scale() : 1; }
   int64_t skip_streak() const override { return scale_ ? scale_->skip_streak() : 0; }
   bool at_floor() const override { return scale_ && scale_->at_floor(); }
+  bool has_floor() const override { return scale_ && scale_->options().dynamic; }
   State state() const override;
   void load_state(const State& state) override;
 
@@ -34,9 +45,7 @@ class MixedPrecision : public Precision {
   void note(const StepGate& gate);
 
   std::string name_;
-  Device device_;
-  at::ScalarType dtype_;
-  CpuLowPrecision cpu_;
+  AutocastOptions autocast_;
   std::optional<LossScale> scale_;
   at::Tensor found_inf_;       // of the last step
   std::optional<bool> found_;  // its value once the host has read it
@@ -46,11 +55,8 @@ class MixedPrecision : public Precision {
 // nothing (the weights have the dtype already), and it joins them with fp32 normalisation parameters and regions.
 class TruePrecision final : public MixedPrecision {
  public:
-  TruePrecision(std::string name, const Device& device, at::ScalarType dtype, CpuLowPrecision cpu, std::optional<LossScale> scale,
-                bool masters, std::vector<std::string> fp32_modules)
-      : MixedPrecision(std::move(name), device, dtype, cpu, std::move(scale)),
-        keeps_masters_(masters),
-        fp32_modules_(std::move(fp32_modules)) {}
+  TruePrecision(std::string name, AutocastOptions autocast, std::optional<LossScale> scale, bool masters, AmpModules modules)
+      : MixedPrecision(std::move(name), std::move(autocast), std::move(scale)), keeps_masters_(masters), modules_(std::move(modules)) {}
 
   ParameterSet prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32) override;
   Batch cast_input(const Batch& batch) const override;
@@ -61,7 +67,7 @@ class TruePrecision final : public MixedPrecision {
 
  private:
   bool keeps_masters_;
-  std::vector<std::string> fp32_modules_;
+  AmpModules modules_;
   std::vector<at::Tensor> low_;      // what the model computes with
   std::vector<at::Tensor> masters_;  // what the optimizer updates; the same order
 };

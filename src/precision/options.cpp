@@ -10,7 +10,8 @@ LossScaleOptions GradScalerOptions::loss_scale() const {
           .growth_interval = growth_interval,
           .min_scale = min_scale,
           .max_scale = max_scale,
-          .dynamic = dynamic};
+          .dynamic = dynamic,
+          .hysteresis = hysteresis};
 }
 
 const ConfigTable<GradScalerOptions>& GradScalerOptions::config_table() {
@@ -22,6 +23,7 @@ const ConfigTable<GradScalerOptions>& GradScalerOptions::config_table() {
           .field("growth_factor", &T::growth_factor, "the scale times this after growth_interval clean steps", more_than(1))
           .field("backoff_factor", &T::backoff_factor, "the scale times this after an overflow", between(0, 1))
           .field("growth_interval", &T::growth_interval, "clean steps in a row before the scale grows", at_least(1))
+          .field("hysteresis", &T::hysteresis, "overflows until the scale falls; given back when it grows", at_least(1))
           .field("min_scale", &T::min_scale, "floor; 0: none", at_least(0))
           .field("max_scale", &T::max_scale, "cap", more_than(0))
           .field("dynamic", &T::dynamic, "false: init_scale for the whole run; overflowing steps are still skipped")
@@ -39,6 +41,8 @@ const ConfigTable<PrecisionOptions>& PrecisionOptions::config_table() {
                  one_of(precision_modes()))
           .field("grad_scaler", &T::grad_scaler, "loss scaling for fp16")
           .field("fp32_modules", &T::fp32_modules, "paths of modules that keep fp32 parameters and compute in fp32")
+          .field("low_precision_modules", &T::low_precision_modules, "exceptions from fp32_modules; normalisation layers that are cast")
+          .field("fp32_ops", &T::fp32_ops, "names of operators that compute in fp32")
           .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated where it has no units for them",
                  one_of(cpu_low_precision_names()));
   return table;

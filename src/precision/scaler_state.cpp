@@ -7,13 +7,15 @@ State to_state(const LossScaleState& s) {
   out.values["scale"] = s.scale;
   out.values["growth_tracker"] = s.growth_tracker;
   out.values["skip_streak"] = s.skip_streak;
+  out.values["overflows"] = s.overflows;
   return out;
 }
 
 LossScaleState loss_scale_state(const State& state, const std::string& part) {
   return {.scale = state.number("scale", part),
           .growth_tracker = state.integer("growth_tracker", part),
-          .skip_streak = state.integer("skip_streak", part)};
+          .skip_streak = state.integer("skip_streak", part),
+          .overflows = state.values.count("overflows") == 0 ? 0 : state.integer("overflows", part)};  // none in older checkpoints
 }
 
 double inverse_scale(double scale) { return static_cast<double>(static_cast<float>(1.0 / scale)); }

@@ -29,7 +29,8 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
                                       StepOptions{.clip_value = options_.gradient_clip_val,
                                                   .clip_by_norm = options_.gradient_clip_algorithm == "norm",
                                                   .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
-                                                  .detect_anomaly = options_.detect_anomaly});
+                                                  .detect_anomaly = options_.detect_anomaly,
+                                                  .last_skip = options_.max_consecutive_skips});
   if (checkpoint_.monitor == "auto") {
     const auto names = parts_.task->metric_names();
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
@@ -97,7 +98,8 @@ void TrainLoop::apply_lr() {
 }
 
 void TrainLoop::note_overflow(const OverflowReport& report) {
-  overflow_cause_ = report.source.phase + (report.source.op.empty() ? "" : ", " + report.source.op + " of " + report.source.layer);
+  overflow_cause_ = report.source.str();
+  overflow_remedy_ = join(report.advice, "; or ");
   log_warning("overflow explained (attempt ", report.attempt, "): ", overflow_cause_,
               report.advice.empty() ? "" : "; hint: " + report.advice.front());
   for (const auto& c : callbacks_) c->on_overflow(*this, report);
@@ -111,6 +113,8 @@ StepResult TrainLoop::step(const std::vector<Batch>& window) {
   if (result.taken) {
     ++global_step_;
     skip_streak_ = 0;
+    overflow_cause_.clear();
+    overflow_remedy_.clear();
   } else {
     ++skipped_;
     ++skip_streak_;
@@ -120,7 +124,7 @@ StepResult TrainLoop::step(const std::vector<Batch>& window) {
 
 StepReport TrainLoop::read(const Pending& pending) const {
   auto report = pending.report;
-  const auto host = pending.result.packed.to(at::kCPU, at::kFloat).contiguous();
+  const auto host = pending.numbers.get();
   const float* p = host.const_data_ptr<float>();
   report.metrics.emplace_back("loss", p[0] / pending.result.loss_weight);
   const auto names = parts_.task->metric_names();
@@ -136,7 +140,7 @@ StepReport TrainLoop::train_step(const std::vector<Batch>& batches) {
     for (const auto& b : batches) window.push_back(to_device(b, parts_.device));
     Pending pending;
     pending.report.attempt = step_->attempts();
-    pending.result = step(window);
+    pending.take(step(window));
     pending.report.global_step = global_step_;
     pending.report.epoch = epoch_;
     pending.report.batches_seen = batches_seen_;
@@ -168,7 +172,7 @@ void TrainLoop::finish_pending(EpochSums& sums) {
   sums.seconds += report.seconds;
   sums.data_wait += report.data_wait;
   for (const auto& c : callbacks_) c->on_step_end(*this, report);
-  check_divergence(report);
+  check_divergence(report, pending->at_floor);
 }
 
 std::optional<EpochReport> TrainLoop::train_epoch() {
@@ -182,7 +186,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     next->report.attempt = step_->attempts();
     const auto window = next_window(data_wait);
     if (window.empty()) break;
-    next->result = step(window);
+    next->take(step(window));
     finish_pending(*sums_);
     const auto now = parts_.clock->now();
     auto& report = next->report;
@@ -191,6 +195,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     report.batches_seen = batches_seen_;
     report.taken = next->result.taken;
     report.loss_scale = parts_.precision->scale();
+    next->at_floor = parts_.precision->at_floor();
     report.lr = parts_.optimizer->lr();
     report.samples = static_cast<int64_t>(next->result.samples);
     report.seconds = now - last;

@@ -147,14 +147,16 @@ std::string TrainLoop::save_checkpoint() {
   });
 }
 
-void TrainLoop::check_divergence(const StepReport& report) {
+void TrainLoop::check_divergence(const StepReport& report, bool at_floor) {
   const double loss = scalar_or(report.metrics, "loss", 0);
   const auto at_step = c10::str("step ", report.attempt, " (epoch ", report.epoch, ")");
   if (!report.taken) {
-    if (parts_.precision->at_floor() && skip_streak_ >= options_.max_consecutive_skips)
-      diverged(c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale sits at its floor of ",
-                        report.loss_scale, ", at ", at_step, overflow_cause_.empty() ? "" : "; source: " + overflow_cause_),
-               "the gradients are not finite at any scale: lower the learning rate, clip gradients, or train in bf16-mixed or 32-true");
+    if (at_floor && skip_streak_ >= options_.max_consecutive_skips)
+      diverged(c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale ",
+                        parts_.precision->has_floor() ? "sits at its floor of " : "stays at ", report.loss_scale,
+                        parts_.precision->has_floor() ? "" : " (grad_scaler.dynamic: false)", ", at ", at_step,
+                        overflow_cause_.empty() ? "" : "; cause: " + overflow_cause_),
+               overflow_remedy_.empty() ? "lower the learning rate, clip gradients, or train in bf16-mixed or 32-true" : overflow_remedy_);
     return;
   }
   if (!std::isfinite(loss))

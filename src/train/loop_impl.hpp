@@ -1,15 +1,22 @@
 // What the sources of TrainLoop share.
 #pragma once
 
+#include "npu_train/device/transfer.hpp"
 #include "npu_train/train/loop.hpp"
 #include "npu_train/train/meter.hpp"
 
 namespace npu_train {
 
-/// A step whose numbers still lie on the device, with what the host knew when it ran.
+/// A step whose numbers are still on their way from the device, with what the host knew when it ran.
 struct TrainLoop::Pending {
+  void take(StepResult step) {
+    result = std::move(step);
+    numbers = HostCopy(result.packed);
+  }
   StepResult result;
+  HostCopy numbers;  // of result.packed
   StepReport report;
+  bool at_floor = false;  // the loss scale, after it
 };
 
 /// Averages of the epoch so far.

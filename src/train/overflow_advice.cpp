@@ -25,10 +25,10 @@ std::string numbers(const std::vector<int64_t>& values) {
   return join(out);
 }
 
-// The block above a layer that amp.fp32_modules would take: "layer4.0" of "layer4.0.conv2".
-std::string block_of(const std::string& layer) {
-  const auto dot = layer.rfind('.');
-  return dot == std::string::npos ? layer : layer.substr(0, dot);
+// Only the model knows which block a layer belongs to.
+std::string in_fp32(const std::string& layer) {
+  return "compute the block of " + layer +
+         " in fp32: amp.fp32_modules (npu_tool summary names the blocks), or Fp32Region in your own forward";
 }
 
 const LayerRange* largest_in_fp32(const OverflowReport& report) {
@@ -50,7 +50,9 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
     if (peak != nullptr && peak->largest_fp32 > r.largest_of_dtype)
       add("the values of " + peak->layer + " reach " + scientific(peak->largest_fp32) + " in fp32, more than the " +
           scientific(r.largest_of_dtype) + " of " + r.precision + ": bf16-mixed has the range of fp32");
-    add("keep the block in fp32: amp.fp32_modules: [" + block_of(layer) + "]");
+    if (r.source.op == "to" || r.source.op == "_to_copy")
+      add("a weight or an input of " + layer + " is itself beyond " + scientific(r.largest_of_dtype) + ", before anything is computed");
+    add(in_fp32(layer));
     add("if it began during training, the weights have grown: a lower learning rate, trainer.gradient_clip_val, more warm-up");
   } else if (r.source.phase == "loss") {
     add("the loss is not finite although what goes into it is: log or division by zero in it want an eps, and targets must be in range");
@@ -59,8 +61,7 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
       add("the loss scale of " + scientific(r.loss_scale) + " is too large for these gradients; it halves with each skipped step, and " +
           "grad_scaler.max_scale keeps it below");
     if (r.parameters.size() == 1) add("only the gradient of " + r.parameters[0] + " is not finite: look at what it scales or divides");
-    add("keep the block in fp32: amp.fp32_modules: [" + block_of(r.source.layer) +
-        "]; trainer.gradient_clip_val bounds what goes into the update only");
+    add(in_fp32(r.source.layer) + "; trainer.gradient_clip_val bounds what goes into the update only");
     add("sqrt, log, norm and division near zero have large gradients: an eps inside them helps");
   } else {
     add("the replay found every value finite: the overflow came from another rank, or the model does not repeat (npu_tool "
@@ -69,13 +70,16 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
   return out;
 }
 
+std::string OverflowSource::str() const {
+  if (op.empty()) return phase;
+  return phase + ", " + op + (layer.empty() ? "" : layer.starts_with("after ") ? " " + layer : " of " + layer);
+}
+
 std::string OverflowReport::str() const {
   std::ostringstream out;
   out << "overflow at attempt " << attempt << ", " << skip_streak << " in a row; " << precision << ", loss scale " << scientific(loss_scale)
       << ", loss " << scientific(loss) << "\n";
-  out << "source: " << source.phase;
-  if (!source.op.empty()) out << ", " << source.op << (source.layer.empty() ? "" : " of ") << source.layer;
-  out << " (micro-batch " << micro_batch << ")\n";
+  out << "source: " << source.str() << " (micro-batch " << micro_batch << ")\n";
   if (!samples.empty()) out << "samples to blame: " << numbers(samples) << "\n";
   out << "parameters with a gradient that is not finite: " << parameters.size() << " of " << parameters_in_all;
   for (size_t i = 0; i < std::min<size_t>(parameters.size(), 5); ++i) out << (i == 0 ? ": " : ", ") << parameters[i];

@@ -91,6 +91,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   optimizer_.zero_grad();
   if (result.taken && ema_ != nullptr) ema_->update(parameters, gate);
   taken_one_ |= result.taken;
+  explained_ &= !result.taken;
   ++attempts_;
   result.packed = at::cat({window.sums, norm});
   result.loss_weight = window.weight / window.first_weight;
@@ -102,7 +103,10 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
 void TrainStep::explain_skip(const std::vector<Batch>& window) {
   constexpr int64_t kInARow = 3, kInARowAtStart = 16;
   const int64_t streak = precision_.skip_streak() + 1;  // with this one
-  if (streak == (options_.detect_anomaly ? 1 : taken_one_ ? kInARow : kInARowAtStart)) explain(window, streak);
+  const bool last = options_.last_skip > 0 && streak >= options_.last_skip && precision_.at_floor();
+  if (streak != (options_.detect_anomaly ? 1 : taken_one_ ? kInARow : kInARowAtStart) && !(last && !explained_)) return;
+  explain(window, streak);
+  explained_ = true;
 }
 
 void TrainStep::explain_anomaly(const std::vector<Batch>& window) {

@@ -28,6 +28,11 @@ class NpuTool(ProgramTest):
         self.assertGreater(document['img_per_s'], 0)
         self.assertFails(npu_tool('bench', '--what', 'nonsense'), 2, 'step')
 
+    def test_bench_measures_what_checkpointing_saves(self):
+        step = ('bench', '--model', 'vit_tiny_cifar10', '--batch', '8', '--steps', '1', '--activations')
+        none = self.json(*step)['activations_mb']
+        self.assertLess(self.json(*step, 'trainer.gradient_checkpointing=blocks')['activations_mb'], 0.5 * none)
+
     def test_predict_from_a_checkpoint_without_its_data(self):
         self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))
         png(self.dir / 'a.png', 32, (200, 10, 10))

@@ -32,7 +32,7 @@ class Scripts(ProgramTest):
         self.assertEqual(sorted(p.name for p in self.root.iterdir()), ['scripts'])
 
     def test_help(self):
-        for name in ('setup', 'get_data', 'test'):
+        for name in ('setup', 'get_data', 'test', 'check_torch', 'gpu_bundle', 'build_offline'):
             with self.subTest(name): self.assertIn(f'scripts/{name}', self.assertDone(self.script(name, '--help')))
         self.assertIn('--torch-index', self.script('setup', '--help')[1])
         self.assertUntouched()
@@ -43,6 +43,26 @@ class Scripts(ProgramTest):
         self.assertFails(self.script('setup', Torch_DIR=f'{self.dir}/nowhere'), 2, f'{self.dir}/nowhere', 'TorchConfig.cmake',
                          'share/cmake/Torch')
         self.assertUntouched()
+
+    def test_what_is_for_other_machines_refuses_what_it_does_not_know(self):
+        self.assertFails(self.script('check_torch', 'newest'), 2, "'newest'", '2.11.0')
+        self.assertFails(self.script('gpu_bundle', '--outptu', 'x'), 2, "'--outptu'", '--help')
+        self.assertFails(self.script('build_offline', 'dependencys'), 2, "'dependencys'", '--help')
+        mine = self.dir / 'mine'
+        mine.mkdir()
+        self.assertFails(self.script('gpu_bundle', '--dependencies-only', mine), 1, str(mine), 'another folder')
+        self.assertUntouched()
+
+    def test_check_torch_without_an_index_is_skipped(self):
+        self.program('python3', '#!/bin/sh\nexit 77\n')
+        self.assertFails(self.script('check_torch', HOME=str(self.dir)), 77, 'skipped', '2.11.0')
+        self.assertUntouched()
+
+    def test_build_offline_names_what_is_missing(self):
+        code, out, err = self.script('build_offline', '--build-dir', self.dir / 'b', 'dependencies')
+        self.assertEqual(code, 1)
+        self.assertIn('holds no sources of zlib', out + err)
+        self.assertIn('scripts/gpu_bundle', out + err)
 
     def test_train_stops_where_setup_does(self):
         self.assertFails(self.script('train', Torch_DIR=f'{self.dir}/nowhere'), 2, 'TorchConfig.cmake')

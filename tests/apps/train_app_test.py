@@ -69,6 +69,14 @@ class TrainApp(ProgramTest):
         again = self.assertDone(train_app(self.config(printed, 'printed.yaml'), '--print-config'))
         self.assertEqual(printed, again)
 
+    def test_the_precision_is_printed_by_layer(self):
+        printed = self.assertDone(train_app('configs/quickstart.yaml', '--print-precision', 'precision=bf16-true', 'amp.fp32_modules=[layer4]',
+                                            cwd=SOURCE))
+        for part in ('mode: bf16-true', 'layer4.0.conv1: {op: conv2d, computes: fp32, parameters: fp32}',
+                     'layer3.0.conv1: {op: conv2d, computes: bf16, parameters: bf16}'):
+            self.assertIn(part, printed)
+        self.assertFails(train_app('configs/quickstart.yaml', '--print-precision', 'amp.fp32_ops=[sofmax]', cwd=SOURCE), 2, 'softmax')
+
     def test_fast_dev_run_writes_nothing(self):
         self.assertDone(train_app(self.config(), '--fast-dev-run', f'output.dir={self.dir}/out'))
         self.assertFalse((self.dir / 'out').exists())

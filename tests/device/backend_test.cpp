@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>
 
@@ -15,6 +16,7 @@ TEST_CASE("every kind has a backend that says whether it is there") {
     CAPTURE(b->name());
     CHECK(&backend_of({b->name(), 0}) == b);
     CHECK(b->is_available() == b->why_not().empty());
+    CHECK((b->may_be_there() || !b->is_available()));
     CHECK(b->is_available() == (b->count() > 0));
   }
   CHECK(error_of([] { backend_of({"abacus", 0}); }).kind() == ErrorKind::Usage);
@@ -26,8 +28,7 @@ TEST_CASE("an absent backend refuses everything with its reason") {
     const Device d{b->name(), 0};
     CAPTURE(b->name());
     for (const auto& e : {error_of([&] { b->synchronize(d); }), error_of([&] { b->memory(d); }), error_of([&] { b->reset_peak(d); }),
-                          error_of([&] { b->capabilities(d); }), error_of([&] { b->seed(1); }), error_of([&] { b->rng_state(); }),
-                          error_of([&] { b->set_rng_state({}); })}) {
+                          error_of([&] { b->capabilities(d); }), error_of([&] { b->generator(d); })}) {
       CHECK(e.kind() == ErrorKind::Device);
       CHECK(std::string(e.what()).find(b->why_not()) != std::string::npos);
     }

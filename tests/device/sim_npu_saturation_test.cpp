@@ -10,7 +10,7 @@ using npu_train::testing::error_of;
 
 namespace {
 
-at::Device npu() {
+at::Device saturating_npu() {
   start_sim_npu({.soc = "910A", .devices = 2});
   return Device{"sim_npu", 0}.c10();
 }
@@ -29,7 +29,7 @@ TEST_CASE("impossible pairs of chip and mode are refused before anything is load
 }
 
 TEST_CASE("an overflow gives the largest number, NaN gives 0, and the device's flag stays set until it is cleared") {
-  const at::Tensor big = at::full({3}, 300.F).to(at::kHalf).to(npu());
+  const at::Tensor big = at::full({3}, 300.F).to(at::kHalf).to(saturating_npu());
   const Device d{"sim_npu", 0};
   const auto& backend = backend_of(d);
   backend.clear_overflow_flag(d);
@@ -50,7 +50,7 @@ TEST_CASE("an overflow gives the largest number, NaN gives 0, and the device's f
 }
 
 TEST_CASE("products overflow where their result is rounded to fp16") {
-  const at::Tensor a = at::full({1, 64}, 40.F).to(npu()).to(at::kHalf);
+  const at::Tensor a = at::full({1, 64}, 40.F).to(saturating_npu()).to(at::kHalf);
   const Device d{"sim_npu", 0};
   backend_of(d).clear_overflow_flag(d);
   CHECK(at::mm(a, a.t()).item<float>() == 65504.F);

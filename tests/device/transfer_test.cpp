@@ -1,6 +1,7 @@
 #include "testing.hpp"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 
@@ -58,4 +59,22 @@ TEST_CASE("pinning changes no value, and nothing at all without an accelerator")
   bool gains = false;
   for (const auto* backend : all_backends()) gains |= backend->is_available() && backend->capabilities({backend->name(), 0}).pinned_memory;
   CHECK(pinned.input().is_same(b.input()) == !gains);
+}
+
+TEST_CASE("numbers on their way to the host are those of when they were sent") {
+  for (const auto* backend : all_backends()) {
+    if (!backend->is_available()) continue;
+    CAPTURE(backend->name());
+    const auto d = Device{backend->name(), 0}.c10();
+    const auto x = at::rand({2, 3}), y = at::rand({2, 3});
+    auto there = x.to(d, at::kHalf, false, /*copy=*/true);
+    const HostCopy copy(there);
+    if (!d.is_cpu()) there.copy_(y);
+    const auto host = copy.get();
+    CHECK(host.device().is_cpu());
+    CHECK((host.scalar_type() == at::kFloat));
+    CHECK(host.is_contiguous());
+    CHECK(at::equal(host, x.to(at::kHalf).to(at::kFloat)));
+  }
+  CHECK(HostCopy(at::ones({4}).expand({3, 4}).t()).get().is_contiguous());
 }

@@ -3,6 +3,9 @@
 #include "npu_train/engine/run_files.hpp"
 
 #include <fstream>
+#include <sstream>
+
+#include "npu_train/engine/trainer.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -23,4 +26,44 @@ TEST_CASE("run folders are numbered, and gaps or foreign names do not disturb") 
   CHECK(fs::path(run_dirs(base, "a")[0]).filename() == "version_1");
   CHECK(run_dirs(base, "none").empty());
   CHECK(error_of([] { make_run_dir("/proc/none", "a"); }).kind() == ErrorKind::Checkpoint);
+}
+
+namespace {
+
+/// The cells of a column in the rows of `phase`.
+std::vector<double> column_of(const fs::path& csv, const std::string& name, const std::string& phase) {
+  std::ifstream in(csv);
+  std::vector<std::string> header;
+  std::vector<double> out;
+  for (std::string line; std::getline(in, line);) {
+    std::vector<std::string> cells;
+    std::istringstream parts(line);
+    for (std::string cell; std::getline(parts, cell, ',');) cells.push_back(cell);
+    if (header.empty()) {
+      header = cells;
+      continue;
+    }
+    const auto at = static_cast<size_t>(std::find(header.begin(), header.end(), name) - header.begin());
+    if (cells.at(2) == phase) out.push_back(std::stod(cells.at(at)));
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("metrics.csv has a row for every change of the loss scale, however seldom rows are logged") {
+  TempDir dir;
+  RunConfig config{.device = "cpu", .precision = "16-mixed"};
+  config.model = {.name = "resnet18", .options = {{"stem", "imagenet"}}};
+  config.data = {.name = "generated", .options = {{"train_size", 64}, {"val_size", 8}, {"batch_size", 8}, {"num_workers", "0"}}};
+  config.trainer = {.max_epochs = 1, .check_val_every_n_epoch = 0, .log_every_n_steps = 100, .threads = 1};
+  config.grad_scaler = {.init_scale = 4, .growth_interval = 3, .max_scale = 16};
+  config.checkpoint.enabled = false;
+  config.output.dir = dir.path().string();
+  const auto result = Trainer(config).fit();
+  const auto csv = fs::path(result.run_dir) / "metrics.csv";
+  CHECK((column_of(csv, "loss_scale", "train") == std::vector<double>{8, 16}));  // 8 steps: after the 3rd and the 6th
+  CHECK((column_of(csv, "step", "train") == std::vector<double>{3, 6}));
+  CHECK((column_of(csv, "skipped", "train") == std::vector<double>{0, 0}));
+  CHECK((column_of(csv, "loss_scale", "epoch") == std::vector<double>{16}));
 }

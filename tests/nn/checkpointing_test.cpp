@@ -167,6 +167,20 @@ TEST_CASE("between forward and backward only inputs are kept, in nested pieces t
   CHECK(live_after([&] { return checkpoint(nested, x); }) < kBytes + 4 * small);
 }
 
+TEST_CASE("nothing is left after the backward pass") {
+  const at::Tensor x = leaf({64, 64}, 15, at::kFloat);
+  BatchNormArgs bn;
+  bn.weight = bn.bias = leaf({64}, 16, at::kFloat);
+  const std::function<at::Tensor(const at::Tensor&)> exp_keeps_its_result = [](const at::Tensor& t) { return at::gelu(at::exp(t)); };
+  const auto function_keeps_its_result = [&](const at::Tensor& t) { return batch_norm_act(t, bn, t); };
+  for (const auto& fn : {exp_keeps_its_result, std::function<at::Tensor(const at::Tensor&)>(function_keeps_its_result)}) {
+    checkpoint(fn, x).sum().backward();
+    const LiveBytes live;
+    checkpoint(fn, x).sum().backward();
+    CHECK(live.now() == 0);
+  }
+}
+
 TEST_CASE("the recomputation stops when it has what it needs") {
   const at::Tensor x = leaf({4}, 12, at::kFloat);
   int ends = 0;

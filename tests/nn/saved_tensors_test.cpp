@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "npu_train/device/live_bytes.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
 #include "reference/tensor.hpp"
 
@@ -16,7 +17,7 @@ namespace {
 struct Counter {
   int saved = 0, asked = 0;
   SavedTensorHooks::Pack pack() {
-    return [this](const at::Tensor& t) {
+    return [this](const at::Tensor& t, bool) {
       ++saved;
       return [this, t] {
         ++asked;
@@ -54,7 +55,7 @@ TEST_CASE("a saved tensor can be kept in another form") {
   const at::Tensor x = leaf({100}, 3, at::kFloat);
   at::Tensor y;
   {
-    const SavedTensorHooks hooks([](const at::Tensor& t) {
+    const SavedTensorHooks hooks([](const at::Tensor& t, bool) {
       const at::Tensor half = t.to(at::kHalf);
       return [half] { return half.to(at::kFloat); };
     });
@@ -67,9 +68,9 @@ TEST_CASE("a saved tensor can be kept in another form") {
 TEST_CASE("regions nest, and the hooks do not see what they save themselves") {
   const at::Tensor x = leaf({5}, 4, at::kFloat);
   Counter outer, inner;
-  const SavedTensorHooks one([&](const at::Tensor& t) {
+  const SavedTensorHooks one([&](const at::Tensor& t, bool) {
     at::sin(x);
-    return outer.pack()(t);
+    return outer.pack()(t, false);
   });
   at::sin(x);
   CHECK(outer.saved == 1);
@@ -77,11 +78,34 @@ TEST_CASE("regions nest, and the hooks do not see what they save themselves") {
     const SavedTensorHooks two(inner.pack());
     at::sin(x);
     const auto unpack = SavedTensorHooks::save(x);
-    CHECK(unpack().is_same(x));
+    CHECK(unpack().is_alias_of(x));
   }
   CHECK(inner.saved == 2);
   CHECK(inner.asked == 1);
   CHECK(outer.saved == 1);
+}
+
+TEST_CASE("the hooks are told whether a tensor is an input of the operator that saves it or its result") {
+  const at::Tensor x = leaf({5}, 10, at::kFloat);
+  std::vector<bool> results;
+  const SavedTensorHooks hooks([&](const at::Tensor& t, bool result) {
+    results.push_back(result);
+    CHECK_FALSE(t.requires_grad());
+    return [t] { return t; };
+  });
+  const at::Tensor y = at::sin(at::exp(x)), z = at::gelu(y * 2);  // input of sin, result of exp, input of gelu
+  CHECK((results == std::vector<bool>{true, false, false}));
+}
+
+TEST_CASE("nothing outlives its graph, also a result that is saved by the very node that made it") {
+  const at::Tensor x = leaf({64, 64}, 9, at::kFloat);
+  const LiveBytes live;
+  {
+    const SavedTensorHooks hooks([](const at::Tensor& t, bool) { return [t] { return t; }; });
+    const at::Tensor y = at::tanh(at::exp(x));
+    CHECK(live.now() > 0);
+  }
+  CHECK(live.now() == 0);
 }
 
 TEST_CASE("hooks of many threads at once do not mix") {

@@ -5,6 +5,8 @@
 #include "npu_train/precision/fp32_region.hpp"
 
 using namespace npu_train;
+using npu_train::testing::error_of;
+using npu_train::testing::has;
 
 TEST_CASE("a region takes and gives fp32 inside a low-precision forward, and gradients pass") {
   auto w = at::rand({3, 3}).set_requires_grad(true);
@@ -45,4 +47,55 @@ TEST_CASE("names belong to modules by whole parts") {
   CHECK_FALSE(in_modules("x.head", modules));
   CHECK_FALSE(in_modules("anything", {}));
   CHECK(in_modules("anything", {""}));
+}
+
+TEST_CASE("a star stands for letters inside one part of a name") {
+  CHECK(in_modules("layer1.0", {"layer*.0"}));
+  CHECK(in_modules("layer1.0.conv1.weight", {"layer*.0"}));
+  CHECK_FALSE(in_modules("layer1.1", {"layer*.0"}));
+  CHECK_FALSE(in_modules("layer1.2.0", {"layer*.0"}));
+  CHECK(in_modules("encoder.layers.encoder_layer_11.ln_1.bias", {"*.*.*_11"}));
+  CHECK_FALSE(in_modules("encoder.layers.encoder_layer_1", {"*.*.*_11"}));
+  CHECK(in_modules("fc.weight", {"*"}));
+  CHECK(in_modules("bn1", {"b*1*"}));
+  CHECK_FALSE(in_modules("conv1", {"b*"}));
+}
+
+TEST_CASE("an exception from fp32_modules: the longest path that is named decides") {
+  const AmpModules m{{"layer4", "layer3.*", "layer2.1.deep"}, {"layer4.1", "layer3.0", "layer2.1"}};
+  CHECK(m.keeps_fp32("layer4"));
+  CHECK(m.keeps_fp32("layer4.0.conv1.weight"));
+  CHECK_FALSE(m.keeps_fp32("layer4.1"));
+  CHECK_FALSE(m.keeps_fp32("layer4.1.conv1.weight"));
+  CHECK(m.keeps_fp32("layer4.10"));
+  CHECK_FALSE(m.keeps_fp32("layer3.0"));  // both name it
+  CHECK(m.keeps_fp32("layer3.1"));
+  CHECK_FALSE(m.keeps_fp32("layer2.1.conv1"));
+  CHECK(m.keeps_fp32("layer2.1.deep.weight"));
+  CHECK_FALSE(m.keeps_fp32("layer1"));
+  CHECK(AmpModules{{""}, {"fc"}}.keeps_fp32("layer1"));
+  CHECK_FALSE(AmpModules{{""}, {"fc"}}.keeps_fp32("fc.weight"));
+  CHECK_NOTHROW(m.check());
+  const auto e = error_of([] { AmpModules{{"a", "b"}, {"b"}}.check(); });
+  CHECK(e.kind() == ErrorKind::Usage);
+  CHECK(has(e.what(), "'b'"));
+}
+
+TEST_CASE("a normalisation layer is cast only by its own name") {
+  const AmpModules m{{}, {"layer4", "*.*.ln_1"}};
+  CHECK(m.casts("layer4"));
+  CHECK_FALSE(m.casts("layer4.0.bn1"));
+  CHECK(m.casts("encoder.layers.ln_1"));
+  CHECK_FALSE(m.casts("encoder.layers.0.ln_1"));
+}
+
+TEST_CASE("an Autocast inside a region is an exception from it") {
+  const auto x = at::rand({3, 3});
+  const Autocast autocast(Device{}, at::kBFloat16);
+  const Fp32Region region(Device{});
+  {
+    const Autocast inner(Device{}, at::kBFloat16);
+    CHECK((at::matmul(x, x).scalar_type() == at::kBFloat16));
+  }
+  CHECK((at::matmul(x, x).scalar_type() == at::kFloat));
 }

@@ -8,8 +8,10 @@
 #include <limits>
 
 #include "npu_train/precision/grad_scaler.hpp"
+#include "scale_table.hpp"
 
 using namespace npu_train;
+using npu_train::testing::check_scale_table;
 using npu_train::testing::error_of;
 using npu_train::testing::kInf;
 
@@ -94,6 +96,36 @@ TEST_CASE_TEMPLATE("a step is taken, or skipped on overflow and counted", T, Pla
   }
   CHECK(scaler.get_scale() == 1024);
   CHECK(at::allclose(p, at::full({3}, 0.4)));
+}
+
+TEST_CASE("the table, by the finite check") {
+  check_scale_table([](const LossScaleOptions& options) { return npu_train::testing::ScalerUnderTest(options, Device{}); });
+  check_scale_table([](const LossScaleOptions& options) { return npu_train::testing::PrecisionUnderTest(options, Device{}); });
+}
+
+TEST_CASE("the table, by what another rank found") {
+  for (const auto& c : npu_train::testing::scale_table()) {
+    CAPTURE(std::string(c.name));
+    size_t at = 0;
+    const auto agree = [&](at::Tensor& found) {
+      CHECK(found.item<float>() == 0);  // this rank is well
+      if (c.rows[at++].overflow) found.fill_(1);
+    };
+    npu_train::testing::ScalerUnderTest subject(c.options, Device{}, agree, /*another_overflows=*/true);
+    for (const auto& row : c.rows) {
+      CHECK(subject.attempt(row.overflow) == !row.overflow);
+      CHECK(subject.scale() == row.scale);
+      CHECK(subject.tracker() == row.tracker);
+      CHECK(subject.streak() == row.streak);
+    }
+    CHECK(at == c.rows.size());
+  }
+}
+
+TEST_CASE("ranks that all overflow, and agree, back off once") {
+  check_scale_table([](const LossScaleOptions& options) {
+    return npu_train::testing::ScalerUnderTest(options, Device{}, [](at::Tensor& found) { found.clamp_(0, 1); });
+  });
 }
 
 TEST_CASE("unscaled gradients can be looked at and changed before the step") {
@@ -231,6 +263,18 @@ TEST_CASE("the state goes on inside a growth interval") {
   CHECK(b.get_scale() == 32);
   iterate(b, 1);
   CHECK(b.get_scale() == 64);
+}
+
+TEST_CASE("overflows of a hysteresis are saved; a state from before it had none") {
+  GradScaler a({.init_scale = 8, .hysteresis = 3}), b({.init_scale = 8, .hysteresis = 3});
+  auto state = a.state();
+  CHECK(std::get<int64_t>(state.values.at("overflows")) == 0);
+  state.values["overflows"] = int64_t{2};
+  a.load_state(state);
+  state.values.erase("overflows");
+  b.load_state(state);
+  CHECK(std::get<int64_t>(a.state().values.at("overflows")) == 2);
+  CHECK(b.loss_scale().state().overflows == 0);
 }
 
 TEST_CASE("a state that lacks a part is refused and changes nothing") {

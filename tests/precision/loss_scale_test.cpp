@@ -3,36 +3,32 @@
 #include <cmath>
 #include <limits>
 #include <string>
-#include <vector>
 
 #include "npu_train/precision/loss_scale.hpp"
+#include "scale_table.hpp"
 
 using namespace npu_train;
+using npu_train::testing::check_scale_table;
 using npu_train::testing::error_of;
 using npu_train::testing::kInf;
 
 namespace {
 
-struct Row {
-  bool found_inf;
-  double scale;
-  int64_t tracker;
-  int64_t streak;
-};
-
-void run(const char* name, LossScaleOptions options, const std::vector<Row>& rows) {
-  CAPTURE(name);
-  LossScale s(options);
-  CHECK(s.scale() == options.init_scale);
-  CHECK(s.growth_tracker() == 0);
-  for (size_t i = 0; i < rows.size(); ++i) {
-    CAPTURE(i);
-    s.update(rows[i].found_inf);
-    CHECK(s.scale() == rows[i].scale);
-    CHECK(s.growth_tracker() == rows[i].tracker);
-    CHECK(s.skip_streak() == rows[i].streak);
+// The state machine alone.
+class PureScale {
+ public:
+  explicit PureScale(const LossScaleOptions& options) : scale_(options) {}
+  bool attempt(bool overflow) {
+    scale_.update(overflow);
+    return !overflow;
   }
-}
+  double scale() const { return scale_.scale(); }
+  int64_t tracker() const { return scale_.growth_tracker(); }
+  int64_t streak() const { return scale_.skip_streak(); }
+
+ private:
+  LossScale scale_;
+};
 
 }  // namespace
 
@@ -47,24 +43,26 @@ TEST_CASE("defaults are torch's") {
   CHECK_FALSE(s.at_floor());
 }
 
-TEST_CASE("state table") {
-  run("growth exactly after the interval", {.init_scale = 8, .growth_interval = 3},
-      {{false, 8, 1, 0}, {false, 8, 2, 0}, {false, 16, 0, 0}, {false, 16, 1, 0}, {false, 16, 2, 0}, {false, 32, 0, 0}});
-  run("interval of one", {.init_scale = 8, .growth_interval = 1}, {{false, 16, 0, 0}, {false, 32, 0, 0}});
-  run("backoff resets the tracker", {.init_scale = 8, .growth_interval = 3},
-      {{false, 8, 1, 0}, {false, 8, 2, 0}, {true, 4, 0, 1}, {false, 4, 1, 0}, {false, 4, 2, 0}, {false, 8, 0, 0}});
-  run("inf every step, no floor", {.init_scale = 8, .growth_interval = 2},
-      {{true, 4, 0, 1}, {true, 2, 0, 2}, {true, 1, 0, 3}, {true, 0.5, 0, 4}});
-  run("inf every step, floor", {.init_scale = 4, .growth_interval = 2, .min_scale = 1},
-      {{true, 2, 0, 1}, {true, 1, 0, 2}, {true, 1, 0, 3}, {true, 1, 0, 4}});
-  run("floor that is no power", {.init_scale = 4, .min_scale = 3}, {{true, 3, 0, 1}, {true, 3, 0, 2}});
-  run("cap", {.init_scale = 8, .growth_interval = 1, .max_scale = 24},
-      {{false, 16, 0, 0}, {false, 24, 0, 0}, {false, 24, 0, 0}, {true, 12, 0, 1}});
-  run("streaks begin again after a clean step", {.init_scale = 8}, {{true, 4, 0, 1}, {true, 2, 0, 2}, {false, 2, 1, 0}, {true, 1, 0, 1}});
-  run("other factors", {.init_scale = 100, .growth_factor = 1.5, .backoff_factor = 0.25, .growth_interval = 2},
-      {{false, 100, 1, 0}, {false, 150, 0, 0}, {true, 37.5, 0, 1}});
-  run("static", {.init_scale = 128, .growth_interval = 1, .dynamic = false},
-      {{false, 128, 0, 0}, {true, 128, 0, 1}, {true, 128, 0, 2}, {false, 128, 0, 0}});
+TEST_CASE("the table, by the state machine alone") {
+  check_scale_table([](const LossScaleOptions& options) { return PureScale(options); });
+}
+
+TEST_CASE("hysteresis of one is torch's scale, bit for bit") {
+  LossScale plain({.init_scale = 1000, .growth_interval = 3}), one({.init_scale = 1000, .growth_interval = 3, .hysteresis = 1});
+  CHECK(LossScaleOptions().hysteresis == 1);
+  double torch_scale = 1000;  // torch._amp_update_scale_
+  int64_t torch_tracker = 0;
+  for (int i = 0; i < 200; ++i) {
+    const bool found = i % 7 == 3 || i % 11 == 4;
+    plain.update(found), one.update(found);
+    if (found) {
+      torch_scale *= 0.5, torch_tracker = 0;
+    } else if (++torch_tracker == 3) {
+      torch_scale *= 2, torch_tracker = 0;
+    }
+    CHECK(plain.scale() == torch_scale);
+    CHECK(plain.state() == one.state());
+  }
 }
 
 TEST_CASE("the scale never leaves fp32") {
@@ -82,12 +80,12 @@ TEST_CASE("at the floor") {
   CHECK(LossScale({.init_scale = 2, .dynamic = false}).at_floor());
 }
 
-TEST_CASE("a state resumes inside a growth interval") {
-  const LossScaleOptions options{.init_scale = 8, .growth_interval = 5};
-  LossScale whole(options), first(options);
+TEST_CASE("a state resumes inside a growth interval, and between the overflows of a hysteresis") {
   const bool found[] = {true, true, false, false, false, false, false, true, false, false};
-  for (int cut = 0; cut < 10; ++cut) {
-    CAPTURE(cut);
+  for (int run = 0; run < 20; ++run) {
+    const int cut = run % 10;
+    const LossScaleOptions options{.init_scale = 8, .growth_interval = 5, .hysteresis = 1 + run / 10};
+    CAPTURE(run);
     LossScale a(options), b(options);
     for (int i = 0; i < 10; ++i) a.update(found[i]);
     LossScale before(options);
@@ -105,6 +103,10 @@ TEST_CASE("a state of a run with other limits is brought inside") {
   CHECK(s.scale() == 1024);
   CHECK(s.skip_streak() == 2);
   CHECK(s.growth_tracker() == 9);
+  LossScale fewer({.init_scale = 8, .hysteresis = 2});
+  fewer.load_state({.scale = 8, .overflows = 3});
+  fewer.update(true);
+  CHECK(fewer.scale() == 4);
   s.load_state({.scale = 0.25});
   CHECK(s.scale() == 1);
 }
@@ -113,9 +115,10 @@ TEST_CASE("impossible states are refused and change nothing") {
   LossScale s;
   s.update(true);
   const auto before = s.state();
-  for (const LossScaleState bad : {LossScaleState{.scale = 0}, LossScaleState{.scale = -1}, LossScaleState{.scale = kInf},
-                                   LossScaleState{.scale = std::numeric_limits<double>::quiet_NaN()},
-                                   LossScaleState{.scale = 1, .growth_tracker = -1}, LossScaleState{.scale = 1, .skip_streak = -1}}) {
+  for (const LossScaleState bad :
+       {LossScaleState{.scale = 0}, LossScaleState{.scale = -1}, LossScaleState{.scale = kInf},
+        LossScaleState{.scale = std::numeric_limits<double>::quiet_NaN()}, LossScaleState{.scale = 1, .growth_tracker = -1},
+        LossScaleState{.scale = 1, .skip_streak = -1}, LossScaleState{.scale = 1, .overflows = -1}}) {
     CHECK(error_of([&] { s.load_state(bad); }).kind() == ErrorKind::Checkpoint);
     CHECK(s.state() == before);
   }
@@ -133,6 +136,7 @@ TEST_CASE("impossible options are refused by name") {
   CHECK(message({.backoff_factor = 1}).find("backoff_factor") != std::string::npos);
   CHECK(message({.backoff_factor = 0}).find("backoff_factor") != std::string::npos);
   CHECK(message({.growth_interval = 0}).find("growth_interval") != std::string::npos);
+  CHECK(message({.hysteresis = 0}).find("hysteresis") != std::string::npos);
   CHECK(message({.min_scale = -1}).find("min_scale") != std::string::npos);
   CHECK(message({.min_scale = 2, .max_scale = 1}).find("min_scale") != std::string::npos);
   CHECK(message({.init_scale = 65536, .max_scale = 1024}).find("init_scale") != std::string::npos);

@@ -10,8 +10,10 @@
 #include "npu_train/precision/finite_check.hpp"
 #include "npu_train/precision/grad_scaler.hpp"
 #include "npu_train/precision/precision.hpp"
+#include "scale_table.hpp"
 
 using namespace npu_train;
+using npu_train::testing::check_scale_table;
 
 namespace {
 
@@ -64,6 +66,24 @@ TEST_CASE("GradScaler: growth and backoff follow the flag, and one iteration doe
     CHECK(scaler.get_scale() == row.scale);
   }
   CHECK(at::isfinite(p.detach().cpu()).all().item<bool>());
+}
+
+TEST_CASE("the table, by the status flag: no value shows the overflow") {
+  npu();
+  check_scale_table([](const LossScaleOptions& options) { return npu_train::testing::ScalerUnderTest(options, npu()); });
+  check_scale_table([](const LossScaleOptions& options) { return npu_train::testing::PrecisionUnderTest(options, npu()); });
+}
+
+TEST_CASE("operators of Fp32Ops compute in fp32 on this device too") {
+  const at::Tensor x = leaf(2).detach().to(at::kHalf);
+  const Fp32Ops ops({"gelu", "exp2"}, npu());
+  const auto types = [&](const Fp32Ops& of) {
+    const Autocast autocast(npu(), at::kHalf, true, true, CpuLowPrecision::Auto, of);
+    return std::pair(at::gelu(x).scalar_type(), at::exp2(x).scalar_type());
+  };
+  CHECK((types({}) == std::pair(at::kHalf, at::kHalf)));
+  CHECK((types(ops) == std::pair(at::kFloat, at::kFloat)));
+  CHECK((types({}) == std::pair(at::kHalf, at::kHalf)));
 }
 
 TEST_CASE("16-mixed: what overflowed since the start of the step skips it, and nothing earlier") {

@@ -94,7 +94,7 @@ TEST_CASE("an overflow in the forward names the layer, its range in fp32, and th
   CHECK_FALSE(std::isfinite(r.layers[0].largest));
   CHECK(r.layers[0].largest_fp32 > 65504);
   CHECK(std::isfinite(r.layers[0].largest_fp32));
-  CHECK(has(advice_of(r), "amp.fp32_modules"));
+  CHECK(has(advice_of(r), "the block of first in fp32: amp.fp32_modules"));
   CHECK(has(advice_of(r), "bf16-mixed"));
   CHECK(r.samples.empty());  // most of them overflow
 }

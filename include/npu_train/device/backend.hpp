@@ -5,8 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/base/state.hpp"
 #include "npu_train/device/device.hpp"
+
+namespace at {
+struct Generator;
+}
 
 namespace npu_train {
 
@@ -26,11 +29,12 @@ struct Capabilities {
   bool native_fp16 = false;          ///< multiplies fp16 in hardware
   bool pinned_memory = false;        ///< copies from page-locked host memory run beside computation
   bool streams = false;              ///< work is queued: calls return before it is done
+  bool channels_last = true;         ///< has kernels for that memory format
   bool saturating_overflow = false;  ///< an overflow gives the largest number, not inf: finite checks do not see it
 };
 
-/// The interface to one kind of device. Methods take the device because a kind may have several. Everything except name(),
-/// is_available() and why_not() throws Error(Device) with why_not() when the kind is not there.
+/// The interface to one kind of device. Methods take the device because a kind may have several. Everything below count() throws
+/// Error(Device) with why_not() when the kind is not there.
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
@@ -38,6 +42,8 @@ class DeviceBackend {
   virtual std::string name() const = 0;
   /// Loads what this kind needs at run time; called when a device of it is asked for by name. Error(Device) when something is missing.
   virtual void activate() const {}
+  /// Whether there are signs of such a device, by a look that loads nothing: where "auto" tries activate().
+  virtual bool may_be_there() const { return is_available(); }
   /// Whether there is at least one device of this kind and this process can use it.
   virtual bool is_available() const = 0;
   /// When not available: a sentence that says what is missing and what to do. "" otherwise.
@@ -56,13 +62,8 @@ class DeviceBackend {
   virtual bool overflow_flag(const Device& /*device*/) const { return false; }
   virtual void clear_overflow_flag(const Device& /*device*/) const {}
 
-  /// Seeds the generators of all devices of this kind.
-  virtual void seed(uint64_t seed) const = 0;
-  /// State of every generator of this kind, keyed by device ("cpu", "cuda:0").
-  virtual State rng_state() const = 0;
-  /// Sets the generators that `state` has and this machine has too. Error(Checkpoint) for a state that is not one of theirs; nothing is
-  /// changed then.
-  virtual void set_rng_state(const State& state) const = 0;
+  /// The generator that operators on `device` draw from. Its mutex is to be held while it is used.
+  virtual at::Generator generator(const Device& device) const = 0;
 };
 
 /// The backend of a device's kind; never fails for a Device that parse() made.

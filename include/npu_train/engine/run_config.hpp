@@ -26,7 +26,9 @@ struct OutputOptions {
 
 /// Section `amp`.
 struct AmpOptions {
-  std::vector<std::string> fp32_modules{};  ///< blocks of the model that compute in fp32 under a low precision ("head", "layer4")
+  std::vector<std::string> fp32_modules{};           ///< blocks of the model that compute in fp32 under a low precision ("head", "layer4")
+  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules; normalisation layers that `*-true` is to cast
+  std::vector<std::string> fp32_ops{};               ///< operators that compute in fp32 ("softmax", "gelu"), see precision/fp32_ops.hpp
   static const ConfigTable<AmpOptions>& config_table();
 };
 

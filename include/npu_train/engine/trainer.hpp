@@ -32,7 +32,7 @@ class Trainer {
 
   /// Trains the configuration's model on its data.
   RunResult fit();
-  /// Trains your task on your data; `val` may be null. The configuration's model and data are not used.
+  /// Trains your task on your data; `val` may be null. The configuration's data set is not used, nor its model, unless `task` is null.
   RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val = nullptr);
   RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDataset> train, std::shared_ptr<const Dataset> val = nullptr);
 

@@ -14,7 +14,7 @@ namespace npu_train {
 ///
 ///   int64_t bytes = 0;
 ///   {
-///     npu_train::SavedTensorHooks count([&](const at::Tensor& t) {
+///     npu_train::SavedTensorHooks count([&](const at::Tensor& t, bool) {
 ///       bytes += t.nbytes();
 ///       return [t] { return t; };
 ///     });
@@ -22,10 +22,12 @@ namespace npu_train {
 ///   }
 ///
 /// Parameters and inputs that are saved come through it too. A saved tensor must not be changed in place before the backward pass.
+/// `pack` gets tensors without history, so that what it keeps does not keep the graph.
 class SavedTensorHooks {
  public:
   using Unpack = std::function<at::Tensor()>;
-  using Pack = std::function<Unpack(const at::Tensor&)>;
+  /// The second argument: whether the tensor is a result of the operator that saves it, not an input.
+  using Pack = std::function<Unpack(const at::Tensor&, bool)>;
 
   explicit SavedTensorHooks(Pack pack);
   ~SavedTensorHooks();

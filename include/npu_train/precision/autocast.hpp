@@ -8,6 +8,7 @@
 
 #include "npu_train/device/device.hpp"
 #include "npu_train/precision/emulation.hpp"
+#include "npu_train/precision/fp32_ops.hpp"
 
 namespace npu_train {
 
@@ -26,7 +27,7 @@ namespace npu_train {
 ///
 /// What accumulates in fp32: on CUDA softmax, layer_norm, losses, norms and exp/log/pow are computed in fp32. A CPU's autocast leaves gelu,
 /// softmax and layer_norm in the low precision of their inputs (its kernels accumulate in fp32 and round the result); batch_norm keeps
-/// its fp32 statistics everywhere.
+/// its fp32 statistics everywhere. `fp32_ops` names more operators that compute in fp32; a region inside has its own, or none.
 ///
 /// A CPU without units for `dtype` computes by emulation (see emulation.hpp) unless `cpu_low_precision` says otherwise; other devices
 /// ignore it.
@@ -34,7 +35,7 @@ class Autocast {
  public:
   /// Error(Usage) for a dtype that is neither fp16 nor bf16 (fp32 means: `enabled` false).
   explicit Autocast(const Device& device, at::ScalarType dtype, bool enabled = true, bool cache_enabled = true,
-                    CpuLowPrecision cpu_low_precision = CpuLowPrecision::Auto);
+                    CpuLowPrecision cpu_low_precision = CpuLowPrecision::Auto, const Fp32Ops& fp32_ops = {});
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
@@ -45,6 +46,7 @@ class Autocast {
   at::ScalarType dtype_before_;
   bool cache_before_;
   std::optional<at::ScalarType> emulated_before_;
+  Fp32Ops fp32_ops_before_;
 };
 
 /// Which regions this thread is in, to enter them again: in a recomputation, or on another thread.
@@ -60,6 +62,7 @@ class AutocastState {
   struct OfType {
     bool enabled;
     at::ScalarType dtype;
+    Fp32Ops fp32_ops;
   };
   void enter() const;
 

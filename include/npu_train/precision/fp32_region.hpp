@@ -1,4 +1,5 @@
-/// Part of a forward that computes in fp32 inside a low-precision one: `amp.fp32_modules`.
+/// Part of a forward that computes in fp32 inside a low-precision one: `amp.fp32_modules`. An Autocast inside such a region is an
+/// exception from it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,7 +28,22 @@ class Fp32Region {
 };
 
 /// Whether the module or parameter at the dotted path `name` belongs to one of `modules` ("head" covers "head" and "head.weight" but not
-/// "header.weight"; "" covers everything).
+/// "header.weight"; "" covers everything). A * stands for any letters inside one part: "layer*.0", "encoder.layers.*".
 bool in_modules(const std::string& name, const std::vector<std::string>& modules);
+
+/// `amp.fp32_modules` and the exceptions from it, `amp.low_precision_modules`.
+struct AmpModules {
+  std::vector<std::string> fp32{};
+  std::vector<std::string> low{};
+
+  /// Whether what lies at `name` is fp32 by these lists. Of the paths from `name` upwards the longest that an entry names decides; where
+  /// both lists name it, the exception does.
+  bool keeps_fp32(const std::string& name) const;
+  /// Whether `low` names the module at `name` itself, not only one above: what it takes for a normalisation layer to lose its fp32
+  /// parameters.
+  bool casts(const std::string& name) const;
+  /// Error(Usage) for an entry of both lists.
+  void check() const;
+};
 
 }  // namespace npu_train

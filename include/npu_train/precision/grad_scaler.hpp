@@ -72,9 +72,10 @@ class GradScaler final : public Stateful {
   /// Counters and limits.
   const LossScale& loss_scale() const { return scale_; }
 
-  /// Values "scale", "growth_tracker", "skip_streak"; empty when disabled.
+  /// Values "scale", "growth_tracker", "skip_streak", "overflows"; empty when disabled.
   State state() const override;
-  /// An empty state (of a disabled scaler) is refused by an enabled one; a disabled one takes anything and stays as it is.
+  /// An empty state (of a disabled scaler) is refused by an enabled one; a disabled one takes anything and stays as it is. "overflows" may
+  /// be missing, as it is in older states.
   void load_state(const State& state) override;
 
  private:

@@ -3,6 +3,10 @@
 /// fp16 gradients below 6e-8 vanish, so the loss is multiplied by a scale and the gradients are divided by it again (Micikevicius et al.,
 /// "Mixed Precision Training", ICLR 2018). The scale is the largest that does not overflow: halved when a gradient is not finite (that
 /// step is skipped), doubled after `growth_interval` clean steps in a row. As torch.amp.GradScaler, with a floor and a cap.
+///
+/// With `hysteresis` N the first N - 1 overflows leave the scale alone; the N-th halves it, and so does each one after, until the scale has
+/// grown again: Megatron-LM's DynamicGradScaler (core/optimizer/grad_scaler.py), which is DeepSpeed's with consecutive_hysteresis off. A
+/// clean step in between does not give an overflow back.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +24,8 @@ struct LossScaleOptions {
   int64_t growth_interval = 2000;                              ///< clean steps in a row before the scale grows
   double min_scale = 0;                                        ///< floor; 0: the least whose inverse is finite in fp32, 2^-126
   double max_scale = std::numeric_limits<double>::infinity();  ///< cap
-  bool dynamic = true;  ///< false: the scale stays at init_scale; overflows are still counted (and skipped)
+  bool dynamic = true;     ///< false: the scale stays at init_scale; overflows are still counted (and skipped)
+  int64_t hysteresis = 1;  ///< overflows until the scale falls; 1: at each one, as torch
 };
 
 /// What a scale needs to go on as if nothing had happened, also in the middle of a growth interval.
@@ -28,13 +33,14 @@ struct LossScaleState {
   double scale = 0;
   int64_t growth_tracker = 0;
   int64_t skip_streak = 0;
+  int64_t overflows = 0;  ///< since the scale last grew, at most `hysteresis`
   friend bool operator==(const LossScaleState&, const LossScaleState&) = default;
 };
 
 class LossScale {
  public:
   /// Error(Usage) for a scale that is not positive and finite or outside [min_scale, max_scale], growth_factor <= 1, backoff_factor
-  /// outside (0, 1), growth_interval < 1.
+  /// outside (0, 1), growth_interval < 1, hysteresis < 1.
   explicit LossScale(LossScaleOptions options = {}) : options_(options), state_{.scale = options.init_scale} {
     const auto& o = options_;
     const auto usage = [](bool ok, const char* name, double given, const char* allowed) {
@@ -43,6 +49,7 @@ class LossScale {
     usage(o.growth_factor > 1 && o.growth_factor <= kLargest, "growth_factor", o.growth_factor, "more than 1");
     usage(o.backoff_factor > 0 && o.backoff_factor < 1, "backoff_factor", o.backoff_factor, "between 0 and 1, both excluded");
     usage(o.growth_interval >= 1, "growth_interval", static_cast<double>(o.growth_interval), "at least 1");
+    usage(o.hysteresis >= 1, "hysteresis", static_cast<double>(o.hysteresis), "at least 1");
     usage(o.min_scale >= 0 && o.min_scale <= o.max_scale, "min_scale", o.min_scale, "at least 0 and at most max_scale");
     usage(o.init_scale > 0 && o.init_scale <= kLargest, "init_scale", o.init_scale, "positive and finite in fp32");
     usage(o.init_scale >= o.min_scale && o.init_scale <= o.max_scale, "init_scale", o.init_scale, "between min_scale and max_scale");
@@ -55,17 +62,18 @@ class LossScale {
     state_.skip_streak = found_inf ? state_.skip_streak + 1 : 0;
     if (!options_.dynamic) return;
     if (found_inf) {
-      state_.scale = std::max(state_.scale * options_.backoff_factor, options_.min_scale);
       state_.growth_tracker = 0;
+      state_.overflows = std::min(state_.overflows + 1, options_.hysteresis);
+      if (state_.overflows == options_.hysteresis) state_.scale = std::max(state_.scale * options_.backoff_factor, options_.min_scale);
     } else if (++state_.growth_tracker == options_.growth_interval) {
       const double grown = std::min(state_.scale * options_.growth_factor, options_.max_scale);
       if (grown <= kLargest) state_.scale = grown;
-      state_.growth_tracker = 0;
+      state_.growth_tracker = state_.overflows = 0;
     }
   }
 
   double scale() const { return state_.scale; }
-  /// Clean steps since the scale last changed.
+  /// Clean steps since the scale last grew or a step overflowed.
   int64_t growth_tracker() const { return state_.growth_tracker; }
   /// Skipped steps in a row, up to now.
   int64_t skip_streak() const { return state_.skip_streak; }
@@ -77,13 +85,14 @@ class LossScale {
   /// Error(Checkpoint) for a state that no scale can be in; the scale is clamped to this one's floor and cap (another run may have had
   /// others).
   void load_state(const LossScaleState& state) {
-    check(state.scale > 0 && state.scale <= kLargest && state.growth_tracker >= 0 && state.skip_streak >= 0, ErrorKind::Checkpoint,
-          "LossScale", "scale ", state.scale, ", growth tracker ", state.growth_tracker, ", skip streak ", state.skip_streak,
-          " is not a state of a loss scale");
+    check(state.scale > 0 && state.scale <= kLargest && state.growth_tracker >= 0 && state.skip_streak >= 0 && state.overflows >= 0,
+          ErrorKind::Checkpoint, "LossScale", "scale ", state.scale, ", growth tracker ", state.growth_tracker, ", skip streak ",
+          state.skip_streak, ", overflows ", state.overflows, " is not a state of a loss scale");
     state_ = state;
     state_.scale = std::clamp(state.scale, options_.min_scale, options_.max_scale);
     // a shorter interval than the one that was saved: grow at the next clean step, not never
     state_.growth_tracker = std::min(state.growth_tracker, options_.growth_interval - 1);
+    state_.overflows = std::min(state.overflows, options_.hysteresis);
   }
 
  private:

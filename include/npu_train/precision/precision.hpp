@@ -25,6 +25,7 @@
 #include "npu_train/base/state.hpp"
 #include "npu_train/core/config_table.hpp"
 #include "npu_train/device/device.hpp"
+#include "npu_train/precision/fp32_ops.hpp"
 #include "npu_train/precision/loss_scale.hpp"
 
 namespace npu_train {
@@ -38,7 +39,8 @@ struct GradScalerOptions {
   int64_t growth_interval = 2000;
   double min_scale = 1;
   double max_scale = 16777216;
-  bool dynamic = true;  ///< false: init_scale for the whole run
+  bool dynamic = true;     ///< false: init_scale for the whole run
+  int64_t hysteresis = 1;  ///< overflows until the scale falls, given back when it grows; see loss_scale.hpp
   /// The pure part. init_scale is brought into [min_scale, max_scale] only by the user: outside it is Error(Usage).
   LossScaleOptions loss_scale() const;
   static const ConfigTable<GradScalerOptions>& config_table();
@@ -49,6 +51,8 @@ struct PrecisionOptions {
   GradScalerOptions grad_scaler{};
   std::vector<std::string> fp32_modules{};  ///< paths of modules that keep fp32 parameters and compute in fp32 (see fp32_region.hpp)
   std::string cpu_low_precision = "auto";   ///< auto | native | emulated: how a CPU computes in bf16 and fp16, see emulation.hpp
+  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules, and normalisation layers that `*-true` is to cast
+  std::vector<std::string> fp32_ops{};               ///< operators that compute in fp32 in the forward, see fp32_ops.hpp
   static const ConfigTable<PrecisionOptions>& config_table();
 };
 
@@ -79,10 +83,13 @@ class Precision {
   /// What the forward computes in; fp32 here.
   virtual at::ScalarType low_precision_dtype() const { return at::kFloat; }
 
+  /// Operators that the forward computes in fp32; with the names that were asked for.
+  virtual Fp32Ops fp32_ops() const { return {}; }
+
   /// To be called once, before the optimizer is made. Gives what the optimizer is to update, under the same names: the same set, or fp32
   /// masters of the parameters that were cast in place. Parameters named in `keep_fp32` (those of normalisation layers) or under one of
-  /// fp32_modules are not cast; frozen ones are cast and get no master. Error(Usage) when called twice or for parameters that are not fp32
-  /// where they are to be cast.
+  /// fp32_modules are not cast, unless low_precision_modules makes an exception; frozen ones are cast and get no master. Error(Usage) when
+  /// called twice or for parameters that are not fp32 where they are to be cast.
   virtual ParameterSet prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32 = {});
 
   /// Before the first forward of a window: what overflowed earlier does not count.
@@ -123,6 +130,8 @@ class Precision {
   virtual int64_t skip_streak() const { return 0; }
   /// The scale cannot fall further.
   virtual bool at_floor() const { return false; }
+  /// The scale moves at all: false where `grad_scaler.dynamic` is.
+  virtual bool has_floor() const { return false; }
 
   /// The scaler's values; empty without one. A state of another mode is taken too: what it has not stays at its start.
   virtual State state() const { return {}; }
@@ -133,7 +142,8 @@ class Precision {
 };
 
 /// The Precision for `options` on `device`. Says once where a CPU emulates the dtype, and warns where a device without units for it
-/// computes natively (it will be slow). Error(Usage) for an unknown mode and for contradictions: the scaler on in a mode that is not fp16.
+/// computes natively (it will be slow). Error(Usage) for an unknown mode, for contradictions (the scaler on in a mode that is not fp16, a
+/// module in both lists) and as check_fp32_ops(). precision_policy() of policy.hpp says what it decides.
 std::unique_ptr<Precision> make_precision(const PrecisionOptions& options, const Device& device);
 
 }  // namespace npu_train

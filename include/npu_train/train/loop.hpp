@@ -109,7 +109,7 @@ class TrainLoop {
   StepResult step(const std::vector<Batch>& window);
   StepReport read(const Pending& pending) const;
   void finish_pending(EpochSums& sums);
-  void check_divergence(const StepReport& report);
+  void check_divergence(const StepReport& report, bool at_floor);
   void apply_lr();
   bool step_limit_reached();
   bool limits_reached();
@@ -141,7 +141,7 @@ class TrainLoop {
   int64_t saved_at_ = 0;              ///< batches_seen_ of the newest checkpoint
   bool saved_without_score_ = false;  ///< it was written before its weights were validated
   int64_t skip_streak_ = 0;
-  std::string overflow_cause_;  ///< of the last explained one
+  std::string overflow_cause_, overflow_remedy_;  ///< of the row of skipped steps that is under way, once it is explained
   int64_t rollbacks_ = 0;
   double lr_factor_ = 1;  ///< lowered by rollbacks
   double best_score_;

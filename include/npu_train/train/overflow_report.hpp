@@ -28,6 +28,8 @@ struct OverflowSource {
   std::string phase;  ///< "forward", "loss", "backward", "unknown"
   std::string layer;  ///< path of the module; for an operator without parameters the one before it, as "after layer1.0.conv1"
   std::string op;     ///< "conv2d"; of a backward: the forward operator whose backward it was
+  /// A part of a sentence: "forward, conv2d of layer1.0.conv1".
+  std::string str() const;
 };
 
 struct OverflowReport {

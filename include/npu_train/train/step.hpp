@@ -30,11 +30,13 @@ struct StepOptions {
   double clip_value = 0;     ///< 0: no clipping
   bool clip_by_norm = true;  ///< false: each element to [-clip_value, clip_value]
   /// Gets the explanation of an overflow: of the third skipped step in a row, before the first taken step of the sixteenth, since a loss
-  /// scale that begins high is expected to overflow. Empty: nothing is explained, and nothing kept for it.
+  /// scale that begins high is expected to overflow, and at the latest of the one that ends the run. Empty: nothing is explained, and
+  /// nothing kept for it.
   std::function<void(const OverflowReport&)> on_overflow{};
   /// Explains the first of each row of skipped steps, and gradients that are not finite in precisions that skip none. Costs a host read a
   /// step.
   bool detect_anomaly = false;
+  int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
 };
 
 /// What one window gave; the numbers still lie on the device.
@@ -78,7 +80,8 @@ class TrainStep {
   StepOptions options_;
   int64_t attempts_ = 0;
   bool taken_one_ = false;
-  RandomState random_;  // before the window
+  bool explained_ = false;  // this row of skipped steps
+  RandomState random_;      // before the window
   std::vector<NamedTensor> buffers_;
   std::vector<at::Tensor> kept_;
 };

@@ -1,3 +1,5 @@
+#include <ATen/CPUGeneratorImpl.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -9,8 +11,6 @@
 namespace npu_train {
 namespace detail {
 namespace {
-
-const c10::Device kHost(c10::DeviceType::CPU);
 
 int64_t machine_memory() {
   int64_t total = proc_kib(read_small_file("/proc/meminfo"), "MemTotal");
@@ -41,19 +41,7 @@ class CpuBackend final : public DeviceBackend {
     return {.native_bf16 = cpu_features().bf16, .native_fp16 = cpu_features().fp16};
   }
 
-  void seed(uint64_t seed) const override { seed_generator(kHost, seed); }
-
-  State rng_state() const override {
-    State out;
-    out.tensors["cpu"] = generator_state(kHost);
-    return out;
-  }
-
-  void set_rng_state(const State& state) const override {
-    const auto& own = state.tensor("cpu", "random");
-    check_generator_state(kHost, own);
-    set_generator_state(kHost, own);
-  }
+  at::Generator generator(const Device&) const override { return at::detail::getDefaultCPUGenerator(); }
 };
 
 }  // namespace

@@ -29,6 +29,7 @@ class CudaBackend final : public GenericBackend {
             .native_fp16 = true,
             .pinned_memory = true,
             .streams = true,
+            .channels_last = true,
             .saturating_overflow = false};
   }
 };

@@ -1,11 +1,169 @@
+// Ascend NPUs by torch_npu. Whatever the device-generic interface of libtorch reaches goes through it (GenericBackend); this file supplies
+// what torch_npu leaves to its Python side. The entry points are those of torch_npu 2.11; none of this has run on an NPU yet (docs/npu.md).
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+
+#include "device/ascend_chip.hpp"
 #include "device/generic_backend.hpp"
-#include "device/unavailable_backend.hpp"
+#include "device/npu/torch_npu.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 
 namespace npu_train::detail {
+namespace {
+
+constexpr c10::DeviceType kNpu = c10::DeviceType::PrivateUse1;
+constexpr int kHbm = 1;  // ACL_HBM_MEM
+
+std::mutex loading;
+std::atomic<const TorchNpu*> loaded{nullptr};
+
+// torch_npu's own operators, of the namespace npu. Their other arguments have defaults, which differ between versions.
+at::Tensor call_npu(const char* name, const at::Tensor& self) {
+  const auto op = c10::Dispatcher::singleton().findSchema({std::string("npu::") + name, ""});
+  check(op.has_value(), ErrorKind::Device, "device npu", "this torch_npu has no operator npu::", name,
+        ", without which an overflow is not seen on this chip");
+  torch::jit::Stack stack{self};
+  const auto& arguments = op->schema().arguments();
+  for (size_t i = 1; i < arguments.size(); ++i) stack.push_back(arguments[i].default_value().value_or(c10::IValue()));
+  op->callBoxed(&stack);
+  return stack.front().toTensor();
+}
+
+// Eight numbers, of which the first is not 0 after an overflow.
+at::Tensor float_status_buffer(const c10::Device& device) {
+  return call_npu("npu_alloc_float_status", at::empty({8}, at::TensorOptions().dtype(at::kFloat).device(device)));
+}
+
+bool can_take_over(const at::Tensor&, const at::Tensor&) { return true; }
+
+// libtorch's module->to(device) asks this of every parameter, and has no answer for devices of PrivateUse1.
+void let_modules_move() {
+  const auto op = c10::Dispatcher::singleton().findSchema({"aten::_has_compatible_shallow_copy_type", ""});
+  if (op && op->hasKernelForDispatchKey(c10::DispatchKey::AutogradPrivateUse1)) return;
+  static torch::Library library(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  library.impl("_has_compatible_shallow_copy_type", TORCH_FN(can_take_over));
+}
+
+// torch_npu only warns when the device cannot be started.
+void prove_that_it_computes() {
+  const c10::Device device(kNpu, 0);
+  double two = 0;
+  try {
+    two = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(device)).add_(1).cpu().item<double>();
+  } catch (const std::exception& e) {
+    throw Error(ErrorKind::Device, "device npu", std::string("torch_npu is loaded, but the first operator failed: ") + e.what(),
+                "look whether `npu-smi info` lists the device as OK, whether another process holds it, and whether CANN and driver are in "
+                "versions that fit each other",
+                std::current_exception());
+  }
+  check(two == 2, ErrorKind::Device, "device npu", "torch_npu is loaded, but 1 + 1 gave ", two);
+}
+
+class NpuBackend final : public GenericBackend {
+ public:
+  NpuBackend() : GenericBackend("npu", kNpu) {}
+
+  bool may_be_there() const override { return is_available() || has_ascend_nodes(); }
+  bool is_available() const override { return loaded.load() != nullptr; }
+  int count() const override { return is_available() ? GenericBackend::count() : 0; }
+  std::string why_not() const override {
+    return is_available() ? "" : "torch_npu is not loaded; device: npu loads it and says what it lacks";
+  }
+
+  void activate() const override {
+    const std::lock_guard<std::mutex> lock(loading);
+    if (is_available()) return;
+    check(!sim_npu_backend().is_available(), ErrorKind::Device, "device npu",
+          "this process runs the simulated NPU, and libtorch knows one NPU a process; start another process");
+    static TorchNpu npu;
+    npu = load_torch_npu();
+    check(GenericBackend::count() > 0, ErrorKind::Device, "device npu",
+          "torch_npu is loaded but finds no NPU; hint: look whether `npu-smi info` lists one, whether /dev/davinci0 is there and readable "
+          "for "
+          "this user (in a container: mapped into it), and whether ASCEND_RT_VISIBLE_DEVICES hides it");
+    if (npu.init != nullptr) {
+      npu.init(0);
+      // or CANN complains at the end of the process
+      static const bool at_exit = npu.finalize != nullptr && std::atexit([] { npu.finalize(); }) == 0;
+      (void)at_exit;
+    }
+    prove_that_it_computes();
+    let_modules_move();
+    loaded = &npu;
+    log_info("npu: torch_npu " + (npu.path.empty() ? std::string("of the host program") : "from " + npu.path) + ", " +
+             std::to_string(count()) + " devices, chip " + soc());
+  }
+
+  Capabilities capabilities(const Device& device) const override {
+    checked(device);
+    return {.native_bf16 = chip().bf16,
+            .native_fp16 = true,
+            .pinned_memory = true,
+            .streams = true,
+            .channels_last = false,
+            .saturating_overflow = saturates()};
+  }
+
+  MemoryStats memory(const Device& device) const override {
+    auto out = GenericBackend::memory(device);
+    size_t free = 0, total = 0;
+    const c10::DeviceGuard guard(checked(device));
+    if (out.total < 0 && loaded.load()->memory_info != nullptr && loaded.load()->memory_info(kHbm, &free, &total) == 0)
+      out.total = static_cast<int64_t>(total);
+    return out;
+  }
+
+  at::Generator generator(const Device& device) const override {
+    const auto index = checked(device).index();
+    const auto own = loaded.load()->default_generator;
+    return own != nullptr ? own(index) : GenericBackend::generator(device);
+  }
+
+  bool overflow_flag(const Device& device) const override {
+    const auto d = checked(device);
+    const c10::DeviceGuard guard(d);
+    return call_npu("npu_get_float_status", float_status_buffer(d)).cpu().select(0, 0).item<double>() != 0;
+  }
+  void clear_overflow_flag(const Device& device) const override {
+    const auto d = checked(device);
+    const c10::DeviceGuard guard(d);
+    call_npu("npu_clear_float_status", float_status_buffer(d));
+  }
+
+ private:
+  std::string soc() const {
+    const auto ask = loaded.load()->soc_name;
+    const char* name = ask != nullptr ? ask() : nullptr;
+    return name != nullptr ? name : "";
+  }
+
+  AscendChip chip() const {
+    const auto name = soc();
+    if (const auto known = ascend_chip(name)) return *known;
+    warn_once("npu/chip", "npu: the chip '" + name + "' is not known here; it is taken for one with bf16 and IEEE 754 overflow");
+    return {.bf16 = true, .saturates = false, .can_choose = false};
+  }
+
+  bool saturates() const {
+    const auto ask = loaded.load()->supports_inf_nan;
+    if (ask == nullptr) return saturates_here(chip());
+    return translated("device npu", [&] { return !ask(); });
+  }
+};
+
+}  // namespace
 
 const DeviceBackend& npu_backend() {
-  static const UnavailableBackend backend(
-      "npu", "this version of npu_train does not drive Ascend NPUs yet; use device=cuda or device=cpu on this machine");
+  static const NpuBackend backend;
   return backend;
 }
 

@@ -4,10 +4,12 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "device/ascend_chip.hpp"
 #include "device/generic_backend.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -19,29 +21,26 @@ namespace npu_train {
 namespace {
 
 namespace fs = std::filesystem;
+using detail::AscendChip;
 constexpr const char* kFile = "libnpu_train_sim_npu.so";
 constexpr const char* kVariable = "NPU_TRAIN_PLUGIN_DIR";
 
-// The chips: what they multiply and how they overflow.
-struct Soc {
-  const char* name;
-  bool bf16, saturates, can_choose;
-};
-constexpr Soc kSocs[] = {
-    {"910A", false, true, false}, {"910B1", true, false, true}, {"910B4", true, false, true}, {"310P", false, true, false}};
-
-const Soc& soc_of(const std::string& name) {
-  for (const auto& soc : kSocs)
-    if (name == soc.name) return soc;
-  throw Error(ErrorKind::Usage, "sim_npu.soc", "'" + name + "' is not one of 910A, 910B1, 910B4, 310P");
+const AscendChip& chip_of(const std::string& soc) {
+  static const std::map<std::string, AscendChip> chips = {{"910A", *detail::ascend_chip("Ascend910A")},
+                                                          {"910B1", *detail::ascend_chip("Ascend910B1")},
+                                                          {"910B4", *detail::ascend_chip("Ascend910B4")},
+                                                          {"310P", *detail::ascend_chip("Ascend310P3")}};
+  const auto found = chips.find(soc);
+  check(found != chips.end(), ErrorKind::Usage, "sim_npu.soc", "'", soc, "' is not one of 910A, 910B1, 910B4, 310P");
+  return found->second;
 }
 
 bool saturates(const SimNpuOptions& o) {
-  const Soc& soc = soc_of(o.soc);
-  if (o.overflow_mode == "auto") return soc.saturates;
+  const AscendChip& chip = chip_of(o.soc);
+  if (o.overflow_mode == "auto") return chip.saturates;
   const bool wanted = o.overflow_mode == "saturation";
-  check(wanted == soc.saturates || soc.can_choose, ErrorKind::Usage, "sim_npu.overflow_mode", "a ", o.soc, " always ",
-        soc.saturates ? "saturates" : "gives inf and NaN", "; allowed: auto, ", soc.saturates ? "saturation" : "inf_nan");
+  check(wanted == chip.saturates || chip.can_choose, ErrorKind::Usage, "sim_npu.overflow_mode", "a ", o.soc, " always ",
+        chip.saturates ? "saturates" : "gives inf and NaN", "; allowed: auto, ", chip.saturates ? "saturation" : "inf_nan");
   return wanted;
 }
 
@@ -60,7 +59,7 @@ std::vector<std::string> places() {
   std::vector<std::string> out;
   if (const char* set = std::getenv(kVariable); set != nullptr && *set != '\0') out.push_back((fs::path(set) / kFile).string());
   Dl_info here{};
-  if (dladdr(reinterpret_cast<const void*>(&soc_of), &here) != 0 && here.dli_fname != nullptr) {
+  if (dladdr(reinterpret_cast<const void*>(&saturates), &here) != 0 && here.dli_fname != nullptr) {
     std::error_code ignored;
     const auto folder = fs::weakly_canonical(here.dli_fname, ignored).parent_path();
     for (const char* beside : {"../lib/npu_train", "npu_train", "."}) out.push_back((folder / beside / kFile).lexically_normal().string());
@@ -131,14 +130,21 @@ class SimNpuBackend final : public detail::GenericBackend {
   }
   Capabilities capabilities(const Device& device) const override {
     checked(device);
-    return {.native_bf16 = soc_of(plugin->options.soc).bf16,
+    return {.native_bf16 = chip_of(plugin->options.soc).bf16,
             .native_fp16 = true,
             .pinned_memory = true,
             .streams = true,
+            .channels_last = true,
             .saturating_overflow = saturates(plugin->options)};
   }
-  bool overflow_flag(const Device& device) const override { return plugin->float_status(checked(device).index()) != 0; }
-  void clear_overflow_flag(const Device& device) const override { plugin->clear_float_status(checked(device).index()); }
+  bool overflow_flag(const Device& device) const override {
+    const auto index = checked(device).index();
+    return plugin->float_status(index) != 0;
+  }
+  void clear_overflow_flag(const Device& device) const override {
+    const auto index = checked(device).index();
+    plugin->clear_float_status(index);
+  }
 };
 
 }  // namespace

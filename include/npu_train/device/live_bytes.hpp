@@ -1,0 +1,31 @@
+/// What tensors hold at this moment, and at the worst moment: exact where the resident set of the process shows only pages.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace npu_train {
+
+/// Counts the bytes of host memory that tensors take from now on, in this thread and in the threads of backward passes that it starts,
+/// until the end of the scope. Blocks of before do not count, nor their freeing. Other threads do not see it. Not inside libtorch's
+/// profiler, which counts by the same means: the inner of the two counts.
+class LiveBytes {
+ public:
+  LiveBytes();
+  ~LiveBytes();
+  LiveBytes(const LiveBytes&) = delete;
+  LiveBytes& operator=(const LiveBytes&) = delete;
+
+  int64_t now() const;
+  int64_t peak() const;
+
+ private:
+  class Count;
+  std::shared_ptr<Count> count_;
+  c10::DebugInfoGuard guard_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,38 @@
+#include "npu_train/device/live_bytes.hpp"
+
+#include <algorithm>
+#include <mutex>
+
+namespace npu_train {
+
+class LiveBytes::Count final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device device) override {
+    if (!device.is_cpu()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    now_ += size;
+    peak_ = std::max(peak_, now_);
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+
+  int64_t now() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return now_;
+  }
+  int64_t peak() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return peak_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  int64_t now_ = 0, peak_ = 0;
+};
+
+LiveBytes::LiveBytes() : count_(std::make_shared<Count>()), guard_(c10::DebugInfoKind::PROFILER_STATE, count_) {}
+LiveBytes::~LiveBytes() = default;
+
+int64_t LiveBytes::now() const { return count_->now(); }
+int64_t LiveBytes::peak() const { return count_->peak(); }
+
+}  // namespace npu_train

@@ -1,0 +1,144 @@
+#include "model_precision.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include <torch/nn/module.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/sim_npu.hpp"
+#include "npu_train/nn/named_state.hpp"
+
+namespace npu_train {
+namespace {
+
+/// Whether the model's parameters themselves are low precision ("bf16-true"), not only its computation.
+bool has_low_parameters(const Precision& precision) {
+  return precision.low_precision_dtype() != at::kFloat && !precision.name().ends_with("-mixed");
+}
+
+/// The path of the module that a block mainly runs; "" where it is none.
+std::string path_of(const Model& model, const Block& block) {
+  if (block.name == "head" && !model.head.empty()) return model.head;
+  return model.module != nullptr && find_module(*model.module, block.name) != nullptr ? block.name : "";
+}
+
+std::string module_of(const std::string& parameter) {
+  const auto dot = parameter.rfind('.');
+  return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
+
+std::vector<std::string> block_names(const Model& model) {
+  std::vector<std::string> out;
+  for (const auto& block : model.blocks) out.push_back(block.name);
+  return out;
+}
+
+bool names_block(const Model& model, const std::string& entry) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& b) { return in_modules(b.name, {entry}); });
+}
+
+/// Normalisation layers that low_precision_modules names themselves.
+std::set<std::string> cast_norms(const AmpModules& modules, const std::vector<std::string>& norms) {
+  std::set<std::string> out;
+  for (const auto& parameter : norms)
+    if (modules.casts(module_of(parameter))) out.insert(module_of(parameter));
+  return out;
+}
+
+/// Says what is wrong with an entry of low_precision_modules, or warns of one that changes nothing.
+void check_exception(const Model& model, const AmpModules& modules, const std::string& entry, const Precision& precision) {
+  constexpr const char* kWhere = "amp.low_precision_modules";
+  const bool is_block = names_block(model, entry);
+  const bool is_norm = model.module != nullptr && !cast_norms({{}, {entry}}, norm_parameters_of(*model.module)).empty();
+  check(is_block || is_norm, ErrorKind::Usage, kWhere, "'", entry,
+        "' is neither a block nor a normalisation layer of the model; blocks: ", join(block_names(model)));
+  if (precision.low_precision_dtype() == at::kFloat) return;
+  const auto changes = [&](const Block& b) { return in_modules(b.name, {entry}) && in_modules(b.name, modules.fp32); };
+  if (std::any_of(model.blocks.begin(), model.blocks.end(), changes) || (is_norm && has_low_parameters(precision))) return;
+  if (is_block)
+    log_warning(kWhere, ": '", entry, "' computes in low precision anyway: nothing above it is in amp.fp32_modules");
+  else
+    log_warning(kWhere, ": '", entry, "' changes nothing: in ", precision.name(), " all parameters are fp32");
+}
+
+void check_norm(const Model& model, const AmpModules& modules, const std::string& norm) {
+  const auto* module = model.module == nullptr ? nullptr : find_module(*model.module, norm);
+  const auto statistics = module == nullptr ? std::vector<at::Tensor>{} : module->buffers(/*recurse=*/false);
+  check(std::none_of(statistics.begin(), statistics.end(), [](const at::Tensor& b) { return b.is_floating_point(); }), ErrorKind::Usage,
+        "amp.low_precision_modules", "'", norm, "' keeps running statistics, which need fp32, and so its parameters do; ",
+        "hint: name layers without statistics (LayerNorm, GroupNorm)");
+  const Block* owner = nullptr;
+  for (const auto& block : model.blocks)
+    if (const auto path = path_of(model, block); !path.empty() && in_modules(norm, {path})) owner = &block;
+  for (const auto& block : model.blocks) {  // a layer of no block's module belongs to the first or the last
+    const bool concerned = owner != nullptr ? owner == &block : &block == &model.blocks.front() || &block == &model.blocks.back();
+    check(!concerned || !modules.keeps_fp32(block.name), ErrorKind::Usage, "amp.low_precision_modules", "'", norm,
+          "' cannot be low precision inside the block '", block.name, "', which computes in fp32; hint: name the block instead");
+  }
+}
+
+}  // namespace
+
+Device run_device(const RunConfig& config) {
+  if (Device::parse(config.device == "auto" ? "cpu" : config.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
+  return resolve_device(config.device);
+}
+
+PrecisionOptions precision_options(const RunConfig& config) {
+  PrecisionOptions out;
+  out.mode = config.precision;
+  out.grad_scaler = config.grad_scaler;
+  out.cpu_low_precision = config.cpu_low_precision;
+  out.fp32_ops = config.amp.fp32_ops;
+  return out;
+}
+
+AmpModules amp_modules(const AmpOptions& options) {
+  AmpModules out{options.fp32_modules, options.low_precision_modules};
+  out.check();
+  return out;
+}
+
+void keep_in_fp32(Model& model, const AmpModules& modules, const Device& device, const Precision& precision) {
+  if (modules.fp32.empty() && modules.low.empty()) return;
+  for (const auto& entry : modules.fp32)
+    check(names_block(model, entry), ErrorKind::Usage, "amp.fp32_modules", "the model has no block '", entry,
+          "'; there are: ", join(block_names(model)));
+  for (const auto& entry : modules.low) check_exception(model, modules, entry, precision);
+  const bool low_parameters = has_low_parameters(precision);
+  for (auto& block : model.blocks) {
+    if (!modules.keeps_fp32(block.name)) continue;
+    const bool give_back = low_parameters && block.name != model.blocks.back().name;  // the next block has low-precision parameters
+    block.forward = [inner = block.forward, device, give_back](const at::Tensor& x) {
+      const Fp32Region region(device);
+      const auto y = inner(region.in(x));
+      return give_back ? y.to(x.scalar_type()) : y;
+    };
+  }
+  if (!model.blocks.empty()) model = chain_blocks(std::move(model));
+}
+
+std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& modules, const std::vector<std::string>& norms,
+                                         const ParameterSet& parameters, const Precision& precision) {
+  if (!has_low_parameters(precision)) return norms;
+  const auto cast = cast_norms(modules, norms);
+  for (const auto& norm : cast) check_norm(model, modules, norm);
+  std::vector<std::string> out, paths;
+  for (const auto& name : norms)
+    if (cast.count(module_of(name)) == 0) out.push_back(name);
+  for (const auto& block : model.blocks) {
+    if (!modules.keeps_fp32(block.name)) continue;
+    paths.push_back(path_of(model, block));
+    check(!paths.back().empty(), ErrorKind::Usage, "amp.fp32_modules", "the block '", block.name,
+          "' is no single module, so its parameters cannot stay fp32 in a '-true' precision; hint: use bf16-mixed or 16-mixed");
+  }
+  for (const auto& p : parameters)
+    if (in_modules(p.name, paths)) out.push_back(p.name);
+  return out;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,69 @@
+#include "npu_train/engine/run_precision.hpp"
+
+#include <algorithm>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include "model_precision.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/nn/op_observer.hpp"
+
+namespace npu_train {
+namespace {
+
+/// The layers of a forward, in its order.
+std::vector<LayerPrecision> watched_forward(const Model& model, Task& task, const Precision& precision, const Device& device) {
+  std::vector<LayerPrecision> out;
+  const auto parameters = task.parameters();
+  const OpObserver observer(parameters, [&](const SeenOp& seen) {
+    if (seen.parameter.empty()) return;
+    const auto layer = layer_of(seen.parameter);
+    auto row = std::find_if(out.begin(), out.end(), [&](const LayerPrecision& l) { return l.name == layer; });
+    if (row == out.end()) row = out.insert(out.end(), LayerPrecision{.name = layer, .op = {}, .computes = {}, .parameters = {}});
+    row->op = seen.name;  // the last one: torch::nn::Linear transposes its weight first
+    row->computes = dtype_name(seen.output.scalar_type());
+    for (const auto& p : parameters)
+      if (p.name == seen.parameter) row->parameters = dtype_name(p.value.scalar_type());
+  });
+  const at::NoGradGuard no_grad;
+  const int64_t side = model.image_size > 0 ? model.image_size : 224;
+  Batch batch;
+  batch.set("input", at::zeros({2, model.channels, side, side}, at::TensorOptions(device.c10())));
+  const auto scope = precision.forward_scope();
+  task.predict(precision.cast_input(batch).input());
+  return out;
+}
+
+}  // namespace
+
+PrecisionPolicy precision_policy(const RunConfig& config, const Parts& parts) {
+  return translated("precision_policy", [&] {
+    const Device device = run_device(config);
+    const auto modules = amp_modules(config.amp);
+    auto options = precision_options(config);
+    auto policy = precision_policy(options, device);
+    if (policy.dtype != at::kFloat) {
+      policy.fp32_modules = modules.fp32;
+      policy.low_precision_modules = modules.low;
+    }
+    if (config.model.name.empty()) return policy;
+    const auto precision = make_precision(options, device);
+    Model model = parts.models.make(config.model, "model");
+    keep_in_fp32(model, modules, device, *precision);
+    model.module->to(device.c10());
+    const auto task = parts.tasks.make(config.task, "task", model);
+    task->to(device.c10());
+    const auto all = task->parameters();
+    precision->prepare(all, fp32_parameters(model, modules, task->norm_parameters(), all, *precision));
+    task->set_training(true);
+    policy.layers = watched_forward(model, *task, *precision, device);
+    const auto met = precision->fp32_ops().met();
+    for (const auto& op : policy.fp32_ops)
+      if (std::find(met.begin(), met.end(), op) == met.end()) policy.fp32_ops_not_met.push_back(op);
+    return policy;
+  });
+}
+
+}  // namespace npu_train

@@ -1,0 +1,110 @@
+#include "npu_train/precision/policy.hpp"
+
+#include <algorithm>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/precision/emulation.hpp"
+#include "npu_train/precision/fp32_region.hpp"
+
+namespace npu_train {
+namespace {
+
+std::string resolve_mode(const std::string& mode, const Device& device) {
+  const auto& modes = precision_modes();
+  if (std::find(modes.begin(), modes.end(), mode) == modes.end()) {
+    const auto near = nearest_name(mode, modes);
+    throw Error(ErrorKind::Usage, "precision", "'" + mode + "' is not a precision; there are: " + join(modes),
+                near.empty() ? "" : "did you mean " + near + "?");
+  }
+  if (mode == "O0") return "32-true";
+  if (mode == "O1") return "16-mixed";
+  if (mode == "O2") return "16-true";
+  if (mode != "auto") return mode;
+  if (device.is_cpu()) return "32-true";
+  return backend_of(device).capabilities(device).native_bf16 ? "bf16-mixed" : "16-mixed";
+}
+
+ConfigNode texts(const std::vector<std::string>& values) {
+  std::vector<ConfigNode> items;
+  for (const auto& v : values) items.emplace_back(v);
+  return ConfigNode::list(std::move(items));
+}
+
+ConfigNode scale_node(const LossScaleOptions& o) {
+  ConfigNode out = {{"init_scale", o.init_scale}, {"dynamic", o.dynamic}};
+  if (!o.dynamic) return out;
+  out.set("growth_factor", o.growth_factor);
+  out.set("backoff_factor", o.backoff_factor);
+  out.set("growth_interval", o.growth_interval);
+  out.set("hysteresis", o.hysteresis);
+  out.set("min_scale", o.min_scale);
+  out.set("max_scale", o.max_scale);
+  return out;
+}
+
+}  // namespace
+
+std::string dtype_name(at::ScalarType dtype) {
+  if (dtype == at::kFloat) return "fp32";
+  if (dtype == at::kBFloat16) return "bf16";
+  if (dtype == at::kHalf) return "fp16";
+  return c10::toString(dtype);
+}
+
+PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& device) {
+  PrecisionPolicy p;
+  p.device = device;
+  p.mode = resolve_mode(options.mode, device);
+  const bool fp16 = p.mode.starts_with("16-") || p.mode == "O3";
+  const auto& wanted = options.grad_scaler.enabled;
+  check(wanted == "auto" || wanted == "true" || wanted == "false", ErrorKind::Usage, "grad_scaler.enabled", "'", wanted,
+        "' is not one of auto, true, false");
+  check(wanted != "true" || fp16, ErrorKind::Usage, "grad_scaler.enabled", "a loss scale makes no sense with precision ", p.mode,
+        ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");
+  AmpModules{options.fp32_modules, options.low_precision_modules}.check();
+  check_fp32_ops(options.fp32_ops);
+  p.overflow_detector = "none";
+  if (p.mode == "32-true") return p;
+
+  const auto has = backend_of(device).capabilities(device);
+  p.dtype = fp16 ? at::kHalf : at::kBFloat16;
+  p.native = fp16 ? has.native_fp16 : has.native_bf16;
+  p.emulated = emulates(cpu_low_precision_of(options.cpu_low_precision), p.dtype) && device.is_cpu();
+  p.low_parameters = !p.mode.ends_with("-mixed");
+  p.masters = p.low_parameters && p.mode != "O3";
+  if (fp16 && wanted != "false") {
+    p.loss_scale = LossScale(options.grad_scaler.loss_scale()).options();
+    p.overflow_detector = has.saturating_overflow ? "finite check and status flag" : "finite check";
+  }
+  p.fp32_ops = options.fp32_ops;
+  p.fp32_modules = options.fp32_modules;
+  p.low_precision_modules = options.low_precision_modules;
+  return p;
+}
+
+ConfigNode PrecisionPolicy::node() const {
+  ConfigNode out = ConfigNode::map();
+  out.set("mode", mode);
+  out.set("device", device.str());
+  out.set("computes", dtype_name(dtype));
+  if (dtype != at::kFloat) out.set("kernels", emulated ? "fp32, rounded (emulated)" : native ? "native" : "native, without units for it");
+  out.set("parameters", low_parameters ? dtype_name(dtype) + (masters ? ", fp32 masters" : ", no masters") : "fp32");
+  out.set("loss_scale", loss_scale ? scale_node(*loss_scale) : ConfigNode("none"));
+  out.set("overflow_detector", overflow_detector);
+  out.set("fp32_ops", texts(fp32_ops));
+  if (!fp32_ops_not_met.empty()) out.set("fp32_ops_not_met", texts(fp32_ops_not_met));
+  out.set("fp32_modules", texts(fp32_modules));
+  out.set("low_precision_modules", texts(low_precision_modules));
+  if (layers.empty()) return out;
+  ConfigNode rows = ConfigNode::map();
+  for (const auto& l : layers)
+    rows.put({.key = l.name.empty() ? "(the model itself)" : l.name,
+              .key_mark = {},
+              .value = {{"op", l.op}, {"computes", l.computes}, {"parameters", l.parameters}}});
+  out.set("layers", std::move(rows));
+  return out;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,51 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+
+#include <thread>
+
+#include "npu_train/device/host_arena.hpp"
+#include "npu_train/device/live_bytes.hpp"
+
+using namespace npu_train;
+
+namespace {
+constexpr int64_t kMiB = 1 << 20;
+at::Tensor of_bytes(int64_t n) { return at::empty({n}, at::kByte); }
+}  // namespace
+
+TEST_CASE("tensors that live, and the most at once") {
+  const at::Tensor before = of_bytes(kMiB);
+  const LiveBytes live;
+  at::Tensor a = of_bytes(2 * kMiB);
+  CHECK(live.now() == 2 * kMiB);
+  {
+    const at::Tensor b = of_bytes(3 * kMiB), view = b.view({3, kMiB});
+    CHECK(live.now() == 5 * kMiB);
+  }
+  CHECK(live.now() == 2 * kMiB);
+  a.reset();
+  CHECK(live.now() == 0);
+  CHECK(live.peak() == 5 * kMiB);
+}
+
+TEST_CASE("what was there before does not count, nor its freeing; other threads neither") {
+  at::Tensor before = of_bytes(kMiB);
+  const LiveBytes live;
+  before.reset();
+  std::thread([] { const at::Tensor t = of_bytes(4 * kMiB); }).join();
+  CHECK(live.now() == 0);
+  CHECK(live.peak() == 0);
+}
+
+TEST_CASE("blocks of the arena count too, and the backward pass") {
+  const HostArena arena;
+  at::Tensor x = at::ones({kMiB / 4}).requires_grad_(true);
+  const LiveBytes live;
+  const at::Tensor y = x.exp();  // kept for its own backward
+  CHECK(live.now() == kMiB);
+  y.sum().backward();
+  CHECK(live.now() >= 2 * kMiB);  // and the gradient
+  CHECK(live.now() < 2 * kMiB + 4096);
+  CHECK(live.peak() >= live.now());
+}

@@ -1,0 +1,240 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <dlfcn.h>
+#include <torch/nn.h>
+#include <torch/version.h>
+
+#include <fstream>
+
+#include "device/ascend_chip.hpp"
+#include "device/npu/torch_npu.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/random.hpp"
+#include "npu_train/device/sim_npu.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+// An environment variable for one scope.
+class Setting {
+ public:
+  Setting(const char* name, const std::string& value) : name_(name) {
+    if (const char* set = std::getenv(name)) before_ = set;
+    ::setenv(name, value.c_str(), 1);
+  }
+  ~Setting() { before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+  std::string before_;
+};
+
+constexpr const char* kVariable = "NPU_TRAIN_TORCH_NPU";
+const std::string kMinor = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
+
+fs::path fake(const std::string& name) { return fs::path(NPU_TRAIN_BINARY_DIR) / "tests/fake_torch_npu" / name; }
+
+std::string refusal(const fs::path& library) {
+  const Setting named(kVariable, library.string());
+  const auto e = error_of([] { resolve_device("npu"); });
+  CHECK((e.kind() == ErrorKind::Device));
+  CHECK_FALSE(backend_of({"npu", 0}).is_available());
+  return e.what();
+}
+
+// The fake of this process, loaded at the first use.
+const DeviceBackend& torch_npu() {
+  const Setting named(kVariable, fake("works").string());
+  resolve_device("npu");
+  return backend_of({"npu", 0});
+}
+
+void overflow_on(int device) {
+  auto* fn = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "fake_npu_overflow"));
+  REQUIRE((fn != nullptr));
+  fn(device);
+}
+
+}  // namespace
+
+TEST_CASE("without the library: where it was looked for, what to install, in which version") {
+  const auto text = error_of([] { resolve_device("npu"); });
+  CHECK((text.kind() == ErrorKind::Device));
+  CHECK(has(text.what(), "libtorch_npu.so is not found"));
+  CHECK(has(text.what(), "torch_npu/lib/libtorch_npu.so"));
+  CHECK(has(text.what(), "torch_npu " + kMinor));
+  CHECK(has(text.what(), kVariable));
+  CHECK(has(refusal("/nonexistent/folder"), "/nonexistent/folder"));
+  const Setting prefix("TORCH_NPU_INSTALL_PREFIX", "/opt/npu");
+  CHECK(npu_train::detail::torch_npu_places().front() == "/opt/npu/lib/libtorch_npu.so");
+}
+
+TEST_CASE("a library that cannot be loaded: each cause has its remedy") {
+  const auto without_cann = refusal(fake("without_cann"));
+  CHECK(has(without_cann, "libascendcl.so"));
+  CHECK(has(without_cann, "set_env.sh"));
+  const auto other = refusal(fake("of_other_torch"));
+  CHECK(has(other, "does not fit libtorch " + kMinor));
+  CHECK(has(other, "_ZN3c104goneEv"));
+  const auto python = refusal(fake("of_python"));
+  CHECK(has(python, "Python wheel"));
+  CHECK(has(python, "BUILD_LIBTORCH"));
+  CHECK(has(refusal(fake("of_nobody")), "registers no device npu"));
+  TempDir dir;
+  std::ofstream(dir / "libtorch_npu.so") << "no library\n";
+  CHECK(has(refusal(dir.path()), "cannot be loaded"));
+}
+
+TEST_CASE("a wheel of another version is refused before it is loaded") {
+  TempDir dir;
+  fs::create_directories(dir / "torch_npu/lib");
+  fs::create_directories(dir / "torch_npu-2.5.1.post1.dist-info");
+  fs::copy_file(fake("works") / "libtorch_npu.so", dir / "torch_npu/lib/libtorch_npu.so");
+  const auto text = refusal(dir / "torch_npu/lib");
+  CHECK(has(text, "torch_npu 2.5.1.post1"));
+  CHECK(has(text, "does not fit libtorch " + kMinor));
+}
+
+TEST_CASE("signs of an NPU are its device nodes") {
+  TempDir dir;
+  CHECK_FALSE(npu_train::detail::has_ascend_nodes(dir.path()));
+  std::ofstream(dir / "davinci_manager");
+  CHECK_FALSE(npu_train::detail::has_ascend_nodes(dir.path()));
+  std::ofstream(dir / "davinci0");
+  CHECK(npu_train::detail::has_ascend_nodes(dir.path()));
+  CHECK_FALSE(npu_train::detail::has_ascend_nodes("/nonexistent"));
+}
+
+TEST_CASE("what is known of chips by name") {
+  using npu_train::detail::ascend_chip;
+  struct Row {
+    const char* name;
+    bool bf16, saturates, can_choose;
+  };
+  for (const Row& row :
+       {Row{"Ascend910A", false, true, false}, Row{"Ascend910PremiumA", false, true, false}, Row{"Ascend910B", false, true, false},
+        Row{"Ascend910B1", true, false, true}, Row{"Ascend910B4-1", true, false, true}, Row{"Ascend910_9392", true, false, true},
+        Row{"Ascend310P3", false, true, false}, Row{"Ascend310B1", true, true, false}, Row{"Ascend950", true, false, false}}) {
+    CAPTURE(row.name);
+    const auto chip = ascend_chip(row.name);
+    REQUIRE(chip.has_value());
+    CHECK(chip->bf16 == row.bf16);
+    CHECK(chip->saturates == row.saturates);
+    CHECK(chip->can_choose == row.can_choose);
+  }
+  CHECK_FALSE(ascend_chip("Abacus1").has_value());
+  CHECK_FALSE(ascend_chip("").has_value());
+}
+
+TEST_CASE("INF_NAN_MODE: a chip that can choose saturates when it is forced, half a wish is refused") {
+  using npu_train::detail::ascend_chip;
+  using npu_train::detail::saturates_here;
+  const auto a2 = *ascend_chip("Ascend910B3"), first = *ascend_chip("Ascend910A");
+  CHECK_FALSE(saturates_here(a2));
+  const Setting off("INF_NAN_MODE_ENABLE", "0");
+  CHECK(has(error_of([&] { saturates_here(a2); }).what(), "INF_NAN_MODE_FORCE_DISABLE"));
+  CHECK(saturates_here(first));
+  const Setting forced("INF_NAN_MODE_FORCE_DISABLE", "1");
+  CHECK(saturates_here(a2));
+}
+
+TEST_CASE("a device that does not start is an error, although torch_npu only warns; when it starts, the next call succeeds") {
+  {
+    const Setting broken("FAKE_NPU_BROKEN", "1");
+    const auto text = refusal(fake("works"));
+    CHECK(has(text, "the first operator failed"));
+    CHECK(has(text, "507899"));
+    CHECK(has(text, "npu-smi"));
+  }
+  {
+    const Setting none("FAKE_NPU_DEVICES", "0");
+    CHECK(has(refusal(fake("works")), "finds no NPU"));
+  }
+  CHECK(torch_npu().is_available());
+}
+
+TEST_CASE("the devices are there: by name, by index, for auto") {
+  CHECK(torch_npu().count() == 2);
+  CHECK(resolve_device("npu:1").c10() == c10::Device(c10::DeviceType::PrivateUse1, 1));
+  CHECK(resolve_device("auto").str() == "npu:0");
+  CHECK((error_of([] { resolve_device("npu:2"); }).kind() == ErrorKind::Device));
+  CHECK(device_of(at::ones({1}).to(resolve_device("npu:1").c10()).device()).str() == "npu:1");
+}
+
+TEST_CASE("one NPU a process: the simulator is refused beside it") {
+  torch_npu();
+  const auto e = error_of([] { start_sim_npu({}); });
+  CHECK((e.kind() == ErrorKind::Device));
+  CHECK(has(e.what(), "torch_npu"));
+}
+
+TEST_CASE("every device is seeded, saved and set, although the hooks of torch_npu know no generator") {
+  torch_npu();
+  CHECK_THROWS(at::globalContext().defaultGenerator(resolve_device("npu:0").c10()));
+  seed_everything(41);
+  for (int i = 0; i < 2; ++i) CHECK(torch_npu().generator({"npu", i}).current_seed() == 41);
+  const auto state = rng_state();
+  REQUIRE(state.tensors.count("npu:1") == 1);
+  seed_everything(42);
+  CHECK_FALSE(at::equal(rng_state().tensors.at("npu:1"), state.tensors.at("npu:1")));
+  set_rng_state(state);
+  CHECK(at::equal(rng_state().tensors.at("npu:1"), state.tensors.at("npu:1")));
+  const RandomState here({resolve_device("npu:1").c10()});
+  seed_everything(43);
+  { const RandomState::Scope again(here); }
+  CHECK(torch_npu().generator({"npu", 1}).current_seed() == 43);
+}
+
+TEST_CASE("memory: what CANN tells, where torch_npu's allocator is none that libtorch can ask") {
+  const auto memory = torch_npu().memory({"npu", 0});
+  CHECK(memory.total == int64_t{32} << 30);
+  CHECK(memory.peak == -1);
+  torch_npu().reset_peak({"npu", 0});
+}
+
+TEST_CASE("what the chip can do") {
+  torch_npu();
+  const auto at_first = torch_npu().capabilities({"npu", 0});
+  CHECK_FALSE(at_first.native_bf16);
+  CHECK(at_first.saturating_overflow);
+  const Setting a2("FAKE_NPU_SOC", "Ascend910B3");
+  CHECK(torch_npu().capabilities({"npu", 0}).native_bf16);
+  CHECK_FALSE(torch_npu().capabilities({"npu", 0}).saturating_overflow);
+  const Setting unknown("FAKE_NPU_SOC", "Ascend2050");
+  std::string said;
+  {
+    const ScopedLogTee tee([&](LogLevel, std::string_view message) { said += message; });
+    CHECK(torch_npu().capabilities({"npu", 0}).native_bf16);
+  }
+  CHECK(has(said, "Ascend2050"));
+}
+
+TEST_CASE("the overflow flag: of each device alone, until it is cleared") {
+  torch_npu();
+  CHECK_FALSE(torch_npu().overflow_flag({"npu", 1}));
+  overflow_on(1);
+  CHECK(torch_npu().overflow_flag({"npu", 1}));
+  CHECK(torch_npu().overflow_flag({"npu", 1}));
+  CHECK_FALSE(torch_npu().overflow_flag({"npu", 0}));
+  torch_npu().clear_overflow_flag({"npu", 1});
+  CHECK_FALSE(torch_npu().overflow_flag({"npu", 1}));
+}
+
+TEST_CASE("a module moves to the device and trains there") {
+  torch_npu();
+  const auto device = resolve_device("npu").c10();
+  torch::nn::Sequential net(torch::nn::Linear(4, 8), torch::nn::ReLU(), torch::nn::Linear(8, 1));
+  net->to(device);
+  for (const auto& p : net->parameters()) CHECK(p.device() == device);
+  const auto loss = net->forward(at::ones({2, 4}).to(device)).sum();
+  loss.backward();
+  for (const auto& p : net->parameters()) CHECK(p.grad().device() == device);
+}

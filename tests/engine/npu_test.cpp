@@ -1,0 +1,112 @@
+// The `npu` device through the stand-in for torch_npu (tests/fake_torch_npu): what a run needs beyond what torch_npu gives.
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <dlfcn.h>
+#include <torch/nn.h>
+#include <torch/optim/sgd.h>
+
+#include "npu_train/base/digest.hpp"
+#include "npu_train/device/random.hpp"
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/precision/autocast.hpp"
+#include "npu_train/precision/grad_scaler.hpp"
+#include "npu_train/train/checkpoint.hpp"
+#include "npu_train/train/classifier.hpp"
+#include "npu_train/train/loop.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+Device fake_npu() {
+  ::setenv("NPU_TRAIN_TORCH_NPU", (fs::path(NPU_TRAIN_BINARY_DIR) / "tests/fake_torch_npu/works").c_str(), 1);
+  return resolve_device("npu");
+}
+
+struct Mlp : torch::nn::Module {
+  Mlp() : first(register_module("first", torch::nn::Linear(48, 16))), last(register_module("last", torch::nn::Linear(16, 4))) {}
+  at::Tensor forward(const at::Tensor& x) { return last(at::relu(first(x.flatten(1)))); }
+  torch::nn::Linear first, last;
+};
+
+std::shared_ptr<TensorDataset> pictures() {
+  seed_everything(5);
+  return std::make_shared<TensorDataset>(at::rand({32, 3, 4, 4}), at::randint(4, {32}, at::kLong));
+}
+
+RunConfig on(const std::string& device, const fs::path& dir, const std::string& precision) {
+  RunConfig c{.device = device, .precision = precision};
+  c.data.options = {{"batch_size", 8}, {"num_workers", "0"}};
+  c.optimizer.options = {{"lr", 0.05}, {"momentum", 0.9}};
+  c.trainer = {.max_epochs = 2, .threads = 1};
+  c.output.dir = dir.string();
+  return c;
+}
+
+uint64_t trained_weights(const RunConfig& config) {
+  const auto data = pictures();
+  auto net = std::make_shared<Mlp>();
+  Trainer trainer(config);
+  const auto result = trainer.fit(classifier(net), data, data);
+  CHECK((result.reason == StopReason::MaxEpochs));
+  CHECK(trainer.loop().parts().device.kind == config.device);
+  return digest(load_checkpoint(result.last_checkpoint, {"model"}).at("model"));
+}
+
+}  // namespace
+
+TEST_CASE("a run on npu trains, saves and gives the CPU's weights, since the stand-in computes with the CPU's kernels") {
+  fake_npu();
+  TempDir dir;
+  CHECK(trained_weights(on("npu", dir / "npu", "32-true")) == trained_weights(on("cpu", dir / "cpu", "32-true")));
+}
+
+TEST_CASE("auto takes the NPU, and fp16 on a chip without bf16") {
+  fake_npu();
+  Trainer trainer(on("auto", "", "auto"));
+  trainer.setup(classifier(std::make_shared<Mlp>()), pictures());
+  CHECK(trainer.loop().parts().device.str() == "npu:0");
+  CHECK(trainer.loop().parts().precision->name() == "16-mixed");
+}
+
+TEST_CASE("Autocast switches torch_npu's autocast, for a scope") {
+  const auto device = fake_npu();
+  torch::nn::Linear layer(4, 4);
+  layer->to(device.c10());
+  const auto x = at::ones({2, 4}).to(device.c10());
+  {
+    const Autocast autocast(device, at::kHalf);
+    CHECK((layer->forward(x).scalar_type() == at::kHalf));
+  }
+  CHECK((layer->forward(x).scalar_type() == at::kFloat));
+}
+
+TEST_CASE("GradScaler skips a step by the flag of a saturating chip, and the next step is clean") {
+  const auto device = fake_npu();
+  torch::nn::Linear layer(4, 1);
+  layer->to(device.c10());
+  torch::optim::SGD sgd(layer->parameters(), torch::optim::SGDOptions(0.1));
+  GradScaler scaler;
+  auto* overflow = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "fake_npu_overflow"));
+  REQUIRE((overflow != nullptr));
+  const auto attempt = [&](bool overflows) {
+    sgd.zero_grad();
+    const auto loss = layer->forward(at::ones({2, 4}).to(device.c10())).sum();
+    const auto scaled = scaler.scale(loss);
+    if (overflows) overflow(0);
+    scaled.backward();
+    const bool taken = scaler.step(sgd);
+    scaler.update();
+    return taken;
+  };
+  const auto before = layer->weight.detach().cpu().clone();
+  CHECK_FALSE(attempt(true));
+  CHECK(at::equal(before, layer->weight.detach().cpu()));
+  CHECK(scaler.get_scale() == 32768);
+  CHECK(attempt(false));
+  CHECK_FALSE(at::equal(before, layer->weight.detach().cpu()));
+}

@@ -1,0 +1,1 @@
+int aclInit(void) { return 0; }

@@ -1,0 +1,73 @@
+// The end of a run whose loss scale can fall no further.
+#include "testing.hpp"
+
+#include "npu_train/train/loop.hpp"
+#include "npu_train/train/overflow_report.hpp"
+#include "toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+/// Pictures that no scale of the loss can help: the forward overflows.
+void overflow_always(Toy& toy) {
+  torch::manual_seed(3);
+  toy.train = std::make_shared<TensorDataset>(torch::randn({400, 6}) * 1e7, torch::zeros({400}, torch::kLong), 4);
+}
+
+Error end_of(GradScalerOptions scaler, int64_t max_skips, std::vector<OverflowReport>* reports = nullptr) {
+  Toy toy("16-mixed", "sgd", 0, scaler);
+  overflow_always(toy);
+  struct Collect : Callback {
+    std::vector<OverflowReport>* to = nullptr;
+    void on_overflow(TrainLoop&, const OverflowReport& r) override {
+      if (to != nullptr) to->push_back(r);
+    }
+  };
+  auto loop = toy.loop({.max_epochs = 3, .max_consecutive_skips = max_skips});
+  const auto collect = std::make_shared<Collect>();
+  collect->to = reports;
+  loop->add_callback(collect);
+  return error_of([&] { loop->fit(); });
+}
+
+}  // namespace
+
+TEST_CASE("the end at the floor names how often, the floor, the layer to blame and what to do") {
+  std::vector<OverflowReport> reports;
+  const auto e = end_of({.init_scale = 8}, 32, &reports);
+  CHECK(e.kind() == ErrorKind::Diverged);
+  CHECK(static_cast<int>(e.kind()) == 5);
+  const std::string text = e.what();
+  for (const char* part : {"times in a row", "its floor of 1", "cause: forward, ", "of first", "amp.fp32_modules", "learning rate"}) {
+    CAPTURE(std::string(part));
+    CHECK(has(text, part));
+  }
+  CHECK(reports.size() == 1);
+}
+
+TEST_CASE("a run that ends before a row of skips is explained is explained at its end") {
+  for (const int64_t max_skips : {int64_t{1}, int64_t{2}, int64_t{5}}) {
+    CAPTURE(max_skips);
+    std::vector<OverflowReport> reports;
+    const auto e = end_of({.init_scale = 4}, max_skips, &reports);
+    CHECK(e.kind() == ErrorKind::Diverged);
+    CHECK(has(e.what(), "cause: forward, "));
+    CHECK(reports.size() == 1);
+  }
+}
+
+TEST_CASE("a scale that stays where it is has no floor to sit at") {
+  const auto e = end_of({.init_scale = 16, .dynamic = false}, 3);
+  CHECK(e.kind() == ErrorKind::Diverged);
+  CHECK(has(e.what(), "the loss scale stays at 16 (grad_scaler.dynamic: false)"));
+  CHECK(has(e.what(), "cause: forward, "));
+}
+
+TEST_CASE("hysteresis puts off the floor, not the end") {
+  std::vector<OverflowReport> reports;
+  CHECK(end_of({.init_scale = 4, .hysteresis = 6}, 5, &reports).kind() == ErrorKind::Diverged);
+  REQUIRE(reports.size() == 1);
+  CHECK(reports[0].skip_streak >= 7);  // five do not suffice: 5 leave the scale alone, the 6th and 7th bring it to 1
+}

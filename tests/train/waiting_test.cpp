@@ -1,0 +1,95 @@
+// How often the host waits for the device in a step. Only a step that may be skipped has to: it must know whether there was an overflow.
+#include "testing.hpp"
+
+#include <dlfcn.h>
+
+#include <optional>
+
+#include "npu_train/device/sim_npu.hpp"
+#include "toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+/// libtorch's switch of what happens when the host waits for CUDA (torch.cuda.set_sync_debug_mode: 0 nothing, 1 a warning, 2 an error),
+/// found by name: its header wants the CUDA toolkit. Null without CUDA.
+int* cuda_sync_debug_mode() { return static_cast<int*>(::dlsym(RTLD_DEFAULT, "_ZZN3c104cuda13warning_stateEvE14warning_state_")); }
+
+/// While it lives, waiting for a GPU is an error; on the simulated NPU waits are counted.
+class NoWaiting {
+ public:
+  NoWaiting() : reads_(host_reads()) { set(2); }
+  ~NoWaiting() { set(0); }
+  NoWaiting(const NoWaiting&) = delete;
+  NoWaiting& operator=(const NoWaiting&) = delete;
+  uint64_t waits() const { return host_reads() - reads_; }
+
+ private:
+  static uint64_t host_reads() { return device_under_test().kind == "sim_npu" ? sim_npu_counters().host_reads : 0; }
+  static void set(int mode) {
+    if (device_under_test().kind != "cuda") return;
+    int* const switched = cuda_sync_debug_mode();
+    REQUIRE_MESSAGE(switched != nullptr, "this libtorch hides its sync debug mode");
+    *switched = mode;
+  }
+  uint64_t reads_;
+};
+
+}  // namespace
+
+TEST_CASE("a step that cannot be skipped is queued without waiting") {
+  for (const char* mode : {"32-true", "bf16-mixed", "bf16-true"}) {
+    for (const char* optimizer : {"sgd", "adamw"}) {
+      CAPTURE(mode);
+      CAPTURE(optimizer);
+      Toy toy(mode, optimizer);
+      toy.with_ema();
+      auto step = toy.step({.clip_value = 1.0});
+      const auto batch = toy_batch();
+      step.run({batch});  // the first step sets up
+      {
+        const NoWaiting no_waiting;
+        for (int i = 0; i < 3; ++i) CHECK(step.run({batch, batch}).taken);
+        CHECK(no_waiting.waits() == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("in the loop a step reads the numbers of the one before, and waits for nothing else") {
+  struct Watch final : Callback {
+    std::optional<NoWaiting> no_waiting;
+    int64_t steps = 0;
+    uint64_t waits = 0;
+    void on_step_end(TrainLoop&, const StepReport& report) override {
+      ++steps;
+      CHECK(report.attempt == steps - 1);
+      if (report.attempt == 1) no_waiting.emplace();
+      if (report.attempt == 8) {
+        waits = no_waiting->waits();
+        no_waiting.reset();
+      }
+    }
+  };
+  Toy toy("bf16-mixed", "adamw");
+  toy.train = toy_data(80);
+  const auto watch = std::make_shared<Watch>();
+  auto loop = toy.loop({.max_epochs = 1, .gradient_clip_val = 1.0});
+  loop->add_callback(watch);
+  loop->fit();
+  CHECK(watch->steps == 10);
+  CHECK(watch->waits == (device_under_test().kind == "sim_npu" ? 7 : 0));  // the simulator counts copies, queued ones too
+}
+
+TEST_CASE("a step that may be skipped waits once, for the overflow flag") {
+  Toy toy("16-mixed");
+  auto step = toy.step();
+  const auto batch = toy_batch();
+  step.run({batch});
+  if (device_under_test().kind != "sim_npu") return;  // where waits are not counted
+  const auto before = sim_npu_counters().host_reads;
+  CHECK(step.run({batch}).taken);
+  CHECK(sim_npu_counters().host_reads == before + 1);
+}
