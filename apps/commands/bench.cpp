@@ -55,7 +55,10 @@ double since_process_start() {
 
 RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   auto [file, overrides] = split_words(args.words);
-  if (!args.model.empty()) overrides.push_back("model={name: " + args.model + "}");
+  if (!args.model.empty()) {
+    overrides.insert(overrides.begin(), "model={name: " + args.model + "}");  // words with model.KEY=VALUE add to it
+    overrides.push_back("model.name=" + args.model);
+  }
   if (!args.precision.empty()) overrides.push_back("precision=" + args.precision);
   if (!args.device.empty()) overrides.push_back("device=" + args.device);
   if (args.threads > 0) overrides.push_back("trainer.threads=" + std::to_string(args.threads));
@@ -93,7 +96,7 @@ int64_t activation_bytes(const TrainLoop& loop, const Batch& batch) {
     backend.reset_peak(parts.device);
     const int64_t before = backend.memory(parts.device).allocated;
     pass();
-    peak = backend.memory(parts.device).peak - before;
+    peak = before < 0 ? -1 : backend.memory(parts.device).peak - before;  // -1: the device's allocator does not tell
   }
   parts.task->parameters().zero_grad();
   return peak;
@@ -187,7 +190,8 @@ int bench(const BenchArguments& args) {
     const auto* given = config.data.options.find("batch_size");
     batch = given != nullptr ? std::stoll(given->scalar()) : kDefaultBatch;
     const auto size = model.image_size;
-    config.data = {};  // no data set: only the size of a batch counts
+    config.model.options.set("num_classes", ConfigNode(model.num_classes));  // not what one random batch looks like
+    config.data = {};                                                        // no data set: only the size of a batch counts
     config.data.options.set("batch_size", ConfigNode(batch));
     trainer = Trainer(config, parts);
     trainer.setup(nullptr, std::make_shared<TensorDataset>(at::randn({batch, model.channels, size, size}),

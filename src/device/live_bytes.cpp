@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <mutex>
+#include <unordered_set>
 
 namespace npu_train {
 
 class LiveBytes::Count final : public c10::MemoryReportingInfoBase {
  public:
-  void reportMemoryUsage(void*, int64_t size, size_t, size_t, c10::Device device) override {
+  void reportMemoryUsage(void* block, int64_t size, size_t, size_t, c10::Device device) override {
     if (!device.is_cpu()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (size < 0 && seen_.erase(block) == 0) return;  // libtorch remembers the blocks of earlier scopes too
+    if (size > 0) seen_.insert(block);
     now_ += size;
     peak_ = std::max(peak_, now_);
   }
@@ -26,6 +29,7 @@ class LiveBytes::Count final : public c10::MemoryReportingInfoBase {
 
  private:
   mutable std::mutex mutex_;
+  std::unordered_set<void*> seen_;
   int64_t now_ = 0, peak_ = 0;
 };
 

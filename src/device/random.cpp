@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 
 namespace npu_train {
@@ -110,7 +111,13 @@ RandomState::Scope::Scope(const RandomState& state) : portable_before_(PortableR
 
 RandomState::Scope::~Scope() {
   PortableRandom::set_position(portable_before_);
-  for (const auto& [device, values] : before_) set_state(device_of(device), values);
+  for (const auto& [device, values] : before_) {
+    try {
+      set_state(device_of(device), values);
+    } catch (const std::exception& e) {  // the device failed, which its next use says
+      log_warning("random: the generator of ", device.str(), " could not be put back: ", e.what());
+    }
+  }
 }
 
 }  // namespace npu_train

@@ -15,6 +15,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
 #include "precision/hooks.hpp"
 
 namespace npu_train {
@@ -147,6 +148,7 @@ Fp32Ops::Fp32Ops(const std::vector<std::string>& names, const Device& device) {
   check_fp32_ops(names);
   if (names.empty()) return;
   const auto type = device.c10().type();
+  backend_of(device).capabilities(device);                        // a device that is loaded later would register over the hooks
   if (type == c10::DeviceType::CPU) detail::install_emulation();  // below: an operator of both lists is fp32
   auto set = std::make_shared<Set>(names);
   for (size_t i = 0; i < names.size(); ++i)

@@ -16,13 +16,17 @@ constexpr const char* kGradScaler = "GradScaler";
 GradScaler::GradScaler(LossScaleOptions options, bool enabled, Agree agree)
     : scale_(options), enabled_(enabled), agree_(std::move(agree)) {}
 
+// One tensor of each device that losses or gradients were on: where flags are cleared.
+void GradScaler::know_device_of(const at::Tensor& t, bool clear) const {
+  const auto same = [&](const at::Tensor& other) { return other.device() == t.device(); };
+  if (std::any_of(places_.begin(), places_.end(), same)) return;
+  places_.push_back(at::zeros({}, t.options().dtype(at::kFloat).requires_grad(false)));
+  if (clear) clear_overflow_flags({places_.back()});
+}
+
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   if (!enabled_) return loss;
-  const bool known = std::any_of(losses_.begin(), losses_.end(), [&](const at::Tensor& t) { return t.device() == loss.device(); });
-  if (!known) {  // what overflowed before the first iteration is not its affair
-    losses_.push_back(at::zeros({}, loss.options().requires_grad(false)));
-    clear_overflow_flags({losses_.back()});
-  }
+  know_device_of(loss, /*clear=*/true);  // what overflowed before the first iteration is not its affair
   return detail::times_scale(loss, scale_.scale());
 }
 
@@ -38,6 +42,7 @@ void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& g
   for (const auto& g : gradients)
     check(g.scalar_type() != at::kHalf, ErrorKind::Usage, kGradScaler,
           "a gradient is fp16: what the scale is to save would be lost again; keep the parameters in fp32 and use Autocast");
+  for (const auto& g : gradients) know_device_of(g, /*clear=*/false);
   auto& own = optimizers_[optimizer];
   own.found_inf = unscale_and_check(gradients, detail::inverse_scale(scale_.scale()));
   if (agree_) agree_(own.found_inf);
@@ -65,7 +70,7 @@ void GradScaler::update() {
   for (const auto& [key, own] : optimizers_) found |= own.known ? own.found : own.found_inf.item<float>() != 0;
   scale_.update(found);
   optimizers_.clear();
-  clear_overflow_flags(losses_);
+  clear_overflow_flags(places_);
 }
 
 void GradScaler::update(double new_scale) {
@@ -76,7 +81,7 @@ void GradScaler::update(double new_scale) {
   state.scale = new_scale;
   scale_.load_state(state);
   optimizers_.clear();
-  clear_overflow_flags(losses_);
+  clear_overflow_flags(places_);
 }
 
 State GradScaler::state() const { return enabled_ ? detail::to_state(scale_.state()) : State{}; }

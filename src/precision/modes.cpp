@@ -29,7 +29,10 @@ class AutocastScope final : public PrecisionScope {
 std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(autocast_); }
 
 void MixedPrecision::begin_step() {
-  if (scale_ && !updated_.empty()) clear_overflow_flags({updated_[0].value});
+  if (!scale_) return;
+  std::vector<at::Tensor> values;
+  for (const auto& p : updated_) values.push_back(p.value);
+  clear_overflow_flags(values);
 }
 
 at::Tensor MixedPrecision::scale_loss(const at::Tensor& loss) const { return scale_ ? times_scale(loss, scale_->scale()) : loss; }

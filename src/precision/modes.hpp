@@ -3,11 +3,15 @@
 
 #include <optional>
 
+#include "npu_train/device/backend.hpp"
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/fp32_region.hpp"
 #include "npu_train/precision/precision.hpp"
 
 namespace npu_train::detail {
+
+// What `precision: auto` means on a device that can do `has`.
+std::string auto_mode(const Device& device, const Capabilities& has);
 
 // What the forward's Autocast is made of.
 struct AutocastOptions {

@@ -37,7 +37,7 @@ const ConfigTable<PrecisionOptions>& PrecisionOptions::config_table() {
   using T = PrecisionOptions;
   static const auto table =
       ConfigTable<T>("precision")
-          .field("mode", &T::mode, "dtypes of parameters and computation; auto: 32-true on a CPU, else bf16-mixed or 16-mixed",
+          .field("mode", &T::mode, "dtypes of parameters and computation; auto: bf16-mixed where the device multiplies bf16",
                  one_of(precision_modes()))
           .field("grad_scaler", &T::grad_scaler, "loss scaling for fp16")
           .field("fp32_modules", &T::fp32_modules, "paths of modules that keep fp32 parameters and compute in fp32")

@@ -7,6 +7,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/fp32_region.hpp"
+#include "precision/modes.hpp"
 
 namespace npu_train {
 namespace {
@@ -22,9 +23,18 @@ std::string resolve_mode(const std::string& mode, const Device& device) {
   if (mode == "O1") return "16-mixed";
   if (mode == "O2") return "16-true";
   if (mode != "auto") return mode;
-  if (device.is_cpu()) return "32-true";
-  return backend_of(device).capabilities(device).native_bf16 ? "bf16-mixed" : "16-mixed";
+  return detail::auto_mode(device, backend_of(device).capabilities(device));
 }
+
+}  // namespace
+
+// Emulation on a CPU gains time on convolutions alone, so it is not taken unasked.
+std::string detail::auto_mode(const Device& device, const Capabilities& has) {
+  if (has.native_bf16) return "bf16-mixed";
+  return device.is_cpu() ? "32-true" : "16-mixed";
+}
+
+namespace {
 
 ConfigNode texts(const std::vector<std::string>& values) {
   std::vector<ConfigNode> items;

@@ -25,9 +25,15 @@ std::string numbers(const std::vector<int64_t>& values) {
   return join(out);
 }
 
+// "layer1.0" of "after layer1.0"; "" of what is no layer.
+std::string layer_itself(const std::string& place) {
+  const std::string after = "after ";
+  return place.starts_with(after) ? place.substr(after.size()) : place.starts_with("before ") ? "" : place;
+}
+
 // Only the model knows which block a layer belongs to.
 std::string in_fp32(const std::string& layer) {
-  return "compute the block of " + layer +
+  return (layer.empty() ? "compute the first block" : "compute the block of " + layer) +
          " in fp32: amp.fp32_modules (npu_tool summary names the blocks), or Fp32Region in your own forward";
 }
 
@@ -46,22 +52,23 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
   if (!r.samples.empty()) add("look at sample " + numbers(r.samples) + " of the data: the others of its batch are well");
   const auto* peak = largest_in_fp32(r);
   if (r.source.phase == "forward") {
-    const auto layer = r.source.layer.starts_with("after ") ? r.source.layer.substr(6) : r.source.layer;
+    const auto layer = layer_itself(r.source.layer);
     if (peak != nullptr && peak->largest_fp32 > r.largest_of_dtype)
       add("the values of " + peak->layer + " reach " + scientific(peak->largest_fp32) + " in fp32, more than the " +
           scientific(r.largest_of_dtype) + " of " + r.precision + ": bf16-mixed has the range of fp32");
     if (r.source.op == "to" || r.source.op == "_to_copy")
-      add("a weight or an input of " + layer + " is itself beyond " + scientific(r.largest_of_dtype) + ", before anything is computed");
+      add("a weight or an input of " + (layer.empty() ? "the first layer" : layer) + " is itself beyond " + scientific(r.largest_of_dtype) +
+          ", before anything is computed");
     add(in_fp32(layer));
     add("if it began during training, the weights have grown: a lower learning rate, trainer.gradient_clip_val, more warm-up");
   } else if (r.source.phase == "loss") {
     add("the loss is not finite although what goes into it is: log or division by zero in it want an eps, and targets must be in range");
   } else if (r.source.phase == "backward") {
     if (r.loss_scale > 1)
-      add("the loss scale of " + scientific(r.loss_scale) + " is too large for these gradients; it halves with each skipped step, and " +
-          "grad_scaler.max_scale keeps it below");
+      add("the loss scale of " + scientific(r.loss_scale) + " is too large for these gradients: a dynamic one falls with overflows down " +
+          "to grad_scaler.min_scale, and grad_scaler.max_scale keeps it below");
     if (r.parameters.size() == 1) add("only the gradient of " + r.parameters[0] + " is not finite: look at what it scales or divides");
-    add(in_fp32(r.source.layer) + "; trainer.gradient_clip_val bounds what goes into the update only");
+    add(in_fp32(layer_itself(r.source.layer)) + "; trainer.gradient_clip_val bounds what goes into the update only");
     add("sqrt, log, norm and division near zero have large gradients: an eps inside them helps");
   } else {
     add("the replay found every value finite: the overflow came from another rank, or the model does not repeat (npu_tool "

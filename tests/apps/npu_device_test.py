@@ -17,6 +17,9 @@ class NpuDevice(ProgramTest):
         self.assertDone(self.train(NPU_TRAIN_TORCH_NPU=str(FAKE), FAKE_NPU_TRACE=str(trace)))
         self.assertEqual(trace.read_text().split(), ['init', 'finalize'])
 
+    def test_a_device_that_cannot_be_ended_does_not_abort_the_process(self):
+        self.assertDone(self.train(NPU_TRAIN_TORCH_NPU=str(FAKE), FAKE_NPU_THROWS='1'))
+
     def test_without_the_library_the_exit_code_is_that_of_a_missing_device(self):
         self.assertFails(self.train(NPU_TRAIN_TORCH_NPU=str(self.dir)), 4, 'libtorch_npu.so', 'torch_npu', 'CANN')
 

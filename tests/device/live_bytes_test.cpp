@@ -38,6 +38,17 @@ TEST_CASE("what was there before does not count, nor its freeing; other threads 
   CHECK(live.peak() == 0);
 }
 
+TEST_CASE("a block of an earlier scope does not count in a later one") {
+  at::Tensor of_first;
+  {
+    const LiveBytes first;
+    of_first = of_bytes(kMiB);
+  }
+  const LiveBytes second;
+  of_first.reset();
+  CHECK(second.now() == 0);
+}
+
 TEST_CASE("blocks of the arena count too, and the backward pass") {
   const HostArena arena;
   at::Tensor x = at::ones({kMiB / 4}).requires_grad_(true);

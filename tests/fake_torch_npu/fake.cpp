@@ -5,6 +5,7 @@
 //   FAKE_NPU_SOC      the chip's name, Ascend910A by default
 //   FAKE_NPU_DEVICES  how many, 2 by default
 //   FAKE_NPU_BROKEN   1: the device cannot be started
+//   FAKE_NPU_THROWS   1: start (of a broken device) and end throw instead of warning
 //   FAKE_NPU_TRACE    a file to which starts and ends are appended
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/EmptyTensor.h>
@@ -190,13 +191,17 @@ const bool registered = [] {
 namespace torch_npu {
 void init_npu(c10::DeviceIndex) {
   trace("init");
+  if (setting("FAKE_NPU_THROWS", "") == "1") check_works();
   try {
     check_works();
   } catch (const c10::Error& e) {
     TORCH_WARN(e.what_without_backtrace());
   }
 }
-void finalize_npu() { trace("finalize"); }
+void finalize_npu() {
+  trace("finalize");
+  TORCH_CHECK(setting("FAKE_NPU_THROWS", "") != "1", "NPU sys finalize failed.");
+}
 }  // namespace torch_npu
 
 namespace at_npu::detail {

@@ -2,6 +2,7 @@
 
 #include "npu_train/device/backend.hpp"
 #include "npu_train/precision/policy.hpp"
+#include "precision/modes.hpp"
 
 using namespace npu_train;
 using npu_train::testing::error_of;
@@ -31,11 +32,11 @@ TEST_CASE("the policy of each mode") {
   struct Row {
     const char *asked, *mode, *computes, *parameters, *detector;
   };
-  for (const Row& row : {Row{"auto", "32-true", "fp32", "fp32", "none"}, Row{"O0", "32-true", "fp32", "fp32", "none"},
-                         Row{"bf16-mixed", "bf16-mixed", "bf16", "fp32", "none"}, Row{"O1", "\"16-mixed\"", "fp16", "fp32", "finite check"},
-                         Row{"bf16-true", "bf16-true", "bf16", "\"bf16, fp32 masters\"", "none"},
-                         Row{"O2", "\"16-true\"", "fp16", "\"fp16, fp32 masters\"", "finite check"},
-                         Row{"O3", "O3", "fp16", "\"fp16, no masters\"", "finite check"}}) {
+  for (const Row& row :
+       {Row{"O0", "32-true", "fp32", "fp32", "none"}, Row{"bf16-mixed", "bf16-mixed", "bf16", "fp32", "none"},
+        Row{"O1", "\"16-mixed\"", "fp16", "fp32", "finite check"}, Row{"bf16-true", "bf16-true", "bf16", "\"bf16, fp32 masters\"", "none"},
+        Row{"O2", "\"16-true\"", "fp16", "\"fp16, fp32 masters\"", "finite check"},
+        Row{"O3", "O3", "fp16", "\"fp16, no masters\"", "finite check"}}) {
     CAPTURE(std::string(row.asked));
     const auto p = policy_of(row.asked);
     const auto unquoted = [](std::string s) {
@@ -53,6 +54,16 @@ TEST_CASE("the policy of each mode") {
     CHECK(value_of(p, "fp32_modules") == (low ? "[head]" : "[]"));
     CHECK(make_precision({.mode = row.asked}, Device{})->name() == p.mode);  // one decides for both
   }
+}
+
+TEST_CASE("auto: bf16-mixed where there are units for it, fp16 on other accelerators, fp32 on other CPUs") {
+  using npu_train::detail::auto_mode;
+  const Device cpu{}, cuda{"cuda", 0};
+  CHECK(auto_mode(cpu, {.native_bf16 = true}) == "bf16-mixed");
+  CHECK(auto_mode(cpu, {.native_fp16 = true}) == "32-true");
+  CHECK(auto_mode(cuda, {.native_bf16 = true, .native_fp16 = true}) == "bf16-mixed");
+  CHECK(auto_mode(cuda, {.native_fp16 = true}) == "16-mixed");
+  CHECK(make_precision({.mode = "auto"}, cpu)->name() == auto_mode(cpu, backend_of(cpu).capabilities(cpu)));
 }
 
 TEST_CASE("native, emulated, and native without units") {

@@ -112,7 +112,8 @@ class GradScaler final : public Stateful {
   }
 
   LossScale scale_;
-  mutable std::vector<at::Tensor> losses_;  // one on each device that scale() has seen
+  void know_device_of(const at::Tensor& t, bool clear) const;
+  mutable std::vector<at::Tensor> places_;  // one on each device that losses or gradients were on
   bool enabled_;
   Agree agree_;
   std::map<const void*, PerOptimizer> optimizers_;

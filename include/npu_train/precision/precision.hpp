@@ -8,7 +8,7 @@
 ///   16-true     fp16         fp16       dynamic      the same
 ///   O0, O1, O2  32-true, 16-mixed, 16-true
 ///   O3          fp16         fp16       dynamic      16-true without masters: half the memory; updates below 2^-11 of a weight are lost
-///   auto        32-true on a CPU; else bf16-mixed where the device multiplies bf16, else 16-mixed
+///   auto        bf16-mixed where the device multiplies bf16; else 32-true on a CPU, 16-mixed on another device
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -53,19 +53,29 @@ void let_modules_move() {
   library.impl("_has_compatible_shallow_copy_type", TORCH_FN(can_take_over));
 }
 
-// torch_npu only warns when the device cannot be started.
-void prove_that_it_computes() {
+// Starts the device and computes something: a failed start may only warn.
+void start(const TorchNpu& npu) {
   const c10::Device device(kNpu, 0);
   double two = 0;
   try {
+    if (npu.init != nullptr) npu.init(0);
     two = at::ones({1}, at::TensorOptions().dtype(at::kFloat).device(device)).add_(1).cpu().item<double>();
   } catch (const std::exception& e) {
-    throw Error(ErrorKind::Device, "device npu", std::string("torch_npu is loaded, but the first operator failed: ") + e.what(),
+    throw Error(ErrorKind::Device, "device npu", std::string("torch_npu is loaded, but the device does not start: ") + e.what(),
                 "look whether `npu-smi info` lists the device as OK, whether another process holds it, and whether CANN and driver are in "
                 "versions that fit each other",
                 std::current_exception());
   }
   check(two == 2, ErrorKind::Device, "device npu", "torch_npu is loaded, but 1 + 1 gave ", two);
+}
+
+// Without it CANN complains at the end of the process; a device that failed makes it throw.
+void finalize() {
+  try {
+    loaded.load()->finalize();
+  } catch (const std::exception& e) {
+    log_warning(std::string("npu: ending the device failed: ") + e.what());
+  }
 }
 
 class NpuBackend final : public GenericBackend {
@@ -85,18 +95,13 @@ class NpuBackend final : public GenericBackend {
     check(!sim_npu_backend().is_available(), ErrorKind::Device, "device npu",
           "this process runs the simulated NPU, and libtorch knows one NPU a process; start another process");
     static TorchNpu npu;
-    npu = load_torch_npu();
+    load_torch_npu(npu);
     check(GenericBackend::count() > 0, ErrorKind::Device, "device npu",
           "torch_npu is loaded but finds no NPU; hint: look whether `npu-smi info` lists one, whether /dev/davinci0 is there and readable "
           "for "
           "this user (in a container: mapped into it), and whether ASCEND_RT_VISIBLE_DEVICES hides it");
-    if (npu.init != nullptr) {
-      npu.init(0);
-      // or CANN complains at the end of the process
-      static const bool at_exit = npu.finalize != nullptr && std::atexit([] { npu.finalize(); }) == 0;
-      (void)at_exit;
-    }
-    prove_that_it_computes();
+    start(npu);
+    if (!npu.path.empty() && npu.finalize != nullptr) std::atexit(finalize);
     let_modules_move();
     loaded = &npu;
     log_info("npu: torch_npu " + (npu.path.empty() ? std::string("of the host program") : "from " + npu.path) + ", " +
@@ -149,6 +154,7 @@ class NpuBackend final : public GenericBackend {
   AscendChip chip() const {
     const auto name = soc();
     if (const auto known = ascend_chip(name)) return *known;
+    if (name.empty()) return {.bf16 = false, .saturates = true, .can_choose = false};  // nothing said: what is right everywhere
     warn_once("npu/chip", "npu: the chip '" + name + "' is not known here; it is taken for one with bf16 and IEEE 754 overflow");
     return {.bf16 = true, .saturates = false, .can_choose = false};
   }

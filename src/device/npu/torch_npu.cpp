@@ -150,13 +150,14 @@ bool has_ascend_nodes(const fs::path& dev) {
   return false;
 }
 
-TorchNpu load_torch_npu() {
-  TorchNpu out;
+void load_torch_npu(TorchNpu& out) {
   void* handle = nullptr;
-  if (is_registered())
-    handle = RTLD_DEFAULT;  // linked by the host program, or imported in its Python
-  else
+  if (is_registered()) {  // linked by the host program, imported in its Python, or by a call before that failed later
+    handle = dlopen(out.path.empty() ? kFile : out.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    if (handle == nullptr) handle = RTLD_DEFAULT;
+  } else {
     handle = open_library(out.path);
+  }
   if (!is_registered()) fail(out.path + " was loaded but registers no device npu", "it is not torch_npu's library; " + what_to_install());
   look_up(handle, "_ZN9torch_npu8init_npuEa", out.init);
   look_up(handle, "_ZN9torch_npu12finalize_npuEv", out.finalize);
@@ -164,7 +165,6 @@ TorchNpu load_torch_npu() {
   look_up(handle, "_ZN7c10_npu15IsSupportInfNanEv", out.supports_inf_nan);
   look_up(handle, "aclrtGetSocName", out.soc_name);
   look_up(handle, "aclrtGetMemInfo", out.memory_info);
-  return out;
 }
 
 }  // namespace npu_train::detail

@@ -27,8 +27,8 @@ struct TorchNpu {
 };
 
 // Loads it, or finds it loaded, and looks the names up. Error(Device) that says what is missing, in which version, and where it was looked
-// for. Nothing stays behind then, and a later call tries again.
-TorchNpu load_torch_npu();
+// for; a later call tries again.
+void load_torch_npu(TorchNpu& npu);
 
 // Where libtorch_npu.so is looked for, in this order: NPU_TRAIN_TORCH_NPU alone if it is set (a file or a folder);
 // TORCH_NPU_INSTALL_PREFIX; beside libtorch, as the wheel lies; where the system's loader looks.
