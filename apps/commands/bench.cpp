@@ -8,6 +8,7 @@
 
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 
 #include "../cli.hpp"
 #include "commands.hpp"
@@ -103,7 +104,10 @@ int64_t activation_bytes(const TrainLoop& loop, const Batch& batch) {
 }
 
 /// Random pictures, one batch again and again: the step alone.
-Times time_steps(Trainer& trainer, const Model& model, int64_t batch_size, const BenchArguments& args) {
+Times time_steps(Trainer& trainer, int64_t batch_size, const BenchArguments& args) {
+  // a data set that says nothing of pictures or classes
+  trainer.setup(nullptr, std::make_shared<TensorDataset>(at::zeros({batch_size, 1}), at::zeros({batch_size})));
+  const auto& model = trainer.model();
   const auto size = model.image_size;
   Batch batch(at::randn({batch_size, model.channels, size, size}), at::randint(model.num_classes, {batch_size}, at::kLong));
   if (trainer.loop().parts().train_loader->options().channels_last)
@@ -167,43 +171,11 @@ int bench_data(const BenchArguments& args, const RunConfig& config, const Parts&
   return 0;
 }
 
-int bench(const BenchArguments& args) {
-  check(args.what == "step" || args.what == "train" || args.what == "data", ErrorKind::Usage, "bench", "--what ", args.what,
-        "; allowed: step, train, data");
-  const auto parts = builtin_parts();
-  auto config = read_config(args, parts);
-  if (args.what == "data") return bench_data(args, config, parts);
-  config.trainer.num_sanity_val_steps = 0;
-  config.trainer.check_val_every_n_epoch = 0;
-  config.trainer.max_epochs = -1;
-  config.trainer.max_time = -1;
-  config.trainer.accumulate_grad_batches = 1;
-  config.lr_scheduler = {.name = "constant"};  // a curve needs the length of a real run
-  config.trainer.max_steps = args.warmup + args.steps;
-  Trainer trainer(config, parts);
-  Times times;
-  int64_t batch = 0;
-  Model model;
-  if (args.what == "step") {
-    check(!config.model.name.empty(), ErrorKind::Usage, "bench", "no model; give CONFIG or --model NAME");
-    model = parts.models.make(config.model, "model");
-    const auto* given = config.data.options.find("batch_size");
-    batch = given != nullptr ? std::stoll(given->scalar()) : kDefaultBatch;
-    const auto size = model.image_size;
-    config.model.options.set("num_classes", ConfigNode(model.num_classes));  // not what one random batch looks like
-    config.data = {};                                                        // no data set: only the size of a batch counts
-    config.data.options.set("batch_size", ConfigNode(batch));
-    trainer = Trainer(config, parts);
-    trainer.setup(nullptr, std::make_shared<TensorDataset>(at::randn({batch, model.channels, size, size}),
-                                                           at::randint(model.num_classes, {batch}, at::kLong)));
-    times = time_steps(trainer, model, batch, args);
-  } else {
-    times = time_training(trainer, args);
-    model = trainer.model();
-    batch = trainer.data().options.batch_size;
-  }
+int report(const BenchArguments& args, Trainer& trainer, Times times) {
   check(!times.steps.empty(), ErrorKind::Usage, "bench", "the run ended before ", args.warmup + 1, " steps");
   std::sort(times.steps.begin(), times.steps.end());
+  const auto& model = trainer.model();
+  const auto batch = trainer.data().options.batch_size;
   const double median = times.steps[times.steps.size() / 2], fastest = times.steps.front();
   int64_t parameters = 0;
   for (const auto& p : trainer.task().parameters()) parameters += p.value.numel();
@@ -231,6 +203,31 @@ int bench(const BenchArguments& args) {
   const auto activations = times.activation_bytes < 0 ? "" : ", activations " + human_bytes(static_cast<double>(times.activation_bytes));
   print(args.json, document, text + activations + "\n");
   return 0;
+}
+
+int bench(const BenchArguments& args) {
+  check(args.what == "step" || args.what == "train" || args.what == "data", ErrorKind::Usage, "bench", "--what ", args.what,
+        "; allowed: step, train, data");
+  const auto parts = builtin_parts();
+  auto config = read_config(args, parts);
+  if (args.what == "data") return bench_data(args, config, parts);
+  config.trainer.num_sanity_val_steps = 0;
+  config.trainer.check_val_every_n_epoch = 0;
+  config.trainer.max_epochs = -1;
+  config.trainer.max_time = -1;
+  config.trainer.accumulate_grad_batches = 1;
+  config.lr_scheduler = {.name = "constant"};  // a curve needs the length of a real run
+  config.trainer.max_steps = args.warmup + args.steps;
+  int64_t batch_size = kDefaultBatch;
+  if (args.what == "step") {
+    check(!config.model.name.empty(), ErrorKind::Usage, "bench", "no model; give CONFIG or --model NAME");
+    if (const auto* given = config.data.options.find("batch_size")) batch_size = std::stoll(given->scalar());
+    config.data = {};  // no data set: only the size of a batch counts
+    config.data.options.set("batch_size", ConfigNode(batch_size));
+  }
+  Trainer trainer(config, parts);
+  const auto times = args.what == "step" ? time_steps(trainer, batch_size, args) : time_training(trainer, args);
+  return report(args, trainer, times);
 }
 
 }  // namespace

@@ -4,6 +4,11 @@
 
 namespace npu_train {
 
+std::string layer_of(const std::string& parameter) {
+  const auto dot = parameter.rfind('.');
+  return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
+
 ParameterSet::ParameterSet(std::vector<Parameter> parameters) {
   parameters_.reserve(parameters.size());
   for (auto& parameter : parameters) add(std::move(parameter));

@@ -1,5 +1,7 @@
 #include "npu_train/device/backend.hpp"
 
+#include <ATen/core/Tensor.h>
+
 #include "device/generic_backend.hpp"
 #include "npu_train/core/error.hpp"
 
@@ -16,5 +18,7 @@ const DeviceBackend& backend_of(const Device& device) {
     if (backend->name() == device.kind) return *backend;
   throw Error(ErrorKind::Usage, "device", "there is no kind of device '" + device.kind + "'");
 }
+
+void DeviceBackend::backward(const at::Tensor& loss) const { loss.backward(); }
 
 }  // namespace npu_train

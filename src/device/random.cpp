@@ -97,15 +97,15 @@ RandomState::RandomState(const std::vector<c10::Device>& devices) {
   std::vector<c10::Device> all = {c10::Device(c10::kCPU)};
   for (const auto& d : devices)
     if (std::find(all.begin(), all.end(), d) == all.end()) all.push_back(d);
-  for (const auto& d : all) states_.emplace_back(d, state_of(device_of(d)));
+  for (const auto& d : all) states_.emplace_back(device_of(d), state_of(device_of(d)));
   portable_ = PortableRandom::position();
 }
 
 RandomState::Scope::Scope(const RandomState& state) : portable_before_(PortableRandom::position()) {
   PortableRandom::set_position(state.portable_);
   for (const auto& [device, values] : state.states_) {
-    before_.emplace_back(device, state_of(device_of(device)));
-    set_state(device_of(device), values);
+    before_.emplace_back(device, state_of(device));
+    set_state(device, values);
   }
 }
 
@@ -113,7 +113,7 @@ RandomState::Scope::~Scope() {
   PortableRandom::set_position(portable_before_);
   for (const auto& [device, values] : before_) {
     try {
-      set_state(device_of(device), values);
+      set_state(device, values);
     } catch (const std::exception& e) {  // the device failed, which its next use says
       log_warning("random: the generator of ", device.str(), " could not be put back: ", e.what());
     }

@@ -26,11 +26,6 @@ std::string path_of(const Model& model, const Block& block) {
   return model.module != nullptr && find_module(*model.module, block.name) != nullptr ? block.name : "";
 }
 
-std::string module_of(const std::string& parameter) {
-  const auto dot = parameter.rfind('.');
-  return dot == std::string::npos ? "" : parameter.substr(0, dot);
-}
-
 std::vector<std::string> block_names(const Model& model) {
   std::vector<std::string> out;
   for (const auto& block : model.blocks) out.push_back(block.name);
@@ -45,7 +40,7 @@ bool names_block(const Model& model, const std::string& entry) {
 std::set<std::string> cast_norms(const AmpModules& modules, const std::vector<std::string>& norms) {
   std::set<std::string> out;
   for (const auto& parameter : norms)
-    if (modules.casts(module_of(parameter))) out.insert(module_of(parameter));
+    if (modules.casts(layer_of(parameter))) out.insert(layer_of(parameter));
   return out;
 }
 
@@ -129,7 +124,7 @@ std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& m
   for (const auto& norm : cast) check_norm(model, modules, norm);
   std::vector<std::string> out, paths;
   for (const auto& name : norms)
-    if (cast.count(module_of(name)) == 0) out.push_back(name);
+    if (cast.count(layer_of(name)) == 0) out.push_back(name);
   for (const auto& block : model.blocks) {
     if (!modules.keeps_fp32(block.name)) continue;
     paths.push_back(path_of(model, block));

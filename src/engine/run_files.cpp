@@ -95,29 +95,42 @@ struct RunFiles::Impl {
   void row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values);
 };
 
-/// Opens metrics.csv; of an earlier part of the same run the rows up to the loop's step stay.
+/// Cells of one row of metrics.csv by column; what is missing is empty.
+std::map<std::string, std::string> cells_of(const std::string& line, const std::vector<std::string>& columns) {
+  std::map<std::string, std::string> out;
+  std::istringstream cells(line);
+  for (const auto& column : columns) std::getline(cells, out[column], ',');
+  return out;
+}
+
+/// The rows of an earlier part of a run up to where `loop` goes on: up to its step, and of steps that were skipped (each has a row) as many
+/// as it counts.
+std::string rows_before(const TrainLoop& loop, const std::string& path, const std::vector<std::string>& columns) {
+  std::string kept, line;
+  int64_t skips = 0;
+  std::ifstream in(path);
+  std::getline(in, line);
+  while (std::getline(in, line)) {
+    const auto cells = cells_of(line, columns);
+    const auto& step = cells.at("step");
+    if (step.empty() || step.find_first_not_of("0123456789") != std::string::npos || std::stoll(step) > loop.global_step()) continue;
+    if (cells.at("phase") == "train" && cells.at("skipped") == "1" && ++skips > loop.skipped_steps()) continue;
+    kept += line + "\n";
+  }
+  return kept;
+}
+
+/// Opens metrics.csv; of an earlier part of the same run the rows before the loop's place stay.
 void RunFiles::Impl::open(TrainLoop& loop) {
   columns = {"loss"};
   for (const auto& name : loop.parts().task->metric_names()) columns.push_back(name);
   for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "images_per_second", "data_wait", "seconds"})
     columns.emplace_back(name);
-  const auto header = "epoch,step,phase," + join(columns, ",");
+  std::vector<std::string> all = {"epoch", "step", "phase"};
+  all.insert(all.end(), columns.begin(), columns.end());
   const auto path = (fs::path(dir) / "metrics.csv").string();
-  std::string kept = header + "\n";
-  if (fs::exists(path) && loop.batches_seen() > 0) {
-    std::ifstream in(path);
-    std::string line;
-    std::getline(in, line);
-    while (std::getline(in, line)) {
-      std::istringstream cells(line);
-      std::string epoch, step;
-      std::getline(cells, epoch, ',');
-      std::getline(cells, step, ',');
-      if (!step.empty() && step.find_first_not_of("0123456789") == std::string::npos && std::stoll(step) <= loop.global_step())
-        kept += line + "\n";
-    }
-  }
-  write_file_atomic(path, kept);
+  const bool goes_on = fs::exists(path) && loop.batches_seen() > 0;
+  write_file_atomic(path, join(all, ",") + "\n" + (goes_on ? rows_before(loop, path, all) : ""));
   csv.open(path, std::ios::app);
   check(csv.good(), ErrorKind::Checkpoint, "output", path, ": cannot be opened for writing");
 

@@ -1,6 +1,7 @@
 #include "nn/batch_norm_kernels.hpp"
 
 #include <algorithm>
+#include <bit>
 
 #ifdef __FP_FAST_FMAF
 #define NPU_TRAIN_NORM_FMA

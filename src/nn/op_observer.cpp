@@ -81,11 +81,6 @@ using detail::storage_of;
 
 }  // namespace
 
-std::string layer_of(const std::string& parameter) {
-  const auto dot = parameter.rfind('.');
-  return dot == std::string::npos ? "" : parameter.substr(0, dot);
-}
-
 struct OpObserver::Context : at::ObserverContext {
   bool outermost = false;
   bool whole = false;

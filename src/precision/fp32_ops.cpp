@@ -22,7 +22,11 @@ namespace npu_train {
 
 // The hooks that are on in a region.
 struct Fp32Ops::Set {
-  explicit Set(const std::vector<std::string>& all) : names(all), met(all.size()) {}
+  explicit Set(const std::vector<std::string>& all) {
+    for (const auto& name : all)
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    met = std::vector<std::atomic<bool>>(names.size());
+  }
   std::vector<std::string> names;
   std::map<const void*, size_t> hooks;  // to the place in names
   mutable std::vector<std::atomic<bool>> met;
@@ -151,8 +155,8 @@ Fp32Ops::Fp32Ops(const std::vector<std::string>& names, const Device& device) {
   backend_of(device).capabilities(device);                        // a device that is loaded later would register over the hooks
   if (type == c10::DeviceType::CPU) detail::install_emulation();  // below: an operator of both lists is fp32
   auto set = std::make_shared<Set>(names);
-  for (size_t i = 0; i < names.size(); ++i)
-    for (const auto& op : overloads_of(names[i])) set->hooks[hook_of(op, type)] = i;
+  for (size_t i = 0; i < set->names.size(); ++i)
+    for (const auto& op : overloads_of(set->names[i])) set->hooks[hook_of(op, type)] = i;
   set_ = std::move(set);
 }
 

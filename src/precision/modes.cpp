@@ -29,10 +29,7 @@ class AutocastScope final : public PrecisionScope {
 std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(autocast_); }
 
 void MixedPrecision::begin_step() {
-  if (!scale_) return;
-  std::vector<at::Tensor> values;
-  for (const auto& p : updated_) values.push_back(p.value);
-  clear_overflow_flags(values);
+  if (scale_) clear_overflow_flags(updated_.values());
 }
 
 at::Tensor MixedPrecision::scale_loss(const at::Tensor& loss) const { return scale_ ? times_scale(loss, scale_->scale()) : loss; }
@@ -73,9 +70,8 @@ ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const 
   check(updated_.empty(), ErrorKind::Usage, "Precision", "prepare() was called twice; make one Precision for each model");
   const auto is_kept = [&](const Parameter& p) {
     if (!p.value.is_floating_point() || modules_.keeps_fp32(p.name)) return true;
-    const auto dot = p.name.rfind('.');
     const bool kept = std::find(keep_fp32.begin(), keep_fp32.end(), p.name) != keep_fp32.end();
-    return kept && !modules_.casts(dot == std::string::npos ? "" : p.name.substr(0, dot));
+    return kept && !modules_.casts(layer_of(p.name));
   };
   for (const auto& p : model_parameters)
     check(is_kept(p) || p.value.scalar_type() == at::kFloat, ErrorKind::Usage, "Precision", p.name, " is ", p.value.scalar_type(), "; ",

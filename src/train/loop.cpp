@@ -186,6 +186,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     next->report.attempt = step_->attempts();
     const auto window = next_window(data_wait);
     if (window.empty()) break;
+    next->at_floor = parts_.precision->at_floor();
     next->take(step(window));
     finish_pending(*sums_);
     const auto now = parts_.clock->now();
@@ -195,13 +196,14 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     report.batches_seen = batches_seen_;
     report.taken = next->result.taken;
     report.loss_scale = parts_.precision->scale();
-    next->at_floor = parts_.precision->at_floor();
     report.lr = parts_.optimizer->lr();
     report.samples = static_cast<int64_t>(next->result.samples);
     report.seconds = now - last;
     report.data_wait = data_wait;
     last = now;
+    const bool taken = report.taken;
     pending_ = std::move(next);
+    if (!taken) finish_pending(*sums_);  // the host has read its overflow already: nothing is won by waiting
 
     const bool finished = length && windows_done() >= *length;
     if (step_limit_reached() && !(finished && *stop_ != StopReason::Requested)) {
@@ -210,7 +212,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
       return std::nullopt;
     }
     const auto every = checkpoint_.every_n_train_steps;
-    if (every > 0 && pending_->report.taken && global_step_ % every == 0) {
+    if (every > 0 && taken && global_step_ % every == 0) {
       finish_pending(*sums_);
       save_checkpoint();
     }

@@ -16,7 +16,7 @@ struct TrainLoop::Pending {
   StepResult result;
   HostCopy numbers;  // of result.packed
   StepReport report;
-  bool at_floor = false;  // the loss scale, after it
+  bool at_floor = false;  // the loss scale, before it
 };
 
 /// Averages of the epoch so far.

@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "npu_train/precision/finite_check.hpp"
 
@@ -37,7 +38,7 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
   const double relative = output.weight / window.first_weight;
   loss = relative == 1 ? output.loss : output.loss * relative;
   observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
-    precision_.scale_loss(loss).backward();
+    backend_of(device_of(loss.device())).backward(precision_.scale_loss(loss));
     precision_.collect_gradients();
   });
 

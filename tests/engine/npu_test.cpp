@@ -8,6 +8,7 @@
 #include <torch/optim/sgd.h>
 
 #include "npu_train/base/digest.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/precision/autocast.hpp"
@@ -23,7 +24,7 @@ namespace fs = std::filesystem;
 namespace {
 
 Device fake_npu() {
-  ::setenv("NPU_TRAIN_TORCH_NPU", (fs::path(NPU_TRAIN_BINARY_DIR) / "tests/fake_torch_npu/works").c_str(), 1);
+  ::setenv("NPU_TRAIN_TORCH_NPU", (fs::path(NPU_TRAIN_BINARY_DIR) / "tests/fake_torch_npu/says_inf_nan").c_str(), 1);
   return resolve_device("npu");
 }
 
@@ -109,4 +110,17 @@ TEST_CASE("GradScaler skips a step by the flag of a saturating chip, and the nex
   CHECK(scaler.get_scale() == 32768);
   CHECK(attempt(false));
   CHECK_FALSE(at::equal(before, layer->weight.detach().cpu()));
+}
+
+TEST_CASE("whether an overflow gives inf: torch_npu's word goes before what the chip is known for") {
+  const auto npu = fake_npu();
+  const auto saturates = [&] { return backend_of(npu).capabilities(npu).saturating_overflow; };
+  CHECK(saturates());  // a 910A
+  ::setenv("FAKE_NPU_INF_NAN", "1", 1);
+  CHECK_FALSE(saturates());
+  ::setenv("FAKE_NPU_SOC", "Ascend910B3", 1);
+  CHECK_FALSE(saturates());
+  ::unsetenv("FAKE_NPU_INF_NAN");
+  CHECK(saturates());
+  ::unsetenv("FAKE_NPU_SOC");
 }

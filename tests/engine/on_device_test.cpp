@@ -2,7 +2,6 @@
 #include "testing.hpp"
 
 #include <cmath>
-#include <map>
 
 #include <ATen/ATen.h>
 
@@ -12,6 +11,7 @@
 #include "npu_train/engine/verify_determinism.hpp"
 #include "npu_train/engine/verify_resume.hpp"
 #include "npu_train/train/checkpoint.hpp"
+#include "trainer_bits.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -47,15 +47,6 @@ Batch pictures_batch(int64_t n = 8) {
 }
 
 double loss_in(const StepReport& report) { return scalar_or(report.metrics, "loss", kNaN); }
-
-/// Everything that a skipped step must leave bit-identical, tensor by tensor.
-std::map<std::string, uint64_t> bits_of(Trainer& trainer) {
-  const auto state = trainer.state();
-  std::map<std::string, uint64_t> out;
-  for (const std::string part : {"model", "optimizer", "ema"})
-    for (const auto& [name, tensor] : state.at(part).tensors) out[part + "/" + name] = digest(tensor);
-  return out;
-}
 
 }  // namespace
 

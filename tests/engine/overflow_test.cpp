@@ -2,26 +2,16 @@
 #include "testing.hpp"
 
 #include <cmath>
-#include <map>
 
 #include <torch/nn.h>
 
-#include "npu_train/base/digest.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "trainer_bits.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-/// Everything that a skipped step must leave bit-identical: parameters, BatchNorm's statistics and counters, momentum, average.
-std::map<std::string, uint64_t> digests_of(Trainer& trainer) {
-  const auto state = trainer.state();
-  std::map<std::string, uint64_t> out;
-  for (const std::string part : {"model", "optimizer", "ema"})
-    for (const auto& [name, tensor] : state.at(part).tensors) out[part + "/" + name] = digest(tensor);
-  return out;
-}
 
 RunConfig resnet18_in_fp16() {
   RunConfig config{.device = "cpu", .precision = "16-mixed"};
@@ -47,7 +37,7 @@ TEST_CASE("ResNet-18: an overflow in the forward skips the step, and evaluation 
     auto huge = batch;
     huge.set("input", batch.input() * 1e6);
     if (!first) REQUIRE(trainer.train_step(batch).taken);
-    const auto before = digests_of(trainer);
+    const auto before = bits_of(trainer);
     for (const char* key : {"model/bn1.running_mean", "model/layer4.1.bn2.running_var", "model/bn1.num_batches_tracked", "model/fc.weight",
                             "optimizer/momentum/fc.weight", "ema/average/fc.weight", "ema/buffer/bn1.running_mean"}) {
       CAPTURE(key);
@@ -58,7 +48,7 @@ TEST_CASE("ResNet-18: an overflow in the forward skips the step, and evaluation 
     CHECK_FALSE(skipped.taken);
     CHECK_FALSE(std::isfinite(scalar_or(skipped.metrics, "loss", 0)));  // it was the forward
     CHECK(skipped.loss_scale == 512);
-    CHECK((digests_of(trainer) == before));
+    CHECK((bits_of(trainer) == before));
     for (const auto& p : trainer.task().parameters()) CHECK_FALSE(p.value.grad().defined());
 
     for (const auto& [name, value] : trainer.validate()) {

@@ -67,3 +67,34 @@ TEST_CASE("metrics.csv has a row for every change of the loss scale, however sel
   CHECK((column_of(csv, "skipped", "train") == std::vector<double>{0, 0}));
   CHECK((column_of(csv, "loss_scale", "epoch") == std::vector<double>{16}));
 }
+
+TEST_CASE("a resumed run goes on in metrics.csv where its checkpoint was, skipped steps included") {
+  TempDir dir;
+  RunConfig config{.device = "cpu", .precision = "16-mixed"};
+  config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
+  config.data = {.name = "generated", .options = {{"train_size", 96}, {"val_size", 8}, {"batch_size", 8}, {"num_workers", "0"}}};
+  config.trainer = {.max_epochs = 1, .check_val_every_n_epoch = 0, .threads = 1};
+  config.grad_scaler = {.init_scale = 0x1p20, .growth_interval = 1, .max_scale = 0x1p40};  // up to an overflow, and back
+  config.checkpoint.every_n_train_steps = 1;
+  config.checkpoint.save_top_k = -1;
+  config.output.dir = dir.path().string();
+  const auto whole = Trainer(config).fit();
+  const auto csv = fs::path(whole.run_dir) / "metrics.csv";
+  const auto columns = [&] {
+    std::vector<std::vector<double>> out;
+    for (const char* name : {"epoch", "step", "skipped", "loss_scale", "loss"}) out.push_back(column_of(csv, name, "train"));
+    return out;
+  };
+  const auto before = columns();
+  REQUIRE(whole.skipped_steps >= 3);
+  REQUIRE(before[0].size() == 12);
+  for (const auto& entry : fs::directory_iterator(fs::path(whole.run_dir) / "checkpoints")) {
+    const auto name = entry.path().filename().string();
+    if (name == "last" || entry.is_symlink()) continue;
+    CAPTURE(name);
+    Trainer again(config);
+    again.resume(entry.path().string());
+    CHECK(again.fit().run_dir == whole.run_dir);
+    CHECK((columns() == before));
+  }
+}

@@ -215,6 +215,12 @@ const at::Generator& getDefaultNPUGenerator(c10::DeviceIndex index) {
 }
 }  // namespace at_npu::detail
 
+#ifdef FAKE_NPU_SAYS_INF_NAN
+namespace c10_npu {
+bool IsSupportInfNan() { return setting("FAKE_NPU_INF_NAN", "0") == "1"; }
+}  // namespace c10_npu
+#endif
+
 extern "C" {
 const char* aclrtGetSocName() {
   static std::string name;

@@ -145,6 +145,17 @@ TEST_CASE("a kept state computes the same again, here and on another thread") {
   }).join();
 }
 
+TEST_CASE("a name given twice counts once") {
+  const Fp32Ops ops({"gelu", "softmax", "gelu"}, kHere);
+  CHECK((ops.names() == std::vector<std::string>{"gelu", "softmax"}));
+  {
+    const Autocast region(kHere, at::kBFloat16, true, true, CpuLowPrecision::Auto, ops);
+    at::gelu(low_values());
+    at::softmax(low_values(), -1);
+  }
+  CHECK((ops.met() == ops.names()));
+}
+
 TEST_CASE("what was met is known") {
   const Fp32Ops ops({"gelu", "softmax"}, kHere), copy = ops;
   CHECK(ops.met().empty());

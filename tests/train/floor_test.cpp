@@ -58,6 +58,31 @@ TEST_CASE("a run that ends before a row of skips is explained is explained at it
   }
 }
 
+TEST_CASE("the run ends at the overflow that is one too many, and names it") {
+  struct HugeAtFirst final : Dataset {
+    int64_t size() const override { return 80; }
+    Sample get(int64_t index) const override {
+      const double factor = calls++ < 24 ? 1e7 : 1;  // three batches
+      return {{{"input", at::arange(6, at::kFloat) * factor}, {"target", at::scalar_tensor(index % 4, at::kLong)}}, index};
+    }
+    mutable int calls = 0;
+  };
+  for (const int64_t max_skips : {int64_t{3}, int64_t{4}}) {
+    Toy toy("16-mixed", "sgd", 0, {.init_scale = 16, .dynamic = false});
+    toy.train = std::make_shared<HugeAtFirst>();
+    auto loop = toy.loop({.max_epochs = 1, .max_consecutive_skips = max_skips});
+    if (max_skips == 4) {
+      CHECK(loop->fit().skipped_steps == 3);
+      continue;
+    }
+    const auto e = error_of([&] { loop->fit(); });
+    CHECK(e.kind() == ErrorKind::Diverged);
+    CHECK(has(e.what(), "overflowed 3 times in a row"));
+    CHECK(has(e.what(), "at step 2 (epoch 0)"));
+    CHECK(loop->batches_seen() == 3);
+  }
+}
+
 TEST_CASE("a scale that stays where it is has no floor to sit at") {
   const auto e = end_of({.init_scale = 16, .dynamic = false}, 3);
   CHECK(e.kind() == ErrorKind::Diverged);

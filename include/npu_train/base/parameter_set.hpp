@@ -20,6 +20,9 @@ struct Parameter {
   int owner = -1;
 };
 
+/// Path of the module that a parameter belongs to: "layer1.0.conv1" of "layer1.0.conv1.weight"; "" for one of the model itself.
+std::string layer_of(const std::string& parameter);
+
 /// An ordered set of parameters with unique names. Copies share the tensors.
 class ParameterSet {
  public:

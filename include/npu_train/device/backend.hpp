@@ -9,7 +9,8 @@
 
 namespace at {
 struct Generator;
-}
+class Tensor;
+}  // namespace at
 
 namespace npu_train {
 
@@ -61,6 +62,9 @@ class DeviceBackend {
   /// Where an overflow saturates (see Capabilities): whether one happened on `device` since the flag was cleared. Waits for the device.
   virtual bool overflow_flag(const Device& /*device*/) const { return false; }
   virtual void clear_overflow_flag(const Device& /*device*/) const {}
+
+  /// loss.backward(), in the way that suits the device's threads.
+  virtual void backward(const at::Tensor& loss) const;
 
   /// The generator that operators on `device` draw from. Its mutex is to be held while it is used.
   virtual at::Generator generator(const Device& device) const = 0;

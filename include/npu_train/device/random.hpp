@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "npu_train/base/state.hpp"
+#include "npu_train/device/device.hpp"
 #include "npu_train/device/portable_random.hpp"
 
 namespace npu_train {
@@ -39,12 +40,12 @@ class RandomState {
     Scope& operator=(const Scope&) = delete;
 
    private:
-    std::vector<std::pair<c10::Device, at::Tensor>> before_;
+    std::vector<std::pair<Device, at::Tensor>> before_;
     PortableRandom::Position portable_before_;
   };
 
  private:
-  std::vector<std::pair<c10::Device, at::Tensor>> states_;
+  std::vector<std::pair<Device, at::Tensor>> states_;
   PortableRandom::Position portable_;
 };
 

@@ -25,9 +25,6 @@ struct SeenOp {
   int64_t flops = 0;                       ///< of convolutions, products and attention; a multiply-add is 2
 };
 
-/// Path of the module that a parameter belongs to: "layer1.0.conv1" of "layer1.0.conv1.weight"; "" for one of the model itself.
-std::string layer_of(const std::string& parameter);
-
 /// While it lives, operators of this thread are shown to `on_op`: those that use a parameter or cost FLOPs, or all with `every`. Of
 /// operators that call others the outermost is shown. `on_op` may run operators, which are not shown. One at a time on a thread.
 class OpObserver {

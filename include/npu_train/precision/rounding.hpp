@@ -12,6 +12,13 @@
 
 namespace npu_train {
 
+namespace detail {
+
+/// yes ? a : b without a branch: GCC moves float arithmetic behind a branch, and then the loop around it becomes no vector.
+inline uint32_t where(bool yes, uint32_t a, uint32_t b) { return b ^ ((a ^ b) & (0U - static_cast<uint32_t>(yes))); }
+
+}  // namespace detail
+
 inline float widen(float x) { return x; }
 
 inline float widen(c10::BFloat16 x) { return std::bit_cast<float>(static_cast<uint32_t>(x.x) << 16); }
@@ -19,8 +26,8 @@ inline float widen(c10::BFloat16 x) { return std::bit_cast<float>(static_cast<ui
 inline float widen(c10::Half x) {
   const uint32_t sign = (static_cast<uint32_t>(x.x) & 0x8000U) << 16, magnitude = (static_cast<uint32_t>(x.x) & 0x7fffU) << 13;
   const float scaled = std::bit_cast<float>(magnitude) * 0x1p112F;  // moves the exponent's bias from 15 to 127, exact for subnormals too
-  const uint32_t bits = std::bit_cast<uint32_t>(scaled);
-  return std::bit_cast<float>((magnitude >= 0x0f800000U ? magnitude | 0x7f800000U : bits) | sign);
+  const uint32_t special = detail::where(magnitude >= 0x0f800000U, 0x7f800000U, 0);  // inf and NaN keep that exponent
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(scaled) | special | sign);
 }
 
 template <class T>
@@ -48,8 +55,8 @@ inline c10::Half round_to<c10::Half>(float x) {
   // Subnormal results: adding 0.5 leaves the wanted bits at the end, rounded by the addition.
   const uint32_t subnormal = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
   const uint32_t beyond = magnitude > 0x7f800000U ? 0x7e00U : 0x7c00U;
-  const uint32_t finite = magnitude < 0x38800000U ? subnormal : normal;
-  return {static_cast<uint16_t>((magnitude >= 0x47800000U ? beyond : finite) | sign), c10::Half::from_bits()};
+  const uint32_t finite = detail::where(magnitude < 0x38800000U, subnormal, normal);
+  return {static_cast<uint16_t>(detail::where(magnitude >= 0x47800000U, beyond, finite) | sign), c10::Half::from_bits()};
 }
 
 }  // namespace npu_train

@@ -11,6 +11,7 @@
 #include <optional>
 #include <system_error>
 
+#include "device/library_folder.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 
@@ -31,14 +32,6 @@ std::string what_to_install() {
 }
 
 [[noreturn]] void fail(const std::string& what, const std::string& hint) { throw Error(ErrorKind::Device, "device npu", what, hint); }
-
-fs::path folder_of_libtorch() {
-  Dl_info info{};
-  const auto* in_libtorch = reinterpret_cast<const void*>(&at::globalContext);
-  if (dladdr(in_libtorch, &info) == 0 || info.dli_fname == nullptr) return {};
-  std::error_code ignored;
-  return fs::weakly_canonical(info.dli_fname, ignored).parent_path();
-}
 
 // A wheel says its version in a folder beside its own: torch_npu-2.11.0.dist-info.
 std::optional<std::string> wheel_version(const fs::path& library) {
@@ -131,7 +124,7 @@ std::vector<std::string> torch_npu_places() {
   }
   std::vector<std::string> out;
   if (const auto prefix = in("TORCH_NPU_INSTALL_PREFIX"); !prefix.empty()) out.push_back((prefix / "lib" / kFile).string());
-  if (const auto torch = folder_of_libtorch(); !torch.empty()) {
+  if (const auto torch = library_folder(reinterpret_cast<const void*>(&at::globalContext)); !torch.empty()) {
     const auto packages = torch.parent_path().parent_path();
     for (const char* package : {"libtorch_npu", "torch_npu"}) out.push_back((packages / package / "lib" / kFile).string());
   }

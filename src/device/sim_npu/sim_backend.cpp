@@ -1,6 +1,9 @@
 #include <dlfcn.h>
+#include <omp.h>
 
+#include <ATen/core/Tensor.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +14,7 @@
 
 #include "device/ascend_chip.hpp"
 #include "device/generic_backend.hpp"
+#include "device/library_folder.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -58,12 +62,8 @@ std::optional<Plugin> plugin;
 std::vector<std::string> places() {
   std::vector<std::string> out;
   if (const char* set = std::getenv(kVariable); set != nullptr && *set != '\0') out.push_back((fs::path(set) / kFile).string());
-  Dl_info here{};
-  if (dladdr(reinterpret_cast<const void*>(&saturates), &here) != 0 && here.dli_fname != nullptr) {
-    std::error_code ignored;
-    const auto folder = fs::weakly_canonical(here.dli_fname, ignored).parent_path();
-    for (const char* beside : {"../lib/npu_train", "npu_train", "."}) out.push_back((folder / beside / kFile).lexically_normal().string());
-  }
+  if (const auto here = detail::library_folder(reinterpret_cast<const void*>(&saturates)); !here.empty())
+    for (const char* beside : {"../lib/npu_train", "npu_train", "."}) out.push_back((here / beside / kFile).lexically_normal().string());
   out.emplace_back(kFile);  // where the system's loader looks
   return out;
 }
@@ -136,6 +136,17 @@ class SimNpuBackend final : public detail::GenericBackend {
             .streams = true,
             .channels_last = true,
             .saturating_overflow = saturates(plugin->options)};
+  }
+  // Autograd runs the backward pass of a device in a thread of its own, and the simulator's kernels run on a team of host threads
+  // there too. libgomp counts the caller's idle team, and when there are more threads than processors its threads sleep between two loops
+  // instead of spinning: a seventh of ResNet-50's step. So either side ends its team when the other one goes on.
+  void backward(const at::Tensor& loss) const override {
+    omp_pause_resource_all(omp_pause_soft);
+    if (loss.requires_grad())
+      loss.register_hook([](const at::Tensor&) {
+        torch::autograd::Engine::get_default_engine().queue_callback([] { omp_pause_resource_all(omp_pause_soft); });
+      });
+    loss.backward();
   }
   bool overflow_flag(const Device& device) const override {
     const auto index = checked(device).index();
