@@ -29,7 +29,7 @@ int verify(const VerifyArguments& args) {
                       {"different_when_repeated", names(report.repeat)},
                       {"different_with_other_workers", names(report.workers)},
                       {"digest", report.digest}}),
-        report.str());
+        report.str() + "\n");
   return report.passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

@@ -4,8 +4,6 @@
 #include <ATen/core/ivalue.h>
 #include <torch/library.h>
 
-#include <cmath>
-#include <limits>
 #include <mutex>
 #include <unordered_map>
 #include <unordered_set>
@@ -22,12 +20,12 @@ using torch::jit::Stack;
 struct Operator {
   std::string name;
   size_t arguments, returns;
-  Support support;
+  OperatorRule rule;
   std::vector<bool> generator, written;  // by argument
   bool draws_unasked;                    // from the host's default generator, without an argument for it
   bool moves_data;                       // copies values and computes none: cannot overflow
   bool multiplies;                       // in low precision by fp32 products, rounded once: what a cube unit does
-  std::atomic<bool> warned{false};
+  std::atomic<bool> warned{false}, warned_of_dtype{false};
 };
 
 bool one_of(const std::string& name, std::initializer_list<const char*> names) {
@@ -48,7 +46,7 @@ Operator& operator_of(const c10::OperatorHandle& handle) {
   found->name = schema.overload_name().empty() ? base : base + "." + schema.overload_name();
   found->arguments = schema.arguments().size();
   found->returns = schema.returns().size();
-  found->support = support_of(base, schema.overload_name());
+  found->rule = rule_of(base, schema.overload_name());
   for (const auto& a : schema.arguments()) {
     const auto type = a.type()->kind() == c10::TypeKind::OptionalType ? a.type()->castRaw<c10::OptionalType>()->getElementType() : a.type();
     found->generator.push_back(type->kind() == c10::TypeKind::GeneratorType);
@@ -66,14 +64,29 @@ void say(const std::string& text) {
   if (sim().warn != nullptr) sim().warn(text.c_str());
 }
 
-void apply_policy(Operator& op) {
-  if (op.support != Support::CpuFallback && op.support != Support::Unsupported) return;
-  ++sim().cpu_fallbacks;
+void refuse_or_warn(std::atomic<bool>& warned, const std::string& text) {
   if (sim().unsupported == 0) return;
-  const std::string text =
-      "sim_npu: '" + op.name + "' has no kernel on the Ascend " + sim().soc + ": a real one runs it on the host, with two copies";
-  TORCH_CHECK_NOT_IMPLEMENTED(sim().unsupported < 2, text, "; hint: another operator, or sim_npu.unsupported_ops: warn");
-  if (!op.warned.exchange(true)) say(text);
+  TORCH_CHECK_NOT_IMPLEMENTED(sim().unsupported < 2, text, " (sim_npu.unsupported_ops: error)");
+  if (!warned.exchange(true)) say(text);
+}
+
+void apply_policy(Operator& op) {
+  if (op.rule.support == Support::Unsupported) {
+    refuse_or_warn(op.warned, "sim_npu: '" + op.name + "' is not supported on the Ascend " + sim().soc + ", by the vendor's list");
+  } else if (op.rule.support == Support::CpuFallback) {
+    ++sim().cpu_fallbacks;
+    refuse_or_warn(op.warned, "sim_npu: '" + op.name + "' has no kernel on the Ascend " + sim().soc +
+                                  ": a real one runs it on the host, with two copies");
+  }
+}
+
+// The vendor's list names dtypes of the first input. What it does not name is not verified, which is no reason to refuse it.
+void apply_dtypes(Operator& op, at::ScalarType first) {
+  const std::string name = first == at::kHalf ? "fp16" : first == at::kBFloat16 ? "bf16" : first == at::kFloat ? "fp32" : "";
+  if (sim().unsupported == 0 || name.empty() || op.rule.dtypes.empty() || op.rule.dtypes.find(name) != std::string::npos) return;
+  if (op.warned_of_dtype.exchange(true)) return;
+  say("sim_npu: '" + op.name + "' in " + name + ": for the Ascend the vendor's list names " + op.rule.dtypes +
+      " alone; verify on the chip");
 }
 
 bool is_low(const at::Tensor& t) { return t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16; }
@@ -133,6 +146,7 @@ class Crossing {
   }
 
   c10::DeviceIndex device() const { return device_ < 0 ? current_device() : device_; }
+  std::optional<at::ScalarType> first_dtype() const { return first_; }  // of the tensors of the device
   uint64_t shapes() const { return shapes_; }
 
  private:
@@ -160,6 +174,9 @@ class Crossing {
     remember_shape(t);
     TORCH_CHECK(t.scalar_type() != at::kDouble || op_.moves_data, "sim_npu: ", op_.name,
                 " in float64: an Ascend NPU has no fp64 units; hint: .to(at::kFloat)");
+    TORCH_CHECK(t.scalar_type() != at::kBFloat16 || sim().bf16 || op_.moves_data, "sim_npu: ", op_.name, " in bf16: an Ascend ", sim().soc,
+                " has no units for it; hint: fp16, as in precision: 16-mixed");
+    if (!first_) first_ = t.scalar_type();
     const at::Tensor view = host_view(t);
     const bool widen = op_.multiplies && is_low(t);
     if (widen) low_ = t.scalar_type();
@@ -188,40 +205,20 @@ class Crossing {
   // The logsumexp of attention is fp32 whatever its inputs are.
   bool keeps_fp32() { return op_.name == "_scaled_dot_product_flash_attention_for_cpu" && returned_++ == 1; }
 
-  void saturate(const at::Tensor& t);
+  // A copy within one dtype overflows nowhere; one into another is done by copy_from.
+  void saturate(const at::Tensor& t) {
+    if (!op_.moves_data) sim::saturate(t, device());
+  }
 
   Operator& op_;
   Stack& stack_;
   size_t base_;
   c10::DeviceIndex device_ = -1;
   std::vector<Crossed> crossed_;
-  std::optional<at::ScalarType> low_;
+  std::optional<at::ScalarType> first_, low_;
   int returned_ = 0;
   uint64_t shapes_ = 0;
 };
-
-template <class T>
-bool clamp(T* values, int64_t n, float largest) {
-  bool found = false;
-  for (int64_t i = 0; i < n; ++i) {
-    const float x = static_cast<float>(values[i]);
-    if (std::isfinite(x)) continue;
-    values[i] = static_cast<T>(std::isnan(x) ? 0.0F : std::copysign(largest, x));
-    found = true;
-  }
-  return found;
-}
-
-void Crossing::saturate(const at::Tensor& t) {
-  if (!sim().saturate || op_.moves_data || (t.scalar_type() != at::kHalf && t.scalar_type() != at::kFloat)) return;
-  const bool dense = t.is_non_overlapping_and_dense();
-  const at::Tensor values = dense ? t : t.contiguous();
-  const bool found = t.scalar_type() == at::kHalf ? clamp(values.data_ptr<c10::Half>(), t.numel(), 65504.0F)
-                                                  : clamp(values.data_ptr<float>(), t.numel(), std::numeric_limits<float>::max());
-  if (!found) return;
-  if (!dense) t.copy_(values);
-  sim().float_status[device()] = 1;
-}
 
 // The host's default generator in the place of the device's, for kernels that take no other.
 class BorrowedGenerator {
@@ -256,6 +253,7 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) {
   ++sim().ops;
   Crossing crossing(op, *stack);
   crossing.to_host();
+  if (const auto first = crossing.first_dtype()) apply_dtypes(op, *first);
   count_shape(op, crossing.shapes());
   std::optional<BorrowedGenerator> generator;
   if (op.draws_unasked) generator.emplace(crossing.device());

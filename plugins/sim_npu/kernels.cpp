@@ -39,6 +39,7 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
   }
   const at::Tensor target = on_device(to) ? host_view(to) : to;
   target.copy_(on_device(from) ? host_view(from) : from);
+  if (on_device(from) && on_device(to) && from.scalar_type() != to.scalar_type()) saturate(target, to.device().index());
   return to;
 }
 

@@ -35,12 +35,17 @@ const std::unordered_map<std::string_view, Row>& table() {
 
 }  // namespace
 
-Support support_of(const std::string& name, const std::string& overload) {
+OperatorRule rule_of(const std::string& name, const std::string& overload) {
+  // the host's forms of what the chip has as one kernel
+  if (name.starts_with("_scaled_dot_product_flash_attention_for_cpu")) return {Support::Native, {}};
   const auto found = table().find(overload.empty() ? name : name + "." + overload);
-  if (found == table().end()) return Support::Unknown;
-  if (found->second.status == "native") return Support::Native;
-  if (found->second.status == "composite") return Support::Composite;
-  return found->second.listed == "unsupported" ? Support::Unsupported : Support::CpuFallback;
+  if (found == table().end()) return {};
+  const Row& row = found->second;
+  const auto support = row.listed == "unsupported" ? Support::Unsupported
+                       : row.status == "native"    ? Support::Native
+                       : row.status == "composite" ? Support::Composite
+                                                   : Support::CpuFallback;
+  return {support, row.dtypes == "-" ? "" : std::string(row.dtypes)};
 }
 
 std::vector<std::pair<std::string, std::string>> native_operators() {

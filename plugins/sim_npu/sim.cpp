@@ -27,6 +27,7 @@ std::string start(const npu_train_sim_options& options) {
   s.soc = options.soc;
   s.hbm_bytes = options.hbm_bytes;
   s.saturate = options.saturate != 0;
+  s.bf16 = options.bf16 != 0;
   s.unsupported = options.unsupported;
   s.warn = options.warn;
   s.devices = options.devices;
@@ -36,7 +37,6 @@ std::string start(const npu_train_sim_options& options) {
 }  // namespace
 }  // namespace npu_train::sim
 
-using npu_train::sim::kMostDevices;
 using npu_train::sim::sim;
 
 int32_t npu_train_sim_abi() { return NPU_TRAIN_SIM_ABI; }
@@ -50,10 +50,4 @@ const char* npu_train_sim_start(const npu_train_sim_options* options) {
 void npu_train_sim_read_counters(npu_train_sim_counters* out) {
   const auto& s = sim();
   *out = {s.ops, s.cpu_fallbacks, s.recompilations, s.host_reads, s.host_read_bytes};
-}
-
-int32_t npu_train_sim_float_status(int32_t device) { return device >= 0 && device < kMostDevices ? sim().float_status[device].load() : 0; }
-
-void npu_train_sim_clear_float_status(int32_t device) {
-  if (device >= 0 && device < kMostDevices) sim().float_status[device] = 0;
 }

@@ -26,6 +26,7 @@ struct Sim {
   int devices = 0;  // 0: not started
   int64_t hbm_bytes = 0;
   bool saturate = false;
+  bool bf16 = true;
   int unsupported = 1;
   void (*warn)(const char*) = nullptr;
 
@@ -66,11 +67,18 @@ at::Generator host_generator(c10::DeviceIndex device);
 at::Generator host_generator(const at::Generator& generator);
 
 c10::DeviceIndex current_device();
+
+// Where an overflow saturates: what is inf in `view` becomes the largest number and NaN 0, and the device's status remembers it.
+void saturate(const at::Tensor& view, c10::DeviceIndex device);
 void register_hooks();
 
-// What the SoC knows of an operator.
+// What the SoC knows of an operator. Unsupported: the vendor's list says so, whatever kernels there are.
 enum class Support { Native, Composite, CpuFallback, Unsupported, Unknown };
-Support support_of(const std::string& name, const std::string& overload);
+struct OperatorRule {
+  Support support = Support::Unknown;
+  std::string dtypes;  // that the vendor's list names for the first input, as in fp16|fp32; "" where it is silent
+};
+OperatorRule rule_of(const std::string& name, const std::string& overload);
 // Name and overload of each operator with a kernel on the chip.
 std::vector<std::pair<std::string, std::string>> native_operators();
 void register_native_operators();

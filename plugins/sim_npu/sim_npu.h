@@ -8,13 +8,14 @@
 extern "C" {
 #endif
 
-enum { NPU_TRAIN_SIM_ABI = 1 };
+enum { NPU_TRAIN_SIM_ABI = 2 };
 
 typedef struct {
   const char* soc;           /* 910A, 910B1, 910B4, 310P */
   int32_t devices;           /* 1 to 64 */
   int64_t hbm_bytes;         /* memory of each */
   int32_t saturate;          /* 1: an overflow gives the largest number and sets the float status; 0: inf and NaN as in IEEE 754 */
+  int32_t bf16;              /* 1: has units for bf16; 0: an operator on bf16 fails */
   int32_t unsupported;       /* operators without a kernel on the device: 0 run them, 1 run them and warn once each, 2 refuse them */
   void (*warn)(const char*); /* may be null */
 } npu_train_sim_options;
@@ -31,16 +32,11 @@ typedef struct {
 typedef int32_t npu_train_sim_abi_fn(void);
 typedef const char* npu_train_sim_start_fn(const npu_train_sim_options*);
 typedef void npu_train_sim_read_counters_fn(npu_train_sim_counters*);
-/* The sticky float status of a device: 1 after an overflow in saturation mode. */
-typedef int32_t npu_train_sim_float_status_fn(int32_t device);
-typedef void npu_train_sim_clear_float_status_fn(int32_t device);
 
 #pragma GCC visibility push(default)
 npu_train_sim_abi_fn npu_train_sim_abi;
 npu_train_sim_start_fn npu_train_sim_start;
 npu_train_sim_read_counters_fn npu_train_sim_read_counters;
-npu_train_sim_float_status_fn npu_train_sim_float_status;
-npu_train_sim_clear_float_status_fn npu_train_sim_clear_float_status;
 #pragma GCC visibility pop
 
 #ifdef __cplusplus

@@ -32,6 +32,8 @@ uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a, uint64
   return mix(h ^ b);
 }
 
+uint64_t rank_seed(uint64_t seed, int rank) { return rank == 0 ? seed : derive_seed(seed, "rank", static_cast<uint64_t>(rank)); }
+
 uint32_t Philox::operator()() {
   if (left_ == 0) {
     block_ = detail::philox_block({static_cast<uint32_t>(counter_), static_cast<uint32_t>(counter_ >> 32), static_cast<uint32_t>(stream_),

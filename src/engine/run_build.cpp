@@ -8,6 +8,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
@@ -98,6 +99,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   if (channels_last)
     for (const auto& p : parameters)
       if (p.value.dim() == 4) p.value.set_data(p.value.contiguous(at::MemoryFormat::ChannelsLast));
+  if (group->rank() > 0) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), group->rank()));
   make_optimizer(config, parts);
   make_loaders(config, channels_last);
   make_schedule(config, parts);

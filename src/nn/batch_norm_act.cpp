@@ -346,7 +346,8 @@ at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at
     const bool tracked = at::GradMode::is_enabled() && (x.requires_grad() || bn.weight.requires_grad() || bn.bias.requires_grad() ||
                                                         (residual.defined() && residual.requires_grad()));
     if (tracked && !training) return by_aten(x, bn, residual, relu, false);
-    detail::RecordedOp record("npu_train::batch_norm_act", [&] { return std::vector<c10::IValue>{x, bn.weight, bn.bias, residual}; });
+    detail::RecordedOp record("npu_train::batch_norm_act",
+                              [&] { return std::vector<c10::IValue>{x, bn.weight, bn.bias, bn.running_mean, bn.running_var, residual}; });
     if (!training) return record.result(evaluate(x, bn, residual, relu));
     const auto add = residual.defined() ? std::optional<at::Tensor>(residual) : std::nullopt;
     return record.result(TrainingNorm::apply(x, bn.weight, bn.bias, add, bn, relu));

@@ -2,27 +2,30 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 
+#include <memory>
+#include <utility>
 #include <vector>
 
 namespace npu_train::detail {
 
-// `buffers` as they are now, put back at the end. Borrows the list.
+// Tensors as they are now, put back at the end: `buffers`, and the running statistics and counters of the normalisation layers that this
+// thread runs meanwhile, which nobody has to name.
 class Unmoved {
  public:
-  explicit Unmoved(const std::vector<at::Tensor>& buffers) : buffers_(buffers) {
-    for (const auto& b : buffers) values_.push_back(b.detach().clone());
-  }
-  ~Unmoved() {
-    // through .data(): autograd may hold the version counter of a buffer that the forward saved
-    for (size_t i = 0; i < values_.size(); ++i) buffers_[i].data().copy_(values_[i]);
-  }
+  explicit Unmoved(const std::vector<at::Tensor>& buffers);
+  ~Unmoved();
   Unmoved(const Unmoved&) = delete;
   Unmoved& operator=(const Unmoved&) = delete;
 
  private:
-  const std::vector<at::Tensor>& buffers_;
-  std::vector<at::Tensor> values_;
+  void keep(const at::Tensor& t);
+  static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // and values
+  at::CallbackHandle handle_;
+  Unmoved* before_;
 };
 
 }  // namespace npu_train::detail

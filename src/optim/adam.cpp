@@ -29,6 +29,18 @@ void count_step(const std::vector<at::Tensor>& steps, const at::Tensor& found_in
     at::_foreach_add_(steps, 1);
 }
 
+template <class Bucket>
+std::optional<at::Tensor> found_inf_of(const Bucket& b) {
+  return b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt;
+}
+
+template <class Bucket, class Options>
+void fused_adamw(Bucket& b, const Options& options, double weight_decay) {
+  at::_fused_adamw_(b.parameters, b.gradients, b.slots[detail::kMean], b.slots[detail::kSquare], /*max_exp_avg_sqs=*/{},
+                    b.slots[detail::kStep], b.lr, options.betas[0], options.betas[1], weight_decay, options.eps, /*amsgrad=*/false,
+                    /*maximize=*/false, /*grad_scale=*/{}, found_inf_of(b));
+}
+
 }  // namespace
 
 const ConfigTable<AdamOptions>& AdamOptions::config_table() {
@@ -52,10 +64,15 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
 
 void Adam::update(Bucket& b) {
   count_step(b.slots[detail::kStep], b.found_inf);
+  const double decay = options_.weight_decay * b.decay_mult;
+  if (b.parameters.front().is_privateuseone()) {  // torch_npu has _fused_adamw_ alone, which is the same but for the decay
+    if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
+    fused_adamw(b, options_, /*weight_decay=*/0);
+    return;
+  }
   at::_fused_adam_(b.parameters, b.gradients, b.slots[detail::kMean], b.slots[detail::kSquare], /*max_exp_avg_sqs=*/{},
-                   b.slots[detail::kStep], b.lr, options_.betas[0], options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps,
-                   /*amsgrad=*/false,
-                   /*maximize=*/false, /*grad_scale=*/{}, b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
+                   b.slots[detail::kStep], b.lr, options_.betas[0], options_.betas[1], decay, options_.eps, /*amsgrad=*/false,
+                   /*maximize=*/false, /*grad_scale=*/{}, found_inf_of(b));
 }
 
 AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
@@ -69,10 +86,7 @@ AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
 
 void AdamW::update(Bucket& b) {
   count_step(b.slots[detail::kStep], b.found_inf);
-  at::_fused_adamw_(b.parameters, b.gradients, b.slots[detail::kMean], b.slots[detail::kSquare], /*max_exp_avg_sqs=*/{},
-                    b.slots[detail::kStep], b.lr, options_.betas[0], options_.betas[1], options_.weight_decay * b.decay_mult, options_.eps,
-                    /*amsgrad=*/false,
-                    /*maximize=*/false, /*grad_scale=*/{}, b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
+  fused_adamw(b, options_, options_.weight_decay * b.decay_mult);
 }
 
 }  // namespace npu_train

@@ -98,10 +98,17 @@ std::vector<Optimizer::Bucket> Optimizer::make_buckets() {
   return buckets;
 }
 
-void Optimizer::step(const StepGate& gate) {
+void Optimizer::step(const StepGate& given) {
   translated(name().c_str(), [&] {
     const c10::NoGradGuard no_grad;
-    for (auto& bucket : make_buckets()) {
+    StepGate gate = given;
+    auto buckets = make_buckets();
+    const auto on_npu = [](const Bucket& b) { return b.parameters.front().is_privateuseone(); };
+    if (gate.found_inf.defined() && std::any_of(buckets.begin(), buckets.end(), on_npu)) {
+      if (gate.found_inf.item<float>() != 0) return;  // torch_npu's fused kernels take no found_inf: the host decides
+      gate.found_inf = at::Tensor();
+    }
+    for (auto& bucket : buckets) {
       const auto device = bucket.parameters.front().device();
       if (gate.inv_scale.defined()) at::_foreach_mul_(bucket.gradients, gate.inv_scale.to(device));
       for (size_t i = 0; i < bucket.gradients.size(); ++i) bucket.gradients[i] = laid_out_as(bucket.gradients[i], bucket.parameters[i]);

@@ -13,6 +13,8 @@ namespace {
 
 void say_how(const PrecisionPolicy& p) {
   const std::string type = dtype_name(p.dtype);
+  check(p.native || !p.device.c10().is_privateuseone(), ErrorKind::Usage, "precision", p.mode, " on ", p.device.str(),
+        ": this chip has no ", type, "; hint: 16-mixed, or 32-true");
   if (p.emulated)
     log_info("precision ", p.mode, ": ", type, " is emulated by fp32 kernels", p.native ? "" : ", this CPU has no units for it",
              " (cpu_low_precision)");

@@ -37,6 +37,8 @@ std::string in_fp32(const std::string& layer) {
          " in fp32: amp.fp32_modules (npu_tool summary names the blocks), or Fp32Region in your own forward";
 }
 
+bool is_low(const OverflowReport& r) { return r.precision != "32-true"; }
+
 const LayerRange* largest_in_fp32(const OverflowReport& report) {
   const LayerRange* out = nullptr;
   for (const auto& l : report.layers)
@@ -59,7 +61,8 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
     if (r.source.op == "to" || r.source.op == "_to_copy")
       add("a weight or an input of " + (layer.empty() ? "the first layer" : layer) + " is itself beyond " + scientific(r.largest_of_dtype) +
           ", before anything is computed");
-    add(in_fp32(layer));
+    if (is_low(r)) add(in_fp32(layer));
+    if (r.source.op.ends_with("not finite")) add("an earlier step broke that weight: its report, or --detect-anomaly from there on, tells");
     add("if it began during training, the weights have grown: a lower learning rate, trainer.gradient_clip_val, more warm-up");
   } else if (r.source.phase == "loss") {
     add("the loss is not finite although what goes into it is: log or division by zero in it want an eps, and targets must be in range");
@@ -68,7 +71,7 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
       add("the loss scale of " + scientific(r.loss_scale) + " is too large for these gradients: a dynamic one falls with overflows down " +
           "to grad_scaler.min_scale, and grad_scaler.max_scale keeps it below");
     if (r.parameters.size() == 1) add("only the gradient of " + r.parameters[0] + " is not finite: look at what it scales or divides");
-    add(in_fp32(layer_itself(r.source.layer)) + "; trainer.gradient_clip_val bounds what goes into the update only");
+    if (is_low(r)) add(in_fp32(layer_itself(r.source.layer)) + "; trainer.gradient_clip_val bounds what goes into the update only");
     add("sqrt, log, norm and division near zero have large gradients: an eps inside them helps");
   } else {
     add("the replay found every value finite: the overflow came from another rank, or the model does not repeat (npu_tool "
@@ -100,7 +103,8 @@ std::string OverflowReport::str() const {
   };
   row("layer", "output", "in fp32", "gradient");
   for (const auto& l : layers) row(l.layer, scientific(l.largest), scientific(l.largest_fp32), scientific(l.gradient));
-  out << "(largest magnitudes; the largest number is " << scientific(largest_of_dtype) << "; gradients are scaled)\n";
+  out << "(largest magnitudes; the largest number is " << scientific(largest_of_dtype)
+      << (loss_scale != 1 ? "; gradients are scaled)\n" : ")\n");
   for (const auto& line : advice) out << "- " << line << "\n";
   return out.str();
 }

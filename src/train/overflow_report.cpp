@@ -1,7 +1,7 @@
 #include "npu_train/train/overflow_report.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/isfinite.h>
+#include <c10/util/BFloat16.h>
 
 #include <algorithm>
 #include <cmath>
@@ -23,23 +23,62 @@ bool is_value(const at::Tensor& t) { return t.defined() && t.is_floating_point()
 
 double largest(const at::Tensor& t) { return t.detach().abs().max().to(at::kDouble).item<double>(); }
 
-// A saturating device gives the largest number where another gives inf: both count.
-bool is_within(const at::Tensor& t, bool saturates) {
-  const double value = largest(t);
-  const bool low = t.scalar_type() == at::kHalf;
-  return std::isfinite(value) && !(saturates && low && value >= 65504.0);
-}
+// How an overflow shows on the device of the run.
+class Overflows {
+ public:
+  // `computes_in`: gradients in fp32 are copies of numbers of that dtype.
+  Overflows(const Device& device, at::ScalarType computes_in)
+      : device_(device), saturates_(backend_of(device).capabilities(device).saturating_overflow), computes_in_(computes_in) {
+    raised();
+  }
 
-// Indices of the first dimension whose values are not all finite, where that is at most an eighth of `samples` (at least one).
-std::vector<int64_t> blamed(const at::Tensor& t, int64_t samples) {
+  // Where an overflow saturates: whether the device's flag was raised since the last call. NaN became 0, and no value shows that.
+  bool raised() const {
+    if (!saturates_) return false;
+    const auto& backend = backend_of(device_);
+    const bool set = backend.overflow_flag(device_);
+    if (set) backend.clear_overflow_flag(device_);
+    return set;
+  }
+
+  bool within(const at::Tensor& t) const { return largest(t) < limit(t.scalar_type()); }
+  bool gradient_within(const at::Tensor& t) const {
+    return largest(t) < std::min(limit(t.scalar_type()), computes_in_ == at::kHalf ? limit(at::kHalf) : limit(at::kFloat));
+  }
+
+  // Indices of the first dimension whose values are not all within, where that is at most an eighth of `samples` (at least one).
+  std::vector<int64_t> blamed(const at::Tensor& t, int64_t samples) const;
+
+ private:
+  // The first magnitude that is an overflow; a saturating device gives the largest number itself.
+  double limit(at::ScalarType type) const {
+    if (!saturates_) return std::numeric_limits<double>::infinity();
+    if (type == at::kHalf) return 65504.0;
+    if (type == at::kBFloat16) return static_cast<double>(static_cast<float>(std::numeric_limits<c10::BFloat16>::max()));
+    return std::numeric_limits<float>::max();
+  }
+
+  Device device_;
+  bool saturates_;
+  at::ScalarType computes_in_;
+};
+
+std::vector<int64_t> Overflows::blamed(const at::Tensor& t, int64_t samples) const {
   if (t.dim() == 0 || t.size(0) != samples || samples < 2) return {};
-  const at::Tensor bad = at::isfinite(t.detach()).reshape({samples, -1}).all(1).logical_not().cpu();
+  const at::Tensor sizes = t.detach().cpu().abs().to(at::kDouble).reshape({samples, -1});
+  const at::Tensor bad = sizes.lt(limit(t.scalar_type())).all(1).logical_not();  // NaN is not less
   const auto count = bad.sum().item<int64_t>();
   std::vector<int64_t> out;
   if (count > 0 && count <= std::max<int64_t>(1, samples / 8))
     for (int64_t i = 0; i < samples; ++i)
       if (bad[i].item<bool>()) out.push_back(i);
   return out;
+}
+
+// The layer, or the parameter itself where it is the model's own.
+std::string owner_of(const std::string& parameter) {
+  const auto layer = layer_of(parameter);
+  return layer.empty() ? parameter : layer;
 }
 
 // What the observer notes of an operator.
@@ -56,7 +95,7 @@ struct Step {
 // One micro-batch under observation.
 class Replay {
  public:
-  Replay(OverflowReport& report, const Batch& batch, bool saturates) : report_(report), batch_(batch), saturates_(saturates) {}
+  Replay(OverflowReport& report, const Batch& batch, const Overflows& overflows) : report_(report), batch_(batch), overflows_(overflows) {}
 
   // True: a value that is not finite was found.
   bool run(Task& task, Precision& precision, const OverflowContext& context) {
@@ -69,7 +108,7 @@ class Replay {
     }
     context.restore_buffers();
     report_.loss = output.loss.to(at::kDouble).item<double>();
-    if (!source_ && !std::isfinite(report_.loss)) source_ = OverflowSource{"loss", "", "the loss itself"};
+    if (!source_ && (!std::isfinite(report_.loss) || overflows_.raised())) source_ = OverflowSource{"loss", "", "the loss itself"};
     if (output.loss.requires_grad()) precision.scale_loss(output.loss).backward();
     return finish(task);
   }
@@ -80,7 +119,7 @@ class Replay {
     {
       const c10::NoGradGuard no_grad;
       const OpObserver observer(task.parameters(), [&](const SeenOp& op) {
-        if (!op.parameter.empty() && is_value(op.output)) seen[layer_of(op.parameter)] = largest(op.output);
+        if (!op.parameter.empty() && is_value(op.output)) seen[owner_of(op.parameter)] = largest(op.output);
       });
       const Fp32Region region(device_of(batch_.input().device()));
       task.training_step(batch_);
@@ -94,24 +133,29 @@ class Replay {
   void see(const SeenOp& op) {
     if (!is_value(op.output)) return;
     Step step;
-    step.layer = op.parameter.empty() ? after(last_layer_) : layer_of(op.parameter);
+    step.layer = op.parameter.empty() ? after(last_layer_) : owner_of(op.parameter);
     step.op = op.name;
     step.output = op.output.unsafeGetTensorImpl();
     step.has_parameter = !op.parameter.empty();
-    bool inputs_within = true;
+    bool inputs_within = true, weights_within = true;
+    const auto take = [&](const at::Tensor& input) {
+      if (!is_value(input)) return;
+      step.inputs.push_back(input.unsafeGetTensorImpl());
+      (input.is_leaf() && input.requires_grad() ? weights_within : inputs_within) &= overflows_.within(input);
+    };
     for (const auto& value : op.inputs) {
-      if (!value.isTensor() || !is_value(value.toTensor())) continue;
-      step.inputs.push_back(value.toTensor().unsafeGetTensorImpl());
-      inputs_within &= is_within(value.toTensor(), saturates_);
+      if (value.isTensor()) take(value.toTensor());
+      if (value.isTensorList())
+        for (const at::Tensor& t : value.toTensorList()) take(t);
     }
     if (step.has_parameter) {
       last_layer_ = step.layer;
       report_.layers.push_back({.layer = step.layer, .op = step.op, .largest = largest(op.output), .largest_fp32 = -1, .gradient = -1});
       ranges_[steps_.size()] = report_.layers.size() - 1;
     }
-    if (!source_ && inputs_within && !is_within(op.output, saturates_)) {
-      source_ = OverflowSource{"forward", step.layer, step.op};
-      blame(blamed(op.output, batch_.input().size(0)));
+    if (const bool raised = overflows_.raised(); !source_ && (raised || (inputs_within && !overflows_.within(op.output)))) {
+      source_ = OverflowSource{"forward", step.layer, weights_within ? step.op : step.op + " with a weight that is not finite"};
+      if (weights_within) blame(overflows_.blamed(op.output, batch_.input().size(0)));
     }
     if (op.output.requires_grad() && !op.output.is_leaf()) watch_gradient(op.output, steps_.size());
     kept_.push_back(op.output);  // so that no other tensor takes its place in memory, and its address
@@ -123,10 +167,11 @@ class Replay {
       if (!is_value(gradient)) return;
       auto& step = steps_[index];
       step.gradient = largest(gradient);
-      step.gradient_within = is_within(gradient, saturates_);
+      step.gradient_within = overflows_.within(gradient);
+      if (overflows_.raised() && first_raised_ < 0) first_raised_ = static_cast<int64_t>(index);
       if (!step.gradient_within && first_gradient_ < 0) {
         first_gradient_ = static_cast<int64_t>(index);
-        step.gradient_samples = blamed(gradient, batch_.input().size(0));
+        step.gradient_samples = overflows_.blamed(gradient, batch_.input().size(0));
       }
     });
   }
@@ -136,7 +181,7 @@ class Replay {
     for (const auto& p : task.parameters()) {
       ++report_.parameters_in_all;
       const auto& gradient = p.value.grad();
-      if (is_value(gradient) && !is_within(gradient, saturates_)) report_.parameters.push_back(p.name);
+      if (is_value(gradient) && !overflows_.gradient_within(gradient)) report_.parameters.push_back(p.name);
     }
     if (!source_) source_ = backward_source();
     kept_.clear();
@@ -156,8 +201,13 @@ class Replay {
       }
       return OverflowSource{"backward", broken.layer, "the operator after " + broken.op};
     }
-    if (report_.parameters.empty()) return std::nullopt;
-    return OverflowSource{"backward", layer_of(report_.parameters.back()), "gradient of " + report_.parameters.back()};
+    if (!report_.parameters.empty())
+      return OverflowSource{"backward", owner_of(report_.parameters.back()), "gradient of " + report_.parameters.back()};
+    if (first_raised_ >= 0) {
+      const auto& near = steps_[static_cast<size_t>(first_raised_)];
+      return OverflowSource{"backward", near.layer, "an operator after " + near.op};
+    }
+    return overflows_.raised() ? std::optional(OverflowSource{"backward", "", "the first operators of the model"}) : std::nullopt;
   }
 
   void blame(const std::vector<int64_t>& positions) {
@@ -171,13 +221,30 @@ class Replay {
 
   OverflowReport& report_;
   const Batch& batch_;
-  bool saturates_;
+  const Overflows& overflows_;
   std::vector<Step> steps_;
   std::map<size_t, size_t> ranges_;  // of steps, in report_.layers
   std::vector<at::Tensor> kept_;
   std::optional<OverflowSource> source_;
   std::string last_layer_;
-  int64_t first_gradient_ = -1;
+  int64_t first_gradient_ = -1, first_raised_ = -1;  // steps
+};
+
+// The optimizer may still want the gradients of the window that is replayed.
+class KeptGradients {
+ public:
+  explicit KeptGradients(ParameterSet parameters) : parameters_(std::move(parameters)) {
+    for (const auto& p : parameters_) gradients_.push_back(p.value.grad());
+  }
+  ~KeptGradients() {
+    for (size_t i = 0; i < gradients_.size(); ++i) parameters_[i].value.mutable_grad() = gradients_[i];
+  }
+  KeptGradients(const KeptGradients&) = delete;
+  KeptGradients& operator=(const KeptGradients&) = delete;
+
+ private:
+  ParameterSet parameters_;
+  std::vector<at::Tensor> gradients_;
 };
 
 }  // namespace
@@ -190,20 +257,19 @@ OverflowReport explain_overflow(Task& task, Precision& precision, const Overflow
   report.largest_of_dtype = precision.low_precision_dtype() == at::kHalf ? 65504.0 : static_cast<double>(std::numeric_limits<float>::max());
   report.source.phase = "unknown";
   const RandomState::Scope random(context.random);
-  const auto device = device_of(context.window->front().input().device());
-  const bool saturates = backend_of(device).capabilities(device).saturating_overflow;
+  const KeptGradients gradients(task.parameters());
+  const Overflows overflows(device_of(context.window->front().input().device()), precision.low_precision_dtype());
   for (size_t i = 0; i < context.window->size(); ++i) {
     task.parameters().zero_grad();
     report.layers.clear();
     report.parameters.clear();
     report.parameters_in_all = 0;
     report.micro_batch = static_cast<int64_t>(i);
-    Replay replay(report, (*context.window)[i], saturates);
+    Replay replay(report, (*context.window)[i], overflows);
     if (!replay.run(task, precision, context)) continue;
     if (precision.name().ends_with("-mixed")) replay.run_in_fp32(task, context);
     break;
   }
-  task.parameters().zero_grad();
   report.advice = detail::overflow_advice(report);
   return report;
 }

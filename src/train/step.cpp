@@ -57,6 +57,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   task_.parameters().zero_grad();
   const bool explains = options_.on_overflow && (precision_.may_skip() || options_.detect_anomaly);
   if (precision_.may_skip() || explains) keep_buffers();
+  if (explains && !precision_.may_skip()) clear_overflow_flags(task_.parameters().values());  // else precision_ does
   if (explains) random_ = RandomState({batches.front().input().device()});
   precision_.begin_step();
   Window window;
@@ -77,8 +78,13 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   });
   if (explains && !precision_.may_skip()) explain_anomaly(batches);
   const auto norm = observers_.run(Phase::Clip, attempts_, 0, [&] { return clip(); });
+  // The kernels of an NPU take no found_inf. The host reads it after the step in any case, so there it does before.
+  const bool host_decides = gate.found_inf.defined() && gate.found_inf.device().is_privateuseone();
   observers_.run(Phase::Optimizer, attempts_, 0, [&] {
-    optimizer_.step(gate);
+    if (!host_decides)
+      optimizer_.step(gate);
+    else if (!precision_.last_step_skipped())
+      optimizer_.step({.inv_scale = gate.inv_scale, .found_inf = {}});
     precision_.after_step(gate);
   });
 

@@ -73,6 +73,31 @@ class NpuTool(ProgramTest):
         document = self.json('weights', '--from', self.dir / 'x.pth', '--to', self.dir / 'x.safetensors')
         self.assertEqual(document['tensors'], 2)
 
+    def test_determinism_is_verified(self):
+        run = ('verify-determinism', self.config(), '--steps', '2', f'output.dir={self.dir}/out')
+        document = self.json(*run, 'data.mixup_alpha=0.4')
+        self.assertIs(document['passed'], True)
+        self.assertEqual((document['steps'], document['different_when_repeated'], document['different_with_other_workers']), (2, [], []))
+        self.assertRegex(document['digest'], '^[0-9a-f]{16}$')
+        self.assertEqual(self.json(*run, 'data.mixup_alpha=0.4', '--other-workers', '0')['digest'], document['digest'])
+        for other in ('seed=8', 'data.mixup_alpha=0'):  # the digest is of this run and of no other
+            self.assertNotEqual(self.json(*run, 'data.mixup_alpha=0.4', other)['digest'], document['digest'], other)
+        said = self.assertDone(npu_tool(*run))
+        self.assertIn('determinism verified: two runs of 2 steps and one with other loader workers are equal', said)
+        self.assertFalse((self.dir / 'out').exists())
+
+    def test_determinism_that_cannot_be_verified(self):
+        def verify(*args): return npu_tool('verify-determinism', *args, '--json')
+        config = self.config()
+        self.assertFails(verify(), 2, 'CONFIG.yaml')
+        self.assertFails(verify(self.dir / 'none.yaml'), 2, 'none.yaml')
+        self.assertFails(verify(config, 'trainer.max_epoch=1'), 2, "did you mean 'max_epochs'")
+        self.assertFails(verify(config, '--steps', '0'), 2, 'steps is 0', 'at least 1')
+        self.assertFails(verify(config, '--other-workers', '-1'), 2, 'other_workers -1')
+        self.assertFails(verify(config, '--steps', '99', 'trainer.max_epochs=1'), 2, '99 are needed', 'trainer.max_epochs', '--steps')
+        self.assertFails(verify(config, 'device=cuda:9'), 4, 'cuda')
+        self.assertFails(verify(config, f'data={{name: cifar10, root: {self.dir}/nowhere}}'), 3, 'nowhere')
+
     def test_usage(self):
         self.assertEqual(npu_tool()[0], 2)
         self.assertEqual(npu_tool('nonsense')[0], 2)

@@ -61,6 +61,53 @@ class TrainApp(ProgramTest):
         self.assertTrue((run_dir(self.dir / 'out') / 'diverged' / 'manifest.json').exists())
         self.assertFalse((run_dir(self.dir / 'out') / 'checkpoints' / 'last').exists())
 
+    def explained(self, out):
+        """The overflow report of a run: the document, and what people read."""
+        folder = run_dir(self.dir / out)
+        return json.loads((folder / 'overflow_report.json').read_text()), (folder / 'overflow_report.txt').read_text()
+
+    def test_the_first_overflow_is_explained_when_asked_for(self):
+        run = ('trainer.max_steps=1', 'trainer.limit_val_batches=0')
+        code, out, err = train_app(self.config(), '--detect-anomaly', f'output.dir={self.dir}/out', *run)
+        self.assertEqual(code, 0, out + err)  # a dynamic scale falls until it fits
+        self.assertIn('overflow explained (attempt 0): backward', err)
+        report, text = self.explained('out')
+        self.assertEqual((report['attempt'], report['skip_streak'], report['precision'], report['loss_scale']), (0, 1, '16-mixed', 2.0**24))
+        self.assertEqual(report['source']['phase'], 'backward')
+        self.assertTrue({'conv_proj', 'encoder.layers.encoder_layer_0.mlp.0', 'heads.head'} <= {layer['layer'] for layer in report['layers']})
+        self.assertIn('heads.head.weight', report['parameters'])
+        self.assertIn('loss scale of 1.68e+07 is too large', report['advice'][0])
+        for part in ('source: backward', 'heads.head', *report['advice']): self.assertIn(part, text)
+        # else a scale that begins high is given sixteen steps to fall
+        self.assertDone(train_app(self.config(), f'output.dir={self.dir}/quiet', *run))
+        self.assertFalse((run_dir(self.dir / 'quiet') / 'overflow_report.json').exists())
+
+    def test_an_overflow_that_ends_the_run_is_named(self):
+        scale = 'grad_scaler={init_scale: 16777216, dynamic: false}'
+        result = train_app(self.config(), '--detect-anomaly', scale, 'trainer.max_consecutive_skips=3', f'output.dir={self.dir}/out')
+        report, _ = self.explained('out')
+        self.assertFails(result, 5, 'overflowed 3 times in a row', report['source']['op'], report['source']['layer'], report['advice'][0])
+        self.assertTrue((run_dir(self.dir / 'out') / 'diverged' / 'manifest.json').exists())
+
+    def test_values_beyond_fp16_are_found_where_they_begin(self):
+        result = train_app(self.config(), '--detect-anomaly', 'optimizer={name: sgd, lr: 1.0e+10}', 'grad_scaler={}',
+                           f'output.dir={self.dir}/out')
+        self.assertFails(result, 5, 'conv2d of conv_proj', 'bf16-mixed')
+        report, text = self.explained('out')
+        self.assertEqual(report['source'], {'phase': 'forward', 'layer': 'conv_proj', 'op': 'conv2d'})
+        first = next(layer for layer in report['layers'] if layer['layer'] == 'conv_proj')
+        self.assertIn(first['largest'], ('inf', 'nan'))
+        self.assertGreater(first['largest_fp32'], report['largest_of_dtype'])
+        self.assertEqual(len(report['parameters']), report['parameters_in_all'])
+        self.assertIn('source: forward, conv2d of conv_proj', text)
+
+    def test_gradients_that_are_not_finite_are_explained_in_fp32_too(self):
+        result = train_app(self.config(precision='32-true'), '--detect-anomaly', 'optimizer={name: sgd, lr: 1.0e+20}', 'grad_scaler={}',
+                           f'output.dir={self.dir}/out')
+        self.assertFails(result, 5, 'overflow explained', 'layer_norm', 'diverged')
+        report, _ = self.explained('out')
+        self.assertEqual((report['precision'], report['skip_streak'], report['source']['phase']), ('32-true', 0, 'forward'))
+
     def test_questions_are_answered_without_training(self):
         self.assertIn('resnet50', self.assertDone(train_app('--list', 'models')))
         self.assertIn('npu_train', self.assertDone(train_app('--version')))

@@ -66,3 +66,11 @@ TEST_CASE("seeds of different purposes, epochs and indices differ") {
   CHECK(derive_seed(42, "shuffle", 1, 2) == derive_seed(42, "shuffle", 1, 2));
   CHECK(derive_seed(42, "shuffle", 1, 2) != derive_seed(42, "shuffle", 2, 1));
 }
+
+TEST_CASE("ranks draw differently, rank 0 as a run alone") {
+  CHECK(rank_seed(42, 0) == 42);
+  std::set<uint64_t> seen;
+  for (int rank = 0; rank < 64; ++rank) seen.insert(rank_seed(42, rank));
+  CHECK(seen.size() == 64);
+  CHECK(rank_seed(42, 3) != rank_seed(43, 3));
+}

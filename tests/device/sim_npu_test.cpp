@@ -209,6 +209,26 @@ TEST_CASE("there is no float64, and an operator without a kernel is named once")
   if (first != std::string::npos) CHECK(said.find("'linalg_lu_factor", first + 20) == std::string::npos);
 }
 
+TEST_CASE("what the vendor's list says of an operator is told apart from what has no kernel") {
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += text; });
+  const auto before = sim_npu_counters().cpu_fallbacks;
+  at::std_mean(on(at::rand({3, 3})), at::OptionalIntArrayRef({0}), 1.0);
+  CHECK(has(said, "'std_mean.correction' is not supported on the Ascend 910B1, by the vendor's list"));
+  CHECK(sim_npu_counters().cpu_fallbacks == before);
+  said.clear();
+  const at::Tensor x = on(at::rand({2, 3, 4, 4})).to(at::kBFloat16), scale = on(at::ones({3}));
+  at::native_batch_norm(x, scale, scale, {}, {}, true, 0.1, 1e-5);
+  at::native_batch_norm(x, scale, scale, {}, {}, true, 0.1, 1e-5);
+  CHECK(has(said, "'native_batch_norm' in bf16: for the Ascend the vendor's list names fp16|fp32 alone"));
+  CHECK(said.find("'native_batch_norm'") == said.rfind("'native_batch_norm'"));
+  said.clear();
+  const at::Tensor q = on(at::rand({1, 2, 4, 8}));
+  at::scaled_dot_product_attention(q, q, q);
+  CHECK(said.empty());
+  CHECK(sim_npu_counters().cpu_fallbacks == before);
+}
+
 TEST_CASE("autocast: products in low precision, norms and exponentials in fp32") {
   const at::Tensor a = on(at::rand({4, 4}));
   namespace ac = at::autocast;

@@ -248,3 +248,14 @@ TEST_CASE("names of cpu_low_precision") {
   CHECK(emulates(CpuLowPrecision::Emulated, at::kHalf));
   CHECK_FALSE(emulates(CpuLowPrecision::Native, at::kBFloat16));
 }
+
+TEST_CASE("a region of the host program inside ours, in another dtype, is libtorch's own") {
+  namespace ac = at::autocast;
+  const Autocast ours(Device{}, at::kBFloat16, true, true, CpuLowPrecision::Emulated);
+  const at::Tensor a = at::rand({4, 4});
+  CHECK((at::mm(a, a).scalar_type() == at::kBFloat16));
+  ac::set_autocast_dtype(at::kCPU, at::kHalf);
+  CHECK((at::mm(a, a).scalar_type() == at::kHalf));
+  ac::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  CHECK((at::mm(a, a).scalar_type() == at::kBFloat16));
+}

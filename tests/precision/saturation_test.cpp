@@ -113,3 +113,11 @@ TEST_CASE("16-mixed: what overflowed since the start of the step skips it, and n
 }
 
 TEST_CASE("auto takes fp16 where the chip has no bf16") { CHECK(make_precision({}, npu())->name() == "16-mixed"); }
+
+TEST_CASE("a chip without bf16 refuses the modes that compute in it") {
+  for (const char* mode : {"bf16-mixed", "bf16-true"}) {
+    const auto e = npu_train::testing::error_of([&] { make_precision({.mode = mode}, npu()); });
+    CHECK((e.kind() == ErrorKind::Usage));
+    CHECK(npu_train::testing::has(e.what(), "16-mixed"));
+  }
+}

@@ -194,3 +194,25 @@ TEST_CASE("detect_anomaly explains the first skip, and gradients that are not fi
   REQUIRE(reports.size() == 2);
   CHECK(reports[1].precision == "32-true");
 }
+
+TEST_CASE("looking for anomalies changes nothing: the weights after a step are those without") {
+  for (const char* mode : {"32-true", "bf16-mixed", "16-mixed", "bf16-true"}) {
+    const auto bits = [&](bool detects) {
+      Toy toy(mode, "sgd", 0.3);
+      int64_t reports = 0;
+      auto step = toy.step({.on_overflow = [&](const OverflowReport&) { ++reports; }, .detect_anomaly = detects});
+      auto bad = toy_batch();
+      bad.input()[3][1] = kNaN;
+      step.run({toy_batch()});
+      step.run({bad, toy_batch(8, 9)});
+      CHECK(reports == (detects ? 1 : 0));
+      std::map<std::string, uint64_t> out;
+      for (const auto& p : toy.optimizer->parameters()) out[p.name] = digest(p.value);
+      for (const auto& [name, t] : toy.task->buffers()) out[name] = digest(t);
+      out["random"] = digest(at::rand({4}));
+      return out;
+    };
+    CAPTURE(mode);
+    CHECK((bits(true) == bits(false)));
+  }
+}

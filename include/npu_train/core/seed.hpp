@@ -11,6 +11,10 @@ namespace npu_train {
 /// unrelated seeds (SplitMix64 finaliser over the parts).
 uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a = 0, uint64_t b = 0);
 
+/// The seed of what ranks must draw differently, such as dropout; rank 0 has the run's own. Initial weights come from the run's seed on
+/// every rank.
+uint64_t rank_seed(uint64_t seed, int rank);
+
 /// Counter-based generator Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
 /// Cheap to make: one per sample. Satisfies UniformRandomBitGenerator.
 class Philox {

@@ -11,15 +11,15 @@
 namespace npu_train {
 
 struct CheckpointingOptions {
-  /// Tensors that `fn` changes in place, such as running statistics: they move once, in the forward, and are put back after the
-  /// recomputation.
+  /// Tensors of your own that `fn` changes in place: they move once, in the forward, and are put back after the recomputation. Running
+  /// statistics and batch counters of normalisation layers need not be named.
   std::vector<at::Tensor> buffers;
 };
 
 /// fn(inputs), of which the backward pass keeps the inputs alone.
 ///
 ///   at::Tensor forward(const at::Tensor& x) {
-///     return npu_train::checkpoint([&](const at::Tensor& t) { return block->forward(t); }, x, {.buffers = block->buffers()});
+///     return npu_train::checkpoint([&](const at::Tensor& t) { return block->forward(t); }, x);
 ///   }
 ///
 /// Gradients are bit-equal to those of fn(inputs) itself: the recomputation sees the random numbers (the CPU's generator and those of the

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "device/ascend_chip.hpp"
+#include "device/float_status.hpp"
 #include "device/generic_backend.hpp"
 #include "device/npu/torch_npu.hpp"
 #include "npu_train/core/error.hpp"
@@ -25,23 +26,6 @@ constexpr int kHbm = 1;  // ACL_HBM_MEM
 
 std::mutex loading;
 std::atomic<const TorchNpu*> loaded{nullptr};
-
-// torch_npu's own operators, of the namespace npu. Their other arguments have defaults, which differ between versions.
-at::Tensor call_npu(const char* name, const at::Tensor& self) {
-  const auto op = c10::Dispatcher::singleton().findSchema({std::string("npu::") + name, ""});
-  check(op.has_value(), ErrorKind::Device, "device npu", "this torch_npu has no operator npu::", name,
-        ", without which an overflow is not seen on this chip");
-  torch::jit::Stack stack{self};
-  const auto& arguments = op->schema().arguments();
-  for (size_t i = 1; i < arguments.size(); ++i) stack.push_back(arguments[i].default_value().value_or(c10::IValue()));
-  op->callBoxed(&stack);
-  return stack.front().toTensor();
-}
-
-// Eight numbers, of which the first is not 0 after an overflow.
-at::Tensor float_status_buffer(const c10::Device& device) {
-  return call_npu("npu_alloc_float_status", at::empty({8}, at::TensorOptions().dtype(at::kFloat).device(device)));
-}
 
 bool can_take_over(const at::Tensor&, const at::Tensor&) { return true; }
 
@@ -133,16 +117,8 @@ class NpuBackend final : public GenericBackend {
     return own != nullptr ? own(index) : GenericBackend::generator(device);
   }
 
-  bool overflow_flag(const Device& device) const override {
-    const auto d = checked(device);
-    const c10::DeviceGuard guard(d);
-    return call_npu("npu_get_float_status", float_status_buffer(d)).cpu().select(0, 0).item<double>() != 0;
-  }
-  void clear_overflow_flag(const Device& device) const override {
-    const auto d = checked(device);
-    const c10::DeviceGuard guard(d);
-    call_npu("npu_clear_float_status", float_status_buffer(d));
-  }
+  bool overflow_flag(const Device& device) const override { return float_status(checked(device)); }
+  void clear_overflow_flag(const Device& device) const override { clear_float_status(checked(device)); }
 
  private:
   std::string soc() const {

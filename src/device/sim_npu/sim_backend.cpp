@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/ascend_chip.hpp"
+#include "device/float_status.hpp"
 #include "device/generic_backend.hpp"
 #include "device/library_folder.hpp"
 #include "npu_train/core/error.hpp"
@@ -52,8 +53,6 @@ bool saturates(const SimNpuOptions& o) {
 struct Plugin {
   SimNpuOptions options;
   npu_train_sim_read_counters_fn* read_counters;
-  npu_train_sim_float_status_fn* float_status;
-  npu_train_sim_clear_float_status_fn* clear_float_status;
 };
 
 std::mutex plugin_mutex;
@@ -104,15 +103,14 @@ void start(const SimNpuOptions& o) {
                                        .devices = static_cast<int32_t>(o.devices),
                                        .hbm_bytes = *bytes,
                                        .saturate = saturate ? 1 : 0,
+                                       .bf16 = chip_of(o.soc).bf16 ? 1 : 0,
                                        .unsupported = o.unsupported_ops == "error"  ? 2
                                                       : o.unsupported_ops == "warn" ? 1
                                                                                     : 0,
                                        .warn = [](const char* text) { log_warning(text); }};
   const char* wrong = symbol<npu_train_sim_start_fn>(handle, "npu_train_sim_start")(&given);
   check(wrong == nullptr, ErrorKind::Device, "device sim_npu", wrong == nullptr ? "" : wrong);
-  plugin = Plugin{o, symbol<npu_train_sim_read_counters_fn>(handle, "npu_train_sim_read_counters"),
-                  symbol<npu_train_sim_float_status_fn>(handle, "npu_train_sim_float_status"),
-                  symbol<npu_train_sim_clear_float_status_fn>(handle, "npu_train_sim_clear_float_status")};
+  plugin = Plugin{o, symbol<npu_train_sim_read_counters_fn>(handle, "npu_train_sim_read_counters")};
 }
 
 class SimNpuBackend final : public detail::GenericBackend {
@@ -148,14 +146,8 @@ class SimNpuBackend final : public detail::GenericBackend {
       });
     loss.backward();
   }
-  bool overflow_flag(const Device& device) const override {
-    const auto index = checked(device).index();
-    return plugin->float_status(index) != 0;
-  }
-  void clear_overflow_flag(const Device& device) const override {
-    const auto index = checked(device).index();
-    plugin->clear_float_status(index);
-  }
+  bool overflow_flag(const Device& device) const override { return detail::float_status(checked(device)); }
+  void clear_overflow_flag(const Device& device) const override { detail::clear_float_status(checked(device)); }
 };
 
 }  // namespace

@@ -1,0 +1,64 @@
+"""device=sim_npu as a process: which simulated device a run uses, memory that runs out, and operators that the chip has not."""
+import json
+
+from programs import ProgramTest, checksums, main, run_dir, train_app
+
+DEVICE, MEMORY = 4, 8
+# Small enough that parameters and a batch of 8 fit into 2 MiB with room to spare, while a batch of 160 does not.
+TIGHT = ['device=sim_npu', 'sim_npu.hbm=2MiB', 'trainer.max_steps=1', 'data.val_batch_size=8']
+
+
+class SimNpu(ProgramTest):
+    def train(self, out, *args, precision='16-mixed'):
+        return train_app(self.config(precision=precision), f'output.dir={self.dir}/{out}', *args)
+
+    def written(self, out): return {p.name.split('.tfevents')[0] for p in run_dir(self.dir / out).iterdir()}
+
+    def test_the_second_of_two_devices_trains_as_the_first(self):
+        two = ('sim_npu.devices=2', 'trainer.max_steps=2')
+        for index in (0, 1):
+            self.assertDone(self.train(f'd{index}', f'device=sim_npu:{index}', *two))
+            manifest = json.loads((run_dir(self.dir / f'd{index}') / 'checkpoints' / 'last' / 'manifest.json').read_text())
+            self.assertEqual((manifest['device'], manifest['global_step']), (f'sim_npu:{index}', 2))
+        first, second = checksums(self.dir / 'd0'), checksums(self.dir / 'd1')
+        for part in ('model', 'optimizer', 'ema'): self.assertEqual(first[f'{part}.safetensors'], second[f'{part}.safetensors'], part)
+        self.assertFails(self.train('d2', 'device=sim_npu:2', *two), DEVICE, 'sim_npu:2', 'has 2')
+        self.assertFalse((self.dir / 'd2').exists())
+
+    def test_out_of_memory_says_what_to_do_and_that_helps(self):
+        result = self.train('out', *TIGHT, 'data.batch_size=160')
+        self.assertFails(result, MEMORY, 'NPU out of memory', '2097152 bytes', 'smaller data.batch_size', 'lower precision')
+        self.assertEqual(self.written('out'), {'config.yaml', 'train.log', 'metrics.csv', 'events.out'})  # and no checkpoint
+        # what is left there is in nobody's way
+        self.assertDone(self.train('out', *TIGHT, 'data.batch_size=8', '--resume', 'auto'))
+        self.assertTrue((run_dir(self.dir / 'out').with_name('version_1') / 'checkpoints' / 'last' / 'manifest.json').exists())
+
+    def test_memory_is_that_of_the_device_of_the_run(self):
+        self.assertFails(self.train('out', *TIGHT, 'sim_npu.devices=2', 'device=sim_npu:1', 'data.batch_size=160'), MEMORY, 'NPU 1 has')
+
+    def test_a_model_that_does_not_fit_leaves_no_folder(self):
+        self.assertFails(self.train('out', 'device=sim_npu', 'sim_npu.hbm=64KiB'), MEMORY, 'NPU out of memory', '65536 bytes')
+        self.assertFalse((self.dir / 'out').exists())
+
+    def test_operators_that_all_have_kernels_are_not_refused(self):
+        strict = ('device=sim_npu', 'sim_npu.unsupported_ops=error', 'trainer.max_steps=1', 'trainer.limit_val_batches=1')
+        self.assertDone(self.train('vit', *strict))
+        resnet = ('model={name: resnet18, stem: small}', 'data.batch_size=2', 'grad_scaler={}')
+        self.assertDone(self.train('resnet', *strict, *resnet, precision='32-true'))
+
+    def test_ignored_operators_are_not_mentioned(self):
+        run = ('device=sim_npu', 'sim_npu.unsupported_ops=ignore', 'trainer.max_steps=1', 'grad_scaler={}')
+        result = self.train('out', *run, precision='bf16-mixed')
+        self.assertDone(result)
+        self.assertNotIn('warning', result[2])
+
+    def test_usage(self):
+        self.assertFails(self.train('out', 'device=sim_npu', 'sim_npu.unsupported_ops=refuse'), 2, "'refuse'", 'error', 'ignore')
+        self.assertFails(self.train('out', 'device=sim_npu', 'sim_npu.hbm=plenty'), 2, "'plenty'", '32GiB')
+        self.assertFails(self.train('out', 'device=sim_npu', 'sim_npu={soc: 910A, overflow_mode: inf_nan}'), 2, '910A', 'saturation')
+        old = ('device=sim_npu', 'sim_npu.soc=910A', 'grad_scaler={}')
+        self.assertFails(self.train('out', *old, precision='bf16-mixed'), 2, 'no bf16', '16-mixed')
+        self.assertFalse((self.dir / 'out').exists())
+
+
+if __name__ == '__main__': main()

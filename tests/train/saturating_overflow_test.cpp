@@ -1,0 +1,62 @@
+// Overflow reports where no value is inf: a simulated Ascend 910A, which gives the largest number and raises a flag.
+#include "testing.hpp"
+
+#include "npu_train/device/sim_npu.hpp"
+#include "npu_train/train/overflow_report.hpp"
+#include "toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+// Toys of this process are on the device.
+void use_910a() {
+  ::setenv("NPU_TRAIN_TEST_DEVICE", "sim_npu", 1);
+  start_sim_npu({.soc = "910A"});
+}
+
+struct Watched {
+  explicit Watched(const std::string& mode, GradScalerOptions scaler = {}) : toy(mode, "sgd", 0, scaler) {}
+  TrainStep step(bool anomalies) {
+    return toy.step({.on_overflow = [this](const OverflowReport& r) { reports.push_back(r); }, .detect_anomaly = anomalies});
+  }
+  Toy toy;
+  std::vector<OverflowReport> reports;
+};
+
+}  // namespace
+
+TEST_CASE("in the forward: layer and bad sample, by the flag and the largest number") {
+  use_910a();
+  Watched w("16-mixed", {.init_scale = 128});
+  auto step = w.step(true);
+  auto batch = toy_batch(16, 6);
+  REQUIRE(step.run({batch}).taken);
+  auto input = batch.input().cpu();
+  input[5] *= 1e6;
+  batch.set("input", input.to(batch.input().device()));
+  CHECK_FALSE(step.run({batch}).taken);
+  REQUIRE(w.reports.size() == 1);
+  CHECK(w.reports[0].source.phase == "forward");
+  CHECK(step.run({toy_batch(16, 6)}).taken);
+}
+
+TEST_CASE("in the backward: a loss scale that is too large") {
+  use_910a();
+  Watched w("16-mixed", {.init_scale = 0x1p24});
+  CHECK_FALSE(w.step(true).run({toy_batch()}).taken);
+  REQUIRE(w.reports.size() == 1);
+  CHECK(w.reports[0].source.phase == "backward");
+}
+
+TEST_CASE("an overflow of before is not taken for one of this step, with a mode that does not scale either") {
+  use_910a();
+  Watched w("32-true");
+  auto step = w.step(true);
+  (at::full({1}, 3e38F).to(device_under_test().c10()) * 10).cpu();
+  const auto before = copy_of(w.toy.optimizer->parameters());
+  step.run({toy_batch()});
+  CHECK(w.reports.empty());
+  for (const auto& p : w.toy.optimizer->parameters()) CHECK_FALSE(at::equal(p.value.cpu(), before.at(p.name).cpu()));
+}
