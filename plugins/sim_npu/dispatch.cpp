@@ -71,10 +71,10 @@ void refuse_or_warn(std::atomic<bool>& warned, const std::string& text) {
 }
 
 void apply_policy(Operator& op) {
+  if (op.rule.on_host) ++sim().cpu_fallbacks;
   if (op.rule.support == Support::Unsupported) {
     refuse_or_warn(op.warned, "sim_npu: '" + op.name + "' is not supported on the Ascend " + sim().soc + ", by the vendor's list");
   } else if (op.rule.support == Support::CpuFallback) {
-    ++sim().cpu_fallbacks;
     refuse_or_warn(op.warned, "sim_npu: '" + op.name + "' has no kernel on the Ascend " + sim().soc +
                                   ": a real one runs it on the host, with two copies");
   }

@@ -37,7 +37,7 @@ const std::unordered_map<std::string_view, Row>& table() {
 
 OperatorRule rule_of(const std::string& name, const std::string& overload) {
   // the host's forms of what the chip has as one kernel
-  if (name.starts_with("_scaled_dot_product_flash_attention_for_cpu")) return {Support::Native, {}};
+  if (name.starts_with("_scaled_dot_product_flash_attention_for_cpu")) return {Support::Native, false, {}};
   const auto found = table().find(overload.empty() ? name : name + "." + overload);
   if (found == table().end()) return {};
   const Row& row = found->second;
@@ -45,7 +45,7 @@ OperatorRule rule_of(const std::string& name, const std::string& overload) {
                        : row.status == "native"    ? Support::Native
                        : row.status == "composite" ? Support::Composite
                                                    : Support::CpuFallback;
-  return {support, row.dtypes == "-" ? "" : std::string(row.dtypes)};
+  return {support, row.status == "cpu_fallback", row.dtypes == "-" ? "" : std::string(row.dtypes)};
 }
 
 std::vector<std::pair<std::string, std::string>> native_operators() {

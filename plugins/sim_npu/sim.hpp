@@ -76,7 +76,8 @@ void register_hooks();
 enum class Support { Native, Composite, CpuFallback, Unsupported, Unknown };
 struct OperatorRule {
   Support support = Support::Unknown;
-  std::string dtypes;  // that the vendor's list names for the first input, as in fp16|fp32; "" where it is silent
+  bool on_host = false;  // without a kernel on the chip
+  std::string dtypes;    // that the vendor's list names for the first input, as in fp16|fp32; "" where it is silent
 };
 OperatorRule rule_of(const std::string& name, const std::string& overload);
 // Name and overload of each operator with a kernel on the chip.

@@ -26,21 +26,28 @@ Unmoved::~Unmoved() {
 }
 
 void Unmoved::keep(const at::Tensor& t) {
-  const auto same = [&](const auto& pair) { return pair.first.is_same(t); };
-  if (t.defined() && std::none_of(kept_.begin(), kept_.end(), same)) kept_.emplace_back(t, t.detach().clone());
+  if (t.defined() && !has(t)) kept_.emplace_back(t, t.detach().clone());
 }
 
-// batch_norm and instance_norm take running_mean and running_var as their fourth and fifth argument, npu_train's own kernel too; a layer of
-// libtorch counts its batches by add_.
+bool Unmoved::has(const at::Tensor& t) const {
+  return std::any_of(kept_.begin(), kept_.end(), [&](const auto& pair) { return pair.first.is_same(t); });
+}
+
+// batch_norm and instance_norm take running_mean and running_var as their fourth and fifth argument, npu_train's own kernel too. Layers
+// count their batches by add_ just before; another integer that the function adds to is its own affair.
 std::unique_ptr<at::ObserverContext> Unmoved::on_start(const at::RecordFunction& fn) {
+  if (current == nullptr) return nullptr;  // a thread that got this one's callbacks
   const std::string_view name = fn.name();
   const auto inputs = fn.inputs();
+  if (name == "aten::add_" && inputs[0].isTensor() && is_counter(inputs[0].toTensor()))
+    current->counter_ = {inputs[0].toTensor(), inputs[0].toTensor().detach().clone()};
   const bool norm = name == "aten::batch_norm" || name == "aten::instance_norm" || name == "npu_train::batch_norm_act";
   if (norm && inputs.size() > 4) {
     for (const size_t i : {3, 4})
       if (inputs[i].isTensor()) current->keep(inputs[i].toTensor());
+    if (auto [counter, value] = std::exchange(current->counter_, {}); counter.defined() && !current->has(counter))
+      current->kept_.emplace_back(counter, value);
   }
-  if (name == "aten::add_" && inputs[0].isTensor() && is_counter(inputs[0].toTensor())) current->keep(inputs[0].toTensor());
   return nullptr;
 }
 

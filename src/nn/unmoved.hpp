@@ -21,9 +21,11 @@ class Unmoved {
 
  private:
   void keep(const at::Tensor& t);
+  bool has(const at::Tensor& t) const;
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
 
   std::vector<std::pair<at::Tensor, at::Tensor>> kept_;  // and values
+  std::pair<at::Tensor, at::Tensor> counter_;            // the last integer that was added to
   at::CallbackHandle handle_;
   Unmoved* before_;
 };

@@ -1,5 +1,6 @@
 #include "npu_train/optim/sgd.hpp"
 
+#include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_sgd.h>
 
 #include "optim/options.hpp"
@@ -30,8 +31,13 @@ Sgd::Sgd(ParameterSet parameters, SgdOptions options)
 
 void Sgd::update(Bucket& b) {
   const std::vector<at::Tensor> none;
-  at::_fused_sgd_(b.parameters, b.gradients, options_.momentum > 0 ? b.slots[0] : none, options_.weight_decay * b.decay_mult,
-                  options_.momentum, b.lr,
+  const double decay = options_.weight_decay * b.decay_mult;
+  if (options_.momentum == 0 && b.parameters.front().is_privateuseone()) {  // torch_npu's _fused_sgd_ wants a momentum
+    if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
+    at::_foreach_add_(b.parameters, b.gradients, -b.lr);
+    return;
+  }
+  at::_fused_sgd_(b.parameters, b.gradients, options_.momentum > 0 ? b.slots[0] : none, decay, options_.momentum, b.lr,
                   /*dampening=*/0, options_.nesterov, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{},
                   b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
 }

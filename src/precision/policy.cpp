@@ -28,7 +28,7 @@ std::string resolve_mode(const std::string& mode, const Device& device) {
 
 }  // namespace
 
-// Emulation on a CPU gains time on convolutions alone, so it is not taken unasked.
+// Emulation on a CPU saves memory and no time, so it is not taken unasked.
 std::string detail::auto_mode(const Device& device, const Capabilities& has) {
   if (has.native_bf16) return "bf16-mixed";
   return device.is_cpu() ? "32-true" : "16-mixed";

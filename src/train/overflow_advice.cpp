@@ -61,8 +61,10 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
     if (r.source.op == "to" || r.source.op == "_to_copy")
       add("a weight or an input of " + (layer.empty() ? "the first layer" : layer) + " is itself beyond " + scientific(r.largest_of_dtype) +
           ", before anything is computed");
-    if (is_low(r)) add(in_fp32(layer));
-    if (r.source.op.ends_with("not finite")) add("an earlier step broke that weight: its report, or --detect-anomaly from there on, tells");
+    if (!r.broken_weight.empty())
+      add(r.broken_weight + " itself is not finite: an earlier step broke it; go on from a checkpoint before it, with --detect-anomaly");
+    else if (is_low(r))
+      add(in_fp32(layer));
     add("if it began during training, the weights have grown: a lower learning rate, trainer.gradient_clip_val, more warm-up");
   } else if (r.source.phase == "loss") {
     add("the loss is not finite although what goes into it is: log or division by zero in it want an eps, and targets must be in range");
@@ -125,6 +127,7 @@ Json OverflowReport::json() const {
                        {"micro_batch", micro_batch},
                        {"largest_of_dtype", largest_of_dtype},
                        {"source", Json::object({{"phase", source.phase}, {"layer", source.layer}, {"op", source.op}})},
+                       {"broken_weight", broken_weight},
                        {"samples", ids},
                        {"parameters", names},
                        {"parameters_in_all", parameters_in_all},

@@ -42,8 +42,10 @@ class Overflows {
   }
 
   bool within(const at::Tensor& t) const { return largest(t) < limit(t.scalar_type()); }
+  // In fp32 a gradient may well be larger than an fp16 number: only the largest one itself, copied, gives an overflow away.
   bool gradient_within(const at::Tensor& t) const {
-    return largest(t) < std::min(limit(t.scalar_type()), computes_in_ == at::kHalf ? limit(at::kHalf) : limit(at::kFloat));
+    const double value = largest(t);
+    return value < limit(t.scalar_type()) && !(saturates_ && computes_in_ == at::kHalf && value == limit(at::kHalf));
   }
 
   // Indices of the first dimension whose values are not all within, where that is at most an eighth of `samples` (at least one).
@@ -154,7 +156,8 @@ class Replay {
       ranges_[steps_.size()] = report_.layers.size() - 1;
     }
     if (const bool raised = overflows_.raised(); !source_ && (raised || (inputs_within && !overflows_.within(op.output)))) {
-      source_ = OverflowSource{"forward", step.layer, weights_within ? step.op : step.op + " with a weight that is not finite"};
+      source_ = OverflowSource{"forward", step.layer, step.op};
+      if (!weights_within) report_.broken_weight = op.parameter;
       if (weights_within) blame(overflows_.blamed(op.output, batch_.input().size(0)));
     }
     if (op.output.requires_grad() && !op.output.is_leaf()) watch_gradient(op.output, steps_.size());

@@ -78,7 +78,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   });
   if (explains && !precision_.may_skip()) explain_anomaly(batches);
   const auto norm = observers_.run(Phase::Clip, attempts_, 0, [&] { return clip(); });
-  // The kernels of an NPU take no found_inf. The host reads it after the step in any case, so there it does before.
+  // torch_npu's fused kernels do without found_inf, or read it on the host. The host wants it after the step anyway: there it reads before.
   const bool host_decides = gate.found_inf.defined() && gate.found_inf.device().is_privateuseone();
   observers_.run(Phase::Optimizer, attempts_, 0, [&] {
     if (!host_decides)
@@ -96,7 +96,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   }
   precision_.update(gate);
   optimizer_.zero_grad();
-  if (result.taken && ema_ != nullptr) ema_->update(parameters, gate);
+  if (result.taken && ema_ != nullptr) ema_->update(parameters, host_decides ? StepGate{} : gate);
   taken_one_ |= result.taken;
   explained_ &= !result.taken;
   ++attempts_;
@@ -112,6 +112,7 @@ void TrainStep::explain_skip(const std::vector<Batch>& window) {
   const int64_t streak = precision_.skip_streak() + 1;  // with this one
   const bool last = options_.last_skip > 0 && streak >= options_.last_skip && precision_.at_floor();
   if (streak != (options_.detect_anomaly ? 1 : taken_one_ ? kInARow : kInARowAtStart) && !(last && !explained_)) return;
+  task_.parameters().zero_grad();  // the replay needs their memory, and nobody them
   explain(window, streak);
   explained_ = true;
 }

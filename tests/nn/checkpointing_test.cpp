@@ -90,6 +90,17 @@ TEST_CASE("pieces nest, to any depth") {
   check_equal(run(net, x, [&](const at::Tensor& t) { return checkpoint(whole, t); }), plain);
 }
 
+TEST_CASE("an integer that the function adds to is no counter of a layer") {
+  const at::Tensor x = leaf({3, 4}, 24, at::kFloat);
+  const auto fn = [](const at::Tensor& t) {
+    at::Tensor n = t.detach().gt(-100).sum();
+    n += 1;
+    return at::sin(t) / n;
+  };
+  const at::Tensor plain = torch::autograd::grad({fn(x).sum()}, {x})[0];
+  CHECK(at::equal(torch::autograd::grad({checkpoint(fn, x).sum()}, {x})[0], plain));
+}
+
 TEST_CASE("running statistics move once, whichever operator moves them; what is named in buffers too") {
   const at::Tensor x = leaf({3, 4, 8, 8}, 21, at::kFloat), scale = leaf({4}, 22, at::kFloat), shift = leaf({4}, 23, at::kFloat);
   const auto running = [] { return std::array{at::zeros({4}), at::ones({4})}; };

@@ -31,14 +31,17 @@ TEST_CASE("in the forward: layer and bad sample, by the flag and the largest num
   use_910a();
   Watched w("16-mixed", {.init_scale = 128});
   auto step = w.step(true);
+  w.toy.net->first->weight.detach().mul_(100);
   auto batch = toy_batch(16, 6);
   REQUIRE(step.run({batch}).taken);
   auto input = batch.input().cpu();
-  input[5] *= 1e6;
+  input[5] *= 1e4;  // itself within fp16
   batch.set("input", input.to(batch.input().device()));
   CHECK_FALSE(step.run({batch}).taken);
   REQUIRE(w.reports.size() == 1);
   CHECK(w.reports[0].source.phase == "forward");
+  CHECK(w.reports[0].source.layer == "first");
+  CHECK((w.reports[0].samples == std::vector<int64_t>{5}));
   CHECK(step.run({toy_batch(16, 6)}).taken);
 }
 

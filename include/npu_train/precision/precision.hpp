@@ -141,9 +141,9 @@ class Precision {
   ParameterSet updated_;  // what the optimizer updates
 };
 
-/// The Precision for `options` on `device`. Says once where a CPU emulates the dtype, and warns where a device without units for it
-/// computes natively (it will be slow). Error(Usage) for an unknown mode, for contradictions (the scaler on in a mode that is not fp16, a
-/// module in both lists) and as check_fp32_ops(). precision_policy() of policy.hpp says what it decides.
+/// The Precision for `options` on `device`. Says once where a CPU emulates the dtype, and warns where a CPU or GPU without units for it
+/// computes natively (it will be slow). Error(Usage) for bf16 on an NPU that has none, for an unknown mode, for contradictions (the scaler
+/// on in a mode that is not fp16, a module in both lists) and as check_fp32_ops(). precision_policy() of policy.hpp says what it decides.
 std::unique_ptr<Precision> make_precision(const PrecisionOptions& options, const Device& device);
 
 }  // namespace npu_train

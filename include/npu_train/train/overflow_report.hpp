@@ -41,6 +41,7 @@ struct OverflowReport {
   double loss = 0;              ///< of the micro-batch that overflowed, unscaled
   int64_t micro_batch = 0;
   OverflowSource source;
+  std::string broken_weight;            ///< the parameter of the source that is itself not finite: an earlier step broke it; else empty
   std::vector<LayerRange> layers;       ///< in the order of the forward
   std::vector<std::string> parameters;  ///< those whose gradient is not finite
   int64_t parameters_in_all = 0;
@@ -61,7 +62,7 @@ struct OverflowContext {
 };
 
 /// Runs the window's forward and backward again and looks at each operator. Nothing is moved: random numbers, buffers and parameters stay,
-/// gradients are dropped. No rank is asked, so each may do it alone.
+/// gradients are put back. No rank is asked, so each may do it alone.
 OverflowReport explain_overflow(Task& task, Precision& precision, const OverflowContext& context);
 
 /// Writes overflow_report.txt and overflow_report.json to `folder`. Error(Checkpoint) when that fails.
