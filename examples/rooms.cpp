@@ -5,6 +5,8 @@
 #include <cstdio>
 #include <filesystem>
 
+#include <npu_train/align/compare_report.hpp>
+#include <npu_train/align/dumper.hpp>
 #include <npu_train/base/digest.hpp>
 #include <npu_train/core/hash.hpp>
 #include <npu_train/core/text.hpp>
@@ -12,12 +14,16 @@
 #include <npu_train/data/generated.hpp>
 #include <npu_train/device/backend.hpp>
 #include <npu_train/dist/process_group.hpp>
+#include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
 #include <npu_train/models/resnet.hpp>
 #include <npu_train/nn/summary.hpp>
 #include <npu_train/optim/adamw.hpp>
 #include <npu_train/optim/schedule.hpp>
 #include <npu_train/precision/precision.hpp>
+#include <npu_train/report/csv.hpp>
+#include <npu_train/report/html_page.hpp>
+#include <npu_train/report/number.hpp>
 #include <npu_train/trainer.hpp>
 
 struct ServerOptions {
@@ -54,6 +60,17 @@ void io_room(const std::filesystem::path& folder) {
   npu_train::save_safetensors(path, {{"fc.weight", torch::ones({10, 64})}, {"fc.bias", torch::zeros({10})}});
   const npu_train::SafetensorsFile file(path);  // checks the whole header; tensors are read when they are asked for
   for (const auto& name : file.names()) std::printf("%s: %zu dimensions\n", name.c_str(), file.info(name).shape.size());
+}
+
+void report_room(const std::filesystem::path& folder) {
+  npu_train::write_file_atomic(folder / "history.csv", "step,loss,val_loss\n1,2.30,\n2,2.11,2.4\n");
+  const auto log = npu_train::read_csv(folder / "history.csv");  // checked as it is read; an error tells the line
+  npu_train::LinePlot plot{.title = "Loss", .x_label = "step", .y_label = "cross entropy"};
+  for (const auto* name : {"loss", "val_loss"}) plot.series.push_back({name, log.numbers("step"), log.numbers(name)});
+  npu_train::HtmlPage page("A short run");
+  page.facts({{"steps", std::to_string(log.rows.size())}, {"last loss", npu_train::short_number(plot.series[0].y.back())}});
+  page.plot(plot);
+  npu_train::write_file_atomic(folder / "report.html", page.str());
 }
 
 void device_room() {
@@ -162,11 +179,31 @@ void train_room() {
   trainer.fit(std::make_shared<LineTask>(), std::make_shared<npu_train::TensorDataset>(x, 3 * x));
 }
 
+void align_room(const std::filesystem::path& folder) {
+  torch::manual_seed(1);
+  auto net = std::make_shared<SmallNet>();
+  for (const char* run : {"a", "b"}) {
+    npu_train::Dumper dumper({.task = "tensor", .dir = folder / "dumps" / run}, npu_train::dumped_model(*net));
+    dumper.start();
+    const auto loss = net->fc(torch::relu(net->conv(torch::ones({2, 3, 8, 8}))).mean({2, 3})).square().mean();
+    loss.backward();
+    dumper.stop();
+    dumper.step();
+    net->zero_grad();
+    torch::NoGradGuard no_grad;
+    net->fc->bias.add_(0.1);  // the second run begins with another bias
+  }
+  std::puts(npu_train::to_text(npu_train::compare_dumps(folder / "dumps/b", folder / "dumps/a")).c_str());
+}
+
 int main(int argc, char** argv) try {
   npu_train::set_log_sink(npu_train::make_standard_sink());
   core_room();
   base_room();
-  io_room(argc > 1 ? std::filesystem::path(argv[1]) : std::filesystem::temp_directory_path());
+  const auto folder = argc > 1 ? std::filesystem::path(argv[1]) : std::filesystem::temp_directory_path();
+  io_room(folder);
+  report_room(folder);
+  align_room(folder);
   device_room();
   precision_room();
   nn_room();

@@ -13,6 +13,7 @@
 #include "npu_train/nn/attention.hpp"
 #include "npu_train/nn/dropout.hpp"
 #include "npu_train/nn/init.hpp"
+#include "npu_train/nn/layer_scope.hpp"
 #include "npu_train/nn/layers.hpp"
 
 namespace npu_train {
@@ -115,7 +116,8 @@ class EncoderBlock : public torch::nn::Module {
   }
 
   at::Tensor forward(const at::Tensor& x) {
-    const at::Tensor y = x + branch(attention->forward(layer_norm(x, *ln_1_)));
+    const auto attend = [this](const at::Tensor& t) { return attention->forward(t); };
+    const at::Tensor y = x + branch(in_layer("self_attention", layer_norm(x, *ln_1_), attend));
     at::Tensor h = at::gelu(fc1_->forward(layer_norm(y, *ln_2_)), gelu_);
     h = fc2_->forward(npu_train::dropout(h, dropout_, is_training()));
     return y + branch(h);

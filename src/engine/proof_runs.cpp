@@ -18,6 +18,7 @@ State without_times(State state) {
 
 RunConfig without_side_effects(RunConfig config) {
   config.output.dir = "";
+  config.dump.enabled = false;
   config.trainer.max_time = -1;
   config.trainer.num_sanity_val_steps = 0;
   config.trainer.check_val_every_n_epoch = 0;

@@ -200,6 +200,17 @@ void Run::open_store(const std::string& dir, const CheckpointOptions& options) {
   loop->set_store(store.get());
 }
 
+void Run::open_dump(const RunConfig& config, const std::string& run_dir) {
+  if (!config.dump.enabled || dumper != nullptr) return;
+  auto options = config.dump;
+  if (options.dir.empty()) options.dir = run_dir.empty() ? "dump" : run_dir + "/dump";
+  dumper = std::make_unique<Dumper>(options, dumped_model(*task), group->rank(),
+                                    std::map<std::string, std::string>{{"device", device.str()}, {"precision", precision->name()}});
+  dumper->watch(*optimizer, precision.get());
+  loop->observers().add(dumper.get());
+  log_info("dump: ", options.level, " ", options.task, " in ", options.dir);
+}
+
 void Run::announce(const RunConfig& config, const std::string& run_dir) const {
   const auto batch = train->options().batch_size;
   const auto k = config.trainer.accumulate_grad_batches;

@@ -50,6 +50,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("checkpoint", &T::checkpoint, "what is saved, and when")
           .field("early_stopping", &T::early_stopping, "stop when nothing improves")
           .field("output", &T::output, "where a run leaves its files")
+          .field("dump", &T::dump, "what the run computes, layer by layer, for npu_tool compare; on where the section is there")
           .synonym("scheduler", "lr_scheduler")
           .synonym("seed_everything", "seed")
           .synonym("model_ema", "ema");
@@ -76,6 +77,7 @@ RunConfig bind_config(const ConfigNode& node, const Parts& parts) {
   RunConfig config;
   ConfigProblems problems;
   bind_into(config, node, "", problems);
+  if (const auto* dump = node.find("dump"); dump != nullptr && dump->find("enabled") == nullptr) config.dump.enabled = true;
   auto checked = config;
   resolve_parts(checked, parts, problems);
   problems.throw_if_any();

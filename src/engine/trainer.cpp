@@ -6,6 +6,7 @@
 
 #include <ATen/Parallel.h>
 
+#include "npu_train/align/environment.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/engine/progress.hpp"
@@ -78,6 +79,7 @@ struct Trainer::Impl {
     if (!run_dir.empty() || !writes()) return;
     const auto dir = existing.empty() ? make_run_dir(config.output.dir, run_name()) : existing;
     write_file_atomic((fs::path(dir) / "config.yaml").string(), to_yaml(run.resolved));
+    write_environment(fs::path(dir) / "environment.json");
     run.loop->add_callback(std::make_shared<RunFiles>(dir, config.trainer.log_every_n_steps, config.output.tensorboard));
     if (config.checkpoint.enabled) run.open_store((fs::path(dir) / "checkpoints").string(), config.checkpoint);
     log_file = make_file_sink((fs::path(dir) / "train.log").string());
@@ -93,6 +95,7 @@ struct Trainer::Impl {
       open_run_dir();
       const ScopedLogTee tee(log_file);
       run.announce(config, run_dir);
+      run.open_dump(config, run_dir);
       auto result = run.loop->fit();
       result.run_dir = run_dir;
       return result;
@@ -189,7 +192,10 @@ at::Tensor Trainer::predict(const at::Tensor& input) {
 }
 
 StepReport Trainer::train_step(const std::vector<Batch>& window) {
-  return impl_->call("Trainer::train_step", [&] { return impl_->run.loop->train_step(window); });
+  return impl_->call("Trainer::train_step", [&] {
+    impl_->run.open_dump(impl_->config, impl_->run_dir);
+    return impl_->run.loop->train_step(window);
+  });
 }
 
 void Trainer::set_epoch(int64_t epoch) {
@@ -197,7 +203,10 @@ void Trainer::set_epoch(int64_t epoch) {
 }
 
 std::optional<EpochReport> Trainer::train_epoch() {
-  return impl_->call("Trainer::train_epoch", [&] { return impl_->run.loop->train_epoch(); });
+  return impl_->call("Trainer::train_epoch", [&] {
+    impl_->run.open_dump(impl_->config, impl_->run_dir);
+    return impl_->run.loop->train_epoch();
+  });
 }
 
 std::string Trainer::resume(const std::string& which) {

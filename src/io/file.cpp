@@ -60,7 +60,7 @@ int write_all(int fd, const char* data, size_t bytes) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(std::filesystem::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(std::filesystem::path path, Durability durability) : path_(std::move(path)), durability_(durability) {
   check(path_.has_filename(), ErrorKind::Usage, "AtomicFile", "'", path_.string(), "' has no file name");
   std::error_code ignored;
   const auto status = std::filesystem::symlink_status(path_, ignored);
@@ -90,14 +90,14 @@ void AtomicFile::write(const void* data, size_t bytes) {
 void AtomicFile::commit() {
   check(fd_ >= 0, ErrorKind::Usage, "AtomicFile", path_.string(), ": committed twice");
   const auto size = with_commas(static_cast<int64_t>(size_));
-  if (const int code = detail::sync_descriptor(fd_))
+  if (const int code = durability_ == Durability::Synced ? detail::sync_descriptor(fd_) : 0)
     detail::throw_write_error("AtomicFile", path_, "cannot bring " + size + " bytes to the disk", code);
   const int closed = ::close(std::exchange(fd_, -1));
   if (closed != 0 && errno != EINTR) detail::throw_write_error("AtomicFile", path_, "cannot close it after " + size + " bytes", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     detail::throw_write_error("AtomicFile", path_, "cannot put the new file in its place", errno);
   temporary_.clear();
-  detail::sync_folder(detail::folder_of(path_));
+  if (durability_ == Durability::Synced) detail::sync_folder(detail::folder_of(path_));
 }
 
 WrittenFile write_file_atomic(const std::filesystem::path& path, std::string_view content) {

@@ -2,14 +2,11 @@
 
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
-#include <array>
-#include <limits>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "io/tensor_size.hpp"
-#include "io/unpickler.hpp"
-#include "io/zip_archive.hpp"
+#include "io/torch_archive.hpp"
 
 namespace npu_train {
 namespace {
@@ -19,34 +16,15 @@ using detail::PickleValue;
 using Kind = PickleValue::Kind;
 
 constexpr uint64_t kLargestPickle = uint64_t{64} << 20;
+constexpr uint64_t kLargestDirectory = uint64_t{256} << 20;
 constexpr size_t kMostLeaves = 1'000'000;
 constexpr size_t kMostNameBytes = size_t{256} << 20;
 constexpr size_t kDeepestPickle = 64;
 
-constexpr std::array<std::pair<const char*, at::ScalarType>, 11> kStorageTypes = {{{"DoubleStorage", at::kDouble},
-                                                                                   {"FloatStorage", at::kFloat},
-                                                                                   {"HalfStorage", at::kHalf},
-                                                                                   {"BFloat16Storage", at::kBFloat16},
-                                                                                   {"LongStorage", at::kLong},
-                                                                                   {"IntStorage", at::kInt},
-                                                                                   {"ShortStorage", at::kShort},
-                                                                                   {"CharStorage", at::kChar},
-                                                                                   {"ByteStorage", at::kByte},
-                                                                                   {"BoolStorage", at::kBool},
-                                                                                   {"UntypedStorage", at::kByte}}};
-
-at::ScalarType type_of(const std::string& storage) {
-  for (const auto& [name, type] : kStorageTypes) {
-    if (storage == name) return type;
-  }
-  throw Error(ErrorKind::Internal, "pth", "the storage '" + storage + "' has no dtype");
-}
-
 /// Flattens the pickle's value and makes its tensors from the archive's entries.
 class Collector {
  public:
-  Collector(const detail::ZipArchive& archive, std::string prefix, std::string source)
-      : archive_(archive), prefix_(std::move(prefix)), source_(std::move(source)) {}
+  Collector(const detail::TorchArchive& archive, std::string source) : archive_(archive), source_(std::move(source)) {}
 
   PthFile collect(const PickleValue& root) {
     visit(root, "", 0);
@@ -93,54 +71,29 @@ class Collector {
   }
 
   at::Tensor storage(const PickledTensor& t, const std::string& name) {
-    require(t.storage_size >= 0, "the storage of '", name, "' has a negative size");
-    const auto type = type_of(t.storage_type);
     const auto found = storages_.find(t.key);
     if (found != storages_.end()) {
-      require(found->second.scalar_type() == type && found->second.numel() == t.storage_size, "the storage of '", name,
+      require(found->second.scalar_type() == t.dtype && found->second.numel() == t.storage_size, "the storage of '", name,
               "' is described in two ways");
       return found->second;
     }
-    const auto entry = prefix_ + "data/" + t.key;
-    require(archive_.contains(entry), "the data of '", name, "' (", entry, ") is missing in the archive");
-    const auto needed = detail::byte_count({t.storage_size}, c10::elementSize(type));
-    require(needed && *needed == archive_.size(entry), "the data of '", name, "' has ", archive_.size(entry), " bytes; its storage claims ",
-            t.storage_size, " elements of ", c10::elementSize(type));
-    auto out = at::empty({t.storage_size}, at::TensorOptions().dtype(type));
-    archive_.read(entry, out.mutable_data_ptr());
-    if (type == at::kBool) detail::make_bools(out.mutable_data_ptr(), out.nbytes());
+    const auto entry = archive_.checked_storage(t, name);
+    auto out = at::empty({t.storage_size}, at::TensorOptions().dtype(t.dtype));
+    archive_.zip().read(entry, out.mutable_data_ptr());
+    if (t.dtype == at::kBool) detail::make_bools(out.mutable_data_ptr(), out.nbytes());
     storages_.emplace(t.key, out);
     return out;
   }
 
   at::Tensor make_tensor(const PickledTensor& t, const std::string& name) {
-    const auto elements = detail::byte_count(t.size, 1);
-    require(elements.has_value(), "the size of '", name, "' is impossible");
-    require(t.offset >= 0, "'", name, "' begins before its storage");
-    // The last element must lie in the storage; computed so that nothing can overflow.
-    auto room = static_cast<uint64_t>(std::max<int64_t>(t.storage_size, 0));
-    require(static_cast<uint64_t>(t.offset) <= room, "'", name, "' begins behind its storage");
-    if (*elements > 0) {
-      require(static_cast<uint64_t>(t.offset) < room, "'", name, "' begins behind its storage");
-      uint64_t left = room - static_cast<uint64_t>(t.offset) - 1;
-      for (size_t i = 0; i < t.size.size(); ++i) {
-        require(t.stride[i] >= 0, "'", name, "' has a negative stride");
-        const auto steps = static_cast<uint64_t>(t.size[i] - 1);
-        const auto stride = static_cast<uint64_t>(t.stride[i]);
-        if (steps == 0 || stride == 0) continue;
-        require(steps <= left / stride, "'", name, "' reaches outside its storage");
-        left -= steps * stride;
-      }
-      // An expanded tensor of a few bytes could stand for any amount of memory.
-      require(*elements <= room, "'", name, "' has more elements than its storage");
-    }
-    const auto whole = storage(t, name);
-    return translated("pth",
-                      [&] { return *elements == 0 ? at::empty(t.size, whole.options()) : whole.as_strided(t.size, t.stride, t.offset); });
+    const auto elements = archive_.checked_numel(t, name);
+    return translated("pth", [&] {
+      const auto whole = storage(t, name);
+      return elements == 0 ? at::empty(t.size, whole.options()) : whole.as_strided(t.size, t.stride, t.offset);
+    });
   }
 
-  const detail::ZipArchive& archive_;
-  std::string prefix_;
+  const detail::TorchArchive& archive_;
   std::string source_;
   PthFile out_;
   std::unordered_set<std::string> names_;
@@ -149,41 +102,12 @@ class Collector {
   size_t name_bytes_ = 0;
 };
 
-void refuse_other_formats(const std::filesystem::path& path) {
-  const ReadableFile file(path, ErrorKind::Checkpoint);
-  const auto start = file.read(0, std::min<uint64_t>(file.size(), 512));
-  const auto where = path.string();
-  check(!start.empty(), ErrorKind::Checkpoint, "pth", where, ": the file is empty");
-  const bool legacy = start.starts_with("\x80\x02") || (start.size() > 262 && start.substr(257, 5) == "ustar");
-  check(!legacy, ErrorKind::Checkpoint, "pth", where,
-        ": saved in the format before PyTorch 1.6, which is not read; hint: in Python: torch.save(torch.load(path, weights_only=True), "
-        "new_path)");
-  check(start.starts_with(std::string_view("PK\x03\x04", 4)), ErrorKind::Checkpoint, "pth", where,
-        ": not a file of torch.save (it is no zip archive)");
-}
-
 }  // namespace
 
 PthFile load_pth(const std::filesystem::path& path) {
-  refuse_other_formats(path);
-  const detail::ZipArchive archive(path);
-  const auto source = path.string();
-  const auto& names = archive.names();
-  const auto pickle =
-      std::find_if(names.begin(), names.end(), [](const std::string& n) { return n == "data.pkl" || n.ends_with("/data.pkl"); });
-  check(pickle != names.end(), ErrorKind::Checkpoint, "pth", source, ": a zip archive without data.pkl; not a file of torch.save");
-  const auto prefix = pickle->substr(0, pickle->size() - std::string_view("data.pkl").size());
-  check(!archive.contains(prefix + "constants.pkl"), ErrorKind::Checkpoint, "pth", source,
-        ": a TorchScript archive, which holds code; hint: in Python: torch.save(torch.jit.load(path).state_dict(), new_path)");
-  if (archive.contains(prefix + "byteorder")) {
-    check(archive.size(prefix + "byteorder") < 16 && archive.read(prefix + "byteorder") == "little", ErrorKind::Checkpoint, "pth", source,
-          ": saved on a big-endian machine, which is not read");
-  }
-  check(archive.size(*pickle) <= kLargestPickle, ErrorKind::Checkpoint, "pth", source, ": data.pkl has ", archive.size(*pickle),
-        " bytes; allowed: at most ", kLargestPickle);
-  const auto bytes = archive.read(*pickle);
-  const detail::Unpickler unpickler(bytes, source);
-  return Collector(archive, prefix, source).collect(unpickler.result());
+  const detail::TorchArchive archive(ReadableFile(path, ErrorKind::Checkpoint), {.pickle = kLargestPickle, .directory = kLargestDirectory});
+  const auto unpickler = archive.unpickle();
+  return Collector(archive, path.string()).collect(unpickler.result());
 }
 
 }  // namespace npu_train

@@ -29,6 +29,17 @@ inline std::optional<uint64_t> byte_count(const std::vector<int64_t>& shape, uin
   return empty ? 0 : product;
 }
 
+/// Strides of a row-major tensor, in elements. For shapes that byte_count accepts.
+inline std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& shape) {
+  std::vector<int64_t> out(shape.size());
+  int64_t step = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    out[i] = step;
+    step *= shape[i] > 0 ? shape[i] : 1;
+  }
+  return out;
+}
+
 /// Makes every byte that is not 0 a 1: a bool of another value is undefined behaviour.
 inline void make_bools(void* data, size_t bytes) {
   auto* byte = static_cast<unsigned char*>(data);

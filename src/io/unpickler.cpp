@@ -6,6 +6,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "io/pickle_names.hpp"
+#include "io/torch_storage.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
@@ -13,40 +15,21 @@ namespace {
 
 constexpr size_t kMostValues = 2'000'000;
 constexpr size_t kMostReferences = 8'000'000;
-
-// Everything that a pickle may name. Storages become descriptions, the rest is handled in call().
-constexpr std::array kFunctions = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter", "collections OrderedDict"};
-constexpr std::array kStorages = {"DoubleStorage", "FloatStorage", "HalfStorage", "BFloat16Storage", "LongStorage",   "IntStorage",
-                                  "ShortStorage",  "CharStorage",  "ByteStorage", "BoolStorage",     "UntypedStorage"};
-
-bool is_storage(const std::string& global) {
-  for (const auto* name : kStorages) {
-    if (global == std::string("torch ") + name || global == std::string("torch.storage ") + name) return true;
-  }
-  return false;
-}
-
-bool is_known(const std::string& global) {
-  return std::find(kFunctions.begin(), kFunctions.end(), global) != kFunctions.end() || is_storage(global);
-}
-
-// For messages: what a file calls itself may hold anything.
-std::string printable(std::string_view text) {
-  std::string out(text.substr(0, 120));
-  for (auto& c : out) {
-    if (static_cast<unsigned char>(c) < 0x20 || static_cast<unsigned char>(c) > 0x7e) c = '?';
-  }
-  return out;
-}
+// What the memo makes cheap to repeat must be bounded: three bytes can ask for a copy of any tensor.
+constexpr size_t kMostDimensions = 8'000'000;
+constexpr size_t kLongestKey = 1024;
 
 }  // namespace
 
 template <class... Parts>
 void Unpickler::require(bool ok, const Parts&... parts) const {
-  check(ok, ErrorKind::Checkpoint, "pth", source_, ": ", parts...);
+  check(ok, kind_, "pth", source_, ": ", parts...);
 }
 
-Unpickler::Unpickler(std::string_view bytes, std::string source) : bytes_(bytes), source_(std::move(source)) { run(); }
+Unpickler::Unpickler(std::string_view bytes, std::string source, ErrorKind kind) : bytes_(bytes), source_(std::move(source)), kind_(kind) {
+  run();
+  bytes_ = {};
+}
 
 void Unpickler::run() {
   while (result_ == nullptr) {
@@ -330,9 +313,7 @@ void Unpickler::step_call(unsigned char op) {
 
 void Unpickler::push_global(const std::string& module, const std::string& name) {
   const auto global = module + " " + name;
-  require(is_known(global), "the pickle asks for '", printable(module), ".", printable(name),
-          "'; only tensors, numbers, text, dicts, lists and tuples are read, nothing is ever executed; hint: save only a state_dict: "
-          "torch.save(model.state_dict(), path)");
+  require(is_known_global(global), "the pickle asks for '", printable(module), ".", printable(name), "'; ", refused_global_hint(global));
   auto* out = make(Kind::Global);
   out->text = global;
   push(out);
@@ -347,8 +328,14 @@ PickleValue* Unpickler::call(const PickleValue& function, const PickleValue& arg
     require(arguments.items.size() == 3 && arguments.items[0]->kind == Kind::Tensor, "a parameter without a tensor");
     return arguments.items[0];
   }
-  require(function.text == "torch._utils _rebuild_tensor_v2", "the pickle calls '", function.text, "' as a function, which is refused");
-  return rebuild_tensor(arguments);
+  if (function.text == "torch_npu.npu._format Format") {
+    require(arguments.items.size() == 1 && arguments.items[0]->kind == Kind::Integer, "an NPU format that is no integer");
+    return arguments.items[0];
+  }
+  const bool from_npu = function.text == "torch_npu.utils.storage _rebuild_npu_tensor";
+  require(from_npu || function.text == "torch._utils _rebuild_tensor_v2", "the pickle calls '", function.text,
+          "' as a function, which is refused");
+  return rebuild_tensor(arguments, from_npu);
 }
 
 std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* what) const {
@@ -362,10 +349,16 @@ std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* w
 }
 
 // _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks[, metadata])
-PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments) {
+// _rebuild_npu_tensor(..., backward_hooks, memory format on the NPU)
+PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_npu) {
   const auto& items = arguments.items;
   require(items.size() >= 6 && items.size() <= 7 && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
           "a tensor is described by other things than storage, offset, size and stride");
+  if (items.size() == 7 && !from_npu) {
+    // Marks like "negated", which the values in the file do not have yet.
+    require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && items[6]->dict.empty()),
+            "a tensor that is only marked as conjugated or negated is not read; hint: torch.save(tensor.resolve_neg(), path)");
+  }
   auto* out = make(Kind::Tensor);
   out->tensor = items[0]->tensor;
   out->tensor->offset = items[1]->integer;
@@ -373,6 +366,8 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments) {
   out->tensor->stride = integers(*items[3], "stride");
   require(out->tensor->size.size() == out->tensor->stride.size(), "a tensor has ", out->tensor->size.size(), " sizes and ",
           out->tensor->stride.size(), " strides");
+  dimensions_ += 1 + out->tensor->size.size();
+  require(dimensions_ <= kMostDimensions, "the tensors together have more than 8,000,000 dimensions");
   return out;
 }
 
@@ -380,12 +375,13 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments) {
 PickleValue* Unpickler::load_storage(const PickleValue& id) {
   const auto& items = id.items;
   require(id.kind == Kind::Tuple && items.size() == 5 && items[0]->kind == Kind::Text && items[0]->text == "storage" &&
-              items[1]->kind == Kind::Global && is_storage(items[1]->text) && items[2]->kind == Kind::Text &&
+              items[1]->kind == Kind::Global && !storage_of(items[1]->text).empty() && items[2]->kind == Kind::Text &&
               items[4]->kind == Kind::Integer,
           "the pickle has a persistent id that is no storage");
+  require(items[2]->text.size() <= kLongestKey, "the name of a storage has ", items[2]->text.size(), " bytes");
   auto* out = make(Kind::Storage);
   out->tensor.emplace();
-  out->tensor->storage_type = items[1]->text.substr(items[1]->text.find(' ') + 1);
+  out->tensor->dtype = *storage_dtype(storage_of(items[1]->text));
   out->tensor->key = items[2]->text;
   out->tensor->storage_size = items[4]->integer;
   return out;

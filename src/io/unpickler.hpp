@@ -1,6 +1,8 @@
 /// The harmless part of Python's pickle machine: builds values, calls nothing.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -11,11 +13,13 @@
 #include <utility>
 #include <vector>
 
+#include "npu_train/core/error.hpp"
+
 namespace npu_train::detail {
 
 /// A tensor as the pickle describes it; nothing in it is checked against its storage yet.
 struct PickledTensor {
-  std::string storage_type;  // "FloatStorage"
+  at::ScalarType dtype = at::kFloat;
   std::string key;           // entry of the archive
   int64_t storage_size = 0;  // in elements
   int64_t offset = 0;
@@ -32,13 +36,13 @@ struct PickleValue {
   std::string text;                                         // Text, Bytes; Global: "module name"
   std::vector<PickleValue*> items;                          // Tuple, List
   std::vector<std::pair<PickleValue*, PickleValue*>> dict;  // Dict
-  std::optional<PickledTensor> tensor;                      // Storage (type, key and size only), Tensor
+  std::optional<PickledTensor> tensor;                      // Storage (dtype, key and size only), Tensor
 };
 
 class Unpickler {
  public:
-  /// `source` stands in messages. Runs the whole pickle. Error(Checkpoint) for everything that is not on the list.
-  Unpickler(std::string_view bytes, std::string source);
+  /// `source` stands in messages. Runs the whole pickle. Error(`kind`) for everything that is not on the list.
+  Unpickler(std::string_view bytes, std::string source, ErrorKind kind);
   /// The value that the pickle leaves.
   const PickleValue& result() const { return *result_; }
 
@@ -68,13 +72,15 @@ class Unpickler {
   void set_items(PickleValue* dict, const std::vector<PickleValue*>& flat) const;
   void push_global(const std::string& module, const std::string& name);
   PickleValue* call(const PickleValue& function, const PickleValue& arguments);
-  PickleValue* rebuild_tensor(const PickleValue& arguments);
+  PickleValue* rebuild_tensor(const PickleValue& arguments, bool from_npu);
   PickleValue* load_storage(const PickleValue& id);
   std::vector<int64_t> integers(const PickleValue& value, const char* what) const;
 
-  std::string_view bytes_;
+  std::string_view bytes_;  // empty once the pickle has run
   std::string source_;
+  ErrorKind kind_;
   size_t at_ = 0;
+  size_t dimensions_ = 0;  // of all tensors
   std::deque<PickleValue> values_;
   std::vector<PickleValue*> stack_;
   std::unordered_map<uint64_t, PickleValue*> memo_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace npu_train::detail {
 namespace {
@@ -28,11 +29,15 @@ T number_at(std::string_view bytes, size_t at) {
 
 template <class... Parts>
 void ZipArchive::require(bool ok, const Parts&... parts) const {
-  check(ok, ErrorKind::Checkpoint, "pth", file_.path().string(), ": ", parts...,
-        "; hint: the file is cut short or damaged; use another copy");
+  check(ok, file_.kind(), "pth", file_.path().string(), ": ", parts..., "; hint: the file is cut short or damaged; use another copy");
 }
 
-ZipArchive::ZipArchive(const std::filesystem::path& path) : file_(path, ErrorKind::Checkpoint) { read_directory(find_directory()); }
+ZipArchive::ZipArchive(ReadableFile file, uint64_t largest_directory) : file_(std::move(file)) {
+  const auto directory = find_directory();
+  require(directory.bytes <= largest_directory, "the zip directory has ", directory.bytes, " bytes; allowed: at most ", largest_directory);
+  content_end_ = directory.offset;
+  read_directory(directory);
+}
 
 ZipArchive::Directory ZipArchive::find_directory() const {
   require(file_.size() >= kEndBytes, "only ", file_.size(), " bytes; not a zip archive");
@@ -156,11 +161,23 @@ void ZipArchive::inflate_into(const Entry& entry, uint64_t from, const std::stri
   require(status == Z_STREAM_END && made == entry.size, "'", name, "' does not unpack");
 }
 
+uint64_t ZipArchive::content_begin(const Entry& entry, const std::string& name) const {
+  const auto local = file_.read(entry.offset, kLocalBytes);
+  require(local.starts_with(std::string_view("PK\x03\x04", 4)), "'", name, "' has no header at its place");
+  const uint64_t from = entry.offset + kLocalBytes + number_at<uint16_t>(local, 26) + number_at<uint16_t>(local, 28);
+  require(from <= content_end_ && entry.packed <= content_end_ - from, "'", name, "' reaches outside the file");
+  return from;
+}
+
+std::optional<uint64_t> ZipArchive::stored_at(const std::string& name) const {
+  const auto& wanted = entry(name);
+  if (wanted.method != 0) return std::nullopt;
+  return content_begin(wanted, name);
+}
+
 void ZipArchive::read(const std::string& name, void* out) const {
   const auto& wanted = entry(name);
-  const auto local = file_.read(wanted.offset, kLocalBytes);
-  require(local.starts_with(std::string_view("PK\x03\x04", 4)), "'", name, "' has no header at its place");
-  const uint64_t from = wanted.offset + kLocalBytes + number_at<uint16_t>(local, 26) + number_at<uint16_t>(local, 28);
+  const uint64_t from = content_begin(wanted, name);
   if (wanted.method == 8) {
     inflate_into(wanted, from, name, out);
   } else {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,9 +14,11 @@ namespace npu_train::detail {
 
 class ZipArchive {
  public:
-  /// Reads the central directory. Error(Checkpoint) when it is not a sound archive.
-  explicit ZipArchive(const std::filesystem::path& path);
+  /// Reads the central directory. Error(`file.kind()`) when it is not a sound archive or its directory has more than `largest_directory`
+  /// bytes.
+  ZipArchive(ReadableFile file, uint64_t largest_directory);
 
+  const ReadableFile& file() const { return file_; }
   /// In the archive's order.
   const std::vector<std::string>& names() const { return names_; }
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
@@ -24,6 +27,8 @@ class ZipArchive {
   /// Reads the content (exactly `size(name)` bytes) and checks its CRC-32.
   void read(const std::string& name, void* out) const;
   std::string read(const std::string& name) const;
+  /// Where the content of a stored entry begins in the file, `size(name)` bytes in one piece; nothing for a packed entry.
+  std::optional<uint64_t> stored_at(const std::string& name) const;
 
  private:
   struct Entry {
@@ -43,11 +48,13 @@ class ZipArchive {
   void require(bool ok, const Parts&... parts) const;
   Directory find_directory() const;
   void read_directory(const Directory& directory);
+  uint64_t content_begin(const Entry& entry, const std::string& name) const;
   void take_zip64(std::string_view extra, Entry& entry, bool size, bool packed, bool offset) const;
   const Entry& entry(const std::string& name) const;
   void inflate_into(const Entry& entry, uint64_t from, const std::string& name, void* out) const;
 
   ReadableFile file_;
+  uint64_t content_end_ = 0;  // no entry's content reaches beyond the directory
   std::vector<std::string> names_;
   std::map<std::string, Entry> entries_;
 };

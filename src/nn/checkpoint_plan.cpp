@@ -163,7 +163,7 @@ Model with_checkpoints(Model model, const std::vector<bool>& recomputed, int64_t
       piece.push_back(original.blocks[i]);
       for (const auto& b : buffers_of_block(original, original.blocks[i])) options.buffers.push_back(b);
     }
-    const std::string name = piece.front().name;
+    const std::string name = piece.size() == 1 ? piece.front().name : piece.front().name + "..." + piece.back().name;
     const auto run = [piece = std::move(piece)](const at::Tensor& input) {
       at::Tensor x = input;
       for (const auto& block : piece) x = block.forward(x);

@@ -54,6 +54,22 @@ std::vector<std::string> norm_parameters_of(const torch::nn::Module& module) {
   return out;
 }
 
+std::string module_type(const torch::nn::Module& module) {
+  std::string name = module.name();
+  name.erase(0, name.rfind(':') == std::string::npos ? 0 : name.rfind(':') + 1);
+  if (name.ends_with("Impl")) name.erase(name.size() - 4);
+  return name;
+}
+
+std::map<std::string, std::string> module_types(const torch::nn::Module& module) {
+  std::map<std::string, std::string> out;
+  out[""] = module_type(module);
+  for (const auto& item : module.named_children()) {
+    for (auto& [path, type] : module_types(*item.value())) out[path.empty() ? item.key() : item.key() + "." + path] = type;
+  }
+  return out;
+}
+
 torch::nn::Module* find_module(torch::nn::Module& module, const std::string& path) {
   torch::nn::Module* at = &module;
   for (size_t begin = 0; begin < path.size();) {

@@ -45,7 +45,10 @@ int64_t flops_of(const std::string& op, Values in, const at::Tensor& out, bool& 
   return 0;
 }
 
+bool is_cast(const std::string& op) { return op == "to" || op == "_to_copy" || op == "type_as"; }
+
 bool counted_whole(const std::string& op) {
+  if (is_cast(op)) return true;
   static const std::vector<std::string> names = {"conv1d",
                                                  "conv2d",
                                                  "conv3d",
@@ -71,11 +74,33 @@ bool counted_whole(const std::string& op) {
   return std::find(names.begin(), names.end(), op) != names.end();
 }
 
-std::string plain_name(const at::RecordFunction& fn) {
+// "aten", "conv2d" of "aten::conv2d".
+std::pair<std::string, std::string> split_name(const at::RecordFunction& fn) {
   const std::string name = fn.name();
   const auto colons = name.rfind("::");
-  return colons == std::string::npos ? name : name.substr(colons + 2);
+  if (colons == std::string::npos) return {"", name};
+  return {name.substr(0, colons), name.substr(colons + 2)};
 }
+
+template <class List>
+std::vector<at::Tensor> tensors_of(const List& values) {
+  std::vector<at::Tensor> out;
+  for (const c10::IValue& value : values) {
+    if (value.isTensor() && value.toTensor().defined()) out.push_back(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& t : value.toTensorList()) out.push_back(t);
+  }
+  return out;
+}
+
+class FunctionListener final : public OpListener {
+ public:
+  explicit FunctionListener(std::function<void(const SeenOp&)> on_op) : on_op_(std::move(on_op)) {}
+  void op_ended(const SeenOp& op) override { on_op_(op); }
+
+ private:
+  std::function<void(const SeenOp&)> on_op_;
+};
 
 using detail::storage_of;
 
@@ -84,17 +109,23 @@ using detail::storage_of;
 struct OpObserver::Context : at::ObserverContext {
   bool outermost = false;
   bool whole = false;
+  bool layer = false;
   std::vector<c10::IValue> inputs;  // of an outermost one: the dispatcher's own are gone when it ends
 };
 
-OpObserver::OpObserver(const ParameterSet& parameters, std::function<void(const SeenOp&)> on_op, bool every)
-    : on_op_(std::move(on_op)), every_(every), before_(current) {
+OpObserver::OpObserver(const ParameterSet& parameters, OpListener& listener, bool every)
+    : listener_(listener), every_(every), before_(current) {
   for (const auto& p : parameters) parameters_[storage_of(p.value)] = p.name;
   current = this;
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OpObserver::on_start, &OpObserver::on_end)
                                            .needsInputs(true)
                                            .needsOutputs(true)
-                                           .scopes({at::RecordScope::FUNCTION}));
+                                           .scopes({at::RecordScope::FUNCTION, at::RecordScope::USER_SCOPE}));
+}
+
+OpObserver::OpObserver(const ParameterSet& parameters, std::function<void(const SeenOp&)> on_op, bool every)
+    : OpObserver(parameters, *new FunctionListener(std::move(on_op)), every) {
+  own_.reset(&listener_);
 }
 
 OpObserver::~OpObserver() {
@@ -105,43 +136,101 @@ OpObserver::~OpObserver() {
 std::unique_ptr<at::ObserverContext> OpObserver::on_start(const at::RecordFunction& fn) {
   auto context = std::make_unique<Context>();
   if (current == nullptr) return context;
-  context->outermost = current->inside_ == 0;
-  context->whole = context->outermost && (current->every_ || counted_whole(plain_name(fn)));
-  if (context->whole) ++current->inside_;
-  if (context->outermost) context->inputs.assign(fn.inputs().begin(), fn.inputs().end());
+  try {
+    current->begin(fn, *context);
+  } catch (...) {
+    if (current->error_ == nullptr) current->error_ = std::current_exception();
+  }
   return context;
 }
 
 void OpObserver::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
-  auto* own = static_cast<Context*>(context);
+  const auto* own = static_cast<Context*>(context);
   if (current == nullptr || own == nullptr) return;
-  if (own->whole) --current->inside_;
-  if (!own->outermost) return;
   try {
-    current->report(fn, own->inputs);
+    current->end(fn, *own);
   } catch (...) {
-    current->failed_ = true;
+    if (current->error_ == nullptr) current->error_ = std::current_exception();
   }
+}
+
+void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
+  context.outermost = inside_ == 0;
+  if (!context.outermost) return;
+  context.inputs.assign(fn.inputs().begin(), fn.inputs().end());
+  context.layer = fn.scope() == at::RecordScope::USER_SCOPE;
+  if (context.layer) {
+    scopes_.push_back(scopes_.empty() ? fn.name() : scopes_.back() + "." + fn.name());
+    const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+    listener_.layer_begins({.path = scopes_.back(), .inputs = tensors_of(fn.inputs()), .outputs = {}});
+    return;
+  }
+  context.whole = every_ || counted_whole(split_name(fn).second);
+  if (!context.whole) return;
+  ++inside_;
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+  listener_.op_begins(describe(fn, context.inputs));
+}
+
+void OpObserver::end(const at::RecordFunction& fn, const Context& context) {
+  if (context.whole) --inside_;
+  if (context.layer) {
+    const SeenLayer layer{.path = std::move(scopes_.back()), .inputs = tensors_of(context.inputs), .outputs = tensors_of(fn.outputs())};
+    scopes_.pop_back();
+    const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+    listener_.layer_ended(layer);
+  } else if (context.outermost) {
+    report(fn, context.inputs);
+  }
+}
+
+SeenOp OpObserver::describe(const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs) const {
+  auto [library, name] = split_name(fn);
+  return {.name = std::move(name),
+          .parameter = {},
+          .inputs = inputs,
+          .output = {},
+          .flops = 0,
+          .library = std::move(library),
+          .scope = scopes_.empty() ? std::string() : scopes_.back(),
+          .outputs = {},
+          .parameters = {}};
+}
+
+std::string OpObserver::parameter_in(const at::Tensor& input) const {
+  const auto found = input.defined() ? parameters_.find(storage_of(input)) : parameters_.end();
+  return found != parameters_.end() ? found->second : std::string();
+}
+
+// A cast of a parameter, as autocast makes it, stands for the parameter.
+bool OpObserver::follows_cast(const SeenOp& op) {
+  if (!is_cast(op.name)) return false;
+  if (op.parameters.empty() || op.parameters[0].empty() || !op.output.has_storage()) return false;
+  parameters_[storage_of(op.output)] = op.parameters[0];
+  casts_.push_back(op.output.storage().getWeakStorageImpl());
+  return true;
 }
 
 void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IValue>& seen) {
   const Values inputs(seen.data(), seen.size());
   const auto& outputs = fn.outputs();
-  if (outputs.empty() || !outputs[0].isTensor() || !outputs[0].toTensor().defined()) return;
-  const at::Tensor out = outputs[0].toTensor();
-  SeenOp op{.name = plain_name(fn), .parameter = {}, .inputs = seen, .output = out, .flops = 0};
+  if (outputs.empty()) return;
+  SeenOp op = describe(fn, seen);
+  op.outputs = tensors_of(outputs);
+  if (op.outputs.empty()) return;
+  op.output = op.outputs.front();
   bool known = false;
-  op.flops = flops_of(op.name, inputs, out, known);
-  for (size_t i = 0; i < inputs.size() && op.parameter.empty(); ++i) {
-    const at::Tensor t = tensor(inputs, i);
-    if (!t.defined()) continue;
-    // A view of a parameter, as t(weight) is, is not yet a use; its storage is found again in the product.
-    const auto found = parameters_.find(storage_of(t));
-    if (found != parameters_.end() && storage_of(out) != storage_of(t)) op.parameter = found->second;
-  }
+  op.flops = flops_of(op.name, inputs, op.output, known);
+  for (const auto& value : seen) op.parameters.push_back(value.isTensor() ? parameter_in(value.toTensor()) : std::string());
+  if (!follows_cast(op))
+    for (const auto& input : tensors_of(seen)) {
+      // A view of a parameter, as t(weight) is, is not yet a use; its storage is found again in the product.
+      if (input.defined() && storage_of(input) == storage_of(op.output)) continue;
+      if (op.parameter = parameter_in(input); !op.parameter.empty()) break;
+    }
   if (!known && op.parameter.empty() && !every_) return;
   const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
-  on_op_(op);
+  listener_.op_ended(op);
 }
 
 }  // namespace npu_train

@@ -4,6 +4,7 @@
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 
+#include <string>
 #include <vector>
 
 namespace npu_train::detail {
@@ -12,7 +13,7 @@ namespace npu_train::detail {
 class RecordedOp {
  public:
   template <class Inputs>
-  RecordedOp(const char* name, Inputs inputs) : record_(at::RecordScope::FUNCTION) {
+  RecordedOp(const std::string& name, Inputs inputs, at::RecordScope scope = at::RecordScope::FUNCTION) : record_(scope) {
     if (!record_.isActive()) return;
     inputs_ = inputs();
     record_.before(name, c10::ArrayRef<const c10::IValue>(inputs_.data(), inputs_.size()),

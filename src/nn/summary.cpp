@@ -34,13 +34,6 @@ class Evaluation {
   std::vector<bool> training_;
 };
 
-std::string type_of(const torch::nn::Module& module) {
-  std::string name = module.name();
-  name.erase(0, name.rfind(':') == std::string::npos ? 0 : name.rfind(':') + 1);
-  if (name.ends_with("Impl")) name.erase(name.size() - 4);
-  return name;
-}
-
 // Collects what the counter sees, by layer and by block.
 class Collector {
  public:
@@ -51,7 +44,7 @@ class Collector {
         by_name_[owner] = layers_.size();
         const auto* module = find_module(*model.module, owner);
         layers_.push_back(
-            {.name = owner, .type = module != nullptr ? type_of(*module) : "", .output_shape = {}, .parameters = 0, .flops = 0});
+            {.name = owner, .type = module != nullptr ? module_type(*module) : "", .output_shape = {}, .parameters = 0, .flops = 0});
       }
       layers_[by_name_[owner]].parameters += p.value.numel();
     }
@@ -82,7 +75,7 @@ class Collector {
   void end_block(const at::Tensor& output, const ParameterSet& parameters) {
     LayerSummary row{.name = block_, .type = "", .output_shape = output.sizes().vec(), .parameters = 0, .flops = total_ - before_};
     if (const auto* module = find_module(*model_.module, block_)) {
-      row.type = type_of(*module);
+      row.type = module_type(*module);
       for (const auto& p : parameters)
         if (p.name.starts_with(block_ + ".")) row.parameters += p.value.numel();
     }
@@ -146,7 +139,7 @@ ModelSummary summarize(const Model& model, int64_t image_size) {
       x = block.forward(x);
       collector.end_block(x, parameters);
     }
-    check(!counter.failed(), ErrorKind::Internal, "summarize", "an operation could not be observed");
+    if (counter.error() != nullptr) std::rethrow_exception(counter.error());
   });
   collector.finish(summary);
   return summary;

@@ -34,6 +34,7 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
     output = task_.training_step(precision_.cast_input(batch));
   });
   check_output(output, "TrainStep");
+  observers_.show_loss(output.loss, attempts_, micro_batch);
   if (window.first_weight == 0) window.first_weight = output.weight;
   const double relative = output.weight / window.first_weight;
   loss = relative == 1 ? output.loss : output.loss * relative;

@@ -76,6 +76,20 @@ TEST_CASE("a file appears whole, or not at all") {
   CHECK(read_file(path, kMiB).empty());
 }
 
+TEST_CASE("a file that is only renamed appears whole, too") {
+  const TempDir dir;
+  put(dir / "a.bin", "old");
+  {
+    AtomicFile file(dir / "a.bin", Durability::Renamed);
+    file.write("new");
+    CHECK(read_file(dir / "a.bin", kMiB) == "old");
+    file.commit();
+    CHECK_THROWS_AS(file.commit(), Error);
+  }
+  CHECK(read_file(dir / "a.bin", kMiB) == "new");
+  CHECK(names_in(dir.path()) == std::vector<std::string>{"a.bin"});
+}
+
 TEST_CASE("a process that is killed before the rename leaves the old file") {
   const TempDir dir;
   const auto path = dir / "a.bin";

@@ -3,18 +3,16 @@
 #include "npu_train/io/pickle.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
-#include <zlib.h>
 
 #include <cstring>
 #include <map>
 #include <random>
 
+#include "io/archives.hpp"
+
 using namespace npu_train;
-using npu_train::testing::error_of;
-using npu_train::testing::has;
-using npu_train::testing::TempDir;
+using namespace npu_train::testing;
 namespace fs = std::filesystem;
 using namespace std::string_literals;
 
@@ -22,65 +20,19 @@ namespace {
 
 fs::path fixture(const std::string& name) { return fs::path(NPU_TRAIN_SOURCE_DIR) / "tests/io/fixtures" / name; }
 
-// What make_fixtures.py calls ramp().
-at::Tensor ramp(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
-  int64_t count = 1;
-  for (const auto extent : shape) count *= extent;
-  return (at::arange(count, at::kFloat) / 4).reshape(shape).to(type);
-}
-
 std::map<std::string, at::Tensor> by_name(const PthFile& file) { return {file.tensors.begin(), file.tensors.end()}; }
-
-template <class T>
-std::string raw(T value) {
-  std::string out(sizeof value, '\0');
-  std::memcpy(out.data(), &value, sizeof value);
-  return out;
-}
-
-// A zip archive of stored entries.
-std::string zip(const std::vector<std::pair<std::string, std::string>>& entries) {
-  std::string out, directory;
-  for (const auto& [name, data] : entries) {
-    const auto crc = static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(data.size())));
-    const auto size = static_cast<uint32_t>(data.size());
-    const auto common = raw<uint32_t>(0) + raw(crc) + raw(size) + raw(size) + raw(static_cast<uint16_t>(name.size())) + raw<uint16_t>(0);
-    directory += "PK\1\2" + raw<uint16_t>(20) + raw<uint16_t>(20) + raw<uint16_t>(0) + raw<uint16_t>(0) + common + raw<uint16_t>(0) +
-                 raw<uint16_t>(0) + raw<uint16_t>(0) + raw<uint32_t>(0) + raw(static_cast<uint32_t>(out.size())) + name;
-    out += "PK\3\4" + raw<uint16_t>(20) + raw<uint16_t>(0) + raw<uint16_t>(0) + common + name + data;
-  }
-  const auto count = static_cast<uint16_t>(entries.size());
-  const auto offset = static_cast<uint32_t>(out.size());
-  return out + directory + "PK\5\6" + raw<uint32_t>(0) + raw(count) + raw(count) + raw(static_cast<uint32_t>(directory.size())) +
-         raw(offset) + raw<uint16_t>(0);
-}
-
-std::string text_op(const std::string& text) {
-  std::string out(1, 'X');
-  out += raw(static_cast<uint32_t>(text.size()));
-  return out + text;
-}
 
 // {"w": a tensor over a FloatStorage of 24 bytes}, with the numbers of the tensor as given.
 std::string one_tensor(const std::string& offset, const std::string& size, const std::string& stride,
                        const std::string& storage_size = "K\x06", const std::string& storage = "torch\nFloatStorage\n",
                        const std::string& key = "0") {
-  return "\x80\x02}" + text_op("w") + "ctorch._utils\n_rebuild_tensor_v2\n((" + text_op("storage") + "c" + storage + text_op(key) +
-         text_op("cpu") + storage_size + "tQ" + offset + size + stride + "\x89}tRs.";
+  return pickle("}" + text_op("w") + TensorClaim{offset, size, stride, storage_size, storage, key}.ops() + "s");
 }
 
 class Archive {
  public:
-  fs::path with(const std::string& pickle, size_t data_bytes = 24) const {
-    return write(zip({{"a/data.pkl", pickle}, {"a/data/0", std::string(data_bytes, '\0')}}));
-  }
-  fs::path write(const std::string& content) const {
-    const auto path = dir_ / "x.pth";
-    std::FILE* out = std::fopen(path.c_str(), "wb");
-    std::fwrite(content.data(), 1, content.size(), out);
-    std::fclose(out);
-    return path;
-  }
+  fs::path with(const std::string& pickled) const { return write(torch_archive(pickled)); }
+  fs::path write(const std::string& content) const { return write_bytes(dir_ / "x.pth", content); }
 
  private:
   TempDir dir_;
@@ -303,8 +255,8 @@ TEST_CASE("nested bombs, cycles and repeated names") {
 
 TEST_CASE("archives that lie") {
   const Archive archive;
-  const std::string pickle = one_tensor("K\0"s, "K\x06\x85", "K\x01\x85");
-  const std::vector<std::pair<std::string, std::string>> entries = {{"a/data.pkl", pickle}, {"a/data/0", std::string(24, '\0')}};
+  const std::string pickled = one_tensor("K\0"s, "K\x06\x85", "K\x01\x85");
+  const std::vector<ZipEntry> entries = {{"a/data.pkl", pickled}, {"a/data/0", std::string(24, '\0')}};
   const auto good = zip(entries);
   CHECK(load_pth(archive.write(good)).tensors.size() == 1);
   CHECK(has(refused(archive.write(zip({{"a/other", "x"}}))), "without data.pkl"));
@@ -345,9 +297,9 @@ TEST_CASE("damaged files give an Error or tensors, nothing else") {
   }
   CHECK(refused_ones > 1000);
   // The checksum of the archive hides most damage from the pickle machine: damage the pickle itself.
-  const std::string pickle = one_tensor("K\0"s, "K\x02K\x03\x86", "K\x03K\x01\x86");
+  const std::string pickled = one_tensor("K\0"s, "K\x02K\x03\x86", "K\x03K\x01\x86");
   for (int i = 0; i < 5000; ++i) {
-    auto text = pickle;
+    auto text = pickled;
     for (int k = 0; k <= i % 3; ++k) text[random() % text.size()] = static_cast<char>(random());
     try {
       load_pth(archive.with(text));

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/layer_scope.hpp"
 #include "npu_train/nn/op_observer.hpp"
 #include "npu_train/precision/autocast.hpp"
 
@@ -60,12 +61,44 @@ TEST_CASE("inputs and output are the caller's, FLOPs are counted, and what the o
   net.forward(x);
   CHECK(calls == 3);
   CHECK(flops == 2 * 2 * 27 * 4 * 9);
-  CHECK_FALSE(observer.failed());
+  CHECK(observer.error() == nullptr);
+}
+
+TEST_CASE("a cast of a parameter stands for it") {
+  Net net;
+  std::string seen;
+  const OpObserver observer(parameters_of(net), [&](const SeenOp& op) {
+    if (!op.parameter.empty()) seen += op.name + " " + op.parameter + (op.parameters[1].empty() ? " ?" : "") + "; ";
+  });
+  const at::Tensor weight = net.conv->weight.to(at::kBFloat16);
+  at::conv2d(at::rand({2, 3, 5, 5}, at::kBFloat16), weight);
+  CHECK(seen == "conv2d conv.weight; ");
 }
 
 TEST_CASE("an exception in the observer is kept from the operator and noted") {
   Net net;
   const OpObserver observer(parameters_of(net), [](const SeenOp&) { throw std::runtime_error("mine"); });
   net.forward(at::rand({2, 3, 5, 5}));
-  CHECK(observer.failed());
+  CHECK_THROWS_WITH(std::rethrow_exception(observer.error()), "mine");
+}
+
+TEST_CASE("declared layers nest, have inputs and outputs, and name what runs in them") {
+  struct Listener : OpListener {
+    std::vector<std::string> seen;
+    void op_begins(const SeenOp& op) override {
+      if (op.name == "relu_") seen.push_back("before relu_ " + std::to_string(op.inputs[0].toTensor().min().item<float>() < 0));
+    }
+    void op_ended(const SeenOp& op) override { seen.push_back(op.scope + ":" + op.library + "::" + op.name); }
+    void layer_begins(const SeenLayer& layer) override { seen.push_back("begin " + layer.path + " " + std::to_string(layer.inputs.size())); }
+    void layer_ended(const SeenLayer& layer) override { seen.push_back("end " + layer.path + " " + std::to_string(layer.outputs.size())); }
+  } listener;
+  const at::Tensor x = at::full({2, 2}, -1.0);
+  const OpObserver observer({}, listener, true);
+  in_layer("block", x, [](const at::Tensor& t) {
+    const LayerScope inner("act");
+    at::Tensor y = t.clone();
+    return at::relu_(y);
+  });
+  CHECK((listener.seen == std::vector<std::string>{"begin block 1", "begin block.act 0", "block.act:aten::clone", "before relu_ 1",
+                                                   "block.act:aten::relu_", "end block.act 0", "end block 1"}));
 }

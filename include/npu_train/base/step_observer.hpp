@@ -1,6 +1,8 @@
 /// Where the step lets others look: dump, profiler, out-of-memory report, overflow replay. No observer costs one branch.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -24,6 +26,8 @@ class StepObserver {
   /// `attempt` counts windows from 0; `micro_batch` the batch inside its window.
   virtual void phase_begin(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   virtual void phase_end(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
+  /// After the forward of a micro-batch: the mean loss, on its device.
+  virtual void on_loss(const at::Tensor& /*loss*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   /// The phase ends by this exception; it goes on to the caller afterwards.
   virtual void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) {}
 };
@@ -33,6 +37,10 @@ class Observers {
  public:
   void add(StepObserver* observer) { list_.push_back(observer); }
   void remove(StepObserver* observer) { list_.erase(std::remove(list_.begin(), list_.end(), observer), list_.end()); }
+
+  void show_loss(const at::Tensor& loss, int64_t attempt, int micro_batch) const {
+    for (auto* o : list_) o->on_loss(loss, attempt, micro_batch);
+  }
 
   /// Runs `fn` as `phase`; an exception is shown to the observers and goes on.
   template <class Fn>

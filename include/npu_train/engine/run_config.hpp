@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/align/dump_options.hpp"
 #include "npu_train/core/config_table.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "npu_train/engine/parts.hpp"
@@ -53,6 +54,7 @@ struct RunConfig {
   CheckpointOptions checkpoint{};
   EarlyStoppingOptions early_stopping{};
   OutputOptions output{};
+  DumpOptions dump{};  ///< what the run computes, for npu_tool compare; a file that has the section turns it on
   static const ConfigTable<RunConfig>& config_table();
 };
 

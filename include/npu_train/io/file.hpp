@@ -12,12 +12,19 @@
 
 namespace npu_train {
 
+/// What `AtomicFile::commit` waits for.
+enum class Durability {
+  Synced,   ///< the data and the name are on the disk: what must outlive a crash of the machine
+  Renamed,  ///< whole under its name for every process; after a crash of the machine it may be missing or empty. For thousands of small
+            ///< files that can be made again, where waiting for the disk each time costs more than writing.
+};
+
 /// A file under construction. Until `commit()` only a hidden temporary file in the same folder exists; the destructor removes it.
 /// Every failure of the disk (full, quota, read-only, no permission) is an Error(Checkpoint) with path and sizes; what stood at
 /// `path` before is then untouched.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path);
+  explicit AtomicFile(std::filesystem::path path, Durability durability = Durability::Synced);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
@@ -30,12 +37,13 @@ class AtomicFile {
   uint64_t checksum() const { return hasher_.digest(); }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Forces the data to disk, renames over `path`, forces the folder to disk.
+  /// Forces the data to disk, renames over `path`, forces the folder to disk; with Durability::Renamed only renames.
   void commit();
 
  private:
   std::filesystem::path path_;
   std::filesystem::path temporary_;
+  Durability durability_;
   int fd_ = -1;
   uint64_t size_ = 0;
   Hasher hasher_;

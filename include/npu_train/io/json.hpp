@@ -1,4 +1,4 @@
-/// Small JSON documents: manifests, histories, states. Numbers come back as they were, inf and nan too.
+/// JSON documents: manifests, histories, states, and the lists of a dump. Numbers come back as they were, inf and nan too.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "npu_train/base/state.hpp"
@@ -21,23 +22,23 @@ class Json {
   struct Member;
 
   Json() = default;
-  Json(bool value) : kind_(Kind::Boolean), integer_(value) {}
-  Json(int value) : kind_(Kind::Integer), integer_(value) {}
-  Json(int64_t value) : kind_(Kind::Integer), integer_(value) {}
+  Json(bool value) : value_(value) {}
+  Json(int value) : value_(int64_t{value}) {}
+  Json(int64_t value) : value_(value) {}
   Json(uint64_t value) = delete;  // hashes do not fit into JSON's numbers: write hex64(value)
-  Json(double value) : kind_(Kind::Number), number_(value) {}
-  Json(const char* text) : kind_(Kind::Text), text_(text) {}
-  Json(std::string text) : kind_(Kind::Text), text_(std::move(text)) {}
-  Json(std::string_view text) : kind_(Kind::Text), text_(text) {}
+  Json(double value) : value_(value) {}
+  Json(const char* text) : value_(std::string(text)) {}
+  Json(std::string text) : value_(std::move(text)) {}
+  Json(std::string_view text) : value_(std::string(text)) {}
 
   static Json array(std::vector<Json> items = {});
   static Json object(std::vector<std::pair<std::string, Json>> members = {});
 
-  Kind kind() const { return kind_; }
-  bool is_null() const { return kind_ == Kind::Null; }
-  bool is_array() const { return kind_ == Kind::Array; }
-  bool is_object() const { return kind_ == Kind::Object; }
-  bool is_text() const { return kind_ == Kind::Text; }
+  Kind kind() const { return static_cast<Kind>(value_.index()); }
+  bool is_null() const { return kind() == Kind::Null; }
+  bool is_array() const { return kind() == Kind::Array; }
+  bool is_object() const { return kind() == Kind::Object; }
+  bool is_text() const { return kind() == Kind::Text; }
 
   /// Typed reads; Error(Data) names `where` and what the value is instead. `number` takes integers, and "inf", "-inf", "nan" as text.
   bool boolean(const std::string& where) const;
@@ -47,12 +48,14 @@ class Json {
   const std::vector<Json>& items(const std::string& where) const;
   const std::vector<Member>& members(const std::string& where) const;
 
-  /// The value under `key`; nullptr when it is missing or this is no object.
+  /// The value under `key`; nullptr when it is missing or this is no object. Looks through all keys: of a large object, walk `members`.
   const Json* find(std::string_view key) const;
   /// The value under `key`; Error(Data) names `where` when it is missing.
   const Json& at(std::string_view key, const std::string& where) const;
-  /// Sets a key of an object (or of null, which becomes one).
+  /// Sets a key of an object (or of null, which becomes one), after a look through all its keys.
   Json& set(std::string_view key, Json value);
+  /// Adds a key that is not there yet to an object (or to null, which becomes one) without looking: for objects of many keys.
+  Json& push_member(std::string key, Json value);
   /// Adds an item to an array (or to null, which becomes one).
   Json& push_back(Json value);
 
@@ -60,12 +63,9 @@ class Json {
   std::string dump(int indent = 2) const;
 
  private:
-  Kind kind_ = Kind::Null;
-  int64_t integer_ = 0;
-  double number_ = 0;
-  std::string text_;
-  std::vector<Json> items_;
-  std::vector<Member> members_;
+  friend class JsonBuilder;
+  // In the order of Kind.
+  std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<Json>, std::vector<Member>> value_;
 };
 
 struct Json::Member {
@@ -77,13 +77,33 @@ struct Json::Member {
 struct JsonLimits {
   size_t depth = 64;
   size_t values = 1'000'000;
+  uint64_t max_bytes = uint64_t{64} << 20;  ///< of a file
 };
 
 /// Error(Data) with the place when `text` is not JSON, repeats a key in an object, or goes beyond the limits.
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
-/// Reads a file of at most 64 MiB.
-Json load_json(const std::filesystem::path& path);
+/// Reads a file.
+Json load_json(const std::filesystem::path& path, const JsonLimits& limits = {});
+
+/// A document of which the end may be missing.
+struct JsonPrefix {
+  Json value;
+  bool complete = false;
+};
+
+/// Reads what a program wrote that may have been killed while it wrote, as Python's json module writes: NaN, Infinity and -Infinity are
+/// known too and become the texts "nan", "inf" and "-inf", which `Json::number` takes.
+///
+/// Where the text ends too early, `value` has everything up to there: containers that were open are closed with the members that they hold
+/// whole, and a key without its value or a value of which the end is not seen (a number at the very end may have more digits) is left out.
+/// Zero bytes at the end count as missing. An empty text gives null.
+/// Error(Data) as for parse_json for what is wrong in another way, and for anything behind the end of the document. A number or a word that
+/// is the last of the text is left out unseen, so that nonsense in its place is not told.
+JsonPrefix parse_json_prefix(std::string_view text, const std::string& source, const JsonLimits& limits = {});
+/// The same for a file.
+JsonPrefix load_json_prefix(const std::filesystem::path& path, const JsonLimits& limits = {});
+
 /// Writes a file atomically.
 void save_json(const std::filesystem::path& path, const Json& value);
 

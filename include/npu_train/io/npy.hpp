@@ -5,11 +5,13 @@
 
 #include <filesystem>
 
+#include "npu_train/io/file.hpp"
+
 namespace npu_train {
 
 /// Writes atomically, C order. float64/32/16, int64/32/16/8, uint8, bool; Error(Usage) for others (bfloat16 does not exist in NumPy:
 /// convert first), Error(Checkpoint) for the disk.
-void save_npy(const std::filesystem::path& path, const at::Tensor& tensor);
+void save_npy(const std::filesystem::path& path, const at::Tensor& tensor, Durability durability = Durability::Synced);
 
 /// Reads versions 1 to 3, C and Fortran order, little-endian. Error(Data) when the file is damaged, holds objects or another dtype.
 at::Tensor load_npy(const std::filesystem::path& path);

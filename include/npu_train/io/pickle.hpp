@@ -1,4 +1,4 @@
-/// Reads what Python's `torch.save` wrote, without Python and without executing anything.
+/// Reads what Python's `torch.save` wrote, without Python and without executing anything; writes one tensor as `torch.save` does.
 ///
 /// A .pth file is a zip archive with a pickle inside. A pickle is a program; this reader knows only the handful of instructions that
 /// build dicts, lists, tuples, strings, numbers and tensors. Whatever else a file asks for (any class or function that is not on a
@@ -25,5 +25,11 @@ struct PthFile {
 /// Error(Checkpoint) for a damaged file, anything that would execute, tensors that reach outside their storage, sparse or quantised
 /// tensors, big-endian files, TorchScript archives, and files in the format before 1.6; the message says how to save it again.
 PthFile load_pth(const std::filesystem::path& path);
+
+/// Writes one tensor as `torch.save(tensor, path)` does, for `torch.load(path, weights_only=True)`: row-major, without its gradient, the
+/// data at a multiple of 64 bytes, from the tensor's own memory (only a tensor that is not contiguous or not on the host is copied first).
+/// The same values give the same file.
+/// float64/32/16, bfloat16, int64/32/16/8, uint8, bool; Error(Usage) for others, Error(Checkpoint) for the disk.
+WrittenFile save_pt(const std::filesystem::path& path, const at::Tensor& tensor, Durability durability = Durability::Synced);
 
 }  // namespace npu_train

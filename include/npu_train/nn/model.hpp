@@ -38,7 +38,7 @@ struct Model {
   std::vector<Block> blocks{};
 };
 
-/// Fills `forward` with the blocks in order.
+/// Fills `forward` with the blocks in order, each declared as a layer (layer_scope.hpp).
 Model chain_blocks(Model model);
 
 /// The networks that a configuration can name.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,12 @@ bool is_norm_layer(const torch::nn::Module& module);
 
 /// Names of the parameters that belong to normalisation layers: those that stay fp32 in the low-precision modes.
 std::vector<std::string> norm_parameters_of(const torch::nn::Module& module);
+
+/// Class of a module as Python calls it: "Conv2d" of torch::nn::Conv2dImpl, or the name that its constructor gave.
+std::string module_type(const torch::nn::Module& module);
+
+/// Classes of a module and all below it by path; "" is the module itself.
+std::map<std::string, std::string> module_types(const torch::nn::Module& module);
 
 /// The submodule at a dotted path; "" is the module itself. nullptr when there is none.
 torch::nn::Module* find_module(torch::nn::Module& module, const std::string& path);

@@ -1,11 +1,12 @@
 /// Sees the operators that a piece of code runs, with the layer that each belongs to: libtorch's modules have no hooks in C++, but an
-/// operator receives its layer's parameter.
+/// operator receives its layer's parameter, and a forward may declare its layers (layer_scope.hpp).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,39 +17,72 @@
 
 namespace npu_train {
 
-/// One operator, after it ran.
+/// One operator.
 struct SeenOp {
   std::string name;                        ///< without its namespace: "conv2d", "relu"
   std::string parameter;                   ///< name of the first watched parameter among its inputs ("layer1.0.conv1.weight"); may be empty
   const std::vector<c10::IValue>& inputs;  ///< as the caller gave them, above autocast
-  at::Tensor output;                       ///< the first one
+  at::Tensor output;                       ///< the first one; undefined before the operator ran
   int64_t flops = 0;                       ///< of convolutions, products and attention; a multiply-add is 2
+  std::string library{};                   ///< its namespace: "aten"
+  std::string scope{};                     ///< path of the innermost declared layer that it runs in; "" outside all
+  std::vector<at::Tensor> outputs{};       ///< all of them
+  /// For each of `inputs` the watched parameter that it is, or is a view or a cast of; "" for others and for lists.
+  std::vector<std::string> parameters{};
 };
 
-/// While it lives, operators of this thread are shown to `on_op`: those that use a parameter or cost FLOPs, or all with `every`. Of
-/// operators that call others the outermost is shown. `on_op` may run operators, which are not shown. One at a time on a thread.
+/// One run of a declared layer.
+struct SeenLayer {
+  std::string path;                 ///< names of the scopes around it and its own, joined by dots
+  std::vector<at::Tensor> inputs;   ///< as given to LayerScope; none: it only names what runs in it
+  std::vector<at::Tensor> outputs;  ///< empty before it ended, or when it ended by an exception
+};
+
+/// Who is told. Exceptions are kept from the model and noted by OpObserver::error().
+class OpListener {
+ public:
+  virtual ~OpListener() = default;
+  /// Before an operator runs: the place to look at inputs that it changes.
+  virtual void op_begins(const SeenOp& /*op*/) {}
+  virtual void op_ended(const SeenOp& op) = 0;
+  virtual void layer_begins(const SeenLayer& /*layer*/) {}
+  virtual void layer_ended(const SeenLayer& /*layer*/) {}
+};
+
+/// While it lives, operators of this thread are shown to the listener: those that use a parameter or cost FLOPs, or all with `every`. Of
+/// operators that call others the outermost is shown. The listener may run operators, which are not shown. One at a time on a thread.
 class OpObserver {
  public:
+  OpObserver(const ParameterSet& parameters, OpListener& listener, bool every = false);
+  /// The same, for operators that ran alone.
   OpObserver(const ParameterSet& parameters, std::function<void(const SeenOp&)> on_op, bool every = false);
   ~OpObserver();
   OpObserver(const OpObserver&) = delete;
   OpObserver& operator=(const OpObserver&) = delete;
 
-  /// An exception left `on_op`; libtorch swallows it.
-  bool failed() const { return failed_; }
+  /// The first exception that left the listener, which libtorch would swallow; nullptr when there was none.
+  std::exception_ptr error() const { return error_; }
 
  private:
   struct Context;
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
+  void begin(const at::RecordFunction& fn, Context& context);
+  void end(const at::RecordFunction& fn, const Context& context);
+  SeenOp describe(const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs) const;
   void report(const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs);
+  std::string parameter_in(const at::Tensor& input) const;
+  bool follows_cast(const SeenOp& op);
 
-  std::function<void(const SeenOp&)> on_op_;
-  std::unordered_map<const void*, std::string> parameters_;  // by storage
+  std::unique_ptr<OpListener> own_;  // of the second constructor
+  OpListener& listener_;
+  std::unordered_map<const void*, std::string> parameters_;       // by storage
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // in parameters_ too: no other storage takes their address meanwhile
   bool every_;
   at::CallbackHandle handle_ = 0;
-  int inside_ = 0;  // depth of operations below one that is shown as a whole
-  bool failed_ = false;
+  int inside_ = 0;                   // depth of operations below one that is shown as a whole
+  std::vector<std::string> scopes_;  // paths
+  std::exception_ptr error_;
   OpObserver* before_;
 };
 

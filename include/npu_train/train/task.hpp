@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,10 @@ class Task {
 
   /// Names of the parameters that stay fp32 where the others are cast ("bf16-true"): those of normalisation layers.
   virtual std::vector<std::string> norm_parameters() { return {}; }
+
+  /// Classes of the layers by path ("layer1.0.conv1" -> "Conv2d"; "" is the network), for reports and dumps. What is missing is named
+  /// after its operator.
+  virtual std::map<std::string, std::string> module_types() { return {}; }
 
   /// Names of the metrics beside the loss, such as "acc1".
   virtual std::vector<std::string> metric_names() const { return {}; }

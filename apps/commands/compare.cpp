@@ -1,0 +1,131 @@
+#include "npu_train/align/compare.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "commands.hpp"
+#include "npu_train/align/checkpoint_diff.hpp"
+#include "npu_train/align/compare_report.hpp"
+#include "npu_train/align/run_comparison.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/io/file.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+struct CompareArguments {
+  std::string a, b;
+  CompareOptions options;
+  std::string reference, mapping, csv, html, json_file;
+  std::string columns, columns_b;
+  std::vector<std::string> tolerances;
+  RunComparisonOptions runs;
+  double atol = -1, rtol = -1;
+  bool strict = false, json = false;
+  size_t rows = 20;
+};
+
+// "a: b", one a line, as msprobe's data_mapping.yaml; # begins a comment.
+std::map<std::string, std::string> read_mapping(const std::string& path) {
+  const auto node = load_yaml(path);
+  check(node.is_map(), ErrorKind::Usage, "compare", path, ": not a mapping; a line of it is 'name in A: name in B'");
+  std::map<std::string, std::string> out;
+  for (const auto& member : node.members()) {
+    check(member.value.is_scalar(), ErrorKind::Usage, "compare", path, ": '", member.key, "' is mapped to no name");
+    out[member.key] = member.value.scalar();
+  }
+  return out;
+}
+
+// "layer4.*=1e-4,1e-2".
+std::pair<std::string, Tolerance> read_tolerance(const std::string& text) {
+  const auto equal = text.rfind('='), comma = text.find(',', equal == std::string::npos ? 0 : equal);
+  const auto number = [&](const std::string& part) {
+    char* end = nullptr;
+    const double value = std::strtod(part.c_str(), &end);
+    check(!part.empty() && end == part.c_str() + part.size() && value >= 0, ErrorKind::Usage, "compare", "--tolerance ", text,
+          ": allowed: PATTERN=ATOL,RTOL, as layer4.*=1e-4,1e-2");
+    return value;
+  };
+  check(equal != std::string::npos && comma != std::string::npos, ErrorKind::Usage, "compare", "--tolerance ", text,
+        ": allowed: PATTERN=ATOL,RTOL, as layer4.*=1e-4,1e-2");
+  return {text.substr(0, equal), {number(text.substr(equal + 1, comma - equal - 1)), number(text.substr(comma + 1))}};
+}
+
+size_t terminal_width() {
+  winsize size{};
+  return ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+// Writes what was asked for and gives the exit status; one for every kind of comparison.
+template <class Result>
+int finish(const CompareArguments& args, const Result& result, bool agrees) {
+  if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(result));
+  if (!args.html.empty()) write_file_atomic(args.html, to_html(result));
+  if (!args.json_file.empty()) save_json(args.json_file, to_json(result));
+  print(args.json, args.json ? to_json(result) : Json(), args.json ? "" : to_text(result, args.rows, terminal_width()));
+  return agrees ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+}
+
+bool is_weights(const std::string& path) {
+  const std::filesystem::path p(path);
+  const auto extension = to_lower(p.extension().string());
+  if (std::filesystem::is_directory(p)) return std::filesystem::exists(p / "manifest.json") || p.filename() == "checkpoints";
+  return extension == ".safetensors" || extension == ".pth" || extension == ".pt" || extension == ".bin" || extension == ".ckpt";
+}
+
+int compare(CompareArguments args) {
+  auto& options = args.options;
+  options.fuzzy = !args.strict;
+  options.reference = args.reference;
+  if (!args.mapping.empty()) options.mapping = read_mapping(args.mapping);
+  for (const auto& text : args.tolerances) options.layer_tolerance.push_back(read_tolerance(text));
+  if (args.atol >= 0 || args.rtol >= 0) options.tolerance = Tolerance{std::max(args.atol, 0.0), std::max(args.rtol, 0.0)};
+  if (is_dump(args.a) || is_dump(args.b)) {
+    const auto result = compare_dumps(args.a, args.b, options);
+    return finish(args, result, result.agrees);
+  }
+  if (is_weights(args.a) && is_weights(args.b)) {
+    const auto result = compare_checkpoints(args.a, args.b, options);
+    return finish(args, result, result.agrees);
+  }
+  args.runs.columns_a = parse_history_columns(args.columns);
+  args.runs.columns_b = parse_history_columns(args.columns_b.empty() ? args.columns : args.columns_b);
+  const auto result = compare_runs(args.a, args.b, args.runs);
+  return finish(args, result, result.agrees());
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Command& run) {
+  auto args = std::make_shared<CompareArguments>();
+  auto* sub = app.add_subcommand("compare", "tell whether two runs agree, and where they part");
+  sub->add_option("A", args->a, "a dump (msprobe's too), run folder, history, checkpoint or configuration")->required();
+  sub->add_option("B", args->b, "the other one, of the same kind")->required();
+  sub->add_option("--reference", args->reference, "a third dump, of fp32: a value fails only out of proportion to B's own error");
+  sub->add_option("--proportion", args->options.proportion, "times B's error to the reference that A's may be")->capture_default_str();
+  sub->add_option("--atol", args->atol, "absolute tolerance, of all dtypes");
+  sub->add_option("--rtol", args->rtol, "relative tolerance, of all dtypes");
+  sub->add_option("--tolerance", args->tolerances, "PATTERN=ATOL,RTOL for some layers; may be repeated");
+  sub->add_flag("--exact", args->options.exact, "only equal bits agree");
+  sub->add_option("--mapping", args->mapping, "YAML of 'name in A: name in B', layers or calls");
+  sub->add_flag("--strict-names", args->strict, "match equal names only");
+  sub->add_option("--steps", args->options.steps, "only these")->delimiter(',');
+  sub->add_option("--rank", args->options.rank, "only this, as rank0");
+  sub->add_option("--sample", args->options.sample, "share of the calls that is read")->capture_default_str();
+  sub->add_option("--seed", args->options.seed, "of the sample")->capture_default_str();
+  sub->add_option("--layers", args->options.layers, "last | sensitive | PATTERN");
+  sub->add_option("--columns", args->columns, "of a history: step=iter,loss=train_loss,lr=learning_rate");
+  sub->add_option("--columns-b", args->columns_b, "of B, where it has other names");
+  sub->add_option("--shift", args->runs.history.shift, "steps that B's numbers are behind A's")->capture_default_str();
+  sub->add_option("--mean-rtol", args->runs.history.mean_rtol, "mean relative difference of losses that is allowed")->capture_default_str();
+  sub->add_option("--rows", args->rows, "of the table on the terminal; 0: all")->capture_default_str();
+  sub->add_option("--csv", args->csv, "write a table with msprobe's columns");
+  sub->add_option("--html", args->html, "write a self-contained page");
+  sub->add_option("--out", args->json_file, "write the JSON document to a file");
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args] { return compare(*args); }; });
+}
+
+}  // namespace npu_train::cli

@@ -1,0 +1,42 @@
+/// Two runs by what they leave behind: loss history, configuration, environment; any of them alone, or two run folders.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/align/config_diff.hpp"
+#include "npu_train/align/history.hpp"
+#include "npu_train/io/json.hpp"
+
+namespace npu_train {
+
+struct RunComparison {
+  std::string a, b;
+  std::optional<HistoryComparison> history{};
+  std::optional<std::vector<ConfigDifference>> config{}, environment{};
+  std::vector<std::string> notes{};
+
+  /// The history decides where there is one; else whether nothing differs that may change numbers.
+  bool agrees() const;
+};
+
+/// Column names of each side, and the rules for losses.
+struct RunComparisonOptions {
+  HistoryColumns columns_a{}, columns_b{};
+  HistoryOptions history{};
+};
+
+/// What two paths hold, when both hold the same kind: run folders, histories (.csv, .json, .jsonl), configurations (.yaml), environments
+/// (environment.json). Error(Usage) otherwise.
+RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b, const RunComparisonOptions& options = {});
+
+std::string to_text(const RunComparison& comparison, size_t rows = 20, size_t width = 0);
+Json to_json(const RunComparison& comparison);
+/// Step, loss and learning rate of both sides, one row a step.
+std::string to_csv(const RunComparison& comparison);
+/// A self-contained page with the curves.
+std::string to_html(const RunComparison& comparison);
+
+}  // namespace npu_train

@@ -1,0 +1,46 @@
+/// Comma-separated values (RFC 4180; https://www.rfc-editor.org/rfc/rfc4180).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace npu_train {
+
+/// One line with its line end (a plain "\n", which readers of the RFC take). Cells with commas, quotes, line ends or blanks at an end are
+/// quoted; any bytes come back from read_csv as they were.
+std::string csv_row(const std::vector<std::string>& cells);
+
+/// Limits of what is read from a file that anybody may have written.
+struct CsvLimits {
+  uint64_t bytes = uint64_t{256} << 20;
+  size_t cells = 4'000'000;
+};
+
+/// A header and rows of as many cells.
+struct CsvTable {
+  std::string source;                          ///< file name, for messages
+  std::vector<std::string> columns;            ///< the header
+  std::vector<std::vector<std::string>> rows;  ///< each with columns.size() cells
+  std::vector<size_t> lines;                   ///< the line of the file, from 1, on which each row begins
+
+  bool has(std::string_view column) const;
+  /// The place of a column. Error(Data) when no column or more than one has this name.
+  size_t index(std::string_view column) const;
+  /// A column as numbers. Blank cells become NaN, as logs leave them where a value was not measured; "nan" and "inf" are read in any case.
+  /// Error(Data) with the line for other text.
+  std::vector<double> numbers(std::string_view column) const;
+};
+
+/// Reads text with a header. Quoted cells may hold commas, doubled quotes and line ends; lines end with LF, CRLF or CR; a byte order mark
+/// and blank lines are passed over. Error(Data) with the line: a row of another length than the header, text behind a closing quote, a
+/// quote that is never closed, a NUL byte, no header, or more than the limits allow.
+CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits = {});
+
+/// Reads a file; as parse_csv.
+CsvTable read_csv(const std::filesystem::path& path, const CsvLimits& limits = {});
+
+}  // namespace npu_train

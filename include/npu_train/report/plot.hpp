@@ -1,0 +1,48 @@
+/// Plots as pieces of HTML with inline SVG, in the style of HtmlPage.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace npu_train {
+
+/// Curves over one x axis.
+struct LinePlot {
+  struct Series {
+    std::string name;
+    std::vector<double> x{}, y{};       ///< as many of each; joined in this order
+    std::vector<std::string> labels{};  ///< none, or one for each point: shown beside its values on hover
+  };
+  /// A vertical line.
+  struct Mark {
+    double x = 0;
+    std::string text;
+  };
+
+  std::string title{}, x_label{}, y_label{};
+  bool log_y = false;
+  std::vector<Series> series{};
+  std::vector<Mark> marks{};
+};
+
+/// Counts of values between edges: counts[i] lies in [edges[i], edges[i + 1]).
+struct Histogram {
+  std::string title{}, x_label{};
+  std::vector<double> edges{};  ///< finite and rising, one more than counts
+  std::vector<int64_t> counts{};
+  bool log_x = false;
+};
+
+/// A `<figure>` that is as wide as its place, with text of one size at every width.
+///
+/// What cannot be drawn is never silently lost: a point with y = NaN or +-inf (on a log axis also y < 0) is a gap in its curve with a
+/// stroke at the upper edge, counted in the legend; points without a finite x are counted there too. On a log axis y = 0 lies on a line of
+/// its own, labelled 0, below the smallest positive value. Of a series with more than 2,000 points the smallest and the largest y of each
+/// of 1,000 runs are drawn. Error(Usage) when x, y and labels differ in length.
+std::string to_html(const LinePlot& plot);
+
+/// With `log_x` the first edge may be 0. Error(Usage) when edges are not finite, do not rise or do not fit the counts.
+std::string to_html(const Histogram& histogram);
+
+}  // namespace npu_train

@@ -1,0 +1,143 @@
+// The page of a comparison.
+#include <algorithm>
+#include <cmath>
+
+#include "align/report_rows.hpp"
+#include "npu_train/align/compare_report.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/report/html_page.hpp"
+#include "npu_train/report/number.hpp"
+
+namespace npu_train {
+namespace {
+
+using Kind = ItemComparison::Kind;
+
+bool compared(const CallComparison& call) { return !call.a.empty() && !call.b.empty(); }
+
+// Error of what each call gave, in call order; one curve a direction.
+LinePlot errors_by_call(const StepComparison& step, const Divergence& first) {
+  LinePlot plot{.title = "Error by layer in call order, step " + std::to_string(step.step),
+                .x_label = "call",
+                .y_label = "relative error",
+                .log_y = true};
+  for (const char* direction : {"forward", "backward", "parameters_grad"}) {
+    LinePlot::Series series{.name = direction};
+    for (size_t i = 0; i < step.calls.size(); ++i) {
+      const auto& call = step.calls[i];
+      if (!compared(call) || call.direction != direction) continue;
+      series.x.push_back(static_cast<double>(i));
+      series.y.push_back(call.output_error);
+      series.labels.push_back(call.a);
+    }
+    if (!series.x.empty()) plot.series.push_back(std::move(series));
+  }
+  for (size_t i = 0; i < step.calls.size(); ++i)
+    if (first.found && first.step == step.step && step.calls[i].a == first.call)
+      plot.marks.push_back({static_cast<double>(i), "first: " + first.layer});
+  return plot;
+}
+
+Histogram errors_by_size(const std::vector<detail::Row>& rows) {
+  Histogram out{.title = "Values by relative error", .x_label = "relative error", .edges = {0}, .log_x = true};
+  for (int power = -9; power <= 1; ++power) out.edges.push_back(std::pow(10.0, power));
+  out.counts.assign(out.edges.size() - 1, 0);
+  for (const auto& row : rows) {
+    if (row.item->kind == Kind::OneSided || !row.item->item_a.is_tensor()) continue;
+    const auto at = std::upper_bound(out.edges.begin(), out.edges.end(), row.item->error) - out.edges.begin();
+    ++out.counts[static_cast<size_t>(std::clamp<long>(at - 1, 0, static_cast<long>(out.counts.size()) - 1))];
+  }
+  return out;
+}
+
+// What the dumps hold of loss and learning rate, by step.
+void add_curves(const DumpComparison& comparison, HtmlPage& page) {
+  LinePlot loss{.title = "Loss", .x_label = "step", .y_label = "loss", .series = {{"A"}, {"B"}}};
+  LinePlot rate{.title = "Learning rate", .x_label = "step", .y_label = "lr", .series = {{"A"}, {"B"}}};
+  const auto add = [](LinePlot& plot, int64_t step, double a, double b) {
+    for (auto& series : plot.series) series.x.push_back(static_cast<double>(step));
+    plot.series[0].y.push_back(a);
+    plot.series[1].y.push_back(b);
+  };
+  for (const auto& step : comparison.steps)
+    for (const auto& call : step.calls)
+      for (const auto& item : call.items) {
+        if (call.layer == "loss" && item.item_a.mean && item.item_b.mean) add(loss, step.step, *item.item_a.mean, *item.item_b.mean);
+        if (item.a.ends_with(".lr")) add(rate, step.step, std::atof(item.item_a.value.c_str()), std::atof(item.item_b.value.c_str()));
+      }
+  if (!loss.series[0].x.empty()) page.plot(loss);
+  if (!rate.series[0].x.empty()) page.plot(rate);
+}
+
+HtmlTable table_of(const std::vector<detail::Row>& rows) {
+  HtmlTable table{.title = "Values, worst first",
+                  .columns = {{"Step", true},
+                              {"Value"},
+                              {"Shape"},
+                              {"Dtype"},
+                              {"Error", true},
+                              {"Max abs", true},
+                              {"Cosine", true},
+                              {"Max ULP", true},
+                              {"Amplification", true},
+                              {"Verdict"},
+                              {"Message"}}};
+  for (const auto& [step, call, item] : detail::worst_first(rows)) {
+    const auto& any = item->item_a.is_tensor() ? item->item_a : item->item_b;
+    auto dtype = any.dtype.substr(any.dtype.rfind('.') + 1);
+    if (item->item_b.is_tensor() && item->item_b.dtype != any.dtype)
+      dtype += " / " + item->item_b.dtype.substr(item->item_b.dtype.rfind('.') + 1);
+    const bool values = item->kind == Kind::Tensor;
+    const auto number = [&](double v) { return values ? HtmlTable::Cell::number(v) : HtmlTable::Cell{"-", -1}; };
+    const auto verdict = detail::verdict_of(*item);
+    const auto tone = verdict == "differs" ? Tone::Bad : verdict == "agrees" ? Tone::Good : Tone::Warn;
+    table.rows.push_back({HtmlTable::Cell::number(static_cast<double>(step->step)),
+                          {detail::name_of(*item)},
+                          {detail::shape_of(any)},
+                          {dtype},
+                          HtmlTable::Cell::number(item->error),
+                          number(item->metrics.max_abs),
+                          number(item->metrics.cosine),
+                          number(item->metrics.max_ulp),
+                          HtmlTable::Cell::number(call->amplification),
+                          {verdict, {}, tone},
+                          {item->message}});
+  }
+  return table;
+}
+
+}  // namespace
+
+std::string to_html(const DumpComparison& comparison) {
+  HtmlPage page("Comparison of two dumps");
+  page.facts({{"A", comparison.a}, {"B", comparison.b}});
+  page.paragraph(detail::headline(comparison) + ".", comparison.agrees ? Tone::Good : Tone::Bad);
+  if (const auto& d = comparison.first; d.found) {
+    page.heading(d.within_tolerance ? "First difference, within tolerance" : "First divergence");
+    page.paragraph(d.sentence + ".", d.within_tolerance ? Tone::Plain : Tone::Warn);
+    page.facts({{"Call", d.call},
+                {"Layer", d.layer},
+                {"Operator or class", d.type},
+                {"Direction", d.direction},
+                {"Step", std::to_string(d.step)},
+                {"Error of the inputs", short_number(d.input_error, 3)},
+                {"Error of the outputs", short_number(d.output_error, 3)}});
+    for (const auto& text : d.likely) page.paragraph("Likely: " + text + ".");
+    for (const auto& text : d.advice) page.paragraph("Try: " + text + ".");
+  }
+  const auto notes = detail::notes_of(comparison);
+  if (!notes.empty()) page.heading("Notes");
+  for (const auto& note : notes) page.paragraph(note);
+  page.heading("Where the error is");
+  constexpr size_t kMostPlots = 6;
+  for (size_t i = 0; i < std::min(kMostPlots, comparison.steps.size()); ++i)
+    page.plot(errors_by_call(comparison.steps[i], comparison.first));
+  add_curves(comparison, page);
+  const auto rows = detail::rows_of(comparison);
+  page.histogram(errors_by_size(rows));
+  page.heading("All values");
+  page.table(table_of(rows));
+  return page.str();
+}
+
+}  // namespace npu_train

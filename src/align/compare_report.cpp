@@ -1,0 +1,160 @@
+#include "npu_train/align/compare_report.hpp"
+
+#include <algorithm>
+
+#include "align/report_rows.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/report/number.hpp"
+#include "npu_train/report/text_table.hpp"
+
+namespace npu_train {
+namespace {
+
+using detail::Row;
+using Kind = ItemComparison::Kind;
+
+void add_divergence(const Divergence& d, std::string& out) {
+  if (!d.found) return;
+  out += std::string(d.within_tolerance ? "first difference (within tolerance): " : "first divergence: ") + d.sentence + "\n";
+  out += "  call: " + d.call + "\n";
+  for (size_t i = 0; i < d.likely.size(); ++i) out += (i == 0 ? "  likely: " : "      or: ") + d.likely[i] + "\n";
+  for (size_t i = 0; i < d.advice.size(); ++i) out += (i == 0 ? "  try:    " : "      or: ") + d.advice[i] + "\n";
+}
+
+std::string cosine_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.cosine, 6) : "-"; }
+std::string max_abs_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.max_abs, 3) : "-"; }
+
+Json metrics_json(const PairMetrics& m) {
+  return Json::object({{"cosine", m.cosine},
+                       {"euclidean", m.euclidean},
+                       {"max_abs", m.max_abs},
+                       {"mean_abs", m.mean_abs},
+                       {"max_relative", m.max_relative},
+                       {"one_thousandth", m.one_thousandth},
+                       {"five_thousandth", m.five_thousandth},
+                       {"rmse", m.rmse},
+                       {"max_ulp", m.max_ulp},
+                       {"mean_ulp", m.mean_ulp},
+                       {"norm_ratio", m.norm_ratio},
+                       {"nonfinite_mismatch", m.nonfinite_mismatch},
+                       {"identical", m.identical}});
+}
+
+Json texts(const std::vector<std::string>& list) {
+  auto out = Json::array();
+  for (const auto& text : list) out.push_back(text);
+  return out;
+}
+
+Json item_json(const ItemComparison& item) {
+  auto out = Json::object({{"a", item.a},
+                           {"b", item.b},
+                           {"side", item.side},
+                           {"kind", detail::kind_name(item.kind)},
+                           {"error", item.error},
+                           {"verdict", detail::verdict_of(item)}});
+  if (item.item_a.is_tensor()) out.set("shape", detail::shape_of(item.item_a));
+  if (item.item_a.is_tensor() && item.item_b.is_tensor()) out.set("dtype", texts({item.item_a.dtype, item.item_b.dtype}));
+  if (!item.message.empty()) out.set("message", item.message);
+  if (item.kind == Kind::Tensor) out.set("metrics", metrics_json(item.metrics));
+  if (item.reference_error_a >= 0) {
+    out.set("reference_error_a", item.reference_error_a);
+    out.set("reference_error_b", item.reference_error_b);
+  }
+  return out;
+}
+
+Json divergence_json(const Divergence& d) {
+  if (!d.found) return {};
+  return Json::object({{"step", d.step},
+                       {"rank", d.rank},
+                       {"call", d.call},
+                       {"layer", d.layer},
+                       {"type", d.type},
+                       {"direction", d.direction},
+                       {"cause", detail::cause_name(d.cause)},
+                       {"input_error", d.input_error},
+                       {"output_error", d.output_error},
+                       {"within_tolerance", d.within_tolerance},
+                       {"sentence", d.sentence},
+                       {"likely", texts(d.likely)},
+                       {"advice", texts(d.advice)}});
+}
+
+}  // namespace
+
+std::string to_text(const DumpComparison& comparison, size_t most, size_t width) {
+  std::string out = "A: " + comparison.a + "\nB: " + comparison.b + "\n";
+  if (!comparison.reference.empty()) out += "reference: " + comparison.reference + "\n";
+  out += "\n";
+  auto rows = detail::worst_first(detail::rows_of(comparison));
+  const auto all = rows.size();
+  // agreement needs no rows of what is equal
+  std::erase_if(rows, [](const Row& r) { return !r.item->failed && r.item->error == 0 && r.item->kind != Kind::OneSided; });
+  if (most > 0 && rows.size() > most) rows.resize(most);
+  if (!rows.empty()) {
+    TextTable table({"step", "value", "shape", "dtype", "error", "max abs", "cosine", "amplif.", "verdict", "message"});
+    for (const auto& [step, call, item] : rows) {
+      const auto& any = item->item_a.is_tensor() ? item->item_a : item->item_b;
+      table.add_row({std::to_string(step->step), detail::name_of(*item), detail::shape_of(any),
+                     any.is_tensor() ? any.dtype.substr(any.dtype.rfind('.') + 1) : "", short_number(item->error, 3), max_abs_of(*item),
+                     cosine_of(*item), short_number(call->amplification, 3), detail::verdict_of(*item), item->message});
+    }
+    out += table.str(width);
+    if (rows.size() < all)
+      out += "(" + std::to_string(rows.size()) + " of " + with_commas(static_cast<int64_t>(all)) + " rows, worst first)\n";
+    out += "\n";
+  }
+  for (const auto& note : detail::notes_of(comparison)) out += "note: " + note + "\n";
+  add_divergence(comparison.first, out);
+  return out + detail::headline(comparison) + "\n";
+}
+
+Json to_json(const DumpComparison& comparison) {
+  auto facts = [](const std::map<std::string, std::string>& map) {
+    auto out = Json::object();
+    for (const auto& [key, value] : map) out.set(key, value);
+    return out;
+  };
+  auto steps = Json::array();
+  for (const auto& step : comparison.steps) {
+    auto calls = Json::array();
+    for (const auto& call : step.calls) {
+      auto items = Json::array();
+      for (const auto& item : call.items) items.push_back(item_json(item));
+      calls.push_back(Json::object({{"a", call.a},
+                                    {"b", call.b},
+                                    {"layer", call.layer},
+                                    {"type", call.type},
+                                    {"direction", call.direction},
+                                    {"input_error", call.input_error},
+                                    {"parameter_error", call.parameter_error},
+                                    {"output_error", call.output_error},
+                                    {"amplification", call.amplification},
+                                    {"verdict", call.failed ? "differs" : "agrees"},
+                                    {"items", std::move(items)}}));
+    }
+    steps.push_back(Json::object({{"step", step.step},
+                                  {"rank", step.rank},
+                                  {"compared", step.compared},
+                                  {"failed", step.failed},
+                                  {"one_sided", step.one_sided},
+                                  {"skipped", step.skipped},
+                                  {"complete_a", step.complete_a},
+                                  {"complete_b", step.complete_b},
+                                  {"calls", std::move(calls)}}));
+  }
+  return Json::object({{"a", comparison.a},
+                       {"b", comparison.b},
+                       {"reference", comparison.reference},
+                       {"agrees", comparison.agrees},
+                       {"complete", !comparison.sampled},
+                       {"summary", detail::headline(comparison)},
+                       {"first_divergence", divergence_json(comparison.first)},
+                       {"notes", texts(detail::notes_of(comparison))},
+                       {"facts_a", facts(comparison.facts_a)},
+                       {"facts_b", facts(comparison.facts_b)},
+                       {"steps", std::move(steps)}});
+}
+
+}  // namespace npu_train

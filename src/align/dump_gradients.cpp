@@ -1,0 +1,143 @@
+// The half of DumpRecorder that sees what comes back: gradients, the loss, the optimizer.
+#include <algorithm>
+
+#include "align/dump_names.hpp"
+#include "align/dump_recorder.hpp"
+#include "npu_train/optim/optimizer.hpp"
+
+namespace npu_train::detail {
+
+size_t DumpRecorder::add_backward(const std::string& name, const std::string& parent, const std::vector<at::Tensor>& inputs) {
+  const size_t index = backwards_.size();
+  auto& backward = backwards_.emplace_back();
+  backward.entry.name = name;
+  if (const auto at = parent.rfind(".forward."); at != std::string::npos)
+    backward.entry.parent = parent.substr(0, at) + ".backward." + parent.substr(at + std::string_view(".forward.").size());
+  backward.of_inputs.resize(inputs.size());
+  if (filter_.side("output"))  // of the backward: the gradients of the inputs
+    for (size_t i = 0; i < inputs.size(); ++i) backward.missing += watch(inputs[i], index, false, i);
+  return index;
+}
+
+void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& outputs) {
+  auto& backward = backwards_[index];
+  if (backward.generation++ > 0) backward.missing -= backward.watched_outputs;
+  backward.of_outputs.assign(outputs.size(), {});
+  backward.watched_outputs = 0;
+  if (filter_.side("input"))
+    for (size_t i = 0; i < outputs.size(); ++i) backward.watched_outputs += watch(outputs[i], index, true, i);
+  backward.missing += backward.watched_outputs;
+}
+
+// Not of leaves: a hook of theirs would stay for ever, and parameters have entries of their own.
+bool DumpRecorder::watch(const at::Tensor& value, size_t index, bool of_output, size_t position) {
+  if (!value.defined() || !value.requires_grad() || value.is_leaf()) return false;
+  value.register_hook(
+      [weak = weak_from_this(), index, of_output, position, generation = backwards_[index].generation](const at::Tensor& gradient) {
+        if (const auto self = weak.lock()) self->gradient_came(index, of_output, position, generation, gradient);
+      });
+  return true;
+}
+
+void DumpRecorder::gradient_came(size_t index, bool of_output, size_t position, int generation, const at::Tensor& gradient) {
+  const std::lock_guard lock(mutex_);
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+  auto& backward = backwards_[index];
+  if (closed_ || (of_output && generation != backward.generation)) return;
+  close_call();  // the forward is over
+  const auto name = backward.entry.name + (of_output ? ".input." : ".output.") + std::to_string(position);
+  auto node = leaves_.tensor(gradient, name);
+  if (options_.task == "overflow_check" && leaves_.overflowed(node)) {
+    backward.overflowed = true;
+    node = leaves_.tensor(gradient, name, /*keep=*/true);
+  }
+  (of_output ? backward.of_outputs : backward.of_inputs)[position] = std::move(node);
+  if (!backward.came) order_.push_back(index);
+  backward.came = true;
+  --backward.missing;
+  end_backward(false);
+}
+
+void DumpRecorder::end_backward(bool all) {
+  const std::lock_guard lock(mutex_);
+  for (; written_ < order_.size(); ++written_) {
+    auto& backward = backwards_[order_[written_]];
+    if (!all && backward.missing > 0) break;
+    write_backward(backward);
+  }
+  if (all) folder_->flush();
+}
+
+void DumpRecorder::write_backward(Backward& backward) {
+  if (options_.task == "overflow_check" && !backward.overflowed) return;
+  const auto list = [](std::vector<DumpNode>& nodes) {
+    auto out = DumpNode::list();
+    for (auto& node : nodes) out.add(std::move(node));
+    return out;
+  };
+  if (filter_.side("input")) backward.entry.content.set("input", list(backward.of_outputs));
+  if (filter_.side("output")) backward.entry.content.set("output", list(backward.of_inputs));
+  emit(std::move(backward.entry));
+}
+
+void DumpRecorder::loss(const at::Tensor& loss) {
+  const std::lock_guard lock(mutex_);
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+  close_call();
+  if (!filter_.direction("forward") || !filter_.side("output")) return;
+  DumpEntry entry;
+  entry.name = "Module.loss.Loss.forward." + std::to_string(next_number("Module.loss.Loss"));
+  entry.content.set("input_args", DumpNode::list());
+  entry.content.set("input_kwargs", DumpNode::map());
+  entry.content.set("output", tensors({loss.detach()}, entry.name + ".output"));
+  if (interesting(entry.content.items.back().second)) emit(std::move(entry));
+}
+
+void DumpRecorder::parameter_gradients(const ParameterSet& parameters) {
+  const std::lock_guard lock(mutex_);
+  if (!filter_.extra("parameters_grad")) return;
+  leaves_.forget();
+  std::vector<DumpEntry> entries;
+  for (const auto& p : parameters) {
+    const auto owner = owner_of(p.name);
+    const auto base = base_of(owner, "layer");
+    if (options_.scope.empty() ? !filter_.has(base) : wanted_.count(base) == 0) continue;
+    const auto name = base + ".parameters_grad.0";
+    auto entry = std::find_if(entries.begin(), entries.end(), [&](const DumpEntry& e) { return e.name == name; });
+    if (entry == entries.end()) {
+      entry = entries.insert(entries.end(), DumpEntry{});
+      entry->name = name;
+    }
+    const auto key = p.name.substr(p.name.rfind('.') + 1);
+    auto values = DumpNode::list();
+    values.add(leaves_.tensor(p.value.grad(), name + "." + key));
+    entry->content.set(key, std::move(values));
+  }
+  for (auto& entry : entries)
+    if (interesting(entry.content)) emit(std::move(entry));
+  folder_->flush();
+}
+
+void DumpRecorder::optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale) {
+  const std::lock_guard lock(mutex_);
+  if (!filter_.extra("optimizer") || options_.task == "overflow_check") return;
+  leaves_.forget();
+  DumpEntry entry;
+  entry.name = "Module.optimizer." + class_of_operator(optimizer.name()) + ".forward.0";
+  auto arguments = DumpNode::map();
+  arguments.set("lr", LeafMaker::number(optimizer.lr()));
+  arguments.set("loss_scale", LeafMaker::number(loss_scale));
+  auto weights = DumpNode::map(), state = DumpNode::map();
+  for (const auto& p : parameters)
+    if (filter_.has(base_of(owner_of(p.name), "layer"))) weights.set(p.name, leaves_.tensor(p.value, entry.name + ".parameters." + p.name));
+  for (const auto& [name, tensor] : optimizer.state().tensors)
+    if (filter_.has(base_of(owner_of(name.substr(name.find('/') + 1)), "layer")))
+      state.set(name, leaves_.tensor(tensor, entry.name + ".output." + name));
+  entry.content.set("input_args", DumpNode::list());
+  entry.content.set("input_kwargs", std::move(arguments));
+  entry.content.set("output", std::move(state));
+  entry.content.set("parameters", std::move(weights));
+  emit(std::move(entry));
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,97 @@
+#include "align/dump_names.hpp"
+
+#include <cctype>
+#include <map>
+#include <set>
+
+namespace npu_train::detail {
+namespace {
+
+// Operators that Python reaches through torch.nn.functional.
+const std::set<std::string>& functional() {
+  static const std::set<std::string> names = {"adaptive_avg_pool1d",
+                                              "adaptive_avg_pool2d",
+                                              "adaptive_max_pool2d",
+                                              "avg_pool1d",
+                                              "avg_pool2d",
+                                              "batch_norm",
+                                              "binary_cross_entropy",
+                                              "conv1d",
+                                              "conv2d",
+                                              "conv3d",
+                                              "conv_transpose1d",
+                                              "conv_transpose2d",
+                                              "conv_transpose3d",
+                                              "cross_entropy_loss",
+                                              "dropout",
+                                              "elu",
+                                              "embedding",
+                                              "gelu",
+                                              "glu",
+                                              "group_norm",
+                                              "hardswish",
+                                              "hardtanh",
+                                              "huber_loss",
+                                              "instance_norm",
+                                              "interpolate",
+                                              "l1_loss",
+                                              "layer_norm",
+                                              "leaky_relu",
+                                              "linear",
+                                              "log_softmax",
+                                              "max_pool1d",
+                                              "max_pool2d",
+                                              "mish",
+                                              "mse_loss",
+                                              "nll_loss",
+                                              "one_hot",
+                                              "pad",
+                                              "prelu",
+                                              "relu",
+                                              "rms_norm",
+                                              "scaled_dot_product_attention",
+                                              "selu",
+                                              "sigmoid",
+                                              "silu",
+                                              "smooth_l1_loss",
+                                              "softmax",
+                                              "softplus",
+                                              "tanh"};
+  return names;
+}
+
+}  // namespace
+
+std::string operator_base(const std::string& library, const std::string& name) {
+  if (library != "aten")
+    return std::string(1, static_cast<char>(std::toupper(library.empty() ? 'a' : library[0]))) +
+           (library.empty() ? "ten" : library.substr(1)) + "." + name;
+  if (name == "cross_entropy_loss") return "Functional.cross_entropy";
+  if (functional().count(name) != 0) return "Functional." + name;
+  return (name.ends_with("_") ? "Tensor." : "Torch.") + name;
+}
+
+std::string class_of_operator(const std::string& name) {
+  static const std::map<std::string, std::string> known = {{"addmm", "Linear"},
+                                                           {"matmul", "Linear"},
+                                                           {"mm", "Linear"},
+                                                           {"batch_norm", "BatchNorm2d"},
+                                                           {"batch_norm_act", "BatchNorm2d"},
+                                                           {"layer_norm", "LayerNorm"},
+                                                           {"group_norm", "GroupNorm"},
+                                                           {"layer", "Layer"}};
+  if (const auto found = known.find(name); found != known.end()) return found->second;
+  std::string out;
+  bool upper = true;
+  for (const char c : name) {
+    if (c == '_') {
+      upper = true;
+      continue;
+    }
+    out += upper ? static_cast<char>(std::toupper(static_cast<unsigned char>(c))) : c;
+    upper = false;
+  }
+  return out.empty() ? "Layer" : out;
+}
+
+}  // namespace npu_train::detail

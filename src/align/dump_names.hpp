@@ -1,0 +1,14 @@
+// The names that msprobe gives to operators and layers.
+#pragma once
+
+#include <string>
+
+namespace npu_train::detail {
+
+// "Functional.relu", "Torch.add", "Tensor.add_", "Npu_train.batch_norm_act" of an operator's library and name.
+std::string operator_base(const std::string& library, const std::string& name);
+
+// The class of a layer of which only an operator is known: "Conv2d" of conv2d, "Linear" of addmm, "Sgd" of sgd.
+std::string class_of_operator(const std::string& name);
+
+}  // namespace npu_train::detail

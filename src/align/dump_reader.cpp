@@ -1,0 +1,257 @@
+#include "npu_train/align/dump_reader.hpp"
+
+#include <algorithm>
+#include <charconv>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/io/json.hpp"
+
+namespace npu_train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr JsonLimits kLimits{.values = 50'000'000, .max_bytes = uint64_t{1} << 30};
+constexpr size_t kMostSteps = 100'000;
+constexpr size_t kDeepestItem = 16;
+
+// The N of "<word>N"; nullopt for anything else.
+std::optional<int64_t> number_behind(const std::string& text, std::string_view word) {
+  if (!text.starts_with(word)) return std::nullopt;
+  int64_t out = 0;
+  const auto* end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data() + word.size(), end, out);
+  return error == std::errc() && at == end && out >= 0 ? std::optional(out) : std::nullopt;
+}
+
+std::vector<fs::path> folders_in(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end && out.size() < kMostSteps; it.increment(error))
+    if (it->is_directory(error)) out.push_back(it->path());
+  return out;
+}
+
+void add_ranks(const fs::path& step_folder, int64_t step, std::vector<Dump::Place>& places) {
+  if (fs::exists(step_folder / "dump.json")) places.push_back({step, "rank0", step_folder});
+  std::vector<Dump::Place> found;
+  for (const auto& folder : folders_in(step_folder)) {
+    const auto name = folder.filename().string();
+    const bool known = name == "rank" || number_behind(name, "rank") || number_behind(name, "proc");
+    if (known && fs::exists(folder / "dump.json")) found.push_back({step, name, folder});
+  }
+  // of a run that is not distributed msprobe names it after the process, or "rank"
+  if (found.size() == 1 && !number_behind(found[0].rank, "rank")) found[0].rank = "rank0";
+  places.insert(places.end(), found.begin(), found.end());
+}
+
+std::vector<Dump::Place> places_in(const fs::path& path) {
+  std::vector<Dump::Place> out;
+  for (const auto& folder : folders_in(path))
+    if (const auto step = number_behind(folder.filename().string(), "step")) add_ranks(folder, *step, out);
+  if (out.empty()) {
+    auto step = number_behind(path.filename().string(), "step");
+    if (!step) step = number_behind(path.parent_path().filename().string(), "step");
+    add_ranks(path, step.value_or(0), out);
+  }
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.step, number_behind(a.rank, "rank").value_or(-1)) < std::tuple(b.step, number_behind(b.rank, "rank").value_or(-1));
+  });
+  return out;
+}
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> out(1);
+  for (const char c : text)
+    if (c == '.')
+      out.emplace_back();
+    else
+      out.back() += c;
+  return out;
+}
+
+// Module.{path}.{Class}.{direction}.{number}; {Prefix}.{api}.{number}.{direction}. Other names are kept whole.
+void read_name(DumpCall& call) {
+  const auto parts = split(call.name);
+  const auto n = parts.size();
+  const auto is_direction = [](const std::string& p) { return p == "forward" || p == "backward" || p == "parameters_grad"; };
+  call.layer = call.type = call.name;
+  call.direction = "forward";
+  const auto piece = [&](size_t from, size_t to) {
+    return join(std::vector<std::string>(parts.begin() + static_cast<long>(from), parts.begin() + static_cast<long>(to)), ".");
+  };
+  if (n >= 4 && (parts[0] == "Module" || parts[0] == "Cell") && is_direction(parts[n - 2])) {
+    call.is_module = true;
+    call.direction = parts[n - 2];
+    call.number = number_behind(parts[n - 1], "").value_or(0);
+    call.type = parts[n - 3];
+    call.layer = piece(1, n - 3);
+  } else if (n >= 4 && is_direction(parts[n - 1])) {
+    call.direction = parts[n - 1];
+    call.number = number_behind(parts[n - 2], "").value_or(0);
+    call.type = piece(1, n - 2);
+    call.layer = piece(1, n - 1);
+  }
+}
+
+std::optional<double> number_of(const Json* value) {
+  if (value == nullptr || value->is_null()) return std::nullopt;
+  if (value->kind() == Json::Kind::Boolean) return value->boolean("") ? 1.0 : 0.0;
+  try {
+    return value->number("dump.json");
+  } catch (const Error&) {  // msprobe writes text where it has no number
+    return std::nullopt;
+  }
+}
+
+std::string text_of(const Json& value) {
+  if (value.is_text()) return value.text("");
+  return value.is_null() ? "None" : value.dump(0).substr(0, 200);
+}
+
+class CallReader {
+ public:
+  CallReader(DumpCall& call, const std::string& source) : call_(call), source_(source) {}
+
+  void read(const Json& content) {
+    if (!content.is_object()) return;
+    for (const auto& [key, value] : content.members(source_)) {
+      if (call_.direction == "parameters_grad")
+        visit(value, call_.name + "." + key, "parameters_grad", 0);
+      else if (key == "input_args" || key == "input")
+        visit_list(value, call_.name + ".input", "input");
+      else if (key == "input_kwargs")
+        visit(value, call_.name + ".input", "input", 0);
+      else if (key == "output")
+        visit_list(value, call_.name + ".output", "output");
+      else if (key == "parameters")
+        visit(value, call_.name + ".parameters", "parameters", 0);
+    }
+  }
+
+ private:
+  void visit_list(const Json& value, const std::string& name, const std::string& side) { visit(value, name, side, 0); }
+
+  void visit(const Json& value, const std::string& name, const std::string& side, size_t depth) {
+    if (depth > kDeepestItem) return;
+    const auto* type = value.find("type");
+    if (value.is_null() || (type != nullptr && type->is_text())) {
+      add(value, name, side);
+    } else if (value.is_object()) {
+      for (const auto& [key, item] : value.members(source_)) visit(item, name + "." + key, side, depth + 1);
+    } else if (value.is_array()) {
+      const auto& items = value.items(source_);
+      // parameters_grad: {"weight": [leaf]}, whose file has no ".0"
+      if (side == "parameters_grad" && items.size() == 1) return visit(items[0], name, side, depth + 1);
+      for (size_t i = 0; i < items.size(); ++i) visit(items[i], name + "." + std::to_string(i), side, depth + 1);
+    }
+  }
+
+  void add(const Json& leaf, const std::string& name, const std::string& side) {
+    DumpItem item{.name = name, .side = side, .dtype = {}};
+    if (leaf.is_null()) {
+      item.value = "None";
+    } else if (const auto* dtype = leaf.find("dtype"); dtype != nullptr && dtype->is_text()) {
+      read_tensor(leaf, item);
+    } else {
+      const auto* value = leaf.find("value");
+      item.value = value != nullptr ? text_of(*value) : "?";
+    }
+    call_.items.push_back(std::move(item));
+  }
+
+  void read_tensor(const Json& leaf, DumpItem& item) {
+    item.dtype = leaf.find("dtype")->text(source_);
+    if (const auto* shape = leaf.find("shape"); shape != nullptr && shape->is_array())
+      for (const auto& size : shape->items(source_)) item.shape.push_back(static_cast<int64_t>(number_of(&size).value_or(-1)));
+    item.max = number_of(leaf.find("Max"));
+    item.min = number_of(leaf.find("Min"));
+    item.mean = number_of(leaf.find("Mean"));
+    item.norm = number_of(leaf.find("Norm"));
+    if (const auto* grad = leaf.find("requires_grad"); grad != nullptr && grad->kind() == Json::Kind::Boolean)
+      item.requires_grad = grad->boolean(source_);
+    const auto text = [&](const char* key) {
+      const auto* found = leaf.find(key);
+      return found != nullptr && found->is_text() ? found->text(source_) : std::string();
+    };
+    item.crc = text("md5");
+    item.data_name = text("data_name");
+    item.sampled = static_cast<int64_t>(number_of(leaf.find("sampled")).value_or(0));
+  }
+
+  DumpCall& call_;
+  const std::string& source_;
+};
+
+void read_parents(const fs::path& path, std::vector<DumpCall>& calls) {
+  if (!fs::exists(path)) return;
+  const auto construct = load_json_prefix(path, kLimits).value;
+  if (!construct.is_object()) return;
+  std::map<std::string, std::string> parents;
+  for (const auto& [child, parent] : construct.members("construct.json")) {
+    if (parent.is_text()) parents[child] = parent.text("");
+    if (parent.is_array() && !parent.items("").empty() && parent.items("")[0].is_text()) parents[child] = parent.items("")[0].text("");
+  }
+  for (auto& call : calls)
+    if (const auto found = parents.find(call.name); found != parents.end()) call.parent = found->second;
+}
+
+}  // namespace
+
+Dump Dump::open(const fs::path& path) {
+  std::error_code error;
+  check(fs::is_directory(path, error), ErrorKind::Data, "dump", path.string(),
+        ": no folder; a dump is a folder with step<N>/rank<R>/dump.json");
+  Dump out;
+  out.path_ = path;
+  out.places_ = places_in(path);
+  check(!out.places_.empty(), ErrorKind::Data, "dump", path.string(),
+        ": no dump.json in it, nor in step<N>/rank<R>; hint: train_app CONFIG dump.level=module writes one into the run's folder");
+  return out;
+}
+
+bool is_dump(const fs::path& path) {
+  std::error_code error;
+  return fs::is_directory(path, error) && !places_in(path).empty();
+}
+
+DumpStep read_dump_step(const Dump::Place& place) {
+  DumpStep out{.step = place.step, .rank = place.rank, .folder = place.folder, .task = {}, .level = {}};
+  const auto path = place.folder / "dump.json";
+  const auto source = path.string();
+  const auto [json, complete] = load_json_prefix(path, kLimits);
+  out.complete = complete;
+  check(json.is_object(), ErrorKind::Data, "dump", source, ": no JSON object; not a dump.json");
+  const auto text = [&](const char* key) {
+    const auto* found = json.find(key);
+    return found != nullptr && found->is_text() ? found->text(source) : std::string();
+  };
+  out.task = text("task");
+  out.level = text("level");
+  if (const auto* facts = json.find("npu_train"); facts != nullptr && facts->is_object())
+    for (const auto& [key, value] : facts->members(source)) out.facts[key] = text_of(value);
+  const auto* data = json.find("data");
+  check(data == nullptr || data->is_object(), ErrorKind::Data, "dump", source, ": \"data\" is no object; not a dump.json");
+  check(data != nullptr || !out.complete, ErrorKind::Data, "dump", source, ": without \"data\"; not a dump.json");
+  if (data != nullptr)
+    for (const auto& [name, content] : data->members(source)) {
+      auto& call = out.calls.emplace_back();
+      call.name = name;
+      read_name(call);
+      CallReader(call, source).read(content);
+    }
+  read_parents(place.folder / "construct.json", out.calls);
+  return out;
+}
+
+fs::path DumpStep::file_of(const DumpItem& item) const {
+  check(!item.data_name.empty(), ErrorKind::Data, "dump", item.name, ": the dump holds no values of it, only statistics");
+  try {
+    return safe_join(folder / "dump_tensor_data", item.data_name);
+  } catch (const Error& e) {
+    throw Error(ErrorKind::Data, "dump", folder.string() + ": the file name of " + item.name + " leads out of the dump: " + e.what());
+  }
+}
+
+}  // namespace npu_train

@@ -1,0 +1,254 @@
+#include "align/dump_recorder.hpp"
+
+#include <algorithm>
+
+#include "align/dump_names.hpp"
+#include "npu_train/optim/optimizer.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+const void* memory_of(const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
+
+bool makes_no_values(const SeenOp& op) {
+  if (op.name.ends_with("_")) return op.name == "resize_" || op.name == "set_";
+  const bool view = !op.inputs.empty() && op.inputs[0].isTensor() && memory_of(op.output) == memory_of(op.inputs[0].toTensor());
+  return view || op.name.starts_with("empty") || op.name.starts_with("new_empty");
+}
+
+}  // namespace
+
+DumpRecorder::DumpRecorder(const DumpOptions& options, const DumpedModel& model, TensorSink& sink, std::unique_ptr<DumpFolder> folder,
+                           bool saturates)
+    : options_(options),
+      model_(model),
+      filter_(options),
+      folder_(std::move(folder)),
+      leaves_(options, sink, folder_->tensors(), saturates) {
+  for (const auto& [name, buffer] : model.buffers) names_[memory_of(buffer)] = name;
+  for (const auto& p : model.parameters) names_[memory_of(p.value)] = p.name;
+  names_.erase(nullptr);
+  for (const auto& p : model.parameters) is_leaf_.emplace(layer_of(p.name), true);
+  for (auto& [layer, leaf] : is_leaf_)
+    leaf = std::none_of(is_leaf_.begin(), is_leaf_.end(),
+                        [&](const auto& other) { return layer.empty() ? !other.first.empty() : other.first.starts_with(layer + "."); });
+}
+
+// The layer, or the parameter itself where its layer has others below: then the operator is not all that the layer does.
+std::string DumpRecorder::owner_of(const std::string& parameter) const {
+  const auto layer = layer_of(parameter);
+  const auto found = is_leaf_.find(layer);
+  return found != is_leaf_.end() && found->second ? layer : parameter;
+}
+
+std::string DumpRecorder::base_of(const std::string& owner, const std::string& op) const {
+  const auto type = model_.types.find(owner);
+  const std::string name = type != model_.types.end()                 ? type->second
+                           : model_.parameters.find(owner) != nullptr ? "Parameter"
+                                                                      : class_of_operator(op);
+  return "Module." + (owner.empty() ? "" : owner + ".") + name;
+}
+
+std::string DumpRecorder::around() const { return layers_.empty() ? std::string() : layers_.back().name; }
+
+DumpNode DumpRecorder::tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep) {
+  auto out = DumpNode::list();
+  for (size_t i = 0; i < values.size(); ++i) out.add(leaves_.tensor(values[i], name + "." + std::to_string(i), keep));
+  return out;
+}
+
+std::vector<at::Tensor> DumpRecorder::data_inputs(const SeenOp& op) const {
+  std::vector<at::Tensor> out;
+  const auto take = [&](const at::Tensor& t) {
+    if (t.defined() && names_.count(memory_of(t)) == 0) out.push_back(t);
+  };
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const auto& value = op.inputs[i];
+    if (value.isTensor() && op.parameters[i].empty()) take(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& t : value.toTensorList()) take(t);
+  }
+  return out;
+}
+
+DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
+  auto out = DumpNode::map();
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const auto& value = op.inputs[i];
+    const auto found = value.isTensor() ? names_.find(memory_of(value.toTensor())) : names_.end();
+    const auto name = !op.parameters[i].empty() ? op.parameters[i] : found != names_.end() ? found->second : std::string();
+    if (name.empty()) continue;
+    const auto key = name.substr(name.rfind('.') + 1);
+    const auto* parameter = model_.parameters.find(name);
+    out.set(key, leaves_.tensor(parameter != nullptr ? parameter->value : value.toTensor(), call.name + ".parameters." + key));
+  }
+  return out;
+}
+
+DumpRecorder::OpenCall DumpRecorder::open(const std::string& owner, const std::string& op, std::vector<at::Tensor> inputs) {
+  OpenCall call;
+  call.owner = owner;
+  call.base = base_of(owner, op);
+  const auto number = std::to_string(next_number(call.base));
+  call.name = call.base + ".forward." + number;
+  call.wanted = filter_.enter(call.base);
+  if (call.wanted) wanted_.insert(call.base);
+  call.inputs = std::move(inputs);
+  call.entry.name = call.name;
+  call.entry.parent = around();
+  if (!call.wanted) return call;
+  if (filter_.direction("forward") && filter_.side("input"))
+    call.entry.content.set("input_args", tensors(call.inputs, call.name + ".input"));
+  if (filter_.direction("forward") && filter_.side("input")) call.entry.content.set("input_kwargs", DumpNode::map());
+  if (filter_.direction("backward")) call.backward = add_backward(call.base + ".backward." + number, call.entry.parent, call.inputs);
+  return call;
+}
+
+void DumpRecorder::set_outputs(OpenCall& call, std::vector<at::Tensor> outputs) {
+  call.outputs = std::move(outputs);
+  if (!call.wanted) return;
+  auto& items = call.entry.content.items;
+  std::erase_if(items, [](const auto& item) { return item.first == "output"; });
+  if (filter_.direction("forward") && filter_.side("output")) items.emplace_back("output", tensors(call.outputs, call.name + ".output"));
+  if (call.backward != kNone) watch_outputs(call.backward, call.outputs);
+}
+
+void DumpRecorder::finish(OpenCall& call) {
+  filter_.leave(call.base);
+  if (!call.wanted || !filter_.direction("forward")) return;
+  if (options_.task == "overflow_check") {
+    if (!leaves_.overflowed(tensors(call.outputs, call.name + ".output"))) return;
+    call.entry.content = DumpNode::map();
+    call.entry.content.set("input_args", tensors(call.inputs, call.name + ".input", /*keep=*/true));
+    call.entry.content.set("input_kwargs", DumpNode::map());
+    call.entry.content.set("output", tensors(call.outputs, call.name + ".output", /*keep=*/true));
+  }
+  emit(std::move(call.entry));
+}
+
+void DumpRecorder::close_call() {
+  if (!call_) return;
+  auto call = std::move(*call_);
+  call_.reset();
+  finish(call);
+}
+
+void DumpRecorder::op_begins(const SeenOp& op) {
+  const std::lock_guard lock(mutex_);
+  before_ = {};
+  if (closed_ || !filter_.operators() || !op.name.ends_with("_") || op.inputs.empty()) return;
+  const auto base = operator_base(op.library, op.name);
+  if (filter_.direction("forward") && filter_.side("input"))
+    before_ = leaves_.value(op.inputs[0], base + "." + std::to_string(calls_[base]) + ".forward.input.0");
+}
+
+void DumpRecorder::op_ended(const SeenOp& op) {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  const bool values = !makes_no_values(op);
+  if (op.parameter.empty() && values) close_call();
+  if (filter_.modules() && !op.parameter.empty()) module_op(op);
+  if (filter_.operators() && values) plain_op(op);
+}
+
+void DumpRecorder::module_op(const SeenOp& op) {
+  const auto owner = owner_of(op.parameter);
+  if (!layers_.empty() && layers_.back().owner == owner) return;  // declared, so dumped as a whole
+  auto inputs = data_inputs(op);
+  const bool goes_on = call_ && call_->owner == owner && std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& t) {
+                         return memory_of(t) == memory_of(call_->outputs.front());
+                       });
+  if (!goes_on) {
+    close_call();
+    call_ = open(owner, op.name, std::move(inputs));
+    call_->entry.stack = "operator " + op.name + " with " + op.parameter + (op.scope.empty() ? "" : ", in " + op.scope);
+  }
+  if (call_->wanted && filter_.direction("forward") && filter_.side("input")) {
+    auto parameters = parameters_of(op, *call_);
+    auto& items = call_->entry.content.items;
+    const auto there = std::find_if(items.begin(), items.end(), [](const auto& item) { return item.first == "parameters"; });
+    if (there == items.end())
+      items.emplace_back("parameters", std::move(parameters));
+    else
+      for (auto& [key, node] : parameters.items) there->second.set(key, std::move(node));
+  }
+  set_outputs(*call_, op.outputs);
+}
+
+void DumpRecorder::plain_op(const SeenOp& op) {
+  const auto base = operator_base(op.library, op.name);
+  const auto number = std::to_string(next_number(base));
+  const bool wanted = filter_.enter(base + "." + number);
+  filter_.leave(base + "." + number);
+  if (!wanted) return;
+  DumpEntry entry;
+  entry.name = base + "." + number + ".forward";
+  const bool in_call = call_ && !op.parameter.empty() && call_->owner == owner_of(op.parameter);
+  if (filter_.modules()) entry.parent = in_call ? call_->name : around();
+  entry.stack = op.parameter.empty() ? op.scope.empty() ? "" : "in " + op.scope : "with " + op.parameter;
+  std::vector<at::Tensor> inputs = data_inputs(op);
+  if (filter_.direction("backward")) {
+    if (op.name.ends_with("_") && !inputs.empty()) inputs.erase(inputs.begin());  // it is the output now
+    watch_outputs(add_backward(base + "." + number + ".backward", entry.parent, inputs), op.outputs);
+  }
+  if (!filter_.direction("forward")) return;
+  const auto output = [&](bool keep) { return tensors(op.outputs, entry.name + ".output", keep); };
+  const bool only_overflows = options_.task == "overflow_check";
+  if (only_overflows && !leaves_.overflowed(output(false))) return;
+  if (filter_.side("input")) {
+    auto arguments = DumpNode::list();
+    for (size_t i = 0; i < op.inputs.size(); ++i)
+      arguments.add(i == 0 && before_.kind != DumpNode::Kind::Null
+                        ? std::move(before_)
+                        : leaves_.value(op.inputs[i], entry.name + ".input." + std::to_string(i), only_overflows));
+    entry.content.set("input_args", std::move(arguments));
+    entry.content.set("input_kwargs", DumpNode::map());
+  }
+  if (filter_.side("output")) entry.content.set("output", output(only_overflows));
+  emit(std::move(entry));
+}
+
+void DumpRecorder::layer_begins(const SeenLayer& layer) {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || !filter_.modules()) return;
+  close_call();
+  layers_.push_back(open(layer.path, "layer", layer.inputs));
+  layers_.back().entry.stack = "declared layer";
+}
+
+void DumpRecorder::layer_ended(const SeenLayer& layer) {
+  const std::lock_guard lock(mutex_);
+  if (closed_ || layers_.empty()) return;
+  close_call();
+  auto call = std::move(layers_.back());
+  layers_.pop_back();
+  set_outputs(call, layer.outputs);
+  if (call.inputs.empty() && call.outputs.empty()) call.wanted = false;
+  finish(call);
+}
+
+void DumpRecorder::end_forward() {
+  const std::lock_guard lock(mutex_);
+  close_call();
+  layers_.clear();  // of a forward that threw
+  folder_->flush();
+}
+
+void DumpRecorder::emit(DumpEntry entry) {
+  pending_.push_back(std::move(entry));
+  if (leaves_.has_pending()) return;
+  for (const auto& e : pending_) folder_->add(e);
+  pending_.clear();
+}
+
+void DumpRecorder::close() {
+  const std::lock_guard lock(mutex_);
+  if (closed_) return;
+  closed_ = true;
+  leaves_.resolve();
+  for (const auto& e : pending_) folder_->add(e);
+  pending_.clear();
+  folder_->flush();
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,161 @@
+#include "npu_train/align/dumper.hpp"
+
+#include <ATen/Parallel.h>
+#include <torch/nn/module.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "align/dump_recorder.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/optim/optimizer.hpp"
+#include "npu_train/precision/precision.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train {
+
+DumpedModel dumped_model(const torch::nn::Module& module) {
+  return {.parameters = parameters_of(module), .buffers = buffers_of(module), .types = module_types(module)};
+}
+
+DumpedModel dumped_model(Task& task) { return {.parameters = task.parameters(), .buffers = task.buffers(), .types = task.module_types()}; }
+
+struct Dumper::Impl {
+  Impl(const DumpOptions& options, int rank, std::map<std::string, std::string> noted)
+      : steps(options.steps),
+        rank_wanted(options.ranks.empty() || std::find(options.ranks.begin(), options.ranks.end(), rank) != options.ranks.end()),
+        rank_folder("rank" + std::to_string(rank)),
+        facts(std::move(noted)),
+        sink(options.format == "npy", options.async) {}
+
+  StepRanges steps;
+  bool rank_wanted;
+  std::string rank_folder;
+  std::map<std::string, std::string> facts;
+  const Optimizer* watched = nullptr;
+  const Precision* precision = nullptr;
+  detail::TensorSink sink;
+  std::shared_ptr<detail::DumpRecorder> recorder;  // of the step under way
+  std::unique_ptr<OpObserver> observer;
+};
+
+Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::string, std::string> facts)
+    : options_(std::move(options)), model_(std::move(model)) {
+  bind<DumpOptions>(to_node(options_), "dump");  // the checks that a file's section gets
+  check(options_.scope.size() <= 2, ErrorKind::Usage, "dump.scope", options_.scope.size(),
+        " names; allowed: one, or the first and the last");
+  if (options_.dir.empty()) options_.dir = "dump";
+  impl_ = std::make_unique<Impl>(options_, rank, std::move(facts));
+}
+
+Dumper::~Dumper() {
+  try {
+    finish_step();
+  } catch (...) {  // a disk that failed was told before, or the run ends by another exception
+  }
+}
+
+void Dumper::watch(const Optimizer& optimizer, const Precision* precision) {
+  impl_->watched = &optimizer;
+  impl_->precision = precision;
+}
+
+bool Dumper::begin_step() {
+  if (impl_->recorder) return true;
+  if (!impl_->rank_wanted || !impl_->steps.contains(step_)) return false;
+  const auto folder = std::filesystem::path(options_.dir) / ("step" + std::to_string(step_)) / impl_->rank_folder;
+  using detail::json_string;
+  const bool tensors = options_.task == "tensor";
+  const char* level = options_.level == "module" ? "L0" : options_.level == "op" ? "L1" : "mix";
+  std::string head =
+      "\"task\": " + json_string(options_.task) + ", \"level\": \"" + level + "\", \"framework\": \"pytorch\", " + "\"dump_data_dir\": ";
+  const auto data = std::filesystem::absolute(folder / "dump_tensor_data");
+  head += options_.task == "statistics" ? "null" : json_string(data.string());
+  head += ",\n\"npu_train\": {\"version\": " + json_string(NPU_TRAIN_VERSION) + ", \"libtorch\": " + json_string(TORCH_VERSION) +
+          ", \"step\": " + std::to_string(step_) + ", \"threads\": " + std::to_string(at::get_num_threads()) +
+          ", \"sample\": " + detail::json_number(options_.sample) +
+          ", \"sample_elements\": " + detail::json_number(options_.sample_elements) + ", \"seed\": " + std::to_string(options_.seed) +
+          ", \"loss_scale\": " + detail::json_number(impl_->precision != nullptr ? impl_->precision->scale() : 1.0);
+  for (const auto& [key, value] : impl_->facts) head += ", " + json_string(key) + ": " + json_string(value);
+  auto files = std::make_unique<detail::DumpFolder>(folder, head + "},");
+  if (tensors || options_.task == "overflow_check") std::filesystem::create_directories(folder / "dump_tensor_data");
+  bool saturates = false;
+  if (!model_.parameters.empty()) {
+    const auto device = device_of(model_.parameters[0].value.device());
+    saturates = backend_of(device).capabilities(device).saturating_overflow;
+  }
+  impl_->recorder = std::make_shared<detail::DumpRecorder>(options_, model_, impl_->sink, std::move(files), saturates);
+  return true;
+}
+
+void Dumper::observe() { impl_->observer = std::make_unique<OpObserver>(model_.parameters, *impl_->recorder, /*every=*/true); }
+
+void Dumper::stop_observing() {
+  if (!impl_->observer) return;
+  const auto error = impl_->observer->error();
+  impl_->observer.reset();
+  impl_->recorder->end_forward();
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+void Dumper::finish_step() {
+  if (!impl_->recorder) return;
+  impl_->observer.reset();
+  const auto recorder = std::move(impl_->recorder);
+  recorder->end_backward(true);
+  recorder->close();
+  impl_->sink.wait();
+}
+
+void Dumper::start() {
+  finish_step();
+  if (begin_step()) observe();
+}
+
+void Dumper::loss(const at::Tensor& loss) {
+  if (impl_->recorder) impl_->recorder->loss(loss);
+}
+
+void Dumper::stop() {
+  if (!impl_->recorder) return;
+  stop_observing();
+  impl_->recorder->end_backward(true);
+  impl_->recorder->parameter_gradients(model_.parameters);
+}
+
+void Dumper::step() {
+  if (impl_->recorder && impl_->watched != nullptr)
+    impl_->recorder->optimizer(*impl_->watched, model_.parameters, impl_->precision != nullptr ? impl_->precision->scale() : 1.0);
+  finish_step();
+  ++step_;
+}
+
+void Dumper::phase_begin(Phase phase, int64_t attempt, int micro_batch) {
+  if (phase != Phase::Forward) return;
+  if (micro_batch == 0) {
+    finish_step();
+    step_ = attempt;
+  }
+  if (begin_step()) observe();
+}
+
+void Dumper::phase_end(Phase phase, int64_t /*attempt*/, int /*micro_batch*/) {
+  if (!impl_->recorder) return;
+  if (phase == Phase::Forward) stop_observing();
+  if (phase == Phase::Backward) impl_->recorder->end_backward(true);
+  if (phase == Phase::Unscale)
+    impl_->recorder->parameter_gradients(impl_->watched != nullptr ? impl_->watched->parameters() : model_.parameters);
+  if (phase == Phase::Optimizer) step();
+}
+
+void Dumper::phase_error(Phase phase, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) {
+  if (phase == Phase::Forward || phase == Phase::Backward) finish_step();
+}
+
+void Dumper::on_loss(const at::Tensor& value, int64_t /*attempt*/, int /*micro_batch*/) { loss(value); }
+
+}  // namespace npu_train

@@ -1,0 +1,171 @@
+// From what was seen to what may be behind it.
+#include <algorithm>
+#include <cmath>
+
+#include "align/compare_parts.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+using Cause = Divergence::Cause;
+
+class Explainer {
+ public:
+  Explainer(Divergence& d, const CallComparison& call, const DumpStep& a, const DumpStep& b) : d_(d), call_(call), a_(a), b_(b) {}
+
+  void run() {
+    if (!d_.likely.empty()) return;
+    switch (d_.cause) {
+      case Cause::Input:
+        say("other data, order or augmentation",
+            "check seed, data.shuffle, batch size and number of ranks; rng: portable and a fixed seed give every device the same batches");
+        break;
+      case Cause::Weights:
+        weights();
+        break;
+      case Cause::Gradient:
+        gradient();
+        break;
+      case Cause::Optimizer:
+        optimizer();
+        break;
+      case Cause::Before:
+        before();
+        break;
+      case Cause::NotFinite:
+      case Cause::Layer:
+        layer();
+        break;
+    }
+  }
+
+ private:
+  void say(const std::string& likely, const std::string& advice) {
+    d_.likely.push_back(likely);
+    d_.advice.push_back(advice);
+  }
+
+  template <class Fn>
+  bool any(const char* side, Fn fn) const {
+    return std::any_of(call_.items.begin(), call_.items.end(), [&](const ItemComparison& i) {
+      return i.side == side && i.item_a.is_tensor() && i.item_b.is_tensor() && i.error > 0 && fn(i.item_a, i.item_b);
+    });
+  }
+  static bool all_zero(const DumpItem& i) { return i.max && i.min && *i.max == 0 && *i.min == 0; }
+  static bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max({std::abs(a), std::abs(b), 1e-30}); }
+
+  void weights() {
+    if (any("parameters", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
+      say("a weight or bias is zero on one side: missing in the checkpoint, or not loaded",
+          "compare the checkpoints: npu_tool compare A B");
+    else if (any("parameters", [](const DumpItem& a, const DumpItem& b) {
+               return a.norm && b.norm && a.max && b.max && near(*a.norm, *b.norm) && near(*a.max, *b.max) &&
+                      near(a.min.value_or(0), b.min.value_or(0));
+             }))
+      say("the same numbers in another order: a transposed or permuted weight",
+          "check how this layer's weight is stored and loaded (rows and columns, HWIO or OIHW)");
+    else if (d_.step > 0)
+      say("the update of a step before, which was not dumped or agreed within tolerance", "dump the step before with data_mode optimizer");
+    else
+      say("other initial weights, or another checkpoint", "start both from one file (model.weights, or resume) and one seed");
+  }
+
+  void gradient() {
+    if (any("parameters_grad", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
+      say("the gradient is zero on one side: dropped, detached or frozen there",
+          "look for no_grad, detach, requires_grad false, or a hook on this parameter");
+    else
+      say("the kernel of the weight's gradient, or an accumulation in low precision",
+          "run this layer in fp32 (amp.fp32_modules); check that gradients of micro-batches are summed in fp32");
+    if (differs("loss_scale")) say("another loss scale", "compare gradients after unscaling; fix grad_scaler.init_scale on both");
+  }
+
+  void optimizer() {
+    const auto lr = std::find_if(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.a.ends_with(".lr"); });
+    if (lr != call_.items.end() && lr->error > 1e-6)
+      return say("another learning rate: " + lr->item_a.value + " and " + lr->item_b.value,
+                 "compare the schedules: warm-up, interval (epoch or step), and steps that were skipped");
+    say("the update was skipped on one side (found_inf not agreed), or eps, weight decay, momentum or bias correction differ",
+        "compare the loss scales and the configurations: npu_tool compare A.yaml B.yaml");
+  }
+
+  void before() {
+    if (d_.direction == "backward")
+      return say("the loss, or an operator without parameters between the layers, in its backward",
+                 "dump with level: mix to see the operators between");
+    say("an operator without parameters between the layers: dropout (random masks), activation, pooling, attention",
+        "dump with level: mix; compare without dropout, or with rng: portable, which draws the same masks on every device");
+  }
+
+  bool differs(const char* fact) const {
+    const auto x = a_.facts.find(fact), y = b_.facts.find(fact);
+    return x != a_.facts.end() && y != b_.facts.end() && x->second != y->second;
+  }
+
+  // Values beyond which one side never goes, though the other does.
+  bool saturates() const {
+    return any("output", [](const DumpItem& a, const DumpItem& b) {
+      if (!a.max || !b.max) return false;
+      const auto cut = [](double here, double there) {
+        const double limits[] = {65504, 65535, 32767, 127, 255, 448, 6, 1};
+        return std::abs(there) > std::abs(here) * 1.001 &&
+               std::any_of(std::begin(limits), std::end(limits), [&](double l) { return near(std::abs(here), l); });
+      };
+      return cut(*a.max, *b.max) || cut(*b.max, *a.max) || cut(*a.min, *b.min) || cut(*b.min, *a.min);
+    });
+  }
+
+  void layer() {
+    const auto type = to_lower(d_.type);
+    const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
+    if (std::any_of(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.kind == ItemComparison::Kind::Unmatched; }))
+      return say("other shapes", "see the rows of this call for what differs");
+    if (d_.cause == Cause::NotFinite) {
+      say("an overflow: fp16 holds at most 65504",
+          "compute this layer in fp32 (amp.fp32_modules), or use bf16; train with detect_anomaly to see the operator");
+      return;
+    }
+    if (saturates())
+      say("an overflow that saturates, or values that are clamped, on one side",
+          "look at INF_NAN_MODE of the chip; compute this layer in fp32");
+    if (is("batchnorm"))
+      say("BatchNorm: training or evaluation mode, eps, momentum, or other running statistics",
+          "compare eps and momentum, and whether both are in training mode");
+    else if (is("norm"))
+      say("another eps, or statistics computed in low precision", "compare eps; compute norms in fp32 (amp.fp32_ops)");
+    if (is("dropout")) say("random masks", "rng: portable draws the same masks on every device");
+    if (is("attention") || is("softmax"))
+      say("a fused attention kernel, its scale or its mask", "compare with the plain form; compute softmax in fp32");
+    precision();
+    if (is("conv") || is("linear") || is("parameter"))
+      say("a bias that is missing, or a fused operator that leaves it out", "compare the layer's options on both sides");
+    if (d_.direction == "backward") say("the backward kernel of this layer", "compare the same layer with deterministic: true");
+  }
+
+  void precision() {
+    const double e = d_.output_error;
+    if (e > 5e-4 && e < 2e-2)
+      say("this layer computes in bf16 on one side (rounding to 8 bits gives an error of about 0.002 to 0.005)",
+          "check autocast and amp.low_precision_modules");
+    else if (e > 5e-5 && e <= 5e-4)
+      say("this layer computes in fp16 or TF32 on one side (rounding to 11 bits gives about 0.0003)",
+          "switch TF32 or HF32 off, or compute this layer in fp32");
+    else if (e <= 5e-5)
+      say("another order of accumulation: rounding of fp32, harmless unless it grows",
+          "see whether the error grows in the layers behind it");
+  }
+
+  Divergence& d_;
+  const CallComparison& call_;
+  const DumpStep& a_;
+  const DumpStep& b_;
+};
+
+}  // namespace
+
+void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b) {
+  Explainer(divergence, call, a, b).run();
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,42 @@
+// A log as it was read, before steps and losses are found in it.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace npu_train::detail {
+
+// Rows of numbers by name. Columns are sparse: a row of a log has what was measured then.
+struct HistoryTable {
+  struct Column {
+    std::string name;
+    std::vector<std::pair<size_t, double>> cells;  // by row, rising
+  };
+  std::vector<Column> columns;      // in the order in which they were seen
+  std::vector<std::string> texts;   // names of columns that hold no number
+  std::vector<std::string> phases;  // of each row: "train", "val" ...; "" where it says nothing
+  std::vector<std::string> notes;
+  bool numbered = false;  // rows have positions and no column of steps: lists of an object
+
+  size_t rows() const { return phases.size(); }
+  void add_row() { phases.emplace_back(); }
+  // A cell of the last row. Error(Data) beyond the limit of cells.
+  void set(const std::string& name, double value);
+  // Text of the last row: a number, a phase, or something that is not looked at.
+  void set_text(const std::string& name, std::string_view text);
+  const Column* find(const std::string& name) const;
+
+ private:
+  std::map<std::string, size_t> index_;
+  std::map<std::string, bool> seen_texts_;
+  size_t cells_ = 0;
+};
+
+// Reads the text of any of the formats.
+HistoryTable parse_history(std::string_view text, const std::string& source);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,307 @@
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "align/compare_parts.hpp"
+#include "npu_train/align/dump_options.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/io/tensor_file.hpp"
+
+namespace npu_train {
+namespace detail {
+namespace {
+
+constexpr int64_t kPiece = int64_t{1} << 15;  // elements: both sides stay in the cache
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Fewer digits first.
+int fineness(const std::string& dtype) {
+  static const std::vector<std::string> order = {"torch.bfloat16", "torch.float16", "torch.float32", "torch.float64"};
+  const auto at = std::find(order.begin(), order.end(), dtype);
+  return at == order.end() ? 4 : static_cast<int>(at - order.begin());
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::vector<std::string> parts;
+  for (const auto n : shape) parts.push_back(std::to_string(n));
+  return "[" + join(parts) + "]";
+}
+
+int64_t count(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const auto size : shape) {
+    if (size < 0 || (size > 0 && n > (int64_t{1} << 60) / size)) return -1;
+    n *= size;
+  }
+  return n;
+}
+
+std::string shape_cause(const DumpItem& a, const DumpItem& b) {
+  auto sorted_a = a.shape, sorted_b = b.shape;
+  std::sort(sorted_a.begin(), sorted_a.end());
+  std::sort(sorted_b.begin(), sorted_b.end());
+  std::string out = "shapes " + shape_text(a.shape) + " and " + shape_text(b.shape) + ": ";
+  if (sorted_a == sorted_b) return out + "the same sizes in another order, a transposed or permuted layout";
+  if (count(a.shape) == count(b.shape)) return out + "as many elements, seen in another shape";
+  if (a.shape.size() == b.shape.size() && !a.shape.empty() && a.shape[0] != b.shape[0] &&
+      std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1))
+    return out + "another batch size (data.batch_size, or a last batch that is not full)";
+  return out + "another network or picture size";
+}
+
+// Elements of one side, divided by its loss scale.
+class Side {
+ public:
+  Side(TensorFile file, double scale) : file_(std::move(file)), scale_(scale) {
+    buffer_.resize(static_cast<size_t>(std::min<int64_t>(kPiece, file_.numel())) * std::max<size_t>(c10::elementSize(file_.dtype()), 4));
+  }
+  const TensorFile& file() const { return file_; }
+  at::ScalarType dtype() const { return scale_ == 1 ? file_.dtype() : at::kFloat; }
+  const void* read(int64_t first, int64_t n, bool storage_order) {
+    if (storage_order)
+      file_.read_storage_order(first, n, buffer_.data());
+    else
+      file_.read(first, n, buffer_.data());
+    if (scale_ == 1) return buffer_.data();
+    scaled_ = at::from_blob(buffer_.data(), {n}, at::TensorOptions().dtype(file_.dtype())).to(at::kFloat).div_(scale_);
+    return scaled_.const_data_ptr();
+  }
+
+ private:
+  TensorFile file_;
+  double scale_;
+  std::vector<char> buffer_;
+  at::Tensor scaled_;
+};
+
+double loss_scale_of(const DumpStep& step) {
+  const auto found = step.facts.find("loss_scale");
+  if (found == step.facts.end()) return 1;
+  const double scale = std::atof(found->second.c_str());
+  return scale > 0 && std::isfinite(scale) ? scale : 1;
+}
+
+double relative(double a, double b, double scale) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  const double d = std::abs(a - b) / (scale > 0 ? scale : std::max(std::abs(a), std::abs(b)));
+  return std::isnan(d) ? kNever : d;
+}
+
+bool is_number(const std::string& text, double& out) {
+  char* end = nullptr;
+  out = std::strtod(text.c_str(), &end);
+  return !text.empty() && end == text.c_str() + text.size();
+}
+
+}  // namespace
+
+std::string coarser_dtype(const std::string& a, const std::string& b) { return fineness(a) <= fineness(b) ? a : b; }
+
+double noise_of(const std::string& dtype_a, const std::string& dtype_b) {
+  switch (fineness(coarser_dtype(dtype_a, dtype_b))) {
+    case 0:
+      return 8e-3;
+    case 1:
+      return 2e-3;
+    case 2:
+      return 4e-6;
+    default:
+      return 1e-13;
+  }
+}
+
+double statistics_error(const DumpItem& a, const DumpItem& b) {
+  if (!a.max || !b.max) return 0;
+  const double largest = std::max(std::abs(b.max.value_or(0)), std::abs(b.min.value_or(0)));
+  double out = std::max(relative(*a.max, *b.max, largest), relative(a.min.value_or(0), b.min.value_or(0), largest));
+  if (a.norm && b.norm) {
+    out = std::max(out, relative(*a.norm, *b.norm, *b.norm));
+    const auto n = count(b.shape);
+    if (a.mean && b.mean && n > 0) out = std::max(out, relative(*a.mean, *b.mean, *b.norm / std::sqrt(static_cast<double>(n))));
+  }
+  return out;
+}
+
+namespace {
+
+// The coarsest dtype of a good part of the outputs; one layer that falls out of the frame is no precision of a run.
+std::string dtype_of_run(const DumpStep& step) {
+  std::map<std::string, int64_t> counts;
+  int64_t all = 0;
+  for (const auto& call : step.calls)
+    for (const auto& item : call.items)
+      if (call.direction == "forward" && item.side == "output" && fineness(item.dtype) < 4) ++counts[item.dtype], ++all;
+  std::string out = "torch.float64";
+  for (const auto& [dtype, n] : counts)
+    if (n * 7 >= all && fineness(dtype) < fineness(out)) out = dtype;
+  return out;
+}
+
+}  // namespace
+
+ItemJudge::ItemJudge(const DumpStep& a, const DumpStep& b, const CompareOptions& options)
+    : a_(a), b_(b), options_(options), run_dtype_(coarser_dtype(dtype_of_run(a), dtype_of_run(b))) {
+  for (const auto& call : b.calls)
+    for (const auto& item : call.items)
+      if (item.max && item.side != "parameters" && call.direction != "forward") {
+        const double scale = call.direction == "backward" ? loss_scale_of(b) : 1;
+        const double largest = std::max(std::abs(*item.max), std::abs(item.min.value_or(0))) / scale;
+        if (std::isfinite(largest)) scales_[call.direction] = std::max(scales_[call.direction], largest);
+      }
+}
+
+int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) const {
+  using Kind = ItemComparison::Kind;
+  const auto &a = item.item_a, &b = item.item_b;
+  const bool scaled = direction == "backward";
+  const double scale_a = scaled ? loss_scale_of(a_) : 1, scale_b = scaled ? loss_scale_of(b_) : 1;
+  if (a.is_tensor() != b.is_tensor()) {
+    item.kind = Kind::Unmatched;
+    item.message = a.is_tensor() ? "a tensor here, " + b.value + " there" : a.value + " here, a tensor there";
+    item.error = kNever;
+    return 0;
+  }
+  if (!a.is_tensor()) {
+    double x = 0, y = 0;
+    const bool numbers = is_number(a.value, x) && is_number(b.value, y);
+    item.kind = Kind::Value;
+    item.error = a.value == b.value ? 0 : numbers ? relative(x, y, 0) : kNever;
+    return 0;
+  }
+  if (a.shape != b.shape) {
+    item.kind = Kind::Unmatched;
+    item.message = shape_cause(a, b);
+    item.error = kNever;
+    return 0;
+  }
+  if (!a.data_name.empty() && !b.data_name.empty()) {
+    item.kind = Kind::Tensor;
+    return compare_files(item, scale_a, scale_b);
+  }
+  if (!a.crc.empty() && !b.crc.empty()) {
+    item.kind = Kind::Checksum;
+    item.error = a.crc == b.crc ? 0 : 1;
+    return 0;
+  }
+  item.kind = Kind::Statistics;
+  if (!a.max && !b.max && count(a.shape) > 0 && (a.dtype.find("bool") == std::string::npos)) {
+    item.kind = Kind::NotCompared;
+    item.message = "neither values nor statistics on both sides";
+    return 0;
+  }
+  compare_statistics(item, scale_a, scale_b);
+  return 0;
+}
+
+void ItemJudge::compare_statistics(ItemComparison& item, double scale_a, double scale_b) const {
+  const auto scaled = [](DumpItem& i, double scale) {
+    for (auto* v : {&i.max, &i.min, &i.mean, &i.norm})
+      if (*v) **v /= scale;
+  };
+  scaled(item.item_a, scale_a);
+  scaled(item.item_b, scale_b);
+  item.error = item.item_a.max.has_value() != item.item_b.max.has_value() ? kNever : statistics_error(item.item_a, item.item_b);
+}
+
+int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double scale_b) const {
+  try {
+    Side a(TensorFile::open(a_.file_of(item.item_a)), scale_a), b(TensorFile::open(b_.file_of(item.item_b)), scale_b);
+    const auto n = a.file().numel();
+    check(n == b.file().numel(), ErrorKind::Data, "compare", item.a, ": the files hold ", n, " and ", b.file().numel(), " elements");
+    const bool storage = a.file().same_order_as(b.file()) && !(a.file().streams() && b.file().streams());
+    PairAccumulator pair(a.dtype(), b.dtype());
+    for (int64_t at = 0; at < n; at += kPiece) {
+      const auto piece = std::min(kPiece, n - at);
+      pair.add(a.read(at, piece, storage), b.read(at, piece, storage), piece);
+    }
+    item.metrics = pair.result();
+    item.error = item.metrics.nonfinite_mismatch > 0 ? kNever : item.metrics.relative_norm;
+    if (std::isnan(item.error)) item.error = kNever;
+    if (scale_a != 1 || scale_b != 1) compare_statistics_of(item);
+    return n * static_cast<int64_t>(c10::elementSize(a.file().dtype()) + c10::elementSize(b.file().dtype()));
+  } catch (const Error& e) {
+    item.kind = ItemComparison::Kind::NotCompared;
+    item.message = e.what();
+    item.error = kNever;
+    return 0;
+  }
+}
+
+// What the table shows of scaled gradients is what was compared.
+void ItemJudge::compare_statistics_of(ItemComparison& item) {
+  const auto& m = item.metrics;
+  item.item_a.max = m.max_a, item.item_a.min = m.min_a, item.item_a.mean = m.mean_a, item.item_a.norm = m.norm_a;
+  item.item_b.max = m.max_b, item.item_b.min = m.min_b, item.item_b.mean = m.mean_b, item.item_b.norm = m.norm_b;
+}
+
+Tolerance ItemJudge::tolerance_of(const ItemComparison& item, const CallComparison& call) const {
+  auto dtype = coarser_dtype(item.item_a.dtype, item.item_b.dtype);
+  if (item.side != "parameters" && fineness(dtype) < 4) dtype = coarser_dtype(dtype, run_dtype_);
+  auto out = options_.tolerance.value_or(default_tolerance(dtype, dtype));
+  for (const auto& [pattern, tolerance] : options_.layer_tolerance)
+    if (name_matches(call.a, pattern)) out = tolerance;
+  return out;
+}
+
+void ItemJudge::judge(ItemComparison& item, const CallComparison& call) const {
+  using Kind = ItemComparison::Kind;
+  if (item.kind == Kind::OneSided) return;
+  if (item.kind == Kind::Unmatched || item.kind == Kind::NotCompared) {
+    item.failed = item.error > 0;
+    return;
+  }
+  if (options_.exact || item.kind == Kind::Checksum) {
+    item.failed = item.error > 0 || (item.kind == Kind::Tensor && !item.metrics.identical);
+    if (item.failed) item.message = item.kind == Kind::Checksum ? "other bytes" : "not the same bits";
+    return;
+  }
+  if (item.kind == Kind::Value) {
+    item.failed = item.error > 1e-6 && !item.a.ends_with(".loss_scale");
+    if (item.failed) item.message = item.item_a.value + " and " + item.item_b.value;
+    return;
+  }
+  const auto t = tolerance_of(item, call);
+  const auto scale = scales_.find(call.direction);
+  const double largest_b = item.kind == Kind::Tensor
+                               ? std::max(std::abs(item.metrics.max_b), std::abs(item.metrics.min_b))
+                               : std::max(std::abs(item.item_b.max.value_or(0)), std::abs(item.item_b.min.value_or(0)));
+  const double atol = t.atol * (scale == scales_.end() ? 1.0 : std::min(1.0, scale->second));
+  const double allowed = atol + t.rtol * (std::isfinite(largest_b) ? largest_b : 0);
+  double seen = item.metrics.max_abs;
+  if (item.kind == Kind::Statistics) {
+    const auto apart = [](const std::optional<double>& a, const std::optional<double>& b) {
+      return a && b && !(*a == *b) && !(std::isnan(*a) && std::isnan(*b)) ? std::abs(*a - *b) : 0;
+    };
+    const auto &a = item.item_a, &b = item.item_b;
+    // a norm may differ by as much as its largest element may, in proportion
+    const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
+    seen = std::max({apart(a.max, b.max), apart(a.min, b.min), apart(a.mean, b.mean), norm});
+  }
+  if (std::isinf(item.error)) {
+    item.message = "not finite on one side";
+  } else if (item.reference_error_a >= 0) {
+    const double limit = options_.proportion * std::max(item.reference_error_b, noise() / 8);
+    if (item.reference_error_a > limit)
+      item.message = "error to the reference " + shortest(item.reference_error_a) + ", the other run's " + shortest(item.reference_error_b);
+  } else if (!(seen <= allowed)) {
+    char text[96];
+    std::snprintf(text, sizeof text, "differs by %.3g, allowed %.3g", seen, allowed);
+    item.message = text;
+  }
+  item.failed = !item.message.empty();
+}
+
+}  // namespace detail
+
+Tolerance default_tolerance(const std::string& dtype_a, const std::string& dtype_b) {
+  const auto dtype = detail::coarser_dtype(dtype_a, dtype_b);
+  if (dtype == "torch.bfloat16") return {1e-2, 5e-2};
+  if (dtype == "torch.float16") return {1e-3, 1e-2};
+  if (dtype == "torch.float32") return {1e-5, 1e-3};
+  if (dtype == "torch.float64") return {1e-8, 1e-6};
+  return {0, 0};
+}
+
+}  // namespace npu_train

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "align/compare_parts.hpp"
+#include "npu_train/align/dump_options.hpp"
+#include "npu_train/core/seed.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+// Classes that do the same under other names.
+std::string plain_type(const DumpCall& call) {
+  std::string type = call.type;
+  if (type.ends_with("Impl")) type.erase(type.size() - 4);
+  if (type == "SyncBatchNorm" || type == "FrozenBatchNorm2d") return "BatchNorm2d";
+  if (type == "NonDynamicallyQuantizableLinear") return "Linear";
+  return type;
+}
+
+class Matcher {
+ public:
+  Matcher(const DumpStep& a, const DumpStep& b) : a_(a), b_(b), of_a_(a.calls.size(), -1), of_b_(b.calls.size(), -1) {}
+
+  // Pairs what has the same key on both sides, in order where several have.
+  template <class KeyA, class KeyB>
+  void by(KeyA key_a, KeyB key_b, bool only_equal_counts = false) {
+    std::map<std::string, std::pair<std::vector<size_t>, std::vector<size_t>>> groups;
+    for (size_t i = 0; i < of_a_.size(); ++i)
+      if (of_a_[i] < 0)
+        if (auto key = key_a(a_.calls[i]); !key.empty()) groups[key].first.push_back(i);
+    for (size_t i = 0; i < of_b_.size(); ++i)
+      if (of_b_[i] < 0)
+        if (auto key = key_b(b_.calls[i]); !key.empty()) groups[key].second.push_back(i);
+    for (const auto& [key, sides] : groups) {
+      if (only_equal_counts && sides.first.size() != sides.second.size()) continue;
+      for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) {
+        of_a_[sides.first[i]] = static_cast<int64_t>(sides.second[i]);
+        of_b_[sides.second[i]] = static_cast<int64_t>(sides.first[i]);
+      }
+    }
+  }
+
+  CallPairs pairs() const {
+    CallPairs out;
+    std::map<int64_t, std::vector<int64_t>> behind;  // what only B has, by the last paired call of B before it
+    int64_t last = -1;
+    for (size_t j = 0; j < of_b_.size(); ++j) {
+      if (of_b_[j] >= 0)
+        last = static_cast<int64_t>(j);
+      else
+        behind[last].push_back(static_cast<int64_t>(j));
+    }
+    const auto flush = [&](int64_t place) {
+      for (const auto j : behind[place]) out.emplace_back(-1, j);
+    };
+    flush(-1);
+    for (size_t i = 0; i < of_a_.size(); ++i) {
+      out.emplace_back(static_cast<int64_t>(i), of_a_[i]);
+      if (of_a_[i] >= 0) flush(of_a_[i]);
+    }
+    return out;
+  }
+
+ private:
+  const DumpStep& a_;
+  const DumpStep& b_;
+  std::vector<int64_t> of_a_, of_b_;
+};
+
+std::string with_number(const DumpCall& call, const std::string& layer) {
+  return layer + "|" + call.direction + "|" + std::to_string(call.number);
+}
+
+}  // namespace
+
+CallPairs match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options) {
+  Matcher matcher(a, b);
+  const auto& map = options.mapping;
+  if (!map.empty()) {
+    const auto mapped = [&](const DumpCall& call) {
+      if (const auto whole = map.find(call.name); whole != map.end()) return whole->second;
+      const auto layer = map.find(call.layer);
+      return layer == map.end() ? std::string() : with_number(call, layer->second);
+    };
+    std::set<std::string> targets;
+    for (const auto& [from, to] : map) targets.insert(to);
+    matcher.by(mapped, [&](const DumpCall& call) {
+      if (targets.count(call.name) != 0) return call.name;
+      return targets.count(call.layer) != 0 ? with_number(call, call.layer) : std::string();
+    });
+  }
+  const auto same = [&](auto key) { matcher.by(key, key); };
+  same([](const DumpCall& call) { return call.name; });
+  if (options.fuzzy) {
+    same([](const DumpCall& call) { return call.is_module ? with_number(call, call.layer) : std::string(); });
+    same([](const DumpCall& call) { return to_lower(call.layer) + "|" + call.direction + "|" + to_lower(plain_type(call)); });
+    const auto in_order = [](const DumpCall& call) { return plain_type(call) + "|" + call.direction + (call.is_module ? "|m" : "|o"); };
+    matcher.by(in_order, in_order, /*only_equal_counts=*/true);
+  }
+  return matcher.pairs();
+}
+
+CallPairs match_items(const DumpCall& a, const DumpCall& b) {
+  CallPairs out;
+  std::vector<bool> taken(b.items.size(), false);
+  const auto rest = [](const DumpCall& call, const DumpItem& item) {
+    return item.name.substr(std::min(call.name.size(), item.name.size()));
+  };
+  std::map<std::string, size_t> by_name;
+  for (size_t j = 0; j < b.items.size(); ++j) by_name.emplace(rest(b, b.items[j]), j);
+  std::vector<size_t> open;
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    const auto found = by_name.find(rest(a, a.items[i]));
+    if (found != by_name.end() && !taken[found->second]) {
+      taken[found->second] = true;
+      out.emplace_back(static_cast<int64_t>(i), static_cast<int64_t>(found->second));
+    } else {
+      out.emplace_back(static_cast<int64_t>(i), -1);
+    }
+  }
+  for (size_t j = 0; j < b.items.size(); ++j)
+    if (!taken[j]) out.emplace_back(-1, static_cast<int64_t>(j));
+  return out;
+}
+
+bool is_chosen(const DumpCall& call, const DumpStep& step, size_t index, const CompareOptions& options) {
+  if (options.sample < 1) {
+    const auto drawn = derive_seed(static_cast<uint64_t>(options.seed), "compare " + call.name);
+    if (static_cast<double>(drawn >> 11) * 0x1.0p-53 >= options.sample) return false;
+  }
+  if (options.layers.empty()) return true;
+  const auto last_layer = [&] {
+    for (size_t i = step.calls.size(); i-- > 0;)
+      if (step.calls[i].is_module && step.calls[i].direction == "forward" && step.calls[i].layer != "loss" &&
+          !step.calls[i].layer.starts_with("optimizer"))
+        return step.calls[i].layer;
+    return std::string();
+  }();
+  if (options.layers == "last") return call.layer == last_layer || call.layer == "loss";
+  if (options.layers != "sensitive") return name_matches(call.name, options.layers);
+  const auto type = to_lower(call.type);
+  const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
+  return index == 0 || call.layer == last_layer || call.layer == "loss" || is("norm") || is("softmax") || is("attention") || is("loss") ||
+         is("cross_entropy");
+}
+
+}  // namespace npu_train::detail

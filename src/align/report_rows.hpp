@@ -1,0 +1,33 @@
+// Values that tables, CSV and pages share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/align/compare.hpp"
+
+namespace npu_train::detail {
+
+// A pair with its call and step.
+struct Row {
+  const StepComparison* step;
+  const CallComparison* call;
+  const ItemComparison* item;
+};
+
+// In call order; what was compared, and what is on one side only.
+std::vector<Row> rows_of(const DumpComparison& comparison);
+// The worst first: failures by error, then what is on one side, then the rest by error.
+std::vector<Row> worst_first(std::vector<Row> rows);
+
+// agrees | differs | A only | B only | not compared
+std::string verdict_of(const ItemComparison& item);
+std::string name_of(const ItemComparison& item);
+std::string shape_of(const DumpItem& item);
+std::string kind_name(ItemComparison::Kind kind);
+std::string cause_name(Divergence::Cause cause);
+// "The runs agree within tolerance", with what was compared.
+std::string headline(const DumpComparison& comparison);
+std::vector<std::string> notes_of(const DumpComparison& comparison);
+
+}  // namespace npu_train::detail

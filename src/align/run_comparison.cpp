@@ -1,0 +1,231 @@
+#include "npu_train/align/run_comparison.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/align/environment.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/report/csv.hpp"
+#include "npu_train/report/html_page.hpp"
+#include "npu_train/report/number.hpp"
+#include "npu_train/report/text_table.hpp"
+
+namespace npu_train {
+namespace fs = std::filesystem;
+namespace {
+
+enum class What { RunFolder, History, Config, Environment, Unknown };
+
+What kind_of(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return fs::exists(path / "config.yaml", error) ? What::RunFolder : What::Unknown;
+  if (path.filename() == "environment.json") return What::Environment;
+  const auto extension = to_lower(path.extension().string());
+  if (extension == ".yaml" || extension == ".yml") return What::Config;
+  return extension == ".csv" || extension == ".json" || extension == ".jsonl" || extension == ".log" ? What::History : What::Unknown;
+}
+
+bool any_numeric(const std::optional<std::vector<ConfigDifference>>& list) {
+  return list && std::any_of(list->begin(), list->end(), [](const auto& d) { return d.numeric; });
+}
+
+void read_run_folders(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
+  out.config = compare_configs(load_yaml((a / "config.yaml").string()), load_yaml((b / "config.yaml").string()));
+  const auto environment_a = a / "environment.json", environment_b = b / "environment.json";
+  if (fs::exists(environment_a) && fs::exists(environment_b))
+    out.environment = compare_environments(read_environment(environment_a), read_environment(environment_b));
+  else
+    out.notes.push_back("no environment.json in both: environments were not compared");
+  out.history = compare_histories(read_history(a, options.columns_a), read_history(b, options.columns_b), options.history);
+}
+
+void add_differences(const std::optional<std::vector<ConfigDifference>>& list, const char* what, size_t width, std::string& out) {
+  if (!list) return;
+  if (list->empty()) {
+    out += std::string(what) + ": equal\n\n";
+    return;
+  }
+  TextTable table({what, "A", "B", "may change numbers"});
+  for (const auto& d : *list) table.add_row({d.path, d.a, d.b, d.numeric ? "yes" : "no"});
+  out += table.str(width) + "\n";
+}
+
+Json differences_json(const std::optional<std::vector<ConfigDifference>>& list) {
+  if (!list) return {};
+  auto out = Json::array();
+  for (const auto& d : *list) out.push_back(Json::object({{"path", d.path}, {"a", d.a}, {"b", d.b}, {"numeric", d.numeric}}));
+  return out;
+}
+
+Json texts(const std::vector<std::string>& list) {
+  auto out = Json::array();
+  for (const auto& text : list) out.push_back(text);
+  return out;
+}
+
+Json step_json(const std::optional<int64_t>& step) { return step ? Json(*step) : Json(); }
+
+Json history_json(const HistoryComparison& h) {
+  auto rows = Json::array();
+  for (const auto& r : h.rows)
+    rows.push_back(Json::object(
+        {{"step", r.step}, {"loss_a", r.loss_a}, {"loss_b", r.loss_b}, {"relative", r.relative}, {"lr_a", r.lr_a}, {"lr_b", r.lr_b}}));
+  return Json::object({{"agrees", h.agrees},
+                       {"steps", static_cast<int64_t>(h.rows.size())},
+                       {"mean_relative", h.mean_relative},
+                       {"last_quarter_relative", h.last_quarter_relative},
+                       {"max_relative", h.max_relative},
+                       {"max_step", h.max_step},
+                       {"first_unequal", step_json(h.first_unequal)},
+                       {"first_beyond", step_json(h.first_beyond)},
+                       {"diverged", step_json(h.diverged)},
+                       {"first_not_finite", step_json(h.first_not_finite)},
+                       {"first_lr", step_json(h.first_lr)},
+                       {"only_a", static_cast<int64_t>(h.only_a.size())},
+                       {"only_b", static_cast<int64_t>(h.only_b.size())},
+                       {"sentences", texts(h.sentences)},
+                       {"likely", texts(h.likely)},
+                       {"advice", texts(h.advice)},
+                       {"notes", texts(h.notes)},
+                       {"rows", std::move(rows)}});
+}
+
+void add_history(const HistoryComparison& h, size_t most, size_t width, std::string& out) {
+  auto rows = h.rows;
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& x, const auto& y) {
+    return std::isnan(x.relative) != std::isnan(y.relative) ? std::isnan(x.relative) : x.relative > y.relative;
+  });
+  std::erase_if(rows, [](const HistoryRow& r) { return r.relative == 0; });
+  if (most > 0 && rows.size() > most) rows.resize(most);
+  if (!rows.empty()) {
+    TextTable table({"step", "loss A", "loss B", "relative", "lr A", "lr B"});
+    for (const auto& r : rows)
+      table.add_row({std::to_string(r.step), short_number(r.loss_a, 6), short_number(r.loss_b, 6), short_number(r.relative, 3),
+                     h.lr_compared ? short_number(r.lr_a, 4) : "-", h.lr_compared ? short_number(r.lr_b, 4) : "-"});
+    out += table.str(width);
+    if (rows.size() < h.rows.size())
+      out += "(" + with_commas(static_cast<int64_t>(rows.size())) + " of " + with_commas(static_cast<int64_t>(h.rows.size())) +
+             " steps, worst first)\n";
+    out += "\n";
+  }
+  for (const auto& text : h.notes) out += "note: " + text + "\n";
+  for (const auto& text : h.sentences) out += text + "\n";
+  for (size_t i = 0; i < h.likely.size(); ++i)
+    out += "  likely: " + h.likely[i] + (i < h.advice.size() ? "; try: " + h.advice[i] : "") + "\n";
+}
+
+std::string verdict(const RunComparison& c) {
+  if (c.history) return c.agrees() ? "the histories agree" : "the histories differ";
+  return c.agrees() ? "nothing differs that may change numbers" : "differences may change numbers";
+}
+
+void add_table(HtmlPage& page, const std::optional<std::vector<ConfigDifference>>& list, const std::string& title) {
+  if (!list) return;
+  page.heading(title);
+  if (list->empty()) return page.paragraph("Equal.", Tone::Good);
+  HtmlTable table{.title = title, .columns = {{"Key"}, {"A"}, {"B"}, {"May change numbers"}}};
+  for (const auto& d : *list)
+    table.rows.push_back({{d.path}, {d.a}, {d.b}, {d.numeric ? "yes" : "no", {}, d.numeric ? Tone::Warn : Tone::Plain}});
+  page.table(table);
+}
+
+void add_curves(HtmlPage& page, const HistoryComparison& h) {
+  LinePlot loss{.title = "Loss", .x_label = "step", .y_label = "loss", .series = {{"A"}, {"B"}}};
+  LinePlot rate{.title = "Learning rate", .x_label = "step", .y_label = "lr", .series = {{"A"}, {"B"}}};
+  LinePlot apart{
+      .title = "Difference of the losses", .x_label = "step", .y_label = "relative", .log_y = true, .series = {{"|A - B| / |B|"}}};
+  HtmlTable table{.title = "Steps",
+                  .columns = {{"Step", true}, {"Loss A", true}, {"Loss B", true}, {"Relative", true}, {"LR A", true}, {"LR B", true}}};
+  for (const auto& r : h.rows) {
+    const auto x = static_cast<double>(r.step);
+    const std::vector<std::pair<LinePlot::Series*, double>> points = {{&loss.series[0], r.loss_a},
+                                                                      {&loss.series[1], r.loss_b},
+                                                                      {&rate.series[0], r.lr_a},
+                                                                      {&rate.series[1], r.lr_b},
+                                                                      {&apart.series[0], r.relative}};
+    for (const auto& [series, y] : points) series->x.push_back(x), series->y.push_back(y);
+    table.rows.push_back({HtmlTable::Cell::number(x), HtmlTable::Cell::number(r.loss_a, Tone::Plain, 6),
+                          HtmlTable::Cell::number(r.loss_b, Tone::Plain, 6), HtmlTable::Cell::number(r.relative),
+                          HtmlTable::Cell::number(r.lr_a), HtmlTable::Cell::number(r.lr_b)});
+  }
+  if (h.diverged) loss.marks.push_back({static_cast<double>(*h.diverged), "part here"});
+  page.plot(loss);
+  page.plot(apart);
+  if (h.lr_compared) page.plot(rate);
+  page.heading("Steps");
+  page.table(table);
+}
+
+}  // namespace
+
+bool RunComparison::agrees() const { return history ? history->agrees : !any_numeric(config) && !any_numeric(environment); }
+
+RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options) {
+  RunComparison out{.a = a.string(), .b = b.string()};
+  for (const auto& path : {a, b}) check(fs::exists(path), ErrorKind::Data, "compare", path.string(), ": there is no such file or folder");
+  const auto kind = kind_of(a);
+  check(kind == kind_of(b) && kind != What::Unknown, ErrorKind::Usage, "compare", out.a, " and ", out.b,
+        ": not two of a kind; allowed: two dumps, two run folders, two histories (.csv, .json, .jsonl), two checkpoints (a folder, "
+        ".safetensors, "
+        ".pth), two configurations (.yaml)");
+  if (kind == What::RunFolder) read_run_folders(a, b, options, out);
+  if (kind == What::History)
+    out.history = compare_histories(read_history(a, options.columns_a), read_history(b, options.columns_b), options.history);
+  if (kind == What::Config) out.config = compare_configs(load_yaml(out.a), load_yaml(out.b));
+  if (kind == What::Environment) out.environment = compare_environments(read_environment(a), read_environment(b));
+  return out;
+}
+
+std::string to_text(const RunComparison& comparison, size_t rows, size_t width) {
+  std::string out = "A: " + comparison.a + "\nB: " + comparison.b + "\n\n";
+  add_differences(comparison.config, "configuration", width, out);
+  add_differences(comparison.environment, "environment", width, out);
+  for (const auto& note : comparison.notes) out += "note: " + note + "\n";
+  if (comparison.history) add_history(*comparison.history, rows, width, out);
+  return out + verdict(comparison) + "\n";
+}
+
+Json to_json(const RunComparison& comparison) {
+  return Json::object({{"a", comparison.a},
+                       {"b", comparison.b},
+                       {"agrees", comparison.agrees()},
+                       {"summary", verdict(comparison)},
+                       {"history", comparison.history ? history_json(*comparison.history) : Json()},
+                       {"config", differences_json(comparison.config)},
+                       {"environment", differences_json(comparison.environment)},
+                       {"notes", texts(comparison.notes)}});
+}
+
+std::string to_csv(const RunComparison& comparison) {
+  if (!comparison.history) {
+    auto out = csv_row({"What", "Key", "A", "B", "May change numbers"});
+    for (const auto& [what, list] : {std::pair("configuration", &comparison.config), std::pair("environment", &comparison.environment)})
+      if (*list)
+        for (const auto& d : **list) out += csv_row({what, d.path, d.a, d.b, d.numeric ? "yes" : "no"});
+    return out;
+  }
+  auto out = csv_row({"Step", "Loss A", "Loss B", "Absolute", "Relative", "LR A", "LR B"});
+  for (const auto& r : comparison.history->rows)
+    out += csv_row({std::to_string(r.step), shortest(r.loss_a), shortest(r.loss_b), shortest(r.absolute), shortest(r.relative),
+                    shortest(r.lr_a), shortest(r.lr_b)});
+  return out;
+}
+
+std::string to_html(const RunComparison& comparison) {
+  HtmlPage page("Comparison of two runs");
+  page.facts({{"A", comparison.a}, {"B", comparison.b}});
+  page.paragraph(verdict(comparison) + ".", comparison.agrees() ? Tone::Good : Tone::Bad);
+  if (comparison.history) {
+    for (const auto& text : comparison.history->sentences) page.paragraph(text);
+    for (const auto& text : comparison.history->likely) page.paragraph("Likely: " + text + ".");
+    for (const auto& text : comparison.history->advice) page.paragraph("Try: " + text + ".");
+    add_curves(page, *comparison.history);
+  }
+  for (const auto& note : comparison.notes) page.paragraph(note);
+  add_table(page, comparison.config, "Configuration");
+  add_table(page, comparison.environment, "Environment");
+  return page.str();
+}
+
+}  // namespace npu_train

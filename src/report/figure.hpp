@@ -1,0 +1,39 @@
+// What line plots and histograms share: a plot area of fixed height and any width. Lines and bars are stretched with it, text and strokes
+// are not.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/axis.hpp"
+
+namespace npu_train::detail {
+
+/// Data is drawn in a box of kBox by kBox units, y downwards.
+inline constexpr double kBox = 1000;
+
+/// The height of a row of text above the plot area, in pixels.
+inline constexpr int kRowAbove = 15;
+
+/// A coordinate of that box with one decimal.
+std::string in_box(double share);
+/// The same place as a length of SVG: "12.5%".
+std::string percent(double share);
+
+struct Figure {
+  std::string title, x_label, y_label;
+  std::string summary;  ///< what a reader without eyes gets
+  std::string legend;   ///< `<li>` elements
+  std::string behind;   ///< SVG in percent, under the data
+  std::string above;    ///< SVG in percent, text above the plot area
+  std::string data;     ///< SVG in units of the box
+  int rows_above = 0;   ///< rows of text in it
+};
+
+/// The `<figure>`.
+std::string figure_html(const Figure& figure, const Axis& x, const Axis& y);
+
+/// A figure that says why nothing is drawn.
+std::string empty_figure_html(const std::string& title, const std::string& legend);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,11 @@
+// The style and the script that stand inside every page.
+#pragma once
+
+#include <string_view>
+
+namespace npu_train::detail {
+
+extern const std::string_view kPageStyle;
+extern const std::string_view kPageScript;
+
+}  // namespace npu_train::detail

@@ -1,0 +1,112 @@
+#include "report/visible_text.hpp"
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+
+namespace npu_train::detail {
+namespace {
+
+struct CodePoint {
+  uint32_t value = 0;
+  size_t bytes = 0;  // 0: not UTF-8
+};
+
+CodePoint decode(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
+  const uint32_t first = byte(0);
+  if (first < 0x80) return {first, 1};
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return {};
+  uint32_t value = first & (0x7FU >> bytes);
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    value = value << 6 | (byte(i) & 0x3F);
+  }
+  const bool overlong = value < (bytes == 2 ? 0x80U : bytes == 3 ? 0x800U : 0x10000U);
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (overlong || surrogate || value > 0x10FFFF) return {};
+  return {value, bytes};
+}
+
+bool acts_unseen(uint32_t c) {
+  return c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0x61C || c == 0x200B || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
+         (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
+}
+
+std::string escaped(uint32_t c, bool is_byte) {
+  if (c == '\n') return "\\n";
+  if (c == '\r') return "\\r";
+  if (c == '\t') return "\\t";
+  std::array<char, 16> out{};
+  std::snprintf(out.data(), out.size(), is_byte || c < 0x80 ? "\\x%02x" : "\\u%04x", static_cast<unsigned>(c));
+  return out.data();
+}
+
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+}  // namespace
+
+std::string visible_text(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const auto [value, bytes] = decode(text);
+    if (bytes == 0) {
+      out += escaped(static_cast<unsigned char>(text[0]), true);
+    } else if (acts_unseen(value)) {
+      out += escaped(value, false);
+    } else {
+      out += text.substr(0, bytes);
+    }
+    text.remove_prefix(bytes == 0 ? 1 : bytes);
+  }
+  return out;
+}
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : visible_text(text)) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      default:
+        out += c;
+    }
+  }
+  return out;
+}
+
+size_t code_points(std::string_view text) {
+  size_t count = 0;
+  for (const char c : text) count += continues(c) ? 0 : 1;
+  return count;
+}
+
+std::string shorten_middle(const std::string& text, size_t longest) {
+  const auto count = code_points(text);
+  if (count <= longest) return text;
+  const auto byte_of = [&](size_t point) {
+    size_t at = 0;
+    for (; at < text.size(); ++at)
+      if (!continues(text[at]) && point-- == 0) break;
+    return at;
+  };
+  const size_t kept = longest - 3;
+  return text.substr(0, byte_of(kept - kept / 2)) + "..." + text.substr(byte_of(count - kept / 2));
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,23 @@
+// Text that may come from a file of anybody, made fit to be shown.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace npu_train::detail {
+
+/// UTF-8 without what acts on a terminal or on the order of letters: control characters, text direction marks, invisible letters and bytes
+/// that are not UTF-8 are escaped ("\n", "\x1b", "\u202e").
+std::string visible_text(std::string_view text);
+
+/// visible_text() with the markup of HTML escaped, for text and for attributes in double quotes.
+std::string escape_html(std::string_view text);
+
+/// Number of code points of valid UTF-8.
+size_t code_points(std::string_view text);
+
+/// Valid UTF-8 of at most `longest` (at least 4) code points, the middle replaced by "...".
+std::string shorten_middle(const std::string& text, size_t longest);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,209 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+
+#include <torch/nn/modules.h>
+#include <filesystem>
+
+#include "npu_train/align/dumper.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/io/pickle.hpp"
+#include "npu_train/nn/layer_scope.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/optim/sgd.hpp"
+
+using namespace npu_train;
+using npu_train::testing::TempDir;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct DumperNet : torch::nn::Module {
+  torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3).padding(1)))};
+  torch::nn::BatchNorm2d norm{register_module("norm", torch::nn::BatchNorm2d(4))};
+  torch::nn::Linear head{register_module("head", torch::nn::Linear(4, 2))};
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = in_layer("block", x, [this](const at::Tensor& t) { return norm(conv(t)).relu_(); });
+    return head(y.mean({2, 3}));
+  }
+};
+
+// One step of a dump in a folder of its own.
+struct OneStep {
+  TempDir dir;
+  DumperNet net;
+  at::Tensor x = at::randn({2, 3, 5, 5}), logits, loss;
+  Json data;
+
+  explicit OneStep(DumpOptions options) {
+    options.dir = dir.path();
+    Dumper dumper(options, dumped_model(net));
+    dumper.start();
+    logits = net.forward(x);
+    loss = logits.square().mean();
+    dumper.loss(loss);
+    loss.backward();
+    dumper.stop();
+    dumper.step();
+    data = read("dump.json").at("data", "dump.json");
+  }
+  fs::path folder() const { return fs::path(dir.path()) / "step0" / "rank0"; }
+  Json read(const std::string& file) const { return load_json(folder() / file); }
+  std::vector<std::string> calls() const {
+    std::vector<std::string> out;
+    for (const auto& m : data.members("data")) out.push_back(m.key);
+    return out;
+  }
+  at::Tensor file(const std::string& name) const { return load_pth(folder() / "dump_tensor_data" / name).tensors.at(0).second; }
+};
+
+double number(const Json& leaf, const char* key) { return leaf.at(key, "leaf").number("leaf"); }
+
+}  // namespace
+
+TEST_CASE("layers are known by their parameters and declarations, in the names and order of msprobe") {
+  const OneStep step({});
+  CHECK((step.calls() == std::vector<std::string>{"Module.conv.Conv2d.forward.0", "Module.norm.BatchNorm2d.forward.0",
+                                                  "Module.block.Layer.forward.0", "Module.head.Linear.forward.0",
+                                                  "Module.loss.Loss.forward.0", "Module.head.Linear.backward.0",
+                                                  "Module.block.Layer.backward.0", "Module.norm.BatchNorm2d.backward.0",
+                                                  "Module.conv.Conv2d.backward.0", "Module.conv.Conv2d.parameters_grad.0",
+                                                  "Module.norm.BatchNorm2d.parameters_grad.0", "Module.head.Linear.parameters_grad.0"}));
+  const auto& conv = step.data.at("Module.conv.Conv2d.forward.0", "data");
+  const auto& input = conv.at("input_args", "conv").items("input_args").at(0);
+  CHECK(input.at("dtype", "input").text("dtype") == "torch.float32");
+  CHECK(number(input, "Max") == doctest::Approx(step.x.max().item<double>()));
+  CHECK(number(input, "Norm") == doctest::Approx(step.x.norm().item<double>()));
+  CHECK(conv.at("parameters", "conv").find("bias") != nullptr);
+  const auto construct = step.read("construct.json");
+  CHECK(construct.at("Module.conv.Conv2d.forward.0", "c").text("c") == "Module.block.Layer.forward.0");
+  CHECK(construct.at("Module.block.Layer.forward.0", "c").is_null());
+  CHECK(construct.at("Module.conv.Conv2d.backward.0", "c").text("c") == "Module.block.Layer.backward.0");
+}
+
+TEST_CASE("tensors are those of the moment, also where the next operator changes them in place") {
+  const OneStep step({.task = "tensor"});
+  const auto norm = step.file("Module.norm.BatchNorm2d.forward.0.output.0.pt");
+  const auto block = step.file("Module.block.Layer.forward.0.output.0.pt");
+  CHECK(norm.min().item<float>() < 0);
+  CHECK(at::equal(at::relu(norm), block));
+  CHECK(at::equal(step.file("Module.conv.Conv2d.forward.0.input.0.pt"), step.x));
+  CHECK(at::equal(step.file("Module.head.Linear.parameters_grad.0.weight.pt"), step.net.head->weight.grad()));
+  // gradients: of the output before relu_ is that behind it where the value is positive
+  const auto behind = step.file("Module.block.Layer.backward.0.input.0.pt");
+  const auto before = step.file("Module.norm.BatchNorm2d.backward.0.input.0.pt");
+  CHECK(at::equal(behind * norm.gt(0), before));
+}
+
+TEST_CASE("operators have their own names and numbers, and under level mix the layer above them") {
+  const OneStep step({.level = "mix"});
+  const auto construct = step.read("construct.json");
+  CHECK(construct.at("Functional.conv2d.0.forward", "c").text("c") == "Module.conv.Conv2d.forward.0");
+  CHECK(construct.at("Tensor.relu_.0.forward", "c").text("c") == "Module.block.Layer.forward.0");
+  const auto& relu = step.data.at("Tensor.relu_.0.forward", "data");
+  CHECK(number(relu.at("input_args", "r").items("r").at(0), "Min") < 0);
+  CHECK(number(relu.at("output", "r").items("r").at(0), "Min") == 0);
+  CHECK(step.data.find("Functional.conv2d.0.backward") != nullptr);
+  const OneStep only_ops({.level = "op"});
+  for (const auto& name : only_ops.calls())
+    CHECK_MESSAGE((!name.starts_with("Module.") || name.starts_with("Module.loss") || name.find("parameters_grad") != std::string::npos),
+                  name);
+}
+
+TEST_CASE("data_mode, list, scope and sample choose") {
+  for (const auto& name : OneStep({.data_mode = {"parameters_grad"}}).calls()) CHECK(name.find("parameters_grad") != std::string::npos);
+  const OneStep inputs({.data_mode = {"forward", "input"}});
+  CHECK(inputs.data.at("Module.head.Linear.forward.0", "d").find("output") == nullptr);
+  CHECK(inputs.data.find("Module.head.Linear.backward.0") == nullptr);
+  for (const auto& name : OneStep({.list = {"*head*"}}).calls())
+    CHECK_MESSAGE((name.find("head") != std::string::npos || name.find("loss") != std::string::npos), name);
+  const OneStep scope({.scope = {"norm", "head"}, .data_mode = {"forward"}});
+  CHECK(scope.data.find("Module.conv.Conv2d.forward.0") == nullptr);
+  CHECK(scope.data.find("Module.norm.BatchNorm2d.forward.0") != nullptr);
+  CHECK(scope.data.find("Module.head.Linear.forward.0") != nullptr);
+  const auto half = OneStep({.sample = 0.5, .seed = 1}).calls();
+  CHECK((half == OneStep({.sample = 0.5, .seed = 1}).calls()));
+  CHECK(half.size() < OneStep({}).calls().size());
+}
+
+TEST_CASE("a sample of elements is the same for equal sizes and in order") {
+  const OneStep step({.task = "tensor", .sample_elements = 0.1});
+  const auto& leaf = step.data.at("Module.conv.Conv2d.forward.0", "d").at("input_args", "d").items("d").at(0);
+  CHECK(leaf.at("sampled", "d").integer("d") == 15);
+  const auto kept = step.file("Module.conv.Conv2d.forward.0.input.0.pt");
+  CHECK(kept.numel() == 15);
+  const at::Tensor flat = step.x.reshape({-1});
+  int64_t at = 0;  // each is found behind the one before
+  for (int64_t i = 0; i < kept.numel(); ++i) {
+    while (at < flat.numel() && !at::equal(flat[at], kept[i])) ++at;
+    CHECK(at < flat.numel());
+  }
+}
+
+TEST_CASE("checksums instead of statistics; npy instead of pt") {
+  const OneStep step({.task = "tensor", .summary = "crc32", .format = "npy"});
+  const auto& leaf = step.data.at("Module.conv.Conv2d.forward.0", "d").at("input_args", "d").items("d").at(0);
+  CHECK(leaf.at("md5", "d").text("d").size() == 8);
+  CHECK(leaf.find("Max") == nullptr);
+  CHECK(fs::exists(step.folder() / "dump_tensor_data" / leaf.at("data_name", "d").text("d")));
+}
+
+TEST_CASE("overflow_check keeps what is not finite, with its values") {
+  TempDir dir;
+  DumperNet net;
+  {
+    const at::NoGradGuard no_grad;
+    net.norm->weight[0] = std::numeric_limits<float>::infinity();
+  }
+  Dumper dumper({.task = "overflow_check", .dir = dir.path()}, dumped_model(net));
+  dumper.start();
+  net.forward(at::randn({2, 3, 5, 5})).sum().backward();
+  dumper.stop();
+  dumper.step();
+  const auto data = load_json_prefix(fs::path(dir.path()) / "step0/rank0/dump.json").value.at("data", "d");
+  CHECK(data.members("d").front().key == "Module.norm.BatchNorm2d.forward.0");
+  CHECK(data.find("Module.conv.Conv2d.forward.0") == nullptr);
+  CHECK(fs::exists(fs::path(dir.path()) / "step0/rank0/dump_tensor_data/Module.norm.BatchNorm2d.forward.0.input.0.pt"));
+}
+
+TEST_CASE("only the steps and ranks that were asked for") {
+  TempDir dir;
+  DumperNet net;
+  const auto run = [&](DumpOptions options, int rank) {
+    Dumper dumper(options, dumped_model(net), rank);
+    for (int i = 0; i < 4; ++i) {
+      dumper.start();
+      net.forward(at::randn({2, 3, 5, 5})).sum().backward();
+      dumper.stop();
+      dumper.step();
+    }
+  };
+  run({.steps = {"0", "2-3"}, .ranks = {1}, .dir = dir.path()}, 1);
+  CHECK(fs::exists(fs::path(dir.path()) / "step0/rank1/dump.json"));
+  CHECK_FALSE(fs::exists(fs::path(dir.path()) / "step1"));
+  CHECK(fs::exists(fs::path(dir.path()) / "step3/rank1/dump.json"));
+  run({.ranks = {1}, .dir = dir.path().string() + "/other"}, 0);
+  CHECK_FALSE(fs::exists(dir.path().string() + "/other/step0"));
+  CHECK_THROWS_WITH(run({.steps = {"3-1"}, .dir = dir.path()}, 0), doctest::Contains("ends before it begins"));
+  CHECK_THROWS_WITH(run({.level = "kernel", .dir = dir.path()}, 0), doctest::Contains("module, op, mix"));
+}
+
+TEST_CASE("the optimizer's step shows learning rate, weights and state") {
+  TempDir dir;
+  DumperNet net;
+  Sgd sgd(parameters_of(net), {.lr = 0.25, .momentum = 0.9});
+  Dumper dumper({.dir = dir.path()}, dumped_model(net));
+  dumper.watch(sgd);
+  dumper.start();
+  net.forward(at::randn({2, 3, 5, 5})).sum().backward();
+  dumper.stop();
+  sgd.step();
+  dumper.step();
+  const auto data = load_json(fs::path(dir.path()) / "step0/rank0/dump.json").at("data", "d");
+  const auto& step = data.at("Module.optimizer.Sgd.forward.0", "d");
+  CHECK(step.at("input_kwargs", "d").at("lr", "d").at("value", "d").number("d") == 0.25);
+  CHECK(number(step.at("parameters", "d").at("head.weight", "d"), "Norm") == doctest::Approx(net.head->weight.norm().item<double>()));
+  CHECK(number(step.at("output", "d").at("momentum/head.weight", "d"), "Norm") ==
+        doctest::Approx(net.head->weight.grad().norm().item<double>()));
+}

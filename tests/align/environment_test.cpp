@@ -1,0 +1,102 @@
+#include "testing.hpp"
+
+#include "npu_train/align/environment.hpp"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include "npu_train/io/file.hpp"
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+using npu_train::testing::has;
+using npu_train::testing::TempDir;
+
+namespace {
+
+// A variable of the environment for one test.
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+}  // namespace
+
+TEST_CASE("environment: facts of this process are there and not empty") {
+  const auto facts = environment();
+  for (const char* name :
+       {"npu_train", "libtorch", "compiler", "machine", "openmp", "mkl", "mkldnn.version", "cpu", "cpu_capability", "threads", "mkldnn",
+        "deterministic", "flush_denormal", "float32.all", "float32.cuda.matmul", "cudnn.benchmark"}) {
+    CAPTURE(name);
+    REQUIRE(facts.count(name) == 1);
+    CHECK_FALSE(facts.at(name).empty());
+    CHECK_FALSE(has(facts.at(name), "\n"));
+  }
+  CHECK(facts.at("threads") == std::to_string(at::get_num_threads()));
+  CHECK(facts.at("deterministic") == "off");
+  CHECK(facts.at("flush_denormal") == "off");
+}
+
+TEST_CASE("environment: a switch that moves is seen") {
+  const auto before = environment();
+  at::globalContext().setDeterministicAlgorithms(true, true);
+  at::globalContext().setUserEnabledMkldnn(false);
+  const bool flushed = at::globalContext().setFlushDenormal(true);
+  const auto after = environment();
+  at::globalContext().setDeterministicAlgorithms(false, false);
+  at::globalContext().setUserEnabledMkldnn(true);
+  at::globalContext().setFlushDenormal(false);
+  CHECK(after.at("deterministic") == "warn");
+  CHECK(after.at("mkldnn") == "off");
+  CHECK(after.at("flush_denormal") == (flushed ? "on" : "off"));
+  std::vector<std::string> names;
+  for (const auto& d : compare_environments(before, after)) {
+    CHECK(d.numeric);
+    names.push_back(d.path);
+  }
+  CHECK((names == (flushed ? std::vector<std::string>{"deterministic", "flush_denormal", "mkldnn"}
+                           : std::vector<std::string>{"deterministic", "mkldnn"})));
+}
+
+TEST_CASE("environment: variables on the list are told, others never") {
+  const Variable listed("ASCEND_LAUNCH_BLOCKING", "1"), exact("NVIDIA_TF32_OVERRIDE", "0"), other("MY_SETTING", "x"),
+      secret("NPU_CLOUD_TOKEN", "sesame"), password("HCCL_PASSWORD", "sesame"), near("NVIDIA_TF32_OVERRIDE_2", "x"),
+      with_equals("MKL_CBWR", "AVX2,STRICT=1");
+  const auto facts = environment();
+  CHECK(facts.at("env.ASCEND_LAUNCH_BLOCKING") == "1");
+  CHECK(facts.at("env.NVIDIA_TF32_OVERRIDE") == "0");
+  CHECK(facts.at("env.MKL_CBWR") == "AVX2,STRICT=1");
+  for (const char* name : {"env.MY_SETTING", "env.NPU_CLOUD_TOKEN", "env.HCCL_PASSWORD", "env.NVIDIA_TF32_OVERRIDE_2", "env.PATH"})
+    CHECK(facts.count(name) == 0);
+  for (const auto& [name, value] : facts) CHECK_FALSE(has(value, "sesame"));
+}
+
+TEST_CASE("environment: a file comes back, and tells what differs") {
+  const TempDir dir;
+  const Variable odd("NPU_TRAIN_ODD", "quote \" and \\ and \xc3\xa9");
+  write_environment(dir / "environment.json");
+  CHECK((read_environment(dir / "environment.json") == environment()));
+  CHECK(compare_environments(environment(), environment()).empty());
+
+  const auto differences = compare_environments({{"a", "1"}, {"b", "1"}, {"c", "1"}}, {{"b", "2"}, {"c", "1"}, {"d", "3"}});
+  REQUIRE(differences.size() == 3);
+  CHECK((differences[0].path == "a" && differences[0].a == "1" && differences[0].b == kNotGiven));
+  CHECK((differences[1].path == "b" && differences[1].a == "1" && differences[1].b == "2"));
+  CHECK((differences[2].path == "d" && differences[2].a == kNotGiven && differences[2].b == "3"));
+}
+
+TEST_CASE("environment: what is no environment is refused") {
+  const TempDir dir;
+  CHECK(error_of([&] { read_environment(dir / "none.json"); }).kind() == ErrorKind::Data);
+  for (const char* text : {"", "[]", "{\"threads\": 4}", "{\"threads\": \"4\"", "threads: 4"}) {
+    CAPTURE(text);
+    write_file_atomic(dir / "e.json", text);
+    CHECK(error_of([&] { read_environment(dir / "e.json"); }).kind() == ErrorKind::Data);
+  }
+}

@@ -1,0 +1,166 @@
+"""Pages of reports in a browser: nothing fails, nothing is fetched, nothing overflows, tables sort and filter."""
+import os
+import pathlib
+import tempfile
+import unittest
+
+import browser
+from programs import main, run
+
+BUILD = pathlib.Path(os.environ['NPU_TRAIN_BIN']).parent
+WIDTHS = (1280, 390)
+WIDE = 'document.documentElement.scrollWidth'
+# A column of the n-th table as it is shown.
+COLUMN = '''[...document.querySelectorAll('table')[{table}].rows].slice(1).filter(row => row.getClientRects().length)
+            .map(row => row.cells[{column}].textContent)'''
+# Text of plots that is too small to be read or leaves the page.
+BAD_TEXT = '''[...document.querySelectorAll('.axes text')].filter(t => { const r = t.getBoundingClientRect();
+              return r.height < 11 || r.left < 0 || r.right > innerWidth + 0.5; }).map(t => t.textContent)'''
+# The middle of an element that was brought into view.
+PLACE = '''(() => {{ const e = document.querySelectorAll('{selector}')[{index}]; e.scrollIntoView({{block: 'center', inline: 'center'}});
+          const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2, r.width, r.height]; }})()'''
+
+
+def place(page, selector, index=0): return page.run(PLACE.format(selector=selector, index=index))
+
+
+def column(page, table, column): return page.run(COLUMN.format(table=table, column=column))
+
+
+def check_page(test, page, path):
+    """What must hold for every page, with whatever it shows. Leaves it open at 1280."""
+    for dark in (False, True):
+        for width in reversed(WIDTHS):
+            page.open(path, width, dark=dark)
+            test.assertLessEqual(page.run(WIDE), page.run('document.documentElement.clientWidth'), f'overflows at {width}')
+            test.assertEqual(page.run(BAD_TEXT), [], f'too small to read, or beside the page, at {width}')
+            test.assertEqual(page.requests, [pathlib.Path(path).resolve().as_uri()])
+            test.assertEqual(page.problems, [])
+    for index in range(page.run('document.querySelectorAll("th button").length')):
+        page.run(f'document.querySelectorAll("th button")[{index}].click()')
+    for index in range(page.run('document.querySelectorAll(".area").length')):
+        page.move(*place(page, '.area', index)[:2])
+        test.assertEqual(page.run(f'document.querySelectorAll(".area")[{index}].querySelectorAll(".tip").length'), 1)
+    test.assertEqual(page.problems, [])
+    test.assertEqual(page.run('document.querySelectorAll("img, main script, main style, iframe, object").length'), 0)
+    page.open(path)
+
+
+@unittest.skipUnless(browser.find(), 'no Chromium or Chrome here')
+class HtmlPage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        code, out, err = run(BUILD / 'tests/test_report', '--test-case=a sample page')
+        if code: raise RuntimeError(out + err)
+        cls.path = BUILD / 'tests/report_sample.html'
+        cls.page = browser.Browser()
+        cls.addClassCleanup(cls.page.close)
+
+    def setUp(self): self.page.open(self.path)
+
+    def tearDown(self): self.assertEqual(self.page.problems, [])
+
+    def test_the_sample_page(self): check_page(self, self.page, self.path)
+
+    def test_a_click_on_a_header_sorts(self):
+        """By value, not by text: nan first, then inf, then what is largest; once more turns it; then the order of the file."""
+        def click(): self.page.click(*place(self.page, 'th', 2)[:2])
+        def state(): return self.page.run('document.querySelectorAll("th")[2].getAttribute("aria-sort")')
+        before = column(self.page, 0, 2)
+        click()
+        self.assertEqual(state(), 'descending')
+        falling = column(self.page, 0, 2)
+        self.assertEqual(falling[:2], ['nan', 'inf'])
+        self.assertEqual(sorted(map(float, falling[2:]), reverse=True), list(map(float, falling[2:])))
+        click()
+        self.assertEqual(state(), 'ascending')
+        self.assertEqual(column(self.page, 0, 2), falling[::-1])
+        click()
+        self.assertIsNone(state())
+        self.assertEqual(column(self.page, 0, 2), before)
+
+    def test_the_keyboard_sorts_text_as_people_count(self):
+        place(self.page, 'th', 1)
+        self.page.run('document.querySelectorAll("th button")[1].focus()')
+        self.page.press('Enter')
+        self.assertEqual(self.page.run('document.querySelectorAll("th")[1].getAttribute("aria-sort")'), 'ascending')
+        names = column(self.page, 0, 1)
+        self.assertLess(names.index('layer2.0.conv1'), names.index('layer8.0.conv1'))
+        self.page.run('''document.querySelectorAll('section.table')[2].querySelectorAll('th button')[1].click()''')
+        self.page.run('document.querySelector(".all").click()')
+        names = column(self.page, 2, 1)
+        self.assertLess(names.index('layer9.0.conv1'), names.index('layer10.0.conv1'))
+
+    def test_a_filter(self):
+        x, y, *_ = place(self.page, 'input')
+        self.page.click(x, y)
+        for letter in 'LAYER3.0': self.page.press(letter)
+        self.assertEqual(column(self.page, 0, 1), ['layer3.0.conv1', 'layer3.0.conv2'])
+        self.assertEqual(self.page.run('document.querySelector(".count").textContent'), '2 that fit, of 48 rows')
+        for letter in ' none': self.page.press(letter)
+        self.assertEqual(column(self.page, 0, 1), [])
+
+    def test_long_tables_show_the_first_rows_until_asked(self):
+        count = 'document.querySelectorAll(".count")[1].textContent'
+        self.assertEqual(len(column(self.page, 2, 0)), 200)
+        self.assertEqual(self.page.run(count), 'first 200 of 5,000 rows')
+        self.page.run('''document.querySelectorAll('section.table')[2].querySelector('th button').click()''')
+        self.assertEqual(column(self.page, 2, 0)[0], '4,999')  # sorted as a whole, then cut
+        self.page.click(*place(self.page, '.all')[:2])
+        self.assertEqual(len(column(self.page, 2, 0)), 5000)
+        self.assertEqual(self.page.run(count), '5,000 rows')
+        self.assertTrue(self.page.run('document.querySelector(".all").hidden'))
+
+    def test_the_pointer_shows_the_nearest_point(self):
+        for width in WIDTHS:
+            self.page.open(self.path, width)
+            x, y, w, h = place(self.page, '.data')
+            self.page.move(x + w / 2 - 1, y)  # the last of 48 calls
+            text = self.page.run('document.querySelector(".tip").textContent')
+            self.assertRegex(text, r'^(forward|backward)layer8\.2\.conv2 · call 47: \d')
+            middle, _, w, _ = place(self.page, '.tip')
+            self.assertTrue(0 <= middle - w / 2 < middle + w / 2 <= width, (middle, w))
+            self.assertLessEqual(self.page.run(WIDE), width)
+            self.page.move(1, 1)
+            self.assertIsNone(self.page.run('document.querySelector(".tip")'))
+
+    def test_text_has_contrast(self):
+        """4.5 to 1 for text, 3 to 1 for curves (WCAG 2.2, 1.4.3 and 1.4.11), in both schemes."""
+        pairs = [('accent', 'card'), *((f's{i}', 'card') for i in range(8)),
+                 *((t, b) for t in ('text', 'muted') for b in ('page', 'card', 'hover')),
+                 *((t, b) for t in ('good', 'warn', 'bad') for b in ('page', 'card', f'{t}-tint'))]
+
+        def luminance(color):
+            parts = [int(color[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+            return sum(f * (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4) for f, c in zip((0.2126, 0.7152, 0.0722), parts))
+
+        for dark in (False, True):
+            self.page.open(self.path, dark=dark)
+            for pair in pairs:
+                colors = (f'getComputedStyle(document.documentElement).getPropertyValue("--{name}").trim()' for name in pair)
+                low, high = sorted(luminance(self.page.run(color)) for color in colors)
+                self.assertGreaterEqual((high + 0.05) / (low + 0.05), 3 if pair[0][0] == 's' else 4.5, (pair, dark))
+
+
+class CheckItself(unittest.TestCase):
+    @unittest.skipUnless(browser.find(), 'no Chromium or Chrome here')
+    def test_mistakes_are_seen(self):
+        sound = '<!doctype html><link rel="icon" href="data:,"><main>good</main>'
+        mistakes = {'wide': (sound + '<div style="width:600px">x</div>', 'overflows at 390'),
+                    'throws': (sound + '<script>missing()</script>', 'ReferenceError'),
+                    'logs': (sound + '<script>console.error("told")</script>', 'told'),
+                    'fetches': (sound + '<script src="absent.js"></script>', 'absent.js'),
+                    'tiny': (sound + '<svg class="axes"><text y="20" font-size="7">12</text></svg>', 'too small'),
+                    'late': (sound + '<table><tr><th><button onclick="missing()">x</button></table>', 'ReferenceError')}
+        with tempfile.TemporaryDirectory() as folder, browser.Browser() as page:
+            path = pathlib.Path(folder) / 'a.html'
+            path.write_text(sound)
+            check_page(self, page, path)
+            for name, (text, part) in mistakes.items():
+                path.write_text(text)
+                with self.subTest(name):
+                    with self.assertRaises(AssertionError) as caught: check_page(self, page, path)
+                    self.assertIn(part, str(caught.exception))
+
+
+if __name__ == '__main__': main()

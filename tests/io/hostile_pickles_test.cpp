@@ -1,0 +1,288 @@
+// Pickles that somebody made to harm: an Error of the right kind, nothing executed, little memory.
+#include "testing.hpp"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+#include <stdexcept>
+
+#include "io/hostile.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+using namespace std::string_literals;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Runs `fn` in a process that may not take more than `megabytes` beyond what it has; true when it came to its end.
+bool runs_within(size_t megabytes, const std::function<void()>& fn) {
+  const auto pid = ::fork();
+  if (pid == 0) {
+    size_t pages = 0;
+    if (std::FILE* statm = std::fopen("/proc/self/statm", "r")) {
+      if (std::fscanf(statm, "%zu", &pages) != 1) pages = 0;
+      std::fclose(statm);
+    }
+    const auto most = pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) + (megabytes << 20);
+    const rlimit limit{most, most};
+    ::setrlimit(RLIMIT_AS, &limit);
+    int code = 1;
+    try {
+      fn();
+      code = 0;
+    } catch (...) {
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+constexpr bool kCountsMemory =
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    false;  // sanitizers reserve terabytes of addresses
+#else
+    true;
+#endif
+
+}  // namespace
+
+TEST_CASE("pickles that would execute something") {
+  const TempDir dir;
+  const auto mark = (dir / "was here").string();
+  const auto command = text_op("touch '" + mark + "'");
+  const std::string tensor = TensorClaim{}.ops();
+  struct Row {
+    const char* name;
+    std::string ops;
+    const char* part;
+  };
+  const std::vector<Row> rows = {
+      {"REDUCE of os.system", "cos\nsystem\n" + command + "\x85R", "os.system"},
+      {"REDUCE of posix.system", "cposix\nsystem\n" + command + "\x85R", "posix.system"},
+      {"REDUCE of nt.system", "cnt\nsystem\n" + command + "\x85R", "nt.system"},
+      {"STACK_GLOBAL", "\x8c\x05posix\x8c\x06system\x93" + command + "\x85R", "posix.system"},
+      {"builtins.eval", "cbuiltins\neval\n" + text_op("__import__('os').system('true')") + "\x85R", "builtins.eval"},
+      {"builtins.exec", "cbuiltins\nexec\n" + command + "\x85R", "builtins.exec"},
+      {"builtins.getattr", "cbuiltins\ngetattr\n(ctorch\nsave\n" + text_op("__globals__") + "tR", "builtins.getattr"},
+      {"subprocess", "csubprocess\nPopen\n" + command + "\x85R", "subprocess.Popen"},
+      {"runpy", "crunpy\n_run_code\n" + command + "\x85R", "runpy._run_code"},
+      {"pickle in a pickle", "c_pickle\nloads\n" + command + "\x85R", "_pickle.loads"},
+      {"torch.load", "ctorch\nload\n" + command + "\x85R", "torch.load"},
+      {"torch.hub", "ctorch.hub\nload\n" + command + "\x85R", "torch.hub.load"},
+      {"an attribute of a known function", "ctorch._utils\n_rebuild_tensor_v2.__globals__\n", "__globals__"},
+      {"a name with line ends", "\x8c\x06os\nsys\x8c\x04tem\n\x93", "os?sys.tem?"},
+      {"a module that begins as a known one", "ctorch._utils_\n_rebuild_tensor_v2\n", "torch._utils_._rebuild_tensor_v2"},
+      {"INST", "(" + command + "ios\nsystem\n", "0x69"},
+      {"OBJ", "(cos\nsystem\n" + command + "o", "os.system"},
+      {"OBJ of a known class", "(ccollections\nOrderedDict\no", "0x6f"},
+      {"NEWOBJ", "ccollections\nOrderedDict\n)\x81", "0x81"},
+      {"NEWOBJ_EX", "ccollections\nOrderedDict\n)}\x92", "0x92"},
+      {"EXT1", "\x82\x01", "0x82"},
+      {"EXT2", "\x83\x01\x01", "0x83"},
+      {"EXT4", "\x84\x01\x01\x01\x01", "0x84"},
+      {"PERSID", "Ptouch\n", "0x50"},
+      {"BINPERSID of something else", command + "Q", "no storage"},
+      {"NEXT_BUFFER", "\x97", "0x97"},
+      {"READONLY_BUFFER", tensor + "\x98", "0x98"},
+      {"BYTEARRAY8", "\x96" + raw(uint64_t{1} << 40), "0x96"},
+      {"STRING", "S'x'\n", "0x53"},
+      {"nested REDUCE", "ccollections\nOrderedDict\n)R)R", "no function"},
+      {"REDUCE of a tensor", tensor + ")R", "no function"},
+      {"BUILD with __setstate__", tensor + "}" + text_op("__setstate__") + "cos\nsystem\nsb", "os.system"},
+      {"BUILD of a tensor", tensor + "}" + text_op("__setstate__") + command + "sb", "BUILD"},
+      {"BUILD of a function", "ctorch._utils\n_rebuild_tensor_v2\n}b", "BUILD"},
+      {"a hook that executes", "ctorch._utils\n_rebuild_parameter\n" + tensor + "\x89" + "cos\nsystem\n\x87R", "os.system"},
+      {"an NPU format that is a call",
+       TensorClaim{.function = "torch_npu.utils.storage\n_rebuild_npu_tensor\n", .more = "cposix\nsystem\n" + command + "\x85R"}.ops(),
+       "posix.system"},
+      {"an NPU format of text", "ctorch_npu.npu._format\nFormat\n" + command + "\x85R", "no integer"},
+      {"another class of torch_npu", "ctorch_npu.utils.storage\n_cpu\n", "torch_npu.utils.storage._cpu"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.name));
+    check_refused(write_bytes(dir / "x.pt", torch_archive(pickle(row.ops))), row.part);
+  }
+  CHECK_FALSE(fs::exists(mark));
+}
+
+TEST_CASE("tensors that are not read say how to save them") {
+  const TempDir dir;
+  const std::vector<std::pair<std::string, const char*>> rows = {
+      {TensorClaim{.storage = "torch\nComplexFloatStorage\n"}.ops(), "view_as_real"},
+      {TensorClaim{.storage = "torch\nQInt8Storage\n"}.ops(), "dequantize"},
+      {"ctorch._utils\n_rebuild_qtensor\n", "dequantize"},
+      {"ctorch._utils\n_rebuild_sparse_tensor\n", "to_dense"},
+      {"ctorch._utils\n_rebuild_sparse_csr_tensor\n", "to_dense"},
+      {"ctorch._utils\n_rebuild_tensor_v3\n", "torch.float32"},
+      {"ctorch._tensor\n_rebuild_from_type_v2\n", "detach"},
+      {TensorClaim{.more = "}" + text_op("neg") + "\x88s"}.ops(), "resolve_neg"},
+  };
+  for (const auto& [ops, part] : rows) check_refused(write_bytes(dir / "x.pt", torch_archive(pickle(ops))), part);
+}
+
+TEST_CASE("pickles that are broken") {
+  const TempDir dir;
+  struct Row {
+    std::string pickled;
+    const char* part;
+  };
+  const auto text8 = [](uint64_t size) { return "\x80\x04\x8d" + raw(size) + "x."; };
+  const std::vector<Row> rows = {
+      {"", "ends in the middle"},
+      {"\x80", "ends in the middle"},
+      {"\x80\x02", "ends in the middle"},
+      {"\x80\x02" + TensorClaim{}.ops(), "ends in the middle"},
+      {text8(UINT64_MAX), "ends in the middle"},
+      {text8(uint64_t{1} << 63), "ends in the middle"},
+      {"\x80\x02X\xff\xff\xff\xffx.", "ends in the middle"},
+      {"\x80\x02T\xff\xff\xff\x7fx.", "ends in the middle"},
+      {"\x80\x02"
+       "B\xff\xff\xff\xffx.",
+       "ends in the middle"},
+      {"\x80\x02\x8a\xffx.", "ends in the middle"},
+      {"\x80\x02\x8a\x09" + std::string(9, '\x7f') + ".", "64 bits"},
+      {"\x80\x02\x8b" + raw<uint32_t>(0x7fffffff) + "x.", "0x8b"},  // LONG4
+      {"\x80\x02\x8b" + raw<int32_t>(-1) + ".", "0x8b"},
+      {"\x80\x04\x95" + raw(UINT64_MAX), "ends in the middle"},  // a frame and nothing in it
+      {"\x80\x06N.", "protocol 6"},
+      {"\x80\x02"
+       "cos",
+       "ends in the middle"},
+      {"\x80\x02h\xff.", "memo"},
+      {"\x80\x02j\xff\xff\xff\xff.", "memo"},
+      {"\x80\x02q\x01.", "there is none"},
+      {"\x80\x02(q\x01.", "there is none"},
+      {"\x80\x02" + std::string(5, '0') + ".", "there is none"},
+      {"\x80\x02\x85.", "there is none"},
+      {"\x80\x02R.", "there is none"},
+      {"\x80\x02}(((u.", "there is none"},
+      {std::string(100'000, 'x'), ""},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.part));
+    check_refused(write_bytes(dir / "x.pt", torch_archive(row.pickled)), row.part);
+  }
+}
+
+TEST_CASE("claims about the storage") {
+  const TempDir dir;
+  const auto huge = [](int64_t value) { return integer_op(value); };
+  const auto two = [](const std::string& a, const std::string& b) { return a + b + "\x86"; };
+  const int64_t far = int64_t{1} << 62;
+  struct Row {
+    TensorClaim claim;
+    const char* part;
+  };
+  const std::vector<Row> rows = {
+      {{.offset = "K\x01"}, "outside its storage"},
+      {{.offset = huge(INT64_MAX)}, "begins behind"},
+      {{.offset = huge(INT64_MIN)}, "begins before"},
+      {{.offset = huge(far), .size = two("K\1", "K\1")}, "begins behind"},
+      {{.stride = two(huge(INT64_MAX), "K\1")}, "outside its storage"},
+      {{.stride = two(huge(INT64_MIN), "K\1")}, "negative stride"},
+      {{.stride = two("K\3", huge(-1))}, "negative stride"},
+      {{.size = two(huge(far), huge(far))}, "impossible"},
+      {{.size = two(huge(-1), "K\1")}, "impossible"},
+      {{.size = two(huge(INT64_MIN), huge(INT64_MIN))}, "impossible"},
+      {{.size = two("K\0"s, huge(-1))}, "impossible"},
+      {{.size = two(huge(far), "K\1"), .stride = two("K\0"s, "K\0"s)}, "more elements than its storage"},
+      {{.size = two("K\3", "K\3"), .stride = two("K\0"s, "K\0"s)}, "more elements than its storage"},
+      {{.size = "K\x02\x85"}, "1 sizes and 2 strides"},
+      {{.size = "K\x02"}, "no tuple of integers"},
+      {{.size = two("G" + std::string(8, '\0'), "K\1")}, "no tuple of integers"},
+      {{.size = "(" + std::string(65 * 2, 'K') + "t"}, "no tuple of integers"},
+      {{.storage_size = "K\x07"}, "its storage claims 7"},
+      {{.size = "K\1\x85", .stride = "K\1\x85", .storage_size = "K\x05"}, "its storage claims 5"},
+      {{.size = "K\1\x85", .stride = "K\1\x85", .storage_size = huge(INT64_MAX)}, "its storage claims"},
+      {{.size = "K\1\x85", .stride = "K\1\x85", .storage_size = huge(far)}, "its storage claims"},
+      {{.size = "K\0\x85"s, .stride = "K\1\x85", .storage_size = huge(-1)}, "negative size"},
+      {{.storage_size = "N"}, "no storage"},
+      {{.storage = "torch\nDoubleStorage\n"}, "its storage claims 6"},
+      {{.key = "1"}, "missing in the archive"},
+      {{.key = "../data.pkl"}, "missing in the archive"},
+      {{.key = "../../../../etc/passwd"}, "missing in the archive"},
+      {{.key = "/etc/passwd"}, "missing in the archive"},
+      {{.key = std::string("0\0", 2)}, "missing in the archive"},
+      {{.key = std::string(2000, 'x')}, "2000 bytes"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.part));
+    check_refused(write_bytes(dir / "x.pt", torch_archive(pickle(row.claim.ops()))), row.part);
+  }
+}
+
+TEST_CASE("bombs cost no memory") {
+  const TempDir dir;
+  struct Row {
+    const char* name;
+    std::string content;
+  };
+  std::string laughs = "](";
+  for (char i = 0; i < 100; ++i) laughs += "e]q"s + i + "(" + ("h"s + i) + ("h"s + i);
+  std::string doubling = "]q\0"s;
+  for (char i = 1; i < 120; ++i) doubling += "0](h"s + static_cast<char>(i - 1) + "h" + static_cast<char>(i - 1) + "eq" + i;
+  // One tensor of 64 dimensions, or one storage of a long name, and then copies of it for three bytes each.
+  TensorClaim wide;
+  wide.size = wide.stride = "(";
+  for (int i = 0; i < 64; ++i) wide.size += "K\1", wide.stride += "K\1";
+  wide.size += "t", wide.stride += "t";
+  std::string copies = "c" + wide.function + "q\1(" + wide.ops().substr(wide.ops().find("((") + 1);
+  copies = copies.substr(0, copies.size() - 1) + "q\2R0";
+  for (int i = 0; i < 900'000; ++i) copies += "h\1h\2R0";
+  std::string keys =
+      "(" + text_op("storage") + "ctorch\nFloatStorage\n" + text_op(std::string(1'000'000, 'k')) + text_op("cpu") + "K\6tq\1Q0";
+  for (int i = 0; i < 900'000; ++i) keys += "h\1Q0";
+  const std::string mebibyte(1 << 20, '\0');
+  const auto claim = [](size_t elements) {
+    return pickle(TensorClaim{.size = integer_op(static_cast<int64_t>(elements)) + "\x85",
+                              .stride = "K\1\x85",
+                              .storage_size = integer_op(static_cast<int64_t>(elements))}
+                      .ops());
+  };
+  const auto packed_zeros = zip({{"a/data.pkl", claim(1 << 28)}, {"a/data/0", deflated(mebibyte, 1024), 8, 1 << 30, true}});
+  CHECK(packed_zeros.size() < 10'000'000);
+  const std::vector<Row> rows = {
+      {"lists of lists", torch_archive(pickle(laughs + "e"))},
+      {"doubled lists", torch_archive(pickle(doubling))},
+      {"a list that holds itself", torch_archive(pickle("]q\1h\1a"))},
+      {"a tuple in its own list", torch_archive(pickle("]q\1h\1\x85q\2ah\2"))},
+      {"a dict that holds itself", torch_archive(pickle("}q\1" + text_op("x") + "h\1s"))},
+      {"deep lists", torch_archive(pickle(std::string(1'000'000, ']') + std::string(999'999, 'a')))},
+      {"deep tuples", torch_archive(pickle("N" + std::string(1'000'000, '\x85')))},
+      {"many marks", torch_archive(pickle(std::string(3'000'000, '(')))},
+      {"copies of a tensor", torch_archive(pickle(copies + "N"))},
+      {"copies of a long name", torch_archive(pickle(keys + "N"))},
+      {"a gigabyte of zeros, packed", packed_zeros},
+      {"a pickle of zeros, packed", zip({{"a/data.pkl", deflated(mebibyte, 100), 8, 100 << 20, true}, {"a/data/0", "1234"}})},
+      {"a size that is not there, packed", zip({{"a/data.pkl", claim(1'000'000'000)}, {"a/data/0", "1234", 8, 4'000'000'000}})},
+      {"a size that is not there, stored", zip({{"a/data.pkl", claim(1'000'000'000)}, {"a/data/0", "1234", 0, 4'000'000'000}})},
+      {"less than there is, packed", zip({{"a/data.pkl", claim(1)}, {"a/data/0", std::string(60'000'000, 'x'), 8, 4}})},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.name));
+    const auto path = write_bytes(dir / "x.pt", row.content);
+    CHECK_THROWS_AS(read_tensor_file(path), Error);
+    if (!kCountsMemory) continue;
+    CHECK(runs_within(150 + row.content.size() / 1'000'000, [&] {
+      try {
+        read_tensor_file(path);
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::Data) throw std::runtime_error("out of memory");
+      }
+    }));
+    // load_pth allows for a state_dict's pickle of 64 MiB.
+    CHECK(runs_within(800, [&] {
+      try {
+        load_pth(path);
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::Checkpoint) throw std::runtime_error("out of memory");
+      }
+    }));
+  }
+}
