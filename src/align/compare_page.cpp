@@ -21,11 +21,12 @@ LinePlot errors_by_call(const StepComparison& step, const Divergence& first) {
                 .x_label = "call",
                 .y_label = "relative error",
                 .log_y = true};
-  for (const char* direction : {"forward", "backward", "parameters_grad"}) {
+  for (const std::string direction : {"forward", "backward", "parameters_grad", "optimizer"}) {
     LinePlot::Series series{.name = direction};
     for (size_t i = 0; i < step.calls.size(); ++i) {
       const auto& call = step.calls[i];
-      if (!compared(call) || call.direction != direction) continue;
+      const bool optimizer = call.layer.starts_with("optimizer");
+      if (!compared(call) || (optimizer ? direction != "optimizer" : call.direction != direction)) continue;
       series.x.push_back(static_cast<double>(i));
       series.y.push_back(call.output_error);
       series.labels.push_back(call.a);

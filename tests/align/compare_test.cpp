@@ -41,7 +41,7 @@ struct CompareNet : torch::nn::Module {
 struct Fault {
   std::function<void(CompareNet&)> in_net{};
   std::function<void(CompareNet&)> in_gradients{};
-  double lr = 0.1, input = 1;
+  double lr = 0.1, input = 1, loss = 1;
   std::map<std::string, std::string> facts{};
 };
 
@@ -59,7 +59,7 @@ class Runs {
     for (int step = 0; step < 2; ++step) {
       sgd.zero_grad();
       dumper.start();
-      const at::Tensor loss = net.forward(x).square().mean();
+      const at::Tensor loss = net.forward(x).square().mean() * fault.loss;
       dumper.loss(loss);
       loss.backward();
       if (fault.in_gradients) fault.in_gradients(net);
@@ -134,9 +134,12 @@ TEST_CASE("other data, dropped gradients and another learning rate have causes o
 }
 
 TEST_CASE("small gradients cannot hide behind the absolute tolerance") {
-  const auto result = with_fault({.in_gradients = [](CompareNet& net) { net.first->weight.mutable_grad().mul_(1.05); }, .input = 1});
+  Runs runs;
+  const auto scaled = [](CompareNet& net) { net.first->weight.mutable_grad().mul_(1.05); };
+  const auto result = compare_dumps(runs.run("a", {.in_gradients = scaled, .loss = 1e-5}), runs.run("b", {.loss = 1e-5}));
   CHECK_FALSE(result.agrees);
   CHECK(result.first.layer == "first");
+  CHECK_FALSE(result.first.within_tolerance);
 }
 
 TEST_CASE("what cannot be compared is listed with its cause, and the rest goes on") {
