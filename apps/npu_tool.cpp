@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   cli::add_bench(app, run);
   cli::add_verify_determinism(app, run);
   cli::add_compare(app, run);
+  cli::add_validate(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -1,0 +1,49 @@
+#include "npu_train/engine/precision_validator.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "model_precision.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/precision/policy.hpp"
+#include "precision_validator_run.hpp"
+#include "proof_runs.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kValidator = "PrecisionValidator";
+
+/// What a side runs: no files, masks from the host, and `auto` decided, so that equal sides are seen to be equal.
+RunConfig side_of(RunConfig config) {
+  config = detail::without_side_effects(std::move(config));
+  config.rng = "portable";
+  const auto device = run_device(config);
+  config.precision = precision_policy(precision_options(config), device).mode;
+  config.device = device.str();
+  return config;
+}
+
+}  // namespace
+
+PrecisionValidator::PrecisionValidator(PrecisionValidatorOptions options) : options_(std::move(options)) {
+  const auto& o = options_;
+  check(o.samples >= 1 && o.layers_every >= 0 && o.train_steps >= 0, ErrorKind::Usage, kValidator, "samples is ", o.samples,
+        ", layers_every ", o.layers_every, " and train_steps ", o.train_steps, "; they must be at least 1, 0 and 0");
+  for (const double value : {o.flag_above, o.rtol, o.atol, o.noise})
+    check(value >= 0 && std::isfinite(value), ErrorKind::Usage, kValidator, "flag_above is ", o.flag_above, ", rtol ", o.rtol, ", atol ",
+          o.atol, " and noise ", o.noise, "; they must be finite and not negative");
+  check(o.large > 0 && std::isfinite(o.large), ErrorKind::Usage, kValidator, "large is ", o.large, "; it must be positive and finite");
+}
+
+ValidationReport PrecisionValidator::validate(const RunConfig& judged, const RunConfig& reference, const Parts& parts) const {
+  return translated(kValidator, [&] {
+    const auto a = side_of(judged), b = side_of(reference);
+    check(to_yaml(resolved(a, parts)) != to_yaml(resolved(b, parts)), ErrorKind::Usage, kValidator, "both sides are ", a.device, " in ",
+          a.precision, " with the same options; there is nothing to compare; hint: another device (--device, --against) or precision",
+          " (--precision, --against-precision)");
+    return detail::ValidationRun(options_, a, b, parts).run();
+  });
+}
+
+}  // namespace npu_train

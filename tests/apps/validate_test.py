@@ -1,0 +1,87 @@
+"""npu_tool validate: a device or a precision against another one, with its JSON and its exit codes."""
+import json
+
+from programs import ProgramTest, SMALL, main, npu_tool
+
+USAGE, DEVICE, CHECK_FAILED = 2, 4, 7
+SHORT = ('data.val_size=28', 'data.batch_size=8', 'grad_scaler={}')
+CHECKS = ['outputs', 'layers', 'batch of 1', 'last partial batch', 'zeros', 'large values', 'gradients', 'optimizer step', 'short training run',
+          'evaluation after training']
+
+
+class Validate(ProgramTest):
+    def validate(self, *args, precision='32-true'):
+        return npu_tool('validate', self.config(SMALL.format(precision=precision, workers=0)), *SHORT, *args)
+
+    def passed(self, *args, **kw):
+        document = json.loads(self.assertDone(self.validate(*args, '--json', **kw)))
+        self.assertTrue(document['all_passed'])
+        self.assertEqual(document['pass_rate'], 1)
+        self.assertEqual([c['name'] for c in document['checks']], CHECKS)
+        return document
+
+    def test_the_simulated_npu_against_the_cpu_in_both_ways_of_overflow(self):
+        for soc, saturates in (('910A', True), ('910B1', False)):
+            same = self.passed('--device', 'sim_npu', f'sim_npu.soc={soc}')
+            self.assertEqual((same['judged']['device'], same['judged']['saturates']), ('sim_npu:0', saturates))
+            self.assertEqual(same['reference']['device'], 'cpu')
+            self.assertEqual((same['max_max_diff'], same['avg_max_diff'], same['avg_mean_diff']), (0, 0, 0))
+            self.assertEqual(same['tolerance']['rtol'], 1e-5)
+            mixed = self.passed('--device', 'sim_npu', f'sim_npu.soc={soc}', '--precision', '16-mixed')
+            self.assertGreater(mixed['max_max_diff'], 0)
+            self.assertEqual((mixed['judged']['precision'], mixed['reference']['precision']), ('16-mixed', '32-true'))
+
+    def test_convolutions_in_both_ways_of_overflow(self):
+        resnet = ('model={name: resnet18, stem: imagenet}', '--samples', '10', '--train-steps', '1', '--json')
+        for soc in ('910A', '910B1'):
+            device = ('--device', 'sim_npu', f'sim_npu.soc={soc}', '--precision', '16-mixed', '--against-precision', '16-mixed')
+            document = json.loads(self.assertDone(self.validate(*device, *resnet)))
+            self.assertTrue(document['all_passed'])
+            self.assertEqual({layer['type'] for layer in document['layers']}, {'Conv2d', 'Linear'})
+            self.assertIn('running statistics', [c['name'] for c in document['checks']])
+
+    def test_an_overflow_shows_on_either_kind_of_device(self):
+        for soc, words in (('910A', 'status flag'), ('910B1', 'overflows')):
+            large = self.passed('--device', 'sim_npu', f'sim_npu.soc={soc}', '--precision', '16-mixed', '--large', '1e6', '--train-steps', '1')
+            self.assertIn(words, large['checks'][5]['note'], soc)
+
+    def test_precisions_of_one_device(self):
+        document = self.passed('--device', 'cpu', '--precision', 'bf16-mixed', '--samples', '20', '--layers-every', '5', '--layer-types', 'Linear,LayerNorm')
+        self.assertEqual(document['samples'], 20)
+        self.assertEqual({layer['type'] for layer in document['layers']}, {'Linear', 'LayerNorm'})
+        for layer in document['layers']:
+            self.assertGreaterEqual(layer['max_diff'], layer['mean_diff'])
+            self.assertEqual(layer['shape'][0], 1)
+        self.assertIn('bf16', document['tolerance']['source'])
+        self.assertGreater(len(document['gradients']), 10)
+        self.assertEqual(len(document['losses']['judged']), 6)
+        same = ('--device', 'cpu', '--samples', '8', '--train-steps', '1', '--against-cpu-low-precision', 'native', '--cpu-low-precision', 'emulated')
+        document = self.passed(*same, precision='bf16-mixed')
+        self.assertEqual((document['judged']['emulated'], document['reference']['emulated']), (True, False))
+
+    def test_what_fails_ends_with_its_code_and_says_where(self):
+        strict = ('--device', 'cpu', '--precision', 'bf16-mixed', '--rtol', '0', '--atol', '0', '--noise', '0')
+        result = self.validate(*strict, '--out', self.dir / 'v.json')
+        self.assertEqual(result[0], CHECK_FAILED, result[1] + result[2])
+        self.assertIn('validation FAILED: the first layer that differs is conv_proj', result[1])
+        document = json.loads((self.dir / 'v.json').read_text())
+        self.assertFalse(document['all_passed'])
+        self.assertEqual(document['pass_rate'], 0)
+        self.assertEqual((document['first_flagged'], document['tolerance']['rtol']), ('conv_proj', 0))
+
+    def test_for_people(self):
+        text = self.assertDone(self.validate('--device', 'sim_npu'))
+        for word in ('judged:    sim_npu:0, 32-true', 'reference: cpu, 32-true', 'short training run', 'validation passed'): self.assertIn(word, text)
+
+    def test_usage(self):
+        self.assertFails(self.validate('--device', 'cpu'), USAGE, 'nothing to compare', '--against')
+        self.assertFails(self.validate(), USAGE, '--device')
+        self.assertFails(self.validate('--device', 'tpu'), USAGE, 'tpu', 'sim_npu')
+        self.assertFails(self.validate('--device', 'sim_npu', '--samples', '0'), USAGE, 'samples')
+        self.assertFails(self.validate('--device', 'sim_npu', '--layer-types', 'Lineer'), USAGE, 'Lineer', 'Linear')
+        self.assertFails(self.validate('--device', 'sim_npu', '--precision', 'fp8'), USAGE, 'fp8')
+        self.assertFails(npu_tool('validate', '--device', 'sim_npu'), USAGE, 'CONFIG')
+        self.assertFails(self.validate('--device', 'sim_npu:3'), DEVICE, 'sim_npu:3')
+
+
+if __name__ == '__main__': main()
