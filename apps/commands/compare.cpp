@@ -21,7 +21,6 @@ struct CompareArguments {
   std::string columns, columns_b;
   std::vector<std::string> tolerances;
   RunComparisonOptions runs;
-  double atol = -1, rtol = -1;
   bool strict = false, json = false;
   size_t rows = 20;
 };
@@ -81,8 +80,7 @@ int compare(CompareArguments args) {
   options.reference = args.reference;
   if (!args.mapping.empty()) options.mapping = read_mapping(args.mapping);
   for (const auto& text : args.tolerances) options.layer_tolerance.push_back(read_tolerance(text));
-  if (args.atol >= 0 || args.rtol >= 0) options.tolerance = Tolerance{std::max(args.atol, 0.0), std::max(args.rtol, 0.0)};
-  if (is_dump(args.a) || is_dump(args.b)) {
+  if (is_dump(args.a) && is_dump(args.b)) {
     const auto result = compare_dumps(args.a, args.b, options);
     return finish(args, result, result.agrees);
   }
@@ -105,8 +103,8 @@ void add_compare(CLI::App& app, Command& run) {
   sub->add_option("B", args->b, "the other one, of the same kind")->required();
   sub->add_option("--reference", args->reference, "a third dump, of fp32: a value fails only out of proportion to B's own error");
   sub->add_option("--proportion", args->options.proportion, "times B's error to the reference that A's may be")->capture_default_str();
-  sub->add_option("--atol", args->atol, "absolute tolerance, of all dtypes");
-  sub->add_option("--rtol", args->rtol, "relative tolerance, of all dtypes");
+  sub->add_option("--atol", args->options.atol, "absolute tolerance, of all dtypes")->check(CLI::NonNegativeNumber);
+  sub->add_option("--rtol", args->options.rtol, "relative tolerance, of all dtypes")->check(CLI::NonNegativeNumber);
   sub->add_option("--tolerance", args->tolerances, "PATTERN=ATOL,RTOL for some layers; may be repeated");
   sub->add_flag("--exact", args->options.exact, "only equal bits agree");
   sub->add_option("--mapping", args->mapping, "YAML of 'name in A: name in B', layers or calls");

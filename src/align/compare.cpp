@@ -47,6 +47,8 @@ class StepComparer {
     }
   }
 
+  int64_t tensors() const { return tensors_; }
+
   StepComparison run(int64_t& bytes) {
     out_.step = a_.step;
     out_.rank = a_.rank;
@@ -82,6 +84,7 @@ class StepComparer {
       ItemComparison item{.a = call.a, .b = call.b, .side = ""};
       item.kind = Kind::OneSided;
       item.message = a == nullptr ? one_sided_cause(*b, b_, a_, "A") : one_sided_cause(*a, a_, b_, "B");
+      item.failed = lost_gradient(any, a == nullptr ? a_ : b_);
       call.items.push_back(std::move(item));
       out_.calls.push_back(std::move(call));
       from_a_.push_back(kNone);
@@ -102,6 +105,17 @@ class StepComparer {
     }
     out_.calls.push_back(std::move(call));
     from_a_.push_back(static_cast<size_t>(i));
+  }
+
+  // The other side has the layer and other gradients, but not these.
+  static bool lost_gradient(const DumpCall& call, const DumpStep& other) {
+    if (!call.is_module || call.direction == "forward" || !other.complete) return false;
+    bool layer = false, direction = false;
+    for (const auto& c : other.calls) {
+      layer |= c.direction == "forward" && c.layer == call.layer && c.is_module;
+      direction |= c.direction == call.direction;
+    }
+    return layer && direction;
   }
 
   const DumpItem* reference_of(size_t call, const ItemComparison& item) const {
@@ -154,8 +168,15 @@ class StepComparer {
       judge_.judge(item, call);
       if (item.kind == Kind::OneSided) {
         if (!call.a.empty() && !call.b.empty()) ++out_.one_sided;
+        out_.failed += item.failed;
+        call.failed |= item.failed;
         continue;
       }
+      if (item.kind == Kind::NotCompared) {
+        ++out_.not_compared;
+        continue;
+      }
+      tensors_ += item.item_a.is_tensor();
       ++out_.compared;
       out_.failed += item.failed;
       call.failed |= item.failed;
@@ -179,6 +200,7 @@ class StepComparer {
   std::map<size_t, const DumpCall*> references_;  // by the index in A
   std::vector<size_t> from_a_;                    // by call of out_
   StepComparison out_;
+  int64_t tensors_ = 0;  // that were compared
 };
 
 bool same_environment(const DumpStep& a, const DumpStep& b) {
@@ -187,6 +209,14 @@ bool same_environment(const DumpStep& a, const DumpStep& b) {
     if (x == a.facts.end() || y == b.facts.end() || x->second != y->second) return false;
   }
   return true;
+}
+
+bool is_sample(const DumpStep& step) {
+  const auto part = [&](const char* fact) {
+    const auto found = step.facts.find(fact);
+    return found != step.facts.end() && std::atof(found->second.c_str()) < 1;
+  };
+  return part("sample") || part("sample_elements");
 }
 
 const Dump::Place* find_place(const Dump& dump, const Dump::Place& like) {
@@ -233,6 +263,8 @@ DumpComparison compare_dumps(const std::filesystem::path& path_a, const std::fil
   out.sampled = options.sample < 1 || !options.layers.empty();
   note_missing(a, b, "A", options, out);
   note_missing(b, a, "B", options, out);
+  out.complete = out.notes.empty();
+  int64_t compared = 0;
   bool first = true;
   for (const auto& place : a.places()) {
     const auto* other = find_place(b, place);
@@ -252,7 +284,11 @@ DumpComparison compare_dumps(const std::filesystem::path& path_a, const std::fil
       note_facts(step_a, step_b, out);
       first = false;
     }
-    auto step = StepComparer(step_a, step_b, step_r ? &*step_r : nullptr, options).run(out.bytes);
+    StepComparer comparer(step_a, step_b, step_r ? &*step_r : nullptr, options);
+    auto step = comparer.run(out.bytes);
+    compared += comparer.tensors();
+    out.complete &= step.one_sided == 0 && step.not_compared == 0 && step_a.complete && step_b.complete;
+    out.sampled |= is_sample(step_a) || is_sample(step_b);
     for (const auto* s : {&step_a, &step_b})
       if (!s->complete) step.notes.push_back((s->folder / "dump.json").string() + ": cut short; compared up to its last whole call");
     out.agrees &= step.failed == 0;
@@ -261,9 +297,7 @@ DumpComparison compare_dumps(const std::filesystem::path& path_a, const std::fil
   }
   check(!out.steps.empty(), ErrorKind::Data, "compare", out.a, " and ", out.b, ": no step",
         options.steps.empty() ? "" : " of those asked for", " is in both; ", out.notes.empty() ? "" : out.notes.front());
-  int64_t compared = 0;
-  for (const auto& step : out.steps) compared += step.compared;
-  check(compared > 0, ErrorKind::Data, "compare", out.a, " and ", out.b, ": no call of one is in the other",
+  check(compared > 0, ErrorKind::Data, "compare", out.a, " and ", out.b, ": no value of one could be compared with one of the other",
         options.layers.empty() ? "; are they of the same network? hint: --mapping FILE pairs other names"
                                : " among those that --layers chose");
   return out;

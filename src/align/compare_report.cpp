@@ -13,10 +13,17 @@ namespace {
 using detail::Row;
 using Kind = ItemComparison::Kind;
 
+// Names come from files: nothing in them may steer the terminal.
+std::string plain(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  return text;
+}
+
 void add_divergence(const Divergence& d, std::string& out) {
   if (!d.found) return;
-  out += std::string(d.within_tolerance ? "first difference (within tolerance): " : "first divergence: ") + d.sentence + "\n";
-  out += "  call: " + d.call + "\n";
+  out += std::string(d.within_tolerance ? "first difference (within tolerance): " : "first divergence: ") + plain(d.sentence) + "\n";
+  out += "  call: " + plain(d.call) + "\n";
   for (size_t i = 0; i < d.likely.size(); ++i) out += (i == 0 ? "  likely: " : "      or: ") + d.likely[i] + "\n";
   for (size_t i = 0; i < d.advice.size(); ++i) out += (i == 0 ? "  try:    " : "      or: ") + d.advice[i] + "\n";
 }
@@ -105,7 +112,7 @@ std::string to_text(const DumpComparison& comparison, size_t most, size_t width)
       out += "(" + std::to_string(rows.size()) + " of " + with_commas(static_cast<int64_t>(all)) + " rows, worst first)\n";
     out += "\n";
   }
-  for (const auto& note : detail::notes_of(comparison)) out += "note: " + note + "\n";
+  for (const auto& note : detail::notes_of(comparison)) out += "note: " + plain(note) + "\n";
   add_divergence(comparison.first, out);
   return out + detail::headline(comparison) + "\n";
 }
@@ -148,7 +155,7 @@ Json to_json(const DumpComparison& comparison) {
                        {"b", comparison.b},
                        {"reference", comparison.reference},
                        {"agrees", comparison.agrees},
-                       {"complete", !comparison.sampled},
+                       {"complete", comparison.complete && !comparison.sampled},
                        {"summary", detail::headline(comparison)},
                        {"first_divergence", divergence_json(comparison.first)},
                        {"notes", texts(detail::notes_of(comparison))},

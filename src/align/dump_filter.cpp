@@ -5,20 +5,37 @@
 
 namespace npu_train::detail {
 
-DumpFilter::DumpFilter(const DumpOptions& options) : options_(options), scope_open_(options.scope.empty()) {}
+namespace {
+
+// msprobe's whole names, as "Module.conv1.Conv2d.forward.0" and "Functional.relu.0.forward", mean the call in both directions.
+std::vector<std::string> without_direction(std::vector<std::string> patterns) {
+  for (auto& p : patterns)
+    for (const std::string word : {".forward", ".backward", ".parameters_grad"})
+      if (const auto at = p.rfind(word);
+          at != std::string::npos && p.find_first_not_of("0123456789.", at + word.size()) == std::string::npos)
+        p.erase(at);
+  return patterns;
+}
+
+}  // namespace
+
+DumpFilter::DumpFilter(const DumpOptions& options)
+    : options_(options),
+      scope_(without_direction(options.scope)),
+      list_(without_direction(options.list)),
+      scope_open_(options.scope.empty()) {}
 
 bool DumpFilter::enter(const std::string& base) {
-  if (!options_.scope.empty() && name_matches(base, options_.scope.front())) scope_open_ = true;
+  if (!scope_.empty() && name_matches(base, scope_.front())) scope_open_ = true;
   return scope_open_ && has(base);
 }
 
 void DumpFilter::leave(const std::string& base) {
-  if (!options_.scope.empty() && name_matches(base, options_.scope.back())) scope_open_ = false;
+  if (!scope_.empty() && name_matches(base, scope_.back())) scope_open_ = false;
 }
 
 bool DumpFilter::has(const std::string& base) const {
-  const bool listed = options_.list.empty() ||
-                      std::any_of(options_.list.begin(), options_.list.end(), [&](const auto& p) { return name_matches(base, p); });
+  const bool listed = list_.empty() || std::any_of(list_.begin(), list_.end(), [&](const auto& p) { return name_matches(base, p); });
   if (!listed || options_.sample >= 1) return listed;
   const auto drawn = derive_seed(static_cast<uint64_t>(options_.seed), "dump layer " + base);
   return static_cast<double>(drawn >> 11) * 0x1.0p-53 < options_.sample;

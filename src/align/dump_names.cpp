@@ -1,7 +1,9 @@
 #include "align/dump_names.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <map>
+#include <numeric>
 #include <set>
 
 namespace npu_train::detail {
@@ -69,6 +71,14 @@ std::string operator_base(const std::string& library, const std::string& name) {
   if (name == "cross_entropy_loss") return "Functional.cross_entropy";
   if (functional().count(name) != 0) return "Functional." + name;
   return (name.ends_with("_") ? "Tensor." : "Torch.") + name;
+}
+
+std::vector<size_t> argument_order(const std::string& name, size_t count) {
+  std::vector<size_t> out(count);
+  std::iota(out.begin(), out.end(), size_t{0});
+  // aten: input, weight, bias, mean, var; F.batch_norm: input, mean, var, weight, bias
+  if (name == "batch_norm" && count >= 5) std::rotate(out.begin() + 1, out.begin() + 3, out.begin() + 5);
+  return out;
 }
 
 std::string class_of_operator(const std::string& name) {

@@ -105,6 +105,12 @@ std::optional<double> number_of(const Json* value) {
   }
 }
 
+// -1 for what is no size.
+int64_t size_of(const Json* value) {
+  const auto n = number_of(value).value_or(-1);
+  return n >= 0 && n < 0x1p53 ? static_cast<int64_t>(n) : -1;
+}
+
 std::string text_of(const Json& value) {
   if (value.is_text()) return value.text("");
   return value.is_null() ? "None" : value.dump(0).substr(0, 200);
@@ -164,7 +170,7 @@ class CallReader {
   void read_tensor(const Json& leaf, DumpItem& item) {
     item.dtype = leaf.find("dtype")->text(source_);
     if (const auto* shape = leaf.find("shape"); shape != nullptr && shape->is_array())
-      for (const auto& size : shape->items(source_)) item.shape.push_back(static_cast<int64_t>(number_of(&size).value_or(-1)));
+      for (const auto& size : shape->items(source_)) item.shape.push_back(size_of(&size));
     item.max = number_of(leaf.find("Max"));
     item.min = number_of(leaf.find("Min"));
     item.mean = number_of(leaf.find("Mean"));
@@ -177,7 +183,7 @@ class CallReader {
     };
     item.crc = text("md5");
     item.data_name = text("data_name");
-    item.sampled = static_cast<int64_t>(number_of(leaf.find("sampled")).value_or(0));
+    item.sampled = std::max<int64_t>(0, size_of(leaf.find("sampled")));
   }
 
   DumpCall& call_;
@@ -247,6 +253,9 @@ DumpStep read_dump_step(const Dump::Place& place) {
 
 fs::path DumpStep::file_of(const DumpItem& item) const {
   check(!item.data_name.empty(), ErrorKind::Data, "dump", item.name, ": the dump holds no values of it, only statistics");
+  std::error_code error;
+  check(!fs::is_symlink(folder / "dump_tensor_data", error), ErrorKind::Data, "dump", (folder / "dump_tensor_data").string(),
+        ": a link, which leads out of the dump");
   try {
     return safe_join(folder / "dump_tensor_data", item.data_name);
   } catch (const Error& e) {

@@ -80,6 +80,7 @@ DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
     if (name.empty()) continue;
     const auto key = name.substr(name.rfind('.') + 1);
     const auto* parameter = model_.parameters.find(name);
+    if (parameter == nullptr) leaves_.forget(value.toTensor());  // running statistics move without a new version
     out.set(key, leaves_.tensor(parameter != nullptr ? parameter->value : value.toTensor(), call.name + ".parameters." + key));
   }
   return out;
@@ -109,21 +110,28 @@ void DumpRecorder::set_outputs(OpenCall& call, std::vector<at::Tensor> outputs) 
   if (!call.wanted) return;
   auto& items = call.entry.content.items;
   std::erase_if(items, [](const auto& item) { return item.first == "output"; });
-  if (filter_.direction("forward") && filter_.side("output")) items.emplace_back("output", tensors(call.outputs, call.name + ".output"));
+  if (options_.task == "overflow_check") {
+    keep_overflow(call);
+  } else if (filter_.direction("forward") && filter_.side("output")) {
+    items.emplace_back("output", tensors(call.outputs, call.name + ".output"));
+  }
   if (call.backward != kNone) watch_outputs(call.backward, call.outputs);
 }
 
 void DumpRecorder::finish(OpenCall& call) {
   filter_.leave(call.base);
   if (!call.wanted || !filter_.direction("forward")) return;
-  if (options_.task == "overflow_check") {
-    if (!leaves_.overflowed(tensors(call.outputs, call.name + ".output"))) return;
-    call.entry.content = DumpNode::map();
-    call.entry.content.set("input_args", tensors(call.inputs, call.name + ".input", /*keep=*/true));
-    call.entry.content.set("input_kwargs", DumpNode::map());
-    call.entry.content.set("output", tensors(call.outputs, call.name + ".output", /*keep=*/true));
-  }
-  emit(std::move(call.entry));
+  if (options_.task != "overflow_check" || call.overflowed) emit(std::move(call.entry));
+}
+
+// At once: the next operator may change the values in place.
+void DumpRecorder::keep_overflow(OpenCall& call) {
+  call.overflowed = leaves_.overflowed(tensors(call.outputs, call.name + ".output"));
+  if (!call.overflowed) return;
+  call.entry.content = DumpNode::map();
+  call.entry.content.set("input_args", tensors(call.inputs, call.name + ".input", /*keep=*/true));
+  call.entry.content.set("input_kwargs", DumpNode::map());
+  call.entry.content.set("output", tensors(call.outputs, call.name + ".output", /*keep=*/true));
 }
 
 void DumpRecorder::close_call() {
@@ -155,7 +163,9 @@ void DumpRecorder::module_op(const SeenOp& op) {
   const auto owner = owner_of(op.parameter);
   if (!layers_.empty() && layers_.back().owner == owner) return;  // declared, so dumped as a whole
   auto inputs = data_inputs(op);
-  const bool goes_on = call_ && call_->owner == owner && std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& t) {
+  const bool again =
+      call_ && std::any_of(op.parameters.begin(), op.parameters.end(), [&](const auto& p) { return call_->used.count(p) != 0; });
+  const bool goes_on = call_ && call_->owner == owner && !again && std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& t) {
                          return memory_of(t) == memory_of(call_->outputs.front());
                        });
   if (!goes_on) {
@@ -163,6 +173,8 @@ void DumpRecorder::module_op(const SeenOp& op) {
     call_ = open(owner, op.name, std::move(inputs));
     call_->entry.stack = "operator " + op.name + " with " + op.parameter + (op.scope.empty() ? "" : ", in " + op.scope);
   }
+  for (const auto& p : op.parameters)
+    if (!p.empty()) call_->used.insert(p);
   if (call_->wanted && filter_.direction("forward") && filter_.side("input")) {
     auto parameters = parameters_of(op, *call_);
     auto& items = call_->entry.content.items;
@@ -197,10 +209,11 @@ void DumpRecorder::plain_op(const SeenOp& op) {
   if (only_overflows && !leaves_.overflowed(output(false))) return;
   if (filter_.side("input")) {
     auto arguments = DumpNode::list();
-    for (size_t i = 0; i < op.inputs.size(); ++i)
+    const auto order = argument_order(op.name, op.inputs.size());
+    for (size_t i = 0; i < order.size(); ++i)
       arguments.add(i == 0 && before_.kind != DumpNode::Kind::Null
                         ? std::move(before_)
-                        : leaves_.value(op.inputs[i], entry.name + ".input." + std::to_string(i), only_overflows));
+                        : leaves_.value(op.inputs[order[i]], entry.name + ".input." + std::to_string(i), only_overflows));
     entry.content.set("input_args", std::move(arguments));
     entry.content.set("input_kwargs", DumpNode::map());
   }

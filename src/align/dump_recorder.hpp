@@ -37,6 +37,7 @@ class DumpFilter {
   bool open(const std::string& word, const std::vector<std::string>& group) const;
   bool only_extras() const;
   const DumpOptions& options_;
+  std::vector<std::string> scope_, list_;
   bool scope_open_ = true;
 };
 
@@ -62,7 +63,8 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   // A call of a layer: a declared one, or one that is known by its parameters and may go on with the next operator.
   struct OpenCall {
     std::string owner, base, name;  // path; "Module.conv1.Conv2d"; with direction and number
-    bool wanted = false;
+    bool wanted = false, overflowed = false;
+    std::set<std::string> used;  // parameters
     DumpEntry entry;
     std::vector<at::Tensor> inputs, outputs;
     size_t backward = kNone;
@@ -87,6 +89,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   OpenCall open(const std::string& owner, const std::string& op, std::vector<at::Tensor> inputs);
   void set_outputs(OpenCall& call, std::vector<at::Tensor> outputs);
   void finish(OpenCall& call);
+  void keep_overflow(OpenCall& call);
   int64_t next_number(const std::string& base) { return calls_[base]++; }
   DumpNode tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep = false);
   std::vector<at::Tensor> data_inputs(const SeenOp& op) const;

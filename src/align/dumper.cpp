@@ -1,6 +1,7 @@
 #include "npu_train/align/dumper.hpp"
 
 #include <ATen/Parallel.h>
+#include <ATen/Version.h>
 #include <torch/nn/module.h>
 #include <torch/version.h>
 
@@ -8,6 +9,7 @@
 #include <filesystem>
 
 #include "align/dump_recorder.hpp"
+#include "npu_train/align/dump_reader.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/backend.hpp"
@@ -24,6 +26,18 @@ DumpedModel dumped_model(const torch::nn::Module& module) {
 
 DumpedModel dumped_model(Task& task) { return {.parameters = task.parameters(), .buffers = task.buffers(), .types = task.module_types()}; }
 
+namespace {
+
+// What an earlier, longer run left behind would be taken for steps of this one.
+void remove_later_steps(const std::filesystem::path& dir, int64_t step, const std::string& rank) {
+  if (!is_dump(dir)) return;
+  const auto dump = Dump::open(dir);
+  for (const auto& place : dump.places())
+    if (place.step >= step && place.rank == rank && place.folder.filename() == rank) std::filesystem::remove_all(place.folder);
+}
+
+}  // namespace
+
 struct Dumper::Impl {
   Impl(const DumpOptions& options, int rank, std::map<std::string, std::string> noted)
       : steps(options.steps),
@@ -35,6 +49,7 @@ struct Dumper::Impl {
   StepRanges steps;
   bool rank_wanted;
   std::string rank_folder;
+  bool begun = false;
   std::map<std::string, std::string> facts;
   const Optimizer* watched = nullptr;
   const Precision* precision = nullptr;
@@ -67,6 +82,8 @@ void Dumper::watch(const Optimizer& optimizer, const Precision* precision) {
 bool Dumper::begin_step() {
   if (impl_->recorder) return true;
   if (!impl_->rank_wanted || !impl_->steps.contains(step_)) return false;
+  if (!impl_->begun) remove_later_steps(options_.dir, step_, impl_->rank_folder);
+  impl_->begun = true;
   const auto folder = std::filesystem::path(options_.dir) / ("step" + std::to_string(step_)) / impl_->rank_folder;
   using detail::json_string;
   const bool tensors = options_.task == "tensor";
@@ -76,8 +93,8 @@ bool Dumper::begin_step() {
   const auto data = std::filesystem::absolute(folder / "dump_tensor_data");
   head += options_.task == "statistics" ? "null" : json_string(data.string());
   head += ",\n\"npu_train\": {\"version\": " + json_string(NPU_TRAIN_VERSION) + ", \"libtorch\": " + json_string(TORCH_VERSION) +
-          ", \"step\": " + std::to_string(step_) + ", \"threads\": " + std::to_string(at::get_num_threads()) +
-          ", \"sample\": " + detail::json_number(options_.sample) +
+          ", \"step\": " + std::to_string(step_) + ", \"cpu\": " + json_string(at::get_cpu_capability()) +
+          ", \"threads\": " + std::to_string(at::get_num_threads()) + ", \"sample\": " + detail::json_number(options_.sample) +
           ", \"sample_elements\": " + detail::json_number(options_.sample_elements) + ", \"seed\": " + std::to_string(options_.seed) +
           ", \"loss_scale\": " + detail::json_number(impl_->precision != nullptr ? impl_->precision->scale() : 1.0);
   for (const auto& [key, value] : impl_->facts) head += ", " + json_string(key) + ": " + json_string(value);

@@ -144,6 +144,10 @@ class Explainer {
   }
 
   void precision() {
+    for (const auto& item : call_.items)
+      if (item.side == "output" && item.item_a.is_tensor() && item.item_b.is_tensor() && item.item_a.dtype != item.item_b.dtype)
+        return say("this layer computes in " + item.item_a.dtype.substr(6) + " in A and in " + item.item_b.dtype.substr(6) + " in B",
+                   "compare runs of one precision, or add --reference with a run in fp32");
     const double e = d_.output_error;
     if (e > 5e-4 && e < 2e-2)
       say("this layer computes in bf16 on one side (rounding to 8 bits gives an error of about 0.002 to 0.005)",

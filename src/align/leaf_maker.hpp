@@ -30,6 +30,7 @@ class LeafMaker {
   void resolve();
   // Values may have changed in ways that no version counter shows, as fused optimizers do.
   void forget() { known_.clear(); }
+  void forget(const at::Tensor& value) { known_.erase(value.unsafeGetTensorImpl()); }
   bool has_pending() const { return !rows_.empty(); }
   // Whether a value in it is not finite, or at the limit of its type where overflows saturate.
   bool overflowed(const DumpNode& node);

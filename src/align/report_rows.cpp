@@ -27,7 +27,7 @@ std::vector<Row> worst_first(std::vector<Row> rows) {
 }
 
 std::string verdict_of(const ItemComparison& item) {
-  if (item.kind == Kind::OneSided) return item.b.empty() ? "A only" : "B only";
+  if (item.kind == Kind::OneSided) return std::string(item.b.empty() ? "A only" : "B only") + (item.failed ? ", differs" : "");
   if (item.kind == Kind::NotCompared) return "not compared";
   return item.failed ? "differs" : "agrees";
 }
@@ -57,6 +57,7 @@ std::string headline(const DumpComparison& comparison) {
                     (comparison.steps.size() == 1 ? "" : "s") + " were compared: ";
   if (failed > 0) return out + "the runs differ, " + with_commas(failed) + " beyond tolerance";
   if (comparison.sampled) return out + "the part that was read agrees; the rest was not looked at";
+  if (!comparison.complete) return out + "what both have agrees, but they do not have the same (see the notes)";
   return out + (comparison.first.found ? "the runs agree within tolerance" : "the runs agree");
 }
 
@@ -65,6 +66,7 @@ std::vector<std::string> notes_of(const DumpComparison& comparison) {
   for (const auto& step : comparison.steps) {
     const auto where = "step " + std::to_string(step.step) + ": ";
     for (const auto& note : step.notes) out.push_back(where + note);
+    if (step.not_compared > 0) out.push_back(where + with_commas(step.not_compared) + " values could not be compared");
     if (step.one_sided > 0) out.push_back(where + with_commas(step.one_sided) + " values or calls are on one side only");
     if (step.skipped > 0) out.push_back(where + with_commas(step.skipped) + " calls were left out by --sample or --layers");
   }

@@ -116,7 +116,7 @@ TEST_CASE("checkpoint_diff: the first layer that differs, by tolerance") {
   auto b = small_net();
   tensor_of(b, "head.weight") *= 1 + 1e-6;
   CHECK_FALSE(compared(small_net(), b, {.exact = true}).agrees);
-  CHECK_FALSE(compared(small_net(), b, {.tolerance = Tolerance{0, 1e-8}}).agrees);
+  CHECK_FALSE(compared(small_net(), b, {.atol = 0, .rtol = 1e-8}).agrees);
   tensor_of(b, "head.weight") *= 1.5;
   CHECK(compared(small_net(), b, {.layer_tolerance = {{"head", {1, 1}}}}).agrees);
 }

@@ -207,3 +207,36 @@ TEST_CASE("the optimizer's step shows learning rate, weights and state") {
   CHECK(number(step.at("output", "d").at("momentum/head.weight", "d"), "Norm") ==
         doctest::Approx(net.head->weight.grad().norm().item<double>()));
 }
+
+TEST_CASE("a layer that runs twice has two calls, and statistics of each") {
+  TempDir dir;
+  DumperNet net;
+  Dumper dumper({.dir = dir.path()}, dumped_model(net));
+  dumper.start();
+  const at::Tensor x = at::randn({2, 4, 5, 5}) * 3 + 1;
+  net.norm(net.norm(x)).sum().backward();
+  dumper.stop();
+  dumper.step();
+  const auto data = load_json(fs::path(dir.path()) / "step0/rank0/dump.json").at("data", "d");
+  std::vector<double> means;
+  for (const char* call : {"Module.norm.BatchNorm2d.forward.0", "Module.norm.BatchNorm2d.forward.1"})
+    means.push_back(number(data.at(call, "d").at("parameters", "d").at("running_mean", "d"), "Norm"));
+  CHECK(means[0] != means[1]);
+  CHECK(means[1] == doctest::Approx(net.norm->running_mean.norm().item<double>()));
+}
+
+TEST_CASE("steps that an earlier, longer run left are gone") {
+  TempDir dir;
+  DumperNet net;
+  for (const int steps : {3, 1}) {
+    Dumper dumper({.dir = dir.path()}, dumped_model(net));
+    for (int i = 0; i < steps; ++i) {
+      dumper.start();
+      net.forward(at::randn({2, 3, 5, 5})).sum().backward();
+      dumper.stop();
+      dumper.step();
+    }
+  }
+  CHECK(fs::exists(fs::path(dir.path()) / "step0/rank0/dump.json"));
+  CHECK_FALSE(fs::exists(fs::path(dir.path()) / "step1/rank0/dump.json"));
+}

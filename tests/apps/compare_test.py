@@ -46,6 +46,32 @@ class CompareTest(ProgramTest):
         self.assertIn('first divergence: ', out)
         self.assertIn('beyond tolerance', out.splitlines()[-1])
 
+    def test_equal_environments_show_a_single_bit(self):
+        a, b = self.dump('a'), self.dump('b')
+        path = b / 'step0/rank0/dump.json'
+        document = json.loads(path.read_text())
+        leaf = document['data']['Module.head.Layer.forward.0']['output'][0]
+        leaf['Max'] *= 1 + 1e-12
+        path.write_text(json.dumps(document))
+        code, result = self.compare(b, a)
+        self.assertEqual(code, 0)
+        self.assertTrue(result['first_divergence']['within_tolerance'])
+        self.assertEqual(result['first_divergence']['layer'], 'head')
+
+    def test_a_lost_gradient_differs_and_missing_calls_are_told(self):
+        a, b = self.dump('a'), self.dump('b')
+        path = b / 'step0/rank0/dump.json'
+        document = json.loads(path.read_text())
+        lost = next(k for k in document['data'] if 'parameters_grad' in k)
+        del document['data'][lost]
+        path.write_text(json.dumps(document))
+        code, result = self.compare(b, a)
+        self.assertEqual(code, 7)
+        self.assertFalse(result['complete'])
+        only = self.dump('only', 'dump.list=[head]')
+        code, result = self.compare(only, a)
+        self.assertIn('do not have the same', result['summary'])
+
     def test_statistics_find_the_same_place_as_values(self):
         low = {task: self.dump('low' + task, f'dump.task={task}', 'optimizer.lr=0.004') for task in ('statistics', 'tensor')}
         high = {task: self.dump('high' + task, f'dump.task={task}') for task in ('statistics', 'tensor')}

@@ -29,18 +29,18 @@ struct Tolerance {
 Tolerance default_tolerance(const std::string& dtype_a, const std::string& dtype_b);
 
 struct CompareOptions {
-  std::optional<Tolerance> tolerance{};                              ///< for all dtypes
+  std::optional<double> atol{}, rtol{};                              ///< for all dtypes, instead of the default
   std::vector<std::pair<std::string, Tolerance>> layer_tolerance{};  ///< by pattern of the call's name; the last that fits counts
   bool exact = false;                                                ///< only equal bits agree
   bool fuzzy = true;                                                 ///< match what is left over by layer, class or order alone
   std::map<std::string, std::string> mapping{};                      ///< layer or call of A -> of B
   double sample = 1.0;                                               ///< share of the pairs that is read, drawn by name and seed
   int64_t seed = 0;
-  std::string layers{};             ///< last | sensitive (norms, softmax, loss, first and last layer) | a pattern; "" all
-  std::vector<int64_t> steps{};     ///< empty: all
-  std::string rank{};               ///< "rank3"; "" all
+  std::string layers{};               ///< last | sensitive (norms, softmax, loss, first and last layer) | a pattern; "" all
+  std::vector<int64_t> steps{};       ///< empty: all
+  std::string rank{};                 ///< "rank3"; "" all
   std::filesystem::path reference{};  ///< a third dump, of fp32, for tolerance in proportion; empty without
-  double proportion = 2.0;          ///< times the other run's own error to the reference that is allowed
+  double proportion = 2.0;            ///< times the other run's own error to the reference that is allowed
 };
 
 /// How two values differ.
@@ -88,7 +88,7 @@ struct StepComparison {
   std::string rank;
   std::vector<CallComparison> calls{};  ///< in the order of A
   bool complete_a = true, complete_b = true;
-  int64_t compared = 0, failed = 0, one_sided = 0, skipped = 0;
+  int64_t compared = 0, failed = 0, one_sided = 0, skipped = 0, not_compared = 0;
   std::vector<std::string> notes{};
 };
 
@@ -98,7 +98,8 @@ struct DumpComparison {
   std::vector<StepComparison> steps{};
   std::vector<std::string> notes{};  ///< steps of one side only, cut dumps, samples
   Divergence first;
-  bool agrees = true;
+  bool agrees = true;    ///< nothing that was compared differs, and no gradient is missing
+  bool complete = true;  ///< both have the same calls and steps, and all was compared
   bool sampled = false;  ///< a part was read: agreement is that of the part
   int64_t bytes = 0;     ///< of values that were read, both sides
 };

@@ -16,8 +16,8 @@
 ///
 /// Layers are known without changing the model: an operator that receives a parameter belongs to the parameter's layer, and a Model's
 /// blocks and what a forward declares (nn/layer_scope.hpp) are layers too. Not seen: layers without parameters that nobody declares (their
-/// operators are, at level op or mix), gradients of values inside a checkpointed block (its own and those of its parameters are), and what
-/// runs in threads of the model's own. Where a value feeds several layers, the gradient that is shown for each is their sum.
+/// operators are, at level op or mix), weights of recurrent layers, a second backward pass, and what runs in threads of the model's own.
+/// Where a value feeds several layers, the gradient that is shown for each is their sum.
 #pragma once
 
 #include <ATen/core/Tensor.h>
