@@ -2,8 +2,8 @@
 
 #include <ATen/ATen.h>
 
-#include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/layer_scope.hpp"
+#include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/op_observer.hpp"
 #include "npu_train/precision/autocast.hpp"
 
@@ -89,7 +89,9 @@ TEST_CASE("declared layers nest, have inputs and outputs, and name what runs in 
       if (op.name == "relu_") seen.push_back("before relu_ " + std::to_string(op.inputs[0].toTensor().min().item<float>() < 0));
     }
     void op_ended(const SeenOp& op) override { seen.push_back(op.scope + ":" + op.library + "::" + op.name); }
-    void layer_begins(const SeenLayer& layer) override { seen.push_back("begin " + layer.path + " " + std::to_string(layer.inputs.size())); }
+    void layer_begins(const SeenLayer& layer) override {
+      seen.push_back("begin " + layer.path + " " + std::to_string(layer.inputs.size()));
+    }
     void layer_ended(const SeenLayer& layer) override { seen.push_back("end " + layer.path + " " + std::to_string(layer.outputs.size())); }
   } listener;
   const at::Tensor x = at::full({2, 2}, -1.0);
