@@ -97,7 +97,8 @@ bool Dumper::begin_step() {
           ", \"threads\": " + std::to_string(at::get_num_threads()) + ", \"sample\": " + detail::json_number(options_.sample) +
           ", \"sample_elements\": " + detail::json_number(options_.sample_elements) + ", \"seed\": " + std::to_string(options_.seed) +
           ", \"loss_scale\": " + detail::json_number(impl_->precision != nullptr ? impl_->precision->scale() : 1.0);
-  for (const auto& [key, value] : impl_->facts) head += ", " + json_string(key) + ": " + json_string(value);
+  for (const auto& [key, value] : impl_->facts)
+    if (head.find("\"" + key + "\": ") == std::string::npos) head += ", " + json_string(key) + ": " + json_string(value);
   auto files = std::make_unique<detail::DumpFolder>(folder, head + "},");
   if (tensors || options_.task == "overflow_check") std::filesystem::create_directories(folder / "dump_tensor_data");
   bool saturates = false;
