@@ -1,4 +1,4 @@
-/// Reads dumps: ours, and those of Ascend's msprobe in their formats (dump.json under step<N>/rank<R>, tensors as .pt or .npy).
+/// Reads dumps: ours, and those of Ascend's msprobe in their formats (dump.json under stepN/rankR, tensors as .pt or .npy).
 ///
 /// A dump may come from anybody: names in it are checked before a file is opened, sizes before memory is spent, and nothing in it is
 /// executed. One that was cut short is read up to where it ends.

@@ -1,5 +1,5 @@
 /// Dumps what a training run computes, layer by layer, in the layout of Ascend's msprobe (dump.json, stack.json, construct.json and
-/// dump_tensor_data/ under step<N>/rank<R>), so that `npu_tool compare` and msprobe can tell where two runs part.
+/// dump_tensor_data/ under stepN/rankR), so that `npu_tool compare` and msprobe can tell where two runs part.
 ///
 /// In a configuration: section `dump`. In a loop of your own:
 ///
