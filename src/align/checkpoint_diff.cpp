@@ -131,6 +131,7 @@ class CheckpointComparer {
       item.kind = Kind::NotCompared;
       item.message = e.what();
       item.error = kUnbounded;
+      item.failed = true;
     }
   }
 

@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include "align/checkpoint_diff_parts.hpp"
+#include "align/dump_names.hpp"
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -16,33 +17,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 4> kSharedPrefixes = {"module.", "model.", "_orig_mod.", "state_dict."};
-
-std::string torch_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "torch.float32";
-    case at::kDouble:
-      return "torch.float64";
-    case at::kHalf:
-      return "torch.float16";
-    case at::kBFloat16:
-      return "torch.bfloat16";
-    case at::kLong:
-      return "torch.int64";
-    case at::kInt:
-      return "torch.int32";
-    case at::kShort:
-      return "torch.int16";
-    case at::kChar:
-      return "torch.int8";
-    case at::kByte:
-      return "torch.uint8";
-    case at::kBool:
-      return "torch.bool";
-    default:
-      return "torch." + to_lower(c10::toString(type));
-  }
-}
 
 // "blocks.2" before "blocks.10".
 bool natural_less(const std::string& a, const std::string& b) {
@@ -237,7 +211,7 @@ DumpStep layers_of(const StoredWeights& weights, const std::set<std::string>& pa
       call.is_module = entry.part == "model";
       out.calls.push_back(std::move(call));
     }
-    DumpItem item{.name = prefix + name, .side = "parameters", .dtype = torch_dtype(entry.dtype), .shape = entry.shape};
+    DumpItem item{.name = prefix + name, .side = "parameters", .dtype = dtype_text(entry.dtype), .shape = entry.shape};
     item.data_name = std::to_string(i);
     out.calls[found->second].items.push_back(std::move(item));
   }

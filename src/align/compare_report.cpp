@@ -11,6 +11,7 @@ namespace npu_train {
 namespace {
 
 using detail::Row;
+using detail::texts;
 using Kind = ItemComparison::Kind;
 
 // Names come from files: nothing in them may steer the terminal.
@@ -45,12 +46,6 @@ Json metrics_json(const PairMetrics& m) {
                        {"norm_ratio", m.norm_ratio},
                        {"nonfinite_mismatch", m.nonfinite_mismatch},
                        {"identical", m.identical}});
-}
-
-Json texts(const std::vector<std::string>& list) {
-  auto out = Json::array();
-  for (const auto& text : list) out.push_back(text);
-  return out;
 }
 
 Json item_json(const ItemComparison& item) {

@@ -51,6 +51,20 @@ std::string percent(double error) {
   return text;
 }
 
+Divergence divergence_at(const StepComparison& step, const CallComparison& call) {
+  Divergence d;
+  d.found = true;
+  d.step = step.step;
+  d.rank = step.rank;
+  d.call = call.a;
+  d.layer = call.layer;
+  d.type = call.type;
+  d.direction = call.direction;
+  d.input_error = call.input_error;
+  d.output_error = call.output_error;
+  return d;
+}
+
 // How calls hang together: which run inside which, and which gradients are one tensor.
 class Structure {
  public:
@@ -158,14 +172,7 @@ class Walk {
   }
 
   Divergence make(const CallComparison& call, Cause cause, double in, double out) const {
-    Divergence d;
-    d.found = true;
-    d.step = step_.step;
-    d.rank = step_.rank;
-    d.call = call.a;
-    d.layer = call.layer;
-    d.type = call.type;
-    d.direction = call.direction;
+    auto d = divergence_at(step_, call);
     d.cause = cause;
     d.input_error = in;
     d.output_error = out;
@@ -292,16 +299,7 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a) {
   const Structure structure(step, a);
   for (const auto& call : step.calls) {
     if (!call.failed || structure.is_around(call)) continue;
-    Divergence d;
-    d.found = true;
-    d.step = step.step;
-    d.rank = step.rank;
-    d.call = call.a;
-    d.layer = call.layer;
-    d.type = call.type;
-    d.direction = call.direction;
-    d.input_error = call.input_error;
-    d.output_error = call.output_error;
+    auto d = divergence_at(step, call);
     d.sentence = "the error grows from call to call and leaves the tolerance at " + call.a + "; no single layer begins it";
     d.likely = {"rounding that adds up: another order of accumulation, another precision, other kernels"};
     d.advice = {"compare with a third run in fp32 (--reference), which tells rounding from faults",

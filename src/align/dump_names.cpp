@@ -6,6 +6,8 @@
 #include <numeric>
 #include <set>
 
+#include "npu_train/core/text.hpp"
+
 namespace npu_train::detail {
 namespace {
 
@@ -71,6 +73,37 @@ std::string operator_base(const std::string& library, const std::string& name) {
   if (name == "cross_entropy_loss") return "Functional.cross_entropy";
   if (functional().count(name) != 0) return "Functional." + name;
   return (name.ends_with("_") ? "Tensor." : "Torch.") + name;
+}
+
+std::string dtype_text(c10::ScalarType type) {
+  switch (type) {
+    case c10::kFloat:
+      return "torch.float32";
+    case c10::kHalf:
+      return "torch.float16";
+    case c10::kBFloat16:
+      return "torch.bfloat16";
+    case c10::kDouble:
+      return "torch.float64";
+    case c10::kLong:
+      return "torch.int64";
+    case c10::kInt:
+      return "torch.int32";
+    case c10::kShort:
+      return "torch.int16";
+    case c10::kChar:
+      return "torch.int8";
+    case c10::kByte:
+      return "torch.uint8";
+    case c10::kBool:
+      return "torch.bool";
+    case c10::kComplexFloat:
+      return "torch.complex64";
+    case c10::kComplexDouble:
+      return "torch.complex128";
+    default:
+      return "torch." + to_lower(c10::toString(type));
+  }
 }
 
 std::vector<size_t> argument_order(const std::string& name, size_t count) {

@@ -249,7 +249,10 @@ void DumpRecorder::end_forward() {
 
 void DumpRecorder::emit(DumpEntry entry) {
   pending_.push_back(std::move(entry));
-  if (leaves_.has_pending()) return;
+  if (!leaves_.has_pending()) write_pending();
+}
+
+void DumpRecorder::write_pending() {
   for (const auto& e : pending_) folder_->add(e);
   pending_.clear();
 }
@@ -259,8 +262,7 @@ void DumpRecorder::close() {
   if (closed_) return;
   closed_ = true;
   leaves_.resolve();
-  for (const auto& e : pending_) folder_->add(e);
-  pending_.clear();
+  write_pending();
   folder_->flush();
 }
 

@@ -80,7 +80,6 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
   std::string owner_of(const std::string& parameter) const;
-  std::string class_of(const std::string& path, const std::string& op) const;
   std::string base_of(const std::string& owner, const std::string& op) const;
   std::string around() const;
   void module_op(const SeenOp& op);
@@ -97,6 +96,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   // False where only overflows are dumped and there is none.
   bool interesting(const DumpNode& outputs) { return options_.task != "overflow_check" || leaves_.overflowed(outputs); }
   void emit(DumpEntry entry);
+  void write_pending();
   size_t add_backward(const std::string& name, const std::string& parent, const std::vector<at::Tensor>& inputs);
   void watch_outputs(size_t index, const std::vector<at::Tensor>& outputs);
   bool watch(const at::Tensor& value, size_t index, bool of_output, size_t position);

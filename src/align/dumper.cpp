@@ -11,6 +11,7 @@
 #include "align/dump_recorder.hpp"
 #include "npu_train/align/dump_reader.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -79,6 +80,20 @@ void Dumper::watch(const Optimizer& optimizer, const Precision* precision) {
   impl_->precision = precision;
 }
 
+// What a comparison must know of a step, as JSON.
+std::map<std::string, std::string> Dumper::own_facts() const {
+  using detail::json_number, detail::json_string;
+  return {{"version", json_string(NPU_TRAIN_VERSION)},
+          {"libtorch", json_string(TORCH_VERSION)},
+          {"step", std::to_string(step_)},
+          {"cpu", json_string(at::get_cpu_capability())},
+          {"threads", std::to_string(at::get_num_threads())},
+          {"sample", json_number(options_.sample)},
+          {"sample_elements", json_number(options_.sample_elements)},
+          {"seed", std::to_string(options_.seed)},
+          {"loss_scale", json_number(impl_->precision != nullptr ? impl_->precision->scale() : 1.0)}};
+}
+
 bool Dumper::begin_step() {
   if (impl_->recorder) return true;
   if (!impl_->rank_wanted || !impl_->steps.contains(step_)) return false;
@@ -86,21 +101,18 @@ bool Dumper::begin_step() {
   impl_->begun = true;
   const auto folder = std::filesystem::path(options_.dir) / ("step" + std::to_string(step_)) / impl_->rank_folder;
   using detail::json_string;
-  const bool tensors = options_.task == "tensor";
   const char* level = options_.level == "module" ? "L0" : options_.level == "op" ? "L1" : "mix";
   std::string head =
       "\"task\": " + json_string(options_.task) + ", \"level\": \"" + level + "\", \"framework\": \"pytorch\", " + "\"dump_data_dir\": ";
   const auto data = std::filesystem::absolute(folder / "dump_tensor_data");
   head += options_.task == "statistics" ? "null" : json_string(data.string());
-  head += ",\n\"npu_train\": {\"version\": " + json_string(NPU_TRAIN_VERSION) + ", \"libtorch\": " + json_string(TORCH_VERSION) +
-          ", \"step\": " + std::to_string(step_) + ", \"cpu\": " + json_string(at::get_cpu_capability()) +
-          ", \"threads\": " + std::to_string(at::get_num_threads()) + ", \"sample\": " + detail::json_number(options_.sample) +
-          ", \"sample_elements\": " + detail::json_number(options_.sample_elements) + ", \"seed\": " + std::to_string(options_.seed) +
-          ", \"loss_scale\": " + detail::json_number(impl_->precision != nullptr ? impl_->precision->scale() : 1.0);
-  for (const auto& [key, value] : impl_->facts)
-    if (head.find("\"" + key + "\": ") == std::string::npos) head += ", " + json_string(key) + ": " + json_string(value);
+  auto facts = own_facts();
+  for (const auto& [key, value] : impl_->facts) facts.emplace(key, json_string(value));
+  std::vector<std::string> members;
+  for (const auto& [key, value] : facts) members.push_back(json_string(key) + ": " + value);
+  head += ",\n\"npu_train\": {" + join(members);
   auto files = std::make_unique<detail::DumpFolder>(folder, head + "},");
-  if (tensors || options_.task == "overflow_check") std::filesystem::create_directories(folder / "dump_tensor_data");
+  if (options_.task != "statistics") std::filesystem::create_directories(folder / "dump_tensor_data");
   bool saturates = false;
   if (!model_.parameters.empty()) {
     const auto device = device_of(model_.parameters[0].value.device());

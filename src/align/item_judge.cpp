@@ -230,6 +230,7 @@ int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double sc
   } catch (const Error& e) {
     item.kind = ItemComparison::Kind::NotCompared;
     item.message = e.what();
+    item.failed = true;
     return 0;
   }
 }

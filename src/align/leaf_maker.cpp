@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "align/dump_names.hpp"
 #include "npu_train/core/seed.hpp"
 
 namespace npu_train::detail {
@@ -16,37 +17,6 @@ namespace {
 
 constexpr size_t kRowsAtOnce = 256;
 constexpr size_t kMostItems = 64;  // of a list among the arguments of an operator
-
-std::string dtype_text(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "torch.float32";
-    case at::kHalf:
-      return "torch.float16";
-    case at::kBFloat16:
-      return "torch.bfloat16";
-    case at::kDouble:
-      return "torch.float64";
-    case at::kLong:
-      return "torch.int64";
-    case at::kInt:
-      return "torch.int32";
-    case at::kShort:
-      return "torch.int16";
-    case at::kChar:
-      return "torch.int8";
-    case at::kByte:
-      return "torch.uint8";
-    case at::kBool:
-      return "torch.bool";
-    case at::kComplexFloat:
-      return "torch.complex64";
-    case at::kComplexDouble:
-      return "torch.complex128";
-    default:
-      return std::string("torch.") + c10::toString(type);
-  }
-}
 
 DumpNode plain(const std::string& type, const std::string& json) {
   DumpLeaf leaf;

@@ -3,7 +3,6 @@
 
 #include <ATen/core/ivalue.h>
 
-#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>

@@ -9,6 +9,12 @@ namespace npu_train::detail {
 
 using Kind = ItemComparison::Kind;
 
+Json texts(const std::vector<std::string>& list) {
+  auto out = Json::array();
+  for (const auto& text : list) out.push_back(text);
+  return out;
+}
+
 std::vector<Row> rows_of(const DumpComparison& comparison) {
   std::vector<Row> out;
   for (const auto& step : comparison.steps)

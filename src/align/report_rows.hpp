@@ -5,8 +5,12 @@
 #include <vector>
 
 #include "npu_train/align/compare.hpp"
+#include "npu_train/io/json.hpp"
 
 namespace npu_train::detail {
+
+// A list of texts.
+Json texts(const std::vector<std::string>& list);
 
 // A pair with its call and step.
 struct Row {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "align/report_rows.hpp"
 #include "npu_train/align/environment.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -13,6 +14,7 @@
 
 namespace npu_train {
 namespace fs = std::filesystem;
+using detail::texts;
 namespace {
 
 enum class What { RunFolder, History, Config, Environment, Unknown };
@@ -55,12 +57,6 @@ Json differences_json(const std::optional<std::vector<ConfigDifference>>& list) 
   if (!list) return {};
   auto out = Json::array();
   for (const auto& d : *list) out.push_back(Json::object({{"path", d.path}, {"a", d.a}, {"b", d.b}, {"numeric", d.numeric}}));
-  return out;
-}
-
-Json texts(const std::vector<std::string>& list) {
-  auto out = Json::array();
-  for (const auto& text : list) out.push_back(text);
   return out;
 }
 

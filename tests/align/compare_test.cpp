@@ -165,6 +165,17 @@ TEST_CASE("what cannot be compared is listed with its cause, and the rest goes o
             "no value"));
 }
 
+TEST_CASE("values that cannot be read do not agree") {
+  Runs runs;
+  const DumpOptions how{.task = "tensor", .summary = "crc32"};
+  const auto a = runs.run("a", {}, how), b = runs.run("b", {}, how);
+  CHECK(compare_dumps(a, b).agrees);
+  std::filesystem::remove(b + "/step0/rank0/dump_tensor_data/Module.norm.LayerNorm.forward.0.output.0.pt");
+  const auto result = compare_dumps(a, b);
+  CHECK_FALSE(result.agrees);
+  CHECK_FALSE(result.complete);
+}
+
 TEST_CASE("a part that agrees is not called complete") {
   const auto result = with_fault({}, {.task = "tensor"}, {.sample = 0.5, .seed = 1});
   CHECK(result.sampled);

@@ -28,7 +28,7 @@ class SimNpu(ProgramTest):
     def test_out_of_memory_says_what_to_do_and_that_helps(self):
         result = self.train('out', *TIGHT, 'data.batch_size=160')
         self.assertFails(result, MEMORY, 'NPU out of memory', '2097152 bytes', 'smaller data.batch_size', 'lower precision')
-        self.assertEqual(self.written('out'), {'config.yaml', 'train.log', 'metrics.csv', 'events.out'})  # and no checkpoint
+        self.assertEqual(self.written('out'), {'config.yaml', 'environment.json', 'train.log', 'metrics.csv', 'events.out'})  # and no checkpoint
         # what is left there is in nobody's way
         self.assertDone(self.train('out', *TIGHT, 'data.batch_size=8', '--resume', 'auto'))
         self.assertTrue((run_dir(self.dir / 'out').with_name('version_1') / 'checkpoints' / 'last' / 'manifest.json').exists())

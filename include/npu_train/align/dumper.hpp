@@ -80,6 +80,7 @@ class Dumper : public StepObserver {
 
  private:
   struct Impl;
+  std::map<std::string, std::string> own_facts() const;
   bool begin_step();
   void observe();
   void stop_observing();
