@@ -71,7 +71,21 @@ function(npu_train_compile_together target room)
   endif()
 endfunction()
 
+# npu_train_embed_facts(ROOM): every table src/ROOM/facts/NAME.tsv becomes a text npu_train::facts::NAME of "ROOM/facts/NAME.hpp", so that
+# a program needs no files beside it.
+function(npu_train_embed_facts room)
+  file(GLOB tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/facts/*.tsv)
+  foreach(table IN LISTS tables)
+    get_filename_component(NPU_TRAIN_FACTS_NAME ${table} NAME_WE)
+    file(READ ${table} NPU_TRAIN_FACTS_TEXT)
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table})
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/facts.hpp.in
+      ${PROJECT_BINARY_DIR}/generated/${room}/facts/${NPU_TRAIN_FACTS_NAME}.hpp @ONLY)
+  endforeach()
+endfunction()
+
 function(npu_train_add_room room)
+  npu_train_embed_facts(${room})
   if(room STREQUAL "models")
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/models/*.cpp)
   else()

@@ -186,6 +186,7 @@ void align_room(const std::filesystem::path& folder) {
     npu_train::Dumper dumper({.task = "tensor", .dir = folder / "dumps" / run}, npu_train::dumped_model(*net));
     dumper.start();
     const auto loss = net->fc(torch::relu(net->conv(torch::ones({2, 3, 8, 8}))).mean({2, 3})).square().mean();
+    dumper.loss(loss);
     loss.backward();
     dumper.stop();
     dumper.step();

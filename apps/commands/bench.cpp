@@ -109,6 +109,7 @@ Times time_steps(Trainer& trainer, int64_t batch_size, const BenchArguments& arg
   trainer.setup(nullptr, std::make_shared<TensorDataset>(at::zeros({batch_size, 1}), at::zeros({batch_size})));
   const auto& model = trainer.model();
   const auto size = model.image_size;
+  at::manual_seed(static_cast<uint64_t>(trainer.config().seed));  // so that two runs can be compared
   Batch batch(at::randn({batch_size, model.channels, size, size}), at::randint(model.num_classes, {batch_size}, at::kLong));
   if (trainer.loop().parts().train_loader->options().channels_last)
     batch.set("input", batch.input().contiguous(at::MemoryFormat::ChannelsLast));

@@ -47,6 +47,9 @@ class ItemJudge {
   std::map<std::string, double> scales_;     // by direction: largest magnitude of gradients
 };
 
+// Between runs that may differ in rounding: takes back what failed where no call differs by itself and the kinks of activations explain
+// the error of the gradients, or where a fused kernel shows another place of the network.
+void forgive_rounding(StepComparison& step, const DumpStep& a);
 // The first call, in order, that differs by itself. `same_environment`: no rounding is expected.
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool same_environment);
 // Likely causes and what to try.

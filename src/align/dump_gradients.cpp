@@ -102,15 +102,15 @@ void DumpRecorder::parameter_gradients(const ParameterSet& parameters) {
     const auto owner = owner_of(p.name);
     const auto base = base_of(owner, "layer");
     if (options_.scope.empty() ? !filter_.has(base) : wanted_.count(base) == 0) continue;
-    const auto name = base + ".parameters_grad.0";
-    auto entry = std::find_if(entries.begin(), entries.end(), [&](const DumpEntry& e) { return e.name == name; });
+    const auto prefix = base + ".parameters_grad.";
+    auto entry = std::find_if(entries.begin(), entries.end(), [&](const DumpEntry& e) { return e.name.starts_with(prefix); });
     if (entry == entries.end()) {
       entry = entries.insert(entries.end(), DumpEntry{});
-      entry->name = name;
+      entry->name = prefix + std::to_string(next_number(prefix));
     }
     const auto key = p.name.substr(p.name.rfind('.') + 1);
     auto values = DumpNode::list();
-    values.add(leaves_.tensor(p.value.grad(), name + "." + key));
+    values.add(leaves_.tensor(p.value.grad(), entry->name + "." + key));
     entry->content.set(key, std::move(values));
   }
   for (auto& entry : entries)

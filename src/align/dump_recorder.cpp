@@ -73,15 +73,19 @@ std::vector<at::Tensor> DumpRecorder::data_inputs(const SeenOp& op) const {
 
 DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
   auto out = DumpNode::map();
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const auto& value = op.inputs[i];
-    const auto found = value.isTensor() ? names_.find(memory_of(value.toTensor())) : names_.end();
-    const auto name = !op.parameters[i].empty() ? op.parameters[i] : found != names_.end() ? found->second : std::string();
-    if (name.empty()) continue;
+  const auto add = [&](const at::Tensor& value, std::string name) {
+    if (const auto found = names_.find(memory_of(value)); name.empty() && found != names_.end()) name = found->second;
+    if (name.empty()) return;
     const auto key = name.substr(name.rfind('.') + 1);
     const auto* parameter = model_.parameters.find(name);
-    if (parameter == nullptr) leaves_.forget(value.toTensor());  // running statistics move without a new version
-    out.set(key, leaves_.tensor(parameter != nullptr ? parameter->value : value.toTensor(), call.name + ".parameters." + key));
+    if (parameter == nullptr) leaves_.forget(value);  // running statistics move without a new version
+    out.set(key, leaves_.tensor(parameter != nullptr ? parameter->value : value, call.name + ".parameters." + key));
+  };
+  for (size_t i = 0; i < op.inputs.size(); ++i) {
+    const auto& value = op.inputs[i];
+    if (value.isTensor()) add(value.toTensor(), op.parameters[i]);
+    if (value.isTensorList())  // recurrent layers
+      for (const at::Tensor& t : value.toTensorList()) add(t, "");
   }
   return out;
 }
@@ -248,6 +252,7 @@ void DumpRecorder::end_forward() {
 }
 
 void DumpRecorder::emit(DumpEntry entry) {
+  empty_ &= entry.name.starts_with("Module.loss.") || entry.name.starts_with("Module.optimizer.");  // which are in every dump
   pending_.push_back(std::move(entry));
   if (!leaves_.has_pending()) write_pending();
 }

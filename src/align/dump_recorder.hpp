@@ -58,6 +58,8 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void parameter_gradients(const ParameterSet& parameters);
   void optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale);
   void close();
+  // Whether no layer and no operator was dumped so far.
+  bool empty() const { return empty_; }
 
  private:
   // A call of a layer: a declared one, or one that is known by its parameters and may go on with the next operator.
@@ -110,6 +112,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   LeafMaker leaves_;
   std::recursive_mutex mutex_;  // hooks come from autograd's threads
   bool closed_ = false;
+  bool empty_ = true;
 
   std::unordered_map<const void*, std::string> names_;  // of parameters and buffers, by storage
   std::map<std::string, bool> is_leaf_;                 // layers that own parameters: whether no other layer is below them

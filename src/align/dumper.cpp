@@ -11,6 +11,7 @@
 #include "align/dump_recorder.hpp"
 #include "npu_train/align/dump_reader.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/backend.hpp"
@@ -71,6 +72,8 @@ Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::s
 Dumper::~Dumper() {
   try {
     finish_step();
+    if (!impl_->begun && impl_->rank_wanted && step_ > 0)
+      log_warning("dump.steps: none of ", join(options_.steps), " was reached; the run had steps 0 to ", step_ - 1);
   } catch (...) {  // a disk that failed was told before, or the run ends by another exception
   }
 }
@@ -139,15 +142,20 @@ void Dumper::finish_step() {
   recorder->end_backward(true);
   recorder->close();
   impl_->sink.wait();
+  if (recorder->empty() && options_.task != "overflow_check")
+    warn_once("dump of nothing", "dump: no layer or operator of step " + std::to_string(step_) +
+                                     " is meant by scope, list, sample and data_mode; nothing was dumped");
 }
 
 void Dumper::start() {
-  finish_step();
+  stop_observing();  // of a forward that came to no loss
   if (begin_step()) observe();
 }
 
 void Dumper::loss(const at::Tensor& loss) {
-  if (impl_->recorder) impl_->recorder->loss(loss);
+  if (!impl_->recorder) return;
+  stop_observing();
+  impl_->recorder->loss(loss);
 }
 
 void Dumper::stop() {

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "npu_train/align/dumper.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/pickle.hpp"
@@ -14,7 +15,7 @@
 #include "npu_train/optim/sgd.hpp"
 
 using namespace npu_train;
-using npu_train::testing::TempDir;
+using npu_train::testing::has, npu_train::testing::TempDir;
 namespace fs = std::filesystem;
 
 namespace {
@@ -239,4 +240,66 @@ TEST_CASE("steps that an earlier, longer run left are gone") {
   }
   CHECK(fs::exists(fs::path(dir.path()) / "step0/rank0/dump.json"));
   CHECK_FALSE(fs::exists(fs::path(dir.path()) / "step1/rank0/dump.json"));
+}
+
+TEST_CASE("weights of a recurrent layer are in its entry") {
+  struct Recurrent : torch::nn::Module {
+    torch::nn::LSTM lstm{register_module("lstm", torch::nn::LSTM(torch::nn::LSTMOptions(3, 4)))};
+  } net;
+  TempDir dir;
+  Dumper dumper({.dir = dir.path()}, dumped_model(net));
+  dumper.start();
+  const auto out = std::get<0>(net.lstm(at::randn({5, 2, 3})));
+  dumper.loss(out.sum());
+  dumper.step();
+  const auto data = load_json(fs::path(dir.path()) / "step0/rank0/dump.json").at("data", "d");
+  const auto& parameters = data.at("Module.lstm.LSTM.forward.0", "d").at("parameters", "d");
+  CHECK(number(parameters.at("weight_hh_l0", "d"), "Norm") ==
+        doctest::Approx(net.lstm->named_parameters()["weight_hh_l0"].norm().item<double>()));
+  CHECK(parameters.members("d").size() == 4);
+}
+
+TEST_CASE("a forward ends with its loss, and a step has as many as are started") {
+  TempDir dir;
+  DumperNet net;
+  Dumper dumper({.level = "op", .dir = dir.path()}, dumped_model(net));
+  for (int half = 0; half < 2; ++half) {
+    dumper.start();
+    const at::Tensor loss = net.forward(at::randn({2, 3, 5, 5})).square().mean();
+    dumper.loss(loss);
+    loss.backward();
+    for (const auto& p : net.parameters()) p.grad().mul_(0.5);
+    dumper.stop();
+  }
+  dumper.step();
+  const auto data = load_json(fs::path(dir.path()) / "step0/rank0/dump.json").at("data", "d");
+  for (const char* twice : {"Functional.conv2d.", "Module.loss.Loss.forward.", "Module.head.Linear.parameters_grad."})
+    for (const auto& [number, there] : {std::pair("0", true), {"1", true}, {"2", false}}) {
+      const std::string prefix = std::string(twice) + number;
+      CAPTURE(prefix);
+      bool found = false;
+      for (const auto& m : data.members("d")) found |= m.key.starts_with(prefix);
+      CHECK(found == there);
+    }
+  for (const auto& m : data.members("d")) CHECK((m.key.find("mul_") == std::string::npos && m.key.find("_backward.") == std::string::npos));
+}
+
+TEST_CASE("a dump of nothing is told") {
+  std::vector<std::string> told;
+  const ScopedLogSink sink([&](LogLevel, std::string_view message) { told.emplace_back(message); });
+  DumperNet net;
+  const auto run = [&](DumpOptions options) {
+    TempDir dir;
+    options.dir = dir.path();
+    Dumper dumper(options, dumped_model(net));
+    dumper.start();
+    dumper.loss(net.forward(at::randn({2, 3, 5, 5})).sum());
+    dumper.step();
+  };
+  run({.list = {"no_such_layer"}, .data_mode = {"forward"}});
+  REQUIRE(told.size() == 1);
+  CHECK(has(told[0], "nothing was dumped"));
+  run({.steps = {"7"}});
+  REQUIRE(told.size() == 2);
+  CHECK(has(told[1], "none of 7 was reached; the run had steps 0 to 0"));
 }

@@ -55,6 +55,7 @@ struct ItemComparison {
   double error = 0;
   double reference_error_a = -1, reference_error_b = -1;  ///< of each to the reference; -1 without
   bool failed = false;
+  bool rounding = false;  ///< beyond its tolerance, but no more than rounding does behind ReLU and pooling; does not count as failed
   std::string message{};  ///< why it failed, or why it was not compared
 };
 
@@ -88,7 +89,7 @@ struct StepComparison {
   std::string rank;
   std::vector<CallComparison> calls{};  ///< in the order of A
   bool complete_a = true, complete_b = true;
-  int64_t compared = 0, failed = 0, one_sided = 0, skipped = 0, not_compared = 0;
+  int64_t compared = 0, failed = 0, rounding = 0, one_sided = 0, skipped = 0, not_compared = 0;
   std::vector<std::string> notes{};
 };
 

@@ -7,16 +7,16 @@
 ///   for (...) {
 ///     dumper.start();                  // this thread's forward from here
 ///     at::Tensor loss = ...;
-///     dumper.loss(loss);
+///     dumper.loss(loss);               // to here
 ///     loss.backward();
-///     dumper.stop();                   // gradients of the parameters
+///     dumper.stop();                   // gradients of the parameters; before they are clipped
 ///     optimizer.step();
 ///     dumper.step();                   // the files are complete
 ///   }
 ///
 /// Layers are known without changing the model: an operator that receives a parameter belongs to the parameter's layer, and a Model's
 /// blocks and what a forward declares (nn/layer_scope.hpp) are layers too. Not seen: layers without parameters that nobody declares (their
-/// operators are, at level op or mix), weights of recurrent layers, a second backward pass, and what runs in threads of the model's own.
+/// operators are, at level op or mix), a second backward pass, and what runs in threads of the model's own.
 /// Where a value feeds several layers, the gradient that is shown for each is their sum.
 #pragma once
 
@@ -63,9 +63,13 @@ class Dumper : public StepObserver {
   /// some. Both must outlive the dumper; `precision` may be nullptr.
   void watch(const Optimizer& optimizer, const Precision* precision = nullptr);
 
+  /// Observes what this thread computes until loss() or stop(). Again within a step (micro-batches, two losses): the step goes on.
   void start();
+  /// Shows the loss, or one of several, and ends the forward: what follows it is the backward's and the loop's.
   void loss(const at::Tensor& loss);
+  /// Shows the gradients of the parameters as they are now. Again within a step: once more.
   void stop();
+  /// The step is over.
   void step();
   /// The number of the next step; 0 at first.
   void set_step(int64_t step) { step_ = step; }

@@ -1,0 +1,49 @@
+// How an error runs through the calls of a step.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "align/compare_parts.hpp"
+
+namespace npu_train::detail {
+
+bool two_sided(const CallComparison& call);
+bool of_optimizer(const CallComparison& call);
+// Forward and backward calls of the model.
+bool in_network(const CallComparison& call);
+// An error in words.
+std::string error_text(double error);
+// A finding at this call, without its cause.
+Divergence divergence_at(const StepComparison& step, const CallComparison& call);
+
+// How calls hang together: which run inside which, and which gradients are one tensor.
+class CallStructure {
+ public:
+  CallStructure(const StepComparison& step, const DumpStep& a);
+  bool is_around(const CallComparison& call) const { return inside_.count(call.a) != 0; }
+  // The error that reaches what a call does itself: with its inputs, or out of the calls inside it.
+  double into(const CallComparison& call) const;
+  // The error that a call makes. Where a value feeds several layers each of them shows the whole gradient, which only the last completes.
+  double out_of(const CallComparison& call) const;
+
+ private:
+  std::map<std::string, double> inside_;               // by the call around: worst output of those inside
+  std::map<std::string, const CallComparison*> last_;  // that shows a gradient
+};
+
+struct Walk {
+  Divergence first;                // the first call that differs by itself
+  double forward_error = 0;        // the worst of the forward up to there
+  std::set<std::string> vanished;  // layers whose outputs differ though nothing behind them is given the difference
+};
+
+// Walks the calls in order and stops at the first that differs by itself. `exact`: no rounding is expected, every difference counts.
+Walk walk(const StepComparison& step, const DumpStep& a, bool exact);
+
+// The error of gradients that rounding of the forward explains. They jump where an activation has a kink: of a relative error e of the
+// forward about a share e of the elements change sides (ReLU, max pooling), which is an error of sqrt(e) in the norm.
+double kink_error(double forward_error);
+
+}  // namespace npu_train::detail
