@@ -1,7 +1,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "operator_table.hpp"
+#include "device/facts/ascend_operators.hpp"
 #include "sim.hpp"
 
 namespace npu_train::sim {
@@ -21,11 +21,12 @@ std::string_view next(std::string_view& line, char end) {
 const std::unordered_map<std::string_view, Row>& table() {
   static const auto* rows = [] {
     auto* out = new std::unordered_map<std::string_view, Row>;
-    std::string_view text = kOperatorTable;
+    std::string_view text = facts::ascend_operators;
     while (!text.empty()) {
       std::string_view line = next(text, '\n');
       if (line.empty() || line[0] == '#') continue;
       const auto name = next(line, '\t'), status = next(line, '\t'), listed = next(line, '\t');
+      next(line, '\t');  // by series: the simulator has no more than one table for all
       out->emplace(name, Row{status, listed, line});
     }
     return out;

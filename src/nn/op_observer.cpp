@@ -1,6 +1,7 @@
 #include "npu_train/nn/op_observer.hpp"
 
 #include <algorithm>
+#include <string_view>
 
 #include "nn/storage.hpp"
 
@@ -155,6 +156,7 @@ void OpObserver::on_end(const at::RecordFunction& fn, at::ObserverContext* conte
 }
 
 void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
+  if (std::string_view(fn.name()).starts_with("autograd::engine::") && listener_.sees_all()) return;  // around operators, none itself
   context.outermost = inside_ == 0;
   if (!context.outermost) return;
   context.inputs.assign(fn.inputs().begin(), fn.inputs().end());
@@ -194,7 +196,8 @@ SeenOp OpObserver::describe(const at::RecordFunction& fn, const std::vector<c10:
           .library = std::move(library),
           .scope = scopes_.empty() ? std::string() : scopes_.back(),
           .outputs = {},
-          .parameters = {}};
+          .parameters = {},
+          .overload = fn.operator_name() ? fn.operator_name()->overload_name : std::string()};
 }
 
 std::string OpObserver::parameter_in(const at::Tensor& input) const {
@@ -205,7 +208,7 @@ std::string OpObserver::parameter_in(const at::Tensor& input) const {
 // A cast of a parameter, as autocast makes it, stands for the parameter.
 bool OpObserver::follows_cast(const SeenOp& op) {
   if (!is_cast(op.name)) return false;
-  if (op.parameters.empty() || op.parameters[0].empty() || !op.output.has_storage()) return false;
+  if (op.parameters.empty() || op.parameters[0].empty() || !op.output.defined() || !op.output.has_storage()) return false;
   parameters_[storage_of(op.output)] = op.parameters[0];
   casts_.push_back(op.output.storage().getWeakStorageImpl());
   return true;
@@ -214,18 +217,20 @@ bool OpObserver::follows_cast(const SeenOp& op) {
 void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IValue>& seen) {
   const Values inputs(seen.data(), seen.size());
   const auto& outputs = fn.outputs();
-  if (outputs.empty()) return;
   SeenOp op = describe(fn, seen);
   op.outputs = tensors_of(outputs);
-  if (op.outputs.empty()) return;
-  op.output = op.outputs.front();
   bool known = false;
-  op.flops = flops_of(op.name, inputs, op.output, known);
+  if (!op.outputs.empty()) {
+    op.output = op.outputs.front();
+    op.flops = flops_of(op.name, inputs, op.output, known);
+  } else if (!listener_.sees_all()) {
+    return;
+  }
   for (const auto& value : seen) op.parameters.push_back(value.isTensor() ? parameter_in(value.toTensor()) : std::string());
   if (!follows_cast(op))
     for (const auto& input : tensors_of(seen)) {
       // A view of a parameter, as t(weight) is, is not yet a use; its storage is found again in the product.
-      if (input.defined() && storage_of(input) == storage_of(op.output)) continue;
+      if (input.defined() && op.output.defined() && storage_of(input) == storage_of(op.output)) continue;
       if (op.parameter = parameter_in(input); !op.parameter.empty()) break;
     }
   if (!known && op.parameter.empty() && !every_) return;

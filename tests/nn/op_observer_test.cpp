@@ -104,3 +104,23 @@ TEST_CASE("declared layers nest, have inputs and outputs, and name what runs in 
   CHECK((listener.seen == std::vector<std::string>{"begin block 1", "begin block.act 0", "block.act:aten::clone", "before relu_ 1",
                                                    "block.act:aten::relu_", "end block.act 0", "end block 1"}));
 }
+
+TEST_CASE("operators of a backward pass are shown to who wants them") {
+  struct Names final : OpListener {
+    bool backward = false;
+    std::vector<std::string> seen;
+    void op_ended(const SeenOp& op) override { seen.push_back(op.name); }
+    bool sees_all() const override { return backward; }
+  };
+  for (const bool backward : {false, true}) {
+    at::Tensor w = at::randn({3}).requires_grad_();
+    const at::Tensor loss = at::relu(w).sum();
+    Names names;
+    names.backward = backward;
+    {
+      const OpObserver observer({}, names, /*every=*/true);
+      loss.backward();
+    }
+    CHECK((std::find(names.seen.begin(), names.seen.end(), "threshold_backward") != names.seen.end()) == backward);
+  }
+}

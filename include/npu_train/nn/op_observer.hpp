@@ -29,6 +29,7 @@ struct SeenOp {
   std::vector<at::Tensor> outputs{};       ///< all of them
   /// For each of `inputs` the watched parameter that it is, or is a view or a cast of; "" for others and for lists.
   std::vector<std::string> parameters{};
+  std::string overload{};  ///< "Tensor" of aten::add.Tensor; "" where there is one form
 };
 
 /// One run of a declared layer.
@@ -47,6 +48,9 @@ class OpListener {
   virtual void op_ended(const SeenOp& op) = 0;
   virtual void layer_begins(const SeenLayer& /*layer*/) {}
   virtual void layer_ended(const SeenLayer& /*layer*/) {}
+  /// Whether operators that give nothing (updates of lists in place) and those of backward passes are shown too. The latter run in the
+  /// thread of the call on CPUs, and in autograd's own elsewhere.
+  virtual bool sees_all() const { return false; }
 };
 
 /// While it lives, operators of this thread are shown to the listener: those that use a parameter or cost FLOPs, or all with `every`. Of

@@ -1,0 +1,53 @@
+/// Tries a model on a device, one thing after another: what one does by hand on the first day of a migration.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/io/json.hpp"
+
+namespace npu_train {
+
+class Task;
+class Batch;
+
+/// One line of the trial.
+struct Trial {
+  std::string name;  ///< loaded | moved | forward | loss | backward | training | speed | outputs
+  enum class Verdict { Passed, Note, Failed, NotReached } verdict = Verdict::NotReached;
+  double seconds = 0;
+  std::string detail;  ///< what was seen
+};
+
+struct TrialReport {
+  std::string device;
+  std::vector<Trial> trials;
+  /// Of the failure, "" where there was none: operator | dtype | shape | out_of_memory | environment | numbers | model.
+  std::string failure;
+  std::string place;      ///< the operator and the layer that it was in, where they are known
+  std::string remedy;     ///< what to do
+  double max_error = -1;  ///< of the outputs: the largest difference to the CPU's over the largest output; -1: not reached
+  double speed_up = -1;   ///< time of a step on the CPU over that on the device; -1: not reached
+
+  bool passed() const { return failure.empty(); }
+};
+
+struct TrialOptions {
+  int64_t epochs = 3;           ///< short ones
+  int64_t steps_per_epoch = 4;  ///< on the same batch
+  double lr = 1e-3;             ///< of plain SGD
+  double passes_below = 1e-4;   ///< error of the outputs in fp32
+  double noted_below = 1e-3;    ///< passes, with a note; above it fails
+};
+
+/// Runs `task` in fp32 on the CPU and then on `device` ("npu", "cuda:1", "sim_npu"): forward in evaluation mode, loss, backward, three
+/// short epochs, speed, outputs. What fails is told in the report, and what follows it is not reached. The task is left on the CPU with the
+/// weights that it had. Error(Usage) for a task that does not run on the CPU itself, and for a name that is no device.
+TrialReport try_device(Task& task, const Batch& batch, const std::string& device, const TrialOptions& options = {});
+
+/// One line for each trial, and the remedy.
+std::string to_text(const TrialReport& report);
+Json to_json(const TrialReport& report);
+
+}  // namespace npu_train

@@ -1,0 +1,55 @@
+#include "analyze/trial_failure.hpp"
+
+#include <array>
+#include <string_view>
+
+namespace npu_train::detail {
+namespace {
+
+bool has_any(const std::string& text, std::initializer_list<std::string_view> words) {
+  for (const auto word : words)
+    if (text.find(word) != std::string::npos) return true;
+  return false;
+}
+
+std::string kind_of(const Error& error) {
+  const std::string text = error.what();
+  switch (error.kind()) {
+    case ErrorKind::OutOfMemory:
+      return "out_of_memory";
+    case ErrorKind::Diverged:
+      return "numbers";
+    default:
+      break;
+  }
+  if (has_any(text, {"Could not run 'aten::", "no kernel", "has no kernel", "unsupported operator", "is not supported on",
+                     "not currently implemented for"}))
+    return "operator";
+  if (has_any(text, {"float64", "Double", "dtype", "not implemented for '", "ScalarType", "data type"})) return "dtype";
+  if (has_any(text,
+              {"size mismatch", "must match the size", "shapes cannot be multiplied", "is invalid for input of size", "Sizes of tensors"}))
+    return "shape";
+  return error.kind() == ErrorKind::Device ? "environment" : "model";
+}
+
+std::string remedy_of(const std::string& kind) {
+  if (kind == "operator") return "replace the operator, or run it on the host outside the step; npu_tool analyze lists what the chip has";
+  if (kind == "dtype") return "cast to a dtype that the device has: fp32 instead of fp64, int32 or int64 as the operator wants";
+  if (kind == "shape") return "the shapes differ from the CPU's: look for code that asks for the device or its memory format";
+  if (kind == "out_of_memory") return "a smaller data.batch_size with trainer.accumulate_grad_batches, or trainer.gradient_checkpointing";
+  if (kind == "environment") return "npu_tool doctor tells what is missing on this machine";
+  if (kind == "numbers") return "values are not finite: train with grad_scaler, look for overflows with dump.task=overflow_check";
+  return "the model itself failed; run it with --device cpu, and look at the message above";
+}
+
+}  // namespace
+
+TrialFailure classify(const Error& error, const std::string& op, const std::string& layer, const std::string& trial) {
+  TrialFailure out{.kind = kind_of(error), .place = op, .remedy = {}};
+  if (!layer.empty()) out.place += (out.place.empty() ? "" : " ") + std::string("in or behind ") + layer;
+  out.place += (out.place.empty() ? "" : ", ") + std::string("in ") + trial;
+  out.remedy = remedy_of(out.kind);
+  return out;
+}
+
+}  // namespace npu_train::detail

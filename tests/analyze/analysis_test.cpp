@@ -1,0 +1,105 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules.h>
+
+#include <algorithm>
+
+#include "npu_train/analyze/analysis.hpp"
+#include "npu_train/base/batch.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/train/classifier.hpp"
+
+using namespace npu_train;
+using npu_train::testing::error_of, npu_train::testing::has;
+
+namespace {
+
+// Holds what a migration stumbles over.
+struct Troubled : torch::nn::Module {
+  torch::nn::Linear body{register_module("body", torch::nn::Linear(12, 40))};
+  torch::nn::Linear head{register_module("head", torch::nn::Linear(40, 16))};
+  bool throws = false;
+  at::Tensor forward(const at::Tensor& x) {
+    if (throws) throw std::runtime_error("no such weather");
+    at::Tensor y = body(x);
+    y = y + y.to(at::kDouble).cumsum(1).to(at::kFloat) * 1e-3;
+    y = y * static_cast<double>(at::nonzero(y.detach() > 0).size(0) > 0);
+    return head(at::relu(y));
+  }
+};
+
+Batch small_batch() { return Batch(at::randn({4, 12}), at::zeros({4}, at::kLong)); }
+
+const MigrationFinding* finding(const Analysis& analysis, const std::string& kind) {
+  const auto found = std::find_if(analysis.findings.begin(), analysis.findings.end(), [&](const auto& f) { return f.kind == kind; });
+  return found == analysis.findings.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+TEST_CASE("a model's step is looked up operator by operator") {
+  const auto result = analyze(*classifier(std::make_shared<Troubled>()), small_batch());
+  CHECK(
+      std::any_of(result.findings.begin(), result.findings.end(), [](const auto& f) { return f.kind == "fp64" && f.subject == "cumsum"; }));
+  REQUIRE(finding(result, "dynamic_shape") != nullptr);
+  CHECK(finding(result, "dynamic_shape")->subject == "nonzero");
+  CHECK(finding(result, "host_read") != nullptr);
+  REQUIRE(finding(result, "alignment") != nullptr);
+  CHECK(finding(result, "alignment")->subject == "body.weight");
+  CHECK(result.verdict() == "feasible");
+  double hours = 0;
+  for (const auto& f : result.findings) hours += f.hours;
+  CHECK(result.hours() == hours);
+  CHECK(hours > 0);
+  CHECK((result.parameter_dtypes == std::vector<std::pair<std::string, int64_t>>{{"fp32", 4}}));
+  for (size_t i = 1; i < result.findings.size(); ++i)
+    CHECK_FALSE((result.findings[i].severity == "blocks" && result.findings[i - 1].severity != "blocks"));
+  const auto has_native = [&](const char* name, const char* phase) {
+    return std::any_of(result.operators.begin(), result.operators.end(), [&](const auto& op) {
+      return op.use.name == name && op.use.phase == phase && op.facts.support == OperatorSupport::Native;
+    });
+  };
+  CHECK(has_native("addmm", "forward"));
+  CHECK(has_native("mm", "backward"));
+}
+
+TEST_CASE("a plain model is ready, and memory and bf16 are findings of their own") {
+  torch::nn::Sequential net(torch::nn::Linear(16, 32), torch::nn::ReLU(), torch::nn::Linear(32, 16));
+  const auto task = classifier(net);
+  const Batch batch(at::randn({4, 16}), at::zeros({4}, at::kLong));
+  const auto ready = analyze(*task, batch);
+  CHECK(ready.verdict() == "ready");
+  for (const auto& p : task->parameters()) CHECK_FALSE(p.value.grad().defined());
+  const auto large = analyze(*task, batch, {.hbm = 1000, .predicted_peak = 1001});
+  CHECK(large.verdict() == "blocked");
+  CHECK(finding(large, "memory") != nullptr);
+  CHECK(finding(analyze(*task, batch, {.hbm = 1000, .predicted_peak = 1000}), "memory") == nullptr);
+  torch::nn::Linear low(torch::nn::LinearOptions(16, 16));
+  low->to(at::kBFloat16);
+  const Batch low_batch(at::randn({4, 16}).to(at::kBFloat16), at::zeros({4}, at::kLong));
+  CHECK(finding(analyze(*classifier(low), low_batch, {.soc = "910A"}), "bf16") != nullptr);
+  CHECK(finding(analyze(*classifier(low), low_batch), "bf16") == nullptr);
+}
+
+TEST_CASE("what the model throws, and chips that are not known, are errors") {
+  auto net = std::make_shared<Troubled>();
+  net->throws = true;
+  CHECK(has(error_of([&] { analyze(*classifier(net), small_batch()); }).what(), "no such weather"));
+  net->throws = false;
+  CHECK(error_of([&] { analyze(*classifier(net), small_batch(), {.soc = "A100"}); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("reports hold every operator and finding") {
+  const auto result = analyze(*classifier(std::make_shared<Troubled>()), small_batch());
+  const auto text = to_text(result, 0), html = to_html(result);
+  const auto json = to_json(result);
+  CHECK(json.at("operators", "t").items("t").size() == result.operators.size());
+  CHECK(json.at("findings", "t").items("t").size() == result.findings.size());
+  for (const auto& op : result.operators) {
+    CHECK(has(text, op.use.full_name()));
+    CHECK(has(html, op.use.full_name()));
+  }
+  CHECK(has(text, "feasible, with changes"));
+  CHECK(has(to_text(result, 3), "(3 of "));
+}
