@@ -70,11 +70,32 @@ int finish(const CompareArguments& args, const Result& result, bool agrees) {
 bool is_weights(const std::string& path) {
   const std::filesystem::path p(path);
   const auto extension = to_lower(p.extension().string());
-  if (std::filesystem::is_directory(p)) return std::filesystem::exists(p / "manifest.json") || p.filename() == "checkpoints";
+  std::error_code error;
+  if (std::filesystem::is_directory(p, error)) return std::filesystem::exists(p / "manifest.json", error) || p.filename() == "checkpoints";
   return extension == ".safetensors" || extension == ".pth" || extension == ".pt" || extension == ".bin" || extension == ".ckpt";
 }
 
+// "a dump"; "" for what is not there.
+std::string kind_of(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return "";
+  if (is_dump(path)) return "a dump";
+  if (is_weights(path)) return "a checkpoint";
+  const auto kind = kind_of_run_file(path);
+  return kind.empty() ? "of no kind that is known" : kind;
+}
+
+void check_kinds(const CompareArguments& args) {
+  const auto a = kind_of(args.a), b = kind_of(args.b);
+  check(a == b || a.empty() || b.empty(), ErrorKind::Usage, "compare", args.a, " is ", a, ", ", args.b, " is ", b,
+        "; allowed: two of a kind");
+  const bool for_dumps = !args.reference.empty() || !args.options.steps.empty() || !args.options.rank.empty();
+  check(!for_dumps || a != b || a == "a dump", ErrorKind::Usage, "compare", "--reference, --steps and --rank are of dumps; ", args.a,
+        " is ", a);
+}
+
 int compare(CompareArguments args) {
+  check_kinds(args);
   auto& options = args.options;
   options.fuzzy = !args.strict;
   options.reference = args.reference;
@@ -118,6 +139,7 @@ void add_compare(CLI::App& app, Command& run) {
   sub->add_option("--columns-b", args->columns_b, "of B, where it has other names");
   sub->add_option("--shift", args->runs.history.shift, "steps that B's numbers are behind A's")->capture_default_str();
   sub->add_option("--mean-rtol", args->runs.history.mean_rtol, "mean relative difference of losses that is allowed")->capture_default_str();
+  sub->add_option("--lr-rtol", args->runs.history.lr_rtol, "relative difference of a learning rate that is allowed")->capture_default_str();
   sub->add_option("--rows", args->rows, "of the table on the terminal; 0: all")->capture_default_str();
   sub->add_option("--csv", args->csv, "write a table with msprobe's columns");
   sub->add_option("--html", args->html, "write a self-contained page");

@@ -1,6 +1,7 @@
 #include "npu_train/align/checkpoint_diff.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -15,6 +16,7 @@ namespace {
 using detail::StoredWeights;
 using Kind = ItemComparison::Kind;
 
+constexpr std::array kParts = {"model", "optimizer", "ema"};
 constexpr double kUnbounded = std::numeric_limits<double>::infinity();
 
 std::string sizes_text(const std::vector<int64_t>& shape) {
@@ -173,7 +175,7 @@ class CheckpointComparer {
     judge_.judge(item, call);
     if (item.message.empty() || (item.failed && item.kind == Kind::Tensor && !seen.empty()))
       item.message = item.message.empty() ? seen : item.message + ": " + seen;
-    ++out_.compared;
+    ++(item.kind == Kind::NotCompared ? out_.not_compared : out_.compared);
     out_.failed += item.failed;
     call.failed |= item.failed;
     call.parameter_error = std::max(call.parameter_error, item.error);
@@ -203,7 +205,7 @@ class CheckpointComparer {
 
 std::set<std::string> parts_of_both(const StoredWeights& a, const StoredWeights& b, DumpComparison& out) {
   std::set<std::string> parts;
-  for (const char* part : {"model", "optimizer", "ema"}) {
+  for (const char* part : kParts) {
     if (a.has(part) && b.has(part)) parts.insert(part);
     if (a.has(part) != b.has(part))
       out.notes.push_back(std::string("only ") + (a.has(part) ? "A" : "B") + " holds the part " + part + "; not compared");
@@ -228,11 +230,16 @@ DumpComparison compare_checkpoints(const std::filesystem::path& path_a, const st
     for (const auto& [key, value] : a.facts())
       if (const auto other = b.facts().find(key); other != b.facts().end() && other->second != value)
         out.notes.push_back(key + ": " + value + " and " + other->second);
-    auto step = CheckpointComparer(a, b, parts_of_both(a, b, out), options).run(out);
-    check(step.compared > 0, ErrorKind::Data, "compare", out.a, " and ", out.b, ": no tensor of one is in the other",
+    for (const auto& notes : {detail::ties_broken(a, b, "A", "B"), detail::ties_broken(b, a, "B", "A")})
+      out.notes.insert(out.notes.end(), notes.begin(), notes.end());
+    const auto parts = parts_of_both(a, b, out);
+    const bool whole = std::all_of(kParts.begin(), kParts.end(), [&](const char* part) { return a.has(part) == b.has(part); });
+    auto step = CheckpointComparer(a, b, parts, options).run(out);
+    check(step.compared + step.not_compared > 0, ErrorKind::Data, "compare", out.a, " and ", out.b, ": no tensor of one is in the other",
           options.layers.empty() ? "; are they of the same network? hint: --mapping FILE pairs other names"
                                  : " among those that --layers chose");
     out.agrees = step.failed == 0;
+    out.complete = whole && step.one_sided == 0 && step.not_compared == 0;
     out.first = detail::first_difference_of(step, out.facts_a, out.facts_b);
     out.steps.push_back(std::move(step));
     return out;

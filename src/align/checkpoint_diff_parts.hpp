@@ -29,6 +29,9 @@ class StoredWeights {
   const std::vector<Entry>& entries() const { return entries_; }
   at::Tensor read(const Entry& entry) const;
   bool has(const std::string& part) const;
+  // Names of the model's tensors that are one tensor in memory, in groups of two and more. Of .safetensors none are known: that format
+  // keeps each name's values apart.
+  std::vector<std::vector<std::string>> tied() const;
   // What the checkpoint says of itself, and single values of its state ("scaler.scale").
   const std::map<std::string, std::string>& facts() const { return facts_; }
 
@@ -48,6 +51,10 @@ class StoredWeights {
 // The layers of one side as calls of a dump, for the matching of dumps. Each item's data_name is the index of its entry.
 // `mapping`: layers and tensors that go by another name in B; `parts`: those that are compared.
 DumpStep layers_of(const StoredWeights& weights, const std::set<std::string>& parts, const std::map<std::string, std::string>& mapping);
+
+// What is one tensor in `here` and not in `there`.
+std::vector<std::string> ties_broken(const StoredWeights& here, const StoredWeights& there, const std::string& here_name,
+                                     const std::string& there_name);
 
 // The first layer that differs, and why.
 Divergence first_difference_of(const StepComparison& step, const std::map<std::string, std::string>& facts_a,

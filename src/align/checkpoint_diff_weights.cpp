@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <utility>
 
 #include "align/checkpoint_diff_parts.hpp"
 #include "align/dump_names.hpp"
@@ -159,6 +160,48 @@ at::Tensor StoredWeights::read(const Entry& entry) const {
 
 bool StoredWeights::has(const std::string& part) const {
   return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.part == part; });
+}
+
+std::vector<std::vector<std::string>> StoredWeights::tied() const {
+  std::map<std::pair<const void*, int64_t>, std::vector<std::string>> groups;  // a transposed view shares too
+  for (const auto& entry : entries_) {
+    const auto found = in_memory_.find(entry.key);
+    if (entry.part != "model" || found == in_memory_.end() || found->second.numel() == 0) continue;
+    const auto& t = found->second;
+    groups[{t.const_data_ptr(), t.numel()}].push_back(entry.name);
+  }
+  std::vector<std::vector<std::string>> out;
+  for (auto& [place, names] : groups)
+    if (names.size() > 1) out.push_back(std::move(names));
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::vector<std::string> ties_broken(const StoredWeights& here, const StoredWeights& there, const std::string& here_name,
+                                     const std::string& there_name) {
+  std::set<std::string> names;
+  for (const auto& entry : there.entries())
+    if (entry.part == "model") names.insert(entry.name);
+  std::map<std::string, size_t> group_there;
+  const auto tied_there = there.tied();
+  for (size_t i = 0; i < tied_there.size(); ++i)
+    for (const auto& name : tied_there[i]) group_there[name] = i;
+  std::vector<std::string> out;
+  for (const auto& tied : here.tied()) {
+    std::vector<std::string> present;
+    std::set<size_t> groups;
+    for (const auto& name : tied)
+      if (names.count(name) != 0) {
+        present.push_back(name);
+        const auto found = group_there.find(name);
+        groups.insert(found != group_there.end() ? found->second : tied_there.size() + present.size());
+      }
+    if (present.empty() || (present.size() == tied.size() && groups.size() == 1)) continue;
+    out.push_back(join(tied) + ": one tensor in " + here_name +
+                  (present.size() < tied.size() ? "; " + there_name + " has " + join(present) + " alone"
+                                                : ", tensors of their own in " + there_name));
+  }
+  return out;
 }
 
 // "module." and the like, while all tensors of the model (or of the average) begin with it.

@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "align/compare_parts.hpp"
+#include "align/match_calls.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 
@@ -35,10 +36,30 @@ struct Job {
   const DumpItem* reference = nullptr;
 };
 
+// What one side has of layers and gradients.
+class Gradients {
+ public:
+  explicit Gradients(const DumpStep& step) : complete_(step.complete) {
+    for (const auto& call : step.calls) {
+      if (call.direction == "forward" && call.is_module) layers_.insert(call.layer);
+      directions_.insert(call.direction);
+    }
+  }
+  // It has the layer and other gradients, but not those of `call`, which the other side has.
+  bool lost(const DumpCall& call) const {
+    return complete_ && call.is_module && call.direction != "forward" && layers_.count(call.layer) != 0 &&
+           directions_.count(call.direction) != 0;
+  }
+
+ private:
+  bool complete_;
+  std::set<std::string> layers_, directions_;
+};
+
 class StepComparer {
  public:
   StepComparer(const DumpStep& a, const DumpStep& b, const DumpStep* reference, const CompareOptions& options)
-      : a_(a), b_(b), reference_(reference), options_(options), judge_(a, b, options) {
+      : a_(a), b_(b), reference_(reference), options_(options), judge_(a, b, options), in_a_(a), in_b_(b) {
     if (reference_ != nullptr) {
       to_reference_a_.emplace(a, *reference, options);
       to_reference_b_.emplace(b, *reference, options);
@@ -54,7 +75,9 @@ class StepComparer {
     out_.rank = a_.rank;
     out_.complete_a = a_.complete;
     out_.complete_b = b_.complete;
-    for (const auto& [i, j] : detail::match_calls(a_, b_, options_)) pair_call(i, j);
+    auto match = detail::match_and_tell(a_, b_, options_);
+    out_.notes = std::move(match.notes);
+    for (const auto& [i, j] : match.pairs) pair_call(i, j);
     std::vector<Job> jobs;
     for (size_t c = 0; c < out_.calls.size(); ++c)
       for (auto& item : out_.calls[c].items)
@@ -84,7 +107,7 @@ class StepComparer {
       ItemComparison item{.a = call.a, .b = call.b, .side = ""};
       item.kind = Kind::OneSided;
       item.message = a == nullptr ? one_sided_cause(*b, b_, a_, "A") : one_sided_cause(*a, a_, b_, "B");
-      item.failed = lost_gradient(any, a == nullptr ? a_ : b_);
+      item.failed = a == nullptr ? in_a_.lost(any) : in_b_.lost(any);
       call.items.push_back(std::move(item));
       out_.calls.push_back(std::move(call));
       from_a_.push_back(kNone);
@@ -105,17 +128,6 @@ class StepComparer {
     }
     out_.calls.push_back(std::move(call));
     from_a_.push_back(static_cast<size_t>(i));
-  }
-
-  // The other side has the layer and other gradients, but not these.
-  static bool lost_gradient(const DumpCall& call, const DumpStep& other) {
-    if (!call.is_module || call.direction == "forward" || !other.complete) return false;
-    bool layer = false, direction = false;
-    for (const auto& c : other.calls) {
-      layer |= c.direction == "forward" && c.layer == call.layer && c.is_module;
-      direction |= c.direction == call.direction;
-    }
-    return layer && direction;
   }
 
   const DumpItem* reference_of(size_t call, const ItemComparison& item) const {
@@ -194,6 +206,7 @@ class StepComparer {
   const DumpStep* reference_;
   const CompareOptions& options_;
   detail::ItemJudge judge_;
+  Gradients in_a_, in_b_;
   std::optional<detail::ItemJudge> to_reference_a_, to_reference_b_;
   std::map<size_t, const DumpCall*> references_;  // by the index in A
   std::vector<size_t> from_a_;                    // by call of out_
@@ -220,10 +233,17 @@ bool is_sample(const DumpStep& step) {
   return part("sample") || part("sample_elements");
 }
 
-const Dump::Place* find_place(const Dump& dump, const Dump::Place& like) {
-  for (const auto& p : dump.places())
-    if (p.step == like.step && p.rank == like.rank) return &p;
-  return nullptr;
+using Places = std::map<std::pair<int64_t, std::string>, const Dump::Place*>;
+
+Places places_of(const Dump& dump) {
+  Places out;
+  for (const auto& p : dump.places()) out.emplace(std::pair(p.step, p.rank), &p);
+  return out;
+}
+
+const Dump::Place* find_place(const Places& places, const Dump::Place& like) {
+  const auto found = places.find({like.step, like.rank});
+  return found == places.end() ? nullptr : found->second;
 }
 
 bool wanted(const Dump::Place& place, const CompareOptions& options) {
@@ -233,8 +253,9 @@ bool wanted(const Dump::Place& place, const CompareOptions& options) {
 
 void note_missing(const Dump& here, const Dump& there, const char* side, const CompareOptions& options, DumpComparison& out) {
   std::vector<std::string> missing;
+  const auto others = places_of(there);
   for (const auto& p : here.places())
-    if (wanted(p, options) && find_place(there, p) == nullptr)
+    if (wanted(p, options) && find_place(others, p) == nullptr)
       missing.push_back(std::to_string(p.step) + (p.rank == "rank0" ? "" : "/" + p.rank));
   if (!missing.empty())
     out.notes.push_back("only " + std::string(side) + " has step " + join(missing) +
@@ -264,16 +285,19 @@ DumpComparison compare_dumps(const std::filesystem::path& path_a, const std::fil
   out.sampled = options.sample < 1 || !options.layers.empty();
   note_missing(a, b, "A", options, out);
   note_missing(b, a, "B", options, out);
+  for (const auto* dump : {&a, &b})
+    for (const auto& place : dump->places()) out.sampled |= !wanted(place, options);  // --steps or --rank chose a part
   out.complete = out.notes.empty();
-  int64_t compared = 0;
+  int64_t compared = 0, without_form = 0;
   bool first = true;
+  const auto in_b = places_of(b), in_reference = reference ? places_of(*reference) : Places();
   for (const auto& place : a.places()) {
-    const auto* other = find_place(b, place);
+    const auto* other = find_place(in_b, place);
     if (other == nullptr || !wanted(place, options)) continue;
     const auto step_a = read_dump_step(place), step_b = read_dump_step(*other);
     std::optional<DumpStep> step_r;
     if (reference) {
-      const auto* r = find_place(*reference, place);
+      const auto* r = find_place(in_reference, place);
       if (r != nullptr)
         step_r = read_dump_step(*r);
       else
@@ -290,6 +314,7 @@ DumpComparison compare_dumps(const std::filesystem::path& path_a, const std::fil
     const bool equal_environments = same_environment(step_a, step_b);
     if (!equal_environments && !reference && !options.exact && !given_tolerance(options)) detail::forgive_rounding(step, step_a);
     compared += comparer.tensors();
+    without_form += step.not_compared;
     out.complete &= step.one_sided == 0 && step.not_compared == 0 && step_a.complete && step_b.complete;
     out.sampled |= is_sample(step_a) || is_sample(step_b);
     for (const auto* s : {&step_a, &step_b})
@@ -301,8 +326,9 @@ DumpComparison compare_dumps(const std::filesystem::path& path_a, const std::fil
   check(!out.steps.empty(), ErrorKind::Data, "compare", out.a, " and ", out.b, ": no step",
         options.steps.empty() ? "" : " of those asked for", " is in both; ", out.notes.empty() ? "" : out.notes.front());
   check(compared > 0, ErrorKind::Data, "compare", out.a, " and ", out.b, ": no value of one could be compared with one of the other",
-        options.layers.empty() ? "; are they of the same network? hint: --mapping FILE pairs other names"
-                               : " among those that --layers chose");
+        !options.layers.empty() ? " among those that --layers chose"
+        : without_form > 0      ? ": they have no common form (values, statistics or checksum)"
+                                : "; are they of the same network? hint: --mapping FILE pairs other names");
   return out;
 }
 

@@ -44,7 +44,7 @@ Histogram errors_by_size(const std::vector<detail::Row>& rows) {
   for (int power = -9; power <= 1; ++power) out.edges.push_back(std::pow(10.0, power));
   out.counts.assign(out.edges.size() - 1, 0);
   for (const auto& row : rows) {
-    if (row.item->kind == Kind::OneSided || !row.item->item_a.is_tensor()) continue;
+    if (row.item->kind == Kind::OneSided || row.item->kind == Kind::NotCompared || !row.item->item_a.is_tensor()) continue;
     const auto at = std::upper_bound(out.edges.begin(), out.edges.end(), row.item->error) - out.edges.begin();
     ++out.counts[static_cast<size_t>(std::clamp<long>(at - 1, 0, static_cast<long>(out.counts.size()) - 1))];
   }
@@ -64,45 +64,63 @@ void add_curves(const DumpComparison& comparison, HtmlPage& page) {
     for (const auto& call : step.calls)
       for (const auto& item : call.items) {
         if (call.layer == "loss" && item.item_a.mean && item.item_b.mean) add(loss, step.step, *item.item_a.mean, *item.item_b.mean);
-        if (item.a.ends_with(".lr")) add(rate, step.step, std::atof(item.item_a.value.c_str()), std::atof(item.item_b.value.c_str()));
+        if (item.kind == Kind::Value && item.a.ends_with(".lr"))
+          add(rate, step.step, std::atof(item.item_a.value.c_str()), std::atof(item.item_b.value.c_str()));
       }
   if (!loss.series[0].x.empty()) page.plot(loss);
   if (!rate.series[0].x.empty()) page.plot(rate);
 }
 
+bool any_crc(const std::vector<detail::Row>& rows) {
+  return std::any_of(rows.begin(), rows.end(), [](const auto& row) {
+    const auto [a, b] = detail::crc_of(*row.item);
+    return !a.empty() || !b.empty();
+  });
+}
+
+// What one looks for first stands in front; the table is wider than a page and scrolls.
 HtmlTable table_of(const std::vector<detail::Row>& rows) {
   HtmlTable table{.title = "Values, worst first",
                   .columns = {{"Step", true},
                               {"Value"},
+                              {"Verdict"},
+                              {"Error", true},
+                              {"Amplification", true},
+                              {"Message"},
                               {"Shape"},
                               {"Dtype"},
-                              {"Error", true},
-                              {"Max abs", true},
                               {"Cosine", true},
-                              {"Max ULP", true},
-                              {"Amplification", true},
-                              {"Verdict"},
-                              {"Message"}}};
+                              {"Max abs", true},
+                              {"Mean abs", true},
+                              {"RMSE", true},
+                              {"Euclidean", true},
+                              {"Norm A / B", true},
+                              {"Within 1/1000", true},
+                              {"Within 5/1000", true},
+                              {"Max ULP", true}}};
+  const bool crc = any_crc(rows);
+  if (crc) table.columns.insert(table.columns.end(), {{"CRC-32 A"}, {"CRC-32 B"}});
   for (const auto& [step, call, item] : detail::worst_first(rows)) {
     const auto& any = item->item_a.is_tensor() ? item->item_a : item->item_b;
-    auto dtype = any.dtype.substr(any.dtype.rfind('.') + 1);
-    if (item->item_b.is_tensor() && item->item_b.dtype != any.dtype)
-      dtype += " / " + item->item_b.dtype.substr(item->item_b.dtype.rfind('.') + 1);
+    auto dtype = detail::short_dtype(any);
+    if (item->item_b.is_tensor() && item->item_b.dtype != any.dtype) dtype += " / " + detail::short_dtype(item->item_b);
     const bool values = item->kind == Kind::Tensor;
     const auto number = [&](double v) { return values ? HtmlTable::Cell::number(v) : HtmlTable::Cell{"-", -1}; };
     const auto verdict = detail::verdict_of(*item);
     const auto tone = verdict == "differs" ? Tone::Bad : verdict == "agrees" ? Tone::Good : Tone::Warn;
+    const auto& m = item->metrics;
     table.rows.push_back({HtmlTable::Cell::number(static_cast<double>(step->step)),
                           {detail::name_of(*item)},
-                          {detail::shape_of(any)},
-                          {dtype},
-                          HtmlTable::Cell::number(item->error),
-                          number(item->metrics.max_abs),
-                          number(item->metrics.cosine),
-                          number(item->metrics.max_ulp),
-                          HtmlTable::Cell::number(call->amplification),
                           {verdict, {}, tone},
-                          {item->message}});
+                          HtmlTable::Cell::number(item->error),
+                          HtmlTable::Cell::number(call->amplification),
+                          {item->message},
+                          {detail::shape_of(any)},
+                          {dtype}});
+    for (const double v :
+         {m.cosine, m.max_abs, m.mean_abs, m.rmse, m.euclidean, m.norm_ratio, m.one_thousandth, m.five_thousandth, m.max_ulp})
+      table.rows.back().push_back(number(v));
+    if (const auto [a, b] = detail::crc_of(*item); crc) table.rows.back().insert(table.rows.back().end(), {{a}, {b}});
   }
   return table;
 }

@@ -44,6 +44,7 @@ Json metrics_json(const PairMetrics& m) {
                        {"max_ulp", m.max_ulp},
                        {"mean_ulp", m.mean_ulp},
                        {"norm_ratio", m.norm_ratio},
+                       {"relative_norm", m.relative_norm},
                        {"nonfinite_mismatch", m.nonfinite_mismatch},
                        {"identical", m.identical}});
 }
@@ -59,6 +60,7 @@ Json item_json(const ItemComparison& item) {
   if (item.item_a.is_tensor() && item.item_b.is_tensor()) out.set("dtype", texts({item.item_a.dtype, item.item_b.dtype}));
   if (!item.message.empty()) out.set("message", item.message);
   if (item.kind == Kind::Tensor) out.set("metrics", metrics_json(item.metrics));
+  if (const auto [a, b] = detail::crc_of(item); !a.empty() || !b.empty()) out.set("crc32", texts({a, b}));
   if (item.reference_error_a >= 0) {
     out.set("reference_error_a", item.reference_error_a);
     out.set("reference_error_b", item.reference_error_b);
@@ -98,9 +100,9 @@ std::string to_text(const DumpComparison& comparison, size_t most, size_t width)
     TextTable table({"step", "value", "shape", "dtype", "error", "max abs", "cosine", "amplif.", "verdict", "message"});
     for (const auto& [step, call, item] : rows) {
       const auto& any = item->item_a.is_tensor() ? item->item_a : item->item_b;
-      table.add_row({std::to_string(step->step), detail::name_of(*item), detail::shape_of(any),
-                     any.is_tensor() ? any.dtype.substr(any.dtype.rfind('.') + 1) : "", short_number(item->error, 3), max_abs_of(*item),
-                     cosine_of(*item), short_number(call->amplification, 3), detail::verdict_of(*item), item->message});
+      table.add_row({std::to_string(step->step), detail::name_of(*item), detail::shape_of(any), detail::short_dtype(any),
+                     short_number(item->error, 3), max_abs_of(*item), cosine_of(*item), short_number(call->amplification, 3),
+                     detail::verdict_of(*item), item->message});
     }
     out += table.str(width);
     if (rows.size() < all)
@@ -140,8 +142,10 @@ Json to_json(const DumpComparison& comparison) {
                                   {"rank", step.rank},
                                   {"compared", step.compared},
                                   {"failed", step.failed},
+                                  {"rounding", step.rounding},
                                   {"one_sided", step.one_sided},
                                   {"skipped", step.skipped},
+                                  {"not_compared", step.not_compared},
                                   {"complete_a", step.complete_a},
                                   {"complete_b", step.complete_b},
                                   {"calls", std::move(calls)}}));

@@ -30,28 +30,34 @@ std::string place_of(const Divergence& d) {
   return (d.layer.empty() ? d.call : d.layer) + " (" + d.type + ", " + d.direction + ", step " + std::to_string(d.step) + ")";
 }
 
+// "differs by 0.3", or what an infinite error means. `many`: "differ".
+std::string apart(double error, bool many) {
+  if (!std::isinf(error)) return std::string(many ? "differ" : "differs") + " by " + error_text(error);
+  return std::string(many ? "are" : "is") + " not finite, or of another shape, on one side";
+}
+
 std::string sentence_of(const Divergence& d) {
   switch (d.cause) {
     case Cause::Input:
-      return "the runs begin with other data: the input of " + place_of(d) + " differs by " + error_text(d.input_error);
+      return "the runs begin with other data: the input of " + place_of(d) + " " + apart(d.input_error, false);
     case Cause::Weights:
-      return "the weights of " + place_of(d) + " differ by " + error_text(d.input_error) + " before they are used";
+      return "the weights of " + place_of(d) + " " + apart(d.input_error, true) + " before they are used";
     case Cause::Before:
-      return "what reaches " + place_of(d) + " differs by " + error_text(d.input_error) +
-             ", though every layer before it agrees: the difference " + "is made between them";
+      return "what reaches " + place_of(d) + " " + apart(d.input_error, false) +
+             ", though every layer before it agrees: the difference is made between them";
     case Cause::Gradient:
-      return "the gradients of the parameters of " + place_of(d) + " differ by " + error_text(d.output_error) +
+      return "the gradients of the parameters of " + place_of(d) + " " + apart(d.output_error, true) +
              ", though what they are computed from agrees";
     case Cause::Optimizer:
-      return "the optimizer's step differs by " + error_text(d.output_error) + ", though the gradients agree to " +
-             error_text(d.input_error);
+      return "the optimizer's step " + apart(d.output_error, false) + "; the gradients " +
+             (d.input_error == 0 ? "are equal" : apart(d.input_error, true));
     case Cause::NotFinite:
       return "the outputs of " + place_of(d) + " are not finite, or of another shape, on one side only";
     case Cause::Layer:
       break;
   }
-  return place_of(d) + " gives outputs that differ by " + error_text(d.output_error) + " from inputs that differ by " +
-         error_text(d.input_error);
+  return place_of(d) + " gives outputs that " + apart(d.output_error, true) + " from inputs that " +
+         (d.input_error == 0 ? "are equal" : apart(d.input_error, true));
 }
 
 bool is_forward(const CallComparison& call) { return call.direction == "forward" && !of_optimizer(call); }

@@ -12,7 +12,9 @@ namespace npu_train {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr JsonLimits kLimits{.values = 50'000'000, .max_bytes = uint64_t{1} << 30};
+constexpr JsonLimits kLimits{.values = 20'000'000, .max_bytes = uint64_t{1} << 30};
+constexpr int64_t kMostItems = 1'000'000;             // calls and values of a step: an item takes some 300 bytes, a null of the file 5
+constexpr size_t kMostNameBytes = size_t{128} << 20;  // of all of them: each value has its call's name in its own
 constexpr size_t kMostSteps = 100'000;
 constexpr size_t kDeepestItem = 16;
 
@@ -51,8 +53,10 @@ std::vector<Dump::Place> places_in(const fs::path& path) {
   for (const auto& folder : folders_in(path))
     if (const auto step = number_behind(folder.filename().string(), "step")) add_ranks(folder, *step, out);
   if (out.empty()) {
-    auto step = number_behind(path.filename().string(), "step");
-    if (!step) step = number_behind(path.parent_path().filename().string(), "step");
+    auto named = fs::absolute(path).lexically_normal();
+    if (!named.has_filename()) named = named.parent_path();  // "step3/"
+    auto step = number_behind(named.filename().string(), "step");
+    if (!step) step = number_behind(named.parent_path().filename().string(), "step");
     add_ranks(path, step.value_or(0), out);
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
@@ -116,9 +120,27 @@ std::string text_of(const Json& value) {
   return value.is_null() ? "None" : value.dump(0).substr(0, 200);
 }
 
+// What a small file may make of itself in memory.
+class ItemBudget {
+ public:
+  explicit ItemBudget(const std::string& source) : source_(source) {}
+  void take(const std::string& name) {
+    check(++items_ <= kMostItems, ErrorKind::Data, "dump", source_, ": more than ", with_commas(kMostItems),
+          " calls and values in one step; hint: dump fewer layers (dump.list, dump.sample) or level: module");
+    name_bytes_ += name.size();
+    check(name_bytes_ <= kMostNameBytes, ErrorKind::Data, "dump", source_, ": names of more than ",
+          human_bytes(static_cast<double>(kMostNameBytes)), " in one step; hint: dump fewer layers (dump.list, dump.sample)");
+  }
+
+ private:
+  const std::string& source_;
+  int64_t items_ = 0;
+  size_t name_bytes_ = 0;
+};
+
 class CallReader {
  public:
-  CallReader(DumpCall& call, const std::string& source) : call_(call), source_(source) {}
+  CallReader(DumpCall& call, const std::string& source, ItemBudget& budget) : call_(call), source_(source), budget_(budget) {}
 
   void read(const Json& content) {
     if (!content.is_object()) return;
@@ -155,12 +177,14 @@ class CallReader {
   }
 
   void add(const Json& leaf, const std::string& name, const std::string& side) {
+    budget_.take(name);
     DumpItem item{.name = name, .side = side, .dtype = {}};
     if (leaf.is_null()) {
       item.value = "None";
     } else if (const auto* dtype = leaf.find("dtype"); dtype != nullptr && dtype->is_text()) {
       read_tensor(leaf, item);
     } else {
+      item.type = leaf.find("type")->text(source_);
       const auto* value = leaf.find("value");
       item.value = value != nullptr ? text_of(*value) : "?";
     }
@@ -188,19 +212,23 @@ class CallReader {
 
   DumpCall& call_;
   const std::string& source_;
+  ItemBudget& budget_;
 };
 
 void read_parents(const fs::path& path, std::vector<DumpCall>& calls) {
-  if (!fs::exists(path)) return;
+  std::error_code error;
+  if (!fs::is_regular_file(fs::symlink_status(path, error))) return;
   const auto construct = load_json_prefix(path, kLimits).value;
   if (!construct.is_object()) return;
-  std::map<std::string, std::string> parents;
+  std::map<std::string_view, DumpCall*> known;
+  for (auto& call : calls) known.emplace(call.name, &call);
   for (const auto& [child, parent] : construct.members("construct.json")) {
-    if (parent.is_text()) parents[child] = parent.text("");
-    if (parent.is_array() && !parent.items("").empty() && parent.items("")[0].is_text()) parents[child] = parent.items("")[0].text("");
+    const auto found = known.find(child);
+    if (found == known.end()) continue;
+    if (parent.is_text()) found->second->parent = parent.text("");
+    if (parent.is_array() && !parent.items("").empty() && parent.items("")[0].is_text())
+      found->second->parent = parent.items("")[0].text("");
   }
-  for (auto& call : calls)
-    if (const auto found = parents.find(call.name); found != parents.end()) call.parent = found->second;
 }
 
 }  // namespace
@@ -214,6 +242,18 @@ Dump Dump::open(const fs::path& path) {
   out.places_ = places_in(path);
   check(!out.places_.empty(), ErrorKind::Data, "dump", path.string(),
         ": no dump.json in it, nor in step<N>/rank<R>; hint: train_app CONFIG dump.level=module writes one into the run's folder");
+  for (size_t i = 1; i < out.places_.size(); ++i) {
+    const auto &x = out.places_[i - 1], &y = out.places_[i];
+    check(x.step != y.step || x.rank != y.rank, ErrorKind::Data, "dump", x.folder.string(), " and ", y.folder.string(), ": both are step ",
+          x.step, " of ", x.rank, "; hint: give one of them, or take one away");
+  }
+  const auto inside = fs::canonical(path, error);
+  for (const auto& place : out.places_) {
+    const auto file = place.folder / "dump.json";
+    const auto real = fs::canonical(file, error);
+    check(!error && std::mismatch(inside.begin(), inside.end(), real.begin(), real.end()).first == inside.end(), ErrorKind::Data, "dump",
+          file.string(), ": a link on the way to it leads out of the dump; hint: give the folder that it leads to");
+  }
   return out;
 }
 
@@ -240,12 +280,14 @@ DumpStep read_dump_step(const Dump::Place& place) {
   const auto* data = json.find("data");
   check(data == nullptr || data->is_object(), ErrorKind::Data, "dump", source, ": \"data\" is no object; not a dump.json");
   check(data != nullptr || !out.complete, ErrorKind::Data, "dump", source, ": without \"data\"; not a dump.json");
+  ItemBudget budget(source);
   if (data != nullptr)
     for (const auto& [name, content] : data->members(source)) {
+      budget.take(name);
       auto& call = out.calls.emplace_back();
       call.name = name;
       read_name(call);
-      CallReader(call, source).read(content);
+      CallReader(call, source, budget).read(content);
     }
   read_parents(place.folder / "construct.json", out.calls);
   return out;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "align/compare_parts.hpp"
+#include "align/report_rows.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
@@ -106,7 +107,7 @@ class Explainer {
   // Values beyond which one side never goes, though the other does.
   bool saturates() const {
     return any("output", [](const DumpItem& a, const DumpItem& b) {
-      if (!a.max || !b.max) return false;
+      if (!a.max || !b.max || !a.min || !b.min) return false;
       const auto cut = [](double here, double there) {
         const double limits[] = {65504, 65535, 32767, 127, 255, 448, 6, 1};
         return std::abs(there) > std::abs(here) * 1.001 &&
@@ -146,7 +147,7 @@ class Explainer {
   void precision() {
     for (const auto& item : call_.items)
       if (item.side == "output" && item.item_a.is_tensor() && item.item_b.is_tensor() && item.item_a.dtype != item.item_b.dtype)
-        return say("this layer computes in " + item.item_a.dtype.substr(6) + " in A and in " + item.item_b.dtype.substr(6) + " in B",
+        return say("this layer computes in " + short_dtype(item.item_a) + " in A and in " + short_dtype(item.item_b) + " in B",
                    "compare runs of one precision, or add --reference with a run in fp32");
     const double e = d_.output_error;
     if (e > 5e-4 && e < 2e-2)

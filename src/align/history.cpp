@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "align/history_table.hpp"
+#include "align/report_rows.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
@@ -147,8 +148,8 @@ class HistoryBuilder {
     std::optional<double> epoch;
   };
 
-  void note(size_t n, const std::string& what) {
-    if (n > 0) out_.notes.push_back(with_commas(static_cast<int64_t>(n)) + what);
+  void note(size_t n, const std::string& what, const std::string& did) {
+    if (n > 0) out_.notes.push_back(detail::counted(static_cast<int64_t>(n), what) + did);
   }
 
   int64_t whole_step(double value) const {
@@ -177,8 +178,8 @@ class HistoryBuilder {
       }
     }
     if (out_.columns.step.empty()) out_.notes.emplace_back("no steps are given: values are numbered from 0");
-    note(without_step, " rows have a loss and no step; left out");
-    note(out_.skipped.size(), " attempts were skipped (overflow)");
+    note(without_step, "row", " with a loss and no step; left out");
+    note(out_.skipped.size(), "attempt", " skipped (overflow)");
   }
 
   // A count of batches that begins anew whenever, and only when, the epoch rises.
@@ -202,7 +203,7 @@ class HistoryBuilder {
       row.step += offset;
       if (row.has_loss) before = &row;
     }
-    note(restarts, " times the steps begin anew with an epoch; they were made to go on");
+    note(restarts, "time", " the steps begin anew with an epoch; they were made to go on");
   }
 
   void put_in_order() {
@@ -225,7 +226,7 @@ class HistoryBuilder {
     place_of_row_.assign(table_.rows(), kNowhere);
     for (const auto& row : rows_)
       if (const auto found = places.find(row.step); found != places.end()) place_of_row_[row.row] = found->second;
-    note(repeated, " rows repeat a step; the last of each counts");
+    note(repeated, "row", " of a step that was there before; the last of each counts");
     if (!sorted) out_.notes.emplace_back("rows were not in the order of their steps; sorted");
   }
 
@@ -251,7 +252,7 @@ class HistoryBuilder {
           out_.others.emplace(column.name, values(column));
       }
     }
-    note(left_out, " further columns are too many to be kept");
+    note(left_out, "further column", " left out: too many to be kept");
   }
 
   static constexpr size_t kNowhere = static_cast<size_t>(-1);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "align/history_parts.hpp"
+#include "align/report_rows.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/report/number.hpp"
@@ -53,7 +54,8 @@ void align_steps(const History& a, const History& b, int64_t shift, Both&& both,
 }
 
 bool same_lr(double a, double b, double rtol) {
-  return std::isnan(a) || std::isnan(b) || a == b || std::abs(a - b) <= rtol * std::max(std::abs(a), std::abs(b));
+  if (std::isnan(a) || std::isnan(b) || a == b) return true;
+  return std::isfinite(a) && std::isfinite(b) && std::abs(a - b) <= rtol * std::max(std::abs(a), std::abs(b));
 }
 
 struct Mean {
@@ -83,7 +85,10 @@ void measure(HistoryComparison& c, const HistoryOptions& options) {
       if (!c.first_not_finite) c.first_not_finite = row.step;
       continue;
     }
-    if (!std::isfinite(row.loss_a)) continue;  // on both sides
+    if (!std::isfinite(row.loss_a)) {  // on both sides
+      if (!c.first_unproven) c.first_unproven = row.step;
+      continue;
+    }
     all.add(row.relative);
     if (i < last_quarter) continue;
     last.add(row.relative);
@@ -102,23 +107,24 @@ void measure(HistoryComparison& c, const HistoryOptions& options) {
     if (n == 1 && !here) break;
     if (here && beyond * 10 >= n * 9) c.diverged = row.step;
   }
-  const auto within = [&](double mean) { return std::isnan(mean) || mean <= options.mean_rtol; };
-  c.agrees = !c.first_not_finite && within(c.mean_relative) && within(c.last_quarter_relative);
+  c.complete = c.only_a.empty() && c.only_b.empty();
+  c.agrees = !c.first_not_finite && !c.first_unproven && !c.first_lr && c.mean_relative <= options.mean_rtol &&
+             c.last_quarter_relative <= options.mean_rtol;
 }
 
-void note_one_sided(HistoryComparison& c) {
-  const auto tell = [&](const std::vector<int64_t>& steps, const char* side, const char* other) {
+void note_one_sided(HistoryComparison& c, int64_t shift) {
+  const auto tell = [&](const std::vector<int64_t>& steps, int64_t last, const char* side, const char* other) {
     if (steps.empty()) return;
-    const auto last = c.rows.back().step;
     const auto behind = std::count_if(steps.begin(), steps.end(), [&](int64_t step) { return step > last; });
     const auto within = static_cast<int64_t>(steps.size()) - behind;
-    if (within > 0) c.notes.push_back(with_commas(within) + " steps are logged by " + side + " alone");
+    if (within > 0) c.notes.push_back(detail::counted(within, "step") + (within == 1 ? " is" : " are") + " logged by " + side + " alone");
     if (behind > 0)
       c.notes.push_back(std::string(side) + " goes on to step " + std::to_string(steps.back()) + ", " + other + " ends at step " +
                         std::to_string(last));
   };
-  tell(c.only_a, "A", "B");
-  tell(c.only_b, "B", "A");
+  const auto last = c.rows.back().step;
+  tell(c.only_a, last, "A", "B");
+  tell(c.only_b, last - shift, "B", "A");  // as B counts
 }
 
 std::string range_of(const History& h) {
@@ -164,11 +170,11 @@ HistoryComparison compare_histories(const History& a, const History& b, const Hi
       },
       [&](size_t i) { out.only_a.push_back(a.step[i]); }, [&](size_t j) { out.only_b.push_back(b.step[j]); });
   check(!out.rows.empty(), ErrorKind::Data, "history", "no step is in both: A has ", range_of(a), ", B ", range_of(b),
-        "; hint: log the same steps in both, or move B's by a shift");
+        "; hint: name the columns that count the steps (--columns step=NAME, --columns-b), or move B's steps (--shift)");
   for (const auto* side : {&a, &b})
     for (const auto& note : side->notes) out.notes.push_back((side == &a ? "A: " : "B: ") + note);
   measure(out, options);
-  note_one_sided(out);
+  note_one_sided(out, options.shift);
   detail::explain_histories(out, a, b, options);
   return out;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "align/history_parts.hpp"
+#include "align/report_rows.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/report/number.hpp"
 
@@ -26,6 +27,8 @@ class HistoryExplainer {
       : c_(c), a_(a), b_(b), options_(options) {}
 
   void run() {
+    unproven();
+    overlap();
     summary();
     not_finite();
     learning_rates();
@@ -48,12 +51,37 @@ class HistoryExplainer {
     return static_cast<size_t>(std::count_if(c_.rows.begin(), c_.rows.end(), [](const auto& row) { return std::isfinite(row.relative); }));
   }
 
+  // NaN in both is no agreement: two runs that both failed may have failed in other ways.
+  void unproven() {
+    if (!c_.first_unproven) return;
+    int64_t n = 0, behind = 0;
+    for (const auto& row : c_.rows) {
+      n += row.relative == 0 && !std::isfinite(row.loss_a);
+      behind += row.step >= *c_.first_unproven;
+    }
+    const auto at = at_step(*c_.first_unproven);
+    see((n > 1 && n == behind ? "from " + at + " on"
+         : n == 1             ? "at " + at
+                              : "at " + counted(n, "step") + ", first at " + at) +
+        " neither loss is finite, which proves nothing");
+    say("both runs overflowed or diverged",
+        "dump both at this step and the one before with task: overflow_check; compare the training again once its losses are finite");
+  }
+
+  void overlap() {
+    const auto common = static_cast<int64_t>(c_.rows.size()), one_sided = static_cast<int64_t>(c_.only_a.size() + c_.only_b.size());
+    if (!c_.complete)
+      see(with_commas(common) + " of " + counted(common + one_sided, "step") + (common == 1 ? " is" : " are") +
+          " common; what follows is of " + (common == 1 ? "it" : "them") + " alone");
+  }
+
   void summary() {
-    const auto n = with_commas(static_cast<int64_t>(c_.rows.size()));
-    if (!c_.first_unequal) return see("the losses are equal in all digits at all " + n + " common steps");
-    see("over " + n + " common steps the losses differ by " + share_text(c_.mean_relative) + " on average, by " +
-        share_text(c_.last_quarter_relative) + " in the last quarter (allowed: " + share_text(options_.mean_rtol) + "); the most is " +
-        share_text(c_.max_relative) + " at " + at_step(c_.max_step));
+    const auto n = counted(static_cast<int64_t>(c_.rows.size()), "common step");
+    if (!c_.first_unequal)
+      return see("the losses are equal in all digits at all " + n + (c_.first_unproven ? ", NaN and infinities too" : ""));
+    see("over " + n + " the losses differ by " + share_text(c_.mean_relative) + " on average, by " + share_text(c_.last_quarter_relative) +
+        " in the last quarter (allowed: " + share_text(options_.mean_rtol) + "); the most is " + share_text(c_.max_relative) + " at " +
+        at_step(c_.max_step));
     see("the first difference in any digit is at " + at_step(*c_.first_unequal) +
         (c_.first_beyond ? ", the first of more than " + share_text(options_.step_rtol) + " at " + at_step(*c_.first_beyond) : "") +
         (c_.diverged ? "; from " + at_step(*c_.diverged) + " on they stay apart" : ""));

@@ -2,7 +2,8 @@
 #include <map>
 #include <set>
 
-#include "align/compare_parts.hpp"
+#include "align/match_calls.hpp"
+#include "align/report_rows.hpp"
 #include "npu_train/align/dump_options.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
@@ -19,27 +20,45 @@ std::string plain_type(const DumpCall& call) {
   return type;
 }
 
+std::string without_call(const DumpCall& call, const DumpItem& item) {
+  return item.name.substr(std::min(call.name.size(), item.name.size()));
+}
+
+// Whether the inputs and outputs that both show are of one shape.
+bool shapes_fit(const DumpCall& a, const DumpCall& b) {
+  std::map<std::string, const DumpItem*> of_b;
+  for (const auto& item : b.items) of_b.emplace(without_call(b, item), &item);
+  return std::all_of(a.items.begin(), a.items.end(), [&](const DumpItem& item) {
+    const auto found = of_b.find(without_call(a, item));
+    return found == of_b.end() || !item.is_tensor() || !found->second->is_tensor() || item.shape == found->second->shape;
+  });
+}
+
+using Groups = std::map<std::string, std::pair<std::vector<size_t>, std::vector<size_t>>>;
+
 class Matcher {
  public:
   Matcher(const DumpStep& a, const DumpStep& b) : a_(a), b_(b), of_a_(a.calls.size(), -1), of_b_(b.calls.size(), -1) {}
 
   // Pairs what has the same key on both sides, in order where several have.
   template <class KeyA, class KeyB>
-  void by(KeyA key_a, KeyB key_b, bool only_equal_counts = false) {
-    std::map<std::string, std::pair<std::vector<size_t>, std::vector<size_t>>> groups;
-    for (size_t i = 0; i < of_a_.size(); ++i)
-      if (of_a_[i] < 0)
-        if (auto key = key_a(a_.calls[i]); !key.empty()) groups[key].first.push_back(i);
-    for (size_t i = 0; i < of_b_.size(); ++i)
-      if (of_b_[i] < 0)
-        if (auto key = key_b(b_.calls[i]); !key.empty()) groups[key].second.push_back(i);
-    for (const auto& [key, sides] : groups) {
-      if (only_equal_counts && sides.first.size() != sides.second.size()) continue;
-      for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) {
-        of_a_[sides.first[i]] = static_cast<int64_t>(sides.second[i]);
-        of_b_[sides.second[i]] = static_cast<int64_t>(sides.first[i]);
-      }
+  void by(KeyA key_a, KeyB key_b) {
+    for (const auto& [key, sides] : groups(key_a, key_b))
+      for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) pair(sides.first[i], sides.second[i]);
+  }
+
+  // The same where no name tells that two calls belong together: both sides must have as many, and their shapes must fit. Gives the pairs.
+  template <class Key>
+  std::vector<std::pair<size_t, size_t>> by_order(Key key) {
+    std::vector<std::pair<size_t, size_t>> out;
+    for (const auto& [name, sides] : groups(key, key)) {
+      if (sides.first.size() != sides.second.size()) continue;
+      for (size_t i = 0; i < sides.first.size(); ++i)
+        if (shapes_fit(a_.calls[sides.first[i]], b_.calls[sides.second[i]])) out.emplace_back(sides.first[i], sides.second[i]);
     }
+    std::sort(out.begin(), out.end());
+    for (const auto& [i, j] : out) pair(i, j);
+    return out;
   }
 
   CallPairs pairs() const {
@@ -64,6 +83,24 @@ class Matcher {
   }
 
  private:
+  // What is left over, by key; in order.
+  template <class KeyA, class KeyB>
+  Groups groups(KeyA key_a, KeyB key_b) const {
+    Groups groups;
+    for (size_t i = 0; i < of_a_.size(); ++i)
+      if (of_a_[i] < 0)
+        if (auto key = key_a(a_.calls[i]); !key.empty()) groups[key].first.push_back(i);
+    for (size_t i = 0; i < of_b_.size(); ++i)
+      if (of_b_[i] < 0)
+        if (auto key = key_b(b_.calls[i]); !key.empty()) groups[key].second.push_back(i);
+    return groups;
+  }
+
+  void pair(size_t i, size_t j) {
+    of_a_[i] = static_cast<int64_t>(j);
+    of_b_[j] = static_cast<int64_t>(i);
+  }
+
   const DumpStep& a_;
   const DumpStep& b_;
   std::vector<int64_t> of_a_, of_b_;
@@ -73,11 +110,29 @@ std::string with_number(const DumpCall& call, const std::string& layer) {
   return layer + "|" + call.direction + "|" + std::to_string(call.number);
 }
 
+// A name of the mapping that neither layer nor call has is a slip of the pen.
+std::vector<std::string> unknown_names(const DumpStep& a, const DumpStep& b, const std::map<std::string, std::string>& mapping) {
+  const auto names_in = [](const DumpStep& step) {
+    std::set<std::string> names;
+    for (const auto& call : step.calls) names.insert({call.name, call.layer});
+    return names;
+  };
+  std::vector<std::string> out;
+  if (mapping.empty()) return out;
+  const auto in_a = names_in(a), in_b = names_in(b);
+  for (const auto& [from, to] : mapping) {
+    if (in_a.count(from) == 0) out.push_back("--mapping names " + from + ", which A does not have");
+    if (in_b.count(to) == 0) out.push_back("--mapping names " + to + ", which B does not have");
+  }
+  return out;
+}
+
 }  // namespace
 
-CallPairs match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options) {
+CallMatch match_and_tell(const DumpStep& a, const DumpStep& b, const CompareOptions& options) {
   Matcher matcher(a, b);
   const auto& map = options.mapping;
+  CallMatch out{.pairs = {}, .notes = unknown_names(a, b, map)};
   if (!map.empty()) {
     const auto mapped = [&](const DumpCall& call) {
       if (const auto whole = map.find(call.name); whole != map.end()) return whole->second;
@@ -97,22 +152,27 @@ CallPairs match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions
     same([](const DumpCall& call) { return call.is_module ? with_number(call, call.layer) : std::string(); });
     same([](const DumpCall& call) { return to_lower(call.layer) + "|" + call.direction + "|" + to_lower(plain_type(call)); });
     const auto in_order = [](const DumpCall& call) { return plain_type(call) + "|" + call.direction + (call.is_module ? "|m" : "|o"); };
-    matcher.by(in_order, in_order, /*only_equal_counts=*/true);
+    if (const auto guessed = matcher.by_order(in_order); !guessed.empty()) {
+      const auto n = static_cast<int64_t>(guessed.size());
+      out.notes.push_back(counted(n, "call") + (n == 1 ? " was" : " were") + " paired by class and order alone, as " +
+                          a.calls[guessed[0].first].name + " with " + b.calls[guessed[0].second].name +
+                          "; --mapping FILE pairs by name, --strict-names leaves them out");
+    }
   }
-  return matcher.pairs();
+  out.pairs = matcher.pairs();
+  return out;
 }
+
+CallPairs match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options) { return match_and_tell(a, b, options).pairs; }
 
 CallPairs match_items(const DumpCall& a, const DumpCall& b) {
   CallPairs out;
   std::vector<bool> taken(b.items.size(), false);
-  const auto rest = [](const DumpCall& call, const DumpItem& item) {
-    return item.name.substr(std::min(call.name.size(), item.name.size()));
-  };
   std::map<std::string, size_t> by_name;
-  for (size_t j = 0; j < b.items.size(); ++j) by_name.emplace(rest(b, b.items[j]), j);
+  for (size_t j = 0; j < b.items.size(); ++j) by_name.emplace(without_call(b, b.items[j]), j);
   std::vector<size_t> open;
   for (size_t i = 0; i < a.items.size(); ++i) {
-    const auto found = by_name.find(rest(a, a.items[i]));
+    const auto found = by_name.find(without_call(a, a.items[i]));
     if (found != by_name.end() && !taken[found->second]) {
       taken[found->second] = true;
       out.emplace_back(static_cast<int64_t>(i), static_cast<int64_t>(found->second));

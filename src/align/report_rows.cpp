@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
 
 using Kind = ItemComparison::Kind;
+
+std::string counted(int64_t n, const std::string& one, const std::string& many) {
+  return with_commas(n) + " " + (n == 1 ? one : many.empty() ? one + "s" : many);
+}
 
 Json texts(const std::vector<std::string>& list) {
   auto out = Json::array();
@@ -25,7 +30,8 @@ std::vector<Row> rows_of(const DumpComparison& comparison) {
 
 std::vector<Row> worst_first(std::vector<Row> rows) {
   const auto rank = [](const Row& r) {
-    const int group = r.item->failed ? 0 : r.item->kind == Kind::OneSided || r.item->kind == Kind::NotCompared ? 1 : 2;
+    const bool told = r.item->rounding || r.item->kind == Kind::OneSided || r.item->kind == Kind::NotCompared;
+    const int group = r.item->failed ? 0 : told ? 1 : 2;
     return std::pair(group, -r.item->error);
   };
   std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return rank(a) < rank(b); });
@@ -35,7 +41,7 @@ std::vector<Row> worst_first(std::vector<Row> rows) {
 std::string verdict_of(const ItemComparison& item) {
   if (item.kind == Kind::OneSided) return std::string(item.b.empty() ? "A only" : "B only") + (item.failed ? ", differs" : "");
   if (item.kind == Kind::NotCompared) return "not compared";
-  return item.failed ? "differs" : "agrees";
+  return item.failed ? "differs" : item.rounding ? "rounding" : "agrees";
 }
 
 std::string name_of(const ItemComparison& item) { return item.a.empty() ? item.b : item.a; }
@@ -44,6 +50,17 @@ std::string shape_of(const DumpItem& item) {
   std::vector<std::string> parts;
   for (const auto n : item.shape) parts.push_back(std::to_string(n));
   return item.is_tensor() ? "[" + join(parts) + "]" : "";
+}
+
+std::string short_dtype(const DumpItem& item) { return item.dtype.substr(item.dtype.rfind('.') + 1); }
+
+std::pair<std::string, std::string> crc_of(const ItemComparison& item) {
+  const auto either = [](const std::optional<uint32_t>& computed, const std::string& dumped) {
+    char text[16] = "";
+    if (computed) std::snprintf(text, sizeof text, "%08x", *computed);
+    return computed ? std::string(text) : dumped;
+  };
+  return {either(item.metrics.crc_a, item.item_a.crc), either(item.metrics.crc_b, item.item_b.crc)};
 }
 
 std::string kind_name(Kind kind) {
@@ -57,24 +74,47 @@ std::string cause_name(Divergence::Cause cause) {
 }
 
 std::string headline(const DumpComparison& comparison) {
-  int64_t compared = 0, failed = 0;
-  for (const auto& step : comparison.steps) compared += step.compared, failed += step.failed;
-  std::string out = with_commas(compared) + " values of " + std::to_string(comparison.steps.size()) + " step" +
-                    (comparison.steps.size() == 1 ? "" : "s") + " were compared: ";
+  int64_t compared = 0, failed = 0, rounding = 0;
+  for (const auto& step : comparison.steps) compared += step.compared, failed += step.failed, rounding += step.rounding;
+  std::string out = counted(compared, "value") + " of " + counted(static_cast<int64_t>(comparison.steps.size()), "step") +
+                    (compared == 1 ? " was" : " were") + " compared: ";
   if (failed > 0) return out + "the runs differ, " + with_commas(failed) + " beyond tolerance";
   if (comparison.sampled) return out + "the part that was read agrees; the rest was not looked at";
   if (!comparison.complete) return out + "what both have agrees, but they do not have the same (see the notes)";
+  if (rounding > 0) return out + "the runs agree but for rounding, which takes " + counted(rounding, "value") + " beyond tolerance";
   return out + (comparison.first.found ? "the runs agree within tolerance" : "the runs agree");
 }
+
+namespace {
+
+// Values with NaN on both sides, at the same places or nothing would agree.
+int64_t nan_on_both(const StepComparison& step) {
+  int64_t n = 0;
+  const auto nan = [](const DumpItem& item) { return item.max && std::isnan(*item.max); };
+  for (const auto& call : step.calls)
+    for (const auto& item : call.items) {
+      const bool values = item.kind == Kind::Tensor && item.metrics.nan_a > 0 && item.metrics.nan_b > 0;
+      n += values || (item.kind == Kind::Statistics && nan(item.item_a) && nan(item.item_b));
+    }
+  return n;
+}
+
+}  // namespace
 
 std::vector<std::string> notes_of(const DumpComparison& comparison) {
   auto out = comparison.notes;
   for (const auto& step : comparison.steps) {
-    const auto where = "step " + std::to_string(step.step) + ": ";
+    const auto where = "step " + std::to_string(step.step) + (step.rank.empty() || step.rank == "rank0" ? "" : "/" + step.rank) + ": ";
     for (const auto& note : step.notes) out.push_back(where + note);
-    if (step.not_compared > 0) out.push_back(where + with_commas(step.not_compared) + " values could not be compared");
-    if (step.one_sided > 0) out.push_back(where + with_commas(step.one_sided) + " values or calls are on one side only");
-    if (step.skipped > 0) out.push_back(where + with_commas(step.skipped) + " calls were left out by --sample or --layers");
+    if (step.rounding > 0)
+      out.push_back(where + counted(step.rounding, "value") +
+                    " beyond tolerance by what rounding does behind ReLU and pooling, or where a fused kernel shows another place of the "
+                    "network; no layer differs by itself. --atol or --rtol counts them");
+    if (const auto n = nan_on_both(step); n > 0)
+      out.push_back(where + counted(n, "value") + " with NaN on both sides; equal NaN count as agreement, and prove nothing");
+    if (step.not_compared > 0) out.push_back(where + counted(step.not_compared, "value") + " could not be compared");
+    if (step.one_sided > 0) out.push_back(where + counted(step.one_sided, "value or call", "values or calls") + " on one side only");
+    if (step.skipped > 0) out.push_back(where + counted(step.skipped, "call") + " left out by --sample or --layers");
   }
   return out;
 }

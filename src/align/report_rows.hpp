@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/align/compare.hpp"
@@ -9,6 +10,8 @@
 
 namespace npu_train::detail {
 
+// "1 step", "1,234 steps".
+std::string counted(int64_t n, const std::string& one, const std::string& many = "");
 // A list of texts.
 Json texts(const std::vector<std::string>& list);
 
@@ -28,6 +31,10 @@ std::vector<Row> worst_first(std::vector<Row> rows);
 std::string verdict_of(const ItemComparison& item);
 std::string name_of(const ItemComparison& item);
 std::string shape_of(const DumpItem& item);
+// "float32" of "torch.float32"; whatever a dump calls it.
+std::string short_dtype(const DumpItem& item);
+// CRC-32 of both sides in 8 digits, of the values or as the dumps have it; "" where it is not known.
+std::pair<std::string, std::string> crc_of(const ItemComparison& item);
 std::string kind_name(ItemComparison::Kind kind);
 std::string cause_name(Divergence::Cause cause);
 // "The runs agree within tolerance", with what was compared.

@@ -68,6 +68,7 @@ Json history_json(const HistoryComparison& h) {
     rows.push_back(Json::object(
         {{"step", r.step}, {"loss_a", r.loss_a}, {"loss_b", r.loss_b}, {"relative", r.relative}, {"lr_a", r.lr_a}, {"lr_b", r.lr_b}}));
   return Json::object({{"agrees", h.agrees},
+                       {"complete", h.complete},
                        {"steps", static_cast<int64_t>(h.rows.size())},
                        {"mean_relative", h.mean_relative},
                        {"last_quarter_relative", h.last_quarter_relative},
@@ -77,6 +78,7 @@ Json history_json(const HistoryComparison& h) {
                        {"first_beyond", step_json(h.first_beyond)},
                        {"diverged", step_json(h.diverged)},
                        {"first_not_finite", step_json(h.first_not_finite)},
+                       {"first_unproven", step_json(h.first_unproven)},
                        {"first_lr", step_json(h.first_lr)},
                        {"only_a", static_cast<int64_t>(h.only_a.size())},
                        {"only_b", static_cast<int64_t>(h.only_b.size())},
@@ -112,7 +114,10 @@ void add_history(const HistoryComparison& h, size_t most, size_t width, std::str
 }
 
 std::string verdict(const RunComparison& c) {
-  if (c.history) return c.agrees() ? "the histories agree" : "the histories differ";
+  if (c.history)
+    return !c.agrees()           ? "the histories differ"
+           : c.history->complete ? "the histories agree"
+                                 : "the histories agree where they have the same steps; the others were not compared";
   return c.agrees() ? "nothing differs that may change numbers" : "differences may change numbers";
 }
 
@@ -155,6 +160,22 @@ void add_curves(HtmlPage& page, const HistoryComparison& h) {
 
 }  // namespace
 
+std::string kind_of_run_file(const fs::path& path) {
+  switch (kind_of(path)) {
+    case What::RunFolder:
+      return "a run folder";
+    case What::History:
+      return "a loss history";
+    case What::Config:
+      return "a configuration";
+    case What::Environment:
+      return "an environment";
+    case What::Unknown:
+      break;
+  }
+  return "";
+}
+
 bool RunComparison::agrees() const { return history ? history->agrees : !any_numeric(config) && !any_numeric(environment); }
 
 RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options) {
@@ -186,6 +207,7 @@ Json to_json(const RunComparison& comparison) {
   return Json::object({{"a", comparison.a},
                        {"b", comparison.b},
                        {"agrees", comparison.agrees()},
+                       {"complete", !comparison.history || comparison.history->complete},
                        {"summary", verdict(comparison)},
                        {"history", comparison.history ? history_json(*comparison.history) : Json()},
                        {"config", differences_json(comparison.config)},
@@ -214,6 +236,7 @@ std::string to_html(const RunComparison& comparison) {
   page.paragraph(verdict(comparison) + ".", comparison.agrees() ? Tone::Good : Tone::Bad);
   if (comparison.history) {
     for (const auto& text : comparison.history->sentences) page.paragraph(text);
+    for (const auto& text : comparison.history->notes) page.paragraph("Note: " + text);
     for (const auto& text : comparison.history->likely) page.paragraph("Likely: " + text + ".");
     for (const auto& text : comparison.history->advice) page.paragraph("Try: " + text + ".");
     add_curves(page, *comparison.history);

@@ -29,7 +29,9 @@ std::string kind_of(const Error& error) {
   if (has_any(text,
               {"size mismatch", "must match the size", "shapes cannot be multiplied", "is invalid for input of size", "Sizes of tensors"}))
     return "shape";
-  return error.kind() == ErrorKind::Device ? "environment" : "model";
+  // autograd counted the devices before this one was loaded
+  const bool late = text.find("device_ready_queues_") != std::string::npos;
+  return late || error.kind() == ErrorKind::Device ? "environment" : "model";
 }
 
 std::string remedy_of(const std::string& kind) {
@@ -37,7 +39,8 @@ std::string remedy_of(const std::string& kind) {
   if (kind == "dtype") return "cast to a dtype that the device has: fp32 instead of fp64, int32 or int64 as the operator wants";
   if (kind == "shape") return "the shapes differ from the CPU's: look for code that asks for the device or its memory format";
   if (kind == "out_of_memory") return "a smaller data.batch_size with trainer.accumulate_grad_batches, or trainer.gradient_checkpointing";
-  if (kind == "environment") return "npu_tool doctor tells what is missing on this machine";
+  if (kind == "environment")
+    return "npu_tool doctor tells what is missing on this machine; a device must be loaded before the first backward of a process";
   if (kind == "numbers") return "values are not finite: train with grad_scaler, look for overflows with dump.task=overflow_check";
   return "the model itself failed; run it with --device cpu, and look at the message above";
 }

@@ -70,9 +70,12 @@ class TrialRun {
 
   TrialReport run() {
     const auto weights = copies(task_);
-    host();
-    restore(task_, weights);
-    if (on_device()) task_.to(at::kCPU);
+    // first: autograd counts the devices at the first backward of the process
+    if (trial(0, [&] { return resolve_device(device_.str()).str(); })) {
+      host();
+      restore(task_, weights);
+      if (on_device()) task_.to(at::kCPU);
+    }
     restore(task_, weights);
     task_.parameters().zero_grad();
     return std::move(report_);
@@ -96,7 +99,6 @@ class TrialRun {
 
   // Whether the task was moved.
   bool on_device() {
-    if (!trial(0, [&] { return resolve_device(device_.str()).str(); })) return false;
     bool moved = false;
     std::optional<Batch> batch;
     at::Tensor outputs;
@@ -253,12 +255,16 @@ TrialReport try_device(Task& task, const Batch& batch, const std::string& device
 
 std::string to_text(const TrialReport& report) {
   TextTable table({"trial", "verdict", "seconds", "what was seen"});
-  for (const auto& t : report.trials) table.add_row({t.name, verdict_name(t.verdict), short_number(t.seconds, 3), t.detail});
+  std::string said;
+  for (const auto& t : report.trials) {
+    const bool error = t.verdict == Verdict::Failed && t.seconds > 0;
+    if (error) said = "  said: " + t.detail + "\n";
+    table.add_row({t.name, verdict_name(t.verdict), short_number(t.seconds, 3), error ? "see below" : t.detail});
+  }
   std::string out = table.str(0);
   if (report.passed()) return out + "\n" + report.device + ": the model runs and trains\n";
-  out += "\n" + report.device + ": failed (" + report.failure + ")";
-  if (!report.place.empty()) out += " at " + report.place;
-  return out + "\n  try: " + report.remedy + "\n";
+  return out + "\n" + report.device + ": failed (" + report.failure + "): " + report.place + "\n" + said + "  try:  " + report.remedy +
+         "\n";
 }
 
 Json to_json(const TrialReport& report) {

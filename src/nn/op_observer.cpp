@@ -223,8 +223,8 @@ void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IVa
   if (!op.outputs.empty()) {
     op.output = op.outputs.front();
     op.flops = flops_of(op.name, inputs, op.output, known);
-  } else if (!listener_.sees_all()) {
-    return;
+  } else if (!listener_.sees_all() || std::uncaught_exceptions() > 0) {
+    return;  // by an exception it gives nothing either
   }
   for (const auto& value : seen) op.parameters.push_back(value.isTensor() ? parameter_in(value.toTensor()) : std::string());
   if (!follows_cast(op))

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/pickle.hpp"
 #include "npu_train/io/safetensors.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
@@ -285,6 +286,30 @@ TEST_CASE("checkpoint_diff: files of torch.save") {
   CHECK(some_has(script.notes, "only A holds the part optimizer"));
   const auto both = compare_checkpoints(kPthFiles / "checkpoint.pth", kPthFiles / "checkpoint.pth");
   CHECK((layer_names(both) == std::vector<std::string>{"w", "optimizer state.0"}));
+}
+
+TEST_CASE("checkpoint_diff: names that share one tensor on one side only are told") {
+  const TempDir dir;
+  auto tensors = load_pth(kPthFiles / "views.pth").tensors;  // transposed is a view of base
+  for (auto& [name, tensor] : tensors) tensor = tensor.clone();
+  save_safetensors(dir / "own.safetensors", tensors);
+  std::erase_if(tensors, [](const auto& t) { return t.first == "transposed"; });
+  save_safetensors(dir / "one.safetensors", tensors);
+  const auto views = kPthFiles / "views.pth";
+  const auto notes = [](const fs::path& a, const fs::path& b) { return compare_checkpoints(a, b).notes; };
+  CHECK(some_has(notes(views, dir / "own.safetensors"), "base, transposed: one tensor in A, tensors of their own in B"));
+  CHECK(some_has(notes(dir / "own.safetensors", views), "base, transposed: one tensor in B, tensors of their own in A"));
+  CHECK(some_has(notes(views, dir / "one.safetensors"), "base, transposed: one tensor in A; B has base alone"));
+  CHECK_FALSE(some_has(notes(views, views), "one tensor"));
+  CHECK_FALSE(some_has(notes(dir / "own.safetensors", dir / "one.safetensors"), "one tensor"));
+}
+
+TEST_CASE("checkpoint_diff: what only one side has is not all") {
+  auto b = small_net();
+  CHECK(compared(small_net(), b).complete);
+  std::erase_if(b, [](const auto& t) { return t.first == "token"; });
+  const auto c = compared(small_net(), b);
+  CHECK((c.agrees && !c.complete));
 }
 
 TEST_CASE("checkpoint_diff: damaged and foreign files are refused") {

@@ -228,3 +228,8 @@ TEST_CASE("NaN everywhere on both sides agrees; on one side it is found") {
   CHECK_FALSE(one.agrees);
   CHECK(one.first.layer == "norm");
 }
+
+TEST_CASE("steps that were chosen are a part") {
+  CHECK(with_fault({}, {.task = "tensor"}, {.steps = {0}}).sampled);
+  CHECK_FALSE(with_fault({}, {.task = "tensor"}, {.steps = {0, 1}}).sampled);
+}

@@ -108,6 +108,15 @@ TEST_CASE("no name of a file leads out of the dump") {
   }
 }
 
+TEST_CASE("two folders that are the same step and rank are told") {
+  TempDir dir;
+  write(dir / "step0/rank0/dump.json", kMsprobe);
+  write(dir / "step00/rank0/dump.json", kMsprobe);
+  const auto e = error_of([&] { Dump::open(dir.path()); });
+  CHECK(e.kind() == ErrorKind::Data);
+  CHECK(has(e.what(), "both are step 0 of rank0"));
+}
+
 TEST_CASE("what is no dump is told so") {
   TempDir dir;
   CHECK(has(error_of([&] { Dump::open(dir / "missing"); }).what(), "no folder"));
@@ -121,4 +130,45 @@ TEST_CASE("what is no dump is told so") {
         R"({"data": {"x": 1, "Module.a.A.forward.0": {"output": {"deep": [[[[{"type": 4}]]]]}, "input_args": 7}}})");
   CHECK(read_only_step(dir).calls.size() == 2);
   CHECK(is_dump(dir.path()));
+}
+
+TEST_CASE("a small file cannot make itself large in memory") {
+  TempDir dir;
+  const auto refused = [&](const std::string& calls) {
+    write(dir / "step0/rank/dump.json", "{\"data\": {" + calls + "}}");
+    const auto e = error_of([&] { read_only_step(dir); });
+    CHECK(e.kind() == ErrorKind::Data);
+    CHECK(has(e.what(), "dump.json"));
+    return std::string(e.what());
+  };
+  const auto nulls = [](size_t n) {
+    std::string out = "[null";
+    for (size_t i = 1; i < n; ++i) out += ",null";
+    return out + "]";
+  };
+  CHECK(
+      has(refused(R"("a": {"output": )" + nulls(600'000) + R"(}, "b": {"output": )" + nulls(400'000) + "}"), "more than 1,000,000 calls"));
+  // each value has its call's name in its own
+  CHECK(has(refused("\"" + std::string(1'000'000, 'x') + R"(": {"output": )" + nulls(1000) + "}"), "names of more than 128"));
+  write(dir / "step0/rank/dump.json", R"({"data": {"a": {"output": )" + nulls(100'000) + "}}}");
+  CHECK(read_only_step(dir).calls.at(0).items.size() == 100'000);
+}
+
+TEST_CASE("no link leads out of the dump, and a folder may end with a slash") {
+  TempDir dir;
+  write(dir / "elsewhere/rank0/dump.json", kMsprobe);
+  write(dir / "dump/step3/rank0/dump.json", kMsprobe);
+  CHECK(Dump::open((dir / "dump/step3").string() + "/").places().at(0).step == 3);
+  fs::create_directory_symlink(dir / "dump", dir / "link");
+  CHECK(Dump::open(dir / "link").places().at(0).step == 3);  // what is given may be one
+  fs::create_directory_symlink("step3", dir / "dump/step4");
+  CHECK(Dump::open(dir / "dump").places().size() == 2);
+  fs::create_directory_symlink(dir / "elsewhere", dir / "dump/step5");
+  auto e = error_of([&] { Dump::open(dir / "dump"); });
+  CHECK(e.kind() == ErrorKind::Data);
+  CHECK(has(e.what(), "step5/rank0/dump.json: a link on the way to it leads out"));
+  fs::remove(dir / "dump/step5");
+  make_folder(dir / "dump/step5");
+  fs::create_symlink(dir / "elsewhere/rank0/dump.json", dir / "dump/step5/dump.json");
+  CHECK(has(error_of([&] { Dump::open(dir / "dump"); }).what(), "leads out"));
 }

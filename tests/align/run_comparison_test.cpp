@@ -41,6 +41,12 @@ TEST_CASE("run folders: configuration, environment and history together") {
   CHECK_FALSE(to_json(far).at("agrees", "j").boolean("j"));
   CHECK(has(to_html(far), "Learning rate"));
   CHECK(has(to_csv(far), "1,2,3,"));
+  CHECK(to_json(near).at("complete", "j").boolean("j"));
+  write_file_atomic(dir / "b/metrics.csv", "step,phase,loss,lr\n40,train,0.05,0.1\n41,train,0.04,0.1\n");
+  const auto part = compare_runs(dir / "a", dir / "b");
+  CHECK(part.agrees());
+  CHECK_FALSE(to_json(part).at("complete", "j").boolean("j"));
+  CHECK(to_text(part).ends_with("agree where they have the same steps; the others were not compared\n"));
 }
 
 TEST_CASE("files alone, and what is not two of a kind") {
@@ -55,6 +61,8 @@ TEST_CASE("files alone, and what is not two of a kind") {
   RunComparisonOptions options;
   options.columns_b = {.step = "n", .loss = "l"};
   CHECK(compare_runs(dir / "a.jsonl", dir / "b.csv", options).agrees());
+  CHECK(kind_of_run_file(dir / "b.csv") == "a loss history");
+  CHECK(kind_of_run_file(dir.path()).empty());
   CHECK(has(error_of([&] { compare_runs(dir / "a.yaml", dir / "b.csv"); }).what(), "not two of a kind"));
   CHECK(has(error_of([&] { compare_runs(dir / "a.yaml", dir / "none.yaml"); }).what(), "no such file"));
 }

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """npu_tool compare over dumps of real runs: exit status, files that it writes, dumps of killed runs and of Python, bad input."""
 import json
+import random
+import re
+import shutil
 import signal
 import time
 import unittest
+import zipfile
 
 import browser
 from html_page_test import check_page
@@ -88,11 +92,17 @@ class CompareTest(ProgramTest):
         header = table.read_text().splitlines()[0].split(',')
         for column in ('NPU Name', 'Bench Name', 'NPU Tensor Shape', 'L2norm diff', 'NormRelativeErr', 'Result', 'Err_message'):
             self.assertIn(column, header)
+        values = self.dir / 'values.html'
+        c = self.dump('c', 'dump.task=tensor')
+        self.assertEqual(npu_tool('compare', c, c, '--html', values)[0], 0)
+        for column in ('Mean abs', 'RMSE', 'Euclidean', 'Norm A / B', 'Within 1/1000', 'Within 5/1000'):
+            self.assertIn(column, values.read_text())
         if browser.find() is None:
-            self.skipTest('no chromium or google-chrome on this machine: the page was not opened')
+            self.skipTest('no chromium or google-chrome on this machine: the pages were not opened')
         with browser.Browser() as tab:
-            check_page(self, tab, page)
-            self.assertEqual(tab.problems, [])
+            for path in (page, values):
+                check_page(self, tab, path)
+                self.assertEqual(tab.problems, [])
 
     @unittest.skipIf(torch is None, 'no torch in this Python')
     def test_python_reads_what_was_dumped(self):
@@ -199,7 +209,176 @@ class CompareTest(ProgramTest):
                                for r in rows[1:] if r[at['phase']] == 'train'))
         code, result = self.compare(log, a / 'metrics.csv', '--columns', 'loss=my_loss', '--columns-b', 'loss=loss')
         self.assertEqual(code, 0, result)
-        self.assertEqual(npu_tool('compare', log, a / 'config.yaml')[0], 2)
+        self.assertFails(npu_tool('compare', log, a / 'config.yaml'), 2, 'is a loss history', 'is a configuration')
+
+    def history(self, name, rows, header='step,loss,lr'):
+        path = self.dir / f'{name}.csv'
+        path.write_text(header + '\n' + ''.join(','.join(map(str, row)) + '\n' for row in rows))
+        return path
+
+    def test_histories_that_prove_nothing_do_not_agree(self):
+        rows = [(i, 2 - 0.01 * i, 0.1) for i in range(50)]
+        good = self.history('good', rows)
+        self.assertEqual(self.compare(good, good)[0], 0)
+        broken = self.history('broken', [(i, 'nan' if i >= 30 else loss, lr) for i, loss, lr in rows])
+        code, result = self.compare(broken, broken)
+        self.assertEqual(code, 7)
+        self.assertEqual(result['history']['first_unproven'], 30)
+        self.assertIn('from step 30 on neither loss is finite', npu_tool('compare', broken, broken)[1])
+        faster = self.history('faster', [(i, loss, 0.2 if i >= 20 else lr) for i, loss, lr in rows])
+        code, result = self.compare(faster, good)
+        self.assertEqual((code, result['history']['first_lr']), (7, 20))
+        self.assertEqual(self.compare(faster, good, '--lr-rtol', '0.6')[0], 0)
+        later = self.history('later', [(i + 45, 2 - 0.01 * (i + 45), lr) for i, _, lr in rows])
+        code, result = self.compare(later, good)
+        self.assertEqual((code, result['complete']), (0, False))
+        self.assertIn('5 of 95 steps are common', result['history']['sentences'][0])
+        elsewhere = self.history('elsewhere', [(i + 100, loss, lr) for i, loss, lr in rows])
+        self.assertFails(npu_tool('compare', elsewhere, good), 3, 'no step is in both', '--columns step=')
+
+    def test_two_of_a_kind_are_needed(self):
+        dump, log = self.dump('a'), self.history('log', [(1, 2, 0.1)])
+        weights = self.dir / 'w.safetensors'
+        weights.write_bytes(b'\x02\0\0\0\0\0\0\0{}')
+        for a, b, words in ((dump, log, ('is a dump', 'is a loss history')), (weights, dump, ('is a checkpoint', 'is a dump')),
+                            (log, weights, ('is a loss history', 'is a checkpoint')), (dump, self.dir, ('is a dump', 'of no kind'))):
+            self.assertFails(npu_tool('compare', a, b), 2, str(a), str(b), *words)
+        self.assertFails(npu_tool('compare', log, log, '--steps', '1'), 2, 'are of dumps')
+
+    def edited(self, dump, name, change):
+        """A copy of a dump, its first step's dump.json changed."""
+        copy = self.dir / name
+        shutil.copytree(dump, copy)
+        path = copy / 'step0/rank0/dump.json'
+        document = json.loads(path.read_text())
+        document['data'] = change(document['data']) or document['data']
+        path.write_text(json.dumps(document))
+        return copy
+
+    def test_dumps_with_little_or_nothing_in_common(self):
+        a = self.dump('a', steps=(*STEPS, 'trainer.max_steps=1'))
+
+        def nan(data):
+            def fill(value):
+                if isinstance(value, list): return [fill(v) for v in value]
+                if not isinstance(value, dict): return value
+                return {k: float('nan') if k in ('Max', 'Min', 'Mean', 'Norm') else fill(v) for k, v in value.items()}
+            return fill(data)
+        broken = self.edited(a, 'nan', nan)
+        code, result = self.compare(broken, broken)
+        self.assertEqual(code, 0)
+        self.assertTrue(any('NaN on both sides' in note and 'prove nothing' in note for note in result['notes']), result['notes'])
+        self.assertEqual(self.compare(broken, a)[0], 7)
+
+        def other_network(data):  # other names and other classes
+            return {re.sub(r'^Module\.(.*)\.(\w+)\.(forward|backward|parameters_grad)', r'Module.other_\1.Other\2.\3', k): v
+                    for k, v in data.items()}
+        other = self.edited(a, 'other', other_network)
+        self.assertFails(npu_tool('compare', other, a), 3, str(other), str(a), 'of the same network')
+        some = self.edited(a, 'some', lambda data: other_network(data) | {k: v for k, v in data.items() if '.head.' in k})
+        code, result = self.compare(some, a)
+        self.assertEqual((code, result['complete']), (0, False))
+        only_a = [call['a'] for call in result['steps'][0]['calls'] if not call['b']]
+        self.assertIn('Module.other_embed.OtherLayer.forward.0', only_a)
+
+    def test_a_dump_cut_anywhere_is_read_or_refused(self):
+        a = self.dump('a', steps=(*STEPS, 'trainer.max_steps=1'))
+        cut = self.dir / 'cut'
+        shutil.copytree(a, cut)
+        path = cut / 'step0/rank0/dump.json'
+        text = path.read_bytes()
+        codes = {0: 0, 3: 0, 7: 0}
+        for at in sorted(random.Random(1).sample(range(len(text)), 50)):
+            path.write_bytes(text[:at])
+            code, out, error = npu_tool('compare', cut, a, '--json')
+            self.assertIn(code, codes, f'cut at {at}: {error}')
+            codes[code] += 1
+            if code == 3: self.assertIn(str(cut), error)
+            else: self.assertFalse(json.loads(out)['complete'])
+        self.assertGreater(codes[0], 10)
+
+    def hostile_files(self, good, marker):
+        """Name and content of files that are no tensor; some would run a program where pickles are run."""
+        def with_pickle(pickle):
+            path = self.dir / 'hostile.zip'
+            with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w') as to:
+                for entry in source.namelist():
+                    to.writestr(entry, pickle if entry.endswith('data.pkl') else source.read(entry))
+            return path.read_bytes()
+
+        with zipfile.ZipFile(good) as source:
+            own = next(source.read(entry) for entry in source.namelist() if entry.endswith('data.pkl'))
+        command = f'touch {marker}'.encode()
+        yield 'system', with_pickle(b"cos\nsystem\n(S'" + command + b"'\ntR.")
+        yield 'eval', with_pickle(b"c__builtin__\neval\n(S'open(" + repr(str(marker)).replace("'", '"').encode() + b', "w")\'\ntR.')
+        yield 'depth', with_pickle(b'\x80\x02' + b'(' * 60_000 + b't' * 60_000 + b'.')
+        yield 'memo', with_pickle(b'\x80\x02]r\xff\xff\xff\xff.')
+        yield 'length', with_pickle(b'\x80\x02X\xff\xff\xff\x7fabc.')
+        yield 'endless', with_pickle(own[:-1])
+        yield 'none', with_pickle(b'')
+        yield 'truncated', good.read_bytes()[:-100]
+        yield 'long', with_pickle(own[:-1] + b'N0' * (1 << 20) + b'.')
+        path = self.dir / 'bomb.zip'
+        with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w', zipfile.ZIP_DEFLATED) as to:
+            for entry in source.namelist():
+                to.writestr(entry, bytes(1 << 28) if entry.endswith('/0') else source.read(entry))
+        yield 'deflated', path.read_bytes()
+        yield 'text', b'no tensor'
+
+    def test_hostile_files_of_values_are_refused_and_nothing_runs(self):
+        a = self.dump('a', 'dump.task=tensor', steps=(*STEPS, 'trainer.max_steps=1'))
+        b = self.dir / 'b'
+        shutil.copytree(a, b)
+        name = 'Module.head.Layer.forward.0.output.0.pt'
+        good, target = a / 'step0/rank0/dump_tensor_data' / name, b / 'step0/rank0/dump_tensor_data' / name
+        marker = self.dir / 'was_here'
+        for kind, content in self.hostile_files(good, marker):
+            with self.subTest(kind):
+                target.write_bytes(content)
+                code, out, error = npu_tool('compare', b, a, '--json', timeout=60)
+                self.assertIn(code, (3, 7), error)
+                self.assertIn(name, error if code == 3 else json.dumps([
+                    item['message'] for call in json.loads(out)['steps'][0]['calls'] for item in call['items'] if item['verdict'] != 'agrees']))
+                self.assertFalse(marker.exists())
+
+    def test_no_way_leads_out_of_a_dump(self):
+        a = self.dump('a', 'dump.task=tensor', steps=(*STEPS, 'trainer.max_steps=1'))
+        b = self.dir / 'b'
+        shutil.copytree(a, b)
+        values = b / 'step0/rank0/dump_tensor_data'
+        shutil.move(values, self.dir / 'values')
+        values.symlink_to(self.dir / 'values')
+        code, result = self.compare(b, a)
+        self.assertEqual(code, 7)
+        self.assertIn('leads out of the dump', json.dumps(result))
+        values.unlink()
+        shutil.move(self.dir / 'values', values)
+        self.assertEqual(self.compare(b, a)[0], 0)
+        shutil.move(b / 'step0', self.dir / 'outside')
+        (b / 'step0').symlink_to(self.dir / 'outside')
+        self.assertFails(npu_tool('compare', b, a), 3, str(b / 'step0'), 'leads out of the dump')
+        absolute = self.edited(a, 'absolute', lambda data: json.loads(
+            json.dumps(data).replace('"data_name": "Module.head', '"data_name": "/etc/Module.head')))
+        code, result = self.compare(absolute, a)
+        self.assertEqual(code, 7)
+        self.assertIn('leads out', json.dumps(result))
+
+    def test_an_older_layout_and_missing_steps(self):
+        a = self.dump('a')
+        old = self.dir / 'old'
+        shutil.copytree(a, old)
+        for step in (0, 1):
+            (old / f'step{step}/rank0').rename(old / f'step{step}/proc4711')
+            for file in ('construct.json', 'stack.json'):
+                (old / f'step{step}/proc4711' / file).unlink()
+        code, result = self.compare(old, a)
+        self.assertEqual((code, result['complete'], len(result['steps'])), (0, True, 2))
+        shutil.rmtree(old / 'step0')
+        code, result = self.compare(old, a)
+        self.assertEqual((code, result['complete'], len(result['steps'])), (0, False, 1))
+        self.assertTrue(any('only B has step 0' in note for note in result['notes']))
+        (old / 'step1').rename(old / 'step9')
+        self.assertFails(npu_tool('compare', old, a), 3, 'no step is in both')
 
 
 if __name__ == '__main__':

@@ -20,7 +20,8 @@ namespace npu_train {
 ///   one side only   counted in one_sided, told in a note, no failure; another shape is one
 ///   first           the first layer beyond its tolerance, else (within_tolerance) the first that is not equal, with likely causes:
 ///                   a transposed weight, a bias that is missing, zeros, another classifier head, another step of training
-///   facts, notes    what the checkpoints say of themselves; steps, loss scales, counts of updates where they differ
+///   facts, notes    what the checkpoints say of themselves; steps, loss scales, counts of updates where they differ; names that share one
+///                   tensor on one side only (a .pth tells; .safetensors keeps the values of each name apart)
 ///
 /// Random states, the loader's place and counters are not compared. CompareOptions::reference, steps and rank do not apply.
 /// One pair of tensors is in memory at a time; a file of torch.save is read as a whole.

@@ -14,9 +14,10 @@ std::string to_text(const DumpComparison& comparison, size_t rows = 20, size_t w
 /// Everything, one document.
 Json to_json(const DumpComparison& comparison);
 
-/// One row for each pair in call order, with msprobe's columns: those of its mode "tensor" where values were compared, of "statistics" or
-/// "md5" else. A is msprobe's "NPU" side, B its "Bench"; in front Step and Rank, behind them Error, Amplification and Verdict of ours.
-/// "Accuracy Reached or Not" and "Result" follow msprobe's rules, Verdict ours.
+/// One row for each pair in call order, with the columns of msprobe 26.2 in its order (MindStudio Probe, msprobe/core/common/const.py,
+/// CompareConst): those of its mode "tensor" where values were compared, of "statistics" or "md5" else. A is msprobe's "NPU" side, B its
+/// "Bench"; what it has and we have not (NPU_Stack_Info) is N/A. Behind them columns of ours, from Step to Message.
+/// Result (pass, warning, error; N/A of what is on one side only) follows msprobe's rules, Verdict ours.
 std::string to_csv(const DumpComparison& comparison);
 
 /// A self-contained page: error by layer in call order, histogram of the errors, a table to sort.

@@ -24,6 +24,7 @@ struct DumpItem {
   std::string crc{};        ///< 8 hexadecimal digits; "" without
   std::string data_name{};  ///< file of the values; "" without
   int64_t sampled = 0;      ///< elements that the file holds, where it holds a sample; 0: all
+  std::string type{};       ///< of what is no tensor, Python's name of its class ("float"); "" where it is not known
   std::string value{};      ///< of what is no tensor, as text ("0.1", "true"); "None" where nothing was given
   bool is_tensor() const { return !dtype.empty(); }
 };

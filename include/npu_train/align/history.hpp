@@ -53,7 +53,7 @@ History read_history(const std::filesystem::path& path, const HistoryColumns& co
 struct HistoryOptions {
   double mean_rtol = 0.02;  ///< of the mean over all common steps, and of that over the last quarter; these two decide
   double step_rtol = 0.05;  ///< of one step; tells where curves part, decides nothing: single batches scatter once weights differ
-  double lr_rtol = 1e-6;    ///< of learning rates, which are computed and do not scatter
+  double lr_rtol = 1e-6;    ///< of a learning rate to the larger of the two; they are computed and do not scatter, so each one decides
   int64_t shift = 0;        ///< added to the steps of B: 1 where B counts from 0 and A from 1
 };
 
@@ -79,11 +79,13 @@ struct HistoryComparison {
   std::optional<int64_t> first_beyond;      ///< first step beyond step_rtol
   std::optional<int64_t> diverged;          ///< the step from which on at least nine in ten are beyond step_rtol, up to the last
   std::optional<int64_t> first_not_finite;  ///< first step where one side alone is not finite
+  std::optional<int64_t> first_unproven;    ///< first step where neither side is finite
   std::optional<int64_t> first_lr;          ///< first step whose learning rates differ
   bool lr_compared = false;                 ///< both log it
-  /// Both means are within mean_rtol and no step is finite on one side only. Learning rates do not decide: programs log them before or
-  /// after the schedule's step.
+  /// Both means are within mean_rtol, every loss is finite on both sides (what is NaN in both proves nothing) and every learning rate that
+  /// both log is the same.
   bool agrees = true;
+  bool complete = true;                     ///< both have the same steps; else agreement is that of `rows`
   std::vector<std::string> sentences;       ///< what was seen, the most important first
   std::vector<std::string> likely, advice;  ///< causes, and for each what to try
   std::vector<std::string> notes;           ///< of reading, and of steps that one side has alone

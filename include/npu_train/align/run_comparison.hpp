@@ -28,6 +28,9 @@ struct RunComparisonOptions {
   HistoryOptions history{};
 };
 
+/// What a path holds, in words: "a run folder", "a loss history", "a configuration", "an environment"; "" for what is none of them.
+std::string kind_of_run_file(const std::filesystem::path& path);
+
 /// What two paths hold, when both hold the same kind: run folders, histories (.csv, .json, .jsonl), configurations (.yaml), environments
 /// (environment.json). Error(Usage) otherwise.
 RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b, const RunComparisonOptions& options = {});

@@ -1,0 +1,48 @@
+// Dumps as somebody may write them: a dump.json of given calls, with files of values beside it.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "npu_train/io/file.hpp"
+#include "npu_train/io/pickle.hpp"
+
+namespace npu_train::testing {
+
+class CraftedDump {
+ public:
+  explicit CraftedDump(const std::filesystem::path& folder, const std::string& facts = "") : step_(folder / "step0/rank0"), facts_(facts) {
+    make_folder(step_ / "dump_tensor_data");
+  }
+
+  // A value as dump.json describes it. `more`: further members, with a comma in front.
+  static std::string tensor(const std::string& shape, double max = 1, const std::string& dtype = "float32", const std::string& more = "") {
+    const auto number = std::to_string(max);
+    return R"({"type": "torch.Tensor", "dtype": "torch.)" + dtype + R"(", "shape": )" + shape + R"(, "Max": )" + number +
+           R"(, "Min": 0, "Mean": 0.5, "Norm": )" + number + more + "}";
+  }
+  // The same with values, which are saved.
+  std::string tensor(const std::string& file, const at::Tensor& values, const std::string& shape, const std::string& more = "") const {
+    save_pt(step_ / "dump_tensor_data" / file, values);
+    return tensor(shape, 1, "float32", R"(, "data_name": ")" + file + "\"" + more);
+  }
+
+  // A call that takes `input` and gives `output`.
+  void add(const std::string& name, const std::string& output, const std::string& input = "") {
+    calls_ += (calls_.empty() ? "\"" : ",\n\"") + name + R"(": {"input_args": [)" + input + R"(], "output": [)" + output + "]}";
+  }
+  std::filesystem::path write() const {
+    write_file_atomic(step_ / "dump.json",
+                      R"({"task": "tensor", "level": "L0", "npu_train": {)" + facts_ + "}, \"data\": {" + calls_ + "}}");
+    return step_.parent_path().parent_path();
+  }
+
+ private:
+  std::filesystem::path step_;
+  std::string facts_, calls_;
+};
+
+}  // namespace npu_train::testing
