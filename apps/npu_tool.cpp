@@ -23,6 +23,8 @@ int main(int argc, char** argv) {
   cli::add_verify_determinism(app, run);
   cli::add_compare(app, run);
   cli::add_validate(app, run);
+  cli::add_analyze(app, run);
+  cli::add_doctor(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -7,6 +7,8 @@
 
 #include <npu_train/align/compare_report.hpp>
 #include <npu_train/align/dumper.hpp>
+#include <npu_train/analyze/analysis.hpp>
+#include <npu_train/analyze/try_device.hpp>
 #include <npu_train/base/digest.hpp>
 #include <npu_train/core/hash.hpp>
 #include <npu_train/core/text.hpp>
@@ -14,6 +16,7 @@
 #include <npu_train/data/generated.hpp>
 #include <npu_train/device/backend.hpp>
 #include <npu_train/dist/process_group.hpp>
+#include <npu_train/doctor/checks.hpp>
 #include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
 #include <npu_train/models/resnet.hpp>
@@ -197,6 +200,21 @@ void align_room(const std::filesystem::path& folder) {
   std::puts(npu_train::to_text(npu_train::compare_dumps(folder / "dumps/b", folder / "dumps/a")).c_str());
 }
 
+void doctor_room() {
+  const auto report = npu_train::check_machine(npu_train::HostView::live(), npu_train::this_process());
+  for (const auto& f : report.findings)
+    if (f.verdict == npu_train::Verdict::Fail) std::fprintf(stderr, "%s: %s; %s\n", f.name.c_str(), f.finding.c_str(), f.fix.c_str());
+  std::puts(report.summary().c_str());
+}
+
+void analyze_room() {
+  const auto task = npu_train::classifier(small_model());
+  const npu_train::Batch batch(torch::rand({4, 3, 8, 8}), torch::zeros({4}, torch::kLong));
+  const auto analysis = npu_train::analyze(*task, batch, {.soc = "910B1"});
+  std::puts(npu_train::to_text(analysis).c_str());
+  std::puts(npu_train::to_text(npu_train::try_device(*task, batch, "cpu")).c_str());
+}
+
 int main(int argc, char** argv) try {
   npu_train::set_log_sink(npu_train::make_standard_sink());
   core_room();
@@ -205,6 +223,8 @@ int main(int argc, char** argv) try {
   io_room(folder);
   report_room(folder);
   align_room(folder);
+  analyze_room();
+  doctor_room();
   device_room();
   precision_room();
   nn_room();

@@ -21,6 +21,8 @@ void add_bench(CLI::App& app, Command& run);
 void add_verify_determinism(CLI::App& app, Command& run);
 void add_compare(CLI::App& app, Command& run);
 void add_validate(CLI::App& app, Command& run);
+void add_analyze(CLI::App& app, Command& run);
+void add_doctor(CLI::App& app, Command& run);
 
 /// One JSON document on stdout, or the text for people.
 void print(bool json, const Json& document, const std::string& text);

@@ -1,0 +1,24 @@
+// npu_tool analyze CONFIG: a run on this machine, looked up for an NPU, or tried on a device.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/analyze/analysis.hpp"
+
+namespace npu_train::cli {
+
+struct AnalyzeArguments {
+  std::vector<std::string> words;  // CONFIG key=value ...
+  AnalysisOptions options;
+  std::string device, html;
+  size_t rows = 30;
+  bool json = false;
+};
+
+// Exit status: 0, or 7 where something blocks.
+int analyze_config(const AnalyzeArguments& args);
+// The same of `--try DEVICE`.
+int analyze_trial(const AnalyzeArguments& args);
+
+}  // namespace npu_train::cli

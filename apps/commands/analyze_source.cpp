@@ -1,0 +1,36 @@
+#include "analyze_source.hpp"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/scan/rewrite.hpp"
+#include "npu_train/scan/scan_report.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+size_t columns_of_terminal() {
+  winsize size{};
+  return ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+}  // namespace
+
+int analyze_source(const SourceArguments& args) {
+  const auto scan = scan_source(args.source);
+  std::optional<Rewrite> rewrite;
+  if (!args.rewrite.empty()) rewrite = rewrite_source(args.source, args.rewrite);
+  if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(scan));
+  if (!args.html.empty()) write_file_atomic(args.html, to_html(scan));
+  auto document = args.json ? to_json(scan) : Json();
+  if (args.json && rewrite) document.set("rewrite", to_json(*rewrite));
+  print(args.json, document, args.json ? "" : to_text(scan, args.rows, columns_of_terminal()) + (rewrite ? to_text(*rewrite) : ""));
+  return scan.verdict == Feasibility::Blocked ? static_cast<int>(ErrorKind::CheckFailed) : 0;
+}
+
+}  // namespace npu_train::cli

@@ -1,0 +1,239 @@
+#include "npu_train/scan/source_scan.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "npu_train/core/text.hpp"
+#include "scan/project.hpp"
+#include "scan/visible.hpp"
+
+namespace npu_train {
+
+using namespace detail::scan;
+
+const char* to_string(Severity severity) {
+  switch (severity) {
+    case Severity::Note:
+      return "note";
+    case Severity::Check:
+      return "check";
+    case Severity::Change:
+      return "change";
+    default:
+      return "blocks";
+  }
+}
+
+const char* to_string(LibraryState state) {
+  switch (state) {
+    case LibraryState::Works:
+      return "works";
+    case LibraryState::Partial:
+      return "a part works";
+    case LibraryState::Fork:
+      return "an adapted version works";
+    case LibraryState::Replacement:
+      return "replaced by something else";
+    default:
+      return "nothing known";
+  }
+}
+
+const char* to_string(Feasibility verdict) {
+  switch (verdict) {
+    case Feasibility::Ready:
+      return "ready";
+    case Feasibility::FeasibleWithChanges:
+      return "feasible with changes";
+    default:
+      return "blocked";
+  }
+}
+
+namespace {
+
+constexpr size_t kNotes = 100;
+
+// Lines and columns of places that come in order.
+class Places {
+ public:
+  explicit Places(std::string_view text) : text_(text) {}
+  void move_to(size_t at) {
+    if (at < at_) at_ = line_begin_ = 0, line_ = 1;
+    for (; at_ < at; ++at_)
+      if (text_[at_] == '\n' || (text_[at_] == '\r' && (at_ + 1 == text_.size() || text_[at_ + 1] != '\n'))) {
+        ++line_;
+        line_begin_ = at_ + 1;
+      }
+  }
+  int64_t line() const { return line_; }
+  int64_t column() const {
+    return static_cast<int64_t>(columns_of(text_.substr(line_begin_, std::min<size_t>(at_ - line_begin_, 100'000)))) + 1;
+  }
+
+ private:
+  std::string_view text_;
+  size_t at_ = 0, line_begin_ = 0;
+  int64_t line_ = 1;
+};
+
+int64_t lines_of(std::string_view text) {
+  const auto ends = std::count(text.begin(), text.end(), '\n');
+  return ends + (!text.empty() && text.back() != '\n' ? 1 : 0);
+}
+
+class Collector {
+ public:
+  explicit Collector(const ScanOptions& options) : options_(options) {}
+
+  void add_file(const SourceFile& file, std::vector<Hit> hits, SourceScan& out) {
+    std::stable_sort(hits.begin(), hits.end(), [](const Hit& a, const Hit& b) { return a.begin < b.begin; });
+    Places places(file.text);
+    std::map<const Rule*, size_t> in_file;
+    const auto name = visible(file.path);
+    for (const auto& hit : hits) {
+      auto& use = uses_[hit.rule];
+      const auto before = in_file[hit.rule]++;
+      const double hours = hours_of(*hit.rule, use.places, before);
+      ++use.places;
+      use.files += before == 0;
+      use.hours += hours;
+      if (!hit.edits.empty()) {
+        ++use.mechanical;
+        use.hours_mechanical += hours;
+      }
+      if (hit.library != nullptr) ++libraries_[hit.library].places;
+      const bool kept = before < options_.places_per_rule_and_file && out.findings.size() < options_.findings;
+      const bool first = hit.library != nullptr && libraries_[hit.library].first_place.empty();
+      if (!kept && !first) continue;
+      places.move_to(hit.begin);
+      if (first) libraries_[hit.library].first_place = name + ":" + std::to_string(places.line());
+      if (kept) out.findings.push_back(finding(name, file.text, hit, places, hours));
+    }
+  }
+
+  void finish(SourceScan& out) {
+    for (const auto& [rule, use] : uses_) {
+      RuleUse total;
+      total.id = rule->id;
+      total.title = rule->title;
+      total.why = rule->why;
+      total.advice = rule->advice;
+      total.severity = rule->severity;
+      total.places = use.places;
+      total.files = use.files;
+      total.mechanical = use.mechanical;
+      total.hours = use.hours;
+      total.hours_mechanical = use.hours_mechanical;
+      out.places += use.places;
+      out.hours += use.hours;
+      out.hours_mechanical += use.hours_mechanical;
+      out.rules.push_back(std::move(total));
+    }
+    std::sort(out.rules.begin(), out.rules.end(), [](const RuleUse& a, const RuleUse& b) {
+      if (a.severity != b.severity) return a.severity > b.severity;
+      return a.hours != b.hours ? a.hours > b.hours : a.id < b.id;
+    });
+    for (const auto& [library, use] : libraries_)
+      out.libraries.push_back(
+          {library->name, library->state, library->replacement, library->advice, library->hours, use.places, use.first_place});
+    std::sort(out.libraries.begin(), out.libraries.end(),
+              [](const LibraryUse& a, const LibraryUse& b) { return a.state != b.state ? a.state > b.state : a.name < b.name; });
+    const auto worst = out.rules.empty() ? Severity::Note : out.rules.front().severity;
+    out.verdict = worst == Severity::Blocks ? Feasibility::Blocked
+                  : worst == Severity::Note ? Feasibility::Ready
+                                            : Feasibility::FeasibleWithChanges;
+  }
+
+ private:
+  struct Use {
+    int64_t places = 0, files = 0, mechanical = 0;
+    double hours = 0, hours_mechanical = 0;
+  };
+  struct LibraryPlaces {
+    int64_t places = 0;
+    std::string first_place;
+  };
+
+  static double hours_of(const Rule& rule, int64_t places, size_t in_file) {
+    const bool counts = rule.per == CountedFor::Place || (rule.per == CountedFor::File ? in_file == 0 : places == 0);
+    return counts ? rule.hours : 0;
+  }
+
+  static SourceFinding finding(const std::string& file, std::string_view text, const Hit& hit, const Places& places, double hours) {
+    constexpr size_t kShown = 80;
+    SourceFinding out;
+    out.file = file;
+    out.line = places.line();
+    out.column = places.column();
+    out.rule = hit.rule->id;
+    out.severity = hit.rule->severity;
+    out.text = visible_start(text.substr(hit.begin, std::min<size_t>(hit.length, 4 * kShown)), kShown);
+    out.advice = hit.advice;
+    out.mechanical = !hit.edits.empty();
+    if (out.mechanical) out.replacement = visible_start(detail::scan::replacement_of(text, hit), kShown);
+    out.hours = hours;
+    return out;
+  }
+
+  struct ByName {
+    bool operator()(const Rule* a, const Rule* b) const { return a->id < b->id; }
+    bool operator()(const Library* a, const Library* b) const { return a->name < b->name; }
+  };
+
+  const ScanOptions& options_;
+  std::map<const Rule*, Use, ByName> uses_;
+  std::map<const Library*, LibraryPlaces, ByName> libraries_;
+};
+
+void note(SourceScan& scan, const std::string& text) {
+  if (scan.notes.size() < kNotes) scan.notes.push_back(visible(text));
+  if (scan.notes.size() == kNotes) scan.notes.back() = "further notes are left out";
+}
+
+}  // namespace
+
+SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& options) {
+  const auto root = source_folder(folder);
+  std::vector<std::string> unreadable;
+  const auto entries = walk(root, {.max_entries = options.max_files}, unreadable);
+  const Facts facts;
+  const LocalModules modules(entries);
+  Collector collector(options);
+  SourceScan out;
+  out.source = visible(folder.string());
+  for (const auto& text : unreadable) note(out, text);
+  for (const auto& entry : entries) {
+    if (entry.kind == WalkEntry::Kind::Link) ++out.links;
+    if (entry.kind == WalkEntry::Kind::Folder && entry.skipped) {
+      ++out.folders_skipped;
+      note(out, entry.path + ": not scanned");
+    }
+    if (entry.kind != WalkEntry::Kind::File) continue;
+    SourceFile file;
+    std::string why;
+    switch (read_source(root, entry, options.max_file_bytes, file, why)) {
+      case ReadResult::Source:
+        ++out.files;
+        out.lines += lines_of(file.text);
+        collector.add_file(file, scan_file(facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); }), out);
+        break;
+      case ReadResult::Other:
+        ++out.other_files;
+        break;
+      case ReadResult::Binary:
+        ++out.binary_files;
+        note(out, entry.path + ": no text, not scanned");
+        break;
+      default:
+        note(out, entry.path + ": not scanned: " + why);
+    }
+  }
+  check(out.files > 0, ErrorKind::Data, "scan", folder.string(),
+        ": no source files (Python, C++, CUDA, CMake, requirements, shell, settings) among ",
+        with_commas(out.other_files + out.binary_files), " files; hint: give the folder of a project");
+  collector.finish(out);
+  return out;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""npu_tool analyze --source: exit status, reports, the rewritten copy, and source trees that are hostile."""
+import csv
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+import browser
+from html_page_test import check_page
+from programs import SOURCE, ProgramTest, main, npu_tool, tree
+
+PROJECTS = SOURCE / 'tests' / 'scan' / 'projects'
+
+
+def expected(name):
+    """(file:line, rule) of every place that has to be found."""
+    return sorted(tuple(line.split('\t')[:2]) for line in (PROJECTS / f'{name}.expected').read_text().splitlines())
+
+
+class AnalyzeSourceTest(ProgramTest):
+    def analyze(self, folder, *words, code=0):
+        got, out, error = npu_tool('analyze', '--source', folder, '--json', *words)
+        self.assertEqual(got, code, error)
+        return json.loads(out)
+
+    def test_places_verdicts_and_exit_status(self):
+        for name, verdict, code in (('resnet_ddp', 'feasible with changes', 0), ('plain', 'ready', 0), ('detector', 'blocked', 7),
+                                    ('llm_finetune', 'blocked', 7), ('cpp_classifier', 'blocked', 7)):
+            result = self.analyze(PROJECTS / name, code=code)
+            self.assertEqual(result['verdict'], verdict)
+            self.assertEqual(sorted((f'{f["file"]}:{f["line"]}', f['rule']) for f in result['findings']), expected(name))
+            self.assertAlmostEqual(sum(f['hours'] for f in result['findings']), result['hours'])
+
+    def test_text_names_places_libraries_and_hours(self):
+        code, out, _ = npu_tool('analyze', '--source', PROJECTS / 'llm_finetune', '--rows', 0)
+        self.assertEqual(code, 7)
+        self.assertIn('blocked by library BMTrain', out.splitlines()[0])
+        for words in ('train.py:27:17', 'npu_grouped_matmul', 'h by hand', 'triton-ascend'): self.assertIn(words, out)
+        code, out, _ = npu_tool('analyze', '--source', PROJECTS / 'plain')
+        self.assertEqual((code, len(out.splitlines())), (0, 1))
+
+    def test_files(self):
+        result = self.analyze(PROJECTS / 'detector', '--html', self.dir / 'a.html', '--csv', self.dir / 'a.csv', code=7)
+        self.assertIn('box_iou_kernel', (self.dir / 'a.html').read_text())
+        with open(self.dir / 'a.csv', newline='') as file: rows = list(csv.DictReader(file))
+        self.assertEqual(len(rows), len(result['findings']))
+        self.assertIn('tools with spaces/dist train.sh', {row['file'] for row in rows})
+
+    def test_page_in_a_browser(self):
+        if browser.find() is None: self.skipTest('no browser')
+        self.analyze(PROJECTS / 'llm_finetune', '--html', self.dir / 'a.html', code=7)
+        with browser.Browser() as tab: check_page(self, tab, self.dir / 'a.html')
+
+    def test_a_copy_is_rewritten_and_the_original_is_not(self):
+        source, out = self.dir / 'my project', self.dir / 'out'
+        shutil.copytree(PROJECTS / 'resnet_ddp', source)
+        before = tree(source)
+        result = self.analyze(source, '--rewrite', out)
+        self.assertEqual(tree(source), before)
+        self.assertGreater(result['rewrite']['changes'], 30)
+        self.assertEqual(result['rewrite']['remaining']['hours_mechanical'], 0)
+        log = json.loads((out / 'npu_migration/log.json').read_text())
+        self.assertEqual(len(log['changes']), result['rewrite']['changes'])
+        for path in out.rglob('*.py'): compile(path.read_text(), str(path), 'exec')
+        self.assertEqual(self.analyze(out, '--rewrite', self.dir / 'again')['rewrite']['changes'], 0)
+        if shutil.which('patch'):
+            subprocess.run(['patch', '-s', '-p1', '-i', str(out / 'npu_migration/changes.diff')], cwd=source, check=True)
+            shutil.rmtree(out / 'npu_migration')
+            self.assertEqual([*tree(source).values()], [*tree(out).values()])
+
+    def test_nothing_is_overwritten(self):
+        source = self.dir / 'source'
+        shutil.copytree(PROJECTS / 'resnet_ddp', source)
+        (self.dir / 'mine').mkdir()
+        (self.dir / 'mine/file').write_text('x')
+        for out, words in (('mine', 'not empty'), ('source', 'lie in each other'), ('source/out', 'lie in each other'), ('.', 'lie in each other')):
+            self.assertFails(npu_tool('analyze', '--source', source, '--rewrite', self.dir / out), 2, words)
+        self.assertEqual((self.dir / 'mine/file').read_text(), 'x')
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ['mine', 'source'])
+
+    def test_folders_that_are_no_projects(self):
+        self.assertFails(npu_tool('analyze', '--source', self.dir / 'missing'), 2, 'missing', 'is not there')
+        (self.dir / 'a.bin').write_bytes(bytes(range(256)))
+        self.assertFails(npu_tool('analyze', '--source', self.dir), 3, 'no source files')
+        self.assertFails(npu_tool('analyze', '--source', self.dir / 'a.bin'), 2, 'is no folder')
+
+    def test_binary_files_circles_odd_names_and_code_that_would_act(self):
+        root = self.dir / 'odd'
+        root.mkdir()
+        (root / 'circle').symlink_to('.')
+        (root / 'out').symlink_to('/')
+        (root / 'binary.py').write_bytes(bytes(range(256)) * 100)
+        (root / 'deep').mkdir()
+        here = root / 'deep'
+        for _ in range(100):
+            here = here / 'd'
+            here.mkdir()
+        (here / 'a.py').write_text('x.cuda()\n')
+        with open(os.fsencode(root) + b'/\x1b]0;evil\x07\xff.py', 'w') as file: file.write("x.to('cuda')\n")
+        (root / 'setup.py').write_text(f"import pathlib\npathlib.Path({str(self.dir / 'ran')!r}).touch()\n")
+        (root / 'CMakeLists.txt').write_text(f'execute_process(COMMAND touch {self.dir / "ran"})\n')
+        (root / 'evil.sh').write_text(f'touch {self.dir / "ran"}\n')
+        code, out, error = npu_tool('analyze', '--source', root, '--rewrite', self.dir / 'copy')
+        self.assertEqual(code, 0, error)
+        self.assertNotIn('\x1b', out)
+        self.assertIn('\\x1b]0;evil\\x07\\xff.py:1:7', out)
+        self.assertIn('d/a.py:1:2', out)
+        self.assertIn('binary.py: no text', out)
+        self.assertIn('2 links, not followed', out)
+        self.assertIn('not copied: out: link to an absolute path', out)
+        self.assertEqual(os.readlink(self.dir / 'copy' / 'circle'), '.')
+        self.assertFalse((self.dir / 'ran').exists())
+
+    def test_a_million_lines(self):
+        text = 'import torch\n' + 'x = 1  # cuda\ny = f(x)\n' * 50_000
+        for i in range(10): (self.dir / f'm{i}.py').write_text(text + 'x.cuda()\n')
+        result = self.analyze(self.dir)
+        self.assertEqual(result['lines'], 10 * 100_002)
+        self.assertEqual(result['places'], 20)
+
+
+if __name__ == '__main__':
+    main()

@@ -1,0 +1,141 @@
+"""npu_tool doctor: this machine in words and as JSON, codes and symptoms, logs on stdin, and what a user may do wrong."""
+import json
+import os
+import subprocess
+
+from programs import BIN, ProgramTest, main, npu_tool
+
+USAGE, FAILED = 2, 7
+
+
+def piped(data, *args, timeout=300):
+    """(exit code, stdout, stderr) with `data`, bytes or pieces of bytes, on stdin."""
+    p = subprocess.Popen([str(BIN / 'npu_tool'), 'doctor', *map(str, args)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    for piece in [data] if isinstance(data, bytes) else data: p.stdin.write(piece)
+    out, err = p.communicate(timeout=timeout)
+    return p.returncode, out.decode(), err.decode()
+
+
+class Doctor(ProgramTest):
+    def doctor(self, *args, **env):
+        return npu_tool('doctor', '--output', self.dir, *args, env={**os.environ, **env})
+
+    def findings(self, *args, code=0, **env):
+        result = self.doctor('--json', *args, **env)
+        self.assertEqual(result[0], code, result[1] + result[2])
+        document = json.loads(result[1])
+        found = {(f['area'], f['name']): f for f in document['findings']}
+        self.assertEqual(len(found), len(document['findings']))
+        judged = [f for f in found.values() if f['verdict'] != 'not here']
+        self.assertEqual(document['total'], len(judged))
+        self.assertEqual(document['passed'], sum(f['verdict'] == 'ok' for f in judged))
+        return found
+
+    def test_this_machine_in_words(self):
+        result = self.doctor('--device', 'cpu')
+        if result[0] != 0: self.assertEqual(result[0], FAILED, result[2])  # a test machine may have its own troubles
+        for word in ('system\n', 'cpu\n', 'memory\n', 'disk\n', 'hello\n', 'cores: ', 'write speed: ', ' checks passed', 'cpu bf16: ', 'cpu step 16-mixed: '):
+            self.assertIn(word, result[1])
+        self.assertEqual(os.listdir(self.dir), [])  # the measured file is gone
+
+    def test_every_finding_is_whole(self):
+        for f in self.findings('--no-hello').values():
+            self.assertTrue(f['finding'] and f['evidence'], f)
+            if f['verdict'] in ('warn', 'fail'): self.assertTrue(f['fix'], f)
+
+    def test_hello_in_every_precision(self):
+        found = self.findings('--device', 'cpu')
+        for dtype in ('fp32', 'fp16', 'bf16'): self.assertEqual(found['hello', f'cpu {dtype}']['verdict'], 'ok')
+        for mode in ('32-true', 'bf16-mixed', '16-mixed', 'bf16-true', '16-true'): self.assertEqual(found['hello', f'cpu step {mode}']['verdict'], 'ok')
+        self.assertFalse([key for key in self.findings('--no-hello') if key[0] == 'hello'])
+
+    def test_the_simulated_npu_is_greeted_when_asked(self):
+        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
+        found = self.findings('--device', 'sim_npu')
+        self.assertEqual(found['hello', 'sim_npu:0 fp32']['verdict'], 'ok')
+        self.assertEqual(found['hello', 'sim_npu:0 step bf16-mixed']['verdict'], 'ok')
+        # a chip without bf16
+        found = self.findings(self.config(), 'device=sim_npu', 'sim_npu.soc=910A', f'output.dir={self.dir}/out', 'precision=16-mixed')
+        self.assertEqual(found['hello', 'sim_npu:0 bf16']['verdict'], 'not here')
+        self.assertEqual(found['hello', 'sim_npu:0 step bf16-true']['verdict'], 'not here')
+        self.assertEqual(found['hello', 'sim_npu:0 step 16-mixed']['verdict'], 'ok')
+        self.assertFalse((self.dir / 'out').exists())
+
+    def test_a_device_that_is_not_there_fails_and_the_report_goes_on(self):
+        found = self.findings('--device', 'npu', code=FAILED, NPU_TRAIN_TORCH_NPU=str(self.dir))
+        self.assertEqual(found['hello', 'npu']['verdict'], 'fail')
+        self.assertIn('libtorch_npu.so', found['hello', 'npu']['evidence'])
+        self.assertIn(('cpu', 'cores'), found)
+
+    def test_the_configuration_names_device_and_folder(self):
+        result = npu_tool('doctor', self.config(), f'output.dir={self.dir}/runs', '--no-hello', '--json')
+        space = next(f for f in json.loads(result[1])['findings'] if f['name'] == 'space')
+        self.assertIn(str(self.dir / 'runs'), space['finding'])
+        self.assertFails(npu_tool('doctor', self.dir / 'none.yaml'), USAGE, 'none.yaml')
+
+    def test_the_environment_is_judged_and_written(self):
+        found = self.findings('--no-hello', '--write-env', self.dir / 'env.sh', '--html', self.dir / 'report.html', ASCEND_LAUNCH_BLOCKING='1', SECRET_TOKEN='hidden-value')
+        self.assertEqual(found['environment', 'ASCEND_LAUNCH_BLOCKING']['verdict'], 'warn')
+        text = (self.dir / 'env.sh').read_text()
+        self.assertIn('unset ASCEND_LAUNCH_BLOCKING', text)
+        self.assertEqual(subprocess.run(['sh', '-n', str(self.dir / 'env.sh')]).returncode, 0)
+        page = (self.dir / 'report.html').read_text()
+        self.assertIn('ASCEND_LAUNCH_BLOCKING', page)
+        self.assertNotIn('hidden-value', text + page + json.dumps([*found.values()]))
+        result = self.doctor('--no-hello', '--write-env', self.dir / 'no' / 'such' / 'folder' / 'env.sh')
+        self.assertFails(result, 6, 'env.sh')
+
+    def test_a_failure_ends_with_its_code(self):
+        found = self.findings('--no-hello', code=FAILED, WORLD_SIZE='2', RANK='2', MASTER_ADDR='host')
+        self.assertEqual(found['environment', 'RANK']['verdict'], 'fail')
+
+    def test_codes_and_symptoms(self):
+        for word, expected in (('507018', 'AI CPU'), ('EI0006', 'HCCL_CONNECT_TIMEOUT'), ('out of memory', 'data.batch_size'), ('device busy', 'npu-smi'),
+                               ('is_available false', 'npu_tool doctor'), ('library not found', 'set_env.sh'), ('outputs differ', 'validate'), ('slow', 'bench')):
+            self.assertIn(expected, self.assertDone(npu_tool('doctor', '--explain', word)), word)
+        self.assertIn('data.batch_size', self.assertDone(npu_tool('doctor', '--explain', 'out', 'of', 'memory')))  # without quotes
+        document = json.loads(self.assertDone(npu_tool('doctor', '--explain', 'error code is 507018', '--json')))
+        self.assertEqual(document['found'][0]['name'], '507018')
+        self.assertFails(npu_tool('doctor', '--explain', 'EI0007'), USAGE, 'EI0007', 'did you mean', 'out of memory')
+
+    def test_a_log_of_50_megabytes(self):
+        block = b''.join(b'epoch 1 step %d loss 2.3 507018 \xff\x00\x1b[31m\n' % i for i in range(20000))
+        def log():
+            for _ in range(50_000_000 // len(block)): yield block
+            yield b'RuntimeError: ERR00100 PTA call acl api failed, error code is 507015[Error]\n'
+            yield block
+        for args in ((), ('--explain', '-'), ('--explain',)):
+            code, out, err = piped(log(), *args)
+            self.assertEqual(code, 0, err)
+            self.assertIn('1. 507015: ', out)
+            self.assertIn('ERR00100', out)
+            self.assertNotIn('507018:', out)
+            self.assertNotIn('\x1b', out)
+        found = json.loads(piped(log(), '--explain', '-', '--json')[1])
+        self.assertEqual([f['name'] for f in found['found']], ['507015', 'ERR00100'])
+        self.assertGreater(found['bytes'], 45_000_000)
+
+    def test_logs_of_nothing(self):
+        self.assertIn('empty', piped(b'', '--explain', '-')[1])
+        self.assertIn('no code and no symptom', piped(b'all is well\n', '--explain', '-')[1])
+        # a log as a file on stdin
+        (self.dir / 'train.log').write_bytes(b'error code is 507018\n')
+        with open(self.dir / 'train.log') as log:
+            p = subprocess.run([str(BIN / 'npu_tool'), 'doctor'], stdin=log, capture_output=True, text=True)
+        self.assertIn('507018', p.stdout)
+        # a pipe in which nothing comes is no log: the machine is examined
+        reader, writer = os.pipe()
+        try:
+            p = subprocess.run([str(BIN / 'npu_tool'), 'doctor', '--no-hello', '--output', str(self.dir)], stdin=reader, capture_output=True, text=True, timeout=120)
+        finally:
+            os.close(reader)
+            os.close(writer)
+        self.assertIn('checks passed', p.stdout)
+
+    def test_usage(self):
+        self.assertFails(npu_tool('doctor', '--device', 'tpu'), USAGE, "'tpu'", 'sim_npu')
+        self.assertFails(npu_tool('doctor', '--explain', 'purple elephants'), USAGE, 'purple elephants')
+        self.assertEqual(npu_tool('doctor', '--nonsense')[0], USAGE)
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,3 @@
+# nvcc and cuda
+echo "cuda nvcc"
+x=1 # nvidia-smi
