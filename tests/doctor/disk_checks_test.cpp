@@ -7,7 +7,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-Finding disk(const Machine& m, const std::string& name, const std::string& folder = "/work/runs") {
+Finding disk(const Machine& m, const std::string& name, const std::string& folder = "/srv/runs") {
   return finding_of(check_disk(m.host.view(), folder, 1 << 20), name);
 }
 
@@ -16,10 +16,10 @@ Finding disk(const Machine& m, const std::string& name, const std::string& folde
 TEST_CASE("room and speed of a folder that is not there yet; nothing stays behind") {
   Machine m;
   make_laptop(m);
-  CHECK(not_ok(check_disk(m.host.view(), "/work/runs/a/b", 1 << 20)).find("FAIL") == std::string::npos);
-  CHECK(has(disk(m, "space").evidence, "statvfs of /work:"));
+  CHECK(not_ok(check_disk(m.host.view(), "/srv/runs/a/b", 1 << 20)).find("FAIL") == std::string::npos);
+  CHECK(has(disk(m, "space").evidence, "statvfs of /srv:"));
   CHECK(has(disk(m, "write speed").finding, "MB/s"));
-  CHECK(std::filesystem::is_empty(m.host.root() / "work"));
+  CHECK(std::filesystem::is_empty(m.host.root() / "srv"));
 }
 
 TEST_CASE("a disk that is nearly full") {
@@ -45,11 +45,11 @@ TEST_CASE("kinds of file systems") {
     m.host.write("/proc/self/mounts", "/dev/sda1 / ext4 rw 0 0\n" + line + "\n/dev/sdb / x ro 0\n");
     return disk(m, "file system");
   };
-  CHECK((with("tmpfs /work tmpfs rw,nosuid 0 0").verdict == Verdict::Warn));
-  CHECK((with("/dev/sdc /work xfs ro,relatime 0 0").verdict == Verdict::Fail));
-  CHECK(has(with("/dev/sdc /work xfs ro,relatime 0 0").finding, "read-only"));
-  CHECK(has(with("overlay /work overlay rw 0 0").finding, "container"));
-  CHECK(has(with("/dev/sdc /wor xfs ro 0 0").evidence, "/ is"));  // no part of a name
+  CHECK((with("tmpfs /srv tmpfs rw,nosuid 0 0").verdict == Verdict::Warn));
+  CHECK((with("/dev/sdc /srv xfs ro,relatime 0 0").verdict == Verdict::Fail));
+  CHECK(has(with("/dev/sdc /srv xfs ro,relatime 0 0").finding, "read-only"));
+  CHECK(has(with("overlay /srv overlay rw 0 0").finding, "container"));
+  CHECK(has(with("/dev/sdc /sr xfs ro 0 0").evidence, "/ is"));  // no part of a name
   m.host.remove("/proc/self/mounts");
   CHECK((disk(m, "file system").verdict == Verdict::Ok));
 }
@@ -57,9 +57,9 @@ TEST_CASE("kinds of file systems") {
 TEST_CASE("a place that cannot be a folder, and one that cannot be written") {
   Machine m;
   make_laptop(m);
-  m.host.write("/work/file", "x");
-  CHECK((finding_of(check_disk(m.host.view(), "/work/file", 1 << 20), "space").verdict == Verdict::Fail));
-  CHECK((finding_of(check_disk(m.host.view(), "/work/file/below", 1 << 20), "space").verdict == Verdict::Fail));
+  m.host.write("/srv/file", "x");
+  CHECK((finding_of(check_disk(m.host.view(), "/srv/file", 1 << 20), "space").verdict == Verdict::Fail));
+  CHECK((finding_of(check_disk(m.host.view(), "/srv/file/below", 1 << 20), "space").verdict == Verdict::Fail));
   const auto live = check_disk(HostView::live(), "/proc/none", 1 << 20);
   CHECK((finding_of(live, "write speed").verdict != Verdict::Ok));
 }

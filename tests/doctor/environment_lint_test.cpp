@@ -121,11 +121,11 @@ TEST_CASE("files and folders that are not there; a table of ranks that is a link
   CHECK(has(all_of({{"RANK_TABLE_FILE", "/none.json"}}), "FAIL RANK_TABLE_FILE"));
   Machine m;
   make_ascend_box(m);
-  m.host.write("/work/ranks.json", "{}");
-  m.host.environment["RANK_TABLE_FILE"] = "/work/ranks.json";
+  m.host.write("/srv/ranks.json", "{}");
+  m.host.environment["RANK_TABLE_FILE"] = "/srv/ranks.json";
   CHECK(not_ok(lint_environment(m.host.view())) == "");
-  m.host.link("/work/link.json", "ranks.json");
-  m.host.environment["RANK_TABLE_FILE"] = "/work/link.json";
+  m.host.link("/srv/link.json", "ranks.json");
+  m.host.environment["RANK_TABLE_FILE"] = "/srv/link.json";
   CHECK(has(not_ok(lint_environment(m.host.view())), "link"));
 }
 

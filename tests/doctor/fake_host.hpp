@@ -172,7 +172,7 @@ inline void add_linux(FakeHost& host, int cores, uint64_t memory) {
   host.write("/sys/devices/system/node/node0/cpulist", "0-" + last + "\n");
   host.folder("/sys/fs/cgroup/user.slice");
   host.folder("/dev/shm");
-  host.folder("/work");
+  host.folder("/srv");
   host.spaces["/dev/shm"] = {8 * kGiB, 8 * kGiB, 100'000};
 }
 
@@ -194,7 +194,7 @@ struct Machine {
   FakeHost host;
   ProcessFacts process;
 
-  DoctorReport report() const { return check_machine(host.view(), process, {.output = "/work/runs", .write_bytes = 0}); }
+  DoctorReport report() const { return check_machine(host.view(), process, {.output = "/srv/runs", .write_bytes = 0}); }
 };
 
 inline void make_laptop(Machine& m) {
