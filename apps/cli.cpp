@@ -1,12 +1,16 @@
 #include "cli.hpp"
 
+#include <sys/ioctl.h>
 #include <torch/version.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
+#include <iostream>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
@@ -40,9 +44,24 @@ std::string find_config(const std::string& path) {
 
 }  // namespace
 
+int written(int code) {
+  errno = 0;
+  std::cout.flush();
+  const bool whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  if (whole) return code;
+  std::fprintf(stderr, "error: [stdout] the output could not be written%s%s\n", errno != 0 ? ": " : "",
+               errno != 0 ? std::strerror(errno) : "");
+  return code != 0 ? code : static_cast<int>(ErrorKind::Checkpoint);
+}
+
+size_t terminal_columns() {
+  winsize size{};
+  return ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 int guarded(const std::function<int()>& body) {
   try {
-    return body();
+    return written(body());
   } catch (const Error& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
     return e.exit_code();

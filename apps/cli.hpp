@@ -1,14 +1,22 @@
 // What both programs share: errors to exit codes, signals, the console.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace npu_train::cli {
 
-/// Runs `body` and gives the exit code: its own, that of an Error (its message goes to stderr), or 1.
+/// Runs `body` and gives the exit code: its own, that of an Error (its message goes to stderr), or 1. What was printed and did not arrive
+/// is an error too (written()).
 int guarded(const std::function<int()>& body);
+
+/// `code`, or 6 with a message on stderr where stdout took not all that was written to it (a full disk, a closed pipe).
+int written(int code);
+
+/// Columns of the terminal that stdout is; 0 where it is none.
+size_t terminal_columns();
 
 /// Calls `stop` (async-signal-safe) at the first SIGINT or SIGTERM; a second one ends the program at once. signal_received() is 0 or the
 /// number of the signal.

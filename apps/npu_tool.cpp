@@ -25,14 +25,17 @@ int main(int argc, char** argv) {
   cli::add_validate(app, run);
   cli::add_analyze(app, run);
   cli::add_doctor(app, run);
+  cli::add_memory(app, run);
+  cli::add_baseline(app, run);
+  cli::add_checklist(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : static_cast<int>(ErrorKind::Usage);
+    return app.exit(e) == 0 ? cli::written(0) : static_cast<int>(ErrorKind::Usage);
   }
   if (version) {
     std::puts(cli::version_text().c_str());
-    return 0;
+    return cli::written(0);
   }
   if (!run) {
     std::fputs(app.help().c_str(), stderr);

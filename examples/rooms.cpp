@@ -8,8 +8,10 @@
 #include <npu_train/align/compare_report.hpp>
 #include <npu_train/align/dumper.hpp>
 #include <npu_train/analyze/analysis.hpp>
+#include <npu_train/analyze/profiler.hpp>
 #include <npu_train/analyze/try_device.hpp>
 #include <npu_train/base/digest.hpp>
+#include <npu_train/bench/samples.hpp>
 #include <npu_train/core/hash.hpp>
 #include <npu_train/core/text.hpp>
 #include <npu_train/data/datasets.hpp>
@@ -27,6 +29,7 @@
 #include <npu_train/report/csv.hpp>
 #include <npu_train/report/html_page.hpp>
 #include <npu_train/report/number.hpp>
+#include <npu_train/train/loop.hpp>
 #include <npu_train/trainer.hpp>
 
 struct ServerOptions {
@@ -215,6 +218,26 @@ void analyze_room() {
   std::puts(npu_train::to_text(npu_train::try_device(*task, batch, "cpu")).c_str());
 }
 
+void bench_room() {
+  const at::Tensor a = torch::rand({200, 200}), b = torch::rand({400, 400});
+  const auto pairs = npu_train::measure_in_turn([&] { a.mm(a); }, [&] { b.mm(b); }, 10);
+  std::puts(pairs.ratio().str().c_str());
+}
+
+void profiler_of_your_own(npu_train::Trainer& trainer, const std::vector<npu_train::Batch>& batches) {
+  npu_train::Profiler profiler(trainer.loop().parts().device, trainer.task().parameters());
+  trainer.add_observer(&profiler);
+  for (const auto& batch : batches) trainer.train_step(batch);
+  std::puts(npu_train::to_text(profiler.profile()).c_str());
+}
+
+void profiled_loop() {
+  const auto x = torch::rand({64, 1});
+  npu_train::Trainer trainer({.device = "cpu", .output = {.dir = ""}});
+  trainer.setup(std::make_shared<LineTask>(), std::make_shared<npu_train::TensorDataset>(x, 3 * x));
+  profiler_of_your_own(trainer, std::vector<npu_train::Batch>(10, npu_train::Batch(x, 3 * x)));
+}
+
 int main(int argc, char** argv) try {
   npu_train::set_log_sink(npu_train::make_standard_sink());
   core_room();
@@ -233,6 +256,8 @@ int main(int argc, char** argv) try {
   optim_room();
   dist_room();
   train_room();
+  profiled_loop();
+  bench_room();
 } catch (const npu_train::Error& e) {
   std::fprintf(stderr, "error: %s\n", e.what());
   return e.exit_code();

@@ -2,14 +2,11 @@
 
 #include "../cli.hpp"
 #include "commands.hpp"
-#include "npu_train/analyze/try_device.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/device/device.hpp"
-#include "npu_train/device/sim_npu.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/engine/analyze_run.hpp"
-#include "npu_train/engine/trainer.hpp"
+#include "npu_train/engine/predict_memory.hpp"
 #include "npu_train/io/file.hpp"
-#include "npu_train/train/loop.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -17,34 +14,40 @@ namespace {
 RunConfig config_of(const AnalyzeArguments& args, const Parts& parts) {
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "analyze", "nothing to analyse; give CONFIG.yaml [key=value ...], or --source DIR");
-  auto config = load_config(file, overrides, parts);
-  config.output.dir = "";
-  return config;
+  return load_config(file, overrides, parts);
 }
 
 }  // namespace
 
 int analyze_config(const AnalyzeArguments& args) {
   const auto parts = builtin_parts();
-  const auto analysis = analyze_run(config_of(args, parts), args.options, parts);
+  const auto config = config_of(args, parts);
+  auto options = args.options;
+  if (!args.hbm.empty()) {
+    options.hbm = size_argument("--hbm", args.hbm);
+    auto predicted = config;
+    predicted.sim_npu.hbm = "1024TiB";
+    predicted.sim_npu.unsupported_ops = "ignore";
+    options.predicted_peak = predict_memory(predicted, {.variants = false}, parts).peak.reserved;
+  }
+  const auto analysis = analyze_run(config, options, parts);
   if (!args.html.empty()) write_file_atomic(args.html, to_html(analysis));
-  print(args.json, args.json ? to_json(analysis) : Json(), args.json ? "" : to_text(analysis, args.rows));
+  auto document = args.json ? to_json(analysis) : Json();
+  auto text = args.json ? std::string() : to_text(analysis, args.rows);
+  if (options.hbm > 0 && args.json) {
+    document.set("hbm", options.hbm);
+    document.set("predicted_peak", options.predicted_peak);
+  }
+  if (options.hbm > 0)
+    text += "memory: " + human_bytes(static_cast<double>(options.predicted_peak)) + " predicted, of " +
+            human_bytes(static_cast<double>(options.hbm)) + "\n";
+  print(args.json, document, text);
   return analysis.verdict() == "blocked" ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }
 
 int analyze_trial(const AnalyzeArguments& args) {
   const auto parts = builtin_parts();
-  auto config = config_of(args, parts);
-  if (Device::parse(args.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
-  config.device = "cpu";
-  config.precision = "32-true";
-  Trainer trainer(config, parts);
-  trainer.setup();
-  auto& loader = *trainer.loop().parts().train_loader;
-  loader.begin_epoch(0);
-  const auto batch = loader.next();
-  check(batch.has_value(), ErrorKind::Data, "analyze", "the data gave no batch");
-  const auto report = try_device(trainer.task(), *batch, args.device);
+  const auto report = try_run(config_of(args, parts), args.device, {}, parts);
   print(args.json, args.json ? to_json(report) : Json(), args.json ? "" : to_text(report));
   return report.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }

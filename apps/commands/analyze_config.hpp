@@ -11,7 +11,7 @@ namespace npu_train::cli {
 struct AnalyzeArguments {
   std::vector<std::string> words;  // CONFIG key=value ...
   AnalysisOptions options;
-  std::string device, html;
+  std::string device, html, hbm;
   size_t rows = 30;
   bool json = false;
 };

@@ -1,10 +1,8 @@
 #include "analyze_source.hpp"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 #include <optional>
 
+#include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/io/file.hpp"
@@ -12,14 +10,6 @@
 #include "npu_train/scan/scan_report.hpp"
 
 namespace npu_train::cli {
-namespace {
-
-size_t columns_of_terminal() {
-  winsize size{};
-  return ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
-
-}  // namespace
 
 int analyze_source(const SourceArguments& args) {
   const auto scan = scan_source(args.source);
@@ -29,7 +19,7 @@ int analyze_source(const SourceArguments& args) {
   if (!args.html.empty()) write_file_atomic(args.html, to_html(scan));
   auto document = args.json ? to_json(scan) : Json();
   if (args.json && rewrite) document.set("rewrite", to_json(*rewrite));
-  print(args.json, document, args.json ? "" : to_text(scan, args.rows, columns_of_terminal()) + (rewrite ? to_text(*rewrite) : ""));
+  print(args.json, document, args.json ? "" : to_text(scan, args.rows, terminal_columns()) + (rewrite ? to_text(*rewrite) : ""));
   return scan.verdict == Feasibility::Blocked ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }
 

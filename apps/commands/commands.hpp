@@ -23,9 +23,15 @@ void add_compare(CLI::App& app, Command& run);
 void add_validate(CLI::App& app, Command& run);
 void add_analyze(CLI::App& app, Command& run);
 void add_doctor(CLI::App& app, Command& run);
+void add_memory(CLI::App& app, Command& run);
+void add_baseline(CLI::App& app, Command& run);
+void add_checklist(CLI::App& app, Command& run);
 
 /// One JSON document on stdout, or the text for people.
 void print(bool json, const Json& document, const std::string& text);
+
+/// The bytes of a size on the command line ("32GiB"); Error(Usage) names `option` where it is none.
+int64_t size_argument(const char* option, const std::string& text);
 
 /// The configuration of a checkpoint with overrides, bound.
 RunConfig checkpoint_config(const std::string& checkpoint, const std::vector<std::string>& overrides, const Parts& parts);

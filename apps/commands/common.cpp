@@ -1,13 +1,24 @@
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 
 #include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
 namespace npu_train::cli {
 
 void print(bool json, const Json& document, const std::string& text) {
-  std::fputs((json ? document.dump() + "\n" : text).c_str(), stdout);
-  std::fflush(stdout);
+  errno = 0;
+  const bool whole = std::fputs((json ? document.dump() + "\n" : text).c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  check(whole, ErrorKind::Checkpoint, "stdout", "the output could not be written: ", std::strerror(errno));
+}
+
+int64_t size_argument(const char* option, const std::string& text) {
+  const auto bytes = parse_bytes(text);
+  check(bytes && *bytes > 0, ErrorKind::Usage, option, "'", text, "' is not a size such as 32GiB, 32GB or 512MiB");
+  return *bytes;
 }
 
 RunConfig checkpoint_config(const std::string& checkpoint, const std::vector<std::string>& overrides, const Parts& parts) {

@@ -1,8 +1,6 @@
 #include "npu_train/align/compare.hpp"
 
-#include <sys/ioctl.h>
-#include <unistd.h>
-
+#include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/align/checkpoint_diff.hpp"
 #include "npu_train/align/compare_report.hpp"
@@ -20,9 +18,10 @@ struct CompareArguments {
   std::string reference, mapping, csv, html, json_file;
   std::string columns, columns_b;
   std::vector<std::string> tolerances;
+  std::vector<std::string> of_values;  // options that were given and mean values of dumps and checkpoints
   RunComparisonOptions runs;
   bool strict = false, json = false;
-  size_t rows = 20;
+  int64_t rows = 20;
 };
 
 // "a: b", one a line, as msprobe's data_mapping.yaml; # begins a comment.
@@ -52,18 +51,14 @@ std::pair<std::string, Tolerance> read_tolerance(const std::string& text) {
   return {text.substr(0, equal), {number(text.substr(equal + 1, comma - equal - 1)), number(text.substr(comma + 1))}};
 }
 
-size_t terminal_width() {
-  winsize size{};
-  return ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
-}
-
 // Writes what was asked for and gives the exit status; one for every kind of comparison.
 template <class Result>
 int finish(const CompareArguments& args, const Result& result, bool agrees) {
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(result));
   if (!args.html.empty()) write_file_atomic(args.html, to_html(result));
   if (!args.json_file.empty()) save_json(args.json_file, to_json(result));
-  print(args.json, args.json ? to_json(result) : Json(), args.json ? "" : to_text(result, args.rows, terminal_width()));
+  print(args.json, args.json ? to_json(result) : Json(),
+        args.json ? "" : to_text(result, static_cast<size_t>(args.rows), terminal_columns()));
   return agrees ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
@@ -92,6 +87,9 @@ void check_kinds(const CompareArguments& args) {
   const bool for_dumps = !args.reference.empty() || !args.options.steps.empty() || !args.options.rank.empty();
   check(!for_dumps || a != b || a == "a dump", ErrorKind::Usage, "compare", "--reference, --steps and --rank are of dumps; ", args.a,
         " is ", a);
+  check(args.of_values.empty() || a != b || a == "a dump" || a == "a checkpoint", ErrorKind::Usage, "compare", join(args.of_values),
+        args.of_values.size() == 1 ? " is" : " are", " of dumps and checkpoints; ", args.a, " is ", a,
+        a == "a loss history" || a == "a run folder" ? "; hint: --mean-rtol and --lr-rtol are the tolerances of a history" : "");
 }
 
 int compare(CompareArguments args) {
@@ -140,12 +138,16 @@ void add_compare(CLI::App& app, Command& run) {
   sub->add_option("--shift", args->runs.history.shift, "steps that B's numbers are behind A's")->capture_default_str();
   sub->add_option("--mean-rtol", args->runs.history.mean_rtol, "mean relative difference of losses that is allowed")->capture_default_str();
   sub->add_option("--lr-rtol", args->runs.history.lr_rtol, "relative difference of a learning rate that is allowed")->capture_default_str();
-  sub->add_option("--rows", args->rows, "of the table on the terminal; 0: all")->capture_default_str();
+  sub->add_option("--rows", args->rows, "of the table on the terminal; 0: all")->check(CLI::NonNegativeNumber)->capture_default_str();
   sub->add_option("--csv", args->csv, "write a table with msprobe's columns");
   sub->add_option("--html", args->html, "write a self-contained page");
   sub->add_option("--out", args->json_file, "write the JSON document to a file");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
-  sub->callback([args, &run] { run = [args] { return compare(*args); }; });
+  sub->callback([args, sub, &run] {
+    for (const char* name : {"--exact", "--atol", "--rtol", "--tolerance", "--mapping", "--strict-names", "--sample", "--layers"})
+      if (sub->count(name) > 0) args->of_values.emplace_back(name);
+    run = [args] { return compare(*args); };
+  });
 }
 
 }  // namespace npu_train::cli

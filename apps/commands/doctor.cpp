@@ -1,12 +1,13 @@
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
 #include <memory>
+#include <streambuf>
 
 #include "../cli.hpp"
 #include "commands.hpp"
@@ -24,13 +25,20 @@
 namespace npu_train::cli {
 namespace {
 
-constexpr int kWaitForLog = 1000;  // milliseconds that an idle pipe on stdin is waited for
+constexpr int kWaitForLog = 1000;     // milliseconds that an idle pipe on stdin is waited for
+constexpr int kWaitForMore = 10'000;  // and in the middle of a log that nobody asked for
 
 struct DoctorArguments {
   std::vector<std::string> words;
   std::string device, output, explain, html, write_env;
   bool asks = false, json = false, no_hello = false;
 };
+
+/// Called without a word: only then what stands on stdin is taken for a log, since scripts hand on a stdin that has nothing to do with it.
+bool is_bare(const DoctorArguments& a) {
+  return a.words.empty() && a.device.empty() && a.output.empty() && a.html.empty() && a.write_env.empty() && !a.asks && !a.json &&
+         !a.no_hello;
+}
 
 /// Whether a log comes on stdin: a file that is not empty, or a pipe in which something arrives.
 bool log_on_stdin() {
@@ -41,16 +49,45 @@ bool log_on_stdin() {
   return S_ISFIFO(info.st_mode) && ::poll(&wait, 1, kWaitForLog) > 0 && (wait.revents & POLLIN) != 0;
 }
 
+/// stdin that ends where nothing comes for a while: a pipe that another program holds open.
+class PatientStdin final : public std::streambuf {
+ public:
+  bool gave_up() const { return gave_up_; }
+
+ protected:
+  int_type underflow() override {
+    pollfd wait{STDIN_FILENO, POLLIN, 0};
+    const int ready = ::poll(&wait, 1, kWaitForMore);
+    gave_up_ = ready == 0;
+    const auto n = ready > 0 ? ::read(STDIN_FILENO, block_.data(), block_.size()) : 0;
+    if (n <= 0) return traits_type::eof();
+    setg(block_.data(), block_.data(), block_.data() + n);
+    return traits_type::to_int_type(block_[0]);
+  }
+
+ private:
+  std::vector<char> block_ = std::vector<char>(65536);
+  bool gave_up_ = false;
+};
+
 size_t columns() {
-  winsize size{};
-  const bool terminal = ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0;
-  return terminal && size.ws_col >= 60 ? size.ws_col : 110;
+  const auto width = terminal_columns();
+  return width >= 60 ? width : 110;
 }
 
 int explain_stdin(bool json) {
   std::ios::sync_with_stdio(false);
   const auto report = explain_log(std::cin);
   print(json, json ? report.to_json() : Json(), json ? "" : report.str(columns()));
+  return 0;
+}
+
+int explain_what_came() {
+  PatientStdin patient;
+  std::istream in(&patient);
+  const auto report = explain_log(in);
+  print(false, Json(), report.str(columns()));
+  if (patient.gave_up()) std::fputs("nothing more came for 10 s; npu_tool doctor --explain - waits for the end\n", stderr);
   return 0;
 }
 
@@ -83,22 +120,39 @@ Finding training_step(const Device& device, const std::string& precision, const 
   return f;
 }
 
+/// The devices that are meant; what cannot be used is told in `out`.
+std::vector<Device> meant_devices(const std::string& device, std::vector<Finding>& out) {
+  if (device.empty() || device == "auto") return usable_devices(out);
+  try {
+    return {resolve_device(device)};
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::Device) throw;
+    out.push_back({"hello", device, Verdict::Fail, "the device cannot be used", e.what(), "mend what fails above"});
+    return {};
+  }
+}
+
+/// Whether the first operator on the CPU would end this process.
+bool kernels_fit(const DoctorReport& report) {
+  return std::none_of(report.findings.begin(), report.findings.end(),
+                      [](const Finding& f) { return f.area == "cpu" && f.name == "kernels" && f.verdict == Verdict::Fail; });
+}
+
 std::vector<Finding> hello(const std::string& device, const SimNpuOptions& sim_npu) {
   std::vector<Finding> out;
-  std::vector<Device> devices;
-  if (device.empty() || device == "auto") {
-    devices = usable_devices(out);
-  } else {
-    try {
-      devices = {resolve_device(device)};
-    } catch (const Error& e) {
-      if (e.kind() != ErrorKind::Device) throw;
-      out.push_back({"hello", device, Verdict::Fail, "the device cannot be used", e.what(), "mend what fails above"});
-    }
-  }
+  const auto devices = meant_devices(device, out);
   HelloOptions options{.precisions = {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"}};
   options.step = [&](const Device& on, const std::string& precision) { return training_step(on, precision, sim_npu); };
   for (auto& f : check_hello(devices, options)) out.push_back(std::move(f));
+  return out;
+}
+
+/// A device that was named is looked for even where nothing is to be computed.
+std::vector<Finding> named_device(const std::string& device) {
+  std::vector<Finding> out;
+  if (device.empty() || device == "auto") return out;
+  for (const auto& d : meant_devices(device, out))
+    out.push_back({"hello", d.str(), Verdict::Ok, "the device can be used", "nothing was computed"});
   return out;
 }
 
@@ -117,7 +171,11 @@ int examine(const DoctorArguments& args) {
   const auto process = this_process();
   if (!args.write_env.empty()) write_file_atomic(args.write_env, wanted_environment(host, process));
   auto report = check_machine(host, process, {.output = output.empty() ? "." : output});
-  if (!args.no_hello) report.add(hello(device, sim_npu));
+  if (!kernels_fit(report))
+    report.add({{"hello", "cpu", Verdict::Fail, "nothing was computed: the first operator would end this program", "the check cpu kernels",
+                 "mend what fails above"}});
+  else
+    report.add(args.no_hello ? named_device(device) : hello(device, sim_npu));
   if (!args.html.empty()) write_file_atomic(args.html, report.to_html());
   print(args.json, args.json ? report.to_json() : Json(), args.json ? "" : report.str(columns()));
   if (!args.write_env.empty() && !args.json) std::printf("the environment it wants: %s\n", args.write_env.c_str());
@@ -132,7 +190,7 @@ int doctor(const DoctorArguments& args) {
           "--explain wants a code or symptom, or a log on stdin");
     return explain_stdin(args.json);
   }
-  return log_on_stdin() ? explain_stdin(args.json) : examine(args);
+  return is_bare(args) && log_on_stdin() ? explain_what_came() : examine(args);
 }
 
 }  // namespace
@@ -141,7 +199,8 @@ void add_doctor(CLI::App& app, Command& run) {
   auto args = std::make_shared<DoctorArguments>();
   auto* sub = app.add_subcommand("doctor", "check this machine, or explain an error code, a symptom or a log on stdin");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]: its device and output.dir are checked");
-  sub->add_option("--device", args->device, "greet this one only: cpu, cuda[:i], npu[:i], sim_npu[:i]; default: all that are there");
+  sub->add_option("--device", args->device,
+                  "look for and greet this one only: cpu, cuda[:i], npu[:i], sim_npu[:i]; default: all that are there");
   sub->add_option("--output", args->output, "folder of runs, whose disk is checked; default: .");
   sub->add_flag("--no-hello", args->no_hello, "compute nothing on the devices");
   auto* explain = sub->add_option("--explain", args->explain, "CODE or SYMPTOM (507018, 'out of memory'); - or nothing: the log on stdin");

@@ -16,27 +16,31 @@ using c10::CachingDeviceAllocator::DeviceStats;
 // Bytes in use by device, in the form in which libtorch's caching allocators report them.
 class Ledger {
  public:
-  void take(c10::DeviceIndex device, size_t bytes) {
+  // What is in use afterwards.
+  size_t take(c10::DeviceIndex device, size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     DeviceStats& s = stats_[device];
     const auto used = s.allocated_bytes[0].current;
     const int64_t total = sim().hbm_bytes;
     if (static_cast<int64_t>(bytes) > total - used) {
       ++s.num_ooms;
+      c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes), static_cast<size_t>(used), static_cast<size_t>(used), {kType, device});
       C10_THROW_ERROR(OutOfMemoryError, c10::str("NPU out of memory. Tried to allocate ", bytes, " bytes. NPU ", static_cast<int>(device),
                                                  " has a total capacity of ", total, " bytes of which ", total - used, " bytes are free."));
     }
     for (auto* stat : {&s.allocated_bytes, &s.reserved_bytes, &s.active_bytes, &s.requested_bytes}) (*stat)[0].increase(bytes);
     s.allocation[0].increase(1);
     s.active[0].increase(1);
+    return static_cast<size_t>(s.allocated_bytes[0].current);
   }
 
-  void give_back(c10::DeviceIndex device, size_t bytes) {
+  size_t give_back(c10::DeviceIndex device, size_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
     DeviceStats& s = stats_[device];
     for (auto* stat : {&s.allocated_bytes, &s.reserved_bytes, &s.active_bytes, &s.requested_bytes}) (*stat)[0].decrease(bytes);
     s.allocation[0].decrease(1);
     s.active[0].decrease(1);
+    return static_cast<size_t>(s.allocated_bytes[0].current);
   }
 
   template <class Fn>
@@ -61,9 +65,15 @@ struct Block {
   c10::DeviceIndex device;
 };
 
+// To those who watch the memory of this thread's tensors; nobody: one look at a thread-local.
+void tell(const Block& block, int64_t bytes, size_t in_use) {
+  c10::reportMemoryUsageToProfiler(device_pointer(block.host.get()), bytes, in_use, in_use, {kType, block.device});
+}
+
 void release(void* block) {
   auto* b = static_cast<Block*>(block);
-  ledger().give_back(b->device, b->bytes);
+  const auto in_use = ledger().give_back(b->device, b->bytes);
+  tell(*b, -static_cast<int64_t>(b->bytes), in_use);
   delete b;
 }
 
@@ -108,9 +118,11 @@ REGISTER_ALLOCATOR(kType, &allocator);
 c10::Allocator* device_allocator() { return &allocator; }
 
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
-  ledger().take(device, bytes);
+  const auto in_use = ledger().take(device, bytes);
   void* pointer = device_pointer(host.get());
-  return {pointer, new Block{std::move(host), bytes, device}, &release, c10::Device(kType, device)};
+  auto* block = new Block{std::move(host), bytes, device};
+  tell(*block, static_cast<int64_t>(bytes), in_use);
+  return {pointer, block, &release, c10::Device(kType, device)};
 }
 
 }  // namespace npu_train::sim

@@ -2,6 +2,7 @@
 #include <unordered_map>
 
 #include "device/facts/ascend_operators.hpp"
+#include "npu_train/core/facts_table.hpp"
 #include "sim.hpp"
 
 namespace npu_train::sim {
@@ -11,23 +12,13 @@ struct Row {
   std::string_view status, listed, dtypes;
 };
 
-std::string_view next(std::string_view& line, char end) {
-  const auto at = line.find(end);
-  const auto out = line.substr(0, at);
-  line.remove_prefix(at == std::string_view::npos ? line.size() : at + 1);
-  return out;
-}
-
 const std::unordered_map<std::string_view, Row>& table() {
   static const auto* rows = [] {
     auto* out = new std::unordered_map<std::string_view, Row>;
-    std::string_view text = facts::ascend_operators;
-    while (!text.empty()) {
-      std::string_view line = next(text, '\n');
+    for (const auto line : detail::split_view(facts::ascend_operators, '\n')) {
       if (line.empty() || line[0] == '#') continue;
-      const auto name = next(line, '\t'), status = next(line, '\t'), listed = next(line, '\t');
-      next(line, '\t');  // by series: the simulator has no more than one table for all
-      out->emplace(name, Row{status, listed, line});
+      const auto cells = detail::split_view(line, '\t');  // by series: the simulator has no more than one table for all
+      out->emplace(cells[0], Row{cells[1], cells[2], cells[4]});
     }
     return out;
   }();

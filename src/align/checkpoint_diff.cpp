@@ -4,10 +4,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "align/checkpoint_diff_parts.hpp"
 #include "align/compare_parts.hpp"
+#include "align/match_calls.hpp"
+#include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
@@ -53,11 +57,11 @@ class CheckpointComparer {
         judge_(no_dump_, no_dump_, options) {}
 
   StepComparison run(DumpComparison& whole) {
-    for (const auto& [i, j] : detail::match_calls(step_a_, step_b_, options_)) {
+    const detail::ChosenCalls chosen_a(step_a_, options_), chosen_b(step_b_, options_);
+    for (const auto& [i, j] : detail::match_calls(step_a_, step_b_, options_).pairs) {
       const auto* a = i >= 0 ? &step_a_.calls[static_cast<size_t>(i)] : nullptr;
       const auto* b = j >= 0 ? &step_b_.calls[static_cast<size_t>(j)] : nullptr;
-      const auto& step = a != nullptr ? step_a_ : step_b_;
-      if (!detail::is_chosen(a != nullptr ? *a : *b, step, static_cast<size_t>(a != nullptr ? i : j), options_))
+      if (!(a != nullptr ? chosen_a.has(static_cast<size_t>(i)) : chosen_b.has(static_cast<size_t>(j))))
         ++out_.skipped;
       else
         pair_layer(a, b);
@@ -213,12 +217,28 @@ std::set<std::string> parts_of_both(const StoredWeights& a, const StoredWeights&
   return parts;
 }
 
+// Names of the mapping, layers or tensors, that a side does not have.
+void tell_unknown(const StoredWeights& a, const StoredWeights& b, const CompareOptions& options, DumpComparison& out) {
+  const auto names_in = [](const StoredWeights& weights) {
+    std::set<std::string> names;
+    for (const auto& entry : weights.entries()) names.insert({entry.name, layer_of(entry.name)});
+    return names;
+  };
+  if (options.mapping.empty()) return;
+  const auto in_a = names_in(a), in_b = names_in(b);
+  for (const auto& [from, to] : options.mapping)
+    for (const auto& [names, name, side] : {std::tuple(&in_a, from, "A"), std::tuple(&in_b, to, "B")})
+      if (names->count(name) == 0) {
+        out.notes.push_back("--mapping names " + name + ", which " + side + " does not have");
+        log_warning("compare: ", out.notes.back());
+      }
+}
+
 }  // namespace
 
 DumpComparison compare_checkpoints(const std::filesystem::path& path_a, const std::filesystem::path& path_b,
                                    const CompareOptions& options) {
-  check(options.sample > 0 && options.sample <= 1, ErrorKind::Usage, "compare", "a sample of ", options.sample,
-        "; allowed: above 0, up to 1");
+  detail::check_options(options);
   return translated("compare", [&] {
     const StoredWeights a(path_a), b(path_b);
     DumpComparison out;
@@ -232,6 +252,7 @@ DumpComparison compare_checkpoints(const std::filesystem::path& path_a, const st
         out.notes.push_back(key + ": " + value + " and " + other->second);
     for (const auto& notes : {detail::ties_broken(a, b, "A", "B"), detail::ties_broken(b, a, "B", "A")})
       out.notes.insert(out.notes.end(), notes.begin(), notes.end());
+    tell_unknown(a, b, options, out);
     const auto parts = parts_of_both(a, b, out);
     const bool whole = std::all_of(kParts.begin(), kParts.end(), [&](const char* part) { return a.has(part) == b.has(part); });
     auto step = CheckpointComparer(a, b, parts, options).run(out);

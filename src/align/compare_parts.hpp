@@ -2,21 +2,13 @@
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "npu_train/align/compare.hpp"
 
 namespace npu_train::detail {
 
-// Indices of calls that belong together; -1 for what has no other side. In the order of A, what only B has behind its neighbour.
-using CallPairs = std::vector<std::pair<int64_t, int64_t>>;
-CallPairs match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
-// The same for the items of two calls.
-CallPairs match_items(const DumpCall& a, const DumpCall& b);
-
-// Which of the pairs are read, see CompareOptions::sample and layers.
-bool is_chosen(const DumpCall& call, const DumpStep& step, size_t index, const CompareOptions& options);
+// Error(Usage) for numbers out of range.
+void check_options(const CompareOptions& options);
 
 // Error of the values as their statistics show it.
 double statistics_error(const DumpItem& a, const DumpItem& b);
@@ -47,9 +39,16 @@ class ItemJudge {
   std::map<std::string, double> scales_;     // by direction: largest magnitude of gradients
 };
 
-// Between runs that may differ in rounding: takes back what failed where no call differs by itself and the kinks of activations explain
-// the error of the gradients, or where a fused kernel shows another place of the network.
-void forgive_rounding(StepComparison& step, const DumpStep& a);
+// A fact of a dump's head; "" where it has none.
+std::string fact_of(const DumpStep& step, const std::string& name);
+// Whether running statistics are meant, which a call moves: they are what it gives.
+bool is_moved(const ItemComparison& item);
+// Before the errors of a call are counted: what running statistics are off in proportion to the spread of their values.
+double moved_error_of(const ItemComparison& item, const CallComparison& call);
+
+// Between runs that may differ in rounding: takes back what failed where no call differs by itself and rounding explains the error.
+// `later`: behind a step that was judged and had no fault.
+void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later);
 // The first call, in order, that differs by itself. `same_environment`: no rounding is expected.
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool same_environment);
 // Likely causes and what to try.

@@ -11,12 +11,32 @@ using Kind = ItemComparison::Kind;
 
 constexpr double kMostOfKinks = 0.1;  // however large the error of the forward is
 
+// One side has what the other lacks, and should not.
+Divergence lone_failure(const StepComparison& step, const CallComparison& call, const ItemComparison& item) {
+  auto d = divergence_at(step, call);
+  d.cause = call.direction == "forward" ? Cause::Layer : Cause::Gradient;
+  d.sentence = (item.a.empty() ? item.b : item.a) + " is in " + (item.a.empty() ? "B" : "A") + " alone; " + item.message;
+  d.likely = {call.direction == "forward" ? "another network, or a layer that one side calls more often"
+                                          : "the gradient is dropped, detached or frozen on one side"};
+  d.advice = {"compare the configurations, and what each program dumps; --mapping FILE pairs other names"};
+  return d;
+}
+
 // Nothing stands out: the first value beyond its tolerance.
 Divergence first_failure(const StepComparison& step, const DumpStep& a) {
   const CallStructure structure(step, a);
   for (const auto& call : step.calls) {
     if (!call.failed || structure.is_around(call)) continue;
+    const auto failed = std::find_if(call.items.begin(), call.items.end(), [](const ItemComparison& i) { return i.failed; });
+    if (failed != call.items.end() && failed->kind == Kind::OneSided) return lone_failure(step, call, *failed);
     auto d = divergence_at(step, call);
+    if (step.drifted) {
+      d.sentence = "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
+                   ", more than a tenth: weights came in with what updates made of rounding, or of a fault that no single layer shows";
+      d.likely = {"chaos: training amplifies rounding from step to step, and values of later steps cannot be told from faults"};
+      d.advice = {"judge the first steps alone (--steps 0,1), and later ones by their losses: npu_tool compare of two metrics.csv"};
+      return d;
+    }
     d.sentence = "the error grows from call to call and leaves the tolerance at " + call.a + "; no single layer begins it";
     d.likely = {"rounding that adds up: another order of accumulation, another precision, other kernels"};
     d.advice = {"compare with a third run in fp32 (--reference), which tells rounding from faults",
@@ -60,28 +80,28 @@ std::string sentence_of(const Divergence& d) {
          (d.input_error == 0 ? "are equal" : apart(d.input_error, true));
 }
 
-bool is_forward(const CallComparison& call) { return call.direction == "forward" && !of_optimizer(call); }
-
-// Outputs that nothing behind them is given, and the gradients that come back to the same place.
+// Outputs of norms that the other side fuses with what follows them, and the gradients that come back to the same place.
 bool at_vanished(const CallComparison& call, const ItemComparison& item, const Walk& seen) {
-  return std::isfinite(item.error) && seen.vanished.count(call.layer) != 0 && item.side == (is_forward(call) ? "output" : "input");
+  return std::isfinite(item.error) && seen.vanished.count(call.layer) != 0 && item.side == (in_forward(call) ? "output" : "input");
 }
 
 }  // namespace
 
-void forgive_rounding(StepComparison& step, const DumpStep& a) {
-  const auto seen = walk(step, a, /*exact=*/false);
+void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later) {
+  const auto seen = walk(step, a, b, /*exact=*/false);
   if (seen.first.found) return;
+  step.drifted = later && seen.weight_error > 0;
   const bool forward_agrees = std::none_of(step.calls.begin(), step.calls.end(), [&](const CallComparison& call) {
-    return is_forward(call) && std::any_of(call.items.begin(), call.items.end(),
+    return in_forward(call) && std::any_of(call.items.begin(), call.items.end(),
                                            [&](const ItemComparison& i) { return i.failed && !at_vanished(call, i, seen); });
   });
-  const double most = std::min(kMostOfKinks, kink_error(seen.forward_error));
+  const double error = step.drifted ? std::max(seen.forward_error, seen.weight_error) : seen.forward_error;
+  const double most = std::min(kMostOfKinks, kink_error(error));
   for (auto& call : step.calls) {
     call.failed = false;
     for (auto& item : call.items) {
       const bool values = item.kind == Kind::Tensor || item.kind == Kind::Statistics;
-      const bool kink = forward_agrees && !is_forward(call) && item.error <= most;
+      const bool kink = (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
       if (item.failed && values && (kink || at_vanished(call, item, seen))) {
         item.failed = false;
         item.rounding = true;
@@ -94,18 +114,18 @@ void forgive_rounding(StepComparison& step, const DumpStep& a) {
 }
 
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool same_environment) {
-  auto found = walk(step, a, same_environment).first;
+  auto found = walk(step, a, b, same_environment).first;
   if (!found.found) found = first_failure(step, a);
   if (!found.found) return found;
   found.within_tolerance = step.failed == 0;
   if (found.sentence.empty()) found.sentence = sentence_of(found);
   for (const auto& call : step.calls)
-    if (call.a == found.call) {
+    if (found.call == (call.a.empty() ? call.b : call.a)) {
       explain(found, call, a, b);
       break;
     }
   if (same_environment) {
-    const auto beyond = walk(step, a, false).first;
+    const auto beyond = walk(step, a, b, false).first;
     if (beyond.found && beyond.call != found.call) found.advice.push_back("the first difference beyond rounding is at " + place_of(beyond));
   }
   return found;

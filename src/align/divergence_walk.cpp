@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <limits>
+#include <optional>
 #include <utility>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -14,6 +18,9 @@ using Cause = Divergence::Cause;
 constexpr double kJump = 10;        // of the error, that rounding does not explain
 constexpr double kOutlier = 1.4;    // amplification over what is usual for the class of layer
 constexpr double kVanished = 1e-3;  // share of an error that is left of one that does not go on
+constexpr double kMostGain = 100;   // of a loss, over the error of what it is computed from
+constexpr double kCarried = 2;      // of the error of weights after an update, that they may have in the next step
+constexpr double kOptions = 1e-6;   // of numbers that an optimizer was given
 constexpr size_t kPeers = 4;        // layers that make it usual
 
 bool has_kind(const CallComparison& call, Kind kind) {
@@ -35,95 +42,48 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The bits of all that is known of a value: equal for one tensor.
-std::string key_of(const ItemComparison& item) {
-  std::string key;
-  for (const auto* i : {&item.item_a, &item.item_b})
-    for (const auto& number : {i->max, i->min, i->mean, i->norm}) {
-      const double value = number.value_or(0);
-      key.append(reinterpret_cast<const char*>(&value), sizeof value);
-    }
-  return key;
+bool is_norm(const CallComparison& call) { return to_lower(call.type).find("norm") != std::string::npos; }
+
+// The side that fuses kernels gives the value behind the ReLU.
+bool is_activated(const CallComparison& call, bool in_a) {
+  return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
+    const auto& min = in_a ? i.item_a.min : i.item_b.min;
+    return i.side == "output" && (min ? *min : i.kind == Kind::Tensor ? (in_a ? i.metrics.min_a : i.metrics.min_b) : -1) >= 0;
+  });
 }
 
-}  // namespace
-
-bool two_sided(const CallComparison& call) { return !call.a.empty() && !call.b.empty(); }
-bool of_optimizer(const CallComparison& call) { return call.layer.starts_with("optimizer"); }
-bool in_network(const CallComparison& call) {
-  return two_sided(call) && !of_optimizer(call) && (call.direction == "forward" || call.direction == "backward");
+// Where an activation changes sides few elements differ, by all they have; a loss that is another one changes many a little.
+bool is_concentrated(const CallComparison& call, double forward_error) {
+  constexpr double kTimes = 10;
+  return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
+    const auto& m = i.metrics;
+    if (i.side != "input" || i.kind != Kind::Tensor || m.rmse == 0) return false;
+    const double share = m.mean_abs * m.mean_abs / (m.rmse * m.rmse);
+    return share <= kTimes * forward_error + 2 / static_cast<double>(std::max<int64_t>(1, m.elements));
+  });
 }
 
-std::string error_text(double error) {
-  char text[32];
-  if (std::isinf(error)) return "not finite or of another shape";
-  std::snprintf(text, sizeof text, "%.3g", error);
-  return text;
-}
-
-Divergence divergence_at(const StepComparison& step, const CallComparison& call) {
-  Divergence d;
-  d.found = true;
-  d.step = step.step;
-  d.rank = step.rank;
-  d.call = call.a;
-  d.layer = call.layer;
-  d.type = call.type;
-  d.direction = call.direction;
-  d.input_error = call.input_error;
-  d.output_error = call.output_error;
-  return d;
-}
-
-CallStructure::CallStructure(const StepComparison& step, const DumpStep& a) {
-  constexpr int kDeepest = 64;
-  std::map<std::string, std::string> parents;
-  for (const auto& call : a.calls) parents[call.name] = call.parent;
-  for (const auto& call : step.calls) {
-    if (!in_network(call)) continue;
-    auto up = parents.find(call.a);
-    for (int depth = 0; depth < kDeepest && up != parents.end() && !up->second.empty(); ++depth) {
-      auto& worst = inside_.emplace(up->second, 0.0).first->second;
-      worst = std::max(worst, call.output_error);
-      up = parents.find(up->second);
-    }
-  }
-  for (const auto& call : step.calls)
-    if (in_network(call) && call.direction == "backward" && !is_around(call))
-      for (const auto& item : call.items)
-        if (item.side == "output") last_[key_of(item)] = &call;
-}
-
-double CallStructure::into(const CallComparison& call) const {
-  const auto found = inside_.find(call.a);
-  return found == inside_.end() ? call.input_error : std::max(call.input_error, found->second);
-}
-
-double CallStructure::out_of(const CallComparison& call) const {
-  if (call.direction != "backward" || is_around(call)) return call.output_error;
+double largest_output(const CallComparison& call) {
   double out = 0;
-  for (const auto& item : call.items) {
-    if (item.side != "output") continue;
-    const auto last = last_.find(key_of(item));
-    if (!item.item_b.norm || last == last_.end() || last->second == &call) out = std::max(out, item.error);
-  }
+  for (const auto& i : call.items)
+    if (i.side == "output") out = std::max({out, std::abs(i.item_b.max.value_or(0)), std::abs(i.item_b.min.value_or(0))});
   return out;
 }
 
-double kink_error(double forward_error) {
-  constexpr double kTimes = 5;
-  return kTimes * std::sqrt(forward_error);
-}
-
-namespace {
-
 class Walker {
  public:
-  Walker(const StepComparison& step, const DumpStep& a, bool exact) : step_(step), structure_(step, a), exact_(exact) {
+  Walker(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact) : step_(step), structure_(step, a), exact_(exact) {
+    const auto fused_a = fact_of(a, "fused_kernels"), fused_b = fact_of(b, "fused_kernels");
+    fused_on_one_side_ = !fused_a.empty() && !fused_b.empty() && fused_a != fused_b;
+    a_fuses_ = fused_a != "false";
     std::vector<double> weights;
     for (const auto& call : step.calls)
-      if (in_network(call) && has_parameters(call)) weights.push_back(call.parameter_error);
+      if (in_network(call) && has_parameters(call)) {
+        weights.push_back(call.parameter_error);
+        weight_error_ = std::max({weight_error_, call.parameter_error, call.noise_error});
+      }
     if (!exact && step.step > 0) drift_ = median(weights);
+    find_outputs();
     double later = -1;
     goes_on_.resize(step.calls.size());
     for (size_t i = step.calls.size(); i-- > 0;) {
@@ -136,12 +96,13 @@ class Walker {
 
   Walk run() {
     const auto found = first();
-    return {found, worst("forward"), vanished_};
+    return {found, worst("forward"), weight_error_, vanished_};
   }
 
  private:
   Divergence first() {
     if (auto found = visit_all("forward"); found.found) return found;
+    if (auto found = missing_gradient(); found.found) return found;
     if (auto found = gradients(/*only_zeros=*/true); found.found) return found;
     if (auto found = visit_all("backward"); found.found) return found;
     if (auto found = gradients(/*only_zeros=*/false); found.found) return found;
@@ -153,7 +114,21 @@ class Walker {
     return std::any_of(call.items.begin(), call.items.end(), [](const auto& i) { return i.side == "input"; });
   }
   static bool has_parameters(const CallComparison& call) {
-    return std::any_of(call.items.begin(), call.items.end(), [](const auto& i) { return i.side == "parameters"; });
+    return std::any_of(call.items.begin(), call.items.end(), [](const auto& i) { return i.side == "parameters" && !is_moved(i); });
+  }
+
+  // The loss, and the values that it is computed from.
+  void find_outputs() {
+    double outputs = 0;
+    for (const auto& call : step_.calls) {
+      if (!in_network(call) || call.direction != "forward") continue;
+      if (of_loss(call))
+        loss_ = &call;
+      else if (!structure_.is_around(call))
+        outputs = largest_output(call);
+    }
+    const double size = loss_ != nullptr ? largest_output(*loss_) : 1;
+    gain_ = std::min(kMostGain, std::max(1.0, outputs) / std::min(1.0, std::max(size, 1 / kMostGain)));
   }
 
   // Errors that rounding explains.
@@ -161,6 +136,10 @@ class Walker {
     if (exact_) return 0;
     const double rounding = kJump * call.noise;
     return call.direction == "forward" ? rounding : std::max(rounding, kink_error(worst("forward")));
+  }
+  // The same of a loss and of the gradients that it begins: nothing between the outputs and the loss has a kink.
+  double loss_limit(const CallComparison& call) const {
+    return exact_ ? kJump * worst("forward") : kJump * gain_ * std::max(call.noise, worst("forward"));
   }
   double worst(const std::string& direction) const {
     const auto found = worst_output_.find(direction);
@@ -179,40 +158,119 @@ class Walker {
     for (size_t i = 0; i < step_.calls.size(); ++i) {
       const auto& call = step_.calls[i];
       if (!in_network(call) || call.direction != direction) continue;
-      if (auto found = visit(call, goes_on_[i]); found.found) return found;
-      if (vanishing_.count(&call) != 0) continue;
-      auto& worst_yet = worst_output_[direction];
+      const bool loss = direction == "forward" && of_loss(call);
+      if (auto found = loss ? visit_loss(call) : visit(call, goes_on_[i]); found.found) return found;
+      if (loss || vanishing_.count(&call) != 0) continue;
+      // noise of a weight that no loss depends on
+      const bool noise = !exact_ && call.noise_error > structure_.into(call);
+      auto& worst_yet = noise ? worst_noise_ : worst_output_[direction];
       worst_yet = std::max(worst_yet, structure_.out_of(call));
     }
     return {};
   }
 
+  // A mistake in the loss is no rounding of the forward.
+  Divergence visit_loss(const CallComparison& call) {
+    const double in = takes_inputs(call) ? structure_.into(call) : worst("forward");
+    const double out = structure_.out_of(call);
+    if (out <= std::max(loss_limit(call), exact_ ? 0 : kJump * gain_ * in)) return {};
+    return make(call, std::isinf(out) ? Cause::NotFinite : Cause::Layer, in, out);
+  }
+
+  // The gradient of the outputs, which the loss alone makes.
+  Divergence visit_first_gradient(const CallComparison& call, double in) const {
+    if (exact_ || in <= loss_limit(call) || is_concentrated(call, worst("forward"))) return {};
+    auto d = make(loss_ != nullptr ? *loss_ : call, loss_ != nullptr ? Cause::Layer : Cause::Before, worst("forward"), in);
+    d.sentence = "the gradient that the loss gives to the output of " + call.layer + " (step " + std::to_string(step_.step) +
+                 ") differs by " + error_text(in) + ", and the outputs up to there by " + error_text(worst("forward")) +
+                 ": the loss is another one";
+    return d;
+  }
+
   // `later`: the largest error that a later call of the forward is given; -1 where there is none.
   Divergence visit(const CallComparison& call, double later) {
-    const double most = limit(call);
+    const double most = of_loss(call) ? loss_limit(call) : limit(call);
     // running errors stand for inputs that are not shown (the loss), that are of another place of the network (see below), and for those
     // of which statistics alone are known
     const bool another_place = call.direction == "backward" && vanished_.count(call.layer) != 0;
     double in = takes_inputs(call) && !another_place ? structure_.into(call) : worst(call.direction);
+    if (call.direction == "backward" && !std::exchange(any_backward_, true) && takes_inputs(call))
+      if (auto found = visit_first_gradient(call, in); found.found) return found;
     if (!exact_ && has_kind(call, Kind::Statistics)) in = std::max(in, worst(call.direction));
     if (call.direction == "forward") {
-      if (call.parameter_error > std::max(most, kJump * drift_)) return make(call, Cause::Weights, call.parameter_error, call.output_error);
-      if (!exact_) in = std::max(in, call.parameter_error);
+      if (auto found = this->weights(call); found.found) return found;
     }
+    // what updates made of rounding lies in the direction of the inputs: outputs feel it more than its size tells
+    const double weights =
+        exact_ || !has_parameters(call) ? call.parameter_error : std::max({call.parameter_error, call.noise_error, step_.carried_error});
+    if (!exact_ && call.direction == "forward") in = std::max(in, weights);
     // an error that came in with the input was made before, seen in an output or not
     const bool inherited = structure_.is_around(call) || !takes_inputs(call) || another_place ||
-                           in <= kJump * std::max({worst(call.direction), worst("forward"), call.parameter_error});
+                           in <= kJump * std::max({worst(call.direction), worst("forward"), worst_noise_, weights});
     if (in > most && !inherited) return make(call, any_before_ ? Cause::Before : Cause::Input, in, call.output_error);
     any_before_ = true;
     const double out = structure_.out_of(call), explained = kJump * std::max(in, exact_ ? 0 : call.noise);
+    const double moved = call.moved_error;
+    if (moved > std::max(most, explained)) {
+      auto d = make(call, Cause::Layer, in, moved);
+      d.sentence = "the running statistics of " + call.layer + " (" + call.type + ", step " + std::to_string(step_.step) + ") differ by " +
+                   error_text(moved) + ", its inputs by " + error_text(in);
+      return d;
+    }
     if (out <= most || out <= explained) return {};
-    // what nothing behind it is given is another way to say the same: a norm with and without the activation that a kernel fuses to it
-    if (!exact_ && call.direction == "forward" && later >= 0 && std::isfinite(out) && later <= std::max(explained, kVanished * out)) {
+    // a norm with and without the activation that a kernel fuses to it
+    const bool fused = fused_on_one_side_ && !exact_ && call.direction == "forward" && is_norm(call) && is_activated(call, a_fuses_);
+    if (fused && later >= 0 && std::isfinite(out) && later <= std::max(explained, kVanished * std::min(1.0, out))) {
       vanishing_.insert(&call);
       vanished_.insert(call.layer);
       return {};
     }
     return make(call, std::isinf(out) ? Cause::NotFinite : Cause::Layer, in, out);
+  }
+
+  // Weights are not computed before the first update: they are equal, or rounded once.
+  Divergence weights(const CallComparison& call) const {
+    const double most = exact_           ? 0
+                        : step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kCarried * step_.carried_error})
+                                         : weight_noise(call);
+    return call.parameter_error > most ? make(call, Cause::Weights, call.parameter_error, call.output_error) : Divergence{};
+  }
+  static double weight_noise(const CallComparison& call) {
+    double out = 0;
+    for (const auto& i : call.items)
+      if (i.side == "parameters" && i.error > 0) out = std::max(out, noise_of(i.item_a.dtype, i.item_b.dtype));
+    return out;
+  }
+
+  // A parameter that has no gradient on one side. What the comparer has failed is meant: the other side has the layer.
+  Divergence missing_gradient() const {
+    for (const auto& call : step_.calls) {
+      if (call.direction == "forward") continue;
+      for (const auto& i : call.items) {
+        const bool none = i.kind == Kind::Unmatched && i.item_a.is_tensor() != i.item_b.is_tensor();
+        if (!i.failed || (i.kind != Kind::OneSided && !none)) continue;
+        const bool in_a = none ? !i.item_a.is_tensor() : call.a.empty() || (!call.b.empty() && i.a.empty());
+        const auto& name = i.a.empty() ? i.b : i.a;
+        auto d = make(call, Cause::Gradient, 0, std::numeric_limits<double>::infinity());
+        d.sentence = std::string(in_a ? "A" : "B") + " has no gradient of " + call.layer +
+                     (two_sided(call) ? "'s " + name.substr(name.rfind('.') + 1) : "") + " (" + call.type + ", " + call.direction +
+                     ", step " + std::to_string(step_.step) + "), though " + (in_a ? "B" : "A") + " has one";
+        d.likely = {"the gradient is dropped, detached or frozen on one side"};
+        d.advice = {"look for no_grad, detach, requires_grad false, or a dump without parameters_grad"};
+        return d;
+      }
+    }
+    return {};
+  }
+
+  // What reaches a layer; of a parameter that is no layer of its own, what reaches those beside it.
+  static std::optional<double> error_into(const std::map<std::string, double>& into, const std::string& layer) {
+    if (const auto found = into.find(layer); found != into.end()) return found->second;
+    const auto above = layer_of(layer), beside = above.empty() ? above : above + ".";
+    std::optional<double> out;
+    for (auto i = into.lower_bound(beside); i != into.end() && i->first.starts_with(beside); ++i)
+      out = std::max(out.value_or(0), i->second);
+    return out;
   }
 
   // A layer whose gradients differ though all that they are computed from agrees. Errors run from the loss to the first layer: the last of
@@ -228,11 +286,11 @@ class Walker {
     Divergence out;
     for (const auto& call : step_.calls) {
       if (!two_sided(call) || call.direction != "parameters_grad" || call.output_error <= limit(call)) continue;
-      const auto found = into.find(call.layer);
-      const double in = found == into.end() ? 0 : found->second;
+      const auto error = error_into(into, call.layer);
+      const double in = error.value_or(0);
       const bool stands_out =
           only_zeros ? zero_on_one_side(call) && in < 0.5 : call.output_error > kJump * std::max(in, exact_ ? 0 : call.noise);
-      if (know_backward ? found != into.end() && stands_out : !only_zeros) out = make(call, Cause::Gradient, in, call.output_error);
+      if (know_backward ? error.has_value() && stands_out : !only_zeros) out = make(call, Cause::Gradient, in, call.output_error);
     }
     return out;
   }
@@ -243,7 +301,10 @@ class Walker {
       if (two_sided(call) && call.direction == "parameters_grad") gradient = std::max(gradient, call.output_error);
     for (const auto& call : step_.calls) {
       if (!two_sided(call) || !of_optimizer(call)) continue;
+      const bool options = std::any_of(call.items.begin(), call.items.end(),
+                                       [](const auto& i) { return i.kind == Kind::Value && i.failed && i.error > kOptions; });
       const double error = std::max({call.parameter_error, call.output_error, call.input_error});
+      if (options) return make(call, Cause::Optimizer, gradient, error);
       if (error > limit(call) && error > kJump * std::max({gradient, drift_, exact_ ? 0 : call.noise}))
         return make(call, Cause::Optimizer, gradient, error);
     }
@@ -252,6 +313,7 @@ class Walker {
 
   // A mistake that is hardly larger than the rounding that reaches it: the one layer that amplifies unlike the others of its class.
   Divergence outlier() const {
+    if (step_.carried_error > 0 && !exact_) return {};  // weights differ, each in its own way; they were judged above
     struct Amplification {
       const CallComparison* call;
       double times;
@@ -286,7 +348,11 @@ class Walker {
   const StepComparison& step_;
   CallStructure structure_;
   bool exact_;
-  bool any_before_ = false;
+  bool any_before_ = false, any_backward_ = false;
+  bool fused_on_one_side_ = false, a_fuses_ = false;
+  const CallComparison* loss_ = nullptr;
+  double gain_ = 1;  // of the loss, see loss_limit
+  double weight_error_ = 0, worst_noise_ = 0;
   double drift_ = 0;             // of the weights, by steps before
   std::vector<double> goes_on_;  // by call, see visit
   std::map<std::string, double> worst_output_;
@@ -296,6 +362,11 @@ class Walker {
 
 }  // namespace
 
-Walk walk(const StepComparison& step, const DumpStep& a, bool exact) { return Walker(step, a, exact).run(); }
+double kink_error(double forward_error) {
+  constexpr double kTimes = 5;
+  return kTimes * std::sqrt(forward_error);
+}
+
+Walk walk(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact) { return Walker(step, a, b, exact).run(); }
 
 }  // namespace npu_train::detail

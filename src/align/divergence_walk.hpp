@@ -11,6 +11,9 @@ namespace npu_train::detail {
 
 bool two_sided(const CallComparison& call);
 bool of_optimizer(const CallComparison& call);
+bool of_loss(const CallComparison& call);
+// Of the model's forward, the loss too.
+bool in_forward(const CallComparison& call);
 // Forward and backward calls of the model.
 bool in_network(const CallComparison& call);
 // An error in words.
@@ -35,12 +38,13 @@ class CallStructure {
 
 struct Walk {
   Divergence first;                // the first call that differs by itself
-  double forward_error = 0;        // the worst of the forward up to there
-  std::set<std::string> vanished;  // layers whose outputs differ though nothing behind them is given the difference
+  double forward_error = 0;        // the worst of the forward up to there, without that of the loss
+  double weight_error = 0;         // the worst that weights come in with, noise included
+  std::set<std::string> vanished;  // norms whose output is another place of the network on the side that fuses kernels
 };
 
 // Walks the calls in order and stops at the first that differs by itself. `exact`: no rounding is expected, every difference counts.
-Walk walk(const StepComparison& step, const DumpStep& a, bool exact);
+Walk walk(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact);
 
 // The error of gradients that rounding of the forward explains. They jump where an activation has a kink: of a relative error e of the
 // forward about a share e of the elements change sides (ReLU, max pooling), which is an error of sqrt(e) in the norm.

@@ -1,11 +1,34 @@
 // The half of DumpRecorder that sees what comes back: gradients, the loss, the optimizer.
-#include <algorithm>
+#include <cstdlib>
+#include <unordered_map>
 
 #include "align/dump_names.hpp"
 #include "align/dump_recorder.hpp"
 #include "npu_train/optim/optimizer.hpp"
 
 namespace npu_train::detail {
+
+namespace {
+
+// momentum, weight_decay, betas, eps ...: what must be alike in two runs. The rate is that of the step.
+void add_options(const ConfigNode& options, DumpNode& to) {
+  const auto leaf = [](const std::string& text) {
+    char* end = nullptr;
+    const double number = std::strtod(text.c_str(), &end);
+    return !text.empty() && *end == 0 ? LeafMaker::number(number) : LeafMaker::text(text);
+  };
+  for (const auto& member : options.members()) {
+    if (member.key == "lr") continue;
+    if (member.value.is_scalar()) to.set(member.key, leaf(member.value.scalar()));
+    if (!member.value.is_list()) continue;
+    auto list = DumpNode::list();
+    for (const auto& item : member.value.items())
+      if (item.is_scalar()) list.add(leaf(item.scalar()));
+    to.set(member.key, std::move(list));
+  }
+}
+
+}  // namespace
 
 size_t DumpRecorder::add_backward(const std::string& name, const std::string& parent, const std::vector<at::Tensor>& inputs) {
   const size_t index = backwards_.size();
@@ -98,16 +121,17 @@ void DumpRecorder::parameter_gradients(const ParameterSet& parameters) {
   if (!filter_.extra("parameters_grad")) return;
   leaves_.forget();
   std::vector<DumpEntry> entries;
+  std::unordered_map<std::string, size_t> by_layer;
   for (const auto& p : parameters) {
     const auto owner = owner_of(p.name);
     const auto base = base_of(owner, "layer");
     if (options_.scope.empty() ? !filter_.has(base) : wanted_.count(base) == 0) continue;
-    const auto prefix = base + ".parameters_grad.";
-    auto entry = std::find_if(entries.begin(), entries.end(), [&](const DumpEntry& e) { return e.name.starts_with(prefix); });
-    if (entry == entries.end()) {
-      entry = entries.insert(entries.end(), DumpEntry{});
-      entry->name = prefix + std::to_string(next_number(prefix));
+    const auto [found, is_new] = by_layer.emplace(base, entries.size());
+    if (is_new) {
+      const auto prefix = base + ".parameters_grad.";
+      entries.emplace_back().name = prefix + std::to_string(next_number(prefix));
     }
+    auto* entry = &entries[found->second];
     const auto key = p.name.substr(p.name.rfind('.') + 1);
     auto values = DumpNode::list();
     values.add(leaves_.tensor(p.value.grad(), entry->name + "." + key));
@@ -127,6 +151,7 @@ void DumpRecorder::optimizer(const Optimizer& optimizer, const ParameterSet& par
   auto arguments = DumpNode::map();
   arguments.set("lr", LeafMaker::number(optimizer.lr()));
   arguments.set("loss_scale", LeafMaker::number(loss_scale));
+  add_options(optimizer.options(), arguments);
   auto weights = DumpNode::map(), state = DumpNode::map();
   for (const auto& p : parameters)
     if (filter_.has(base_of(owner_of(p.name), "layer"))) weights.set(p.name, leaves_.tensor(p.value, entry.name + ".parameters." + p.name));

@@ -56,6 +56,13 @@ bool StepRanges::contains(int64_t step) const {
   return ranges_.empty() || std::any_of(ranges_.begin(), ranges_.end(), [&](const auto& r) { return r.first <= step && step <= r.second; });
 }
 
+std::vector<std::string> StepRanges::outside(int64_t first, int64_t last) const {
+  std::vector<std::string> out;
+  for (const auto& [from, to] : ranges_)
+    if (to < first || from > last) out.push_back(from == to ? std::to_string(from) : std::to_string(from) + "-" + std::to_string(to));
+  return out;
+}
+
 bool name_matches(const std::string& name, const std::string& pattern) {
   if (pattern.find('*') == std::string::npos) return name.find(pattern) != std::string::npos;
   // The usual greedy match with one place to come back to: linear in practice, never exponential.

@@ -148,19 +148,17 @@ class CallReader {
       if (call_.direction == "parameters_grad")
         visit(value, call_.name + "." + key, "parameters_grad", 0);
       else if (key == "input_args" || key == "input")
-        visit_list(value, call_.name + ".input", "input");
+        visit(value, call_.name + ".input", "input", 0);
       else if (key == "input_kwargs")
         visit(value, call_.name + ".input", "input", 0);
       else if (key == "output")
-        visit_list(value, call_.name + ".output", "output");
+        visit(value, call_.name + ".output", "output", 0);
       else if (key == "parameters")
         visit(value, call_.name + ".parameters", "parameters", 0);
     }
   }
 
  private:
-  void visit_list(const Json& value, const std::string& name, const std::string& side) { visit(value, name, side, 0); }
-
   void visit(const Json& value, const std::string& name, const std::string& side, size_t depth) {
     if (depth > kDeepestItem) return;
     const auto* type = value.find("type");

@@ -29,9 +29,9 @@ DumpRecorder::DumpRecorder(const DumpOptions& options, const DumpedModel& model,
   for (const auto& p : model.parameters) names_[memory_of(p.value)] = p.name;
   names_.erase(nullptr);
   for (const auto& p : model.parameters) is_leaf_.emplace(layer_of(p.name), true);
-  for (auto& [layer, leaf] : is_leaf_)
-    leaf = std::none_of(is_leaf_.begin(), is_leaf_.end(),
-                        [&](const auto& other) { return layer.empty() ? !other.first.empty() : other.first.starts_with(layer + "."); });
+  for (const auto& [layer, leaf] : is_leaf_)  // everything above a layer has one below it
+    for (auto above = layer; !above.empty();)
+      if (const auto found = is_leaf_.find(above = layer_of(above)); found != is_leaf_.end()) found->second = false;
 }
 
 // The layer, or the parameter itself where its layer has others below: then the operator is not all that the layer does.

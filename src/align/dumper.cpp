@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "align/dump_recorder.hpp"
 #include "npu_train/align/dump_reader.hpp"
+#include "npu_train/align/environment.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -38,6 +40,16 @@ void remove_later_steps(const std::filesystem::path& dir, int64_t step, const st
     if (place.step >= step && place.rank == rank && place.folder.filename() == rank) std::filesystem::remove_all(place.folder);
 }
 
+// What the options leave out, in words: calls that are not there are not missing. "" for a dump of everything.
+std::string part_of(const DumpOptions& options) {
+  std::vector<std::string> out;
+  const std::pair<const char*, const std::vector<std::string>*> parts[] = {
+      {"scope", &options.scope}, {"list", &options.list}, {"data_mode", &options.data_mode}};
+  for (const auto& [name, value] : parts)
+    if (!value->empty()) out.push_back(std::string(name) + ": " + join(*value));
+  return join(out, "; ");
+}
+
 }  // namespace
 
 struct Dumper::Impl {
@@ -52,6 +64,7 @@ struct Dumper::Impl {
   bool rank_wanted;
   std::string rank_folder;
   bool begun = false;
+  int64_t first_step = -1, last_step = -1;  // that the run had; -1 before
   std::map<std::string, std::string> facts;
   const Optimizer* watched = nullptr;
   const Precision* precision = nullptr;
@@ -66,14 +79,19 @@ Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::s
   check(options_.scope.size() <= 2, ErrorKind::Usage, "dump.scope", options_.scope.size(),
         " names; allowed: one, or the first and the last");
   if (options_.dir.empty()) options_.dir = "dump";
+  std::error_code error;
+  check(!std::filesystem::exists(options_.dir, error) || std::filesystem::is_directory(options_.dir, error), ErrorKind::Usage, "dump.dir",
+        options_.dir, " is a file; allowed: a folder, which is made where there is none");
   impl_ = std::make_unique<Impl>(options_, rank, std::move(facts));
 }
 
 Dumper::~Dumper() {
   try {
     finish_step();
-    if (!impl_->begun && impl_->rank_wanted && step_ > 0)
-      log_warning("dump.steps: none of ", join(options_.steps), " was reached; the run had steps 0 to ", step_ - 1);
+    if (!impl_->rank_wanted || impl_->first_step < 0) return;
+    if (const auto missed = impl_->steps.outside(impl_->first_step, impl_->last_step); !missed.empty())
+      log_warning("dump.steps: ", join(missed), missed.size() == 1 ? " was" : " were", " not reached; the run had steps ",
+                  impl_->first_step, " to ", impl_->last_step);
   } catch (...) {  // a disk that failed was told before, or the run ends by another exception
   }
 }
@@ -86,11 +104,14 @@ void Dumper::watch(const Optimizer& optimizer, const Precision* precision) {
 // What a comparison must know of a step, as JSON.
 std::map<std::string, std::string> Dumper::own_facts() const {
   using detail::json_number, detail::json_string;
+  auto environment = npu_train::environment();
   return {{"version", json_string(NPU_TRAIN_VERSION)},
           {"libtorch", json_string(TORCH_VERSION)},
           {"step", std::to_string(step_)},
           {"cpu", json_string(at::get_cpu_capability())},
           {"threads", std::to_string(at::get_num_threads())},
+          {"mkldnn", json_string(environment["mkldnn"])},
+          {"deterministic", json_string(environment["deterministic"])},
           {"sample", json_number(options_.sample)},
           {"sample_elements", json_number(options_.sample_elements)},
           {"seed", std::to_string(options_.seed)},
@@ -99,6 +120,8 @@ std::map<std::string, std::string> Dumper::own_facts() const {
 
 bool Dumper::begin_step() {
   if (impl_->recorder) return true;
+  if (impl_->first_step < 0) impl_->first_step = step_;
+  impl_->last_step = std::max(impl_->last_step, step_);
   if (!impl_->rank_wanted || !impl_->steps.contains(step_)) return false;
   if (!impl_->begun) remove_later_steps(options_.dir, step_, impl_->rank_folder);
   impl_->begun = true;
@@ -111,6 +134,7 @@ bool Dumper::begin_step() {
   head += options_.task == "statistics" ? "null" : json_string(data.string());
   auto facts = own_facts();
   for (const auto& [key, value] : impl_->facts) facts.emplace(key, json_string(value));
+  if (const auto part = part_of(options_); !part.empty()) facts.emplace("part", json_string(part));
   std::vector<std::string> members;
   for (const auto& [key, value] : facts) members.push_back(json_string(key) + ": " + value);
   head += ",\n\"npu_train\": {" + join(members);

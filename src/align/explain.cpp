@@ -1,6 +1,8 @@
 // From what was seen to what may be behind it.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <string_view>
 
 #include "align/compare_parts.hpp"
 #include "align/report_rows.hpp"
@@ -16,9 +18,15 @@ class Explainer {
   Explainer(Divergence& d, const CallComparison& call, const DumpStep& a, const DumpStep& b) : d_(d), call_(call), a_(a), b_(b) {}
 
   void run() {
+    if (precisions_differ()) {
+      d_.likely.insert(d_.likely.begin(),
+                       "the runs compute in other precisions: " + fact_of(a_, "precision") + " and " + fact_of(b_, "precision"));
+      d_.advice.insert(d_.advice.begin(), "compare runs of one precision, or add --reference with a run in fp32");
+    }
     if (!d_.likely.empty()) return;
     switch (d_.cause) {
       case Cause::Input:
+        if (rounded_inputs()) return;
         say("other data, order or augmentation",
             "check seed, data.shuffle, batch size and number of ranks; rng: portable and a fixed seed give every device the same batches");
         break;
@@ -47,23 +55,48 @@ class Explainer {
     d_.advice.push_back(advice);
   }
 
+  // An error that the coarser of two precisions explains, and no mistake of another kind.
+  bool precisions_differ() const {
+    constexpr double kMost = 0.1;
+    const bool numbers = d_.cause != Cause::Weights && d_.cause != Cause::Optimizer && d_.cause != Cause::NotFinite;
+    const bool small = d_.output_error <= kMost && d_.input_error <= kMost;
+    return numbers && differs("precision") && (small || d_.cause == Cause::Before);  // casts change what the calls between layers take
+  }
+
+  // The same inputs, of which one side keeps fewer digits.
+  bool rounded_inputs() {
+    for (const auto& i : call_.items) {
+      if (i.side != "input" || i.error == 0 || !i.item_a.is_tensor() || i.item_a.dtype == i.item_b.dtype) continue;
+      const auto coarser = coarser_dtype(i.item_a.dtype, i.item_b.dtype);
+      if (i.error > noise_of(coarser, coarser)) continue;
+      say("the same inputs, rounded to " + coarser + " on one side (" + short_dtype(i.item_a) + " and " + short_dtype(i.item_b) + ")",
+          "compare runs of one precision, or add --reference with a run in fp32");
+      return true;
+    }
+    return false;
+  }
+
   template <class Fn>
-  bool any(const char* side, Fn fn) const {
+  bool any(const char* side, Fn fn, double error = 0) const {
     return std::any_of(call_.items.begin(), call_.items.end(), [&](const ItemComparison& i) {
-      return i.side == side && i.item_a.is_tensor() && i.item_b.is_tensor() && i.error > 0 && fn(i.item_a, i.item_b);
+      return i.side == side && i.item_a.is_tensor() && i.item_b.is_tensor() && i.error > error && fn(i.item_a, i.item_b);
     });
   }
   static bool all_zero(const DumpItem& i) { return i.max && i.min && *i.max == 0 && *i.min == 0; }
   static bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max({std::abs(a), std::abs(b), 1e-30}); }
 
   void weights() {
+    constexpr double kOtherOrder = 0.1;  // what is exchanged differs by all it has
     if (any("parameters", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
       say("a weight or bias is zero on one side: missing in the checkpoint, or not loaded",
           "compare the checkpoints: npu_tool compare A B");
-    else if (any("parameters", [](const DumpItem& a, const DumpItem& b) {
-               return a.norm && b.norm && a.max && b.max && near(*a.norm, *b.norm) && near(*a.max, *b.max) &&
-                      near(a.min.value_or(0), b.min.value_or(0));
-             }))
+    else if (any(
+                 "parameters",
+                 [](const DumpItem& a, const DumpItem& b) {
+                   return a.norm && b.norm && a.max && b.max && near(*a.norm, *b.norm) && near(*a.max, *b.max) &&
+                          near(a.min.value_or(0), b.min.value_or(0));
+                 },
+                 kOtherOrder))
       say("the same numbers in another order: a transposed or permuted weight",
           "check how this layer's weight is stored and loaded (rows and columns, HWIO or OIHW)");
     else if (d_.step > 0)
@@ -83,12 +116,27 @@ class Explainer {
   }
 
   void optimizer() {
-    const auto lr = std::find_if(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.a.ends_with(".lr"); });
-    if (lr != call_.items.end() && lr->error > 1e-6)
-      return say("another learning rate: " + lr->item_a.value + " and " + lr->item_b.value,
-                 "compare the schedules: warm-up, interval (epoch or step), and steps that were skipped");
-    say("the update was skipped on one side (found_inf not agreed), or eps, weight decay, momentum or bias correction differ",
+    const auto type = [](const std::string& name) { return name.substr(0, name.find(".forward.")); };
+    if (type(call_.a) != type(call_.b))
+      say("another optimizer: " + call_.a + " and " + call_.b, "compare the configurations: npu_tool compare A.yaml B.yaml");
+    for (const auto& i : call_.items) {
+      if (i.kind != ItemComparison::Kind::Value || !i.failed) continue;
+      const auto name = i.a.substr(std::min(i.a.size(), call_.a.size() + std::string_view(".input.").size()));
+      const auto values = number_text(i.item_a.value) + " and " + number_text(i.item_b.value);
+      if (name == "lr")
+        say("another learning rate: " + values, "compare the schedules: warm-up, interval (epoch or step), and steps that were skipped");
+      else
+        say("another " + name + ": " + values, "compare the configurations: npu_tool compare A.yaml B.yaml");
+    }
+    if (!d_.likely.empty()) return;
+    say("the update was skipped on one side (found_inf not agreed), or bias correction, the parameters' groups or a kernel differ",
         "compare the loss scales and the configurations: npu_tool compare A.yaml B.yaml");
+  }
+
+  static std::string number_text(const std::string& value) {
+    char* end = nullptr;
+    const double number = std::strtod(value.c_str(), &end);
+    return !value.empty() && *end == 0 ? shortest(number) : value;
   }
 
   void before() {
@@ -100,8 +148,8 @@ class Explainer {
   }
 
   bool differs(const char* fact) const {
-    const auto x = a_.facts.find(fact), y = b_.facts.find(fact);
-    return x != a_.facts.end() && y != b_.facts.end() && x->second != y->second;
+    const auto x = fact_of(a_, fact), y = fact_of(b_, fact);
+    return !x.empty() && !y.empty() && x != y;
   }
 
   // Values beyond which one side never goes, though the other does.
@@ -130,6 +178,9 @@ class Explainer {
     if (saturates())
       say("an overflow that saturates, or values that are clamped, on one side",
           "look at INF_NAN_MODE of the chip; compute this layer in fp32");
+    if (is("loss") || is("cross_entropy"))
+      return say("another loss or an option of it (label_smoothing, weights, reduction, mixup), or other targets",
+                 "compare the configurations (task, data): npu_tool compare A.yaml B.yaml");
     if (is("batchnorm"))
       say("BatchNorm: training or evaluation mode, eps, momentum, or other running statistics",
           "compare eps and momentum, and whether both are in training mode");

@@ -102,7 +102,7 @@ class HistoryExplainer {
   void learning_rates() {
     if (!c_.first_lr) return;
     const auto row = std::find_if(c_.rows.begin(), c_.rows.end(), [&](const auto& r) { return r.step == *c_.first_lr; });
-    see("the learning rates differ from " + at_step(row->step) + " on: " + short_number(row->lr_a) + " and " + short_number(row->lr_b));
+    see("the learning rates differ from " + at_step(row->step) + " on: " + shortest(row->lr_a) + " and " + shortest(row->lr_b));
     if (const int shift = lr_shift(); shift != 0) {
       say("the same schedule, one step apart: logged before the schedule's step by one and after it by the other, or begun one step later",
           "see at which step each one applies the first value; only the second changes the training");

@@ -114,27 +114,44 @@ class JsonHistory {
   const std::string& source_;
 };
 
+// What stands between the names of the header. A comma in a file of semicolons is a decimal one.
+char separator_of(std::string_view text) {
+  const auto header = text.substr(0, text.find_first_of("\r\n"));
+  char best = ',';
+  for (const char c : {';', '\t'})
+    if (std::count(header.begin(), header.end(), c) > std::count(header.begin(), header.end(), best)) best = c;
+  return best;
+}
+
+std::string with_decimal_point(std::string text) {
+  const auto comma = text.find(',');
+  if (comma != std::string::npos && text.find_first_of(".", 0) == std::string::npos && text.find(',', comma + 1) == std::string::npos)
+    text[comma] = '.';
+  return text;
+}
+
 void read_csv_rows(std::string_view text, const std::string& source, HistoryTable& table) {
   constexpr CsvLimits kLimits{.bytes = uint64_t{256} << 20, .cells = kMostCells};
+  const char separator = separator_of(text);
   CsvTable csv;
   if (!text.empty() && text.back() != '\n' && text.back() != '\r') {
     const auto last_line = text.find_last_of("\r\n");
     try {
-      csv = parse_csv(text, source, kLimits);
+      csv = parse_csv(text, source, kLimits, separator);
       table.notes.push_back("the last row ends without a line end: its last number may be cut short");
     } catch (const Error&) {
       if (last_line == std::string_view::npos) throw;
-      csv = parse_csv(text.substr(0, last_line + 1), source, kLimits);
+      csv = parse_csv(text.substr(0, last_line + 1), source, kLimits, separator);
       table.notes.push_back("the last row is cut short and was left out");
     }
   } else {
-    csv = parse_csv(text, source, kLimits);
+    csv = parse_csv(text, source, kLimits, separator);
   }
   std::vector<std::string> names;
   for (const auto& column : csv.columns) names.emplace_back(trimmed(column));
   for (const auto& row : csv.rows) {
     table.add_row();
-    for (size_t i = 0; i < names.size(); ++i) table.set_text(names[i], row[i]);
+    for (size_t i = 0; i < names.size(); ++i) table.set_text(names[i], separator == ';' ? with_decimal_point(row[i]) : row[i]);
   }
 }
 

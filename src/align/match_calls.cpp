@@ -1,8 +1,8 @@
+#include "align/match_calls.hpp"
+
 #include <algorithm>
 #include <map>
-#include <set>
 
-#include "align/match_calls.hpp"
 #include "align/report_rows.hpp"
 #include "npu_train/align/dump_options.hpp"
 #include "npu_train/core/seed.hpp"
@@ -111,28 +111,28 @@ std::string with_number(const DumpCall& call, const std::string& layer) {
 }
 
 // A name of the mapping that neither layer nor call has is a slip of the pen.
-std::vector<std::string> unknown_names(const DumpStep& a, const DumpStep& b, const std::map<std::string, std::string>& mapping) {
+std::set<std::string> unknown_names(const DumpStep& a, const DumpStep& b, const std::map<std::string, std::string>& mapping) {
   const auto names_in = [](const DumpStep& step) {
     std::set<std::string> names;
     for (const auto& call : step.calls) names.insert({call.name, call.layer});
     return names;
   };
-  std::vector<std::string> out;
+  std::set<std::string> out;
   if (mapping.empty()) return out;
   const auto in_a = names_in(a), in_b = names_in(b);
   for (const auto& [from, to] : mapping) {
-    if (in_a.count(from) == 0) out.push_back("--mapping names " + from + ", which A does not have");
-    if (in_b.count(to) == 0) out.push_back("--mapping names " + to + ", which B does not have");
+    if (in_a.count(from) == 0) out.insert(from + ", which A does not have");
+    if (in_b.count(to) == 0) out.insert(to + ", which B does not have");
   }
   return out;
 }
 
 }  // namespace
 
-CallMatch match_and_tell(const DumpStep& a, const DumpStep& b, const CompareOptions& options) {
+CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options) {
   Matcher matcher(a, b);
   const auto& map = options.mapping;
-  CallMatch out{.pairs = {}, .notes = unknown_names(a, b, map)};
+  CallMatch out{.pairs = {}, .unknown = unknown_names(a, b, map)};
   if (!map.empty()) {
     const auto mapped = [&](const DumpCall& call) {
       if (const auto whole = map.find(call.name); whole != map.end()) return whole->second;
@@ -163,8 +163,6 @@ CallMatch match_and_tell(const DumpStep& a, const DumpStep& b, const CompareOpti
   return out;
 }
 
-CallPairs match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options) { return match_and_tell(a, b, options).pairs; }
-
 CallPairs match_items(const DumpCall& a, const DumpCall& b) {
   CallPairs out;
   std::vector<bool> taken(b.items.size(), false);
@@ -185,25 +183,27 @@ CallPairs match_items(const DumpCall& a, const DumpCall& b) {
   return out;
 }
 
-bool is_chosen(const DumpCall& call, const DumpStep& step, size_t index, const CompareOptions& options) {
-  if (options.sample < 1) {
-    const auto drawn = derive_seed(static_cast<uint64_t>(options.seed), "compare " + call.name);
-    if (static_cast<double>(drawn >> 11) * 0x1.0p-53 >= options.sample) return false;
+ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : step_(step), options_(options) {
+  const auto last = std::find_if(step.calls.rbegin(), step.calls.rend(), [](const DumpCall& call) {
+    return call.is_module && call.direction == "forward" && call.layer != "loss" && !call.layer.starts_with("optimizer");
+  });
+  if (last != step.calls.rend()) last_layer_ = last->layer;
+}
+
+bool ChosenCalls::has(size_t index) const {
+  const auto& call = step_.calls[index];
+  if (options_.sample < 1) {
+    const auto drawn = derive_seed(static_cast<uint64_t>(options_.seed), "compare " + call.name);
+    if (static_cast<double>(drawn >> 11) * 0x1.0p-53 >= options_.sample) return false;
   }
-  if (options.layers.empty()) return true;
-  const auto last_layer = [&] {
-    for (size_t i = step.calls.size(); i-- > 0;)
-      if (step.calls[i].is_module && step.calls[i].direction == "forward" && step.calls[i].layer != "loss" &&
-          !step.calls[i].layer.starts_with("optimizer"))
-        return step.calls[i].layer;
-    return std::string();
-  }();
-  if (options.layers == "last") return call.layer == last_layer || call.layer == "loss";
-  if (options.layers != "sensitive") return name_matches(call.name, options.layers);
+  const auto& layers = options_.layers;
+  if (layers.empty()) return true;
+  const bool at_the_end = call.layer == last_layer_ || call.layer == "loss";
+  if (layers == "last") return at_the_end;
+  if (layers != "sensitive") return name_matches(call.name, layers);
   const auto type = to_lower(call.type);
   const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
-  return index == 0 || call.layer == last_layer || call.layer == "loss" || is("norm") || is("softmax") || is("attention") || is("loss") ||
-         is("cross_entropy");
+  return index == 0 || at_the_end || is("norm") || is("softmax") || is("attention") || is("loss") || is("cross_entropy");
 }
 
 }  // namespace npu_train::detail

@@ -1,17 +1,39 @@
-// How calls of two dumps were paired, for who must tell it.
+// Which calls of two dumps belong together, and which of them are read.
 #pragma once
 
+#include <cstdint>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "align/compare_parts.hpp"
+#include "npu_train/align/compare.hpp"
 
 namespace npu_train::detail {
 
+// Indices of what belongs together; -1 for what has no other side. In the order of A, what only B has behind its neighbour.
+using CallPairs = std::vector<std::pair<int64_t, int64_t>>;
+
 struct CallMatch {
-  CallPairs pairs;                   // as match_calls gives them
+  CallPairs pairs;
   std::vector<std::string> notes{};  // pairs that no name speaks for
+  std::set<std::string> unknown{};   // names of the mapping that are in neither layer nor call, as sentences
 };
-CallMatch match_and_tell(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
+CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
+
+// The same for the items of two calls.
+CallPairs match_items(const DumpCall& a, const DumpCall& b);
+
+// Which calls of a step are read, see CompareOptions::sample and layers. Both are borrowed.
+class ChosenCalls {
+ public:
+  ChosenCalls(const DumpStep& step, const CompareOptions& options);
+  bool has(size_t index) const;
+
+ private:
+  const DumpStep& step_;
+  const CompareOptions& options_;
+  std::string last_layer_;
+};
 
 }  // namespace npu_train::detail

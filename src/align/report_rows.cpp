@@ -75,13 +75,22 @@ std::string cause_name(Divergence::Cause cause) {
 
 std::string headline(const DumpComparison& comparison) {
   int64_t compared = 0, failed = 0, rounding = 0;
-  for (const auto& step : comparison.steps) compared += step.compared, failed += step.failed, rounding += step.rounding;
-  std::string out = counted(compared, "value") + " of " + counted(static_cast<int64_t>(comparison.steps.size()), "step") +
-                    (compared == 1 ? " was" : " were") + " compared: ";
-  if (failed > 0) return out + "the runs differ, " + with_commas(failed) + " beyond tolerance";
-  if (comparison.sampled) return out + "the part that was read agrees; the rest was not looked at";
-  if (!comparison.complete) return out + "what both have agrees, but they do not have the same (see the notes)";
-  if (rounding > 0) return out + "the runs agree but for rounding, which takes " + counted(rounding, "value") + " beyond tolerance";
+  const StepComparison* drifted = nullptr;
+  for (const auto& step : comparison.steps) {
+    compared += step.compared, failed += step.failed, rounding += step.rounding;
+    if (drifted == nullptr && step.drifted && step.rounding > 0) drifted = &step;
+  }
+  const std::string out = counted(compared, "value") + " of " + counted(static_cast<int64_t>(comparison.steps.size()), "step") +
+                          (compared == 1 ? " was" : " were") + " compared: ";
+  std::string but;
+  if (rounding > 0) but = " but for rounding, which takes " + counted(rounding, failed > 0 ? "more value" : "value") + " beyond tolerance";
+  if (drifted != nullptr)
+    but += "; from step " + std::to_string(drifted->step) + " on updates amplify it, and smaller faults would not be seen";
+  if (failed > 0)
+    return out + "the runs differ, " + with_commas(failed) + " beyond tolerance" + (but.empty() ? "" : "; the rest agrees" + but);
+  if (comparison.sampled) return out + "the part that was read agrees" + but + "; the rest was not looked at";
+  if (!comparison.complete) return out + "what both have agrees" + but + ", but they do not have the same (see the notes)";
+  if (rounding > 0) return out + "the runs agree" + but;
   return out + (comparison.first.found ? "the runs agree within tolerance" : "the runs agree");
 }
 
@@ -106,10 +115,19 @@ std::vector<std::string> notes_of(const DumpComparison& comparison) {
   for (const auto& step : comparison.steps) {
     const auto where = "step " + std::to_string(step.step) + (step.rank.empty() || step.rank == "rank0" ? "" : "/" + step.rank) + ": ";
     for (const auto& note : step.notes) out.push_back(where + note);
-    if (step.rounding > 0)
+    if (step.rounding > 0 && step.drifted)
+      out.push_back(where + counted(step.rounding, "value") +
+                    " beyond tolerance by up to a tenth: weights came in with what updates made of rounding; no layer differs by itself. "
+                    "--atol or --rtol counts them");
+    else if (step.rounding > 0)
       out.push_back(where + counted(step.rounding, "value") +
                     " beyond tolerance by what rounding does behind ReLU and pooling, or where a fused kernel shows another place of the "
                     "network; no layer differs by itself. --atol or --rtol counts them");
+    if (step.noise_elements > 0)
+      out.push_back(
+          where + counted(step.noise_elements, "element") +
+          " of weights and their state left out: their gradient is nothing but rounding on both sides (as that of a key's bias in "
+          "attention), and the optimizer makes steps of noise of it");
     if (const auto n = nan_on_both(step); n > 0)
       out.push_back(where + counted(n, "value") + " with NaN on both sides; equal NaN count as agreement, and prove nothing");
     if (step.not_compared > 0) out.push_back(where + counted(step.not_compared, "value") + " could not be compared");

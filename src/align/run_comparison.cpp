@@ -100,7 +100,7 @@ void add_history(const HistoryComparison& h, size_t most, size_t width, std::str
     TextTable table({"step", "loss A", "loss B", "relative", "lr A", "lr B"});
     for (const auto& r : rows)
       table.add_row({std::to_string(r.step), short_number(r.loss_a, 6), short_number(r.loss_b, 6), short_number(r.relative, 3),
-                     h.lr_compared ? short_number(r.lr_a, 4) : "-", h.lr_compared ? short_number(r.lr_b, 4) : "-"});
+                     h.lr_compared ? shortest(r.lr_a) : "-", h.lr_compared ? shortest(r.lr_b) : "-"});
     out += table.str(width);
     if (rows.size() < h.rows.size())
       out += "(" + with_commas(static_cast<int64_t>(rows.size())) + " of " + with_commas(static_cast<int64_t>(h.rows.size())) +
@@ -113,12 +113,24 @@ void add_history(const HistoryComparison& h, size_t most, size_t width, std::str
     out += "  likely: " + h.likely[i] + (i < h.advice.size() ? "; try: " + h.advice[i] : "") + "\n";
 }
 
+// "2 keys of the configuration and 1 of the environment that may change numbers are not equal"; "" where none is.
+std::string told_differences(const RunComparison& c) {
+  const auto count = [](const std::optional<std::vector<ConfigDifference>>& list) {
+    return list ? std::count_if(list->begin(), list->end(), [](const auto& d) { return d.numeric; }) : 0;
+  };
+  std::vector<std::string> parts;
+  if (const auto n = count(c.config); n > 0) parts.push_back(with_commas(n) + " of the configuration");
+  if (const auto n = count(c.environment); n > 0) parts.push_back(with_commas(n) + " of the environment");
+  return parts.empty() ? "" : "settings that may change numbers differ: " + join(parts, " and ");
+}
+
 std::string verdict(const RunComparison& c) {
-  if (c.history)
-    return !c.agrees()           ? "the histories differ"
-           : c.history->complete ? "the histories agree"
-                                 : "the histories agree where they have the same steps; the others were not compared";
-  return c.agrees() ? "nothing differs that may change numbers" : "differences may change numbers";
+  if (!c.history) return c.agrees() ? "nothing differs that may change numbers" : "differences may change numbers";
+  const std::string told = told_differences(c);
+  const std::string out = !c.agrees()           ? "the histories differ"
+                          : c.history->complete ? "the histories agree"
+                                                : "the histories agree where they have the same steps; the others were not compared";
+  return told.empty() ? out : out + "; " + told;
 }
 
 void add_table(HtmlPage& page, const std::optional<std::vector<ConfigDifference>>& list, const std::string& title) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <string_view>
 
 #include "analyze/facts/advice.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/device/transfer.hpp"
@@ -26,20 +26,7 @@ struct Advice {
 const std::map<std::string, Advice>& advice_table() {
   static const auto table = [] {
     std::map<std::string, Advice> out;
-    std::string_view text = facts::advice;
-    const auto cut = [](std::string_view& from, char end) {
-      const auto at = from.find(end);
-      const std::string piece(from.substr(0, at));
-      from.remove_prefix(at == std::string_view::npos ? from.size() : at + 1);
-      return piece;
-    };
-    while (!text.empty()) {
-      const auto line = cut(text, '\n');
-      if (line.empty() || line[0] == '#') continue;
-      std::string_view rest = line;
-      const auto kind = cut(rest, '\t'), severity = cut(rest, '\t'), hours = cut(rest, '\t');
-      out[kind] = {severity, std::string(rest), std::stod(hours)};
-    }
+    for (const auto& row : detail::facts_texts(facts::advice, "advice.tsv", 4)) out[row[0]] = {row[1], row[3], std::stod(row[2])};
     return out;
   }();
   return table;
@@ -77,7 +64,7 @@ std::string where(const OperatorUse& use) {
          (use.layers.empty() ? "" : ", in " + use.layers.front() + (use.layers.size() > 1 ? " and others" : ""));
 }
 
-void judge_operator(const Analysis::Operator& op, Findings& findings) {
+void judge_support(const Analysis::Operator& op, Findings& findings) {
   const auto& use = op.use;
   const auto name = use.full_name();
   switch (op.facts.support) {
@@ -87,33 +74,56 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
     case OperatorSupport::Unknown:
       findings.add(support_name(op.facts.support), name, where(use));
       break;
-    case OperatorSupport::Limited:
-      findings.add("limited", name, where(use) + (op.facts.limits.empty() ? "" : ": " + op.facts.limits));
+    case OperatorSupport::Limited:  // of views and casts nobody needs to look
+      if (use.works) findings.add("limited", name, where(use) + (op.facts.limits.empty() ? "" : ": " + op.facts.limits));
       break;
     case OperatorSupport::Native:
     case OperatorSupport::Composite:
       break;
   }
-  // fp32 is computed in bf16 or fp16 under autocast, and the other way round: what the caller gave is what counts
-  if (!has_dtype(op.facts.dtypes, use.dtype) && use.dtype != "fp64")
-    findings.add("dtype", name, use.dtype + " is not among the dtypes that are listed: " + join(op.facts.dtypes));
-  if (use.dynamic_shape) findings.add("dynamic_shape", name, where(use));
-  if (use.host_read) findings.add("host_read", name, where(use));
-  if (use.dtype == "fp64") findings.add("fp64", name, where(use));
+}
+
+void judge_operator(const Analysis::Operator& op, Findings& findings) {
+  const auto& use = op.use;
+  const auto name = use.full_name();
+  judge_support(op, findings);
+  // behind the backward pass runs this library, which reads one flag of a step and no more
+  const bool of_the_model = use.phase == phase_name(Phase::Forward) || use.phase == phase_name(Phase::Backward);
+  if (use.dynamic_shape && of_the_model) findings.add("dynamic_shape", name, where(use));
+  if (use.host_read && of_the_model) findings.add("host_read", name, where(use));
+  if (!use.works) return;
+  const auto dtype = use.computed_in();
+  if (dtype == "fp64") {
+    findings.add("fp64", name, where(use));
+  } else if (!has_dtype(op.facts.dtypes, dtype)) {
+    findings.add("dtype", name, dtype + " is not among the dtypes that are listed: " + join(op.facts.dtypes));
+  }
   static const std::set<std::string> arithmetic = {"add", "add_",      "sub",          "sub_",    "mul",    "mul_",
                                                    "div", "div_",      "sort",         "argsort", "cumsum", "topk",
                                                    "sum", "remainder", "floor_divide", "pow",     "mm",     "matmul"};
-  if (use.dtype == "int64" && arithmetic.count(use.name) != 0) findings.add("int64", name, where(use));
+  if (dtype == "int64" && arithmetic.count(use.name) != 0) findings.add("int64", name, where(use));
 }
 
-void judge_parameters(const ParameterSet& parameters, Analysis& out, Findings& findings) {
+// What composite operators are made of is decided on the device; here libtorch may have taken other ones.
+void judge_composites(const Analysis& analysis, Findings& findings) {
+  std::vector<std::string> names;
+  for (const auto& op : analysis.operators) {
+    const auto name = op.use.full_name();
+    if (op.facts.composite && op.use.works && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  if (names.empty()) return;
+  findings.add("composite", std::to_string(names.size()) + (names.size() == 1 ? " kind" : " kinds"),
+               join(names) + ": what they are made of was not looked up");
+}
+
+void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& classes, Analysis& out, Findings& findings) {
   std::map<std::string, std::vector<std::string>> by_dtype;
   for (const auto& p : parameters) {
     by_dtype[listed_dtype(c10::toString(p.value.scalar_type()))].push_back(p.name);
     const auto& w = p.value;
     if (w.dim() < 2 || !p.name.ends_with("weight")) continue;
     // pictures have three channels and data sets as many classes as they have
-    const bool odd = w.size(0) % kBlock != 0 || (w.size(1) % kBlock != 0 && w.size(1) > 4);
+    const bool odd = (w.size(0) % kBlock != 0 && classes.count(w.size(0)) == 0) || (w.size(1) % kBlock != 0 && w.size(1) > 4);
     if (odd) findings.add("alignment", p.name, c10::str(w.sizes()) + ": no multiples of " + std::to_string(kBlock));
   }
   for (const auto& [dtype, names] : by_dtype) out.parameter_dtypes.emplace_back(dtype, static_cast<int64_t>(names.size()));
@@ -147,13 +157,14 @@ Analysis analyze(const OperatorInventory& inventory, const ParameterSet& paramet
   out.options = options;
   out.options.soc = table.soc();
   Findings findings(out);
+  if (!table.assumed().empty()) findings.add("series", table.soc(), table.assumed());
   std::set<std::string> custom;
   bool bf16 = false;
   for (auto& use : inventory.uses()) {
     out.seconds += use.seconds;
     auto facts = table.find(use.library, use.name, use.overload);
     if (facts.support == OperatorSupport::Custom) custom.insert(use.full_name());
-    bf16 |= use.dtype == "bf16" || use.autocast == "to bf16";
+    bf16 |= use.works && use.computed_in() == "bf16";
     out.operators.push_back({std::move(use), std::move(facts)});
     judge_operator(out.operators.back(), findings);
   }
@@ -164,10 +175,11 @@ Analysis analyze(const OperatorInventory& inventory, const ParameterSet& paramet
     findings.add("memory", human_bytes(static_cast<double>(options.predicted_peak)),
                  "predicted for the step; the card has " + human_bytes(static_cast<double>(options.hbm)));
   for (const auto& [heads, size] : inventory.heads())
-    if (size % kBlock != 0 || heads % kBlock != 0)
+    if (size % kBlock != 0)
       findings.add("alignment", std::to_string(heads) + " heads of " + std::to_string(size),
-                   "attention; no multiples of " + std::to_string(kBlock));
-  judge_parameters(parameters, out, findings);
+                   "attention; the size of a head is no multiple of " + std::to_string(kBlock));
+  judge_composites(out, findings);
+  judge_parameters(parameters, inventory.classes(), out, findings);
   findings.finish();
   return out;
 }

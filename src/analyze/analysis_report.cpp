@@ -3,6 +3,7 @@
 
 #include "npu_train/analyze/analysis.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/json_texts.hpp"
 #include "npu_train/report/html_page.hpp"
 #include "npu_train/report/number.hpp"
 #include "npu_train/report/text_table.hpp"
@@ -45,12 +46,6 @@ std::string headline(const Analysis& analysis) {
 
 Tone tone_of(const std::string& severity) { return severity == "blocks" ? Tone::Bad : severity == "change" ? Tone::Warn : Tone::Plain; }
 
-Json texts(const std::vector<std::string>& list) {
-  auto out = Json::array();
-  for (const auto& text : list) out.push_back(text);
-  return out;
-}
-
 }  // namespace
 
 std::string to_text(const Analysis& analysis, size_t most, size_t width) {
@@ -68,6 +63,7 @@ std::string to_text(const Analysis& analysis, size_t most, size_t width) {
   if (shown < analysis.operators.size())
     out += "(" + std::to_string(shown) + " of " + std::to_string(analysis.operators.size()) + " kinds, longest first)\n";
   out += "\n" + support_summary(analysis) + "\nparameters: " + dtypes_text(analysis) + "\n";
+  for (const auto& note : analysis.notes) out += "note: " + note + "\n";
   if (!analysis.findings.empty()) {
     TextTable findings({"", "kind", "subject", "what was seen", "hours", "what to do"});
     for (const auto& f : analysis.findings) findings.add_row({f.severity, f.kind, f.subject, f.detail, short_number(f.hours, 3), f.advice});
@@ -87,14 +83,16 @@ Json to_json(const Analysis& analysis) {
                                       {"share", analysis.seconds > 0 ? use.seconds / analysis.seconds : 0.0},
                                       {"flops", use.flops},
                                       {"autocast", use.autocast},
+                                      {"computed_in", use.computed_in()},
                                       {"support", support_name(facts.support)},
+                                      {"composite", facts.composite},
                                       {"limits", facts.limits},
-                                      {"listed_dtypes", texts(facts.dtypes)},
+                                      {"listed_dtypes", detail::json_texts(facts.dtypes)},
                                       {"dynamic_shape", use.dynamic_shape},
                                       {"host_read", use.host_read},
                                       {"distinct_shapes", use.distinct_shapes},
-                                      {"shapes", texts(use.shapes)},
-                                      {"layers", texts(use.layers)}}));
+                                      {"shapes", detail::json_texts(use.shapes)},
+                                      {"layers", detail::json_texts(use.layers)}}));
   for (const auto& f : analysis.findings)
     findings.push_back(Json::object({{"kind", f.kind},
                                      {"severity", f.severity},
@@ -109,6 +107,7 @@ Json to_json(const Analysis& analysis) {
                        {"hours", analysis.hours()},
                        {"summary", headline(analysis)},
                        {"parameter_dtypes", std::move(dtypes)},
+                       {"notes", detail::json_texts(analysis.notes)},
                        {"findings", std::move(findings)},
                        {"operators", std::move(operators)}});
 }
@@ -121,6 +120,7 @@ std::string to_html(const Analysis& analysis) {
   for (const auto& [name, n] : kinds_by_support(analysis)) facts.push_back({name, std::to_string(n)});
   facts.push_back({"parameters", dtypes_text(analysis)});
   page.facts(facts);
+  for (const auto& note : analysis.notes) page.paragraph(note);
   page.heading("Findings");
   HtmlTable findings{.columns = {{"Severity"}, {"Kind"}, {"Subject"}, {"What was seen"}, {"Hours", true}, {"What to do"}}};
   for (const auto& f : analysis.findings)

@@ -41,8 +41,9 @@ std::string remedy_of(const std::string& kind) {
   if (kind == "out_of_memory") return "a smaller data.batch_size with trainer.accumulate_grad_batches, or trainer.gradient_checkpointing";
   if (kind == "environment")
     return "npu_tool doctor tells what is missing on this machine; a device must be loaded before the first backward of a process";
-  if (kind == "numbers") return "values are not finite: train with grad_scaler, look for overflows with dump.task=overflow_check";
-  return "the model itself failed; run it with --device cpu, and look at the message above";
+  if (kind == "numbers")
+    return "look for overflows with dump.task=overflow_check; npu_tool validate names the first layer that differs from the CPU";
+  return "the model runs on the CPU: look for what its code does otherwise on a device, such as tensors that it has not registered";
 }
 
 }  // namespace

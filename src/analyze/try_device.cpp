@@ -1,15 +1,19 @@
 #include "npu_train/analyze/try_device.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 
-#include <chrono>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "analyze/trial_failure.hpp"
 #include "npu_train/base/batch.hpp"
+#include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/nn/op_observer.hpp"
@@ -24,10 +28,8 @@ namespace {
 using Verdict = Trial::Verdict;
 constexpr const char* kTrials[] = {"loaded", "moved", "forward", "loss", "backward", "training", "speed", "outputs"};
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
-// The operator that began last.
-class LastOperator final : public OpListener {
+// The operator that began last, and copies from the device to the host.
+class Watch final : public OpListener {
  public:
   void op_begins(const SeenOp& op) override {
     name = op.library + "::" + op.name;
@@ -35,10 +37,16 @@ class LastOperator final : public OpListener {
   }
   void op_ended(const SeenOp& op) override {
     if (const auto dot = op.parameter.rfind('.'); dot != std::string::npos) before = op.parameter.substr(0, dot);
+    if ((op.name == "to" || op.name == "_to_copy") && op.inputs[0].isTensor() && !op.inputs[0].toTensor().is_cpu() && op.output.defined() &&
+        op.output.is_cpu())
+      ++moved_back[place()];
     name.clear();
   }
   bool sees_all() const override { return true; }
+  std::string place() const { return layer.empty() ? before : layer; }
+
   std::string name, layer, before;  // before: the layer whose parameters were used last
+  std::map<std::string, int64_t> moved_back;
 };
 
 struct Tensors {
@@ -48,6 +56,7 @@ struct Tensors {
 Tensors copies(Task& task) {
   Tensors out;
   const at::NoGradGuard no_grad;
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   for (const auto& p : task.parameters()) out.values.push_back(p.value.detach().cpu().clone());
   for (const auto& [name, buffer] : task.buffers()) out.values.push_back(buffer.detach().cpu().clone());
   return out;
@@ -85,9 +94,11 @@ class TrialRun {
   // What the device is compared with.
   void host() {
     try {
-      expected_ = evaluate(batch_);
-      step(batch_);
+      expected_ = predict(batch_).to(at::kFloat);
+      backward(batch_);
+      const auto before = copies(task_);
       host_seconds_ = best_step(batch_);
+      learns_ = learnt(before);
     } catch (...) {
       const auto error = translate_current_exception("try_device");
       throw Error(ErrorKind::Usage, "try_device", std::string("the model does not run on the CPU: ") + error.what(), "",
@@ -106,48 +117,76 @@ class TrialRun {
                              task_.to(device_.c10());
                              batch = to_device(batch_, device_);
                              synchronize();
-                             return std::string();
+                             return all_moved();
                            }) &&
-                     trial(2, [&] { return outputs = evaluate(*batch), shape_of(outputs); }) && trial(3, [&] { return loss(*batch); }) &&
+                     trial(2, [&] { return outputs = predict(*batch), shape_of(outputs); }) && trial(3, [&] { return loss(*batch); }) &&
                      trial(4, [&] { return backward(*batch); }) && trial(5, [&] { return training(*batch); });
-    if (all) {
-      trial(6, [&] { return speed(*batch); });
-      judge(outputs);
-    }
+    if (all && trial(6, [&] { return speed(*batch); })) judge(outputs.to(at::kCPU, at::kFloat));
     return moved;
   }
 
   bool trial(size_t index, const std::function<std::string()>& body) {
     auto& line = report_.trials[index];
-    LastOperator last;
-    const auto before = now();
+    Watch watch;
+    const auto before = SteadyClock().now();
     try {
-      const OpObserver observer(task_.parameters(), last, /*every=*/true);
-      line.detail = body();
+      const OpObserver observer(task_.parameters(), watch, /*every=*/true);
       line.verdict = Verdict::Passed;
+      line.detail = body();
     } catch (...) {
       const auto error = translate_current_exception("try_device");
-      const auto failure = detail::classify(error, last.name, last.layer.empty() ? last.before : last.layer, line.name);
+      const auto failure = detail::classify(error, watch.name, watch.place(), line.name);
       line.verdict = Verdict::Failed;
-      line.detail = error.what();
+      line.error = line.detail = error.what();
       report_.failure = failure.kind;
       report_.place = failure.place;
       report_.remedy = failure.remedy;
     }
-    line.seconds = now() - before;
-    return line.verdict == Verdict::Passed;
+    line.seconds = SteadyClock().now() - before;
+    if (line.verdict == Verdict::Passed && index >= 2 && !watch.moved_back.empty()) note_moved_back(watch, line);
+    return line.verdict != Verdict::Failed;
+  }
+
+  static void note_moved_back(const Watch& watch, Trial& line) {
+    std::vector<std::string> places;
+    int64_t copies = 0;
+    for (const auto& [place, n] : watch.moved_back) {
+      places.push_back(place.empty() ? "the model's input" : place);
+      copies += n;
+    }
+    line.verdict = Verdict::Note;
+    line.detail += "; brought back to the host " + std::to_string(copies) + (copies == 1 ? " time" : " times") + ", behind " + join(places);
+  }
+
+  // What a module does not register stays where it was.
+  std::string all_moved() const {
+    std::vector<std::string> behind;
+    size_t all = 0;
+    const auto look = [&](const std::string& name, const at::Tensor& value) {
+      ++all;
+      if (value.device() != device_.c10()) behind.push_back(name);
+    };
+    for (const auto& p : task_.parameters()) look(p.name, p.value);
+    for (const auto& [name, buffer] : task_.buffers()) look(name, buffer);
+    check(behind.empty(), ErrorKind::Usage, "moved", behind.size(), " of ", all, " parameters and buffers stayed behind, such as ",
+          behind.empty() ? "" : behind.front());
+    return std::to_string(all) + " parameters and buffers";
   }
 
   void synchronize() const { backend_of(device_).synchronize(device_); }
 
-  at::Tensor evaluate(const Batch& batch) {
+  at::Tensor predict(const Batch& batch) {
     const at::NoGradGuard no_grad;
     task_.set_training(false);
-    at::Tensor out = task_.predict(batch.input());
-    return out.detach().to(at::kCPU, at::kFloat);
+    const at::Tensor out = task_.predict(batch.input()).detach();
+    synchronize();
+    return out;
   }
 
-  static std::string shape_of(const at::Tensor& outputs) { return "outputs " + c10::str(outputs.sizes()); }
+  std::string shape_of(const at::Tensor& outputs) const {
+    const bool here = outputs.device() == device_.c10();
+    return "outputs " + c10::str(outputs.sizes()) + (here ? "" : ", on " + outputs.device().str());
+  }
 
   StepOutput forward(const Batch& batch) {
     task_.set_training(true);
@@ -165,16 +204,20 @@ class TrialRun {
   std::string backward(const Batch& batch) {
     forward(batch).loss.backward();
     synchronize();
-    int64_t without = 0;
+    std::set<std::string> without;
     for (const auto& p : task_.parameters()) {
       if (!p.value.grad().defined()) {
-        ++without;
+        without.insert(p.name);
         continue;
       }
       check(at::isfinite(p.value.grad()).all().item<bool>(), ErrorKind::Diverged, "gradients", p.name, " has some that are not finite");
     }
     task_.parameters().zero_grad();
-    return without == 0 ? "every parameter has a gradient" : std::to_string(without) + " parameters have no gradient";
+    if (!without_) without_ = without;
+    for (const auto& name : without)
+      check(without_->count(name) != 0, ErrorKind::Diverged, "gradients", name, " has none, and on the CPU it has");
+    return without.empty() ? "every parameter has a gradient"
+                           : std::to_string(without.size()) + " parameters have no gradient, as on the CPU";
   }
 
   void step(const Batch& batch) {
@@ -186,6 +229,7 @@ class TrialRun {
 
   std::string training(const Batch& batch) {
     Sgd sgd(task_.parameters(), {.lr = options_.lr});
+    const auto before = copies(task_);
     double first = 0, last = 0;
     for (int64_t i = 0; i < options_.epochs * options_.steps_per_epoch; ++i) {
       const auto out = forward(batch);
@@ -196,18 +240,27 @@ class TrialRun {
       if (i == 0) first = last;
       check(std::isfinite(last), ErrorKind::Diverged, "training", "the loss of step ", i, " is ", last);
     }
-    return std::to_string(options_.epochs) + " epochs of " + std::to_string(options_.steps_per_epoch) + " steps, loss " +
+    check(!learns_ || learnt(before), ErrorKind::Diverged, "training", "no parameter has changed, and on the CPU they do");
+    return std::to_string(options_.epochs) + " epochs of " + std::to_string(options_.steps_per_epoch) + " steps (in fp32, by SGD), loss " +
            short_number(first, 5) + " to " + short_number(last, 5);
+  }
+
+  bool learnt(const Tensors& before) const {
+    const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+    size_t i = 0;
+    for (const auto& p : task_.parameters())
+      if (!at::equal(p.value.detach().cpu(), before.values[i++])) return true;
+    return false;
   }
 
   // Of three, in seconds.
   double best_step(const Batch& batch) {
     double best = 0;
     for (int i = 0; i < 3; ++i) {
-      const auto before = now();
+      const auto before = SteadyClock().now();
       step(batch);
       synchronize();
-      const double took = now() - before;
+      const double took = SteadyClock().now() - before;
       best = i == 0 ? took : std::min(best, took);
     }
     return best;
@@ -215,8 +268,13 @@ class TrialRun {
 
   std::string speed(const Batch& batch) {
     const double best = best_step(batch);
+    const auto took = short_number(1e3 * best, 3) + " ms a step (in fp32, by SGD)";
+    if (device_.is_cpu() || device_.kind == "sim_npu") {
+      report_.trials[6].verdict = Verdict::NotJudged;
+      return took + "; " + device_.kind + " computes on this CPU, so it says nothing of a chip";
+    }
     report_.speed_up = host_seconds_ / best;
-    return short_number(report_.speed_up, 3) + " times the CPU's (" + short_number(1e3 * best, 3) + " ms a step)";
+    return short_number(report_.speed_up, 3) + " times the CPU's: " + took;
   }
 
   // Of the forward before anything was trained.
@@ -243,10 +301,12 @@ class TrialRun {
   TrialReport report_;
   at::Tensor expected_;
   double host_seconds_ = 0;
+  bool learns_ = false;                           // on the CPU
+  std::optional<std::set<std::string>> without_;  // parameters that have no gradient on the CPU
 };
 
 const char* verdict_name(Verdict verdict) {
-  constexpr const char* names[] = {"passed", "note", "failed", "not reached"};
+  constexpr const char* names[] = {"passed", "note", "failed", "not reached", "not judged"};
   return names[static_cast<size_t>(verdict)];
 }
 
@@ -254,16 +314,15 @@ const char* verdict_name(Verdict verdict) {
 
 TrialReport try_device(Task& task, const Batch& batch, const std::string& device, const TrialOptions& options) {
   const auto where = Device::parse(device);
-  return TrialRun(task, batch, where, options).run();
+  return translated("try_device", [&] { return TrialRun(task, batch, where, options).run(); });
 }
 
 std::string to_text(const TrialReport& report) {
   TextTable table({"trial", "verdict", "seconds", "what was seen"});
   std::string said;
   for (const auto& t : report.trials) {
-    const bool error = t.verdict == Verdict::Failed && t.seconds > 0;
-    if (error) said = "  said: " + t.detail + "\n";
-    table.add_row({t.name, verdict_name(t.verdict), short_number(t.seconds, 3), error ? "see below" : t.detail});
+    if (!t.error.empty()) said = "  said: " + t.error + "\n";
+    table.add_row({t.name, verdict_name(t.verdict), short_number(t.seconds, 3), t.error.empty() ? t.detail : "see below"});
   }
   std::string out = table.str(0);
   if (report.passed()) return out + "\n" + report.device + ": the model runs and trains\n";
@@ -274,7 +333,8 @@ std::string to_text(const TrialReport& report) {
 Json to_json(const TrialReport& report) {
   auto trials = Json::array();
   for (const auto& t : report.trials)
-    trials.push_back(Json::object({{"name", t.name}, {"verdict", verdict_name(t.verdict)}, {"seconds", t.seconds}, {"detail", t.detail}}));
+    trials.push_back(Json::object(
+        {{"name", t.name}, {"verdict", verdict_name(t.verdict)}, {"seconds", t.seconds}, {"detail", t.detail}, {"error", t.error}}));
   return Json::object({{"device", report.device},
                        {"passed", report.passed()},
                        {"failure", report.failure},

@@ -53,6 +53,25 @@ void Batch::erase(const std::string& name) {
   if (found != fields_.end()) fields_.erase(found);
 }
 
+int64_t Batch::rows() const {
+  if (has("input")) return at("input").dim() > 0 ? at("input").size(0) : 0;
+  for (const auto& [name, value] : fields_)
+    if (value.dim() > 0) return value.size(0);
+  return 0;
+}
+
+Batch Batch::narrow(int64_t first, int64_t count) const {
+  const auto all = rows();
+  check(first >= 0 && count >= 0 && first + count <= all, ErrorKind::Usage, "Batch", "rows ", first, " to ", first + count,
+        " of a batch of ", all);
+  auto out = map([&](const at::Tensor& t) { return t.dim() > 0 && t.size(0) == all ? t.narrow(0, first, count) : t; });
+  out.size = std::clamp<int64_t>(size - first, 0, count);
+  out.weight = size > 0 ? weight * static_cast<double>(out.size) / static_cast<double>(size) : 0;
+  const auto held = static_cast<int64_t>(ids.size());
+  out.ids.assign(ids.begin() + std::min(first, held), ids.begin() + std::min(first + out.size, held));
+  return out;
+}
+
 Batch Batch::map(const std::function<at::Tensor(const at::Tensor&)>& fn) const {
   Batch out = *this;
   for (auto& field : out.fields_) field.second = fn(field.second);

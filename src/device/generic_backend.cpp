@@ -61,6 +61,11 @@ void GenericBackend::reset_peak(const Device& device) const {
   if (auto* allocator = device_allocator(type_)) allocator->resetPeakStats(d.index());
 }
 
+void GenericBackend::empty_cache(const Device& device) const {
+  checked(device);
+  if (auto* allocator = device_allocator(type_)) allocator->emptyCache();
+}
+
 at::Generator GenericBackend::generator(const Device& device) const { return at::globalContext().defaultGenerator(checked(device)); }
 
 }  // namespace npu_train::detail

@@ -20,6 +20,7 @@ class GenericBackend : public DeviceBackend {
   void synchronize(const Device& device) const override;
   MemoryStats memory(const Device& device) const override;
   void reset_peak(const Device& device) const override;
+  void empty_cache(const Device& device) const override;
   at::Generator generator(const Device& device) const override;
 
  protected:

@@ -7,8 +7,10 @@
 #include <unordered_map>
 
 #include "device/ascend_chip.hpp"
+#include "device/chip_name.hpp"
 #include "device/facts/ascend_operators.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
@@ -18,23 +20,11 @@ struct Row {
   std::string_view status, listed, series, dtypes;
 };
 
-std::string_view cut(std::string_view& text, char end) {
-  const auto at = text.find(end);
-  const auto out = text.substr(0, at);
-  text.remove_prefix(at == std::string_view::npos ? text.size() : at + 1);
-  return out;
-}
-
 const std::unordered_map<std::string_view, Row>& table() {
   static const auto rows = [] {
     std::unordered_map<std::string_view, Row> out;
-    std::string_view text = facts::ascend_operators;
-    while (!text.empty()) {
-      auto line = cut(text, '\n');
-      if (line.empty() || line[0] == '#') continue;
-      const auto name = cut(line, '\t'), status = cut(line, '\t'), listed = cut(line, '\t'), series = cut(line, '\t');
-      out.emplace(name, Row{status, listed, series, line});
-    }
+    for (const auto& c : detail::facts_rows(facts::ascend_operators, "ascend_operators.tsv", 5))
+      out.emplace(c[0], Row{c[1], c[2], c[3], c[4]});
     return out;
   }();
   return rows;
@@ -45,12 +35,20 @@ bool is_one_kernel_there(const std::string& name) {
   return name.starts_with("_scaled_dot_product") || name == "scaled_dot_product_attention" || name.starts_with("mkldnn_");
 }
 
-OperatorSupport support_of(const Row& row) {
-  if (row.listed == "unsupported") return OperatorSupport::Unsupported;
-  if (row.listed == "custom") return OperatorSupport::Custom;
-  if (row.status == "cpu_fallback" || row.listed == "cpu_fallback") return OperatorSupport::CpuFallback;
-  if (row.status == "composite") return OperatorSupport::Composite;
-  return row.listed == "limited" ? OperatorSupport::Limited : OperatorSupport::Native;
+constexpr const char* kNotForSeries = "the vendor's list does not name it for this series of chips";
+constexpr const char* kKernelThough = "the vendor's list says unsupported, but a kernel is registered: a test tells";
+
+OperatorFacts judged(const Row& row, bool named_for_series) {
+  if (row.listed == "unsupported") {
+    if (row.status == "native") return {.support = OperatorSupport::Limited, .limits = kKernelThough};
+    return {.support = OperatorSupport::Unsupported};
+  }
+  if (row.listed == "custom") return {.support = OperatorSupport::Custom};
+  if (row.status == "cpu_fallback" || row.listed == "cpu_fallback") return {.support = OperatorSupport::CpuFallback};
+  // of what is made of others too: the limits are those of the API
+  if (!named_for_series) return {.support = OperatorSupport::Limited, .limits = kNotForSeries};
+  if (row.listed == "limited") return {.support = OperatorSupport::Limited};
+  return {.support = row.status == "composite" ? OperatorSupport::Composite : OperatorSupport::Native};
 }
 
 }  // namespace
@@ -60,31 +58,34 @@ const char* support_name(OperatorSupport support) {
   return names[static_cast<size_t>(support)];
 }
 
-AscendOperators::AscendOperators(const std::string& soc, const std::string& torch)
-    : soc_(soc.starts_with("Ascend") ? soc : "Ascend" + soc) {
-  const auto chip = detail::ascend_chip(soc_);
-  check(chip.has_value(), ErrorKind::Usage, "soc", "'", soc,
-        "' is no Ascend chip that is known here; known are 910A, 910B1 to 910B4 (A2), ", "910_93xx (A3), 950, 310P and 310B");
+AscendOperators::AscendOperators(const std::string& soc, const std::string& torch) {
+  auto chip = detail::chip_by_name(soc);
   const std::array known = {"2.11", "2.12", "2.13"};
   check(std::find(known.begin(), known.end(), torch) != known.end(), ErrorKind::Usage, "torch", "no table of torch_npu for '", torch,
         "'; there is one for 2.11 to 2.13");
-  bf16_ = chip->bf16;
-  column_ = soc_.starts_with("Ascend910_93") ? 1 : soc_.starts_with("Ascend950") ? 2 : 0;
+  soc_ = std::move(chip.soc);
+  assumed_ = std::move(chip.assumed);
+  bf16_ = detail::ascend_chip(soc_).value().bf16;
+  const bool a3 = soc_.starts_with("Ascend910_93"), next = soc_.starts_with("Ascend950");
+  column_ = a3 ? 1 : next ? 2 : 0;
+  if (!a3 && !next && !soc_.starts_with("Ascend910B"))
+    assumed_ += std::string(assumed_.empty() ? "" : "; ") + "the vendor's list of APIs does not name this series: that of Atlas A2 is used";
 }
 
 OperatorFacts AscendOperators::find(const std::string& library, const std::string& name, const std::string& overload) const {
-  if (library == "npu_train") return {.support = OperatorSupport::Composite};  // ours run anywhere, of ATen's operators
+  if (library == "npu_train") return {.support = OperatorSupport::Composite, .composite = true};  // ours run anywhere, of ATen's operators
   if (library != "aten" && library != "prims") return {.support = OperatorSupport::Custom};
   if (is_one_kernel_there(name)) return {.support = OperatorSupport::Native};
   auto found = table().find(overload.empty() ? name : name + "." + overload);
   if (found == table().end()) found = table().find(name);
   if (found == table().end()) return {};
   const auto& row = found->second;
-  OperatorFacts out{.support = support_of(row)};
-  for (auto dtypes = row.dtypes; dtypes != "-" && !dtypes.empty();) out.dtypes.emplace_back(cut(dtypes, '|'));
-  if (row.series != "-" && row.series[static_cast<size_t>(column_)] == 'N' && out.support == OperatorSupport::Native) {
-    out.support = OperatorSupport::Limited;
-    out.limits = "the vendor's list does not name it for this series of chips";
+  auto out = judged(row, row.series == "-" || row.series[static_cast<size_t>(column_)] != 'N');
+  out.composite = row.status == "composite";
+  for (auto rest = row.dtypes; rest != "-" && !rest.empty();) {
+    const auto end = std::min(rest.find('|'), rest.size());
+    out.dtypes.emplace_back(rest.substr(0, end));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return out;
 }

@@ -1,11 +1,11 @@
 #include "doctor/ailments.hpp"
+#include "npu_train/core/facts_table.hpp"
 
 #include <algorithm>
 #include <cctype>
 
 #include "doctor/facts/codes.hpp"
 #include "doctor/facts/symptoms.hpp"
-#include "doctor/facts_table.hpp"
 #include "doctor/parse.hpp"
 #include "doctor/pattern_matcher.hpp"
 #include "npu_train/core/text.hpp"
@@ -33,10 +33,10 @@ std::vector<std::string> code_patterns(const std::string& code) {
 
 std::vector<Ailment> read_ailments() {
   std::vector<Ailment> out;
-  for (const auto& row : detail::facts_rows(facts::codes, "codes.tsv"))
+  for (const auto& row : detail::facts_texts(facts::codes, "codes.tsv", 6))
     out.push_back(
         {row[0], row[1], row[3], row[4], row[5], static_cast<int>(detail::whole_number(row[2]).value_or(2)), code_patterns(row[0]), true});
-  for (const auto& row : detail::facts_rows(facts::symptoms, "symptoms.tsv")) {
+  for (const auto& row : detail::facts_texts(facts::symptoms, "symptoms.tsv", 6)) {
     auto patterns = detail::split(row[2], '|');
     std::erase(patterns, "");
     out.push_back({row[0], "symptom", row[3], row[4], row[5], static_cast<int>(detail::whole_number(row[1]).value_or(2)), patterns, false});

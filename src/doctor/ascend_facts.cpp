@@ -1,10 +1,10 @@
 #include "doctor/ascend_facts.hpp"
+#include "npu_train/core/facts_table.hpp"
 
 #include <algorithm>
 #include <cctype>
 
 #include "doctor/facts/ascend_chips.hpp"
-#include "doctor/facts_table.hpp"
 #include "doctor/parse.hpp"
 #include "doctor/pci.hpp"
 #include "npu_train/doctor/version_matrix.hpp"
@@ -13,7 +13,7 @@ namespace npu_train::detail {
 namespace {
 
 const std::vector<std::vector<std::string>>& chip_rows() {
-  static const auto rows = facts_rows(facts::ascend_chips, "ascend_chips.tsv");
+  static const auto rows = facts_texts(facts::ascend_chips, "ascend_chips.tsv", 5);
   return rows;
 }
 

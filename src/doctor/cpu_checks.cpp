@@ -42,6 +42,8 @@ Finding model_finding(const CpuFacts& cpu, const ProcessFacts& process) {
   return f;
 }
 
+int rank_of_kernels(const std::string& name) { return name == "AVX512" ? 2 : name == "AVX2" ? 1 : 0; }
+
 // Whether libtorch took the vector instructions that are there.
 Finding kernels_finding(const HostView& host, const CpuFacts& cpu, const ProcessFacts& process) {
   const auto& chosen = process.cpu_capability;
@@ -55,6 +57,12 @@ Finding kernels_finding(const HostView& host, const CpuFacts& cpu, const Process
   const auto forced = host.variable("ATEN_CPU_CAPABILITY");
   Finding f{kCpu, "kernels", Verdict::Ok, "libtorch uses " + chosen + " kernels",
             "at::get_cpu_capability(); ATEN_CPU_CAPABILITY is " + (forced.empty() ? "not set" : "'" + forced + "'")};
+  if (is_x86(process) && !cpu.flags.empty() && rank_of_kernels(chosen) > rank_of_kernels(best)) {
+    f.verdict = Verdict::Fail;
+    f.finding += ", which this processor does not have: the first operator ends the process (illegal instruction, SIGILL)";
+    f.fix = forced.empty() ? "take a libtorch that is built for this processor" : "unset ATEN_CPU_CAPABILITY";
+    return f;
+  }
   if (best.empty() || chosen == best) return f;
   if (!forced.empty()) {
     f.verdict = Verdict::Warn;

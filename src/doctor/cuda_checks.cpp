@@ -89,6 +89,10 @@ std::optional<VersionRule> rule_for_cuda(const char* what, int runtime) {
   return out;
 }
 
+// How bad it is to be below a rule, and that nobody looked it up.
+Verdict below(const VersionRule& rule) { return rule.checked ? Verdict::Fail : Verdict::Warn; }
+const char* doubt(const VersionRule& rule) { return rule.checked ? "" : " (this row of the table was not looked up)"; }
+
 // What stops a GPU from being used fails only where libtorch could use one.
 Verdict as_bad_as(const ProcessFacts& process) { return process.cuda_runtime > 0 ? Verdict::Fail : Verdict::Warn; }
 
@@ -115,7 +119,8 @@ Finding driver_finding(const CudaFacts& cuda, const ProcessFacts& process) {
   f.evidence += "; CUDA " + cuda_name(process.cuda_runtime) + " wants at least " + rule->minimum + ", recommended " + rule->recommended +
                 " (table of " + version_matrix_date() + ")";
   if (*here < *least) {
-    f.verdict = Verdict::Fail;
+    f.verdict = below(*rule);
+    f.evidence += doubt(*rule);
     f.finding += " is too old for CUDA " + cuda_name(process.cuda_runtime) + " of libtorch";
     f.fix = "install driver " + rule->recommended + " or newer, or a libtorch of an older CUDA";
   } else if (*here < *Version::parse(rule->recommended)) {
@@ -191,7 +196,8 @@ Finding gpu_finding(const Gpu& gpu, const ProcessFacts& process) {
                         : "no tensor cores: precision 32-true");
   const auto rule = process.cuda_runtime > 0 ? rule_for_cuda("compute_capability_for_cuda", process.cuda_runtime) : std::nullopt;
   if (const auto least = Version::parse(rule ? rule->minimum : ""); least && *capability < *least) {
-    f.verdict = Verdict::Fail;
+    f.verdict = below(*rule);
+    f.evidence += doubt(*rule);
     f.finding += "; CUDA " + cuda_name(process.cuda_runtime) + " of libtorch supports " + rule->minimum + " and newer";
     f.fix = "install a libtorch built with an older CUDA, or hide this GPU by CUDA_VISIBLE_DEVICES";
     return f;

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "doctor/facts/environment.hpp"
-#include "doctor/facts_table.hpp"
 #include "doctor/parse.hpp"
+#include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
@@ -124,6 +124,11 @@ std::string wrong_value(const HostView& host, const KnownVariable& v, const std:
 
 std::string shown(const HostView& host, const std::string& name) { return name + "=" + detail::shortened(host.variable(name)); }
 
+// The same of a variable that may not be set, with what holds then.
+std::string shown_or(const HostView& host, const std::string& name, const std::string& otherwise) {
+  return host.variable(name).empty() ? name + " is not set" + (otherwise.empty() ? "" : " (" + otherwise + " holds)") : shown(host, name);
+}
+
 void lint_value(const HostView& host, const KnownVariable& v, bool ascend, std::vector<Finding>& out) {
   const auto value = host.variable(v.name);
   if (value.empty()) return;  // the same as not set, but for CUDA_VISIBLE_DEVICES, which the CUDA checks judge
@@ -161,7 +166,7 @@ void lint_pairs(const HostView& host, bool ascend, std::vector<Finding>& out) {
   const auto event = number_or(host, "HCCL_EVENT_TIMEOUT", 1868), exec = number_or(host, "HCCL_EXEC_TIMEOUT", 1836);
   if ((is_set("HCCL_EVENT_TIMEOUT") || is_set("HCCL_EXEC_TIMEOUT")) && event != 0 && event <= exec)
     add("HCCL timeouts", Verdict::Warn, "events give up before collectives do, so that the message names the wrong one",
-        "HCCL_EVENT_TIMEOUT=" + std::to_string(event) + ", HCCL_EXEC_TIMEOUT=" + std::to_string(exec),
+        shown_or(host, "HCCL_EVENT_TIMEOUT", std::to_string(event)) + ", " + shown_or(host, "HCCL_EXEC_TIMEOUT", std::to_string(exec)),
         "set HCCL_EVENT_TIMEOUT=" + std::to_string(exec + 32));
   if (host.variable("HCCL_WHITELIST_DISABLE") == "0" && !is_set("HCCL_WHITELIST_FILE"))
     add("HCCL_WHITELIST_FILE", fails, "the list of hosts is asked for, but not named", shown(host, "HCCL_WHITELIST_DISABLE"),
@@ -175,7 +180,7 @@ void lint_pairs(const HostView& host, bool ascend, std::vector<Finding>& out) {
   const auto world = number_or(host, "WORLD_SIZE", 1), rank = number_or(host, "RANK", 0), local = number_or(host, "LOCAL_RANK", 0);
   if (rank >= world || local >= world)
     add("RANK", Verdict::Fail, "this process is counted beyond the number of processes; ranks begin at 0",
-        "RANK=" + std::to_string(rank) + ", LOCAL_RANK=" + std::to_string(local) + ", WORLD_SIZE=" + std::to_string(world),
+        shown_or(host, "RANK", "") + ", " + shown_or(host, "LOCAL_RANK", "") + ", " + shown_or(host, "WORLD_SIZE", "1"),
         "let the launcher set them, or unset all three for a single process");
   if (world > 1 && !is_set("MASTER_ADDR") && !is_set("RANK_TABLE_FILE"))
     add("MASTER_ADDR", Verdict::Fail, "several processes are announced, but not where they meet", "WORLD_SIZE=" + std::to_string(world),
@@ -187,7 +192,7 @@ void lint_pairs(const HostView& host, bool ascend, std::vector<Finding>& out) {
 const std::vector<KnownVariable>& known_variables() {
   static const auto known = [] {
     std::vector<KnownVariable> out;
-    for (const auto& row : detail::facts_rows(facts::environment, "environment.tsv"))
+    for (const auto& row : detail::facts_texts(facts::environment, "environment.tsv", 8))
       out.push_back({row[0], row[1], row[2], row[3], row[4], row[5], row[6], row[7]});
     return out;
   }();

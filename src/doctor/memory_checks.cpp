@@ -89,34 +89,52 @@ Finding shm_finding(const HostView& host) {
 
 struct LimitRule {
   const char* line;  // of /proc/self/limits
-  const char* name;
+  const char* flag;  // of ulimit
+  const char* what;
   int64_t warn, fail;  // below these
   const char* why;
-  const char* fix;
+  int64_t unit;        // that ulimit counts in
+  const char* docker;  // docker run --ulimit NAME=
 };
 
 constexpr LimitRule kLimits[] = {
-    {"Max open files", "ulimit -n (open files)", 1024, 64, "data sets, loaders and connections need many",
-     "ulimit -n 65536, or docker run --ulimit nofile=65536"},
-    {"Max processes", "ulimit -u (processes)", 512, 64, "every thread counts as one", "ulimit -u unlimited, or docker run --pids-limit=-1"},
-    {"Max address space", "ulimit -v (address space)", INT64_MAX, 4 * kGiB, "device drivers and allocators reserve much more than they use",
-     "ulimit -v unlimited"},
-    {"Max file size", "ulimit -f (file size)", 8 * kGiB, 64 * kMiB, "a checkpoint that is larger ends the process (SIGXFSZ)",
-     "ulimit -f unlimited"},
-    {"Max cpu time", "ulimit -t (processor time)", INT64_MAX, 60, "the kernel ends the process when it is used up (SIGXCPU)",
-     "ulimit -t unlimited"},
-    {"Max stack size", "ulimit -s (stack)", kMiB, 64 * 1024, "deep recursion in libraries overflows it", "ulimit -s 8192"},
+    {"Max open files", "-n", "open files", 1024, 64, "data sets, loaders and connections need many", 1, "nofile"},
+    {"Max processes", "-u", "processes", 512, 64, "every thread counts as one", 1, "nproc"},
+    {"Max address space", "-v", "address space", INT64_MAX, 4 * kGiB, "device drivers and allocators reserve much more than they use", 1024,
+     "as"},
+    {"Max file size", "-f", "file size", 8 * kGiB, 64 * kMiB, "a checkpoint that is larger ends the process (SIGXFSZ)", 1024, "fsize"},
+    {"Max cpu time", "-t", "processor time", INT64_MAX, 60, "the kernel ends the process when it is used up (SIGXCPU)", 1, "cpu"},
+    {"Max stack size", "-s", "stack", kMiB, 64 * 1024, "deep recursion in libraries overflows it", 1024, "stack"},
 };
 
-// The soft limit of a line "Max open files            1024                 524288               files"; INT64_MAX for unlimited.
-std::optional<int64_t> soft_limit(std::string_view limits, const char* name) {
+struct Limit {
+  int64_t soft, hard;  // INT64_MAX for unlimited
+};
+
+// Of a line "Max open files            1024                 524288               files".
+std::optional<Limit> limit_of(std::string_view limits, const char* name) {
+  const auto number = [](const std::string& text) { return text == "unlimited" ? std::optional(INT64_MAX) : detail::whole_number(text); };
   for (const auto& line : detail::split(limits, '\n')) {
     if (!line.starts_with(name)) continue;
     const auto values = detail::words(line.substr(std::string_view(name).size()));
-    if (values.empty()) return std::nullopt;
-    return values[0] == "unlimited" ? std::optional(INT64_MAX) : detail::whole_number(values[0]);
+    const auto soft = values.empty() ? std::nullopt : number(values[0]);
+    if (!soft) return std::nullopt;
+    return Limit{*soft, values.size() > 1 ? number(values[1]).value_or(*soft) : *soft};
   }
   return std::nullopt;
+}
+
+std::string limit_text(int64_t value, const LimitRule& rule) {
+  return value == INT64_MAX ? "unlimited" : rule.unit > 1 ? bytes(value) : std::to_string(value);
+}
+
+// A user can raise a limit up to the hard one, and not that.
+std::string limit_fix(const Limit& limit, const LimitRule& rule) {
+  if (limit.hard == INT64_MAX) return std::string("ulimit ") + rule.flag + " unlimited";
+  if (limit.hard >= rule.warn) return std::string("ulimit ") + rule.flag + " " + std::to_string(limit.hard / rule.unit);
+  return std::string("its hard limit is ") + limit_text(limit.hard, rule) + ", which root alone raises: " + rule.docker +
+         " in /etc/security/limits.conf; in a container: docker run --ulimit " + rule.docker + "=" +
+         (rule.warn == INT64_MAX ? "-1" : std::to_string(rule.warn));
 }
 
 Finding limits_finding(const HostView& host) {
@@ -127,21 +145,21 @@ Finding limits_finding(const HostView& host) {
   Finding f{kMemory, "ulimits", Verdict::Ok, "no limit of this process is in the way", "/proc/self/limits: "};
   std::vector<std::string> seen, wrong, fixes;
   for (const auto& rule : kLimits) {
-    const auto limit = soft_limit(*text, rule.line);
+    const auto limit = limit_of(*text, rule.line);
     if (!limit) continue;
-    const auto shown = *limit == INT64_MAX ? std::string("unlimited") : std::to_string(*limit);
-    seen.push_back(detail::words(rule.name)[1] + " " + shown);
-    if (*limit >= rule.warn) continue;
-    f.verdict = *limit < rule.fail || f.verdict == Verdict::Fail ? Verdict::Fail : Verdict::Warn;
-    wrong.push_back(std::string(rule.name) + " is " + shown + ": " + rule.why);
-    fixes.emplace_back(rule.fix);
+    const auto shown = limit_text(limit->soft, rule);
+    seen.push_back(std::string(rule.flag) + " " + shown);
+    if (limit->soft >= rule.warn) continue;
+    f.verdict = limit->soft < rule.fail || f.verdict == Verdict::Fail ? Verdict::Fail : Verdict::Warn;
+    wrong.push_back(std::string("ulimit ") + rule.flag + " (" + rule.what + ") is " + shown + ": " + rule.why);
+    fixes.push_back(limit_fix(*limit, rule));
   }
   // RDMA pins memory, and only it counts here: pages that CUDA pins do not
   const bool rdma = !host.list("/dev/infiniband").empty() || host.exists("/dev/davinci_manager");
-  const auto locked = soft_limit(*text, "Max locked memory");
-  if (rdma && locked && *locked < kGiB) {
+  const auto locked = limit_of(*text, "Max locked memory");
+  if (rdma && locked && locked->soft < kGiB) {
     if (f.verdict == Verdict::Ok) f.verdict = Verdict::Warn;
-    wrong.push_back("ulimit -l (locked memory) is " + bytes(*locked) + ": connections by RDMA cannot pin their buffers");
+    wrong.push_back("ulimit -l (locked memory) is " + bytes(locked->soft) + ": connections by RDMA cannot pin their buffers");
     fixes.emplace_back("ulimit -l unlimited, or docker run --ulimit memlock=-1");
   }
   f.evidence += join(seen);

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "doctor/facts/versions.hpp"
-#include "doctor/facts_table.hpp"
+#include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
@@ -30,7 +30,8 @@ std::optional<Version::Part> version_part(const std::string& text) {
 const std::vector<VersionRule>& version_rules() {
   static const auto rules = [] {
     std::vector<VersionRule> out;
-    for (const auto& row : detail::facts_rows(facts::versions, "versions.tsv")) out.push_back({row[0], row[1], row[2], row[3]});
+    for (const auto& row : detail::facts_texts(facts::versions, "versions.tsv", 5))
+      out.push_back({row[0], row[1], row[2], row[3], row[4] == "yes"});
     return out;
   }();
   return rules;

@@ -5,6 +5,7 @@
 #include "doctor/library_search.hpp"
 #include "doctor/parse.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/doctor/checks.hpp"
 #include "npu_train/doctor/environment_lint.hpp"
 #include "npu_train/doctor/version_matrix.hpp"
 
@@ -18,6 +19,13 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
+// For a line of comment, whatever a value was.
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
+  return text;
+}
+
 // Lines of a script with the reason before each.
 class Script {
  public:
@@ -25,6 +33,8 @@ class Script {
   void set(const HostView& host, const std::string& name, const std::string& value, const std::string& why) {
     if (host.variable(name) != value) line(why, "export " + name + "=" + quoted(value));
   }
+  // What no line of a script mends.
+  void by_hand(const Finding& f) { text_ += "\n# By hand: " + one_line(f.name + ": " + f.finding + "; " + f.fix) + "\n"; }
   const std::string& str() const { return text_; }
 
  private:
@@ -71,21 +81,27 @@ void want_ascend(const HostView& host, const detail::AscendFacts& ascend, const 
 }
 
 // Unsets what is wrong or harmful, and gives the machine without it.
-HostView without_wrong(const HostView& host, Script& out) {
+HostView without_wrong(const HostView& host, const ProcessFacts& process, Script& out) {
   auto clean = host;
   const auto drop = [&](const std::string& why, const std::vector<std::string>& names) {
     out.line(why, "unset " + join(names, " "));
     for (const auto& name : names) clean.environment.erase(name);
   };
   for (const auto& f : lint_environment(host)) {
-    if (f.verdict == Verdict::Ok || !host.has_variable(f.name) || f.name == "ASCEND_HOME_PATH" || f.name == "ASCEND_OPP_PATH") continue;
-    std::string why = f.finding;  // one line of comment, whatever the value was
-    std::replace_if(
-        why.begin(), why.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-    drop(why, {f.name});
+    if (f.verdict == Verdict::Ok || f.name == "ASCEND_HOME_PATH" || f.name == "ASCEND_OPP_PATH") continue;
+    if (host.has_variable(f.name)) {
+      drop(one_line(f.finding), {f.name});
+    } else {
+      out.by_hand(f);
+    }
   }
   if (host.variable("INF_NAN_MODE_ENABLE") == "0" || host.variable("INF_NAN_MODE_FORCE_DISABLE") == "1")
     drop("an overflow gives inf and NaN, where the chip can", {"INF_NAN_MODE_ENABLE", "INF_NAN_MODE_FORCE_DISABLE"});
+  for (const auto& f : check_cpu(host, process))
+    if (f.name == "kernels" && f.verdict != Verdict::Ok && host.has_variable("ATEN_CPU_CAPABILITY"))
+      drop(one_line(f.finding), {"ATEN_CPU_CAPABILITY"});
+  if (host.variable("NVIDIA_TF32_OVERRIDE") == "1" && process.cuda_runtime > 0)
+    drop("fp32 products keep their 23 bits of mantissa", {"NVIDIA_TF32_OVERRIDE"});
   return clean;
 }
 
@@ -93,7 +109,7 @@ HostView without_wrong(const HostView& host, Script& out) {
 
 std::string wanted_environment(const HostView& host, const ProcessFacts& process) {
   Script out;
-  const auto clean = without_wrong(host, out);
+  const auto clean = without_wrong(host, process, out);
   const auto ascend = detail::ascend_facts(clean);
   const auto cpu = detail::cpu_facts(clean);
   if (ascend.device()) want_ascend(clean, ascend, process, out);
@@ -105,7 +121,7 @@ std::string wanted_environment(const HostView& host, const ProcessFacts& process
   if (process.cuda_runtime > 0)
     out.set(clean, "CUBLAS_WORKSPACE_CONFIG", ":4096:8", "lets deterministic: true repeat products on a GPU bit for bit");
   const bool nothing = out.str().find("\n\n# ") == std::string::npos;
-  return out.str() + (nothing ? "\n# Nothing: what is set already is right.\n" : "");
+  return out.str() + (nothing ? "\n# Nothing: no variable needs a change.\n" : "");
 }
 
 }  // namespace npu_train

@@ -15,6 +15,7 @@
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
+#include "npu_train/precision/emulation.hpp"
 
 namespace npu_train {
 namespace {
@@ -204,8 +205,17 @@ void Run::open_dump(const RunConfig& config, const std::string& run_dir) {
   if (!config.dump.enabled || dumper != nullptr) return;
   auto options = config.dump;
   if (options.dir.empty()) options.dir = run_dir.empty() ? "dump" : run_dir + "/dump";
-  dumper = std::make_unique<Dumper>(options, dumped_model(*task), group->rank(),
-                                    std::map<std::string, std::string>{{"device", device.str()}, {"precision", precision->name()}});
+  for (const auto rank : options.ranks)
+    if (rank >= group->world_size()) log_warning("dump.ranks: there is no rank ", rank, "; this run has ", group->world_size());
+  std::map<std::string, std::string> facts = {{"device", device.str()},
+                                              {"precision", precision->name()},
+                                              {"memory_format", train->options().channels_last ? "channels_last" : "contiguous"}};
+  if (const auto dtype = precision->low_precision_dtype(); dtype != at::kFloat && device.is_cpu())
+    facts["cpu_low_precision"] = emulates(cpu_low_precision_of(config.cpu_low_precision), dtype) ? "emulated" : "native";
+  const auto* options_of_model = resolved.find("model");
+  const auto* fused = options_of_model != nullptr && options_of_model->is_map() ? options_of_model->find("fused_kernels") : nullptr;
+  if (fused != nullptr && fused->is_scalar()) facts["fused_kernels"] = fused->scalar();
+  dumper = std::make_unique<Dumper>(options, dumped_model(*task), group->rank(), facts);
   dumper->watch(*optimizer, precision.get());
   loop->observers().add(dumper.get());
   log_info("dump: ", options.level, " ", options.task, " in ", options.dir);

@@ -9,11 +9,14 @@
 #include "npu_train/align/environment.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/engine/leak_watch.hpp"
 #include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/train/loop.hpp"
+#include "out_of_memory.hpp"
 #include "process_state.hpp"
+#include "profiled_fit.hpp"
 #include "run_build.hpp"
 
 namespace npu_train {
@@ -39,8 +42,21 @@ struct Trainer::Impl {
       if (inside) return fn();
       const ProcessState scope(config, rng, inside);
       if (!run.loop) build();
-      return fn();
+      try {
+        return fn();
+      } catch (const Error& e) {
+        if (e.kind() != ErrorKind::OutOfMemory) throw;
+        throw out_of_memory(e);
+      }
     });
+  }
+
+  /// With what can be found out, which the run's log gets too.
+  Error out_of_memory(const Error& cause) {
+    auto failed = run.loop->take_failed_window();
+    auto error = failed ? detail::explain_out_of_memory(run, config, parts, std::move(*failed), cause) : cause;
+    if (log_file) log_file(LogLevel::Error, error.what());
+    return error;
   }
 
   void build() {
@@ -53,6 +69,7 @@ struct Trainer::Impl {
       throw;
     }
     for (const auto& c : callbacks) run.loop->add_callback(c);
+    run.loop->add_callback(std::make_shared<LeakWatch>());
     for (auto* o : observers) run.loop->observers().add(o);
   }
 
@@ -96,7 +113,9 @@ struct Trainer::Impl {
       const ScopedLogTee tee(log_file);
       run.announce(config, run_dir);
       run.open_dump(config, run_dir);
+      const ProfiledFit profiled(config, run);
       auto result = run.loop->fit();
+      profiled.report(run_dir);
       result.run_dir = run_dir;
       return result;
     });

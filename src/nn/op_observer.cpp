@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "nn/storage.hpp"
+#include "npu_train/nn/tensors_of.hpp"
 
 namespace npu_train {
 namespace {
@@ -83,17 +84,6 @@ std::pair<std::string, std::string> split_name(const at::RecordFunction& fn) {
   return {name.substr(0, colons), name.substr(colons + 2)};
 }
 
-template <class List>
-std::vector<at::Tensor> tensors_of(const List& values) {
-  std::vector<at::Tensor> out;
-  for (const c10::IValue& value : values) {
-    if (value.isTensor() && value.toTensor().defined()) out.push_back(value.toTensor());
-    if (value.isTensorList())
-      for (const at::Tensor& t : value.toTensorList()) out.push_back(t);
-  }
-  return out;
-}
-
 class FunctionListener final : public OpListener {
  public:
   explicit FunctionListener(std::function<void(const SeenOp&)> on_op) : on_op_(std::move(on_op)) {}
@@ -104,6 +94,7 @@ class FunctionListener final : public OpListener {
 };
 
 using detail::storage_of;
+using detail::tensors_of;
 
 }  // namespace
 

@@ -7,7 +7,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
-#include "report/visible_text.hpp"
+#include "npu_train/report/visible_text.hpp"
 
 namespace npu_train {
 namespace {
@@ -22,7 +22,8 @@ bool needs_quotes(const std::string& cell, bool alone) {
 
 class CsvParser {
  public:
-  CsvParser(std::string_view text, const std::string& source, const CsvLimits& limits) : text_(text), limits_(limits) {
+  CsvParser(std::string_view text, const std::string& source, const CsvLimits& limits, char separator)
+      : text_(text), limits_(limits), separator_(separator), ends_({separator, '\r', '\n'}) {
     table_.source = source;
   }
 
@@ -73,12 +74,12 @@ class CsvParser {
       }
       cells.push_back(at_ < text_.size() && text_[at_] == '"' ? quoted() : plain());
       if (at_ >= text_.size() || skip_line_end()) return cells;
-      ++at_;  // the comma
+      ++at_;  // the separator
     }
   }
 
   std::string plain() {
-    const auto end = std::min(text_.find_first_of(",\r\n", at_), text_.size());
+    const auto end = std::min(text_.find_first_of(ends_, at_), text_.size());
     const auto cell = text_.substr(at_, end - at_);
     at_ = end;
     return std::string(cell);
@@ -98,7 +99,7 @@ class CsvParser {
       cell += '"';
       ++at_;
     }
-    if (at_ < text_.size() && text_[at_] != ',' && text_[at_] != '\n' && text_[at_] != '\r')
+    if (at_ < text_.size() && text_[at_] != separator_ && text_[at_] != '\n' && text_[at_] != '\r')
       fail(line_, "text behind a closing quote", "a quote inside a quoted cell is written twice");
     return cell;
   }
@@ -110,6 +111,8 @@ class CsvParser {
 
   std::string_view text_;
   const CsvLimits& limits_;
+  char separator_;
+  std::string ends_;  // of a plain cell
   CsvTable table_;
   size_t at_ = 0;
   size_t line_ = 1;
@@ -185,9 +188,9 @@ std::vector<double> CsvTable::numbers(std::string_view column) const {
   return out;
 }
 
-CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits) {
+CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits, char separator) {
   check(text.size() <= limits.bytes, ErrorKind::Data, "csv", source, ": ", text.size(), " bytes; allowed: at most ", limits.bytes);
-  return CsvParser(text, source, limits).parse();
+  return CsvParser(text, source, limits, separator).parse();
 }
 
 CsvTable read_csv(const std::filesystem::path& path, const CsvLimits& limits) {

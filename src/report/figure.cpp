@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "npu_train/report/visible_text.hpp"
 #include "report/digits.hpp"
-#include "report/visible_text.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -5,8 +5,8 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/report/number.hpp"
 #include "npu_train/report/plot.hpp"
+#include "npu_train/report/visible_text.hpp"
 #include "report/figure.hpp"
-#include "report/visible_text.hpp"
 
 namespace npu_train {
 namespace {

@@ -1,9 +1,9 @@
 #include "npu_train/report/html_page.hpp"
 
 #include "npu_train/core/hash.hpp"
+#include "npu_train/report/visible_text.hpp"
 #include "report/html_table.hpp"
 #include "report/page_parts.hpp"
-#include "report/visible_text.hpp"
 
 namespace npu_train {
 

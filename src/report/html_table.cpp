@@ -6,7 +6,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/report/number.hpp"
-#include "report/visible_text.hpp"
+#include "npu_train/report/visible_text.hpp"
 
 namespace npu_train {
 namespace {

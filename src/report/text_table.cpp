@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "npu_train/core/error.hpp"
-#include "report/visible_text.hpp"
+#include "npu_train/report/visible_text.hpp"
 
 namespace npu_train {
 namespace {

@@ -1,5 +1,6 @@
-#include "report/visible_text.hpp"
+#include "npu_train/report/visible_text.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -47,10 +48,13 @@ bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; 
 
 }  // namespace
 
-std::string visible_text(std::string_view text) {
+std::string visible_text(std::string_view text) { return visible_start(text, text.size()); }
+
+std::string visible_start(std::string_view text, size_t longest) {
   std::string out;
-  out.reserve(text.size());
-  while (!text.empty()) {
+  out.reserve(std::min(text.size(), 4 * std::min(longest, text.size())));
+  for (size_t count = 0; !text.empty(); ++count) {
+    if (count == longest) return out + "...";
     const auto [value, bytes] = decode(text);
     if (bytes == 0) {
       out += escaped(static_cast<unsigned char>(text[0]), true);
@@ -62,6 +66,12 @@ std::string visible_text(std::string_view text) {
     text.remove_prefix(bytes == 0 ? 1 : bytes);
   }
   return out;
+}
+
+size_t columns_of(std::string_view text) {
+  size_t count = 0;
+  for (; !text.empty(); ++count) text.remove_prefix(std::max<size_t>(1, decode(text).bytes));
+  return count;
 }
 
 std::string escape_html(std::string_view text) {

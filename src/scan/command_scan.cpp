@@ -3,6 +3,7 @@
 #include <set>
 
 #include "npu_train/core/text.hpp"
+#include "scan/embedded.hpp"
 #include "scan/file_scan.hpp"
 
 namespace npu_train::detail::scan {
@@ -81,16 +82,32 @@ class CMakeScan {
 // "${X:-cuda}" and "$X" are split by the tokens already.
 bool is_env(const Token& token, std::string_view next) { return !token.prose || token.formatted || next == "="; }
 
+std::string as_it_is(std::string_view text) { return std::string(text); }
+
+// Between double quotes a shell takes a backslash off.
+EmbeddedCode python_of(const Token& token, std::string_view text) {
+  EmbeddedCode out;
+  const auto body = token.body_in(text);
+  for (size_t i = 0; i < body.size(); ++i) {
+    const bool escaped =
+        token.formatted && body[i] == '\\' && i + 1 < body.size() && std::string_view("\"\\$`").find(body[i + 1]) != std::string_view::npos;
+    const size_t at = token.body + i;
+    out.add(escaped ? body[++i] : body[i], at, at + (escaped ? 2 : 1));
+  }
+  return out;
+}
+
 }  // namespace
 
 void scan_cmake(FileScan& scan) { CMakeScan(scan).run(); }
 
-void scan_shell(FileScan& scan) {
+void scan_shell(FileScan& scan, const IsLocalModule& is_local) {
   const auto text = scan.text();
   const auto tokens = shell_tokens(text);
   const auto& rows = scan.facts().table("shell");
   for (size_t i = 0; i < tokens.size(); ++i) {
     const auto& token = tokens[i];
+    if (token.kind == TokenKind::Text) python_of(token, text).scan_as_python(scan, is_local, &as_it_is);
     if (token.kind != TokenKind::Name) continue;
     auto word = token.in(text);
     const auto next = i + 1 < tokens.size() && tokens[i + 1].begin == token.end() ? tokens[i + 1].in(text) : std::string_view();

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "npu_train/core/text.hpp"
 #include "scan/tokens.hpp"
 
 namespace npu_train::detail::scan {
@@ -46,6 +47,7 @@ class ShellTokenizer {
     while (i < text_.size()) {
       const char c = text_[i];
       if (c == '\n') {
+        note_heredoc();
         end_line(i);
         i = heredoc(i + 1);
       } else if (c == '\\') {
@@ -60,6 +62,7 @@ class ShellTokenizer {
         i = word(i, text_.size(), false);
       } else {
         if (c == '=') out_.push_back(token_at(TokenKind::Symbol, i, i + 1));
+        if (c == ';' || c == '&' || c == '|') end_line(i);  // another command
         ++i;
       }
     }
@@ -89,12 +92,32 @@ class ShellTokenizer {
     while (end < text_.size() && text_[end] != mark) end += text_[end] == '\\' && mark == '"' ? 2 : 1;
     end = std::min(end, text_.size());
     const auto body = text_.substr(i + 1, end - i - 1);
+    if (!out_.empty() && out_.back().kind == TokenKind::Name && out_.back().in(text_) == "-c" && line_has(&calls_python)) {
+      out_.push_back(text_at(i, std::min(end + 1, text_.size()), i + 1, end));
+      out_.back().formatted = mark == '"';
+      return std::min(end + 1, text_.size());
+    }
     words_of(i + 1, end, body.find_first_of(" \t\n") != std::string_view::npos);
     return std::min(end + 1, text_.size());
   }
 
   void words_of(size_t i, size_t end, bool prose) {
     while (i < end) i = is_word(text_[i]) ? word(i, end, prose) : i + 1;
+  }
+
+  // "python", "/usr/bin/python3.11", "$PYTHON".
+  static bool calls_python(std::string_view word) { return to_lower(word.substr(word.rfind('/') + 1)).starts_with("python"); }
+  static bool names_python_file(std::string_view word) { return word.ends_with(".py"); }
+
+  bool line_has(bool (*fits)(std::string_view)) const {
+    for (auto token = out_.rbegin(); token != out_.rend() && token->kind != TokenKind::LineEnd; ++token)
+      if (token->kind == TokenKind::Name && fits(token->in(text_))) return true;
+    return false;
+  }
+
+  // By the command before << and by the last one of the line: cat <<EOF | python.
+  void note_heredoc() {
+    heredoc_is_python_ = !heredoc_.empty() && (heredoc_is_python_ || line_has(&calls_python) || line_has(&names_python_file));
   }
 
   size_t remember_heredoc(size_t i) {
@@ -105,6 +128,7 @@ class ShellTokenizer {
     size_t stop = i;
     while (stop < text_.size() && is_name(text_[stop])) ++stop;
     heredoc_ = text_.substr(i, stop - i);
+    note_heredoc();
     return marked && stop < text_.size() ? stop + 1 : stop;
   }
 
@@ -112,20 +136,27 @@ class ShellTokenizer {
   size_t heredoc(size_t i) {
     if (heredoc_.empty()) return i;
     const auto mark = std::exchange(heredoc_, {});
+    const bool python = std::exchange(heredoc_is_python_, false);
+    const size_t first = i;
     while (i < text_.size()) {
       const size_t end = std::min(text_.size(), text_.find('\n', i));
       auto line = text_.substr(i, end - i);
       while (!line.empty() && (line.front() == '\t' || line.front() == ' ')) line.remove_prefix(1);
       if (line.ends_with('\r')) line.remove_suffix(1);
-      if (line == mark) return end;
-      words_of(i, end, true);
+      if (line == mark) {
+        if (python) out_.push_back(text_at(first, i, first, i));
+        return end;
+      }
+      if (!python) words_of(i, end, true);
       i = end + 1;
     }
+    if (python) out_.push_back(text_at(first, text_.size(), first, text_.size()));
     return text_.size();
   }
 
   std::string_view text_;
   std::string_view heredoc_{};
+  bool heredoc_is_python_ = false;
   std::vector<Token> out_;
 };
 

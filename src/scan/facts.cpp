@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
 #include "scan/facts/apis.hpp"
 #include "scan/facts/libraries.hpp"
@@ -11,31 +12,6 @@
 
 namespace npu_train::detail::scan {
 namespace {
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> out;
-  for (size_t begin = 0;;) {
-    const auto end = text.find(separator, begin);
-    out.push_back(text.substr(begin, end - begin));
-    if (end == std::string_view::npos) return out;
-    begin = end + 1;
-  }
-}
-
-// Rows without comments and without the header, each of `columns` cells.
-std::vector<std::vector<std::string_view>> rows_of(std::string_view table, const char* name, size_t columns) {
-  std::vector<std::vector<std::string_view>> out;
-  bool header = true;
-  for (const auto line : split(table, '\n')) {
-    if (line.empty() || line[0] == '#') continue;
-    auto cells = split(line, '\t');
-    check(cells.size() == columns, ErrorKind::Internal, "scan", name, ": ", cells.size(), " cells instead of ", columns, " in '",
-          std::string(line), "'");
-    if (!header) out.push_back(std::move(cells));
-    header = false;
-  }
-  return out;
-}
 
 double number(std::string_view text) {
   double value = 0;
@@ -129,7 +105,7 @@ Facts::Facts() {
 }
 
 void Facts::read_rules() {
-  for (const auto& c : rows_of(facts::rules, "rules.tsv", 7)) {
+  for (const auto& c : facts_rows(facts::rules, "rules.tsv", 7)) {
     Rule rule;
     rule.id = c[0];
     rule.severity = value_of<Severity>(
@@ -145,14 +121,14 @@ void Facts::read_rules() {
 }
 
 void Facts::read_patterns() {
-  for (const auto& c : rows_of(facts::apis, "apis.tsv", 5)) {
+  for (const auto& c : facts_rows(facts::apis, "apis.tsv", 5)) {
     const auto kind = tables_.try_emplace(std::string(c[0])).first;
     kind->second.add(c[1], {&rule(c[2]), std::string(c[3]), std::string(c[4])});
   }
 }
 
 void Facts::read_operators() {
-  for (const auto& c : rows_of(facts::operators, "operators.tsv", 3)) {
+  for (const auto& c : facts_rows(facts::operators, "operators.tsv", 3)) {
     const Pattern row{&rule(c[1]), "", std::string(c[2])};
     if (c[0].starts_with('.')) {
       tables_["py.method"].add(c[0].substr(1), row);
@@ -167,7 +143,7 @@ void Facts::read_operators() {
 }
 
 void Facts::read_libraries() {
-  for (const auto& c : rows_of(facts::libraries, "libraries.tsv", 8)) {
+  for (const auto& c : facts_rows(facts::libraries, "libraries.tsv", 8)) {
     Library library;
     library.name = c[0];
     library.state = value_of<LibraryState>(c[4], {{"works", LibraryState::Works},
@@ -188,12 +164,12 @@ void Facts::read_libraries() {
     libraries_.push_back(std::move(library));
     const auto* entry = &libraries_.back();
     const auto add = [&](std::string_view names, TextMap<const Library*>& to) {
-      for (const auto name : split(names, ','))
+      for (const auto name : split_view(names, ','))
         if (!name.empty()) to.emplace(name, entry);
     };
     add(c[1], imports_);
     add(c[3], cmake_);
-    for (const auto name : split(c[2], ',')) {
+    for (const auto name : split_view(c[2], ',')) {
       if (name.ends_with('*')) {
         package_prefixes_.emplace_back(package_name(name.substr(0, name.size() - 1)), entry);
       } else if (!name.empty()) {

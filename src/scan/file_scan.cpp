@@ -73,7 +73,7 @@ Language language_of(std::string_view file_name, std::string_view folder_name, s
   if (ends_in(name, {".cu", ".cuh"})) return Language::Cuda;
   if (ends_in(name, {".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hh", ".hxx", ".inl", ".ipp", ".tpp"})) return Language::Cpp;
   if (ends_in(name, {".sh", ".bash", ".zsh", ".slurm", ".sbatch", ".dockerfile", ".mk"}) || name.starts_with("dockerfile") ||
-      name == "makefile" || name == ".env")
+      name.starts_with("containerfile") || name == "makefile" || name == ".env")
     return Language::Shell;
   if (name.ends_with(".json")) return Language::Json;
   if (name.ends_with(".ipynb")) return Language::Notebook;
@@ -116,8 +116,12 @@ bool FileScan::add_device_text(std::string_view body, uint32_t at, bool editable
 
 bool FileScan::is_device_text(std::string_view body) const { return !device_parts(facts_, body).empty(); }
 
-bool FileScan::has_device_edits() const {
-  return std::any_of(hits_.begin(), hits_.end(), [](const Hit& hit) { return !hit.edits.empty() && hit.rule->id != "cuda-env"; });
+bool FileScan::has_device_edits() const { return !edits_lie_in(0, 0); }
+
+bool FileScan::edits_lie_in(uint32_t begin, uint32_t end) const {
+  return std::all_of(hits_.begin(), hits_.end(), [&](const Hit& hit) {
+    return hit.edits.empty() || hit.rule->id == "cuda-env" || (hit.edits.front().begin >= begin && hit.edits.back().begin < end);
+  });
 }
 
 bool FileScan::add_environment(std::string_view name, uint32_t at) {
@@ -158,7 +162,7 @@ std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsL
       scan_conda(scan);
       break;
     case Language::Shell:
-      scan_shell(scan);
+      scan_shell(scan, is_local);
       break;
     case Language::Yaml:
       scan_yaml(scan);
@@ -167,7 +171,7 @@ std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsL
       scan_json(scan);
       break;
     case Language::Notebook:
-      scan.add({&facts.rule("notebook"), "", ""}, 0, 0);
+      scan_notebook(scan, is_local);
       break;
     case Language::None:
       break;
@@ -193,7 +197,8 @@ std::string replacement_of(std::string_view text, const Hit& hit) {
   for (const auto& edit : hit.edits) {
     if (inside) out += text.substr(at, edit.begin - at);
     if (!inside && !out.empty()) out += ", ";
-    out += inside ? edit.text : edit.text.substr(std::min(edit.text.size(), edit.text.find_first_not_of("\r\n \t")));
+    const auto first = std::min(edit.text.size(), edit.text.find_first_not_of("\r\n \t;")), last = edit.text.find_last_not_of("\r\n");
+    out += inside ? edit.text : edit.text.substr(first, last + 1 - first);
     at = edit.begin + edit.length;
   }
   return inside ? out += text.substr(at, end - at) : out;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "scan/facts.hpp"
@@ -49,6 +50,7 @@ class FileScan {
 
   void add(const Pattern& row, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
   void add(const Library& library, uint32_t begin, uint32_t length);
+  void add(Hit hit) { hits_.push_back(std::move(hit)); }
   /// Raises what a text says that is nothing but a device, a backend, a name of an environment variable or a CUDA tensor type.
   /// `editable` false: it is told without an edit. False when it is none of these.
   bool add_device_text(std::string_view body, uint32_t at, bool editable = true);
@@ -56,6 +58,8 @@ class FileScan {
   bool add_environment(std::string_view name, uint32_t at);
   /// True when an edit was added that names the device npu.
   bool has_device_edits() const;
+  /// True when all of those lie in this range.
+  bool edits_lie_in(uint32_t begin, uint32_t end) const;
 
   std::vector<Hit> take();
 
@@ -71,7 +75,8 @@ using IsLocalModule = std::function<bool(std::string_view name)>;
 void scan_python(FileScan& scan, const IsLocalModule& is_local);
 void scan_cpp(FileScan& scan);
 void scan_cmake(FileScan& scan);
-void scan_shell(FileScan& scan);
+void scan_shell(FileScan& scan, const IsLocalModule& is_local);
+void scan_notebook(FileScan& scan, const IsLocalModule& is_local);
 void scan_yaml(FileScan& scan);
 void scan_json(FileScan& scan);
 void scan_requirements(FileScan& scan);

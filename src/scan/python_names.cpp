@@ -89,12 +89,10 @@ const std::string* PythonNames::target(std::string_view name) const {
 }
 
 bool PythonNames::imports_module(std::string_view module) const {
-  const auto within = [&](std::string_view name) {
-    return name == module || (name.size() > module.size() && name.starts_with(module) && name[module.size()] == '.');
-  };
   return std::any_of(imports_.begin(), imports_.end(), [&](const ImportStatement& s) {
     if (s.relative) return false;
-    return s.from ? within(s.module) : std::any_of(s.names.begin(), s.names.end(), [&](const auto& n) { return within(n.name); });
+    return s.from ? lies_in(s.module, module)
+                  : std::any_of(s.names.begin(), s.names.end(), [&](const auto& n) { return lies_in(n.name, module); });
   });
 }
 

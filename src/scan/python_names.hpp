@@ -8,9 +8,15 @@
 #include <vector>
 
 #include "scan/facts.hpp"
+#include "scan/file_scan.hpp"
 #include "scan/tokens.hpp"
 
 namespace npu_train::detail::scan {
+
+// "torch.cuda" of "torch.cuda.amp" and of "torch.cuda", not of "torch.cudart".
+inline bool lies_in(std::string_view name, std::string_view module) {
+  return name == module || (name.starts_with(module) && name.size() > module.size() && name[module.size()] == '.');
+}
 
 struct ImportedName {
   std::string name;   // in `import torch.nn as nn`: "torch.nn"; in `from torch import nn`: "nn"
@@ -55,5 +61,9 @@ class PythonNames {
   std::set<std::string, std::less<>> modules_;
   std::vector<std::string> stars_;
 };
+
+/// Adds `import torch_npu` where edits of `scan` need it and nothing imports it: behind the first import of torch that runs with the
+/// module, in a function that holds all of the edits, or behind the documentation and __future__.
+void import_torch_npu(FileScan& scan, const std::vector<Token>& tokens, const PythonNames& names);
 
 }  // namespace npu_train::detail::scan

@@ -8,11 +8,6 @@
 namespace npu_train::detail::scan {
 namespace {
 
-// "torch.cuda" of "torch.cuda.amp" and of "torch.cuda", not of "torch.cudart".
-bool lies_in(std::string_view name, std::string_view module) {
-  return name == module || (name.starts_with(module) && name.size() > module.size() && name[module.size()] == '.');
-}
-
 class PythonScan {
  public:
   PythonScan(FileScan& scan, const IsLocalModule& is_local)
@@ -34,7 +29,7 @@ class PythonScan {
       }
     }
     names_without_use();
-    needs_torch_npu();
+    import_torch_npu(scan_, tokens_, names_);
   }
 
  private:
@@ -210,7 +205,9 @@ class PythonScan {
     const auto name = tokens_[i].in(text_);
     if (const auto* row = table.exact(name)) return add(*row, i, i);
     if (i + 2 >= tokens_.size()) return;
-    if (const auto* row = table.exact(std::string(name) + "=" + std::string(tokens_[i + 2].in(text_)))) add(*row, i, i + 2);
+    const auto& value = tokens_[i + 2];
+    const auto text = value.kind == TokenKind::Text ? '"' + std::string(value.body_in(text_)) + '"' : std::string(value.in(text_));
+    if (const auto* row = table.exact(std::string(name) + "=" + text)) add(*row, i, i + 2);
   }
 
   // True when "[" behind this token takes an item and does not begin a list.
@@ -271,34 +268,6 @@ class PythonScan {
       }
     }
   }
-
-  // The device npu exists after `import torch_npu`, which goes behind the first import of torch.
-  void needs_torch_npu() {
-    if (!scan_.has_device_edits() || names_.imports_module("torch_npu")) return;
-    for (const auto& statement : names_.imports()) {
-      const bool whole_line = statement.begin == 0 || is_kind(statement.begin - 1, TokenKind::LineEnd);
-      const bool torch = statement.from ? !statement.relative && lies_in(statement.module, "torch")
-                                        : std::any_of(statement.names.begin(), statement.names.end(),
-                                                      [](const auto& n) { return lies_in(n.name, "torch"); });
-      if (!whole_line || !torch) continue;
-      const bool only_cuda =
-          statement.from && statement.names.size() == 1 && statement.module + "." + statement.names[0].name == "torch.cuda";
-      if (only_cuda || (statement.from && lies_in(statement.module, "torch.cuda"))) return;  // becomes an import of torch_npu
-      const auto line = text_.rfind('\n', begin(statement.begin)) + 1;
-      const auto indent = text_.substr(line == 0 ? 0 : line, begin(statement.begin) - line);
-      size_t after = statement.end;
-      while (after < tokens_.size() && tokens_[after].kind != TokenKind::LineEnd) ++after;
-      if (after == tokens_.size()) return;
-      size_t end = begin(after);
-      const bool crlf = end > 0 && end < text_.size() && text_[end - 1] == '\r';
-      if (crlf) --end;
-      scan_.add({&scan_.facts().rule("npu-import"), "", ""}, begin(statement.begin), span(statement.begin, statement.end - 1),
-                {{static_cast<uint32_t>(end), 0, (crlf ? "\r\n" : "\n") + std::string(blank(indent) ? indent : "") + "import torch_npu"}});
-      return;
-    }
-  }
-
-  static bool blank(std::string_view text) { return text.find_first_not_of(" \t") == std::string_view::npos; }
 
   FileScan& scan_;
   const IsLocalModule& is_local_;

@@ -5,15 +5,17 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/json_texts.hpp"
+#include "npu_train/report/visible_text.hpp"
 #include "npu_train/scan/scan_report.hpp"
 #include "scan/project.hpp"
 #include "scan/report_rows.hpp"
 #include "scan/rewrite_report.hpp"
-#include "scan/visible.hpp"
 
 namespace npu_train {
 
 using namespace detail::scan;
+using detail::visible_text;
 namespace fs = std::filesystem;
 
 namespace {
@@ -124,7 +126,7 @@ class Copy {
   }
 
   void leave_out(const std::string& text) {
-    if (out_.left_out.size() < kLeftOut) out_.left_out.push_back(visible(text));
+    if (out_.left_out.size() < kLeftOut) out_.left_out.push_back(visible_text(text));
     if (out_.left_out.size() == kLeftOut) out_.left_out.back() = "more is left out";
   }
 
@@ -143,11 +145,11 @@ Rewrite rewrite_source(const fs::path& folder, const fs::path& out_folder, const
   std::vector<std::string> unreadable;
   const auto entries = walk(root, {.max_entries = options.max_files, .into_skipped = true}, unreadable);
   check(unreadable.empty(), ErrorKind::Data, kWhere, root.string(),
-        ": cannot be read as a whole: ", visible(unreadable.empty() ? "" : unreadable[0]));
+        ": cannot be read as a whole: ", visible_text(unreadable.empty() ? "" : unreadable[0]));
   if (target.has_parent_path()) make_folder(target.parent_path());
   Rewrite out;
-  out.source = visible(folder.string());
-  out.out = visible(target.string());
+  out.source = visible_text(folder.string());
+  out.out = visible_text(target.string());
   AtomicDirectory copy(target);
   make_folder(copy.temporary() / kReportFolder);
   RewriteLog log(copy.temporary() / kReportFolder, out.source);
@@ -169,14 +171,12 @@ std::string to_text(const Rewrite& rewrite) {
 }
 
 Json to_json(const Rewrite& rewrite) {
-  auto left_out = Json::array();
-  for (const auto& text : rewrite.left_out) left_out.push_back(text);
   return Json::object({{"source", rewrite.source},
                        {"out", rewrite.out},
                        {"files", rewrite.files},
                        {"files_changed", rewrite.files_changed},
                        {"changes", rewrite.changes},
-                       {"left_out", left_out},
+                       {"left_out", detail::json_texts(rewrite.left_out)},
                        {"remaining", to_json(rewrite.remaining)}});
 }
 

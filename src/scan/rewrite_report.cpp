@@ -1,11 +1,11 @@
 #include "scan/rewrite_report.hpp"
+#include "npu_train/report/visible_text.hpp"
 
 #include <algorithm>
 
 #include "npu_train/report/number.hpp"
 #include "npu_train/scan/scan_report.hpp"
 #include "scan/report_rows.hpp"
-#include "scan/visible.hpp"
 #include "scan/walk.hpp"
 
 namespace npu_train::detail::scan {
@@ -40,7 +40,7 @@ void RewriteLog::add(const SourceFile& file, const std::vector<Hit>& hits) {
     const auto begin = hit.edits.front().begin;
     // Both are sorted by place.
     while (at + 1 < lines.size() && lines[at + 1].before.data() <= file.text.data() + begin) ++at;
-    const auto entry = Json::object({{"file", visible(file.path)},
+    const auto entry = Json::object({{"file", visible_text(file.path)},
                                      {"line", static_cast<int64_t>(lines[at].line + 1)},
                                      {"rule", hit.rule->id},
                                      {"found", visible_start(std::string_view(file.text).substr(hit.begin, hit.length), kLine)},

@@ -146,6 +146,8 @@ void scan_yaml(FileScan& scan) {
     while (key.starts_with("- ")) key = trimmed(key.substr(2));
     key = key.substr(0, key.find_first_of(":= "));
     if (!key.empty() && scan.add_environment(key, place(key))) return;
+    if (const auto* row = scan.facts().table("yaml.pair").exact(std::string(key) + ": " + std::string(whole)))
+      return scan.add(*row, place(key), static_cast<uint32_t>(whole.data() + whole.size() - key.data()));
     if (whole.empty() || scan.add_environment(whole, place(whole)) || scan.add_device_text(whole, place(whole))) return;
     if (const auto* row = scan.facts().table("shell").find(whole)) return scan.add(*row, place(whole), static_cast<uint32_t>(whole.size()));
     if (value.starts_with('[') || value.starts_with('{'))

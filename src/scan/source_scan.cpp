@@ -4,12 +4,15 @@
 #include <map>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/report/visible_text.hpp"
 #include "scan/project.hpp"
-#include "scan/visible.hpp"
 
 namespace npu_train {
 
 using namespace detail::scan;
+using detail::columns_of;
+using detail::visible_start;
+using detail::visible_text;
 
 const char* to_string(Severity severity) {
   switch (severity) {
@@ -90,7 +93,7 @@ class Collector {
     std::stable_sort(hits.begin(), hits.end(), [](const Hit& a, const Hit& b) { return a.begin < b.begin; });
     Places places(file.text);
     std::map<const Rule*, size_t> in_file;
-    const auto name = visible(file.path);
+    const auto name = visible_text(file.path);
     for (const auto& hit : hits) {
       auto& use = uses_[hit.rule];
       const auto before = in_file[hit.rule]++;
@@ -187,7 +190,7 @@ class Collector {
 };
 
 void note(SourceScan& scan, const std::string& text) {
-  if (scan.notes.size() < kNotes) scan.notes.push_back(visible(text));
+  if (scan.notes.size() < kNotes) scan.notes.push_back(visible_text(text));
   if (scan.notes.size() == kNotes) scan.notes.back() = "further notes are left out";
 }
 
@@ -201,7 +204,7 @@ SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& o
   const LocalModules modules(entries);
   Collector collector(options);
   SourceScan out;
-  out.source = visible(folder.string());
+  out.source = visible_text(folder.string());
   for (const auto& text : unreadable) note(out, text);
   for (const auto& entry : entries) {
     if (entry.kind == WalkEntry::Kind::Link) ++out.links;

@@ -32,7 +32,8 @@ struct Token {
 std::vector<Token> python_tokens(std::string_view text);
 std::vector<Token> cpp_tokens(std::string_view text);
 std::vector<Token> cmake_tokens(std::string_view text);
-/// Words of shell scripts, Dockerfiles and makefiles: runs of letters, digits and _ - . / : + outside of comments.
+/// Words of shell scripts, Dockerfiles and makefiles: runs of letters, digits and _ - . / : + outside of comments. What is handed to Python
+/// (python -c "...", here-documents for it or for a file *.py) gives no words but Texts; `formatted` is set between double quotes.
 std::vector<Token> shell_tokens(std::string_view text);
 
 inline bool is_name_start(char c) {

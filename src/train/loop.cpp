@@ -25,11 +25,15 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
       early_best_(std::numeric_limits<double>::quiet_NaN()),
       last_score_(std::numeric_limits<double>::quiet_NaN()),
       sums_(std::make_unique<EpochSums>()) {
+  check(options_.on_oom != "retry" || parts_.group == nullptr || parts_.group->world_size() == 1, ErrorKind::Usage, "trainer.on_oom",
+        "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "
+        "smaller data.batch_size");
   step_ = std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.group, observers_,
                                       StepOptions{.clip_value = options_.gradient_clip_val,
                                                   .clip_by_norm = options_.gradient_clip_algorithm == "norm",
                                                   .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
                                                   .detect_anomaly = options_.detect_anomaly,
+                                                  .keep_start = options_.on_oom == "retry",
                                                   .last_skip = options_.max_consecutive_skips});
   if (checkpoint_.monitor == "auto") {
     const auto names = parts_.task->metric_names();
@@ -57,7 +61,7 @@ void TrainLoop::begin_epoch() {
   else
     parts_.train_loader->begin_epoch(epoch_, batch_in_epoch_);
   epoch_open_ = true;
-  for (const auto& c : callbacks_) c->on_epoch_start(*this, epoch_);
+  call_back([&](Callback& c) { c.on_epoch_start(*this, epoch_); });
 }
 
 void TrainLoop::fill_overfit() {
@@ -102,13 +106,13 @@ void TrainLoop::note_overflow(const OverflowReport& report) {
   overflow_remedy_ = join(report.advice, "; or ");
   log_warning("overflow explained (attempt ", report.attempt, "): ", overflow_cause_,
               report.advice.empty() ? "" : "; hint: " + report.advice.front());
-  for (const auto& c : callbacks_) c->on_overflow(*this, report);
+  call_back([&](Callback& c) { c.on_overflow(*this, report); });
 }
 
 StepResult TrainLoop::step(const std::vector<Batch>& window) {
   apply_lr();
   last_score_ = std::numeric_limits<double>::quiet_NaN();  // of weights that no longer are
-  auto result = step_->run(window);
+  auto result = run_window(window);
   batches_seen_ += static_cast<int64_t>(window.size());
   if (result.taken) {
     ++global_step_;
@@ -171,7 +175,7 @@ void TrainLoop::finish_pending(EpochSums& sums) {
   sums.skipped += report.taken ? 0 : 1;
   sums.seconds += report.seconds;
   sums.data_wait += report.data_wait;
-  for (const auto& c : callbacks_) c->on_step_end(*this, report);
+  call_back([&](Callback& c) { c.on_step_end(*this, report); });
   check_divergence(report, pending->at_floor);
 }
 
@@ -243,7 +247,7 @@ void TrainLoop::end_epoch(EpochReport& report) {
   epoch_open_ = false;
   batch_in_epoch_ = 0;
   ++epoch_;
-  for (const auto& c : callbacks_) c->on_epoch_end(*this, report);
+  call_back([&](Callback& c) { c.on_epoch_end(*this, report); });
 }
 
 /// Evaluation mode, without gradients and with the EMA's weights where there are any; undone at the end.
@@ -305,7 +309,7 @@ Scalars TrainLoop::validate() {
   check(parts_.val_loader != nullptr, ErrorKind::Usage, "Trainer::validate", "there is no validation data");
   last_val_ = observers_.run(Phase::Validation, step_->attempts(), 0,
                              [&] { return evaluate(*parts_.val_loader, options_.fast_dev_run ? 1 : options_.limit_val_batches); });
-  for (const auto& c : callbacks_) c->on_validation_end(*this, last_val_);
+  call_back([&](Callback& c) { c.on_validation_end(*this, last_val_); });
   return last_val_;
 }
 

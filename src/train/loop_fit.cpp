@@ -44,7 +44,7 @@ RunResult TrainLoop::fit() {
       ~Answered() { stop = false; }
     } answered{*parts_.stop};  // a request is for this fit, however it ends
     check_monitors();
-    for (const auto& c : callbacks_) c->on_fit_start(*this);
+    call_back([&](Callback& c) { c.on_fit_start(*this); });
     sanity_check();
     RunResult result;
     while (!limits_reached()) {
@@ -74,7 +74,7 @@ RunResult TrainLoop::fit() {
       result.last_checkpoint = parts_.store->last();
       result.best_checkpoint = parts_.store->best();
     }
-    for (const auto& c : callbacks_) c->on_fit_end(*this, result);
+    call_back([&](Callback& c) { c.on_fit_end(*this, result); });
     return result;
   });
 }
@@ -142,7 +142,7 @@ std::string TrainLoop::save_checkpoint() {
     const auto path = parts_.store->save(state(), meta(), parts_.config);
     saved_at_ = batches_seen_;
     saved_without_score_ = std::isnan(last_score_);
-    for (const auto& c : callbacks_) c->on_checkpoint(*this, path);
+    call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
     return path;
   });
 }

@@ -67,6 +67,7 @@ RunState TrainLoop::state() const {
   v["skip_streak"] = skip_streak_;
   v["rollbacks"] = rollbacks_;
   v["lr_factor"] = lr_factor_;
+  v["micro_batch_limit"] = micro_batch_limit_;
   v["best_score"] = best_score_;
   v["without_improvement"] = without_improvement_;
   v["early_best"] = early_best_;
@@ -107,6 +108,7 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
     skip_streak_ = s.integer("skip_streak", "loop");
     rollbacks_ = s.integer("rollbacks", "loop");
     lr_factor_ = s.number("lr_factor", "loop");
+    micro_batch_limit_ = s.values.count("micro_batch_limit") > 0 ? s.integer("micro_batch_limit", "loop") : 0;  // not in older ones
     best_score_ = s.number("best_score", "loop");
     without_improvement_ = s.integer("without_improvement", "loop");
     early_best_ = s.number("early_best", "loop");

@@ -33,6 +33,16 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("on_divergence", &T::on_divergence,
                  "stop: end with exit code 5; rollback: go back to the last checkpoint with a tenth of the learning rate, at most twice",
                  one_of({"stop", "rollback"}))
+          .field(
+              "profiler", &T::profiler,
+              "where fit()'s time goes, in the log and in profile/ of the run's folder; simple: by phase; chrome: also operators, layers "
+              "and memory of three steps, with trace.json",
+              one_of({"none", "simple", "chrome"}))
+          .field("on_oom", &T::on_oom,
+                 "where memory runs out in a step; stop: end with exit code 8; retry: that window again and all later ones in "
+                 "micro-batches of "
+                 "half the size, twice as many",
+                 one_of({"stop", "retry"}))
           .synonym("epochs", "max_epochs")
           .synonym("num_train_epochs", "max_epochs")
           .synonym("grad_accum_steps", "accumulate_grad_batches")

@@ -29,6 +29,8 @@ TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema
 void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) {
   at::Tensor loss;
   StepOutput output;
+  phase_ = Phase::Forward;
+  micro_batch_ = micro_batch;
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
     const auto scope = precision_.forward_scope();
     output = task_.training_step(precision_.cast_input(batch));
@@ -38,6 +40,7 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
   if (window.first_weight == 0) window.first_weight = output.weight;
   const double relative = output.weight / window.first_weight;
   loss = relative == 1 ? output.loss : output.loss * relative;
+  phase_ = Phase::Backward;
   observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
     backend_of(device_of(loss.device())).backward(precision_.scale_loss(loss));
     precision_.collect_gradients();
@@ -54,10 +57,11 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
 
 StepResult TrainStep::run(const std::vector<Batch>& batches) {
   check(!batches.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
+  phase_ = Phase::Transfer;
   optimizer_.zero_grad();  // what the host, or a window that threw, left behind
   task_.parameters().zero_grad();
   const bool explains = options_.on_overflow && (precision_.may_skip() || options_.detect_anomaly);
-  if (precision_.may_skip() || explains) keep_buffers();
+  if (precision_.may_skip() || explains || options_.keep_start) keep_buffers();
   if (explains && !precision_.may_skip()) clear_overflow_flags(task_.parameters().values());  // else precision_ does
   if (explains) random_ = RandomState({batches.front().input().device()});
   precision_.begin_step();
@@ -67,20 +71,24 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   const at::NoGradGuard no_grad;
   const auto& parameters = optimizer_.parameters();
   const double total_weight = group_.all_reduce_sum(window.weight);
+  phase_ = Phase::Reduce;
   observers_.run(Phase::Reduce, attempts_, 0, [&] {
     if (group_.world_size() > 1)
       for (const auto& p : parameters)
         if (auto grad = p.value.grad(); grad.defined()) group_.all_reduce_sum(grad);
   });
+  phase_ = Phase::Unscale;
   StepGate gate = observers_.run(Phase::Unscale, attempts_, 0, [&] {
     auto g = precision_.unscale_and_check(window.first_weight / total_weight);
     if (g.found_inf.defined()) group_.all_reduce_max(g.found_inf);
     return g;
   });
   if (explains && !precision_.may_skip()) explain_anomaly(batches);
+  phase_ = Phase::Clip;
   const auto norm = observers_.run(Phase::Clip, attempts_, 0, [&] { return clip(); });
   // torch_npu's fused kernels do without found_inf, or read it on the host. The host wants it after the step anyway: there it reads before.
   const bool host_decides = gate.found_inf.defined() && gate.found_inf.device().is_privateuseone();
+  phase_ = Phase::Optimizer;
   observers_.run(Phase::Optimizer, attempts_, 0, [&] {
     if (!host_decides)
       optimizer_.step(gate);
@@ -143,9 +151,17 @@ at::Tensor TrainStep::clip() {
   return at::zeros({1}, parameters[0].value.options().dtype(at::kFloat).requires_grad(false));
 }
 
+void TrainStep::undo_window() {
+  const at::NoGradGuard no_grad;
+  optimizer_.zero_grad();
+  task_.parameters().zero_grad();
+  if (phase_ >= Phase::Forward) restore_buffers();
+}
+
 void TrainStep::keep_buffers() {
   const at::NoGradGuard no_grad;
   if (buffers_.empty()) buffers_ = task_.buffers();
+  if (kept_.size() != buffers_.size()) kept_.clear();
   if (kept_.empty())
     for (const auto& [name, buffer] : buffers_) kept_.push_back(at::empty_like(buffer));
   for (size_t i = 0; i < kept_.size(); ++i) kept_[i].copy_(buffers_[i].second);

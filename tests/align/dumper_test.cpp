@@ -301,5 +301,5 @@ TEST_CASE("a dump of nothing is told") {
   CHECK(has(told[0], "nothing was dumped"));
   run({.steps = {"7"}});
   REQUIRE(told.size() == 2);
-  CHECK(has(told[1], "none of 7 was reached; the run had steps 0 to 0"));
+  CHECK(has(told[1], "dump.steps: 7 was not reached; the run had steps 0 to 0"));
 }

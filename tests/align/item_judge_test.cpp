@@ -109,3 +109,15 @@ TEST_CASE("item_judge: words that nobody knows and numbers that are missing do n
   CHECK(judged(half, full).failed);
   CHECK(judged(full, half).failed);
 }
+
+TEST_CASE("item_judge: the state of an optimizer says nothing of the precision that a run computes in") {
+  const TempDir dir;
+  const auto write = [&](const char* name, double gradient) {
+    CraftedDump dump(dir / name);
+    dump.add("Module.fc.Linear.forward.0", CraftedDump::tensor("[4]", 1, "bfloat16"));
+    dump.add("Module.fc.Linear.backward.0", CraftedDump::tensor("[4]", gradient));
+    for (int i = 0; i < 20; ++i) dump.add("Module.optimizer.Adam" + std::to_string(i) + ".forward.0", CraftedDump::tensor("[4]"));
+    return dump.write();
+  };
+  CHECK(compare_dumps(write("a", 1.02), write("b", 1)).agrees);  // within the tolerance of bf16
+}

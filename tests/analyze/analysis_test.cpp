@@ -8,7 +8,9 @@
 #include "npu_train/analyze/analysis.hpp"
 #include "npu_train/base/batch.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/facts_table.hpp"
 #include "npu_train/train/classifier.hpp"
+#include "scan/facts/operators.hpp"
 
 using namespace npu_train;
 using npu_train::testing::error_of, npu_train::testing::has;
@@ -80,6 +82,54 @@ TEST_CASE("a plain model is ready, and memory and bf16 are findings of their own
   const Batch low_batch(at::randn({4, 16}).to(at::kBFloat16), at::zeros({4}, at::kLong));
   CHECK(finding(analyze(*classifier(low), low_batch, {.soc = "910A"}), "bf16") != nullptr);
   CHECK(finding(analyze(*classifier(low), low_batch), "bf16") == nullptr);
+}
+
+TEST_CASE("what the data decides, counters, views and the number of heads raise no alarm") {
+  struct Plain : torch::nn::Module {
+    torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 16, 3)))};
+    torch::nn::BatchNorm2d norm{register_module("norm", torch::nn::BatchNorm2d(16))};
+    torch::nn::Linear head{register_module("head", torch::nn::Linear(16, 10))};
+    at::Tensor forward(const at::Tensor& x) {
+      const at::Tensor y = norm(conv(x)).mean({2, 3}).view({-1, 3, 1, 16});  // 3 heads of 16
+      return head(at::scaled_dot_product_attention(y, y, y).flatten(0, 2).narrow(0, 0, x.size(0)));
+    }
+  };
+  const Batch batch(at::randn({3, 3, 8, 8}), at::zeros({3}, at::kLong));
+  const auto result = analyze(*classifier(std::make_shared<Plain>()), batch);
+  for (const char* kind : {"alignment", "int64", "fp64"}) {
+    CAPTURE(kind);
+    const auto* found = finding(result, kind);
+    CAPTURE((found == nullptr ? "" : found->subject + ": " + found->detail));
+    CHECK(found == nullptr);
+  }
+}
+
+TEST_CASE("a series, composite operators and limits of the series are told") {
+  torch::nn::Sequential net(torch::nn::Linear(16, 16));
+  const Batch batch(at::randn({4, 16}), at::zeros({4}, at::kLong));
+  const auto series = analyze(*classifier(net), batch, {.soc = "910B"});
+  REQUIRE(finding(series, "series") != nullptr);
+  CHECK(has(finding(series, "series")->detail, "taken for a 910B1"));
+  CHECK(finding(series, "bf16") == nullptr);
+  CHECK(series.options.soc == "Ascend910B1");
+  const auto exact = analyze(*classifier(net), batch, {.soc = "910B1"});
+  CHECK(finding(exact, "series") == nullptr);
+  REQUIRE(finding(exact, "composite") != nullptr);
+  CHECK(has(finding(exact, "composite")->detail, "was not looked up"));
+  CHECK(exact.verdict() == "ready");
+}
+
+TEST_CASE("the scan of sources and the table of operators agree on what is unsupported") {
+  const AscendOperators table("910B1", "2.11");
+  size_t seen = 0;
+  for (const auto& row : npu_train::detail::facts_rows(facts::operators, "operators.tsv", 3)) {
+    if (row[1] != "unsupported-api" || row[0].starts_with('.')) continue;
+    const auto found = table.find("aten", std::string(row[0].substr(row[0].rfind('.') + 1)), "");
+    CAPTURE(std::string(row[0]));
+    CHECK_FALSE(has(found.limits, "a kernel is registered"));
+    seen += found.support == OperatorSupport::Unsupported;
+  }
+  CHECK(seen > 5);
 }
 
 TEST_CASE("what the model throws, and chips that are not known, are errors") {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <set>
 
 #include "npu_train/analyze/operator_inventory.hpp"
 #include "npu_train/precision/autocast.hpp"
@@ -63,6 +64,58 @@ TEST_CASE("what autocast did is told") {
   CHECK(use_of(uses, "linear", "forward")->autocast == "to bf16");
   CHECK(use_of(uses, "relu", "forward")->autocast == "as given");
   CHECK(use_of(uses, "mse_loss", "forward")->autocast == "to fp32");
+}
+
+TEST_CASE("casts and the promotion of types are not autocast's doing") {
+  const at::Tensor weight = at::randn({4, 3});
+  OperatorInventory inventory({});
+  inventory.phase_begin(Phase::Forward, 0, 0);
+  {
+    const Autocast autocast(Device{}, at::kBFloat16);
+    const at::Tensor y = at::linear(at::ones({2, 3}), weight);  // bf16
+    y.to(at::kFloat);
+    at::add(y, at::ones({2, 4}));     // promoted to fp32
+    at::linear(y, at::ones({2, 4}));  // of inputs in two dtypes
+    at::cat({y, at::ones({2, 4})});
+  }
+  inventory.phase_end(Phase::Forward, 0, 0);
+  for (const auto& use : inventory.uses()) {
+    CAPTURE(use.full_name());
+    if (use.name == "ones" || use.name == "ones_like") continue;
+    CHECK(use.autocast == std::string(use.name == "linear" ? "to bf16" : "as given"));
+    if (use.name == "linear") CHECK(use.computed_in() == "bf16");
+    if (use.name == "to") CHECK_FALSE(use.works);
+  }
+}
+
+TEST_CASE("every phase between forward and the optimizer's step is listed, others are not") {
+  OperatorInventory inventory({});
+  for (const auto phase :
+       {Phase::Transfer, Phase::Forward, Phase::Reduce, Phase::Unscale, Phase::Clip, Phase::Optimizer, Phase::Callbacks}) {
+    inventory.phase_begin(phase, 0, 0);
+    at::relu(at::ones({3}));
+    inventory.phase_end(phase, 0, 0);
+  }
+  std::set<std::string> phases;
+  for (const auto& use : inventory.uses()) phases.insert(use.phase);
+  CHECK((phases == std::set<std::string>{"forward", "reduce", "unscale", "clip", "optimizer"}));
+}
+
+TEST_CASE("views and counters are no work, and losses tell the number of classes") {
+  OperatorInventory inventory({});
+  inventory.phase_begin(Phase::Forward, 0, 0);
+  const at::Tensor counter = at::zeros({}, at::kLong), x = at::arange(6, at::kLong);
+  counter.add_(1);
+  x.view({2, 3}).transpose(0, 1);
+  x.add(1);
+  at::cross_entropy_loss(at::randn({2, 10}), at::zeros({2}, at::kLong));
+  inventory.phase_end(Phase::Forward, 0, 0);
+  const auto uses = inventory.uses();
+  CHECK_FALSE(use_of(uses, "add_", "forward")->works);
+  CHECK_FALSE(use_of(uses, "view", "forward")->works);
+  CHECK_FALSE(use_of(uses, "transpose", "forward")->works);
+  CHECK(use_of(uses, "add", "forward")->works);
+  CHECK((inventory.classes() == std::set<int64_t>{10}));
 }
 
 TEST_CASE("shapes that follow from values, and reads by the host") {

@@ -70,9 +70,11 @@ TEST_CASE("a plain model passes every trial") {
   const auto report = tried({});
   CAPTURE(to_text(report));
   CHECK(report.passed());
-  for (const auto& t : report.trials) CHECK((t.verdict == Trial::Verdict::Passed));
+  for (const auto& t : report.trials) CHECK((t.verdict == (t.name == "speed" ? Trial::Verdict::NotJudged : Trial::Verdict::Passed)));
   CHECK(report.max_error == 0);  // the simulator computes as the host does
-  CHECK(report.speed_up > 0);
+  CHECK(report.speed_up == -1);  // on the same processor: noise
+  CHECK(has(trial(report, "speed").detail, "computes on this CPU"));
+  CHECK(has(trial(report, "training").detail, "(in fp32, by SGD)"));
   CHECK(has(to_text(report), "the model runs and trains"));
   CHECK(to_json(report).at("trials", "t").items("t").size() == report.trials.size());
 }
@@ -87,6 +89,33 @@ TEST_CASE("each kind of failure is told with its place and what to do") {
   fails(tried([](const at::Tensor& y) { return y * 1.01; }), "outputs", "numbers", "outputs of the model");
   fails(tried([](const at::Tensor& y) { return y / at::zeros_like(y); }), "loss", "numbers", "in loss");
   fails(tried([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no such weather"); }), "forward", "model", "body");
+}
+
+TEST_CASE("what stays behind, comes back to the host or learns nothing is seen without an exception") {
+  struct Forgetful : Elsewhere {
+    using Elsewhere::Elsewhere;
+    void to(c10::Device device, bool non_blocking) override {
+      body->to(device, non_blocking);  // the head stays
+    }
+  };
+  start_sim_npu({.hbm = "4MiB", .unsupported_ops = "error"});
+  const Batch batch(at::randn({4, 4}), at::zeros({4}, at::kLong));
+  fails(try_device(*classifier(std::make_shared<Forgetful>(nullptr)), batch, "sim_npu"), "moved", "model", "in moved");
+  const auto back = tried([](const at::Tensor& y) { return y.cpu().mul(1).to(y.device()); });
+  CAPTURE(to_text(back));
+  CHECK((trial(back, "forward").verdict == Trial::Verdict::Note));
+  CHECK(has(trial(back, "forward").detail, "brought back to the host 1 time, behind body"));
+  CHECK(back.passed());
+  fails(tried([](const at::Tensor& y) { return y.detach(); }), "backward", "numbers", "in backward");
+}
+
+TEST_CASE("an error of the device has its message, and a judgement has none") {
+  const auto thrown = tried([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no such weather"); });
+  CHECK(has(trial(thrown, "forward").error, "no such weather"));
+  CHECK(has(to_text(thrown), "said: "));
+  const auto judged = tried([](const at::Tensor& y) { return y * 1.01; });
+  CHECK(trial(judged, "outputs").error.empty());
+  CHECK_FALSE(has(to_text(judged), "said: "));
 }
 
 TEST_CASE("an error of a few roundings passes, with a note where it is unusual") {

@@ -1,11 +1,12 @@
 """npu_tool analyze CONFIG: operators of a step looked up for an NPU, and a model tried on a device."""
 import json
+import subprocess
 import unittest
 
 import browser
-from programs import ProgramTest, main, npu_tool
+from programs import BIN, ProgramTest, main, npu_tool
 
-USAGE, DATA, CHECK_FAILED = 2, 3, 7
+USAGE, DATA, DISK, CHECK_FAILED = 2, 3, 6, 7
 
 
 class Analyze(ProgramTest):
@@ -17,10 +18,10 @@ class Analyze(ProgramTest):
         found = json.loads(result[1])
         self.assertEqual((found['soc'], found['torch'], found['verdict']), ('Ascend910B1', '2.11', 'ready'))
         phases = {op['phase'] for op in found['operators']}
-        self.assertEqual(phases, {'forward', 'backward', 'optimizer'})
+        self.assertLessEqual({'forward', 'backward', 'unscale', 'optimizer'}, phases)
         self.assertIn('to fp16', {op['autocast'] for op in found['operators']})
         self.assertAlmostEqual(sum(op['share'] for op in found['operators']), 1, delta=1e-6)
-        self.assertIn('alignment', {f['kind'] for f in found['findings']})
+        self.assertNotIn('alignment', {f['kind'] for f in found['findings']})  # ten classes and two heads are nobody's choice
         self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
 
     def test_text_and_page(self):
@@ -46,7 +47,10 @@ class Analyze(ProgramTest):
         self.assertDone(result)
         found = json.loads(result[1])
         self.assertTrue(found['passed'])
-        self.assertEqual({t['verdict'] for t in found['trials']}, {'passed'})
+        self.assertEqual({t['verdict'] for t in found['trials'] if t['name'] != 'speed'}, {'passed'})
+        speed = next(t for t in found['trials'] if t['name'] == 'speed')
+        self.assertEqual((speed['verdict'], found['speed_up']), ('not judged', -1))
+        self.assertIn('computes on this CPU', speed['detail'])
         result = self.analyze('--try', 'sim_npu', 'sim_npu.hbm=64KiB')
         self.assertEqual(result[0], CHECK_FAILED, result[2])
         self.assertIn('failed (out_of_memory)', result[1])
@@ -55,7 +59,34 @@ class Analyze(ProgramTest):
         self.assertIn('failed (environment)', result[1])
         self.assertIn('npu_tool doctor', result[1])
 
+    def test_a_run_for_a_device_that_is_not_here(self):
+        for device in ('npu', 'cuda'):
+            result = self.analyze(f'device={device}', '--soc', '910b', '--rows', '3', precision='auto')
+            self.assertDone(result)
+            self.assertIn('note: precision auto: bf16-mixed', result[1])
+            self.assertIn('910B is a series (Atlas A2): taken for a 910B1', result[1])
+            self.assertIn('Ascend910B1, torch_npu 2.11: ready to try', result[1])
+
+    def test_a_full_disk_is_told(self):
+        for args in (('analyze', self.config()), ('summary', '--model', 'resnet18', '--num-classes', '10'), ('doctor', '--explain', '507018'),
+                     ('doctor', '--explain', '507018', '--json'), ('analyze', '--source', self.dir), ('--version',), ('--help',), ('analyze', '--help')):
+            with open('/dev/full', 'w') as full:
+                p = subprocess.run([str(BIN / 'npu_tool'), *map(str, args)], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(p.returncode, DISK, (args, p.stderr))
+            self.assertIn('No space left on device', p.stderr, args)
+
+    def test_options_that_do_not_go_together(self):
+        config = self.config()
+        for args in (('--source', self.dir, '--soc', '910B1'), ('--source', self.dir, '--try', 'cpu'), ('--source', self.dir, '--torch', '2.11'),
+                     (config, '--source', self.dir), (config, '--try', 'cpu', '--soc', '910B1'), (config, '--try', 'cpu', '--html', 'p.html'),
+                     (config, '--rewrite', self.dir / 'out'), (config, '--csv', 'c.csv')):
+            result = npu_tool('analyze', *args, cwd=self.dir)
+            self.assertEqual(result[0], USAGE, (args, result))
+            self.assertRegex(result[2], 'excludes|requires', args)
+
     def test_mistakes(self):
+        self.assertFails(self.analyze('--try', 'auto'), USAGE, 'one device by name')
+        for soc in ('910', '910x', 'nonsense'): self.assertFails(self.analyze('--soc', soc), USAGE, f"'{soc}'", 'the series 910B', '310P')
         self.assertFails(npu_tool('analyze'), USAGE, 'CONFIG.yaml', '--source DIR')
         self.assertFails(self.analyze('--soc', 'H100'), USAGE, "'H100'", '910B1')
         self.assertFails(self.analyze('--torch', '1.8'), USAGE, "'1.8'", '2.11 to 2.13')

@@ -73,7 +73,8 @@ class CompareTest(ProgramTest):
         self.assertEqual(code, 7)
         self.assertFalse(result['complete'])
         only = self.dump('only', 'dump.list=[head]')
-        code, result = self.compare(only, a)
+        code, result = self.compare(only, a)  # which was asked for
+        self.assertEqual(code, 0)
         self.assertIn('do not have the same', result['summary'])
 
     def test_statistics_find_the_same_place_as_values(self):
@@ -169,6 +170,13 @@ class CompareTest(ProgramTest):
         code, _, error = npu_tool('compare', a, a, '--steps', '77')
         self.assertEqual(code, 3)
         self.assertIn('no step', error)
+        self.assertIn('A has 0, 1 of rank0', error)
+        for words in (('--atol', 'nan'), ('--rtol', '-1'), ('--proportion', '0'), ('--rows', '-1'), ('--tolerance', 'fc=nan,1'),
+                      ('--sample', '2')):
+            self.assertEqual(npu_tool('compare', a, a, *words)[0], 2, words)
+        file = self.dir / 'file'
+        file.write_text('')
+        self.assertFails(train_app(self.config(), f'dump.dir={file}', 'output.dir=""'), 2, 'dump.dir', 'is a file')
         broken = self.dump('broken', 'dump.task=tensor')
         path = broken / 'step0/rank0/dump.json'
         text = path.read_text()
@@ -236,6 +244,26 @@ class CompareTest(ProgramTest):
         elsewhere = self.history('elsewhere', [(i + 100, loss, lr) for i, loss, lr in rows])
         self.assertFails(npu_tool('compare', elsewhere, good), 3, 'no step is in both', '--columns step=')
 
+    def test_semicolons_and_tabs(self):
+        rows = [(i, 2 - 0.01 * i, 0.1) for i in range(20)]
+        good = self.history('good', rows)
+        for name, separator, point in (('semicolons', ';', ','), ('points', ';', '.'), ('tabs', '\t', '.')):
+            other = self.dir / f'{name}.csv'
+            other.write_text(separator.join(('step', 'loss', 'lr')) + '\n' +
+                             ''.join(separator.join(str(v).replace('.', point) for v in row) + '\n' for row in rows))
+            code, result = self.compare(other, good)
+            self.assertEqual((code, result['history']['steps'], result['history']['max_relative']), (0, 20, 0), name)
+
+    def test_mistakes_between_runs_that_differ_in_rounding(self):
+        right = self.dump('right', 'trainer.threads=2')
+        for name, word, layer, likely in (('smooth', 'task.label_smoothing=0.01', 'loss', 'label_smoothing'),
+                                          ('decay', 'optimizer.weight_decay=0.1', 'optimizer', 'another weight_decay: 0.1 and ')):
+            code, result = self.compare(self.dump(name, 'trainer.threads=1', word), right)
+            self.assertEqual((code, result['first_divergence']['layer']), (7, layer), result['summary'])
+            self.assertIn(likely, result['first_divergence']['likely'][0])
+        code, result = self.compare(self.dump('same', 'trainer.threads=1'), right)
+        self.assertEqual(code, 0, result['summary'])
+
     def test_two_of_a_kind_are_needed(self):
         dump, log = self.dump('a'), self.history('log', [(1, 2, 0.1)])
         weights = self.dir / 'w.safetensors'
@@ -244,6 +272,8 @@ class CompareTest(ProgramTest):
                             (log, weights, ('is a loss history', 'is a checkpoint')), (dump, self.dir, ('is a dump', 'of no kind'))):
             self.assertFails(npu_tool('compare', a, b), 2, str(a), str(b), *words)
         self.assertFails(npu_tool('compare', log, log, '--steps', '1'), 2, 'are of dumps')
+        for words in (('--exact',), ('--atol', '1'), ('--rtol', '1'), ('--tolerance', 'a=1,1')):
+            self.assertFails(npu_tool('compare', log, log, *words), 2, words[0], 'of dumps and checkpoints', '--mean-rtol')
 
     def edited(self, dump, name, change):
         """A copy of a dump, its first step's dump.json changed."""
@@ -277,7 +307,8 @@ class CompareTest(ProgramTest):
         self.assertFails(npu_tool('compare', other, a), 3, str(other), str(a), 'of the same network')
         some = self.edited(a, 'some', lambda data: other_network(data) | {k: v for k, v in data.items() if '.head.' in k})
         code, result = self.compare(some, a)
-        self.assertEqual((code, result['complete']), (0, False))
+        self.assertEqual((code, result['complete']), (7, False))  # layers with parameters that one side lacks
+        self.assertIn('alone', result['first_divergence']['sentence'])
         only_a = [call['a'] for call in result['steps'][0]['calls'] if not call['b']]
         self.assertIn('Module.other_embed.OtherLayer.forward.0', only_a)
 

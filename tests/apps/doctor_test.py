@@ -1,6 +1,7 @@
 """npu_tool doctor: this machine in words and as JSON, codes and symptoms, logs on stdin, and what a user may do wrong."""
 import json
 import os
+import pathlib
 import subprocess
 
 from programs import BIN, ProgramTest, main, npu_tool
@@ -61,11 +62,51 @@ class Doctor(ProgramTest):
         self.assertEqual(found['hello', 'sim_npu:0 step 16-mixed']['verdict'], 'ok')
         self.assertFalse((self.dir / 'out').exists())
 
+    def test_a_stand_in_for_torch_npu_trains_in_every_precision_that_it_has(self):
+        stand_in = BIN.parent / 'tests' / 'fake_torch_npu' / 'works' / 'libtorch_npu.so'
+        if not stand_in.exists(): self.skipTest('the stand-in for torch_npu is not built')
+        found = self.findings('--device', 'npu', NPU_TRAIN_TORCH_NPU=str(stand_in))
+        for mode in ('32-true', '16-mixed', '16-true'): self.assertEqual(found['hello', f'npu:0 step {mode}']['verdict'], 'ok', mode)
+
     def test_a_device_that_is_not_there_fails_and_the_report_goes_on(self):
         found = self.findings('--device', 'npu', code=FAILED, NPU_TRAIN_TORCH_NPU=str(self.dir))
         self.assertEqual(found['hello', 'npu']['verdict'], 'fail')
         self.assertIn('libtorch_npu.so', found['hello', 'npu']['evidence'])
         self.assertIn(('cpu', 'cores'), found)
+
+    def test_a_named_device_is_looked_for_without_a_hello(self):
+        found = self.findings('--device', 'npu', '--no-hello', code=FAILED, NPU_TRAIN_TORCH_NPU=str(self.dir))
+        self.assertEqual(found['hello', 'npu']['verdict'], 'fail')
+        found = self.findings('--device', 'cpu', '--no-hello')
+        self.assertEqual(found['hello', 'cpu']['verdict'], 'ok')
+
+    def test_kernels_that_the_processor_does_not_have(self):
+        flags = next((line for line in pathlib.Path('/proc/cpuinfo').read_text().splitlines() if line.startswith('flags')), '').split()
+        if not flags or 'avx512f' in flags: self.skipTest('no x86, or one with AVX-512')
+        found = self.findings('--device', 'cpu', code=FAILED, ATEN_CPU_CAPABILITY='avx512')
+        self.assertEqual(found['cpu', 'kernels']['verdict'], 'fail')
+        self.assertIn('SIGILL', found['cpu', 'kernels']['finding'])
+        self.assertEqual([key for key in found if key[0] == 'hello'], [('hello', 'cpu')])
+        self.findings('--no-hello', '--write-env', self.dir / 'env.sh', code=FAILED, ATEN_CPU_CAPABILITY='avx512')
+        self.assertIn('unset ATEN_CPU_CAPABILITY', (self.dir / 'env.sh').read_text())
+
+    def test_stdin_is_a_log_only_for_a_bare_call(self):
+        log = b'error code is 507018\n'
+        for args in (('--no-hello',), ('--json', '--no-hello'), ('--no-hello', '--output', self.dir)):
+            out = piped(log, *args)[1]
+            self.assertIn('cores', out)
+            self.assertNotIn('AI CPU', out)
+        self.assertIn('AI CPU', piped(log)[1])
+        # a pipe that is never closed, with something in it
+        reader, writer = os.pipe()
+        try:
+            os.write(writer, log)
+            p = subprocess.run([str(BIN / 'npu_tool'), 'doctor'], stdin=reader, capture_output=True, text=True, timeout=120)
+        finally:
+            os.close(reader)
+            os.close(writer)
+        self.assertIn('AI CPU', p.stdout)
+        self.assertIn('nothing more came', p.stderr)
 
     def test_the_configuration_names_device_and_folder(self):
         result = npu_tool('doctor', self.config(), f'output.dir={self.dir}/runs', '--no-hello', '--json')
@@ -91,7 +132,10 @@ class Doctor(ProgramTest):
 
     def test_codes_and_symptoms(self):
         for word, expected in (('507018', 'AI CPU'), ('EI0006', 'HCCL_CONNECT_TIMEOUT'), ('out of memory', 'data.batch_size'), ('device busy', 'npu-smi'),
-                               ('is_available false', 'npu_tool doctor'), ('library not found', 'set_env.sh'), ('outputs differ', 'validate'), ('slow', 'bench')):
+                               ('is_available false', 'npu_tool doctor'), ('library not found', 'set_env.sh'), ('outputs differ', 'validate'), ('slow', 'bench'),
+                               ('No module named torch_npu', 'pip list'), ("ModuleNotFoundError: No module named 'torch_npu'", 'pip list'), ('segfault', 'gdb'),
+                               ('Segmentation fault (core dumped)', 'gdb'), ('my training hangs', 'py-spy'), ('hangs', 'py-spy'), ('OOM', 'data.batch_size'),
+                               ('Illegal instruction', 'ATEN_CPU_CAPABILITY')):
             self.assertIn(expected, self.assertDone(npu_tool('doctor', '--explain', word)), word)
         self.assertIn('data.batch_size', self.assertDone(npu_tool('doctor', '--explain', 'out', 'of', 'memory')))  # without quotes
         document = json.loads(self.assertDone(npu_tool('doctor', '--explain', 'error code is 507018', '--json')))

@@ -19,20 +19,21 @@ class NpuTool(ProgramTest):
         self.assertFails(npu_tool('summary', '--model', 'resnet51'), 2, 'resnet50')
 
     def test_bench_gives_the_documented_keys(self):
-        document = self.json('bench', '--model', 'vit_tiny_cifar10', '--batch', '2', '--what', 'step', '--steps', '2')
+        document = self.json('bench', '--model', 'vit_tiny_cifar10', '--batch', '2', '--what', 'step', '--steps', '2', '--warmup', '1')
         for key in ('img_per_s', 'step_ms_median', 'step_ms_min', 'first_step_s', 'peak_rss_mb', 'parameters', 'flops_per_image'): self.assertGreater(document[key], 0, key)
         self.assertEqual(document['batch'], 2)
-        self.assertLess(self.json('bench', '--model', 'vit_tiny_cifar10', 'model.depth=1', '--batch', '2', '--steps', '1')['parameters'], document['parameters'])
-        document = self.json('bench', self.config(precision='32-true'), '--what', 'train', '--steps', '3')
+        self.assertLess(self.json('bench', '--model', 'vit_tiny_cifar10', 'model.depth=1', '--batch', '2', '--steps', '1', '--warmup', '1')['parameters'], document['parameters'])
+        document = self.json('bench', self.config(precision='32-true'), '--what', 'train', '--steps', '3', '--warmup', '2')
         self.assertEqual(document['steps'], 3)
-        document = self.json('bench', self.config(precision='32-true'), '--what', 'data')
+        document = self.json('bench', self.config(precision='32-true'), '--what', 'loader')
         self.assertGreater(document['img_per_s'], 0)
+        self.assertIn('data.num_workers=', document['notes'][-1])
         self.assertFails(npu_tool('bench', '--what', 'nonsense'), 2, 'step')
 
     def test_bench_measures_what_checkpointing_saves(self):
-        step = ('bench', '--model', 'vit_tiny_cifar10', '--batch', '8', '--steps', '1', '--activations', '--precision', '32-true', '--device', 'cpu')
-        none = self.json(*step)['activations_mb']
-        self.assertLess(self.json(*step, 'trainer.gradient_checkpointing=blocks')['activations_mb'], 0.5 * none)
+        step = ('bench', '--model', 'vit_tiny_cifar10', '--batch', '8', '--steps', '1', '--warmup', '1', '--activations', '--precision', '32-true', '--device', 'cpu')
+        none = self.json(*step)['activations_bytes']
+        self.assertLess(self.json(*step, 'trainer.gradient_checkpointing=blocks')['activations_bytes'], 0.5 * none)
 
     def test_predict_from_a_checkpoint_without_its_data(self):
         self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))

@@ -50,3 +50,24 @@ TEST_CASE("map changes every tensor and keeps the rest") {
   CHECK(twice.index == 5);
   CHECK(twice.weight == 1.5);
 }
+
+TEST_CASE("rows of a batch, with those that are padding") {
+  Batch batch(at::arange(14, at::kFloat).reshape({7, 2}), at::arange(7));
+  batch.set("scale", at::ones({}));
+  batch.set("mask", at::ones({7}));
+  batch.ids = {10, 11, 12, 13, 14};
+  batch.size = 5;
+  batch.weight = 10;
+  CHECK(batch.rows() == 7);
+  const auto middle = batch.narrow(3, 3);
+  CHECK(middle.rows() == 3);
+  CHECK(middle.size == 2);
+  CHECK(middle.weight == 4);
+  CHECK(middle.ids == std::vector<int64_t>{13, 14});
+  CHECK(middle.target()[0].item<int64_t>() == 3);
+  CHECK(middle.at("scale").dim() == 0);
+  CHECK(middle.at("mask").size(0) == 3);
+  CHECK(middle.input().data_ptr() == batch.input()[3].data_ptr());  // the same memory
+  CHECK(batch.narrow(6, 1).size == 0);
+  CHECK(error_of([&] { batch.narrow(5, 3); }).kind() == ErrorKind::Usage);
+}

@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/device/operator_support.hpp"
 
 using namespace npu_train;
@@ -32,6 +33,44 @@ TEST_CASE("chips and versions that are not known are named") {
   CHECK(has(error_of([] { AscendOperators("H100", "2.11"); }).what(), "'H100'"));
   CHECK(has(error_of([] { AscendOperators("910B1", "1.8"); }).what(), "2.11 to 2.13"));
   CHECK((AscendOperators("Ascend950", "2.11").find("aten", "bitwise_and_", "Tensor").support != OperatorSupport::Native));
+}
+
+TEST_CASE("a chip or a series, in any case, and what was assumed") {
+  const auto soc = [](const char* text) { return AscendOperators(text, "2.11").soc(); };
+  CHECK(soc("910b3") == "Ascend910B3");
+  CHECK(soc("ASCEND910B4-1") == "Ascend910B4_1");
+  CHECK(soc("910B") == "Ascend910B1");
+  CHECK(soc("910c") == "Ascend910_9392");
+  CHECK(soc("910_93XX") == "Ascend910_9392");
+  CHECK(soc("910_9362") == "Ascend910_9362");
+  CHECK(soc("310p") == "Ascend310P3");
+  CHECK(soc("310B") == "Ascend310B1");
+  CHECK(soc("950pr_9599") == "Ascend950PR_9599");
+  CHECK(AscendOperators("910B", "2.11").bf16());
+  CHECK(has(AscendOperators("910B", "2.11").assumed(), "taken for a 910B1"));
+  CHECK(AscendOperators("910B3", "2.11").assumed().empty());
+  CHECK(has(AscendOperators("910A", "2.11").assumed(), "Atlas A2"));
+  for (const char* text : {"910", "910x", "910B9", "910B12", "310", "950X", "910_93921", "", "Ascend", "A100"}) {
+    CAPTURE(text);
+    const auto error = error_of([&] { AscendOperators(text, "2.11"); });
+    CHECK(error.kind() == ErrorKind::Usage);
+    CHECK(has(error.what(), "910B1 to 910B4, or the series 910B"));
+  }
+}
+
+TEST_CASE("limits by series hold for composite operators too, and a kernel outweighs the list") {
+  const AscendOperators a2("910B1", "2.11"), next("950", "2.11");
+  CHECK((a2.find("aten", "bilinear", "").support == OperatorSupport::Composite));
+  const auto limited = next.find("aten", "bilinear", "");
+  CHECK((limited.support == OperatorSupport::Limited));
+  CHECK(limited.composite);
+  CHECK(has(limited.limits, "series"));
+  CHECK((a2.find("aten", "batch_norm", "").support == OperatorSupport::Limited));
+  // listed as unsupported; one has a kernel, the other has none
+  const auto pool = a2.find("aten", "adaptive_max_pool2d", "");
+  CHECK((pool.support == OperatorSupport::Limited));
+  CHECK(has(pool.limits, "a kernel is registered"));
+  CHECK((a2.find("aten", "adaptive_max_pool1d", "").support == OperatorSupport::Unsupported));
 }
 
 TEST_CASE("dtypes have the words of the tables") {

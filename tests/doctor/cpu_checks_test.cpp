@@ -36,6 +36,19 @@ TEST_CASE("kernels that are worse than the processor") {
   CHECK(has(cpu(m, "kernels").fix, "libtorch"));
 }
 
+TEST_CASE("kernels that the processor does not have end the process at the first operator") {
+  Machine m;
+  make_cuda_box(m);
+  m.host.edit("/proc/cpuinfo", "avx512f", "");
+  m.process.cpu_capability = "AVX512";
+  m.host.environment["ATEN_CPU_CAPABILITY"] = "avx512";
+  CHECK((cpu(m, "kernels").verdict == Verdict::Fail));
+  CHECK(has(cpu(m, "kernels").finding, "SIGILL"));
+  CHECK(has(cpu(m, "kernels").fix, "unset ATEN_CPU_CAPABILITY"));
+  m.process.cpu_capability = "AVX2";
+  CHECK((cpu(m, "kernels").verdict == Verdict::Ok));
+}
+
 TEST_CASE("cores: what is online, what is allowed, what the control group gives") {
   Machine m;
   make_laptop(m);

@@ -28,6 +28,11 @@ TEST_CASE("GPUs with what they can") {
   CHECK((cuda(m, "gpu 1").verdict == Verdict::Ok));
   m.process.cuda_runtime = 13000;
   CHECK((cuda(m, "gpu 1").verdict == Verdict::Fail));
+  // a row that nobody looked up fails nothing
+  m.nvidia_smi(says("0, Tesla K10, 570.1, 4000, 4, 3.0\n"));
+  m.process.cuda_runtime = 11080;
+  CHECK((cuda(m, "gpu 0").verdict == Verdict::Warn));
+  CHECK(has(cuda(m, "gpu 0").evidence, "was not looked up"));
 }
 
 TEST_CASE("a driver that is too old, old, or of an unknown CUDA") {

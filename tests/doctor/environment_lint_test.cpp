@@ -113,6 +113,10 @@ TEST_CASE("variables that contradict each other") {
   CHECK(has(all_of({{"HCCL_WHITELIST_DISABLE", "0"}}), "FAIL HCCL_WHITELIST_FILE"));
   CHECK(has(all_of({{"HCCL_INTRA_ROCE_ENABLE", "1"}, {"HCCL_INTRA_PCIE_ENABLE", "1"}}), "WARN HCCL_INTRA_ROCE_ENABLE"));
   CHECK(has(all_of({{"RANK", "4"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "h"}}), "FAIL RANK"));
+  // the evidence tells a value from one that is not set
+  CHECK(lint({{"LOCAL_RANK", "1"}}, "RANK").evidence == "RANK is not set, LOCAL_RANK=1, WORLD_SIZE is not set (1 holds)");
+  CHECK(lint({{"HCCL_EXEC_TIMEOUT", "3600"}}, "HCCL timeouts").evidence ==
+        "HCCL_EVENT_TIMEOUT is not set (1868 holds), HCCL_EXEC_TIMEOUT=3600");
   CHECK(has(all_of({{"WORLD_SIZE", "4"}}), "FAIL MASTER_ADDR"));
 }
 
@@ -187,6 +191,21 @@ TEST_CASE("every line of the wanted environment is a comment or one command, and
   CHECK(result.ok());
   CHECK(has(result.output, "/a'b $(touch x)"));
   CHECK(!std::filesystem::exists(dir / "x"));
+}
+
+TEST_CASE("what no line mends is told, and never that there is nothing") {
+  Machine m;
+  make_laptop(m);
+  m.host.environment["WORLD_SIZE"] = "2";
+  auto text = wanted_environment(m.host.view(), m.process);
+  CHECK(has(text, "# By hand: MASTER_ADDR: "));
+  CHECK(!has(text, "# Nothing"));
+  m.host.environment.clear();
+  m.process.cpu_capability = "DEFAULT";
+  m.host.environment["ATEN_CPU_CAPABILITY"] = "default";
+  text = wanted_environment(m.host.view(), m.process);
+  CHECK(has(text, "\nunset ATEN_CPU_CAPABILITY\n"));
+  CHECK(!has(text, "# Nothing"));
 }
 
 TEST_CASE("a machine that wants nothing is told so") {

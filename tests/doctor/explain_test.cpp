@@ -93,6 +93,14 @@ TEST_CASE("symptoms by name and in words") {
   CHECK(name_of("torch.npu.is_available() is False") == "is_available false");
   CHECK(name_of("libhccl.so: cannot open shared object file: No such file or directory") == "library not found");
   CHECK(name_of("my training is slow") == "slow");
+  CHECK(name_of("No module named torch_npu") == "torch_npu not installed");
+  CHECK(name_of("ModuleNotFoundError: No module named 'torch_npu'") == "torch_npu not installed");
+  CHECK(name_of("segfault") == "crash");
+  CHECK(name_of("Segmentation fault (core dumped)") == "crash");
+  CHECK(name_of("Illegal instruction") == "illegal instruction");
+  CHECK(name_of("it hangs") == "hangs");
+  CHECK(name_of("my training hangs") == "hangs");
+  CHECK(name_of("OOM") == "out of memory");
   CHECK(name_of("CUDA out of memory. Tried to allocate 2 GiB") == "out of memory");
   CHECK(name_of("loss is NaN") == "loss is not finite");
 }

@@ -69,14 +69,14 @@ TEST_CASE("/dev/shm of docker, full, missing") {
 TEST_CASE("ulimits that are in the way") {
   Machine m;
   make_laptop(m);
-  const auto with = [&](const std::string& name, const std::string& soft) {
+  const auto with = [&](const std::string& name, const std::string& soft, const std::string& hard = "unlimited") {
     Machine broken;
     make_laptop(broken);
     const auto before = broken.host.text("/proc/self/limits");
     const auto at = before.find(name);
     REQUIRE(at != std::string::npos);
     broken.host.write("/proc/self/limits",
-                      before.substr(0, at) + name + "   " + soft + "   unlimited  units\n" + before.substr(before.find('\n', at) + 1));
+                      before.substr(0, at) + name + "   " + soft + "   " + hard + "  units\n" + before.substr(before.find('\n', at) + 1));
     return memory(broken, "ulimits");
   };
   CHECK((memory(m, "ulimits").verdict == Verdict::Ok));
@@ -88,6 +88,13 @@ TEST_CASE("ulimits that are in the way") {
   CHECK(has(with("Max file size", "1000000000").finding, "SIGXFSZ"));
   CHECK(has(with("Max cpu time", "3600").finding, "SIGXCPU"));
   CHECK((with("Max processes", "100").verdict == Verdict::Warn));
+  // a user raises a limit up to the hard one
+  CHECK(with("Max file size", "1000000000").fix == "ulimit -f unlimited");
+  CHECK(with("Max open files", "256", "4096").fix == "ulimit -n 4096");
+  CHECK(with("Max file size", "1073741824", "17179869184").fix == "ulimit -f 16777216");  // it counts in KiB
+  const auto stuck = with("Max file size", "1073741824", "1073741824");
+  CHECK(has(stuck.finding, "is 1.0 GiB"));
+  CHECK(has(stuck.fix, "its hard limit is 1.0 GiB, which root alone raises"));
   // locked memory matters where there is RDMA
   CHECK((with("Max locked memory", "65536").verdict == Verdict::Ok));
   m.host.edit("/proc/self/limits", "Max locked memory         unlimited", "Max locked memory         65536");

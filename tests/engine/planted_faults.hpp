@@ -68,6 +68,7 @@ class PlantedNet {
   }
 
   const Model& model() const { return model_; }
+  bool fused() const { return fused_; }
   const ParameterSet& parameters() const { return parameters_; }
 
   // As a dump calls the layer of a parameter: by the parameter itself where the layer has others below.
@@ -165,7 +166,7 @@ class PlantedRun {
     Sgd sgd(net_.parameters(), {.lr = 1e-5});
     const bool alike = plan_.noise == Noise::None || noise_ == Noise::None;
     Dumper dumper({.task = task, .dir = dir.string()}, dumped_model(*net_.model().module), 0,
-                  {{"device", alike ? "cpu" : "elsewhere"}, {"precision", "32-true"}});
+                  {{"device", alike ? "cpu" : "elsewhere"}, {"precision", "32-true"}, {"fused_kernels", net_.fused() ? "auto" : "false"}});
     dumper.watch(sgd);
     for (int step = 0; step < plan_.steps; ++step) {
       const auto [x, target] = batch(step);

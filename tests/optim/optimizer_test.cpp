@@ -306,3 +306,11 @@ TEST_CASE("the registry knows the built-in optimizers and their keys") {
   CHECK(make("adamw", "{betas: [0.9, 1.0]}").kind() == ErrorKind::Usage);
   CHECK(make("adam", "{momentum: 0.9}").kind() == ErrorKind::Usage);
 }
+
+TEST_CASE("an optimizer tells what it was made with") {
+  for (const auto& name : optimizer_names()) {
+    CAPTURE(name);
+    const auto options = make_optimizer(name, example_parameters())->options();
+    for (const char* key : {"lr", "weight_decay", name == "sgd" ? "momentum" : "betas"}) CHECK(options.find(key) != nullptr);
+  }
+}

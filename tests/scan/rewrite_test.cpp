@@ -113,7 +113,7 @@ TEST_CASE("what is written") {
   CHECK(after("a.py", "from torch import (nn,\n  optim)\nx.cuda()\n") == "from torch import (nn,\n  optim)\nimport torch_npu\nx.npu()\n");
   CHECK(after("a.py", "import torch, torch_npu\nx.cuda()\n") == "import torch, torch_npu\nx.npu()\n");
   CHECK(after("a.py", "from torch import cuda\ncuda.init()\n") == "from torch_npu import npu as cuda\ncuda.init()\n");
-  CHECK(after("a.py", "import torch; x.cuda(); y.cuda()\nz.cuda()\n") == "import torch; x.npu(); y.npu()\nimport torch_npu\nz.npu()\n");
+  CHECK(after("a.py", "import torch; x.cuda(); y.cuda()\nz.cuda()\n") == "import torch; import torch_npu; x.npu(); y.npu()\nz.npu()\n");
   CHECK(after("a.py", "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = 'cuda is great'\n") ==
         "import os\nos.environ['ASCEND_RT_VISIBLE_DEVICES'] = 'cuda is great'\n");
   CHECK(after("a.cpp", "auto y = x.cuda().to(torch::kCUDA, \"cuda:0\");\n") ==
@@ -121,10 +121,71 @@ TEST_CASE("what is written") {
   CHECK(after("a.cu", "auto y = x.cuda();\n") == "auto y = x.cuda();\n");
 }
 
+TEST_CASE("import torch_npu stands where it runs, before what needs it") {
+  // on one line
+  CHECK(after("a.py", "import torch; torch.cuda.init()") == "import torch; import torch_npu; torch.npu.init()");
+  CHECK(after("a.py", "import os; import torch\nx.cuda()\n") == "import os; import torch\nimport torch_npu\nx.npu()\n");
+  CHECK(after("a.py", "import torch;\nx.cuda()\n") == "import torch;\nimport torch_npu\nx.npu()\n");
+  // imports that do not run
+  CHECK(after("a.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\nx.cuda()\n") ==
+        "import torch_npu\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch\nx.npu()\n");
+  CHECK(after("a.py", "import typing\nif typing.TYPE_CHECKING:\n    import torch.nn\nimport torch\nx.cuda()\n") ==
+        "import typing\nif typing.TYPE_CHECKING:\n    import torch.nn\nimport torch\nimport torch_npu\nx.npu()\n");
+  CHECK(after("a.py", "if x: import torch\nx.cuda()\n") == "import torch_npu\nif x: import torch\nx.npu()\n");
+  // in a function, and used outside of it; behind documentation and __future__
+  CHECK(
+      after(
+          "a.py",
+          "\"\"\"What it is.\"\"\"\nfrom __future__ import annotations\nimport os\ndef f():\n    import torch\n    x.cuda()\ny.cuda()\n") ==
+      "\"\"\"What it is.\"\"\"\nfrom __future__ import annotations\nimport torch_npu\nimport os\ndef f():\n    import torch\n    x.npu()\n"
+      "y.npu()\n");
+  CHECK(after("a.py", "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\ndef f():\n    import torch\ndef g():\n    x.cuda()\n") ==
+        "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\nimport torch_npu\ndef f():\n    import torch\ndef g():\n    x.npu()\n");
+  CHECK(after("a.py", "'d'\r\ndef f():\r\n  import torch\r\nx.cuda()\r\n") ==
+        "'d'\r\nimport torch_npu\r\ndef f():\r\n  import torch\r\nx.npu()\r\n");
+  CHECK(after("a.py", "'d'; a = 1\ndef f():\n  import torch\nx.cuda()\n") ==
+        "'d'; import torch_npu; a = 1\ndef f():\n  import torch\nx.npu()\n");
+  // where a missing package is caught, and in a function that holds every use
+  CHECK(after("a.py", "try:\n    import torch\nexcept ImportError:\n    torch = None\nx.cuda()\n") ==
+        "try:\n    import torch\n    import torch_npu\nexcept ImportError:\n    torch = None\nx.npu()\n");
+  CHECK(after("a.py", "def f():\n    import torch\n    if a:\n        x.cuda()\n\ndef g():\n    pass\n") ==
+        "def f():\n    import torch\n    import torch_npu\n    if a:\n        x.npu()\n\ndef g():\n    pass\n");
+}
+
+TEST_CASE("a second rewrite of each of these changes nothing") {
+  for (const char* content : {"import torch; torch.cuda.init()", "if x: import torch\nx.cuda()\n", "x.cuda();import torch",
+                              "'d'; a = 1\ndef f():\n  import torch\nx.cuda()\n", "def f():\n    import torch\n    x.cuda()\n"}) {
+    CAPTURE(content);
+    const auto once = after("a.py", content);
+    CHECK(after("a.py", once) == once);
+  }
+}
+
+TEST_CASE("code inside of other files is rewritten in its place") {
+  const std::string notebook =
+      R"NB({"cells": [{"cell_type": "markdown", "source": ["model.cuda()"]},
+ {"cell_type": "code", "outputs": [{"text": "x.cuda()"}], "source": ["%matplotlib inline\n", "import torch\n", "m = \"cuda\""]},
+ {"source": "x = x.cuda()\nprint('\u00e9', x.to(\"cuda:0\"))", "cell_type": "code"}], "nbformat": 4}
+)NB";
+  const auto written = after("a.ipynb", notebook);
+  CHECK(written == R"NB({"cells": [{"cell_type": "markdown", "source": ["model.cuda()"]},
+ {"cell_type": "code", "outputs": [{"text": "x.cuda()"}], "source": ["%matplotlib inline\n", "import torch\nimport torch_npu\n", "m = \"npu\""]},
+ {"source": "x = x.npu()\nprint('\u00e9', x.to(\"npu:0\"))", "cell_type": "code"}], "nbformat": 4}
+)NB");
+  CHECK(after("a.ipynb", written) == written);
+  CHECK(after("a.ipynb", "{\"cells\": [") == "{\"cells\": [");
+  CHECK(after("a.sh", "python3 -c 'import torch; print(torch.cuda.is_available())' && echo cuda_is\n") ==
+        "python3 -c 'import torch; import torch_npu; print(torch.npu.is_available())' && echo cuda_is\n");
+  CHECK(after("a.sh", "$PYTHON -u -c \"import torch; x.to(\\\"cuda\\\")\"\n") ==
+        "$PYTHON -u -c \"import torch; import torch_npu; x.to(\\\"npu\\\")\"\n");
+  CHECK(after("a.sh", "python - <<'EOF'\nimport torch\nx.cuda()\nEOF\ncat <<EOF\nx.cuda()\nEOF\ncat > a.py <<EOF\nx.cuda()\nEOF\n") ==
+        "python - <<'EOF'\nimport torch\nimport torch_npu\nx.npu()\nEOF\ncat <<EOF\nx.cuda()\nEOF\ncat > a.py <<EOF\nx.npu()\nEOF\n");
+}
+
 TEST_CASE("line ends, byte order marks, encodings and a missing last line end stay") {
   CHECK(after("a.py", "import torch\r\nx.cuda()\r\n") == "import torch\r\nimport torch_npu\r\nx.npu()\r\n");
   CHECK(after("a.py", "\xEF\xBB\xBFimport torch\nx.cuda()") == "\xEF\xBB\xBFimport torch\nimport torch_npu\nx.npu()");
-  CHECK(after("a.py", "x.cuda();import torch") == "x.npu();import torch");  // not on a line of its own: nothing is put behind it
+  CHECK(after("a.py", "x.cuda();import torch") == "x.npu();import torch\nimport torch_npu");
   CHECK(after("a.py", "# gr\xFC\xDF\nx.to('cuda')\n") == "# gr\xFC\xDF\nx.to('npu')\n");
 }
 

@@ -178,6 +178,31 @@ TEST_CASE("C++: names, methods, headers, kernels") {
         "1:cuda-kernel 2:kernel-launch 2:cuda-method");  // CUDA sources are not rewritten
 }
 
+TEST_CASE("notebooks, code in scripts, extensions, streams and gpu as a name") {
+  CHECK(found("a.ipynb", "{\"cells\": [{\"cell_type\": \"code\",\n\"source\": [\n\"import apex\\n\",\n\"x.cuda()\"\n]}]}") ==
+        "3:library:apex 4:cuda-method=.npu");
+  CHECK(found("a.ipynb", "{\"cells\": [{\"cell_type\": \"code\", \"source\": [\"%%bash\\n\", \"x.cuda()\"]}]}").empty());
+  CHECK(found("a.ipynb", "{\"cells\": [{\"cell_type\": \"raw\", \"source\": [\"x.cuda()\"]}]}").empty());
+  CHECK(found("a.ipynb", "no notebook\n") == "1:notebook");
+  CHECK(found("a.sh", "python -c 'x.cuda()'; bash -c 'x.cuda()'\npython <<E\n\nx.cuda()\nE\n") == "1:cuda-method=.npu 4:cuda-method=.npu");
+  CHECK(found("a.sh", "cat <<E | python3 > log\nx.cuda()\nE\npython <<E | tee log\nx.cuda()\nE\ncat <<E | tee log\nx.cuda()\nE\n") ==
+        "2:cuda-method=.npu 5:cuda-method=.npu");
+  CHECK(found("Dockerfile", "ARG T=1\nFROM pytorch/pytorch:2.1.0-cuda12.1-cudnn8-runtime AS base\nFROM docker.io/nvidia/cuda:12.1.0\n") ==
+        "2:container 3:container");
+  CHECK(found("Containerfile", "FROM nvidia/cuda:12.1.0-devel\nRUN python3 -c 'import torch; torch.cuda.init()'\n") ==
+        "1:container 2:cuda-api=torch.npu.init");
+  CHECK(found("a.py", "from torch.utils.cpp_extension import load\nm = load(name='a', sources=['a.cpp'])\n") == "2:cpp-extension");
+  CHECK(
+      found("a.py", "from torch.utils import cpp_extension\ncpp_extension.load_inline('a', '')\ncpp_extension.CUDAExtension('a', [])\n") ==
+      "2:cpp-extension 3:cuda-extension");
+  CHECK(found("setup.py", "from torch.utils.cpp_extension import CUDAExtension, BuildExtension\nx = CUDAExtension('a', [])\n") ==
+        "2:cuda-extension");
+  CHECK(found("a.py", "import torch\nk(torch.cuda.current_stream().cuda_stream, s.cuda_stream)\n") ==
+        "2:cuda-api=torch.npu.current_stream 2:cuda-stream 2:cuda-stream");
+  CHECK(found("a.py", "t = Trainer(accelerator='gpu', devices=1)\nf(device=\"gpu\")\ng(accelerator='cpu')\n") == "1:gpu-name 2:gpu-name");
+  CHECK(found("a.yaml", "trainer:\n  accelerator: gpu\n  device: \"gpu\"\n  name: gpu\n") == "2:gpu-name 3:gpu-name");
+}
+
 TEST_CASE("CMake, shell, containers, settings, packages") {
   CHECK(found("CMakeLists.txt", "# find_package(CUDA)\nFIND_PACKAGE(CUDA REQUIRED)\nmessage(\"CUDA is found\")\n") == "2:cmake-cuda");
   CHECK(found("CMakeLists.txt", "find_package(Torch)\n") == "1:cmake-torch");

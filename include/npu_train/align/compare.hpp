@@ -16,8 +16,9 @@
 
 namespace npu_train {
 
-/// Two values agree when max|a - b| <= atol * s + rtol * max|b|. `s` is 1, or less where all values of that kind (activations, gradients)
-/// are smaller than 1, so that small gradients cannot hide behind atol.
+/// Two values agree when max|a - b| <= atol * s + rtol * max|b|. `s` is 1 for activations, weights and the optimizer's state; for gradients
+/// it is the largest gradient of that kind (of values, of parameters) where that is smaller than 1, so that small ones cannot hide behind
+/// atol.
 struct Tolerance {
   double atol = 1e-5;
   double rtol = 1e-3;
@@ -55,7 +56,9 @@ struct ItemComparison {
   double error = 0;
   double reference_error_a = -1, reference_error_b = -1;  ///< of each to the reference; -1 without
   bool failed = false;
-  bool rounding = false;  ///< beyond its tolerance, but no more than rounding does behind ReLU and pooling; does not count as failed
+  bool rounding = false;  ///< beyond its tolerance by no more than rounding explains (see docs/compare.md); does not count as failed
+  /// Elements that `metrics` leaves out: their gradient is nothing but rounding on both sides, and so is what an optimizer made of it.
+  int64_t noise_elements = 0;
   std::string message{};  ///< why it failed, or why it was not compared
 };
 
@@ -64,6 +67,8 @@ struct CallComparison {
   std::string a, b;
   std::string layer, type, direction;
   double input_error = 0, parameter_error = 0, output_error = 0;
+  double moved_error = 0;  ///< of running statistics, in proportion to the spread of the values that they are of
+  double noise_error = 0;  ///< of parameters with ItemComparison::noise_elements, these included
   std::vector<ItemComparison> items{};
   bool failed = false;
   double noise = 0;  ///< the relative error that rounding may give a call in the precision of these runs
@@ -90,6 +95,9 @@ struct StepComparison {
   std::vector<CallComparison> calls{};  ///< in the order of A
   bool complete_a = true, complete_b = true;
   int64_t compared = 0, failed = 0, rounding = 0, one_sided = 0, skipped = 0, not_compared = 0;
+  int64_t noise_elements = 0;  ///< of weights after or before a step of noise, see ItemComparison
+  double carried_error = 0;    ///< the worst relative error of a weight that the steps before explain
+  bool drifted = false;        ///< weights came in with what updates made of rounding; see docs/compare.md
   std::vector<std::string> notes{};
 };
 
@@ -99,7 +107,7 @@ struct DumpComparison {
   std::vector<StepComparison> steps{};
   std::vector<std::string> notes{};  ///< steps of one side only, cut dumps, samples
   Divergence first;
-  bool agrees = true;    ///< nothing that was compared differs, and no gradient is missing
+  bool agrees = true;    ///< nothing that was compared differs, and no gradient and no layer with parameters is missing
   bool complete = true;  ///< both have the same calls and steps, and all was compared
   bool sampled = false;  ///< a part was read: agreement is that of the part
   int64_t bytes = 0;     ///< of values that were read, both sides

@@ -36,6 +36,8 @@ class StepRanges {
   /// Error(Usage) for anything but "N" and "N-M" with N <= M.
   explicit StepRanges(const std::vector<std::string>& texts);
   bool contains(int64_t step) const;
+  /// The ranges that have no step from `first` to `last`, as written.
+  std::vector<std::string> outside(int64_t first, int64_t last) const;
 
  private:
   std::vector<std::pair<int64_t, int64_t>> ranges_;

@@ -55,7 +55,8 @@ DumpedModel dumped_model(Task& task);
 /// Errors of the disk and of options are thrown where they are met: Error(Checkpoint), Error(Usage).
 class Dumper : public StepObserver {
  public:
-  /// `facts` are noted in dump.json ("device", "precision").
+  /// `facts` are noted in dump.json. A comparison heeds "device", "precision", "fused_kernels", "memory_format" and "cpu_low_precision":
+  /// runs that differ in one of them may differ in rounding. Error(Usage) for options out of range and a `dir` that is a file.
   Dumper(DumpOptions options, DumpedModel model, int rank = 0, std::map<std::string, std::string> facts = {});
   ~Dumper() override;
 

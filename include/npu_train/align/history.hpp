@@ -33,7 +33,7 @@ struct History {
 
 /// Reads a log, known by its content:
 ///
-///   CSV             with a header; blank cells were not measured
+///   CSV             with a header, separated by commas, semicolons (with decimal points or commas) or tabs; blank cells were not measured
 ///   JSON            an array of objects; an object of arrays; an object with such a list as log_history (trainer_state.json of Hugging
 ///                   Face), history (Keras), epochs (our history.json) or logs; nested objects become names with a slash ("train/loss")
 ///   JSON lines      one object a line

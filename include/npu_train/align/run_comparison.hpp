@@ -18,7 +18,8 @@ struct RunComparison {
   std::optional<std::vector<ConfigDifference>> config{}, environment{};
   std::vector<std::string> notes{};
 
-  /// The history decides where there is one; else whether nothing differs that may change numbers.
+  /// The history decides where there is one: runs of other configurations may agree, and the verdict tells what differs. Else whether
+  /// nothing differs that may change numbers.
   bool agrees() const;
 };
 

@@ -17,7 +17,7 @@ class Task;
 class Batch;
 
 struct AnalysisOptions {
-  std::string soc = "910B1";   ///< the chip, as CANN or npu-smi name it
+  std::string soc = "910B1";   ///< the chip as CANN or npu-smi name it, or its series: "910B" (AscendOperators)
   std::string torch = "2.11";  ///< version of torch_npu: 2.11 to 2.13
   int64_t hbm = 0;             ///< bytes of the card; 0: not judged
   int64_t predicted_peak = 0;  ///< bytes that the training will need, where it was predicted
@@ -26,7 +26,7 @@ struct AnalysisOptions {
 /// Something to know before the move.
 struct MigrationFinding {
   std::string kind;      ///< unsupported | custom | many_custom | cpu_fallback | limited | unknown | dtype | dynamic_shape | host_read |
-                         ///< fp64 | int64 | alignment | parameter_dtypes | bf16 | memory
+                         ///< fp64 | int64 | alignment | parameter_dtypes | bf16 | memory | series | composite
   std::string severity;  ///< blocks | change | check | note
   std::string subject;   ///< the operator, layer or parameter
   std::string detail;    ///< what was seen
@@ -43,6 +43,7 @@ struct Analysis {
   std::vector<Operator> operators;                                ///< longest first
   std::vector<MigrationFinding> findings;                         ///< worst first
   std::vector<std::pair<std::string, int64_t>> parameter_dtypes;  ///< "fp32", how many tensors
+  std::vector<std::string> notes;                                 ///< where the step that was seen differs from the one on the chip
   double seconds = 0;                                             ///< of all operators
 
   /// Sum over the findings.

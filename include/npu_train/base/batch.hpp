@@ -35,6 +35,12 @@ class Batch {
   /// The same batch with every tensor changed by `fn` (moved to a device, pinned, cast).
   Batch map(const std::function<at::Tensor(const at::Tensor&)>& fn) const;
 
+  /// Rows of the batch, padding counted: the first dimension of "input", or of the first field that has one; 0 without any.
+  int64_t rows() const;
+  /// `count` rows from `first` on, sharing the memory: of every field whose first dimension counts the rows; others stay whole. Size and
+  /// weight are those of the real samples among them (the first `size` rows are), and so are the ids.
+  Batch narrow(int64_t first, int64_t count) const;
+
   /// Bytes of all tensors.
   int64_t nbytes() const;
 

@@ -11,12 +11,12 @@
 
 namespace npu_train {
 
-enum class Phase { DataWait, Transfer, Forward, Backward, Reduce, Unscale, Clip, Optimizer, Bookkeeping, Validation, Checkpoint };
+enum class Phase { DataWait, Transfer, Forward, Backward, Reduce, Unscale, Clip, Optimizer, Callbacks, Validation, Checkpoint };
 
 /// The word for a phase in reports ("forward").
 constexpr const char* phase_name(Phase phase) {
-  constexpr const char* names[] = {"data_wait", "transfer",  "forward",     "backward",   "reduce",    "unscale",
-                                   "clip",      "optimizer", "bookkeeping", "validation", "checkpoint"};
+  constexpr const char* names[] = {"data_wait", "transfer",  "forward",   "backward",   "reduce",    "unscale",
+                                   "clip",      "optimizer", "callbacks", "validation", "checkpoint"};
   return names[static_cast<int>(phase)];
 }
 

@@ -57,6 +57,8 @@ class DeviceBackend {
   virtual MemoryStats memory(const Device& device) const = 0;
   /// Starts a new peak at what is allocated now. On systems that cannot (no /proc/self/clear_refs) the old peak stays.
   virtual void reset_peak(const Device& device) const = 0;
+  /// Gives what the allocator keeps for later back to the device. Nothing where it keeps nothing, or cannot be asked.
+  virtual void empty_cache(const Device& /*device*/) const {}
   virtual Capabilities capabilities(const Device& device) const = 0;
 
   /// Where an overflow saturates (see Capabilities): whether one happened on `device` since the flag was cleared. Waits for the device.

@@ -9,8 +9,8 @@ namespace npu_train {
 
 enum class OperatorSupport {
   Native,       ///< a kernel of the NPU
-  Composite,    ///< no kernel of its own; made of operators that are looked up by themselves
-  Limited,      ///< a kernel, with limits by dtype, shape or series of chips
+  Composite,    ///< no kernel of its own: libtorch makes it of others, which are not looked up
+  Limited,      ///< with limits by dtype, shape or series of chips
   CpuFallback,  ///< computed on the host, with copies there and back at every call
   Unsupported,  ///< refused
   Custom,       ///< of another library than ATen, or known to need a kernel of the user's own
@@ -24,12 +24,14 @@ struct OperatorFacts {
   OperatorSupport support = OperatorSupport::Unknown;
   std::string limits{};               ///< why it is limited; may be empty where the list does not say
   std::vector<std::string> dtypes{};  ///< of the first input, as listed ("fp16", "int64"); empty: the list is silent
+  bool composite = false;             ///< has no kernel of its own, whatever `support` says
 };
 
 /// What the tables know for chips of one kind.
 class AscendOperators {
  public:
-  /// `soc` as CANN or npu-smi name it: "Ascend910B1", "910B1". `torch`: "2.11" to "2.13". Error(Usage) for others, naming what is known.
+  /// `soc` as CANN or npu-smi name a chip ("Ascend910B1", "910b1"), or a series: "910B", "910C", "910_93", "950", "310P", "310B".
+  /// `torch`: "2.11" to "2.13". Error(Usage) for others, naming what is known.
   AscendOperators(const std::string& soc, const std::string& torch);
 
   /// `library` "aten", `name` "conv2d", `overload` "padding" or "".
@@ -38,9 +40,11 @@ class AscendOperators {
   bool bf16() const { return bf16_; }
   /// "Ascend910B1".
   const std::string& soc() const { return soc_; }
+  /// What was assumed where only a series was given, or where the list has no column for the chip; "" where nothing was.
+  const std::string& assumed() const { return assumed_; }
 
  private:
-  std::string soc_;
+  std::string soc_, assumed_;
   bool bf16_ = true;
   int column_ = 0;  // of the vendor's list: A2, A3, 950
 };

@@ -33,6 +33,7 @@ struct VersionRule {
   std::string key;          ///< minor version of the other thing; "" for rules of its own
   std::string recommended;  ///< "" when unknown
   std::string minimum;      ///< "" when unknown
+  bool checked = true;      ///< read in a source; otherwise nothing should fail by it
 };
 
 /// The rule for `what` beside `version` (its minor version is looked up); nothing when the table has none.

@@ -24,6 +24,7 @@ class Lamb final : public Optimizer {
   /// Error(Usage) for options out of range.
   explicit Lamb(ParameterSet parameters, LambOptions options = {});
   std::string name() const override { return "lamb"; }
+  ConfigNode options() const override { return to_node(options_); }
 
  protected:
   void update(Bucket& bucket) override;

@@ -27,6 +27,10 @@ class Optimizer : public SkippableStep, public Stateful {
   /// The name it is registered under.
   virtual std::string name() const = 0;
 
+  /// The options that it was made with, as a configuration has them ("weight_decay: 0.05"): what two runs must have alike. An empty map for
+  /// an optimizer that has none to tell.
+  virtual ConfigNode options() const { return ConfigNode::map(); }
+
   /// One update from the gradients that are there. With `gate.found_inf` set, parameters and state stay bit-identical, decided on the
   /// device. With `gate.inv_scale`, gradients are multiplied by it in place first.
   void step(const StepGate& gate = {}) override;

@@ -38,7 +38,8 @@ struct CsvTable {
 /// Reads text with a header. Quoted cells may hold commas, doubled quotes and line ends; lines end with LF, CRLF or CR; a byte order mark
 /// and blank lines are passed over. Error(Data) with the line: a row of another length than the header, text behind a closing quote, a
 /// quote that is never closed, a NUL byte, no header, or more than the limits allow.
-CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits = {});
+/// `separator`: what stands between cells, for what other programs call CSV (semicolons, tabs).
+CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits = {}, char separator = ',');
 
 /// Reads a file; as parse_csv.
 CsvTable read_csv(const std::filesystem::path& path, const CsvLimits& limits = {});

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/core/clock.hpp"
@@ -39,6 +40,13 @@ struct LoopParts {
   std::string classes;  ///< names of the classes, one a line
   std::shared_ptr<const Clock> clock = steady_clock();
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);  ///< true asks fit() to end after the current step
+};
+
+/// A window in which memory ran out.
+struct FailedWindow {
+  std::vector<Batch> batches;  ///< its micro-batches, on the device
+  Phase phase = Phase::Forward;
+  int micro_batch = 0;
 };
 
 class TrainLoop {
@@ -86,6 +94,11 @@ class TrainLoop {
   void add_callback(std::shared_ptr<Callback> callback) { callbacks_.push_back(std::move(callback)); }
   Observers& observers() { return observers_; }
 
+  /// Of the step that just ended by Error(OutOfMemory); nullopt otherwise. Gives it away: it holds memory of the device.
+  std::optional<FailedWindow> take_failed_window() { return std::exchange(failed_, std::nullopt); }
+  /// Samples of a micro-batch at most, after trainer.on_oom: retry made them smaller; 0: as the loader gives them.
+  int64_t micro_batch_limit() const { return micro_batch_limit_; }
+
   int64_t epoch() const { return epoch_; }
   int64_t global_step() const { return global_step_; }
   int64_t batches_seen() const { return batches_seen_; }
@@ -101,12 +114,21 @@ class TrainLoop {
   struct Pending;
   struct EpochSums;
   struct Evaluation;
+  template <class Fn>
+  void call_back(Fn&& fn) {
+    if (callbacks_.empty()) return;
+    observers_.run(Phase::Callbacks, step_->attempts(), 0, [&] {
+      for (const auto& c : callbacks_) fn(*c);
+    });
+  }
   std::optional<Batch> next_batch();
   void fill_overfit();
   bool validates() const;
   void check_monitors() const;
   std::vector<Batch> next_window(double& data_wait);
   StepResult step(const std::vector<Batch>& window);
+  StepResult run_window(const std::vector<Batch>& window);
+  bool shrink_micro_batches(const std::vector<Batch>& window, const Error& failure);
   StepReport read(const Pending& pending) const;
   void finish_pending(EpochSums& sums);
   void check_divergence(const StepReport& report, bool at_floor);
@@ -144,6 +166,8 @@ class TrainLoop {
   std::string overflow_cause_, overflow_remedy_;  ///< of the row of skipped steps that is under way, once it is explained
   int64_t rollbacks_ = 0;
   double lr_factor_ = 1;  ///< lowered by rollbacks
+  int64_t micro_batch_limit_ = 0;
+  std::optional<FailedWindow> failed_;
   double best_score_;
   int64_t without_improvement_ = 0;
   double early_best_;

@@ -30,6 +30,8 @@ struct TrainerOptions {
   bool detect_anomaly = false;         ///< explain each overflow, and gradients that are not finite; slower
   int64_t threads = 0;                 ///< CPU threads of operators; 0: libtorch's default
   std::string on_divergence = "stop";  ///< stop | rollback (to the last checkpoint with a tenth of the learning rate, at most twice)
+  std::string profiler = "none";       ///< none | simple (time by phase) | chrome (also a trace of operators), see analyze/profiler.hpp
+  std::string on_oom = "stop";         ///< stop | retry (the window in smaller micro-batches, from then on), where memory runs out
   static const ConfigTable<TrainerOptions>& config_table();
 };
 

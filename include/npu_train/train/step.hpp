@@ -36,7 +36,8 @@ struct StepOptions {
   /// Explains the first of each row of skipped steps, and gradients that are not finite in precisions that skip none. Costs a host read a
   /// step.
   bool detect_anomaly = false;
-  int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
+  bool keep_start = false;  ///< undo_window() may be called; costs a copy of the task's buffers a step
+  int64_t last_skip = 0;    ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
 };
 
 /// What one window gave; the numbers still lie on the device.
@@ -56,6 +57,13 @@ class TrainStep {
 
   /// One update from `window` (at least one batch, on the task's device). Error(Usage) for an empty window or a loss that is no scalar.
   StepResult run(const std::vector<Batch>& window);
+
+  /// After run() threw before the optimizer's phase, with `keep_start`: gradients, buffers and the rest are as before that window. The
+  /// random number generators are the caller's to put back.
+  void undo_window();
+  /// What run() was at when it ended.
+  Phase phase() const { return phase_; }
+  int micro_batch() const { return micro_batch_; }
 
   /// Windows processed, skipped ones included.
   int64_t attempts() const { return attempts_; }
@@ -79,6 +87,8 @@ class TrainStep {
   const Observers& observers_;
   StepOptions options_;
   int64_t attempts_ = 0;
+  Phase phase_ = Phase::Transfer;
+  int micro_batch_ = 0;
   bool taken_one_ = false;
   bool explained_ = false;  // this row of skipped steps
   RandomState random_;      // before the window

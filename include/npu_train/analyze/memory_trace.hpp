@@ -1,0 +1,124 @@
+/// Every block of memory that a training step takes and gives back, in order: its size, what it is for, and in which phase and layer.
+///
+///   MemoryRecorder recorder(*task, device, optimizer.parameters());
+///   trainer.loop().observers().add(&recorder);
+///   trainer.train_step(batch);
+///   trainer.loop().observers().remove(&recorder);
+///   const MemoryTrace trace = recorder.take();
+#pragma once
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/base/step_observer.hpp"
+#include "npu_train/device/device.hpp"
+#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train {
+
+/// What memory is for. The first six outlive a step; `Fixed` is what the forward keeps for the backward whatever the batch is, as casts of
+/// weights; `Workspace` is what a phase gives back itself: temporaries, gradients of activations, what checkpointing computes again.
+enum class MemoryUse { Parameters, Buffers, Masters, Optimizer, Averages, Other, Batch, Gradients, Activations, Fixed, Workspace };
+constexpr size_t kMemoryUses = 11;
+using MemoryByUse = std::array<int64_t, kMemoryUses>;
+
+/// The word in reports and in JSON ("master weights").
+const char* memory_use_name(MemoryUse use);
+
+struct MemoryBlock {
+  int64_t bytes = 0;
+  MemoryUse use = MemoryUse::Workspace;
+  int layer = -1;  ///< in MemoryTrace::layers; -1: of none
+};
+
+/// A block is taken, or given back.
+struct MemoryEvent {
+  int64_t block = 0;  ///< in MemoryTrace::blocks
+  bool frees = false;
+  int phase = -1;  ///< a Phase; -1: outside all
+  int layer = -1;  ///< that runs; in a backward pass the one whose activations are used up
+};
+
+/// What a layer found when it ran.
+struct LayerRecord {
+  std::string layer, type, phase;
+  std::string shapes;     ///< "[8, 64, 56, 56] -> [8, 128, 28, 28]"
+  int64_t allocated = 0;  ///< bytes on the device
+  int64_t reserved = -1;  ///< of the device's allocator; -1 where there is none
+};
+
+struct MemoryTrace {
+  std::vector<MemoryBlock> blocks;
+  std::vector<MemoryEvent> events;
+  std::vector<std::string> layers;
+  std::vector<LayerRecord> last_layers;                 ///< the last five, the newest last
+  int64_t refused = 0;                                  ///< bytes that the device's allocator did not give; 0: it gave all
+  size_t refused_at = 0;                                ///< events before that
+  int64_t refused_allocated = 0, refused_reserved = 0;  ///< of the allocator then
+  int phase = -1;                                       ///< at the end, or when memory was refused
+  std::string layer;                                    ///< the same
+
+  /// Sums over the blocks that are live after the first `events` events.
+  MemoryByUse live_after(size_t events) const;
+  /// Index of the event after which the most is live; 0 without events.
+  size_t peak_event() const;
+};
+
+/// Tensor by tensor what lives between steps, each memory once: of the task, of what the optimizer updates where that is other tensors, of
+/// its state and of averages.
+struct ResidentMemory {
+  std::vector<std::pair<MemoryUse, int64_t>> tensors;
+
+  void add(MemoryUse use, const std::vector<at::Tensor>& more);
+  int64_t total() const;
+  MemoryByUse by_use() const;
+
+ private:
+  std::vector<const void*> seen_;
+};
+
+/// Records the memory of `device` that the thread of the constructor takes, and the backward passes that it starts, from now on. Destroy it
+/// in the same thread. One OpObserver a thread: not together with others.
+class MemoryRecorder : public StepObserver, private OpListener {
+ public:
+  /// `updated`: what the optimizer updates, where that is not the task's parameters. `resident`: bytes that LayerRecord::allocated counts
+  /// from on the CPU.
+  MemoryRecorder(Task& task, const Device& device, const ParameterSet& updated = {}, int64_t resident = 0);
+  ~MemoryRecorder() override;
+
+  void phase_begin(Phase phase, int64_t attempt, int micro_batch) override;
+  void phase_end(Phase phase, int64_t attempt, int micro_batch) override;
+  void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) override;
+
+  /// What was recorded so far. Blocks of the optimizer's phase that are live now count as its state.
+  MemoryTrace take();
+
+ private:
+  class Sink;
+  void op_begins(const SeenOp& op) override;
+  void op_ended(const SeenOp& op) override;
+  bool sees_all() const override { return true; }
+  void leave_phase();
+  std::string parameter_of(const SeenOp& op) const;
+  const at::Tensor* value_in(const SeenOp& op) const;
+
+  Device device_;
+  ParameterSet parameters_, updated_;
+  std::map<std::string, std::string> types_;
+  std::unordered_map<const void*, std::string> storages_;
+  std::shared_ptr<Sink> sink_;
+  c10::DebugInfoGuard guard_;
+  std::unique_ptr<OpObserver> observer_;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,32 @@
+/// Tables of facts: src/ROOM/facts/NAME.tsv, which the build puts into the program (cmake/facts.hpp.in).
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace npu_train::detail {
+
+/// The rows of a table without its first one, which names the columns. '#' begins a line of comment. Cells end at tabs and point into
+/// `table`. Error(Internal) for a row of another number of cells than `columns`, and for a table without a first row.
+std::vector<std::vector<std::string_view>> facts_rows(std::string_view table, const char* name, size_t columns);
+
+/// The same with "" for "-", which stands for nothing.
+std::vector<std::vector<std::string>> facts_texts(std::string_view table, const char* name, size_t columns);
+
+/// The rest of the comment line "# KEY: ..."; "" without it.
+std::string facts_note(std::string_view table, std::string_view key);
+
+/// The pieces between separators; an empty text is one empty piece. Inline for the simulated NPU, which is linked to nothing of ours.
+inline std::vector<std::string_view> split_view(std::string_view text, char separator) {
+  std::vector<std::string_view> out;
+  for (size_t begin = 0;;) {
+    const auto end = text.find(separator, begin);
+    out.push_back(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return out;
+    begin = end + 1;
+  }
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,45 @@
+/// Benchmarks of a configuration: steps, training on its data, inference, and what precision, batch, loader, checkpointing and threads do
+/// to them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/bench/bench_report.hpp"
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/engine/run_config.hpp"
+
+namespace npu_train {
+
+struct BenchOptions {
+  /// What is measured, in this order:
+  ///
+  ///   step           training steps on one random batch: the step alone
+  ///   train          the whole loop on the configuration's data
+  ///   infer          latency and throughput of predictions, batch 1
+  ///   forward        predictions on the device beside the CPU's
+  ///   amp            the configuration's low precision (bf16-mixed where it has none) beside 32-true, training and inference, from equal
+  ///                  weights and batch: time, memory, losses
+  ///   batch          batches of 1 to 64 up to the knee and to out of memory
+  ///   loader         the data's loader alone, over sizes of batches and numbers of workers
+  ///   checkpointing  activation checkpointing on and off
+  ///   threads        CPU threads from 1 up to the cores
+  std::vector<std::string> what = {"step"};
+  int64_t batch = 32;         ///< samples of a step
+  int64_t warmup = 10;        ///< steps that do not count
+  int64_t steps = 100;        ///< that count, of step and train
+  int64_t infer_steps = 200;  ///< predictions that count
+  int64_t sweep_steps = 50;   ///< of each size and number of threads
+  int64_t pairs = 10;         ///< of what is measured in turn; a verdict needs six
+  bool activations = false;   ///< with step: also what forward and backward need beside parameters, gradients and optimizer
+  bool machine = true;        ///< measure what this machine multiplies and copies at most
+};
+
+/// The names that BenchOptions::what takes.
+const std::vector<std::string>& bench_sections();
+
+/// Error(Usage) for a section that there is not, and for one that needs what the configuration does not have (a model, data).
+BenchReport run_bench(const RunConfig& config, const BenchOptions& options = {}, const Parts& parts = builtin_parts());
+
+}  // namespace npu_train

@@ -1,0 +1,60 @@
+/// How far a migration is: its five stages, each item checked by machine where a machine can tell.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/io/json.hpp"
+
+namespace npu_train {
+
+enum class ItemState {
+  Done,     ///< checked here, just now
+  NotDone,  ///< checked here, and it is not so; or what the check needs is missing
+  ByHand,   ///< a person must look
+};
+
+/// "done", "not done", "by hand".
+const char* item_state_name(ItemState state);
+
+/// One line of the list.
+struct ChecklistItem {
+  std::string stage;  ///< environment | code | precision | performance | delivery
+  std::string item;   ///< what must hold
+  ItemState state = ItemState::ByHand;
+  std::string evidence{};  ///< what was seen
+  std::string next{};      ///< what to do; "" where nothing is
+};
+
+struct ChecklistOptions {
+  std::string device = "npu";           ///< where the training moves to
+  std::string soc = "910B1";            ///< chip, for the operators' tables
+  std::string torch = "2.11";           ///< version of torch_npu
+  std::string source{};                 ///< folder of the project's sources; "": by hand
+  std::string reference{}, baseline{};  ///< files of `npu_tool baseline`: of the device that it comes from, and of `device`
+  int64_t steps = 3;                    ///< of each short run
+};
+
+struct Checklist {
+  std::string device;
+  std::vector<ChecklistItem> items;
+
+  size_t count(ItemState state) const;
+  /// "7 of 18 done, 6 not done, 5 by hand".
+  std::string summary() const;
+};
+
+/// Runs the checks one after another: some minutes for a large model, since steps of the configuration are trained. Nothing is written but
+/// temporary files. A check that ends by an Error is an item that is not done, with the message as evidence. Errors of the configuration
+/// itself go through.
+Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& options = {}, const Parts& parts = builtin_parts());
+
+/// The stages with their items, what was seen, and what to do.
+std::string to_text(const Checklist& checklist);
+Json to_json(const Checklist& checklist);
+std::string to_html(const Checklist& checklist);
+
+}  // namespace npu_train

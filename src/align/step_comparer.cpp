@@ -1,0 +1,220 @@
+#include "align/step_comparer.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <exception>
+#include <mutex>
+
+namespace npu_train::detail {
+namespace {
+
+using Kind = ItemComparison::Kind;
+
+std::string one_sided_cause(const DumpCall& call, const DumpStep& here, const DumpStep& other, const char* absent_in) {
+  const std::string where = std::string("missing in ") + absent_in + ": ";
+  if (!other.complete) return where + "that dump was cut short";
+  if (call.direction == "backward") return where + "no gradient came back there (frozen, detached, or dumped without backward)";
+  if (call.direction == "parameters_grad") return where + "no gradient of these parameters there (frozen, or another data_mode)";
+  if (here.level != other.level) return where + "level " + here.level + " here, " + other.level + " there";
+  if (!fact_of(other, "part").empty()) return where + "that dump holds a part (" + fact_of(other, "part") + ")";
+  if (call.type == "Layer") return where + "a declared layer, which the other program does not declare";
+  return where + "another network, another list, scope or sample of the dump, or a fused operator; hint: --mapping FILE pairs other names";
+}
+
+bool has_parameters(const DumpCall& call) {
+  return call.direction == "parameters_grad" ||
+         std::any_of(call.items.begin(), call.items.end(), [](const DumpItem& i) { return i.side == "parameters"; });
+}
+
+// A part of what the run did: by options of the dump, or because it was killed.
+bool is_part(const DumpStep& step) {
+  const auto sample = fact_of(step, "sample");
+  return !step.complete || !fact_of(step, "part").empty() || (!sample.empty() && std::atof(sample.c_str()) < 1);
+}
+
+}  // namespace
+
+StepContent::StepContent(const DumpStep& step) : step_(step) {
+  for (const auto& call : step.calls) {
+    if (call.direction == "forward" && call.is_module) layers_.insert(call.layer);
+    directions_.insert(call.direction);
+  }
+}
+
+bool StepContent::lost_gradients(const DumpCall& call) const {
+  return step_.complete && call.is_module && call.direction != "forward" && layers_.count(call.layer) != 0 &&
+         directions_.count(call.direction) != 0;
+}
+
+// Operators and layers without parameters go by many names and are fused at will: what they do shows in the layers behind them. Declared
+// layers and parameters that stand alone are our own way to cut a network; here it may be cut finer.
+bool StepContent::lost_layer(const DumpCall& call, const DumpStep& other) const {
+  if (!call.is_module || call.direction != "forward" || !has_parameters(call) || call.layer.starts_with("optimizer")) return false;
+  if (call.type == "Layer" || call.type == "Parameter" || directions_.count("forward") == 0) return false;
+  const auto below = layers_.lower_bound(call.layer + ".");
+  const bool finer = below != layers_.end() && below->starts_with(call.layer + ".");
+  return !finer && !is_part(step_) && step_.level == other.level;
+}
+
+StepComparer::StepComparer(const DumpStep& a, const DumpStep& b, const DumpStep* reference, const CompareOptions& options,
+                           NoiseSteps* noise)
+    : a_(a),
+      b_(b),
+      options_(options),
+      noise_(noise),
+      judge_(a, b, options),
+      in_a_(a),
+      in_b_(b),
+      chosen_a_(a, options),
+      chosen_b_(b, options) {
+  if (reference == nullptr) return;
+  to_reference_a_.emplace(a, *reference, options);
+  to_reference_b_.emplace(b, *reference, options);
+  for (const auto& [i, r] : match_calls(a, *reference, options).pairs)
+    if (i >= 0 && r >= 0) references_[static_cast<size_t>(i)] = &reference->calls[static_cast<size_t>(r)];
+}
+
+StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
+  out_.carried_error = carried_error;
+  out_.step = a_.step;
+  out_.rank = a_.rank;
+  out_.complete_a = a_.complete;
+  out_.complete_b = b_.complete;
+  auto match = match_calls(a_, b_, options_);
+  out_.notes = std::move(match.notes);
+  unknown_ = std::move(match.unknown);
+  for (const auto& [i, j] : match.pairs) pair_call(i, j);
+  std::vector<Job> jobs;
+  for (size_t c = 0; c < out_.calls.size(); ++c)
+    for (auto& item : out_.calls[c].items)
+      if (item.kind != Kind::OneSided) jobs.push_back({&item, &out_.calls[c], reference_of(c, item)});
+  bytes += compare_all(jobs);
+  if (noise_ != nullptr) noise_->set_aside(out_, a_, b_, judge_.noise());
+  for (auto& call : out_.calls) finish(call);
+  return std::move(out_);
+}
+
+void StepComparer::pair_call(int64_t i, int64_t j) {
+  const auto* a = i >= 0 ? &a_.calls[static_cast<size_t>(i)] : nullptr;
+  const auto* b = j >= 0 ? &b_.calls[static_cast<size_t>(j)] : nullptr;
+  const auto& any = a != nullptr ? *a : *b;
+  if (!(a != nullptr ? chosen_a_.has(static_cast<size_t>(i)) : chosen_b_.has(static_cast<size_t>(j)))) {
+    ++out_.skipped;
+    return;
+  }
+  CallComparison call{
+      .a = a != nullptr ? a->name : "", .b = b != nullptr ? b->name : "", .layer = any.layer, .type = any.type, .direction = any.direction};
+  if (a == nullptr || b == nullptr) return add_one_sided(std::move(call), any, a != nullptr);
+  for (const auto& [x, y] : match_items(*a, *b)) {
+    ItemComparison item;
+    if (x >= 0) item.item_a = a->items[static_cast<size_t>(x)];
+    if (y >= 0) item.item_b = b->items[static_cast<size_t>(y)];
+    item.a = item.item_a.name;
+    item.b = item.item_b.name;
+    item.side = x >= 0 ? item.item_a.side : item.item_b.side;
+    if (x < 0 || y < 0) {
+      item.kind = Kind::OneSided;
+      const bool gradient = any.direction == "parameters_grad";
+      item.message =
+          std::string("missing in ") + (x < 0 ? "A" : "B") +
+          (gradient ? ": no gradient of this parameter there (frozen or detached)" : ": the call takes or gives other values there");
+      item.failed = gradient && (x < 0 ? a_ : b_).complete;
+    }
+    call.items.push_back(std::move(item));
+  }
+  out_.calls.push_back(std::move(call));
+  from_a_.push_back(static_cast<size_t>(i));
+}
+
+void StepComparer::add_one_sided(CallComparison call, const DumpCall& any, bool in_a) {
+  ++out_.one_sided;
+  ItemComparison item{.a = call.a, .b = call.b, .side = ""};
+  item.kind = Kind::OneSided;
+  const auto& absent = in_a ? in_b_ : in_a_;
+  item.message = in_a ? one_sided_cause(any, a_, b_, "B") : one_sided_cause(any, b_, a_, "A");
+  item.failed = absent.lost_gradients(any) || absent.lost_layer(any, in_a ? a_ : b_);
+  call.items.push_back(std::move(item));
+  out_.calls.push_back(std::move(call));
+  from_a_.push_back(kNone);
+}
+
+const DumpItem* StepComparer::reference_of(size_t call, const ItemComparison& item) const {
+  const auto found = references_.find(from_a_[call]);
+  if (found == references_.end()) return nullptr;
+  const auto rest = item.a.substr(std::min(item.a.size(), a_.calls[from_a_[call]].name.size()));
+  for (const auto& r : found->second->items)
+    if (r.name.substr(std::min(r.name.size(), found->second->name.size())) == rest) return &r;
+  return nullptr;
+}
+
+int64_t StepComparer::compare_one(const Job& job) const {
+  auto bytes = judge_.compare(*job.item, job.call->direction);
+  if (job.reference == nullptr || (job.item->kind != Kind::Tensor && job.item->kind != Kind::Statistics)) return bytes;
+  ItemComparison a{.a = job.item->a, .b = job.reference->name, .side = job.item->side};
+  a.item_a = job.item->item_a;
+  a.item_b = *job.reference;
+  auto b = a;
+  b.item_a = job.item->item_b;
+  bytes += to_reference_a_->compare(a, job.call->direction) + to_reference_b_->compare(b, job.call->direction);
+  if (std::isfinite(a.error) && std::isfinite(b.error)) {
+    job.item->reference_error_a = a.error;
+    job.item->reference_error_b = b.error;
+  }
+  return bytes;
+}
+
+int64_t StepComparer::compare_all(const std::vector<Job>& jobs) const {
+  std::atomic<size_t> next = 0;
+  std::atomic<int64_t> bytes = 0;
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto threads = static_cast<int64_t>(std::min<size_t>(static_cast<size_t>(at::get_num_threads()), jobs.size()));
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    try {
+      for (size_t i = next++; i < jobs.size(); i = next++) bytes += compare_one(jobs[i]);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      if (error == nullptr) error = std::current_exception();
+      next = jobs.size();
+    }
+  });
+  if (error != nullptr) std::rethrow_exception(error);
+  return bytes;
+}
+
+void StepComparer::add_error(const ItemComparison& item, CallComparison& call) const {
+  if (is_moved(item)) {
+    call.moved_error = std::max(call.moved_error, moved_error_of(item, call));
+    return;
+  }
+  auto& error = item.side == "input" ? call.input_error : item.side == "parameters" ? call.parameter_error : call.output_error;
+  error = std::max(error, item.error);
+}
+
+void StepComparer::finish(CallComparison& call) {
+  call.noise = judge_.noise();
+  for (auto& item : call.items) {
+    judge_.judge(item, call);
+    out_.failed += item.failed;
+    call.failed |= item.failed;
+    out_.noise_elements += item.noise_elements;
+    if (item.kind == Kind::OneSided) {
+      if (!call.a.empty() && !call.b.empty()) ++out_.one_sided;
+      continue;
+    }
+    if (item.kind == Kind::NotCompared) {
+      ++out_.not_compared;
+      continue;
+    }
+    tensors_ += item.item_a.is_tensor();
+    ++out_.compared;
+    add_error(item, call);
+  }
+  call.amplification = std::max(call.output_error, call.noise) / std::max(call.input_error, call.noise);
+  if (std::isnan(call.amplification)) call.amplification = 1;  // inf over inf
+}
+
+}  // namespace npu_train::detail

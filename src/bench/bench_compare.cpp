@@ -1,0 +1,110 @@
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/bench/bench_report.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/report/number.hpp"
+#include "npu_train/report/text_table.hpp"
+
+namespace npu_train {
+namespace {
+
+/// Between which a median lies in 95 of 100 cases; of fewer than six times, all of them.
+std::pair<double, double> median_interval(const Samples& samples) {
+  const auto n = static_cast<double>(samples.size());
+  const auto half = 100 * 0.98 / std::sqrt(n);
+  return {samples.percentile(std::max(0.0, 50 - half)), samples.percentile(std::min(100.0, 50 + half))};
+}
+
+/// By which factor the machine itself differed: 1 where it was not measured.
+double drift(const BenchReport& a, const BenchReport& b) {
+  double out = 1;
+  for (const auto& [x, y] : {std::pair{a.gemm_flops, b.gemm_flops}, std::pair{a.copy_bytes_per_second, b.copy_bytes_per_second}})
+    if (x > 0 && y > 0) out = std::max({out, x / y, y / x});
+  return out;
+}
+
+SpeedRatio::Verdict judge(const BenchDifference& d) {
+  if (d.low > 1) return SpeedRatio::Verdict::Faster;
+  if (d.high < 1) return SpeedRatio::Verdict::Slower;
+  return SpeedRatio::Verdict::NoDifference;
+}
+
+std::string verdict_text(const BenchDifference& d) {
+  if (d.verdict == SpeedRatio::Verdict::Faster) return "A is faster";
+  return d.verdict == SpeedRatio::Verdict::Slower ? "A is slower" : "no difference beyond the scatter";
+}
+
+void note_environments(const BenchReport& a, const BenchReport& b, BenchComparison& out) {
+  for (const auto& [name, value] : a.environment) {
+    const auto other = b.environment.find(name);
+    if (other == b.environment.end() || other->second == value) continue;
+    out.notes.push_back(name + " is " + value + " in A, " + other->second + " in B");
+  }
+}
+
+}  // namespace
+
+bool BenchComparison::passed() const {
+  return std::none_of(rows.begin(), rows.end(), [](const BenchDifference& d) { return d.verdict == SpeedRatio::Verdict::Slower; });
+}
+
+BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b) {
+  check(a.model == b.model && a.device == b.device && a.precision == b.precision, ErrorKind::Usage, "bench", "A is of ", a.model, " on ",
+        a.device, " in ", a.precision, ", B of ", b.model, " on ", b.device, " in ", b.precision,
+        "; reports of the same work are compared");
+  BenchComparison out{.a = a.model, .b = b.model};
+  const auto machine = drift(a, b);
+  for (const auto& row : a.rows) {
+    const auto* other = b.row(row.section, row.name);
+    if (other == nullptr) {
+      out.notes.push_back(row.section + " " + row.name + " is in A alone");
+      continue;
+    }
+    if (row.samples.size() == 0 || other->samples.size() == 0) continue;
+    BenchDifference d{.section = row.section, .name = row.name};
+    d.a_ms = 1e3 * row.samples.median();
+    d.b_ms = 1e3 * other->samples.median();
+    d.value = d.b_ms / d.a_ms;
+    const auto [a_low, a_high] = median_interval(row.samples);
+    const auto [b_low, b_high] = median_interval(other->samples);
+    d.low = b_low / a_high / machine;
+    d.high = b_high / a_low * machine;
+    d.verdict = judge(d);
+    out.rows.push_back(d);
+  }
+  for (const auto& row : b.rows)
+    if (a.row(row.section, row.name) == nullptr) out.notes.push_back(row.section + " " + row.name + " is in B alone");
+  check(!out.rows.empty(), ErrorKind::Usage, "bench", "no measurement is in both reports; hint: take both with the same --what");
+  if (machine > 1.05)
+    out.notes.push_back("the machine's own speed differed by a factor of " + short_number(machine, 3) + " between the two");
+  note_environments(a, b, out);
+  return out;
+}
+
+std::string to_text(const BenchComparison& c) {
+  TextTable table({"section", "what", "A ms", "B ms", "speed of A", "low", "high", "verdict"});
+  for (const auto& d : c.rows)
+    table.add_row({d.section, d.name, short_number(d.a_ms), short_number(d.b_ms), short_number(d.value, 3), short_number(d.low, 3),
+                   short_number(d.high, 3), verdict_text(d)});
+  std::string out = table.str();
+  for (const auto& note : c.notes) out += "note: " + note + "\n";
+  return out + (c.passed() ? "no row of A is slower\n" : "A IS SLOWER\n");
+}
+
+Json to_json(const BenchComparison& c) {
+  auto rows = Json::array(), notes = Json::array();
+  for (const auto& d : c.rows)
+    rows.push_back(Json::object({{"section", d.section},
+                                 {"name", d.name},
+                                 {"a_ms", d.a_ms},
+                                 {"b_ms", d.b_ms},
+                                 {"speed", d.value},
+                                 {"low", d.low},
+                                 {"high", d.high},
+                                 {"verdict", verdict_text(d)}}));
+  for (const auto& note : c.notes) notes.push_back(note);
+  return Json::object({{"passed", c.passed()}, {"rows", std::move(rows)}, {"notes", std::move(notes)}});
+}
+
+}  // namespace npu_train

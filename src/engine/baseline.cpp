@@ -1,0 +1,147 @@
+#include "npu_train/engine/baseline.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/align/environment.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/report/number.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kFormat = "npu_train baseline 1";
+
+struct StepRecorder final : Callback {
+  Baseline& baseline;
+  std::vector<double> seconds;
+  explicit StepRecorder(Baseline& b) : baseline(b) {}
+  void on_step_end(TrainLoop& /*loop*/, const StepReport& report) override {
+    seconds.push_back(report.seconds);
+    if (!report.taken) return;
+    baseline.steps.push_back(report.global_step);
+    baseline.losses.push_back(scalar_or(report.metrics, "loss", std::nan("")));
+    baseline.lrs.push_back(report.lr);
+  }
+};
+
+template <class T>
+Json array_of(const std::vector<T>& values) {
+  auto out = Json::array();
+  for (const T value : values) out.push_back(value);
+  return out;
+}
+
+std::vector<double> numbers_in(const Json& json, const char* key, const std::string& where) {
+  std::vector<double> out;
+  for (const auto& item : json.at(key, where).items(where + ": " + key)) out.push_back(item.number(where + ": " + key));
+  return out;
+}
+
+}  // namespace
+
+double Baseline::step_seconds_median() const {
+  if (step_seconds.empty()) return std::nan("");
+  auto sorted = step_seconds;
+  std::sort(sorted.begin(), sorted.end());
+  return sorted[sorted.size() / 2];
+}
+
+double Baseline::images_per_second() const { return static_cast<double>(effective_batch) / step_seconds_median(); }
+
+Baseline record_baseline(const RunConfig& config, const Parts& parts) {
+  Baseline out;
+  Trainer trainer(config, parts);
+  const auto recorder = std::make_shared<StepRecorder>(out);
+  trainer.add_callback(recorder);
+  trainer.setup();
+  const auto& run = trainer.loop().parts();
+  const auto& backend = backend_of(run.device);
+  backend.reset_peak(run.device);
+  const auto result = trainer.fit();
+  const auto n = recorder->seconds.size();
+  const auto warmup = std::clamp<size_t>(n / 10, 2, 20);
+  check(n > warmup, ErrorKind::Usage, "baseline", "the run ended after ", n, " steps, and the first ", warmup,
+        " are warm-up; hint: more trainer.max_epochs, or no trainer.max_steps");
+  out.step_seconds.assign(recorder->seconds.begin() + static_cast<std::ptrdiff_t>(warmup), recorder->seconds.end());
+  out.model = run.model_name;
+  out.data = config.data.name;
+  out.device = run.device.str();
+  out.precision = run.precision->name();
+  out.parameters = run.optimizer->parameters().numel();
+  out.effective_batch = run.train_loader->options().batch_size * config.trainer.accumulate_grad_batches * run.group->world_size();
+  out.val = result.final_val;
+  out.peak_memory = backend.memory(run.device).peak;
+  out.config = run.config;
+  out.environment = environment();
+  out.run_dir = result.run_dir;
+  return out;
+}
+
+Json to_json(const Baseline& b) {
+  auto val = Json::object(), facts = Json::object();
+  for (const auto& [name, value] : b.val) val.set(name, value);
+  for (const auto& [name, value] : b.environment) facts.set(name, value);
+  return Json::object({{"format", kFormat},
+                       {"model", b.model},
+                       {"data", b.data},
+                       {"device", b.device},
+                       {"precision", b.precision},
+                       {"parameters", b.parameters},
+                       {"effective_batch", b.effective_batch},
+                       {"img_per_s", b.images_per_second()},
+                       {"step_ms_median", 1e3 * b.step_seconds_median()},
+                       {"peak_memory_bytes", b.peak_memory},
+                       {"val", std::move(val)},
+                       {"step", array_of(b.steps)},
+                       {"loss", array_of(b.losses)},
+                       {"lr", array_of(b.lrs)},
+                       {"step_seconds", array_of(b.step_seconds)},
+                       {"environment", std::move(facts)},
+                       {"config", to_yaml(b.config)}});
+}
+
+Baseline read_baseline(const std::filesystem::path& path) {
+  const auto json = load_json(path);
+  const auto where = path.string();
+  const auto* format = json.find("format");
+  check(format != nullptr && format->is_text() && format->text(where) == kFormat, ErrorKind::Data, "baseline", where,
+        ": not a baseline; hint: npu_tool baseline CONFIG --out FILE writes one");
+  const auto text = [&](const char* key) { return json.at(key, where).text(where + ": " + key); };
+  Baseline out{.model = text("model"), .data = text("data"), .device = text("device"), .precision = text("precision")};
+  out.parameters = json.at("parameters", where).integer(where + ": parameters");
+  out.effective_batch = json.at("effective_batch", where).integer(where + ": effective_batch");
+  out.peak_memory = json.at("peak_memory_bytes", where).integer(where + ": peak_memory_bytes");
+  for (const auto& item : json.at("step", where).items(where + ": step")) out.steps.push_back(item.integer(where + ": step"));
+  out.losses = numbers_in(json, "loss", where);
+  out.lrs = numbers_in(json, "lr", where);
+  out.step_seconds = numbers_in(json, "step_seconds", where);
+  check(out.losses.size() == out.steps.size() && out.lrs.size() == out.steps.size() && !out.steps.empty() && !out.step_seconds.empty(),
+        ErrorKind::Data, "baseline", where, ": ", out.steps.size(), " steps, ", out.losses.size(), " losses, ", out.lrs.size(),
+        " learning rates, ", out.step_seconds.size(), " times; steps must have one loss and rate each, and there must be some");
+  check(std::all_of(out.step_seconds.begin(), out.step_seconds.end(), [](double s) { return std::isfinite(s) && s > 0; }) &&
+            out.effective_batch > 0,
+        ErrorKind::Data, "baseline", where, ": times of steps and the batch must be positive numbers");
+  check(std::is_sorted(out.steps.begin(), out.steps.end()), ErrorKind::Data, "baseline", where, ": steps must rise");
+  for (const auto& [name, value] : json.at("val", where).members(where + ": val"))
+    out.val.emplace_back(name, value.number(where + ": val"));
+  for (const auto& [name, value] : json.at("environment", where).members(where + ": environment"))
+    out.environment[name] = value.text(where + ": environment");
+  out.config = parse_yaml(text("config"), where + ": config");
+  return out;
+}
+
+std::string to_text(const Baseline& b) {
+  std::string out = b.model + " on " + b.device + " in " + b.precision + ": " + std::to_string(b.losses.size()) + " steps of " +
+                    std::to_string(b.effective_batch) + ", loss " + short_number(b.losses.front()) + " to " + short_number(b.losses.back());
+  for (const auto& [name, value] : b.val) out += ", val/" + name + " " + short_number(value);
+  out += "; " + short_number(b.images_per_second()) + " img/s, " + short_number(1e3 * b.step_seconds_median()) + " ms a step";
+  if (b.peak_memory >= 0) out += ", peak memory " + human_bytes(static_cast<double>(b.peak_memory));
+  return out + "\n";
+}
+
+}  // namespace npu_train

@@ -1,0 +1,105 @@
+#include "bench_step.hpp"
+
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/live_bytes.hpp"
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/nn/summary.hpp"
+#include "npu_train/train/loop.hpp"
+#include "proof_runs.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr double kPasses = 3;  // FLOPs of a step over those of a forward: the backward computes two products for each
+
+RunConfig step_config(RunConfig config, int64_t batch_size) {
+  config = bench_config(std::move(config));
+  config.data = {};  // no data set: only the size of a batch counts
+  config.data.options.set("batch_size", ConfigNode(batch_size));
+  config.data.options.set("num_workers", ConfigNode("0"));
+  return config;
+}
+
+}  // namespace
+
+RunConfig bench_config(RunConfig config) {
+  config = without_side_effects(std::move(config));
+  config.trainer.max_epochs = -1;
+  config.trainer.max_steps = -1;
+  config.trainer.accumulate_grad_batches = 1;
+  config.lr_scheduler = {.name = "constant"};  // a curve needs the length of a real run
+  return config;
+}
+
+BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
+    : trainer_(step_config(std::move(config), batch_size), parts) {
+  // a data set that says nothing of pictures or classes
+  trainer_.setup(nullptr, std::make_shared<TensorDataset>(at::zeros({batch_size, 1}), at::zeros({batch_size})));
+  const auto& model = trainer_.model();
+  device_ = trainer_.loop().parts().device;
+  at::manual_seed(static_cast<uint64_t>(trainer_.config().seed));  // so that two runs can be compared
+  batch_ = Batch(at::randn({batch_size, model.channels, model.image_size, model.image_size}),
+                 at::randint(model.num_classes, {batch_size}, at::kLong));
+  if (trainer_.loop().parts().train_loader->options().channels_last)
+    batch_.set("input", batch_.input().contiguous(at::MemoryFormat::ChannelsLast));
+  flops_ = npu_train::flops_per_sample(model);
+  const auto& backend = backend_of(device_);
+  before_ = backend.memory(device_).allocated;
+  backend.reset_peak(device_);
+}
+
+void BenchStep::train() {
+  trainer_.train_step(batch_);
+  backend_of(device_).synchronize(device_);
+}
+
+void BenchStep::predict() { trainer_.predict(batch_.input()); }
+
+double BenchStep::loss() { return scalar_or(trainer_.train_step(batch_).metrics, "loss", 0); }
+
+int64_t BenchStep::activation_bytes() {
+  const auto& parts = trainer_.loop().parts();
+  const auto batch = to_device(batch_, device_);
+  const auto pass = [&] {
+    const auto scope = parts.precision->forward_scope();
+    parts.task->training_step(parts.precision->cast_input(batch)).loss.backward();
+  };
+  pass();  // gradients are there before
+  int64_t peak = 0;
+  if (device_.is_cpu()) {
+    const LiveBytes live;
+    pass();
+    peak = live.peak();
+  } else {
+    const auto& backend = backend_of(device_);
+    backend.reset_peak(device_);
+    const int64_t before = backend.memory(device_).allocated;
+    pass();
+    peak = before < 0 ? -1 : backend.memory(device_).peak - before;
+  }
+  parts.task->parameters().zero_grad();
+  return peak;
+}
+
+void BenchStep::describe(BenchRow& row, const Samples& samples, double gemm_flops) const {
+  const auto batch = static_cast<double>(batch_size());
+  const auto memory = backend_of(device_).memory(device_);
+  const auto add = [&](const char* key, double value) { row.numbers.emplace_back(key, value); };
+  add("batch", batch);
+  add("steps", static_cast<double>(samples.size()));
+  add("img_per_s", batch / samples.median());
+  add("step_ms_median", 1e3 * samples.median());
+  add("step_ms_min", 1e3 * samples.min());
+  add("step_ms_p95", 1e3 * samples.percentile(95));
+  add("scatter", samples.scatter());
+  if (memory.peak >= 0) add("peak_memory_bytes", static_cast<double>(memory.peak));
+  if (memory.peak >= 0 && before_ >= 0) add("memory_increase_bytes", static_cast<double>(memory.peak - before_));
+  if (gemm_flops > 0) add("share_of_gemm", kPasses * static_cast<double>(flops_) * batch / samples.min() / gemm_flops);
+  row.samples = samples;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,81 @@
+// trainer.on_oom: a window that does not fit is run again in smaller micro-batches.
+#include <algorithm>
+
+#include "loop_impl.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/random.hpp"
+
+namespace npu_train {
+namespace {
+
+int64_t largest_of(const std::vector<Batch>& batches) {
+  int64_t rows = 0;
+  for (const auto& b : batches) rows = std::max(rows, b.rows());
+  return rows;
+}
+
+// As a loader with batches of `limit` would have given them; padding alone is left out.
+std::vector<Batch> in_pieces(const std::vector<Batch>& window, int64_t limit) {
+  if (limit == 0 || largest_of(window) <= limit) return window;
+  std::vector<Batch> out;
+  for (const auto& batch : window)
+    for (int64_t first = 0; first < batch.rows() && (first == 0 || first < batch.size); first += limit)
+      out.push_back(batch.narrow(first, std::min(limit, batch.rows() - first)));
+  return out;
+}
+
+}  // namespace
+
+StepResult TrainLoop::run_window(const std::vector<Batch>& window) {
+  failed_.reset();
+  const bool retries = options_.on_oom == "retry";
+  const State random = retries ? rng_state() : State{};
+  const auto limit = micro_batch_limit_;
+  std::optional<Error> failure;
+  for (;;) {
+    const auto batches = in_pieces(window, micro_batch_limit_);
+    bool out_of_memory = false;
+    try {
+      auto result = step_->run(batches);
+      failed_.reset();
+      return result;
+    } catch (...) {
+      const auto error = translate_current_exception("Trainer");
+      out_of_memory = error.kind() == ErrorKind::OutOfMemory;
+      if (out_of_memory) failure.emplace(error);
+      if (!failure) throw;  // else the model cannot take so small a batch, as BatchNorm one value: what began it is told
+    }
+    const bool whole = step_->phase() < Phase::Optimizer;  // else parameters may be half updated
+    if (out_of_memory) failed_ = FailedWindow{batches, step_->phase(), step_->micro_batch()};
+    if (retries && whole) {
+      step_->undo_window();
+      set_rng_state(random);
+    }
+    if (!retries || !whole || !out_of_memory || !shrink_micro_batches(batches, *failure)) {
+      micro_batch_limit_ = limit;
+      throw *failure;
+    }
+    backend_of(parts_.device).empty_cache(parts_.device);
+  }
+}
+
+// False where they cannot become smaller.
+bool TrainLoop::shrink_micro_batches(const std::vector<Batch>& batches, const Error& failure) {
+  const auto rows = largest_of(batches);
+  if (rows <= 1) return false;
+  micro_batch_limit_ = (rows + 1) / 2;
+  const auto loaded = parts_.train_loader != nullptr ? parts_.train_loader->options().batch_size : rows;
+  const std::string what = failure.what();
+  const auto all = loaded * options_.accumulate_grad_batches;
+  log_warning("out of memory in the ", phase_name(step_->phase()), " of micro-batch ", step_->micro_batch() + 1, " of ", batches.size(),
+              ": trainer.on_oom=retry repeats the window, and runs all later ones, in micro-batches of ", micro_batch_limit_,
+              all % micro_batch_limit_ == 0 ? c10::str("; to begin so: data.batch_size=", micro_batch_limit_,
+                                                       " trainer.accumulate_grad_batches=", all / micro_batch_limit_)
+                                            : std::string(),
+              "; it was: ", what.substr(0, what.find("; hint")));
+  return true;
+}
+
+}  // namespace npu_train

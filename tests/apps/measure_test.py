@@ -1,0 +1,98 @@
+"""npu_tool baseline, checklist and bench, and trainer.profiler, as processes."""
+import csv
+import json
+
+import browser
+from programs import ProgramTest, main, npu_tool, run_dir, train_app
+
+USAGE, DATA, FAILED = 2, 3, 7
+SHORT = ('trainer.max_epochs=1', 'precision=32-true')
+
+
+class Measure(ProgramTest):
+    def json(self, *args, code=0):
+        result = npu_tool(*args, '--json')
+        self.assertEqual(result[0], code, result[1] + result[2])
+        return json.loads(result[1])
+
+    def look_at(self, *pages):
+        if browser.find() is None: return
+        with browser.Browser() as b:
+            for page in pages:
+                for width in (1280, 390):
+                    b.open(page, width=width)
+                    self.assertLessEqual(b.run('document.documentElement.scrollWidth'), width, page)
+            self.assertEqual(b.problems, [])
+
+    def test_baseline(self):
+        config, file, page = self.config(), self.dir / 'b.json', self.dir / 'b.html'
+        out = self.assertDone(npu_tool('baseline', config, *SHORT, f'output.dir={self.dir}/a', '--out', file))
+        for word in ('20 steps of 16', 'val/acc1', 'img/s', str(file)): self.assertIn(word, out)
+        recorded = json.loads(file.read_text())
+        self.assertEqual(len(recorded['loss']), 20)
+        self.assertGreater(recorded['peak_memory_bytes'], 0)
+        self.assertIn('libtorch', recorded['environment'])
+        # the same again: equal losses, and a speed of which the test says nothing
+        again = self.json('baseline', config, *SHORT, f'output.dir={self.dir}/b', '--against', file, '--least-speed', '0.01', '--html', page)
+        self.assertTrue(again['accuracy_passed'])
+        self.assertEqual(again['mean_relative_loss'], 0)
+        self.assertTrue((run_dir(self.dir / 'b') / 'baseline.json').exists())
+        self.look_at(page)
+        # another learning rate is another training
+        worse = npu_tool('baseline', config, *SHORT, 'optimizer.lr=1', 'output.dir=""', '--against', file, '--least-speed', '0.01')
+        self.assertEqual(worse[0], FAILED, worse[2])
+        for word in ('accuracy: FAILED', 'optimizer.lr'): self.assertIn(word, worse[1])
+        self.assertEqual(npu_tool('baseline', config, *SHORT, 'output.dir=""', '--against', file, '--least-speed', '1000')[0], FAILED)
+
+    def test_baseline_mistakes(self):
+        config = self.config()
+        self.assertFails(npu_tool('baseline'), USAGE, 'no configuration')
+        self.assertFails(npu_tool('baseline', config, '--against', self.dir / 'none.json'), DATA, 'none.json')
+        (self.dir / 'x.json').write_text('{"loss": [1]}')
+        self.assertFails(npu_tool('baseline', config, '--against', self.dir / 'x.json'), DATA, 'not a baseline', '--out')
+        self.assertFails(npu_tool('baseline', config, '--least-speed', '2'), USAGE, '--against')
+        self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.max_steps=2', 'output.dir=""'), USAGE, 'warm-up')
+
+    def test_checklist(self):
+        page = self.dir / 'c.html'
+        document = self.json('checklist', self.config(), 'precision=32-true', '--device', 'cpu', '--html', page, code=0)
+        states = {item['item']: item['state'] for item in document['items']}
+        self.assertEqual(set(states.values()), {'done', 'by hand'})
+        self.assertEqual(states['a run resumes bit for bit'], 'done')
+        self.look_at(page)
+        missing = npu_tool('checklist', self.config(), 'precision=32-true', '--device', 'cuda:9')
+        self.assertEqual(missing[0], FAILED, missing[2])
+        self.assertIn('not done', missing[1])
+        self.assertFails(npu_tool('checklist', self.config(), '--device', 'tpu'), USAGE, 'tpu')
+
+    def test_bench_reports_and_compares(self):
+        a, table, page = self.dir / 'a.json', self.dir / 'a.csv', self.dir / 'a.html'
+        what = ('--what', 'step,infer,batch,loader', '--batch', '2', '--steps', '8', '--warmup', '1', '--infer-steps', '3', '--sweep-steps', '2')
+        document = self.json('bench', self.config(precision='32-true'), *what, '--out', a, '--csv', table, '--html', page)
+        self.assertEqual(document['batch'], 2)
+        self.assertGreater(document['gemm_flops'], 0)
+        self.assertEqual({row['section'] for row in document['rows']}, {'step', 'infer', 'batch', 'loader'})
+        with open(table, newline='') as rows: self.assertIn(['section', 'name', 'number', 'value'], list(csv.reader(rows)))
+        self.look_at(page)
+        # against itself: no difference
+        same = self.json('bench', '--compare', a, a)
+        self.assertTrue(same['passed'])
+        self.assertEqual({row['verdict'] for row in same['rows']}, {'no difference beyond the scatter'})
+        slow = json.loads(a.read_text())
+        for row in slow['rows']: row['seconds'] = [100 * s for s in row.get('seconds', [])]
+        (self.dir / 'slow.json').write_text(json.dumps(slow))
+        self.assertEqual(npu_tool('bench', '--compare', self.dir / 'slow.json', a)[0], FAILED)
+        self.assertFails(npu_tool('bench', '--compare', a, self.dir / 'none.json'), DATA, 'none.json')
+        self.assertFails(npu_tool('bench', '--what', 'step'), USAGE, 'no model')
+
+    def test_profiler(self):
+        self.assertDone(train_app(self.config(), *SHORT, 'trainer.profiler=chrome', f'output.dir={self.dir}/out'))
+        folder = run_dir(self.dir / 'out') / 'profile'
+        trace = json.loads((folder / 'trace.json').read_text())
+        self.assertGreater(len([e for e in trace['traceEvents'] if e['ph'] == 'X']), 100)
+        self.assertEqual(json.loads((folder / 'profile.json').read_text())['windows'], 16)  # 20 less the first and three traced
+        self.look_at(folder / 'profile.html')
+        self.assertFails(train_app(self.config(), 'trainer.profiler=torch'), USAGE, 'none', 'simple', 'chrome')
+
+
+if __name__ == '__main__': main()

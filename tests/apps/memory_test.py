@@ -1,0 +1,111 @@
+"""npu_tool memory, analyze --hbm, and what a user sees when memory runs out."""
+import json
+import unittest
+
+import browser
+from programs import ProgramTest, main, npu_tool, run_dir, train_app
+
+USAGE, CHECK_FAILED, OUT_OF_MEMORY = 2, 7, 8
+
+VIT = '''
+device: {device}
+precision: 32-true
+model: {{name: vit_tiny, image_size: 32, patch_size: 4, depth: 3}}
+data: {{name: generated, train_size: 128, val_size: 16, val_batch_size: 16, batch_size: 64, num_workers: 0}}
+optimizer: {{name: adamw, lr: 0.001}}
+trainer: {{max_epochs: 1, threads: 1, num_sanity_val_steps: 0}}
+sim_npu: {{hbm: 96MiB}}
+'''
+
+
+class Memory(ProgramTest):
+    def vit(self, device='auto'): return self.config(VIT.format(device=device))
+
+    def memory(self, *args): return npu_tool('memory', self.vit(), *args, cwd=self.dir)
+
+    def test_what_a_run_takes_and_what_batch_fits(self):
+        result = self.memory('--hbm', '256MiB', '--json', '--quick')
+        self.assertDone(result)
+        found = json.loads(result[1])
+        self.assertEqual((found['device'], found['batch_size'], found['phase']), ('sim_npu:0', 64, 'backward'))
+        self.assertTrue(found['every_block'] and found['fits'])
+        self.assertEqual(sum(found['components'].values()), found['reserved'])
+        self.assertEqual(found['largest_multiple_of_8'], found['largest_batch'] // 8 * 8)
+        self.assertEqual(found['variants'], [])
+        self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
+        self.assertEqual(result[2], '')
+        again = json.loads(self.memory('--hbm', '256MiB', '--json', '--quick', f"data.batch_size={found['largest_batch']}")[1])
+        self.assertTrue(again['fits'])
+        more = self.memory('--hbm', '256MiB', '--json', '--quick', f"data.batch_size={found['largest_batch'] + 1}")
+        self.assertEqual(more[0], CHECK_FAILED)
+
+    def test_text_and_page(self):
+        result = self.memory('--hbm', '100MB', '--html', self.dir / 'page.html')
+        self.assertEqual(result[0], CHECK_FAILED, result[2])
+        for words in ('optimizer state', 'activations by layer', 'encoder.layers', 'this configuration', 'does not fit: needs',
+                      'of 95.4 MiB'):
+            self.assertIn(words, result[1])
+        rows = [line.split() for line in result[1].splitlines()]
+        self.assertEqual(sum(row[1:2] in (['none'], ['blocks']) for row in rows), 10)
+        self.assertIn('Activations kept for the backward', (self.dir / 'page.html').read_text())
+
+    @unittest.skipIf(browser.find() is None, 'no chromium or google-chrome on this machine: the page was not opened')
+    def test_the_page_in_a_browser(self):
+        self.assertDone(self.memory('--hbm', '1GiB', '--html', self.dir / 'page.html'))
+        with browser.Browser() as tab:
+            for width in (390, 1280):
+                tab.open(self.dir / 'page.html', width)
+                self.assertLessEqual(tab.run('document.documentElement.scrollWidth'), width)
+            self.assertEqual(tab.problems, [])
+
+    def test_predicted_against_measured(self):
+        result = self.memory('--check', '4,9', '--json')
+        self.assertDone(result)
+        rows = json.loads(result[1])
+        self.assertEqual([row['batch_size'] for row in rows], [4, 9])
+        for row in rows: self.assertLess(abs(row['error']), 0.02)
+        self.assertFails(self.memory('--check', '4', 'device=cpu'), USAGE, 'device=sim_npu')
+
+    def test_the_cpu_alone(self):
+        found = json.loads(self.assertDone(self.memory('--json', '--quick', 'device=cpu')))
+        self.assertEqual((found['device'], found['hbm']), ('cpu', 0))
+        self.assertGreater(found['components']['activations'], 0)
+
+    def test_mistakes(self):
+        self.assertFails(npu_tool('memory'), USAGE, 'CONFIG.yaml --hbm 32GiB')
+        for size in ('32', '0GiB', '-1GiB', 'much'): self.assertFails(self.memory('--hbm', size), USAGE, '--hbm', '32GiB')
+        self.assertFails(self.memory('model.name=resnet51'), USAGE, 'resnet50')
+
+    def test_analyze_compares_with_the_card(self):
+        config = self.vit()
+        small = npu_tool('analyze', config, '--hbm', '64MiB', '--json', cwd=self.dir)
+        found = json.loads(small[1])
+        self.assertIn('memory', {f['kind'] for f in found['findings']})
+        self.assertGreater(found['predicted_peak'], found['hbm'])
+        large = npu_tool('analyze', config, '--hbm', '64GiB', cwd=self.dir)
+        self.assertIn(' predicted, of 64.0 GiB', self.assertDone(large))
+
+
+class OutOfMemory(ProgramTest):
+    def train(self, *args):
+        return train_app(self.config(VIT.format(device='sim_npu')), f'output.dir={self.dir}/out', *args, cwd=self.dir)
+
+    def test_the_error_says_where_what_and_what_to_do(self):
+        result = self.train()
+        words = ('out of memory in the', 'of micro-batch 1 of 1 of 64 samples at encoder', 'tensors hold', 'optimizer state', 'the last layers',
+                 'Linear', 'hint: the cheapest change that would fit is data.batch_size=')
+        self.assertFails(result, OUT_OF_MEMORY, *words)
+        log = (run_dir(self.dir / 'out') / 'train.log').read_text()
+        for word in words: self.assertIn(word, log)
+        overrides = result[2].rsplit('would fit is ', 1)[1].split()
+        self.assertDone(self.train('output.name=smaller', *overrides))
+
+    def test_retry_goes_on(self):
+        result = self.train('trainer.on_oom=retry')
+        self.assertDone(result)
+        self.assertIn('trainer.on_oom=retry repeats the window', result[2])
+        self.assertIn('2 steps', result[1])
+        self.assertFails(self.train('trainer.on_oom=again'), USAGE, 'stop, retry')
+
+
+if __name__ == '__main__': main()

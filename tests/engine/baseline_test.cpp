@@ -1,0 +1,123 @@
+#include "testing.hpp"
+
+#include <cmath>
+
+#include "npu_train/engine/baseline.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+RunConfig short_run(const std::string& precision = "32-true") {
+  RunConfig c{.device = "cpu", .precision = precision};
+  c.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
+  c.data = {.name = "generated", .options = {{"train_size", 96}, {"val_size", 16}, {"batch_size", 8}, {"num_workers", "0"}}};
+  c.trainer = {.max_epochs = 1, .threads = 1};
+  c.output.dir = "";
+  return c;
+}
+
+/// A baseline whose curve and times the test chooses.
+Baseline made(double loss_factor = 1, double seconds = 0.1, double acc1 = 90) {
+  Baseline b{.model = "m", .device = "cpu", .precision = "32-true", .parameters = 10, .effective_batch = 8};
+  for (int64_t i = 1; i <= 40; ++i) {
+    b.steps.push_back(i);
+    b.losses.push_back(loss_factor * 2.0 / std::sqrt(static_cast<double>(i)));
+    b.lrs.push_back(0.1);
+    b.step_seconds.push_back(seconds * (1 + 0.1 * static_cast<double>(i % 5)));
+  }
+  b.val = {{"loss", 0.5}, {"acc1", acc1}};
+  return b;
+}
+
+}  // namespace
+
+TEST_CASE("a baseline holds what a run did, and comes back from its file as it was") {
+  const auto b = record_baseline(short_run());
+  CHECK(b.steps.size() == 12);
+  CHECK(b.step_seconds.size() == 10);  // without two of warm-up
+  CHECK(b.device == "cpu");
+  CHECK(b.effective_batch == 8);
+  CHECK(b.images_per_second() > 0);
+  CHECK(b.peak_memory > 0);
+  CHECK(b.val.front().first == "loss");
+  CHECK(b.environment.contains("libtorch"));
+  TempDir dir;
+  save_json(dir / "b.json", to_json(b));
+  const auto back = read_baseline(dir / "b.json");
+  CHECK(back.losses == b.losses);
+  CHECK(back.step_seconds == b.step_seconds);
+  CHECK(back.val == b.val);
+  CHECK(back.environment == b.environment);
+  CHECK(to_yaml(back.config) == to_yaml(b.config));
+
+  const auto again = compare_baselines(record_baseline(short_run()), back);
+  CHECK(again.history.max_relative == 0);
+  CHECK(again.accuracy_passed());
+  CHECK(again.config.empty());
+}
+
+TEST_CASE("a run too short for a speed is refused") {
+  auto config = short_run();
+  config.trainer.max_steps = 2;
+  CHECK(has(error_of([&] { record_baseline(config); }).what(), "warm-up"));
+}
+
+TEST_CASE("accuracy: losses of the steps and metrics of the validation, each with its own bound") {
+  CHECK(compare_baselines(made(), made()).accuracy_passed());
+  const auto curve = compare_baselines(made(1.05), made());
+  CHECK(!curve.accuracy_passed());
+  CHECK(!curve.history.agrees);
+  CHECK(has(to_text(curve), "accuracy: FAILED"));
+  CHECK(compare_baselines(made(1.05), made(), {.history = {.mean_rtol = 0.1}}).accuracy_passed());
+  CHECK(compare_baselines(made(1, 0.1, 89.6), made()).accuracy_passed());
+  const auto worse = compare_baselines(made(1, 0.1, 89.4), made());
+  CHECK(!worse.accuracy_passed());
+  CHECK(worse.history.agrees);
+  CHECK(compare_baselines(made(1, 0.1, 95), made()).accuracy_passed());  // better is no failure
+  CHECK(compare_baselines(made(1, 0.1, 89.4), made(), {.metric_points = 1}).accuracy_passed());
+  CHECK(!compare_baselines(made(1, 0.1, kNaN), made()).accuracy_passed());
+  auto without = made();
+  without.val.clear();
+  CHECK(has(to_text(compare_baselines(without, made())), "losses of the steps alone"));
+}
+
+TEST_CASE("speed: a verdict only where the scatter allows one") {
+  const auto same = compare_baselines(made(1, 0.1), made(1, 0.1));
+  CHECK(same.speed == 1);
+  CHECK(same.speed_low < 1);
+  CHECK(same.speed_high > 1);
+  CHECK(same.speed_passed());
+  CHECK(has(to_text(same), "no difference that is larger than the scatter"));
+  const auto slow = compare_baselines(made(1, 0.2), made(1, 0.1));
+  CHECK(slow.speed == doctest::Approx(0.5));
+  CHECK(!slow.speed_passed());
+  CHECK(has(to_text(slow), "too slow"));
+  CHECK(compare_baselines(made(1, 0.2), made(1, 0.1), {.least_speed = 0.4}).speed_passed());
+  CHECK(has(to_text(compare_baselines(made(1, 0.05), made(1, 0.1))), "faster"));
+  CHECK(has(to_html(slow), "<svg"));
+  CHECK(to_json(slow).at("speed_passed", "json").boolean("speed_passed") == false);
+}
+
+TEST_CASE("another training is refused, other settings are told, other files are named") {
+  auto other = made();
+  other.parameters = 11;
+  CHECK(has(error_of([&] { compare_baselines(made(), other); }).what(), "not the same training"));
+  auto now = made(), reference = made();
+  now.config = parse_yaml("{seed: 1, device: npu, optimizer: {lr: 0.1}}", "now");
+  reference.config = parse_yaml("{seed: 1, device: cpu, optimizer: {lr: 0.2}}", "reference");
+  const auto c = compare_baselines(now, reference);
+  REQUIRE(c.config.size() == 1);
+  CHECK(has(to_text(c), "optimizer.lr is 0.1 against 0.2"));
+  CHECK(has(error_of([&] { compare_baselines(now, reference, {.least_speed = kNaN}); }).what(), "least-speed"));
+
+  TempDir dir;
+  save_json(dir / "x.json", Json::object({{"loss", Json::array({1.0})}}));
+  CHECK(has(error_of([&] { read_baseline(dir / "x.json"); }).what(), "not a baseline"));
+  auto broken = to_json(made());
+  broken.set("step", Json::array({int64_t{1}}));
+  save_json(dir / "y.json", broken);
+  CHECK(has(error_of([&] { read_baseline(dir / "y.json"); }).what(), "1 steps, 40 losses"));
+  CHECK(error_of([&] { read_baseline(dir / "none.json"); }).kind() == ErrorKind::Data);
+}

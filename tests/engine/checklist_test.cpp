@@ -1,0 +1,76 @@
+// The checklist of a migration, on the simulated NPU and on a device that is not there.
+#include "testing.hpp"
+
+#include <fstream>
+
+#include "npu_train/engine/baseline.hpp"
+#include "npu_train/engine/checklist.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+RunConfig migrated_run() {
+  RunConfig c{.device = "cpu", .precision = "32-true"};
+  c.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
+  c.data = {.name = "generated", .options = {{"train_size", 96}, {"val_size", 16}, {"batch_size", 8}, {"num_workers", "0"}}};
+  c.trainer = {.max_epochs = 1, .threads = 1};
+  c.output.dir = "";
+  return c;
+}
+
+ItemState state_of(const Checklist& list, const std::string& item) {
+  for (const auto& i : list.items)
+    if (has(i.item, item)) return i.state;
+  FAIL("no item " << item);
+  return ItemState::ByHand;
+}
+
+}  // namespace
+
+// First: a process that has seen a backward pass takes no further kind of device.
+TEST_CASE("on the simulated NPU a whole list") {
+  resolve_device("sim_npu");
+  TempDir dir;
+  save_json(dir / "cpu.json", to_json(record_baseline(migrated_run())));
+  std::ofstream(dir / "train.py") << "import torch\nx = torch.ones(3).cuda()\n";
+  const auto file = (dir / "cpu.json").string();
+  const auto list =
+      migration_checklist(migrated_run(), {.device = "sim_npu", .source = dir.path().string(), .reference = file, .baseline = file});
+  for (const char* item : {"the device is there", "the device computes", "every operator", "the model trains on the device",
+                           "agree with the CPU", "losses and accuracy", "the speed", "resumes bit for bit"}) {
+    CAPTURE(item);
+    CHECK((state_of(list, item) == ItemState::Done));
+  }
+  CHECK((state_of(list, "sources") == ItemState::NotDone));
+  CHECK((state_of(list, "handed over") == ItemState::ByHand));
+  std::vector<std::string> stages;
+  for (const auto& i : list.items) {
+    if (stages.empty() || stages.back() != i.stage) stages.push_back(i.stage);
+    if (i.state == ItemState::Done) {
+      CHECK(!i.evidence.empty());
+      CHECK(i.next.empty());
+    } else {
+      CHECK(!i.next.empty());
+    }
+  }
+  CHECK((stages == std::vector<std::string>{"environment", "code", "precision", "performance", "delivery"}));
+  CHECK(has(to_text(list), list.summary()));
+  CHECK(has(to_html(list), "Checklist"));
+  CHECK(to_json(list).at("items", "json").items("items").size() == list.items.size());
+}
+
+TEST_CASE("a device that is not there fails its items, and leaves the others") {
+  const auto list = migration_checklist(migrated_run(), {.device = "cuda:7"});
+  CHECK((state_of(list, "the device is there") == ItemState::NotDone));
+  CHECK((state_of(list, "the model trains on the device") == ItemState::NotDone));
+  CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
+  CHECK((state_of(list, "the chip has every operator") == ItemState::Done));
+  CHECK((state_of(list, "sources") == ItemState::ByHand));
+  CHECK((state_of(list, "the speed") == ItemState::ByHand));
+}
+
+TEST_CASE("steps that make no sense are refused") {
+  CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .steps = 0}); }).kind() == ErrorKind::Usage);
+}

@@ -1,0 +1,178 @@
+#include "testing.hpp"
+
+#include <ATen/ATen.h>
+
+#include <fstream>
+#include <optional>
+#include <sstream>
+
+#include "npu_train/analyze/memory_prediction.hpp"
+#include "npu_train/base/digest.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/sim_npu.hpp"
+#include "npu_train/engine/predict_memory.hpp"
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/train/checkpoint.hpp"
+#include "npu_train/train/loop.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int64_t kCapacity = int64_t{320} << 20;
+
+RunConfig limited_run(const std::string& model, int64_t batch, int64_t accumulate = 1, const std::string& on_oom = "stop") {
+  RunConfig c{.device = "sim_npu", .precision = "32-true"};
+  c.sim_npu = {.hbm = "320MiB", .unsupported_ops = "ignore"};
+  c.model = {.name = model, .options = {}};
+  if (model == "resnet18") c.model.options = {{"stem", "imagenet"}};
+  if (model == "vit_tiny") c.model.options = {{"depth", 3}, {"image_size", 32}, {"patch_size", 4}, {"dropout", 0.1}};
+  c.data = {.name = "generated", .options = {{"train_size", 160}, {"val_size", 8}, {"val_batch_size", 8}, {"num_workers", "0"}}};
+  c.data.options.set("batch_size", ConfigNode(batch));
+  if (model == "resnet18") c.data.options.set("image_size", ConfigNode(96));  // activations that outweigh the gradients
+  c.optimizer = {.name = "sgd", .options = {{"lr", 0.01}, {"momentum", 0.9}}};
+  c.trainer = {.max_epochs = 1, .accumulate_grad_batches = accumulate, .threads = 1, .on_oom = on_oom};
+  c.output.dir = "";
+  return c;
+}
+
+// Leaves so much of the device that windows of two micro-batches of `micro` fit, and one of twice the size does not.
+at::Tensor filler(const std::string& model, int64_t micro) {
+  const auto in_two = measure_memory(limited_run(model, micro, 2)).peak(micro).allocated;
+  const auto whole = measure_memory(limited_run(model, micro)).peak(2 * micro).allocated;
+  REQUIRE(in_two < whole);
+  const auto bytes = kCapacity - (in_two + whole) / 2;
+  REQUIRE(bytes > 0);
+  return at::empty({bytes / 4}, at::TensorOptions(Device{"sim_npu", 0}.c10()));
+}
+
+uint64_t trained_state(Trainer& trainer) {
+  State out;
+  const auto state = trainer.state();
+  for (const char* part : {"model", "optimizer", "rng"})
+    for (const auto& [name, tensor] : state.at(part).tensors) out.tensors[std::string(part) + "/" + name] = tensor;
+  return digest(out);
+}
+
+std::string said_by(const std::function<void()>& fn) {
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += std::string(text) + "\n"; });
+  fn();
+  return said;
+}
+
+}  // namespace
+
+TEST_CASE("retry: from too large a batch the run is bit for bit the one that begins with smaller micro-batches") {
+  for (const std::string model : {"vit_tiny", "resnet18"}) {  // the one with dropout, the other with BatchNorm
+    CAPTURE(model);
+    const int64_t micro = 16;
+    const auto full = filler(model, micro);
+    RunResult expected;
+    uint64_t begun_small = 0;
+    {
+      Trainer trainer(limited_run(model, micro, 2));
+      expected = trainer.fit();
+      begun_small = trained_state(trainer);
+    }
+    Trainer retried(limited_run(model, 2 * micro, 1, "retry"));
+    RunResult result;
+    const auto said = said_by([&] { result = retried.fit(); });
+    CHECK(has(said, "out of memory in the "));
+    CHECK(has(said, "in micro-batches of " + std::to_string(micro) + "; to begin so: data.batch_size=" + std::to_string(micro) +
+                        " trainer.accumulate_grad_batches=2"));
+    CHECK(result.global_step == expected.global_step);
+    CHECK(scalar_or(result.history[0].train, "loss", -1) == scalar_or(expected.history[0].train, "loss", -2));
+    CHECK(trained_state(retried) == begun_small);
+    CHECK(retried.loop().micro_batch_limit() == micro);
+  }
+}
+
+TEST_CASE("retry in the middle of an epoch; the checkpoint goes on with the micro-batches of the run") {
+  struct Hog final : Callback {
+    void on_step_end(TrainLoop& loop, const StepReport& report) override {
+      if (report.global_step != 2) return;
+      const auto free = kCapacity - backend_of(loop.parts().device).memory(loop.parts().device).allocated;
+      tensor = at::empty({(free - need) / 4}, at::TensorOptions(loop.parts().device.c10()));
+    }
+    at::Tensor tensor;
+    int64_t need = 0;
+  };
+  const auto model = measure_memory(limited_run("vit_tiny", 4, 2));
+  const auto hog = std::make_shared<Hog>();
+  const auto between_steps = 2 * model.peak(2).allocated - model.peak(4).allocated;
+  hog->need = (model.peak(16).allocated + model.peak(32).allocated) / 2 - between_steps;
+  TempDir dir;
+  auto config = limited_run("vit_tiny", 32, 1, "retry");
+  config.trainer.max_epochs = 2;
+  config.output.dir = dir.path().string();
+  Trainer trainer(config);
+  trainer.add_callback(hog);
+  RunResult result;
+  const auto said = said_by([&] { result = trainer.fit(); });
+  CHECK_MESSAGE(has(said, "micro-batches of 16;"), said);
+  CHECK(result.global_step == 10);
+  CHECK(result.batches_seen == 10);  // of the loader
+  hog->tensor.reset();
+  CHECK(load_checkpoint(result.last_checkpoint, {"loop"}).at("loop").integer("micro_batch_limit", "") == 16);
+  Trainer resumed(config);
+  resumed.resume("last");
+  CHECK(resumed.loop().micro_batch_limit() == 16);
+}
+
+TEST_CASE("stop: the error names place, sizes, layers and changes that fit, and the changes do fit") {
+  TempDir dir;
+  const int64_t micro = 16;
+  const auto full = filler("vit_tiny", micro);
+  auto config = limited_run("vit_tiny", 2 * micro);
+  config.output.dir = dir.path().string();
+  auto trainer = std::make_optional<Trainer>(config);
+  trainer->setup();
+  const auto error = error_of([&] { trainer->fit(); });
+  CHECK(error.exit_code() == 8);
+  const std::string text = error.what();
+  const auto overrides = "data.batch_size=" + std::to_string(micro) + " trainer.accumulate_grad_batches=2";
+  for (const std::string& part :
+       {std::string("out of memory in the "), " of micro-batch 1 of 1 of " + std::to_string(2 * micro) + " samples at ",
+        std::string(" more were wanted; tensors hold "), std::string(" of 320.0 MiB"), std::string("parameters "),
+        std::string("optimizer state "), std::string("activations "), std::string("the last layers"), std::string("Linear"), overrides,
+        std::string("trainer.gradient_checkpointing=blocks"), std::string("precision=bf16-mixed"),
+        std::string("the cheapest change that would fit is ")})
+    CHECK_MESSAGE(has(text, part), "'" << part << "' is not in: " << text);
+  std::stringstream log;
+  log << std::ifstream(fs::path(trainer->run_dir()) / "train.log").rdbuf();
+  CHECK(has(log.str(), overrides));
+  CHECK(backend_of({"sim_npu", 0}).memory({"sim_npu", 0}).allocated <
+        static_cast<int64_t>(full.nbytes()) + (int64_t{16} << 20));  // nothing of the step is held
+
+  trainer.reset();
+  for (int change = 0; change < 3; ++change) {
+    CAPTURE(change);
+    auto fits = limited_run("vit_tiny", change == 0 ? micro : 2 * micro, change == 0 ? 2 : 1);
+    if (change == 1) fits.precision = "bf16-mixed";
+    if (change == 2) fits.trainer.gradient_checkpointing = "blocks";
+    fits.trainer.max_steps = 2;
+    Trainer(fits).fit();
+  }
+}
+
+TEST_CASE("retry ends with the whole report where one sample is too much, and nothing of the window stays") {
+  Trainer trainer(limited_run("vit_tiny", 8, 1, "retry"));
+  trainer.setup();
+  const auto before = trained_state(trainer);
+  const auto free = kCapacity - backend_of({"sim_npu", 0}).memory({"sim_npu", 0}).allocated;
+  const auto hog = at::empty({(free - (int64_t{1} << 20)) / 4}, at::TensorOptions(trainer.loop().parts().device.c10()));
+  Error error(ErrorKind::Internal, "", "");
+  const auto said = said_by([&] {
+    error = error_of([&] { trainer.train_step(Batch(at::zeros({8, 3, 32, 32}), at::zeros({8}, at::kLong))); });
+  });
+  CHECK(error.kind() == ErrorKind::OutOfMemory);
+  for (const char* part : {"micro-batches of 4", "micro-batches of 2", "micro-batches of 1"}) CHECK(has(said, part));
+  CHECK(has(error.what(), "of micro-batch 1 of 8 of 1 samples"));
+  CHECK(has(error.what(), "nothing that was tried would fit"));
+  CHECK(trained_state(trainer) == before);
+  for (const auto& p : trainer.task().parameters()) CHECK_FALSE(p.value.grad().defined());
+}

@@ -1,0 +1,77 @@
+// `trainer.profiler` in a run.
+#include "testing.hpp"
+
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/json.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+RunConfig profiled_run(const fs::path& dir, const std::string& profiler) {
+  RunConfig c{.device = "cpu", .precision = "32-true"};
+  c.model = {.name = "resnet18", .options = {{"stem", "small"}}};
+  c.data = {.name = "generated", .options = {{"train_size", 24}, {"val_size", 8}, {"batch_size", 4}, {"num_workers", "0"}}};
+  c.trainer = {.max_epochs = 1, .threads = 1, .profiler = profiler};
+  c.output = {.dir = dir.string()};
+  return c;
+}
+
+std::vector<std::string> names_in(const Json& rows, const char* key) {
+  std::vector<std::string> out;
+  for (const auto& row : rows.items("rows")) out.push_back(row.at(key, "row").text(key));
+  return out;
+}
+
+bool holds(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+}  // namespace
+
+TEST_CASE("a run without a profiler writes no profile, and simple writes the phases of fit()") {
+  TempDir dir;
+  const auto plain = Trainer(profiled_run(dir / "a", "none")).fit();
+  CHECK(!fs::exists(fs::path(plain.run_dir) / "profile"));
+  const auto result = Trainer(profiled_run(dir / "b", "simple")).fit();
+  const auto profile = load_json(fs::path(result.run_dir) / "profile/profile.json");
+  CHECK(profile.at("windows", "profile").integer("windows") == 5);
+  const auto phases = names_in(profile.at("phases", "profile"), "phase");
+  for (const char* name :
+       {"data_wait", "transfer", "forward", "backward", "unscale", "optimizer", "callbacks", "validation", "checkpoint"}) {
+    CAPTURE(name);
+    CHECK(holds(phases, name));
+  }
+  CHECK(fs::exists(fs::path(result.run_dir) / "profile/profile.html"));
+  CHECK(!fs::exists(fs::path(result.run_dir) / "profile/trace.json"));
+}
+
+TEST_CASE("chrome traces three steps, changes no bit, and a run may be resumed with another profiler") {
+  TempDir dir;
+  const auto plain = Trainer(profiled_run(dir / "a", "none")).fit();
+  const auto traced = Trainer(profiled_run(dir / "b", "chrome")).fit();
+  CHECK(plain.history.at(0).train == traced.history.at(0).train);
+  CHECK(plain.history.at(0).val == traced.history.at(0).val);
+  const auto profile = load_json(fs::path(traced.run_dir) / "profile/profile.json");
+  CHECK(holds(names_in(profile.at("layers", "profile"), "name"), "layer1.0.conv1"));
+  const auto trace = load_json(fs::path(traced.run_dir) / "profile/trace.json");
+  CHECK(trace.at("traceEvents", "trace").items("events").size() > 300);
+
+  auto more = profiled_run(dir / "b", "simple");
+  more.trainer.max_epochs = 2;
+  Trainer trainer(more);
+  trainer.resume("last");
+  CHECK(trainer.fit().global_step == 12);
+}
+
+TEST_CASE("chrome beside a dump is refused, and a fit of no folder only logs") {
+  TempDir dir;
+  auto config = profiled_run(dir.path(), "chrome");
+  config.dump.enabled = true;
+  CHECK(has(error_of([&] { Trainer(config).fit(); }).what(), "trainer.profiler"));
+  auto bare = profiled_run("", "chrome");
+  bare.output.dir = "";
+  CHECK(Trainer(bare).fit().global_step == 6);
+}

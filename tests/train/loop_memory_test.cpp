@@ -1,0 +1,169 @@
+// trainer.on_oom.
+#include "testing.hpp"
+
+#include "npu_train/train/loop.hpp"
+
+#include "npu_train/device/random.hpp"
+#include "toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+// Runs out of memory at the end of a forward with more than `most` samples: statistics and random numbers have moved by then.
+class Narrow final : public Task {
+ public:
+  Narrow(std::shared_ptr<Task> task, int64_t most) : task_(std::move(task)), most_(most) {}
+  StepOutput training_step(const Batch& batch) override {
+    auto out = task_->training_step(batch);
+    if (batch.rows() > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory. Tried to allocate too much");
+    return out;
+  }
+  at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
+  ParameterSet parameters() override { return task_->parameters(); }
+  std::vector<NamedTensor> buffers() override { return task_->buffers(); }
+  std::vector<std::string> metric_names() const override { return task_->metric_names(); }
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return task_->metric_sums(output, batch); }
+  void set_training(bool on) override { task_->set_training(on); }
+  void to(c10::Device device) override { task_->to(device); }
+
+ private:
+  std::shared_ptr<Task> task_;
+  int64_t most_;
+};
+
+TrainerOptions retrying() { return {.on_oom = "retry"}; }
+
+std::vector<uint64_t> everything(const Toy& toy, const TrainLoop& loop) {
+  const auto state = loop.state();
+  std::vector<uint64_t> out = {digest(state.at("optimizer")), digest(state.at("scaler")), digest(state.at("rng"))};
+  for (const auto& [name, tensor] : state.at("model").tensors) out.push_back(digest(tensor));
+  out.push_back(weights(toy));
+  return out;
+}
+
+class OutOfMemoryAt final : public StepObserver {
+ public:
+  explicit OutOfMemoryAt(Phase phase) : phase_(phase) {}
+  void phase_begin(Phase phase, int64_t, int) override {
+    if (phase == phase_) C10_THROW_ERROR(OutOfMemoryError, "out of memory");
+  }
+
+ private:
+  Phase phase_;
+};
+
+class Two final : public ProcessGroup {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 2; }
+  void all_reduce_sum(at::Tensor&) override {}
+  void all_reduce_max(at::Tensor&) override {}
+  double all_reduce_sum(double value) override { return value; }
+  void broadcast(at::Tensor&, int) override {}
+  void barrier() override {}
+};
+
+}  // namespace
+
+TEST_CASE("a window that does not fit is repeated in halves, bit for bit as if it had come so") {
+  for (const std::string mode : {"32-true", "16-mixed", "bf16-true"}) {
+    CAPTURE(mode);
+    const auto run = [&](bool whole) {
+      Toy toy(mode, "adamw", /*dropout=*/0.3, {.init_scale = 16});
+      toy.task = std::make_shared<Narrow>(toy.task, 2);
+      auto loop = toy.loop(retrying());
+      std::vector<double> losses;
+      for (uint64_t seed = 1; seed <= 3; ++seed) {
+        const auto batch = toy_batch(8, seed);
+        torch::manual_seed(seed);
+        std::vector<Batch> window = {batch};
+        if (!whole) window = {batch.narrow(0, 2), batch.narrow(2, 2), batch.narrow(4, 2), batch.narrow(6, 2)};
+        const auto report = loop->train_step(window);
+        losses.push_back(scalar_or(report.metrics, "loss", -1));
+        CHECK(report.samples == 8);
+      }
+      CHECK(loop->micro_batch_limit() == (whole ? 2 : 0));
+      CHECK(loop->global_step() == 3);
+      CHECK_FALSE(loop->take_failed_window());
+      return std::pair(everything(toy, *loop), losses);
+    };
+    const auto retried = run(true), begun_so = run(false);
+    CHECK(retried.first == begun_so.first);
+    CHECK(retried.second == begun_so.second);
+  }
+}
+
+TEST_CASE("an odd batch is cut as a loader of the smaller size would cut it") {
+  Toy toy, cut;
+  toy.task = std::make_shared<Narrow>(toy.task, 4);
+  auto loop = toy.loop(retrying()), other = cut.loop({});
+  const auto batch = toy_batch(7);
+  loop->train_step({batch});
+  other->train_step({batch.narrow(0, 4), batch.narrow(4, 3)});
+  CHECK(loop->micro_batch_limit() == 4);
+  CHECK(weights(toy) == weights(cut));
+}
+
+TEST_CASE("the smaller micro-batches are kept in a checkpoint, and older ones know none") {
+  Toy toy, later;
+  toy.task = std::make_shared<Narrow>(toy.task, 4);
+  auto loop = toy.loop(retrying()), resumed = later.loop({});
+  loop->train_step({toy_batch()});
+  auto state = snapshot(*loop);
+  resumed->load_state(state);
+  CHECK(resumed->micro_batch_limit() == 4);
+  state.at("loop").values.erase("micro_batch_limit");
+  resumed->load_state(state);
+  CHECK(resumed->micro_batch_limit() == 0);
+}
+
+TEST_CASE("where one sample does not fit the run ends, and nothing of the window stays") {
+  Toy toy("32-true", "adamw", 0.3);
+  toy.task = std::make_shared<Narrow>(toy.task, 0);
+  auto loop = toy.loop(retrying());
+  const auto batch = toy_batch();
+  const auto before = everything(toy, *loop);
+  const auto error = error_of([&] { loop->train_step({batch}); });
+  CHECK(error.kind() == ErrorKind::OutOfMemory);
+  CHECK(everything(toy, *loop) == before);
+  for (const auto& p : toy.task->parameters()) CHECK_FALSE(p.value.grad().defined());
+  const auto failed = loop->take_failed_window();
+  REQUIRE(failed);
+  CHECK(failed->batches.size() == 4);  // of two: BatchNorm1d takes no single one, and its complaint is not what ended the run
+  CHECK(loop->micro_batch_limit() == 0);
+  CHECK((failed->phase == Phase::Forward));
+  CHECK_FALSE(loop->take_failed_window());
+}
+
+TEST_CASE("stop: the first failure ends the run, with its window") {
+  Toy toy;
+  toy.task = std::make_shared<Narrow>(toy.task, 4);
+  auto loop = toy.loop({});
+  CHECK(error_of([&] { loop->train_step({toy_batch(4), toy_batch()}); }).exit_code() == 8);
+  const auto failed = loop->take_failed_window();
+  REQUIRE(failed);
+  CHECK(failed->micro_batch == 1);
+  CHECK(loop->micro_batch_limit() == 0);
+}
+
+TEST_CASE("once the optimizer has begun nothing is repeated") {
+  for (const auto phase : {Phase::Optimizer, Phase::Clip}) {
+    Toy toy;
+    auto loop = toy.loop(retrying());
+    OutOfMemoryAt observer(phase);
+    loop->observers().add(&observer);
+    CHECK(error_of([&] { loop->train_step({toy_batch()}); }).kind() == ErrorKind::OutOfMemory);
+    CHECK((loop->take_failed_window()->phase == phase));
+    CHECK(loop->micro_batch_limit() == 0);
+  }
+}
+
+TEST_CASE("several ranks cannot retry, and hear it before they begin") {
+  Toy toy;
+  toy.group = std::make_shared<Two>();
+  const auto error = error_of([&] { toy.loop(retrying()); });
+  CHECK(error.kind() == ErrorKind::Usage);
+  CHECK(has(error.what(), "trainer.on_oom"));
+}
