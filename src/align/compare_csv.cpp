@@ -48,7 +48,7 @@ std::string or_none(const std::optional<double>& value) { return value ? shortes
 std::string yes(bool value) { return value ? "True" : "False"; }
 
 // A list of texts as JSON.
-std::string list_of(const Cells& list) { return detail::texts(list).dump(0); }
+std::string list_of(const Cells& list) { return detail::json_texts(list).dump(0); }
 
 std::string dtype_cell(const DumpItem& item) {
   return item.is_tensor() ? item.dtype : item.type.empty() ? kNone : "<class '" + item.type + "'>";

@@ -10,8 +10,8 @@
 namespace npu_train {
 namespace {
 
+using detail::json_texts;
 using detail::Row;
-using detail::texts;
 using Kind = ItemComparison::Kind;
 
 // Names come from files: nothing in them may steer the terminal.
@@ -57,10 +57,10 @@ Json item_json(const ItemComparison& item) {
                            {"error", item.error},
                            {"verdict", detail::verdict_of(item)}});
   if (item.item_a.is_tensor()) out.set("shape", detail::shape_of(item.item_a));
-  if (item.item_a.is_tensor() && item.item_b.is_tensor()) out.set("dtype", texts({item.item_a.dtype, item.item_b.dtype}));
+  if (item.item_a.is_tensor() && item.item_b.is_tensor()) out.set("dtype", json_texts({item.item_a.dtype, item.item_b.dtype}));
   if (!item.message.empty()) out.set("message", item.message);
   if (item.kind == Kind::Tensor) out.set("metrics", metrics_json(item.metrics));
-  if (const auto [a, b] = detail::crc_of(item); !a.empty() || !b.empty()) out.set("crc32", texts({a, b}));
+  if (const auto [a, b] = detail::crc_of(item); !a.empty() || !b.empty()) out.set("crc32", json_texts({a, b}));
   if (item.reference_error_a >= 0) {
     out.set("reference_error_a", item.reference_error_a);
     out.set("reference_error_b", item.reference_error_b);
@@ -81,8 +81,8 @@ Json divergence_json(const Divergence& d) {
                        {"output_error", d.output_error},
                        {"within_tolerance", d.within_tolerance},
                        {"sentence", d.sentence},
-                       {"likely", texts(d.likely)},
-                       {"advice", texts(d.advice)}});
+                       {"likely", json_texts(d.likely)},
+                       {"advice", json_texts(d.advice)}});
 }
 
 }  // namespace
@@ -157,7 +157,7 @@ Json to_json(const DumpComparison& comparison) {
                        {"complete", comparison.complete && !comparison.sampled},
                        {"summary", detail::headline(comparison)},
                        {"first_divergence", divergence_json(comparison.first)},
-                       {"notes", texts(detail::notes_of(comparison))},
+                       {"notes", json_texts(detail::notes_of(comparison))},
                        {"facts_a", facts(comparison.facts_a)},
                        {"facts_b", facts(comparison.facts_b)},
                        {"steps", std::move(steps)}});

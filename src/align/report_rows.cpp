@@ -14,12 +14,6 @@ std::string counted(int64_t n, const std::string& one, const std::string& many) 
   return with_commas(n) + " " + (n == 1 ? one : many.empty() ? one + "s" : many);
 }
 
-Json texts(const std::vector<std::string>& list) {
-  auto out = Json::array();
-  for (const auto& text : list) out.push_back(text);
-  return out;
-}
-
 std::vector<Row> rows_of(const DumpComparison& comparison) {
   std::vector<Row> out;
   for (const auto& step : comparison.steps)

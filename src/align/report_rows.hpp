@@ -7,13 +7,12 @@
 
 #include "npu_train/align/compare.hpp"
 #include "npu_train/io/json.hpp"
+#include "npu_train/io/json_texts.hpp"
 
 namespace npu_train::detail {
 
 // "1 step", "1,234 steps".
 std::string counted(int64_t n, const std::string& one, const std::string& many = "");
-// A list of texts.
-Json texts(const std::vector<std::string>& list);
 
 // A pair with its call and step.
 struct Row {

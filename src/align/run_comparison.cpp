@@ -14,7 +14,7 @@
 
 namespace npu_train {
 namespace fs = std::filesystem;
-using detail::texts;
+using detail::json_texts;
 namespace {
 
 enum class What { RunFolder, History, Config, Environment, Unknown };
@@ -82,10 +82,10 @@ Json history_json(const HistoryComparison& h) {
                        {"first_lr", step_json(h.first_lr)},
                        {"only_a", static_cast<int64_t>(h.only_a.size())},
                        {"only_b", static_cast<int64_t>(h.only_b.size())},
-                       {"sentences", texts(h.sentences)},
-                       {"likely", texts(h.likely)},
-                       {"advice", texts(h.advice)},
-                       {"notes", texts(h.notes)},
+                       {"sentences", json_texts(h.sentences)},
+                       {"likely", json_texts(h.likely)},
+                       {"advice", json_texts(h.advice)},
+                       {"notes", json_texts(h.notes)},
                        {"rows", std::move(rows)}});
 }
 
@@ -224,7 +224,7 @@ Json to_json(const RunComparison& comparison) {
                        {"history", comparison.history ? history_json(*comparison.history) : Json()},
                        {"config", differences_json(comparison.config)},
                        {"environment", differences_json(comparison.environment)},
-                       {"notes", texts(comparison.notes)}});
+                       {"notes", json_texts(comparison.notes)}});
 }
 
 std::string to_csv(const RunComparison& comparison) {

@@ -9,13 +9,6 @@
 namespace npu_train {
 namespace {
 
-/// Between which a median lies in 95 of 100 cases; of fewer than six times, all of them.
-std::pair<double, double> median_interval(const Samples& samples) {
-  const auto n = static_cast<double>(samples.size());
-  const auto half = 100 * 0.98 / std::sqrt(n);
-  return {samples.percentile(std::max(0.0, 50 - half)), samples.percentile(std::min(100.0, 50 + half))};
-}
-
 /// By which factor the machine itself differed: 1 where it was not measured.
 double drift(const BenchReport& a, const BenchReport& b) {
   double out = 1;
@@ -66,8 +59,8 @@ BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b
     d.a_ms = 1e3 * row.samples.median();
     d.b_ms = 1e3 * other->samples.median();
     d.value = d.b_ms / d.a_ms;
-    const auto [a_low, a_high] = median_interval(row.samples);
-    const auto [b_low, b_high] = median_interval(other->samples);
+    const auto [a_low, a_high] = row.samples.median_interval();
+    const auto [b_low, b_high] = other->samples.median_interval();
     d.low = b_low / a_high / machine;
     d.high = b_high / a_low * machine;
     d.verdict = judge(d);

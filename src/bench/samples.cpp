@@ -55,6 +55,11 @@ double Samples::percentile(double p) const {
   return all[static_cast<size_t>(std::clamp(rank - 1, 0.0, static_cast<double>(all.size() - 1)))];
 }
 
+std::pair<double, double> Samples::median_interval() const {
+  const auto half = 98 / std::sqrt(static_cast<double>(seconds.size()));  // percent
+  return {percentile(50 - half), percentile(50 + half)};
+}
+
 double Samples::scatter() const { return (percentile(75) - percentile(25)) / 2 / median(); }
 
 SpeedRatio speed_ratio(const Samples& one, const Samples& other) {

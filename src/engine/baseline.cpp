@@ -44,15 +44,6 @@ std::vector<double> numbers_in(const Json& json, const char* key, const std::str
 
 }  // namespace
 
-double Baseline::step_seconds_median() const {
-  if (step_seconds.empty()) return std::nan("");
-  auto sorted = step_seconds;
-  std::sort(sorted.begin(), sorted.end());
-  return sorted[sorted.size() / 2];
-}
-
-double Baseline::images_per_second() const { return static_cast<double>(effective_batch) / step_seconds_median(); }
-
 Baseline record_baseline(const RunConfig& config, const Parts& parts) {
   Baseline out;
   Trainer trainer(config, parts);
@@ -67,7 +58,7 @@ Baseline record_baseline(const RunConfig& config, const Parts& parts) {
   const auto warmup = std::clamp<size_t>(n / 10, 2, 20);
   check(n > warmup, ErrorKind::Usage, "baseline", "the run ended after ", n, " steps, and the first ", warmup,
         " are warm-up; hint: more trainer.max_epochs, or no trainer.max_steps");
-  out.step_seconds.assign(recorder->seconds.begin() + static_cast<std::ptrdiff_t>(warmup), recorder->seconds.end());
+  out.step_seconds.seconds.assign(recorder->seconds.begin() + static_cast<std::ptrdiff_t>(warmup), recorder->seconds.end());
   out.model = run.model_name;
   out.data = config.data.name;
   out.device = run.device.str();
@@ -94,13 +85,13 @@ Json to_json(const Baseline& b) {
                        {"parameters", b.parameters},
                        {"effective_batch", b.effective_batch},
                        {"img_per_s", b.images_per_second()},
-                       {"step_ms_median", 1e3 * b.step_seconds_median()},
+                       {"step_ms_median", 1e3 * b.step_seconds.median()},
                        {"peak_memory_bytes", b.peak_memory},
                        {"val", std::move(val)},
                        {"step", array_of(b.steps)},
                        {"loss", array_of(b.losses)},
                        {"lr", array_of(b.lrs)},
-                       {"step_seconds", array_of(b.step_seconds)},
+                       {"step_seconds", array_of(b.step_seconds.seconds)},
                        {"environment", std::move(facts)},
                        {"config", to_yaml(b.config)}});
 }
@@ -119,11 +110,11 @@ Baseline read_baseline(const std::filesystem::path& path) {
   for (const auto& item : json.at("step", where).items(where + ": step")) out.steps.push_back(item.integer(where + ": step"));
   out.losses = numbers_in(json, "loss", where);
   out.lrs = numbers_in(json, "lr", where);
-  out.step_seconds = numbers_in(json, "step_seconds", where);
-  check(out.losses.size() == out.steps.size() && out.lrs.size() == out.steps.size() && !out.steps.empty() && !out.step_seconds.empty(),
+  out.step_seconds.seconds = numbers_in(json, "step_seconds", where);
+  check(out.losses.size() == out.steps.size() && out.lrs.size() == out.steps.size() && !out.steps.empty() && out.step_seconds.size() > 0,
         ErrorKind::Data, "baseline", where, ": ", out.steps.size(), " steps, ", out.losses.size(), " losses, ", out.lrs.size(),
         " learning rates, ", out.step_seconds.size(), " times; steps must have one loss and rate each, and there must be some");
-  check(std::all_of(out.step_seconds.begin(), out.step_seconds.end(), [](double s) { return std::isfinite(s) && s > 0; }) &&
+  check(std::all_of(out.step_seconds.seconds.begin(), out.step_seconds.seconds.end(), [](double s) { return std::isfinite(s) && s > 0; }) &&
             out.effective_batch > 0,
         ErrorKind::Data, "baseline", where, ": times of steps and the batch must be positive numbers");
   check(std::is_sorted(out.steps.begin(), out.steps.end()), ErrorKind::Data, "baseline", where, ": steps must rise");
@@ -139,7 +130,7 @@ std::string to_text(const Baseline& b) {
   std::string out = b.model + " on " + b.device + " in " + b.precision + ": " + std::to_string(b.losses.size()) + " steps of " +
                     std::to_string(b.effective_batch) + ", loss " + short_number(b.losses.front()) + " to " + short_number(b.losses.back());
   for (const auto& [name, value] : b.val) out += ", val/" + name + " " + short_number(value);
-  out += "; " + short_number(b.images_per_second()) + " img/s, " + short_number(1e3 * b.step_seconds_median()) + " ms a step";
+  out += "; " + short_number(b.images_per_second()) + " img/s, " + short_number(1e3 * b.step_seconds.median()) + " ms a step";
   if (b.peak_memory >= 0) out += ", peak memory " + human_bytes(static_cast<double>(b.peak_memory));
   return out + "\n";
 }

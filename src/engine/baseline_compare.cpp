@@ -12,16 +12,6 @@
 namespace npu_train {
 namespace {
 
-/// Between which the median lies in 95 of 100 cases: the order statistics n/2 -+ 0.98 sqrt(n) of a binomial count; of few values, all.
-std::pair<double, double> median_interval(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const auto n = static_cast<double>(values.size());
-  const auto half = 0.98 * std::sqrt(n);
-  const auto low = static_cast<size_t>(std::max(0.0, std::floor(n / 2 - half)));
-  const auto high = static_cast<size_t>(std::min(n - 1, std::ceil(n / 2 + half)));
-  return {values[low], values[high]};
-}
-
 History history_of(const Baseline& b, const std::string& source) {
   return {.source = source,
           .columns = {"step", "loss", "lr"},
@@ -93,8 +83,8 @@ BaselineComparison compare_baselines(Baseline now, Baseline reference, const Bas
                       c.config.front().b + (c.config.size() > 1 ? ", and " + std::to_string(c.config.size() - 1) + " more" : ""));
   if (!c.history.complete) c.notes.push_back("the runs are not equally long: common steps were compared");
   c.speed = c.now.images_per_second() / c.reference.images_per_second();
-  const auto [now_low, now_high] = median_interval(c.now.step_seconds);
-  const auto [reference_low, reference_high] = median_interval(c.reference.step_seconds);
+  const auto [now_low, now_high] = c.now.step_seconds.median_interval();
+  const auto [reference_low, reference_high] = c.reference.step_seconds.median_interval();
   c.speed_low = reference_low / now_high;
   c.speed_high = reference_high / now_low;
   return c;

@@ -44,6 +44,15 @@ TEST_CASE("percentiles are values that were measured") {
   CHECK(std::isnan(Samples{}.median()));
 }
 
+TEST_CASE("the interval of a median holds it, and narrows with the number of times") {
+  Samples few{{1, 2, 3}}, many;
+  for (int i = 0; i < 400; ++i) many.seconds.push_back(1 + 0.01 * i);
+  CHECK((few.median_interval() == std::pair{1.0, 3.0}));
+  const auto [low, high] = many.median_interval();
+  CHECK(low == doctest::Approx(1 + 0.01 * 180).epsilon(0.01));  // ranks 200 -+ 19.6
+  CHECK(high == doctest::Approx(1 + 0.01 * 219).epsilon(0.01));
+}
+
 TEST_CASE("the interval is that of the sign test") {
   Samples one, other;
   for (int i = 1; i <= 10; ++i) one.seconds.push_back(1), other.seconds.push_back(1 + 0.01 * i);

@@ -25,7 +25,7 @@ Baseline made(double loss_factor = 1, double seconds = 0.1, double acc1 = 90) {
     b.steps.push_back(i);
     b.losses.push_back(loss_factor * 2.0 / std::sqrt(static_cast<double>(i)));
     b.lrs.push_back(0.1);
-    b.step_seconds.push_back(seconds * (1 + 0.1 * static_cast<double>(i % 5)));
+    b.step_seconds.seconds.push_back(seconds * (1 + 0.1 * static_cast<double>(i % 5)));
   }
   b.val = {{"loss", 0.5}, {"acc1", acc1}};
   return b;
@@ -47,7 +47,7 @@ TEST_CASE("a baseline holds what a run did, and comes back from its file as it w
   save_json(dir / "b.json", to_json(b));
   const auto back = read_baseline(dir / "b.json");
   CHECK(back.losses == b.losses);
-  CHECK(back.step_seconds == b.step_seconds);
+  CHECK(back.step_seconds.seconds == b.step_seconds.seconds);
   CHECK(back.val == b.val);
   CHECK(back.environment == b.environment);
   CHECK(to_yaml(back.config) == to_yaml(b.config));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace npu_train {
@@ -18,6 +19,8 @@ struct Samples {
   double median() const { return percentile(50); }
   /// The smallest value that at least `p` percent do not exceed (nearest rank); NaN without values.
   double percentile(double p) const;
+  /// Between which the median lies in 95 of 100 cases, by order statistics (ranks n/2 -+ 0.98 sqrt(n)); of few values, all of them.
+  std::pair<double, double> median_interval() const;
   /// Half the distance between the quartiles over the median: how much single repetitions scatter; NaN without values.
   double scatter() const;
 };

@@ -9,6 +9,7 @@
 
 #include "npu_train/align/config_diff.hpp"
 #include "npu_train/align/history.hpp"
+#include "npu_train/bench/samples.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/io/json.hpp"
@@ -24,15 +25,14 @@ struct Baseline {
   std::vector<int64_t> steps{};                      ///< optimizer steps taken, one for each of `losses`
   std::vector<double> losses{}, lrs{};               ///< of each step: mean loss over its batch, learning rate
   Scalars val{};                                     ///< last validation: "loss" and the task's metrics; empty without one
-  std::vector<double> step_seconds{};                ///< of steps after the warm-up: the first tenth of the run, 2 to 20 steps, is left out
+  Samples step_seconds{};                            ///< of steps after the warm-up: the first tenth of the run, 2 to 20 steps, is left out
   int64_t peak_memory = 0;                           ///< bytes, see DeviceBackend::memory
   ConfigNode config{};                               ///< resolved
   std::map<std::string, std::string> environment{};  ///< see align/environment.hpp
   std::string run_dir{};                             ///< where the run's files went; "" without; not part of the file
 
-  /// Over the steps that count.
-  double step_seconds_median() const;
-  double images_per_second() const;
+  /// Over the steps that count, in the median.
+  double images_per_second() const { return static_cast<double>(effective_batch) / step_seconds.median(); }
 };
 
 /// Trains as the configuration says, to its end. Errors are those of Trainer::fit; Error(Usage) when no step of it would count.
