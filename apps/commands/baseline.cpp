@@ -23,6 +23,8 @@ int baseline(const BaselineArguments& args) {
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "baseline", "no configuration; give CONFIG.yaml [key=value ...]");
   const auto config = load_config(file, overrides, parts);
+  check(!args.out.empty() || !args.against.empty() || args.json || !config.output.dir.empty(), ErrorKind::Usage, "baseline",
+        "nothing would be written: output.dir is empty; hint: --out FILE");
   std::optional<Baseline> reference;
   if (!args.against.empty()) reference = read_baseline(args.against);  // before hours of training
   const auto now = record_baseline(config, parts);

@@ -94,11 +94,12 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_flag("--activations", o.activations,
                 "with step: also measure what forward and backward need beside parameters, gradients and optimizer");
   sub->add_flag("!--no-machine", o.machine, "do not measure what the machine multiplies and copies at most");
-  sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other")->expected(2)->excludes(config);
+  auto* compared = sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other")->expected(2);
+  compared->excludes(config);
   sub->add_option("--history", args->history, "earlier reports, the oldest first, for the page");
-  sub->add_option("--out", args->out, "write the JSON document to this file");
-  sub->add_option("--csv", args->csv, "write the numbers as a table");
-  sub->add_option("--html", args->html, "write a self-contained page");
+  sub->add_option("--out", args->out, "write the JSON document to this file")->excludes(compared);
+  sub->add_option("--csv", args->csv, "write the numbers as a table")->excludes(compared);
+  sub->add_option("--html", args->html, "write a self-contained page")->excludes(compared);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args] { return bench(*args); }; });
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
+#include <iterator>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -229,6 +231,23 @@ void read_parents(const fs::path& path, std::vector<DumpCall>& calls) {
   }
 }
 
+/// Whether a text that was cut ends between the calls: inside "data" of the document, and in nothing deeper.
+bool ends_between_calls(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  int depth = 0;
+  bool in_text = false, escaped = false;
+  for (std::istreambuf_iterator<char> c(in), end; c != end; ++c) {
+    if (in_text) {
+      in_text = escaped || *c != '"';
+      escaped = !escaped && *c == '\\';
+    } else {
+      in_text = *c == '"';
+      depth += (*c == '{' || *c == '[') - (*c == '}' || *c == ']');
+    }
+  }
+  return depth <= 2;
+}
+
 }  // namespace
 
 Dump Dump::open(const fs::path& path) {
@@ -287,6 +306,7 @@ DumpStep read_dump_step(const Dump::Place& place) {
       read_name(call);
       CallReader(call, source, budget).read(content);
     }
+  if (!out.complete && !out.calls.empty() && !ends_between_calls(path)) out.calls.pop_back();  // half a call is another call
   read_parents(place.folder / "construct.json", out.calls);
   return out;
 }

@@ -70,7 +70,8 @@ std::vector<std::string> notes(const Profile& profile) {
   if (profile.synchronised) out.push_back("The device was waited for after each phase: without the profiler phases overlap.");
   if (!profile.events.empty())
     out.push_back("Operators and layers are those of " + std::to_string(profile.events.back().window - profile.events.front().window + 1) +
-                  " traced windows, which are slower and do not count in the phases where there are others.");
+                  " traced window(s), which are slower and do not count in the phases where there are others.");
+  if (!profile.events.empty() && profile.device != "cpu") out.push_back("Operators of backward passes are seen on CPUs only.");
   return out;
 }
 

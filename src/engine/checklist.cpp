@@ -1,12 +1,14 @@
 #include "npu_train/engine/checklist.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 
 #include "npu_train/analyze/profiler.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/device/operator_support.hpp"
 #include "npu_train/doctor/checks.hpp"
 #include "npu_train/doctor/hello.hpp"
 #include "npu_train/engine/analyze_run.hpp"
@@ -218,6 +220,11 @@ std::string Checklist::summary() const {
 Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& options, const Parts& parts) {
   check(options.steps >= 1 && options.steps <= 1000, ErrorKind::Usage, "checklist", "steps is ", options.steps,
         "; it must be between 1 and 1000");
+  AscendOperators(options.soc, options.torch);
+  if (!options.source.empty())
+    check(std::filesystem::is_directory(options.source), ErrorKind::Usage, "checklist", options.source, ": no folder");
+  for (const auto& file : {options.reference, options.baseline})
+    if (!file.empty()) read_baseline(file);
   if (Device::parse(options.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
   try {
     resolve_device(options.device);  // autograd counts devices at the first backward pass of a process

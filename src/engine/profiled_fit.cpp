@@ -44,4 +44,12 @@ void ProfiledFit::report(const std::string& run_dir) const {
   log_info("profiler: files in ", dir.string(), profile.events.empty() ? "" : "; trace.json opens in https://ui.perfetto.dev");
 }
 
+void ProfiledFit::try_report(const std::string& run_dir) const noexcept {
+  try {
+    report(run_dir);
+  } catch (const std::exception& e) {
+    log_warning("the profile cannot be written: ", e.what());
+  }
+}
+
 }  // namespace npu_train

@@ -20,6 +20,8 @@ class ProfiledFit {
 
   /// Logs the profile and writes it into `run_dir`/profile: profile.json, profile.html, of `chrome` also trace.json. "" writes nothing.
   void report(const std::string& run_dir) const;
+  /// The same where an error is under way already: what fails here is only logged.
+  void try_report(const std::string& run_dir) const noexcept;
 
  private:
   Run& run_;

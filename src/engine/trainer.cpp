@@ -114,7 +114,15 @@ struct Trainer::Impl {
       run.announce(config, run_dir);
       run.open_dump(config, run_dir);
       const ProfiledFit profiled(config, run);
-      auto result = run.loop->fit();
+      const auto fitted = [&] {
+        try {
+          return run.loop->fit();
+        } catch (...) {
+          profiled.try_report(run_dir);
+          throw;
+        }
+      };
+      auto result = fitted();
       profiled.report(run_dir);
       result.run_dir = run_dir;
       return result;

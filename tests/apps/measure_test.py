@@ -51,7 +51,8 @@ class Measure(ProgramTest):
         (self.dir / 'x.json').write_text('{"loss": [1]}')
         self.assertFails(npu_tool('baseline', config, '--against', self.dir / 'x.json'), DATA, 'not a baseline', '--out')
         self.assertFails(npu_tool('baseline', config, '--least-speed', '2'), USAGE, '--against')
-        self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.max_steps=2', 'output.dir=""'), USAGE, 'warm-up')
+        self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.max_steps=2', 'output.dir=""', '--json'), USAGE, 'warm-up')
+        self.assertFails(npu_tool('baseline', config, *SHORT, 'output.dir=""'), USAGE, '--out')
 
     def test_checklist(self):
         page = self.dir / 'c.html'
@@ -84,6 +85,7 @@ class Measure(ProgramTest):
         self.assertEqual(npu_tool('bench', '--compare', self.dir / 'slow.json', a)[0], FAILED)
         self.assertFails(npu_tool('bench', '--compare', a, self.dir / 'none.json'), DATA, 'none.json')
         self.assertFails(npu_tool('bench', '--what', 'step'), USAGE, 'no model')
+        self.assertFails(npu_tool('bench', '--compare', a, a, '--html', page), USAGE, '--html')
 
     def test_profiler(self):
         self.assertDone(train_app(self.config(), *SHORT, 'trainer.profiler=chrome', f'output.dir={self.dir}/out'))

@@ -73,4 +73,7 @@ TEST_CASE("a device that is not there fails its items, and leaves the others") {
 
 TEST_CASE("steps that make no sense are refused") {
   CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .steps = 0}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .soc = "H100"}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .source = "/nowhere"}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .reference = "/nowhere.json"}); }).kind() == ErrorKind::Data);
 }
