@@ -20,8 +20,8 @@ bool stands_apart(Phase phase) { return phase == Phase::Callbacks || phase == Ph
 bool computes(Phase phase) { return phase >= Phase::Forward && phase <= Phase::Optimizer; }
 
 std::string layer_of(const SeenOp& op) {
-  const auto dot = op.parameter.rfind('.');
-  return dot != std::string::npos ? op.parameter.substr(0, dot) : op.scope;
+  const auto layer = npu_train::layer_of(op.parameter);
+  return layer.empty() ? op.scope : layer;
 }
 
 }  // namespace

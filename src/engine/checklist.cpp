@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <optional>
 
 #include "npu_train/analyze/profiler.hpp"
 #include "npu_train/core/error.hpp"
@@ -40,6 +41,8 @@ class Checks {
   Checks(const RunConfig& config, const ChecklistOptions& options, const Parts& parts)
       : config_(detail::without_side_effects(config)), options_(options), parts_(parts) {
     out_.device = options.device;
+    if (!options.reference.empty()) reference_ = read_baseline(options.reference);
+    if (!options.baseline.empty()) baseline_ = read_baseline(options.baseline);
   }
 
   Checklist run() {
@@ -65,6 +68,13 @@ class Checks {
     out_.items.push_back({stage, item, ItemState::ByHand, "", next});
   }
 
+  /// An item that two recorded trainings answer.
+  void check_baselines(const char* stage, const char* item, const std::function<Found(const BaselineComparison&)>& look) {
+    if (!reference_ || !baseline_)
+      return by_hand(stage, item, "record npu_tool baseline on both devices, and give the files with --reference and --baseline");
+    check_item(stage, item, [&] { return look(compare_baselines(*baseline_, *reference_)); });
+  }
+
   void environment();
   void code();
   void precision();
@@ -80,6 +90,7 @@ class Checks {
   RunConfig config_;
   const ChecklistOptions& options_;
   const Parts& parts_;
+  std::optional<Baseline> reference_, baseline_;
   Checklist out_;
 };
 
@@ -143,15 +154,10 @@ void Checks::precision() {
                      (first != nullptr ? "; the first layer that differs is " + first->name : ""),
                  "npu_tool validate CONFIG --device " + options_.device + ", then npu_tool compare of two dumps"};
   });
-  constexpr const char* curve = "losses and accuracy follow the reference";
-  if (options_.reference.empty() || options_.baseline.empty())
-    by_hand(stage, curve, "record npu_tool baseline on both devices, and give the files with --reference and --baseline");
-  else
-    check_item(stage, curve, [&] {
-      const auto c = compare_baselines(read_baseline(options_.baseline), read_baseline(options_.reference));
-      return Found{c.accuracy_passed(), "mean difference of losses " + short_number(100 * c.history.mean_relative, 3) + " %",
-                   "npu_tool compare names the first step, and with dumps the first layer, that differs"};
-    });
+  check_baselines(stage, "losses and accuracy follow the reference", [](const BaselineComparison& c) {
+    return Found{c.accuracy_passed(), "mean difference of losses " + short_number(100 * c.history.mean_relative, 3) + " %",
+                 "npu_tool compare names the first step, and with dumps the first layer, that differs"};
+  });
 }
 
 Found Checks::data_keeps_up() const {
@@ -172,15 +178,10 @@ Found Checks::data_keeps_up() const {
 void Checks::performance() {
   constexpr const char* stage = "performance";
   check_item(stage, "data keeps up with the device", [&] { return data_keeps_up(); });
-  constexpr const char* speed = "the speed is what is asked for";
-  if (options_.reference.empty() || options_.baseline.empty())
-    by_hand(stage, speed, "record npu_tool baseline on both devices, and give the files with --reference and --baseline");
-  else
-    check_item(stage, speed, [&] {
-      const auto c = compare_baselines(read_baseline(options_.baseline), read_baseline(options_.reference));
-      return Found{c.speed_passed(), short_number(c.speed, 3) + " times the reference's",
-                   "trainer.profiler=chrome shows where the time goes"};
-    });
+  check_baselines(stage, "the speed is what is asked for", [](const BaselineComparison& c) {
+    return Found{c.speed_passed(), short_number(c.speed, 3) + " times the reference's",
+                 "trainer.profiler=chrome shows where the time goes"};
+  });
   const auto command = profiler_command({Device::parse(options_.device).kind, 0});
   by_hand(stage, "the device's own timeline shows no gaps",
           command.empty() ? "look at it with the device's profiler" : "look at it with the device's profiler, as: " + command);
@@ -223,14 +224,13 @@ Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& o
   AscendOperators(options.soc, options.torch);
   if (!options.source.empty())
     check(std::filesystem::is_directory(options.source), ErrorKind::Usage, "checklist", options.source, ": no folder");
-  for (const auto& file : {options.reference, options.baseline})
-    if (!file.empty()) read_baseline(file);
+  Checks checks(config, options, parts);
   if (Device::parse(options.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
   try {
     resolve_device(options.device);  // autograd counts devices at the first backward pass of a process
   } catch (const Error&) {           // an item of its own
   }
-  return Checks(config, options, parts).run();
+  return checks.run();
 }
 
 std::string to_text(const Checklist& checklist) {

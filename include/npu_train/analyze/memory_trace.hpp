@@ -108,7 +108,6 @@ class MemoryRecorder : public StepObserver, private OpListener {
   void op_begins(const SeenOp& op) override;
   void op_ended(const SeenOp& op) override;
   bool sees_all() const override { return true; }
-  void leave_phase();
   std::string parameter_of(const SeenOp& op) const;
   const at::Tensor* value_in(const SeenOp& op) const;
 
