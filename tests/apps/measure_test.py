@@ -56,8 +56,12 @@ class Measure(ProgramTest):
 
     def test_checklist(self):
         page = self.dir / 'c.html'
-        document = self.json('checklist', self.config(), 'precision=32-true', '--device', 'cpu', '--html', page, code=0)
-        states = {item['item']: item['state'] for item in document['items']}
+        code, out, err = npu_tool('checklist', self.config(), 'precision=32-true', '--device', 'cpu', '--html', page, '--json')
+        states = {item['item']: item['state'] for item in json.loads(out)['items']}
+        # how long steps wait for data is this machine's business; what it says decides the exit code
+        waits = states.pop('data keeps up with the device')
+        self.assertIn(waits, ('done', 'not done'))
+        self.assertEqual(code, 0 if waits == 'done' else FAILED, out + err)
         self.assertEqual(set(states.values()), {'done', 'by hand'})
         self.assertEqual(states['a run resumes bit for bit'], 'done')
         self.look_at(page)
