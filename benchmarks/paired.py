@@ -1,31 +1,112 @@
 #!/usr/bin/env python3
-"""Runs two commands in turn and compares numbers of the JSON line that each prints last.
+"""Runs two commands in turn and compares numbers of the JSON document that each prints.
 
-  benchmarks/paired.py --key step_ms_min --pairs 5 \\
-      --ours 'build/bin/npu_tool bench --model resnet50 --image 224 --batch 16 --what step --steps 4 --json' \\
-      --peer 'python peer_train.py --model resnet50 --image 224 --batch 16 --channels-last --steps 4'
+  benchmarks/paired.py --key step_ms_min --pairs 6 \\
+      --ours 'build/bin/npu_tool bench --model resnet50 --image 224 --batch 16 --steps 4 --no-machine --json' \\
+      --peer 'python benchmarks/peer/train.py --model resnet50 --image 224 --batch 16 --channels-last --steps 4'
 
-A machine's speed drifts by tens of percent, so single runs say nothing: what counts is the ratio of the best of each side over runs in
-turn, printed beside the spread of the ratios pair by pair. A lower number is better unless --larger-is-better.
+A machine's speed drifts by tens of percent, so single runs say nothing: the order is 1 2 2 1 1 2 2 1, what is told is the ratio of the best
+of each side, and beside it the interval of the ratios pair by pair (sign test, 95 %). Where that holds 1, or of fewer than six pairs, there
+is no verdict. A lower number is better unless --larger-is-better. scripts/bench_peer does this for a table of such commands.
 """
 import argparse
+import dataclasses
 import json
-import re
+import math
 import shlex
 import statistics
 import subprocess
 import sys
 
+LEAST_PAIRS = 6  # of fewer the sign test gives no interval of 95 %
 
-def document(command, keys):
-    out = subprocess.run(shlex.split(command), capture_output=True, text=True)
-    if out.returncode: sys.exit(f'{command}\n{out.stderr}')
-    for text in [out.stdout[out.stdout.index('{'):], *reversed(re.findall(r'^\{.*\}$', out.stdout, re.M))]:
-        try:
-            found = json.loads(text)
-            return {key: float(found[key]) for key in keys}
-        except (ValueError, KeyError): continue
-    sys.exit(f'{command}: no JSON with the keys {keys}')
+
+class Failed(Exception):
+    """A command that did not give what was asked of it, or two that did different work."""
+
+
+def lines_of_json(text):
+    """Every JSON object that starts at the beginning of a line, on one line or many, the last first."""
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        if text[at] == '{':
+            try:
+                value, at = decoder.raw_decode(text, at)
+                found.append(value)
+            except ValueError: pass
+        at = text.find('\n', at) + 1
+        if at == 0: break
+    return found[::-1]
+
+
+def document(command, row=None):
+    """What the command printed. With the name of a row, as in the report of npu_tool bench, the row's numbers stand at the top."""
+    try: out = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except OSError as error: raise Failed(f'{shlex.join(command)}: {error.strerror}') from None
+    if out.returncode: raise Failed(f'{shlex.join(command)}: exit status {out.returncode}\n{out.stderr.strip()}')
+    found = next(iter(lines_of_json(out.stdout)), None)
+    if found is None: raise Failed(f'{shlex.join(command)}: no JSON in what it printed')
+    if row is None: return found
+    named = [r for r in found.get('rows', []) if r.get('name') == row]
+    if not named: raise Failed(f'{shlex.join(command)}: no row {row!r} in its report')
+    return found | named[0]
+
+
+def number(found, key, command):
+    value = found.get(key)
+    if isinstance(value, (int, float)) and math.isfinite(value) and value > 0: return float(value)
+    has = ', '.join(k for k, v in found.items() if isinstance(v, (int, float)) and not isinstance(v, bool))
+    raise Failed(f'{shlex.join(command)}: {key} is {value!r}, a number above 0 is needed; it has {has}')
+
+
+def check_equal(keys, ours, peer):
+    """Both sides must do the same work."""
+    for key in keys:
+        x, y = ours.get(key), peer.get(key)
+        if x is None or x != y: raise Failed(f'not the same work: {key} is {x} of ours and {y} of the peer; figures are refused')
+
+
+def in_turn(one, other, pairs):
+    """Results of both, run in the order 1 2 2 1, so that a drift of the machine hits both alike; pair by pair as they come."""
+    for i in range(pairs):
+        if i % 2 == 0: yield one(), other()
+        else:
+            second = other()
+            yield one(), second
+
+
+def sign_test_rank(n):
+    """The largest k for which k or fewer heads of n fair coins have a probability of at most 2.5 %; -1: none."""
+    below, k = 0.0, -1
+    while (below := below + math.comb(n, k + 1) * 0.5 ** n) <= 0.025: k += 1
+    return k
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio:
+    """As npu_train::SpeedRatio: the best against the best, and between which bounds the median of the ratios pair by pair lies."""
+    value: float
+    median: float
+    low: float
+    high: float
+    pairs: int
+
+    @staticmethod
+    def of(numerators, denominators, best=min):
+        ratios = sorted(x / y for x, y in zip(numerators, denominators))
+        rank = max(0, sign_test_rank(len(ratios)))
+        return Ratio(best(numerators) / best(denominators), statistics.median(ratios), ratios[rank], ratios[-1 - rank], len(ratios))
+
+    def verdict(self):
+        """'above 1', 'below 1', 'no difference', 'too few pairs'."""
+        if self.pairs < LEAST_PAIRS: return 'too few pairs'
+        if self.low > 1 and self.value > 1: return 'above 1'
+        if self.high < 1 and self.value < 1: return 'below 1'
+        return 'no difference'
+
+    def __str__(self):
+        said = {'too few pairs': f', too few pairs ({self.pairs}) for a verdict', 'no difference': ', no difference beyond the scatter'}
+        return f'{self.value:.3g} ({self.low:.3g} to {self.high:.3g}){said.get(self.verdict(), "")}'
 
 
 def main():
@@ -33,20 +114,23 @@ def main():
     p.add_argument('--ours', required=True)
     p.add_argument('--peer', required=True)
     p.add_argument('--key', required=True, action='append', help='may be given several times')
-    p.add_argument('--pairs', type=int, default=5)
+    p.add_argument('--same', default=[], action='append', help='a key that must be equal on both sides; may be given several times')
+    p.add_argument('--pairs', type=int, default=LEAST_PAIRS)
     p.add_argument('--larger-is-better', action='store_true')
     a = p.parse_args()
-    ours, peer = [], []
-    for i in range(a.pairs):
-        ours.append(document(a.ours, a.key))
-        peer.append(document(a.peer, a.key))
-        print(f'pair {i + 1}: ' + '  '.join(f'{k}: ours {ours[-1][k]:.4g} peer {peer[-1][k]:.4g}' for k in a.key), flush=True)
+    if a.pairs < 1: p.error(f'--pairs {a.pairs}: at least 1, and {LEAST_PAIRS} for a verdict')
+    commands = shlex.split(a.ours), shlex.split(a.peer)
+    sides = {key: ([], []) for key in a.key}
+    try:
+        for i, found in enumerate(in_turn(*(lambda c=c: document(c) for c in commands), a.pairs)):
+            check_equal(a.same, *found)
+            for key in a.key:
+                for side, have, command in zip(sides[key], found, commands): side.append(number(have, key, command))
+            print(f'pair {i + 1}: ' + '  '.join(f'{k}: ours {x[-1]:.4g} peer {y[-1]:.4g}' for k, (x, y) in sides.items()), flush=True)
+    except Failed as error: sys.exit(f'paired: {error}')
     best = max if a.larger_is_better else min
-    for key in a.key:
-        x, y = [d[key] for d in ours], [d[key] for d in peer]
-        ratios = sorted(p / q for p, q in zip(x, y))
-        print(f'{key}: best ours {best(x):.4g}  best peer {best(y):.4g}  ours/peer {best(x) / best(y):.3f}; '
-              f'pair by pair {ratios[0]:.3f} ... {statistics.median(ratios):.3f} ... {ratios[-1]:.3f}')
+    for key, (x, y) in sides.items():
+        print(f'{key}: best ours {best(x):.4g}  best peer {best(y):.4g}  ours/peer {Ratio.of(x, y, best)}')
 
 
 if __name__ == '__main__': main()

@@ -18,7 +18,7 @@ using namespace npu_train;
 using namespace npu_train::testing;
 
 const char* name_of(Divergence::Cause cause) {
-  constexpr const char* names[] = {"input", "weights", "layer", "before", "gradient", "optimizer", "not finite"};
+  constexpr const char* names[] = {"input", "weights", "layer", "before", "gradient", "optimizer", "not finite", "not proven", "model"};
   return names[static_cast<size_t>(cause)];
 }
 

@@ -19,9 +19,12 @@
 #include <npu_train/device/backend.hpp>
 #include <npu_train/dist/process_group.hpp>
 #include <npu_train/doctor/checks.hpp>
+#include <npu_train/engine/leak_watch.hpp>
+#include <npu_train/engine/predict_memory.hpp>
 #include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
 #include <npu_train/models/resnet.hpp>
+#include <npu_train/nn/fuse.hpp>
 #include <npu_train/nn/summary.hpp>
 #include <npu_train/optim/adamw.hpp>
 #include <npu_train/optim/schedule.hpp>
@@ -111,6 +114,12 @@ npu_train::Model small_model() {
 }
 
 void nn_room() { std::puts(npu_train::summarize(small_model()).str(/*by_layer=*/true).c_str()); }
+
+void fuse_room() {
+  const npu_train::FusedModel fused = npu_train::fuse(small_model(), {.min_saving = 0.1});
+  std::puts(fused.report.str().c_str());  // each pattern with its saving, memory and error, and why it was not kept
+  fused.model.forward(torch::rand({8, 3, 32, 32}));
+}
 
 void models_room() {
   const auto model = npu_train::resnet(18, {.num_classes = 10, .image_size = 32, .stem = "small"});
@@ -224,6 +233,25 @@ void bench_room() {
   std::puts(pairs.ratio().str().c_str());
 }
 
+void memory_before_the_run() {
+  npu_train::RunConfig config;
+  config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}}};
+  config.data = {.name = "generated", .options = {{"train_size", 64}, {"batch_size", 32}}};
+  config.optimizer = {.name = "sgd", .options = {{"lr", 0.1}}};
+  const auto prediction = npu_train::predict_memory(config, {.hbm = int64_t{1} << 30, .variants = false});
+  std::printf("%lld bytes; the largest batch is %lld\n", static_cast<long long>(prediction.peak.reserved),
+              static_cast<long long>(prediction.largest));
+}
+
+void growth_of_a_loop_of_your_own(const std::function<void()>& step) {
+  std::vector<std::pair<double, double>> handles;
+  for (int i = 1; i <= 200; ++i) {
+    step();
+    if (i % 10 == 0) handles.emplace_back(i, npu_train::process_use({}).handles);
+  }
+  if (const auto growth = npu_train::steady_growth(handles, 0.05)) std::printf("file handles grow by %.2f a step\n", *growth);
+}
+
 void profiler_of_your_own(npu_train::Trainer& trainer, const std::vector<npu_train::Batch>& batches) {
   npu_train::Profiler profiler(trainer.loop().parts().device, trainer.task().parameters());
   trainer.add_observer(&profiler);
@@ -240,6 +268,8 @@ void profiled_loop() {
 
 int main(int argc, char** argv) try {
   npu_train::set_log_sink(npu_train::make_standard_sink());
+  memory_before_the_run();  // first: a process that has seen a backward pass takes no further kind of device
+  growth_of_a_loop_of_your_own([] {});
   core_room();
   base_room();
   const auto folder = argc > 1 ? std::filesystem::path(argv[1]) : std::filesystem::temp_directory_path();
@@ -251,6 +281,7 @@ int main(int argc, char** argv) try {
   device_room();
   precision_room();
   nn_room();
+  fuse_room();
   models_room();
   data_room();
   optim_room();

@@ -29,6 +29,7 @@ int analyze_config(const AnalyzeArguments& args) {
     predicted.sim_npu.hbm = "1024TiB";
     predicted.sim_npu.unsupported_ops = "ignore";
     options.predicted_peak = predict_memory(predicted, {.variants = false}, parts).peak.reserved;
+    if (options.predicted_peak > options.hbm) options.fits_with = fitting_overrides(predicted, options.hbm, parts);
   }
   const auto analysis = analyze_run(config, options, parts);
   if (!args.html.empty()) write_file_atomic(args.html, to_html(analysis));
@@ -37,6 +38,7 @@ int analyze_config(const AnalyzeArguments& args) {
   if (options.hbm > 0 && args.json) {
     document.set("hbm", options.hbm);
     document.set("predicted_peak", options.predicted_peak);
+    document.set("fits_with", options.fits_with);
   }
   if (options.hbm > 0)
     text += "memory: " + human_bytes(static_cast<double>(options.predicted_peak)) + " predicted, of " +

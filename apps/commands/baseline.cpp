@@ -25,9 +25,10 @@ int baseline(const BaselineArguments& args) {
   const auto config = load_config(file, overrides, parts);
   check(!args.out.empty() || !args.against.empty() || args.json || !config.output.dir.empty(), ErrorKind::Usage, "baseline",
         "nothing would be written: output.dir is empty; hint: --out FILE");
+  check_options(args.options);  // before hours of training, as all that can be checked
   std::optional<Baseline> reference;
-  if (!args.against.empty()) reference = read_baseline(args.against);  // before hours of training
-  const auto now = record_baseline(config, parts);
+  if (!args.against.empty()) reference = read_baseline(args.against);
+  const auto now = record_baseline(config, parts, reference ? &*reference : nullptr);
   const auto out = !args.out.empty() || now.run_dir.empty() ? args.out : (std::filesystem::path(now.run_dir) / "baseline.json").string();
   if (!out.empty()) save_json(out, to_json(now));
   const auto written = out.empty() ? std::string() : "baseline written: " + out + "\n";

@@ -93,6 +93,7 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--threads", args->threads, "CPU threads of operators");
   sub->add_flag("--activations", o.activations,
                 "with step: also measure what forward and backward need beside parameters, gradients and optimizer");
+  sub->add_flag("--fuse", o.fuse, "with infer: also the fused model, beside the plain one");
   sub->add_flag("!--no-machine", o.machine, "do not measure what the machine multiplies and copies at most");
   auto* compared = sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other")->expected(2);
   compared->excludes(config);

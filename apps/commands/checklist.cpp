@@ -3,6 +3,7 @@
 #include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/shell_word.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train::cli {
@@ -19,7 +20,10 @@ int checklist(const ChecklistArguments& args) {
   const auto parts = builtin_parts();
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "checklist", "no configuration; give CONFIG.yaml [key=value ...]");
-  const auto list = migration_checklist(load_config(file, overrides, parts), args.options, parts);
+  auto options = args.options;
+  options.train = "train_app " + shell_word(file);
+  for (const auto& text : overrides) options.train += " " + shell_word(text);
+  const auto list = migration_checklist(load_config(file, overrides, parts), options, parts);
   if (!args.html.empty()) write_file_atomic(args.html, to_html(list));
   print(args.json, args.json ? to_json(list) : Json(), args.json ? "" : to_text(list));
   return list.count(ItemState::NotDone) == 0 ? 0 : static_cast<int>(ErrorKind::CheckFailed);

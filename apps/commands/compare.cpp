@@ -82,8 +82,9 @@ std::string kind_of(const std::string& path) {
 
 void check_kinds(const CompareArguments& args) {
   const auto a = kind_of(args.a), b = kind_of(args.b);
-  check(a == b || a.empty() || b.empty(), ErrorKind::Usage, "compare", args.a, " is ", a, ", ", args.b, " is ", b,
-        "; allowed: two of a kind");
+  for (const auto& path : {args.a, args.b, args.reference})
+    check(path.empty() || !kind_of(path).empty(), ErrorKind::Data, "compare", path, ": there is no such file or folder");
+  check(a == b, ErrorKind::Usage, "compare", args.a, " is ", a, ", ", args.b, " is ", b, "; allowed: two of a kind");
   const bool for_dumps = !args.reference.empty() || !args.options.steps.empty() || !args.options.rank.empty();
   check(!for_dumps || a != b || a == "a dump", ErrorKind::Usage, "compare", "--reference, --steps and --rank are of dumps; ", args.a,
         " is ", a);

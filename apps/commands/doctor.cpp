@@ -199,14 +199,15 @@ void add_doctor(CLI::App& app, Command& run) {
   auto args = std::make_shared<DoctorArguments>();
   auto* sub = app.add_subcommand("doctor", "check this machine, or explain an error code, a symptom or a log on stdin");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]: its device and output.dir are checked");
-  sub->add_option("--device", args->device,
-                  "look for and greet this one only: cpu, cuda[:i], npu[:i], sim_npu[:i]; default: all that are there");
-  sub->add_option("--output", args->output, "folder of runs, whose disk is checked; default: .");
-  sub->add_flag("--no-hello", args->no_hello, "compute nothing on the devices");
+  auto* device = sub->add_option("--device", args->device,
+                                 "look for and greet this one only: cpu, cuda[:i], npu[:i], sim_npu[:i]; default: all that are there");
+  auto* output = sub->add_option("--output", args->output, "folder of runs, whose disk is checked; default: .");
+  auto* no_hello = sub->add_flag("--no-hello", args->no_hello, "compute nothing on the devices");
   auto* explain = sub->add_option("--explain", args->explain, "CODE or SYMPTOM (507018, 'out of memory'); - or nothing: the log on stdin");
   explain->expected(0, 1);
-  sub->add_option("--write-env", args->write_env, "write the environment that this machine should have, for `source`");
-  sub->add_option("--html", args->html, "write a self-contained page");
+  auto* write_env = sub->add_option("--write-env", args->write_env, "write the environment that this machine should have, for `source`");
+  auto* html = sub->add_option("--html", args->html, "write a self-contained page");
+  for (auto* of_the_machine : {device, output, no_hello, write_env, html}) explain->excludes(of_the_machine);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run, explain] {
     args->asks = explain->count() > 0;

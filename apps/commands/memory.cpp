@@ -57,15 +57,16 @@ void add_memory(CLI::App& app, Command& run) {
   auto args = std::make_shared<MemoryArguments>();
   auto* sub = app.add_subcommand("memory", "predict how much memory a training takes, from steps of 2 and 3 samples, and what batch fits");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
-  sub->add_option("--hbm", args->hbm,
-                  "memory of the card (32GiB, 32GB, 512MiB): the largest batch that fits is told; exit code 7 where "
-                  "the configuration's does not");
-  sub->add_flag("--quick", args->quick, "only this configuration, not the other precisions with and without checkpointing");
-  sub->add_option("--check", args->check, "train two steps with each of these batches on the device (4,8,13), and compare")
-      ->delimiter(',')
-      ->allow_extra_args(false)
-      ->check(CLI::PositiveNumber);
-  sub->add_option("--html", args->html, "write a self-contained page");
+  auto* hbm = sub->add_option("--hbm", args->hbm,
+                              "memory of the card (32GiB, 32GB, 512MiB): the largest batch that fits is told; exit code 7 where "
+                              "the configuration's does not");
+  auto* quick = sub->add_flag("--quick", args->quick, "only this configuration, not the other precisions with and without checkpointing");
+  auto* check = sub->add_option("--check", args->check, "train two steps with each of these batches on the device (4,8,13), and compare")
+                    ->delimiter(',')
+                    ->allow_extra_args(false)
+                    ->check(CLI::PositiveNumber);
+  auto* html = sub->add_option("--html", args->html, "write a self-contained page");
+  for (auto* of_the_prediction : {hbm, quick, html}) check->excludes(of_the_prediction);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args] { return memory(*args); }; });
 }

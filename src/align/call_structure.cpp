@@ -32,9 +32,13 @@ bool in_network(const CallComparison& call) { return two_sided(call) && (in_forw
 
 std::string error_text(double error) {
   char text[32];
-  if (std::isinf(error)) return "not finite or of another shape";
+  if (std::isinf(error)) return "no finite number";
   std::snprintf(text, sizeof text, "%.3g", error);
   return text;
+}
+
+std::string place_of(const Divergence& d) {
+  return (d.layer.empty() ? d.call : d.layer) + " (" + d.type + ", " + d.direction + ", step " + std::to_string(d.step) + ")";
 }
 
 Divergence divergence_at(const StepComparison& step, const CallComparison& call) {

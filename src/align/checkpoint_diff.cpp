@@ -165,6 +165,7 @@ class CheckpointComparer {
   // What a difference of values of one shape looks like; "" where it looks like nothing special.
   static std::string seen_in_values(const PairMetrics& m, const at::Tensor& a, const at::Tensor& b) {
     const auto zero = [](double max, double min) { return max == 0 && min == 0; };
+    if (m.nonfinite_mismatch > 0) return "";  // the judge tells the side
     if (zero(m.max_a, m.min_a) != zero(m.max_b, m.min_b)) return std::string("all zero in ") + (zero(m.max_a, m.min_a) ? "A" : "B");
     if (m.relative_norm < 1e-3 || m.elements < 2) return "";
     if (m.max_a == m.min_a || !near_number(m.max_a, m.max_b) || !near_number(m.min_a, m.min_b) || !near_number(m.norm_a, m.norm_b))
@@ -177,6 +178,10 @@ class CheckpointComparer {
     auto seen = std::move(item.message);
     item.message.clear();
     judge_.judge(item, call);
+    if (!item.failed && detail::is_nan_in_both(item)) {
+      item.failed = true;
+      item.message = "NaN on both sides, which proves nothing";
+    }
     if (item.message.empty() || (item.failed && item.kind == Kind::Tensor && !seen.empty()))
       item.message = item.message.empty() ? seen : item.message + ": " + seen;
     ++(item.kind == Kind::NotCompared ? out_.not_compared : out_.compared);

@@ -27,7 +27,7 @@ class WeightExplainer {
 
   void run() {
     sentence();
-    if (shapes() || layout() || zeros()) return;
+    if (shapes() || layout() || zeros() || unproven()) return;
     if (!is_of_model(call_)) return state();
     missing_bias();
     if (only_statistics()) return;
@@ -59,10 +59,10 @@ class WeightExplainer {
     }
     const auto* worst = &call_.items.front();
     for (const auto& item : call_.items)
-      if (item.error > worst->error) worst = &item;
+      if (item.error > worst->error || (worst->error == 0 && item.failed && !worst->failed)) worst = &item;
     d_.sentence = std::to_string(differ) + " of " + std::to_string(all) + " layers differ" +
                   (d_.within_tolerance ? ", all within tolerance" : "") + "; the first is " + d_.layer + ": " + worst->a +
-                  (std::isinf(worst->error) ? "" : " by " + short_number(worst->error, 3)) +
+                  (std::isinf(worst->error) || worst->error == 0 ? "" : " by " + short_number(worst->error, 3)) +
                   (worst->message.empty() ? "" : " (" + worst->message + ")");
   }
 
@@ -104,6 +104,12 @@ class WeightExplainer {
   bool zeros() {
     if (!any_message("all zero")) return false;
     say("a weight or bias that is zero on one side: not loaded, or not trained there", "check what was loaded and which layers are frozen");
+    return true;
+  }
+
+  bool unproven() {
+    if (call_.parameter_error > 0 || std::none_of(call_.items.begin(), call_.items.end(), is_nan_in_both)) return false;
+    say("training diverged before either was written", "compare earlier checkpoints, and the loss curves");
     return true;
   }
 

@@ -14,6 +14,8 @@ void check_options(const CompareOptions& options);
 double statistics_error(const DumpItem& a, const DumpItem& b);
 // The relative error that rounding alone may give a layer of this dtype.
 double noise_of(const std::string& dtype_a, const std::string& dtype_b);
+// By the digits of a dtype, fewer first: 0 bfloat16, 1 float16, 2 float32, 3 float64, 4 others.
+int fineness(const std::string& dtype);
 // "torch.bfloat16" of it and "torch.float32".
 std::string coarser_dtype(const std::string& a, const std::string& b);
 
@@ -23,10 +25,14 @@ class ItemJudge {
   ItemJudge(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
   // Reads and compares; thread-safe. Gives the bytes that were read.
   int64_t compare(ItemComparison& item, const std::string& direction) const;
+  // With a reference, before values are judged.
+  void learn_costs(const StepComparison& step);
   void judge(ItemComparison& item, const CallComparison& call) const;
   double noise() const { return noise_of(run_dtype_, run_dtype_); }
 
  private:
+  // The error that the precision of A may cost a value, by what that of B costs it: a coarser precision costs more in proportion.
+  double cost_of(const ItemComparison& item, const CallComparison& call) const;
   Tolerance tolerance_of(const ItemComparison& item, const CallComparison& call) const;
   int64_t compare_files(ItemComparison& item, double scale_a, double scale_b) const;
   void compare_statistics(ItemComparison& item, double scale_a, double scale_b) const;
@@ -35,23 +41,50 @@ class ItemJudge {
   const DumpStep& a_;
   const DumpStep& b_;
   const CompareOptions& options_;
-  std::string run_dtype_ = "torch.float32";  // what the coarser of the two runs computes in
-  std::map<std::string, double> scales_;     // by direction: largest magnitude of gradients
+  std::string dtype_a_, dtype_b_, run_dtype_;  // what the runs compute in, and the coarser of the two
+  std::map<std::string, double> scales_;       // by direction: largest magnitude of gradients
+  std::map<std::string, double> costs_;        // by kind of value: B's worst error to the reference
 };
 
 // A fact of a dump's head; "" where it has none.
 std::string fact_of(const DumpStep& step, const std::string& name);
+// Whether a dump holds a part of what the run did: by its options, or because it was killed.
+bool is_part(const DumpStep& step);
 // Whether running statistics are meant, which a call moves: they are what it gives.
 bool is_moved(const ItemComparison& item);
 // Before the errors of a call are counted: what running statistics are off in proportion to the spread of their values.
 double moved_error_of(const ItemComparison& item, const CallComparison& call);
 
 // Between runs that may differ in rounding: takes back what failed where no call differs by itself and rounding explains the error.
-// `later`: behind a step that was judged and had no fault.
-void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later);
-// The first call, in order, that differs by itself. `same_environment`: no rounding is expected.
-Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool same_environment);
+// `later`: behind a step that was judged and had no fault. `places_only`: of nothing but outputs that fused kernels show of another place.
+void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later, bool places_only = false);
+
+// Whether all values of a side are finite, as far as it is known.
+bool is_finite(const ItemComparison& item, bool in_a);
+bool is_nan_in_both(const ItemComparison& item);
+// "not finite in A alone", of an item that has no finite error.
+std::string not_finite_text(const ItemComparison& item);
+// Fails what is NaN on both sides and goes on to the loss, the parameters' gradients or the weights: it agrees and proves nothing. Values
+// that are masked, and steps that the loss scale skips, come to something else.
+void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b);
+
+// Elements of the parameters that a call of a layer uses; 0 for other calls.
+int64_t parameter_elements(const DumpCall& call);
+// Modules with calls that one side has alone, of which both have as many elements of parameters in all.
+std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b, const std::vector<std::pair<int64_t, int64_t>>& pairs);
+// A finding where a good part of the layers of one side has no counterpart of its shape: then it is no layer that is to blame.
+Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b);
+
+// How two runs are compared.
+struct Setting {
+  bool same_environment = false;  // no rounding is expected
+  bool has_reference = false;
+};
+// The first call, in order, that differs by itself.
+Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting);
 // Likely causes and what to try.
-void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b);
+void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference);
+// What to try about rounding.
+std::string reference_advice(bool has_reference);
 
 }  // namespace npu_train::detail

@@ -142,6 +142,7 @@ Json to_json(const DumpComparison& comparison) {
                                   {"rank", step.rank},
                                   {"compared", step.compared},
                                   {"failed", step.failed},
+                                  {"unproven", step.unproven},
                                   {"rounding", step.rounding},
                                   {"one_sided", step.one_sided},
                                   {"skipped", step.skipped},

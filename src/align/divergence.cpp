@@ -23,13 +23,18 @@ Divergence lone_failure(const StepComparison& step, const CallComparison& call, 
 }
 
 // Nothing stands out: the first value beyond its tolerance.
-Divergence first_failure(const StepComparison& step, const DumpStep& a) {
+Divergence first_failure(const StepComparison& step, const DumpStep& a, bool has_reference) {
   const CallStructure structure(step, a);
   for (const auto& call : step.calls) {
     if (!call.failed || structure.is_around(call)) continue;
     const auto failed = std::find_if(call.items.begin(), call.items.end(), [](const ItemComparison& i) { return i.failed; });
     if (failed != call.items.end() && failed->kind == Kind::OneSided) return lone_failure(step, call, *failed);
     auto d = divergence_at(step, call);
+    if (std::isinf(failed->error)) {
+      d.sentence = "the " + (failed->side.empty() ? "values" : failed->side) + " of " + place_of(d) + " " +
+                   apart_text(failed->error, call, failed->side, failed->side == "parameters");
+      return d;
+    }
     if (step.drifted) {
       d.sentence = "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
                    ", more than a tenth: weights came in with what updates made of rounding, or of a fault that no single layer shows";
@@ -37,47 +42,42 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a) {
       d.advice = {"judge the first steps alone (--steps 0,1), and later ones by their losses: npu_tool compare of two metrics.csv"};
       return d;
     }
-    d.sentence = "the error grows from call to call and leaves the tolerance at " + call.a + "; no single layer begins it";
+    d.sentence = "the error grows from call to call and leaves the tolerance at " + call.a + " in step " + std::to_string(step.step) +
+                 "; no single layer begins it";
     d.likely = {"rounding that adds up: another order of accumulation, another precision, other kernels"};
-    d.advice = {"compare with a third run in fp32 (--reference), which tells rounding from faults",
-                "raise the tolerance where that run shows the same error"};
+    if (has_reference)
+      d.advice = {"see in the rows how far each run is from the reference; --proportion allows more"};
+    else
+      d.advice = {"compare with a third run in fp32 (--reference), which tells rounding from faults",
+                  "raise the tolerance where that run shows the same error"};
     return d;
   }
   return {};
 }
 
-std::string place_of(const Divergence& d) {
-  return (d.layer.empty() ? d.call : d.layer) + " (" + d.type + ", " + d.direction + ", step " + std::to_string(d.step) + ")";
-}
-
-// "differs by 0.3", or what an infinite error means. `many`: "differ".
-std::string apart(double error, bool many) {
-  if (!std::isinf(error)) return std::string(many ? "differ" : "differs") + " by " + error_text(error);
-  return std::string(many ? "are" : "is") + " not finite, or of another shape, on one side";
-}
-
-std::string sentence_of(const Divergence& d) {
+std::string sentence_of(const Divergence& d, const CallComparison& call) {
+  const std::string in = call.direction == "parameters_grad" ? "parameters_grad" : "output";
   switch (d.cause) {
     case Cause::Input:
-      return "the runs begin with other data: the input of " + place_of(d) + " " + apart(d.input_error, false);
+      return "the runs begin with other data: the input of " + place_of(d) + " " + apart_text(d.input_error, call, "input", false);
     case Cause::Weights:
-      return "the weights of " + place_of(d) + " " + apart(d.input_error, true) + " before they are used";
+      return "the weights of " + place_of(d) + " " + apart_text(d.input_error, call, "parameters", true) + " before they are used";
     case Cause::Before:
-      return "what reaches " + place_of(d) + " " + apart(d.input_error, false) +
+      return "what reaches " + place_of(d) + " " + apart_text(d.input_error, call, "input", false) +
              ", though every layer before it agrees: the difference is made between them";
     case Cause::Gradient:
-      return "the gradients of the parameters of " + place_of(d) + " " + apart(d.output_error, true) +
+      return "the gradients of the parameters of " + place_of(d) + " " + apart_text(d.output_error, call, in, true) +
              ", though what they are computed from agrees";
     case Cause::Optimizer:
-      return "the optimizer's step " + apart(d.output_error, false) + "; the gradients " +
-             (d.input_error == 0 ? "are equal" : apart(d.input_error, true));
-    case Cause::NotFinite:
-      return "the outputs of " + place_of(d) + " are not finite, or of another shape, on one side only";
-    case Cause::Layer:
+      return "the optimizer's step " + apart_text(d.output_error, call, in, false) + "; the gradients " +
+             (d.input_error == 0          ? "are equal"
+              : std::isinf(d.input_error) ? "do too"
+                                          : "differ by " + error_text(d.input_error));
+    default:
       break;
   }
-  return place_of(d) + " gives outputs that " + apart(d.output_error, true) + " from inputs that " +
-         (d.input_error == 0 ? "are equal" : apart(d.input_error, true));
+  return place_of(d) + " gives outputs that " + apart_text(d.output_error, call, in, true) + " from inputs that " +
+         (d.input_error == 0 ? "are equal" : apart_text(d.input_error, call, "input", true));
 }
 
 // Outputs of norms that the other side fuses with what follows them, and the gradients that come back to the same place.
@@ -87,10 +87,10 @@ bool at_vanished(const CallComparison& call, const ItemComparison& item, const W
 
 }  // namespace
 
-void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later) {
+void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later, bool places_only) {
   const auto seen = walk(step, a, b, /*exact=*/false);
   if (seen.first.found) return;
-  step.drifted = later && seen.weight_error > 0;
+  step.drifted = !places_only && later && seen.weight_error > 0;
   const bool forward_agrees = std::none_of(step.calls.begin(), step.calls.end(), [&](const CallComparison& call) {
     return in_forward(call) && std::any_of(call.items.begin(), call.items.end(),
                                            [&](const ItemComparison& i) { return i.failed && !at_vanished(call, i, seen); });
@@ -101,7 +101,7 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
     call.failed = false;
     for (auto& item : call.items) {
       const bool values = item.kind == Kind::Tensor || item.kind == Kind::Statistics;
-      const bool kink = (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
+      const bool kink = !places_only && (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
       if (item.failed && values && (kink || at_vanished(call, item, seen))) {
         item.failed = false;
         item.rounding = true;
@@ -113,20 +113,27 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
   }
 }
 
-Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool same_environment) {
-  auto found = walk(step, a, b, same_environment).first;
-  if (!found.found) found = first_failure(step, a);
+Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting) {
+  const auto unproven = first_unproven(step);
+  if (unproven.found && step.unproven == step.failed) return unproven;
+  auto found = walk(step, a, b, setting.same_environment).first;
+  if (!found.found) found = first_failure(step, a, setting.has_reference);
   if (!found.found) return found;
   found.within_tolerance = step.failed == 0;
-  if (found.sentence.empty()) found.sentence = sentence_of(found);
   for (const auto& call : step.calls)
     if (found.call == (call.a.empty() ? call.b : call.a)) {
-      explain(found, call, a, b);
+      if (found.sentence.empty()) found.sentence = sentence_of(found, call);
+      explain(found, call, a, b, setting.has_reference);
       break;
     }
-  if (same_environment) {
+  if (setting.same_environment) {
     const auto beyond = walk(step, a, b, false).first;
     if (beyond.found && beyond.call != found.call) found.advice.push_back("the first difference beyond rounding is at " + place_of(beyond));
+  }
+  if (unproven.found) found.advice.push_back(unproven.sentence);
+  if (auto models = other_models(step, a, b); models.found) {
+    models.advice.push_back("in what both have: " + found.sentence);
+    return models;
   }
   return found;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/core/median.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
@@ -31,15 +32,8 @@ bool has_kind(const CallComparison& call, Kind kind) {
 bool zero_on_one_side(const CallComparison& call) {
   const auto zero = [](const DumpItem& i) { return i.max && i.min && *i.max == 0 && *i.min == 0; };
   return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
-    return i.error > 0 && i.item_a.max && i.item_b.max && zero(i.item_a) != zero(i.item_b);
+    return i.error > 0 && std::isfinite(i.error) && i.item_a.max && i.item_b.max && zero(i.item_a) != zero(i.item_b);
   });
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 bool is_norm(const CallComparison& call) { return to_lower(call.type).find("norm") != std::string::npos; }
@@ -63,6 +57,14 @@ bool is_concentrated(const CallComparison& call, double forward_error) {
   });
 }
 
+// Of outputs with this error.
+Cause cause_of(const CallComparison& call, double error) {
+  const bool not_finite = std::any_of(call.items.begin(), call.items.end(), [](const ItemComparison& i) {
+    return i.side != "input" && std::isinf(i.error) && (i.kind == Kind::Tensor || i.kind == Kind::Statistics);
+  });
+  return std::isinf(error) && not_finite ? Cause::NotFinite : Cause::Layer;
+}
+
 double largest_output(const CallComparison& call) {
   double out = 0;
   for (const auto& i : call.items)
@@ -79,10 +81,11 @@ class Walker {
     std::vector<double> weights;
     for (const auto& call : step.calls)
       if (in_network(call) && has_parameters(call)) {
+        if (!std::isfinite(call.parameter_error)) continue;  // no drift explains it
         weights.push_back(call.parameter_error);
         weight_error_ = std::max({weight_error_, call.parameter_error, call.noise_error});
       }
-    if (!exact && step.step > 0) drift_ = median(weights);
+    if (!exact && step.step > 0) drift_ = upper_median(weights);
     find_outputs();
     double later = -1;
     goes_on_.resize(step.calls.size());
@@ -174,15 +177,15 @@ class Walker {
     const double in = takes_inputs(call) ? structure_.into(call) : worst("forward");
     const double out = structure_.out_of(call);
     if (out <= std::max(loss_limit(call), exact_ ? 0 : kJump * gain_ * in)) return {};
-    return make(call, std::isinf(out) ? Cause::NotFinite : Cause::Layer, in, out);
+    return make(call, cause_of(call, out), in, out);
   }
 
   // The gradient of the outputs, which the loss alone makes.
   Divergence visit_first_gradient(const CallComparison& call, double in) const {
     if (exact_ || in <= loss_limit(call) || is_concentrated(call, worst("forward"))) return {};
     auto d = make(loss_ != nullptr ? *loss_ : call, loss_ != nullptr ? Cause::Layer : Cause::Before, worst("forward"), in);
-    d.sentence = "the gradient that the loss gives to the output of " + call.layer + " (step " + std::to_string(step_.step) +
-                 ") differs by " + error_text(in) + ", and the outputs up to there by " + error_text(worst("forward")) +
+    d.sentence = "the gradient that the loss gives to the output of " + call.layer + " (step " + std::to_string(step_.step) + ") " +
+                 apart_text(in, call, "input", false) + ", and the outputs up to there by " + error_text(worst("forward")) +
                  ": the loss is another one";
     return d;
   }
@@ -213,8 +216,8 @@ class Walker {
     const double moved = call.moved_error;
     if (moved > std::max(most, explained)) {
       auto d = make(call, Cause::Layer, in, moved);
-      d.sentence = "the running statistics of " + call.layer + " (" + call.type + ", step " + std::to_string(step_.step) + ") differ by " +
-                   error_text(moved) + ", its inputs by " + error_text(in);
+      d.sentence = "the running statistics of " + call.layer + " (" + call.type + ", step " + std::to_string(step_.step) + ") " +
+                   apart_text(moved, call, "parameters", true) + ", its inputs by " + error_text(in);
       return d;
     }
     if (out <= most || out <= explained) return {};
@@ -225,7 +228,7 @@ class Walker {
       vanished_.insert(call.layer);
       return {};
     }
-    return make(call, std::isinf(out) ? Cause::NotFinite : Cause::Layer, in, out);
+    return make(call, cause_of(call, out), in, out);
   }
 
   // Weights are not computed before the first update: they are equal, or rounded once.
@@ -233,7 +236,9 @@ class Walker {
     const double most = exact_           ? 0
                         : step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kCarried * step_.carried_error})
                                          : weight_noise(call);
-    return call.parameter_error > most ? make(call, Cause::Weights, call.parameter_error, call.output_error) : Divergence{};
+    return call.parameter_error > most || std::isinf(call.parameter_error)
+               ? make(call, Cause::Weights, call.parameter_error, call.output_error)
+               : Divergence{};
   }
   static double weight_noise(const CallComparison& call) {
     double out = 0;
@@ -329,7 +334,7 @@ class Walker {
       if (calls.size() < kPeers) continue;
       std::vector<double> times;
       for (const auto& c : calls) times.push_back(c.times);
-      const double usual = std::max(1.0, median(times));
+      const double usual = std::max(1.0, upper_median(times));
       for (const auto& c : calls) {
         const double over = c.times / usual;
         if (over > most)

@@ -18,6 +18,13 @@ bool in_forward(const CallComparison& call);
 bool in_network(const CallComparison& call);
 // An error in words.
 std::string error_text(double error);
+// "differs by 0.3" of what a call has on this side, or what an error without bound is: "is of another shape ([2] and [3])". `many`:
+// "differ".
+std::string apart_text(double error, const CallComparison& call, const std::string& side, bool many);
+// "layer1.0.conv1 (Conv2d, forward, step 0)".
+std::string place_of(const Divergence& divergence);
+// The first value that fail_unproven failed.
+Divergence first_unproven(const StepComparison& step);
 // A finding at this call, without its cause.
 Divergence divergence_at(const StepComparison& step, const CallComparison& call);
 

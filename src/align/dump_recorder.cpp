@@ -3,16 +3,15 @@
 #include <algorithm>
 
 #include "align/dump_names.hpp"
+#include "npu_train/base/storage.hpp"
 #include "npu_train/optim/optimizer.hpp"
 
 namespace npu_train::detail {
 namespace {
 
-const void* memory_of(const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
-
 bool makes_no_values(const SeenOp& op) {
   if (op.name.ends_with("_")) return op.name == "resize_" || op.name == "set_";
-  const bool view = !op.inputs.empty() && op.inputs[0].isTensor() && memory_of(op.output) == memory_of(op.inputs[0].toTensor());
+  const bool view = !op.inputs.empty() && op.inputs[0].isTensor() && storage_of(op.output) == storage_of(op.inputs[0].toTensor());
   return view || op.name.starts_with("empty") || op.name.starts_with("new_empty");
 }
 
@@ -25,9 +24,6 @@ DumpRecorder::DumpRecorder(const DumpOptions& options, const DumpedModel& model,
       filter_(options),
       folder_(std::move(folder)),
       leaves_(options, sink, folder_->tensors(), saturates) {
-  for (const auto& [name, buffer] : model.buffers) names_[memory_of(buffer)] = name;
-  for (const auto& p : model.parameters) names_[memory_of(p.value)] = p.name;
-  names_.erase(nullptr);
   for (const auto& p : model.parameters) is_leaf_.emplace(layer_of(p.name), true);
   for (const auto& [layer, leaf] : is_leaf_)  // everything above a layer has one below it
     for (auto above = layer; !above.empty();)
@@ -57,37 +53,31 @@ DumpNode DumpRecorder::tensors(const std::vector<at::Tensor>& values, const std:
   return out;
 }
 
-std::vector<at::Tensor> DumpRecorder::data_inputs(const SeenOp& op) const {
+std::vector<at::Tensor> DumpRecorder::data_inputs(const SeenOp& op) {
   std::vector<at::Tensor> out;
-  const auto take = [&](const at::Tensor& t) {
-    if (t.defined() && names_.count(memory_of(t)) == 0) out.push_back(t);
-  };
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const auto& value = op.inputs[i];
-    if (value.isTensor() && op.parameters[i].empty()) take(value.toTensor());
-    if (value.isTensorList())
-      for (const at::Tensor& t : value.toTensorList()) take(t);
+  for (const auto& input : op.tensors)
+    if (input.known.empty()) out.push_back(input.value);
+  return out;
+}
+
+// Each as the model has it, whatever view or cast of it the operator was given: it is the same in every precision.
+DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
+  auto out = DumpNode::map();
+  for (const auto& input : op.tensors) {
+    if (input.known.empty()) continue;
+    const auto key = input.known.substr(input.known.rfind('.') + 1);
+    const auto* parameter = model_.parameters.find(input.known);
+    const auto buffer = std::find_if(model_.buffers.begin(), model_.buffers.end(), [&](const auto& b) { return b.first == input.known; });
+    const auto& value = parameter != nullptr ? parameter->value : buffer != model_.buffers.end() ? buffer->second : input.value;
+    if (parameter == nullptr) leaves_.forget(value);  // running statistics move without a new version
+    out.set(key, leaves_.tensor(value, call.name + ".parameters." + key));
   }
   return out;
 }
 
-DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
-  auto out = DumpNode::map();
-  const auto add = [&](const at::Tensor& value, std::string name) {
-    if (const auto found = names_.find(memory_of(value)); name.empty() && found != names_.end()) name = found->second;
-    if (name.empty()) return;
-    const auto key = name.substr(name.rfind('.') + 1);
-    const auto* parameter = model_.parameters.find(name);
-    if (parameter == nullptr) leaves_.forget(value);  // running statistics move without a new version
-    out.set(key, leaves_.tensor(parameter != nullptr ? parameter->value : value, call.name + ".parameters." + key));
-  };
-  for (size_t i = 0; i < op.inputs.size(); ++i) {
-    const auto& value = op.inputs[i];
-    if (value.isTensor()) add(value.toTensor(), op.parameters[i]);
-    if (value.isTensorList())  // recurrent layers
-      for (const at::Tensor& t : value.toTensorList()) add(t, "");
-  }
-  return out;
+bool DumpRecorder::OpenCall::gave(const at::Tensor& value) const {
+  const auto same = [&](const at::Tensor& t) { return storage_of(t) == storage_of(value); };
+  return (!outputs.empty() && same(outputs.front())) || std::any_of(casts.begin(), casts.end(), same);
 }
 
 DumpRecorder::OpenCall DumpRecorder::open(const std::string& owner, const std::string& op, std::vector<at::Tensor> inputs) {
@@ -158,7 +148,9 @@ void DumpRecorder::op_ended(const SeenOp& op) {
   const std::lock_guard lock(mutex_);
   if (closed_) return;
   const bool values = !makes_no_values(op);
-  if (op.parameter.empty() && values) close_call();
+  const bool goes_on = call_ && is_cast(op) && !op.tensors.empty() && call_->gave(op.tensors[0].value);  // in another dtype
+  if (goes_on && values) call_->casts.push_back(op.output);
+  if (op.parameter.empty() && values && !goes_on) close_call();
   if (filter_.modules() && !op.parameter.empty()) module_op(op);
   if (filter_.operators() && values) plain_op(op);
 }
@@ -168,17 +160,16 @@ void DumpRecorder::module_op(const SeenOp& op) {
   if (!layers_.empty() && layers_.back().owner == owner) return;  // declared, so dumped as a whole
   auto inputs = data_inputs(op);
   const bool again =
-      call_ && std::any_of(op.parameters.begin(), op.parameters.end(), [&](const auto& p) { return call_->used.count(p) != 0; });
-  const bool goes_on = call_ && call_->owner == owner && !again && std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& t) {
-                         return memory_of(t) == memory_of(call_->outputs.front());
-                       });
+      call_ && std::any_of(op.tensors.begin(), op.tensors.end(), [&](const auto& t) { return call_->used.count(t.known) != 0; });
+  const bool goes_on = call_ && call_->owner == owner && !again &&
+                       std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& t) { return call_->gave(t); });
   if (!goes_on) {
     close_call();
     call_ = open(owner, op.name, std::move(inputs));
     call_->entry.stack = "operator " + op.name + " with " + op.parameter + (op.scope.empty() ? "" : ", in " + op.scope);
   }
-  for (const auto& p : op.parameters)
-    if (!p.empty()) call_->used.insert(p);
+  for (const auto& input : op.tensors)
+    if (model_.parameters.find(input.known) != nullptr) call_->used.insert(input.known);
   if (call_->wanted && filter_.direction("forward") && filter_.side("input")) {
     auto parameters = parameters_of(op, *call_);
     auto& items = call_->entry.content.items;

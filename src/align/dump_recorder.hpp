@@ -68,8 +68,9 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
     bool wanted = false, overflowed = false;
     std::set<std::string> used;  // parameters
     DumpEntry entry;
-    std::vector<at::Tensor> inputs, outputs;
+    std::vector<at::Tensor> inputs, outputs, casts;  // casts: of outputs
     size_t backward = kNone;
+    bool gave(const at::Tensor& value) const;
   };
   // Gradients of one call.
   struct Backward {
@@ -93,7 +94,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void keep_overflow(OpenCall& call);
   int64_t next_number(const std::string& base) { return calls_[base]++; }
   DumpNode tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep = false);
-  std::vector<at::Tensor> data_inputs(const SeenOp& op) const;
+  static std::vector<at::Tensor> data_inputs(const SeenOp& op);
   DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
   // False where only overflows are dumped and there is none.
   bool interesting(const DumpNode& outputs) { return options_.task != "overflow_check" || leaves_.overflowed(outputs); }
@@ -114,8 +115,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   bool closed_ = false;
   bool empty_ = true;
 
-  std::unordered_map<const void*, std::string> names_;  // of parameters and buffers, by storage
-  std::map<std::string, bool> is_leaf_;                 // layers that own parameters: whether no other layer is below them
+  std::map<std::string, bool> is_leaf_;  // layers that own parameters: whether no other layer is below them
   std::map<std::string, int64_t> calls_;
   std::set<std::string> wanted_;  // bases
   std::optional<OpenCall> call_;

@@ -149,7 +149,10 @@ bool Dumper::begin_step() {
   return true;
 }
 
-void Dumper::observe() { impl_->observer = std::make_unique<OpObserver>(model_.parameters, *impl_->recorder, /*every=*/true); }
+void Dumper::observe() {
+  impl_->observer = std::make_unique<OpObserver>(model_.parameters, *impl_->recorder, /*every=*/true);
+  for (const auto& [name, buffer] : model_.buffers) impl_->observer->watch(name, buffer);
+}
 
 void Dumper::stop_observing() {
   if (!impl_->observer) return;

@@ -15,13 +15,14 @@ using Cause = Divergence::Cause;
 
 class Explainer {
  public:
-  Explainer(Divergence& d, const CallComparison& call, const DumpStep& a, const DumpStep& b) : d_(d), call_(call), a_(a), b_(b) {}
+  Explainer(Divergence& d, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference)
+      : d_(d), call_(call), a_(a), b_(b), has_reference_(has_reference) {}
 
   void run() {
     if (precisions_differ()) {
       d_.likely.insert(d_.likely.begin(),
                        "the runs compute in other precisions: " + fact_of(a_, "precision") + " and " + fact_of(b_, "precision"));
-      d_.advice.insert(d_.advice.begin(), "compare runs of one precision, or add --reference with a run in fp32");
+      if (d_.advice.empty() || has_reference_) d_.advice.insert(d_.advice.begin(), reference_advice(has_reference_));
     }
     if (!d_.likely.empty()) return;
     switch (d_.cause) {
@@ -46,6 +47,9 @@ class Explainer {
       case Cause::Layer:
         layer();
         break;
+      case Cause::NotProven:
+      case Cause::Model:
+        break;  // they bring their own
     }
   }
 
@@ -70,7 +74,7 @@ class Explainer {
       const auto coarser = coarser_dtype(i.item_a.dtype, i.item_b.dtype);
       if (i.error > noise_of(coarser, coarser)) continue;
       say("the same inputs, rounded to " + coarser + " on one side (" + short_dtype(i.item_a) + " and " + short_dtype(i.item_b) + ")",
-          "compare runs of one precision, or add --reference with a run in fp32");
+          reference_advice(has_reference_));
       return true;
     }
     return false;
@@ -82,12 +86,23 @@ class Explainer {
       return i.side == side && i.item_a.is_tensor() && i.item_b.is_tensor() && i.error > error && fn(i.item_a, i.item_b);
     });
   }
+  // Of values, on one side.
+  const ItemComparison* not_finite(const char* side) const {
+    const auto found = std::find_if(call_.items.begin(), call_.items.end(), [&](const ItemComparison& i) {
+      return i.side == side && std::isinf(i.error) &&
+             (i.kind == ItemComparison::Kind::Tensor || i.kind == ItemComparison::Kind::Statistics);
+    });
+    return found == call_.items.end() ? nullptr : &*found;
+  }
   static bool all_zero(const DumpItem& i) { return i.max && i.min && *i.max == 0 && *i.min == 0; }
   static bool near(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max({std::abs(a), std::abs(b), 1e-30}); }
 
   void weights() {
     constexpr double kOtherOrder = 0.1;  // what is exchanged differs by all it has
-    if (any("parameters", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
+    if (const auto* item = not_finite("parameters"); item != nullptr)
+      say("a weight that is " + not_finite_text(*item) + ": a step before made it so, or the checkpoint has it",
+          "compare the steps before, and the checkpoints: npu_tool compare A B");
+    else if (any("parameters", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
       say("a weight or bias is zero on one side: missing in the checkpoint, or not loaded",
           "compare the checkpoints: npu_tool compare A B");
     else if (any(
@@ -106,7 +121,10 @@ class Explainer {
   }
 
   void gradient() {
-    if (any("parameters_grad", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
+    if (const auto* item = not_finite("parameters_grad"); item != nullptr)
+      say("a gradient that is " + not_finite_text(*item) + ": an overflow in the backward pass (fp16 holds at most 65504)",
+          "use bf16 or a smaller grad_scaler.init_scale; train with --detect-anomaly to see the operator");
+    else if (any("parameters_grad", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
       say("the gradient is zero on one side: dropped, detached or frozen there",
           "look for no_grad, detach, requires_grad false, or a hook on this parameter");
     else
@@ -181,6 +199,9 @@ class Explainer {
     if (is("loss") || is("cross_entropy"))
       return say("another loss or an option of it (label_smoothing, weights, reduction, mixup), or other targets",
                  "compare the configurations (task, data): npu_tool compare A.yaml B.yaml");
+    if (is("norm") && differs("fused_kernels"))
+      say("a fused kernel: one side shows the norm's output behind the shortcut and ReLU, and no later layer is dumped that proves it",
+          "dump the layers behind it too, or compare with model.fused_kernels: false on both sides");
     if (is("batchnorm"))
       say("BatchNorm: training or evaluation mode, eps, momentum, or other running statistics",
           "compare eps and momentum, and whether both are in training mode");
@@ -199,7 +220,7 @@ class Explainer {
     for (const auto& item : call_.items)
       if (item.side == "output" && item.item_a.is_tensor() && item.item_b.is_tensor() && item.item_a.dtype != item.item_b.dtype)
         return say("this layer computes in " + short_dtype(item.item_a) + " in A and in " + short_dtype(item.item_b) + " in B",
-                   "compare runs of one precision, or add --reference with a run in fp32");
+                   reference_advice(has_reference_));
     const double e = d_.output_error;
     if (e > 5e-4 && e < 2e-2)
       say("this layer computes in bf16 on one side (rounding to 8 bits gives an error of about 0.002 to 0.005)",
@@ -216,12 +237,17 @@ class Explainer {
   const CallComparison& call_;
   const DumpStep& a_;
   const DumpStep& b_;
+  bool has_reference_;
 };
 
 }  // namespace
 
-void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b) {
-  Explainer(divergence, call, a, b).run();
+std::string reference_advice(bool has_reference) {
+  return std::string("compare runs of one precision") + (has_reference ? "" : ", or add --reference with a run in fp32");
+}
+
+void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference) {
+  Explainer(divergence, call, a, b, has_reference).run();
 }
 
 }  // namespace npu_train::detail

@@ -5,6 +5,7 @@
 #include "align/history_parts.hpp"
 #include "align/report_rows.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/median.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/report/number.hpp"
 
@@ -15,19 +16,12 @@ constexpr double kInfinite = std::numeric_limits<double>::infinity();
 constexpr int64_t kLargestShift = int64_t{1} << 40;
 constexpr double kFloorShare = 0.01;  // of the level of B: below this a loss counts as this much
 
-double median_of(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double floor_of(const History& b) {
   std::vector<double> sizes;
   for (const double loss : b.loss)
     if (std::isfinite(loss)) sizes.push_back(std::abs(loss));
   const double first = sizes.empty() ? 0 : sizes.front();
-  return kFloorShare * std::max(first, median_of(std::move(sizes)));
+  return kFloorShare * std::max(first, upper_median(std::move(sizes)));
 }
 
 bool same_number(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }

@@ -8,6 +8,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/tensor_file.hpp"
+#include "npu_train/report/number.hpp"
 
 namespace npu_train {
 namespace detail {
@@ -15,13 +16,6 @@ namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 15;  // elements: both sides stay in the cache
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-// Fewer digits first.
-int fineness(const std::string& dtype) {
-  static const std::vector<std::string> order = {"torch.bfloat16", "torch.float16", "torch.float32", "torch.float64"};
-  const auto at = std::find(order.begin(), order.end(), dtype);
-  return at == order.end() ? 4 : static_cast<int>(at - order.begin());
-}
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::vector<std::string> parts;
@@ -124,6 +118,12 @@ bool is_number(const std::string& text, double& out) {
 
 }  // namespace
 
+int fineness(const std::string& dtype) {
+  static const std::vector<std::string> order = {"torch.bfloat16", "torch.float16", "torch.float32", "torch.float64"};
+  const auto at = std::find(order.begin(), order.end(), dtype);
+  return at == order.end() ? 4 : static_cast<int>(at - order.begin());
+}
+
 std::string coarser_dtype(const std::string& a, const std::string& b) { return fineness(a) <= fineness(b) ? a : b; }
 
 double noise_of(const std::string& dtype_a, const std::string& dtype_b) {
@@ -179,10 +179,15 @@ double error_of(const PairMetrics& m) {
 std::string dtype_of_run(const DumpStep& step) {
   std::map<std::string, int64_t> counts;
   int64_t all = 0;
-  for (const auto& call : step.calls)
-    for (const auto& item : call.items)
-      if (call.direction == "forward" && !call.layer.starts_with("optimizer") && item.side == "output" && fineness(item.dtype) < 4)
-        ++counts[item.dtype], ++all;
+  const auto count_items = [&](bool of_forward) {
+    for (const auto& call : step.calls)
+      for (const auto& item : call.items)
+        if ((call.direction == "forward") == of_forward && !call.layer.starts_with("optimizer") && item.side == "output" &&
+            fineness(item.dtype) < 4)
+          ++counts[item.dtype], ++all;
+  };
+  count_items(true);
+  if (all == 0) count_items(false);  // a dump of gradients alone
   std::string out = "torch.float64";
   for (const auto& [dtype, n] : counts)
     if (n * 4 >= all && fineness(dtype) < fineness(out)) out = dtype;
@@ -192,7 +197,7 @@ std::string dtype_of_run(const DumpStep& step) {
 }  // namespace
 
 ItemJudge::ItemJudge(const DumpStep& a, const DumpStep& b, const CompareOptions& options)
-    : a_(a), b_(b), options_(options), run_dtype_(coarser_dtype(dtype_of_run(a), dtype_of_run(b))) {
+    : a_(a), b_(b), options_(options), dtype_a_(dtype_of_run(a)), dtype_b_(dtype_of_run(b)), run_dtype_(coarser_dtype(dtype_a_, dtype_b_)) {
   for (const auto& call : b.calls)
     for (const auto& item : call.items)
       if (item.max && item.side != "parameters" && call.direction != "forward") {
@@ -349,11 +354,12 @@ void ItemJudge::judge(ItemComparison& item, const CallComparison& call) const {
     seen = std::max({apart(a.max, b.max), apart(a.min, b.min), apart(a.mean, b.mean), norm});
   }
   if (std::isinf(item.error)) {
-    item.message = "not finite on one side";
+    item.message = not_finite_text(item);
   } else if (item.reference_error_a >= 0) {
-    const double limit = options_.proportion * std::max(item.reference_error_b, noise() / 8);
+    const double limit = options_.proportion * std::max(cost_of(item, call), noise() / 8);
     if (item.reference_error_a > limit)
-      item.message = "error to the reference " + shortest(item.reference_error_a) + ", the other run's " + shortest(item.reference_error_b);
+      item.message = "error to the reference " + short_number(item.reference_error_a, 3) + ", the other run's " +
+                     short_number(item.reference_error_b, 3) + ", allowed " + short_number(limit, 3);
   } else if (!(seen <= allowed)) {
     char text[96];
     std::snprintf(text, sizeof text, "differs by %.3g, allowed %.3g", seen, allowed);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "align/compare_parts.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
@@ -63,15 +64,16 @@ std::string kind_name(Kind kind) {
 }
 
 std::string cause_name(Divergence::Cause cause) {
-  static constexpr const char* names[] = {"input", "weights", "layer", "before", "gradient", "optimizer", "not_finite"};
+  static constexpr const char* names[] = {"input",     "weights",    "layer",      "before", "gradient",
+                                          "optimizer", "not_finite", "not_proven", "model"};
   return names[static_cast<int>(cause)];
 }
 
 std::string headline(const DumpComparison& comparison) {
-  int64_t compared = 0, failed = 0, rounding = 0;
+  int64_t compared = 0, failed = 0, rounding = 0, unproven = 0;
   const StepComparison* drifted = nullptr;
   for (const auto& step : comparison.steps) {
-    compared += step.compared, failed += step.failed, rounding += step.rounding;
+    compared += step.compared, failed += step.failed, rounding += step.rounding, unproven += step.unproven;
     if (drifted == nullptr && step.drifted && step.rounding > 0) drifted = &step;
   }
   const std::string out = counted(compared, "value") + " of " + counted(static_cast<int64_t>(comparison.steps.size()), "step") +
@@ -80,6 +82,8 @@ std::string headline(const DumpComparison& comparison) {
   if (rounding > 0) but = " but for rounding, which takes " + counted(rounding, failed > 0 ? "more value" : "value") + " beyond tolerance";
   if (drifted != nullptr)
     but += "; from step " + std::to_string(drifted->step) + " on updates amplify it, and smaller faults would not be seen";
+  if (failed > 0 && failed == unproven)
+    return out + "nothing is proven, " + counted(unproven, "value is", "values are") + " not finite on both sides";
   if (failed > 0)
     return out + "the runs differ, " + with_commas(failed) + " beyond tolerance" + (but.empty() ? "" : "; the rest agrees" + but);
   if (comparison.sampled) return out + "the part that was read agrees" + but + "; the rest was not looked at";
@@ -90,16 +94,22 @@ std::string headline(const DumpComparison& comparison) {
 
 namespace {
 
-// Values with NaN on both sides, at the same places or nothing would agree.
 int64_t nan_on_both(const StepComparison& step) {
   int64_t n = 0;
-  const auto nan = [](const DumpItem& item) { return item.max && std::isnan(*item.max); };
-  for (const auto& call : step.calls)
-    for (const auto& item : call.items) {
-      const bool values = item.kind == Kind::Tensor && item.metrics.nan_a > 0 && item.metrics.nan_b > 0;
-      n += values || (item.kind == Kind::Statistics && nan(item.item_a) && nan(item.item_b));
-    }
+  for (const auto& call : step.calls) n += std::count_if(call.items.begin(), call.items.end(), is_nan_in_both);
   return n;
+}
+
+// "96 elements of weights and 192 of the optimizer's state"; "" where nothing was left out.
+std::string noise_text(const StepComparison& step) {
+  std::vector<std::string> parts;
+  const auto add = [&](int64_t n, const char* what) {
+    if (n > 0) parts.push_back((parts.empty() ? counted(n, "element") : with_commas(n)) + " of " + what);
+  };
+  add(step.noise_weights, "weights");
+  add(step.noise_state, "the optimizer's state");
+  add(step.noise_gradients, "gradients");
+  return join(parts);
 }
 
 }  // namespace
@@ -117,13 +127,14 @@ std::vector<std::string> notes_of(const DumpComparison& comparison) {
       out.push_back(where + counted(step.rounding, "value") +
                     " beyond tolerance by what rounding does behind ReLU and pooling, or where a fused kernel shows another place of the "
                     "network; no layer differs by itself. --atol or --rtol counts them");
-    if (step.noise_elements > 0)
-      out.push_back(
-          where + counted(step.noise_elements, "element") +
-          " of weights and their state left out: their gradient is nothing but rounding on both sides (as that of a key's bias in "
-          "attention), and the optimizer makes steps of noise of it");
-    if (const auto n = nan_on_both(step); n > 0)
-      out.push_back(where + counted(n, "value") + " with NaN on both sides; equal NaN count as agreement, and prove nothing");
+    if (const auto noise = noise_text(step); !noise.empty())
+      out.push_back(where + noise +
+                    " left out: their gradient is nothing but rounding on both sides (as that of a key's bias in "
+                    "attention), and the optimizer makes steps of noise of it");
+    if (step.unproven > 0) out.push_back(where + counted(step.unproven, "value") + " not finite on both sides, which proves nothing");
+    if (const auto n = nan_on_both(step); n > step.unproven)
+      out.push_back(where + counted(n - step.unproven, "value") +
+                    " with NaN on both sides, which do not reach the loss or the weights: masked, or of a step that the loss scale skips");
     if (step.not_compared > 0) out.push_back(where + counted(step.not_compared, "value") + " could not be compared");
     if (step.one_sided > 0) out.push_back(where + counted(step.one_sided, "value or call", "values or calls") + " on one side only");
     if (step.skipped > 0) out.push_back(where + counted(step.skipped, "call") + " left out by --sample or --layers");

@@ -8,6 +8,9 @@
 #include <exception>
 #include <mutex>
 
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/core/text.hpp"
+
 namespace npu_train::detail {
 namespace {
 
@@ -29,13 +32,12 @@ bool has_parameters(const DumpCall& call) {
          std::any_of(call.items.begin(), call.items.end(), [](const DumpItem& i) { return i.side == "parameters"; });
 }
 
-// A part of what the run did: by options of the dump, or because it was killed.
+}  // namespace
+
 bool is_part(const DumpStep& step) {
   const auto sample = fact_of(step, "sample");
   return !step.complete || !fact_of(step, "part").empty() || (!sample.empty() && std::atof(sample.c_str()) < 1);
 }
-
-}  // namespace
 
 StepContent::StepContent(const DumpStep& step) : step_(step) {
   for (const auto& call : step.calls) {
@@ -86,6 +88,10 @@ StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
   auto match = match_calls(a_, b_, options_);
   out_.notes = std::move(match.notes);
   unknown_ = std::move(match.unknown);
+  out_.regrouped = regrouped_modules(a_, b_, match.pairs);
+  if (!out_.regrouped.empty())
+    out_.notes.push_back("the parameters of " + join(out_.regrouped) +
+                         " are as many on both sides, in layers that are cut otherwise; what they give is compared");
   for (const auto& [i, j] : match.pairs) pair_call(i, j);
   std::vector<Job> jobs;
   for (size_t c = 0; c < out_.calls.size(); ++c)
@@ -93,6 +99,7 @@ StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
       if (item.kind != Kind::OneSided) jobs.push_back({&item, &out_.calls[c], reference_of(c, item)});
   bytes += compare_all(jobs);
   if (noise_ != nullptr) noise_->set_aside(out_, a_, b_, judge_.noise());
+  if (to_reference_b_) judge_.learn_costs(out_);
   for (auto& call : out_.calls) finish(call);
   return std::move(out_);
 }
@@ -135,7 +142,9 @@ void StepComparer::add_one_sided(CallComparison call, const DumpCall& any, bool 
   item.kind = Kind::OneSided;
   const auto& absent = in_a ? in_b_ : in_a_;
   item.message = in_a ? one_sided_cause(any, a_, b_, "B") : one_sided_cause(any, b_, a_, "A");
-  item.failed = absent.lost_gradients(any) || absent.lost_layer(any, in_a ? a_ : b_);
+  const bool regrouped = std::find(out_.regrouped.begin(), out_.regrouped.end(), layer_of(any.layer)) != out_.regrouped.end();
+  if (regrouped) item.message = std::string("missing in ") + (in_a ? "B" : "A") + ": its parameters are part of another layer there";
+  item.failed = absent.lost_gradients(any) || (!regrouped && absent.lost_layer(any, in_a ? a_ : b_));
   call.items.push_back(std::move(item));
   out_.calls.push_back(std::move(call));
   from_a_.push_back(kNone);
@@ -151,13 +160,14 @@ const DumpItem* StepComparer::reference_of(size_t call, const ItemComparison& it
 }
 
 int64_t StepComparer::compare_one(const Job& job) const {
+  const auto dumped = *job.item;  // before the loss scale is divided out
   auto bytes = judge_.compare(*job.item, job.call->direction);
   if (job.reference == nullptr || (job.item->kind != Kind::Tensor && job.item->kind != Kind::Statistics)) return bytes;
-  ItemComparison a{.a = job.item->a, .b = job.reference->name, .side = job.item->side};
-  a.item_a = job.item->item_a;
+  ItemComparison a{.a = dumped.a, .b = job.reference->name, .side = dumped.side};
+  a.item_a = dumped.item_a;
   a.item_b = *job.reference;
   auto b = a;
-  b.item_a = job.item->item_b;
+  b.item_a = dumped.item_b;
   bytes += to_reference_a_->compare(a, job.call->direction) + to_reference_b_->compare(b, job.call->direction);
   if (std::isfinite(a.error) && std::isfinite(b.error)) {
     job.item->reference_error_a = a.error;
@@ -200,7 +210,9 @@ void StepComparer::finish(CallComparison& call) {
     judge_.judge(item, call);
     out_.failed += item.failed;
     call.failed |= item.failed;
-    out_.noise_elements += item.noise_elements;
+    (item.side == "parameters"     ? out_.noise_weights
+     : call.direction == "forward" ? out_.noise_state
+                                   : out_.noise_gradients) += item.noise_elements;
     if (item.kind == Kind::OneSided) {
       if (!call.a.empty() && !call.b.empty()) ++out_.one_sided;
       continue;

@@ -104,16 +104,59 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
   if (dtype == "int64" && arithmetic.count(use.name) != 0) findings.add("int64", name, where(use));
 }
 
-// What composite operators are made of is decided on the device; here libtorch may have taken other ones.
-void judge_composites(const Analysis& analysis, Findings& findings) {
-  std::vector<std::string> names;
+using Parts = std::map<std::string, std::set<std::string>>;  // OperatorInventory::parts
+
+OperatorFacts facts_of(const AscendOperators& table, const std::string& full_name) {
+  const auto colons = full_name.find("::");
+  const auto library = colons == std::string::npos ? "aten" : full_name.substr(0, colons);
+  const auto name = colons == std::string::npos ? full_name : full_name.substr(colons + 2);
+  const auto dot = name.find('.');
+  return table.find(library, name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
+}
+
+// Of a kernel that libtorch takes on CPUs alone; on the chip it takes another one.
+bool is_of_the_cpu(const std::string& name) {
+  return name.find("mkldnn") != std::string::npos || name.find("_for_cpu") != std::string::npos || name.find("npu_train::") == 0;
+}
+
+// The operators that `name` comes down to: those that have a kernel of their own, or no parts that were seen.
+void find_leaves(const std::string& name, const Parts& parts, const AscendOperators& table, std::set<std::string>& seen,
+                 std::set<std::string>& leaves) {
+  if (!seen.insert(name).second) return;
+  const auto made_of = parts.find(name);
+  if (!facts_of(table, name).composite || made_of == parts.end()) {
+    leaves.insert(name);
+    return;
+  }
+  for (const auto& part : made_of->second) find_leaves(part, parts, table, seen, leaves);
+}
+
+// Operators without a kernel of their own are looked up by what they called here, down to those that have one.
+void judge_composites(const Analysis& analysis, const Parts& parts, const AscendOperators& table, Findings& findings) {
+  std::set<std::string> names, known, open;
   for (const auto& op : analysis.operators) {
     const auto name = op.use.full_name();
-    if (op.facts.composite && op.use.works && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (!op.facts.composite || !op.use.works || !names.insert(name).second) continue;
+    std::set<std::string> seen, leaves;
+    find_leaves(name, parts, table, seen, leaves);
+    for (const auto& leaf : leaves) {
+      const auto facts = facts_of(table, leaf);
+      if (is_of_the_cpu(leaf) || leaf == name) {
+        open.insert(leaf);
+      } else if (facts.composite) {
+        continue;  // called nothing: it gave back what it got
+      } else if (facts.support == OperatorSupport::Native || facts.support == OperatorSupport::Limited) {
+        known.insert(leaf);
+      } else {
+        findings.add(support_name(facts.support), leaf, "called by " + name + ", " + where(op.use));
+      }
+    }
   }
   if (names.empty()) return;
+  const auto listed = [](const std::set<std::string>& set) { return join(std::vector<std::string>(set.begin(), set.end())); };
   findings.add("composite", std::to_string(names.size()) + (names.size() == 1 ? " kind" : " kinds"),
-               join(names) + ": what they are made of was not looked up");
+               listed(names) + (known.empty() ? "" : ": made of " + listed(known) + ", which the tables have") +
+                   (open.empty() ? "" : "; not known is what the chip takes for " + listed(open)));
 }
 
 void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& classes, Analysis& out, Findings& findings) {
@@ -172,13 +215,14 @@ Analysis analyze(const OperatorInventory& inventory, const ParameterSet& paramet
     findings.add("many_custom", std::to_string(custom.size()) + " kinds", "more than " + std::to_string(kManyCustom) + " custom operators");
   if (bf16 && !table.bf16()) findings.add("bf16", table.soc(), "the step computes in bf16");
   if (options.hbm > 0 && options.predicted_peak > options.hbm)
-    findings.add("memory", human_bytes(static_cast<double>(options.predicted_peak)),
-                 "predicted for the step; the card has " + human_bytes(static_cast<double>(options.hbm)));
+    findings.add(options.fits_with.empty() ? "memory" : "memory_change", human_bytes(static_cast<double>(options.predicted_peak)),
+                 "predicted for the step; the card has " + human_bytes(static_cast<double>(options.hbm)) +
+                     (options.fits_with.empty() ? "" : "; it fits with " + options.fits_with));
   for (const auto& [heads, size] : inventory.heads())
     if (size % kBlock != 0)
       findings.add("alignment", std::to_string(heads) + " heads of " + std::to_string(size),
                    "attention; the size of a head is no multiple of " + std::to_string(kBlock));
-  judge_composites(out, findings);
+  judge_composites(out, inventory.parts(), table, findings);
   judge_parameters(parameters, inventory.classes(), out, findings);
   findings.finish();
   return out;

@@ -128,10 +128,11 @@ Json to_json(const MemoryPrediction& p) {
                                      {"checkpointing", v.checkpointing},
                                      {"allocated", v.allocated},
                                      {"reserved", v.reserved},
-                                     {"largest_batch", v.largest},
+                                     {"largest_batch", p.hbm > 0 && v.problem.empty() ? Json(v.largest) : Json()},
                                      {"problem", v.problem},
                                      {"chosen", v.chosen}}));
   for (const auto& note : p.notes) notes.push_back(note);
+  const auto of_card = [&](int64_t value) { return p.hbm > 0 ? Json(value) : Json(); };  // null: no card was given
   return Json::object({{"model", p.model},
                        {"device", p.device},
                        {"precision", p.precision},
@@ -148,11 +149,11 @@ Json to_json(const MemoryPrediction& p) {
                        {"components", std::move(uses)},
                        {"phases", std::move(phases)},
                        {"activations", std::move(layers)},
-                       {"hbm", p.hbm},
-                       {"fits", p.fits()},
-                       {"largest_batch", p.largest},
-                       {"largest_multiple_of_8", multiple_below(p.largest, 8)},
-                       {"largest_power_of_two", power_below(p.largest)},
+                       {"hbm", of_card(p.hbm)},
+                       {"fits", p.hbm > 0 ? Json(p.fits()) : Json()},
+                       {"largest_batch", of_card(p.largest)},
+                       {"largest_multiple_of_8", of_card(multiple_below(p.largest, 8))},
+                       {"largest_power_of_two", of_card(power_below(p.largest))},
                        {"variants", std::move(variants)},
                        {"notes", std::move(notes)}});
 }

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "npu_train/base/storage.hpp"
 #include "npu_train/device/backend.hpp"
 
 namespace npu_train {
@@ -14,7 +15,6 @@ namespace {
 
 constexpr size_t kLastLayers = 5;
 
-const void* storage_of(const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
 const void* memory_of(const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().data() : nullptr; }
 
 std::string shape_of(const at::Tensor& t) { return c10::str(t.sizes()); }
@@ -81,7 +81,8 @@ class MemoryRecorder::Sink final : public c10::MemoryReportingInfoBase {
     if (bytes > 0) {
       live_[pointer].push_back(static_cast<int64_t>(trace_.blocks.size()));
       trace_.events.push_back({static_cast<int64_t>(trace_.blocks.size()), false, phase(), layer()});
-      trace_.blocks.push_back({bytes, phase() < 0 ? MemoryUse::Batch : MemoryUse::Workspace, layer()});
+      const bool copies = phase() < 0 || phase() == static_cast<int>(Phase::Transfer);
+      trace_.blocks.push_back({bytes, copies ? MemoryUse::Batch : MemoryUse::Workspace, layer()});
       made_in_.push_back(phase());
       return;
     }
@@ -183,7 +184,7 @@ class MemoryRecorder::Sink final : public c10::MemoryReportingInfoBase {
         if (made_in_[static_cast<size_t>(block)] == phase() && block >= static_cast<int64_t>(first_of_phase_))
           trace_.blocks[static_cast<size_t>(block)].use = MemoryUse::Activations;
   }
-  // Operators of a backward pass on a device run in a thread of autograd's own, unseen; what they free tells where they are.
+  // Few operators of a backward pass have a parameter of their layer among their inputs; what they free tells where they are.
   void enter_backward(int number) {
     if (layer_ == number) return;
     layer_ = number;

@@ -68,10 +68,12 @@ std::string headline(const Profile& profile) {
 std::vector<std::string> notes(const Profile& profile) {
   std::vector<std::string> out;
   if (profile.synchronised) out.push_back("The device was waited for after each phase: without the profiler phases overlap.");
-  if (!profile.events.empty())
+  if (profile.events.empty()) return out;
+  if (!profile.first)
+    out.push_back("There was one window: operators and layers are those of it, with what the first of a run takes longer.");
+  else
     out.push_back("Operators and layers are those of " + std::to_string(profile.events.back().window - profile.events.front().window + 1) +
                   " traced window(s), which are slower and do not count in the phases where there are others.");
-  if (!profile.events.empty() && profile.device != "cpu") out.push_back("Operators of backward passes are seen on CPUs only.");
   return out;
 }
 
@@ -144,8 +146,8 @@ std::vector<std::string> advice(const Profile& profile) {
     const auto here = share_of(profile, phase);
     if (here > above) out.push_back(percent(here) + " of the time is " + text);
   };
-  say(Phase::DataWait, 0.1, "waiting for data: raise data.num_workers, use cheaper transforms or a faster disk, or let the device augment");
-  say(Phase::Transfer, 0.05, "copying batches to the device: keep pictures as uint8 until they are there, or take larger batches");
+  say(Phase::DataWait, 0.1, "waiting for data: raise data.num_workers, use cheaper transforms or a faster disk, or data.augment_on=device");
+  say(Phase::Transfer, 0.05, "copying batches to the device: data.augment_on=device sends bytes, a quarter; or take larger batches");
   say(Phase::Optimizer, 0.25, "the optimizer: take larger batches, or gather more of them with trainer.accumulate_grad_batches");
   say(Phase::Clip, 0.05, "clipping gradients: leave out trainer.gradient_clip_val where gradients stay small");
   say(Phase::Callbacks, 0.05, "callbacks: raise trainer.log_every_n_steps, or move work of your own callbacks to another thread");

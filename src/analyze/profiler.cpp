@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <thread>
+#include <unordered_map>
 
 #include "npu_train/core/clock.hpp"
 #include "npu_train/device/backend.hpp"
@@ -54,7 +56,8 @@ struct Profiler::Impl {
   std::unique_ptr<OpObserver> observer;
   size_t observed_depth = 0;  // of the phase that the observer belongs to
   std::vector<double> layers_begun;
-  double op_begun = 0;
+  std::unordered_map<std::thread::id, double> ops_begun;  // the loop's, and on devices those of autograd's threads
+  std::thread::id thread = std::this_thread::get_id();
   std::vector<TraceEvent> events;
 
   Impl(Device d, ParameterSet p, ProfilerOptions o) : device(std::move(d)), parameters(std::move(p)), options(o), marks(device) {
@@ -69,7 +72,7 @@ struct Profiler::Impl {
     if (!first_attempt) first_attempt = next;
     attempt = next;
     const auto index = next - *first_attempt;
-    tracing = index >= 1 && index <= options.traced_windows;
+    tracing = index <= options.traced_windows && options.traced_windows > 0;
     if (auto& here = sums(); here.begin < 0) here.begin = now();
     live.reset();  // before the next one begins: they nest
     if (tracing && device.is_cpu()) live.emplace();
@@ -81,7 +84,15 @@ struct Profiler::Impl {
   }
 
   void note(TraceEvent::Kind kind, const std::string& name, const std::string& layer, double begin) {
-    events.push_back({kind, name, layer, open.empty() ? Phase::Forward : open.back().phase, *attempt, begin, now() - begin, bytes()});
+    events.push_back({.kind = kind,
+                      .name = name,
+                      .layer = layer,
+                      .phase = open.empty() ? Phase::Forward : open.back().phase,
+                      .window = *attempt,
+                      .begin = begin,
+                      .seconds = now() - begin,
+                      .bytes = bytes(),
+                      .by_autograd = std::this_thread::get_id() != thread});
   }
 
   /// Ends the innermost phase.
@@ -111,11 +122,14 @@ void Profiler::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {
   if (phase == Phase::Forward && p.forward_attempt != attempt) {  // a wait for data that finds none is no window
     p.forward_attempt = attempt;
     ++p.sums().windows;
+    if (attempt == *p.first_attempt + 1)  // the first stands in only where there is no other
+      std::erase_if(p.events, [&](const TraceEvent& event) { return event.window == *p.first_attempt; });
   }
   p.marks.push(phase_name(phase));
   p.open.push_back({phase, p.now()});
   if (!p.tracing || p.observer || !computes(phase)) return;
   p.observed_depth = p.open.size();
+  p.thread = std::this_thread::get_id();
   p.observer.reset(new OpObserver(p.parameters, static_cast<OpListener&>(*this), /*every=*/true));  // make_unique does not see the base
 }
 
@@ -140,12 +154,12 @@ void Profiler::phase_error(Phase phase, int64_t /*attempt*/, int /*micro_batch*/
   p.close();
 }
 
-void Profiler::op_begins(const SeenOp& /*op*/) { impl_->op_begun = impl_->now(); }
+void Profiler::op_begins(const SeenOp& /*op*/) { impl_->ops_begun[std::this_thread::get_id()] = impl_->now(); }
 
 void Profiler::op_ended(const SeenOp& op) {
   auto& p = *impl_;
   const bool of_all = !p.open.empty() && p.open.back().phase > Phase::Backward;  // one operator for the parameters of all layers
-  p.note(TraceEvent::Kind::Operator, op.name, of_all ? "" : layer_of(op), p.op_begun);
+  p.note(TraceEvent::Kind::Operator, op.name, of_all ? "" : layer_of(op), p.ops_begun[std::this_thread::get_id()]);
 }
 
 void Profiler::layer_begins(const SeenLayer& layer) {
@@ -176,7 +190,8 @@ Profile Profiler::profile() const {
     out.phases.back().phase = static_cast<Phase>(i);
   }
   std::stable_sort(out.phases.begin(), out.phases.end(), [](const PhaseTime& a, const PhaseTime& b) { return a.seconds > b.seconds; });
-  out.events = p.events;
+  for (const auto& event : p.events)  // what comes after the last window is none
+    if (p.forward_attempt && event.window <= *p.forward_attempt) out.events.push_back(event);
   return out;
 }
 

@@ -1,19 +1,10 @@
 #include <fstream>
 
 #include "npu_train/analyze/profiler.hpp"
+#include "npu_train/core/shell_word.hpp"
 
 namespace npu_train {
 namespace {
-
-/// A program's own arguments as one would type them.
-std::string shell_word(const std::string& text) {
-  if (!text.empty() &&
-      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%") == std::string::npos)
-    return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
 
 std::string this_command() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
@@ -24,9 +15,10 @@ std::string this_command() {
 
 }  // namespace
 
-std::string profiler_command(const Device& device) {
-  if (device.kind == "cuda") return "nsys profile --trace=cuda,nvtx --output=npu_train " + this_command();
-  if (device.kind == "npu") return "msprof --msproftx=on --output=./msprof " + this_command();
+std::string profiler_command(const Device& device, const std::string& program) {
+  const auto command = program.empty() ? this_command() : program;
+  if (device.kind == "cuda") return "nsys profile --trace=cuda,nvtx --output=npu_train " + command;
+  if (device.kind == "npu") return "msprof --msproftx=on --output=./msprof " + command;
   return "";
 }
 

@@ -1,6 +1,7 @@
 #include "npu_train/base/batch.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -60,7 +61,15 @@ int64_t Batch::rows() const {
   return 0;
 }
 
+Batch Batch::finished() const {
+  Batch out = *this;
+  const auto works = std::exchange(out.pending, {});
+  for (const auto& work : works) out = work(std::move(out));
+  return out;
+}
+
 Batch Batch::narrow(int64_t first, int64_t count) const {
+  if (!pending.empty()) return finished().narrow(first, count);  // a sample may be mixed with its neighbour
   const auto all = rows();
   check(first >= 0 && count >= 0 && first + count <= all, ErrorKind::Usage, "Batch", "rows ", first, " to ", first + count,
         " of a batch of ", all);

@@ -9,6 +9,11 @@
 namespace npu_train {
 namespace {
 
+// A shell takes away quotes that are not quoted themselves.
+std::string empty_text_hint(const ConfigNode& node, const std::string& path) {
+  return node.mark().source == "command line" ? "in a shell an empty text is '" + path + "=\"\"'" : "write \"\" for an empty text";
+}
+
 std::string shown(const ConfigNode& node) {
   constexpr size_t kLongest = 60;
   switch (node.kind()) {
@@ -192,7 +197,7 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
 bool read_value(const ConfigNode& node, const std::string& path, const Bounds& bounds, std::string& out, ConfigProblems& problems) {
   if (!node.is_scalar()) {
     problems.add(node.mark(), path,
-                 with_hint(with_allowed(shown(node) + " is not text", bounds), node.is_null() ? "write \"\" for an empty text" : ""));
+                 with_hint(with_allowed(shown(node) + " is not text", bounds), node.is_null() ? empty_text_hint(node, path) : ""));
     return false;
   }
   const auto& choices = bounds.choices;

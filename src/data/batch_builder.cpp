@@ -4,6 +4,8 @@
 #include <ATen/ops/zeros.h>
 
 #include <cstring>
+#include <tuple>
+#include <type_traits>
 
 #include "npu_train/core/error.hpp"
 
@@ -22,6 +24,17 @@ namespace {
 void repeat_rows(void* data, int64_t bytes, int64_t real, int64_t total) {
   auto* rows = static_cast<char*>(data);
   for (int64_t i = real; i < total; ++i) std::memcpy(rows + i * bytes, rows + (i % real) * bytes, static_cast<size_t>(bytes));
+}
+
+/// A picture as planes of the given size; one channel fills all.
+void write_bytes(const Image& image, int64_t channels, int64_t height, int64_t width, uint8_t* out) {
+  check(image.height() == height && image.width() == width && (image.channels() == channels || image.channels() == 1), ErrorKind::Data,
+        "Pipeline", "a picture of ", image.channels(), " x ", image.height(), " x ", image.width(), " where ", channels, " x ", height,
+        " x ", width, " is expected; all pictures of a data set must have the size that it names");
+  const Image planes = image.dense(PixelOrder::Planar);
+  const int64_t area = height * width;
+  for (int64_t c = 0; c < channels; ++c)
+    std::memcpy(out + c * area, planes.plane(image.channels() == 1 ? 0 : c), static_cast<size_t>(area));
 }
 
 /// [N, C, H, W] floats to the order N, H, W, C. Plain loops: at::contiguous would start a thread team in every worker.
@@ -68,6 +81,8 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipe
       pipeline_(std::move(pipeline)),
       options_(options),
       info_(std::move(info)) {
+  check(pictures_ != nullptr || !options_.augment_on_device, ErrorKind::Usage, "data.augment_on", "device: the data set '", info_.name,
+        "' gives tensors, not pictures of bytes; hint: data.augment_on=host, or derive it from PictureDataset");
   if (pictures_ == nullptr) return;
   check(info_.shape.size() == 3, ErrorKind::Usage, "Loader", "the data set '", info_.name,
         "' gives pictures but no shape (channels, height, width)");
@@ -78,6 +93,11 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipe
         "true)");
   height_ = height;
   width_ = width;
+  if (!options_.augment_on_device) return;
+  auto split = split_for_device(pipeline_, channels_, {info_.shape[1], info_.shape[2]});
+  std::tie(height_, width_) = split.device->input_size();
+  pipeline_ = std::move(split.host);
+  augment_ = std::move(split.device);
 }
 
 void BatchBuilder::open(Job& job) const {
@@ -87,11 +107,25 @@ void BatchBuilder::open(Job& job) const {
     job.samples.resize(real);
     return;
   }
+  at::Tensor target = at::empty({rows}, at::kLong);
+  job.labels = target.mutable_data_ptr<int64_t>();
+  if (augment_ != nullptr) {
+    at::Tensor input = at::empty({rows, channels_, height_, width_}, at::kByte);
+    job.bytes = input.mutable_data_ptr<uint8_t>();
+    job.batch = Batch(std::move(input), std::move(target));
+    const auto drawn = [&](const char* name, int64_t count, auto*& data, at::ScalarType dtype) {
+      if (count == 0) return;
+      at::Tensor numbers = at::empty({rows, count}, dtype);
+      data = numbers.mutable_data_ptr<std::remove_reference_t<decltype(*data)>>();
+      job.batch.set(name, std::move(numbers));
+    };
+    drawn(DeviceAugment::kFloats, augment_->floats(), job.floats, at::kFloat);
+    drawn(DeviceAugment::kIntegers, augment_->integers(), job.integers, at::kInt);
+    return;
+  }
   const auto format = options_.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
   at::Tensor input = at::empty({rows, channels_, height_, width_}, at::TensorOptions(at::kFloat).memory_format(format));
-  at::Tensor target = at::empty({rows}, at::kLong);
   job.pixels = input.mutable_data_ptr<float>();
-  job.labels = target.mutable_data_ptr<int64_t>();
   job.batch = Batch(std::move(input), std::move(target));
 }
 
@@ -110,14 +144,23 @@ void BatchBuilder::make_sample(Job& job, int64_t position, uint64_t seed) const 
   Philox rng = sample_rng(seed, job.epoch, index);
   if (pictures_ != nullptr) {
     const Picture picture = pictures_->picture(index);
-    const int64_t size = channels_ * height_ * width_;
-    pipeline_.run(picture, picture.encoded.empty() ? std::string() : where(index), rng,
-                  {job.pixels + position * size, height_, width_, channels_, options_.channels_last});
+    write(job, position, picture, rng);
     job.labels[position] = picture.label;
     return;
   }
   if (dataset_ != nullptr) job.samples[position] = dataset_->get(index);
   if (!pipeline_.empty()) transform(job.samples[position], index, rng);
+}
+
+void BatchBuilder::write(Job& job, int64_t position, const Picture& picture, Philox& rng) const {
+  const std::string place = picture.encoded.empty() ? std::string() : where(job.ids[position]);
+  const int64_t first = position * channels_ * height_ * width_;
+  if (augment_ == nullptr) {
+    pipeline_.run(picture, place, rng, {job.pixels + first, height_, width_, channels_, options_.channels_last});
+    return;
+  }
+  write_bytes(pipeline_.run_to_bytes(picture, place, rng), channels_, height_, width_, job.bytes + first);
+  augment_->draw(rng, job.floats + position * augment_->floats(), job.integers + position * augment_->integers());
 }
 
 void BatchBuilder::transform(Sample& sample, int64_t index, Philox& rng) const {
@@ -164,9 +207,9 @@ void BatchBuilder::collate(Job& job) const {
 
 void BatchBuilder::pad(Job& job) const {
   const auto real = static_cast<int64_t>(job.ids.size());
-  if (job.pixels != nullptr) {
-    repeat_rows(job.pixels, channels_ * height_ * width_ * static_cast<int64_t>(sizeof(float)), real, options_.batch_size);
-    repeat_rows(job.labels, sizeof(int64_t), real, options_.batch_size);
+  if (pictures_ != nullptr) {
+    for (const auto& [name, rows] : job.batch.fields())
+      repeat_rows(rows.data_ptr(), static_cast<int64_t>(rows.nbytes()) / options_.batch_size, real, options_.batch_size);
   }
   at::Tensor mask = at::zeros({options_.batch_size}, at::kFloat);
   std::fill_n(mask.mutable_data_ptr<float>(), real, 1.0f);
@@ -181,6 +224,9 @@ void BatchBuilder::close(Job& job) const {
   job.batch.ids = job.ids;
   job.batch.epoch = job.epoch;
   job.batch.index = job.index;
+  if (augment_ != nullptr)
+    job.batch.pending.emplace_back(
+        [augment = augment_, last = options_.channels_last](Batch batch) { return augment->finish(std::move(batch), last); });
   if (options_.finish) job.batch = translated("Loader", [&] { return options_.finish(std::move(job.batch)); });
 }
 

@@ -8,6 +8,7 @@
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/data/dataset.hpp"
+#include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/data/picture_dataset.hpp"
 
@@ -19,7 +20,11 @@ struct Job {
   std::vector<int64_t> ids;     // of the real samples
   std::vector<Sample> samples;  // those that come as tensors
   Batch batch;
-  float* pixels = nullptr;  // of the batch's input, when pictures are written straight into it
+  // Of the batch's fields, when pictures are written straight into them:
+  float* pixels = nullptr;
+  uint8_t* bytes = nullptr;  // instead, when the rest is done on the device
+  float* floats = nullptr;   // drawn for it
+  int32_t* integers = nullptr;
   int64_t* labels = nullptr;
   State stream_state;  // of a stream, after the last sample of this batch
   // Guarded by the loader's mutex:
@@ -49,11 +54,13 @@ class BatchBuilder {
   void transform(Sample& sample, int64_t index, Philox& rng) const;
   void collate(Job& job) const;
   void pad(Job& job) const;
+  void write(Job& job, int64_t position, const Picture& picture, Philox& rng) const;
   std::string where(int64_t index) const { return dataset_ != nullptr ? dataset_->where(index) : std::string(); }
 
-  std::shared_ptr<const Dataset> dataset_;    // null for a stream
-  const PictureDataset* pictures_ = nullptr;  // the same, when it is one
-  Pipeline pipeline_;
+  std::shared_ptr<const Dataset> dataset_;        // null for a stream
+  const PictureDataset* pictures_ = nullptr;      // the same, when it is one
+  Pipeline pipeline_;                             // the part on the host
+  std::shared_ptr<const DeviceAugment> augment_;  // the part on the device; null: there is none
   LoaderOptions options_;
   DatasetInfo info_;
   int64_t channels_ = 0, height_ = 0, width_ = 0;

@@ -26,14 +26,19 @@ NPU_TRAIN_SIMD void round_row(const float* sum, int64_t n, uint8_t* out) {
 
 }  // namespace
 
+std::vector<float> gaussian_weights(int64_t kernel, double sigma) {
+  std::vector<float> weights(kernel);
+  const auto bell = [&](int64_t k) { return std::exp(-0.5 * std::pow(static_cast<double>(k - kernel / 2) / sigma, 2)); };
+  double total = 0;
+  for (int64_t k = 0; k < kernel; ++k) total += bell(k);
+  for (int64_t k = 0; k < kernel; ++k) weights[k] = static_cast<float>(bell(k) / total);
+  return weights;
+}
+
 Image gaussian_blur(const Image& image, int64_t kernel, double sigma) {
   const Image in = image.dense(PixelOrder::Planar);
   const int64_t h = in.height(), w = in.width(), radius = kernel / 2;
-  std::vector<float> weights(kernel);
-  double total = 0;
-  for (int64_t k = 0; k < kernel; ++k) total += std::exp(-0.5 * std::pow(static_cast<double>(k - radius) / sigma, 2));
-  for (int64_t k = 0; k < kernel; ++k)
-    weights[k] = static_cast<float>(std::exp(-0.5 * std::pow(static_cast<double>(k - radius) / sigma, 2)) / total);
+  const std::vector<float> weights = gaussian_weights(kernel, sigma);
   Image out = Image::allocate(h, w, in.channels());
   std::vector<float> wide(w + 2 * radius), rows(h * w), sum(w);
   for (int64_t c = 0; c < in.channels(); ++c) {
@@ -64,8 +69,6 @@ GaussianBlur::GaussianBlur(int64_t kernel, double min_sigma, double max_sigma)
         "]; it must be positive and grow");
 }
 
-Image GaussianBlur::apply(Image image, Philox& rng) const {
-  return gaussian_blur(image, kernel_, rng.uniform(static_cast<float>(min_sigma_), static_cast<float>(max_sigma_)));
-}
+Image GaussianBlur::apply(Image image, Philox& rng) const { return gaussian_blur(image, kernel_, draw(rng)); }
 
 }  // namespace npu_train

@@ -94,26 +94,30 @@ Image adjust_hue(Image image, float turns) {
 }
 
 ColorJitter::ColorJitter(double brightness, double contrast, double saturation, double hue)
-    : brightness_(static_cast<float>(brightness)),
-      contrast_(static_cast<float>(contrast)),
-      saturation_(static_cast<float>(saturation)),
-      hue_(static_cast<float>(hue)) {
+    : strength_{static_cast<float>(brightness), static_cast<float>(contrast), static_cast<float>(saturation), static_cast<float>(hue)} {
   check(brightness >= 0 && contrast >= 0 && saturation >= 0, ErrorKind::Usage, "ColorJitter", "strengths are brightness ", brightness,
         ", contrast ", contrast, ", saturation ", saturation, "; none may be negative");
   check(hue >= 0 && hue <= 0.5, ErrorKind::Usage, "ColorJitter", "hue is ", hue, "; it must be from 0 to 0.5");
 }
 
+ColorJitter::Draw ColorJitter::draw(Philox& rng) const {
+  Draw out{{Brightness, Contrast, Saturation, Hue}, {}};
+  for (uint32_t i = 3; i > 0; --i) std::swap(out.order[i], out.order[rng.below(i + 1)]);
+  for (const auto change : {Brightness, Contrast, Saturation})
+    out.amount[change] = rng.uniform(std::max(0.0f, 1.0f - strength_[change]), 1.0f + strength_[change]);
+  out.amount[Hue] = rng.uniform(-strength_[Hue], strength_[Hue]);
+  return out;
+}
+
 Image ColorJitter::apply(Image image, Philox& rng) const {
-  std::array<int, 4> order = {0, 1, 2, 3};
-  for (uint32_t i = 3; i > 0; --i) std::swap(order[i], order[rng.below(i + 1)]);
-  const auto factor = [&rng](float strength) { return rng.uniform(std::max(0.0f, 1.0f - strength), 1.0f + strength); };
-  const float brightness = factor(brightness_), contrast = factor(contrast_), saturation = factor(saturation_);
-  const float hue = rng.uniform(-hue_, hue_);
-  for (const int step : order) {
-    if (step == 0 && brightness_ > 0) image = adjust_brightness(std::move(image), brightness);
-    if (step == 1 && contrast_ > 0) image = adjust_contrast(std::move(image), contrast);
-    if (step == 2 && saturation_ > 0) image = adjust_saturation(std::move(image), saturation);
-    if (step == 3 && hue_ > 0) image = adjust_hue(std::move(image), hue);
+  const Draw drawn = draw(rng);
+  for (const int change : drawn.order) {
+    if (!does(change)) continue;
+    const float amount = drawn.amount[static_cast<size_t>(change)];
+    if (change == Brightness) image = adjust_brightness(std::move(image), amount);
+    if (change == Contrast) image = adjust_contrast(std::move(image), amount);
+    if (change == Saturation) image = adjust_saturation(std::move(image), amount);
+    if (change == Hue) image = adjust_hue(std::move(image), amount);
   }
   return image;
 }

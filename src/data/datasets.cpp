@@ -5,6 +5,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/cifar.hpp"
+#include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/download.hpp"
 #include "npu_train/data/generated.hpp"
 #include "npu_train/data/image_folder.hpp"
@@ -48,6 +49,7 @@ DatasetPair open_generated(const GeneratedOptions& options) {
 LoaderOptions common(const DataOptions& data, LoaderOptions runtime) {
   runtime.num_workers = parse_num_workers(data.num_workers);
   runtime.prefetch_factor = data.prefetch_factor;
+  runtime.augment_on_device = data.augment_on == "device";
   return runtime;
 }
 
@@ -70,6 +72,9 @@ void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRe
   const TransformContext context{pair.options.image_size, info.mean, info.std};
   pair.train_pipeline = Pipeline::from_config(pair.options.train_transforms, "data.train_transforms", context, transforms);
   pair.val_pipeline = Pipeline::from_config(pair.options.val_transforms, "data.val_transforms", context, transforms);
+  if (pair.options.augment_on != "device" || info.shape.size() != 3) return;
+  for (const auto* pipeline : {&pair.train_pipeline, &pair.val_pipeline})  // before anything else is made
+    split_for_device(*pipeline, info.shape[0], {info.shape[1], info.shape[2]});
 }
 
 Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {

@@ -5,6 +5,7 @@
 #include <numbers>
 #include <vector>
 
+#include "data/affine.hpp"
 #include "data/simd.hpp"
 
 namespace npu_train {
@@ -53,14 +54,19 @@ Image Resize::apply_encoded(const std::vector<uint8_t>& file, const std::string&
 
 CenterCrop::CenterCrop(int64_t size) : size_(size) { check_side(size, "CenterCrop"); }
 
-Image CenterCrop::apply(Image image, Philox& rng) const {
+PixelBox CenterCrop::window(int64_t height, int64_t width) const {
   // Halves round to even, as Python's round() does in torchvision, so that the same pixels are seen; padding takes the floor.
   const auto start = [this](int64_t side) {
     const int64_t rest = side - size_;
     if (rest < 0) return -((-rest) / 2);
     return static_cast<int64_t>(std::nearbyint(static_cast<double>(rest) / 2.0));
   };
-  return image.crop(start(image.height()), start(image.width()), size_, size_);
+  return {start(height), start(width), size_, size_};
+}
+
+Image CenterCrop::apply(Image image, Philox& /*rng*/) const {
+  const PixelBox box = window(image.height(), image.width());
+  return image.crop(box.top, box.left, box.height, box.width);
 }
 
 RandomCrop::RandomCrop(int64_t size, int64_t padding) : size_(size), padding_(padding) {
@@ -68,14 +74,19 @@ RandomCrop::RandomCrop(int64_t size, int64_t padding) : size_(size), padding_(pa
   check(padding >= 0 && padding <= 8192, ErrorKind::Usage, "RandomCrop", "padding is ", padding, "; it must be from 0 to 8192");
 }
 
-Image RandomCrop::apply(Image image, Philox& rng) const {
-  const int64_t rows = image.height() + 2 * padding_ - size_;
-  const int64_t cols = image.width() + 2 * padding_ - size_;
-  check(rows >= 0 && cols >= 0, ErrorKind::Data, "RandomCrop", "a picture of ", image.width(), " x ", image.height(), " with a padding of ",
-        padding_, " is smaller than the window of ", size_, "; put a resize before it");
+PixelBox RandomCrop::draw(int64_t height, int64_t width, Philox& rng) const {
+  const int64_t rows = height + 2 * padding_ - size_;
+  const int64_t cols = width + 2 * padding_ - size_;
+  check(rows >= 0 && cols >= 0, ErrorKind::Data, "RandomCrop", "a picture of ", width, " x ", height, " with a padding of ", padding_,
+        " is smaller than the window of ", size_, "; put a resize before it");
   const int64_t top = rng.below(static_cast<uint32_t>(rows + 1));
   const int64_t left = rng.below(static_cast<uint32_t>(cols + 1));
-  return image.crop(top - padding_, left - padding_, size_, size_);
+  return {top - padding_, left - padding_, size_, size_};
+}
+
+Image RandomCrop::apply(Image image, Philox& rng) const {
+  const PixelBox box = draw(image.height(), image.width(), rng);
+  return image.crop(box.top, box.left, box.height, box.width);
 }
 
 RandomResizedCrop::RandomResizedCrop(int64_t size, double min_scale, double max_scale, double min_ratio, double max_ratio)
@@ -121,28 +132,41 @@ Image RandomResizedCrop::apply_encoded(const std::vector<uint8_t>& file, const s
   return resize(part.image, size_, size_, part.y0, part.x0, part.y1, part.x1);
 }
 
-Image HorizontalFlip::apply(Image image, Philox& rng) const { return rng.uniform() < p_ ? image.mirrored() : image; }
+Image HorizontalFlip::apply(Image image, Philox& rng) const { return draw(rng) ? image.mirrored() : image; }
 
-Image RandomRotation::apply(Image image, Philox& rng) const {
-  return rotate_nearest(image, rng.uniform(static_cast<float>(-degrees_), static_cast<float>(degrees_)));
+Image RandomRotation::apply(Image image, Philox& rng) const { return rotate_nearest(image, draw(rng)); }
+
+namespace detail {
+
+FixedMap::FixedMap(const AffineMap& map, int64_t height, int64_t width) : map_(map) {
+  const auto& m = map.m;
+  // As many bits after the point, up to 16, as leave room for the farthest position that a row can reach.
+  const double reach = (std::abs(m[0]) + std::abs(m[3])) * static_cast<double>(width) +
+                       (std::abs(m[1]) + std::abs(m[4])) * static_cast<double>(height) + std::abs(m[2]) + std::abs(m[5]) + 1.0;
+  check(reach < 0x1.0p28, ErrorKind::Usage, "affine_nearest", "the map leads ", reach, " pixels away");
+  while (std::ldexp(reach, bits_) >= 0x1.0p30) --bits_;
 }
+
+int32_t FixedMap::fixed(double value) const { return static_cast<int32_t>(std::floor(std::ldexp(value, bits_) + 0.5)); }
+
+AffineMap rotation_map(double degrees, int64_t height, int64_t width) {
+  const double angle = -degrees * std::numbers::pi / 180.0;
+  const double c = std::cos(angle), s = std::sin(angle);
+  const double cx = static_cast<double>(width) / 2.0, cy = static_cast<double>(height) / 2.0;
+  return {{c, s, cx - c * cx - s * cy, -s, c, cy + s * cx - c * cy}};
+}
+
+}  // namespace detail
 
 Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill) {
   const Image in = image.dense(PixelOrder::Planar);
   const int64_t h = in.height(), w = in.width();
   Image out = Image::allocate(h, w, in.channels());
   std::vector<int32_t> index(w);
-  // As many bits after the point, up to 16, as leave room for the farthest position that a row can reach.
-  const double reach = (std::abs(m[0]) + std::abs(m[3])) * static_cast<double>(w) +
-                       (std::abs(m[1]) + std::abs(m[4])) * static_cast<double>(h) + std::abs(m[2]) + std::abs(m[5]) + 1.0;
-  check(reach < 0x1.0p28, ErrorKind::Usage, "affine_nearest", "the map leads ", reach, " pixels away");
-  int bits = 16;
-  while (std::ldexp(reach, bits) >= 0x1.0p30) --bits;
-  const auto fixed = [bits](double value) { return static_cast<int32_t>(std::floor(std::ldexp(value, bits) + 0.5)); };
+  const detail::FixedMap map({{m[0], m[1], m[2], m[3], m[4], m[5]}}, h, w);
   for (int64_t y = 0; y < h; ++y) {
-    const double cy = static_cast<double>(y) + 0.5;
-    map_row(fixed(m[0] * 0.5 + m[1] * cy + m[2]), fixed(m[3] * 0.5 + m[4] * cy + m[5]), fixed(m[0]), fixed(m[3]), bits, w,
-            static_cast<int32_t>(w), static_cast<int32_t>(h), index.data());
+    map_row(map.x_start(y), map.y_start(y), map.x_step(), map.y_step(), map.bits(), w, static_cast<int32_t>(w), static_cast<int32_t>(h),
+            index.data());
     for (int64_t c = 0; c < in.channels(); ++c) {
       const uint8_t* src = in.plane(c);
       uint8_t* dst = out.mutable_plane(c) + y * w;
@@ -153,10 +177,7 @@ Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill) {
 }
 
 Image rotate_nearest(const Image& image, double degrees, uint8_t fill) {
-  const double angle = -degrees * std::numbers::pi / 180.0;
-  const double c = std::cos(angle), s = std::sin(angle);
-  const double cx = static_cast<double>(image.width()) / 2.0, cy = static_cast<double>(image.height()) / 2.0;
-  return affine_nearest(image, {c, s, cx - c * cx - s * cy, -s, c, cy + s * cx - c * cy}, fill);
+  return affine_nearest(image, detail::rotation_map(degrees, image.height(), image.width()).m, fill);
 }
 
 }  // namespace npu_train

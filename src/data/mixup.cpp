@@ -1,6 +1,9 @@
 #include "npu_train/data/mixup.hpp"
 
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/roll.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -24,18 +27,21 @@ double draw_gamma(double shape, Philox& rng) {
   }
 }
 
+void check_labels(const at::Tensor& labels, int64_t classes) {
+  const auto* label = labels.const_data_ptr<int64_t>();
+  for (int64_t i = 0; i < labels.numel(); ++i)
+    check(label[i] >= 0 && label[i] < classes, ErrorKind::Data, "mixup", "label ", label[i], " where there are ", classes, " classes");
+}
+
 /// Soft targets: `lambda` for the own label, the rest for the partner's.
 at::Tensor soft_targets(const at::Tensor& labels, int64_t real, int64_t classes, double lambda) {
+  check_labels(labels, classes);
   const int64_t rows = labels.numel();
   at::Tensor out = at::zeros({rows, classes}, at::kFloat);
   const auto* label = labels.const_data_ptr<int64_t>();
   auto* row = out.mutable_data_ptr<float>();
   for (int64_t i = 0; i < rows; ++i) {
     const int64_t partner = i < real ? (i + real - 1) % real : i;
-    for (const int64_t who : {i, partner}) {
-      check(label[who] >= 0 && label[who] < classes, ErrorKind::Data, "mixup", "label ", label[who], " where there are ", classes,
-            " classes");
-    }
     row[i * classes + label[i]] += static_cast<float>(lambda);
     row[i * classes + label[partner]] += static_cast<float>(1.0 - lambda);
   }
@@ -105,6 +111,54 @@ void paste(at::Tensor& input, int64_t real, const Box& box) {
   }
 }
 
+/// What was drawn for a batch.
+struct Mixing {
+  bool cut = false;
+  Box box{};          // with cut
+  double lambda = 1;  // weight of the own label, and without cut of the own pixels
+};
+
+Mixing draw_mixing(const MixOptions& options, const Batch& batch) {
+  const at::Tensor& input = batch.input();
+  Philox rng(derive_seed(options.seed, "mixup", static_cast<uint64_t>(batch.epoch), static_cast<uint64_t>(batch.index)));
+  const bool both = options.mixup_alpha > 0 && options.cutmix_alpha > 0;
+  Mixing out;
+  out.cut = both ? rng.below(2) == 1 : options.cutmix_alpha > 0;
+  out.lambda = draw_beta(out.cut ? options.cutmix_alpha : options.mixup_alpha, rng);
+  if (batch.size > 0 && out.cut) {
+    out.box = draw_box(input.size(2), input.size(3), out.lambda, rng);
+    const auto& [top, bottom, left, right] = out.box;
+    out.lambda = 1.0 - static_cast<double>((bottom - top) * (right - left)) / static_cast<double>(input.size(2) * input.size(3));
+  }
+  return out;
+}
+
+/// The same where the batch lies, in place.
+Batch mix_there(Batch batch, const MixOptions& options) {
+  const auto [cut, box, lambda] = draw_mixing(options, batch);
+  const auto before = [&](const at::Tensor& rows) { return at::roll(rows, 1, 0); };
+  if (batch.size > 0) {
+    const auto real = batch.input().narrow(0, 0, batch.size);
+    if (!cut) {
+      const auto own = static_cast<float>(lambda);
+      const auto others = before(real).mul_(static_cast<double>(1.0f - own));
+      real.mul_(static_cast<double>(own)).add_(others);
+    } else if (box.bottom > box.top && box.right > box.left) {
+      const auto there = real.slice(2, box.top, box.bottom).slice(3, box.left, box.right);
+      there.copy_(before(there));
+    }
+  }
+  const at::Tensor& own = batch.target();
+  const auto padding = own.slice(0, batch.size);
+  const auto others = batch.size > 0 ? at::cat({before(own.narrow(0, 0, batch.size)), padding}) : padding;
+  const auto classes = at::arange(options.num_classes, own.options()).unsqueeze(0);
+  const auto part = [&](const at::Tensor& labels, double weight) {
+    return labels.unsqueeze(1).eq(classes).to(at::kFloat).mul_(static_cast<double>(static_cast<float>(weight)));
+  };
+  batch.set("target", part(own, lambda).add_(part(others, 1.0 - lambda)));
+  return batch;
+}
+
 }  // namespace
 
 double draw_beta(double alpha, Philox& rng) {
@@ -128,21 +182,20 @@ BatchHook mix_batches(const MixOptions& options) {
   check(options.num_classes > 0, ErrorKind::Usage, "mixup", "the data set has no classes to mix");
   return [options](Batch batch) {
     at::Tensor input = batch.input();
-    check(input.dim() == 4 && input.scalar_type() == at::kFloat && batch.target().dim() == 1 && batch.target().scalar_type() == at::kLong &&
-              input.is_non_overlapping_and_dense(),
+    const bool later = !batch.pending.empty();  // the input is not what it will be
+    check(input.dim() == 4 && (later || input.scalar_type() == at::kFloat) && batch.target().dim() == 1 &&
+              batch.target().scalar_type() == at::kLong && input.is_non_overlapping_and_dense(),
           ErrorKind::Usage, "mixup", "needs an \"input\" of floats [N, C, H, W] and a \"target\" of labels [N]");
-    Philox rng(derive_seed(options.seed, "mixup", static_cast<uint64_t>(batch.epoch), static_cast<uint64_t>(batch.index)));
-    const bool both = options.mixup_alpha > 0 && options.cutmix_alpha > 0;
-    const bool cut = both ? rng.below(2) == 1 : options.cutmix_alpha > 0;
-    double lambda = draw_beta(cut ? options.cutmix_alpha : options.mixup_alpha, rng);
-    if (batch.size > 0 && cut) {
-      const Box box = draw_box(input.size(2), input.size(3), lambda, rng);
-      paste(input, batch.size, box);
-      lambda =
-          1.0 - static_cast<double>((box.bottom - box.top) * (box.right - box.left)) / static_cast<double>(input.size(2) * input.size(3));
-    } else if (batch.size > 0) {
-      mix(input, batch.size, static_cast<float>(lambda));
+    if (later) {
+      check_labels(batch.target(), options.num_classes);
+      batch.pending.emplace_back([options](Batch there) { return mix_there(std::move(there), options); });
+      return batch;
     }
+    const auto [cut, box, lambda] = draw_mixing(options, batch);
+    if (batch.size > 0 && cut)
+      paste(input, batch.size, box);
+    else if (batch.size > 0)
+      mix(input, batch.size, static_cast<float>(lambda));
     batch.set("target", soft_targets(batch.target(), batch.size, options.num_classes, lambda));
     return batch;
   };

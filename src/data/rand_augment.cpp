@@ -181,9 +181,8 @@ RandomErasing::RandomErasing(double p, double min_scale, double max_scale, doubl
         "]; it must be positive and grow");
 }
 
-Image RandomErasing::apply(Image image, Philox& rng) const {
-  if (rng.uniform() >= p_) return image;
-  const int64_t h = image.height(), w = image.width();
+std::optional<PixelBox> RandomErasing::draw(int64_t h, int64_t w, Philox& rng) const {
+  if (rng.uniform() >= p_) return std::nullopt;
   for (int attempt = 0; attempt < 10; ++attempt) {
     const double area = static_cast<double>(h * w) * (min_scale_ + (max_scale_ - min_scale_) * rng.uniform());
     const double ratio = std::exp(min_log_ratio_ + (max_log_ratio_ - min_log_ratio_) * rng.uniform());
@@ -191,15 +190,25 @@ Image RandomErasing::apply(Image image, Philox& rng) const {
                bw = static_cast<int64_t>(std::nearbyint(std::sqrt(area * ratio)));
     if (bh < 1 || bw < 1 || bh >= h || bw >= w) continue;
     const int64_t top = rng.below(static_cast<uint32_t>(h - bh + 1)), left = rng.below(static_cast<uint32_t>(w - bw + 1));
-    Image out = std::move(image).own();
-    for (int64_t c = 0; c < out.channels(); ++c) {
-      const double mean = mean_.empty() ? 0.0 : mean_[std::min<size_t>(c, mean_.size() - 1)];
-      const auto value = static_cast<uint8_t>(std::clamp(std::nearbyint(mean * 255.0), 0.0, 255.0));
-      for (int64_t y = top; y < top + bh; ++y) std::fill_n(out.mutable_plane(c) + y * w + left, bw, value);
-    }
-    return out;
+    return PixelBox{top, left, bh, bw};
   }
-  return image;
+  return std::nullopt;
+}
+
+uint8_t RandomErasing::fill(int64_t c) const {
+  const double mean = mean_.empty() ? 0.0 : mean_[std::min<size_t>(c, mean_.size() - 1)];
+  return static_cast<uint8_t>(std::clamp(std::nearbyint(mean * 255.0), 0.0, 255.0));
+}
+
+Image RandomErasing::apply(Image image, Philox& rng) const {
+  const auto box = draw(image.height(), image.width(), rng);
+  if (!box) return image;
+  Image out = std::move(image).own();
+  for (int64_t c = 0; c < out.channels(); ++c) {
+    for (int64_t y = box->top; y < box->top + box->height; ++y)
+      std::fill_n(out.mutable_plane(c) + y * out.width() + box->left, box->width, fill(c));
+  }
+  return out;
 }
 
 }  // namespace npu_train

@@ -29,16 +29,24 @@ Pipeline::Pipeline(std::vector<std::shared_ptr<const Transform>> steps, Normaliz
 Pipeline Pipeline::from_config(const std::vector<PartConfig>& parts, const std::string& path, const TransformContext& context,
                                const TransformRegistry& registry) {
   std::vector<std::shared_ptr<const Transform>> steps;
+  std::vector<std::string> names;
   std::optional<Normalization> normalization;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string here = path + "[" + std::to_string(i) + "]";
     auto part = registry.make(parts[i], here, context);
     check(!normalization.has_value(), ErrorKind::Usage, here.c_str(), "'", parts[i].name, "' stands after normalize; normalize comes last");
-    if (part.step != nullptr) steps.push_back(std::move(part.step));
+    if (part.step != nullptr) {
+      steps.push_back(std::move(part.step));
+      names.push_back(parts[i].name);
+    }
     if (part.normalization.has_value()) normalization = std::move(part.normalization);
   }
-  return Pipeline(std::move(steps), normalization.value_or(Normalization{}));
+  Pipeline out(std::move(steps), normalization.value_or(Normalization{}));
+  out.names_ = std::move(names);
+  return out;
 }
+
+std::string Pipeline::step_name(size_t step) const { return step < names_.size() ? names_[step] : "transform " + std::to_string(step + 1); }
 
 PictureSize Pipeline::output_size(PictureSize in) const {
   for (const auto& step : steps_) in = step->output_size(in);
@@ -57,13 +65,13 @@ Image Pipeline::run_to_bytes(const Picture& picture, const std::string& where, P
 }
 
 void Pipeline::run(const Picture& picture, const std::string& where, Philox& rng, const FloatTarget& target) const {
-  write_floats(run_to_bytes(picture, where, rng), target, scale_, shift_);
+  write_floats(run_to_bytes(picture, where, rng), target, scale_.data(), shift_.data());
 }
 
 at::Tensor Pipeline::run_to_tensor(const Picture& picture, const std::string& where, Philox& rng) const {
   const Image image = run_to_bytes(picture, where, rng);
   at::Tensor out = at::empty({image.channels(), image.height(), image.width()}, at::kFloat);
-  write_floats(image, {out.data_ptr<float>(), image.height(), image.width(), image.channels(), false}, scale_, shift_);
+  write_floats(image, {out.data_ptr<float>(), image.height(), image.width(), image.channels(), false}, scale_.data(), shift_.data());
   return out;
 }
 

@@ -4,6 +4,8 @@
 #include <mutex>
 #include <unordered_set>
 
+#include "npu_train/device/backend.hpp"
+
 namespace npu_train {
 
 class LiveBytes::Count final : public c10::MemoryReportingInfoBase {
@@ -38,5 +40,20 @@ LiveBytes::~LiveBytes() = default;
 
 int64_t LiveBytes::now() const { return count_->now(); }
 int64_t LiveBytes::peak() const { return count_->peak(); }
+
+int64_t peak_bytes_of(const Device& device, const std::function<void()>& fn) {
+  if (device.is_cpu()) {
+    const LiveBytes live;
+    fn();
+    return live.peak();
+  }
+  const auto& backend = backend_of(device);
+  backend.synchronize(device);
+  backend.reset_peak(device);
+  const auto before = backend.memory(device).allocated;
+  fn();
+  backend.synchronize(device);
+  return before < 0 ? -1 : backend.memory(device).peak - before;
+}
 
 }  // namespace npu_train

@@ -12,7 +12,9 @@ namespace npu_train {
 Batch to_device(const Batch& batch, const Device& device, bool non_blocking) {
   const auto target = device.c10();
   return translated("to_device", [&] {
-    return batch.map([&](const at::Tensor& t) { return t.device() == target ? t : t.to(target, t.scalar_type(), non_blocking); });
+    const auto there =
+        batch.map([&](const at::Tensor& t) { return t.device() == target ? t : t.to(target, t.scalar_type(), non_blocking); });
+    return there.pending.empty() ? there : there.finished();
   });
 }
 

@@ -58,7 +58,7 @@ TrialReport try_run(const RunConfig& given, const std::string& device, const Tri
     config.device = "cpu";
     config.precision = "32-true";
     Trainer trainer(config, parts);
-    const auto batch = first_batch(trainer);
+    const auto batch = first_batch(trainer).finished();
     return try_device(trainer.task(), batch, device, options);
   });
 }

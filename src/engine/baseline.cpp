@@ -15,6 +15,19 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kFormat = "npu_train baseline 1";
+constexpr int64_t kLeastWarmup = 2;
+
+// What a device's peak memory is of.
+const char* kind_of_memory(const std::string& device) { return device.starts_with("cpu") ? "process" : "tensors"; }
+
+// What can be known before the run.
+void check_long_enough(const RunConfig& config) {
+  check(!config.trainer.fast_dev_run, ErrorKind::Usage, "baseline",
+        "trainer.fast_dev_run takes one step, and the first two are warm-up; hint: trainer.fast_dev_run=false, and for a short run "
+        "trainer.max_steps=30");
+  check(config.trainer.max_steps < 0 || config.trainer.max_steps > kLeastWarmup, ErrorKind::Usage, "baseline", "trainer.max_steps is ",
+        config.trainer.max_steps, ", and the first two steps are warm-up; hint: trainer.max_steps=30, or leave it out");
+}
 
 struct StepRecorder final : Callback {
   Baseline& baseline;
@@ -44,29 +57,32 @@ std::vector<double> numbers_in(const Json& json, const char* key, const std::str
 
 }  // namespace
 
-Baseline record_baseline(const RunConfig& config, const Parts& parts) {
+Baseline record_baseline(const RunConfig& config, const Parts& parts, const Baseline* reference) {
   Baseline out;
+  check_long_enough(config);
   Trainer trainer(config, parts);
   const auto recorder = std::make_shared<StepRecorder>(out);
   trainer.add_callback(recorder);
   trainer.setup();
   const auto& run = trainer.loop().parts();
   const auto& backend = backend_of(run.device);
+  out.model = run.model_name;
+  out.parameters = run.optimizer->parameters().numel();
+  out.effective_batch = run.train_loader->options().batch_size * config.trainer.accumulate_grad_batches * run.group->world_size();
+  if (reference != nullptr) check_same_training(out, *reference);
   backend.reset_peak(run.device);
   const auto result = trainer.fit();
   const auto n = recorder->seconds.size();
-  const auto warmup = std::clamp<size_t>(n / 10, 2, 20);
+  const auto warmup = std::clamp<size_t>(n / 10, kLeastWarmup, 20);
   check(n > warmup, ErrorKind::Usage, "baseline", "the run ended after ", n, " steps, and the first ", warmup,
-        " are warm-up; hint: more trainer.max_epochs, or no trainer.max_steps");
+        " are warm-up; hint: more trainer.max_epochs, or a larger trainer.max_steps");
   out.step_seconds.seconds.assign(recorder->seconds.begin() + static_cast<std::ptrdiff_t>(warmup), recorder->seconds.end());
-  out.model = run.model_name;
   out.data = config.data.name;
   out.device = run.device.str();
   out.precision = run.precision->name();
-  out.parameters = run.optimizer->parameters().numel();
-  out.effective_batch = run.train_loader->options().batch_size * config.trainer.accumulate_grad_batches * run.group->world_size();
   out.val = result.final_val;
   out.peak_memory = backend.memory(run.device).peak;
+  out.peak_memory_of = kind_of_memory(out.device);
   out.config = run.config;
   out.environment = environment();
   out.run_dir = result.run_dir;
@@ -87,6 +103,7 @@ Json to_json(const Baseline& b) {
                        {"img_per_s", b.images_per_second()},
                        {"step_ms_median", 1e3 * b.step_seconds.median()},
                        {"peak_memory_bytes", b.peak_memory},
+                       {"peak_memory_of", b.peak_memory_of},
                        {"val", std::move(val)},
                        {"step", array_of(b.steps)},
                        {"loss", array_of(b.losses)},
@@ -107,6 +124,7 @@ Baseline read_baseline(const std::filesystem::path& path) {
   out.parameters = json.at("parameters", where).integer(where + ": parameters");
   out.effective_batch = json.at("effective_batch", where).integer(where + ": effective_batch");
   out.peak_memory = json.at("peak_memory_bytes", where).integer(where + ": peak_memory_bytes");
+  out.peak_memory_of = json.find("peak_memory_of") != nullptr ? text("peak_memory_of") : kind_of_memory(out.device);
   for (const auto& item : json.at("step", where).items(where + ": step")) out.steps.push_back(item.integer(where + ": step"));
   out.losses = numbers_in(json, "loss", where);
   out.lrs = numbers_in(json, "lr", where);
@@ -131,7 +149,7 @@ std::string to_text(const Baseline& b) {
                     std::to_string(b.effective_batch) + ", loss " + short_number(b.losses.front()) + " to " + short_number(b.losses.back());
   for (const auto& [name, value] : b.val) out += ", val/" + name + " " + short_number(value);
   out += "; " + short_number(b.images_per_second()) + " img/s, " + short_number(1e3 * b.step_seconds.median()) + " ms a step";
-  if (b.peak_memory >= 0) out += ", peak memory " + human_bytes(static_cast<double>(b.peak_memory));
+  if (b.peak_memory >= 0) out += ", peak memory of the " + b.peak_memory_of + " " + human_bytes(static_cast<double>(b.peak_memory));
   return out + "\n";
 }
 

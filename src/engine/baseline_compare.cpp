@@ -54,7 +54,7 @@ std::string speed_sentence(const BaselineComparison& c) {
 
 std::string side(const Baseline& b) {
   return b.device + " in " + b.precision + ", " + short_number(b.images_per_second()) + " img/s, peak memory " +
-         (b.peak_memory >= 0 ? human_bytes(static_cast<double>(b.peak_memory)) : "not known");
+         (b.peak_memory >= 0 ? "of the " + b.peak_memory_of + " " + human_bytes(static_cast<double>(b.peak_memory)) : "not known");
 }
 
 }  // namespace
@@ -63,14 +63,24 @@ bool BaselineComparison::accuracy_passed() const {
   return history.agrees && std::all_of(metrics.begin(), metrics.end(), [](const BaselineMetric& m) { return m.passed; });
 }
 
-BaselineComparison compare_baselines(Baseline now, Baseline reference, const BaselineOptions& options) {
+void check_options(const BaselineOptions& options) {
   check(options.metric_points >= 0 && options.least_speed >= 0 && std::isfinite(options.metric_points + options.least_speed),
         ErrorKind::Usage, "baseline", "accuracy-drop is ", options.metric_points, " and least-speed ", options.least_speed,
         "; both must be numbers from 0");
+  check(options.history.mean_rtol > 0 && std::isfinite(options.history.mean_rtol), ErrorKind::Usage, "baseline", "loss-rtol is ",
+        options.history.mean_rtol, "; it must be a number above 0, such as 0.02 for 2 %");
+}
+
+void check_same_training(const Baseline& now, const Baseline& reference) {
   check(now.parameters == reference.parameters && now.effective_batch == reference.effective_batch, ErrorKind::Usage, "baseline",
         "not the same training: ", now.model, " with ", with_commas(now.parameters), " parameters and ", now.effective_batch,
         " samples a step, against ", reference.model, " with ", with_commas(reference.parameters), " and ", reference.effective_batch,
         "; hint: record both from one configuration");
+}
+
+BaselineComparison compare_baselines(Baseline now, Baseline reference, const BaselineOptions& options) {
+  check_options(options);
+  check_same_training(now, reference);
   BaselineComparison c{.now = std::move(now), .reference = std::move(reference), .history = {}};
   c.least_speed = options.least_speed;
   c.mean_rtol = options.history.mean_rtol;
@@ -83,6 +93,11 @@ BaselineComparison compare_baselines(Baseline now, Baseline reference, const Bas
                       c.config.front().b + (c.config.size() > 1 ? ", and " + std::to_string(c.config.size() - 1) + " more" : ""));
   if (!c.history.complete) c.notes.push_back("the runs are not equally long: common steps were compared");
   c.speed = c.now.images_per_second() / c.reference.images_per_second();
+  if (c.now.peak_memory_of != c.reference.peak_memory_of)
+    c.notes.push_back("memory is not compared: of the " + c.now.peak_memory_of + " here, of the " + c.reference.peak_memory_of +
+                      " on the other side");
+  else if (c.now.peak_memory >= 0 && c.reference.peak_memory > 0)
+    c.memory = static_cast<double>(c.now.peak_memory) / static_cast<double>(c.reference.peak_memory);
   const auto [now_low, now_high] = c.now.step_seconds.median_interval();
   const auto [reference_low, reference_high] = c.reference.step_seconds.median_interval();
   c.speed_low = reference_low / now_high;
@@ -101,6 +116,7 @@ std::string to_text(const BaselineComparison& c) {
   out += table.str() + "\n";
   for (const auto& sentence : c.history.sentences) out += "losses: " + sentence + "\n";
   for (const auto& note : c.notes) out += "note: " + note + "\n";
+  if (c.memory) out += "memory: " + short_number(*c.memory, 3) + " times the reference's peak\n";
   out += "accuracy: " + std::string(c.accuracy_passed() ? "passed" : "FAILED") + "\n";
   return out + "speed: " + speed_sentence(c) + "\n";
 }
@@ -141,6 +157,7 @@ Json to_json(const BaselineComparison& c) {
                        {"speed", c.speed},
                        {"speed_low", c.speed_low},
                        {"speed_high", c.speed_high},
+                       {"memory", c.memory ? Json(*c.memory) : Json()},
                        {"least_speed", c.least_speed},
                        {"losses_agree", c.history.agrees},
                        {"mean_relative_loss", c.history.mean_relative},

@@ -67,45 +67,18 @@ void step(const Bench& bench, BenchReport& out) {
   out.rows.push_back(std::move(row));
 }
 
-void infer(const Bench& bench, BenchReport& out) {
-  for (const int64_t batch : {int64_t{1}, bench.options.batch}) {
-    BenchStep run(bench.config, bench.parts, batch);
-    const auto times = measure([&] { run.predict(); }, bench.options.infer_steps, bench.options.warmup);
-    out.rows.push_back({.section = "infer",
-                        .name = "batch " + std::to_string(batch),
-                        .numbers = {{"img_per_s", static_cast<double>(batch) / times.median()},
-                                    {"latency_ms_p50", 1e3 * times.percentile(50)},
-                                    {"latency_ms_p95", 1e3 * times.percentile(95)},
-                                    {"latency_ms_p99", 1e3 * times.percentile(99)},
-                                    {"latency_ms_min", 1e3 * times.min()}},
-                        .samples = times});
-    if (batch == bench.options.batch) break;  // batch 1 was asked for
-  }
-}
-
-void forward(const Bench& bench, BenchReport& out) {
-  if (Device::parse(out.device).is_cpu()) {
-    out.notes.push_back("forward: the device is the CPU itself, there is nothing to hold it against");
-    return;
-  }
-  auto host = bench.config;
-  host.device = "cpu";
-  BenchStep here(bench.config, bench.parts, bench.options.batch), cpu(host, bench.parts, bench.options.batch);
-  const auto pairs = measure_in_turn([&] { here.predict(); }, [&] { cpu.predict(); }, bench.options.pairs);
-  out.rows.push_back({.section = "forward", .name = out.device + " beside cpu", .ratio = pairs.ratio()});
-}
-
 struct Section {
   const char* name;
   void (*run)(const Bench&, BenchReport&);
 };
 constexpr Section kSections[] = {{"step", step},
                                  {"train", train},
-                                 {"infer", infer},
-                                 {"forward", forward},
+                                 {"infer", detail::bench_infer},
+                                 {"forward", detail::bench_forward},
                                  {"amp", detail::bench_amp},
                                  {"batch", detail::bench_batches},
                                  {"loader", detail::bench_loader},
+                                 {"checkpoint", detail::bench_checkpoint},
                                  {"checkpointing", detail::bench_checkpointing},
                                  {"threads", detail::bench_threads}};
 

@@ -59,6 +59,8 @@ void BenchStep::train() {
 
 void BenchStep::predict() { trainer_.predict(batch_.input()); }
 
+at::Tensor BenchStep::input() const { return to_device(batch_, device_).input(); }
+
 double BenchStep::loss() { return scalar_or(trainer_.train_step(batch_).metrics, "loss", 0); }
 
 int64_t BenchStep::activation_bytes() {
@@ -69,18 +71,7 @@ int64_t BenchStep::activation_bytes() {
     parts.task->training_step(parts.precision->cast_input(batch)).loss.backward();
   };
   pass();  // gradients are there before
-  int64_t peak = 0;
-  if (device_.is_cpu()) {
-    const LiveBytes live;
-    pass();
-    peak = live.peak();
-  } else {
-    const auto& backend = backend_of(device_);
-    backend.reset_peak(device_);
-    const int64_t before = backend.memory(device_).allocated;
-    pass();
-    peak = before < 0 ? -1 : backend.memory(device_).peak - before;
-  }
+  const int64_t peak = peak_bytes_of(device_, pass);
   parts.task->parameters().zero_grad();
   return peak;
 }

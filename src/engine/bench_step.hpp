@@ -32,6 +32,8 @@ class BenchStep {
   const Device& device() const { return device_; }
   int64_t flops_per_sample() const { return flops_; }
   int64_t batch_size() const { return batch_.size; }
+  /// The pictures, on the device.
+  at::Tensor input() const;
 
  private:
   Trainer trainer_;

@@ -1,4 +1,4 @@
-// The sections of a benchmark that change one thing and look at what it does.
+// The sections of a benchmark that are more than steps and the loop.
 #pragma once
 
 #include "npu_train/engine/bench_run.hpp"
@@ -12,6 +12,9 @@ struct Bench {
   const Parts& parts;
 };
 
+void bench_infer(const Bench& bench, BenchReport& out);
+void bench_forward(const Bench& bench, BenchReport& out);
+void bench_checkpoint(const Bench& bench, BenchReport& out);
 void bench_amp(const Bench& bench, BenchReport& out);
 void bench_batches(const Bench& bench, BenchReport& out);
 void bench_loader(const Bench& bench, BenchReport& out);

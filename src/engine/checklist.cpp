@@ -182,7 +182,8 @@ void Checks::performance() {
     return Found{c.speed_passed(), short_number(c.speed, 3) + " times the reference's",
                  "trainer.profiler=chrome shows where the time goes"};
   });
-  const auto command = profiler_command({Device::parse(options_.device).kind, 0});
+  const auto command =
+      profiler_command({Device::parse(options_.device).kind, 0}, options_.train + " device=" + options_.device + " trainer.max_steps=20");
   by_hand(stage, "the device's own timeline shows no gaps",
           command.empty() ? "look at it with the device's profiler" : "look at it with the device's profiler, as: " + command);
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/median.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/report/number.hpp"
@@ -31,12 +32,6 @@ constexpr Kind kKindsOfLeaks[] = {
     {"memory of the host", 65536, true, "look for lists that grow with each step, and tensors that are kept with their graphs"},
     {"file handles", 0.05, false, "ls -l /proc/PID/fd shows which; a data set or a callback opens without closing"},
     {"threads", 0.05, false, "a data set or a callback starts threads and does not end them"}};
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 std::string amount(const Kind& kind, double value) { return kind.bytes ? human_bytes(value) : short_number(value, 3); }
 
@@ -66,19 +61,19 @@ std::optional<double> steady_growth(const std::vector<std::pair<double, double>>
   for (size_t i = 0; i < samples.size(); ++i)
     for (size_t j = i + 1; j < samples.size(); ++j)
       slopes.push_back((samples[j].second - samples[i].second) / (samples[j].first - samples[i].first));
-  const double slope = median(slopes);
+  const double slope = upper_median(slopes);
   if (!(slope >= least)) return std::nullopt;
   double before = -std::numeric_limits<double>::infinity();
   for (size_t part = 0; part < kParts; ++part) {
     std::vector<double> values;
     for (size_t i = part * samples.size() / kParts; i < (part + 1) * samples.size() / kParts; ++i) values.push_back(samples[i].second);
-    const double now = median(values);
+    const double now = upper_median(values);
     if (now <= before) return std::nullopt;
     before = now;
   }
   std::vector<double> rests;
   for (const auto& [x, y] : samples) rests.push_back(y - slope * x);
-  const double line = median(rests);
+  const double line = upper_median(rests);
   for (auto& rest : rests) rest = std::abs(rest - line);
   std::sort(rests.begin(), rests.end());
   const double growth = slope * (samples.back().first - samples.front().first);

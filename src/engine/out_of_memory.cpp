@@ -1,26 +1,22 @@
 #include "out_of_memory.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
-#include <optional>
 
-#include "memory_steps.hpp"
-#include "model_precision.hpp"
+#include "memory_advice.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
-#include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/report/number.hpp"
 #include "npu_train/report/text_table.hpp"
 
 namespace npu_train::detail {
 namespace {
 
-constexpr int64_t kSmall = 2, kLarge = 3;
-
-std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+std::string memory_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 std::string indented(const std::string& lines) {
   std::string out = "    ";
@@ -31,43 +27,35 @@ std::string indented(const std::string& lines) {
   return out;
 }
 
-// As the step does it, without the optimizer.
-void forward_backward(Task& task, Precision& precision, const std::vector<Batch>& batches, MemoryRecorder& recorder) {
-  Observers observers;
-  observers.add(&recorder);
-  for (size_t k = 0; k < batches.size(); ++k) {
-    StepOutput output;
-    observers.run(Phase::Forward, 0, static_cast<int>(k), [&] {
-      const auto scope = precision.forward_scope();
-      output = task.training_step(precision.cast_input(batches[k]));
-    });
-    observers.run(Phase::Backward, 0, static_cast<int>(k), [&] {
-      backend_of(device_of(output.loss.device())).backward(precision.scale_loss(output.loss));
-      precision.collect_gradients();
-    });
-  }
+// Without the place and the hint that the translation put around it.
+std::string said(const Error& cause) {
+  auto text = without_hint(cause.what());
+  if (const auto end = text.find("] "); end != std::string::npos && text.starts_with("[")) text.erase(0, end + 2);
+  return text;
 }
 
-// Rows of a batch, of memory of their own; repeated where it has too few.
-Batch rows_of(const Batch& batch, int64_t count) {
-  const auto rows = batch.rows();
-  Batch out = batch;
-  std::vector<Batch> single;
-  for (int64_t i = 0; i < count; ++i) single.push_back(batch.narrow(i % rows, 1));
-  size_t field = 0;
-  for (const auto& [name, whole] : batch.fields()) {
-    const auto at = field++;
-    if (whole.dim() == 0 || whole.size(0) != rows) continue;
-    std::vector<at::Tensor> pieces;
-    for (const auto& one : single) pieces.push_back(one.fields()[at].second);
-    out.set(name, at::cat(pieces));
-  }
-  out.size = count;
-  out.weight = static_cast<double>(count);
-  return out;
+std::string sizes_text(const MemoryByUse& uses) {
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < kMemoryUses; ++i)
+    if (uses[i] > 0) parts.push_back(std::string(memory_use_name(static_cast<MemoryUse>(i))) + " " + memory_text(uses[i]));
+  return parts.empty() ? "nothing of this run" : join(parts);
 }
 
-// The failed step again.
+// "tensors hold 2.0 GiB of 2.0 GiB"
+std::string filled_text(int64_t allocated, int64_t total) {
+  return "tensors hold " + memory_text(allocated) + " of " + (total > 0 ? memory_text(total) : "the device");
+}
+
+Error report(const std::string& text, const std::string& hint, const Error& cause) {
+  return Error(ErrorKind::OutOfMemory, "Trainer", text + "  the device said: " + said(cause) + "\n  hint: " + hint, "", cause.cause());
+}
+
+// What trainer.on_oom=retry could not do; "" where nobody asked it.
+std::string no_retry(const RunConfig& config, const std::string& reason) {
+  return config.trainer.on_oom == "retry" ? "  trainer.on_oom=retry did not help: " + reason + "\n" : "";
+}
+
+// The failed work again.
 class Explanation {
  public:
   Explanation(Run& run, const RunConfig& config, const Parts& parts, FailedWindow failed)
@@ -75,7 +63,7 @@ class Explanation {
     for (const auto& [name, buffer] : run_.task->buffers()) buffers_.emplace_back(buffer, buffer.detach().clone());
   }
   ~Explanation() {
-    forget();
+    forget_gradients(run_);
     const at::NoGradGuard no_grad;
     for (auto& [buffer, value] : buffers_) buffer.data().copy_(value);
     set_rng_state(random_);
@@ -86,186 +74,140 @@ class Explanation {
   Error error(const Error& cause) {
     observe();
     const auto text = place() + "\n" + holdings() + layers();
-    find_fitting_changes();
-    return Error(ErrorKind::OutOfMemory, "Trainer", text + changes() + "  the device said: " + said(cause) + "\n  hint: " + hint(), "",
-                 cause.cause());
+    advice_ = changes_that_fit(run_, config_, parts_, work_);
+    return report(text + changes() + no_retry(config_, reason()), hint(), cause);
   }
 
  private:
   const Device& device() const { return run_.device; }
-  bool exact() const { return device().kind == "sim_npu" || device().is_cpu(); }
-
-  void forget() {
-    run_.optimizer->zero_grad();
-    run_.task->parameters().zero_grad();
-    backend_of(device()).empty_cache(device());
-  }
+  bool training() const { return failed_.pass == Pass::Training; }
 
   void observe() {
-    forget();
-    resident_ = resident_memory(run_.loop->parts(), failed_.batches);
-    for (const auto& b : failed_.batches) rows_ = std::max(rows_, b.rows()), window_rows_ += b.rows();
-    const auto* loader = run_.loop->parts().train_loader;  // the last window of an epoch may be short
-    if (const auto full = loader != nullptr ? loader->options().batch_size : 0; rows_ <= full)
-      window_rows_ = full * config_.trainer.accumulate_grad_batches;
-    samples_ = failed_.batches.front();
-    micro_batches_ = static_cast<int64_t>(failed_.batches.size());
-    {
-      MemoryRecorder recorder(*run_.task, device(), run_.optimizer->parameters(), resident_.total());
-      try {
-        forward_backward(*run_.task, *run_.precision, failed_.batches, recorder);
-      } catch (...) {  // as it was to be expected
-        if (translate_current_exception("").kind() != ErrorKind::OutOfMemory) throw;
-      }
-      trace_ = recorder.take();
+    forget_gradients(run_);
+    size_up();
+    MemoryRecorder recorder(*run_.task, device(), run_.optimizer->parameters(), resident_.total());
+    try {
+      run_again(*run_.task, *run_.precision, device(), failed_.pass, failed_.batches, recorder);
+    } catch (...) {  // as it was to be expected
+      if (translate_current_exception("").kind() != ErrorKind::OutOfMemory) throw;
+      again_ = true;
     }
+    trace_ = recorder.take();
     failed_.batches.clear();
+    const auto total = backend_of(device()).memory(device()).total;
+    const auto seen = trace_.refused > 0 ? trace_.refused_reserved + trace_.refused : total;
+    work_.room = total > 0 ? std::min(total, seen) : seen;
+  }
+
+  // Sizes of the work, and what lies on the device beside it.
+  void size_up() {
+    std::vector<Batch> there;
+    int64_t bytes = 0, bytes_there = 0;
+    for (const auto& b : failed_.batches) {
+      work_.rows = std::max(work_.rows, b.rows());
+      work_.window_rows += b.rows();
+      bytes += b.nbytes();
+      if (b.input().device() == device().c10()) there.push_back(b), bytes_there += b.nbytes();
+    }
+    resident_ = resident_memory(run_.loop->parts(), there);
+    work_.pass = failed_.pass;
+    work_.samples = failed_.batches.front();
+    work_.micro_batches = failed_.micro_batches;
+    work_.exact = device().kind == "sim_npu" || device().is_cpu();
+    work_.resident = resident_;
+    if (!training()) return;
+    const auto loaded_rows = work_.window_rows;
+    const auto* loader = run_.loop->parts().train_loader;  // the last window of an epoch may be short, or only partly there
+    if (const auto full = loader != nullptr ? loader->options().batch_size : 0; work_.rows <= full)
+      work_.window_rows = full * config_.trainer.accumulate_grad_batches;
+    const auto missing = bytes / std::max<int64_t>(1, loaded_rows) * work_.window_rows - bytes_there;
+    if (missing > 0) work_.resident.tensors.emplace_back(MemoryUse::Batch, missing);
   }
 
   std::string place() const {
-    const bool again = trace_.refused > 0;
-    const auto phase = again && trace_.phase >= 0 ? static_cast<Phase>(trace_.phase) : failed_.phase;
-    std::string out = c10::str("out of memory in the ", phase_name(phase), " of micro-batch ", failed_.micro_batch + 1, " of ",
-                               micro_batches_, " of ", rows_, " samples");
-    if (again && !trace_.layer.empty()) out += " at " + trace_.layer;
+    const bool seen = trace_.refused > 0 && trace_.phase >= 0;
+    auto phase = seen ? static_cast<Phase>(trace_.phase) : failed_.phase;
+    if (phase == Phase::Validation) phase = Phase::Forward;
+    auto out = std::string("out of memory in the ") + work_name(phase) + " of " + batch_text();
+    if (seen && !trace_.layer.empty()) out += " at " + trace_.layer;
     const auto total = backend_of(device()).memory(device()).total;
-    if (!again) {
-      out += "; it did not run out when forward and backward were run once more alone";
-      if (failed_.phase >= Phase::Optimizer)
-        out += "; the optimizer had begun, so that parameters may be half updated: go on from a checkpoint";
-      return out;
+    if (!again_) {
+      out += "; it did not run out when the same was run once more alone";
+      return out + (failed_.phase >= Phase::Optimizer && training()
+                        ? "; the optimizer had begun, so that parameters may be half updated: go on from a checkpoint"
+                        : "");
     }
-    out += ": " + size_text(trace_.refused) + " more were wanted; tensors hold " + size_text(trace_.refused_allocated) + " of " +
-           (total > 0 ? size_text(total) : "the device");
+    if (trace_.refused == 0) return out;  // the host's allocator does not say how much was wanted
+    out += ": " + memory_text(trace_.refused) + " more were wanted; " + filled_text(trace_.refused_allocated, total);
     const auto gaps = trace_.refused_reserved - trace_.refused_allocated;
-    if (!exact())
+    if (!work_.exact)
       out +=
-          c10::str(", the allocator's gaps ", size_text(gaps), " (",
+          c10::str(", the allocator's gaps ", memory_text(gaps), " (",
                    short_number(100.0 * static_cast<double>(gaps) / static_cast<double>(std::max<int64_t>(1, trace_.refused_reserved)), 2),
-                   " % of its ", size_text(trace_.refused_reserved), ")");
+                   " % of its ", memory_text(trace_.refused_reserved), ")");
     return out;
+  }
+
+  std::string batch_text() const {
+    const auto samples = c10::str(work_.rows, work_.rows == 1 ? " sample" : " samples");
+    switch (failed_.pass) {
+      case Pass::Sanity:
+        return c10::str("batch ", failed_.micro_batch + 1, " of the validation that is tried before the first step, ", samples);
+      case Pass::Validation:
+        return c10::str("batch ", failed_.micro_batch + 1, " of the validation, ", samples);
+      case Pass::Prediction:
+        return "a prediction of " + samples;
+      case Pass::Training:
+        break;
+    }
+    return c10::str("micro-batch ", failed_.micro_batch + 1, " of ", work_.micro_batches, " of ", samples);
   }
 
   std::string holdings() const {
     auto uses = trace_.live_after(trace_.refused > 0 ? trace_.refused_at : trace_.peak_event() + 1);
     const auto resident = resident_.by_use();
-    std::vector<std::string> parts;
-    for (size_t i = 0; i < kMemoryUses; ++i)
-      if (const auto bytes = uses[i] + resident[i]; bytes > 0)
-        parts.push_back(std::string(memory_use_name(static_cast<MemoryUse>(i))) + " " + size_text(bytes));
-    return std::string("  ") + (trace_.refused > 0 ? "then" : "at its peak") + " there were: " + join(parts) + "\n";
+    for (size_t i = 0; i < kMemoryUses; ++i) uses[i] += resident[i];
+    return std::string("  ") + (trace_.refused > 0 ? "then" : "at its peak") + " there were: " + sizes_text(uses) + "\n";
   }
 
   std::string layers() const {
     if (trace_.last_layers.empty()) return "";
     TextTable table({"layer", "class", "phase", "shapes", "allocated", "reserved"});
     for (const auto& r : trace_.last_layers)
-      table.add_row({r.layer, r.type, r.phase, r.shapes, size_text(r.allocated), r.reserved < 0 ? "-" : size_text(r.reserved)});
+      table.add_row({r.layer, r.type, r.phase, r.shapes, memory_text(r.allocated), r.reserved < 0 ? "-" : memory_text(r.reserved)});
     return "  the last layers:\n" + indented(table.str());
   }
 
-  // Windows of few samples with the run's own tensors; the second micro-batch of one finds gradients.
-  std::optional<MemoryModel> measure(Task& task, Precision& precision, int64_t micro_batches) {
-    const auto trace = [&](int64_t rows) {
-      forget();
-      const std::vector<Batch> window(micro_batches > 1 ? 2 : 1, rows_of(samples_, rows));
-      MemoryRecorder recorder(task, device(), run_.optimizer->parameters());
-      forward_backward(task, precision, window, recorder);
-      return recorder.take();
-    };
-    try {
-      trace(kSmall);
-      auto small = trace(kSmall);
-      return MemoryModel(resident_, std::move(small), kSmall, trace(kLarge), kLarge);
-    } catch (...) {
-      if (translate_current_exception("").kind() != ErrorKind::OutOfMemory) throw;
-      return std::nullopt;
+  std::string changes() const {
+    std::string out;
+    if (!advice_.changes.empty()) {
+      TextTable table({"override", "peak", "cost"});
+      for (const auto& c : advice_.changes) table.add_row({c.overrides, c.peak, c.cost});
+      out = c10::str("  what would fit, predicted from ", training() ? "steps" : "forwards", " of ", advice_.few, " and ", advice_.few + 1,
+                     " samples:\n") +
+            indented(table.str());
     }
+    if (!advice_.unmeasured.empty()) out += "  could not be predicted: " + join(advice_.unmeasured, "; ") + "\n";
+    return out;
   }
 
-  int64_t room() const {
-    const auto total = backend_of(device()).memory(device()).total;
-    const auto seen = trace_.refused > 0 ? trace_.refused_reserved + trace_.refused : total;
-    return total > 0 ? std::min(total, seen) : seen;
-  }
-
-  // The largest micro-batch below the failed one that divides the window and fits; 0: none.
-  int64_t fitting_micro_batch(const MemoryModel& model) const {
-    for (int64_t rows = rows_ - 1; rows >= 1; --rows)
-      if (window_rows_ % rows == 0 && model.fits(rows, room(), exact())) return rows;
-    return 0;
-  }
-
-  void propose(const std::string& overrides, const MemoryModel& model, int64_t rows, const std::string& cost) {
-    proposals_.push_back({overrides, size_text(exact() ? model.peak(rows).allocated : model.peak(rows).reserved), cost});
-  }
-
-  std::string micro_batch_overrides(int64_t rows) const {
-    return c10::str("data.batch_size=", rows, " trainer.accumulate_grad_batches=", window_rows_ / rows);
-  }
-
-  // The cheapest first.
-  void find_fitting_changes() {
-    if (const auto model = measure(*run_.task, *run_.precision, 2))
-      if (const auto rows = fitting_micro_batch(*model); rows > 0)
-        propose(micro_batch_overrides(rows), *model, rows,
-                std::string("the same update, about the same time") +
-                    (buffers_.empty() ? "" : "; statistics of normalisation layers are of smaller batches"));
-    propose_precision();
-    propose_checkpointing();
-  }
-
-  void propose_precision() {
-    const auto can = backend_of(device()).capabilities(device());
-    if (run_.precision->low_precision_dtype() != at::kFloat || !(can.native_bf16 || can.native_fp16)) return;
-    auto options = precision_options(config_);
-    options.mode = can.native_bf16 ? "bf16-mixed" : "16-mixed";
-    const auto precision = make_precision(options, device());
-    const auto model = measure(*run_.task, *precision, micro_batches_);
-    if (model && model->fits(rows_, room(), exact()))
-      propose("precision=" + options.mode, *model, rows_, "activations of half the size, mostly faster; other roundings");
-  }
-
-  void propose_checkpointing() {
-    if (run_.model.module == nullptr || run_.model.blocks.empty() || config_.trainer.gradient_checkpointing != "none") return;
-    std::vector<bool> marks(run_.model.blocks.size(), true);
-    marks.back() = false;
-    const auto task = parts_.tasks.make(config_.task, "task", with_checkpoints(run_.model, marks));
-    task->set_training(true);
-    const std::string change = "trainer.gradient_checkpointing=blocks",
-                      cost = "the same update; forwards run twice: about a third more time";
-    if (const auto model = measure(*task, *run_.precision, micro_batches_); model && model->fits(rows_, room(), exact())) {
-      propose(change, *model, rows_, cost);
-    } else if (model && proposals_.empty()) {
-      const auto in_pieces = measure(*task, *run_.precision, 2);
-      if (const auto rows = in_pieces ? fitting_micro_batch(*in_pieces) : 0; rows > 0)
-        propose(change + " " + micro_batch_overrides(rows), *in_pieces, rows, cost);
-    }
+  // Why there was no retry, or not a further one.
+  std::string reason() const {
+    if (!training()) return "it repeats windows of the training; a validation or a prediction keeps the batches that it is given";
+    if (failed_.phase >= Phase::Optimizer) return "the optimizer had begun, and parameters may be half updated";
+    if (work_.rows <= 1) return "micro-batches of 1 sample are the smallest there are";
+    return "the model refuses smaller micro-batches";
   }
 
   std::string hint() const {
-    return proposals_.empty() ? "nothing that was tried would fit: smaller pictures, a smaller model or a larger card"
-                              : "the cheapest change that would fit is " + proposals_.front().overrides;
+    if (!advice_.changes.empty()) return "the cheapest change that would fit is " + advice_.changes.front().overrides;
+    const auto other = resident_.by_use()[static_cast<size_t>(MemoryUse::Other)];
+    const auto elsewhere = other > resident_.total() / 10 ? "; " + memory_text(other) + " are held by other things than this run" : "";
+    if (advice_.unmeasured.empty())
+      return "nothing that was tried would fit: smaller pictures, a smaller model or a larger card" + elsewhere;
+    return "no change is known to fit, since " + advice_.unmeasured.front() + ": smaller pictures, a smaller model or a larger card" +
+           elsewhere;
   }
-
-  std::string changes() const {
-    if (proposals_.empty()) return "";
-    TextTable table({"override", "peak", "cost"});
-    for (const auto& p : proposals_) table.add_row({p.overrides, p.peak, p.cost});
-    return "  what would fit, predicted from steps of 2 and 3 samples:\n" + indented(table.str());
-  }
-
-  // Without the place and the hint that the translation put around it.
-  static std::string said(const Error& cause) {
-    std::string text = cause.what();
-    if (const auto end = text.find("; hint: "); end != std::string::npos) text.resize(end);
-    if (const auto start = text.find("] "); start != std::string::npos && text.starts_with("[")) text.erase(0, start + 2);
-    return text;
-  }
-
-  struct Proposal {
-    std::string overrides, peak, cost;
-  };
 
   Run& run_;
   const RunConfig& config_;
@@ -274,18 +216,50 @@ class Explanation {
   State random_;
   std::vector<std::pair<at::Tensor, at::Tensor>> buffers_;
   ResidentMemory resident_;
+  FailedWork work_;
   MemoryTrace trace_;
-  Batch samples_;
-  int64_t rows_ = 0, window_rows_ = 0, micro_batches_ = 1;
-  std::vector<Proposal> proposals_;
+  bool again_ = false;
+  MemoryAdvice advice_;
 };
+
+// Memory ran out where no batch was computed.
+Error explain_between_steps(Run& run, const RunConfig& config, const Error& cause) {
+  const auto memory = backend_of(run.device).memory(run.device);
+  auto text = std::string("out of memory outside of forward, backward and validation: in a callback, a checkpoint, or what reads a step");
+  if (!run.device.is_cpu()) text += "; " + filled_text(memory.allocated, memory.total) + " now";
+  text += "\n  there are: " + sizes_text(resident_memory(run.loop->parts()).by_use()) + "\n";
+  return report(text + no_retry(config, "it repeats windows of the training"),
+                "between steps no activations are held: look at callbacks of your own, and at what else uses the device", cause);
+}
 
 }  // namespace
 
-Error explain_out_of_memory(Run& run, const RunConfig& config, const Parts& parts, FailedWindow failed, const Error& cause) {
+Error explain_out_of_memory(Run& run, const RunConfig& config, const Parts& parts, std::optional<FailedWindow> failed, const Error& cause) {
   try {
-    return Explanation(run, config, parts, std::move(failed)).error(cause);
+    if (!failed || failed->batches.empty()) return explain_between_steps(run, config, cause);
+    return Explanation(run, config, parts, std::move(*failed)).error(cause);
   } catch (...) {  // a device that is full, or broken, may not take part in an explanation
+    return cause;
+  }
+}
+
+Error explain_out_of_memory_in_setup(const Run& run, const RunConfig& config, const Error& cause) {
+  try {
+    const auto memory = backend_of(run.device).memory(run.device);
+    auto text = std::string("out of memory in the setup, while ") + run.building.what + " on " + run.device.str();
+    if (!run.device.is_cpu()) text += "; " + filled_text(memory.allocated, memory.total) + " now";
+    MemoryByUse wanted{};
+    const auto count = [&](MemoryUse use, const at::Tensor& t) { wanted[static_cast<size_t>(use)] += static_cast<int64_t>(t.nbytes()); };
+    if (run.model.module != nullptr) {
+      for (const auto& p : run.model.module->parameters()) count(MemoryUse::Parameters, p);
+      for (const auto& b : run.model.module->buffers()) count(MemoryUse::Buffers, b);
+    } else if (run.task) {
+      for (const auto& p : run.task->parameters().values()) count(MemoryUse::Parameters, p);
+      for (const auto& [name, b] : run.task->buffers()) count(MemoryUse::Buffers, b);
+    }
+    text += "\n  the model takes: " + sizes_text(wanted) + "\n";
+    return report(text + no_retry(config, "nothing was trained yet, and the batch plays no part"), run.building.remedy, cause);
+  } catch (...) {
     return cause;
   }
 }

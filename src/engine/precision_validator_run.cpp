@@ -110,12 +110,13 @@ void ValidationRun::outputs() {
   loader.begin_epoch(0);
   Worst worst;
   while (report_.samples < options_.samples) {
-    const auto batch = loader.next();
-    if (!batch) break;
-    if (!first_) first_ = *batch;
-    const auto three = predict(batch->input());
+    const auto given = loader.next();
+    if (!given) break;
+    const auto batch = given->finished();  // on the host: the sides get the same
+    if (!first_) first_ = batch;
+    const auto three = predict(batch.input());
     const auto whole = judge(three);
-    for (int64_t row = 0; row < batch->size && report_.samples < options_.samples; ++row) {
+    for (int64_t row = 0; row < batch.size && report_.samples < options_.samples; ++row) {
       const auto number = report_.samples++;
       auto verdict = detail::judge(three.judged.narrow(0, row, 1), three.reference.narrow(0, row, 1), {}, tolerance_);
       verdict.allowed = whole.allowed;
@@ -125,7 +126,7 @@ void ValidationRun::outputs() {
       report_.avg_max_diff += verdict.max_diff;
       report_.avg_mean_diff += verdict.mean_diff;
       report_.max_max_diff = std::max(report_.max_max_diff, verdict.max_diff);
-      if (options_.layers_every > 0 && number % options_.layers_every == 0) layers(batch->input().narrow(0, row, 1));
+      if (options_.layers_every > 0 && number % options_.layers_every == 0) layers(batch.input().narrow(0, row, 1));
     }
   }
   check(report_.samples > 0, ErrorKind::Data, "PrecisionValidator", "the data gave no batch");

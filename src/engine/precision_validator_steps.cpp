@@ -65,7 +65,7 @@ Batch ValidationRun::partial_batch(std::string& note) {
     const auto last = loader.next();
     if (last && last->input().size(0) < loader.options().batch_size) {
       note = c10::str(last->input().size(0), " samples of ", loader.options().batch_size);
-      return *last;
+      return last->finished();
     }
   }
   const int64_t full = first_->input().size(0), n = std::max<int64_t>(1, full - 1);
@@ -109,7 +109,7 @@ Batch ValidationRun::next_training_batch() {
     batch = loader.next();
   }
   check(batch.has_value(), ErrorKind::Data, "PrecisionValidator", "the training data gave no batch");
-  return *batch;
+  return batch->finished();
 }
 
 /// All sides on the same batch. `share`: the judged side's optimizer gets the reference's gradients.

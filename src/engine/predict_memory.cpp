@@ -6,6 +6,7 @@
 #include "model_precision.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/loop.hpp"
@@ -14,7 +15,8 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kSmall = 2, kLarge = 3;
+using detail::kFewSamples, detail::kMoreSamples;
+
 constexpr const char* kPrecisions[] = {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"};
 constexpr const char* kCheckpointing[] = {"none", "blocks"};
 
@@ -78,22 +80,20 @@ Measured measure(const RunConfig& given, const Parts& parts) {
   Trainer trainer(config, parts);
   trainer.setup();
   const auto& run = trainer.loop().parts();
-  const auto large = first_batch(trainer, kLarge);
-  const auto small = large.narrow(0, kSmall);
+  const auto large = first_batch(trainer, kMoreSamples);
+  const auto small = large.pending.empty() ? large.narrow(0, kFewSamples) : first_batch(trainer, kFewSamples);
   const auto recorded = static_cast<size_t>(std::min<int64_t>(2, config.trainer.accumulate_grad_batches));  // the others are as the second
   const std::vector<Batch> small_window(recorded, small), large_window(recorded, large);
   trainer.train_step(small_window);  // the first step sets up kernels and state
   auto resident = detail::resident_memory(run);
   const auto large_trace = record(trainer, large_window), small_trace = record(trainer, small_window);
-  Measured out{.model = MemoryModel(std::move(resident), small_trace, kSmall, large_trace, kLarge),
+  Measured out{.model = MemoryModel(std::move(resident), small_trace, kFewSamples, large_trace, kMoreSamples),
                .device = run.device.str(),
                .precision = run.precision->name(),
                .batch = run.train_loader->options().batch_size};
   out.model.add_waiting_batches(config.trainer.accumulate_grad_batches - static_cast<int64_t>(recorded));
   return out;
 }
-
-std::string without_hint(const std::string& message) { return message.substr(0, message.find("; hint")); }
 
 MemoryPrediction::Variant variant_of(const Measured& measured, const MemoryPredictionOptions& options) {
   const auto peak = measured.model.peak(measured.batch);
@@ -178,8 +178,8 @@ MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionO
     out.optimizer = config.optimizer.name;
     out.batch = measured.batch;
     out.accumulate = config.trainer.accumulate_grad_batches;
-    out.small_batch = kSmall;
-    out.large_batch = kLarge;
+    out.small_batch = kFewSamples;
+    out.large_batch = kMoreSamples;
     out.matched = measured.model.matched();
     out.peak = measured.model.peak(measured.batch);
     out.hbm = options.hbm;
@@ -192,6 +192,31 @@ MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionO
     if (out.checkpointing.starts_with("budget"))
       out.notes.push_back("which blocks are computed again was chosen for batch " + std::to_string(out.batch) + " and kept for the others");
     return out;
+  });
+}
+
+std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& parts) {
+  return translated("memory", [&] {
+    auto config = given;
+    // two micro-batches are recorded: the second of a window finds gradients
+    config.trainer.accumulate_grad_batches = std::max<int64_t>(2, given.trainer.accumulate_grad_batches);
+    const auto in_pieces = [&]() -> std::string {
+      auto [model, device, precision, batch] = measure(config, parts);
+      const auto window = batch * given.trainer.accumulate_grad_batches;
+      for (auto rows = batch; rows >= 1; --rows) {
+        if (window % rows != 0 || rows == window) continue;
+        model.add_waiting_batches(window / rows - 2);
+        if (model.fits(rows, hbm)) return c10::str("data.batch_size=", rows, " trainer.accumulate_grad_batches=", window / rows);
+      }
+      return "";
+    };
+    if (auto pieces = in_pieces(); !pieces.empty() || given.trainer.gradient_checkpointing != "none") return pieces;
+    const std::string checkpointing = "trainer.gradient_checkpointing=blocks";
+    auto whole = given;
+    whole.trainer.gradient_checkpointing = config.trainer.gradient_checkpointing = "blocks";
+    if (const auto measured = measure(whole, parts); measured.model.fits(measured.batch, hbm)) return checkpointing;
+    const auto pieces = in_pieces();
+    return pieces.empty() ? pieces : checkpointing + " " + pieces;
   });
 }
 

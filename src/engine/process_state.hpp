@@ -12,43 +12,89 @@
 
 namespace npu_train {
 
-/// Deterministic operators, while one or more live: trainers in several threads end in any order.
-class DeterministicOperators {
+/// A process-wide setting of libtorch, changed while one or more live: trainers in several threads end in any order.
+template <class Value>
+class SharedSetting {
  public:
-  DeterministicOperators(bool on, bool warn_only) : on_(on) {
-    if (!on_) return;
-    auto& context = at::globalContext();
-    const std::lock_guard lock(before().mutex);
-    if (before().users++ == 0) {
-      before().on = context.deterministicAlgorithms();
-      before().warn_only = context.deterministicAlgorithmsWarnOnly();
-      before().fill = context.deterministicFillUninitializedMemory();
-    }
-    context.setDeterministicAlgorithms(true, warn_only);
-    context.setDeterministicFillUninitializedMemory(false);  // filling every fresh tensor costs time and changes no result
+  struct Place {
+    Value (*get)();
+    void (*set)(const Value&);
+    std::mutex mutex{};
+    int users = 0;
+    Value before{};
+  };
+  /// Without `wanted` nothing is touched.
+  SharedSetting(Place& place, const std::optional<Value>& wanted) : place_(wanted ? &place : nullptr) {
+    if (place_ == nullptr) return;
+    const std::lock_guard lock(place.mutex);
+    if (place.users++ == 0) place.before = place.get();
+    place.set(*wanted);
   }
-  ~DeterministicOperators() {
-    if (!on_) return;
-    const std::lock_guard lock(before().mutex);
-    if (--before().users > 0) return;
-    at::globalContext().setDeterministicAlgorithms(before().on, before().warn_only);
-    at::globalContext().setDeterministicFillUninitializedMemory(before().fill);
+  ~SharedSetting() {
+    if (place_ == nullptr) return;
+    const std::lock_guard lock(place_->mutex);
+    if (--place_->users == 0) place_->set(place_->before);
   }
-  DeterministicOperators(const DeterministicOperators&) = delete;
-  DeterministicOperators& operator=(const DeterministicOperators&) = delete;
+  SharedSetting(const SharedSetting&) = delete;
+  SharedSetting& operator=(const SharedSetting&) = delete;
 
  private:
-  struct Before {
-    std::mutex mutex;
-    int users = 0;
-    bool on = false, warn_only = false, fill = true;
-  };
-  static Before& before() {
-    static Before instance;
-    return instance;
-  }
-  bool on_;
+  Place* place_;
 };
+
+struct Determinism {
+  bool on = false, warn_only = false, fill = true;
+};
+inline SharedSetting<Determinism>::Place& determinism() {
+  static SharedSetting<Determinism>::Place place{
+      [] {
+        const auto& c = at::globalContext();
+        return Determinism{c.deterministicAlgorithms(), c.deterministicAlgorithmsWarnOnly(), c.deterministicFillUninitializedMemory()};
+      },
+      [](const Determinism& d) {
+        at::globalContext().setDeterministicAlgorithms(d.on, d.warn_only);
+        at::globalContext().setDeterministicFillUninitializedMemory(d.fill);
+      }};
+  return place;
+}
+inline std::optional<Determinism> determinism_of(const RunConfig& config) {
+  if (config.deterministic == "false") return std::nullopt;
+  return Determinism{true, config.deterministic == "warn", false};  // filling every fresh tensor costs time and changes no result
+}
+
+/// Whether cuDNN tries its algorithms on the first batch of each shape.
+inline SharedSetting<bool>::Place& cudnn_benchmark() {
+  static SharedSetting<bool>::Place place{[] { return at::globalContext().benchmarkCuDNN(); },
+                                          [](const bool& on) { at::globalContext().setBenchmarkCuDNN(on); }};
+  return place;
+}
+
+/// TF32 of a GPU's fp32 products and convolutions.
+struct Tf32 {
+  at::Float32Precision products{}, convolutions{};
+};
+inline SharedSetting<Tf32>::Place& tf32() {
+  constexpr auto kCuda = at::Float32Backend::CUDA;
+  static SharedSetting<Tf32>::Place place{
+      [] {
+        auto& c = at::globalContext();
+        return Tf32{c.float32Precision(kCuda, at::Float32Op::MATMUL), c.float32Precision(kCuda, at::Float32Op::CONV)};
+      },
+      [](const Tf32& t) {
+        at::globalContext().setFloat32Precision(kCuda, at::Float32Op::MATMUL, t.products);
+        at::globalContext().setFloat32Precision(kCuda, at::Float32Op::CONV, t.convolutions);
+      }};
+  return place;
+}
+inline std::optional<bool> on_or_off(const std::string& choice) {
+  return choice == "auto" ? std::nullopt : std::optional<bool>(choice == "true");
+}
+inline std::optional<Tf32> tf32_of(const RunConfig& config) {
+  const auto wanted = on_or_off(config.trainer.allow_tf32);
+  if (!wanted) return std::nullopt;
+  const auto precision = *wanted ? at::Float32Precision::TF32 : at::Float32Precision::IEEE;
+  return Tf32{precision, precision};
+}
 
 /// A call of a Trainer: threads, determinism, and the run's own random numbers. The generators are the process's: the run's state goes in
 /// at the beginning and out at the end, and the program's is put back.
@@ -57,7 +103,9 @@ class ProcessState {
   /// `rng` is empty before the first call. `inside` is true while this lives.
   ProcessState(const RunConfig& config, State& rng, bool& inside)
       : threads_(static_cast<int>(config.trainer.threads)),
-        deterministic_(config.deterministic != "false", config.deterministic == "warn"),
+        deterministic_(determinism(), determinism_of(config)),
+        benchmark_(cudnn_benchmark(), on_or_off(config.trainer.benchmark)),
+        tf32_(tf32(), tf32_of(config)),
         rng_(rng),
         inside_(inside),
         host_(rng_state()) {
@@ -75,7 +123,9 @@ class ProcessState {
 
  private:
   ThreadCount threads_;
-  DeterministicOperators deterministic_;
+  SharedSetting<Determinism> deterministic_;
+  SharedSetting<bool> benchmark_;
+  SharedSetting<Tf32> tf32_;
   State& rng_;
   bool& inside_;
   State host_;

@@ -44,12 +44,21 @@ void ProfiledFit::report(const std::string& run_dir) const {
   log_info("profiler: files in ", dir.string(), profile.events.empty() ? "" : "; trace.json opens in https://ui.perfetto.dev");
 }
 
-void ProfiledFit::try_report(const std::string& run_dir) const noexcept {
+RunResult ProfiledFit::fit(const std::string& run_dir) const {
+  RunResult result;
   try {
-    report(run_dir);
-  } catch (const std::exception& e) {
-    log_warning("the profile cannot be written: ", e.what());
+    result = run_.loop->fit();
+  } catch (...) {
+    try {
+      report(run_dir);
+    } catch (const std::exception& e) {
+      log_warning("the profile cannot be written: ", e.what());
+    }
+    throw;
   }
+  report(run_dir);
+  result.run_dir = run_dir;
+  return result;
 }
 
 }  // namespace npu_train

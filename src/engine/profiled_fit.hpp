@@ -18,12 +18,13 @@ class ProfiledFit {
   ProfiledFit(const ProfiledFit&) = delete;
   ProfiledFit& operator=(const ProfiledFit&) = delete;
 
-  /// Logs the profile and writes it into `run_dir`/profile: profile.json, profile.html, of `chrome` also trace.json. "" writes nothing.
-  void report(const std::string& run_dir) const;
-  /// The same where an error is under way already: what fails here is only logged.
-  void try_report(const std::string& run_dir) const noexcept;
+  /// Runs the loop, and reports, also where it ends by an error: that one goes on then, and what fails in the report is only logged.
+  RunResult fit(const std::string& run_dir) const;
 
  private:
+  /// Logs the profile and writes it into `run_dir`/profile: profile.json, profile.html, of `chrome` also trace.json. "" writes nothing.
+  void report(const std::string& run_dir) const;
+
   Run& run_;
   std::optional<Profiler> profiler_;
 };

@@ -10,6 +10,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/data/device_augment.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
@@ -67,16 +68,20 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
+  building = {"the data set was opened", "a data set that is read from disk, or a machine with more memory"};
   make_data(config, parts);
   write_statistics();
   if (!task) {
     check(!config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; there are: ", join(parts.models.names()),
           "; hint: model: {name: resnet50}, or give fit() a task of your own");
+    building = {"the model was made and moved", "a smaller model, or a card with more memory; see what else lies on the device"};
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
     model = parts.models.make(part, "model");
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
     if (!model.weights.empty()) log_info(load_weights_file(model, model.weights).str());
     model.module->to(device.c10());
+    building = {"gradient checkpointing was planned, from forwards of the blocks",
+                "trainer.gradient_checkpointing=blocks, which needs no plan"};
     task = parts.tasks.make(
         config.task, "task",
         checkpointed(model, CheckpointPlan::parse(config.trainer.gradient_checkpointing), *precision, device, data.options.batch_size));
@@ -93,6 +98,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   const auto classes = data.info().num_classes;
   check(classes <= 0 || model.num_classes <= 0 || model.num_classes >= classes, ErrorKind::Usage, "model.num_classes", "the model has ",
         model.num_classes, " classes and the data ", classes, "; hint: leave it out, the data set says it");
+  building = {"the model was moved", "a smaller model, or a card with more memory; see what else lies on the device"};
   task->to(device.c10());
   auto parameters = task->parameters();
   check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
@@ -101,7 +107,10 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     for (const auto& p : parameters)
       if (p.value.dim() == 4) p.value.set_data(p.value.contiguous(at::MemoryFormat::ChannelsLast));
   if (group->rank() > 0) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), group->rank()));
+  building = {"the optimizer's state, master weights and averages were made",
+              "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
   make_optimizer(config, parts);
+  building = {"the loaders and the loop were made", "fewer data.num_workers, or a machine with more memory"};
   make_loaders(config, channels_last);
   make_schedule(config, parts);
   auto loop_parts = this->loop_parts(config.model.name, std::move(stop));
@@ -159,6 +168,11 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   if (backend_of(device).capabilities(device).pinned_memory) runtime.finish = [](Batch batch) { return pin(batch); };
   train.emplace(train_loader(data, runtime));
   if (data.val != nullptr) val.emplace(val_loader(data, runtime));
+  if (train->options().augment_on_device) {
+    const auto& shape = data.info().shape;
+    const auto split = split_for_device(data.train_pipeline, shape[0], {shape[1], shape[2]});
+    log_info("transforms of training: ", where_it_runs(data.train_pipeline, split), " (", device.str(), ")");
+  }
 }
 
 void Run::make_schedule(const RunConfig& config, const Parts& parts) {
@@ -213,6 +227,8 @@ void Run::open_dump(const RunConfig& config, const std::string& run_dir) {
   if (const auto dtype = precision->low_precision_dtype(); dtype != at::kFloat && device.is_cpu())
     facts["cpu_low_precision"] = emulates(cpu_low_precision_of(config.cpu_low_precision), dtype) ? "emulated" : "native";
   const auto* options_of_model = resolved.find("model");
+  const auto* name = options_of_model != nullptr && options_of_model->is_map() ? options_of_model->find("name") : nullptr;
+  if (name != nullptr && name->is_scalar()) facts["model"] = name->scalar();
   const auto* fused = options_of_model != nullptr && options_of_model->is_map() ? options_of_model->find("fused_kernels") : nullptr;
   if (fused != nullptr && fused->is_scalar()) facts["fused_kernels"] = fused->scalar();
   dumper = std::make_unique<Dumper>(options, dumped_model(*task), group->rank(), facts);

@@ -30,6 +30,11 @@ struct Run {
   std::unique_ptr<TrainLoop> loop;
   std::unique_ptr<Dumper> dumper;  // nullptr: nothing is dumped
 
+  /// What build() is at, and what helps where memory does not suffice for it.
+  struct Building {
+    const char *what = "", *remedy = "";
+  } building;
+
   void build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop);
   void open_store(const std::string& dir, const CheckpointOptions& options);
   /// From now on steps are dumped, where the configuration asks for it. `run_dir` is "" for a run without a folder.

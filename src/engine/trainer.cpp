@@ -43,7 +43,7 @@ struct Trainer::Impl {
       const ProcessState scope(config, rng, inside);
       if (!run.loop) build();
       try {
-        return fn();
+        return translated(where, fn);
       } catch (const Error& e) {
         if (e.kind() != ErrorKind::OutOfMemory) throw;
         throw out_of_memory(e);
@@ -53,8 +53,7 @@ struct Trainer::Impl {
 
   /// With what can be found out, which the run's log gets too.
   Error out_of_memory(const Error& cause) {
-    auto failed = run.loop->take_failed_window();
-    auto error = failed ? detail::explain_out_of_memory(run, config, parts, std::move(*failed), cause) : cause;
+    auto error = detail::explain_out_of_memory(run, config, parts, run.loop->take_failed_window(), cause);
     if (log_file) log_file(LogLevel::Error, error.what());
     return error;
   }
@@ -65,7 +64,11 @@ struct Trainer::Impl {
     try {
       run.build(config, parts, stop);
     } catch (...) {  // half a run would be taken for one that was given
+      std::optional<Error> explained;
+      if (const auto error = translate_current_exception("Trainer::setup"); error.kind() == ErrorKind::OutOfMemory)
+        explained = detail::explain_out_of_memory_in_setup(run, config, error);
       begin(task, data);
+      if (explained) throw *explained;
       throw;
     }
     for (const auto& c : callbacks) run.loop->add_callback(c);
@@ -113,19 +116,7 @@ struct Trainer::Impl {
       const ScopedLogTee tee(log_file);
       run.announce(config, run_dir);
       run.open_dump(config, run_dir);
-      const ProfiledFit profiled(config, run);
-      const auto fitted = [&] {
-        try {
-          return run.loop->fit();
-        } catch (...) {
-          profiled.try_report(run_dir);
-          throw;
-        }
-      };
-      auto result = fitted();
-      profiled.report(run_dir);
-      result.run_dir = run_dir;
-      return result;
+      return ProfiledFit(config, run).fit(run_dir);
     });
   }
 

@@ -1,9 +1,6 @@
 #include "npu_train/engine/verify_resume.hpp"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/error.hpp"
@@ -12,28 +9,11 @@
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/loop.hpp"
 #include "proof_runs.hpp"
+#include "scratch_folder.hpp"
 
 namespace npu_train {
-namespace {
 
-namespace fs = std::filesystem;
 using namespace detail;
-
-/// A temporary folder, removed at the end.
-struct Scratch {
-  Scratch() {
-    auto pattern = (fs::temp_directory_path() / "npu_train_verify_XXXXXX").string();
-    check(::mkdtemp(pattern.data()) != nullptr, ErrorKind::Checkpoint, "verify_resume", pattern, ": cannot be made");
-    path = pattern;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  fs::path path;
-};
-
-}  // namespace
 
 std::string VerifyResumeReport::str() const {
   if (passed)
@@ -53,7 +33,7 @@ VerifyResumeReport verify_resume(RunConfig config, const Parts& parts, const Ver
     check(std::find(known.begin(), known.end(), part) != known.end(), ErrorKind::Usage, "verify_resume", "there is no part '", part,
           "'; there are: ", join(known));
   }
-  const Scratch scratch;
+  const ScratchFolder scratch("verify_resume");
   const auto path = (scratch.path / "checkpoint").string();
 
   VerifyResumeReport report;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "nn/batch_norm_kernels.hpp"
+#include "nn/op_mode.hpp"
 #include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/fp32_ops.hpp"
@@ -342,7 +343,7 @@ at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at
   check(!training || x.numel() != x.size(1), ErrorKind::Usage, kBatchNormAct, "training needs more than one value per channel; x is ",
         x.sizes());
   return translated(kBatchNormAct, [&]() -> at::Tensor {
-    if (!has_kernel(x, bn, residual) || in_fp32_ops("batch_norm")) return by_aten(x, bn, residual, relu, training);
+    if (!has_kernel(x, bn, residual) || in_fp32_ops("batch_norm") || detail::in_op_mode()) return by_aten(x, bn, residual, relu, training);
     const bool tracked = at::GradMode::is_enabled() && (x.requires_grad() || bn.weight.requires_grad() || bn.bias.requires_grad() ||
                                                         (residual.defined() && residual.requires_grad()));
     if (tracked && !training) return by_aten(x, bn, residual, relu, false);

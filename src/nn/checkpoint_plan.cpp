@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "nn/storage.hpp"
 #include "nn/unmoved.hpp"
+#include "npu_train/base/storage.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/random.hpp"
@@ -26,8 +26,6 @@ namespace {
       ErrorKind::Usage, "trainer.gradient_checkpointing",
       "'" + text + "' is not one of none, blocks, every:N, budget:SIZE; a size is a number and B, KiB, MiB or GiB, as in budget:2GiB");
 }
-
-using detail::storage_of;
 
 int64_t held_by(const at::Tensor& t) { return t.has_storage() ? static_cast<int64_t>(t.storage().nbytes()) : 0; }
 

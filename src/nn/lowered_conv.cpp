@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nn/conv_lowering.hpp"
+#include "nn/op_mode.hpp"
 #include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/emulation.hpp"
@@ -116,7 +117,7 @@ bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, in
 
 at::Tensor lowered_conv2d(const at::Tensor& input, const at::Tensor& parameter, int64_t stride, int64_t padding) {
   return translated(kLoweredConv, [&]() -> at::Tensor {
-    if (in_fp32_ops("conv2d")) return by_library(input, parameter, stride, padding);
+    if (in_fp32_ops("conv2d") || detail::in_op_mode()) return by_library(input, parameter, stride, padding);
     const auto low = emulated_dtype();
     const auto cast = [&](const at::Tensor& t) { return low && t.defined() ? at::autocast::cached_cast(*low, t, at::kCPU) : t; };
     const at::Tensor x = cast(input), weight = cast(parameter);

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <string_view>
 
-#include "nn/storage.hpp"
+#include "npu_train/base/storage.hpp"
 #include "npu_train/nn/tensors_of.hpp"
 
 namespace npu_train {
 namespace {
-
-thread_local OpObserver* current = nullptr;
 
 using Values = c10::ArrayRef<const c10::IValue>;
 
@@ -47,10 +45,10 @@ int64_t flops_of(const std::string& op, Values in, const at::Tensor& out, bool& 
   return 0;
 }
 
-bool is_cast(const std::string& op) { return op == "to" || op == "_to_copy" || op == "type_as"; }
+bool casts(const std::string& op) { return op == "to" || op == "_to_copy" || op == "type_as"; }
 
 bool counted_whole(const std::string& op) {
-  if (is_cast(op)) return true;
+  if (casts(op)) return true;
   static const std::vector<std::string> names = {"conv1d",
                                                  "conv2d",
                                                  "conv3d",
@@ -84,6 +82,14 @@ std::pair<std::string, std::string> split_name(const at::RecordFunction& fn) {
   return {name.substr(0, colons), name.substr(colons + 2)};
 }
 
+// "conv2d", "add.Tensor", "npu_train::batch_norm_act".
+std::string full_name(const at::RecordFunction& fn) {
+  const auto [library, name] = split_name(fn);
+  const auto operator_name = fn.operator_name();
+  const bool overloaded = operator_name && !operator_name->overload_name.empty();
+  return (library.empty() || library == "aten" ? "" : library + "::") + name + (overloaded ? "." + operator_name->overload_name : "");
+}
+
 class FunctionListener final : public OpListener {
  public:
   explicit FunctionListener(std::function<void(const SeenOp&)> on_op) : on_op_(std::move(on_op)) {}
@@ -93,22 +99,34 @@ class FunctionListener final : public OpListener {
   std::function<void(const SeenOp&)> on_op_;
 };
 
-using detail::storage_of;
 using detail::tensors_of;
 
 }  // namespace
 
+bool is_cast(const SeenOp& op) { return casts(op.name); }
+
+// With the callbacks it goes along to the threads in which autograd runs backward passes of devices.
+struct OpObserver::Link final : c10::DebugInfoBase {
+  explicit Link(OpObserver* o) : observer(o) {}
+  static OpObserver* current() {
+    auto* link = static_cast<Link*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::INFERENCE_CONTEXT));
+    return link != nullptr ? link->observer : nullptr;
+  }
+  OpObserver* observer;  // nullptr once it is gone
+};
+
 struct OpObserver::Context : at::ObserverContext {
   bool outermost = false;
   bool whole = false;
+  bool inside = false;  // it is in inside_
   bool layer = false;
   std::vector<c10::IValue> inputs;  // of an outermost one: the dispatcher's own are gone when it ends
 };
 
 OpObserver::OpObserver(const ParameterSet& parameters, OpListener& listener, bool every)
-    : listener_(listener), every_(every), before_(current) {
-  for (const auto& p : parameters) parameters_[storage_of(p.value)] = p.name;
-  current = this;
+    : listener_(listener), every_(every), link_(std::make_shared<Link>(this)), guard_(c10::DebugInfoKind::INFERENCE_CONTEXT, link_) {
+  for (const auto& p : parameters) watched_[storage_of(p.value)] = {p.name, true};
+  watched_.erase(nullptr);
   handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(&OpObserver::on_start, &OpObserver::on_end)
                                            .needsInputs(true)
                                            .needsOutputs(true)
@@ -122,12 +140,18 @@ OpObserver::OpObserver(const ParameterSet& parameters, std::function<void(const 
 
 OpObserver::~OpObserver() {
   at::removeCallback(handle_);
-  current = before_;
+  link_->observer = nullptr;
+}
+
+void OpObserver::watch(const std::string& name, const at::Tensor& value) {
+  if (const auto* storage = storage_of(value); storage != nullptr) watched_.emplace(storage, Watched{name, false});
 }
 
 std::unique_ptr<at::ObserverContext> OpObserver::on_start(const at::RecordFunction& fn) {
   auto context = std::make_unique<Context>();
+  auto* current = Link::current();
   if (current == nullptr) return context;
+  const std::lock_guard lock(current->mutex_);
   try {
     current->begin(fn, *context);
   } catch (...) {
@@ -138,7 +162,9 @@ std::unique_ptr<at::ObserverContext> OpObserver::on_start(const at::RecordFuncti
 
 void OpObserver::on_end(const at::RecordFunction& fn, at::ObserverContext* context) {
   const auto* own = static_cast<Context*>(context);
+  auto* current = Link::current();
   if (current == nullptr || own == nullptr) return;
+  const std::lock_guard lock(current->mutex_);
   try {
     current->end(fn, *own);
   } catch (...) {
@@ -148,8 +174,15 @@ void OpObserver::on_end(const at::RecordFunction& fn, at::ObserverContext* conte
 
 void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
   if (std::string_view(fn.name()).starts_with("autograd::engine::") && listener_.sees_all()) return;  // around operators, none itself
-  context.outermost = inside_ == 0;
-  if (!context.outermost) return;
+  auto& inside = inside_[std::this_thread::get_id()];
+  context.outermost = inside.empty();
+  if (!context.outermost) {
+    if (!listener_.sees_parts() || fn.scope() == at::RecordScope::USER_SCOPE) return;
+    context.inside = true;
+    inside.push_back(full_name(fn));
+    listener_.part_seen(inside[inside.size() - 2], inside.back());
+    return;
+  }
   context.inputs.assign(fn.inputs().begin(), fn.inputs().end());
   context.layer = fn.scope() == at::RecordScope::USER_SCOPE;
   if (context.layer) {
@@ -160,13 +193,14 @@ void OpObserver::begin(const at::RecordFunction& fn, Context& context) {
   }
   context.whole = every_ || counted_whole(split_name(fn).second);
   if (!context.whole) return;
-  ++inside_;
+  context.inside = true;
+  inside.push_back(full_name(fn));
   const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   listener_.op_begins(describe(fn, context.inputs));
 }
 
 void OpObserver::end(const at::RecordFunction& fn, const Context& context) {
-  if (context.whole) --inside_;
+  if (context.inside) inside_[std::this_thread::get_id()].pop_back();
   if (context.layer) {
     const SeenLayer layer{.path = std::move(scopes_.back()), .inputs = tensors_of(context.inputs), .outputs = tensors_of(fn.outputs())};
     scopes_.pop_back();
@@ -187,20 +221,21 @@ SeenOp OpObserver::describe(const at::RecordFunction& fn, const std::vector<c10:
           .library = std::move(library),
           .scope = scopes_.empty() ? std::string() : scopes_.back(),
           .outputs = {},
-          .parameters = {},
+          .tensors = {},
           .overload = fn.operator_name() ? fn.operator_name()->overload_name : std::string()};
 }
 
-std::string OpObserver::parameter_in(const at::Tensor& input) const {
-  const auto found = input.defined() ? parameters_.find(storage_of(input)) : parameters_.end();
-  return found != parameters_.end() ? found->second : std::string();
+const OpObserver::Watched* OpObserver::watched_in(const at::Tensor& input) const {
+  const auto found = watched_.find(storage_of(input));
+  return found != watched_.end() ? &found->second : nullptr;
 }
 
 // A cast of a parameter, as autocast makes it, stands for the parameter.
 bool OpObserver::follows_cast(const SeenOp& op) {
-  if (!is_cast(op.name)) return false;
-  if (op.parameters.empty() || op.parameters[0].empty() || !op.output.defined() || !op.output.has_storage()) return false;
-  parameters_[storage_of(op.output)] = op.parameters[0];
+  if (!is_cast(op) || op.tensors.empty()) return false;
+  const auto* from = watched_in(op.tensors[0].value);
+  if (from == nullptr || storage_of(op.output) == nullptr) return false;
+  watched_.insert_or_assign(storage_of(op.output), Watched(*from));
   casts_.push_back(op.output.storage().getWeakStorageImpl());
   return true;
 }
@@ -217,12 +252,17 @@ void OpObserver::report(const at::RecordFunction& fn, const std::vector<c10::IVa
   } else if (!listener_.sees_all() || std::uncaught_exceptions() > 0) {
     return;  // by an exception it gives nothing either
   }
-  for (const auto& value : seen) op.parameters.push_back(value.isTensor() ? parameter_in(value.toTensor()) : std::string());
+  for (auto& input : tensors_of(seen)) {
+    const auto* watched = watched_in(input);
+    op.tensors.push_back({.value = std::move(input), .known = watched != nullptr ? watched->name : std::string()});
+  }
   if (!follows_cast(op))
-    for (const auto& input : tensors_of(seen)) {
+    for (const auto& input : op.tensors) {
       // A view of a parameter, as t(weight) is, is not yet a use; its storage is found again in the product.
-      if (input.defined() && op.output.defined() && storage_of(input) == storage_of(op.output)) continue;
-      if (op.parameter = parameter_in(input); !op.parameter.empty()) break;
+      const auto* watched = op.output.defined() && storage_of(input.value) == storage_of(op.output) ? nullptr : watched_in(input.value);
+      if (watched == nullptr || !watched->is_parameter) continue;
+      op.parameter = watched->name;
+      break;
     }
   if (!known && op.parameter.empty() && !every_) return;
   const at::RecordFunctionGuard unseen(/*is_enabled=*/false);

@@ -2,7 +2,11 @@
 
 #include <unistd.h>
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -22,6 +26,23 @@ std::string folder_name(const CheckpointMeta& meta) {
   char name[64];
   std::snprintf(name, sizeof name, "epoch=%03lld-step=%lld", static_cast<long long>(meta.epoch), static_cast<long long>(meta.global_step));
   return name;
+}
+
+/// `state` on the host, in the memory that `copy` has from the last time wherever that fits.
+void copy_state(const RunState& state, RunState& copy) {
+  const at::NoGradGuard no_grad;
+  std::erase_if(copy, [&](const auto& part) { return state.count(part.first) == 0; });
+  for (const auto& [part, content] : state) {
+    auto& to = copy[part];
+    to.values = content.values;
+    std::erase_if(to.tensors, [&content = content](const auto& t) { return content.tensors.count(t.first) == 0; });
+    for (const auto& [name, from] : content.tensors) {
+      auto& place = to.tensors[name];
+      const bool fits = place.defined() && place.sizes().equals(from.sizes()) && place.scalar_type() == from.scalar_type();
+      if (!fits) place = at::empty_like(from, at::TensorOptions(at::kCPU).pinned_memory(from.is_cuda()));
+      place.copy_(from);
+    }
+  }
 }
 
 }  // namespace
@@ -69,7 +90,32 @@ void CheckpointStore::set_link(const std::string& name, const std::string& targe
         "); hint: the folder must be writable and its file system must know symbolic links");
 }
 
+CheckpointStore::~CheckpointStore() {
+  try {
+    finish();
+  } catch (const std::exception& e) {
+    log_warning("a checkpoint could not be written: ", e.what());
+  }
+}
+
 std::string CheckpointStore::save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
+  if (under_way_.valid()) under_way_.wait();
+  return write(state, meta, config);
+}
+
+void CheckpointStore::save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
+  check(!under_way_.valid(), ErrorKind::Internal, kStore, "finish() belongs between two saves");
+  copy_state(state, copy_);
+  under_way_ = std::async(std::launch::async, [this, meta, config] { return write(copy_, meta, config); });
+}
+
+std::string CheckpointStore::finish(bool wait) {
+  if (!under_way_.valid()) return "";
+  if (!wait && under_way_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return "";
+  return under_way_.get();
+}
+
+std::string CheckpointStore::write(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) const {
   const auto path = (fs::path(dir_) / folder_name(meta)).string();
   const auto before = entries();
   auto numbered = meta;
@@ -112,6 +158,7 @@ void CheckpointStore::rotate(const std::string& newest) const {
 }
 
 std::string CheckpointStore::newest_valid() const {
+  if (under_way_.valid()) under_way_.wait();
   // By the order of saving and not by the link `last`: a process may have been killed between the two. Nor by steps: a run that went back
   // to an older checkpoint has left those ahead of it behind.
   for (const auto& e : entries()) {

@@ -28,12 +28,15 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
   check(options_.on_oom != "retry" || parts_.group == nullptr || parts_.group->world_size() == 1, ErrorKind::Usage, "trainer.on_oom",
         "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "
         "smaller data.batch_size");
+  std::function<Batch(const Batch&)> bring;
+  if (options_.on_oom == "retry") bring = [this](const Batch& batch) { return to_device(batch, parts_.device); };
   step_ = std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.group, observers_,
                                       StepOptions{.clip_value = options_.gradient_clip_val,
                                                   .clip_by_norm = options_.gradient_clip_algorithm == "norm",
                                                   .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
                                                   .detect_anomaly = options_.detect_anomaly,
                                                   .keep_start = options_.on_oom == "retry",
+                                                  .bring = bring,
                                                   .last_skip = options_.max_consecutive_skips});
   if (checkpoint_.monitor == "auto") {
     const auto names = parts_.task->metric_names();
@@ -85,13 +88,13 @@ std::optional<Batch> TrainLoop::next_batch() {
 std::vector<Batch> TrainLoop::next_window(double& data_wait) {
   std::vector<Batch> window;
   for (int64_t k = 0; k < options_.accumulate_grad_batches; ++k) {
-    const auto micro = static_cast<int>(k);
     const auto start = parts_.clock->now();
-    auto batch = observers_.run(Phase::DataWait, step_->attempts(), micro, [&] { return next_batch(); });
+    auto batch = observers_.run(Phase::DataWait, step_->attempts(), static_cast<int>(k), [&] { return next_batch(); });
     data_wait += parts_.clock->now() - start;
     if (!batch) break;
     ++batch_in_epoch_;
-    window.push_back(observers_.run(Phase::Transfer, step_->attempts(), micro, [&] { return to_device(*batch, parts_.device); }));
+    window.push_back(std::move(*batch));
+    copy_newest(window, options_.accumulate_grad_batches);
   }
   return window;
 }
@@ -141,7 +144,10 @@ StepReport TrainLoop::train_step(const std::vector<Batch>& batches) {
   return translated("Trainer::train_step", [&] {
     const auto start = parts_.clock->now();
     std::vector<Batch> window;
-    for (const auto& b : batches) window.push_back(to_device(b, parts_.device));
+    for (const auto& b : batches) {
+      window.push_back(b);
+      copy_newest(window, static_cast<int64_t>(batches.size()));
+    }
     Pending pending;
     pending.report.attempt = step_->attempts();
     pending.take(step(window));
@@ -193,6 +199,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     next->at_floor = parts_.precision->at_floor();
     next->take(step(window));
     finish_pending(*sums_);
+    finish_checkpoint(false);
     const auto now = parts_.clock->now();
     auto& report = next->report;
     report.global_step = global_step_;
@@ -218,7 +225,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     const auto every = checkpoint_.every_n_train_steps;
     if (every > 0 && taken && global_step_ % every == 0) {
       finish_pending(*sums_);
-      save_checkpoint();
+      begin_checkpoint();
     }
   }
   finish_pending(*sums_);
@@ -248,69 +255,6 @@ void TrainLoop::end_epoch(EpochReport& report) {
   batch_in_epoch_ = 0;
   ++epoch_;
   call_back([&](Callback& c) { c.on_epoch_end(*this, report); });
-}
-
-/// Evaluation mode, without gradients and with the EMA's weights where there are any; undone at the end.
-struct TrainLoop::Evaluation {
-  explicit Evaluation(const LoopParts& parts) : task(*parts.task) {
-    if (parts.ema != nullptr && parts.ema->updates() > 0) averaged.emplace(*parts.ema);
-    task.set_training(false);
-  }
-  ~Evaluation() { task.set_training(true); }
-  at::NoGradGuard no_grad;
-  Task& task;
-  std::optional<EmaSwap> averaged;
-};
-
-at::Tensor TrainLoop::predict(const at::Tensor& input) {
-  return translated("Trainer::predict", [&] {
-    const Evaluation evaluation(parts_);
-    Batch batch;
-    batch.set("input", input);
-    batch = parts_.precision->cast_input(to_device(batch, parts_.device));
-    const auto scope = parts_.precision->forward_scope();
-    return parts_.task->predict(batch.input()).to(at::kCPU, at::kFloat);
-  });
-}
-
-Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) {
-  return translated("Trainer::validate", [&] {
-    const Evaluation evaluation(parts_);
-    const bool overfit = options_.overfit_batches > 0 && &loader == parts_.val_loader;
-    if (overfit) fill_overfit();
-    at::Tensor sums;
-    double weight = 0, samples = 0;
-    if (!overfit) loader.begin_epoch(0);
-    for (int64_t k = 0; limit < 0 || k < limit; ++k) {
-      const auto batch = !overfit                                    ? loader.next()
-                         : k < static_cast<int64_t>(overfit_.size()) ? std::optional(overfit_[static_cast<size_t>(k)])
-                                                                     : std::nullopt;
-      if (!batch) break;
-      const auto here = to_device(*batch, parts_.device);
-      const auto scope = parts_.precision->forward_scope();
-      const auto output = parts_.task->validation_step(parts_.precision->cast_input(here));
-      check_output(output, "Trainer::validate");
-      auto packed = (output.loss.detach().to(at::kFloat) * output.weight).reshape({1});
-      if (const auto metrics = checked_metric_sums(*parts_.task, output, here); metrics.defined()) packed = at::cat({packed, metrics});
-      sums = sums.defined() ? sums.add_(packed) : packed;
-      weight += output.weight;
-      samples += static_cast<double>(here.size);
-    }
-    check(sums.defined(), ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
-    const auto host = sums.to(at::kCPU, at::kFloat).contiguous();
-    Scalars out{{"loss", host.const_data_ptr<float>()[0] / weight}};
-    const auto names = parts_.task->metric_names();
-    for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], host.const_data_ptr<float>()[i + 1] / samples);
-    return out;
-  });
-}
-
-Scalars TrainLoop::validate() {
-  check(parts_.val_loader != nullptr, ErrorKind::Usage, "Trainer::validate", "there is no validation data");
-  last_val_ = observers_.run(Phase::Validation, step_->attempts(), 0,
-                             [&] { return evaluate(*parts_.val_loader, options_.fast_dev_run ? 1 : options_.limit_val_batches); });
-  call_back([&](Callback& c) { c.on_validation_end(*this, last_val_); });
-  return last_val_;
 }
 
 }  // namespace npu_train

@@ -55,13 +55,14 @@ RunResult TrainLoop::fit() {
         if (!report) break;
         check(!fresh || batches_seen_ > before, ErrorKind::Data, "Trainer::fit", "the training data gave no batch in epoch ", report->epoch,
               "; hint: look at trainer.limit_train_batches and data.drop_last");
-        if (checkpoint_.every_n_epochs > 0 && epoch_ % checkpoint_.every_n_epochs == 0) save_checkpoint();
+        if (checkpoint_.every_n_epochs > 0 && epoch_ % checkpoint_.every_n_epochs == 0) begin_checkpoint();
         result.history.push_back(*report);
       } catch (const Error& e) {
         if (e.kind() != ErrorKind::Diverged || !roll_back(e)) throw;
       }
     }
     if (epoch_open_ && *stop_ != StopReason::Requested && validates()) note_validation(validate());
+    finish_checkpoint();
     if (saved_at_ != batches_seen_ || (saved_without_score_ && !std::isnan(last_score_))) save_checkpoint();
     result.reason = stop_.value_or(StopReason::MaxEpochs);
     result.global_step = global_step_;
@@ -81,7 +82,7 @@ RunResult TrainLoop::fit() {
 
 void TrainLoop::sanity_check() {
   if (!validates() || options_.num_sanity_val_steps == 0 || options_.overfit_batches > 0 || global_step_ > 0) return;
-  evaluate(*parts_.val_loader, options_.num_sanity_val_steps);
+  run_validation(*parts_.val_loader, options_.num_sanity_val_steps, Pass::Sanity);
 }
 
 bool TrainLoop::step_limit_reached() {
@@ -135,16 +136,39 @@ bool TrainLoop::parameters_finite() const {
 
 std::string TrainLoop::save_checkpoint() {
   if (parts_.store == nullptr || options_.fast_dev_run) return "";
+  finish_checkpoint();
   return observers_.run(Phase::Checkpoint, step_->attempts(), 0, [&] {
-    if (!parameters_finite())
-      diverged("a parameter is not finite",
-               "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole");
+    check_savable();
     const auto path = parts_.store->save(state(), meta(), parts_.config);
-    saved_at_ = batches_seen_;
-    saved_without_score_ = std::isnan(last_score_);
     call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
     return path;
   });
+}
+
+void TrainLoop::begin_checkpoint() {
+  if (!checkpoint_.async) {
+    save_checkpoint();
+    return;
+  }
+  if (parts_.store == nullptr || options_.fast_dev_run) return;
+  finish_checkpoint();
+  observers_.run(Phase::Checkpoint, step_->attempts(), 0, [&] {
+    check_savable();
+    parts_.store->save_later(state(), meta(), parts_.config);
+  });
+}
+
+void TrainLoop::finish_checkpoint(bool wait) {
+  if (parts_.store == nullptr) return;
+  const auto path = parts_.store->finish(wait);
+  if (!path.empty()) call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
+}
+
+void TrainLoop::check_savable() {
+  if (!parameters_finite())
+    diverged("a parameter is not finite", "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole");
+  saved_at_ = batches_seen_;
+  saved_without_score_ = std::isnan(last_score_);
 }
 
 void TrainLoop::check_divergence(const StepReport& report, bool at_floor) {

@@ -4,8 +4,10 @@
 #include "loop_impl.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
+#include "npu_train/device/transfer.hpp"
 
 namespace npu_train {
 namespace {
@@ -28,6 +30,43 @@ std::vector<Batch> in_pieces(const std::vector<Batch>& window, int64_t limit) {
 
 }  // namespace
 
+const char* work_name(Phase phase) { return phase == Phase::Transfer ? "copy to the device" : phase_name(phase); }
+
+// For a report; to be called from a handler of exceptions.
+void TrainLoop::note_out_of_memory(FailedWindow failed) {
+  if (translate_current_exception("Trainer").kind() == ErrorKind::OutOfMemory) failed_ = std::move(failed);
+}
+
+// The newest micro-batch to the device. Where there is no room for it the window goes back to the host, with on_oom=retry: from then on
+// each micro-batch is copied when its turn comes, and is cut where it still does not fit.
+void TrainLoop::copy_newest(std::vector<Batch>& window, int64_t micro_batches) {
+  if (copies_late_) {
+    window.back() = to_device(window.back(), Device{}, /*non_blocking=*/false);  // what is pending is done for the batch as a whole
+    return;
+  }
+  const auto micro = static_cast<int>(window.size()) - 1;
+  try {
+    window.back() = observers_.run(Phase::Transfer, step_->attempts(), micro, [&] { return to_device(window.back(), parts_.device); });
+    return;
+  } catch (...) {
+    const auto error = translate_current_exception("Trainer");
+    if (error.kind() != ErrorKind::OutOfMemory) throw;
+    if (options_.on_oom != "retry") {
+      failed_ =
+          FailedWindow{.batches = window, .phase = Phase::Transfer, .micro_batch = micro, .micro_batches = static_cast<int>(micro_batches)};
+      throw;
+    }
+    log_warning(
+        "out of memory in the copy of micro-batch ", micro + 1, " of ", micro_batches,
+        " to the device: trainer.on_oom=retry leaves windows on the host from now on, and copies each micro-batch when it is run; it"
+        " was: ",
+        without_hint(error.what()));
+  }
+  copies_late_ = true;
+  for (auto& batch : window) batch = to_device(batch, Device{}, /*non_blocking=*/false);
+  backend_of(parts_.device).empty_cache(parts_.device);
+}
+
 StepResult TrainLoop::run_window(const std::vector<Batch>& window) {
   failed_.reset();
   const bool retries = options_.on_oom == "retry";
@@ -48,7 +87,11 @@ StepResult TrainLoop::run_window(const std::vector<Batch>& window) {
       if (!failure) throw;  // else the model cannot take so small a batch, as BatchNorm one value: what began it is told
     }
     const bool whole = step_->phase() < Phase::Optimizer;  // else parameters may be half updated
-    if (out_of_memory) failed_ = FailedWindow{batches, step_->phase(), step_->micro_batch()};
+    if (out_of_memory)
+      failed_ = FailedWindow{.batches = batches,
+                             .phase = step_->phase(),
+                             .micro_batch = step_->micro_batch(),
+                             .micro_batches = static_cast<int>(batches.size())};
     if (retries && whole) {
       step_->undo_window();
       set_rng_state(random);
@@ -67,14 +110,13 @@ bool TrainLoop::shrink_micro_batches(const std::vector<Batch>& batches, const Er
   if (rows <= 1) return false;
   micro_batch_limit_ = (rows + 1) / 2;
   const auto loaded = parts_.train_loader != nullptr ? parts_.train_loader->options().batch_size : rows;
-  const std::string what = failure.what();
   const auto all = loaded * options_.accumulate_grad_batches;
-  log_warning("out of memory in the ", phase_name(step_->phase()), " of micro-batch ", step_->micro_batch() + 1, " of ", batches.size(),
+  log_warning("out of memory in the ", work_name(step_->phase()), " of micro-batch ", step_->micro_batch() + 1, " of ", batches.size(),
               ": trainer.on_oom=retry repeats the window, and runs all later ones, in micro-batches of ", micro_batch_limit_,
               all % micro_batch_limit_ == 0 ? c10::str("; to begin so: data.batch_size=", micro_batch_limit_,
                                                        " trainer.accumulate_grad_batches=", all / micro_batch_limit_)
                                             : std::string(),
-              "; it was: ", what.substr(0, what.find("; hint")));
+              "; it was: ", without_hint(failure.what()));
   return true;
 }
 

@@ -30,6 +30,16 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("detect_anomaly", &T::detect_anomaly,
                  "explain the first of each row of overflows, and gradients that are not finite; slower")
           .field("threads", &T::threads, "CPU threads of operators; 0: what libtorch takes", between(0, 4096))
+          .field("benchmark", &T::benchmark,
+                 "cuDNN tries its algorithms on the first batch of each shape and keeps the fastest, so that runs need not repeat bit for "
+                 "bit; "
+                 "auto: as the process has it",
+                 one_of({"auto", "true", "false"}))
+          .field(
+              "allow_tf32", &T::allow_tf32,
+              "fp32 products and convolutions of a GPU with 10 bits of mantissa; auto: as the process has it (libtorch: convolutions yes, "
+              "products no)",
+              one_of({"auto", "true", "false"}))
           .field("on_divergence", &T::on_divergence,
                  "stop: end with exit code 5; rollback: go back to the last checkpoint with a tenth of the learning rate, at most twice",
                  one_of({"stop", "rollback"}))
@@ -63,7 +73,11 @@ const ConfigTable<CheckpointOptions>& CheckpointOptions::config_table() {
           .field("save_top_k", &T::save_top_k, "best checkpoints that are kept; 0: none, -1: all", at_least(-1))
           .field("save_last", &T::save_last, "keep the newest one, whatever its score")
           .field("every_n_epochs", &T::every_n_epochs, "epochs between checkpoints; 0: none at epoch ends", at_least(0))
-          .field("every_n_train_steps", &T::every_n_train_steps, "also every so many optimizer steps; 0: off", at_least(0));
+          .field("every_n_train_steps", &T::every_n_train_steps, "also every so many optimizer steps; 0: off", at_least(0))
+          .field("async", &T::async,
+                 "true: the state is copied to host memory and written beside the training; false: training waits for the disk")
+          .synonym("async_save", "async")
+          .synonym("background", "async");
   return table;
 }
 

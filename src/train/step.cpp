@@ -1,5 +1,7 @@
 #include "npu_train/train/step.hpp"
 
+#include <algorithm>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
@@ -26,11 +28,21 @@ TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema
                      StepOptions options)
     : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), group_(group), observers_(observers), options_(options) {}
 
-void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) {
+Batch TrainStep::bring(const Batch& batch, int micro_batch) {
+  const auto& device = optimizer_.parameters()[0].value.device();
+  const auto& fields = batch.fields();
+  if (!options_.bring || std::all_of(fields.begin(), fields.end(), [&](const auto& field) { return field.second.device() == device; }))
+    return batch;
+  phase_ = Phase::Transfer;
+  return observers_.run(Phase::Transfer, attempts_, micro_batch, [&] { return options_.bring(batch); });
+}
+
+void TrainStep::accumulate(const Batch& given, int micro_batch, Window& window) {
   at::Tensor loss;
   StepOutput output;
-  phase_ = Phase::Forward;
   micro_batch_ = micro_batch;
+  const auto batch = bring(given, micro_batch);
+  phase_ = Phase::Forward;
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
     const auto scope = precision_.forward_scope();
     output = task_.training_step(precision_.cast_input(batch));
@@ -58,12 +70,15 @@ void TrainStep::accumulate(const Batch& batch, int micro_batch, Window& window) 
 StepResult TrainStep::run(const std::vector<Batch>& batches) {
   check(!batches.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
   phase_ = Phase::Transfer;
+  micro_batch_ = 0;
+  start_kept_ = false;
   optimizer_.zero_grad();  // what the host, or a window that threw, left behind
   task_.parameters().zero_grad();
   const bool explains = options_.on_overflow && (precision_.may_skip() || options_.detect_anomaly);
   if (precision_.may_skip() || explains || options_.keep_start) keep_buffers();
+  start_kept_ = true;
   if (explains && !precision_.may_skip()) clear_overflow_flags(task_.parameters().values());  // else precision_ does
-  if (explains) random_ = RandomState({batches.front().input().device()});
+  if (explains) random_ = RandomState({optimizer_.parameters()[0].value.device()});
   precision_.begin_step();
   Window window;
   for (size_t k = 0; k < batches.size(); ++k) accumulate(batches[k], static_cast<int>(k), window);
@@ -138,8 +153,10 @@ void TrainStep::explain_anomaly(const std::vector<Batch>& window) {
 
 void TrainStep::explain(const std::vector<Batch>& window, int64_t streak) {
   const at::AutoGradMode recording(true);
+  auto here = window;
+  for (size_t k = 0; k < here.size(); ++k) here[k] = bring(here[k], static_cast<int>(k));
   auto report = explain_overflow(
-      task_, precision_, {.window = &window, .random = random_, .restore_buffers = [this] { restore_buffers(); }, .attempt = attempts_});
+      task_, precision_, {.window = &here, .random = random_, .restore_buffers = [this] { restore_buffers(); }, .attempt = attempts_});
   report.skip_streak = streak;
   options_.on_overflow(report);
 }
@@ -155,7 +172,7 @@ void TrainStep::undo_window() {
   const at::NoGradGuard no_grad;
   optimizer_.zero_grad();
   task_.parameters().zero_grad();
-  if (phase_ >= Phase::Forward) restore_buffers();
+  if (start_kept_) restore_buffers();
 }
 
 void TrainStep::keep_buffers() {

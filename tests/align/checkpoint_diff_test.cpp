@@ -146,6 +146,20 @@ TEST_CASE("checkpoint_diff: likely causes") {
   CHECK(has(likely([](auto& net) { tensor_of(net, "conv1.weight") = at::randn({4, 3, 5, 5}); }), "another network"));
 }
 
+TEST_CASE("checkpoint_diff: NaN on both sides proves nothing, and NaN is not called zero") {
+  auto a = small_net();
+  tensor_of(a, "layer1.fc1.bias").fill_(NAN);
+  const auto both = compared(a, a);
+  CHECK_FALSE(both.agrees);
+  CHECK(has(both.first.sentence, "layer1.fc1.bias (NaN on both sides, which proves nothing)"));
+  CHECK(some_has(both.first.likely, "diverged"));
+  auto b = small_net();
+  tensor_of(b, "layer1.fc1.bias").zero_();
+  const auto one = compared(a, b);
+  CHECK(has(one.first.sentence, "not finite in A alone"));
+  CHECK_FALSE(some_has(one.first.likely, "zero"));
+}
+
 TEST_CASE("checkpoint_diff: another head, a missing bias, another dtype") {
   const auto head = compared(small_net(10), small_net(100));
   CHECK_FALSE(head.agrees);

@@ -34,6 +34,15 @@ class CraftedDump {
   void add(const std::string& name, const std::string& output, const std::string& input = "") {
     calls_ += (calls_.empty() ? "\"" : ",\n\"") + name + R"(": {"input_args": [)" + input + R"(], "output": [)" + output + "]}";
   }
+  // The same with a weight.
+  void add_layer(const std::string& name, const std::string& output, const std::string& input, const std::string& weight) {
+    add(name, output, input);
+    calls_.insert(calls_.size() - 1, R"(, "parameters": {"weight": )" + weight + "}");
+  }
+  // A call whose input's gradient is `gradient`.
+  void add_backward(const std::string& name, const std::string& gradient) {
+    calls_ += (calls_.empty() ? "\"" : ",\n\"") + name + R"(": {"input": [], "output": [)" + gradient + "]}";
+  }
   std::filesystem::path write() const {
     write_file_atomic(step_ / "dump.json",
                       R"({"task": "tensor", "level": "L0", "npu_train": {)" + facts_ + "}, \"data\": {" + calls_ + "}}");

@@ -232,3 +232,19 @@ TEST_CASE("divergence_walk: an output that does not go on is forgiven of a norm 
   CHECK_FALSE(agrees("BatchNorm2d", -1, "auto", "auto"));
   CHECK_FALSE(agrees("Conv2d", -1, "false", "auto"));
 }
+
+TEST_CASE("divergence_walk: weights that are not finite on one side in a later step are no chaos") {
+  for (const char* task : {"tensor", "statistics"}) {
+    const DumpOptions options{.task = task};
+    const auto broken = [](ConvNet& net, int step) {
+      const at::NoGradGuard no_grad;
+      if (step == 0)
+        for (auto& p : net.parameters()) p.fill_(std::numeric_limits<float>::quiet_NaN());
+    };
+    const auto result = TwoRuns().compare(elsewhere({.after_update = broken, .options = options}), {.options = options}, 2, {.steps = {1}});
+    CAPTURE(to_text(result));
+    CHECK((result.first.cause == Cause::Weights));
+    CHECK(has(result.first.sentence, "the weights of conv1 (Conv2d, forward, step 1) are not finite in A alone"));
+    CHECK_FALSE(has(to_text(result), "chaos"));
+  }
+}

@@ -5,6 +5,7 @@
 #include <torch/nn/modules.h>
 #include <filesystem>
 
+#include "npu_train/align/dump_reader.hpp"
 #include "npu_train/align/dumper.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/io/file.hpp"
@@ -13,6 +14,7 @@
 #include "npu_train/nn/layer_scope.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/optim/sgd.hpp"
+#include "npu_train/precision/autocast.hpp"
 
 using namespace npu_train;
 using npu_train::testing::has, npu_train::testing::TempDir;
@@ -302,4 +304,70 @@ TEST_CASE("a dump of nothing is told") {
   run({.steps = {"7"}});
   REQUIRE(told.size() == 2);
   CHECK(has(told[1], "dump.steps: 7 was not reached; the run had steps 0 to 0"));
+}
+
+namespace {
+
+// Uses its parameters and its buffer through casts and views, as models do that run under autocast.
+struct CastingNet : torch::nn::Module {
+  torch::nn::Conv2d conv{register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 2).stride(2)))};
+  at::Tensor token = register_parameter("token", at::randn({1, 1, 4}));
+  struct Scale : torch::nn::Module {
+    at::Tensor weight = register_parameter("weight", at::rand({4})), bias = register_parameter("bias", at::rand({4}));
+    at::Tensor forward(const at::Tensor& x) { return (x * weight.to(x.scalar_type())).to(at::kFloat) + bias; }
+  };
+  std::shared_ptr<Scale> scale = register_module("scale", std::make_shared<Scale>());
+  struct Positions : torch::nn::Module {
+    at::Tensor table = register_buffer("table", at::randn({1, 5, 4}));
+    at::Tensor weight = register_parameter("weight", at::rand({4, 4}));
+    at::Tensor forward(const at::Tensor& x) { return at::matmul(at::cat({x, table.to(x.scalar_type()).expand_as(x)}, 1), weight); }
+  };
+  std::shared_ptr<Positions> positions = register_module("positions", std::make_shared<Positions>());
+
+  at::Tensor forward(const at::Tensor& x) {
+    const auto patches = conv(x).flatten(2).transpose(1, 2);
+    return positions->forward(scale->forward(at::cat({token.to(patches.scalar_type()).expand({x.size(0), -1, -1}), patches}, 1)));
+  }
+};
+
+std::vector<std::string> items_under(std::optional<at::ScalarType> dtype) {
+  const TempDir dir;
+  CastingNet net;
+  {
+    Dumper dumper({.level = "mix", .dir = dir.path()}, dumped_model(net));
+    dumper.start();
+    at::Tensor out;
+    {
+      std::optional<Autocast> region;
+      if (dtype) region.emplace(Device{}, *dtype);
+      out = net.forward(at::randn({2, 3, 4, 4}));
+    }
+    const auto loss = out.to(at::kFloat).square().mean();
+    dumper.loss(loss);
+    loss.backward();
+    dumper.stop();
+    dumper.step();
+  }
+  std::vector<std::string> out;
+  for (const auto& call : read_dump_step(Dump::open(dir.path()).places().at(0)).calls)
+    for (const auto& item : call.items) {
+      std::string shape = " ";
+      for (const auto n : item.shape) shape += std::to_string(n) + ",";
+      if (call.is_module) out.push_back(item.name + shape);
+    }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("a layer has the same calls, inputs and parameters in every precision") {
+  const auto full = items_under(std::nullopt);
+  CHECK(std::count(full.begin(), full.end(), "Module.token.Parameter.forward.0.parameters.token 1,1,4,") == 1);
+  CHECK(std::count(full.begin(), full.end(), "Module.token.Parameter.forward.0.input.0 2,4,4,") == 1);
+  CHECK(std::count(full.begin(), full.end(), "Module.scale.Scale.forward.0.parameters.bias 4,") == 1);
+  for (const auto dtype : {at::kBFloat16, at::kHalf}) {
+    const auto low = items_under(dtype);
+    for (size_t i = 0; i < std::max(full.size(), low.size()); ++i)
+      REQUIRE((i < full.size() ? full[i] : "nothing") == (i < low.size() ? low[i] : "nothing"));
+  }
 }

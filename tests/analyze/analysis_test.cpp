@@ -77,6 +77,11 @@ TEST_CASE("a plain model is ready, and memory and bf16 are findings of their own
   CHECK(large.verdict() == "blocked");
   CHECK(finding(large, "memory") != nullptr);
   CHECK(finding(analyze(*task, batch, {.hbm = 1000, .predicted_peak = 1000}), "memory") == nullptr);
+  const auto changed = analyze(*task, batch, {.hbm = 1000, .predicted_peak = 1001, .fits_with = "data.batch_size=2"});
+  CHECK(changed.verdict() == "feasible");
+  REQUIRE(finding(changed, "memory_change") != nullptr);
+  CHECK(has(finding(changed, "memory_change")->detail, "it fits with data.batch_size=2"));
+  CHECK(finding(changed, "memory_change")->hours < finding(large, "memory")->hours);
   torch::nn::Linear low(torch::nn::LinearOptions(16, 16));
   low->to(at::kBFloat16);
   const Batch low_batch(at::randn({4, 16}).to(at::kBFloat16), at::zeros({4}, at::kLong));
@@ -115,8 +120,27 @@ TEST_CASE("a series, composite operators and limits of the series are told") {
   const auto exact = analyze(*classifier(net), batch, {.soc = "910B1"});
   CHECK(finding(exact, "series") == nullptr);
   REQUIRE(finding(exact, "composite") != nullptr);
-  CHECK(has(finding(exact, "composite")->detail, "was not looked up"));
+  CHECK(finding(exact, "composite")->detail == "cross_entropy_loss: made of _log_softmax, nll_loss_forward, which the tables have");
   CHECK(exact.verdict() == "ready");
+}
+
+TEST_CASE("what an operator without a kernel of its own calls is looked up too") {
+  const AscendOperators table("910B1", "2.11");
+  const auto weight = at::randn({16, 16}).requires_grad_();
+  ParameterSet parameters;
+  parameters.add({.name = "weight", .value = weight});
+  OperatorInventory inventory(parameters);
+  inventory.phase_begin(Phase::Forward, 0, 0);
+  at::conv1d(weight.unsqueeze(0), at::randn({4, 16, 3}));
+  at::cosine_embedding_loss(weight, at::randn({16, 16}), at::ones({16}));
+  inventory.phase_end(Phase::Forward, 0, 0);
+  CHECK(inventory.parts().at("conv1d").count("convolution") == 1);
+  const auto result = analyze(inventory, parameters, {.soc = "910B1"});
+  const auto* composite = finding(result, "composite");
+  REQUIRE(composite != nullptr);
+  CHECK_MESSAGE(has(composite->detail, "conv1d, cosine_embedding_loss: made of "), composite->detail);
+  CHECK_MESSAGE(has(composite->detail, " convolution, "), composite->detail);
+  CHECK_MESSAGE(!has(composite->detail, "mkldnn"), composite->detail);
 }
 
 TEST_CASE("the scan of sources and the table of operators agree on what is unsupported") {

@@ -144,6 +144,17 @@ TEST_CASE("a trace holds operators and layers with their memory, and is what tra
   CHECK(has(to_text(profile), "memory kept"));
 }
 
+TEST_CASE("of a run of one window that one is traced") {
+  TinyStep tiny({.traced_windows = 3});
+  tiny.window(0);
+  const auto profile = tiny.profiler.profile();
+  CHECK(!profile.first);
+  CHECK(std::any_of(profile.events.begin(), profile.events.end(), [](const TraceEvent& e) { return e.name == "linear"; }));
+  CHECK(has(to_text(profile), "linear"));
+  CHECK(has(to_text(profile), "There was one window"));
+  CHECK(!has(to_text(profile), "traced window(s)"));
+}
+
 TEST_CASE("advice names what stands out, and nothing else") {
   Profile profile{.device = "cpu", .windows = 10, .seconds = 10};
   profile.phases = {{Phase::Forward, 10, 5}, {Phase::Backward, 10, 4.9}};
@@ -162,4 +173,6 @@ TEST_CASE("the command of a device's own profiler runs this very process") {
   CHECK(has(profiler_command({"cuda", 0}), "test_analyze"));
   CHECK(has(profiler_command({"npu", 0}), "msprof"));
   CHECK(profiler_command({"cpu", 0}).empty());
+  CHECK(profiler_command({"npu", 0}, "train_app c.yaml device=npu:0") ==
+        "msprof --msproftx=on --output=./msprof train_app c.yaml device=npu:0");
 }

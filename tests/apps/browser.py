@@ -32,7 +32,9 @@ class Browser:
         # The browser reads from 3 and writes to 4. The pipes' own numbers may be these, so the shell puts them there.
         command = [find(), '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run', '--hide-scrollbars',
                    '--remote-debugging-pipe', f'--user-data-dir={self._profile.name}', 'about:blank']
-        shell = ['sh', '-c', f'exec 8<&{commands} 9>&{answers}; exec 3<&8 4>&9 8<&- 9>&-; exec "$@"', 'sh', *command]
+        # bash, because other shells know numbers of one digit alone, which the pipes may have too.
+        move = f'exec 100<&{commands} 101>&{answers}; exec 3<&100 4>&101 100<&- 101>&-; exec "$@"'
+        shell = ['bash', '-c', move, 'bash', *command]
         self._process = subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                                          pass_fds=(commands, answers), start_new_session=True)
         os.close(commands)

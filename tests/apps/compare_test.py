@@ -272,6 +272,7 @@ class CompareTest(ProgramTest):
                             (log, weights, ('is a loss history', 'is a checkpoint')), (dump, self.dir, ('is a dump', 'of no kind'))):
             self.assertFails(npu_tool('compare', a, b), 2, str(a), str(b), *words)
         self.assertFails(npu_tool('compare', log, log, '--steps', '1'), 2, 'are of dumps')
+        self.assertFails(npu_tool('compare', 'nowhere', log, '--reference', 'r'), 3, 'nowhere: there is no such file or folder')
         for words in (('--exact',), ('--atol', '1'), ('--rtol', '1'), ('--tolerance', 'a=1,1')):
             self.assertFails(npu_tool('compare', log, log, *words), 2, words[0], 'of dumps and checkpoints', '--mean-rtol')
 
@@ -296,8 +297,9 @@ class CompareTest(ProgramTest):
             return fill(data)
         broken = self.edited(a, 'nan', nan)
         code, result = self.compare(broken, broken)
-        self.assertEqual(code, 0)
-        self.assertTrue(any('NaN on both sides' in note and 'prove nothing' in note for note in result['notes']), result['notes'])
+        self.assertEqual((code, result['first_divergence']['cause']), (7, 'not_proven'), result['summary'])
+        self.assertIn('nothing is proven', result['summary'])
+        self.assertTrue(any('not finite on both sides' in note and 'proves nothing' in note for note in result['notes']), result['notes'])
         self.assertEqual(self.compare(broken, a)[0], 7)
 
         def other_network(data):  # other names and other classes
@@ -308,7 +310,8 @@ class CompareTest(ProgramTest):
         some = self.edited(a, 'some', lambda data: other_network(data) | {k: v for k, v in data.items() if '.head.' in k})
         code, result = self.compare(some, a)
         self.assertEqual((code, result['complete']), (7, False))  # layers with parameters that one side lacks
-        self.assertIn('alone', result['first_divergence']['sentence'])
+        self.assertEqual(result['first_divergence']['cause'], 'model')
+        self.assertIn('of its own', result['first_divergence']['sentence'])
         only_a = [call['a'] for call in result['steps'][0]['calls'] if not call['b']]
         self.assertIn('Module.other_embed.OtherLayer.forward.0', only_a)
 

@@ -140,6 +140,8 @@ class Doctor(ProgramTest):
         self.assertIn('data.batch_size', self.assertDone(npu_tool('doctor', '--explain', 'out', 'of', 'memory')))  # without quotes
         document = json.loads(self.assertDone(npu_tool('doctor', '--explain', 'error code is 507018', '--json')))
         self.assertEqual(document['found'][0]['name'], '507018')
+        for other in (('--device', 'cpu'), ('--write-env', self.dir / 'e.sh'), ('--no-hello',), ('--output', '.'), ('--html', 'p.html')):
+            self.assertFails(npu_tool('doctor', '--explain', '507018', *other), USAGE, 'excludes', other[0])
         self.assertFails(npu_tool('doctor', '--explain', 'EI0007'), USAGE, 'EI0007', 'did you mean', 'out of memory')
 
     def test_a_log_of_50_megabytes(self):

@@ -31,6 +31,8 @@ class Measure(ProgramTest):
         recorded = json.loads(file.read_text())
         self.assertEqual(len(recorded['loss']), 20)
         self.assertGreater(recorded['peak_memory_bytes'], 0)
+        self.assertEqual(recorded['peak_memory_of'], 'process')
+        self.assertIn('peak memory of the process', out)
         self.assertIn('libtorch', recorded['environment'])
         # the same again: equal losses, and a speed of which the test says nothing
         again = self.json('baseline', config, *SHORT, f'output.dir={self.dir}/b', '--against', file, '--least-speed', '0.01', '--html', page)
@@ -53,6 +55,14 @@ class Measure(ProgramTest):
         self.assertFails(npu_tool('baseline', config, '--least-speed', '2'), USAGE, '--against')
         self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.max_steps=2', 'output.dir=""', '--json'), USAGE, 'warm-up')
         self.assertFails(npu_tool('baseline', config, *SHORT, 'output.dir=""'), USAGE, '--out')
+        self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.fast_dev_run=true', '--json'), USAGE, 'trainer.fast_dev_run=false')
+        # what can be checked is checked before an endless training
+        file, endless = self.dir / 'b.json', (*SHORT[1:], 'trainer.max_epochs=1000000', 'output.dir=""', '--against', self.dir / 'b.json')
+        self.assertDone(npu_tool('baseline', config, *SHORT, 'output.dir=""', '--out', file))
+        for option in ('--accuracy-drop', '--loss-rtol', '--least-speed'):
+            for bad in ('nan', '-1'):
+                self.assertFails(npu_tool('baseline', config, *endless, f'{option}={bad}'), USAGE, option[2:])
+        self.assertFails(npu_tool('baseline', config, *endless, 'data.batch_size=8'), USAGE, 'not the same training')
 
     def test_checklist(self):
         page = self.dir / 'c.html'
@@ -65,9 +75,11 @@ class Measure(ProgramTest):
         self.assertEqual(set(states.values()), {'done', 'by hand'})
         self.assertEqual(states['a run resumes bit for bit'], 'done')
         self.look_at(page)
-        missing = npu_tool('checklist', self.config(), 'precision=32-true', '--device', 'cuda:9')
+        config = self.config()
+        missing = npu_tool('checklist', config, 'precision=32-true', '--device', 'cuda:9')
         self.assertEqual(missing[0], FAILED, missing[2])
         self.assertIn('not done', missing[1])
+        self.assertIn(f'nsys profile --trace=cuda,nvtx --output=npu_train train_app {config} precision=32-true device=cuda:9', missing[1])
         self.assertFails(npu_tool('checklist', self.config(), '--device', 'tpu'), USAGE, 'tpu')
 
     def test_bench_reports_and_compares(self):
@@ -77,6 +89,8 @@ class Measure(ProgramTest):
         self.assertEqual(document['batch'], 2)
         self.assertGreater(document['gemm_flops'], 0)
         self.assertEqual({row['section'] for row in document['rows']}, {'step', 'infer', 'batch', 'loader'})
+        self.assertTrue(any('were left out' in note for note in document['notes']), document['notes'])
+        self.assertFalse([row for row in document['rows'] if row.get('failure')])
         with open(table, newline='') as rows: self.assertIn(['section', 'name', 'number', 'value'], list(csv.reader(rows)))
         self.look_at(page)
         # against itself: no difference
@@ -99,6 +113,14 @@ class Measure(ProgramTest):
         self.assertEqual(json.loads((folder / 'profile.json').read_text())['windows'], 16)  # 20 less the first and three traced
         self.look_at(folder / 'profile.html')
         self.assertFails(train_app(self.config(), 'trainer.profiler=torch'), USAGE, 'none', 'simple', 'chrome')
+
+    def test_chrome_on_a_device_and_of_one_step(self):
+        for steps, device in ((1, 'cpu'), (2, 'sim_npu')):
+            self.assertDone(train_app(self.config(), *SHORT, 'trainer.profiler=chrome', f'trainer.max_steps={steps}', f'device={device}',
+                                      'sim_npu.unsupported_ops=ignore', f'output.dir={self.dir}/{device}'))
+            profile = json.loads((run_dir(self.dir / device) / 'profile' / 'profile.json').read_text())
+            self.assertLessEqual({'forward', 'backward', 'optimizer'}, {row['phase'] for row in profile['operators']}, device)
+            self.assertTrue(profile['layers'], device)
 
 
 if __name__ == '__main__': main()

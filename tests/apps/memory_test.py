@@ -68,20 +68,31 @@ class Memory(ProgramTest):
 
     def test_the_cpu_alone(self):
         found = json.loads(self.assertDone(self.memory('--json', '--quick', 'device=cpu')))
-        self.assertEqual((found['device'], found['hbm']), ('cpu', 0))
+        self.assertEqual(found['device'], 'cpu')
+        for key in ('hbm', 'fits', 'largest_batch', 'largest_multiple_of_8', 'largest_power_of_two'): self.assertIsNone(found[key], key)
         self.assertGreater(found['components']['activations'], 0)
 
     def test_mistakes(self):
         self.assertFails(npu_tool('memory'), USAGE, 'CONFIG.yaml --hbm 32GiB')
         for size in ('32', '0GiB', '-1GiB', 'much'): self.assertFails(self.memory('--hbm', size), USAGE, '--hbm', '32GiB')
         self.assertFails(self.memory('model.name=resnet51'), USAGE, 'resnet50')
+        for more in (('--hbm', '1GiB'), ('--quick',), ('--html', self.dir / 'p.html')):
+            self.assertFails(self.memory('--check', '4', *more), USAGE, '--check', more[0])
 
     def test_analyze_compares_with_the_card(self):
         config = self.vit()
         small = npu_tool('analyze', config, '--hbm', '64MiB', '--json', cwd=self.dir)
         found = json.loads(small[1])
-        self.assertIn('memory', {f['kind'] for f in found['findings']})
+        change = next(f for f in found['findings'] if f['kind'] == 'memory_change')
+        self.assertEqual((small[0], found['verdict'], change['severity']), (0, 'feasible', 'change'))
         self.assertGreater(found['predicted_peak'], found['hbm'])
+        overrides = change['detail'].rsplit('it fits with ', 1)[1]
+        self.assertRegex(overrides, r'^data.batch_size=\d+ trainer.accumulate_grad_batches=\d+$')
+        fitting = npu_tool('analyze', config, *overrides.split(), '--hbm', '64MiB', '--json', cwd=self.dir)
+        self.assertFalse({'memory', 'memory_change'} & {f['kind'] for f in json.loads(fitting[1])['findings']})
+        tiny = npu_tool('analyze', config, '--hbm', '4MiB', '--json', cwd=self.dir)
+        self.assertEqual(tiny[0], CHECK_FAILED)
+        self.assertIn(('memory', 'blocks'), {(f['kind'], f['severity']) for f in json.loads(tiny[1])['findings']})
         large = npu_tool('analyze', config, '--hbm', '64GiB', cwd=self.dir)
         self.assertIn(' predicted, of 64.0 GiB', self.assertDone(large))
 
@@ -99,6 +110,15 @@ class OutOfMemory(ProgramTest):
         for word in words: self.assertIn(word, log)
         overrides = result[2].rsplit('would fit is ', 1)[1].split()
         self.assertDone(self.train('output.name=smaller', *overrides))
+
+    def test_validation_has_its_own_advice(self):
+        large = ('data.batch_size=4', 'data.val_size=2048', 'data.val_batch_size=2048', 'trainer.on_oom=retry')
+        result = self.train(*large, 'trainer.num_sanity_val_steps=1')
+        self.assertFails(result, OUT_OF_MEMORY, 'of the validation that is tried before the first step, 2048 samples',
+                         'trainer.num_sanity_val_steps=0', 'trainer.limit_val_batches=0', 'trainer.on_oom=retry did not help',
+                         'hint: the cheapest change that would fit is data.val_batch_size=')
+        self.assertNotIn('data.batch_size', result[2])
+        self.assertFails(self.train(*large), OUT_OF_MEMORY, 'of batch 1 of the validation, 2048 samples', 'data.val_batch_size=')
 
     def test_retry_goes_on(self):
         result = self.train('trainer.on_oom=retry')

@@ -71,3 +71,23 @@ TEST_CASE("rows of a batch, with those that are padding") {
   CHECK(batch.narrow(6, 1).size == 0);
   CHECK(error_of([&] { batch.narrow(5, 3); }).kind() == ErrorKind::Usage);
 }
+
+TEST_CASE("what is pending is done in order, once, and before rows are taken") {
+  Batch batch(at::ones({4}), at::zeros({4}));
+  batch.pending = {[](Batch b) {
+                     b.set("input", b.input() + 1);
+                     return b;
+                   },
+                   [](Batch b) {
+                     b.set("input", b.input().cumsum(0));
+                     return b;
+                   }};
+  const auto done = batch.map([](const at::Tensor& t) { return t * 3; }).finished();
+  CHECK(done.pending.empty());
+  CHECK(done.input()[3].item<float>() == 16);
+  CHECK(done.finished().input().is_same(done.input()));
+  CHECK(batch.input().sum().item<float>() == 4);
+  const auto last = batch.narrow(3, 1);  // of the sums of the whole batch
+  CHECK(last.pending.empty());
+  CHECK(last.input().item<float>() == 8);
+}

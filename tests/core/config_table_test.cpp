@@ -132,6 +132,15 @@ TEST_CASE("every mistake names place, key, given and allowed") {
   }
 }
 
+TEST_CASE("the hint for an empty text on a command line can be pasted into a shell") {
+  auto node = ConfigNode::map();
+  apply_override(node, "path=");  // what a shell makes of path=""
+  const auto e = error_of([&] { bind<Outer>(node, ""); });
+  CHECK(std::string(e.what()).find("hint: in a shell an empty text is 'path=\"\"'") != std::string::npos);
+  apply_override(node, "path=\"\"");
+  CHECK(bind<Outer>(node, "").path.empty());
+}
+
 TEST_CASE("all mistakes come together, a line each") {
   const auto e = error_of([] { read("lr: -1\nsed: 3\ntrainer: {flag: 7}\n"); });
   CHECK(std::string(e.what()) ==

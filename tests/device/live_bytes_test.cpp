@@ -60,3 +60,14 @@ TEST_CASE("blocks of the arena count too, and the backward pass") {
   CHECK(live.now() < 2 * kMiB + 4096);
   CHECK(live.peak() >= live.now());
 }
+
+TEST_CASE("the most that a piece of work takes, beside what was there") {
+  const at::Tensor before = of_bytes(8 * kMiB);
+  at::Tensor kept;
+  const auto device = Device::parse("cpu");
+  CHECK(peak_bytes_of(device, [&] {
+          const at::Tensor a = of_bytes(2 * kMiB);
+          kept = of_bytes(kMiB);
+        }) == 3 * kMiB);
+  CHECK(peak_bytes_of(device, [] {}) == 0);
+}

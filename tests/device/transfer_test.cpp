@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -34,6 +35,18 @@ TEST_CASE("a batch that is there already is shared and keeps what it is") {
   CHECK(moved.ids == b.ids);
   CHECK(moved.epoch == 3);
   CHECK(moved.index == 9);
+}
+
+TEST_CASE("what is pending is done after the copy") {
+  auto b = example();
+  b.pending.emplace_back([](Batch there) {
+    there.set("input", there.input() * 2);
+    return there;
+  });
+  const auto moved = to_device(b, Device{});
+  CHECK(moved.pending.empty());
+  CHECK(at::equal(moved.input(), b.input() * 2));
+  CHECK(pin(b).pending.size() == 1);
 }
 
 TEST_CASE("to every device present and back") {

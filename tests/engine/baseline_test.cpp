@@ -1,22 +1,15 @@
 #include "testing.hpp"
 
 #include <cmath>
+#include <fstream>
 
 #include "npu_train/engine/baseline.hpp"
+#include "short_run.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-RunConfig short_run(const std::string& precision = "32-true") {
-  RunConfig c{.device = "cpu", .precision = precision};
-  c.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
-  c.data = {.name = "generated", .options = {{"train_size", 96}, {"val_size", 16}, {"batch_size", 8}, {"num_workers", "0"}}};
-  c.trainer = {.max_epochs = 1, .threads = 1};
-  c.output.dir = "";
-  return c;
-}
 
 /// A baseline whose curve and times the test chooses.
 Baseline made(double loss_factor = 1, double seconds = 0.1, double acc1 = 90) {
@@ -41,6 +34,7 @@ TEST_CASE("a baseline holds what a run did, and comes back from its file as it w
   CHECK(b.effective_batch == 8);
   CHECK(b.images_per_second() > 0);
   CHECK(b.peak_memory > 0);
+  CHECK(b.peak_memory_of == "process");
   CHECK(b.val.front().first == "loss");
   CHECK(b.environment.contains("libtorch"));
   TempDir dir;
@@ -62,6 +56,41 @@ TEST_CASE("a run too short for a speed is refused") {
   auto config = short_run();
   config.trainer.max_steps = 2;
   CHECK(has(error_of([&] { record_baseline(config); }).what(), "warm-up"));
+  config.trainer.fast_dev_run = true;
+  const std::string said = error_of([&] { record_baseline(config); }).what();
+  CHECK(has(said, "hint: trainer.fast_dev_run=false"));
+}
+
+TEST_CASE("another training than the reference's is refused before it is run") {
+  auto reference = made();
+  auto config = short_run();
+  config.trainer.max_epochs = 1'000'000;
+  CHECK(has(error_of([&] { record_baseline(config, builtin_parts(), &reference); }).what(), "not the same training"));
+  for (const double bad : {kNaN, -1.0}) {
+    CHECK(has(error_of([&] { check_options({.metric_points = bad}); }).what(), "accuracy-drop"));
+    CHECK(has(error_of([&] { check_options({.least_speed = bad}); }).what(), "least-speed"));
+    CHECK(has(error_of([&] { check_options({.history = {.mean_rtol = bad}}); }).what(), "loss-rtol"));
+  }
+  check_options({});
+}
+
+TEST_CASE("memory is labelled, and that of a process is not held against that of tensors") {
+  auto now = made(), reference = made();
+  now.peak_memory = 300, reference.peak_memory = 100;
+  now.peak_memory_of = reference.peak_memory_of = "tensors";
+  CHECK(compare_baselines(now, reference).memory.value() == 3);
+  CHECK(has(to_text(compare_baselines(now, reference)), "memory: 3 times the reference's peak"));
+  reference.peak_memory_of = "process";
+  const auto unlike = compare_baselines(now, reference);
+  CHECK(!unlike.memory);
+  CHECK(has(to_text(unlike), "peak memory of the process"));
+  CHECK(has(to_text(unlike), "memory is not compared: of the tensors here, of the process on the other side"));
+  CHECK(to_json(unlike).at("memory", "json").is_null());
+  auto older = to_json(reference).dump();  // files of before have no such key
+  older.replace(older.find("peak_memory_of"), std::string("peak_memory_of").size(), "another");
+  TempDir dir;
+  std::ofstream(dir / "older.json") << older;
+  CHECK(read_baseline(dir / "older.json").peak_memory_of == "process");
 }
 
 TEST_CASE("accuracy: losses of the steps and metrics of the validation, each with its own bound") {

@@ -1,24 +1,17 @@
 // The checklist of a migration, on the simulated NPU and on a device that is not there.
 #include "testing.hpp"
 
+#include <algorithm>
 #include <fstream>
 
 #include "npu_train/engine/baseline.hpp"
 #include "npu_train/engine/checklist.hpp"
+#include "short_run.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-RunConfig migrated_run() {
-  RunConfig c{.device = "cpu", .precision = "32-true"};
-  c.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
-  c.data = {.name = "generated", .options = {{"train_size", 96}, {"val_size", 16}, {"batch_size", 8}, {"num_workers", "0"}}};
-  c.trainer = {.max_epochs = 1, .threads = 1};
-  c.output.dir = "";
-  return c;
-}
 
 ItemState state_of(const Checklist& list, const std::string& item) {
   for (const auto& i : list.items)
@@ -33,11 +26,11 @@ ItemState state_of(const Checklist& list, const std::string& item) {
 TEST_CASE("on the simulated NPU a whole list") {
   resolve_device("sim_npu");
   TempDir dir;
-  save_json(dir / "cpu.json", to_json(record_baseline(migrated_run())));
+  save_json(dir / "cpu.json", to_json(record_baseline(short_run())));
   std::ofstream(dir / "train.py") << "import torch\nx = torch.ones(3).cuda()\n";
   const auto file = (dir / "cpu.json").string();
   const auto list =
-      migration_checklist(migrated_run(), {.device = "sim_npu", .source = dir.path().string(), .reference = file, .baseline = file});
+      migration_checklist(short_run(), {.device = "sim_npu", .source = dir.path().string(), .reference = file, .baseline = file});
   for (const char* item : {"the device is there", "the device computes", "every operator", "the model trains on the device",
                            "agree with the CPU", "losses and accuracy", "the speed", "resumes bit for bit"}) {
     CAPTURE(item);
@@ -62,7 +55,11 @@ TEST_CASE("on the simulated NPU a whole list") {
 }
 
 TEST_CASE("a device that is not there fails its items, and leaves the others") {
-  const auto list = migration_checklist(migrated_run(), {.device = "cuda:7"});
+  const auto list = migration_checklist(short_run(), {.device = "cuda:7", .train = "train_app c.yaml"});
+  const auto timeline =
+      std::find_if(list.items.begin(), list.items.end(), [](const ChecklistItem& i) { return has(i.item, "timeline shows no gaps"); });
+  REQUIRE(timeline != list.items.end());
+  CHECK(has(timeline->next, "nsys profile --trace=cuda,nvtx --output=npu_train train_app c.yaml device=cuda:7"));
   CHECK((state_of(list, "the device is there") == ItemState::NotDone));
   CHECK((state_of(list, "the model trains on the device") == ItemState::NotDone));
   CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
@@ -72,8 +69,8 @@ TEST_CASE("a device that is not there fails its items, and leaves the others") {
 }
 
 TEST_CASE("steps that make no sense are refused") {
-  CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .steps = 0}); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .soc = "H100"}); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .source = "/nowhere"}); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { migration_checklist(migrated_run(), {.device = "cpu", .reference = "/nowhere.json"}); }).kind() == ErrorKind::Data);
+  CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .steps = 0}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .soc = "H100"}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .source = "/nowhere"}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .reference = "/nowhere.json"}); }).kind() == ErrorKind::Data);
 }

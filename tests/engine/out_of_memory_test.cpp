@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kCapacity = int64_t{320} << 20;
+constexpr int64_t kCapacity = int64_t{320} << 20, kWide = int64_t{1} << 18;
 
 RunConfig limited_run(const std::string& model, int64_t batch, int64_t accumulate = 1, const std::string& on_oom = "stop") {
   RunConfig c{.device = "sim_npu", .precision = "32-true"};
@@ -55,6 +55,32 @@ uint64_t trained_state(Trainer& trainer) {
   for (const char* part : {"model", "optimizer", "rng"})
     for (const auto& [name, tensor] : state.at(part).tensors) out.tensors[std::string(part) + "/" + name] = tensor;
   return digest(out);
+}
+
+// y = x w, of inputs that outweigh all that is computed from them: 1 MiB a sample.
+class WideTask final : public Task {
+ public:
+  StepOutput training_step(const Batch& batch) override {
+    const auto outputs = predict(batch.input());
+    return {at::mse_loss(outputs, batch.target()), batch.weight, outputs};
+  }
+  at::Tensor predict(const at::Tensor& input) override { return input.matmul(weight_); }
+  ParameterSet parameters() override {
+    ParameterSet out;
+    out.add({.name = "weight", .value = weight_});
+    return out;
+  }
+  void set_training(bool) override {}
+  void to(c10::Device device) override { weight_.set_data(weight_.detach().to(device)); }
+
+ private:
+  at::Tensor weight_ = at::full({kWide}, 0.01).requires_grad_();
+};
+
+// So many samples on the device leave no room for more than `free` bytes.
+at::Tensor all_but(int64_t free) {
+  const auto allocated = backend_of({"sim_npu", 0}).memory({"sim_npu", 0}).allocated;
+  return at::empty({(kCapacity - allocated - free) / 4}, at::TensorOptions(Device{"sim_npu", 0}.c10()));
 }
 
 std::string said_by(const std::function<void()>& fn) {
@@ -171,8 +197,96 @@ TEST_CASE("retry ends with the whole report where one sample is too much, and no
   });
   CHECK(error.kind() == ErrorKind::OutOfMemory);
   for (const char* part : {"micro-batches of 4", "micro-batches of 2", "micro-batches of 1"}) CHECK(has(said, part));
-  CHECK(has(error.what(), "of micro-batch 1 of 8 of 1 samples"));
-  CHECK(has(error.what(), "nothing that was tried would fit"));
+  CHECK(has(error.what(), "of micro-batch 1 of 8 of 1 sample"));
+  CHECK(has(error.what(), "trainer.on_oom=retry did not help: micro-batches of 1 sample"));
+  CHECK(has(error.what(), "smaller micro-batches: not even 1 sample runs"));
+  CHECK(has(error.what(), "hint: no change is known to fit, since "));
+  CHECK(has(error.what(), "are held by other things than this run"));
+  CHECK_FALSE(has(error.what(), "nothing that was tried would fit"));
   CHECK(trained_state(trainer) == before);
   for (const auto& p : trainer.task().parameters()) CHECK_FALSE(p.value.grad().defined());
+}
+
+TEST_CASE("a batch that cannot be copied to the device: with retry it is copied in pieces, bit for bit as a run of such batches") {
+  at::manual_seed(1);
+  const auto x = at::randn({32, kWide});
+  const auto data = std::make_shared<TensorDataset>(x, x.sum(1));
+  const auto run = [&](int64_t batch, int64_t accumulate, const std::string& on_oom, int64_t free, std::string* said) {
+    RunConfig c{.device = "sim_npu", .precision = "32-true"};
+    c.sim_npu = {.hbm = "320MiB", .unsupported_ops = "ignore"};
+    c.data.options = {{"batch_size", batch}, {"num_workers", "0"}};
+    c.optimizer = {.name = "sgd", .options = {{"lr", 1e-7}, {"momentum", 0.9}}};
+    c.trainer = {.max_epochs = 2, .accumulate_grad_batches = accumulate, .threads = 1, .on_oom = on_oom};
+    c.output.dir = "";
+    Trainer trainer(c);
+    trainer.setup(std::make_shared<WideTask>(), data);
+    const auto full = free > 0 ? all_but(free) : at::Tensor();
+    const auto text = said_by([&] { trainer.fit(); });
+    if (said != nullptr) *said = text;
+    return trained_state(trainer);
+  };
+  const int64_t mib = int64_t{1} << 20;
+  std::string said;
+  CHECK(run(4, 4, "retry", 12 * mib, &said) == run(4, 4, "stop", 0, nullptr));  // one at a time they fit as they are
+  CHECK_MESSAGE(has(said, "in the copy of micro-batch 3 of 4 to the device: trainer.on_oom=retry leaves windows on the host"), said);
+  CHECK(run(16, 1, "retry", 12 * mib, &said) == run(8, 2, "stop", 0, nullptr));
+  CHECK_MESSAGE(has(said, "out of memory in the copy to the device of micro-batch 1 of 1"), said);
+  CHECK_MESSAGE(has(said, "in micro-batches of 8; to begin so: data.batch_size=8 trainer.accumulate_grad_batches=2"), said);
+
+  const auto error = error_of([&] { run(4, 4, "stop", 12 * mib, nullptr); });
+  CHECK(error.exit_code() == 8);
+  CHECK_MESSAGE(has(error.what(), "out of memory in the copy to the device of micro-batch 3 of 4 of 4 samples"), error.what());
+  CHECK_MESSAGE(has(error.what(), "batch 8.0 MiB"), error.what());
+}
+
+TEST_CASE("validation: the report names its batch, and the advice is the validation's and does fit") {
+  auto config = limited_run("vit_tiny", 4, 1, "retry");
+  config.data.options.set("val_size", ConfigNode(int64_t{2048}));
+  config.data.options.set("val_batch_size", ConfigNode(int64_t{2048}));
+  config.trainer.max_steps = 1;
+  for (const bool sanity : {true, false}) {
+    CAPTURE(sanity);
+    config.trainer.num_sanity_val_steps = sanity ? 1 : 0;
+    const std::string text = error_of([&] { Trainer(config).fit(); }).what();
+    const std::string where =
+        sanity ? "batch 1 of the validation that is tried before the first step, 2048 samples" : "batch 1 of the validation, 2048 samples";
+    for (const std::string& part :
+         {std::string("out of memory in the forward of ") + where, std::string(" more were wanted; tensors hold "),
+          std::string("the last layers"), std::string("data.val_batch_size="), std::string("trainer.limit_val_batches=0"),
+          std::string("trainer.on_oom=retry did not help: it repeats windows of the training"), std::string("from forwards of 2 and 3")})
+      CHECK_MESSAGE(has(text, part), "'" << part << "' is not in: " << text);
+    CHECK(has(text, "trainer.num_sanity_val_steps=0") == sanity);
+    CHECK_FALSE(has(text, "data.batch_size"));
+    const std::string key = "the cheapest change that would fit is data.val_batch_size=";
+    REQUIRE(has(text, key));
+    auto fits = config;
+    fits.data.options.set("val_batch_size", ConfigNode(int64_t{std::stoll(text.substr(text.find(key) + key.size()))}));
+    CHECK(Trainer(fits).fit().global_step == 1);
+  }
+}
+
+TEST_CASE("a prediction and a setup that do not fit are told as what they are") {
+  Trainer trainer(limited_run("vit_tiny", 4));
+  const std::string prediction = error_of([&] { trainer.predict(at::zeros({4096, 3, 32, 32})); }).what();
+  CHECK_MESSAGE(has(prediction, "of a prediction of 4096 samples"), prediction);
+  CHECK_MESSAGE(has(prediction, "the cheapest change that would fit is to predict at most "), prediction);
+
+  const auto full = all_but(int64_t{1} << 20);
+  const auto setup = error_of([&] { Trainer(limited_run("vit_tiny", 4, 1, "retry")).setup(); });
+  CHECK(setup.exit_code() == 8);
+  for (const char* part : {"out of memory in the setup, while the model was", "tensors hold 3", "the model takes: parameters ",
+                           "trainer.on_oom=retry did not help: nothing was trained yet", "hint: a smaller model"})
+    CHECK_MESSAGE(has(setup.what(), part), "'" << part << "' is not in: " << setup.what());
+}
+
+TEST_CASE("memory that runs out in a callback is told as such, with what lies on the device") {
+  struct Greedy final : Callback {
+    void on_step_end(TrainLoop& loop, const StepReport&) override { at::empty({kCapacity}, at::TensorOptions(loop.parts().device.c10())); }
+  };
+  Trainer trainer(limited_run("vit_tiny", 4));
+  trainer.add_callback(std::make_shared<Greedy>());
+  const std::string text = error_of([&] { trainer.fit(); }).what();
+  for (const char* part : {"outside of forward, backward and validation", "there are: parameters ", "look at callbacks"})
+    CHECK_MESSAGE(has(text, part), "'" << part << "' is not in: " << text);
+  CHECK_FALSE(has(text, "data.batch_size"));
 }

@@ -107,3 +107,24 @@ TEST_CASE("other precisions and checkpointing: a row each; what cannot be says w
   config.amp.low_precision_modules = {"no_such_block"};
   CHECK(error_of([&] { predict_memory(config); }).kind() == ErrorKind::Usage);
 }
+
+TEST_CASE("overrides under which a training fits: smaller micro-batches, then checkpointing, then nothing") {
+  auto config = predicted_run("vit_tiny");  // batch 16
+  const auto pieces = fitting_overrides(config, measure_memory(config).peak(16).reserved - 1);
+  CHECK_MESSAGE(pieces.starts_with("data.batch_size="), pieces);
+  CHECK(fitting_overrides(config, int64_t{1} << 20).empty());
+
+  config.model.options = {{"depth", 12}, {"image_size", 32}, {"patch_size", 2}};  // one sample keeps tens of MiB
+  auto in_two = config;
+  in_two.trainer.accumulate_grad_batches = 2;
+  const auto limit = measure_memory(in_two).peak(1).allocated - 1;  // not even one sample
+  in_two.trainer.gradient_checkpointing = "blocks";
+  REQUIRE(measure_memory(in_two).fits(1, limit));
+  const auto both = fitting_overrides(config, limit);
+  CHECK_MESSAGE(has(both, "trainer.gradient_checkpointing=blocks data.batch_size="), both);
+}
+
+TEST_CASE("without a card nothing is said of what fits") {
+  const auto json = to_json(predict_memory(predicted_run("vit_tiny"), {.variants = false}));
+  for (const char* key : {"hbm", "fits", "largest_batch"}) CHECK(json.at(key, "").is_null());
+}

@@ -2,6 +2,7 @@
 #include "testing.hpp"
 
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 
 using namespace npu_train;
@@ -30,6 +31,36 @@ bool holds(const std::vector<std::string>& names, const std::string& name) {
 }
 
 }  // namespace
+
+// First: a process that has seen a backward pass takes no further kind of device.
+TEST_CASE("chrome on a device sees the operators of backward passes, which run in a thread of autograd's own") {
+  TempDir dir;
+  auto config = profiled_run(dir.path(), "chrome");
+  config.device = "sim_npu";
+  config.sim_npu.unsupported_ops = "ignore";
+  config.trainer.max_steps = 2;
+  const auto result = Trainer(config).fit();
+  const auto profile = load_json(fs::path(result.run_dir) / "profile/profile.json");
+  std::vector<std::string> backward, layers;
+  for (const auto& row : profile.at("operators", "profile").items("operators"))
+    if (row.at("phase", "row").text("phase") == "backward") backward.push_back(row.at("name", "row").text("name"));
+  for (const auto& row : profile.at("layers", "profile").items("layers"))
+    if (row.at("phase", "row").text("phase") == "backward") layers.push_back(row.at("name", "row").text("name"));
+  CHECK(backward.size() > 5);
+  CHECK(holds(layers, "layer1.0.conv1"));
+  const auto text = read_file(fs::path(result.run_dir) / "profile/trace.json", 1 << 30);
+  CHECK(has(text, "operators in autograd's thread"));
+}
+
+TEST_CASE("chrome of a run of one step traces that one") {
+  TempDir dir;
+  auto config = profiled_run(dir.path(), "chrome");
+  config.trainer.max_steps = 1;
+  const auto result = Trainer(config).fit();
+  const auto profile = load_json(fs::path(result.run_dir) / "profile/profile.json");
+  CHECK(holds(names_in(profile.at("layers", "profile"), "name"), "layer1.0.conv1"));
+  CHECK(fs::exists(fs::path(result.run_dir) / "profile/trace.json"));
+}
 
 TEST_CASE("a run without a profiler writes no profile, and simple writes the phases of fit()") {
   TempDir dir;

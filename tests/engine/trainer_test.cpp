@@ -326,6 +326,32 @@ TEST_CASE("a good guest: no output without a sink, settings of the process resto
   CHECK(at::globalContext().deterministicFillUninitializedMemory());
 }
 
+TEST_CASE("trainer.benchmark and trainer.allow_tf32 hold while a call runs; auto leaves the process's choice") {
+  auto& context = at::globalContext();
+  struct Seen final : Callback {
+    bool benchmark = false, tf32 = false;
+    void on_fit_start(TrainLoop& /*loop*/) override {
+      benchmark = at::globalContext().benchmarkCuDNN();
+      tf32 = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == at::Float32Precision::TF32;
+    }
+  };
+  const bool before = context.benchmarkCuDNN();
+  const auto products = context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL);
+  const auto convolutions = context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV);
+  for (const std::string choice : {"true", "false", "auto"}) {
+    CAPTURE(choice);
+    const auto seen = std::make_shared<Seen>();
+    Trainer trainer({.device = "cpu", .trainer = {.max_epochs = 1, .benchmark = choice, .allow_tf32 = choice}, .output = {.dir = ""}});
+    trainer.add_callback(seen);
+    trainer.fit(classifier(Tiny()), pictures(40));
+    CHECK(seen->benchmark == (choice == "auto" ? before : choice == "true"));
+    CHECK(seen->tf32 == (choice == "auto" ? products == at::Float32Precision::TF32 : choice == "true"));
+    CHECK(context.benchmarkCuDNN() == before);
+    CHECK(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) == products);
+    CHECK(context.float32Precision(at::Float32Backend::CUDA, at::Float32Op::CONV) == convolutions);
+  }
+}
+
 TEST_CASE("blocks named in amp.fp32_modules keep fp32 parameters and compute in fp32") {
   for (const char* precision : {"bf16-mixed", "bf16-true"}) {
     CAPTURE(precision);

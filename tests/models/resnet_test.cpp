@@ -7,9 +7,11 @@
 #include <torch/nn/module.h>
 #include <torch/utils.h>
 
+#include <limits>
 #include <map>
 
 #include "npu_train/models/resnet.hpp"
+#include "npu_train/nn/fuse.hpp"
 #include "npu_train/nn/named_state.hpp"
 
 using namespace npu_train;
@@ -142,4 +144,26 @@ TEST_CASE("impossible options are refused") {
   CHECK(testing::error_of([] { resnet(20); }).kind() == ErrorKind::Usage);
   CHECK(testing::error_of([] { resnet(18, {.stem = "big"}); }).kind() == ErrorKind::Usage);
   CHECK(testing::error_of([] { resnet(18, {.num_classes = 0}); }).kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a residual network fuses, and keeps its value for any batch") {
+  torch::manual_seed(7);
+  c10::AutoGradMode no_grad(false);
+  const FuseOptions any_time{
+      .min_saving = -std::numeric_limits<double>::infinity(), .max_memory_overhead = 1e9, .max_error = 1e-5, .repeats = 1};
+  for (const int64_t depth : {18, 50}) {
+    CAPTURE(depth);
+    const Model model = resnet(depth, {.num_classes = 10, .image_size = 32});
+    for (const auto& [name, buffer] : buffers_of(*model.module)) {
+      if (name.ends_with("running_mean")) at::Tensor(buffer).normal_(0, 0.1);
+      if (name.ends_with("running_var")) at::Tensor(buffer).uniform_(0.5, 1.5);
+    }
+    model.module->eval();
+    const at::Tensor x = at::randn({3, 3, 32, 32}), want = model.forward(x).clone();
+    const auto fused = fuse(model, any_time);
+    CAPTURE(fused.report.str());
+    CHECK(fused.report.kept() == (depth == 18 ? 20 : 53));
+    CHECK(fused.report.patterns.front().pattern == "Conv2d+BatchNorm+ReLU");
+    CHECK(((fused.model.forward(x) - want).abs().max() / want.abs().max()).item<double>() < 1e-5);
+  }
 }

@@ -11,9 +11,11 @@
 #include <torch/nn/module.h>
 #include <torch/utils.h>
 
+#include <limits>
 #include <map>
 
 #include "npu_train/models/vit.hpp"
+#include "npu_train/nn/fuse.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/weights.hpp"
 #include "reference/formula.hpp"
@@ -241,4 +243,19 @@ TEST_CASE("impossible options and pictures are refused") {
   const auto error = testing::error_of([&] { model.forward(at::randn({2, 3, 32, 32})); });
   CHECK(error.kind() == ErrorKind::Usage);
   CHECK(std::string(error.what()).find("image_size") != std::string::npos);
+}
+
+TEST_CASE("a vision transformer fuses, and keeps its value for any batch") {
+  torch::manual_seed(7);
+  c10::AutoGradMode no_grad(false);
+  const FuseOptions any_time{
+      .min_saving = -std::numeric_limits<double>::infinity(), .max_memory_overhead = 1e9, .max_error = 1e-5, .repeats = 1};
+  const Model model = vit({.num_classes = 10, .image_size = 32, .patch_size = 8, .dim = 32, .depth = 2, .heads = 2});
+  model.module->eval();
+  const at::Tensor x = at::randn({3, 3, 32, 32}), want = model.forward(x).clone();
+  const auto fused = fuse(model, any_time);
+  CAPTURE(fused.report.str());
+  CHECK(fused.report.kept() == 2);  // the first layers of both MLPs
+  for (const auto& p : fused.report.patterns) CHECK(p.pattern == "Linear+GELU");
+  CHECK(((fused.model.forward(x) - want).abs().max() / want.abs().max()).item<double>() < 1e-5);
 }

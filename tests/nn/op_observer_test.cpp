@@ -68,11 +68,34 @@ TEST_CASE("a cast of a parameter stands for it") {
   Net net;
   std::string seen;
   const OpObserver observer(parameters_of(net), [&](const SeenOp& op) {
-    if (!op.parameter.empty()) seen += op.name + " " + op.parameter + (op.parameters[1].empty() ? " ?" : "") + "; ";
+    if (!op.parameter.empty()) seen += op.name + " " + op.parameter + (op.tensors[1].known.empty() ? " ?" : "") + "; ";
   });
   const at::Tensor weight = net.conv->weight.to(at::kBFloat16);
   at::conv2d(at::rand({2, 3, 5, 5}, at::kBFloat16), weight);
   CHECK(seen == "conv2d conv.weight; ");
+}
+
+TEST_CASE("a parameter is known behind a cast and views of it, in lists too; a buffer is named and makes no layer") {
+  Net net;
+  std::string seen;
+  OpObserver observer(
+      parameters_of(net),
+      [&](const SeenOp& op) {
+        if (op.name != "cat" && op.name != "add") return;
+        seen += op.name + " [" + op.parameter + "]";
+        for (const auto& input : op.tensors) seen += " " + (input.known.empty() ? "?" : input.known);
+        seen += "; ";
+      },
+      /*every=*/true);
+  observer.watch("mean", net.norm->running_mean);
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const auto x = at::rand({2, 4}, dtype);
+    at::cat({net.head->weight.to(dtype).view({1, 2, 4}).expand({2, 2, 4}).select(0, 1), x});
+    at::cat({x, net.norm->running_mean.to(dtype).unsqueeze(0)});
+    at::add(x, net.conv->bias.to(dtype));
+    CHECK(seen == "cat [head.weight] head.weight ?; cat [] ? mean; add [conv.bias] ? conv.bias; ");
+    seen.clear();
+  }
 }
 
 TEST_CASE("an exception in the observer is kept from the operator and noted") {

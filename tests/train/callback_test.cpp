@@ -28,12 +28,34 @@ TEST_CASE("callbacks come in order, every step once") {
   TempDir dir;
   Toy toy;
   CheckpointStore store((dir / "c").string(), {});
-  auto loop = toy.loop({.max_epochs = 2}, {}, &store);
+  auto loop = toy.loop({.max_epochs = 2}, {.async = false}, &store);
   auto notes = std::make_shared<Notes>();
   loop->add_callback(notes);
   loop->fit();
   CHECK(notes->text == "F(sssssv)c(sssssv)c.");
   CHECK(notes->attempts == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+}
+
+TEST_CASE("callbacks hear of each checkpoint that is written beside the training once, and when it is there") {
+  struct Paths final : Callback {
+    std::vector<int64_t> steps;
+    bool ended = false;
+    void on_checkpoint(TrainLoop&, const std::string& path) override {
+      CHECK_FALSE(ended);
+      steps.push_back(read_checkpoint_meta(path).global_step);
+    }
+    void on_fit_end(TrainLoop&, const RunResult&) override { ended = true; }
+  };
+  TempDir dir;
+  Toy toy;
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  auto loop = toy.loop({.max_epochs = 2}, {.save_top_k = -1, .every_n_train_steps = 2}, &store);
+  const auto paths = std::make_shared<Paths>();
+  loop->add_callback(paths);
+  const auto result = loop->fit();
+  CHECK(paths->ended);
+  CHECK(paths->steps == std::vector<int64_t>{2, 4, 5, 6, 8, 10, 10});  // the last one again, with its validation's score
+  CHECK(read_checkpoint_meta(result.last_checkpoint).global_step == 10);
 }
 
 TEST_CASE("an exception of a callback ends fit as an Error, and the loop can go on afterwards") {

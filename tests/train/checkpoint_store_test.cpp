@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include "npu_train/core/log.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
 #include <cmath>
@@ -28,6 +29,12 @@ std::string save(CheckpointStore& store, int64_t step, double score, const std::
   meta.score = score;
   meta.monitor = monitor;
   return store.save(state_of(step), meta, ConfigNode::map());
+}
+
+CheckpointMeta at_step(int64_t step) {
+  CheckpointMeta meta;
+  meta.global_step = step;
+  return meta;
 }
 
 std::set<int64_t> kept(const CheckpointStore& store) {
@@ -131,4 +138,64 @@ TEST_CASE("a checkpoint is found by its folder, the folder above, and the run's"
   for (const auto& given : {path, (dir / "run/checkpoints").string(), (dir / "run").string()}) CHECK(find_checkpoint(given) == path);
   CHECK(error_of([&] { find_checkpoint((dir / "none").string()); }).kind() == ErrorKind::Checkpoint);
   CHECK(error_of([&] { find_checkpoint(dir.path().string()); }).kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("a save beside the training holds the state of its call") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {.monitor = "val/acc1"});
+  at::Tensor weight = at::ones({1000, 100}).contiguous();
+  for (int64_t step = 1; step <= 3; ++step) {
+    auto state = state_of(step);
+    state["model"].tensors["w"] = weight;
+    state["model"].tensors["strided"] = at::ones({2, 8, 4, 4}).mul(step).contiguous(at::MemoryFormat::ChannelsLast);
+    store.save_later(state, at_step(step), ConfigNode::map());
+    weight.add_(1);  // the next step
+    const auto path = store.finish();
+    const auto read = load_checkpoint(path);
+    CHECK(at::equal(read.at("model").tensors.at("w"), at::full({1000, 100}, static_cast<double>(step))));
+    CHECK(at::equal(read.at("model").tensors.at("strided"), at::full({2, 8, 4, 4}, static_cast<double>(step))));
+    CHECK(store.last() == path);
+    CHECK(store.finish().empty());  // told once
+  }
+  // Another model: nothing of the copy before is left.
+  auto other = state_of(9);
+  other["model"].tensors["w"] = at::zeros({3}, at::kLong);
+  store.save_later(other, at_step(9), ConfigNode::map());
+  const auto read = load_checkpoint(store.finish());
+  CHECK(read.at("model").tensors.size() == 1U);
+  CHECK((read.at("model").tensors.at("w").scalar_type() == at::kLong));
+}
+
+TEST_CASE("the newest checkpoint is looked for when the save under way is done; so does another save and the end") {
+  TempDir dir;
+  {
+    CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+    auto state = state_of(1);
+    state["model"].tensors["w"] = at::ones({4'000'000});
+    store.save_later(state, at_step(1), ConfigNode::map());
+    CHECK(step_of(store.newest_valid()) == 1);
+    CHECK_FALSE(store.finish().empty());
+    store.save_later(state_of(2), at_step(2), ConfigNode::map());
+    save(store, 3, 1.0);
+    CHECK(step_of(store.last()) == 3);
+    CHECK(step_of(store.finish()) == 2);
+    store.save_later(state, at_step(4), ConfigNode::map());
+  }
+  CHECK(read_checkpoint_meta((dir / "c" / "last").string()).global_step == 4);
+}
+
+TEST_CASE("a save beside the training that fails is told by finish, or in the log") {
+  TempDir dir;
+  std::ofstream(dir / "file") << "in the way";
+  const auto in_the_way = (dir / "file" / "c").string();
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += text; });
+  {
+    CheckpointStore store(in_the_way, {});
+    store.save_later(state_of(1), {}, ConfigNode::map());
+    CHECK_THROWS_AS(store.finish(), Error);
+    CHECK(store.finish().empty());
+    store.save_later(state_of(1), {}, ConfigNode::map());
+  }
+  CHECK(said.find("a checkpoint could not be written") != std::string::npos);
 }

@@ -1,4 +1,4 @@
-// trainer.on_oom.
+// trainer.on_oom, and what a report of the end of memory is made from.
 #include "testing.hpp"
 
 #include "npu_train/train/loop.hpp"
@@ -42,6 +42,31 @@ std::vector<uint64_t> everything(const Toy& toy, const TrainLoop& loop) {
   out.push_back(weights(toy));
   return out;
 }
+
+// Has no memory for validations and predictions of more than `most` samples.
+class NarrowForward final : public Task {
+ public:
+  NarrowForward(std::shared_ptr<Task> task, int64_t most) : task_(std::move(task)), most_(most) {}
+  StepOutput training_step(const Batch& batch) override { return task_->training_step(batch); }
+  at::Tensor predict(const at::Tensor& input) override {
+    if (input.size(0) > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory");
+    return task_->predict(input);
+  }
+  StepOutput validation_step(const Batch& batch) override {
+    predict(batch.input());
+    return task_->validation_step(batch);
+  }
+  ParameterSet parameters() override { return task_->parameters(); }
+  std::vector<NamedTensor> buffers() override { return task_->buffers(); }
+  std::vector<std::string> metric_names() const override { return task_->metric_names(); }
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return task_->metric_sums(output, batch); }
+  void set_training(bool on) override { task_->set_training(on); }
+  void to(c10::Device device) override { task_->to(device); }
+
+ private:
+  std::shared_ptr<Task> task_;
+  int64_t most_;
+};
 
 class OutOfMemoryAt final : public StepObserver {
  public:
@@ -166,4 +191,73 @@ TEST_CASE("several ranks cannot retry, and hear it before they begin") {
   const auto error = error_of([&] { toy.loop(retrying()); });
   CHECK(error.kind() == ErrorKind::Usage);
   CHECK(has(error.what(), "trainer.on_oom"));
+}
+
+TEST_CASE("a batch that cannot be copied: stop names the copy, retry goes on with batches that stay on the host") {
+  OutOfMemoryAt observer(Phase::Transfer);
+  Toy toy;
+  auto loop = toy.loop({.max_epochs = 1, .accumulate_grad_batches = 2});
+  loop->observers().add(&observer);
+  CHECK(error_of([&] { loop->fit(); }).kind() == ErrorKind::OutOfMemory);
+  const auto failed = loop->take_failed_window();
+  REQUIRE(failed);
+  CHECK((failed->phase == Phase::Transfer));
+  CHECK((failed->pass == Pass::Training));
+  CHECK(failed->batches.size() == 1);
+  CHECK(failed->micro_batches == 2);
+
+  Toy retried, plain;
+  auto other = retried.loop(retrying()), expected = plain.loop({});
+  other->observers().add(&observer);
+  const auto a = other->train_epoch(), b = expected->train_epoch();
+  CHECK(a->train == b->train);
+  CHECK(weights(retried) == weights(plain));
+  CHECK(other->micro_batch_limit() == 0);
+}
+
+TEST_CASE("batches that stay on the host are finished there, as a whole, before they are cut") {
+  const auto mixing = [](Batch batch) {
+    batch.pending.emplace_back([](Batch there) {
+      there.set("input", at::roll(there.input(), 1, 0));
+      return there;
+    });
+    return batch;
+  };
+  const auto trained = [&](bool pending, int64_t most) {
+    OutOfMemoryAt observer(Phase::Transfer);
+    Toy toy;
+    toy.task = std::make_shared<Narrow>(toy.task, most);
+    auto options = retrying();
+    options.check_val_every_n_epoch = 0;
+    auto loop = toy.loop(options);
+    const auto finish = [&](Batch batch) { return pending ? mixing(std::move(batch)) : mixing(std::move(batch)).finished(); };
+    *toy.train_loader = Loader(toy.train, Pipeline(), {.batch_size = 8, .shuffle = true, .seed = 7, .finish = finish});
+    loop->observers().add(&observer);
+    loop->train_epoch();
+    return weights(toy);
+  };
+  CHECK(trained(true, 8) == trained(false, 8));
+  CHECK(trained(true, 4) == trained(false, 4));
+}
+
+TEST_CASE("of a validation, of the one before the first step, and of a prediction the batch is kept for the report") {
+  Toy toy;
+  toy.val = toy_data(12, 4);
+  toy.task = std::make_shared<NarrowForward>(toy.task, 7);
+  auto loop = toy.loop({.max_epochs = 1, .num_sanity_val_steps = 1});
+  CHECK(error_of([&] { loop->fit(); }).kind() == ErrorKind::OutOfMemory);
+  auto failed = loop->take_failed_window();
+  REQUIRE(failed);
+  CHECK((failed->pass == Pass::Sanity));
+  CHECK((failed->phase == Phase::Forward));
+  CHECK(failed->batches.at(0).rows() == 8);
+  CHECK(error_of([&] { loop->validate(); }).kind() == ErrorKind::OutOfMemory);
+  failed = loop->take_failed_window();
+  REQUIRE(failed);
+  CHECK((failed->pass == Pass::Validation));
+  CHECK(error_of([&] { loop->predict(torch::zeros({9, 6})); }).kind() == ErrorKind::OutOfMemory);
+  failed = loop->take_failed_window();
+  REQUIRE(failed);
+  CHECK((failed->pass == Pass::Prediction));
+  CHECK(failed->batches.at(0).rows() == 9);
 }

@@ -57,6 +57,7 @@ struct ItemComparison {
   double reference_error_a = -1, reference_error_b = -1;  ///< of each to the reference; -1 without
   bool failed = false;
   bool rounding = false;  ///< beyond its tolerance by no more than rounding explains (see docs/compare.md); does not count as failed
+  bool unproven = false;  ///< not finite on both sides, and what the step comes to is not either; counts as failed
   /// Elements that `metrics` leaves out: their gradient is nothing but rounding on both sides, and so is what an optimizer made of it.
   int64_t noise_elements = 0;
   std::string message{};  ///< why it failed, or why it was not compared
@@ -82,7 +83,8 @@ struct Divergence {
   int64_t step = 0;
   std::string rank;
   std::string call, layer, type, direction;
-  enum class Cause { Input, Weights, Layer, Before, Gradient, Optimizer, NotFinite } cause = Cause::Layer;
+  /// NotProven: both runs have NaN from here on. Model: they are of other networks.
+  enum class Cause { Input, Weights, Layer, Before, Gradient, Optimizer, NotFinite, NotProven, Model } cause = Cause::Layer;
   double input_error = 0, output_error = 0;
   bool within_tolerance = false;  ///< the runs agree, and this is where they are not equal
   std::string sentence;           ///< what was seen
@@ -95,9 +97,13 @@ struct StepComparison {
   std::vector<CallComparison> calls{};  ///< in the order of A
   bool complete_a = true, complete_b = true;
   int64_t compared = 0, failed = 0, rounding = 0, one_sided = 0, skipped = 0, not_compared = 0;
-  int64_t noise_elements = 0;  ///< of weights after or before a step of noise, see ItemComparison
-  double carried_error = 0;    ///< the worst relative error of a weight that the steps before explain
-  bool drifted = false;        ///< weights came in with what updates made of rounding; see docs/compare.md
+  int64_t unproven = 0;  ///< of `failed`
+  /// What ItemComparison::noise_elements left out of weights (before and after the step), of the optimizer's state and of gradients.
+  int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
+  double carried_error = 0;  ///< the worst relative error of a weight that the steps before explain
+  bool drifted = false;      ///< weights came in with what updates made of rounding; see docs/compare.md
+  /// Modules whose parameters both have, in layers that are cut otherwise: one fused weight here, three weights there.
+  std::vector<std::string> regrouped{};
   std::vector<std::string> notes{};
 };
 

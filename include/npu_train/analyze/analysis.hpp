@@ -21,12 +21,13 @@ struct AnalysisOptions {
   std::string torch = "2.11";  ///< version of torch_npu: 2.11 to 2.13
   int64_t hbm = 0;             ///< bytes of the card; 0: not judged
   int64_t predicted_peak = 0;  ///< bytes that the training will need, where it was predicted
+  std::string fits_with{};     ///< where that is more than `hbm`: overrides under which it would fit; "": none is known
 };
 
 /// Something to know before the move.
 struct MigrationFinding {
   std::string kind;      ///< unsupported | custom | many_custom | cpu_fallback | limited | unknown | dtype | dynamic_shape | host_read |
-                         ///< fp64 | int64 | alignment | parameter_dtypes | bf16 | memory | series | composite
+                         ///< fp64 | int64 | alignment | parameter_dtypes | bf16 | memory | memory_change | series | composite
   std::string severity;  ///< blocks | change | check | note
   std::string subject;   ///< the operator, layer or parameter
   std::string detail;    ///< what was seen

@@ -38,7 +38,7 @@ struct OperatorUse {
 };
 
 /// Collects while phases run. Observe a trainer with it (Trainer::add_observer), or call phase_begin and phase_end around parts of a loop
-/// of your own. Sees the thread that calls; backward passes on other devices than the CPU run in threads of autograd's own.
+/// of your own. Sees the thread that calls, and the backward passes that it starts.
 class OperatorInventory : public StepObserver, private OpListener {
  public:
   explicit OperatorInventory(ParameterSet parameters);
@@ -50,6 +50,8 @@ class OperatorInventory : public StepObserver, private OpListener {
 
   /// So far, the longest first.
   std::vector<OperatorUse> uses() const;
+  /// What operators called, by full name: made of which others they are, on the device where the step ran.
+  const std::map<std::string, std::set<std::string>>& parts() const { return parts_; }
   /// Of the attention operators seen: heads and size of a head, [heads, size] distinct.
   const std::vector<std::pair<int64_t, int64_t>>& heads() const { return heads_; }
   /// Widths that losses were computed over: numbers of classes or targets, which the data decides.
@@ -60,6 +62,8 @@ class OperatorInventory : public StepObserver, private OpListener {
   void op_begins(const SeenOp& op) override;
   void op_ended(const SeenOp& op) override;
   bool sees_all() const override { return true; }
+  void part_seen(const std::string& whole, const std::string& part) override { parts_[whole].insert(part); }
+  bool sees_parts() const override { return true; }
   void note_heads(const SeenOp& op);
   void note_classes(const SeenOp& op);
 
@@ -67,6 +71,7 @@ class OperatorInventory : public StepObserver, private OpListener {
   std::string phase_;
   std::unique_ptr<OpObserver> observer_;
   std::map<Key, OperatorUse> uses_;
+  std::map<std::string, std::set<std::string>> parts_;
   std::vector<std::pair<int64_t, int64_t>> heads_;
   std::set<int64_t> classes_;
   double began_ = 0;

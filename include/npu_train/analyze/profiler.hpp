@@ -17,7 +17,8 @@
 namespace npu_train {
 
 struct ProfilerOptions {
-  /// Also each operator and declared layer, and what tensors hold after it, of so many windows (optimizer steps) after the first; 0: none.
+  /// Also each operator and declared layer, and what tensors hold after it, of so many windows (optimizer steps) after the first, or of
+  /// the first where there is no other; 0: none.
   int64_t traced_windows = 0;
 };
 
@@ -37,7 +38,8 @@ struct TraceEvent {
   Phase phase = Phase::Forward;
   int64_t window = 0;
   double begin = 0, seconds = 0;
-  int64_t bytes = -1;  ///< what tensors held at its end, see Profile::bytes_above_start; -1: not known
+  int64_t bytes = -1;        ///< what tensors held at its end, see Profile::bytes_above_start; -1: not known
+  bool by_autograd = false;  ///< in a thread of autograd's own, where backward passes of devices run
 };
 
 /// What a profiler saw.
@@ -68,15 +70,16 @@ std::string to_html(const Profile& profile);
 /// counters "C" in bytes).
 void write_chrome_trace(const Profile& profile, std::ostream& out);
 
-/// The command that runs this process again under the device's own profiler (nsys for cuda, msprof for npu); "" for other kinds.
-std::string profiler_command(const Device& device);
+/// The command that runs `program` under the device's own profiler (nsys for cuda, msprof for npu); "" for other kinds. "": this process,
+/// as it was called.
+std::string profiler_command(const Device& device, const std::string& program = "");
 
 /// Times the phases of training steps. Give it to a trainer (Trainer::add_observer, or `trainer.profiler` in a configuration), or call
 /// phase_begin and phase_end around parts of a loop of your own; from one thread.
 ///
 /// On a device that works behind the host's back each phase ends by waiting for it, since times of launches say nothing: what overlaps
 /// otherwise does not overlap under the profiler. Phases and layers are marked for the device's own profiler (NVTX, mstx) where libtorch
-/// or torch_npu has registered such marks. Operators are timed on the host's clock; those of backward passes are seen on CPUs only.
+/// or torch_npu has registered such marks. Operators are timed on the host's clock.
 class Profiler : public StepObserver, private OpListener {
  public:
   /// `parameters` name the layers of a trace.

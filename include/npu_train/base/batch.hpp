@@ -38,8 +38,11 @@ class Batch {
   /// Rows of the batch, padding counted: the first dimension of "input", or of the first field that has one; 0 without any.
   int64_t rows() const;
   /// `count` rows from `first` on, sharing the memory: of every field whose first dimension counts the rows; others stay whole. Size and
-  /// weight are those of the real samples among them (the first `size` rows are), and so are the ids.
+  /// weight are those of the real samples among them (the first `size` rows are), and so are the ids. What is pending is done first.
   Batch narrow(int64_t first, int64_t count) const;
+
+  /// The batch with nothing pending, made where its tensors lie.
+  Batch finished() const;
 
   /// Bytes of all tensors.
   int64_t nbytes() const;
@@ -49,6 +52,9 @@ class Batch {
   std::vector<int64_t> ids;  ///< the data set's index of each sample; may be empty
   int64_t epoch = 0;         ///< epoch that the samples were drawn in
   int64_t index = 0;         ///< position of the batch in its epoch
+  /// What is left to do, in order, where the batch is used: pictures that are changed on the device (data/device_augment.hpp). Until then
+  /// the fields are not those that a task takes. to_device() does it after the copy.
+  std::vector<std::function<Batch(Batch)>> pending;
 
  private:
   std::vector<Field> fields_;

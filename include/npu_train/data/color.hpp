@@ -2,7 +2,9 @@
 /// which is not rounded to a byte on the way.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "npu_train/data/transform.hpp"
 
@@ -25,9 +27,19 @@ class ColorJitter final : public Transform {
   /// Error(Usage) for a negative strength or a hue above 0.5.
   ColorJitter(double brightness, double contrast, double saturation, double hue);
   Image apply(Image image, Philox& rng) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+
+  enum Change { Brightness, Contrast, Saturation, Hue, kChanges };
+  /// What one picture gets, in this order. `amount` by change: a factor, or a part of the circle; a change whose strength is 0 is left out.
+  struct Draw {
+    std::array<int, kChanges> order;
+    std::array<float, kChanges> amount;
+  };
+  Draw draw(Philox& rng) const;
+  bool does(int change) const { return strength_[static_cast<size_t>(change)] > 0; }
 
  private:
-  float brightness_, contrast_, saturation_, hue_;
+  std::array<float, kChanges> strength_;
 };
 
 /// Gaussian blur with a kernel of `kernel` (odd) pixels and sigma uniform in [min_sigma, max_sigma]; edges are mirrored.
@@ -35,11 +47,17 @@ class GaussianBlur final : public Transform {
  public:
   explicit GaussianBlur(int64_t kernel = 3, double min_sigma = 0.1, double max_sigma = 2.0);
   Image apply(Image image, Philox& rng) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  /// Sigma.
+  double draw(Philox& rng) const { return rng.uniform(static_cast<float>(min_sigma_), static_cast<float>(max_sigma_)); }
+  int64_t kernel() const { return kernel_; }
 
  private:
   int64_t kernel_;
   double min_sigma_, max_sigma_;
 };
 Image gaussian_blur(const Image& image, int64_t kernel, double sigma);
+/// `kernel` weights that add up to 1.
+std::vector<float> gaussian_weights(int64_t kernel, double sigma);
 
 }  // namespace npu_train

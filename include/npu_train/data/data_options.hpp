@@ -29,6 +29,7 @@ struct DataOptions {
   int64_t image_size = 0;                    ///< what `size: 0` means in a transform
   std::vector<PartConfig> train_transforms;  ///< data sets set their own defaults
   std::vector<PartConfig> val_transforms;
+  std::string augment_on = "host";  ///< host | device: where the transforms after the last one that sizes pictures are done, and mixing
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
 };
@@ -47,6 +48,10 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("image_size", &DataOptions::image_size, "height and width of pictures after the transforms whose size is 0", between(0, 8192));
   add("train_transforms", &DataOptions::train_transforms, "steps on training pictures, in order; normalize last");
   add("val_transforms", &DataOptions::val_transforms, "steps on validation pictures, in order; normalize last");
+  add("augment_on", &DataOptions::augment_on,
+      "where pictures are changed; device: after the last step that resizes them, and mixup and cutmix, for a whole batch where it is "
+      "trained",
+      one_of({"host", "device"}));
   add("mixup_alpha", &DataOptions::mixup_alpha, "mixup: parameter of its Beta distribution; 0: off", at_least(0));
   add("cutmix_alpha", &DataOptions::cutmix_alpha,
       "cutmix: parameter of its Beta distribution; 0: off; with mixup one of the two is drawn per batch", at_least(0));

@@ -31,7 +31,8 @@ using DatasetRegistry = Registry<DatasetPair>;
 void add_builtin_datasets(DatasetRegistry& registry);
 DatasetRegistry builtin_datasets();
 
-/// Both pipelines of a pair from its options; what the options leave open comes from `info`.
+/// Both pipelines of a pair from its options; what the options leave open comes from `info`. Error(Usage) as Pipeline::from_config, and
+/// with augment_on: device as split_for_device.
 void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms = builtin_transforms());
 
 /// A loader over the training data: the pair's options, shuffled, with mixup and cutmix when they are on. `runtime` gives what is not in

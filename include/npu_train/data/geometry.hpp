@@ -17,6 +17,8 @@ class Resize final : public Transform {
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
   PictureSize output_size(PictureSize in) const override;
+  /// Only of pictures that have their size already.
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
 
  private:
   int64_t height_, width_;  // width_ 0: shorter side
@@ -28,6 +30,9 @@ class CenterCrop final : public Transform {
   explicit CenterCrop(int64_t size);
   Image apply(Image image, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  /// The window in a picture of this size; it may reach beyond.
+  PixelBox window(int64_t height, int64_t width) const;
 
  private:
   int64_t size_;
@@ -40,6 +45,9 @@ class RandomCrop final : public Transform {
   RandomCrop(int64_t size, int64_t padding);
   Image apply(Image image, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  /// The window in a picture of this size; it may reach beyond by the padding.
+  PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
 
  private:
   int64_t size_, padding_;
@@ -66,6 +74,8 @@ class HorizontalFlip final : public Transform {
  public:
   explicit HorizontalFlip(double p = 0.5) : p_(p) {}
   Image apply(Image image, Philox& rng) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  bool draw(Philox& rng) const { return rng.uniform() < p_; }
 
  private:
   double p_;
@@ -76,6 +86,9 @@ class RandomRotation final : public Transform {
  public:
   explicit RandomRotation(double degrees) : degrees_(degrees) {}
   Image apply(Image image, Philox& rng) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  /// Degrees.
+  double draw(Philox& rng) const { return rng.uniform(static_cast<float>(-degrees_), static_cast<float>(degrees_)); }
 
  private:
   double degrees_;

@@ -38,7 +38,10 @@ struct LoaderOptions {
   LastBatch last_batch = LastBatch::Keep;
   int64_t num_workers = 0;      ///< threads; 0: batches are made in next(), by the caller
   int64_t prefetch_factor = 2;  ///< finished or open batches per worker, at most
-  bool channels_last = false;   ///< pictures of a batch lie as [N, H, W, C] in memory (the shape stays [N, C, H, W])
+  /// Pictures come as bytes with the random numbers of their last transforms, which are pending in the batch: to_device() does them on the
+  /// device. For a PictureDataset; see data/device_augment.hpp.
+  bool augment_on_device = false;
+  bool channels_last = false;  ///< pictures of a batch lie as [N, H, W, C] in memory (the shape stays [N, C, H, W])
   uint64_t seed = 0;
   int64_t rank = 0, world_size = 1;
   ShardMode shard = ShardMode::Pad;

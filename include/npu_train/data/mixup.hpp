@@ -16,7 +16,8 @@ struct MixOptions {
 };
 
 /// A hook for LoaderOptions::finish: sample i is mixed with sample i - 1 (the first with the last real one) by one weight per batch, and
-/// "target" [N] becomes soft targets [N, num_classes]. Padded samples stay apart. Error(Usage) when num_classes is not given or a strength
+/// "target" [N] becomes soft targets [N, num_classes]. Padded samples stay apart. A batch with pending work is mixed after it, where it is
+/// used, by the same numbers. Error(Usage) when num_classes is not given or a strength
 /// is negative; Error(Data) for a label outside the classes.
 BatchHook mix_batches(const MixOptions& options);
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "npu_train/data/image_codec.hpp"
 #include "npu_train/data/transform.hpp"
 
 namespace npu_train {
@@ -27,6 +29,11 @@ class RandomErasing final : public Transform {
   explicit RandomErasing(double p = 0.5, double min_scale = 0.02, double max_scale = 0.33, double min_ratio = 0.3, double max_ratio = 3.3,
                          std::vector<double> mean = {});
   Image apply(Image image, Philox& rng) const override;
+  std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
+  /// The box in a picture of this size, or nothing.
+  std::optional<PixelBox> draw(int64_t height, int64_t width, Philox& rng) const;
+  /// What channel c of the box gets.
+  uint8_t fill(int64_t c) const;
 
  private:
   double p_, min_scale_, max_scale_, min_log_ratio_, max_log_ratio_;

@@ -2,6 +2,7 @@
 /// (seed, epoch, index): never on threads, order or other pictures.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -18,6 +19,8 @@
 
 namespace npu_train {
 
+class DeviceForm;
+
 /// Height and width; -1 where it is not known before a picture is seen.
 using PictureSize = std::pair<int64_t, int64_t>;
 
@@ -30,6 +33,8 @@ class Transform {
   virtual Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const;
   /// The size of what comes out when `in` goes in.
   virtual PictureSize output_size(PictureSize in) const { return in; }
+  /// The same for a whole batch of pictures of this size on a device (data/device_augment.hpp); null where there is no such form.
+  virtual std::shared_ptr<const DeviceForm> device_form(int64_t /*channels*/, PictureSize /*in*/) const { return nullptr; }
 };
 
 /// What a transform may take from its data set when its options leave it open.
@@ -71,6 +76,12 @@ class Pipeline {
   bool empty() const { return steps_.empty() && normalization_.mean.empty(); }
   PictureSize output_size(PictureSize in) const;
   const Normalization& normalization() const { return normalization_; }
+  const std::vector<std::shared_ptr<const Transform>>& steps() const { return steps_; }
+  /// Of a step, for messages: its name in the configuration, or its number.
+  std::string step_name(size_t step) const;
+  /// A byte of channel c becomes byte * scale()[c] + shift()[c]; four of each.
+  const std::array<float, 4>& scale() const { return scale_; }
+  const std::array<float, 4>& shift() const { return shift_; }
 
   /// Runs the chain on one picture and writes it. `where` names the picture in errors. Error(Data) when it cannot be decoded or does not
   /// have the target's size at the end.
@@ -82,8 +93,9 @@ class Pipeline {
 
  private:
   std::vector<std::shared_ptr<const Transform>> steps_;
+  std::vector<std::string> names_;  // of the steps; empty when they were given in code
   Normalization normalization_;
-  float scale_[4], shift_[4];
+  std::array<float, 4> scale_, shift_;
 };
 
 /// The generator that belongs to one sample of one epoch.

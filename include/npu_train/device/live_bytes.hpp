@@ -5,7 +5,10 @@
 #include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+
+#include "npu_train/device/device.hpp"
 
 namespace npu_train {
 
@@ -27,5 +30,8 @@ class LiveBytes {
   std::shared_ptr<Count> count_;
   c10::DebugInfoGuard guard_;
 };
+
+/// Bytes that tensors on `device` take at most while `fn` runs, beside what was there before; -1: the device does not tell. Waits for it.
+int64_t peak_bytes_of(const Device& device, const std::function<void()>& fn);
 
 }  // namespace npu_train

@@ -14,8 +14,8 @@ struct Event;
 
 namespace npu_train {
 
-/// The batch on `device`; tensors that are there already are shared. `non_blocking`: a copy from pinned memory is queued and the call
-/// returns at once (later work on the device's current stream waits for it by itself).
+/// The batch on `device`, with what was pending done there; tensors that are there already are shared. `non_blocking`: a copy from pinned
+/// memory is queued and the call returns at once (later work on the device's current stream waits for it by itself).
 Batch to_device(const Batch& batch, const Device& device, bool non_blocking = true);
 
 /// The batch in page-locked host memory where an accelerator is present that gains from it; else the same batch.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,8 @@ struct Baseline {
   std::vector<double> losses{}, lrs{};               ///< of each step: mean loss over its batch, learning rate
   Scalars val{};                                     ///< last validation: "loss" and the task's metrics; empty without one
   Samples step_seconds{};                            ///< of steps after the warm-up: the first tenth of the run, 2 to 20 steps, is left out
-  int64_t peak_memory = 0;                           ///< bytes, see DeviceBackend::memory
+  int64_t peak_memory = 0;                           ///< bytes; -1: not known
+  std::string peak_memory_of{};                      ///< "process" (its resident set, on a CPU) or "tensors" (of the device)
   ConfigNode config{};                               ///< resolved
   std::map<std::string, std::string> environment{};  ///< see align/environment.hpp
   std::string run_dir{};                             ///< where the run's files went; "" without; not part of the file
@@ -35,8 +37,9 @@ struct Baseline {
   double images_per_second() const { return static_cast<double>(effective_batch) / step_seconds.median(); }
 };
 
-/// Trains as the configuration says, to its end. Errors are those of Trainer::fit; Error(Usage) when no step of it would count.
-Baseline record_baseline(const RunConfig& config, const Parts& parts = builtin_parts());
+/// Trains as the configuration says, to its end. Errors are those of Trainer::fit; Error(Usage) when no step of it would count, and before
+/// anything is trained when it is not the training of `reference` (compare_baselines).
+Baseline record_baseline(const RunConfig& config, const Parts& parts = builtin_parts(), const Baseline* reference = nullptr);
 
 Json to_json(const Baseline& baseline);
 /// Error(Data) for a file that is missing or no baseline.
@@ -48,6 +51,11 @@ struct BaselineOptions {
   double least_speed = 1;    ///< images per second over the reference's that are asked for
   HistoryOptions history{};  ///< for the losses of the steps, and mean_rtol for the loss of validation
 };
+
+/// Error(Usage) where the two are not the same training: other parameters, another effective batch.
+void check_same_training(const Baseline& now, const Baseline& reference);
+/// Error(Usage) for numbers that cannot be meant; compare_baselines checks them too.
+void check_options(const BaselineOptions& options);
 
 /// One number of both sides. Of a metric `worse` is by how much it is worse, in its unit; negative: better.
 struct BaselineMetric {
@@ -65,6 +73,7 @@ struct BaselineComparison {
   double speed = 0;                        ///< images per second, now over reference
   /// Between which `speed` lies in 95 of 100 cases, by the scatter of the steps (order statistics of the medians).
   double speed_low = 0, speed_high = 0;
+  std::optional<double> memory{};         ///< peak memory, now over reference; none where they are of unlike kinds, or not known
   double least_speed = 1, mean_rtol = 0;  ///< that were asked for
   std::vector<std::string> notes{};
 
@@ -73,7 +82,7 @@ struct BaselineComparison {
   bool speed_passed() const { return speed_high >= least_speed; }
 };
 
-/// Error(Usage) where the two are not the same training: other parameters, another effective batch.
+/// Errors are those of check_same_training and check_options.
 BaselineComparison compare_baselines(Baseline now, Baseline reference, const BaselineOptions& options = {});
 
 std::string to_text(const Baseline& baseline);

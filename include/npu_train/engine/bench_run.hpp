@@ -17,12 +17,13 @@ struct BenchOptions {
   ///
   ///   step           training steps on one random batch: the step alone
   ///   train          the whole loop on the configuration's data
-  ///   infer          latency and throughput of predictions, batch 1
+  ///   infer          latency and throughput of predictions, batch 1 and `batch`; with `fuse` beside the fused model
   ///   forward        predictions on the device beside the CPU's
   ///   amp            the configuration's low precision (bf16-mixed where it has none) beside 32-true, training and inference, from equal
   ///                  weights and batch: time, memory, losses
   ///   batch          batches of 1 to 64 up to the knee and to out of memory
-  ///   loader         the data's loader alone, over sizes of batches and numbers of workers
+  ///   loader         the data's loader alone, over sizes of batches and numbers of workers; pictures changed on the device beside the host
+  ///   checkpoint     how long training waits for a checkpoint: written beside it, and waited for
   ///   checkpointing  activation checkpointing on and off
   ///   threads        CPU threads from 1 up to the cores
   std::vector<std::string> what = {"step"};
@@ -33,6 +34,7 @@ struct BenchOptions {
   int64_t sweep_steps = 50;   ///< of each size and number of threads
   int64_t pairs = 10;         ///< of what is measured in turn; a verdict needs six
   bool activations = false;   ///< with step: also what forward and backward need beside parameters, gradients and optimizer
+  bool fuse = false;          ///< with infer: also the model as nn/fuse.hpp makes it, whatever a pattern saves
   bool machine = true;        ///< measure what this machine multiplies and copies at most
 };
 

@@ -30,12 +30,13 @@ struct ChecklistItem {
 };
 
 struct ChecklistOptions {
-  std::string device = "npu";           ///< where the training moves to
-  std::string soc = "910B1";            ///< chip, for the operators' tables
-  std::string torch = "2.11";           ///< version of torch_npu
-  std::string source{};                 ///< folder of the project's sources; "": by hand
-  std::string reference{}, baseline{};  ///< files of `npu_tool baseline`: of the device that it comes from, and of `device`
-  int64_t steps = 3;                    ///< of each short run
+  std::string device = "npu";             ///< where the training moves to
+  std::string soc = "910B1";              ///< chip, for the operators' tables
+  std::string torch = "2.11";             ///< version of torch_npu
+  std::string source{};                   ///< folder of the project's sources; "": by hand
+  std::string reference{}, baseline{};    ///< files of `npu_tool baseline`: of the device that it comes from, and of `device`
+  int64_t steps = 3;                      ///< of each short run
+  std::string train{"train_app CONFIG"};  ///< the command that trains the configuration, for what is to be done by hand
 };
 
 struct Checklist {

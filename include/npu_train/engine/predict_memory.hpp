@@ -21,6 +21,10 @@ MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionO
 /// The memory of one configuration's step as a function of its batch.
 MemoryModel measure_memory(const RunConfig& config, const Parts& parts = builtin_parts());
 
+/// The cheapest overrides under which the training fits into `hbm` bytes with the same update: smaller micro-batches, checkpointing, or
+/// both; "" where none of them is enough.
+std::string fitting_overrides(const RunConfig& config, int64_t hbm, const Parts& parts = builtin_parts());
+
 /// What was predicted, and what a run took.
 struct MemoryCheck {
   int64_t batch = 0, predicted = 0, measured = 0;  ///< the most bytes of tensors on the device

@@ -4,18 +4,27 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
 
 namespace npu_train {
+
+/// A tensor that an operator receives.
+struct SeenInput {
+  at::Tensor value;
+  std::string known;  ///< name of the watched tensor that it is, or is a view or a cast of; "" for others
+};
 
 /// One operator.
 struct SeenOp {
@@ -27,9 +36,8 @@ struct SeenOp {
   std::string library{};                   ///< its namespace: "aten"
   std::string scope{};                     ///< path of the innermost declared layer that it runs in; "" outside all
   std::vector<at::Tensor> outputs{};       ///< all of them
-  /// For each of `inputs` the watched parameter that it is, or is a view or a cast of; "" for others and for lists.
-  std::vector<std::string> parameters{};
-  std::string overload{};  ///< "Tensor" of aten::add.Tensor; "" where there is one form
+  std::vector<SeenInput> tensors{};        ///< among `inputs`, in order, those of lists too; empty before the operator ran
+  std::string overload{};                  ///< "Tensor" of aten::add.Tensor; "" where there is one form
 };
 
 /// One run of a declared layer.
@@ -38,6 +46,9 @@ struct SeenLayer {
   std::vector<at::Tensor> inputs;   ///< as given to LayerScope; none: it only names what runs in it
   std::vector<at::Tensor> outputs;  ///< empty before it ended, or when it ended by an exception
 };
+
+/// Whether the operator may do nothing but change the dtype or place of its first input, as autocast does with parameters.
+bool is_cast(const SeenOp& op);
 
 /// Who is told. Exceptions are kept from the model and noted by OpObserver::error().
 class OpListener {
@@ -49,18 +60,25 @@ class OpListener {
   virtual void layer_begins(const SeenLayer& /*layer*/) {}
   virtual void layer_ended(const SeenLayer& /*layer*/) {}
   /// Whether operators that give nothing (updates of lists in place) and those of backward passes are shown too. The latter run in the
-  /// thread of the call on CPUs, and in autograd's own elsewhere.
+  /// thread of the call on CPUs, and in autograd's own elsewhere, from which the listener is called then; never from two at once.
   virtual bool sees_all() const { return false; }
+  /// An operator runs that `whole` called: an operator that is shown, or a part of one. Full names, as "conv2d", "add.Tensor",
+  /// "npu_train::batch_norm_act". Only where sees_parts() says so.
+  virtual void part_seen(const std::string& /*whole*/, const std::string& /*part*/) {}
+  virtual bool sees_parts() const { return false; }
 };
 
-/// While it lives, operators of this thread are shown to the listener: those that use a parameter or cost FLOPs, or all with `every`. Of
-/// operators that call others the outermost is shown. The listener may run operators, which are not shown. One at a time on a thread.
+/// While it lives, operators of this thread and of the backward passes that it starts are shown to the listener: those that use a parameter
+/// or cost FLOPs, or all with `every`. Of operators that call others the outermost is shown. The listener may run operators, which are not
+/// shown. One at a time on a thread.
 class OpObserver {
  public:
   OpObserver(const ParameterSet& parameters, OpListener& listener, bool every = false);
   /// The same, for operators that ran alone.
   OpObserver(const ParameterSet& parameters, std::function<void(const SeenOp&)> on_op, bool every = false);
   ~OpObserver();
+  /// Has SeenOp::tensors tell this tensor too, a buffer for one. An operator that receives it is not of a layer for that.
+  void watch(const std::string& name, const at::Tensor& value);
   OpObserver(const OpObserver&) = delete;
   OpObserver& operator=(const OpObserver&) = delete;
 
@@ -69,25 +87,32 @@ class OpObserver {
 
  private:
   struct Context;
+  struct Link;
   static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
   static void on_end(const at::RecordFunction& fn, at::ObserverContext* context);
   void begin(const at::RecordFunction& fn, Context& context);
   void end(const at::RecordFunction& fn, const Context& context);
   SeenOp describe(const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs) const;
   void report(const at::RecordFunction& fn, const std::vector<c10::IValue>& inputs);
-  std::string parameter_in(const at::Tensor& input) const;
+  struct Watched {
+    std::string name;
+    bool is_parameter;
+  };
+  const Watched* watched_in(const at::Tensor& input) const;
   bool follows_cast(const SeenOp& op);
 
   std::unique_ptr<OpListener> own_;  // of the second constructor
   OpListener& listener_;
-  std::unordered_map<const void*, std::string> parameters_;       // by storage
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // in parameters_ too: no other storage takes their address meanwhile
+  std::unordered_map<const void*, Watched> watched_;              // by storage
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // in watched_ too: no other storage takes their address meanwhile
   bool every_;
   at::CallbackHandle handle_ = 0;
-  int inside_ = 0;                   // depth of operations below one that is shown as a whole
-  std::vector<std::string> scopes_;  // paths
+  std::mutex mutex_;                                                      // parts of one backward pass may run in several threads
+  std::unordered_map<std::thread::id, std::vector<std::string>> inside_;  // full names: of one that is shown as a whole, and of its parts
+  std::vector<std::string> scopes_;                                       // paths
   std::exception_ptr error_;
-  OpObserver* before_;
+  std::shared_ptr<Link> link_;
+  c10::DebugInfoGuard guard_;
 };
 
 }  // namespace npu_train

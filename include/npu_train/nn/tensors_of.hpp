@@ -17,7 +17,8 @@ std::vector<at::Tensor> tensors_of(const Values& values) {
   for (const c10::IValue& value : values) {
     if (value.isTensor() && value.toTensor().defined()) out.push_back(value.toTensor());
     if (value.isTensorList())
-      for (const at::Tensor& t : value.toTensorList()) out.push_back(t);
+      for (const at::Tensor& t : value.toTensorList())
+        if (t.defined()) out.push_back(t);
     if (value.isOptionalTensorList())
       for (const std::optional<at::Tensor> t : value.toOptionalTensorList())
         if (t && t->defined()) out.push_back(*t);

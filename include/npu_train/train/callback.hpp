@@ -21,6 +21,7 @@ class Callback {
   virtual void on_epoch_end(TrainLoop& /*loop*/, const EpochReport& /*report*/) {}
   /// A step overflowed and was explained, see TrainLoop.
   virtual void on_overflow(TrainLoop& /*loop*/, const OverflowReport& /*report*/) {}
+  /// A checkpoint is on the disk: with checkpoint.async some steps after the one that it holds.
   virtual void on_checkpoint(TrainLoop& /*loop*/, const std::string& /*path*/) {}
   virtual void on_fit_end(TrainLoop& /*loop*/, const RunResult& /*result*/) {}
 };

@@ -1,6 +1,7 @@
 /// The checkpoints of one run: which are kept, which is last, which is best, which one to resume from.
 #pragma once
 
+#include <future>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,9 +15,18 @@ namespace npu_train {
 class CheckpointStore {
  public:
   CheckpointStore(std::string dir, CheckpointOptions options);
+  /// Waits for a save that is under way; its error goes to the log.
+  ~CheckpointStore();
 
-  /// Writes a checkpoint, moves the links, and removes those that are no longer among the top k. Returns its path.
+  /// Writes a checkpoint, moves the links, and removes those that are no longer among the top k. Returns its path. A save under way ends
+  /// before.
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
+
+  /// The same in a thread of its own: returns as soon as `state` is copied to host memory (page-locked for a GPU), which stays for the next
+  /// one. One save at a time: a second waits for the first. On disk it is as atomic as save().
+  void save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
+  /// The path of what save_later() wrote, once; "" where nothing is under way or, without `wait`, not done. Throws what the save threw.
+  std::string finish(bool wait = true);
 
   /// Writes to `diverged/` beside the folder of checkpoints; neither `last` nor `best` moves.
   std::string save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
@@ -41,8 +51,12 @@ class CheckpointStore {
   void set_link(const std::string& name, const std::string& target) const;
   void rotate(const std::string& newest) const;
 
+  std::string write(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) const;
+
   std::string dir_;
   CheckpointOptions options_;
+  RunState copy_;  // of the state that is being written
+  std::future<std::string> under_way_;
 };
 
 /// Puts the folder that `path` means (a checkpoint, a `checkpoints/` folder, or a run folder) into one form: the checkpoint itself.

@@ -42,12 +42,20 @@ struct LoopParts {
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);  ///< true asks fit() to end after the current step
 };
 
-/// A window in which memory ran out.
+/// What a loop runs batches for.
+enum class Pass { Training, Sanity, Validation, Prediction };
+
+/// The window, or the batch of another pass, in which memory ran out.
 struct FailedWindow {
-  std::vector<Batch> batches;  ///< its micro-batches, on the device
+  std::vector<Batch> batches{};  ///< those that there were; on the host where they were not copied yet
   Phase phase = Phase::Forward;
-  int micro_batch = 0;
+  int micro_batch = 0;  ///< in its window; of a validation the number of the batch
+  Pass pass = Pass::Training;
+  int micro_batches = 1;  ///< of the whole window
 };
+
+/// A phase in a sentence: "copy to the device", "forward".
+const char* work_name(Phase phase);
 
 class TrainLoop {
  public:
@@ -85,6 +93,9 @@ class TrainLoop {
 
   /// Writes a checkpoint now; refuses (Error(Diverged)) when a parameter is not finite. Returns its path, "" without a store.
   std::string save_checkpoint();
+  /// The same beside the training where checkpoint.async says so: returns when the state is copied, and callbacks hear of the file when it
+  /// is written. A failure of the disk comes with the next step, save or end.
+  void begin_checkpoint();
 
   /// What the model gives for `input` [N, ...], in evaluation mode and with the EMA's weights where there are any; fp32 on the host.
   at::Tensor predict(const at::Tensor& input);
@@ -94,7 +105,8 @@ class TrainLoop {
   void add_callback(std::shared_ptr<Callback> callback) { callbacks_.push_back(std::move(callback)); }
   Observers& observers() { return observers_; }
 
-  /// Of the step that just ended by Error(OutOfMemory); nullopt otherwise. Gives it away: it holds memory of the device.
+  /// Of the step, validation or prediction that just ended by Error(OutOfMemory); nullopt otherwise. Gives it away: it may hold memory of
+  /// the device.
   std::optional<FailedWindow> take_failed_window() { return std::exchange(failed_, std::nullopt); }
   /// Samples of a micro-batch at most, after trainer.on_oom: retry made them smaller; 0: as the loader gives them.
   int64_t micro_batch_limit() const { return micro_batch_limit_; }
@@ -114,6 +126,7 @@ class TrainLoop {
   struct Pending;
   struct EpochSums;
   struct Evaluation;
+  struct ValidationSums;
   template <class Fn>
   void call_back(Fn&& fn) {
     if (callbacks_.empty()) return;
@@ -129,6 +142,10 @@ class TrainLoop {
   StepResult step(const std::vector<Batch>& window);
   StepResult run_window(const std::vector<Batch>& window);
   bool shrink_micro_batches(const std::vector<Batch>& window, const Error& failure);
+  void copy_newest(std::vector<Batch>& window, int64_t micro_batches);
+  void note_out_of_memory(FailedWindow failed);
+  void validate_batch(const Batch& batch, Phase& phase, ValidationSums& sums);
+  Scalars run_validation(Loader& loader, int64_t limit, Pass pass);
   StepReport read(const Pending& pending) const;
   void finish_pending(EpochSums& sums);
   void check_divergence(const StepReport& report, bool at_floor);
@@ -139,6 +156,8 @@ class TrainLoop {
   void sanity_check();
   void end_epoch(EpochReport& report);
   CheckpointMeta meta() const;
+  void finish_checkpoint(bool wait = true);
+  void check_savable();
   bool parameters_finite() const;
   [[noreturn]] void diverged(const std::string& cause, const std::string& remedy);
   bool roll_back(const Error& cause);
@@ -167,6 +186,8 @@ class TrainLoop {
   int64_t rollbacks_ = 0;
   double lr_factor_ = 1;  ///< lowered by rollbacks
   int64_t micro_batch_limit_ = 0;
+  bool copies_late_ =
+      false;  ///< windows stay on the host, each micro-batch is copied just before it is run: on_oom=retry after a failed copy
   std::optional<FailedWindow> failed_;
   double best_score_;
   int64_t without_improvement_ = 0;

@@ -29,6 +29,8 @@ struct TrainerOptions {
   int64_t max_consecutive_skips = 32;  ///< so many overflows in a row at the smallest scale end the run as diverged
   bool detect_anomaly = false;         ///< explain each overflow, and gradients that are not finite; slower
   int64_t threads = 0;                 ///< CPU threads of operators; 0: libtorch's default
+  std::string benchmark = "auto";      ///< auto | true | false: cuDNN tries its algorithms on the first batch of each shape (GPUs)
+  std::string allow_tf32 = "auto";     ///< auto | true | false: fp32 products and convolutions of a GPU in TF32
   std::string on_divergence = "stop";  ///< stop | rollback (to the last checkpoint with a tenth of the learning rate, at most twice)
   std::string profiler = "none";       ///< none | simple (time by phase) | chrome (also a trace of operators), see analyze/profiler.hpp
   std::string on_oom = "stop";         ///< stop | retry (the window in smaller micro-batches, from then on), where memory runs out
@@ -44,6 +46,7 @@ struct CheckpointOptions {
   bool save_last = true;
   int64_t every_n_epochs = 1;       ///< 0: not at epoch ends; the end of the run is always saved
   int64_t every_n_train_steps = 0;  ///< also every so many steps taken; 0: off
+  bool async = true;                ///< copy the state and write it beside the training; false: train on when it is on the disk
   static const ConfigTable<CheckpointOptions>& config_table();
 };
 

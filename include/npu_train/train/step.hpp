@@ -37,7 +37,9 @@ struct StepOptions {
   /// step.
   bool detect_anomaly = false;
   bool keep_start = false;  ///< undo_window() may be called; costs a copy of the task's buffers a step
-  int64_t last_skip = 0;    ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
+  /// Brings a micro-batch that still lies on the host to the device, just before it is run. Empty: all are there already.
+  std::function<Batch(const Batch&)> bring{};
+  int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
 };
 
 /// What one window gave; the numbers still lie on the device.
@@ -55,7 +57,8 @@ class TrainStep {
   TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, ProcessGroup& group, const Observers& observers,
             StepOptions options);
 
-  /// One update from `window` (at least one batch, on the task's device). Error(Usage) for an empty window or a loss that is no scalar.
+  /// One update from `window` (at least one batch, on the task's device unless StepOptions::bring is set). Error(Usage) for an empty window
+  /// or a loss that is no scalar.
   StepResult run(const std::vector<Batch>& window);
 
   /// After run() threw before the optimizer's phase, with `keep_start`: gradients, buffers and the rest are as before that window. The
@@ -76,6 +79,7 @@ class TrainStep {
   void explain_skip(const std::vector<Batch>& window);
   void explain_anomaly(const std::vector<Batch>& window);
   void explain(const std::vector<Batch>& window, int64_t streak);
+  Batch bring(const Batch& batch, int micro_batch);
   void keep_buffers();
   void restore_buffers();
 
@@ -89,6 +93,7 @@ class TrainStep {
   int64_t attempts_ = 0;
   Phase phase_ = Phase::Transfer;
   int micro_batch_ = 0;
+  bool start_kept_ = false;  // of the window under way
   bool taken_one_ = false;
   bool explained_ = false;  // this row of skipped steps
   RandomState random_;      // before the window

@@ -1,0 +1,67 @@
+#!/usr/bin/env python3
+"""Training steps of plain PyTorch, timed: on one random batch, or with --data the whole loop over CIFAR-10 with augmentation.
+
+  python benchmarks/peer/train.py --model resnet50 --image 224 --batch 16 --channels-last
+  python benchmarks/peer/train.py --model resnet50 --image 32 --batch 128 --channels-last --data data/cifar-10-batches-bin
+  python benchmarks/peer/train.py --model vit_tiny_cifar10 --batch 128 --precision bf16-mixed
+
+The JSON line has step_ms_min, step_ms_median, img_per_s (of the median), first_step_s (since the process was started), loss, peak_rss_mb,
+on a GPU peak_memory_bytes, parameters, flops_per_image. A step is getting the batch, copying it to the device, forward, backward, update.
+"""
+import itertools
+
+import torch
+from torch.nn import functional as F
+
+import common
+
+
+def batches(a):
+    if a.data:
+        import data
+        loader = data.cifar(a.data, a.batch, a.workers)
+        return itertools.chain.from_iterable(itertools.repeat(loader))
+    return itertools.repeat((common.random_pictures(a), torch.randint(a.classes or 10, (a.batch,))))
+
+
+class Training:
+    def __init__(self, a):
+        self.a = a
+        self.model, self.forward = common.network(a)
+        self.model.train()
+        self.optimizer = common.optimizer(a, self.model)
+        self.scaler = torch.amp.GradScaler(a.device.type, enabled=a.precision == '16-mixed')
+        self.batches = batches(a)
+        self.loss = None
+
+    def step(self):
+        x, y = (t.to(self.a.device, non_blocking=True) for t in next(self.batches))
+        if self.a.channels_last: x = x.contiguous(memory_format=torch.channels_last)
+        with common.autocast(self.a): loss = F.cross_entropy(self.forward(x), y)
+        self.scaler.scale(loss).backward()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        self.loss = loss.detach()
+
+
+def main():
+    p = common.parser(__doc__)
+    p.add_argument('--steps', type=common.natural, default=100, help='that count')
+    p.add_argument('--warmup', type=common.natural, default=10, help='before; the first is one of them')
+    p.add_argument('--data', help='a folder with the binary files of CIFAR-10; needs torchvision')
+    p.add_argument('--workers', type=int, default=2, help='processes that make batches of --data')
+    a = common.parse(p)
+    if a.data: a.classes = 10
+    run = Training(a)
+    run.step()
+    run.loss.item()  # waits for the device
+    first = common.process_age()
+    common.timed(a, run.step, a.warmup - 1)
+    seconds = common.timed(a, run.step, a.steps)
+    middle = common.percentile(seconds, 50)
+    common.report(a, step_ms_min=1e3 * seconds[0], step_ms_median=1e3 * middle, img_per_s=a.batch / middle, first_step_s=first,
+                  loss=run.loss.item())
+
+
+if __name__ == '__main__': main()

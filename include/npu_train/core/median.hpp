@@ -1,0 +1,18 @@
+/// The middle of some numbers.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace npu_train {
+
+/// The middle one in order, of an even number of them the upper of the two; 0 for none. No NaN may be among them.
+inline double upper_median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+}  // namespace npu_train

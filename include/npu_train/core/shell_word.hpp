@@ -1,0 +1,17 @@
+/// Commands as one would type them.
+#pragma once
+
+#include <string>
+
+namespace npu_train {
+
+/// `text` as one word of a POSIX shell: as it is, or quoted.
+inline std::string shell_word(const std::string& text) {
+  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+}  // namespace npu_train

@@ -1,0 +1,11 @@
+/// Error messages as part of other messages.
+#pragma once
+
+#include <string>
+
+namespace npu_train {
+
+/// What Error::what() says, without the hint at its end.
+inline std::string without_hint(const std::string& message) { return message.substr(0, message.find("; hint: ")); }
+
+}  // namespace npu_train

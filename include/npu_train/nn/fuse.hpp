@@ -1,0 +1,71 @@
+/// Inference with fewer passes over memory: neighbouring operators of a model as one, wherever a measurement on this machine is for it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/nn/model.hpp"
+
+namespace npu_train {
+
+/// When a pattern is kept, and how it is tried.
+struct FuseOptions {
+  double min_saving = 0.3;           ///< share of the pattern's time that it must save, at most 1; below 0: may be slower
+  double max_memory_overhead = 1.2;  ///< its weights and peak of other memory over those of the separate operators, at most
+  double max_error = 1e-4;           ///< largest deviation over the largest value of the separate operators' result, at most
+  /// [N, channels, H, W] or whatever the model takes; the measurements are made with it, so give the batch that will be run. Undefined:
+  /// one random picture of the model's own size.
+  at::Tensor example{};
+  /// Keeps the parameters of fused layers, at the price of their memory. Otherwise fuse() takes the model over: those parameters keep name
+  /// and shape, and read as NaN.
+  bool keep_weights = false;
+  int repeats = 7;  ///< timings of each form; the best counts
+};
+
+/// What was found at one place of a model.
+struct FusedPattern {
+  std::string layer;    ///< of its first operator: "layer1.0.conv1"; shapes where there is no parameter
+  std::string pattern;  ///< "Conv2d+BatchNorm+Add+ReLU"
+  std::string form;     ///< how it was best computed: folded, product, onednn, in_place, blocks, attention
+  bool kept = false;
+  double saving = 0;           ///< share of the time, negative where it is slower
+  double memory_overhead = 0;  ///< bytes over bytes
+  double error = 0;            ///< as FuseOptions::max_error
+  std::string reason;          ///< why it was not kept
+};
+
+/// The patterns of a model in the order of their operators, and the whole.
+struct FuseReport {
+  std::vector<FusedPattern> patterns;
+  double seconds_before = 0;  ///< best time of a forward with the example
+  double seconds_after = 0;
+  double error = 0;  ///< of the whole model's result, as FuseOptions::max_error
+
+  int64_t kept() const;
+  /// A line for each pattern and one for the whole.
+  std::string str() const;
+};
+
+/// A model whose forward computes the kept patterns as one.
+struct FusedModel {
+  Model model;
+  FuseReport report;
+};
+
+/// Looks at one forward of `model` in evaluation mode and finds Conv2d + BatchNorm (+ addition) (+ ReLU), Linear + ReLU or GELU,
+/// LayerNorm + GELU, and softmax(q k^T / s) v, in any module that calls libtorch's operators: by what they give each other, not by names.
+/// Intermediate results that something else reads are left alone. Convolutions take the norm into their weights (Jacob et al. 2018), and
+/// run as matrix products or with weights laid out for oneDNN where that is faster; attention is at::scaled_dot_product_attention.
+///
+/// The fused forward takes any batch size, runs without gradients and without autocast, in the type of the model's weights. Where a
+/// forward takes another way than in the example, the separate operators run; where their weights were given up (see keep_weights) that is
+/// Error(Usage). Code that reads the memory of an intermediate result without an operator (data_ptr) is not seen: such a layer must not be
+/// fused, which `error` shows. fuse() leaves the module in evaluation mode.
+///
+/// Error(Usage) for a model without forward, with forward and example that do not fit, or options out of range.
+FusedModel fuse(const Model& model, const FuseOptions& options = {});
+
+}  // namespace npu_train

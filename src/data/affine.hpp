@@ -1,0 +1,35 @@
+/// How affine_nearest walks over a picture, shared by its forms for one picture and for a batch.
+#pragma once
+
+#include <cstdint>
+
+namespace npu_train::detail {
+
+/// An inverse map: out(y, x) = in(m[3] x + m[4] y + m[5], m[0] x + m[1] y + m[2]) at pixel centres.
+struct AffineMap {
+  double m[6];
+};
+
+/// The same in fixed point, row by row. Error(Usage) when it leads too far away.
+class FixedMap {
+ public:
+  FixedMap(const AffineMap& map, int64_t height, int64_t width);
+  /// Bits after the point.
+  int bits() const { return bits_; }
+  /// Where row y of the output begins, and what each pixel of it adds.
+  int32_t x_start(int64_t y) const { return fixed(map_.m[0] * 0.5 + map_.m[1] * (static_cast<double>(y) + 0.5) + map_.m[2]); }
+  int32_t y_start(int64_t y) const { return fixed(map_.m[3] * 0.5 + map_.m[4] * (static_cast<double>(y) + 0.5) + map_.m[5]); }
+  int32_t x_step() const { return fixed(map_.m[0]); }
+  int32_t y_step() const { return fixed(map_.m[3]); }
+
+ private:
+  int32_t fixed(double value) const;
+
+  AffineMap map_;
+  int bits_ = 16;
+};
+
+/// Counter-clockwise around the centre of a picture of this size.
+AffineMap rotation_map(double degrees, int64_t height, int64_t width);
+
+}  // namespace npu_train::detail

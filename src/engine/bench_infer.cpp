@@ -1,0 +1,112 @@
+#include <ATen/core/grad_mode.h>
+
+#include "bench_step.hpp"
+#include "bench_sweeps.hpp"
+#include "npu_train/core/clock.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/nn/fuse.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
+#include "npu_train/train/loop.hpp"
+#include "scratch_folder.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+void add_latencies(BenchRow& row, const Samples& times, int64_t batch) {
+  row.numbers.insert(row.numbers.end(), {{"img_per_s", static_cast<double>(batch) / times.median()},
+                                         {"latency_ms_p50", 1e3 * times.percentile(50)},
+                                         {"latency_ms_p95", 1e3 * times.percentile(95)},
+                                         {"latency_ms_p99", 1e3 * times.percentile(99)},
+                                         {"latency_ms_min", 1e3 * times.min()}});
+  row.samples = times;
+}
+
+// The same model twice, one of them fused, in turn.
+void infer_fused(const Bench& bench, int64_t batch, BenchReport& out) {
+  BenchStep plain(bench.config, bench.parts, batch), other(bench.config, bench.parts, batch);
+  const auto& parts = other.trainer().loop().parts();
+  check(parts.precision->name() == "32-true", ErrorKind::Usage, "bench",
+        "--fuse measures precision 32-true; given: ", parts.precision->name());
+  const at::Tensor x = other.input();
+  const auto fused = fuse(other.trainer().model(), {.min_saving = 0, .example = x});
+  const auto& backend = backend_of(other.device());
+  const auto run = [&] {
+    fused.model.forward(x);
+    backend.synchronize(other.device());
+  };
+  const auto times = measure_in_turn(
+      run, [&] { plain.predict(); }, bench.options.infer_steps, bench.options.warmup);
+  BenchRow row{.section = "infer", .name = "batch " + std::to_string(batch) + " fused", .ratio = times.ratio()};
+  add_latencies(row, times.one, batch);
+  row.numbers.insert(row.numbers.end(), {{"patterns", static_cast<double>(fused.report.patterns.size())},
+                                         {"patterns_kept", static_cast<double>(fused.report.kept())},
+                                         {"error", fused.report.error}});
+  out.rows.push_back(std::move(row));
+}
+
+}  // namespace
+
+void bench_infer(const Bench& bench, BenchReport& out) {
+  for (const int64_t batch : {int64_t{1}, bench.options.batch}) {
+    {
+      BenchStep run(bench.config, bench.parts, batch);
+      BenchRow row{.section = "infer", .name = "batch " + std::to_string(batch)};
+      add_latencies(row, measure([&] { run.predict(); }, bench.options.infer_steps, bench.options.warmup), batch);
+      out.rows.push_back(std::move(row));
+    }
+    if (bench.options.fuse) infer_fused(bench, batch, out);
+    if (batch == bench.options.batch) break;  // batch 1 was asked for
+  }
+}
+
+void bench_forward(const Bench& bench, BenchReport& out) {
+  if (Device::parse(out.device).is_cpu()) {
+    out.notes.push_back("forward: the device is the CPU itself, there is nothing to hold it against");
+    return;
+  }
+  auto host = bench.config;
+  host.device = "cpu";
+  BenchStep here(bench.config, bench.parts, bench.options.batch), cpu(host, bench.parts, bench.options.batch);
+  const auto pairs = measure_in_turn([&] { here.predict(); }, [&] { cpu.predict(); }, bench.options.pairs);
+  out.rows.push_back({.section = "forward", .name = out.device + " beside cpu", .ratio = pairs.ratio()});
+}
+
+void bench_checkpoint(const Bench& bench, BenchReport& out) {
+  BenchStep run(bench.config, bench.parts, bench.options.batch);
+  auto& loop = run.trainer().loop();
+  for (int i = 0; i < 2; ++i) run.train();  // the optimizer's state is there
+  const ScratchFolder folder("bench");
+  CheckpointStore store((folder.path / "checkpoints").string(), {.save_top_k = 0});
+  loop.set_store(&store);
+  const SteadyClock clock;
+  Samples beside, waited;
+  double first = 0;
+  for (int64_t i = 0; i <= bench.options.pairs; ++i) {
+    auto start = clock.now();
+    loop.begin_checkpoint();
+    const double took = clock.now() - start;
+    if (i == 0)
+      first = took;  // makes the copy's memory
+    else
+      beside.seconds.push_back(took);
+    store.finish();
+    start = clock.now();
+    loop.save_checkpoint();
+    if (i > 0) waited.seconds.push_back(clock.now() - start);
+  }
+  loop.set_store(nullptr);
+  int64_t bytes = 0;
+  for (const auto& [part, content] : loop.state())
+    for (const auto& [name, tensor] : content.tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  out.rows.push_back({.section = "checkpoint",
+                      .name = "written beside the training",
+                      .numbers = {{"wait_ms_median", 1e3 * beside.median()},
+                                  {"wait_ms_min", 1e3 * beside.min()},
+                                  {"first_wait_ms", 1e3 * first},
+                                  {"write_ms_median", 1e3 * waited.median()},
+                                  {"bytes", static_cast<double>(bytes)}},
+                      .samples = beside});
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,24 @@
+#include "scratch_folder.hpp"
+
+#include <unistd.h>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+
+namespace fs = std::filesystem;
+
+ScratchFolder::ScratchFolder(const char* where) {
+  std::error_code error;
+  auto pattern = (fs::temp_directory_path(error) / "npu_train_XXXXXX").string();
+  check(!error && ::mkdtemp(pattern.data()) != nullptr, ErrorKind::Checkpoint, where, pattern,
+        ": cannot be made; hint: TMPDIR names the folder for temporary files");
+  path = pattern;
+}
+
+ScratchFolder::~ScratchFolder() {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,187 @@
+#include "nn/fusion_mode.hpp"
+
+#include <ATen/ops/full.h>
+
+#include <limits>
+
+#include "npu_train/base/storage.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+size_t weight_position(const std::string& op) {
+  if (op == "aten::addmm" || op == "aten::layer_norm") return 2;
+  return 1;
+}
+
+const void* key_of(const std::string& op, const c10::IValue* args, bool attention) {
+  return attention ? nullptr : storage_of(args[weight_position(op)].toTensor());
+}
+
+// Attention has no weight: one decision for tensors of one shape, whatever the batch.
+bool same_heads(const OpChain& chain, const c10::IValue* args) {
+  const auto alike = [](const at::Tensor& a, const at::Tensor& b) {
+    return a.dim() == b.dim() && a.size(-1) == b.size(-1) && a.size(-2) == b.size(-2) && a.scalar_type() == b.scalar_type();
+  };
+  const auto& first = chain.steps[0].args;
+  return alike(first[0].toTensor(), args[0].toTensor()) && alike(first[1].toTensor(), args[1].toTensor());
+}
+
+std::vector<int64_t> sizes_of_first_step(const OpChain& chain, const c10::IValue* args) {
+  if (chain.kind == ChainKind::LayerNorm) return args[0].toTensor().sizes().vec();
+  if (chain.kind == ChainKind::Conv) {
+    const auto &x = args[0].toTensor(), &w = args[1].toTensor();
+    const auto stride = args[3].toIntVector(), padding = args[4].toIntVector(), dilation = args[5].toIntVector();
+    std::vector<int64_t> out = x.sizes().vec();
+    const size_t lead = out.size() - 3;  // 1 with a batch, 0 without
+    out[lead] = w.size(0);
+    for (size_t i = 0; i < 2; ++i) {
+      const auto at = [&](const std::vector<int64_t>& v) { return v[v.size() == 1 ? 0 : i]; };
+      auto& side = out[lead + 1 + i];
+      side = (side + 2 * at(padding) - at(dilation) * (w.size(2 + static_cast<int64_t>(i)) - 1) - 1) / at(stride) + 1;
+    }
+    return out;
+  }
+  const bool linear = chain.steps[0].name() == "aten::linear", addmm = chain.steps[0].name() == "aten::addmm";
+  auto out = args[addmm ? 1 : 0].toTensor().sizes().vec();
+  out.back() = args[addmm ? 2 : 1].toTensor().size(linear ? 0 : -1);
+  return out;
+}
+
+}  // namespace
+
+FusionPlan::FusionPlan(std::vector<std::shared_ptr<const FusedChain>> chains) {
+  for (auto& fused : chains) {
+    const auto& head = fused->chain.steps[0];
+    by_weight_[key_of(head.name(), head.args.data(), fused->chain.kind == ChainKind::Attention)].push_back(std::move(fused));
+  }
+}
+
+std::shared_ptr<const FusedChain> FusionPlan::begins(const c10::OperatorHandle& op, const c10::IValue* args) const {
+  const auto name = op.schema().name();
+  const auto look = [&](const void* key) -> std::shared_ptr<const FusedChain> {
+    const auto found = by_weight_.find(key);
+    if (found == by_weight_.end()) return nullptr;
+    for (const auto& fused : found->second)
+      if (fused->chain.steps[0].matches(op, args) && (key != nullptr || same_heads(fused->chain, args))) return fused;
+    return nullptr;
+  };
+  const size_t at = weight_position(name);
+  if (op.schema().arguments().size() <= at || !args[at].isTensor()) return nullptr;
+  const auto* key = storage_of(args[at].toTensor());
+  if (auto fused = key == nullptr ? nullptr : look(key)) return fused;
+  return name == "aten::matmul" || name == "aten::bmm" ? look(nullptr) : nullptr;
+}
+
+void FusionMode::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  drop_forgotten();
+  const size_t count = op.schema().arguments().size();
+  auto* args = stack.data() + (stack.size() - count);
+  if (!stand_ins_.empty()) {
+    if (carry_on(op, stack, args)) return;
+    settle_all(args, count);
+  }
+  if (auto fused = plan_.begins(op, args)) return begin(std::move(fused), stack, args);
+  call_below(op, stack);
+}
+
+FusionMode::StandIn* FusionMode::find(const c10::IValue& value) {
+  if (!value.isTensor()) return nullptr;
+  for (auto& s : stand_ins_)
+    if (s.impl._unsafe_get_target() == value.toTensor().unsafeGetTensorImpl()) return &s;
+  return nullptr;
+}
+
+void FusionMode::begin(std::shared_ptr<const FusedChain> fused, torch::jit::Stack& stack, c10::IValue* args) {
+  const auto& head = fused->chain.steps[0];
+  const size_t count = head.args.size();
+  std::vector<at::Tensor> inputs;
+  for (const auto i : head.open) inputs.push_back(args[i].toTensor());
+  const at::Tensor y = stand_in(inputs[0], sizes_of_first_step(fused->chain, args));
+  std::vector<torch::jit::Stack> calls(1, torch::jit::Stack(args, args + count));
+  stand_ins_.push_back({c10::weak_intrusive_ptr<Impl>(y.getIntrusivePtr()), std::move(fused), std::move(calls), std::move(inputs)});
+  stack.resize(stack.size() - count);
+  stack.emplace_back(y);
+}
+
+bool FusionMode::carry_on(const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::IValue* args) {
+  const size_t count = op.schema().arguments().size();
+  for (size_t i = 0; i < count; ++i) {
+    auto* from = find(args[i]);
+    if (from == nullptr || from->passed || from->calls.size() >= from->fused->chain.steps.size()) continue;
+    const auto fused = from->fused;
+    const auto& step = fused->chain.steps[from->calls.size()];
+    if (step.flow != static_cast<int>(i) || !step.matches(op, args)) continue;
+    StandIn next{from->impl, fused, from->calls, from->inputs};
+    next.calls.emplace_back(args, args + count);
+    from->passed = true;
+    for (const auto j : step.open)
+      if (j != i) {
+        settle_all(args + j, 1);
+        next.inputs.push_back(args[j].toTensor());
+      }
+    const at::Tensor before = args[i].toTensor();
+    const bool in_place = op.schema().name().ends_with('_'), last = next.calls.size() == fused->chain.steps.size();
+    at::Tensor y = before;
+    if (last) {
+      const NoOpMode below(kOpModeKey);
+      const at::Tensor value = fused->form.run(next.inputs);
+      if (in_place)
+        y.unsafeGetTensorImpl()->shallow_copy_from(value.getIntrusivePtr());
+      else
+        y = value;
+    } else if (!in_place) {
+      y = stand_in(before, before.sizes());  // only a last step, the second product of attention, changes the sizes
+    }
+    if (in_place) std::erase_if(stand_ins_, [&](const StandIn& s) { return s.impl._unsafe_get_target() == before.unsafeGetTensorImpl(); });
+    if (!last) {
+      next.impl = c10::weak_intrusive_ptr<Impl>(y.getIntrusivePtr());
+      stand_ins_.push_back(std::move(next));
+    }
+    stack.resize(stack.size() - count);
+    stack.emplace_back(y);
+    return true;
+  }
+  return false;
+}
+
+void FusionMode::settle_all(c10::IValue* args, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (args[i].isTensor()) settle(args[i].toTensor());
+    if (args[i].isTensorList())
+      for (const at::Tensor& t : args[i].toTensorVector()) settle(t);
+  }
+}
+
+void FusionMode::settle(const at::Tensor& t) {
+  if (!t.defined()) return;
+  const auto* found = find(c10::IValue(t));
+  if (found == nullptr) return;
+  const auto wanted = *found;
+  check(!wanted.fused->released, ErrorKind::Usage, "fuse", wanted.fused->chain.layer, " (", wanted.fused->chain.pattern,
+        "): its result is used in another way than in the example, and the weights for that were given up; hint: fuse with "
+        "keep_weights = true, or with an example that takes this way; a fused model cannot be trained");
+  at::Tensor value;
+  for (size_t i = 0; i < wanted.calls.size(); ++i) {
+    auto stack = wanted.calls[i];
+    const auto& step = wanted.fused->chain.steps[i];
+    if (step.flow >= 0) stack[static_cast<size_t>(step.flow)] = value;
+    call_below(step.op, stack);
+    value = stack[0].toTensor();
+  }
+  t.unsafeGetTensorImpl()->shallow_copy_from(value.getIntrusivePtr());
+  std::erase_if(stand_ins_, [&](const StandIn& s) { return s.impl._unsafe_get_target() == t.unsafeGetTensorImpl(); });
+}
+
+// One NaN seen from everywhere: it costs nothing, and who reads it unseen notices.
+at::Tensor FusionMode::stand_in(const at::Tensor& like, at::IntArrayRef sizes) {
+  const NoOpMode below(kOpModeKey);
+  return at::full({}, std::numeric_limits<double>::quiet_NaN(), like.options()).expand(sizes);
+}
+
+void FusionMode::drop_forgotten() {
+  std::erase_if(stand_ins_, [](const StandIn& s) { return s.impl.expired(); });
+}
+
+}  // namespace npu_train::detail

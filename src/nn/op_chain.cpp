@@ -1,0 +1,263 @@
+#include "nn/op_chain.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "nn/op_mode.hpp"
+#include "npu_train/base/storage.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+struct TracedOp {
+  c10::OperatorHandle op;
+  std::vector<c10::IValue> args;
+  std::vector<c10::IValue> outputs;
+  int gives = -1;  // value of its one output
+
+  std::string name() const {  // without namespace and the mark of operators in place
+    auto n = op.schema().name().substr(op.schema().name().find("::") + 2);
+    if (n.size() > 1 && n.back() == '_') n.pop_back();
+    return n;
+  }
+  bool tensor(size_t i) const { return i < args.size() && args[i].isTensor() && args[i].toTensor().defined(); }
+};
+
+template <class Fn>
+void for_each_tensor(const c10::IValue& value, const Fn& fn) {
+  if (value.isTensor() && value.toTensor().defined()) fn(value.toTensor());
+  if (value.isTensorList())
+    for (const at::Tensor& t : value.toTensorVector()) fn(t);
+}
+
+// The operators of a forward, and who reads which value. A tensor that is changed in place holds one value after the other.
+class Trace : public OpMode {
+ public:
+  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
+    const size_t in = op.schema().arguments().size();
+    TracedOp traced{op, {stack.end() - static_cast<ptrdiff_t>(in), stack.end()}, {}, -1};
+    for (const auto& arg : traced.args) for_each_tensor(arg, [&](const at::Tensor& t) { readers_[value_of(t)].push_back(ops.size()); });
+    call_below(op, stack);
+    const size_t out = op.schema().returns().size();
+    traced.outputs.assign(stack.end() - static_cast<ptrdiff_t>(out), stack.end());  // kept alive: an address means one tensor
+    for (const auto& output : traced.outputs)
+      for_each_tensor(output, [&](const at::Tensor& t) { traced.gives = values_[t.unsafeGetTensorImpl()] = next_value_++; });
+    if (traced.outputs.size() != 1 || !traced.outputs[0].isTensor()) traced.gives = -1;
+    ops.push_back(std::move(traced));
+  }
+  void read_by_caller(const at::Tensor& t) { readers_[value_of(t)].push_back(kCaller); }
+
+  // The one operator that reads what `index` gives; -1 where there are none, several, or the caller.
+  ptrdiff_t only_reader(size_t index) const {
+    const auto found = readers_.find(ops[index].gives);
+    if (found == readers_.end() || found->second.size() != 1 || found->second[0] == kCaller) return -1;
+    return static_cast<ptrdiff_t>(found->second[0]);
+  }
+  int flow_position(size_t reader, size_t giver) const {
+    const auto& args = ops[reader].args;
+    const auto* impl = ops[giver].outputs[0].toTensor().unsafeGetTensorImpl();
+    for (size_t i = 0; i < args.size(); ++i)
+      if (args[i].isTensor() && args[i].toTensor().unsafeGetTensorImpl() == impl) return static_cast<int>(i);
+    return -1;
+  }
+
+  // Operators that read a storage; views that the others read through do not count.
+  int64_t readers_of(const void* storage) const {
+    return std::count_if(ops.begin(), ops.end(), [&](const TracedOp& op) {
+      const bool view = op.outputs.size() == 1 && op.outputs[0].isTensor() && storage_of(op.outputs[0].toTensor()) == storage;
+      bool reads = false;
+      for (const auto& arg : op.args) for_each_tensor(arg, [&](const at::Tensor& t) { reads |= storage_of(t) == storage; });
+      return reads && !view;
+    });
+  }
+
+  std::vector<TracedOp> ops;
+
+ private:
+  static constexpr size_t kCaller = SIZE_MAX;
+  int value_of(const at::Tensor& t) {
+    const auto [at, fresh] = values_.try_emplace(t.unsafeGetTensorImpl(), next_value_);
+    if (fresh) ++next_value_;
+    return at->second;
+  }
+  std::unordered_map<const c10::TensorImpl*, int> values_;
+  std::unordered_map<int, std::vector<size_t>> readers_;
+  int next_value_ = 0;
+};
+
+bool is_number(const TracedOp& op, size_t i) {
+  return op.args[i].isScalar() || (op.tensor(i) && op.args[i].toTensor().dim() == 0 && op.args[i].toTensor().is_cpu());
+}
+bool same_sizes(const TracedOp& op) {
+  return op.tensor(0) && op.tensor(1) && op.args[0].toTensor().sizes().equals(op.args[1].toTensor().sizes()) &&
+         op.args[0].toTensor().scalar_type() == op.args[1].toTensor().scalar_type();
+}
+bool is_one(const c10::IValue& v) { return v.isScalar() && v.toScalar().toDouble() == 1; }
+
+// What may come next in a chain, by what it holds already.
+class Grammar {
+ public:
+  explicit Grammar(const ParameterSet& parameters) {
+    for (const auto& p : parameters) names_.emplace(storage_of(p.value), p.name);
+  }
+
+  // The first step of a chain. The weight is a parameter, fp32 on a device or otherwise floating.
+  bool begins(const TracedOp& op, OpChain& chain) const {
+    const auto name = op.name();
+    const auto begin = [&](ChainKind kind, size_t weight, std::vector<size_t> open, const char* pattern) {
+      chain.kind = kind;
+      chain.pattern = pattern;
+      if (kind != ChainKind::Attention) {
+        if (!op.tensor(weight)) return false;
+        chain.weight = op.args[weight].toTensor();
+        const auto found = names_.find(storage_of(chain.weight));
+        if (found == names_.end() || !chain.weight.is_floating_point()) return false;
+        chain.layer = layer_of(found->second).empty() ? found->second : layer_of(found->second);
+      } else {
+        chain.layer = c10::str("attention ", op.args[0].toTensor().sizes());
+      }
+      chain.steps.push_back({op.op, op.args, std::move(open), -1});
+      return true;
+    };
+    if (name == "conv2d" && op.op.schema().overload_name().empty()) return begin(ChainKind::Conv, 1, {0}, "Conv2d");
+    if (name == "linear") return begin(ChainKind::Linear, 1, {0}, "Linear");
+    if (name == "addmm" && is_one(op.args[3]) && is_one(op.args[4]) && op.args[0].toTensor().dim() == 1)
+      return begin(ChainKind::Linear, 2, {1}, "Linear");
+    if (name == "layer_norm") return begin(ChainKind::LayerNorm, 2, {0}, "LayerNorm");
+    if (name != "matmul" && name != "bmm") return false;
+    const auto& right = op.args[1].toTensor();
+    if (right.dim() == 2) return begin(ChainKind::Linear, 1, {0}, "Linear");
+    const auto& left = op.args[0].toTensor();
+    return left.dim() == right.dim() && left.dim() >= 3 && begin(ChainKind::Attention, 0, {0, 1}, "Attention");
+  }
+
+  // Whether `op` carries `chain` on; it is then its last step.
+  bool goes_on(OpChain& chain, const TracedOp& op, int flow) const {
+    const auto name = op.name();
+    const auto step = [&](const char* pattern, std::vector<size_t> open = {}) {
+      open.push_back(static_cast<size_t>(flow));
+      chain.steps.push_back({op.op, op.args, std::move(open), flow});
+      chain.pattern += pattern;
+      return true;
+    };
+    const bool activated = chain.find("relu") != nullptr || chain.find("gelu") != nullptr;
+    if (chain.kind == ChainKind::Attention) return attention_goes_on(chain, op, name, flow);
+    if (activated || (flow != 0 && name != "add")) return false;
+    if (name == "relu" && chain.kind != ChainKind::LayerNorm) return step("+ReLU");
+    if (name == "gelu" && chain.kind != ChainKind::Conv) return step("+GELU");
+    if (name == "add" && op.args.size() == 3 && is_one(op.args[2]) && op.tensor(0) && op.tensor(1)) {
+      if (chain.find("add") != nullptr) return false;
+      if (chain.kind == ChainKind::Conv && same_sizes(op) && !in_place_of_other(op, flow))
+        return step("+Add", {static_cast<size_t>(1 - flow)});
+      const auto& other = op.args[static_cast<size_t>(1 - flow)].toTensor();
+      return chain.kind == ChainKind::Linear && chain.steps[0].name() == "aten::matmul" && other.dim() == 1 &&
+             names_.count(storage_of(other)) > 0 && step("");
+    }
+    return name == "batch_norm" && chain.kind == ChainKind::Conv && chain.steps.size() == 1 && !op.args[5].toBool() && op.tensor(3) &&
+           op.tensor(4) && step("+BatchNorm");
+  }
+
+ private:
+  static bool in_place_of_other(const TracedOp& op, int flow) { return flow == 1 && op.op.schema().name().ends_with('_'); }
+
+  bool attention_goes_on(OpChain& chain, const TracedOp& op, const std::string& name, int flow) const {
+    const bool softened = chain.find("softmax") != nullptr;
+    if (flow != 0 || chain.find("matmul") != &chain.steps[0]) return false;
+    const auto step = [&](std::vector<size_t> open) {
+      chain.steps.push_back({op.op, op.args, std::move(open), 0});
+      return true;
+    };
+    const int64_t last = op.tensor(0) ? op.args[0].toTensor().dim() - 1 : -1;
+    if (!softened && (name == "mul" || name == "div") && chain.steps.size() == 1 && op.args.size() == 2 && is_number(op, 1))
+      return step({0});
+    if (!softened && name == "softmax") return (op.args[1].toInt() == last || op.args[1].toInt() == -1) && op.args[2].isNone() && step({0});
+    if (softened && name == "dropout" && !op.args[2].toBool()) return step({0});
+    return softened && (name == "matmul" || name == "bmm") && op.tensor(1) && op.args[1].toTensor().dim() == last + 1 && step({0, 1});
+  }
+
+  std::unordered_map<const void*, std::string> names_;
+};
+
+bool complete(const OpChain& chain) {
+  if (chain.kind != ChainKind::Attention) {
+    const bool sum_alone = chain.steps.size() == 2 && chain.kind == ChainKind::Linear && chain.find("add") != nullptr;
+    return chain.steps.size() > 1 && !sum_alone;
+  }
+  const auto last = chain.steps.back().name();
+  return chain.steps.size() > 2 && (last == "aten::matmul" || last == "aten::bmm");
+}
+
+bool same_value(const c10::IValue& recorded, const c10::IValue& given) {
+  if (!recorded.isTensor()) return !given.isTensor() && recorded == given;
+  if (!given.isTensor() || recorded.toTensor().defined() != given.toTensor().defined()) return false;
+  const auto &a = recorded.toTensor(), &b = given.toTensor();
+  if (!a.defined() || storage_of(a) == storage_of(b)) return true;
+  return a.dim() == 0 && b.dim() == 0 && a.is_cpu() && b.is_cpu() && a.item().toDouble() == b.item().toDouble();
+}
+
+}  // namespace
+
+bool ChainStep::matches(const c10::OperatorHandle& called, const c10::IValue* given) const {
+  if (called.operator_name() != op.operator_name()) return false;
+  for (size_t i = 0; i < args.size(); ++i)
+    if (std::find(open.begin(), open.end(), i) == open.end() && !same_value(args[i], given[i])) return false;
+  return true;
+}
+
+const ChainStep* OpChain::find(const std::string& name) const {
+  for (const auto& step : steps)
+    if (step.name() == "aten::" + name || step.name() == "aten::" + name + "_" || (name == "matmul" && step.name() == "aten::bmm"))
+      return &step;
+  return nullptr;
+}
+
+std::vector<at::Tensor> OpChain::inputs() const {
+  std::vector<at::Tensor> out;
+  for (const auto& step : steps)
+    for (const auto i : step.open)
+      if (static_cast<int>(i) != step.flow) out.push_back(step.args[i].toTensor());
+  return out;
+}
+
+at::Tensor OpChain::plain() const {
+  at::Tensor value;
+  for (const auto& step : steps) {
+    torch::jit::Stack stack = step.args;
+    if (step.flow >= 0) stack[static_cast<size_t>(step.flow)] = value;
+    call_below(step.op, stack);
+    value = stack[0].toTensor();
+  }
+  return value;
+}
+
+std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor&)>& forward, const at::Tensor& example,
+                                 const ParameterSet& parameters) {
+  Trace trace;
+  {
+    const OpModeGuard traced(trace);
+    trace.read_by_caller(forward(example));
+  }
+  const Grammar grammar(parameters);
+  std::vector<bool> taken(trace.ops.size(), false);
+  std::vector<OpChain> out;
+  for (size_t head = trace.ops.size(); head-- > 0;) {  // the later of two convolutions takes the sum: the other is computed by then
+    OpChain chain;
+    if (taken[head] || !grammar.begins(trace.ops[head], chain)) continue;
+    std::vector<size_t> members = {head};
+    for (;;) {
+      const auto reader = trace.only_reader(members.back());
+      if (reader < 0 || taken[static_cast<size_t>(reader)] || trace.ops[static_cast<size_t>(reader)].gives < 0) break;
+      const auto flow = trace.flow_position(static_cast<size_t>(reader), members.back());
+      if (flow < 0 || !grammar.goes_on(chain, trace.ops[static_cast<size_t>(reader)], flow)) break;
+      members.push_back(static_cast<size_t>(reader));
+    }
+    if (!complete(chain)) continue;
+    for (const auto m : members) taken[m] = true;
+    out.push_back(std::move(chain));
+  }
+  std::reverse(out.begin(), out.end());
+  for (auto& chain : out) chain.only_reader = chain.weight.defined() && trace.readers_of(storage_of(chain.weight)) == 1;
+  return out;
+}
+
+}  // namespace npu_train::detail
