@@ -25,6 +25,7 @@ int baseline(const BaselineArguments& args) {
   const auto config = load_config(file, overrides, parts);
   check(!args.out.empty() || !args.against.empty() || args.json || !config.output.dir.empty(), ErrorKind::Usage, "baseline",
         "nothing would be written: output.dir is empty; hint: --out FILE");
+  check_writable({args.out, args.html});
   check_options(args.options);  // before hours of training, as all that can be checked
   std::optional<Baseline> reference;
   if (!args.against.empty()) reference = read_baseline(args.against);

@@ -58,6 +58,7 @@ int compare(const BenchArguments& args) {
 
 int bench(const BenchArguments& args) {
   if (!args.compare.empty()) return compare(args);
+  check_writable({args.out, args.csv, args.html});
   const auto parts = builtin_parts();
   std::vector<BenchReport> history;
   for (const auto& file : args.history) history.push_back(read_bench_report(file));

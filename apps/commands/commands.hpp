@@ -30,6 +30,9 @@ void add_checklist(CLI::App& app, Command& run);
 /// One JSON document on stdout, or the text for people.
 void print(bool json, const Json& document, const std::string& text);
 
+/// Error(Checkpoint) where one of the files could not be written: said before the work whose result they are to hold. "" is none.
+void check_writable(const std::vector<std::string>& files);
+
 /// The bytes of a size on the command line ("32GiB"); Error(Usage) names `option` where it is none.
 int64_t size_argument(const char* option, const std::string& text);
 

@@ -5,6 +5,7 @@
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
 namespace npu_train::cli {
@@ -13,6 +14,11 @@ void print(bool json, const Json& document, const std::string& text) {
   errno = 0;
   const bool whole = std::fputs((json ? document.dump() + "\n" : text).c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   check(whole, ErrorKind::Checkpoint, "stdout", "the output could not be written: ", std::strerror(errno));
+}
+
+void check_writable(const std::vector<std::string>& files) {
+  for (const auto& file : files)
+    if (!file.empty()) AtomicFile{file};  // makes and removes its temporary file
 }
 
 int64_t size_argument(const char* option, const std::string& text) {

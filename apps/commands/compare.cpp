@@ -70,6 +70,8 @@ bool is_weights(const std::string& path) {
   return extension == ".safetensors" || extension == ".pth" || extension == ".pt" || extension == ".bin" || extension == ".ckpt";
 }
 
+constexpr const char* kUnknown = "of no kind that is known";
+
 // "a dump"; "" for what is not there.
 std::string kind_of(const std::string& path) {
   std::error_code error;
@@ -77,13 +79,16 @@ std::string kind_of(const std::string& path) {
   if (is_dump(path)) return "a dump";
   if (is_weights(path)) return "a checkpoint";
   const auto kind = kind_of_run_file(path);
-  return kind.empty() ? "of no kind that is known" : kind;
+  return kind.empty() ? kUnknown : kind;
 }
 
 void check_kinds(const CompareArguments& args) {
   const auto a = kind_of(args.a), b = kind_of(args.b);
   for (const auto& path : {args.a, args.b, args.reference})
     check(path.empty() || !kind_of(path).empty(), ErrorKind::Data, "compare", path, ": there is no such file or folder");
+  for (const auto& path : {args.a, args.b})
+    check(kind_of(path) != kUnknown, ErrorKind::Data, "compare", path, ": of no kind that is known; a dump has dump.json in it or in ",
+          "step<N>/rank<R>, a run folder config.yaml, a checkpoint manifest.json; files: .csv, .json, .jsonl, .safetensors, .pth, .yaml");
   check(a == b, ErrorKind::Usage, "compare", args.a, " is ", a, ", ", args.b, " is ", b, "; allowed: two of a kind");
   const bool for_dumps = !args.reference.empty() || !args.options.steps.empty() || !args.options.rank.empty();
   check(!for_dumps || a != b || a == "a dump", ErrorKind::Usage, "compare", "--reference, --steps and --rank are of dumps; ", args.a,
@@ -102,7 +107,8 @@ int compare(CompareArguments args) {
   for (const auto& text : args.tolerances) options.layer_tolerance.push_back(read_tolerance(text));
   if (is_dump(args.a) && is_dump(args.b)) {
     const auto result = compare_dumps(args.a, args.b, options);
-    return finish(args, result, result.agrees);
+    const auto status = finish(args, result, result.agrees);
+    return result.first.cause == Divergence::Cause::Unreadable ? static_cast<int>(ErrorKind::Data) : status;
   }
   if (is_weights(args.a) && is_weights(args.b)) {
     const auto result = compare_checkpoints(args.a, args.b, options);

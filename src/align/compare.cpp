@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "align/step_comparer.hpp"
+#include "npu_train/align/dump_options.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -142,8 +143,11 @@ class DumpComparer {
       compare(read_dump_step(place), read_dump_step(*other), reference ? &*reference : nullptr);
     }
     check_compared();
+    check_reference();
     tell_unknown(unknown_, options_, out_);
+    tell_unused_tolerances();
     out_.first.within_tolerance &= out_.agrees;  // what is within it in one step may go beyond in the next
+    if (out_.first.within_tolerance) out_.first.likely.clear(), out_.first.advice.clear();  // nothing is wrong
     return std::move(out_);
   }
 
@@ -160,7 +164,8 @@ class DumpComparer {
     const auto before = judged_.find(a.rank);
     auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.carried(a.step));
     // what a step got wrong goes on in those behind it, and is no rounding
-    const bool faulty = out_.first.found && out_.first.step < step.step;
+    const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
+    const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
     const bool places_only = !forgiving;  // a reference does not tell that a fused kernel shows another place
     if ((forgiving || (reference_ && !equal_environments)) && !faulty)
       detail::forgive_rounding(step, a, b, /*later=*/before != judged_.end(), places_only);
@@ -169,15 +174,21 @@ class DumpComparer {
     out_.complete &= step.one_sided == 0 && step.not_compared == 0 && a.complete && b.complete;
     out_.sampled |= is_sample(a) || is_sample(b);
     for (const auto* s : {&a, &b})
+      if (!s->complete && s->calls.empty()) cut_ = (s->folder / "dump.json").string();
+    for (const auto* s : {&a, &b})
       if (!s->complete) step.notes.push_back((s->folder / "dump.json").string() + ": cut short; compared up to its last whole call");
     detail::fail_unproven(step, a, b);
     out_.agrees &= step.failed == 0;
-    const bool nothing_yet = !out_.first.found || (out_.first.within_tolerance && step.unproven > 0);
+    const bool nothing_yet = !out_.first.found || (out_.first.within_tolerance && step.unproven + step.unreadable > 0) ||
+                             (unread && step.failed > step.unreadable);
     if (nothing_yet) out_.first = detail::first_divergence(step, a, b, {equal_environments, reference_.has_value()});
     if (out_.steps.empty())
       unknown_ = comparer.unknown_names();
     else
       std::erase_if(unknown_, [&](const auto& name) { return comparer.unknown_names().count(name) == 0; });
+    const auto& use = comparer.reference_use();
+    use_.values += use.values, use_.missing += use.missing, use_.not_finite += use.not_finite;
+    if (use_.first_not_finite.empty()) use_.first_not_finite = use.first_not_finite;
     judged_[step.rank] = Judged(step);
     out_.steps.push_back(std::move(step));
   }
@@ -188,8 +199,36 @@ class DumpComparer {
           list_of(b_));
     check(compared_ > 0, ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no value of one could be compared with one of the other",
           !options_.layers.empty() ? " among those that --layers chose"
+          : !cut_.empty()          ? "; " + cut_ + " is cut short before the end of its first call"
           : without_form_ > 0      ? ": they have no common form (values, statistics or checksum)"
                                    : "; are they of the same network? hint: --mapping FILE pairs other names");
+  }
+
+  // A few values that one network more or less has are no other one.
+  void check_reference() {
+    if (!reference_) return;
+    check(use_.missing * 4 <= use_.values, ErrorKind::Usage, "compare", "--reference ", out_.reference, ": ", with_commas(use_.missing),
+          " of ", with_commas(use_.values),
+          " values have no counterpart of their shape in it; allowed: a run of the same network and batch");
+    check(use_.not_finite == 0, ErrorKind::Usage, "compare", "--reference ", out_.reference, ": ", with_commas(use_.not_finite),
+          " values of it are not finite where those of both runs are, the first ", use_.first_not_finite,
+          "; allowed: a sound run, in fp32");
+    if (use_.missing > 0)
+      out_.notes.push_back(with_commas(use_.missing) + " of " + with_commas(use_.values) +
+                           " values have no counterpart in the reference; compared without it");
+  }
+
+  // A tolerance of no layer is a slip of the pen.
+  void tell_unused_tolerances() {
+    for (const auto& [pattern, tolerance] : options_.layer_tolerance) {
+      const auto fits = [&, &name = pattern](const CallComparison& call) { return call_matches(call.a, name); };
+      if (std::any_of(out_.steps.begin(), out_.steps.end(),
+                      [&](const auto& step) { return std::any_of(step.calls.begin(), step.calls.end(), fits); }))
+        continue;
+      const auto text = "--tolerance " + pattern + " fits no layer or call that was compared";
+      log_warning("compare: ", text);
+      out_.notes.push_back(text);
+    }
   }
 
   const CompareOptions& options_;
@@ -197,8 +236,10 @@ class DumpComparer {
   std::optional<Dump> reference_;
   DumpComparison out_;
   detail::NoiseSteps noise_;
-  std::set<std::string> unknown_;         // names of the mapping, in every step so far
-  std::map<std::string, Judged> judged_;  // by rank: the last step
+  std::string cut_;                           // a dump.json without one whole call
+  detail::StepComparer::ReferenceUse use_{};  // of all steps
+  std::set<std::string> unknown_;             // names of the mapping, in every step so far
+  std::map<std::string, Judged> judged_;      // by rank: the last step
   int64_t compared_ = 0, without_form_ = 0;
 };
 

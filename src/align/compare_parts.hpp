@@ -33,6 +33,7 @@ class ItemJudge {
  private:
   // The error that the precision of A may cost a value, by what that of B costs it: a coarser precision costs more in proportion.
   double cost_of(const ItemComparison& item, const CallComparison& call) const;
+  void judge_readable(ItemComparison& item, const CallComparison& call) const;
   Tolerance tolerance_of(const ItemComparison& item, const CallComparison& call) const;
   int64_t compare_files(ItemComparison& item, double scale_a, double scale_b) const;
   void compare_statistics(ItemComparison& item, double scale_a, double scale_b) const;

@@ -23,7 +23,9 @@ std::string plain(std::string text) {
 
 void add_divergence(const Divergence& d, std::string& out) {
   if (!d.found) return;
-  out += std::string(d.within_tolerance ? "first difference (within tolerance): " : "first divergence: ") + plain(d.sentence) + "\n";
+  const bool unread = d.cause == Divergence::Cause::Unreadable;
+  const char* what = unread ? "not compared: " : d.within_tolerance ? "first difference (within tolerance): " : "first divergence: ";
+  out += what + plain(d.sentence) + "\n";
   out += "  call: " + plain(d.call) + "\n";
   for (size_t i = 0; i < d.likely.size(); ++i) out += (i == 0 ? "  likely: " : "      or: ") + d.likely[i] + "\n";
   for (size_t i = 0; i < d.advice.size(); ++i) out += (i == 0 ? "  try:    " : "      or: ") + d.advice[i] + "\n";

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "align/divergence_walk.hpp"
+#include "align/report_rows.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -22,13 +23,31 @@ Divergence lone_failure(const StepComparison& step, const CallComparison& call, 
   return d;
 }
 
+// Files that cannot be read, where nothing else differs.
+Divergence unreadable(const StepComparison& step) {
+  for (const auto& call : step.calls)
+    for (const auto& item : call.items) {
+      if (!item.failed || !item.unreadable) continue;
+      auto d = divergence_at(step, call);
+      d.cause = Cause::Unreadable;
+      d.sentence = "the values of " + counted(step.unreadable, "pair") + " of step " + std::to_string(step.step) +
+                   " cannot be read from their files, the first " + (item.a.empty() ? item.b : item.a) + ": " + item.message;
+      d.likely = {"a dump that was cut short, changed, or copied without its folders dump_tensor_data"};
+      d.advice = {"dump again, or copy the whole dump; --layers and --steps leave out what is damaged"};
+      return d;
+    }
+  return {};
+}
+
 // Nothing stands out: the first value beyond its tolerance.
 Divergence first_failure(const StepComparison& step, const DumpStep& a, bool has_reference) {
   const CallStructure structure(step, a);
   for (const auto& call : step.calls) {
     if (!call.failed || structure.is_around(call)) continue;
-    const auto failed = std::find_if(call.items.begin(), call.items.end(), [](const ItemComparison& i) { return i.failed; });
-    if (failed != call.items.end() && failed->kind == Kind::OneSided) return lone_failure(step, call, *failed);
+    const auto failed =
+        std::find_if(call.items.begin(), call.items.end(), [](const ItemComparison& i) { return i.failed && !i.unreadable; });
+    if (failed == call.items.end()) continue;
+    if (failed->kind == Kind::OneSided) return lone_failure(step, call, *failed);
     auto d = divergence_at(step, call);
     if (std::isinf(failed->error)) {
       d.sentence = "the " + (failed->side.empty() ? "values" : failed->side) + " of " + place_of(d) + " " +
@@ -92,8 +111,9 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
   if (seen.first.found) return;
   step.drifted = !places_only && later && seen.weight_error > 0;
   const bool forward_agrees = std::none_of(step.calls.begin(), step.calls.end(), [&](const CallComparison& call) {
-    return in_forward(call) && std::any_of(call.items.begin(), call.items.end(),
-                                           [&](const ItemComparison& i) { return i.failed && !at_vanished(call, i, seen); });
+    return in_forward(call) && std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
+             return i.failed && !i.unreadable && !at_vanished(call, i, seen);
+           });
   });
   const double error = step.drifted ? std::max(seen.forward_error, seen.weight_error) : seen.forward_error;
   const double most = std::min(kMostOfKinks, kink_error(error));
@@ -102,7 +122,7 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
     for (auto& item : call.items) {
       const bool values = item.kind == Kind::Tensor || item.kind == Kind::Statistics;
       const bool kink = !places_only && (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
-      if (item.failed && values && (kink || at_vanished(call, item, seen))) {
+      if (item.failed && !item.unreadable && values && (kink || at_vanished(call, item, seen))) {
         item.failed = false;
         item.rounding = true;
         --step.failed;
@@ -116,6 +136,7 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting) {
   const auto unproven = first_unproven(step);
   if (unproven.found && step.unproven == step.failed) return unproven;
+  if (step.unreadable > 0 && step.unreadable + step.unproven == step.failed) return unreadable(step);
   auto found = walk(step, a, b, setting.same_environment).first;
   if (!found.found) found = first_failure(step, a, setting.has_reference);
   if (!found.found) return found;

@@ -233,17 +233,23 @@ class Walker {
 
   // Weights are not computed before the first update: they are equal, or rounded once.
   Divergence weights(const CallComparison& call) const {
-    const double most = exact_           ? 0
-                        : step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kCarried * step_.carried_error})
-                                         : weight_noise(call);
+    const double drifted = step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kCarried * step_.carried_error}) : 0;
+    const double most = exact_ ? 0 : std::max(drifted, weight_noise(call));
     return call.parameter_error > most || std::isinf(call.parameter_error)
                ? make(call, Cause::Weights, call.parameter_error, call.output_error)
                : Divergence{};
   }
+  // Devices sum statistics of equal values in fp32, each in its own order.
+  static double summing_noise(const ItemComparison& item) {
+    if (item.kind != Kind::Statistics) return 0;
+    double elements = 1;
+    for (const auto size : item.item_b.shape) elements *= static_cast<double>(size);
+    return 0x1p-24 * std::sqrt(std::max(elements, 1.0));
+  }
   static double weight_noise(const CallComparison& call) {
     double out = 0;
     for (const auto& i : call.items)
-      if (i.side == "parameters" && i.error > 0) out = std::max(out, noise_of(i.item_a.dtype, i.item_b.dtype));
+      if (i.side == "parameters" && i.error > 0) out = std::max({out, noise_of(i.item_a.dtype, i.item_b.dtype), summing_noise(i)});
     return out;
   }
 

@@ -23,19 +23,30 @@ DumpFilter::DumpFilter(const DumpOptions& options)
     : options_(options),
       scope_(without_direction(options.scope)),
       list_(without_direction(options.list)),
+      fits_(list_.size(), false),
       scope_open_(options.scope.empty()) {}
 
+std::vector<std::string> DumpFilter::unmatched() const {
+  std::vector<std::string> out;
+  for (size_t i = 0; i < list_.size(); ++i)
+    if (!fits_[i]) out.push_back(options_.list[i]);
+  return out;
+}
+
 bool DumpFilter::enter(const std::string& base) {
-  if (!scope_.empty() && name_matches(base, scope_.front())) scope_open_ = true;
-  return scope_open_ && has(base);
+  if (!scope_.empty() && call_matches(base, scope_.front())) scope_open_ = true;
+  const bool listed = has(base);  // in a closed scope too: the list's names are known all the same
+  return scope_open_ && listed;
 }
 
 void DumpFilter::leave(const std::string& base) {
-  if (!scope_.empty() && name_matches(base, scope_.back())) scope_open_ = false;
+  if (!scope_.empty() && call_matches(base, scope_.back())) scope_open_ = false;
 }
 
 bool DumpFilter::has(const std::string& base) const {
-  const bool listed = list_.empty() || std::any_of(list_.begin(), list_.end(), [&](const auto& p) { return name_matches(base, p); });
+  bool listed = list_.empty();
+  for (size_t i = 0; i < list_.size(); ++i)
+    if (call_matches(base, list_[i])) listed = fits_[i] = true;
   if (!listed || options_.sample >= 1) return listed;
   const auto drawn = derive_seed(static_cast<uint64_t>(options_.seed), "dump layer " + base);
   return static_cast<double>(drawn >> 11) * 0x1.0p-53 < options_.sample;

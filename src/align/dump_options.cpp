@@ -84,4 +84,19 @@ bool name_matches(const std::string& name, const std::string& pattern) {
   return p == pattern.size();
 }
 
+bool call_matches(const std::string& name, const std::string& pattern) {
+  if (name_matches(name, pattern)) return true;
+  const auto first = name.find('.');
+  const bool module = name.starts_with("Module.") || name.starts_with("Cell.");
+  if (!module || pattern.find('*') == std::string::npos) return false;
+  std::string rest = name.substr(first + 1);
+  if (name_matches(rest, pattern)) return true;
+  for (const char* direction : {".forward.", ".backward.", ".parameters_grad."})
+    if (const auto at = rest.rfind(direction); at != std::string::npos) rest.erase(at);
+  const auto type = rest.rfind('.');
+  if (type == std::string::npos) return false;
+  rest.erase(type);
+  return name_matches(rest, pattern) || name_matches(name.substr(0, first + 1) + rest, pattern);
+}
+
 }  // namespace npu_train

@@ -28,6 +28,8 @@ class DumpFilter {
   bool enter(const std::string& base);
   void leave(const std::string& base);
   bool has(const std::string& base) const;
+  // Names of the list that no call had so far.
+  std::vector<std::string> unmatched() const;
   // Words of data_mode: a group of which none is named is whole.
   bool direction(const char* word) const { return open(word, {"forward", "backward"}); }
   bool side(const char* word) const { return open(word, {"input", "output"}); }
@@ -38,6 +40,7 @@ class DumpFilter {
   bool only_extras() const;
   const DumpOptions& options_;
   std::vector<std::string> scope_, list_;
+  mutable std::vector<bool> fits_;  // by name of the list
   bool scope_open_ = true;
 };
 
@@ -60,6 +63,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void close();
   // Whether no layer and no operator was dumped so far.
   bool empty() const { return empty_; }
+  std::vector<std::string> unmatched() const { return filter_.unmatched(); }
 
  private:
   // A call of a layer: a declared one, or one that is known by its parameters and may go on with the next operator.

@@ -172,6 +172,9 @@ void Dumper::finish_step() {
   if (recorder->empty() && options_.task != "overflow_check")
     warn_once("dump of nothing", "dump: no layer or operator of step " + std::to_string(step_) +
                                      " is meant by scope, list, sample and data_mode; nothing was dumped");
+  else
+    for (const auto& name : recorder->unmatched())
+      warn_once("dump.list " + name, "dump.list: '" + name + "' fits no layer or operator of step " + std::to_string(step_));
 }
 
 void Dumper::start() {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <string_view>
 
 #include "align/compare_parts.hpp"
@@ -49,6 +50,7 @@ class Explainer {
         break;
       case Cause::NotProven:
       case Cause::Model:
+      case Cause::Unreadable:
         break;  // they bring their own
     }
   }
@@ -147,8 +149,47 @@ class Explainer {
         say("another " + name + ": " + values, "compare the configurations: npu_tool compare A.yaml B.yaml");
     }
     if (!d_.likely.empty()) return;
-    say("the update was skipped on one side (found_inf not agreed), or bias correction, the parameters' groups or a kernel differ",
-        "compare the loss scales and the configurations: npu_tool compare A.yaml B.yaml");
+    clipping();
+    if (!d_.likely.empty()) return;
+    if (has_loss_scale())
+      say("the update was skipped on one side (found_inf not agreed)",
+          "compare the loss scales, and the found_inf of each rank: npu_tool compare of two metrics.csv");
+    say("gradients that one side clips between backward and update, bias correction, the parameters' groups or a kernel",
+        "compare trainer.gradient_clip_val and the configurations: npu_tool compare A.yaml B.yaml");
+  }
+
+  // Gradients are dumped before they are clipped; what an optimizer keeps of them shows it.
+  void clipping() {
+    const char* advice = "compare trainer.gradient_clip_val and gradient_clip_algorithm: npu_tool compare A.yaml B.yaml";
+    if (differs("gradient_clip"))
+      say("another clipping of gradients: " + fact_of(a_, "gradient_clip") + " and " + fact_of(b_, "gradient_clip"), advice);
+    else if (const double times = scaled_state(); times > 0)
+      say("gradients that one side clips by their norm: those in A's state are " + shortest(std::round(times * 1e6) / 1e6) +
+              " times B's, alike for all parameters",
+          advice);
+  }
+
+  // What all means of the gradients are in A, times B's; 0 where they have no such number in common, or it is one.
+  double scaled_state() const {
+    constexpr double kAlike = 1e-3;
+    double least = std::numeric_limits<double>::infinity(), most = 0;
+    int64_t n = 0;
+    for (const auto& i : call_.items) {
+      const bool mean = i.a.find(".exp_avg/") != std::string::npos || i.a.find(".momentum/") != std::string::npos;
+      if (i.side != "output" || !mean || !i.item_a.norm || !i.item_b.norm || !(*i.item_b.norm > 0)) continue;
+      const double times = *i.item_a.norm / *i.item_b.norm;
+      least = std::min(least, times), most = std::max(most, times), ++n;
+    }
+    const bool alike = n > 1 && least > 0 && most - least <= kAlike * most;
+    return alike && std::abs(most - 1) > kAlike ? most : 0;
+  }
+
+  bool has_loss_scale() const {
+    const auto scaled = [](const DumpStep& step) {
+      const auto scale = fact_of(step, "loss_scale");
+      return scale.empty() || std::atof(scale.c_str()) != 1;  // of other programs it is not known
+    };
+    return scaled(a_) || scaled(b_);
   }
 
   static std::string number_text(const std::string& value) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "align/compare_parts.hpp"
 #include "npu_train/align/dump_options.hpp"
@@ -268,11 +269,14 @@ void ItemJudge::compare_statistics(ItemComparison& item, double scale_a, double 
 }
 
 int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double scale_b) const {
+  bool damaged = true;
   try {
     Side a(TensorFile::open(a_.file_of(item.item_a)), scale_a), b(TensorFile::open(b_.file_of(item.item_b)), scale_b);
     check_shape(a.file(), item.item_a);
     check_shape(b.file(), item.item_b);
+    damaged = false;
     check_sample(item.item_a, item.item_b, a_, b_);
+    damaged = true;
     const auto n = a.file().numel();
     check(n == b.file().numel(), ErrorKind::Data, "compare", item.a, ": the files hold ", n, " and ", b.file().numel(), " elements");
     const bool storage = a.file().same_order_as(b.file()) && !(a.file().streams() && b.file().streams());
@@ -289,6 +293,7 @@ int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double sc
     item.kind = ItemComparison::Kind::NotCompared;
     item.message = e.what();
     item.failed = true;
+    item.unreadable = damaged;
     return 0;
   }
 }
@@ -307,11 +312,21 @@ Tolerance ItemJudge::tolerance_of(const ItemComparison& item, const CallComparis
   out.atol = options_.atol.value_or(out.atol);
   out.rtol = options_.rtol.value_or(out.rtol);
   for (const auto& [pattern, tolerance] : options_.layer_tolerance)
-    if (name_matches(call.a, pattern)) out = tolerance;
+    if (call_matches(call.a, pattern)) out = tolerance;
   return out;
 }
 
 void ItemJudge::judge(ItemComparison& item, const CallComparison& call) const {
+  if (!item.unreadable || item.kind != ItemComparison::Kind::Statistics) return judge_readable(item, call);
+  const auto why = std::exchange(item.message, "");
+  item.failed = false;
+  judge_readable(item, call);
+  item.unreadable = !item.failed;  // else the statistics alone tell that the runs differ
+  item.failed = true;
+  item.message = why + (item.message.empty() ? "" : "; its statistics: " + item.message);
+}
+
+void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call) const {
   using Kind = ItemComparison::Kind;
   if (item.kind == Kind::OneSided) return;
   if (item.kind == Kind::NotCompared) return;

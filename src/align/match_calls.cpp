@@ -200,7 +200,7 @@ bool ChosenCalls::has(size_t index) const {
   if (layers.empty()) return true;
   const bool at_the_end = call.layer == last_layer_ || call.layer == "loss";
   if (layers == "last") return at_the_end;
-  if (layers != "sensitive") return name_matches(call.name, layers);
+  if (layers != "sensitive") return call_matches(call.name, layers);
   const auto type = to_lower(call.type);
   const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
   return index == 0 || at_the_end || is("norm") || is("softmax") || is("attention") || is("loss") || is("cross_entropy");

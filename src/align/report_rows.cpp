@@ -44,7 +44,9 @@ std::string name_of(const ItemComparison& item) { return item.a.empty() ? item.b
 std::string shape_of(const DumpItem& item) {
   std::vector<std::string> parts;
   for (const auto n : item.shape) parts.push_back(std::to_string(n));
-  return item.is_tensor() ? "[" + join(parts) + "]" : "";
+  std::string out = "[";
+  out += join(parts);
+  return item.is_tensor() ? out + "]" : "";
 }
 
 std::string short_dtype(const DumpItem& item) { return item.dtype.substr(item.dtype.rfind('.') + 1); }
@@ -65,15 +67,16 @@ std::string kind_name(Kind kind) {
 
 std::string cause_name(Divergence::Cause cause) {
   static constexpr const char* names[] = {"input",     "weights",    "layer",      "before", "gradient",
-                                          "optimizer", "not_finite", "not_proven", "model"};
+                                          "optimizer", "not_finite", "not_proven", "model",  "unreadable"};
   return names[static_cast<int>(cause)];
 }
 
 std::string headline(const DumpComparison& comparison) {
-  int64_t compared = 0, failed = 0, rounding = 0, unproven = 0;
+  int64_t compared = 0, failed = 0, rounding = 0, unproven = 0, unreadable = 0;
   const StepComparison* drifted = nullptr;
   for (const auto& step : comparison.steps) {
     compared += step.compared, failed += step.failed, rounding += step.rounding, unproven += step.unproven;
+    failed -= step.unreadable, unreadable += step.unreadable;
     if (drifted == nullptr && step.drifted && step.rounding > 0) drifted = &step;
   }
   const std::string out = counted(compared, "value") + " of " + counted(static_cast<int64_t>(comparison.steps.size()), "step") +
@@ -84,8 +87,11 @@ std::string headline(const DumpComparison& comparison) {
     but += "; from step " + std::to_string(drifted->step) + " on updates amplify it, and smaller faults would not be seen";
   if (failed > 0 && failed == unproven)
     return out + "nothing is proven, " + counted(unproven, "value is", "values are") + " not finite on both sides";
+  const std::string unread = unreadable > 0 ? counted(unreadable, "value") + " cannot be read" : "";
   if (failed > 0)
-    return out + "the runs differ, " + with_commas(failed) + " beyond tolerance" + (but.empty() ? "" : "; the rest agrees" + but);
+    return out + "the runs differ, " + with_commas(failed) + " beyond tolerance" + (unread.empty() ? "" : "; " + unread) +
+           (but.empty() ? "" : "; the rest agrees" + but);
+  if (unreadable > 0) return out + "nothing is proven, " + unread + "; the rest agrees" + but;
   if (comparison.sampled) return out + "the part that was read agrees" + but + "; the rest was not looked at";
   if (!comparison.complete) return out + "what both have agrees" + but + ", but they do not have the same (see the notes)";
   if (rounding > 0) return out + "the runs agree" + but;

@@ -98,6 +98,8 @@ StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
     for (auto& item : out_.calls[c].items)
       if (item.kind != Kind::OneSided) jobs.push_back({&item, &out_.calls[c], reference_of(c, item)});
   bytes += compare_all(jobs);
+  if (to_reference_b_)
+    for (const auto& job : jobs) note_reference(job);
   if (noise_ != nullptr) noise_->set_aside(out_, a_, b_, judge_.noise());
   if (to_reference_b_) judge_.learn_costs(out_);
   for (auto& call : out_.calls) finish(call);
@@ -169,11 +171,29 @@ int64_t StepComparer::compare_one(const Job& job) const {
   auto b = a;
   b.item_a = dumped.item_b;
   bytes += to_reference_a_->compare(a, job.call->direction) + to_reference_b_->compare(b, job.call->direction);
-  if (std::isfinite(a.error) && std::isfinite(b.error)) {
+  const auto measured = [](const ItemComparison& i) {
+    return (i.kind == Kind::Tensor || i.kind == Kind::Statistics) && !i.unreadable && std::isfinite(i.error);
+  };
+  if (measured(a) && measured(b)) {
     job.item->reference_error_a = a.error;
     job.item->reference_error_b = b.error;
   }
   return bytes;
+}
+
+// Values that the reference should have, and is finite in where both runs are.
+void StepComparer::note_reference(const Job& job) {
+  const auto& item = *job.item;
+  if ((item.kind != Kind::Tensor && item.kind != Kind::Statistics) || item.unreadable) return;
+  ++reference_use_.values;
+  if (item.reference_error_a >= 0) return;
+  const auto finite = [](const std::optional<double>& v) { return !v || std::isfinite(*v); };
+  const auto* r = job.reference;
+  if (r == nullptr || r->shape != item.item_b.shape) {
+    ++reference_use_.missing;
+  } else if (!(finite(r->max) && finite(r->min) && finite(r->mean) && finite(r->norm)) && is_finite(item, true) && is_finite(item, false)) {
+    if (reference_use_.not_finite++ == 0) reference_use_.first_not_finite = r->name;
+  }
 }
 
 int64_t StepComparer::compare_all(const std::vector<Job>& jobs) const {
@@ -209,6 +229,7 @@ void StepComparer::finish(CallComparison& call) {
   for (auto& item : call.items) {
     judge_.judge(item, call);
     out_.failed += item.failed;
+    out_.unreadable += item.failed && item.unreadable;
     call.failed |= item.failed;
     (item.side == "parameters"     ? out_.noise_weights
      : call.direction == "forward" ? out_.noise_state

@@ -36,6 +36,12 @@ class StepComparer {
   StepComparison run(int64_t& bytes, double carried_error = 0);
   // That were compared.
   int64_t tensors() const { return tensors_; }
+  // How far the reference went.
+  struct ReferenceUse {
+    int64_t values = 0, missing = 0, not_finite = 0;
+    std::string first_not_finite{};
+  };
+  const ReferenceUse& reference_use() const { return reference_use_; }
   // Of the mapping, see CallMatch.
   const std::set<std::string>& unknown_names() const { return unknown_; }
 
@@ -53,6 +59,7 @@ class StepComparer {
   int64_t compare_one(const Job& job) const;
   int64_t compare_all(const std::vector<Job>& jobs) const;
   void finish(CallComparison& call);
+  void note_reference(const Job& job);
   void add_error(const ItemComparison& item, CallComparison& call) const;
 
   static constexpr size_t kNone = static_cast<size_t>(-1);
@@ -66,6 +73,7 @@ class StepComparer {
   std::map<size_t, const DumpCall*> references_;  // by the index in A
   std::vector<size_t> from_a_;                    // by call of out_
   std::set<std::string> unknown_;
+  ReferenceUse reference_use_;
   StepComparison out_;
   int64_t tensors_ = 0;
 };

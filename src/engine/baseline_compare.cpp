@@ -46,6 +46,9 @@ void judge_metrics(BaselineComparison& c, const BaselineOptions& options) {
 std::string speed_sentence(const BaselineComparison& c) {
   const auto range = short_number(c.speed, 3) + " times the reference's speed (" + short_number(c.speed_low, 3) + " to " +
                      short_number(c.speed_high, 3) + ")";
+  if (!c.speed_judged())
+    return c10::str("not judged: ", c.now.step_seconds.size(), " and ", c.reference.step_seconds.size(),
+                    " steps were counted after the warm-up, and six are needed on both sides");
   const auto asked = c.least_speed == 1 ? std::string() : ", asked for " + short_number(c.least_speed, 3);
   if (!c.speed_passed()) return range + asked + ": too slow";
   if (c.speed_low <= 1 && c.speed_high >= 1) return range + asked + ": no difference that is larger than the scatter";
@@ -153,6 +156,7 @@ Json to_json(const BaselineComparison& c) {
         {{"name", m.name}, {"now", m.now}, {"reference", m.reference}, {"worse", m.worse}, {"allowed", m.allowed}, {"passed", m.passed}}));
   for (const auto& note : c.notes) notes.push_back(note);
   return Json::object({{"accuracy_passed", c.accuracy_passed()},
+                       {"speed_judged", c.speed_judged()},
                        {"speed_passed", c.speed_passed()},
                        {"speed", c.speed},
                        {"speed_low", c.speed_low},

@@ -1,10 +1,12 @@
 #include <ATen/core/grad_mode.h>
+#include <torch/nn/module.h>
 
 #include "bench_step.hpp"
 #include "bench_sweeps.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/device/threads.hpp"
 #include "npu_train/nn/fuse.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "npu_train/train/loop.hpp"
@@ -24,19 +26,24 @@ void add_latencies(BenchRow& row, const Samples& times, int64_t batch) {
 
 // The same model twice, one of them fused, in turn.
 void infer_fused(const Bench& bench, int64_t batch, BenchReport& out) {
+  const ThreadCount threads(static_cast<int>(bench.config.trainer.threads));  // a bare forward is outside of the trainer's scope
   BenchStep plain(bench.config, bench.parts, batch), other(bench.config, bench.parts, batch);
   const auto& parts = other.trainer().loop().parts();
   check(parts.precision->name() == "32-true", ErrorKind::Usage, "bench",
         "--fuse measures precision 32-true; given: ", parts.precision->name());
   const at::Tensor x = other.input();
   const auto fused = fuse(other.trainer().model(), {.min_saving = 0, .example = x});
+  const auto before = plain.trainer().model();
+  before.module->eval();
   const auto& backend = backend_of(other.device());
-  const auto run = [&] {
-    fused.model.forward(x);
-    backend.synchronize(other.device());
+  const auto run = [&](const Model& model) {
+    return [&] {
+      model.forward(x);
+      backend.synchronize(other.device());
+    };
   };
-  const auto times = measure_in_turn(
-      run, [&] { plain.predict(); }, bench.options.infer_steps, bench.options.warmup);
+  const at::NoGradGuard no_grad;
+  const auto times = measure_in_turn(run(fused.model), run(before), bench.options.infer_steps, bench.options.warmup);
   BenchRow row{.section = "infer", .name = "batch " + std::to_string(batch) + " fused", .ratio = times.ratio()};
   add_latencies(row, times.one, batch);
   row.numbers.insert(row.numbers.end(), {{"patterns", static_cast<double>(fused.report.patterns.size())},
@@ -73,7 +80,9 @@ void bench_forward(const Bench& bench, BenchReport& out) {
 }
 
 void bench_checkpoint(const Bench& bench, BenchReport& out) {
-  BenchStep run(bench.config, bench.parts, bench.options.batch);
+  auto config = bench.config;
+  config.checkpoint.async = true;
+  BenchStep run(config, bench.parts, bench.options.batch);
   auto& loop = run.trainer().loop();
   for (int i = 0; i < 2; ++i) run.train();  // the optimizer's state is there
   const ScratchFolder folder("bench");

@@ -179,7 +179,7 @@ void Checks::performance() {
   constexpr const char* stage = "performance";
   check_item(stage, "data keeps up with the device", [&] { return data_keeps_up(); });
   check_baselines(stage, "the speed is what is asked for", [](const BaselineComparison& c) {
-    return Found{c.speed_passed(), short_number(c.speed, 3) + " times the reference's",
+    return Found{c.speed_judged() && c.speed_passed(), short_number(c.speed, 3) + " times the reference's",
                  "trainer.profiler=chrome shows where the time goes"};
   });
   const auto command =

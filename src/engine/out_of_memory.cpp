@@ -204,7 +204,9 @@ class Explanation {
     const auto other = resident_.by_use()[static_cast<size_t>(MemoryUse::Other)];
     const auto elsewhere = other > resident_.total() / 10 ? "; " + memory_text(other) + " are held by other things than this run" : "";
     if (advice_.unmeasured.empty())
-      return "nothing that was tried would fit: smaller pictures, a smaller model or a larger card" + elsewhere;
+      return "nothing that was tried would surely fit: a smaller data.batch_size, lower precision, smaller pictures, a smaller model or a "
+             "larger card" +
+             elsewhere;
     return "no change is known to fit, since " + advice_.unmeasured.front() + ": smaller pictures, a smaller model or a larger card" +
            elsewhere;
   }

@@ -230,7 +230,11 @@ void Run::open_dump(const RunConfig& config, const std::string& run_dir) {
   const auto* name = options_of_model != nullptr && options_of_model->is_map() ? options_of_model->find("name") : nullptr;
   if (name != nullptr && name->is_scalar()) facts["model"] = name->scalar();
   const auto* fused = options_of_model != nullptr && options_of_model->is_map() ? options_of_model->find("fused_kernels") : nullptr;
-  if (fused != nullptr && fused->is_scalar()) facts["fused_kernels"] = fused->scalar();
+  if (fused != nullptr && fused->is_scalar())
+    facts["fused_kernels"] = device.is_cpu() ? fused->scalar() : "false";  // what runs: only the CPU has them
+  facts["gradient_clip"] = config.trainer.gradient_clip_val > 0
+                               ? config.trainer.gradient_clip_algorithm + " " + shortest(config.trainer.gradient_clip_val)
+                               : "none";
   dumper = std::make_unique<Dumper>(options, dumped_model(*task), group->rank(), facts);
   dumper->watch(*optimizer, precision.get());
   loop->observers().add(dumper.get());

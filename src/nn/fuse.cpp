@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <unordered_map>
 
 #include "nn/fusion_mode.hpp"
 #include "npu_train/base/storage.hpp"
@@ -109,12 +110,12 @@ class Trial {
       const auto [before, after] = best_in_turn([&] { chain_.plain(); }, [&] { form.run(inputs_); }, device_, options_.repeats);
       out.saving = 1 - after / before;
       out.error = deviation(form.run(inputs_), plain_);
-      const auto weights = form.weight_bytes + (options_.keep_weights ? own_bytes_ : 0);
+      const auto weights = form.weight_bytes + (options_.keep_weights || !chain_.only_reader ? own_bytes_ : 0);
       const auto peak = peak_of([&] { return form.run(inputs_); }, device_);
       out.memory_overhead = static_cast<double>(weights + peak) / static_cast<double>(std::max<int64_t>(own_bytes_ + plain_peak_, 1));
-    } catch (const c10::Error& e) {
+    } catch (const std::exception& e) {  // oneDNN has exceptions of its own
       out.error = std::numeric_limits<double>::infinity();
-      out.reason = std::string("this form failed: ") + e.what_without_backtrace();
+      out.reason = std::string("this form failed: ") + first_line(e.what());
       return out;
     }
     out.reason = objection(out);
@@ -136,6 +137,8 @@ class Trial {
     return "";
   }
 
+  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
   const OpChain& chain_;
   const FuseOptions& options_;
   Device device_;
@@ -146,14 +149,16 @@ class Trial {
 
 // The best of a chain's forms: the fastest of those that are kept, else the one that came nearest.
 std::pair<FusedPattern, ChainForm> best_form(const OpChain& chain, const FuseOptions& options, const Device& device) {
-  const Trial trial(chain, options, device);
-  std::pair<FusedPattern, ChainForm> best;
-  bool first = true;
-  for (auto& form : detail::forms_of(chain)) {
-    auto found = trial.judge(form);
+  std::pair<FusedPattern, ChainForm> best{{.layer = chain.layer, .pattern = chain.pattern, .form = {}, .reason = {}}, {}};
+  try {
+    const Trial trial(chain, options, device);
     const auto rank = [](const FusedPattern& p) { return std::make_tuple(p.kept, std::isfinite(p.error), p.saving); };
-    if (first || rank(found) > rank(best.first)) best = {std::move(found), std::move(form)};
-    first = false;
+    for (auto& form : detail::forms_of(chain)) {
+      auto found = trial.judge(form);
+      if (best.first.form.empty() || rank(found) > rank(best.first)) best = {std::move(found), std::move(form)};
+    }
+  } catch (const std::exception& e) {
+    best.first.reason = std::string("it could not be tried: ") + std::string(e.what()).substr(0, 200);
   }
   return best;
 }
@@ -162,21 +167,21 @@ at::Tensor seen_everywhere(double value, const at::Tensor& like) {
   return at::full({}, value, like.options().requires_grad(false)).expand(like.sizes());
 }
 
-// Gives the memory of a weight back: name, shape and type stay, and what reads it sees NaN.
-void release(FusedChain& fused, const ParameterSet& parameters) {
+// Gives the memory of a weight back: name, shape and type stay, and what reads it sees NaN. What it held is returned.
+at::Tensor release(FusedChain& fused, const ParameterSet& parameters) {
   auto& chain = fused.chain;
   const auto* storage = storage_of(chain.weight);
   for (const auto& p : parameters) {
     if (storage_of(p.value) != storage) continue;
-    const at::Tensor gone = seen_everywhere(std::numeric_limits<double>::quiet_NaN(), p.value);
-    auto& head = chain.steps[0];
-    for (auto& arg : head.args)
-      if (arg.isTensor() && storage_of(arg.toTensor()) == storage) arg = gone;  // steps are told by their storage
+    const at::Tensor held = p.value.detach(), gone = seen_everywhere(std::numeric_limits<double>::quiet_NaN(), p.value);
+    for (auto& arg : chain.steps[0].args)
+      if (arg.isTensor() && storage_of(arg.toTensor()) == storage) arg = arg.toTensor().sizes().equals(gone.sizes()) ? gone : gone.t();
     at::Tensor(p.value).set_data(gone);
     chain.weight = p.value;
     fused.released = true;
-    return;
+    return held;
   }
+  return {};
 }
 
 // The activations of the example, which recorded arguments hold.
@@ -228,48 +233,103 @@ std::string FuseReport::str() const {
                   p.form.c_str(), 100 * p.saving, p.memory_overhead, p.error, p.kept ? "kept" : "not kept: ");
     out += line + p.reason + "\n";
   }
+  if (seconds_before == 0) return out + c10::str(kept(), " of ", patterns.size(), " patterns kept; the model runs as before");
   std::snprintf(line, sizeof line, "%lld of %zu patterns kept; forward %.2f ms before, %.2f ms after (%.2fx); error %.1e",
                 static_cast<long long>(kept()), patterns.size(), 1e3 * seconds_before, 1e3 * seconds_after,
                 seconds_after > 0 ? seconds_before / seconds_after : 0, error);
   return out + line;
 }
 
+namespace {
+
+// A fusion under way: what is kept, and the report.
+class Fusion {
+ public:
+  Fusion(const Model& model, const FuseOptions& options)
+      : model_(model), options_(options), parameters_(parameters_of(*model.module)), example_(example_for(model, parameters_, options)) {
+    for (const auto& p : parameters_)
+      check(p.value.numel() <= 1 || !p.value.has_storage() || p.value.storage().nbytes() > static_cast<size_t>(p.value.element_size()),
+            ErrorKind::Usage, kFuse, p.name, " was given up by an earlier fuse; hint: fuse once, or with keep_weights = true");
+  }
+
+  FusedModel run() {
+    const auto device = device_of(example_.device());
+    std::unordered_map<const void*, std::string> taken;
+    for (auto& chain : detail::find_chains(model_.forward, example_, parameters_)) {
+      auto [pattern, form] = best_form(chain, options_, device);
+      const auto* weight = storage_of(chain.weight);
+      const auto other = weight == nullptr ? taken.end() : taken.find(weight);
+      if (pattern.kept && other != taken.end()) {
+        pattern.kept = false;
+        pattern.reason = "its weight is that of " + other->second + ", which is fused where it comes first";
+      }
+      if (pattern.kept) {
+        taken.emplace(weight, chain.layer);
+        kept_.push_back(std::make_shared<FusedChain>(FusedChain{std::move(chain), std::move(form)}));
+      }
+      report_.patterns.push_back(std::move(pattern));
+    }
+    if (kept_.empty()) return {model_, report_};
+    for (auto& fused : kept_) forget_activations(fused->chain);
+    try {
+      const auto whole = measure_whole(model_, run_by(model_, plan()), example_, device, options_.repeats);
+      report_.seconds_before = whole.before;
+      report_.seconds_after = whole.after;
+      report_.error = whole.error;
+      if (!(whole.error <= options_.max_error)) return keep_nothing("the error of the whole model is " + shortest(whole.error));
+      return options_.keep_weights ? FusedModel{run_by(model_, plan()), report_} : without_weights();
+    } catch (const std::exception& e) {
+      return keep_nothing(std::string("the fused model fails: ") + std::string(e.what()).substr(0, 200));
+    }
+  }
+
+ private:
+  std::shared_ptr<const detail::FusionPlan> plan() const {
+    return std::make_shared<const detail::FusionPlan>(std::vector<std::shared_ptr<const FusedChain>>(kept_.begin(), kept_.end()));
+  }
+
+  FusedModel keep_nothing(const std::string& reason) {
+    for (auto& p : report_.patterns)
+      if (std::exchange(p.kept, false)) p.reason = reason;
+    report_.seconds_before = report_.seconds_after = 0;
+    return {model_, report_};
+  }
+
+  // Runs once more without the weights: what still reads one shows here, and they come back.
+  FusedModel without_weights() {
+    const at::Tensor want = run_by(model_, plan()).forward(example_);
+    std::vector<std::pair<at::Tensor, at::Tensor>> held;
+    try {
+      for (auto& fused : kept_)
+        if (fused->chain.only_reader) {
+          if (at::Tensor before = release(*fused, parameters_); before.defined()) held.emplace_back(fused->chain.weight, before);
+        }
+      auto fused = run_by(model_, plan());
+      check(deviation(fused.forward(example_), want) <= options_.max_error, ErrorKind::Internal, kFuse,
+            "a weight that was given up is read");
+      return {fused, report_};
+    } catch (...) {
+      for (auto& [parameter, before] : held) parameter.set_data(before);
+      throw;
+    }
+  }
+
+  const Model& model_;
+  const FuseOptions& options_;
+  ParameterSet parameters_;
+  at::Tensor example_;
+  std::vector<std::shared_ptr<FusedChain>> kept_;
+  FuseReport report_;
+};
+
+}  // namespace
+
 FusedModel fuse(const Model& model, const FuseOptions& options) {
   check_options(model, options);
   return translated(kFuse, [&] {
     const InferenceScope scope;
     model.module->eval();
-    const auto parameters = parameters_of(*model.module);
-    const at::Tensor example = example_for(model, parameters, options);
-    const auto device = device_of(example.device());
-    FusedModel out{model, {}};
-    std::vector<std::shared_ptr<FusedChain>> kept;
-    for (auto& chain : detail::find_chains(model.forward, example, parameters)) {
-      auto [pattern, form] = best_form(chain, options, device);
-      if (pattern.kept) kept.push_back(std::make_shared<FusedChain>(FusedChain{std::move(chain), std::move(form)}));
-      out.report.patterns.push_back(std::move(pattern));
-    }
-    if (kept.empty()) return out;
-    for (auto& fused : kept) forget_activations(fused->chain);
-    const auto plan_of = [&] {
-      return std::make_shared<const detail::FusionPlan>(std::vector<std::shared_ptr<const FusedChain>>(kept.begin(), kept.end()));
-    };
-    const auto fused = run_by(model, plan_of());
-    const auto whole = measure_whole(model, fused, example, device, options.repeats);
-    out.report.seconds_before = whole.before;
-    out.report.seconds_after = whole.after;
-    out.report.error = whole.error;
-    if (!(whole.error <= options.max_error)) {
-      for (auto& p : out.report.patterns)
-        if (std::exchange(p.kept, false)) p.reason = c10::str("the error of the whole model is ", shortest(whole.error));
-      return out;
-    }
-    if (!options.keep_weights) {
-      for (auto& chain : kept)
-        if (chain->chain.only_reader) release(*chain, parameters);
-    }
-    out.model = options.keep_weights ? fused : run_by(model, plan_of());  // by the weights that are there now
-    return out;
+    return Fusion(model, options).run();
   });
 }
 

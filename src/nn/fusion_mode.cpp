@@ -2,6 +2,7 @@
 
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "npu_train/base/storage.hpp"
@@ -31,17 +32,7 @@ bool same_heads(const OpChain& chain, const c10::IValue* args) {
 std::vector<int64_t> sizes_of_first_step(const OpChain& chain, const c10::IValue* args) {
   if (chain.kind == ChainKind::LayerNorm) return args[0].toTensor().sizes().vec();
   if (chain.kind == ChainKind::Conv) {
-    const auto &x = args[0].toTensor(), &w = args[1].toTensor();
-    const auto stride = args[3].toIntVector(), padding = args[4].toIntVector(), dilation = args[5].toIntVector();
-    std::vector<int64_t> out = x.sizes().vec();
-    const size_t lead = out.size() - 3;  // 1 with a batch, 0 without
-    out[lead] = w.size(0);
-    for (size_t i = 0; i < 2; ++i) {
-      const auto at = [&](const std::vector<int64_t>& v) { return v[v.size() == 1 ? 0 : i]; };
-      auto& side = out[lead + 1 + i];
-      side = (side + 2 * at(padding) - at(dilation) * (w.size(2 + static_cast<int64_t>(i)) - 1) - 1) / at(stride) + 1;
-    }
-    return out;
+    return conv_output_sizes(args[0].toTensor(), args[1].toTensor(), args[3].toIntVector(), args[4].toIntVector(), args[5].toIntVector());
   }
   const bool linear = chain.steps[0].name() == "aten::linear", addmm = chain.steps[0].name() == "aten::addmm";
   auto out = args[addmm ? 1 : 0].toTensor().sizes().vec();
@@ -54,6 +45,7 @@ std::vector<int64_t> sizes_of_first_step(const OpChain& chain, const c10::IValue
 FusionPlan::FusionPlan(std::vector<std::shared_ptr<const FusedChain>> chains) {
   for (auto& fused : chains) {
     const auto& head = fused->chain.steps[0];
+    if (fused->released) released_.emplace(storage_of(fused->chain.weight), fused->chain.layer);
     by_weight_[key_of(head.name(), head.args.data(), fused->chain.kind == ChainKind::Attention)].push_back(std::move(fused));
   }
 }
@@ -74,16 +66,70 @@ std::shared_ptr<const FusedChain> FusionPlan::begins(const c10::OperatorHandle& 
   return name == "aten::matmul" || name == "aten::bmm" ? look(nullptr) : nullptr;
 }
 
+std::string FusionPlan::released_layer(const c10::IValue* args, size_t count) const {
+  const auto layer = [&](const at::Tensor& t) {
+    const auto found = t.defined() ? released_.find(storage_of(t)) : released_.end();
+    return found == released_.end() ? std::string() : found->second;
+  };
+  std::string out;
+  for (size_t i = 0; i < count && out.empty() && !released_.empty(); ++i) {
+    if (args[i].isTensor()) out = layer(args[i].toTensor());
+    if (args[i].isTensorList())
+      for (const at::Tensor& t : args[i].toTensorVector())
+        if (out.empty()) out = layer(t);
+  }
+  return out;
+}
+
 void FusionMode::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   drop_forgotten();
   const size_t count = op.schema().arguments().size();
   auto* args = stack.data() + (stack.size() - count);
   if (!stand_ins_.empty()) {
     if (carry_on(op, stack, args)) return;
+    // What the trace saw as no operator at all: the result itself is as dense as it will be asked for.
+    const auto* asked = op.schema().name() == "aten::contiguous" ? find(args[0]) : nullptr;
+    if (asked != nullptr && !asked->passed) {
+      const at::Tensor same = args[0].toTensor();
+      stack.resize(stack.size() - count);
+      stack.emplace_back(same);
+      return;
+    }
     settle_all(args, count);
+    settle_what_reads(op, args);
   }
   if (auto fused = plan_.begins(op, args)) return begin(std::move(fused), stack, args);
+  run(op, stack, args, count);
+}
+
+void FusionMode::run(const c10::OperatorHandle& op, torch::jit::Stack& stack, const c10::IValue* args, size_t count) {
+  const auto layer = plan_.released_layer(args, count);
+  const auto* storage = layer.empty() ? nullptr : storage_of(args[0].isTensor() ? args[0].toTensor() : at::Tensor());
   call_below(op, stack);
+  if (layer.empty()) return;
+  // A view reads nothing yet.
+  const bool view = stack.back().isTensor() && storage != nullptr && storage_of(stack.back().toTensor()) == storage;
+  check(view, ErrorKind::Usage, "fuse", layer, ": ", op.schema().name(),
+        " reads its weight in another way than in the example, and that was given up; hint: fuse with keep_weights = true, or with an "
+        "example "
+        "that takes this way");
+}
+
+// An operator that writes to what a stand-in will be computed from.
+void FusionMode::settle_what_reads(const c10::OperatorHandle& op, const c10::IValue* args) {
+  if (stand_ins_.empty() || !op.schema().is_mutable()) return;
+  for (size_t i = 0; i < op.schema().arguments().size(); ++i) {
+    const auto* alias = op.schema().arguments()[i].alias_info();
+    if (alias == nullptr || !alias->isWrite() || !args[i].isTensor()) continue;
+    const auto* written = storage_of(args[i].toTensor());
+    std::vector<at::Tensor> readers;
+    for (const auto& s : stand_ins_) {
+      const bool reads = std::any_of(s.inputs.begin(), s.inputs.end(), [&](const at::Tensor& t) { return storage_of(t) == written; });
+      auto alive = s.impl.lock();
+      if (reads && alive && !s.passed) readers.emplace_back(at::Tensor(std::move(alive)));
+    }
+    for (const auto& t : readers) settle(t);
+  }
 }
 
 FusionMode::StandIn* FusionMode::find(const c10::IValue& value) {

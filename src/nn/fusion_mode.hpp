@@ -25,9 +25,12 @@ class FusionPlan {
   explicit FusionPlan(std::vector<std::shared_ptr<const FusedChain>> chains);
   // The chain that begins with a call of `op`; nullptr for none.
   std::shared_ptr<const FusedChain> begins(const c10::OperatorHandle& op, const c10::IValue* args) const;
+  // The layer whose weight was given up and is read here; "" for none.
+  std::string released_layer(const c10::IValue* args, size_t count) const;
 
  private:
   std::unordered_map<const void*, std::vector<std::shared_ptr<const FusedChain>>> by_weight_;  // nullptr: attention
+  std::unordered_map<const void*, std::string> released_;                                      // layers by the storage of their weight
 };
 
 // One call of a fused model. The operators of a chain give stand-ins (of the right sizes, without memory) until its last one, which
@@ -53,6 +56,8 @@ class FusionMode : public OpMode {
   bool carry_on(const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::IValue* args);
   void begin(std::shared_ptr<const FusedChain> fused, torch::jit::Stack& stack, c10::IValue* args);
   void settle_all(c10::IValue* args, size_t count);
+  void settle_what_reads(const c10::OperatorHandle& op, const c10::IValue* args);
+  void run(const c10::OperatorHandle& op, torch::jit::Stack& stack, const c10::IValue* args, size_t count);
   at::Tensor stand_in(const at::Tensor& like, at::IntArrayRef sizes);
   void drop_forgotten();
 

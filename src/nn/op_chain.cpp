@@ -151,7 +151,7 @@ class Grammar {
         return step("+Add", {static_cast<size_t>(1 - flow)});
       const auto& other = op.args[static_cast<size_t>(1 - flow)].toTensor();
       return chain.kind == ChainKind::Linear && chain.steps[0].name() == "aten::matmul" && other.dim() == 1 &&
-             names_.count(storage_of(other)) > 0 && step("");
+             other.size(0) == chain.weight.size(1) && names_.count(storage_of(other)) > 0 && step("");
     }
     return name == "batch_norm" && chain.kind == ChainKind::Conv && chain.steps.size() == 1 && !op.args[5].toBool() && op.tensor(3) &&
            op.tensor(4) && step("+BatchNorm");
@@ -191,7 +191,9 @@ bool same_value(const c10::IValue& recorded, const c10::IValue& given) {
   if (!recorded.isTensor()) return !given.isTensor() && recorded == given;
   if (!given.isTensor() || recorded.toTensor().defined() != given.toTensor().defined()) return false;
   const auto &a = recorded.toTensor(), &b = given.toTensor();
-  if (!a.defined() || storage_of(a) == storage_of(b)) return true;
+  if (!a.defined()) return true;
+  if (storage_of(a) == storage_of(b))  // the same piece of it: slices and transposed views are other weights
+    return a.storage_offset() == b.storage_offset() && a.sizes().equals(b.sizes()) && a.strides().equals(b.strides());
   return a.dim() == 0 && b.dim() == 0 && a.is_cpu() && b.is_cpu() && a.item().toDouble() == b.item().toDouble();
 }
 
@@ -230,6 +232,19 @@ at::Tensor OpChain::plain() const {
   return value;
 }
 
+std::vector<int64_t> conv_output_sizes(const at::Tensor& x, const at::Tensor& weight, const std::vector<int64_t>& stride,
+                                       const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation) {
+  auto out = x.sizes().vec();
+  const size_t lead = out.size() - 3;  // 1 with a batch, 0 without
+  out[lead] = weight.size(0);
+  for (size_t i = 0; i < 2; ++i) {
+    const auto at = [&](const std::vector<int64_t>& v) { return v[v.size() == 1 ? 0 : i]; };
+    auto& side = out[lead + 1 + i];
+    side = (side + 2 * at(padding) - at(dilation) * (weight.size(2 + static_cast<int64_t>(i)) - 1) - 1) / at(stride) + 1;
+  }
+  return out;
+}
+
 std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor&)>& forward, const at::Tensor& example,
                                  const ParameterSet& parameters) {
   Trace trace;
@@ -256,7 +271,10 @@ std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor
     out.push_back(std::move(chain));
   }
   std::reverse(out.begin(), out.end());
-  for (auto& chain : out) chain.only_reader = chain.weight.defined() && trace.readers_of(storage_of(chain.weight)) == 1;
+  for (auto& chain : out) {
+    const auto& w = chain.weight;
+    chain.only_reader = w.defined() && w.storage().nbytes() == w.nbytes() && trace.readers_of(storage_of(w)) == 1;
+  }
   return out;
 }
 

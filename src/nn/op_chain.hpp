@@ -32,7 +32,7 @@ struct OpChain {
   std::string pattern;
   std::vector<ChainStep> steps;
   at::Tensor weight;         // of the first step; undefined for attention
-  bool only_reader = false;  // nothing else in the forward reads the weight
+  bool only_reader = false;  // nothing else in the forward reads the weight, or what lies in its storage
 
   const ChainStep* find(const std::string& name) const;
   // The activations that go in, in order: x, what is added; q, k^T, v.
@@ -51,6 +51,10 @@ struct ChainForm {
 // Runs `forward(example)` and gives the chains in it in the order of their first operators. `parameters` name the layers.
 std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor&)>& forward, const at::Tensor& example,
                                  const ParameterSet& parameters);
+
+// Of at::conv2d(x, weight, ...).
+std::vector<int64_t> conv_output_sizes(const at::Tensor& x, const at::Tensor& weight, const std::vector<int64_t>& stride,
+                                       const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation);
 
 // The forms that this machine has for a chain.
 std::vector<ChainForm> forms_of(const OpChain& chain);

@@ -79,44 +79,63 @@ FoldedConv fold(const OpChain& chain) {
 }
 
 at::Tensor finish(at::Tensor y, const Inputs& in, const Activation& act) {
-  if (in.size() > 1) y.add_(in[1]);
+  if (in.size() > 1) y = in[1].sizes().equals(y.sizes()) ? y.add_(in[1]) : y + in[1];
   return act.on(std::move(y));
 }
 
+at::Tensor by_library(const FoldedConv& c, const Inputs& in) {
+  return finish(at::conv2d(in[0], c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups), in, c.act);
+}
+
+// What the other forms are made for; the library takes the rest.
+bool is_usual(const FoldedConv& c, const Inputs& in) {
+  if (in[0].dim() != 4 || in[0].numel() == 0) return false;
+  return in.size() == 1 || in[1].sizes() == conv_output_sizes(in[0], c.weight, c.stride, c.padding, c.dilation);
+}
+
+at::Tensor as_product(const FoldedConv& c, const at::Tensor& matrix, const Inputs& in) {
+  const at::Tensor rows = in[0].permute({0, 2, 3, 1});
+  const at::Tensor y = at::addmm(c.bias, rows.reshape({-1, rows.size(3)}), matrix.t());
+  return finish(y.view({rows.size(0), rows.size(1), rows.size(2), matrix.size(0)}).permute({0, 3, 1, 2}), in, c.act);
+}
+
+std::optional<ChainForm> onednn_conv(const FoldedConv& c, const at::Tensor& x, int64_t own) {
+  const auto reorder = onednn("mkldnn::_reorder_convolution_weight"), run = onednn("mkldnn::_convolution_pointwise"),
+             sum = onednn("mkldnn::_convolution_pointwise", "binary");
+  if (!reorder || !run || !sum || !fits_onednn(x, c.weight)) return std::nullopt;
+  auto held = c;
+  held.weight = call(*reorder, {c.weight, c.padding, c.stride, c.dilation, c.groups, x.sizes().vec()});
+  return ChainForm{
+      "onednn", own, [c = held, packed = held.weight, run, sum](const Inputs& in) {
+        if (!is_usual(c, in)) {
+          auto dense = c;
+          dense.weight = packed.to_dense();
+          return by_library(dense, in);
+        }
+        const c10::List<std::optional<at::Scalar>> none;
+        const auto bias = c.bias.defined() ? c10::IValue(c.bias) : c10::IValue();
+        if (in.size() == 1)
+          return call(*run, {in[0], packed, bias, c.padding, c.stride, c.dilation, c.groups, c.act.onednn_name(), none, ""});
+        const auto after = c.act.relu ? c10::IValue("relu") : c10::IValue();
+        return call(*sum, {in[0], in[1], packed, bias, c.padding, c.stride, c.dilation, c.groups, "add", 1.0, after, none, c10::IValue()});
+      }};
+}
+
 std::vector<ChainForm> conv_forms(const OpChain& chain) {
-  std::vector<ChainForm> out;
   const auto c = fold(chain);
   const auto own = bytes(c.weight) + bytes(c.bias);
-  out.push_back({"folded", own, [c](const Inputs& in) {
-                   const at::Tensor y = at::conv2d(in[0], c.weight, c.bias, c.stride, c.padding, c.dilation, c.groups);
-                   return finish(y, in, c.act);
-                 }});
-  const auto x = chain.inputs()[0];
+  std::vector<ChainForm> out = {{"folded", own, [c](const Inputs& in) { return by_library(c, in); }}};
+  const auto inputs = chain.inputs();
+  if (!is_usual(c, inputs)) return out;
   const auto all = [](const std::vector<int64_t>& v, int64_t value) {
     return std::all_of(v.begin(), v.end(), [&](int64_t i) { return i == value; });
   };
   const bool pointwise = c.weight.size(2) == 1 && c.weight.size(3) == 1 && c.groups == 1 && all(c.stride, 1) && all(c.padding, 0);
-  if (pointwise && c.bias.defined() && x.is_cpu() && x.is_contiguous(at::MemoryFormat::ChannelsLast)) {
-    const at::Tensor matrix = c.weight.flatten(1).contiguous();
-    out.push_back({"product", own, [c, matrix](const Inputs& in) {
-                     const at::Tensor rows = in[0].permute({0, 2, 3, 1});
-                     const at::Tensor y = at::addmm(c.bias, rows.reshape({-1, rows.size(3)}), matrix.t());
-                     return finish(y.view({rows.size(0), rows.size(1), rows.size(2), -1}).permute({0, 3, 1, 2}), in, c.act);
+  if (pointwise && c.bias.defined() && inputs[0].is_cpu() && inputs[0].is_contiguous(at::MemoryFormat::ChannelsLast))
+    out.push_back({"product", own, [c, matrix = c.weight.flatten(1).contiguous()](const Inputs& in) {
+                     return is_usual(c, in) ? as_product(c, matrix, in) : by_library(c, in);
                    }});
-  }
-  const auto reorder = onednn("mkldnn::_reorder_convolution_weight"), run = onednn("mkldnn::_convolution_pointwise"),
-             sum = onednn("mkldnn::_convolution_pointwise", "binary");
-  if (!reorder || !run || !sum || !fits_onednn(x, c.weight)) return out;
-  const auto packed = call(*reorder, {c.weight, c.padding, c.stride, c.dilation, c.groups, x.sizes().vec()});
-  out.push_back(
-      {"onednn", own, [c, packed, run, sum](const Inputs& in) {
-         const c10::List<std::optional<at::Scalar>> none;
-         const auto bias = c.bias.defined() ? c10::IValue(c.bias) : c10::IValue();
-         if (in.size() == 1)
-           return call(*run, {in[0], packed, bias, c.padding, c.stride, c.dilation, c.groups, c.act.onednn_name(), none, ""});
-         const auto after = c.act.relu ? c10::IValue("relu") : c10::IValue();
-         return call(*sum, {in[0], in[1], packed, bias, c.padding, c.stride, c.dilation, c.groups, "add", 1.0, after, none, c10::IValue()});
-       }});
+  if (auto form = onednn_conv(c, inputs[0], own)) out.push_back(std::move(*form));
   return out;
 }
 
@@ -142,9 +161,10 @@ std::vector<ChainForm> linear_forms(const OpChain& chain) {
                      return at::_addmm_activation(bias, rows, weight.t(), 1, 1, false).view(sizes);
                    }});
   const auto reorder = onednn("mkldnn::_reorder_linear_weight"), run = onednn("mkldnn::_linear_pointwise");
-  if (!reorder || !run || !fits_onednn(x, weight)) return out;
+  if (!reorder || !run || !fits_onednn(x, weight) || x.numel() == 0 || x.dim() < 2) return out;
   const auto packed = call(*reorder, {weight.contiguous(), x.numel() / x.size(-1)});
   out.push_back({"onednn", own, [=](const Inputs& in) {
+                   if (in[0].numel() == 0 || in[0].dim() < 2) return act.on(at::linear(in[0], packed.to_dense(), bias));
                    return call(*run, {in[0].contiguous(), packed, bias.defined() ? c10::IValue(bias) : c10::IValue(), act.onednn_name(),
                                       c10::List<std::optional<at::Scalar>>(), act.onednn_algorithm()});
                  }});

@@ -104,7 +104,7 @@ std::string CheckpointStore::save(const RunState& state, const CheckpointMeta& m
 }
 
 void CheckpointStore::save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
-  check(!under_way_.valid(), ErrorKind::Internal, kStore, "finish() belongs between two saves");
+  check(!under_way_.valid(), ErrorKind::Usage, kStore, "a save is under way; hint: finish() comes between two");
   copy_state(state, copy_);
   under_way_ = std::async(std::launch::async, [this, meta, config] { return write(copy_, meta, config); });
 }

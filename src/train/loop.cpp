@@ -199,7 +199,6 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     next->at_floor = parts_.precision->at_floor();
     next->take(step(window));
     finish_pending(*sums_);
-    finish_checkpoint(false);
     const auto now = parts_.clock->now();
     auto& report = next->report;
     report.global_step = global_step_;
@@ -214,11 +213,13 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     last = now;
     const bool taken = report.taken;
     pending_ = std::move(next);
+    finish_checkpoint(false);
     if (!taken) finish_pending(*sums_);  // the host has read its overflow already: nothing is won by waiting
 
     const bool finished = length && windows_done() >= *length;
     if (step_limit_reached() && !(finished && *stop_ != StopReason::Requested)) {
       finish_pending(*sums_);
+      finish_checkpoint();
       parts_.stop->store(false);  // answered
       return std::nullopt;
     }
@@ -229,6 +230,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     }
   }
   finish_pending(*sums_);
+  finish_checkpoint();
   EpochReport report;
   end_epoch(report);
   return report;

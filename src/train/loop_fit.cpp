@@ -138,8 +138,9 @@ std::string TrainLoop::save_checkpoint() {
   if (parts_.store == nullptr || options_.fast_dev_run) return "";
   finish_checkpoint();
   return observers_.run(Phase::Checkpoint, step_->attempts(), 0, [&] {
-    check_savable();
+    check_finite();
     const auto path = parts_.store->save(state(), meta(), parts_.config);
+    note_saved();
     call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
     return path;
   });
@@ -153,20 +154,30 @@ void TrainLoop::begin_checkpoint() {
   if (parts_.store == nullptr || options_.fast_dev_run) return;
   finish_checkpoint();
   observers_.run(Phase::Checkpoint, step_->attempts(), 0, [&] {
-    check_savable();
+    check_finite();
     parts_.store->save_later(state(), meta(), parts_.config);
+    note_saved();
   });
 }
 
 void TrainLoop::finish_checkpoint(bool wait) {
   if (parts_.store == nullptr) return;
-  const auto path = parts_.store->finish(wait);
+  std::string path;
+  try {
+    path = parts_.store->finish(wait);
+  } catch (...) {
+    saved_at_ = -1;  // what was noted as saved is not
+    throw;
+  }
   if (!path.empty()) call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
 }
 
-void TrainLoop::check_savable() {
+void TrainLoop::check_finite() {
   if (!parameters_finite())
     diverged("a parameter is not finite", "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole");
+}
+
+void TrainLoop::note_saved() {
   saved_at_ = batches_seen_;
   saved_without_score_ = std::isnan(last_score_);
 }

@@ -2,12 +2,15 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include <torch/nn/modules.h>
 
 #include "align/crafted_dump.hpp"
 #include "npu_train/align/compare.hpp"
 #include "npu_train/align/compare_report.hpp"
 #include "npu_train/align/dumper.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/nn/layer_scope.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -44,7 +47,7 @@ struct CompareNet : torch::nn::Module {
 struct Fault {
   std::function<void(CompareNet&)> in_net{};
   std::function<void(CompareNet&)> in_gradients{};
-  double lr = 0.1, input = 1, loss = 1;
+  double lr = 0.1, input = 1, loss = 1, clip = 1, momentum = 0;
   std::map<std::string, std::string> facts{};
 };
 
@@ -55,7 +58,7 @@ class Runs {
     CompareNet net;
     if (fault.in_net) fault.in_net(net);
     const at::Tensor x = at::randn({8, 6}) * fault.input;
-    Sgd sgd(parameters_of(net), {.lr = fault.lr});
+    Sgd sgd(parameters_of(net), {.lr = fault.lr, .momentum = fault.momentum});
     options.dir = (dir_ / name).string();
     Dumper dumper(options, dumped_model(net), 0, fault.facts);
     dumper.watch(sgd);
@@ -67,6 +70,7 @@ class Runs {
       loss.backward();
       if (fault.in_gradients) fault.in_gradients(net);
       dumper.stop();
+      for (const auto& p : net.parameters()) p.mutable_grad().mul_(fault.clip);
       sgd.step();
       dumper.step();
     }
@@ -84,6 +88,23 @@ const std::map<std::string, std::string> kElsewhere = {{"device", "npu:0"}};
 DumpComparison with_fault(const Fault& fault, const DumpOptions& options = {.task = "tensor"}, const CompareOptions& how = {}) {
   Runs runs;
   return compare_dumps(runs.run("a", fault, options), runs.run("b", {}, options), how);
+}
+
+}  // namespace
+
+namespace {
+
+const auto kNanWeight = [](CompareNet& net) {
+  const at::NoGradGuard no_grad;
+  net.norm->weight.fill_(std::numeric_limits<float>::quiet_NaN());
+};
+
+// "a weight ... zero", "not finite": all that is said of a divergence.
+std::string said(const DumpComparison& result) {
+  auto out = result.first.sentence;
+  for (const auto& text : result.first.likely) out += "; " + text;
+  for (const auto& text : result.first.advice) out += "; " + text;
+  return out;
 }
 
 }  // namespace
@@ -179,6 +200,113 @@ TEST_CASE("values that cannot be read do not agree") {
   CHECK_FALSE(result.complete);
 }
 
+TEST_CASE("files that cannot be read are told as such, and hide no divergence") {
+  const std::string name = "Module.norm.LayerNorm.forward.0.output.0.pt";
+  const auto transpose = [](CompareNet& net) {
+    const at::NoGradGuard no_grad;
+    net.second->weight.copy_(net.second->weight.t().clone());
+  };
+  for (const auto& facts : {std::map<std::string, std::string>{}, kElsewhere}) {
+    Runs runs;
+    const auto a = runs.run("a", {.facts = facts}), b = runs.run("b");
+    const auto file = a + "/step0/rank0/dump_tensor_data/" + name;
+    for (const bool missing : {false, true}) {
+      CAPTURE(missing);
+      write_file_atomic(file, "cut");
+      if (missing) std::filesystem::remove(file);
+      const auto result = compare_dumps(a, b);
+      CAPTURE(to_text(result));
+      CHECK_FALSE(result.agrees);
+      CHECK((result.first.cause == Cause::Unreadable));
+      CHECK(has(result.first.sentence, "the values of 1 pair of step 0 cannot be read"));
+      CHECK(has(result.first.sentence, name));
+      CHECK(has(to_text(result), "nothing is proven, 1 value cannot be read; the rest agrees"));
+      CHECK_FALSE(has(to_text(result), "error grows"));
+    }
+    const auto fault = runs.run("fault", {.in_net = transpose, .facts = facts});
+    std::filesystem::remove(fault + "/step0/rank0/dump_tensor_data/" + name);
+    const auto found = compare_dumps(fault, b);
+    CHECK(found.first.layer == "second");
+    CHECK(has(to_text(found), "; 1 value cannot be read"));
+  }
+}
+
+TEST_CASE("a tolerance means layers by their path, and one of no layer is told") {
+  const auto other = [](CompareNet& net) { net.eps = 1e-3; };
+  const auto notes = [&](const char* pattern, const char* mean) {
+    const auto result = with_fault({.in_net = other}, {.task = "tensor"}, {.layer_tolerance = {{pattern, {10, 10}}}});
+    return result.steps.at(0).failed ==
+                   with_fault({.in_net = other}, {.task = "tensor"}, {.layer_tolerance = {{mean, {10, 10}}}}).steps[0].failed
+               ? join(result.notes)
+               : "another number of failures";
+  };
+  CHECK(notes("norm*", "Module.norm.") == "");
+  CHECK(notes("secnd.*", "none") == "--tolerance secnd.* fits no layer or call that was compared");
+  CHECK(with_fault({}, {.task = "tensor"}, {.layers = "seco*"}).steps[0].compared > 0);
+  Runs runs;
+  const auto listed = runs.run("listed", {}, {.list = {"seco*"}});
+  const auto calls = compare_dumps(listed, listed).steps.at(0).calls;
+  CHECK(std::any_of(calls.begin(), calls.end(), [](const auto& call) { return call.layer == "second"; }));
+}
+
+TEST_CASE("a clipped step is named by fact or by what the optimizer keeps, and found_inf only where a loss is scaled") {
+  Runs runs;
+  const Fault clipped{.clip = 0.25, .momentum = 0.9}, plain{.momentum = 0.9};
+  const auto b = runs.run("b", plain);
+  const auto by_state = compare_dumps(runs.run("a", clipped), b);
+  CAPTURE(said(by_state));
+  CHECK((by_state.first.cause == Cause::Optimizer));
+  CHECK(has(said(by_state), "A's state are 0.25 times B's"));
+  CHECK_FALSE(has(said(by_state), "found_inf"));
+  const auto by_fact = compare_dumps(runs.run("c", {.clip = 0.25, .facts = {{"gradient_clip", "norm 0.01"}}}),
+                                     runs.run("d", {.facts = {{"gradient_clip", "none"}}}));
+  CHECK(has(said(by_fact), "another clipping of gradients: norm 0.01 and none"));
+  CHECK_FALSE(has(said(by_fact), "found_inf"));
+  const auto unknown = compare_dumps(runs.run("e", {.clip = 0.25}), runs.run("f"));
+  CHECK(has(said(unknown), "clips"));
+  CHECK_FALSE(has(said(unknown), "found_inf"));
+}
+
+TEST_CASE("where runs agree nothing is called likely") {
+  const auto nudge = [](CompareNet& net) {
+    const at::NoGradGuard no_grad;
+    net.second->weight.mul_(1 + 1e-6);
+  };
+  Runs runs;
+  const std::map<std::string, std::string> facts = {{"device", "cpu"}, {"precision", "32-true"}};  // one environment: each bit is told
+  const auto result = compare_dumps(runs.run("a", {.in_net = nudge, .facts = facts}), runs.run("b", {.facts = facts}), {.rtol = 1e-2});
+  CHECK(result.agrees);
+  CHECK(result.first.within_tolerance);
+  CHECK(result.first.likely.empty());
+  CHECK(result.first.advice.empty());
+}
+
+TEST_CASE("a reference of another network or with NaN is refused, by name") {
+  Runs runs;
+  const auto a = runs.run("a", {.input = 1.001}), b = runs.run("b");
+  const auto why = [&](const std::string& reference) {
+    return std::string(error_of([&] { compare_dumps(a, b, {.reference = reference}); }).what());
+  };
+  CraftedDump other(runs.dir() / "other");
+  other.add("Module.fc.Linear.forward.0", CraftedDump::tensor("[2, 3]"), CraftedDump::tensor("[2, 7]"));
+  CHECK(has(why(other.write().string()), "have no counterpart of their shape"));
+  const auto nan = runs.run("nan", {.in_net = kNanWeight});
+  CHECK(has(why(nan), "are not finite where those of both runs are, the first Module.norm"));
+  CHECK(has(why(nan), nan));
+}
+
+TEST_CASE("a dump.json that ends before its first call is cut short, not of another network") {
+  Runs runs;
+  const auto a = runs.run("a"), b = runs.run("b");
+  for (const char* step : {"step0", "step1"}) {
+    const auto path = a + "/" + step + "/rank0/dump.json";
+    write_file_atomic(path, read_file(path, 1 << 24).substr(0, 10));
+  }
+  const std::string text = error_of([&] { compare_dumps(a, b); }).what();
+  CHECK(has(text, "is cut short"));
+  CHECK_FALSE(has(text, "--mapping"));
+}
+
 TEST_CASE("a part that agrees is not called complete") {
   const auto result = with_fault({}, {.task = "tensor"}, {.sample = 0.5, .seed = 1});
   CHECK(result.sampled);
@@ -219,23 +347,6 @@ TEST_CASE("with a reference only errors out of proportion fail") {
   const auto bad = runs.run("bad", {.input = 1.3, .facts = kElsewhere});
   CHECK_FALSE(compare_dumps(bad, b, how).agrees);
 }
-
-namespace {
-
-const auto kNanWeight = [](CompareNet& net) {
-  const at::NoGradGuard no_grad;
-  net.norm->weight.fill_(std::numeric_limits<float>::quiet_NaN());
-};
-
-// "a weight ... zero", "not finite": all that is said of a divergence.
-std::string said(const DumpComparison& result) {
-  auto out = result.first.sentence;
-  for (const auto& text : result.first.likely) out += "; " + text;
-  for (const auto& text : result.first.advice) out += "; " + text;
-  return out;
-}
-
-}  // namespace
 
 TEST_CASE("NaN on both sides proves nothing; on one side it is found, with its own cause") {
   for (const auto* task : {"tensor", "statistics"}) {

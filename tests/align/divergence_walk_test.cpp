@@ -233,6 +233,28 @@ TEST_CASE("divergence_walk: an output that does not go on is forgiven of a norm 
   CHECK_FALSE(agrees("Conv2d", -1, "false", "auto"));
 }
 
+TEST_CASE("divergence_walk: weights whose norm was summed in another order are no other weights, and hide no norm that is fused") {
+  const TempDir dir;
+  const auto dump = [&](const char* name, double norm, double low, const std::string& facts) {
+    CraftedDump out(dir / name, facts);
+    const auto value = [](const std::string& shape, double max, double min, double all) {
+      return R"({"type": "torch.Tensor", "dtype": "torch.float32", "shape": )" + shape + R"(, "Max": )" + std::to_string(max) +
+             R"(, "Min": )" + std::to_string(min) + R"(, "Mean": 0.0, "Norm": )" + std::to_string(all) + "}";
+    };
+    const auto plain = value("[8, 8]", 1, -1, 4);
+    out.add_layer("Module.conv1.Conv2d.forward.0", plain, plain, value("[512, 512, 3, 3]", 0.1, -0.1, norm));
+    out.add("Module.bn1.BatchNorm2d.forward.0", value("[8, 8]", low < 0 ? 2 : 1, low, low < 0 ? 9 : 4), plain);
+    out.add("Module.conv2.Conv2d.forward.0", plain, plain);
+    return out.write();
+  };
+  const auto b = dump("b", 32.017330, 0, R"("device": "cpu", "fused_kernels": "auto")");
+  const std::string sim = R"("device": "sim_npu:0", "fused_kernels": "false")";
+  CHECK(compare_dumps(dump("a", 32.018413, -1, sim), b).agrees);       // 3.4e-5, as the simulator sums 2.4 million squares
+  const auto other = compare_dumps(dump("other", 32.03, -1, sim), b);  // 4e-4 is another weight
+  CHECK_FALSE(other.agrees);
+  CHECK((other.first.cause == Cause::Weights));
+}
+
 TEST_CASE("divergence_walk: weights that are not finite on one side in a later step are no chaos") {
   for (const char* task : {"tensor", "statistics"}) {
     const DumpOptions options{.task = task};

@@ -26,6 +26,18 @@ TEST_CASE("names match parts or patterns") {
   CHECK_FALSE(name_matches(std::string(10000, 'a'), "*a*a*a*a*a*a*a*a*b"));
 }
 
+TEST_CASE("patterns of calls mean the layer's path too, with or without the prefix") {
+  for (const std::string name : {"Module.layer4.0.conv1.Conv2d.forward.0", "Module.layer4.0.conv1.Conv2d"}) {
+    CAPTURE(name);
+    for (const char* pattern : {"layer4.*", "layer4*", "Module.layer4.*", "*.conv1", "Module.layer4.*.conv1", "*.Conv2d*", "conv1", "*"})
+      CHECK_MESSAGE(call_matches(name, pattern), pattern);
+    for (const char* pattern : {"layer3.*", "conv1*", "layer4.1*", "Module.conv1*"})
+      CHECK_FALSE_MESSAGE(call_matches(name, pattern), pattern);
+  }
+  CHECK_FALSE(call_matches("Functional.relu.0.forward", "relu*"));  // no layer
+  CHECK(call_matches("Functional.relu.0.forward", "*relu*"));
+}
+
 TEST_CASE("a configuration of the field binds, and other tools' names are told") {
   const auto options =
       bind<DumpOptions>(parse_yaml(R"({level: mix, task: tensor, steps: [0, "4-6"], scope: [a, b], list: [conv], ranks: [0],

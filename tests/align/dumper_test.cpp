@@ -301,9 +301,12 @@ TEST_CASE("a dump of nothing is told") {
   run({.list = {"no_such_layer"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 1);
   CHECK(has(told[0], "nothing was dumped"));
-  run({.steps = {"7"}});
+  run({.list = {"head*", "no_such_layer.*"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 2);
-  CHECK(has(told[1], "dump.steps: 7 was not reached; the run had steps 0 to 0"));
+  CHECK(has(told[1], "'no_such_layer.*' fits no layer or operator of step 0"));
+  run({.steps = {"7"}});
+  REQUIRE(told.size() == 3);
+  CHECK(has(told[2], "dump.steps: 7 was not reached; the run had steps 0 to 0"));
 }
 
 namespace {

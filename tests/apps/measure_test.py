@@ -5,7 +5,7 @@ import json
 import browser
 from programs import ProgramTest, main, npu_tool, run_dir, train_app
 
-USAGE, DATA, FAILED = 2, 3, 7
+USAGE, DATA, DISK, FAILED = 2, 3, 6, 7
 SHORT = ('trainer.max_epochs=1', 'precision=32-true')
 
 
@@ -50,6 +50,9 @@ class Measure(ProgramTest):
         config = self.config()
         self.assertFails(npu_tool('baseline'), USAGE, 'no configuration')
         self.assertFails(npu_tool('baseline', config, '--against', self.dir / 'none.json'), DATA, 'none.json')
+        nowhere = npu_tool('baseline', config, '--out', self.dir / 'none' / 'b.json')
+        self.assertFails(nowhere, DISK, 'b.json')
+        self.assertNotIn('epoch', nowhere[2])  # before the training
         (self.dir / 'x.json').write_text('{"loss": [1]}')
         self.assertFails(npu_tool('baseline', config, '--against', self.dir / 'x.json'), DATA, 'not a baseline', '--out')
         self.assertFails(npu_tool('baseline', config, '--least-speed', '2'), USAGE, '--against')

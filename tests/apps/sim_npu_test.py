@@ -1,7 +1,7 @@
 """device=sim_npu as a process: which simulated device a run uses, memory that runs out, and operators that the chip has not."""
 import json
 
-from programs import ProgramTest, checksums, main, run_dir, train_app
+from programs import ProgramTest, checksums, main, npu_tool, run_dir, train_app
 
 DEVICE, MEMORY = 4, 8
 # Small enough that parameters and a batch of 8 fit into 2 MiB with room to spare, while a batch of 160 does not.
@@ -51,6 +51,15 @@ class SimNpu(ProgramTest):
         result = self.train('out', *run, precision='bf16-mixed')
         self.assertDone(result)
         self.assertNotIn('warning', result[2])
+
+    def test_a_resnet_s_dump_agrees_with_the_cpu_s_which_fuses_its_norms(self):
+        net = ('model={name: resnet18, stem: small}', 'data.batch_size=4', 'grad_scaler={}', 'trainer.max_steps=1', 'checkpoint.enabled=false')
+        for device in ('cpu', 'sim_npu'):
+            self.assertDone(self.train(device, f'device={device}', f'dump.dir={self.dir}/dump_{device}', *net, precision='32-true'))
+        for a, b in (('sim_npu', 'cpu'), ('cpu', 'sim_npu')):
+            result = npu_tool('compare', self.dir / f'dump_{a}', self.dir / f'dump_{b}')
+            self.assertEqual(result[0], 0, result[1])
+            self.assertIn('fused_kernels: ', result[1])
 
     def test_usage(self):
         self.assertFails(self.train('out', 'device=sim_npu', 'sim_npu.unsupported_ops=refuse'), 2, "'refuse'", 'error', 'ignore')

@@ -125,6 +125,14 @@ TEST_CASE("speed: a verdict only where the scatter allows one") {
   CHECK(has(to_text(slow), "too slow"));
   CHECK(compare_baselines(made(1, 0.2), made(1, 0.1), {.least_speed = 0.4}).speed_passed());
   CHECK(has(to_text(compare_baselines(made(1, 0.05), made(1, 0.1))), "faster"));
+  auto few = made(1, 0.2);
+  few.step_seconds.seconds.resize(5);
+  const auto unjudged = compare_baselines(few, made(1, 0.1));
+  CHECK(!unjudged.speed_judged());
+  CHECK(unjudged.speed_passed());
+  CHECK(has(to_text(unjudged), "not judged: 5 and 40 steps"));
+  few.step_seconds.seconds.push_back(0.2);
+  CHECK(!compare_baselines(few, made(1, 0.1)).speed_passed());
   CHECK(has(to_html(slow), "<svg"));
   CHECK(to_json(slow).at("speed_passed", "json").boolean("speed_passed") == false);
 }

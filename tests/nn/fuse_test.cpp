@@ -198,7 +198,135 @@ TEST_CASE("each of the three figures refuses a pattern, and its report says whic
   exact.max_error = 0;
   const auto report = fuse(model_of(net), exact).report;
   CHECK(why_not(report).at("conv1").find("the error") != std::string::npos);
-  for (const auto& p : report.patterns) CHECK((p.kept == (p.error == 0 && report.error == 0) || report.error > 0));
+}
+
+// A module of one function over parameters w [8, 8] and b [8].
+struct Small : torch::nn::Module {
+  at::Tensor w = register_parameter("w", torch::randn({8, 8})), b = register_parameter("b", torch::randn({8}));
+};
+template <class Fn>
+FusedModel fuse_small(const std::shared_ptr<Small>& net, const at::Tensor& example, Fn fn, bool keep_weights = false) {
+  auto options = whatever_the_time(keep_weights);
+  options.example = example;
+  return fuse({.module = net, .forward = [net, fn](const at::Tensor& x) { return fn(*net, x); }}, options);
+}
+
+TEST_CASE("what would be no operator on a real result is none on a stand-in") {
+  torch::manual_seed(8);
+  const torch::NoGradGuard no_grad;
+  const auto net = std::make_shared<Small>();
+  const auto forward = [](Small& n, const at::Tensor& x) { return torch::relu(torch::linear(x, n.w, n.b).contiguous()); };
+  const at::Tensor x = torch::randn({3, 8}), want = forward(*net, x).clone();
+  const auto fused = fuse_small(net, x, forward);
+  CHECK(fused.report.kept() == 1);
+  CHECK(off(fused.model.forward(x), want) < 1e-5);
+}
+
+TEST_CASE("a weight that was given up is never read unnoticed") {
+  torch::manual_seed(9);
+  const torch::NoGradGuard no_grad;
+  const at::Tensor x = torch::randn({3, 8});
+  SUBCASE("by an operator that is not the one of the example") {
+    const auto net = std::make_shared<Small>();
+    const auto fused = fuse_small(net, x, [](Small& n, const at::Tensor& in) {
+      return in.size(0) > 3 ? torch::linear(in, n.w) : torch::relu(torch::linear(in, n.w, n.b));
+    });
+    CHECK(fused.report.kept() == 1);
+    CHECK_THROWS_WITH_AS(fused.model.forward(torch::randn({4, 8})), doctest::Contains("keep_weights"), Error);
+  }
+  SUBCASE("by torch::nn::Linear, which calls another operator for tokens than for rows") {
+    struct Net : torch::nn::Module {
+      torch::nn::Linear fc{register_module("fc", torch::nn::Linear(8, 8))};
+    };
+    const auto net = std::make_shared<Net>();
+    auto options = whatever_the_time();
+    options.example = x;
+    const auto fused = fuse({.module = net, .forward = [net](const at::Tensor& in) { return torch::relu(net->fc(in)); }}, options);
+    CHECK(fused.report.kept() == 1);
+    CHECK_THROWS_WITH_AS(fused.model.forward(torch::randn({2, 3, 8})), doctest::Contains("fc"), Error);
+  }
+  SUBCASE("parameters that lie in one storage stay") {
+    const auto net = std::make_shared<Small>();
+    const at::Tensor flat = torch::randn({72});
+    net->w.set_data(flat.narrow(0, 0, 64).view({8, 8}));
+    net->b.set_data(flat.narrow(0, 64, 8));
+    const auto forward = [](Small& n, const at::Tensor& in) { return torch::relu(torch::linear(in, n.w, n.b)); };
+    const at::Tensor want = forward(*net, x).clone();
+    const auto fused = fuse_small(net, x, forward);
+    CHECK(!reads_as_nan(net->w));
+    CHECK(off(fused.model.forward(x), want) < 1e-5);
+  }
+  SUBCASE("by a second fuse") {
+    const auto net = std::make_shared<Small>();
+    const auto forward = [](Small& n, const at::Tensor& in) { return torch::relu(torch::linear(in, n.w, n.b)); };
+    fuse_small(net, x, forward);
+    CHECK_THROWS_WITH_AS(fuse_small(net, x, forward), doctest::Contains("w was given up by an earlier fuse"), Error);
+  }
+}
+
+TEST_CASE("a weight and its transpose, and slices of one, are different weights") {
+  torch::manual_seed(10);
+  const torch::NoGradGuard no_grad;
+  const at::Tensor x = torch::randn({3, 8});
+  for (const bool slices : {false, true}) {
+    CAPTURE(slices);
+    const auto net = std::make_shared<Small>();
+    const auto forward = [slices](Small& n, const at::Tensor& in) {
+      const at::Tensor first = slices ? n.w.narrow(0, 0, 4) : n.w.t(), second = slices ? n.w.narrow(0, 4, 4).t() : n.w;
+      return torch::relu(torch::linear(torch::relu(torch::linear(in, first)), second));
+    };
+    const at::Tensor want = forward(*net, x).clone();
+    const auto fused = fuse_small(net, x, forward);
+    CHECK(fused.report.kept() >= 1);
+    CHECK(off(fused.model.forward(x), want) < 1e-5);
+  }
+}
+
+TEST_CASE("an input that is changed before the last operator of a pattern") {
+  torch::manual_seed(11);
+  const torch::NoGradGuard no_grad;
+  const auto forward = [](Small& n, const at::Tensor& given) {
+    const at::Tensor x = given.clone(), y = torch::linear(x, n.w, n.b);
+    if (given.size(0) > 3) x.zero_();
+    return torch::relu(y) + x;
+  };
+  const auto net = std::make_shared<Small>();
+  const at::Tensor x = torch::randn({3, 8}), more = torch::randn({5, 8}), want = forward(*net, more).clone();
+  const auto fused = fuse_small(net, x, forward, true);
+  CHECK(fused.report.kept() == 1);
+  CHECK(off(fused.model.forward(more), want) < 1e-5);
+}
+
+TEST_CASE("shapes that the example did not have: nothing in a batch, no batch, a sum that is broadcast") {
+  torch::manual_seed(12);
+  const torch::NoGradGuard no_grad;
+  struct Conv : torch::nn::Module {
+    torch::nn::Conv2d c{register_module("c", torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 4, 1)))};
+    at::Tensor offset = register_buffer("offset", torch::randn({1, 4, 6, 6}));
+  };
+  for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    const auto net = std::make_shared<Conv>();
+    const auto plain = [net](const at::Tensor& x) { return torch::relu(net->c(x)); };
+    const auto sum = [net](const at::Tensor& x) { return torch::relu(net->offset + net->c(x)); };
+    for (const auto& forward : {std::function<at::Tensor(const at::Tensor&)>(plain), std::function<at::Tensor(const at::Tensor&)>(sum)}) {
+      auto options = whatever_the_time(true);
+      options.example = torch::randn({1, 4, 6, 6}).contiguous(format);
+      const auto fused = fuse({.module = net, .forward = forward}, options);
+      for (const auto& sizes : std::vector<std::vector<int64_t>>{{0, 4, 6, 6}, {5, 4, 6, 6}}) {
+        const at::Tensor x = torch::randn(sizes).contiguous(format), want = forward(x);
+        const at::Tensor got = fused.model.forward(x);
+        REQUIRE(got.sizes() == want.sizes());
+        CHECK(at::allclose(got, want, 1e-5, 1e-5));
+      }
+    }
+    auto options = whatever_the_time(true);
+    options.example = torch::randn({1, 4, 6, 6}).contiguous(format);
+    const auto fused = fuse({.module = net, .forward = plain}, options);
+    const at::Tensor one = torch::randn({4, 6, 6});
+    CHECK(at::allclose(fused.model.forward(one), plain(one), 1e-5, 1e-5));
+    options.example = one;
+    CHECK(at::allclose(fuse({.module = net, .forward = plain}, options).model.forward(one), plain(one), 1e-5, 1e-5));
+  }
 }
 
 TEST_CASE("fuse refuses what it cannot use") {

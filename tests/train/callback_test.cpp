@@ -2,6 +2,10 @@
 
 #include "npu_train/train/callback.hpp"
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
 #include "toy.hpp"
 
 using namespace npu_train;
@@ -56,6 +60,34 @@ TEST_CASE("callbacks hear of each checkpoint that is written beside the training
   CHECK(paths->ended);
   CHECK(paths->steps == std::vector<int64_t>{2, 4, 5, 6, 8, 10, 10});  // the last one again, with its validation's score
   CHECK(read_checkpoint_meta(result.last_checkpoint).global_step == 10);
+}
+
+TEST_CASE("after a save beside the training that failed every step is told once, and the last state is saved") {
+  TempDir dir;
+  Toy toy;
+  CheckpointStore store((dir / "c").string(), {});
+  auto loop = toy.loop({.max_epochs = 1}, {.every_n_epochs = 0, .every_n_train_steps = 2}, &store);
+  auto notes = std::make_shared<Notes>();
+  loop->add_callback(notes);
+  std::ofstream(dir / "c") << "in the way";
+  CHECK((error_of([&] { loop->fit(); }).kind() == ErrorKind::Checkpoint));
+  std::filesystem::remove(dir / "c");
+  const auto result = loop->fit();
+  CHECK(notes->attempts == std::vector<int64_t>{0, 1, 2, 3, 4});
+  REQUIRE_FALSE(result.last_checkpoint.empty());
+  CHECK(read_checkpoint_meta(result.last_checkpoint).global_step == 5);
+}
+
+TEST_CASE("an epoch of a program's own loop ends with its saves written") {
+  TempDir dir;
+  Toy toy;
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  auto loop = toy.loop({.max_epochs = 1}, {.every_n_train_steps = 5}, &store);
+  auto notes = std::make_shared<Notes>();
+  loop->add_callback(notes);
+  loop->train_epoch();
+  CHECK(std::count(notes->text.begin(), notes->text.end(), 'c') == 1);
+  CHECK(store.finish().empty());
 }
 
 TEST_CASE("an exception of a callback ends fit as an Error, and the loop can go on afterwards") {

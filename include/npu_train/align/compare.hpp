@@ -56,8 +56,9 @@ struct ItemComparison {
   double error = 0;
   double reference_error_a = -1, reference_error_b = -1;  ///< of each to the reference; -1 without
   bool failed = false;
-  bool rounding = false;  ///< beyond its tolerance by no more than rounding explains (see docs/compare.md); does not count as failed
-  bool unproven = false;  ///< not finite on both sides, and what the step comes to is not either; counts as failed
+  bool rounding = false;    ///< beyond its tolerance by no more than rounding explains (see docs/compare.md); does not count as failed
+  bool unreadable = false;  ///< a file of its values is damaged, missing or no file; counts as failed
+  bool unproven = false;    ///< not finite on both sides, and what the step comes to is not either; counts as failed
   /// Elements that `metrics` leaves out: their gradient is nothing but rounding on both sides, and so is what an optimizer made of it.
   int64_t noise_elements = 0;
   std::string message{};  ///< why it failed, or why it was not compared
@@ -83,8 +84,9 @@ struct Divergence {
   int64_t step = 0;
   std::string rank;
   std::string call, layer, type, direction;
-  /// NotProven: both runs have NaN from here on. Model: they are of other networks.
-  enum class Cause { Input, Weights, Layer, Before, Gradient, Optimizer, NotFinite, NotProven, Model } cause = Cause::Layer;
+  /// NotProven: both runs have NaN from here on. Model: they are of other networks. Unreadable: files of values cannot be read, and nothing
+  /// else differs.
+  enum class Cause { Input, Weights, Layer, Before, Gradient, Optimizer, NotFinite, NotProven, Model, Unreadable } cause = Cause::Layer;
   double input_error = 0, output_error = 0;
   bool within_tolerance = false;  ///< the runs agree, and this is where they are not equal
   std::string sentence;           ///< what was seen
@@ -97,7 +99,7 @@ struct StepComparison {
   std::vector<CallComparison> calls{};  ///< in the order of A
   bool complete_a = true, complete_b = true;
   int64_t compared = 0, failed = 0, rounding = 0, one_sided = 0, skipped = 0, not_compared = 0;
-  int64_t unproven = 0;  ///< of `failed`
+  int64_t unproven = 0, unreadable = 0;  ///< of `failed`
   /// What ItemComparison::noise_elements left out of weights (before and after the step), of the optimizer's state and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
   double carried_error = 0;  ///< the worst relative error of a weight that the steps before explain
@@ -119,7 +121,8 @@ struct DumpComparison {
   int64_t bytes = 0;     ///< of values that were read, both sides
 };
 
-/// Error(Data) for what are no dumps; what cannot be compared is told in the result.
+/// Error(Data) for what are no dumps, Error(Usage) for a reference that is of another network or not finite; what cannot be compared is
+/// told in the result.
 DumpComparison compare_dumps(const std::filesystem::path& a, const std::filesystem::path& b, const CompareOptions& options = {});
 
 }  // namespace npu_train

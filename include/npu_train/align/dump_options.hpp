@@ -17,7 +17,7 @@ struct DumpOptions {
   std::string task = "statistics";       ///< statistics | tensor: the values too | overflow_check: only what is not finite, with its values
   std::vector<std::string> steps{};      ///< windows, from 0: "0", "4-6"; empty: all
   std::vector<std::string> scope{};      ///< [first, last]: from the first call of a name to the last's end, in call order
-  std::vector<std::string> list{};       ///< names or parts of names, "*" stands for anything: "layer1", "*.conv2"; empty: all
+  std::vector<std::string> list{};       ///< names or parts of names, "*" stands for anything: "layer1", "*.conv2", "layer1.*"; empty: all
   std::vector<int64_t> ranks{};          ///< empty: all
   std::vector<std::string> data_mode{};  ///< of forward, backward, input, output, parameters_grad, optimizer; empty: all
   double sample = 1.0;                   ///< share of layers, drawn by name and seed
@@ -45,5 +45,9 @@ class StepRanges {
 
 /// Whether `name` is meant by `pattern`: "*" stands for any text; without one, any part of the name will do.
 bool name_matches(const std::string& name, const std::string& pattern);
+
+/// The same of a call of a dump, with direction and number ("Module.layer1.0.conv1.Conv2d.forward.0") or without them: "*" may stand for a
+/// part of the whole name, of the name without "Module.", or of the layer's path alone ("layer1.*", "*.conv1").
+bool call_matches(const std::string& name, const std::string& pattern);
 
 }  // namespace npu_train

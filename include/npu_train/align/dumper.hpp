@@ -56,7 +56,9 @@ DumpedModel dumped_model(Task& task);
 class Dumper : public StepObserver {
  public:
   /// `facts` are noted in dump.json. A comparison heeds "device", "precision", "fused_kernels", "memory_format" and "cpu_low_precision":
-  /// runs that differ in one of them may differ in rounding. Error(Usage) for options out of range and a `dir` that is a file.
+  /// runs that differ in one of them may differ in rounding. "fused_kernels" is "false" where none ran, whatever the model was asked for,
+  /// and "gradient_clip" ("none", "norm 1") names clipping where two updates part. Error(Usage) for options out of range and a `dir` that
+  /// is a file.
   Dumper(DumpOptions options, DumpedModel model, int rank = 0, std::map<std::string, std::string> facts = {});
   ~Dumper() override;
 

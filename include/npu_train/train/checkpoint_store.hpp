@@ -23,7 +23,7 @@ class CheckpointStore {
   std::string save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
   /// The same in a thread of its own: returns as soon as `state` is copied to host memory (page-locked for a GPU), which stays for the next
-  /// one. One save at a time: a second waits for the first. On disk it is as atomic as save().
+  /// one. One save at a time: Error(Usage) without finish() between two. On disk it is as atomic as save().
   void save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
   /// The path of what save_later() wrote, once; "" where nothing is under way or, without `wait`, not done. Throws what the save threw.
   std::string finish(bool wait = true);

@@ -157,7 +157,8 @@ class TrainLoop {
   void end_epoch(EpochReport& report);
   CheckpointMeta meta() const;
   void finish_checkpoint(bool wait = true);
-  void check_savable();
+  void check_finite();
+  void note_saved();
   bool parameters_finite() const;
   [[noreturn]] void diverged(const std::string& cause, const std::string& remedy);
   bool roll_back(const Error& cause);
