@@ -21,7 +21,6 @@ class Advice {
     propose_fewer_samples();
     propose_precision();
     if (training()) propose_checkpointing();
-    if (training() && out_.changes.empty()) propose_smaller_update();
     if (failed_.pass == Pass::Sanity)
       out_.changes.push_back(
           {"trainer.num_sanity_val_steps=0", "-", "this check is left out; the validation after the epoch needs as much"});
@@ -132,16 +131,6 @@ class Advice {
     const auto in_pieces = measure(change + " in smaller micro-batches", *task, *run_.precision, 2);
     if (const auto rows = in_pieces ? fitting_rows(*in_pieces) : 0; rows > 0)
       propose(change + " " + fewer_samples(rows), *in_pieces, rows, cost + note_of_pieces());
-  }
-
-  // The pictures of a whole window lie on the device: where they are what is too much, only a smaller update helps.
-  void propose_smaller_update() {
-    const auto model = measure("a smaller batch", *run_.task, *run_.precision, 1);
-    const auto rows = model ? power_below(std::min(failed_.rows - 1, model->largest_batch(failed_.room, failed_.exact))) : 0;
-    if (rows > 0)
-      propose(c10::str("data.batch_size=", rows, " trainer.accumulate_grad_batches=1"), *model, rows,
-              c10::str("updates of ", rows, " samples instead of ", failed_.window_rows,
-                       ": another training; scale the learning rate with it"));
   }
 
   Run& run_;

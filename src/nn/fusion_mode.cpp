@@ -111,8 +111,7 @@ void FusionMode::run(const c10::OperatorHandle& op, torch::jit::Stack& stack, co
   const bool view = stack.back().isTensor() && storage != nullptr && storage_of(stack.back().toTensor()) == storage;
   check(view, ErrorKind::Usage, "fuse", layer, ": ", op.schema().name(),
         " reads its weight in another way than in the example, and that was given up; hint: fuse with keep_weights = true, or with an "
-        "example "
-        "that takes this way");
+        "example that takes this way");
 }
 
 // An operator that writes to what a stand-in will be computed from.

@@ -105,20 +105,20 @@ std::optional<ChainForm> onednn_conv(const FoldedConv& c, const at::Tensor& x, i
   if (!reorder || !run || !sum || !fits_onednn(x, c.weight)) return std::nullopt;
   auto held = c;
   held.weight = call(*reorder, {c.weight, c.padding, c.stride, c.dilation, c.groups, x.sizes().vec()});
-  return ChainForm{
-      "onednn", own, [c = held, packed = held.weight, run, sum](const Inputs& in) {
-        if (!is_usual(c, in)) {
-          auto dense = c;
-          dense.weight = packed.to_dense();
-          return by_library(dense, in);
-        }
-        const c10::List<std::optional<at::Scalar>> none;
-        const auto bias = c.bias.defined() ? c10::IValue(c.bias) : c10::IValue();
-        if (in.size() == 1)
-          return call(*run, {in[0], packed, bias, c.padding, c.stride, c.dilation, c.groups, c.act.onednn_name(), none, ""});
-        const auto after = c.act.relu ? c10::IValue("relu") : c10::IValue();
-        return call(*sum, {in[0], in[1], packed, bias, c.padding, c.stride, c.dilation, c.groups, "add", 1.0, after, none, c10::IValue()});
-      }};
+  return ChainForm{"onednn", own, [c = held, run, sum](const Inputs& in) {
+                     if (!is_usual(c, in)) {
+                       auto dense = c;
+                       dense.weight = c.weight.to_dense();
+                       return by_library(dense, in);
+                     }
+                     const c10::List<std::optional<at::Scalar>> none;
+                     const auto bias = c.bias.defined() ? c10::IValue(c.bias) : c10::IValue();
+                     if (in.size() == 1)
+                       return call(*run, {in[0], c.weight, bias, c.padding, c.stride, c.dilation, c.groups, c.act.onednn_name(), none, ""});
+                     const auto after = c.act.relu ? c10::IValue("relu") : c10::IValue();
+                     return call(*sum, {in[0], in[1], c.weight, bias, c.padding, c.stride, c.dilation, c.groups, "add", 1.0, after, none,
+                                        c10::IValue()});
+                   }};
 }
 
 std::vector<ChainForm> conv_forms(const OpChain& chain) {

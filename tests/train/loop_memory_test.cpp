@@ -11,15 +11,11 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Runs out of memory at the end of a forward with more than `most` samples: statistics and random numbers have moved by then.
-class Narrow final : public Task {
+// A task around another, for what differs at sizes above `most`.
+class Around : public Task {
  public:
-  Narrow(std::shared_ptr<Task> task, int64_t most) : task_(std::move(task)), most_(most) {}
-  StepOutput training_step(const Batch& batch) override {
-    auto out = task_->training_step(batch);
-    if (batch.rows() > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory. Tried to allocate too much");
-    return out;
-  }
+  Around(std::shared_ptr<Task> task, int64_t most) : task_(std::move(task)), most_(most) {}
+  StepOutput training_step(const Batch& batch) override { return task_->training_step(batch); }
   at::Tensor predict(const at::Tensor& input) override { return task_->predict(input); }
   ParameterSet parameters() override { return task_->parameters(); }
   std::vector<NamedTensor> buffers() override { return task_->buffers(); }
@@ -28,9 +24,20 @@ class Narrow final : public Task {
   void set_training(bool on) override { task_->set_training(on); }
   void to(c10::Device device) override { task_->to(device); }
 
- private:
+ protected:
   std::shared_ptr<Task> task_;
   int64_t most_;
+};
+
+// Runs out of memory at the end of a forward with more than `most` samples: statistics and random numbers have moved by then.
+class Narrow final : public Around {
+ public:
+  using Around::Around;
+  StepOutput training_step(const Batch& batch) override {
+    auto out = task_->training_step(batch);
+    if (batch.rows() > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory. Tried to allocate too much");
+    return out;
+  }
 };
 
 TrainerOptions retrying() { return {.on_oom = "retry"}; }
@@ -44,10 +51,9 @@ std::vector<uint64_t> everything(const Toy& toy, const TrainLoop& loop) {
 }
 
 // Has no memory for validations and predictions of more than `most` samples.
-class NarrowForward final : public Task {
+class NarrowForward final : public Around {
  public:
-  NarrowForward(std::shared_ptr<Task> task, int64_t most) : task_(std::move(task)), most_(most) {}
-  StepOutput training_step(const Batch& batch) override { return task_->training_step(batch); }
+  using Around::Around;
   at::Tensor predict(const at::Tensor& input) override {
     if (input.size(0) > most_) C10_THROW_ERROR(OutOfMemoryError, "NPU out of memory");
     return task_->predict(input);
@@ -56,16 +62,6 @@ class NarrowForward final : public Task {
     predict(batch.input());
     return task_->validation_step(batch);
   }
-  ParameterSet parameters() override { return task_->parameters(); }
-  std::vector<NamedTensor> buffers() override { return task_->buffers(); }
-  std::vector<std::string> metric_names() const override { return task_->metric_names(); }
-  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return task_->metric_sums(output, batch); }
-  void set_training(bool on) override { task_->set_training(on); }
-  void to(c10::Device device) override { task_->to(device); }
-
- private:
-  std::shared_ptr<Task> task_;
-  int64_t most_;
 };
 
 class OutOfMemoryAt final : public StepObserver {
