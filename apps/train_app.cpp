@@ -12,6 +12,7 @@
 #include "npu_train/engine/run_precision.hpp"
 #include "npu_train/engine/verify_resume.hpp"
 #include "npu_train/trainer.hpp"
+#include "number_checks.hpp"
 
 using namespace npu_train;
 
@@ -103,8 +104,7 @@ int main(int argc, char** argv) {
   app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches again and again");
   app.add_flag("--detect-anomaly", args.detect_anomaly, "explain the first overflow, and gradients that are not finite; slower");
   app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
-  app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")
-      ->check(CLI::PositiveNumber);
+  app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")->check(cli::above_zero());
   app.add_option("--leave-out", args.leave_out, "a part that --verify-resume does not restore, to see that it notices; may be given again")
       ->allow_extra_args(false);
   app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");

@@ -212,6 +212,7 @@ Model resnet(int64_t depth, const ResNetOptions& options) {
               .num_classes = options.num_classes,
               .head = "fc",
               .weights = options.weights,
+              .capturable = true,
               .blocks = {}};
   model.blocks.push_back({"stem", [net](const at::Tensor& x) { return net->stem(x); }});
   for (const auto& [name, block] : net->residual_blocks)

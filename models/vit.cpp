@@ -221,6 +221,7 @@ Model vit(const VitOptions& options, const std::string& name) {
               .num_classes = options.num_classes,
               .head = "heads.head",
               .weights = options.weights,
+              .capturable = true,
               .blocks = {}};
   model.blocks.push_back({"embed", [net](const at::Tensor& x) { return net->embed(x); }});
   for (size_t i = 0; i < net->blocks.size(); ++i)

@@ -34,7 +34,7 @@ int analyze_config(const AnalyzeArguments& args) {
   const auto analysis = analyze_run(config, options, parts);
   if (!args.html.empty()) write_file_atomic(args.html, to_html(analysis));
   auto document = args.json ? to_json(analysis) : Json();
-  auto text = args.json ? std::string() : to_text(analysis, args.rows);
+  auto text = args.json ? std::string() : to_text(analysis, args.rows, terminal_columns());
   if (options.hbm > 0 && args.json) {
     document.set("hbm", options.hbm);
     document.set("predicted_peak", options.predicted_peak);

@@ -84,17 +84,33 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--batch", o.batch, "samples of a step of random input")->capture_default_str();
   sub->add_option("--precision", args->precision, "as in a configuration");
   sub->add_option("--device", args->device, "as in a configuration");
-  sub->add_option("--steps", o.steps, "steps that count")->check(CLI::PositiveNumber)->capture_default_str();
-  sub->add_option("--warmup", o.warmup, "steps before")->check(CLI::PositiveNumber)->capture_default_str();
-  sub->add_option("--infer-steps", o.infer_steps, "predictions that count")->check(CLI::PositiveNumber)->capture_default_str();
-  sub->add_option("--sweep-steps", o.sweep_steps, "steps of each size of a sweep")->check(CLI::PositiveNumber)->capture_default_str();
+  sub->add_option("--steps", o.steps, "steps that count")->check(above_zero())->capture_default_str();
+  sub->add_option("--warmup", o.warmup, "steps before")->check(above_zero())->capture_default_str();
+  sub->add_option("--infer-steps", o.infer_steps, "predictions that count")->check(above_zero())->capture_default_str();
+  sub->add_option("--sweep-steps", o.sweep_steps, "steps of each size of a sweep")->check(above_zero())->capture_default_str();
   sub->add_option("--pairs", o.pairs, "repetitions of what is measured in turn; a verdict needs six")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->capture_default_str();
   sub->add_option("--threads", args->threads, "CPU threads of operators");
   sub->add_flag("--activations", o.activations,
                 "with step: also measure what forward and backward need beside parameters, gradients and optimizer");
   sub->add_flag("--fuse", o.fuse, "with infer: also the fused model, beside the plain one");
+  sub->add_flag("!--no-phases", o.phases, "with step and train: do not tell phases of a step and bytes moved");
+  const auto sizes = [&](const char* name, std::vector<int64_t>& list, const std::string& text) {
+    sub->add_option(name, list, "with scaling: " + text)->delimiter(',')->check(above_zero());
+  };
+  sizes("--scale-batch", o.scaling.batch, "samples of a step (8,16,32,64); the first also where something else grows");
+  sizes("--scale-depth", o.scaling.depth, "depths of the model (2,4,8,12; of ResNets 18,34)");
+  sizes("--scale-image", o.scaling.image, "heights and widths of pictures (half, one and two times the model's)");
+  sizes("--scale-threads", o.scaling.threads, "CPU threads (1,2,4 to all)");
+  sizes("--scale-workers", o.scaling.workers, "workers of the loader (1,2,4 to the number of cores)");
+  sizes("--scale-layers", o.scaling.layers, "layers of what is dumped and compared (16,32,64,128)");
+  sub->add_option("--scale-steps", o.scaling.steps, "with scaling: steps that count, of each size")
+      ->check(above_zero())
+      ->capture_default_str();
+  sub->add_option("--null-trials", o.null_trials, "with null: comparisons of two equal programs, of --pairs pairs each")
+      ->check(above_zero())
+      ->capture_default_str();
   sub->add_flag("!--no-machine", o.machine, "do not measure what the machine multiplies and copies at most");
   auto* compared = sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other")->expected(2);
   compared->excludes(config);

@@ -3,6 +3,7 @@
 #include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/shell_word.hpp"
 #include "npu_train/io/file.hpp"
 
@@ -23,6 +24,7 @@ int checklist(const ChecklistArguments& args) {
   auto options = args.options;
   options.train = "train_app " + shell_word(file);
   for (const auto& text : overrides) options.train += " " + shell_word(text);
+  const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   const auto list = migration_checklist(load_config(file, overrides, parts), options, parts);
   if (!args.html.empty()) write_file_atomic(args.html, to_html(list));
   print(args.json, args.json ? to_json(list) : Json(), args.json ? "" : to_text(list));

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../number_checks.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/io/json.hpp"
 

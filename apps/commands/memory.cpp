@@ -64,7 +64,7 @@ void add_memory(CLI::App& app, Command& run) {
   auto* check = sub->add_option("--check", args->check, "train two steps with each of these batches on the device (4,8,13), and compare")
                     ->delimiter(',')
                     ->allow_extra_args(false)
-                    ->check(CLI::PositiveNumber);
+                    ->check(above_zero());
   auto* html = sub->add_option("--html", args->html, "write a self-contained page");
   for (auto* of_the_prediction : {hbm, quick, html}) check->excludes(of_the_prediction);
   sub->add_flag("--json", args->json, "one JSON document on stdout");

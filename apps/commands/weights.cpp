@@ -45,7 +45,7 @@ void add_weights(CLI::App& app, Command& run) {
   sub->add_option("--from", args->from, ".pth, .pt, .safetensors, or a checkpoint folder")->required();
   sub->add_option("--to", args->to, "write a .safetensors file");
   sub->add_option("--model", args->model, "report how the weights fit this model");
-  sub->add_option("--num-classes", args->num_classes, "classes of that model")->check(CLI::PositiveNumber);
+  sub->add_option("--num-classes", args->num_classes, "classes of that model")->check(above_zero());
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args] { return convert(*args); }; });
 }

@@ -144,7 +144,7 @@ def missing(pair, have):
 def commands(pair, places, how):
     """(ours, peer) as lists of words. `places`: root, npu_tool, python, cifar, jpegs; `how`: device, steps, warmup, threads (0: the row's
     own), core, and further words for either side, ours and peer."""
-    ours = [places['npu_tool'], 'bench', *pair.ours.split(), '--no-machine', '--json']
+    ours = [places['npu_tool'], 'bench', *pair.ours.split(), '--no-machine', '--no-phases', '--json']
     program, *words = pair.peer.split()
     peer = [places['python'], f'{places["root"]}/benchmarks/peer/{program}', *words]
     if how['device'] == 'cpu': ours += ['--device', 'cpu']  # also where there is a GPU

@@ -93,8 +93,14 @@ class DeviceGenerator final : public c10::GeneratorImpl {
   uint64_t get_offset() const override { return host.get_offset(); }
   uint64_t current_seed() const override { return host.current_seed(); }
   uint64_t seed() override { return host.seed(); }
-  void set_state(const c10::TensorImpl& state) override { host.unsafeGetGeneratorImpl()->set_state(state); }
-  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return host.unsafeGetGeneratorImpl()->get_state(); }
+  void set_state(const c10::TensorImpl& state) override {
+    refuse_in_graph("the state of the generator was set");
+    host.unsafeGetGeneratorImpl()->set_state(state);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    refuse_in_graph("the state of the generator was read");
+    return host.unsafeGetGeneratorImpl()->get_state();
+  }
 
   at::Generator host;
 
@@ -174,6 +180,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 }  // namespace
 
 c10::DeviceIndex current_device() { return current; }
+c10::StreamId current_stream() { return streams[current]; }
 
 at::Generator host_generator(c10::DeviceIndex device) { return default_generator(device).get<DeviceGenerator>()->host; }
 at::Generator host_generator(const at::Generator& generator) { return generator.get<DeviceGenerator>()->host; }

@@ -22,6 +22,7 @@ struct Operator {
   size_t arguments, returns;
   OperatorRule rule;
   std::vector<bool> generator, written;  // by argument
+  std::vector<bool> changed;             // those that are written and do not say so too: running statistics
   bool draws_unasked;                    // from the host's default generator, without an argument for it
   bool moves_data;                       // copies values and computes none: cannot overflow
   bool multiplies;                       // in low precision by fp32 products, rounded once: what a cube unit does
@@ -51,6 +52,7 @@ Operator& operator_of(const c10::OperatorHandle& handle) {
     const auto type = a.type()->kind() == c10::TypeKind::OptionalType ? a.type()->castRaw<c10::OptionalType>()->getElementType() : a.type();
     found->generator.push_back(type->kind() == c10::TypeKind::GeneratorType);
     found->written.push_back(a.alias_info() != nullptr && a.alias_info()->isWrite());
+    found->changed.push_back(found->written.back() || a.name() == "running_mean" || a.name() == "running_var");
   }
   found->draws_unasked = base == "native_dropout";
   found->moves_data = one_of(base, {"copy_", "fill_", "zero_", "index_select", "gather", "cat", "stack", "clone", "masked_fill",
@@ -247,9 +249,8 @@ void count_shape(const Operator& op, uint64_t shapes) {
   if (seen->insert(key).second) ++sim().recompilations;
 }
 
-void run(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) {
-  Operator& op = operator_of(handle);
-  apply_policy(op);
+// `op` on what lies on the stack.
+void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
   ++sim().ops;
   Crossing crossing(op, *stack);
   crossing.to_host();
@@ -259,6 +260,47 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) {
   if (op.draws_unasked) generator.emplace(crossing.device());
   handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   crossing.to_device();
+}
+
+// A result of a replay, into the memory that the graph has for it.
+void put(const at::Tensor& result, const at::Tensor& place) {
+  if (!on_device(result) || result.storage().unsafeGetStorageImpl() == place.storage().unsafeGetStorageImpl()) return;
+  TORCH_CHECK(result.sizes() == place.sizes(), "sim_npu: a replay gave sizes ", result.sizes(), " where the graph has ", place.sizes());
+  host_view(place).copy_(host_view(result));
+}
+
+void put(const c10::IValue& result, const c10::IValue& place) {
+  if (result.isTensor()) return put(result.toTensor(), place.toTensor());
+  if (!result.isTensorList()) return;
+  const auto from = result.toTensorVector(), to = place.toTensorVector();
+  for (size_t i = 0; i < from.size(); ++i) put(from[i], to[i]);
+}
+
+// Runs `op` into a graph that is being captured.
+void record(Recording& graph, Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
+  Stack given;
+  for (size_t i = 0; i < op.arguments; ++i) {
+    const auto& value = (*stack)[stack->size() - op.arguments + i];
+    if (op.changed[i]) graph.will_write(value);
+    given.push_back(Recording::keep(value));
+  }
+  compute(op, handle, stack);
+  Stack results;
+  for (size_t i = stack->size() - op.returns; i < stack->size(); ++i) results.push_back(Recording::keep((*stack)[i]));
+  graph.add([&op, handle, given = std::move(given), results = std::move(results)] {
+    Stack again = given;
+    compute(op, handle, &again);
+    for (size_t i = 0; i < results.size(); ++i) put(again[again.size() - results.size() + i], results[i]);
+  });
+}
+
+void run(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) {
+  Operator& op = operator_of(handle);
+  apply_policy(op);
+  if (auto* graph = recording())
+    record(*graph, op, handle, stack);
+  else
+    compute(op, handle, stack);
 }
 
 }  // namespace

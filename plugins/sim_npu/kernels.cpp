@@ -32,14 +32,24 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::op
   return at::detail::empty_strided_generic(sizes, strides, device_allocator(), kKeys, dtype.value_or(at::kFloat));
 }
 
+void copy_values(const at::Tensor& from, const at::Tensor& to) {
+  const at::Tensor target = on_device(to) ? host_view(to) : to;
+  target.copy_(on_device(from) ? host_view(from) : from);
+  if (on_device(from) && on_device(to) && from.scalar_type() != to.scalar_type()) saturate(target, to.device().index());
+}
+
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool) {
+  if (!on_device(from) || !on_device(to)) refuse_in_graph("a copy between host and device");
   if (on_device(from) && !on_device(to)) {
     ++sim().host_reads;
     sim().host_read_bytes += from.nbytes();
   }
-  const at::Tensor target = on_device(to) ? host_view(to) : to;
-  target.copy_(on_device(from) ? host_view(from) : from);
-  if (on_device(from) && on_device(to) && from.scalar_type() != to.scalar_type()) saturate(target, to.device().index());
+  auto* graph = recording();
+  if (graph != nullptr) {
+    graph->will_write(to);
+    graph->add([from = on_storage_of(from, from), to = on_storage_of(to, to)] { copy_values(from, to); });
+  }
+  copy_values(from, to);
   return to;
 }
 
@@ -49,6 +59,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
 }
 
 at::Scalar local_scalar(const at::Tensor& t) {
+  refuse_in_graph("a value was read on the host");
   ++sim().host_reads;
   sim().host_read_bytes += t.element_size();
   return at::native::_local_scalar_dense_cpu(host_view(t));

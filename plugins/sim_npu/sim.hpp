@@ -3,13 +3,18 @@
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
+#include <c10/core/Stream.h>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +72,35 @@ at::Generator host_generator(c10::DeviceIndex device);
 at::Generator host_generator(const at::Generator& generator);
 
 c10::DeviceIndex current_device();
+c10::StreamId current_stream();  // of this thread, on the current device; 0: the default one
+
+// What is queued on a stream while a graph is captured there.
+class Recording {
+ public:
+  void begin();  // on the current stream
+  void end();    // puts back what was written meanwhile
+  void replay() const;
+  void clear();
+  bool is_here() const;  // whether this thread queues on the stream
+
+  // The value as the graph has it: the same memory, whatever becomes of the tensor.
+  static c10::IValue keep(const c10::IValue& value);
+  void will_write(const at::Tensor& t);
+  void will_write(const c10::IValue& value);
+  void add(std::function<void()> work);
+
+ private:
+  c10::DeviceIndex device_ = 0;
+  c10::StreamId stream_ = 0;
+  std::mutex mutex_;  // a backward pass has threads of its own
+  std::vector<std::function<void()>> work_;
+  std::map<c10::StorageImpl*, std::pair<c10::Storage, std::vector<char>>> before_;
+  at::Tensor random_;
+};
+// The graph that is captured on this thread's stream; nullptr: none.
+Recording* recording();
+// An error where one is.
+void refuse_in_graph(const char* what);
 
 // Where an overflow saturates: what is inf in `view` becomes the largest number and NaN 0, and the device's status remembers it.
 void saturate(const at::Tensor& view, c10::DeviceIndex device);

@@ -6,6 +6,8 @@
 #include <limits>
 #include <tuple>
 
+#include <ATen/ops/sort.h>
+
 #include "align/checkpoint_diff_parts.hpp"
 #include "align/compare_parts.hpp"
 #include "align/match_calls.hpp"
@@ -58,7 +60,9 @@ class CheckpointComparer {
 
   StepComparison run(DumpComparison& whole) {
     const detail::ChosenCalls chosen_a(step_a_, options_), chosen_b(step_b_, options_);
-    for (const auto& [i, j] : detail::match_calls(step_a_, step_b_, options_).pairs) {
+    const auto pairs = detail::match_calls(step_a_, step_b_, options_).pairs;
+    out_.regrouped = detail::regrouped_modules(step_a_, step_b_, pairs);
+    for (const auto& [i, j] : pairs) {
       const auto* a = i >= 0 ? &step_a_.calls[static_cast<size_t>(i)] : nullptr;
       const auto* b = j >= 0 ? &step_b_.calls[static_cast<size_t>(j)] : nullptr;
       if (!(a != nullptr ? chosen_a.has(static_cast<size_t>(i)) : chosen_b.has(static_cast<size_t>(j))))
@@ -85,6 +89,10 @@ class CheckpointComparer {
       item.kind = Kind::OneSided;
       item.message = std::string("missing in ") + (a == nullptr ? "A" : "B") + ": another network, or another name of the layer";
       (a == nullptr ? missing_a_ : missing_b_).push_back(any.layer);
+      const auto& holds = a == nullptr ? b_ : a_;
+      const bool regrouped = std::find(out_.regrouped.begin(), out_.regrouped.end(), layer_of(any.layer)) != out_.regrouped.end();
+      item.failed = !regrouped && std::any_of(any.items.begin(), any.items.end(), [&](const auto& i) { return is_weight(i, holds); });
+      fail(item, call);
       call.items.push_back(std::move(item));
       out_.calls.push_back(std::move(call));
       return;
@@ -102,6 +110,8 @@ class CheckpointComparer {
         item.kind = Kind::OneSided;
         item.message = std::string("missing in ") + (x < 0 ? "A" : "B");
         (x < 0 ? missing_a_ : missing_b_).push_back(x < 0 ? item.b : item.a);
+        item.failed = x < 0 ? is_weight(item.item_b, b_) : is_weight(item.item_a, a_);
+        fail(item, call);
       } else {
         compare(item);
         finish(item, call);
@@ -111,6 +121,17 @@ class CheckpointComparer {
       call.items.push_back(std::move(item));
     }
     out_.calls.push_back(std::move(call));
+  }
+
+  void fail(const ItemComparison& item, CallComparison& call) {
+    out_.failed += item.failed;
+    call.failed |= item.failed;
+  }
+
+  // Of the model, which computes something else without it; a count of batches decides nothing.
+  static bool is_weight(const DumpItem& item, const StoredWeights& weights) {
+    const auto& entry = entry_of(item, weights);
+    return entry.part == "model" && !entry.name.ends_with("num_batches_tracked");
   }
 
   // The name in its file, which a mapping may have replaced.
@@ -170,8 +191,9 @@ class CheckpointComparer {
     if (m.relative_norm < 1e-3 || m.elements < 2) return "";
     if (m.max_a == m.min_a || !near_number(m.max_a, m.max_b) || !near_number(m.min_a, m.min_b) || !near_number(m.norm_a, m.norm_b))
       return "";
-    return is_transpose(a, b) ? "transposed: the values agree with dimensions exchanged"
-                              : "the same values in another order (equal largest, smallest and norm)";
+    if (is_transpose(a, b)) return "transposed: the values agree with dimensions exchanged";
+    const auto sorted = [](const at::Tensor& t) { return std::get<0>(at::sort(t.flatten().to(at::kFloat))); };
+    return compare_tensors(sorted(a), sorted(b)).relative_norm < 1e-6 ? "the same values in another order" : "";
   }
 
   void finish(ItemComparison& item, CallComparison& call) {
@@ -245,7 +267,8 @@ DumpComparison compare_checkpoints(const std::filesystem::path& path_a, const st
                                    const CompareOptions& options) {
   detail::check_options(options);
   return translated("compare", [&] {
-    const StoredWeights a(path_a), b(path_b);
+    const auto opened = [](const std::filesystem::path& path) { return detail::as_input([&] { return StoredWeights(path); }); };
+    const auto a = opened(path_a), b = opened(path_b);
     DumpComparison out;
     out.a = path_a.string();
     out.b = path_b.string();
@@ -263,11 +286,12 @@ DumpComparison compare_checkpoints(const std::filesystem::path& path_a, const st
     auto step = CheckpointComparer(a, b, parts, options).run(out);
     check(step.compared + step.not_compared > 0, ErrorKind::Data, "compare", out.a, " and ", out.b, ": no tensor of one is in the other",
           options.layers.empty() ? "; are they of the same network? hint: --mapping FILE pairs other names"
-                                 : " among those that --layers chose");
+                                 : detail::chosen_layers_text(options));
     out.agrees = step.failed == 0;
     out.complete = whole && step.one_sided == 0 && step.not_compared == 0;
     out.first = detail::first_difference_of(step, out.facts_a, out.facts_b);
     out.steps.push_back(std::move(step));
+    detail::tell_unused_tolerances(options, out);
     return out;
   });
 }

@@ -26,6 +26,7 @@ class WeightExplainer {
       : d_(d), call_(call), step_(step), facts_a_(a), facts_b_(b) {}
 
   void run() {
+    if (missing()) return;
     sentence();
     if (shapes() || layout() || zeros() || unproven()) return;
     if (!is_of_model(call_)) return state();
@@ -64,6 +65,22 @@ class WeightExplainer {
                   (d_.within_tolerance ? ", all within tolerance" : "") + "; the first is " + d_.layer + ": " + worst->a +
                   (std::isinf(worst->error) || worst->error == 0 ? "" : " by " + short_number(worst->error, 3)) +
                   (worst->message.empty() ? "" : " (" + worst->message + ")");
+  }
+
+  bool missing() {
+    const auto lone =
+        std::find_if(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.kind == Kind::OneSided && i.failed; });
+    const bool more =
+        std::any_of(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.kind != Kind::OneSided && i.failed; });
+    if (lone == call_.items.end() || more) return false;
+    int64_t all = 0;
+    for (const auto& call : step_.calls)
+      for (const auto& item : call.items) all += item.kind == Kind::OneSided && item.failed;
+    d_.sentence = (lone->a.empty() ? lone->b : lone->a) + " is in " + (lone->a.empty() ? "B" : "A") + " alone" +
+                  (all > 1 ? "; so are " + std::to_string(all - 1) + " more layers or weights on one side" : "");
+    say("another network, a file that holds a part of one, or other names",
+        "compare the configurations of the models; --mapping FILE pairs other names, --layers compares a part");
+    return true;
   }
 
   bool shapes() {

@@ -145,7 +145,7 @@ class DumpComparer {
     check_compared();
     check_reference();
     tell_unknown(unknown_, options_, out_);
-    tell_unused_tolerances();
+    detail::tell_unused_tolerances(options_, out_);
     out_.first.within_tolerance &= out_.agrees;  // what is within it in one step may go beyond in the next
     if (out_.first.within_tolerance) out_.first.likely.clear(), out_.first.advice.clear();  // nothing is wrong
     return std::move(out_);
@@ -170,6 +170,7 @@ class DumpComparer {
     if ((forgiving || (reference_ && !equal_environments)) && !faulty)
       detail::forgive_rounding(step, a, b, /*later=*/before != judged_.end(), places_only);
     compared_ += comparer.tensors();
+    no_calls_ |= a.calls.empty() || b.calls.empty();
     without_form_ += step.not_compared;
     out_.complete &= step.one_sided == 0 && step.not_compared == 0 && a.complete && b.complete;
     out_.sampled |= is_sample(a) || is_sample(b);
@@ -198,8 +199,9 @@ class DumpComparer {
           options_.steps.empty() && options_.rank.empty() ? "" : " of those asked for", " is in both; A has ", list_of(a_), ", B has ",
           list_of(b_));
     check(compared_ > 0, ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no value of one could be compared with one of the other",
-          !options_.layers.empty() ? " among those that --layers chose"
+          !options_.layers.empty() ? detail::chosen_layers_text(options_)
           : !cut_.empty()          ? "; " + cut_ + " is cut short before the end of its first call"
+          : no_calls_              ? ": one of them has no call, so it was killed before its first or dumps nothing"
           : without_form_ > 0      ? ": they have no common form (values, statistics or checksum)"
                                    : "; are they of the same network? hint: --mapping FILE pairs other names");
   }
@@ -218,19 +220,6 @@ class DumpComparer {
                            " values have no counterpart in the reference; compared without it");
   }
 
-  // A tolerance of no layer is a slip of the pen.
-  void tell_unused_tolerances() {
-    for (const auto& [pattern, tolerance] : options_.layer_tolerance) {
-      const auto fits = [&, &name = pattern](const CallComparison& call) { return call_matches(call.a, name); };
-      if (std::any_of(out_.steps.begin(), out_.steps.end(),
-                      [&](const auto& step) { return std::any_of(step.calls.begin(), step.calls.end(), fits); }))
-        continue;
-      const auto text = "--tolerance " + pattern + " fits no layer or call that was compared";
-      log_warning("compare: ", text);
-      out_.notes.push_back(text);
-    }
-  }
-
   const CompareOptions& options_;
   Dump a_, b_;
   std::optional<Dump> reference_;
@@ -241,9 +230,27 @@ class DumpComparer {
   std::set<std::string> unknown_;             // names of the mapping, in every step so far
   std::map<std::string, Judged> judged_;      // by rank: the last step
   int64_t compared_ = 0, without_form_ = 0;
+  bool no_calls_ = false;
 };
 
 }  // namespace
+
+std::string detail::chosen_layers_text(const CompareOptions& options) {
+  return " among those that --layers " + options.layers +
+         " chose; allowed: last, sensitive, a part of a call's name (conv1), or a pattern (layer1.*)";
+}
+
+void detail::tell_unused_tolerances(const CompareOptions& options, DumpComparison& out) {
+  for (const auto& [pattern, tolerance] : options.layer_tolerance) {
+    const auto fits = [&, &name = pattern](const CallComparison& call) { return call_matches(call.a, name); };
+    if (std::any_of(out.steps.begin(), out.steps.end(),
+                    [&](const auto& step) { return std::any_of(step.calls.begin(), step.calls.end(), fits); }))
+      continue;
+    const auto text = "--tolerance " + pattern + " fits no layer or call that was compared";
+    log_warning("compare: ", text);
+    out.notes.push_back(text);
+  }
+}
 
 void detail::check_options(const CompareOptions& options) {
   check(options.sample > 0 && options.sample <= 1, ErrorKind::Usage, "compare", "a sample of ", options.sample,

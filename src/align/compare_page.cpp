@@ -107,7 +107,7 @@ HtmlTable table_of(const std::vector<detail::Row>& rows) {
     const bool values = item->kind == Kind::Tensor;
     const auto number = [&](double v) { return values ? HtmlTable::Cell::number(v) : HtmlTable::Cell{"-", -1}; };
     const auto verdict = detail::verdict_of(*item);
-    const auto tone = verdict == "differs" ? Tone::Bad : verdict == "agrees" ? Tone::Good : Tone::Warn;
+    const auto tone = item->failed ? Tone::Bad : verdict == "agrees" ? Tone::Good : Tone::Warn;
     const auto& m = item->metrics;
     table.rows.push_back({HtmlTable::Cell::number(static_cast<double>(step->step)),
                           {detail::name_of(*item)},

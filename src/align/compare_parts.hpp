@@ -1,14 +1,34 @@
 // The pieces of a comparison of dumps.
 #pragma once
 
+#include <exception>
 #include <string>
 
 #include "npu_train/align/compare.hpp"
+#include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
 
+// What `read` gives. An input that it refuses, by whatever kind of error, is bad data to a comparison: Error(Data) of the same text.
+template <class Read>
+auto as_input(Read&& read) -> decltype(read()) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::Checkpoint && e.kind() != ErrorKind::Usage) throw;
+    const std::string text = e.what(), head = "[" + e.where() + "] ";
+    throw Error(ErrorKind::Data, e.where(), text.starts_with(head) ? text.substr(head.size()) : text, "", std::current_exception());
+  }
+}
+
 // Error(Usage) for numbers out of range.
 void check_options(const CompareOptions& options);
+
+// Behind "nothing was compared", where --layers is why.
+std::string chosen_layers_text(const CompareOptions& options);
+
+// Notes and warns of tolerances that fit no call: a slip of the pen.
+void tell_unused_tolerances(const CompareOptions& options, DumpComparison& out);
 
 // Error of the values as their statistics show it.
 double statistics_error(const DumpItem& a, const DumpItem& b);
@@ -75,6 +95,8 @@ int64_t parameter_elements(const DumpCall& call);
 std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b, const std::vector<std::pair<int64_t, int64_t>>& pairs);
 // A finding where a good part of the layers of one side has no counterpart of its shape: then it is no layer that is to blame.
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b);
+// A finding where one side has layers that the other lacks, or runs the network more often in a step.
+Divergence other_structure(const StepComparison& step, const DumpStep& a, const DumpStep& b);
 
 // How two runs are compared.
 struct Setting {

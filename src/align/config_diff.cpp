@@ -69,7 +69,7 @@ class ConfigWalk {
       for (size_t i = 0; i < a.items().size(); ++i) compare(under(path, std::to_string(i)), a.items()[i], b.items()[i]);
       return;
     }
-    tell(path, to_yaml_line(a), to_yaml_line(b));
+    tell(path, shown(a), shown(b));
   }
 
   std::vector<ConfigDifference> take() { return std::move(out_); }
@@ -101,11 +101,16 @@ class ConfigWalk {
       for (const auto& [key, mark, value] : node.members()) one_sided(under(path, key), value, in_a);
       return;
     }
-    const auto text = to_yaml_line(node);
-    tell(path, in_a ? text : kNotGiven, in_a ? kNotGiven : text);
+    tell(path, in_a ? shown(node) : kNotGiven, in_a ? kNotGiven : shown(node));
   }
 
-  void tell(const std::string& path, const std::string& a, const std::string& b) { out_.push_back({path, a, b, changes_numbers(path)}); }
+  static std::string shown(const ConfigNode& node) {
+    return node.is_scalar() && node.scalar() == kLeftToData ? kLeftToData : to_yaml_line(node);
+  }
+
+  void tell(const std::string& path, const std::string& a, const std::string& b) {
+    out_.push_back({path, a, b, a != kLeftToData && b != kLeftToData && changes_numbers(path)});
+  }
 
   std::vector<ConfigDifference> out_;
 };

@@ -3,6 +3,7 @@
 
 #include "align/divergence_walk.hpp"
 #include "align/report_rows.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -74,6 +75,23 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a, bool has
   return {};
 }
 
+// The operators that one side alone runs right before `call`.
+void tell_lone_operators(const StepComparison& step, const CallComparison& call, Divergence& d) {
+  constexpr size_t kMost = 3;
+  if (d.cause != Cause::Layer && d.cause != Cause::Before) return;
+  std::vector<std::string> lone;
+  for (const auto& before : step.calls) {
+    if (&before == &call) break;
+    if (before.direction != "forward") continue;
+    if (two_sided(before) && before.output_error == 0) lone.clear();  // up to there both compute the same
+    const auto& name = before.a.empty() ? before.b : before.a;
+    if (!two_sided(before) && !name.starts_with("Module.")) lone.push_back(name + " in " + (before.a.empty() ? "B" : "A"));
+  }
+  if (lone.empty()) return;
+  if (lone.size() > kMost) lone.resize(kMost);
+  d.likely.insert(d.likely.begin(), "operators of one side alone before it: " + join(lone));
+}
+
 std::string sentence_of(const Divergence& d, const CallComparison& call) {
   const std::string in = call.direction == "parameters_grad" ? "parameters_grad" : "output";
   switch (d.cause) {
@@ -116,7 +134,7 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
            });
   });
   const double error = step.drifted ? std::max(seen.forward_error, seen.weight_error) : seen.forward_error;
-  const double most = std::min(kMostOfKinks, kink_error(error));
+  const double most = std::min(kMostOfKinks, kink_error(error, step.drifted));
   for (auto& call : step.calls) {
     call.failed = false;
     for (auto& item : call.items) {
@@ -145,6 +163,7 @@ Divergence first_divergence(const StepComparison& step, const DumpStep& a, const
     if (found.call == (call.a.empty() ? call.b : call.a)) {
       if (found.sentence.empty()) found.sentence = sentence_of(found, call);
       explain(found, call, a, b, setting.has_reference);
+      tell_lone_operators(step, call, found);
       break;
     }
   if (setting.same_environment) {
@@ -152,9 +171,11 @@ Divergence first_divergence(const StepComparison& step, const DumpStep& a, const
     if (beyond.found && beyond.call != found.call) found.advice.push_back("the first difference beyond rounding is at " + place_of(beyond));
   }
   if (unproven.found) found.advice.push_back(unproven.sentence);
-  if (auto models = other_models(step, a, b); models.found) {
-    models.advice.push_back("in what both have: " + found.sentence);
-    return models;
+  for (const auto other : {other_models, other_structure}) {
+    auto networks = other(step, a, b);
+    if (!networks.found) continue;
+    if (!found.sentence.empty()) networks.advice.push_back("in what both have: " + found.sentence);
+    return networks;
   }
   return found;
 }

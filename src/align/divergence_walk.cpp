@@ -17,6 +17,7 @@ using Kind = ItemComparison::Kind;
 using Cause = Divergence::Cause;
 
 constexpr double kJump = 10;        // of the error, that rounding does not explain
+constexpr double kChaos = 30;       // the same where weights came in with what updates made of rounding
 constexpr double kOutlier = 1.4;    // amplification over what is usual for the class of layer
 constexpr double kVanished = 1e-3;  // share of an error that is left of one that does not go on
 constexpr double kMostGain = 100;   // of a loss, over the error of what it is computed from
@@ -85,6 +86,7 @@ class Walker {
         weights.push_back(call.parameter_error);
         weight_error_ = std::max({weight_error_, call.parameter_error, call.noise_error});
       }
+    if (!exact && step.carried_error > 0) jump_back_ = kChaos;
     if (!exact && step.step > 0) drift_ = upper_median(weights);
     find_outputs();
     double later = -1;
@@ -138,7 +140,7 @@ class Walker {
   double limit(const CallComparison& call) const {
     if (exact_) return 0;
     const double rounding = kJump * call.noise;
-    return call.direction == "forward" ? rounding : std::max(rounding, kink_error(worst("forward")));
+    return call.direction == "forward" ? rounding : std::max(rounding, kink_error(worst("forward"), step_.carried_error > 0));
   }
   // The same of a loss and of the gradients that it begins: nothing between the outputs and the loss has a kink.
   double loss_limit(const CallComparison& call) const {
@@ -192,6 +194,7 @@ class Walker {
 
   // `later`: the largest error that a later call of the forward is given; -1 where there is none.
   Divergence visit(const CallComparison& call, double later) {
+    if (auto found = options(call); found.found) return found;
     const double most = of_loss(call) ? loss_limit(call) : limit(call);
     // running errors stand for inputs that are not shown (the loss), that are of another place of the network (see below), and for those
     // of which statistics alone are known
@@ -212,7 +215,8 @@ class Walker {
                            in <= kJump * std::max({worst(call.direction), worst("forward"), worst_noise_, weights});
     if (in > most && !inherited) return make(call, any_before_ ? Cause::Before : Cause::Input, in, call.output_error);
     any_before_ = true;
-    const double out = structure_.out_of(call), explained = kJump * std::max(in, exact_ ? 0 : call.noise);
+    const double out = structure_.out_of(call);
+    const double explained = (call.direction == "backward" ? jump_back_ : kJump) * std::max(in, exact_ ? 0 : call.noise);
     const double moved = call.moved_error;
     if (moved > std::max(most, explained)) {
       auto d = make(call, Cause::Layer, in, moved);
@@ -229,6 +233,19 @@ class Walker {
       return {};
     }
     return make(call, cause_of(call, out), in, out);
+  }
+
+  // Numbers and words that an operator was given.
+  Divergence options(const CallComparison& call) const {
+    if (call.direction != "forward") return {};
+    const auto other = std::find_if(call.items.begin(), call.items.end(),
+                                    [](const auto& i) { return i.side == "input" && i.kind == Kind::Value && i.failed; });
+    if (other == call.items.end()) return {};
+    auto d = make(call, Cause::Layer, 0, call.output_error);
+    d.sentence = place_of(d) + " is called with other options: " + other->a + " is " + other->message;
+    d.likely = {"another option of this operator (rate, eps, stride, scale)"};
+    d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml"};
+    return d;
   }
 
   // Weights are not computed before the first update: they are equal, or rounded once.
@@ -300,7 +317,7 @@ class Walker {
       const auto error = error_into(into, call.layer);
       const double in = error.value_or(0);
       const bool stands_out =
-          only_zeros ? zero_on_one_side(call) && in < 0.5 : call.output_error > kJump * std::max(in, exact_ ? 0 : call.noise);
+          only_zeros ? zero_on_one_side(call) && in < 0.5 : call.output_error > jump_back_ * std::max(in, exact_ ? 0 : call.noise);
       if (know_backward ? error.has_value() && stands_out : !only_zeros) out = make(call, Cause::Gradient, in, call.output_error);
     }
     return out;
@@ -316,7 +333,8 @@ class Walker {
                                        [](const auto& i) { return i.kind == Kind::Value && i.failed && i.error > kOptions; });
       const double error = std::max({call.parameter_error, call.output_error, call.input_error});
       if (options) return make(call, Cause::Optimizer, gradient, error);
-      if (error > limit(call) && error > kJump * std::max({gradient, drift_, exact_ ? 0 : call.noise}))
+      // its state, too, holds what the steps before made
+      if (error > limit(call) && error > jump_back_ * std::max({gradient, drift_, exact_ ? 0 : std::max(call.noise, step_.carried_error)}))
         return make(call, Cause::Optimizer, gradient, error);
     }
     return {};
@@ -365,6 +383,7 @@ class Walker {
   double gain_ = 1;  // of the loss, see loss_limit
   double weight_error_ = 0, worst_noise_ = 0;
   double drift_ = 0;             // of the weights, by steps before
+  double jump_back_ = kJump;     // behind the forward
   std::vector<double> goes_on_;  // by call, see visit
   std::map<std::string, double> worst_output_;
   std::set<const CallComparison*> vanishing_;  // whose errors do not go on
@@ -373,9 +392,9 @@ class Walker {
 
 }  // namespace
 
-double kink_error(double forward_error) {
-  constexpr double kTimes = 5;
-  return kTimes * std::sqrt(forward_error);
+double kink_error(double forward_error, bool later) {
+  constexpr double kTimes = 5, kTimesLater = 10;
+  return (later ? kTimesLater : kTimes) * std::sqrt(forward_error);
 }
 
 Walk walk(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact) { return Walker(step, a, b, exact).run(); }

@@ -55,6 +55,7 @@ Walk walk(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool
 
 // The error of gradients that rounding of the forward explains. They jump where an activation has a kink: of a relative error e of the
 // forward about a share e of the elements change sides (ReLU, max pooling), which is an error of sqrt(e) in the norm.
-double kink_error(double forward_error);
+// `later`: in a step whose weights came in with rounding of their own, which flips more of them.
+double kink_error(double forward_error, bool later = false);
 
 }  // namespace npu_train::detail

@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <utility>
 
 #include "align/dump_recorder.hpp"
 #include "npu_train/core/seed.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
 
@@ -24,16 +26,54 @@ DumpFilter::DumpFilter(const DumpOptions& options)
       scope_(without_direction(options.scope)),
       list_(without_direction(options.list)),
       fits_(list_.size(), false),
+      scope_fits_(scope_.size(), false),
       scope_open_(options.scope.empty()) {}
 
 std::vector<std::string> DumpFilter::unmatched() const {
   std::vector<std::string> out;
+  const auto tell = [&](const char* option, const std::string& name, const std::string& so) {
+    out.push_back(std::string("dump.") + option + ": '" + name + "' fits no layer or operator at dump.level=" + options_.level + so +
+                  nearest(name));
+  };
   for (size_t i = 0; i < list_.size(); ++i)
-    if (!fits_[i]) out.push_back(options_.list[i]);
+    if (!fits_[i]) tell("list", options_.list[i], "");
+  for (size_t i = 0; i < scope_.size(); ++i)
+    if (!scope_fits_[i]) tell("scope", options_.scope[i], i == 0 ? ", so nothing is in the scope" : ", so the scope goes on to the end");
   return out;
 }
 
+void DumpFilter::note(const std::string& base) const {
+  constexpr size_t kMost = 10'000;
+  if ((!list_.empty() || !scope_.empty()) && seen_.size() < kMost) seen_.insert(base);
+  for (size_t i = 0; i < scope_.size(); ++i)
+    if (call_matches(base, scope_[i])) scope_fits_[i] = true;
+}
+
+// What calls have for a name that none has: "; did you mean 'head'?", else some of those that are there.
+std::string DumpFilter::nearest(const std::string& pattern) const {
+  std::string bare = pattern;
+  std::erase(bare, '*');
+  std::vector<std::string> names;
+  for (const auto& base : seen_) {
+    const auto first = base.find('.'), last = base.rfind('.');
+    if (first == std::string::npos) continue;
+    names.push_back(base);
+    names.push_back(base.substr(first + 1));
+    if (first == last) continue;
+    const auto path = base.substr(first + 1, last - first - 1);  // of a layer; of an operator its name
+    for (size_t begin = 0; begin != std::string::npos; begin = path.find('.', begin), begin += begin != std::string::npos)
+      names.push_back(path.substr(begin)), names.push_back(path.substr(begin, path.find('.', begin) - begin));
+    names.push_back(path.substr(0, path.rfind('.')));
+    names.push_back(base.substr(last + 1));
+  }
+  if (const auto near = nearest_name(bare, names); !near.empty()) return "; did you mean '" + near + "'?";
+  constexpr size_t kShown = 5;
+  const std::vector<std::string> some(seen_.begin(), std::next(seen_.begin(), static_cast<long>(std::min(kShown, seen_.size()))));
+  return some.empty() ? "" : "; there are: " + join(some) + (some.size() < seen_.size() ? " ..." : "");
+}
+
 bool DumpFilter::enter(const std::string& base) {
+  note(base);
   if (!scope_.empty() && call_matches(base, scope_.front())) scope_open_ = true;
   const bool listed = has(base);  // in a closed scope too: the list's names are known all the same
   return scope_open_ && listed;

@@ -24,7 +24,10 @@ std::filesystem::path emptied(std::filesystem::path folder) {
   std::error_code ignored;
   for (const char* name : {"dump.json", "stack.json", "construct.json"}) std::filesystem::remove(folder / name, ignored);
   std::filesystem::remove_all(folder / "dump_tensor_data", ignored);
-  make_folder(folder);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  check(!error, ErrorKind::Checkpoint, "dump.dir", folder.string(), ": the folder cannot be made (", error.message(),
+        "); hint: choose another one with dump.dir=..., below a folder that you may write to");
   return folder;
 }
 

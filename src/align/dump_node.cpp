@@ -32,6 +32,7 @@ std::string leaf_json(const DumpLeaf& leaf) {
            ", \"Norm\": " + number_or_null(s.norm);
   }
   out += std::string(", \"requires_grad\": ") + (leaf.requires_grad ? "true" : "false");
+  if (!leaf.parameter.empty()) out += ", \"parameter\": " + json_string(leaf.parameter);
   if (leaf.crc) {
     char digits[9];
     std::snprintf(digits, sizeof digits, "%08x", *leaf.crc);

@@ -18,6 +18,7 @@ struct DumpLeaf {
   std::string dtype;  // "torch.float32"
   std::vector<int64_t> shape;
   bool requires_grad = false;
+  std::string parameter;  // of an operator's input that is one: its name
   std::optional<TensorStatistics> statistics;
   std::optional<uint32_t> crc;
   std::string data_name;

@@ -10,7 +10,8 @@ const ConfigTable<DumpOptions>& DumpOptions::config_table() {
   static const auto table =
       ConfigTable<T>("dump")
           .field("enabled", &T::enabled, "on where the section is there")
-          .field("level", &T::level, "module: layers; op: operators; mix: both", one_of({"module", "op", "mix"}))
+          .field("level", &T::level, "module: layers; op: operators; mix: both",
+                 one_of({"module", "op", "mix"}, {{"L0", "module"}, {"L1", "op"}}))
           .field("task", &T::task, "tensor: the values too; overflow_check: only what is not finite, with its values",
                  one_of({"statistics", "tensor", "overflow_check"}))
           .field("steps", &T::steps, "windows from 0, as [0, \"4-6\"]; empty: all")
@@ -23,7 +24,8 @@ const ConfigTable<DumpOptions>& DumpOptions::config_table() {
           .field("sample_elements", &T::sample_elements, "share of the elements of each tensor, drawn by seed; for task tensor",
                  Bounds{.lo = 0, .hi = 1, .lo_open = true})
           .field("seed", &T::seed, "of the samples", at_least(0))
-          .field("summary", &T::summary, "max, min, mean and norm, or the checksum of the bytes", one_of({"statistics", "crc32"}))
+          .field("summary", &T::summary, "max, min, mean and norm, or the checksum of the bytes",
+                 one_of({"statistics", "crc32"}, {{"md5", "crc32"}, {"crc", "crc32"}}))
           .field("format", &T::format, "files of tensors; npy holds bf16 as fp32", one_of({"pt", "npy"}))
           .field("async", &T::async, "files of tensors are written by a thread, with at most 512 MiB waiting")
           .field("dir", &T::dir, "'': dump in the run's folder, or in the working directory")

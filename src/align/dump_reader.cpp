@@ -67,6 +67,13 @@ std::vector<Dump::Place> places_in(const fs::path& path) {
   return out;
 }
 
+// Of a dump.json its folder.
+fs::path folder_of(const fs::path& path) {
+  std::error_code error;
+  if (path.filename() != "dump.json" || !fs::is_regular_file(path, error)) return path;
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
 std::vector<std::string> split(const std::string& text) {
   std::vector<std::string> out(1);
   for (const char c : text)
@@ -207,6 +214,8 @@ class CallReader {
     };
     item.crc = text("md5");
     item.data_name = text("data_name");
+    item.parameter = text("parameter");
+    if (!item.parameter.empty()) item.side = "parameters";
     item.sampled = std::max<int64_t>(0, size_of(leaf.find("sampled")));
   }
 
@@ -250,8 +259,9 @@ bool ends_between_calls(const fs::path& path) {
 
 }  // namespace
 
-Dump Dump::open(const fs::path& path) {
+Dump Dump::open(const fs::path& given) {
   std::error_code error;
+  const auto path = folder_of(given);
   check(fs::is_directory(path, error), ErrorKind::Data, "dump", path.string(),
         ": no folder; a dump is a folder with step<N>/rank<R>/dump.json");
   Dump out;
@@ -274,9 +284,19 @@ Dump Dump::open(const fs::path& path) {
   return out;
 }
 
-bool is_dump(const fs::path& path) {
+bool is_dump(const fs::path& given) {
   std::error_code error;
+  const auto path = folder_of(given);
   return fs::is_directory(path, error) && !places_in(path).empty();
+}
+
+fs::path dump_around(const fs::path& path) {
+  const auto whole = fs::absolute(path).lexically_normal();
+  const auto name = (whole.has_filename() ? whole : whole.parent_path()).filename();
+  const auto folder = (whole.has_filename() ? whole : whole.parent_path()).parent_path();
+  std::error_code error;
+  const bool part = name == "stack.json" || name == "construct.json" || name == "dump_tensor_data";
+  return part && fs::is_regular_file(folder / "dump.json", error) ? folder : fs::path();
 }
 
 DumpStep read_dump_step(const Dump::Place& place) {

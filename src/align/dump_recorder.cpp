@@ -60,6 +60,19 @@ std::vector<at::Tensor> DumpRecorder::data_inputs(const SeenOp& op) {
   return out;
 }
 
+DumpNode DumpRecorder::argument(const SeenOp& op, const c10::IValue& value, const std::string& name, bool keep) {
+  auto out = leaves_.value(value, name, keep);
+  if (!value.isTensor() || out.kind != DumpNode::Kind::Leaf) return out;
+  const auto& tensor = value.toTensor();
+  const auto seen = std::find_if(op.tensors.begin(), op.tensors.end(), [&](const SeenInput& t) { return t.value.is_same(tensor); });
+  if (seen == op.tensors.end() || seen->known.empty()) return out;
+  const auto* parameter = model_.parameters.find(seen->known);
+  // a view in another order has its elements in other places
+  if (parameter != nullptr && parameter->value.sizes() == tensor.sizes() && parameter->value.strides() == tensor.strides())
+    out.leaf->parameter = seen->known;
+  return out;
+}
+
 // Each as the model has it, whatever view or cast of it the operator was given: it is the same in every precision.
 DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
   auto out = DumpNode::map();
@@ -208,7 +221,7 @@ void DumpRecorder::plain_op(const SeenOp& op) {
     for (size_t i = 0; i < order.size(); ++i)
       arguments.add(i == 0 && before_.kind != DumpNode::Kind::Null
                         ? std::move(before_)
-                        : leaves_.value(op.inputs[order[i]], entry.name + ".input." + std::to_string(i), only_overflows));
+                        : argument(op, op.inputs[order[i]], entry.name + ".input." + std::to_string(i), only_overflows));
     entry.content.set("input_args", std::move(arguments));
     entry.content.set("input_kwargs", DumpNode::map());
   }
@@ -243,7 +256,10 @@ void DumpRecorder::end_forward() {
 }
 
 void DumpRecorder::emit(DumpEntry entry) {
-  empty_ &= entry.name.starts_with("Module.loss.") || entry.name.starts_with("Module.optimizer.");  // which are in every dump
+  const auto& words = options_.data_mode;
+  const bool optimizer = entry.name.starts_with("Module.optimizer."),
+             wanted = std::find(words.begin(), words.end(), "optimizer") != words.end();
+  empty_ &= entry.name.starts_with("Module.loss.") || (optimizer && !wanted);  // which are in every dump
   pending_.push_back(std::move(entry));
   if (!leaves_.has_pending()) write_pending();
 }

@@ -28,7 +28,8 @@ class DumpFilter {
   bool enter(const std::string& base);
   void leave(const std::string& base);
   bool has(const std::string& base) const;
-  // Names of the list that no call had so far.
+  // "dump.list: 'heed' fits no layer or operator of this dump; did you mean 'head'?" for each name of list and scope that no call had so
+  // far.
   std::vector<std::string> unmatched() const;
   // Words of data_mode: a group of which none is named is whole.
   bool direction(const char* word) const { return open(word, {"forward", "backward"}); }
@@ -38,9 +39,12 @@ class DumpFilter {
  private:
   bool open(const std::string& word, const std::vector<std::string>& group) const;
   bool only_extras() const;
+  void note(const std::string& base) const;
+  std::string nearest(const std::string& pattern) const;
   const DumpOptions& options_;
   std::vector<std::string> scope_, list_;
-  mutable std::vector<bool> fits_;  // by name of the list
+  mutable std::vector<bool> fits_, scope_fits_;  // by name of the list and of the scope
+  mutable std::set<std::string> seen_;           // bases, for advice
   bool scope_open_ = true;
 };
 
@@ -61,7 +65,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void parameter_gradients(const ParameterSet& parameters);
   void optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale);
   void close();
-  // Whether no layer and no operator was dumped so far.
+  // Whether nothing was dumped so far that was asked for: no layer, no operator, and no optimizer where data_mode names it.
   bool empty() const { return empty_; }
   std::vector<std::string> unmatched() const { return filter_.unmatched(); }
 
@@ -99,6 +103,8 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   int64_t next_number(const std::string& base) { return calls_[base]++; }
   DumpNode tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep = false);
   static std::vector<at::Tensor> data_inputs(const SeenOp& op);
+  // An argument of an operator, with the parameter's name where it is one.
+  DumpNode argument(const SeenOp& op, const c10::IValue& value, const std::string& name, bool keep);
   DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
   // False where only overflows are dumped and there is none.
   bool interesting(const DumpNode& outputs) { return options_.task != "overflow_check" || leaves_.overflowed(outputs); }

@@ -50,6 +50,12 @@ std::string part_of(const DumpOptions& options) {
   return join(out, "; ");
 }
 
+std::string asked_for(const DumpOptions& options) {
+  const auto part = part_of(options);
+  return part + (part.empty() ? "" : "; ") + "level: " + options.level +
+         (options.sample < 1 ? "; sample: " + shortest(options.sample) : std::string());
+}
+
 }  // namespace
 
 struct Dumper::Impl {
@@ -78,6 +84,15 @@ Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::s
   bind<DumpOptions>(to_node(options_), "dump");  // the checks that a file's section gets
   check(options_.scope.size() <= 2, ErrorKind::Usage, "dump.scope", options_.scope.size(),
         " names; allowed: one, or the first and the last");
+  const auto& words = options_.data_mode;
+  const bool only_optimizer = !words.empty() && std::all_of(words.begin(), words.end(), [](const auto& w) { return w == "optimizer"; });
+  check(
+      !only_optimizer || options_.task != "overflow_check", ErrorKind::Usage, "dump.data_mode",
+      "[optimizer] with task overflow_check dumps nothing: what overflows is looked for in layers and operators; allowed: task statistics "
+      "or tensor, or forward, backward and parameters_grad");
+  if (options_.task == "statistics" && (options_.sample_elements < 1 || options_.format != "pt"))
+    log_warning("dump.", options_.format != "pt" ? "format" : "sample_elements",
+                " is of files of values, which task statistics does not write; it takes task: tensor");
   if (options_.dir.empty()) options_.dir = "dump";
   std::error_code error;
   check(!std::filesystem::exists(options_.dir, error) || std::filesystem::is_directory(options_.dir, error), ErrorKind::Usage, "dump.dir",
@@ -169,12 +184,11 @@ void Dumper::finish_step() {
   recorder->end_backward(true);
   recorder->close();
   impl_->sink.wait();
+  const auto unmatched = recorder->unmatched();
+  for (const auto& text : unmatched) warn_once(text, text);
   if (recorder->empty() && options_.task != "overflow_check")
-    warn_once("dump of nothing", "dump: no layer or operator of step " + std::to_string(step_) +
-                                     " is meant by scope, list, sample and data_mode; nothing was dumped");
-  else
-    for (const auto& name : recorder->unmatched())
-      warn_once("dump.list " + name, "dump.list: '" + name + "' fits no layer or operator of step " + std::to_string(step_));
+    warn_once("dump of nothing", "dump: no layer and no operator of step " + std::to_string(step_) + " was dumped" +
+                                     (unmatched.empty() ? "; asked for: " + asked_for(options_) : ""));
 }
 
 void Dumper::start() {

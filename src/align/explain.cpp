@@ -229,6 +229,9 @@ class Explainer {
     const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
     if (std::any_of(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.kind == ItemComparison::Kind::Unmatched; }))
       return say("other shapes", "see the rows of this call for what differs");
+    if (d_.cause == Cause::NotFinite && d_.direction != "forward" && has_loss_scale())
+      say("a loss scale that is too large for this step, which the scaler then skips: dynamic scales begin high and find their size",
+          "compare a later step, or give both a smaller grad_scaler.init_scale");
     if (d_.cause == Cause::NotFinite) {
       say("an overflow: fp16 holds at most 65504",
           "compute this layer in fp32 (amp.fp32_modules), or use bf16; train with detect_anomaly to see the operator");
@@ -248,6 +251,10 @@ class Explainer {
           "compare eps and momentum, and whether both are in training mode");
     else if (is("norm"))
       say("another eps, or statistics computed in low precision", "compare eps; compute norms in fp32 (amp.fp32_ops)");
+    if (type == "layer")  // a declared one: several operators
+      say("an operator inside of it: dropout (random masks) where the model has it, an embedding, an activation or pooling",
+          "dump with level: mix to see the operators; compare without dropout, or with rng: portable, which draws the same masks on every "
+          "device");
     if (is("dropout")) say("random masks", "rng: portable draws the same masks on every device");
     if (is("attention") || is("softmax"))
       say("a fused attention kernel, its scale or its mask", "compare with the plain form; compute softmax in fp32");
@@ -255,6 +262,8 @@ class Explainer {
     if (is("conv") || is("linear") || is("parameter"))
       say("a bias that is missing, or a fused operator that leaves it out", "compare the layer's options on both sides");
     if (d_.direction == "backward") say("the backward kernel of this layer", "compare the same layer with deterministic: true");
+    if (d_.likely.empty())
+      say("another option or kernel of this layer", "dump with level: mix to see its operators; compare the configurations");
   }
 
   void precision() {

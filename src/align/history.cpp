@@ -126,9 +126,12 @@ class CellsByRow {
 
 class HistoryBuilder {
  public:
-  HistoryBuilder(HistoryTable table, const std::string& source, const HistoryColumns& given) : table_(std::move(table)) {
+  HistoryBuilder(HistoryTable table, const std::string& source, const HistoryColumns& given, HistoryRows rows)
+      : table_(std::move(table)), phase_(phase_of(table_, rows)) {
     out_.source = source;
     out_.columns = find_columns(table_, source, given);
+    out_.of_epochs = table_.of_epochs || phase_ == "epoch";
+    out_.of_end = table_.of_end;
     out_.notes = std::move(table_.notes);
   }
 
@@ -159,19 +162,31 @@ class HistoryBuilder {
     return static_cast<int64_t>(value);
   }
 
-  // Those of training, with a step.
+  // Of which rows are taken; "" where they tell none of these.
+  static std::string phase_of(const HistoryTable& table, HistoryRows rows) {
+    const auto has = [&](const char* phase) { return std::find(table.phases.begin(), table.phases.end(), phase) != table.phases.end(); };
+    if (rows == HistoryRows::Epochs && has("epoch")) return "epoch";
+    for (const char* phase : {"train", "epoch"})
+      if (has(phase)) return phase;
+    return "";
+  }
+
+  // Those of one phase, with a step.
   void choose_rows() {
-    const bool phases = std::find(table_.phases.begin(), table_.phases.end(), "train") != table_.phases.end();
+    const bool phases = !phase_.empty();
+    if (phase_ == "epoch") out_.notes.emplace_back("the rows of whole epochs are taken");
+    if (!phases && std::find(table_.phases.begin(), table_.phases.end(), "val") != table_.phases.end())
+      out_.notes.emplace_back("no row is of training: the losses are those of validation");
     CellsByRow steps(table_.find(out_.columns.step)), losses(table_.find(out_.columns.loss)), skips(table_.find("skipped")),
         epochs(table_.find("epoch"));
     size_t without_step = 0;
     for (size_t row = 0; row < table_.rows(); ++row) {
       const auto step = out_.columns.step.empty() ? std::optional(static_cast<double>(row)) : steps.at(row);
       const auto loss = losses.at(row), skipped = skips.at(row), epoch = epochs.at(row);
-      if (phases && table_.phases[row] != "train") continue;
+      if (phases && table_.phases[row] != phase_) continue;
       if (!step) {
         without_step += loss.has_value();
-      } else if (phases && skipped == 1) {
+      } else if (phase_ == "train" && skipped == 1) {
         out_.skipped.push_back(whole_step(*step));  // the loss of an attempt, which did not become a step
       } else {
         rows_.push_back({row, whole_step(*step), loss.has_value(), epoch});
@@ -257,6 +272,7 @@ class HistoryBuilder {
 
   static constexpr size_t kNowhere = static_cast<size_t>(-1);
   HistoryTable table_;
+  std::string phase_;
   History out_;
   std::vector<Row> rows_;
   std::vector<size_t> place_of_row_;
@@ -291,10 +307,14 @@ HistoryColumns parse_history_columns(const std::string& text) {
   return out;
 }
 
-History read_history(const std::filesystem::path& path, const HistoryColumns& columns) {
+History read_history(const std::filesystem::path& path, const HistoryColumns& columns, HistoryRows rows) {
   const auto log = log_of(path);
   const auto source = log.string();
-  return HistoryBuilder(detail::parse_history(read_file(log, kLargestLog), source), source, columns).build();
+  const auto metrics = log.parent_path() / "metrics.csv";
+  std::error_code ignored;
+  check(log.filename() != "train.log" || !fs::is_regular_file(metrics, ignored), ErrorKind::Data, kHistory, source,
+        ": is what a run said, for people; hint: its numbers are in ", metrics.string());
+  return HistoryBuilder(detail::parse_history(read_file(log, kLargestLog), source), source, columns, rows).build();
 }
 
 }  // namespace npu_train

@@ -54,6 +54,8 @@ class JsonHistory {
     if (document.is_object()) {
       for (const char* name : kLists) {
         const auto* list = document.find(name);
+        table_.of_epochs = list != nullptr && std::string_view(name) == "epochs";
+        if (table_.of_epochs && list->is_array() && list->items("").empty()) return end_of_run(document);
         if (list != nullptr && is_array_of_objects(*list)) return rows(*list);
         if (list != nullptr && holds_lists(*list)) return lists(*list);
       }
@@ -72,6 +74,19 @@ class JsonHistory {
  private:
   void rows(const Json& list) {
     for (const auto& item : list.items(source_)) row(item);
+  }
+
+  // Our history.json of a run that ended in its first epoch has the validation at the end alone.
+  void end_of_run(const Json& document) {
+    const auto *final = document.find("final_val"), *step = document.find("global_step");
+    const bool validated = final != nullptr && final->is_object() && final->find("loss") != nullptr && step != nullptr;
+    check(validated, ErrorKind::Data, "history", source_, ": no epoch in it, since the run ended in its first",
+          "; hint: metrics.csv of the run's folder has its steps");
+    table_.of_end = true;
+    table_.add_row();
+    cell("global_step", *step);
+    members(*final, "");
+    table_.notes.emplace_back("the run ended in its first epoch: the loss is that of the validation at its end");
   }
 
   void members(const Json& object, const std::string& prefix) {

@@ -20,7 +20,9 @@ struct HistoryTable {
   std::vector<std::string> texts;   // names of columns that hold no number
   std::vector<std::string> phases;  // of each row: "train", "val" ...; "" where it says nothing
   std::vector<std::string> notes;
-  bool numbered = false;  // rows have positions and no column of steps: lists of an object
+  bool numbered = false;   // rows have positions and no column of steps: lists of an object
+  bool of_epochs = false;  // rows are whole epochs
+  bool of_end = false;     // the one row is the validation at the run's end
 
   size_t rows() const { return phases.size(); }
   void add_row() { phases.emplace_back(); }

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 
 #include "align/report_rows.hpp"
 #include "npu_train/align/dump_options.hpp"
+#include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/seed.hpp"
 #include "npu_train/core/text.hpp"
 
@@ -24,6 +26,19 @@ std::string without_call(const DumpCall& call, const DumpItem& item) {
   return item.name.substr(std::min(call.name.size(), item.name.size()));
 }
 
+// ".output.momentum/head.weight" as B calls it: ".output.momentum/classifier.weight".
+std::string name_in_b(const DumpCall& call, const DumpItem& item, const std::map<std::string, std::string>& layers) {
+  auto name = without_call(call, item);
+  if (layers.empty() || !call.layer.starts_with("optimizer")) return name;
+  constexpr std::string_view kParameters = ".parameters.";
+  const auto slash = name.find('/');
+  const size_t at = name.starts_with(kParameters) ? kParameters.size() : slash == std::string::npos ? name.size() : slash + 1;
+  const auto parameter = name.substr(at);
+  for (const auto& layer : {parameter, layer_of(parameter)})  // one that stands alone is a layer
+    if (const auto found = layers.find(layer); found != layers.end()) return name.replace(at, layer.size(), found->second);
+  return name;
+}
+
 // Whether the inputs and outputs that both show are of one shape.
 bool shapes_fit(const DumpCall& a, const DumpCall& b) {
   std::map<std::string, const DumpItem*> of_b;
@@ -32,6 +47,39 @@ bool shapes_fit(const DumpCall& a, const DumpCall& b) {
     const auto found = of_b.find(without_call(a, item));
     return found == of_b.end() || !item.is_tensor() || !found->second->is_tensor() || item.shape == found->second->shape;
   });
+}
+
+// The tensors of a call, as they are in every run of a network.
+std::string shapes_of(const DumpCall& call) {
+  std::string out;
+  for (const auto& item : call.items)
+    if (item.is_tensor()) {
+      out += item.side + ":";
+      for (const auto n : item.shape) out += std::to_string(n) + ",";
+    }
+  return out;
+}
+
+constexpr size_t kMostAligned = 4'000'000;  // products of two lengths
+
+// Positions of the longest common subsequence.
+std::vector<std::pair<size_t, size_t>> longest_common(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  const size_t columns = b.size() + 1;
+  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // of what lies behind (i, j)
+  for (size_t i = a.size(); i-- > 0;)
+    for (size_t j = b.size(); j-- > 0;)
+      length[i * columns + j] =
+          a[i] == b[j] ? length[(i + 1) * columns + j + 1] + 1 : std::max(length[(i + 1) * columns + j], length[i * columns + j + 1]);
+  std::vector<std::pair<size_t, size_t>> out;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    if (a[i] == b[j])
+      out.emplace_back(i++, j++);
+    else if (length[(i + 1) * columns + j] >= length[i * columns + j + 1])
+      ++i;
+    else
+      ++j;
+  }
+  return out;
 }
 
 using Groups = std::map<std::string, std::pair<std::vector<size_t>, std::vector<size_t>>>;
@@ -45,6 +93,20 @@ class Matcher {
   void by(KeyA key_a, KeyB key_b) {
     for (const auto& [key, sides] : groups(key_a, key_b))
       for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) pair(sides.first[i], sides.second[i]);
+  }
+
+  // Operators of a kind that the sides call another number of times: a number in the name counts those of one side. In order, by shape.
+  void shifted_operators() {
+    const auto key = [](const DumpCall& call) { return call.is_module ? std::string() : plain_type(call) + "|" + call.direction; };
+    for (const auto& [name, sides] : groups(key, key)) {
+      const auto &a = sides.first, &b = sides.second;
+      if (a.size() == b.size() || a.size() * b.size() > kMostAligned) continue;
+      std::vector<std::string> shapes_a, shapes_b;
+      for (const auto i : a) shapes_a.push_back(shapes_of(a_.calls[i]));
+      for (const auto j : b) shapes_b.push_back(shapes_of(b_.calls[j]));
+      for (const auto& [i, j] : longest_common(shapes_a, shapes_b)) pair(a[i], b[j]);
+      for (const auto& [side, taken] : {std::pair(&a, &alone_a_), std::pair(&b, &alone_b_)}) taken->insert(side->begin(), side->end());
+    }
   }
 
   // The same where no name tells that two calls belong together: both sides must have as many, and their shapes must fit. Gives the pairs.
@@ -88,10 +150,10 @@ class Matcher {
   Groups groups(KeyA key_a, KeyB key_b) const {
     Groups groups;
     for (size_t i = 0; i < of_a_.size(); ++i)
-      if (of_a_[i] < 0)
+      if (of_a_[i] < 0 && alone_a_.count(i) == 0)
         if (auto key = key_a(a_.calls[i]); !key.empty()) groups[key].first.push_back(i);
     for (size_t i = 0; i < of_b_.size(); ++i)
-      if (of_b_[i] < 0)
+      if (of_b_[i] < 0 && alone_b_.count(i) == 0)
         if (auto key = key_b(b_.calls[i]); !key.empty()) groups[key].second.push_back(i);
     return groups;
   }
@@ -104,6 +166,7 @@ class Matcher {
   const DumpStep& a_;
   const DumpStep& b_;
   std::vector<int64_t> of_a_, of_b_;
+  std::set<size_t> alone_a_, alone_b_;  // settled; those without a pair have none
 };
 
 std::string with_number(const DumpCall& call, const std::string& layer) {
@@ -146,6 +209,7 @@ CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions
       return targets.count(call.layer) != 0 ? with_number(call, call.layer) : std::string();
     });
   }
+  if (options.fuzzy) matcher.shifted_operators();
   const auto same = [&](auto key) { matcher.by(key, key); };
   same([](const DumpCall& call) { return call.name; });
   if (options.fuzzy) {
@@ -160,17 +224,23 @@ CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions
     }
   }
   out.pairs = matcher.pairs();
+  for (const auto& [i, j] : out.pairs) {
+    if (i < 0 || j < 0) continue;
+    const auto &layer_a = a.calls[static_cast<size_t>(i)].layer, &layer_b = b.calls[static_cast<size_t>(j)].layer;
+    if (layer_a != layer_b) out.layers.emplace(layer_a, layer_b);
+  }
   return out;
 }
 
-CallPairs match_items(const DumpCall& a, const DumpCall& b) {
+CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::string, std::string>& layers) {
   CallPairs out;
   std::vector<bool> taken(b.items.size(), false);
   std::map<std::string, size_t> by_name;
   for (size_t j = 0; j < b.items.size(); ++j) by_name.emplace(without_call(b, b.items[j]), j);
   std::vector<size_t> open;
   for (size_t i = 0; i < a.items.size(); ++i) {
-    const auto found = by_name.find(without_call(a, a.items[i]));
+    auto found = by_name.find(name_in_b(a, a.items[i], layers));
+    if (found == by_name.end()) found = by_name.find(without_call(a, a.items[i]));  // of calls that were paired by another's name
     if (found != by_name.end() && !taken[found->second]) {
       taken[found->second] = true;
       out.emplace_back(static_cast<int64_t>(i), static_cast<int64_t>(found->second));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -16,13 +17,14 @@ using CallPairs = std::vector<std::pair<int64_t, int64_t>>;
 
 struct CallMatch {
   CallPairs pairs;
-  std::vector<std::string> notes{};  // pairs that no name speaks for
-  std::set<std::string> unknown{};   // names of the mapping that are in neither layer nor call, as sentences
+  std::vector<std::string> notes{};             // pairs that no name speaks for
+  std::set<std::string> unknown{};              // names of the mapping that are in neither layer nor call, as sentences
+  std::map<std::string, std::string> layers{};  // of A -> of B, where the names of what was paired differ
 };
 CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options);
 
-// The same for the items of two calls.
-CallPairs match_items(const DumpCall& a, const DumpCall& b);
+// The same for the items of two calls. `layers`: see CallMatch; parameters of an optimizer's call go by them.
+CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::string, std::string>& layers = {});
 
 // Which calls of a step are read, see CompareOptions::sample and layers. Both are borrowed.
 class ChosenCalls {

@@ -21,6 +21,7 @@ using Kind = ItemComparison::Kind;
 constexpr double kAgrees = 10;      // times the noise
 constexpr double kTimesNoise = 1;   // of the largest gradient of the layer
 constexpr double kMomentum = 10;    // steps of SGD that momentum puts together
+constexpr double kFew = 2e-3;       // share of the elements of a weight
 constexpr double kTimesRate = 2.1;  // how far two steps of Adam can part, each of about the learning rate
 
 double largest(const DumpItem& item) { return std::max(std::abs(item.max.value_or(0)), std::abs(item.min.value_or(0))); }
@@ -63,6 +64,7 @@ class StepNoise {
       const auto slash = item.a.find('/');
       return item.side == "output" && slash != std::string::npos ? item.a.substr(slash + 1) : "";
     }
+    if (!item.item_a.parameter.empty()) return parameters_.count(item.item_a.parameter) != 0 ? item.item_a.parameter : "";
     std::string key;
     if (call.direction == "parameters_grad") key = behind(item.a, call.a + ".");
     if (item.side == "parameters") key = behind(item.a, call.a + ".parameters.");
@@ -97,8 +99,10 @@ class StepNoise {
     const double most = weight ? most_of_weights : 2 * known.limit;
     if (item.kind == Kind::Tensor)
       leave_out_values(item, known.noise, most);
-    else
+    else if (!known.noise.empty())
       leave_out_whole(item, known, most);
+    else
+      leave_out_few(item, known, most, step_.step + 1);
     if (item.noise_elements > 0 && weight) call.noise_error = std::max(call.noise_error, before);
   }
 
@@ -110,6 +114,7 @@ class StepNoise {
   template <class Elements>
   void learn_from(const std::string& name, const ItemComparison& item, double limit, Elements& known) const {
     known.limit = std::max(known.limit, limit);
+    known.few |= adaptive && item.kind == Kind::Statistics && item.error <= kAgrees * noise_;
     if (item.kind == Kind::Statistics) {  // the whole, or what is known of a third of it: the key's
       const bool whole = std::max(largest(item.item_a), largest(item.item_b)) <= limit && item.error > 0;
       const bool third = name.ends_with("in_proj_bias") && item.error <= kAgrees * noise_;
@@ -146,6 +151,22 @@ class StepNoise {
         item.metrics.nonfinite_mismatch > 0 || !std::isfinite(item.metrics.relative_norm) ? item.error : item.metrics.relative_norm;
   }
 
+  // Of statistics, after so many steps: a weight of which a few elements went other ways. All others went the same, so the norm stays.
+  template <class Elements>
+  static void leave_out_few(ItemComparison& item, const Elements& known, double most, int64_t steps) {
+    const auto &a = item.item_a, &b = item.item_b;
+    double elements = 1;
+    for (const auto n : b.shape) elements *= static_cast<double>(n);
+    if (!known.few || item.side != "parameters" || elements < 1 || !a.mean || !b.mean || !a.norm || !b.norm) return;
+    const double share = std::max(kFew, 1 / elements) * static_cast<double>(steps);
+    const auto alike = [&](double x, double y) { return std::abs(x - y) <= share * std::max(std::abs(x), std::abs(y)); };
+    const bool most_agree =
+        alike(*a.norm, *b.norm) && alike(a.max.value_or(0), b.max.value_or(0)) && alike(a.min.value_or(0), b.min.value_or(0));
+    if (!most_agree || !(std::abs(*a.mean - *b.mean) <= share * most)) return;
+    item.noise_elements = std::max<int64_t>(1, std::llround(std::abs(*a.mean - *b.mean) * elements / most));
+    item.error = 0;
+  }
+
   // Of statistics: a parameter that is noise as a whole, or in a part that they do not show.
   template <class Elements>
   static void leave_out_whole(ItemComparison& item, const Elements& known, double most) {
@@ -177,7 +198,7 @@ void NoiseSteps::set_aside(StepComparison& step, const DumpStep& a, const DumpSt
     for (auto& item : call.items) {
       if (!two_sided(call) || !found.matters(item)) continue;
       const auto known = rank.known.find(found.parameter_of(call, item));
-      if (known != rank.known.end() && !known->second.noise.empty())
+      if (known != rank.known.end() && (known->second.few || !known->second.noise.empty()))
         found.leave_out(call, item, known->second, rates * (found.adaptive ? 1 : kMomentum * known->second.limit));
     }
 }

@@ -25,6 +25,7 @@ class NoiseSteps {
     std::vector<bool> noise{};
     double limit = 0;   // of gradients that are noise
     int64_t share = 1;  // of statistics: the whole, or one in so many
+    bool few = false;   // of statistics: the gradient agrees, and single elements of it may be noise
   };
   struct Rank {
     double rate = 0;                          // the largest learning rate so far

@@ -36,6 +36,7 @@ std::vector<Row> worst_first(std::vector<Row> rows) {
 std::string verdict_of(const ItemComparison& item) {
   if (item.kind == Kind::OneSided) return std::string(item.b.empty() ? "A only" : "B only") + (item.failed ? ", differs" : "");
   if (item.kind == Kind::NotCompared) return "not compared";
+  if (item.failed && item.unreadable) return "unreadable";
   return item.failed ? "differs" : item.rounding ? "rounding" : "agrees";
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "align/compare_parts.hpp"
 #include "align/report_rows.hpp"
 #include "npu_train/align/environment.hpp"
 #include "npu_train/core/error.hpp"
@@ -32,14 +33,48 @@ bool any_numeric(const std::optional<std::vector<ConfigDifference>>& list) {
   return list && std::any_of(list->begin(), list->end(), [](const auto& d) { return d.numeric; });
 }
 
+// A default that one side spells out is no difference, as far as both are of the program that has these defaults.
+void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
+  const auto read = [](const fs::path& path) { return detail::as_input([&] { return load_yaml(path.string()); }); };
+  auto config_a = read(a), config_b = read(b);
+  if (options.complete_config) {
+    std::string why_a, why_b;
+    auto whole_a = options.complete_config(config_a, why_a), whole_b = options.complete_config(config_b, why_b);
+    if (whole_a && whole_b) {
+      config_a = std::move(*whole_a);
+      config_b = std::move(*whole_b);
+    } else if (whole_a || whole_b) {
+      out.notes.push_back((whole_a ? out.b + ": " + why_b : out.a + ": " + why_a) +
+                          "; so no defaults were filled in, and both are compared as they are written");
+    }
+  }
+  out.config = compare_configs(config_a, config_b);
+}
+
+// A mean of an epoch is no loss of a step: where one side has epochs alone, those of the other are taken.
+void read_histories(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
+  auto history_a = read_history(a, options.columns_a), history_b = read_history(b, options.columns_b);
+  for (const auto* h : {&history_a, &history_b})
+    check(history_a.of_end == history_b.of_end || !h->of_end, ErrorKind::Data, "history", h->source,
+          ": the run ended in its first epoch, so the file has no loss but that of the validation at its end, and the other side has "
+          "losses of "
+          "the training; hint: metrics.csv of the run's folder has its steps");
+  if (history_a.of_epochs && !history_b.of_epochs) history_b = read_history(b, options.columns_b, HistoryRows::Epochs);
+  if (history_b.of_epochs && !history_a.of_epochs) history_a = read_history(a, options.columns_a, HistoryRows::Epochs);
+  if (history_a.of_epochs != history_b.of_epochs)
+    out.notes.push_back(std::string("the losses of ") + (history_a.of_epochs ? "A" : "B") +
+                        " are means of epochs, those of the other side may be of single steps");
+  out.history = compare_histories(history_a, history_b, options.history);
+}
+
 void read_run_folders(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
-  out.config = compare_configs(load_yaml((a / "config.yaml").string()), load_yaml((b / "config.yaml").string()));
+  read_configs(a / "config.yaml", b / "config.yaml", options, out);
   const auto environment_a = a / "environment.json", environment_b = b / "environment.json";
   if (fs::exists(environment_a) && fs::exists(environment_b))
     out.environment = compare_environments(read_environment(environment_a), read_environment(environment_b));
   else
     out.notes.push_back("no environment.json in both: environments were not compared");
-  out.history = compare_histories(read_history(a, options.columns_a), read_history(b, options.columns_b), options.history);
+  read_histories(a, b, options, out);
 }
 
 void add_differences(const std::optional<std::vector<ConfigDifference>>& list, const char* what, size_t width, std::string& out) {
@@ -193,15 +228,17 @@ bool RunComparison::agrees() const { return history ? history->agrees : !any_num
 RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options) {
   RunComparison out{.a = a.string(), .b = b.string()};
   for (const auto& path : {a, b}) check(fs::exists(path), ErrorKind::Data, "compare", path.string(), ": there is no such file or folder");
-  const auto kind = kind_of(a);
-  check(kind == kind_of(b) && kind != What::Unknown, ErrorKind::Usage, "compare", out.a, " and ", out.b,
+  auto kind = kind_of(a);
+  const auto other = kind_of(b);
+  const bool with_log = (kind == What::RunFolder && other == What::History) || (kind == What::History && other == What::RunFolder);
+  if (with_log) kind = What::History;
+  check((with_log || kind == other) && kind != What::Unknown, ErrorKind::Usage, "compare", out.a, " and ", out.b,
         ": not two of a kind; allowed: two dumps, two run folders, two histories (.csv, .json, .jsonl), two checkpoints (a folder, "
         ".safetensors, "
         ".pth), two configurations (.yaml)");
   if (kind == What::RunFolder) read_run_folders(a, b, options, out);
-  if (kind == What::History)
-    out.history = compare_histories(read_history(a, options.columns_a), read_history(b, options.columns_b), options.history);
-  if (kind == What::Config) out.config = compare_configs(load_yaml(out.a), load_yaml(out.b));
+  if (kind == What::History) read_histories(a, b, options, out);
+  if (kind == What::Config) read_configs(a, b, options, out);
   if (kind == What::Environment) out.environment = compare_environments(read_environment(a), read_environment(b));
   return out;
 }

@@ -16,12 +16,15 @@ namespace {
 
 using Kind = ItemComparison::Kind;
 
+// What dump.level says for msprobe's word.
+std::string level_word(const std::string& level) { return level == "L0" ? "module" : level == "L1" ? "op" : level; }
+
 std::string one_sided_cause(const DumpCall& call, const DumpStep& here, const DumpStep& other, const char* absent_in) {
   const std::string where = std::string("missing in ") + absent_in + ": ";
   if (!other.complete) return where + "that dump was cut short";
   if (call.direction == "backward") return where + "no gradient came back there (frozen, detached, or dumped without backward)";
   if (call.direction == "parameters_grad") return where + "no gradient of these parameters there (frozen, or another data_mode)";
-  if (here.level != other.level) return where + "level " + here.level + " here, " + other.level + " there";
+  if (here.level != other.level) return where + "level " + level_word(here.level) + " here, " + level_word(other.level) + " there";
   if (!fact_of(other, "part").empty()) return where + "that dump holds a part (" + fact_of(other, "part") + ")";
   if (call.type == "Layer") return where + "a declared layer, which the other program does not declare";
   return where + "another network, another list, scope or sample of the dump, or a fused operator; hint: --mapping FILE pairs other names";
@@ -43,7 +46,19 @@ StepContent::StepContent(const DumpStep& step) : step_(step) {
   for (const auto& call : step.calls) {
     if (call.direction == "forward" && call.is_module) layers_.insert(call.layer);
     directions_.insert(call.direction);
+    if (call.direction == "forward" && call.is_module && !call.layer.starts_with("optimizer"))
+      for (const auto& item : call.items)
+        if (item.is_tensor()) sides_.insert(item.side);
   }
+}
+
+bool StepContent::lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const {
+  if (own.direction != "forward" || !own.is_module || !other.is_module || own.layer.starts_with("optimizer") || is_part(step_))
+    return false;
+  const auto has = [&](const DumpCall& call) {
+    return std::any_of(call.items.begin(), call.items.end(), [&](const DumpItem& i) { return i.side == side && i.is_tensor(); });
+  };
+  return sides_.count(side) != 0 && has(other) && !has(own);
 }
 
 bool StepContent::lost_gradients(const DumpCall& call) const {
@@ -88,6 +103,7 @@ StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
   auto match = match_calls(a_, b_, options_);
   out_.notes = std::move(match.notes);
   unknown_ = std::move(match.unknown);
+  layers_ = std::move(match.layers);
   out_.regrouped = regrouped_modules(a_, b_, match.pairs);
   if (!out_.regrouped.empty())
     out_.notes.push_back("the parameters of " + join(out_.regrouped) +
@@ -117,7 +133,7 @@ void StepComparer::pair_call(int64_t i, int64_t j) {
   CallComparison call{
       .a = a != nullptr ? a->name : "", .b = b != nullptr ? b->name : "", .layer = any.layer, .type = any.type, .direction = any.direction};
   if (a == nullptr || b == nullptr) return add_one_sided(std::move(call), any, a != nullptr);
-  for (const auto& [x, y] : match_items(*a, *b)) {
+  for (const auto& [x, y] : match_items(*a, *b, layers_)) {
     ItemComparison item;
     if (x >= 0) item.item_a = a->items[static_cast<size_t>(x)];
     if (y >= 0) item.item_b = b->items[static_cast<size_t>(y)];
@@ -131,6 +147,8 @@ void StepComparer::pair_call(int64_t i, int64_t j) {
           std::string("missing in ") + (x < 0 ? "A" : "B") +
           (gradient ? ": no gradient of this parameter there (frozen or detached)" : ": the call takes or gives other values there");
       item.failed = gradient && (x < 0 ? a_ : b_).complete;
+      if (item.side == "output" || item.side == "parameters")
+        item.failed |= x < 0 ? in_a_.lost_side(*a, *b, item.side) : in_b_.lost_side(*b, *a, item.side);
     }
     call.items.push_back(std::move(item));
   }

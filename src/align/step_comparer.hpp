@@ -21,10 +21,12 @@ class StepContent {
   bool lost_gradients(const DumpCall& call) const;
   // It should have the layer of `call`, which the other side has: one with parameters, in a dump of everything.
   bool lost_layer(const DumpCall& call, const DumpStep& other) const;
+  // It has tensors of this side (output, parameters) in other calls of its kind, but not in `own`, where the other dump has some.
+  bool lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const;
 
  private:
   const DumpStep& step_;
-  std::set<std::string> layers_, directions_;
+  std::set<std::string> layers_, directions_, sides_;
 };
 
 // All are borrowed. `noise`: nullptr where no rounding is expected.
@@ -73,6 +75,7 @@ class StepComparer {
   std::map<size_t, const DumpCall*> references_;  // by the index in A
   std::vector<size_t> from_a_;                    // by call of out_
   std::set<std::string> unknown_;
+  std::map<std::string, std::string> layers_;  // see CallMatch
   ReferenceUse reference_use_;
   StepComparison out_;
   int64_t tensors_ = 0;

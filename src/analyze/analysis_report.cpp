@@ -67,7 +67,7 @@ std::string to_text(const Analysis& analysis, size_t most, size_t width) {
   if (!analysis.findings.empty()) {
     TextTable findings({"", "kind", "subject", "what was seen", "hours", "what to do"});
     for (const auto& f : analysis.findings) findings.add_row({f.severity, f.kind, f.subject, f.detail, short_number(f.hours, 3), f.advice});
-    out += "\n" + findings.str(width);
+    out += "\n" + findings.wrapped(width);
   }
   return out + "\n" + headline(analysis) + "\n";
 }

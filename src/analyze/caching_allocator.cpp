@@ -46,6 +46,12 @@ int64_t CachingAllocatorModel::new_segment(int64_t bytes, bool small) {
   return new_block({size, segments_++, -1, -1, false, small});
 }
 
+int64_t CachingAllocatorModel::largest_free() const {
+  int64_t most = 0;
+  for (const auto& key : free_) most = std::max(most, std::get<1>(key));
+  return most;
+}
+
 int64_t CachingAllocatorModel::take(int64_t requested) {
   const auto bytes = std::max(kStep, round_up(requested, kStep));
   const bool small = bytes <= kSmall;

@@ -23,6 +23,7 @@ class CachingAllocatorModel {
 
   int64_t allocated() const { return allocated_; }  // in whole blocks
   int64_t reserved() const { return reserved_; }
+  int64_t largest_free() const;  // bytes of the largest block that a tensor may get
   int64_t peak_allocated() const { return peak_allocated_; }
   int64_t peak_reserved() const { return peak_reserved_; }
   void reset_peak() { peak_allocated_ = allocated_, peak_reserved_ = reserved_; }

@@ -132,6 +132,7 @@ class Play {
       if (handle >= 0) allocator_.give_back(std::exchange(handle, -1));
   }
   bool failed() const { return failed_; }
+  const detail::CachingAllocatorModel& allocator() const { return allocator_; }
   int64_t peak_reserved() const { return allocator_.peak_reserved(); }
 
  private:
@@ -143,6 +144,19 @@ class Play {
 constexpr int kSteps = 2;  // the second finds the blocks as the first left them
 
 }  // namespace
+
+AllocatorGaps planned_gaps(const ResidentMemory& resident, const MemoryTrace& trace, size_t events) {
+  Play play(resident.tensors, 0, trace.blocks.size(), std::numeric_limits<int64_t>::max());
+  int64_t live = resident.total();
+  for (size_t i = 0; i < std::min(events, trace.events.size()); ++i) {
+    const auto& e = trace.events[i];
+    const auto bytes = trace.blocks[static_cast<size_t>(e.block)].bytes;
+    play.play(e, bytes);
+    live += e.frees ? -bytes : bytes;
+  }
+  const auto& allocator = play.allocator();
+  return {.reserved = allocator.reserved(), .gaps = allocator.reserved() - live, .largest = allocator.largest_free()};
+}
 
 MemoryPeak MemoryModel::peak(int64_t batch) const {
   if (!matched_) return straight_lines(batch);

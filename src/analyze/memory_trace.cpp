@@ -69,7 +69,7 @@ MemoryByUse ResidentMemory::by_use() const {
 }
 
 // Told of every block by the allocators; from the thread of the step and from those of its backward passes.
-class MemoryRecorder::Sink final : public c10::MemoryReportingInfoBase {
+class MemoryRecorder::Sink final : public HostBlockWatcher {
  public:
   Sink(c10::DeviceType type, int index, int64_t resident) : type_(type), index_(index), allocated_(resident) {}
 
@@ -107,7 +107,6 @@ class MemoryRecorder::Sink final : public c10::MemoryReportingInfoBase {
     trace_.phase = phase();
     trace_.layer = name_of(layer());
   }
-  bool memoryProfilingEnabled() const override { return type_ == c10::kCPU; }  // asks for the reports of the host's allocator
 
   void enter(Phase phase) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -216,6 +215,7 @@ MemoryRecorder::MemoryRecorder(Task& task, const Device& device, const Parameter
       parameters_(task.parameters()),
       updated_(updated),
       types_(task.module_types()),
+      blocks_(device.is_cpu() ? std::make_optional<HostBlocks>() : std::nullopt),
       sink_(std::make_shared<Sink>(device.c10().type(), device.index, resident)),
       guard_(c10::DebugInfoKind::PROFILER_STATE, sink_) {
   for (const auto& p : parameters_) storages_[storage_of(p.value)] = p.name;

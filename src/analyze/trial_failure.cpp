@@ -22,6 +22,11 @@ std::string kind_of(const Error& error) {
     default:
       break;
   }
+  // Codes of torch_npu: an operator that failed on the chip, else the chip, its driver or the way to it.
+  const bool ascend = has_any(text, {"NPU function error", "call acl api failed"});
+  if (ascend && has_any(text, {"507014", "507015", "507016", "507017", "507018", "507034", "507035"})) return "operator";
+  if (ascend || has_any(text, {"CUDA error: unspecified launch failure", "device is lost", "GPU is lost", "device lost"}))
+    return "environment";
   if (has_any(text, {"Could not run 'aten::", "no kernel", "has no kernel", "unsupported operator", "is not supported on",
                      "not currently implemented for"}))
     return "operator";
@@ -40,7 +45,9 @@ std::string remedy_of(const std::string& kind) {
   if (kind == "shape") return "the shapes differ from the CPU's: look for code that asks for the device or its memory format";
   if (kind == "out_of_memory") return "a smaller data.batch_size with trainer.accumulate_grad_batches, or trainer.gradient_checkpointing";
   if (kind == "environment")
-    return "npu_tool doctor tells what is missing on this machine; a device must be loaded before the first backward of a process";
+    return "npu_tool doctor tells what is missing on this machine, and with --explain what a code means; a device must be loaded before "
+           "the "
+           "first backward of a process";
   if (kind == "numbers")
     return "look for overflows with dump.task=overflow_check; npu_tool validate names the first layer that differs from the CPU";
   return "the model runs on the CPU: look for what its code does otherwise on a device, such as tensors that it has not registered";

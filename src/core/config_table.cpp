@@ -46,6 +46,14 @@ bool inside(double value, const Bounds& bounds) {
          (bounds.lo_open ? value > bounds.lo : value >= bounds.lo);
 }
 
+// What somebody meant who wrote this for a choice; "" where nothing is near.
+std::string meant_choice(const std::string& given, const Bounds& bounds) {
+  for (const auto& [other, name] : bounds.other_names)
+    if (to_lower(other) == to_lower(given)) return "; the name here is " + name;
+  const auto near = nearest_name(given, bounds.choices);
+  return near.empty() ? "" : ", did you mean '" + near + "'?";
+}
+
 bool is_plain_scalar(const ConfigNode& node) { return node.is_scalar() && !node.quoted(); }
 
 // What somebody meant who wrote this for an integer.
@@ -202,9 +210,7 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
   }
   const auto& choices = bounds.choices;
   if (!choices.empty() && std::find(choices.begin(), choices.end(), node.scalar()) == choices.end()) {
-    const auto near = nearest_name(node.scalar(), choices);
-    problems.add(node.mark(), path,
-                 shown(node) + " is not known" + (near.empty() ? "" : ", did you mean '" + near + "'?") + "; allowed: " + bounds.str());
+    problems.add(node.mark(), path, shown(node) + " is not known" + meant_choice(node.scalar(), bounds) + "; allowed: " + bounds.str());
     return false;
   }
   out = node.scalar();

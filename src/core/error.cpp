@@ -13,6 +13,7 @@
 namespace npu_train {
 namespace {
 
+constexpr const char* kAscendHint = "npu_tool doctor --explain, with this line or its code, tells causes and what to do";
 constexpr const char* kMemoryHint = "use a smaller data.batch_size (with more accumulate_grad_batches) or a lower precision";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -30,8 +31,10 @@ Verdict judge(const c10::Error& e, std::string_view text) {
   }
   if (dynamic_cast<const c10::DistError*>(&e)) return {ErrorKind::Peer, "look at the log of the rank that failed first"};
   if (has(text, "INTERNAL ASSERT FAILED")) return {ErrorKind::Internal};
+  if (has(text, "NPU function error") || has(text, "call acl api failed") || has(text, "NPU error"))
+    return {ErrorKind::Device, kAscendHint};
   if (dynamic_cast<const c10::AcceleratorError*>(&e) || has(text, "CUDA error") || has(text, "CUDA driver") || has(text, "No CUDA GPUs") ||
-      has(text, "not linked with support for") || has(text, "NPU error")) {
+      has(text, "not linked with support for")) {
     return {ErrorKind::Device};
   }
   if (dynamic_cast<const c10::NotImplementedError*>(&e))

@@ -8,17 +8,16 @@
 
 namespace npu_train {
 
-class LiveBytes::Count final : public c10::MemoryReportingInfoBase {
+class LiveBytes::Count final : public HostBlockWatcher {
  public:
   void reportMemoryUsage(void* block, int64_t size, size_t, size_t, c10::Device device) override {
     if (!device.is_cpu()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (size < 0 && seen_.erase(block) == 0) return;  // libtorch remembers the blocks of earlier scopes too
+    if (size < 0 && seen_.erase(block) == 0) return;  // blocks of earlier scopes are told of too
     if (size > 0) seen_.insert(block);
     now_ += size;
     peak_ = std::max(peak_, now_);
   }
-  bool memoryProfilingEnabled() const override { return true; }
 
   int64_t now() const {
     const std::lock_guard<std::mutex> lock(mutex_);

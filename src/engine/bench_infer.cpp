@@ -59,7 +59,12 @@ void bench_infer(const Bench& bench, BenchReport& out) {
     {
       BenchStep run(bench.config, bench.parts, batch);
       BenchRow row{.section = "infer", .name = "batch " + std::to_string(batch)};
-      add_latencies(row, measure([&] { run.predict(); }, bench.options.infer_steps, bench.options.warmup), batch);
+      EnergyReading energy;
+      const auto times = measure_with_energy(
+          bench, [&] { run.predict(); }, bench.options.infer_steps, bench.options.warmup, energy);
+      add_latencies(row, times, batch);
+      run.add_memory(row);
+      add_energy(row, energy, static_cast<double>(batch * bench.options.infer_steps));
       out.rows.push_back(std::move(row));
     }
     if (bench.options.fuse) infer_fused(bench, batch, out);

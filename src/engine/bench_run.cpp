@@ -1,9 +1,12 @@
 #include "npu_train/engine/bench_run.hpp"
 
 #include <algorithm>
+#include <optional>
 
+#include "bench_phases.hpp"
 #include "bench_step.hpp"
 #include "bench_sweeps.hpp"
+#include "model_precision.hpp"
 #include "npu_train/align/environment.hpp"
 #include "npu_train/bench/machine_speed.hpp"
 #include "npu_train/core/error.hpp"
@@ -16,43 +19,82 @@ namespace {
 
 using namespace detail;
 
+constexpr int64_t kPhaseSteps = 10;  // of which phases are told where that must not be in the way of the measurement
+
+/// Times of `steps` windows after `warmup`. What comes after them is left to `profiler`, where there is one.
 struct StepTimes final : Callback {
-  int64_t warmup = 0, seen = 0;
-  double data_wait = 0;
-  Samples samples;
-  void on_step_end(TrainLoop& /*loop*/, const StepReport& report) override {
-    if (seen++ < warmup) return;
+  StepTimes(PowerMeter& meter, int64_t warmup_steps, int64_t counted_steps) : power(meter), warmup(warmup_steps), steps(counted_steps) {}
+  void on_step_end(TrainLoop& loop, const StepReport& report) override {
+    const auto index = seen++;
+    if (index + 1 == warmup) power.start();
+    if (index < warmup || index >= warmup + steps) return;
     samples.seconds.push_back(report.seconds);
     data_wait += report.data_wait;
+    images += static_cast<double>(report.samples);
+    if (index + 1 == warmup + steps) end(loop);
   }
+  void on_fit_end(TrainLoop& loop, const RunResult& /*result*/) override {
+    if (!ended && seen >= warmup) end(loop);  // a run of fewer steps
+  }
+  void end(TrainLoop& loop) {
+    ended = true;
+    energy = power.stop();
+    const auto& device = loop.parts().device;
+    peak = backend_of(device).memory(device).peak;
+    if (profiler != nullptr) loop.observers().add(profiler);
+  }
+  PowerMeter& power;
+  int64_t warmup, steps, seen = 0, peak = -1;
+  bool ended = false;
+  double data_wait = 0, images = 0;
+  Samples samples;
+  EnergyReading energy;
+  StepObserver* profiler = nullptr;
 };
 
 void train(const Bench& bench, BenchReport& out) {
   check(!bench.config.data.name.empty(), ErrorKind::Usage, "bench", "--what train: no data; give CONFIG or data.name=...");
   auto config = bench_config(bench.config);
-  config.trainer.max_steps = bench.options.warmup + bench.options.steps;
+  const auto counted = bench.options.warmup + bench.options.steps;
+  const auto device = run_device(config);
+  const auto& backend = backend_of(device);
+  // A profiler waits for such a device after each phase, so there it sees steps of its own.
+  const bool apart = backend.capabilities(device).streams;
+  config.trainer.max_steps = counted + (apart && bench.options.phases ? std::min(kPhaseSteps, bench.options.steps) + 2 : 0);
+  const auto before = backend.memory(device).allocated;
+  backend.reset_peak(device);
+  std::optional<LateProfiler> profiler;  // outlives the trainer that it watches
   Trainer trainer(config, bench.parts);
-  const auto times = std::make_shared<StepTimes>();
-  times->warmup = bench.options.warmup;
+  trainer.setup();
+  profiler.emplace(device, trainer.task().parameters(), apart ? counted : bench.options.warmup - 1);
+  const auto times = std::make_shared<StepTimes>(bench.power, bench.options.warmup, bench.options.steps);
+  if (bench.options.phases) {
+    if (apart)
+      times->profiler = &*profiler;
+    else
+      trainer.add_observer(&*profiler);
+  }
   trainer.add_callback(times);
   trainer.fit();
   check(times->samples.size() > 0, ErrorKind::Usage, "bench", "the run ended before ", bench.options.warmup + 1, " steps");
   const auto batch = trainer.data().options.batch_size;
-  const auto& device = trainer.loop().parts().device;
   const auto& all = times->samples;
   double seconds = 0;
   for (const double s : all.seconds) seconds += s;
-  out.rows.push_back({.section = "train",
-                      .name = "batch " + std::to_string(batch),
-                      .numbers = {{"batch", static_cast<double>(batch)},
-                                  {"steps", static_cast<double>(all.size())},
-                                  {"img_per_s", static_cast<double>(batch) / all.median()},
-                                  {"step_ms_median", 1e3 * all.median()},
-                                  {"step_ms_min", 1e3 * all.min()},
-                                  {"step_ms_p95", 1e3 * all.percentile(95)},
-                                  {"share_of_data_wait", times->data_wait / seconds},
-                                  {"peak_memory_bytes", static_cast<double>(backend_of(device).memory(device).peak)}},
-                      .samples = all});
+  BenchRow row{.section = "train",
+               .name = "batch " + std::to_string(batch),
+               .numbers = {{"batch", static_cast<double>(batch)},
+                           {"steps", static_cast<double>(all.size())},
+                           {"img_per_s", static_cast<double>(batch) / all.median()},
+                           {"step_ms_median", 1e3 * all.median()},
+                           {"step_ms_min", 1e3 * all.min()},
+                           {"step_ms_p95", 1e3 * all.percentile(95)},
+                           {"share_of_data_wait", times->data_wait / seconds}},
+               .samples = all};
+  add_memory_numbers(row, before, times->peak);
+  add_energy(row, times->energy, times->images);
+  out.rows.push_back(std::move(row));
+  if (bench.options.phases) out.rows.push_back(phase_row("train batch " + std::to_string(batch), profiler->profile()));
 }
 
 void step(const Bench& bench, BenchReport& out) {
@@ -61,10 +103,28 @@ void step(const Bench& bench, BenchReport& out) {
   const int64_t activations = bench.options.activations ? run.activation_bytes() : -1;
   run.train();
   const double first = since_process_start();
-  run.describe(row, measure([&] { run.train(); }, bench.options.steps, bench.options.warmup - 1), out.gemm_flops);
+  EnergyReading energy;
+  const auto times = measure_with_energy(
+      bench, [&] { run.train(); }, bench.options.steps, bench.options.warmup - 1, energy);
+  run.describe(row, times, out.gemm_flops);
+  if (bench.options.phases) {
+    const auto moved = static_cast<double>(run.bytes_moved());
+    row.numbers.emplace_back("moved_bytes", moved);
+    if (out.copy_bytes_per_second > 0) row.numbers.emplace_back("share_of_copy", moved / times.min() / out.copy_bytes_per_second);
+  }
+  add_energy(row, energy, static_cast<double>(bench.options.batch * bench.options.steps));
   row.numbers.emplace_back("first_step_s", first);
   if (activations >= 0) row.numbers.emplace_back("activations_bytes", static_cast<double>(activations));
   out.rows.push_back(std::move(row));
+  if (bench.options.phases) out.rows.push_back(run.phases("step " + out.rows.back().name, std::min(kPhaseSteps, bench.options.steps)));
+}
+
+/// Why there is no figure of power where one might be looked for.
+void tell_power(const Bench& bench, BenchReport& out) {
+  const auto measured = [](const BenchRow& r) { return r.section == "step" || r.section == "train" || r.section == "infer"; };
+  if (std::none_of(out.rows.begin(), out.rows.end(), measured)) return;
+  for (const auto& [name, why] : {std::pair{"host", bench.power.host_why()}, std::pair{"device", bench.power.device_why()}})
+    if (!why.empty()) out.rows.push_back({.section = "power", .name = name, .failure = "not readable: " + why});
 }
 
 struct Section {
@@ -80,15 +140,24 @@ constexpr Section kSections[] = {{"step", step},
                                  {"loader", detail::bench_loader},
                                  {"checkpoint", detail::bench_checkpoint},
                                  {"checkpointing", detail::bench_checkpointing},
-                                 {"threads", detail::bench_threads}};
+                                 {"threads", detail::bench_threads},
+                                 {"scaling", detail::bench_scaling},
+                                 {"null", detail::bench_null}};
 
 void check_options(const RunConfig& config, const BenchOptions& o) {
   check(!o.what.empty(), ErrorKind::Usage, "bench", "nothing to measure; allowed: ", join(bench_sections()));
   for (const auto& name : o.what) {
     const auto& all = bench_sections();
     check(std::find(all.begin(), all.end(), name) != all.end(), ErrorKind::Usage, "bench", "--what ", name, "; allowed: ", join(all));
+    check(name != "null" || o.pairs >= 6, ErrorKind::Usage, "bench",
+          "--what null needs --pairs of at least 6; of fewer there is no verdict");
+    check(name != "scaling" || !o.scaling.batch.empty(), ErrorKind::Usage, "bench", "--what scaling needs sizes of a batch");
     check(name == "loader" || !config.model.name.empty(), ErrorKind::Usage, "bench", "no model; give CONFIG or --model NAME");
   }
+  for (const auto* sizes :
+       {&o.scaling.batch, &o.scaling.depth, &o.scaling.image, &o.scaling.threads, &o.scaling.workers, &o.scaling.layers})
+    for (const auto size : *sizes) check(size >= 1, ErrorKind::Usage, "bench", "a size of ", size, "; sizes of scaling must be at least 1");
+  check(o.scaling.steps >= 1 && o.null_trials >= 1, ErrorKind::Usage, "bench", "steps of scaling and trials must be at least 1");
   check(o.batch >= 1 && o.warmup >= 1 && o.steps >= 1 && o.infer_steps >= 1 && o.sweep_steps >= 1 && o.pairs >= 1, ErrorKind::Usage,
         "bench", "batch, warm-up, steps and pairs must be at least 1");
 }
@@ -107,7 +176,8 @@ const std::vector<std::string>& bench_sections() {
 BenchReport run_bench(const RunConfig& config, const BenchOptions& options, const Parts& parts) {
   return translated("bench", [&] {
     check_options(config, options);
-    const Bench bench{config, options, parts};
+    PowerMeter power(options.host, run_device(config));
+    const Bench bench{config, options, parts, power};
     BenchReport out{.model = config.model.name};
     const bool with_model = std::any_of(options.what.begin(), options.what.end(), [](const auto& w) { return w != "loader"; });
     if (with_model) {
@@ -124,6 +194,7 @@ BenchReport run_bench(const RunConfig& config, const BenchOptions& options, cons
     out.environment = environment();
     for (const auto& section : kSections)
       if (std::find(options.what.begin(), options.what.end(), section.name) != options.what.end()) section.run(bench, out);
+    tell_power(bench, out);
     return out;
   });
 }

@@ -4,9 +4,11 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include "bench_phases.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/nn/op_observer.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/train/loop.hpp"
 #include "proof_runs.hpp"
@@ -23,6 +25,24 @@ RunConfig step_config(RunConfig config, int64_t batch_size) {
   config.data.options.set("num_workers", ConfigNode("0"));
   return config;
 }
+
+/// Sums what operators receive and give. What only looks at a tensor in another shape moves nothing.
+struct MovedBytes final : OpListener {
+  int64_t bytes = 0;
+  void op_ended(const SeenOp& op) override {
+    const auto storage = [](const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; };
+    const auto* given = storage(op.output);
+    const bool in_place = op.name.ends_with("_");
+    if (given != nullptr && !in_place)
+      for (const auto& input : op.tensors)
+        if (storage(input.value) == given) return;
+    for (const auto& input : op.tensors) bytes += size_of(input.value) * (in_place && storage(input.value) == given ? 2 : 1);
+    if (!in_place)
+      for (const auto& output : op.outputs) bytes += size_of(output);
+  }
+  bool sees_all() const override { return true; }
+  static int64_t size_of(const at::Tensor& t) { return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0; }
+};
 
 }  // namespace
 
@@ -78,7 +98,6 @@ int64_t BenchStep::activation_bytes() {
 
 void BenchStep::describe(BenchRow& row, const Samples& samples, double gemm_flops) const {
   const auto batch = static_cast<double>(batch_size());
-  const auto memory = backend_of(device_).memory(device_);
   const auto add = [&](const char* key, double value) { row.numbers.emplace_back(key, value); };
   add("batch", batch);
   add("steps", static_cast<double>(samples.size()));
@@ -87,10 +106,40 @@ void BenchStep::describe(BenchRow& row, const Samples& samples, double gemm_flop
   add("step_ms_min", 1e3 * samples.min());
   add("step_ms_p95", 1e3 * samples.percentile(95));
   add("scatter", samples.scatter());
-  if (memory.peak >= 0) add("peak_memory_bytes", static_cast<double>(memory.peak));
-  if (memory.peak >= 0 && before_ >= 0) add("memory_increase_bytes", static_cast<double>(memory.peak - before_));
+  add_memory(row);
   if (gemm_flops > 0) add("share_of_gemm", kPasses * static_cast<double>(flops_) * batch / samples.min() / gemm_flops);
   row.samples = samples;
+}
+
+void add_memory_numbers(BenchRow& row, int64_t before, int64_t peak) {
+  if (before >= 0) row.numbers.emplace_back("initial_memory_bytes", static_cast<double>(before));
+  if (peak >= 0) row.numbers.emplace_back("peak_memory_bytes", static_cast<double>(peak));
+  if (peak >= 0 && before >= 0) row.numbers.emplace_back("memory_increase_bytes", static_cast<double>(peak - before));
+}
+
+void BenchStep::add_memory(BenchRow& row) const { add_memory_numbers(row, before_, backend_of(device_).memory(device_).peak); }
+
+int64_t BenchStep::bytes_moved() {
+  MovedBytes moved;
+  {
+    const OpObserver observer(trainer_.task().parameters(), moved, /*every=*/true);
+    train();
+  }
+  return moved.bytes;
+}
+
+BenchRow BenchStep::phases(const std::string& of, int64_t steps) {
+  Profiler profiler(device_, trainer_.task().parameters());
+  auto& observers = trainer_.loop().observers();
+  observers.add(&profiler);
+  try {
+    for (int64_t i = 0; i <= steps; ++i) train();  // the first does not count
+  } catch (...) {
+    observers.remove(&profiler);
+    throw;
+  }
+  observers.remove(&profiler);
+  return phase_row(of, profiler.profile());
 }
 
 }  // namespace npu_train::detail

@@ -27,6 +27,12 @@ class BenchStep {
 
   /// Speed, latency and memory from the times of steps.
   void describe(BenchRow& row, const Samples& samples, double gemm_flops) const;
+  /// Bytes before the first call, at the peak, and what lies between.
+  void add_memory(BenchRow& row) const;
+  /// Bytes that the operators of an update read and write, each operator for itself; takes a step.
+  int64_t bytes_moved();
+  /// The row "phases" of some more steps, with `of` as its name.
+  BenchRow phases(const std::string& of, int64_t steps);
 
   Trainer& trainer() { return trainer_; }
   const Device& device() const { return device_; }
@@ -45,5 +51,8 @@ class BenchStep {
 
 /// `config` as a benchmark runs it: nothing is written, validated or stopped early.
 RunConfig bench_config(RunConfig config);
+
+/// The three numbers of memory, of those that are not negative.
+void add_memory_numbers(BenchRow& row, int64_t before, int64_t peak);
 
 }  // namespace npu_train::detail

@@ -100,15 +100,16 @@ void add_device_augmentation(const Bench& bench, BenchReport& out) {
   out.rows.push_back(std::move(row));
 }
 
-/// Pictures per second of the data's loader alone.
-BenchRow loader_row(const Bench& bench, const LoaderSize& size) {
+}  // namespace
+
+BenchRow loader_row(const Bench& bench, int64_t batch, int64_t workers) {
   auto part = bench.config.data;
   BenchRow row{.section = "loader", .name = "as configured"};
-  if (size.batch > 0) {
-    row.name = "batch " + std::to_string(size.batch) + ", " + std::to_string(size.workers) + " workers";
-    part.options.set("batch_size", ConfigNode(size.batch));
-    part.options.set("num_workers", ConfigNode(std::to_string(size.workers)));
-  }
+  const auto text = std::to_string(workers) + (workers == 1 ? " worker" : " workers");
+  if (workers > 0) row.name = text;
+  if (batch > 0) row.name = "batch " + std::to_string(batch) + ", " + text;
+  if (batch > 0) part.options.set("batch_size", ConfigNode(batch));
+  if (workers > 0) part.options.set("num_workers", ConfigNode(std::to_string(workers)));
   try {
     const auto data = bench.parts.datasets.make(part, "data");
     auto loader = train_loader(data, {.seed = static_cast<uint64_t>(bench.config.seed)});
@@ -117,13 +118,34 @@ BenchRow loader_row(const Bench& bench, const LoaderSize& size) {
     row.numbers.emplace_back("img_per_s", epoch_speed(
                                               loader, row, [](const Batch&) {}, [] {}));
   } catch (const Error& e) {
-    if (size.batch == 0) throw;  // the configuration's own must work
+    if (batch == 0 && workers == 0) throw;  // the configuration's own must work
     row.failure = e.what();
   }
   return row;
 }
 
-}  // namespace
+std::vector<int64_t> doubled_up_to(int64_t most) {
+  std::vector<int64_t> out;
+  for (int64_t n = 1; n < most; n *= 2) out.push_back(n);
+  out.push_back(most);
+  return out;
+}
+
+Samples measure_with_energy(const Bench& bench, const std::function<void()>& fn, int64_t count, int64_t warmup, EnergyReading& energy) {
+  for (int64_t i = 0; i < warmup; ++i) fn();
+  bench.power.start();
+  auto out = measure(fn, count, 0);
+  energy = bench.power.stop();
+  return out;
+}
+
+void add_energy(BenchRow& row, const EnergyReading& energy, double samples) {
+  for (const auto& [of, joules] : {std::pair{"host", energy.host_joules}, std::pair{"device", energy.device_joules}}) {
+    if (!joules) continue;
+    row.numbers.emplace_back(std::string(of) + "_power_w", *joules / energy.seconds);
+    row.numbers.emplace_back(std::string(of) + "_energy_j_per_sample", *joules / samples);
+  }
+}
 
 void bench_amp(const Bench& bench, BenchReport& out) {
   auto full = bench.config, low = bench.config;
@@ -159,7 +181,11 @@ void bench_batches(const Bench& bench, BenchReport& out) {
     BenchRow row{.section = "batch", .name = "batch " + std::to_string(batch)};
     try {
       BenchStep run(bench.config, bench.parts, batch);
-      run.describe(row, measure([&] { run.train(); }, bench.options.sweep_steps, bench.options.warmup), out.gemm_flops);
+      EnergyReading energy;
+      const auto times = measure_with_energy(
+          bench, [&] { run.train(); }, bench.options.sweep_steps, bench.options.warmup, energy);
+      run.describe(row, times, out.gemm_flops);
+      add_energy(row, energy, static_cast<double>(batch * bench.options.sweep_steps));
       speeds.emplace_back(batch, row.number("img_per_s"));
       best = std::max(best, speeds.back().second);
     } catch (const Error& e) {
@@ -188,7 +214,7 @@ void bench_loader(const Bench& bench, BenchReport& out) {
       left_out.push_back(std::to_string(size.batch));
       continue;
     }
-    auto row = loader_row(bench, size);
+    auto row = loader_row(bench, size.batch, size.workers);
     if (const double speed = row.number("img_per_s"); speed > best) {
       best = speed;
       best_line = "data.batch_size=" + shortest(row.number("batch")) + " data.num_workers=" + shortest(row.number("workers"));
@@ -221,8 +247,7 @@ void bench_threads(const Bench& bench, BenchReport& out) {
     out.notes.push_back("threads: not measured, the device is no CPU");
     return;
   }
-  const auto cores = static_cast<int64_t>(at::get_num_threads());
-  for (int64_t threads = 1; threads <= cores; threads = threads < cores ? std::min(2 * threads, cores) : cores + 1) {
+  for (const int64_t threads : doubled_up_to(at::get_num_threads())) {
     auto config = bench.config;
     config.trainer.threads = threads;
     BenchStep run(config, bench.parts, bench.options.batch);

@@ -33,6 +33,7 @@ constexpr double kMostDataWait = 0.1;  // share of the time
 struct Found {
   bool done = false;
   std::string evidence, next{};
+  bool by_hand = false;  ///< a machine cannot tell
 };
 
 /// Collects the items of one list.
@@ -59,10 +60,17 @@ class Checks {
     Found found;
     try {
       found = translated(item, look);
+    } catch (const detail::TooFewSteps& e) {
+      const auto fewer = options_.steps * e.taken / e.needed;
+      found = {
+          false,
+          c10::str("not judged, since the run ends after ", e.taken, e.taken == 1 ? " step and " : " steps and ", e.needed, " are needed"),
+          (fewer > 0 ? c10::str("give --steps ", fewer, ", or ") : std::string("give ")) + "a longer run", true};
     } catch (const Error& e) {
       found = {false, e.what(), "mend what the message names"};
     }
-    out_.items.push_back({stage, item, found.done ? ItemState::Done : ItemState::NotDone, found.evidence, found.done ? "" : found.next});
+    const auto state = found.done ? ItemState::Done : found.by_hand ? ItemState::ByHand : ItemState::NotDone;
+    out_.items.push_back({stage, item, state, found.evidence, found.done ? "" : found.next});
   }
   void by_hand(const char* stage, const char* item, const std::string& next) {
     out_.items.push_back({stage, item, ItemState::ByHand, "", next});
@@ -155,8 +163,8 @@ void Checks::precision() {
                  "npu_tool validate CONFIG --device " + options_.device + ", then npu_tool compare of two dumps"};
   });
   check_baselines(stage, "losses and accuracy follow the reference", [](const BaselineComparison& c) {
-    return Found{c.accuracy_passed(), "mean difference of losses " + short_number(100 * c.history.mean_relative, 3) + " %",
-                 "npu_tool compare names the first step, and with dumps the first layer, that differs"};
+    return Found{c.accuracy_passed(), c.accuracy_sentence(),
+                 c.advice.empty() ? "npu_tool compare names the first step, and with dumps the first layer, that differs" : c.advice};
   });
 }
 
@@ -179,7 +187,9 @@ void Checks::performance() {
   constexpr const char* stage = "performance";
   check_item(stage, "data keeps up with the device", [&] { return data_keeps_up(); });
   check_baselines(stage, "the speed is what is asked for", [](const BaselineComparison& c) {
-    return Found{c.speed_judged() && c.speed_passed(), short_number(c.speed, 3) + " times the reference's",
+    if (!c.speed_judged())
+      return Found{false, "not judged: " + c.speed_obstacle(), "record npu_tool baseline on the device itself, with more steps", true};
+    return Found{c.speed_passed(), short_number(c.speed, 3) + " times the reference's",
                  "trainer.profiler=chrome shows where the time goes"};
   });
   const auto command =

@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/median.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/report/number.hpp"
+#include "npu_train/report/visible_text.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {
@@ -25,13 +27,33 @@ struct Kind {
   double least;  // a step
   bool bytes;
   const char* hint;
+  bool lists_handles = false;
 };
 
 constexpr Kind kKindsOfLeaks[] = {
     {"memory of the device", 1024, true, "a tensor that is kept from each step keeps its graph: keep .detach() or .item() of it"},
     {"memory of the host", 65536, true, "look for lists that grow with each step, and tensors that are kept with their graphs"},
-    {"file handles", 0.05, false, "ls -l /proc/PID/fd shows which; a data set or a callback opens without closing"},
+    {"file handles", 0.05, false, "ls -l /proc/PID/fd shows which; a data set or a callback opens without closing", true},
     {"threads", 0.05, false, "a data set or a callback starts threads and does not end them"}};
+
+// What most of the open handles are of, as "; 180 of 207 are /dev/null"; "" where no two are alike. Sockets and pipes count by kind.
+std::string most_handles() {
+  std::map<std::string, int64_t> targets;
+  int64_t all = 0;
+  std::error_code error;
+  for (auto entry = std::filesystem::directory_iterator("/proc/self/fd", error); !error && entry != std::filesystem::directory_iterator();
+       entry.increment(error)) {
+    std::error_code gone;
+    auto target = std::filesystem::read_symlink(entry->path(), gone).string();
+    if (gone) continue;
+    if (!target.starts_with('/')) target = target.substr(0, target.find(':')) + "s";
+    ++targets[target];
+    ++all;
+  }
+  const auto most = std::max_element(targets.begin(), targets.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  if (most == targets.end() || most->second < 2) return "";
+  return c10::str("; ", most->second, " of ", all, " are ", detail::visible_start(most->first, 200));
+}
 
 std::string amount(const Kind& kind, double value) { return kind.bytes ? human_bytes(value) : short_number(value, 3); }
 
@@ -106,7 +128,7 @@ void LeakWatch::judge() {
     const auto at = [&](const std::pair<double, double>& s) { return amount(kind, s.second) + " at step " + short_number(s.first, 12); };
     findings_.push_back(c10::str(kind.name, kind.bytes ? " grows by " : " grow by ", amount(kind, *slope), " a step (", at(row.front()),
                                  ", ", at(row.back()), ")"));
-    log_warning("leak: ", findings_.back(), "; hint: ", kind.hint);
+    log_warning("leak: ", findings_.back(), kind.lists_handles ? most_handles() : std::string(), "; hint: ", kind.hint);
   }
 }
 

@@ -21,6 +21,7 @@ class Advice {
     propose_fewer_samples();
     propose_precision();
     if (training()) propose_checkpointing();
+    if (training() && !failed_.on_host && out_.changes.empty()) propose_windows_on_host();
     if (failed_.pass == Pass::Sanity)
       out_.changes.push_back(
           {"trainer.num_sanity_val_steps=0", "-", "this check is left out; the validation after the epoch needs as much"});
@@ -32,26 +33,32 @@ class Advice {
  private:
   bool training() const { return failed_.pass == Pass::Training; }
 
-  MemoryTrace trace(Task& task, Precision& precision, int64_t micro_batches, int64_t rows) {
+  MemoryTrace trace(Task& task, Precision& precision, int64_t micro_batches, int64_t rows, bool on_host) {
     forget_gradients(run_);
     auto few = rows_of(failed_.samples, rows);
-    if (training()) few = to_device(few, run_.device);  // all micro-batches of a window lie there, and are counted with the rest
+    if (training() && !on_host)
+      few = to_device(few, run_.device);  // all micro-batches of a window lie there, and are counted with the rest
     const std::vector<Batch> batches(training() && micro_batches > 1 ? 2 : 1, few);
     MemoryRecorder recorder(task, run_.device, run_.optimizer->parameters());
-    run_again(task, precision, run_.device, failed_.pass, batches, recorder);
+    run_again(task, precision, run_.device, failed_.pass, batches, recorder, on_host);
     return recorder.take();
   }
 
   // From windows of few samples with the run's own tensors; the second micro-batch of one finds gradients.
   std::optional<MemoryModel> measure(const std::string& change, Task& task, Precision& precision, int64_t micro_batches) {
+    return measure(change, task, precision, micro_batches, failed_.on_host);
+  }
+  std::optional<MemoryModel> measure(const std::string& change, Task& task, Precision& precision, int64_t micro_batches, bool on_host) {
     for (const int64_t few : {kFewSamples, int64_t{1}}) {
       int64_t rows = few;
       try {
-        trace(task, precision, micro_batches, rows);
-        auto small = trace(task, precision, micro_batches, rows);
-        auto large = trace(task, precision, micro_batches, ++rows);
+        trace(task, precision, micro_batches, rows, on_host);
+        auto small = trace(task, precision, micro_batches, rows, on_host);
+        auto large = trace(task, precision, micro_batches, ++rows, on_host);
         out_.few = std::min(out_.few, few);
-        return MemoryModel(failed_.resident, std::move(small), few, std::move(large), few + 1);
+        auto resident = failed_.resident;
+        if (on_host) std::erase_if(resident.tensors, [](const auto& t) { return t.first == MemoryUse::Batch; });
+        return MemoryModel(std::move(resident), std::move(small), few, std::move(large), few + 1);
       } catch (...) {
         const auto error = translate_current_exception("memory");
         const bool ran_out = error.kind() == ErrorKind::OutOfMemory;
@@ -67,10 +74,11 @@ class Advice {
 
   bool fits(const MemoryModel& model, int64_t rows) const { return model.fits(rows, failed_.room, failed_.exact); }
 
-  // The largest micro-batch below the failed one that divides the window and fits; 0: none. Of a validation a power of two.
-  int64_t fitting_rows(const MemoryModel& model) const {
+  // The largest micro-batch up to `most` that divides the window and fits; 0: none. Of a validation a power of two.
+  int64_t fitting_rows(const MemoryModel& model) const { return fitting_rows(model, failed_.rows - 1); }
+  int64_t fitting_rows(const MemoryModel& model, int64_t most) const {
     if (!training()) return power_below(std::min(failed_.rows - 1, model.largest_batch(failed_.room, failed_.exact)));
-    for (int64_t rows = failed_.rows - 1; rows >= 1; --rows)
+    for (int64_t rows = most; rows >= 1; --rows)
       if (failed_.window_rows % rows == 0 && fits(model, rows)) return rows;
     return 0;
   }
@@ -131,6 +139,24 @@ class Advice {
     const auto in_pieces = measure(change + " in smaller micro-batches", *task, *run_.precision, 2);
     if (const auto rows = in_pieces ? fitting_rows(*in_pieces) : 0; rows > 0)
       propose(change + " " + fewer_samples(rows), *in_pieces, rows, cost + note_of_pieces());
+  }
+
+  // Where the pictures of a window fill the device: they can wait on the host, or there can be fewer of them.
+  void propose_windows_on_host() {
+    const std::string change = "windows that wait on the host";
+    if (run_.loop->parts().group->world_size() == 1) {
+      const auto model = measure(change, *run_.task, *run_.precision, 2, /*on_host=*/true);
+      const auto rows = model ? fitting_rows(*model, failed_.micro_batches > 1 ? failed_.rows : failed_.rows - 1) : 0;
+      if (rows > 0)
+        propose("trainer.on_oom=retry " + fewer_samples(rows), *model, rows,
+                "the same update; a window waits on the host, and each micro-batch is copied in its turn" + note_of_pieces());
+    }
+    const auto alone = measure("smaller windows", *run_.task, *run_.precision, 1, /*on_host=*/true);
+    const auto rows = alone ? std::min(alone->largest_batch(failed_.room, failed_.exact), failed_.window_rows - 1) : 0;
+    if (const auto fewer = power_below(rows); fewer > 0)
+      propose(c10::str("data.batch_size=", fewer, config_.trainer.accumulate_grad_batches > 1 ? " trainer.accumulate_grad_batches=1" : ""),
+              *alone, fewer,
+              c10::str("another update, of ", fewer, " samples instead of ", failed_.window_rows, ": adapt the learning rate"));
   }
 
   Run& run_;

@@ -14,10 +14,11 @@ namespace npu_train::detail {
 // What failed, in numbers.
 struct FailedWork {
   Pass pass = Pass::Training;
-  Batch samples;
+  Batch samples;                                         // a few, on the host
   int64_t rows = 0, window_rows = 0, micro_batches = 1;  // of a micro-batch; of the whole window
   int64_t room = 0;                                      // bytes that the device can give
   bool exact = false;                                    // they are those of tensors, without an allocator's gaps
+  bool on_host = false;                                  // the window waits there; `resident` has none of it
   ResidentMemory resident;
 };
 

@@ -13,12 +13,15 @@ Batch bring(const Observers& observers, const Batch& batch, const Device& device
   return observers.run(Phase::Transfer, 0, static_cast<int>(k), [&] { return to_device(batch, device); });
 }
 
-void forward_backward(Task& task, Precision& precision, const std::vector<Batch>& batches, const Observers& observers) {
+// Of batches that lie on the host each is copied when its turn comes.
+void forward_backward(Task& task, Precision& precision, const Device& device, const std::vector<Batch>& batches,
+                      const Observers& observers) {
   for (size_t k = 0; k < batches.size(); ++k) {
+    const auto here = bring(observers, batches[k], device, k);
     StepOutput output;
     observers.run(Phase::Forward, 0, static_cast<int>(k), [&] {
       const auto scope = precision.forward_scope();
-      output = task.training_step(precision.cast_input(batches[k]));
+      output = task.training_step(precision.cast_input(here));
     });
     observers.run(Phase::Backward, 0, static_cast<int>(k), [&] {
       backend_of(device_of(output.loss.device())).backward(precision.scale_loss(output.loss));
@@ -70,13 +73,14 @@ Batch rows_of(const Batch& given, int64_t count) {
 }
 
 void run_again(Task& task, Precision& precision, const Device& device, Pass pass, const std::vector<Batch>& batches,
-               MemoryRecorder& recorder) {
+               MemoryRecorder& recorder, bool on_host) {
   Observers observers;
   observers.add(&recorder);
   if (pass != Pass::Training) return evaluate_again(task, precision, device, pass, batches, observers);
+  if (on_host) return forward_backward(task, precision, device, batches, observers);
   std::vector<Batch> window;
   for (size_t k = 0; k < batches.size(); ++k) window.push_back(bring(observers, batches[k], device, k));
-  forward_backward(task, precision, window, observers);
+  forward_backward(task, precision, device, window, observers);
 }
 
 }  // namespace npu_train::detail

@@ -15,8 +15,9 @@ ResidentMemory resident_memory(const LoopParts& parts, const std::vector<Batch>&
 // Rows of a batch, of memory of their own where it lies; repeated where it has too few.
 Batch rows_of(const Batch& batch, int64_t count);
 
-// Copies `batches` to the device and does with them what a loop does, without the optimizer, as far as memory goes.
+// Copies `batches` to the device and does with them what a loop does, without the optimizer, as far as memory goes. `on_host`: a training
+// copies one when the one before is done.
 void run_again(Task& task, Precision& precision, const Device& device, Pass pass, const std::vector<Batch>& batches,
-               MemoryRecorder& recorder);
+               MemoryRecorder& recorder, bool on_host = false);
 
 }  // namespace npu_train::detail

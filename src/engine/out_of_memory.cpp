@@ -10,6 +10,7 @@
 #include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
+#include "npu_train/device/transfer.hpp"
 #include "npu_train/report/number.hpp"
 #include "npu_train/report/text_table.hpp"
 
@@ -41,6 +42,11 @@ std::string sizes_text(const MemoryByUse& uses) {
   return parts.empty() ? "nothing of this run" : join(parts);
 }
 
+std::string share_text(int64_t part, int64_t whole) {
+  return memory_text(part) + " (" + short_number(100.0 * static_cast<double>(part) / static_cast<double>(std::max<int64_t>(1, whole)), 2) +
+         " %)";
+}
+
 // "tensors hold 2.0 GiB of 2.0 GiB"
 std::string filled_text(int64_t allocated, int64_t total) {
   return "tensors hold " + memory_text(allocated) + " of " + (total > 0 ? memory_text(total) : "the device");
@@ -60,7 +66,8 @@ class Explanation {
  public:
   Explanation(Run& run, const RunConfig& config, const Parts& parts, FailedWindow failed)
       : run_(run), config_(config), parts_(parts), failed_(std::move(failed)), random_(rng_state()) {
-    for (const auto& [name, buffer] : run_.task->buffers()) buffers_.emplace_back(buffer, buffer.detach().clone());
+    for (const auto& [name, buffer] : run_.task->buffers())
+      buffers_.emplace_back(buffer, buffer.detach().to(at::kCPU, false, /*copy=*/true));
   }
   ~Explanation() {
     forget_gradients(run_);
@@ -73,7 +80,7 @@ class Explanation {
 
   Error error(const Error& cause) {
     observe();
-    const auto text = place() + "\n" + holdings() + layers();
+    const auto text = place() + "\n" + holdings() + fragmentation() + layers();
     advice_ = changes_that_fit(run_, config_, parts_, work_);
     return report(text + changes() + no_retry(config_, reason()), hint(), cause);
   }
@@ -87,7 +94,7 @@ class Explanation {
     size_up();
     MemoryRecorder recorder(*run_.task, device(), run_.optimizer->parameters(), resident_.total());
     try {
-      run_again(*run_.task, *run_.precision, device(), failed_.pass, failed_.batches, recorder);
+      run_again(*run_.task, *run_.precision, device(), failed_.pass, failed_.batches, recorder, failed_.on_host);
     } catch (...) {  // as it was to be expected
       if (translate_current_exception("").kind() != ErrorKind::OutOfMemory) throw;
       again_ = true;
@@ -111,7 +118,8 @@ class Explanation {
     }
     resident_ = resident_memory(run_.loop->parts(), there);
     work_.pass = failed_.pass;
-    work_.samples = failed_.batches.front();
+    work_.samples = rows_of(to_device(failed_.batches.front(), Device{}, /*non_blocking=*/false), kMoreSamples);
+    work_.on_host = failed_.on_host;
     work_.micro_batches = failed_.micro_batches;
     work_.exact = device().kind == "sim_npu" || device().is_cpu();
     work_.resident = resident_;
@@ -120,6 +128,7 @@ class Explanation {
     const auto* loader = run_.loop->parts().train_loader;  // the last window of an epoch may be short, or only partly there
     if (const auto full = loader != nullptr ? loader->options().batch_size : 0; work_.rows <= full)
       work_.window_rows = full * config_.trainer.accumulate_grad_batches;
+    if (failed_.on_host) return;
     const auto missing = bytes / std::max<int64_t>(1, loaded_rows) * work_.window_rows - bytes_there;
     if (missing > 0) work_.resident.tensors.emplace_back(MemoryUse::Batch, missing);
   }
@@ -138,14 +147,27 @@ class Explanation {
                         : "");
     }
     if (trace_.refused == 0) return out;  // the host's allocator does not say how much was wanted
-    out += ": " + memory_text(trace_.refused) + " more were wanted; " + filled_text(trace_.refused_allocated, total);
+    return out + ": " + memory_text(trace_.refused) + " more were wanted; " + filled_text(trace_.refused_allocated, total);
+  }
+
+  // What the allocator holds beyond tensors, and the largest piece of it. Only a plan of the allocator can tell that piece.
+  std::string fragmentation() const {
+    if (trace_.refused == 0) return "";
+    const std::string begin = "  fragmentation: ";
+    if (device().is_cpu()) return begin + "not known, the host's allocator does not tell\n";
+    const auto plan = planned_gaps(resident_, trace_, trace_.refused_at);
+    const auto largest = memory_text(plan.largest) + ", and " + memory_text(trace_.refused) + " were wanted";
+    if (device().kind == "sim_npu")
+      return begin + "none, the simulator counts tensors alone; by plan a caching allocator would hold " + memory_text(plan.reserved) +
+             " for them, with gaps of " + share_text(plan.gaps, plan.reserved) + ", the largest " + largest + "\n";
     const auto gaps = trace_.refused_reserved - trace_.refused_allocated;
-    if (!work_.exact)
-      out +=
-          c10::str(", the allocator's gaps ", memory_text(gaps), " (",
-                   short_number(100.0 * static_cast<double>(gaps) / static_cast<double>(std::max<int64_t>(1, trace_.refused_reserved)), 2),
-                   " % of its ", memory_text(trace_.refused_reserved), ")");
-    return out;
+    return begin + "gaps of " + share_text(gaps, trace_.refused_reserved) + " in " + memory_text(trace_.refused_reserved) +
+           " that the allocator holds; by plan the largest is " + largest +
+           (gaps >= trace_.refused ? "; together they would be enough: " +
+                                         std::string(device().kind == "npu" ? "PYTORCH_NPU_ALLOC_CONF" : "PYTORCH_ALLOC_CONF") +
+                                         "=expandable_segments:True keeps gaps small"
+                                   : "") +
+           "\n";
   }
 
   std::string batch_text() const {

@@ -54,6 +54,13 @@ Batch first_batch(Trainer& trainer, int64_t size) {
   return *batch;
 }
 
+// Samples are repeated where the data set has too few.
+Batch batch_of(Trainer& trainer, int64_t size) {
+  const auto& loader = *trainer.loop().parts().train_loader;
+  const auto there = loader.samples_per_epoch().value_or(size);
+  return there >= size ? first_batch(trainer, size) : detail::rows_of(first_batch(trainer, std::max<int64_t>(1, there)), size);
+}
+
 MemoryTrace record(Trainer& trainer, const std::vector<Batch>& window) {
   auto& loop = trainer.loop();
   MemoryRecorder recorder(trainer.task(), loop.parts().device, loop.parts().optimizer->parameters());
@@ -80,8 +87,8 @@ Measured measure(const RunConfig& given, const Parts& parts) {
   Trainer trainer(config, parts);
   trainer.setup();
   const auto& run = trainer.loop().parts();
-  const auto large = first_batch(trainer, kMoreSamples);
-  const auto small = large.pending.empty() ? large.narrow(0, kFewSamples) : first_batch(trainer, kFewSamples);
+  const auto large = batch_of(trainer, kMoreSamples);
+  const auto small = large.pending.empty() ? large.narrow(0, kFewSamples) : batch_of(trainer, kFewSamples);
   const auto recorded = static_cast<size_t>(std::min<int64_t>(2, config.trainer.accumulate_grad_batches));  // the others are as the second
   const std::vector<Batch> small_window(recorded, small), large_window(recorded, large);
   trainer.train_step(small_window);  // the first step sets up kernels and state
@@ -200,23 +207,28 @@ std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& 
     auto config = given;
     // two micro-batches are recorded: the second of a window finds gradients
     config.trainer.accumulate_grad_batches = std::max<int64_t>(2, given.trainer.accumulate_grad_batches);
-    const auto in_pieces = [&]() -> std::string {
+    const auto in_pieces = [&](bool on_host = false) -> std::string {
       auto [model, device, precision, batch] = measure(config, parts);
       const auto window = batch * given.trainer.accumulate_grad_batches;
       for (auto rows = batch; rows >= 1; --rows) {
         if (window % rows != 0 || rows == window) continue;
-        model.add_waiting_batches(window / rows - 2);
+        model.add_waiting_batches(on_host ? 0 : window / rows - 2);
         if (model.fits(rows, hbm)) return c10::str("data.batch_size=", rows, " trainer.accumulate_grad_batches=", window / rows);
       }
       return "";
     };
-    if (auto pieces = in_pieces(); !pieces.empty() || given.trainer.gradient_checkpointing != "none") return pieces;
+    const auto on_host = [&](const std::string& before) {  // the batches of a window, which may fill the card
+      const auto pieces = in_pieces(true);
+      return pieces.empty() ? pieces : before + "trainer.on_oom=retry " + pieces;
+    };
+    if (const auto pieces = in_pieces(); !pieces.empty()) return pieces;
+    if (auto pieces = on_host(""); !pieces.empty() || given.trainer.gradient_checkpointing != "none") return pieces;
     const std::string checkpointing = "trainer.gradient_checkpointing=blocks";
     auto whole = given;
     whole.trainer.gradient_checkpointing = config.trainer.gradient_checkpointing = "blocks";
     if (const auto measured = measure(whole, parts); measured.model.fits(measured.batch, hbm)) return checkpointing;
-    const auto pieces = in_pieces();
-    return pieces.empty() ? pieces : checkpointing + " " + pieces;
+    if (const auto pieces = in_pieces(); !pieces.empty()) return checkpointing + " " + pieces;
+    return on_host(checkpointing + " ");
   });
 }
 

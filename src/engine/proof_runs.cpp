@@ -16,6 +16,12 @@ State without_times(State state) {
 
 }  // namespace
 
+TooFewSteps::TooFewSteps(const char* where, int64_t taken_steps, int64_t needed_steps)
+    : Error(ErrorKind::Usage, where, c10::str("the run ends after ", taken_steps, " steps, ", needed_steps, " are needed"),
+            "more trainer.max_epochs, or fewer steps (--verify-steps of train_app, --steps of npu_tool)"),
+      taken(taken_steps),
+      needed(needed_steps) {}
+
 RunConfig without_side_effects(RunConfig config) {
   config.output.dir = "";
   config.dump.enabled = false;
@@ -31,8 +37,7 @@ Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps
   Trainer trainer(config, parts);
   trainer.loop().set_max_steps(steps);  // not in the configuration: the schedule must have the length of the real run
   trainer.fit();
-  check(trainer.loop().global_step() == steps, ErrorKind::Usage, where, "the run ends after ", trainer.loop().global_step(), " steps, ",
-        steps, " are needed; hint: more trainer.max_epochs, or fewer steps (--verify-steps of train_app, --steps of npu_tool)");
+  if (trainer.loop().global_step() != steps) throw TooFewSteps(where, trainer.loop().global_step(), steps);
   return trainer;
 }
 

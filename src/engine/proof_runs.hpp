@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/engine/trainer.hpp"
 
 namespace npu_train::detail {
@@ -11,7 +12,14 @@ namespace npu_train::detail {
 /// The configuration without files, validation and early ends.
 RunConfig without_side_effects(RunConfig config);
 
-/// A trainer that has taken `steps` steps. Error(Usage) under the name `where` when the run ends before.
+/// The run of a configuration ends before a proof has its steps.
+class TooFewSteps : public Error {
+ public:
+  TooFewSteps(const char* where, int64_t taken_steps, int64_t needed_steps);
+  int64_t taken, needed;
+};
+
+/// A trainer that has taken `steps` steps. TooFewSteps, an Error(Usage), under the name `where` when the run ends before.
 Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps, const char* where);
 
 /// Owns its tensors: the live state goes on changing.

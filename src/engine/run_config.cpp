@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "npu_train/align/config_diff.hpp"
+#include "npu_train/data/transform.hpp"
 #include "npu_train/precision/emulation.hpp"
 
 namespace npu_train {
@@ -59,10 +61,13 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
 
 namespace {
 
+enum class UnknownParts { Refused, Kept };
+
 /// The parts whose names a registry knows, each with its options checked and filled in. An unnamed part is left alone.
-void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems) {
+void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems, UnknownParts unknown = UnknownParts::Refused) {
   const auto resolve = [&](PartConfig& part, const auto& registry, const char* path) {
-    if (!part.name.empty()) part = registry.resolve(part, path, problems);
+    if (!part.name.empty() && (unknown == UnknownParts::Refused || registry.contains(part.name)))
+      part = registry.resolve(part, path, problems);
   };
   resolve(config.model, parts.models, "model");
   resolve(config.data, parts.datasets, "data");
@@ -73,11 +78,61 @@ void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& proble
 
 }  // namespace
 
-RunConfig bind_config(const ConfigNode& node, const Parts& parts) {
+namespace {
+
+RunConfig bind_sections(const ConfigNode& node, ConfigProblems& problems) {
   RunConfig config;
-  ConfigProblems problems;
   bind_into(config, node, "", problems);
   if (const auto* dump = node.find("dump"); dump != nullptr && dump->find("enabled") == nullptr) config.dump.enabled = true;
+  return config;
+}
+
+/// The options of each transform filled in.
+void resolve_transforms(ConfigNode& data, ConfigProblems& problems) {
+  const auto registry = builtin_transforms();
+  for (const char* list : {"train_transforms", "val_transforms"}) {
+    auto* steps = data.find(list);
+    if (steps == nullptr) continue;
+    std::vector<PartConfig> parts;
+    if (!detail::read_value(*steps, list, {}, parts, problems)) continue;
+    auto whole = ConfigNode::list({});
+    for (auto& part : parts) {
+      if (registry.contains(part.name)) part = registry.resolve(part, list, problems);
+      auto step = detail::write_value(part);
+      for (const char* key : {"mean", "std"})  // of normalize
+        if (const auto* numbers = step.find(key); numbers != nullptr && numbers->is_list() && numbers->items().empty())
+          step.set(key, kLeftToData);
+      whole.push_back(std::move(step));
+    }
+    *steps = std::move(whole);
+  }
+}
+
+}  // namespace
+
+std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts) {
+  ConfigProblems problems;
+  auto config = bind_sections(node, problems);
+  const auto written_model = config.model;
+  if (problems.empty()) resolve_parts(config, parts, problems, UnknownParts::Kept);
+  if (problems.empty()) resolve_transforms(config.data.options, problems);
+  if (!problems.empty()) {
+    const auto& first = problems.all().front();
+    why = "is no configuration of train_app (" + (first.path.empty() ? "" : first.path + ": ") + first.message + ")";
+    return std::nullopt;
+  }
+  if (config.model.name.empty() || config.data.name.empty()) {
+    why = std::string("is no configuration of train_app (it names no ") + (config.model.name.empty() ? "model)" : "data)");
+    return std::nullopt;
+  }
+  for (const char* key : {"num_classes", "image_size"})
+    if (written_model.options.find(key) == nullptr && config.model.options.find(key) != nullptr) config.model.options.set(key, kLeftToData);
+  return to_node(config);
+}
+
+RunConfig bind_config(const ConfigNode& node, const Parts& parts) {
+  ConfigProblems problems;
+  auto config = bind_sections(node, problems);
   auto checked = config;
   resolve_parts(checked, parts, problems);
   problems.throw_if_any();

@@ -45,8 +45,9 @@ struct Trainer::Impl {
       try {
         return translated(where, fn);
       } catch (const Error& e) {
-        if (e.kind() != ErrorKind::OutOfMemory) throw;
-        throw out_of_memory(e);
+        if (e.kind() == ErrorKind::OutOfMemory) throw out_of_memory(e);
+        if (log_file) log_file(LogLevel::Error, e.what());  // what ended a run stands at the end of its log
+        throw;
       }
     });
   }

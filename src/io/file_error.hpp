@@ -5,12 +5,13 @@
 #include <cstring>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
 
-inline const char* write_hint(int code) {
+inline const char* write_hint(const std::filesystem::path& path, int code) {
   switch (code) {
     case ENOSPC:
     case EDQUOT:
@@ -21,9 +22,14 @@ inline const char* write_hint(int code) {
       return "choose a folder that you may write to";
     case EFBIG:
       return "raise the limit of file sizes (ulimit -f)";
-    case ENOENT:
+    case ENOENT: {
+      std::error_code ignored;
+      const auto folder = path.parent_path();
+      const bool there = folder.empty() || std::filesystem::is_directory(folder, ignored);  // as /proc, which takes no files
+      return there ? "choose a folder that you may write to" : "make the folder first";
+    }
     case ENOTDIR:
-      return "make the folder first";
+      return "a part of the path is a file; choose another";
     case ENAMETOOLONG:
       return "choose a shorter name";
     default:
@@ -33,7 +39,7 @@ inline const char* write_hint(int code) {
 
 /// `what` is "cannot write 4,096 bytes".
 [[noreturn]] inline void throw_write_error(const char* where, const std::filesystem::path& path, const std::string& what, int code) {
-  throw Error(ErrorKind::Checkpoint, where, path.string() + ": " + what + ": " + std::strerror(code), write_hint(code));
+  throw Error(ErrorKind::Checkpoint, where, path.string() + ": " + what + ": " + std::strerror(code), write_hint(path, code));
 }
 
 }  // namespace npu_train::detail

@@ -171,7 +171,8 @@ void AtomicDirectory::commit() {
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error) detail::throw_write_error("folder", folder, "cannot be made", error.value());
+  const int code = error == std::errc::no_such_file_or_directory ? EACCES : error.value();  // /proc says so to who makes a folder in it
+  if (error) detail::throw_write_error("folder", folder, "cannot be made", code);
   check(fs::is_directory(folder, error), ErrorKind::Checkpoint, "folder", folder.string(), ": is there and is not a folder");
 }
 

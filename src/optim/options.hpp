@@ -9,7 +9,7 @@ namespace npu_train::detail {
 enum AdamSlots { kMean, kSquare, kStep };
 
 inline void check_at_least_zero(const char* where, const char* name, double value) {
-  check(value >= 0 && value < 1e30, ErrorKind::Usage, where, name, " is ", value, "; it must be at least 0");
+  check(value >= 0 && value < 1e30, ErrorKind::Usage, where, name, " is ", value, "; it must be at least 0 and less than 1e30");
 }
 
 template <class Options>

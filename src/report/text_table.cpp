@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 #include <numeric>
+#include <sstream>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/report/visible_text.hpp"
@@ -49,6 +50,21 @@ void make_fit(std::vector<size_t>& widths, const std::vector<bool>& numeric, siz
   }
 }
 
+// Broken at blanks into lines of at most `width`, but for words that are longer.
+std::vector<std::string> lines_of(const std::string& text, size_t width) {
+  if (detail::code_points(text) <= width) return {text};
+  std::vector<std::string> out(1);
+  size_t used = 0;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const auto length = detail::code_points(word);
+    if (used > 0 && used + 1 + length > width) out.emplace_back(), used = 0;
+    out.back() += (used > 0 ? " " : "") + word;
+    used += (used > 0 ? 1 : 0) + length;
+  }
+  return out;
+}
+
 }  // namespace
 
 TextTable::TextTable(std::vector<std::string> columns) : columns_(std::move(columns)) {
@@ -63,33 +79,60 @@ void TextTable::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string TextTable::str(size_t width) const {
-  std::vector<size_t> widths;
-  std::vector<bool> numeric;
+TextTable::Layout TextTable::layout(size_t width) const {
+  Layout out;
+  auto& [widths, numeric] = out;
   for (size_t i = 0; i < columns_.size(); ++i) {
     widths.push_back(detail::code_points(columns_[i]));
     for (const auto& row : rows_) widths[i] = std::max(widths[i], detail::code_points(row[i]));
     numeric.push_back(all_numbers(rows_, i));
   }
   if (width > 0) make_fit(widths, numeric, width);
+  return out;
+}
 
+std::string TextTable::line(const Layout& layout, const std::vector<std::string>& cells) const {
   std::string out;
-  const auto add_line = [&](const std::vector<std::string>& cells) {
-    std::string line;
-    for (size_t i = 0; i < cells.size(); ++i) {
-      const auto cell = detail::shorten_middle(cells[i], std::max<size_t>(widths[i], 4));
-      const auto blanks = std::string(widths[i] - std::min(widths[i], detail::code_points(cell)), ' ');
-      if (i > 0) line.append(kBetween, ' ');
-      line += numeric[i] ? blanks + cell : cell + blanks;
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + '\n';
-  };
-  add_line(columns_);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const auto width = layout.widths[i];
+    const auto cell = detail::shorten_middle(cells[i], std::max<size_t>(width, 4));
+    const auto blanks = std::string(width - std::min(width, detail::code_points(cell)), ' ');
+    if (i > 0) out.append(kBetween, ' ');
+    out += layout.numeric[i] ? blanks + cell : cell + blanks;
+  }
+  out.erase(out.find_last_not_of(' ') + 1);
+  return out + '\n';
+}
+
+std::string TextTable::head(const Layout& layout) const {
   std::vector<std::string> rule;
-  for (const auto w : widths) rule.emplace_back(w, '-');
-  add_line(rule);
-  for (const auto& row : rows_) add_line(row);
+  for (const auto w : layout.widths) rule.emplace_back(w, '-');
+  return line(layout, columns_) + line(layout, rule);
+}
+
+std::string TextTable::str(size_t width) const {
+  const auto columns = layout(width);
+  auto out = head(columns);
+  for (const auto& row : rows_) out += line(columns, row);
+  return out;
+}
+
+std::string TextTable::wrapped(size_t width) const {
+  const auto columns = layout(width);
+  auto out = head(columns);
+  for (const auto& row : rows_) {
+    std::vector<std::vector<std::string>> cells;
+    size_t lines = 1;
+    for (size_t i = 0; i < row.size(); ++i) {
+      cells.push_back(lines_of(row[i], columns.widths[i]));
+      lines = std::max(lines, cells.back().size());
+    }
+    for (size_t k = 0; k < lines; ++k) {
+      std::vector<std::string> of_line;
+      for (const auto& cell : cells) of_line.push_back(k < cell.size() ? cell[k] : "");
+      out += line(columns, of_line);
+    }
+  }
   return out;
 }
 

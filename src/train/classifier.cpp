@@ -31,6 +31,7 @@ class ModelTask : public Task {
   std::vector<NamedTensor> buffers() override { return buffers_of(*model_.module); }
   std::vector<std::string> norm_parameters() override { return norm_parameters_of(*model_.module); }
   std::map<std::string, std::string> module_types() override { return npu_train::module_types(*model_.module); }
+  bool capturable() const override { return model_.capturable; }
   void set_training(bool on) override { model_.module->train(on); }
   void to(c10::Device device) override { model_.module->to(device); }
 

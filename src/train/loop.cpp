@@ -12,6 +12,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/device/device_graph.hpp"
 #include "npu_train/device/transfer.hpp"
 
 namespace npu_train {
@@ -37,6 +38,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
                                                   .detect_anomaly = options_.detect_anomaly,
                                                   .keep_start = options_.on_oom == "retry",
                                                   .bring = bring,
+                                                  .graphs = captures_graphs(),
                                                   .last_skip = options_.max_consecutive_skips});
   if (checkpoint_.monitor == "auto") {
     const auto names = parts_.task->metric_names();
@@ -46,6 +48,23 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
 }
 
 TrainLoop::~TrainLoop() = default;
+
+// Why not is told where graphs were asked for, and where the device has them.
+bool TrainLoop::captures_graphs() const {
+  const bool asked = options_.cuda_graphs == "true";
+  if (options_.cuda_graphs == "false" || (!asked && parts_.device.kind != "cuda")) return false;
+  auto why_not = DeviceGraph::why_not(parts_.device);
+  if (why_not.empty() && !asked && !parts_.task->capturable()) why_not = "the task does not say that it can be captured (Task::capturable)";
+  if (why_not.empty() && options_.on_oom == "retry") why_not = "trainer.on_oom: retry cuts windows into other shapes";
+  if (why_not.empty() && options_.gradient_checkpointing != "none")
+    why_not = "trainer.gradient_checkpointing keeps the host in the backward";
+  if (why_not.empty()) return true;
+  if (asked)
+    log_warning("trainer.cuda_graphs: off: ", why_not);
+  else
+    log_info("trainer.cuda_graphs: off: ", why_not);
+  return false;
+}
 
 std::optional<int64_t> TrainLoop::windows_per_epoch() const {
   auto batches = parts_.train_loader->batches_per_epoch();
@@ -112,7 +131,7 @@ void TrainLoop::note_overflow(const OverflowReport& report) {
   call_back([&](Callback& c) { c.on_overflow(*this, report); });
 }
 
-StepResult TrainLoop::step(const std::vector<Batch>& window) {
+StepResult TrainLoop::step(std::vector<Batch>& window) {
   apply_lr();
   last_score_ = std::numeric_limits<double>::quiet_NaN();  // of weights that no longer are
   auto result = run_window(window);
@@ -194,7 +213,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     double data_wait = 0;
     auto next = std::make_unique<Pending>();
     next->report.attempt = step_->attempts();
-    const auto window = next_window(data_wait);
+    auto window = next_window(data_wait);
     if (window.empty()) break;
     next->at_floor = parts_.precision->at_floor();
     next->take(step(window));

@@ -62,19 +62,23 @@ void TrainLoop::copy_newest(std::vector<Batch>& window, int64_t micro_batches) {
         " was: ",
         without_hint(error.what()));
   }
+  leave_on_host(window);
+}
+
+void TrainLoop::leave_on_host(std::vector<Batch>& window) {
   copies_late_ = true;
   for (auto& batch : window) batch = to_device(batch, Device{}, /*non_blocking=*/false);
   backend_of(parts_.device).empty_cache(parts_.device);
 }
 
-StepResult TrainLoop::run_window(const std::vector<Batch>& window) {
+StepResult TrainLoop::run_window(std::vector<Batch>& window) {
   failed_.reset();
   const bool retries = options_.on_oom == "retry";
   const State random = retries ? rng_state() : State{};
   const auto limit = micro_batch_limit_;
   std::optional<Error> failure;
   for (;;) {
-    const auto batches = in_pieces(window, micro_batch_limit_);
+    auto batches = in_pieces(window, micro_batch_limit_);
     bool out_of_memory = false;
     try {
       auto result = step_->run(batches);
@@ -91,12 +95,24 @@ StepResult TrainLoop::run_window(const std::vector<Batch>& window) {
       failed_ = FailedWindow{.batches = batches,
                              .phase = step_->phase(),
                              .micro_batch = step_->micro_batch(),
-                             .micro_batches = static_cast<int>(batches.size())};
+                             .micro_batches = static_cast<int>(batches.size()),
+                             .on_host = copies_late_};
     if (retries && whole) {
       step_->undo_window();
       set_rng_state(random);
     }
-    if (!retries || !whole || !out_of_memory || !shrink_micro_batches(batches, *failure)) {
+    const bool may_go_on = retries && whole && out_of_memory;
+    if (may_go_on && !copies_late_ && largest_of(batches) <= 1) {  // what the window holds itself is left to gain
+      log_warning(
+          "out of memory in micro-batches of 1 sample, beside the batches of the window: trainer.on_oom=retry leaves windows on the host "
+          "from now on, copies each micro-batch when it is run, and begins again with whole ones");
+      failed_.reset();
+      batches.clear();
+      micro_batch_limit_ = limit;
+      leave_on_host(window);
+      continue;
+    }
+    if (!may_go_on || !shrink_micro_batches(batches, *failure)) {
       micro_batch_limit_ = limit;
       throw *failure;
     }

@@ -40,6 +40,10 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
               "fp32 products and convolutions of a GPU with 10 bits of mantissa; auto: as the process has it (libtorch: convolutions yes, "
               "products no)",
               one_of({"auto", "true", "false"}))
+          .field("cuda_graphs", &T::cuda_graphs,
+                 "forward and backward of full windows are captured once and launched as a whole; auto: on a GPU, for the built-in models; "
+                 "true: also on other devices that have graphs, and for tasks that do not say that they can be captured",
+                 one_of({"auto", "true", "false"}))
           .field("on_divergence", &T::on_divergence,
                  "stop: end with exit code 5; rollback: go back to the last checkpoint with a tenth of the learning rate, at most twice",
                  one_of({"stop", "rollback"}))

@@ -13,20 +13,19 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "npu_train/precision/finite_check.hpp"
+#include "train/window_graph.hpp"
 
 namespace npu_train {
 
-/// Sums over the micro-batches of one window.
-struct TrainStep::Window {
-  at::Tensor sums;          // [1 + metrics]: loss (in units of the first batch's weight), metric sums
-  double first_weight = 0;  // losses are weighted relative to the first micro-batch, so that a single one is not touched at all
-  double weight = 0;
-  double samples = 0;
-};
-
 TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, ProcessGroup& group, const Observers& observers,
                      StepOptions options)
-    : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), group_(group), observers_(observers), options_(options) {}
+    : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), group_(group), observers_(observers), options_(options) {
+  if (options_.graphs)
+    graph_ = std::make_unique<detail::WindowGraph>(device_of(optimizer_.parameters()[0].value.device()), task_, optimizer_.parameters());
+}
+
+TrainStep::TrainStep(TrainStep&&) noexcept = default;
+TrainStep::~TrainStep() = default;
 
 Batch TrainStep::bring(const Batch& batch, int micro_batch) {
   const auto& device = optimizer_.parameters()[0].value.device();
@@ -37,7 +36,7 @@ Batch TrainStep::bring(const Batch& batch, int micro_batch) {
   return observers_.run(Phase::Transfer, attempts_, micro_batch, [&] { return options_.bring(batch); });
 }
 
-void TrainStep::accumulate(const Batch& given, int micro_batch, Window& window) {
+void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSums& window, const at::Tensor& scale) {
   at::Tensor loss;
   StepOutput output;
   micro_batch_ = micro_batch;
@@ -54,7 +53,7 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, Window& window) 
   loss = relative == 1 ? output.loss : output.loss * relative;
   phase_ = Phase::Backward;
   observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
-    backend_of(device_of(loss.device())).backward(precision_.scale_loss(loss));
+    backend_of(device_of(loss.device())).backward(scale.defined() ? loss * scale : precision_.scale_loss(loss));
     precision_.collect_gradients();
   });
 
@@ -65,6 +64,22 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, Window& window) 
   window.sums = window.sums.defined() ? window.sums.add_(sums) : sums;
   window.weight += output.weight;
   window.samples += static_cast<double>(batch.size);
+}
+
+detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches) {
+  const auto eagerly = [this](const std::vector<Batch>& window, const at::Tensor& scale) {
+    detail::WindowSums sums;
+    for (size_t k = 0; k < window.size(); ++k) accumulate(window[k], static_cast<int>(k), sums, scale);
+    return sums;
+  };
+  // observers see operators and phases of micro-batches, which a replay has not
+  detail::WindowSums sums;
+  if (graph_ != nullptr && observers_.empty() && graph_->takes(batches) &&
+      graph_->run(
+          batches, precision_.scale(),
+          [&](const auto& window, const at::Tensor& scale) { return eagerly(window, precision_.may_skip() ? scale : at::Tensor()); }, sums))
+    return sums;
+  return eagerly(batches, {});
 }
 
 StepResult TrainStep::run(const std::vector<Batch>& batches) {
@@ -80,8 +95,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   if (explains && !precision_.may_skip()) clear_overflow_flags(task_.parameters().values());  // else precision_ does
   if (explains) random_ = RandomState({optimizer_.parameters()[0].value.device()});
   precision_.begin_step();
-  Window window;
-  for (size_t k = 0; k < batches.size(); ++k) accumulate(batches[k], static_cast<int>(k), window);
+  const auto window = forward_backward(batches);
 
   const at::NoGradGuard no_grad;
   const auto& parameters = optimizer_.parameters();

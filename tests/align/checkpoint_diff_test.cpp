@@ -321,9 +321,33 @@ TEST_CASE("checkpoint_diff: names that share one tensor on one side only are tol
 TEST_CASE("checkpoint_diff: what only one side has is not all") {
   auto b = small_net();
   CHECK(compared(small_net(), b).complete);
+  b.emplace_back("layer1.norm.num_batches_tracked", at::zeros({}, at::kLong));
+  const auto counted = compared(small_net(), b);
+  CHECK((counted.agrees && !counted.complete));
   std::erase_if(b, [](const auto& t) { return t.first == "token"; });
-  const auto c = compared(small_net(), b);
-  CHECK((c.agrees && !c.complete));
+  for (const bool swapped : {false, true}) {
+    const auto lost = swapped ? compared(b, small_net()) : compared(small_net(), b);
+    CHECK((!lost.agrees && !lost.complete));
+    CHECK(lost.first.layer == "token");
+    CHECK(has(lost.first.sentence, std::string("token is in ") + (swapped ? "B" : "A") + " alone"));
+  }
+}
+
+TEST_CASE("checkpoint_diff: one element that moved is no other order") {
+  auto b = small_net();
+  tensor_of(b, "layer1.fc1.weight").view({-1})[1] += 0.03;
+  const auto moved = compared(small_net(), b);
+  CHECK_FALSE(has(moved.first.sentence, "another order"));
+  auto turned = small_net();
+  auto& w = tensor_of(turned, "layer1.fc1.weight");
+  w = w.flatten().flip({0}).reshape(w.sizes()).contiguous();
+  CHECK(has(compared(small_net(), turned).first.sentence, "the same values in another order"));
+}
+
+TEST_CASE("checkpoint_diff: a tolerance of no layer is told") {
+  const auto notes = compared(small_net(), small_net(), {.layer_tolerance = {{"conv1", {1, 1}}, {"cnv1*", {1, 1}}}}).notes;
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0] == "--tolerance cnv1* fits no layer or call that was compared");
 }
 
 TEST_CASE("checkpoint_diff: damaged and foreign files are refused") {
@@ -335,14 +359,16 @@ TEST_CASE("checkpoint_diff: damaged and foreign files are refused") {
   write_file_atomic(dir / "a.txt", "hello");
   CHECK((kind_of(dir / "a.txt") == ErrorKind::Data));
   write_file_atomic(dir / "cut.safetensors", read_file(good, 1 << 20).substr(0, 900));
-  CHECK((kind_of(dir / "cut.safetensors") == ErrorKind::Checkpoint));
+  CHECK((kind_of(dir / "cut.safetensors") == ErrorKind::Data));
   fs::create_directory(dir / "folder");
-  CHECK((kind_of(dir / "folder") == ErrorKind::Checkpoint));
-  CHECK((kind_of(kPthFiles / "evil_system.pth") == ErrorKind::Checkpoint));
+  CHECK((kind_of(dir / "folder") == ErrorKind::Data));
+  CHECK((kind_of(kPthFiles / "evil_system.pth") == ErrorKind::Data));
+  const std::string text = error_of([&] { compare_checkpoints(good, kPthFiles / "evil_system.pth"); }).what();
+  CHECK(text.starts_with("[pth] " + (kPthFiles / "evil_system.pth").string() + ": "));
 
   save_run(dir / "run", run_state(), 1);
   auto bytes = read_file(dir / "run" / "model.safetensors", 1 << 20);
   bytes.back() ^= 1;
   write_file_atomic(dir / "run" / "model.safetensors", bytes);
-  CHECK((kind_of(dir / "run") == ErrorKind::Checkpoint));
+  CHECK((kind_of(dir / "run") == ErrorKind::Data));
 }

@@ -54,6 +54,12 @@ TEST_CASE("config_diff: lists of sections are compared item by item, others as a
   CHECK(has(other_length[0], "t: "));
 }
 
+TEST_CASE("config_diff: what is left to the data is told, and changes no number") {
+  CHECK((shown_differences("n: (left to the data)", "n: 10") == Lines{"[n: (left to the data) | 10]"}));
+  CHECK((shown_differences("n: 10", "n: (left to the data)") == Lines{"[n: 10 | (left to the data)]"}));
+  CHECK((shown_differences("n: (left to the data)", "n: (left to the data)") == Lines{}));
+}
+
 TEST_CASE("config_diff: settings that no number depends on are told apart") {
   CHECK((shown_differences("{output: {dir: a}, data: {num_workers: 1, root: x}, trainer: {log_every_n_steps: 1, max_epochs: 2}}",
                            "{output: {dir: b}, data: {num_workers: 4, root: y}, trainer: {log_every_n_steps: 9, max_epochs: 3}}") ==

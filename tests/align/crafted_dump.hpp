@@ -39,6 +39,10 @@ class CraftedDump {
     add(name, output, input);
     calls_.insert(calls_.size() - 1, R"(, "parameters": {"weight": )" + weight + "}");
   }
+  // A call of any content, as JSON.
+  void add_call(const std::string& name, const std::string& content) {
+    calls_ += (calls_.empty() ? "\"" : ",\n\"") + name + "\": " + content;
+  }
   // A call whose input's gradient is `gradient`.
   void add_backward(const std::string& name, const std::string& gradient) {
     calls_ += (calls_.empty() ? "\"" : ",\n\"") + name + R"(": {"input": [], "output": [)" + gradient + "]}";

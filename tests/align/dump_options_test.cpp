@@ -48,5 +48,7 @@ TEST_CASE("a configuration of the field binds, and other tools' names are told")
   CHECK(options.sample == 0.5);
   CHECK(has(error_of([] { bind<DumpOptions>(parse_yaml("{summary_mode: md5}", "dump.yaml"), "dump"); }).what(), "summary"));
   CHECK(has(error_of([] { bind<DumpOptions>(parse_yaml("{level: L0}", "dump.yaml"), "dump"); }).what(), "module, op, mix"));
+  for (const auto& [given, name] : {std::pair("level: L1", "the name here is op"), std::pair("summary: md5", "the name here is crc32")})
+    CHECK(has(error_of([&, &text = given] { bind<DumpOptions>(parse_yaml(text, "dump.yaml"), "dump"); }).what(), name));
   CHECK(has(error_of([] { bind<DumpOptions>(parse_yaml("{sample: 0}", "dump.yaml"), "dump"); }).what(), "sample"));
 }

@@ -186,6 +186,12 @@ TEST_CASE("no link leads out of the dump, and a folder may end with a slash") {
   write(dir / "elsewhere/rank0/dump.json", kMsprobe);
   write(dir / "dump/step3/rank0/dump.json", kMsprobe);
   CHECK(Dump::open((dir / "dump/step3").string() + "/").places().at(0).step == 3);
+  CHECK(is_dump(dir / "dump/step3/rank0/dump.json"));
+  CHECK(Dump::open(dir / "dump/step3/rank0/dump.json").places().at(0).step == 3);
+  write(dir / "dump/step3/rank0/stack.json", "{}");
+  CHECK_FALSE(is_dump(dir / "dump/step3/rank0/stack.json"));
+  CHECK(dump_around(dir / "dump/step3/rank0/stack.json") == dir / "dump/step3/rank0");
+  CHECK(dump_around(dir / "dump/step3/stack.json").empty());
   fs::create_directory_symlink(dir / "dump", dir / "link");
   CHECK(Dump::open(dir / "link").places().at(0).step == 3);  // what is given may be one
   fs::create_directory_symlink("step3", dir / "dump/step4");

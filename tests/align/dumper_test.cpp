@@ -299,14 +299,21 @@ TEST_CASE("a dump of nothing is told") {
     dumper.step();
   };
   run({.list = {"no_such_layer"}, .data_mode = {"forward"}});
-  REQUIRE(told.size() == 1);
-  CHECK(has(told[0], "nothing was dumped"));
-  run({.list = {"head*", "no_such_layer.*"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 2);
-  CHECK(has(told[1], "'no_such_layer.*' fits no layer or operator of step 0"));
-  run({.steps = {"7"}});
+  CHECK(has(told[0], "dump.list: 'no_such_layer' fits no layer or operator at dump.level=module; there are: Module."));
+  CHECK(has(told[1], "no layer and no operator of step 0 was dumped"));
+  run({.list = {"head*", "no_such_layer.*"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 3);
-  CHECK(has(told[2], "dump.steps: 7 was not reached; the run had steps 0 to 0"));
+  CHECK(has(told[2], "'no_such_layer.*' fits no layer or operator"));
+  run({.scope = {"head", "haed"}});
+  REQUIRE(told.size() == 4);
+  CHECK(has(told[3], "'haed' fits no layer or operator at dump.level=module, so the scope goes on to the end; did you mean 'head'?"));
+  run({.sample_elements = 0.5});
+  REQUIRE(told.size() == 5);
+  CHECK(has(told[4], "dump.sample_elements is of files of values"));
+  run({.steps = {"7"}});
+  REQUIRE(told.size() == 6);
+  CHECK(has(told[5], "dump.steps: 7 was not reached; the run had steps 0 to 0"));
 }
 
 namespace {

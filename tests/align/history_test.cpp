@@ -134,6 +134,25 @@ TEST_CASE("history: our history.json, an array, lists by name, and lines") {
   CHECK((history_of("{\"step\": 1, \"loss\": 2}\n").loss == Values{2}));
 }
 
+TEST_CASE("history: a run that ended in its first epoch") {
+  const auto end = history_of(R"({"epochs": [], "global_step": 2, "final_val": {"loss": 2.5, "acc1": 3}})");
+  CHECK((end.step == Steps{2} && end.loss == Values{2.5} && end.of_epochs));
+  CHECK(any_has(end.notes, "the run ended in its first epoch"));
+  CHECK(has(history_error(R"({"epochs": [], "global_step": 2, "final_val": {}})").what(), "hint: metrics.csv of the run's folder"));
+  const auto val = history_of("epoch,step,phase,loss\n0,2,val,2.5\n");
+  CHECK((val.step == Steps{2} && any_has(val.notes, "no row is of training")));
+}
+
+TEST_CASE("history: whole epochs of our metrics.csv") {
+  const std::string csv = "epoch,step,phase,loss,skipped\n0,1,train,3,0\n0,2,train,1,0\n0,2,val,9,\n0,2,epoch,2,1\n";
+  const TempDir dir;
+  write_file_atomic(dir / "metrics.csv", csv);
+  const auto steps = read_history(dir / "metrics.csv"), epochs = read_history(dir / "metrics.csv", {}, HistoryRows::Epochs);
+  CHECK((steps.loss == Values{3, 1} && !steps.of_epochs));
+  CHECK((epochs.loss == Values{2} && epochs.step == Steps{2} && epochs.of_epochs));
+  CHECK((history_of("step,phase,loss\n2,epoch,2\n2,val,9\n").loss == Values{2}));  // steps were logged too rarely
+}
+
 TEST_CASE("history: a file that was cut short is read up to there") {
   const std::string csv = "step,loss\n0,2.5\n1,2.25\n2,2.";
   CHECK((history_of(csv).loss == Values{2.5, 2.25, 2}));

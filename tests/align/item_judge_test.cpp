@@ -55,8 +55,13 @@ TEST_CASE("item_judge: a sample of elements has a shape of its own, and one seed
   const auto sample = R"(, "sampled": 3)";
   CHECK_FALSE(judged(saved(some, "[4, 5]", sample), saved(some, "[4, 5]", sample)).failed);
   CHECK(has(judged(saved(some.reshape({1, 3}), "[4, 5]", sample), saved(some, "[4, 5]", sample)).message, "dump.json says [3] (a sample)"));
-  CHECK(has(judged(saved(some, "[4, 5]", sample), saved(some, "[4, 5]", sample), R"("seed": 1)", R"("seed": 2)").message,
-            "other elements were kept: dump.seed is 1 and 2"));
+  // other elements were kept: the statistics are of all
+  const auto other = saved(some + 1, "[4, 5]", sample), less = saved(at::arange(2, at::kFloat), "[4, 5]", R"(, "sampled": 2)");
+  for (const auto& item :
+       {judged(saved(some, "[4, 5]", sample), Describe(other), R"("seed": 1)", R"("seed": 2)"),
+        judged(saved(some, "[4, 5]", sample), Describe(less)), judged(saved(at::ones({4, 5}), "[4, 5]"), Describe(less))})
+    CHECK(((item.kind == ItemKind::Statistics) && !item.failed));
+  CHECK(judged(saved(some, "[4, 5]", sample), Describe(other), R"("seed": 1)", R"("seed": 1)").failed);
 }
 
 TEST_CASE("item_judge: zeros on one side are a difference, not something that is not finite") {
@@ -99,6 +104,17 @@ TEST_CASE("item_judge: statistics on one side and a checksum on the other have n
   const auto item = judged(crc, statistics);
   CHECK((item.kind == ItemKind::NotCompared));
   CHECK(has(item.message, "no common form"));
+}
+
+TEST_CASE("item_judge: sums over integers are rounded on every device, the integers are not") {
+  const auto described = [](const std::string& numbers) -> Describe {
+    return [=](const CraftedDump&) { return R"({"type": "torch.Tensor", "dtype": "torch.int64", "shape": [8], )" + numbers + "}"; };
+  };
+  const auto target = described(R"("Max": 9, "Min": 0, "Mean": 4.5, "Norm": 16.881943016134134)");
+  const auto fails = [&](const std::string& numbers) { return judged(described(numbers), Describe(target)).failed; };
+  CHECK_FALSE(fails(R"("Max": 9, "Min": 0, "Mean": 4.5, "Norm": 16.88194274902344)"));
+  CHECK(fails(R"("Max": 9, "Min": 0, "Mean": 4.625, "Norm": 16.88194274902344)"));
+  CHECK(fails(R"("Max": 8, "Min": 0, "Mean": 4.5, "Norm": 16.881943016134134)"));
 }
 
 TEST_CASE("item_judge: words that nobody knows and numbers that are missing do no harm") {

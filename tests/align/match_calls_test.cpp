@@ -40,3 +40,17 @@ TEST_CASE("match_calls: a mapping pairs whatever the shapes are, and names that 
   CHECK((match.unknown == std::set<std::string>{"oen, which A does not have", "why, which B does not have"}));
   CHECK((npu_train::detail::match_calls(a, b, {.mapping = {{"one", "x"}}}).pairs == npu_train::detail::CallPairs{{0, 0}}));
 }
+
+TEST_CASE("match_calls: operators that the sides call another number of times go by their shapes, in order") {
+  const TempDir dir;
+  const auto step = [&](const char* name, const std::vector<std::string>& shapes) {
+    CraftedDump dump(dir / name);
+    for (size_t i = 0; i < shapes.size(); ++i)
+      dump.add("Tensor.add_." + std::to_string(i) + ".forward", CraftedDump::tensor(shapes[i]), CraftedDump::tensor(shapes[i]));
+    return read_dump_step(Dump::open(dump.write()).places().at(0));
+  };
+  const auto a = step("a", {"[]", "[]", "[]"}), b = step("b", {"[]", "[]", "[8, 4]", "[]", "[8, 4]"});
+  CHECK((npu_train::detail::match_calls(a, b, {}).pairs == npu_train::detail::CallPairs{{0, 0}, {1, 1}, {-1, 2}, {2, 3}, {-1, 4}}));
+  const auto other = step("c", {"[]", "[]", "[2]"});  // as many: a shape that differs is a difference
+  CHECK((npu_train::detail::match_calls(a, other, {}).pairs == npu_train::detail::CallPairs{{0, 0}, {1, 1}, {2, 2}}));
+}

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/nn/modules.h>
 
+#include "align/crafted_dump.hpp"
 #include "npu_train/align/compare.hpp"
 #include "npu_train/align/compare_report.hpp"
 #include "npu_train/align/dumper.hpp"
@@ -10,6 +11,7 @@
 #include "npu_train/optim/adamw.hpp"
 
 using namespace npu_train;
+using npu_train::testing::CraftedDump;
 using npu_train::testing::TempDir;
 using Cause = Divergence::Cause;
 
@@ -76,4 +78,34 @@ TEST_CASE("noise_steps: between equal environments every bit counts") {
   const auto a = run(dir / "a", true, "tensor"), b = run(dir / "b", true, "tensor");
   const auto step = compare_dumps(a, b).steps.at(0);
   CHECK((step.noise_weights == 0 && step.noise_state == 0 && step.noise_gradients == 0));
+}
+
+TEST_CASE("noise_steps: of statistics a few elements that went another way are noise, all of them are not") {
+  for (const bool few : {true, false}) {
+    CAPTURE(few);
+    const TempDir dir;
+    const auto written = [&](const char* name, bool other) {
+      CraftedDump dump(dir / name, other ? R"("device": "npu:0")" : R"("device": "cpu")");
+      const auto weight = [&](double max, double mean, double norm) {
+        char text[256];
+        std::snprintf(
+            text, sizeof text,
+            R"({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [1024], "Max": %.9g, "Min": %.9g, "Mean": %.9g, "Norm": %.9g})",
+            max, -max, mean, norm);
+        return std::string(text);
+      };
+      dump.add("Module.bn.BatchNorm2d.forward.0", CraftedDump::tensor("[4]"), CraftedDump::tensor("[4]"));
+      dump.add_call("Module.bn.BatchNorm2d.parameters_grad.0", R"({"weight": [)" + weight(1, 1e-3, other ? 4.00001 : 4) + "]}");
+      const double rate = 1e-3, flipped = few ? 1 : 64;
+      const auto moved = weight(rate, other ? 2 * rate * flipped / 1024 : 0, rate * 32);
+      dump.add_call("Module.optimizer.Adamw.forward.0",
+                    R"({"input_args": [], "input_kwargs": {"lr": {"type": "float", "value": 0.001}}, "output": {"exp_avg_sq/bn.weight": )" +
+                        weight(1e-6, 1e-7, 1e-6) + R"(}, "parameters": {"bn.weight": )" + moved + "}}");
+      return dump.write();
+    };
+    const auto result = compare_dumps(written("a", true), written("b", false));
+    CAPTURE(to_text(result));
+    CHECK(result.steps.at(0).noise_weights == (few ? 1 : 0));
+    CHECK(result.first.found != few);
+  }
 }

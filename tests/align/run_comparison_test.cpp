@@ -49,6 +49,44 @@ TEST_CASE("run folders: configuration, environment and history together") {
   CHECK(to_text(part).ends_with("agree where they have the same steps; the others were not compared\n"));
 }
 
+TEST_CASE("a run folder and a log are compared as histories, epochs with epochs") {
+  TempDir dir;
+  run_folder(dir / "a", 0.1, 1);
+  const auto with_log = compare_runs(dir / "a", dir / "a/metrics.csv");
+  CHECK(with_log.agrees());
+  CHECK_FALSE(with_log.config);
+  CHECK(with_log.history->rows.size() == 40);
+  write_file_atomic(dir / "m.csv", "step,phase,loss\n1,train,9\n2,train,1\n2,epoch,5\n");
+  write_file_atomic(dir / "history.json", R"({"epochs": [{"global_step": 2, "train": {"loss": 5.0}}]})");
+  for (const auto& [a, b] : {std::pair("m.csv", "history.json"), std::pair("history.json", "m.csv")}) {
+    const auto epochs = compare_runs(dir / a, dir / b);
+    CHECK(epochs.history->rows.size() == 1);
+    CHECK(epochs.history->max_relative == 0);
+  }
+  write_file_atomic(dir / "other.csv", "step,loss\n2,5.0\n");
+  CHECK(has(to_text(compare_runs(dir / "other.csv", dir / "history.json")), "the losses of B are means of epochs"));
+}
+
+TEST_CASE("configurations are completed where both can be") {
+  TempDir dir;
+  write_file_atomic(dir / "a.yaml", "lr: 1\n");
+  write_file_atomic(dir / "b.yaml", "lr: 1\neps: 0\n");
+  write_file_atomic(dir / "foreign.yaml", "foreign: 1\n");
+  RunComparisonOptions options;
+  options.complete_config = [](const ConfigNode& node, std::string& why) -> std::optional<ConfigNode> {
+    if (node.find("lr") == nullptr) return why = "has no lr", std::nullopt;
+    auto out = node;
+    if (out.find("eps") == nullptr) out.set("eps", 0);
+    return out;
+  };
+  CHECK_FALSE(compare_runs(dir / "a.yaml", dir / "b.yaml").agrees());
+  CHECK(compare_runs(dir / "a.yaml", dir / "b.yaml", options).config->empty());
+  const auto foreign = compare_runs(dir / "a.yaml", dir / "foreign.yaml", options);
+  CHECK(foreign.config->size() == 2);
+  REQUIRE(foreign.notes.size() == 1);
+  CHECK(has(foreign.notes[0], "foreign.yaml: has no lr; so no defaults were filled in"));
+}
+
 TEST_CASE("files alone, and what is not two of a kind") {
   TempDir dir;
   write_file_atomic(dir / "a.yaml", "seed: 1\n");

@@ -32,6 +32,22 @@ ResidentMemory resident(int64_t bytes) {
 
 }  // namespace
 
+TEST_CASE("gaps of a caching allocator, planned from the blocks that are live") {
+  constexpr int64_t kOneMiB = int64_t{1} << 20;
+  ResidentMemory resident;
+  resident.tensors = {{MemoryUse::Parameters, 3 * kOneMiB}};
+  MemoryTrace trace;
+  trace.blocks = {{12 * kOneMiB, MemoryUse::Activations}, {12 * kOneMiB, MemoryUse::Workspace}};
+  trace.events = {{0, false}, {1, false}, {1, true}};
+  CHECK(planned_gaps(resident, trace, 0).reserved == 20 * kOneMiB);  // a segment of that size for the small one
+  CHECK(planned_gaps(resident, trace, 0).gaps == 17 * kOneMiB);
+  CHECK(planned_gaps(resident, trace, 2).reserved == 32 * kOneMiB);  // one of 12 MiB goes into it, the other has its own
+  CHECK(planned_gaps(resident, trace, 2).gaps == 5 * kOneMiB);
+  CHECK(planned_gaps(resident, trace, 2).largest == 5 * kOneMiB);
+  CHECK(planned_gaps(resident, trace, 3).gaps == 17 * kOneMiB);
+  CHECK(planned_gaps(resident, trace, 3).largest == 12 * kOneMiB);
+}
+
 TEST_CASE("each block is a straight line over the batch") {
   const MemoryModel model(resident(1000), trace_of(2, 5000, 700), 2, trace_of(3, 5000, 700), 3);
   CHECK(model.matched());

@@ -91,6 +91,18 @@ TEST_CASE("each kind of failure is told with its place and what to do") {
   fails(tried([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no such weather"); }), "forward", "model", "body");
 }
 
+TEST_CASE("a device that vanishes is the environment's failure, an operator that fails on the chip is not") {
+  const auto failing = [](const char* code) {
+    return tried([code](const at::Tensor&) -> at::Tensor {
+      TORCH_CHECK(false, "npuSynchronizeDevice:NPUStream.cpp:512 NPU function error: AclrtSynchronizeDeviceWithTimeout, error code is ",
+                  code, "\n[ERROR] ERR00100 PTA call acl api failed");
+    });
+  };
+  fails(failing("507901"), "forward", "environment", "in forward");
+  CHECK(has(failing("507901").remedy, "--explain"));
+  fails(failing("507015"), "forward", "operator", "in forward");
+}
+
 TEST_CASE("what stays behind, comes back to the host or learns nothing is seen without an exception") {
   struct Forgetful : Elsewhere {
     using Elsewhere::Elsewhere;

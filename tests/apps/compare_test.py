@@ -279,7 +279,7 @@ class CompareTest(ProgramTest):
                             (log, weights, ('is a loss history', 'is a checkpoint'))):
             self.assertFails(npu_tool('compare', a, b), 2, str(a), str(b), *words)
         self.assertFails(npu_tool('compare', dump, self.dir), 3, str(self.dir), 'of no kind')
-        self.assertFails(npu_tool('compare', log, log, '--steps', '1'), 2, 'are of dumps')
+        self.assertFails(npu_tool('compare', log, log, '--steps', '1'), 2, '--steps is of dumps')
         self.assertFails(npu_tool('compare', 'nowhere', log, '--reference', 'r'), 3, 'nowhere: there is no such file or folder')
         for words in (('--exact',), ('--atol', '1'), ('--rtol', '1'), ('--tolerance', 'a=1,1')):
             self.assertFails(npu_tool('compare', log, log, *words), 2, words[0], 'of dumps and checkpoints', '--mean-rtol')

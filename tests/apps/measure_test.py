@@ -91,9 +91,9 @@ class Measure(ProgramTest):
         document = self.json('bench', self.config(precision='32-true'), *what, '--out', a, '--csv', table, '--html', page)
         self.assertEqual(document['batch'], 2)
         self.assertGreater(document['gemm_flops'], 0)
-        self.assertEqual({row['section'] for row in document['rows']}, {'step', 'infer', 'batch', 'loader'})
+        self.assertEqual({row['section'] for row in document['rows']} - {'power'}, {'step', 'phases', 'infer', 'batch', 'loader'})
         self.assertTrue(any('were left out' in note for note in document['notes']), document['notes'])
-        self.assertFalse([row for row in document['rows'] if row.get('failure')])
+        self.assertFalse([row for row in document['rows'] if row.get('failure') and row['section'] != 'power'])
         with open(table, newline='') as rows: self.assertIn(['section', 'name', 'number', 'value'], list(csv.reader(rows)))
         self.look_at(page)
         # against itself: no difference
@@ -107,6 +107,41 @@ class Measure(ProgramTest):
         self.assertFails(npu_tool('bench', '--compare', a, self.dir / 'none.json'), DATA, 'none.json')
         self.assertFails(npu_tool('bench', '--what', 'step'), USAGE, 'no model')
         self.assertFails(npu_tool('bench', '--compare', a, a, '--html', page), USAGE, '--html')
+
+    def test_bench_marks_regressions_of_its_history(self):
+        config, steps = self.config(precision='32-true'), ('--what', 'step,train', '--batch', '2', '--steps', '8', '--warmup', '1', '--no-machine')
+        before, page = self.dir / 'before.json', self.dir / 'now.html'
+        self.json('bench', config, *steps, '--out', before)
+        fast = json.loads(before.read_text())
+        for row in fast['rows']: row['seconds'] = [s / 100 for s in row.get('seconds', [])]
+        before.write_text(json.dumps(fast))
+        other = self.dir / 'other.json'
+        other.write_text(json.dumps(fast | {'model': 'another'}))
+        out = self.assertDone(npu_tool('bench', config, *steps, '--history', other, before, '--html', page))
+        self.assertIn('share_of_backward', out)
+        text = page.read_text()
+        for word in ('History of step, batch 2', 'History of train', 'slower: a regression', '1 of 2 earlier reports', 'Phases of a step'):
+            self.assertIn(word, text)
+        self.look_at(page)
+        self.assertFails(npu_tool('bench', config, *steps, '--history', self.dir / 'none.json', '--html', page), DATA, 'none.json')
+
+    def test_bench_tells_how_costs_grow(self):
+        config, page, table = self.config(precision='32-true'), self.dir / 'g.html', self.dir / 'g.csv'
+        sizes = ('--scale-batch', '1,2', '--scale-depth', '1,2', '--scale-image', '32,64', '--scale-threads', '1,2', '--scale-workers', '1,2',
+                 '--scale-layers', '4,8', '--scale-steps', '2')
+        document = self.json('bench', config, '--what', 'scaling', *sizes, '--no-machine', '--html', page, '--csv', table)
+        grown = {row['section'] for row in document['rows'] if row['name'] == 'growth'}
+        self.assertEqual(len([note for note in document['notes'] if note.startswith('scaling: ')]), 8)
+        self.assertLessEqual({'scaling batch', 'scaling memory', 'scaling threads', 'scaling workers', 'scaling dump', 'scaling compare'}, grown)
+        self.assertIn('scaling dump,growth,exponent', table.read_text())
+        self.look_at(page)
+        self.assertFails(npu_tool('bench', config, '--what', 'scaling', '--scale-batch', '0'), USAGE, '--scale-batch')
+
+    def test_bench_refuses_equal_programs(self):
+        document = self.json('bench', self.config(precision='32-true'), '--what', 'null', '--batch', '1', '--null-trials', '2', '--pairs', '6', '--no-machine')
+        self.assertEqual(document['rows'][-1]['trials'], 2)
+        self.assertIn('of 2 trials', document['notes'][0])
+        self.assertFails(npu_tool('bench', self.config(), '--what', 'null', '--pairs', '5'), USAGE, 'at least 6')
 
     def test_profiler(self):
         self.assertDone(train_app(self.config(), *SHORT, 'trainer.profiler=chrome', f'output.dir={self.dir}/out'))

@@ -27,8 +27,10 @@ class SimNpu(ProgramTest):
 
     def test_out_of_memory_says_what_to_do_and_that_helps(self):
         result = self.train('out', *TIGHT, 'data.batch_size=160')
-        self.assertFails(result, MEMORY, 'NPU out of memory', '2097152 bytes', 'smaller data.batch_size', 'lower precision')
+        fits = 'trainer.on_oom=retry data.batch_size=32 trainer.accumulate_grad_batches=5'
+        self.assertFails(result, MEMORY, 'NPU out of memory', '2097152 bytes', 'fragmentation', f'would fit is {fits}')
         self.assertEqual(self.written('out'), {'config.yaml', 'environment.json', 'train.log', 'metrics.csv', 'events.out'})  # and no checkpoint
+        self.assertDone(self.train('advised', *TIGHT, *fits.split()))
         # what is left there is in nobody's way
         self.assertDone(self.train('out', *TIGHT, 'data.batch_size=8', '--resume', 'auto'))
         self.assertTrue((run_dir(self.dir / 'out').with_name('version_1') / 'checkpoints' / 'last' / 'manifest.json').exists())

@@ -35,6 +35,13 @@ class TrainApp(ProgramTest):
         for event, epoch in zip(losses, history['epochs']): self.assertAlmostEqual(event.value, epoch['val']['loss'], places=5)
         self.assertIn('train/lr', events.Tags()['scalars'])
 
+    def test_three_hundred_steps_raise_no_alarm_of_a_leak(self):
+        for device in ('cpu', 'sim_npu'):
+            with self.subTest(device=device):
+                result = train_app(self.config(precision='32-true'), f'output.dir={self.dir}/{device}', 'trainer.max_epochs=15', f'device={device}')
+                self.assertIn('300 steps', self.assertDone(result))
+                self.assertNotIn('leak', result[2])
+
     def test_usage_errors_end_with_2_and_say_what_to_do(self):
         config = self.config()
         self.assertFails(train_app(), 2, 'configs/quickstart.yaml')

@@ -75,6 +75,52 @@ TEST_CASE("other work is not compared, and what one side lacks is told") {
 }
 
 TEST_CASE("a history marks the run that became slower") {
-  CHECK(has(to_html(made(0.2), {made(0.1), made(0.1)}), "slower"));
-  CHECK(!has(to_html(made(0.1), {made(0.1), made(0.1)}), ">slower<"));
+  const auto page = to_html(made(0.2), {made(0.1), made(0.1)});
+  CHECK(has(page, "slower: a regression"));
+  CHECK(has(page, "History of train, batch 8"));
+  CHECK(!has(to_html(made(0.1), {made(0.1), made(0.1)}), "slower: a regression"));
+  CHECK(!has(to_html(made(0.1)), "History"));
+}
+
+TEST_CASE("a history judges the row that it shows, and takes reports of other work and of other rows") {
+  auto worse_elsewhere = made(0.1);
+  for (auto& s : worse_elsewhere.rows[1].samples.seconds) s *= 3;  // batch 1 alone
+  CHECK(!has(to_html(worse_elsewhere, {made(0.1)}), "slower: a regression"));
+  auto other_batch = made(0.1);
+  other_batch.rows.resize(1);
+  other_batch.rows[0].name = "batch 16";
+  CHECK(has(to_html(made(0.2), {made(0.1), other_batch}), "slower: a regression"));
+  auto other_model = made(0.1);
+  other_model.model = "n";
+  const auto page = to_html(made(0.1), {other_model});
+  CHECK(has(page, "1 of 1 earlier reports are of another model"));
+  CHECK(!has(page, "History of train"));
+  auto steps = made(0.2), steps_before = made(0.1);
+  steps.rows[0].section = steps_before.rows[0].section = "step";  // what is measured when nothing is asked for
+  CHECK(has(to_html(steps, {steps_before}), "slower: a regression"));
+}
+
+TEST_CASE("phases, memory, power and scaling are tables and plots of the page, and come back from the file") {
+  auto report = made();
+  report.rows[0].numbers.insert(report.rows[0].numbers.end(),
+                                {{"initial_memory_bytes", 5e8}, {"memory_increase_bytes", 5e8}, {"host_power_w", 65}});
+  report.rows.push_back({.section = "phases",
+                         .name = "train batch 8",
+                         .numbers = {{"step_ms_mean", 100}, {"share_of_forward", 0.375}, {"share_of_backward", 0.625}}});
+  report.rows.push_back({.section = "power", .name = "device", .failure = "not readable: no nvidia-smi"});
+  report.rows.push_back({.section = "scaling depth", .name = "depth 2", .numbers = {{"depth", 2}, {"step_ms_median", 10}}});
+  report.rows.push_back({.section = "scaling depth", .name = "depth 4", .numbers = {{"depth", 4}, {"step_ms_median", 21}}});
+  report.rows.push_back({.section = "scaling depth", .name = "growth", .numbers = {{"exponent", 1.07}}});
+  const auto page = to_html(report);
+  for (const char* text : {"Phases of a step", "37.5 %", "Memory", "476.8 MiB", "Power and energy", "not readable: no nvidia-smi",
+                           "Scaling: step_ms_median by depth", "Growth", "1.07"}) {
+    CAPTURE(text);
+    CHECK(has(page, text));
+  }
+  CHECK(has(to_text(report), "share_of_backward 0.625"));
+  CHECK(has(to_csv(report), "phases,train batch 8,share_of_forward,0.375"));
+  CHECK(has(to_csv(report), "power,device,failure,not readable: no nvidia-smi"));
+  TempDir dir;
+  save_json(dir / "r.json", to_json(report));
+  CHECK(to_json(read_bench_report(dir / "r.json")).dump() == to_json(report).dump());
 }

@@ -38,18 +38,19 @@ struct Outer {
   PartConfig ema;
   std::vector<PartConfig> transforms;
   static const ConfigTable<Outer>& config_table() {
-    static const auto table = ConfigTable<Outer>("run")
-                                  .field("seed", &Outer::seed, "seed")
-                                  .field("lr", &Outer::lr, "rate", more_than(0))
-                                  .field("limit", &Outer::limit, "limit")
-                                  .field("precision", &Outer::precision, "mode", one_of({"auto", "32-true", "16-mixed"}))
-                                  .field("path", &Outer::path, "where")
-                                  .field("names", &Outer::names, "names")
-                                  .field("betas", &Outer::betas, "betas", between(0, 1))
-                                  .field("trainer", &Outer::trainer, "the loop")
-                                  .field("optimizer", &Outer::optimizer, "optimizer")
-                                  .field("ema", &Outer::ema, "average")
-                                  .field("transforms", &Outer::transforms, "steps");
+    static const auto table =
+        ConfigTable<Outer>("run")
+            .field("seed", &Outer::seed, "seed")
+            .field("lr", &Outer::lr, "rate", more_than(0))
+            .field("limit", &Outer::limit, "limit")
+            .field("precision", &Outer::precision, "mode", one_of({"auto", "32-true", "16-mixed"}, {{"FP32", "32-true"}}))
+            .field("path", &Outer::path, "where")
+            .field("names", &Outer::names, "names")
+            .field("betas", &Outer::betas, "betas", between(0, 1))
+            .field("trainer", &Outer::trainer, "the loop")
+            .field("optimizer", &Outer::optimizer, "optimizer")
+            .field("ema", &Outer::ema, "average")
+            .field("transforms", &Outer::transforms, "steps");
     return table;
   }
 };
@@ -113,6 +114,7 @@ TEST_CASE("every mistake names place, key, given and allowed") {
       {"trainer: {steps: [1, -2]}", "x.yaml:1:22: trainer.steps.1: '-2' is out of range; allowed: at least 0"},
       {"trainer: 3", "x.yaml:1:10: trainer: '3' where keys with values are needed"},
       {"precision: 16-mixd", "precision: '16-mixd' is not known, did you mean '16-mixed'?; allowed: one of: auto, 32-true, 16-mixed"},
+      {"precision: fp32", "precision: 'fp32' is not known; the name here is 32-true; allowed: one of: auto, 32-true, 16-mixed"},
       {"path: null", "hint: write \"\" for an empty text"},
       {"path: {a: 1}", "a map is not text"},
       {"ema: {decay: 0.9}", "x.yaml:1:6: ema: the key 'name' is missing"},

@@ -43,6 +43,8 @@ TEST_CASE("what others throw becomes an Error of the right kind with its cause")
       {"c10 internal", [] { TORCH_INTERNAL_ASSERT(false, "odd"); }, ErrorKind::Internal, "odd"},
       {"c10 not there", [] { TORCH_CHECK_NOT_IMPLEMENTED(false, "Could not run 'aten::x' with arguments from the 'CUDA' backend"); },
        ErrorKind::Device, "aten::x"},
+      {"c10 npu", [] { TORCH_CHECK(false, "AclrtSynchronizeStream: NPU function error: call failed, error code is 507901"); },
+       ErrorKind::Device, "npu_tool doctor --explain"},
       {"c10 device", [] { TORCH_CHECK(false, "CUDA error: an illegal memory access was encountered"); }, ErrorKind::Device, "illegal"},
       {"bad_alloc", [] { throw std::bad_alloc(); }, ErrorKind::OutOfMemory, "memory"},
       {"full disk", [] { throw std::system_error(ENOSPC, std::generic_category(), "write"); }, ErrorKind::Checkpoint, "No space"},

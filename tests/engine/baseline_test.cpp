@@ -137,6 +137,33 @@ TEST_CASE("speed: a verdict only where the scatter allows one") {
   CHECK(to_json(slow).at("speed_passed", "json").boolean("speed_passed") == false);
 }
 
+TEST_CASE("losses that differ from the first step on, on devices with random numbers of their own") {
+  auto now = made(1.05), reference = made();
+  now.device = "npu:0";
+  const auto c = compare_baselines(now, reference);
+  CHECK(has(to_text(c), "record both with rng=portable"));
+  CHECK(has(to_text(c), "the same in the last quarter"));
+  CHECK(has(c.accuracy_sentence(), "% in the last quarter"));
+  now.config = parse_yaml("{rng: portable}", "now");
+  CHECK(compare_baselines(now, reference).advice == "");
+  now.device = "cpu";
+  CHECK(compare_baselines(made(1.05), made()).advice == "");
+  CHECK(has(compare_baselines(made(1, 0.1, 80), made()).accuracy_sentence(), "val/acc1 is worse by 10"));
+}
+
+TEST_CASE("the speed of a simulator is not judged, on either side") {
+  for (const bool now_simulated : {true, false}) {
+    auto now = made(1, 0.2), reference = made(1, 0.1);
+    (now_simulated ? now : reference).device = "sim_npu:0";
+    const auto c = compare_baselines(now, reference);
+    CHECK_FALSE(c.speed_judged());
+    CHECK(c.speed_passed());
+    CHECK(has(to_text(c), "speed: not judged: sim_npu:0 computes on its host's processor"));
+    CHECK(to_json(c).at("speed_judged", "json").boolean("") == false);
+    CHECK(has(to_html(c), "says nothing of a chip"));
+  }
+}
+
 TEST_CASE("another training is refused, other settings are told, other files are named") {
   auto other = made();
   other.parameters = 11;

@@ -1,7 +1,10 @@
 #include "testing.hpp"
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
+#include "npu_train/bench/growth.hpp"
 #include "npu_train/engine/bench_run.hpp"
 #include "short_run.hpp"
 
@@ -11,7 +14,15 @@ using namespace npu_train::testing;
 namespace {
 
 BenchOptions quick(std::vector<std::string> what) {
-  return {.what = std::move(what), .batch = 4, .warmup = 1, .steps = 3, .infer_steps = 3, .sweep_steps = 2, .pairs = 2, .machine = false};
+  return {.what = std::move(what),
+          .batch = 4,
+          .warmup = 1,
+          .steps = 3,
+          .infer_steps = 3,
+          .sweep_steps = 2,
+          .pairs = 2,
+          .machine = false,
+          .host = {.root = "/nowhere", .environment = {}, .run = [](const auto&) { return CommandResult{}; }, .space = {}, .may_use = {}}};
 }
 
 }  // namespace
@@ -31,7 +42,10 @@ TEST_CASE("a size that does not fit is recorded, and the sweep goes on") {
 }
 
 TEST_CASE("every section gives its rows") {
-  const auto report = run_bench(short_run(), quick(bench_sections()));
+  auto what = bench_sections();
+  std::erase(what, "scaling");  // below
+  std::erase(what, "null");
+  const auto report = run_bench(short_run(), quick(what));
   CHECK(report.model == "vit_tiny_cifar10");
   CHECK(report.device == "cpu");
   CHECK(report.precision == "32-true");
@@ -70,6 +84,101 @@ TEST_CASE("every section gives its rows") {
   CHECK(has(notes, "data.batch_size="));
   CHECK(has(notes, "batches of 128, 256, 512 were left out, the data has 96 samples"));
   CHECK(has(to_html(report), "Throughput by batch"));
+  for (const char* section : {"step", "train", "infer", "batch"}) {
+    CAPTURE(section);
+    for (const char* key : {"initial_memory_bytes", "peak_memory_bytes"}) CHECK(report.row(section)->number(key) > 0);
+    CHECK(report.row(section)->number("memory_increase_bytes") >= 0);
+  }
+  CHECK(report.row("step")->number("moved_bytes") > 4.0 * static_cast<double>(report.parameters));
+  CHECK(std::isnan(report.row("step")->number("share_of_copy")));  // the machine was not measured
+  CHECK(has(report.row("power", "host")->failure, "not readable: no /sys/class/powercap"));
+  CHECK(report.row("power", "device") == nullptr);
+}
+
+TEST_CASE("phases share the time of the counted steps among them") {
+  const auto report = run_bench(short_run(), quick({"step", "train"}));
+  for (const char* name : {"step batch 4", "train batch 8"}) {
+    CAPTURE(name);
+    const auto* row = report.row("phases", name);
+    REQUIRE(row != nullptr);
+    CHECK(row->number("steps") == 3);
+    double sum = 0;
+    for (const auto& [key, value] : row->numbers)
+      if (key.starts_with("share_of_")) sum += value;
+    CHECK(sum == doctest::Approx(1));
+    for (const char* key : {"share_of_transfer", "share_of_forward", "share_of_backward", "share_of_optimizer"})
+      CHECK(row->number(key) > 0);
+  }
+  CHECK(report.row("phases", "train batch 8")->number("share_of_data_wait") > 0);
+  auto options = quick({"step", "train"});
+  options.phases = false;
+  const auto plain = run_bench(short_run(), options);
+  CHECK(plain.row("phases") == nullptr);
+  CHECK(std::isnan(plain.row("step")->number("moved_bytes")));
+}
+
+TEST_CASE("power and energy per sample come from the counters, and a run of power is one of all its steps") {
+  TempDir root;
+  const auto zone = std::filesystem::path(root.path()) / "sys/class/powercap/intel-rapl:0";
+  std::filesystem::create_directories(zone);
+  for (const auto& [name, text] :
+       {std::pair{"name", "package-0"}, std::pair{"max_energy_range_uj", "262143328850"}, std::pair{"energy_uj", "5"}})
+    std::ofstream(zone / name) << text;
+  auto options = quick({"step", "infer", "train"});
+  options.host.root = root.path();
+  const auto report = run_bench(short_run(), options);
+  CHECK(report.row("power") == nullptr);
+  for (const char* section : {"step", "infer", "train"}) {
+    CAPTURE(section);
+    CHECK(report.row(section)->number("host_power_w") == 0);  // the counter stands still
+    CHECK(report.row(section)->number("host_energy_j_per_sample") == 0);
+    CHECK(std::isnan(report.row(section)->number("device_power_w")));
+  }
+  CHECK(has(to_html(report), "Power and energy"));
+}
+
+TEST_CASE("scaling: each sweep has its sizes, its exponent and its sentence; a size that cannot be is recorded") {
+  auto options = quick({"scaling"});
+  options.scaling = {
+      .batch = {2, 4}, .depth = {1, 2}, .image = {16, 32, 36, 48}, .threads = {1, 2}, .workers = {1, 2}, .layers = {4, 8}, .steps = 2};
+  const auto report = run_bench(short_run(), options);
+  const std::pair<const char*, const char*> sweeps[] = {{"scaling batch", "batch 4"},     {"scaling memory", "batch 4"},
+                                                        {"scaling depth", "depth 2"},     {"scaling image", "pixels of a picture 2304"},
+                                                        {"scaling threads", "threads 2"}, {"scaling workers", "workers 2"},
+                                                        {"scaling dump", "layers 8"},     {"scaling compare", "layers 8"}};
+  for (const auto& [section, name] : sweeps) {
+    CAPTURE(section);
+    REQUIRE(report.row(section, name) != nullptr);
+    CHECK(report.row(section, name)->failure.empty());
+    CHECK(report.row(section, name)->numbers.size() == 2);
+    CHECK(report.row(section, name)->numbers[1].second > 0);
+    REQUIRE(report.row(section, "growth") != nullptr);
+    CHECK(std::isfinite(report.row(section, "growth")->number("exponent")));
+    CHECK(has(to_html(report), "Scaling: " + report.row(section, name)->numbers[1].first));
+  }
+  CHECK(has(report.row("scaling image", "pixels of a picture 1296")->failure, "patch"));
+  // what tensors take is exact: a fixed part, and one that grows with the batch
+  const double memory = report.row("scaling memory", "growth")->number("exponent");
+  CHECK(memory > 0.3);
+  CHECK(memory < kLinearGrowth);
+  CHECK(report.notes.size() >= 8);
+  options.scaling.depth = {0};
+  CHECK(has(error_of([&] { run_bench(short_run(), options); }).what(), "at least 1"));
+}
+
+TEST_CASE("two equal programs are held against each other as often as asked") {
+  auto options = quick({"null"});
+  options.pairs = 6;
+  options.null_trials = 2;
+  const auto report = run_bench(short_run(), options);
+  CHECK(report.row("null", "trial 2")->ratio->pairs == 6);
+  CHECK(report.row("null", "two equal programs")->number("trials") == 2);
+  double refused = 0;
+  for (const char* trial : {"trial 1", "trial 2"})
+    refused += report.row("null", trial)->ratio->verdict == SpeedRatio::Verdict::NoDifference ? 1 : 0;
+  CHECK(report.row("null", "two equal programs")->number("refused") == refused);
+  options.pairs = 5;
+  CHECK(has(error_of([&] { run_bench(short_run(), options); }).what(), "at least 6"));
 }
 
 TEST_CASE("what cannot be measured is refused before anything runs") {

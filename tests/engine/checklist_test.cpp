@@ -68,6 +68,30 @@ TEST_CASE("a device that is not there fails its items, and leaves the others") {
   CHECK((state_of(list, "the speed") == ItemState::ByHand));
 }
 
+TEST_CASE("what a short run cannot show is by hand, with what would show it; a simulator's speed too") {
+  auto config = short_run();
+  config.data.options.set("train_size", ConfigNode(int64_t{32}));  // four steps
+  auto simulated = record_baseline(config);
+  simulated.device = "sim_npu:0";
+  TempDir dir;
+  const auto file = (dir / "b.json").string();
+  save_json(file, to_json(simulated));
+  const auto list = migration_checklist(config, {.device = "cpu", .reference = file, .baseline = file});
+  CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
+  for (const auto& i : list.items) {
+    if (has(i.item, "resumes bit for bit")) {
+      CHECK((i.state == ItemState::ByHand));
+      CHECK(i.evidence == "not judged, since the run ends after 4 steps and 6 are needed");
+      CHECK(i.next == "give --steps 2, or a longer run");
+    }
+    if (has(i.item, "the speed")) {
+      CHECK((i.state == ItemState::ByHand));
+      CHECK(has(i.evidence, "says nothing of a chip"));
+    }
+  }
+  CHECK((state_of(migration_checklist(config, {.device = "cpu", .steps = 2}), "resumes bit for bit") == ItemState::Done));
+}
+
 TEST_CASE("steps that make no sense are refused") {
   CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .steps = 0}); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .soc = "H100"}); }).kind() == ErrorKind::Usage);

@@ -5,6 +5,10 @@
 
 #include <atomic>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <sstream>
 #include <thread>
 
 #include "npu_train/core/log.hpp"
@@ -106,6 +110,40 @@ TEST_CASE("planted leaks are named with what they grow by") {
     const auto said = watched([&](TrainLoop& loop) { kept.push_back(torch::zeros({1000}, loop.parts().device.c10())); }, "sim_npu");
     CHECK_MESSAGE(has(said, "leak: memory of the device grows by 3.9 KiB a step ("), said);
   }
+}
+
+TEST_CASE("a data set that leaks in the threads of the loader is named in the run's log") {
+  struct Leaking final : Dataset {
+    ~Leaking() override {
+      for (const int fd : open) ::close(fd);
+    }
+    int64_t size() const override { return 64; }
+    Sample get(int64_t index) const override {
+      const std::lock_guard<std::mutex> lock(mutex);
+      open.push_back(::open("/dev/null", O_RDONLY));
+      return {{{"input", torch::zeros({6})}, {"target", torch::tensor(int64_t{0})}}, index};
+    }
+    DatasetInfo info() const override {
+      DatasetInfo info;
+      info.name = "leaking";
+      info.num_classes = 3;
+      return info;
+    }
+    mutable std::mutex mutex;
+    mutable std::vector<int> open;
+  };
+  TempDir dir;
+  RunConfig config{.device = "cpu", .precision = "32-true"};
+  config.data.options = {{"batch_size", 2}, {"num_workers", "2"}};
+  config.trainer = {.max_epochs = -1, .max_steps = 220, .threads = 1};
+  config.output.dir = dir.path().string();
+  Trainer trainer(config);
+  const auto result = trainer.fit(classifier(torch::nn::Linear(6, 3)), std::make_shared<Leaking>());
+  std::stringstream log;
+  log << std::ifstream(std::filesystem::path(result.run_dir) / "train.log").rdbuf();
+  CHECK_MESSAGE(has(log.str(), "leak: file handles grow by 2"), log.str());  // two samples a step
+  CHECK_MESSAGE(has(log.str(), " are /dev/null; hint: "), log.str());
+  CHECK(has(log.str(), "ls -l /proc/PID/fd shows which"));
 }
 
 TEST_CASE("what a process holds") {

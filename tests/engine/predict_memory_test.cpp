@@ -77,6 +77,13 @@ TEST_CASE("components, layers and the place of the peak") {
   CHECK(to_json(p).at("largest_batch", "").integer("") == p.largest);
 }
 
+TEST_CASE("a data set of one sample is enough") {
+  auto config = predicted_run("vit_tiny");
+  config.data.options.set("train_size", ConfigNode(int64_t{1}));
+  config.data.options.set("batch_size", ConfigNode(int64_t{1}));
+  CHECK(measure_memory(config).peak(9).allocated == measure_memory(predicted_run("vit_tiny")).peak(9).allocated);
+}
+
 TEST_CASE("the largest batch fits, and one more does not") {
   const auto model = measure_memory(predicted_run("vit_tiny"));
   const auto limit = model.peak(37).allocated;
@@ -113,6 +120,13 @@ TEST_CASE("overrides under which a training fits: smaller micro-batches, then ch
   const auto pieces = fitting_overrides(config, measure_memory(config).peak(16).reserved - 1);
   CHECK_MESSAGE(pieces.starts_with("data.batch_size="), pieces);
   CHECK(fitting_overrides(config, int64_t{1} << 20).empty());
+
+  auto wide = config;  // the pictures of a window alone are more than the card
+  wide.model.options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"image_size", 32}, {"patch_size", 8}};
+  wide.data.options.set("train_size", ConfigNode(int64_t{512}));
+  wide.data.options.set("batch_size", ConfigNode(int64_t{512}));
+  const auto late = fitting_overrides(wide, int64_t{4} << 20);
+  CHECK_MESSAGE(late.starts_with("trainer.on_oom=retry data.batch_size="), late);
 
   config.model.options = {{"depth", 12}, {"image_size", 32}, {"patch_size", 2}};  // one sample keeps tens of MiB
   auto in_two = config;

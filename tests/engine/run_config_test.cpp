@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include "npu_train/align/config_diff.hpp"
 #include "npu_train/engine/run_config.hpp"
 
 #include <fstream>
@@ -111,4 +112,27 @@ TEST_CASE("a struct written in code is the same configuration") {
   CHECK(config.seed == 42);
   CHECK(config.optimizer.name == "sgd");
   CHECK(has(to_yaml(resolved(config)), "max_epochs: 5"));
+}
+
+TEST_CASE("for a comparison every default is filled in, and what the data decide is marked") {
+  std::string why;
+  const auto whole = [&](const std::string& yaml) {
+    auto node = comparable_config(parse_yaml(yaml, "a.yaml"), why);
+    REQUIRE_MESSAGE(node, why);
+    return *node;
+  };
+  const auto node = whole("{model: resnet50, data: {name: generated, train_transforms: [random_crop, normalize]}, optimizer: sgd}");
+  CHECK(node.find("model")->find("num_classes")->scalar() == kLeftToData);
+  CHECK(node.find("optimizer")->find("momentum") != nullptr);
+  const auto& steps = node.find("data")->find("train_transforms")->items();
+  CHECK(steps.at(0).find("padding") != nullptr);
+  CHECK(steps.at(1).find("mean")->scalar() == kLeftToData);
+  CHECK(whole("{model: {name: resnet50, num_classes: 7}, data: generated}").find("model")->find("num_classes")->scalar() == "7");
+  CHECK(whole("{model: {name: of_another_library, width: 3}, data: generated}").find("model")->find("width")->scalar() == "3");
+  for (const auto& [yaml, words] : {std::pair("{model: resnet50, data: generated, sed: 1}", "sed: no such key; did you mean 'seed'?"),
+                                    std::pair("{model: resnet50}", "it names no data"), std::pair("{data: generated}", "it names no model"),
+                                    std::pair("[1, 2]", "no configuration of train_app")}) {
+    CHECK_FALSE(comparable_config(parse_yaml(yaml, "a.yaml"), why));
+    CHECK_MESSAGE(has(why, words), why);
+  }
 }

@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/train/checkpoint.hpp"
+#include "npu_train/train/loop.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -97,4 +99,34 @@ TEST_CASE("a resumed run goes on in metrics.csv where its checkpoint was, skippe
     CHECK(again.fit().run_dir == whole.run_dir);
     CHECK((columns() == before));
   }
+}
+
+TEST_CASE("a device that vanishes in the middle of a run: an error of the device, in the log too, and the checkpoint of before is whole") {
+  struct Vanishing final : Callback {
+    void on_step_end(TrainLoop&, const StepReport& report) override {
+      TORCH_CHECK(report.global_step < 5, "AclrtSynchronizeStream: NPU function error: call failed, error code is 507901");
+    }
+  };
+  TempDir dir;
+  RunConfig config{.device = "cpu", .precision = "32-true"};
+  config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
+  config.data = {.name = "generated", .options = {{"train_size", 64}, {"val_size", 8}, {"batch_size", 8}, {"num_workers", "0"}}};
+  config.trainer = {.max_epochs = 1, .threads = 1};
+  config.checkpoint.every_n_train_steps = 2;
+  config.output.dir = dir.path().string();
+  std::string run_dir;
+  {
+    Trainer trainer(config);
+    trainer.add_callback(std::make_shared<Vanishing>());
+    const auto error = error_of([&] { trainer.fit(); });
+    CHECK(error.exit_code() == 4);
+    CHECK_MESSAGE(has(error.what(), "npu_tool doctor --explain"), error.what());
+    run_dir = trainer.run_dir();
+  }
+  std::stringstream log;
+  log << std::ifstream(fs::path(run_dir) / "train.log").rdbuf();
+  CHECK_MESSAGE(has(log.str(), "error code is 507901"), log.str());
+  Trainer again(config);
+  CHECK(load_checkpoint(again.resume("last"), {"loop"}).at("loop").integer("global_step", "") == 4);
+  CHECK(again.fit().global_step == 8);
 }

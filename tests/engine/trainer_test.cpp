@@ -8,6 +8,7 @@
 
 #include <torch/nn.h>
 
+#include "engine/small_trainer.hpp"
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/threads.hpp"
@@ -18,33 +19,6 @@ using namespace npu_train::testing;
 namespace fs = std::filesystem;
 
 namespace {
-
-struct TinyImpl : torch::nn::Module {
-  TinyImpl() {
-    conv = register_module("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).stride(2)));
-    head = register_module("head", torch::nn::Linear(8, 10));
-  }
-  at::Tensor forward(at::Tensor x) { return head(torch::relu(conv(x)).mean({2, 3})); }
-  torch::nn::Conv2d conv{nullptr};
-  torch::nn::Linear head{nullptr};
-};
-TORCH_MODULE(Tiny);
-
-std::shared_ptr<Dataset> pictures(int64_t n) {
-  torch::manual_seed(1);
-  return std::make_shared<TensorDataset>(torch::randn({n, 3, 8, 8}), torch::randint(10, {n}), 10);
-}
-
-/// ResNet-18 on a handful of generated pictures.
-RunConfig small(const fs::path& dir) {
-  RunConfig c{.device = "cpu", .precision = "32-true"};
-  c.model = {.name = "resnet18", .options = {{"stem", "imagenet"}}};
-  c.data = {.name = "generated", .options = {{"train_size", 64}, {"val_size", 32}, {"batch_size", 16}, {"num_workers", "0"}}};
-  c.optimizer.options = {{"lr", 0.05}};
-  c.trainer = {.max_epochs = 2, .threads = 1};
-  c.output.dir = dir.string();
-  return c;
-}
 
 /// A task that notes the shape of every input.
 class Watched final : public Task {
@@ -82,7 +56,7 @@ std::string text_of(const fs::path& path) {
 
 TEST_CASE("a configuration trains, and its files are there") {
   TempDir dir;
-  Trainer trainer(small(dir.path()));
+  Trainer trainer(resnet_run(dir.path()));
   const auto r = trainer.fit();
   CHECK(r.history.size() == 2);
   CHECK(r.global_step == 8);
@@ -97,13 +71,13 @@ TEST_CASE("a configuration trains, and its files are there") {
   CHECK(config.find("num_classes: 10") != std::string::npos);
   CHECK(text_of(fs::path(r.run_dir) / "metrics.csv").find("epoch,step,phase,loss,acc1,acc5") == 0);
   // a second run does not touch the first
-  Trainer again(small(dir.path()));
+  Trainer again(resnet_run(dir.path()));
   CHECK(fs::path(again.fit().run_dir).filename() == "version_1");
 }
 
 TEST_CASE("your model and your data, without a file") {
   Trainer trainer({.device = "cpu", .precision = "32-true", .trainer = {.max_epochs = 3}, .output = {.dir = ""}});
-  const auto r = trainer.fit(classifier(Tiny()), pictures(40), pictures(10));
+  const auto r = trainer.fit(classifier(Tiny()), small_pictures(40), small_pictures(10));
   CHECK(r.history.size() == 3);
   CHECK(r.run_dir.empty());
   CHECK(trainer.predict(torch::randn({5, 3, 8, 8})).sizes() == at::IntArrayRef({5, 10}));
@@ -114,7 +88,7 @@ TEST_CASE("your model and your data, without a file") {
 
 TEST_CASE("stop inside an epoch, resume in a new trainer: the weights of one uninterrupted run") {
   TempDir dir;
-  auto config = small(dir / "whole");
+  auto config = resnet_run(dir / "whole");
   config.checkpoint.save_top_k = 0;
   Trainer whole(config);
   whole.fit();
@@ -135,7 +109,7 @@ TEST_CASE("stop inside an epoch, resume in a new trainer: the weights of one uni
 
 TEST_CASE("resuming from what is not there") {
   TempDir dir;
-  Trainer trainer(small(dir.path()));
+  Trainer trainer(resnet_run(dir.path()));
   CHECK(trainer.resume("auto") == "");
   for (const char* which : {"last", "best", "no/such/folder"})
     CHECK(error_of([&] { trainer.resume(which); }).kind() == ErrorKind::Checkpoint);
@@ -146,18 +120,18 @@ TEST_CASE("a configuration without model or data says what there is") {
   CHECK(std::string(e.what()).find("resnet50") != std::string::npos);
   CHECK(std::string(error_of([] { Trainer({.device = "cpu", .output = {.dir = ""}}).fit(); }).what()).find("generated") !=
         std::string::npos);
-  CHECK(error_of([] { Trainer({.device = "cuda:7", .output = {.dir = ""}}).setup(classifier(Tiny()), pictures(4)); }).kind() ==
+  CHECK(error_of([] { Trainer({.device = "cuda:7", .output = {.dir = ""}}).setup(classifier(Tiny()), small_pictures(4)); }).kind() ==
         ErrorKind::Device);
 }
 
 TEST_CASE("a folder that cannot be written is an error before training starts") {
-  auto config = small("/proc/none");
+  auto config = resnet_run("/proc/none");
   CHECK(error_of([&] { Trainer(config).fit(); }).kind() == ErrorKind::Checkpoint);
 }
 
 TEST_CASE("fast_dev_run writes nothing") {
   TempDir dir;
-  auto config = small(dir.path());
+  auto config = resnet_run(dir.path());
   config.trainer.fast_dev_run = true;
   CHECK(Trainer(config).fit().reason == StopReason::FastDevRun);
   CHECK(fs::is_empty(dir.path()));
@@ -190,7 +164,7 @@ TEST_CASE("an exception thrown in backward surfaces as an Error") {
     torch::nn::Linear head{nullptr};
   };
   Trainer trainer({.device = "cpu", .output = {.dir = ""}});
-  const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), pictures(40)); });
+  const auto e = error_of([&] { trainer.fit(classifier(std::make_shared<Net>()), small_pictures(40)); });
   CHECK(std::string(e.what()).find("backward went wrong") != std::string::npos);
 }
 
@@ -198,7 +172,7 @@ TEST_CASE("two trainers in two threads, and a stop from a third") {
   const auto train = [](std::string* error) {
     try {
       Trainer trainer({.device = "cpu", .trainer = {.max_epochs = 3}, .output = {.dir = ""}});
-      trainer.fit(classifier(Tiny()), pictures(40));
+      trainer.fit(classifier(Tiny()), small_pictures(40));
     } catch (const std::exception& e) {
       *error = e.what();
     }
@@ -212,13 +186,13 @@ TEST_CASE("two trainers in two threads, and a stop from a third") {
 
   Trainer endless({.device = "cpu", .trainer = {.max_epochs = -1}, .output = {.dir = ""}});
   std::thread stopper([&] { endless.request_stop(); });
-  CHECK(endless.fit(classifier(Tiny()), pictures(40)).reason == StopReason::Requested);
+  CHECK(endless.fit(classifier(Tiny()), small_pictures(40)).reason == StopReason::Requested);
   stopper.join();
 }
 
 TEST_CASE("two trainers in two threads end with the weights of the same two one after the other") {
   const ThreadCount one(1);  // of the threads to come as well
-  const auto data = pictures(40);
+  const auto data = small_pictures(40);
   const auto fresh = [] {
     torch::manual_seed(8);
     return classifier(Tiny());
@@ -252,7 +226,7 @@ TEST_CASE("two trainers in two threads end with the weights of the same two one 
 }
 
 TEST_CASE("static_shapes: the model sees batches of one shape, and the metrics are those of the samples that are there") {
-  const auto train = pictures(22), val = pictures(10);
+  const auto train = small_pictures(22), val = small_pictures(10);
   const auto fit = [&](bool padded) {
     torch::manual_seed(3);
     const auto task = std::make_shared<Watched>(classifier(Tiny()));
@@ -290,7 +264,7 @@ TEST_CASE("a good guest: the random numbers of the program are its own, and so a
     return RunConfig{
         .seed = seed, .device = "cpu", .precision = "32-true", .trainer = {.max_epochs = 2, .threads = 1}, .output = {.dir = ""}};
   };
-  const auto data = pictures(40);
+  const auto data = small_pictures(40);
   SUBCASE("fit gives the program's generator back") {
     const auto task = fresh();
     torch::manual_seed(5);
@@ -320,7 +294,7 @@ TEST_CASE("a good guest: the random numbers of the program are its own, and so a
 TEST_CASE("a good guest: no output without a sink, settings of the process restored") {
   at::set_num_threads(2);
   Trainer trainer({.deterministic = "true", .device = "cpu", .trainer = {.max_epochs = 1, .threads = 1}, .output = {.dir = ""}});
-  trainer.fit(classifier(Tiny()), pictures(40));
+  trainer.fit(classifier(Tiny()), small_pictures(40));
   CHECK(at::get_num_threads() == 2);
   CHECK_FALSE(at::globalContext().deterministicAlgorithms());
   CHECK(at::globalContext().deterministicFillUninitializedMemory());
@@ -343,7 +317,7 @@ TEST_CASE("trainer.benchmark and trainer.allow_tf32 hold while a call runs; auto
     const auto seen = std::make_shared<Seen>();
     Trainer trainer({.device = "cpu", .trainer = {.max_epochs = 1, .benchmark = choice, .allow_tf32 = choice}, .output = {.dir = ""}});
     trainer.add_callback(seen);
-    trainer.fit(classifier(Tiny()), pictures(40));
+    trainer.fit(classifier(Tiny()), small_pictures(40));
     CHECK(seen->benchmark == (choice == "auto" ? before : choice == "true"));
     CHECK(seen->tf32 == (choice == "auto" ? products == at::Float32Precision::TF32 : choice == "true"));
     CHECK(context.benchmarkCuDNN() == before);
@@ -355,7 +329,7 @@ TEST_CASE("trainer.benchmark and trainer.allow_tf32 hold while a call runs; auto
 TEST_CASE("blocks named in amp.fp32_modules keep fp32 parameters and compute in fp32") {
   for (const char* precision : {"bf16-mixed", "bf16-true"}) {
     CAPTURE(precision);
-    auto config = small("");
+    auto config = resnet_run("");
     config.precision = precision;
     config.amp.fp32_modules = {"head", "layer4.0"};
     config.trainer.max_epochs = 1;
@@ -364,48 +338,10 @@ TEST_CASE("blocks named in amp.fp32_modules keep fp32 parameters and compute in 
     for (const auto& p : trainer.task().parameters())
       if (p.name.starts_with("fc.") || p.name.starts_with("layer4.0.")) CHECK((p.value.scalar_type() == at::kFloat));
   }
-  auto config = small("");
+  auto config = resnet_run("");
   config.amp.fp32_modules = {"layer9"};
   CHECK(std::string(error_of([&] { Trainer(config).setup(); }).what()).find("layer4.0") != std::string::npos);
   config.precision = "bf16-true";
   config.amp.fp32_modules = {"stem"};
   CHECK(error_of([&] { Trainer(config).setup(); }).kind() == ErrorKind::Usage);
-}
-
-TEST_CASE("gradient_checkpointing changes nothing but memory") {
-  const auto trained = [](const std::string& plan, const std::string& model, const std::string& precision) {
-    TempDir dir;
-    auto config = small(dir.path());
-    config.precision = precision;
-    config.model = {.name = model, .options = {}};
-    if (model == "vit_tiny")
-      config.model.options = {{"depth", 3}, {"image_size", 32}, {"patch_size", 8}, {"dropout", 0.1}, {"drop_path", 0.2}};
-    config.data.options.set("train_size", ConfigNode(int64_t{48}));
-    config.trainer.max_epochs = 1;
-    config.trainer.gradient_checkpointing = plan;
-    Trainer trainer(config);
-    trainer.fit();
-    return digest(trainer.state().at("model"));
-  };
-  for (const std::string model : {"resnet18", "vit_tiny"}) {
-    for (const std::string precision : {"32-true", "16-mixed"}) {
-      CAPTURE(model);
-      CAPTURE(precision);
-      const auto plain = trained("none", model, precision);
-      for (const char* plan : {"blocks", "every:2", "budget:1MiB"}) {
-        CAPTURE(plan);
-        CHECK(trained(plan, model, precision) == plain);
-      }
-    }
-  }
-}
-
-TEST_CASE("gradient_checkpointing: mistakes") {
-  auto config = small("");
-  config.trainer.gradient_checkpointing = "some";
-  CHECK(has(error_of([&] { Trainer(config).fit(); }).what(), "every:N"));
-  config.trainer.gradient_checkpointing = "blocks";
-  config.data = {};
-  Trainer own(config);
-  CHECK(has(error_of([&] { own.fit(classifier(Tiny()), pictures(16), nullptr); }).what(), "npu_train::checkpoint"));
 }

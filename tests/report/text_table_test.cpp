@@ -78,6 +78,24 @@ TEST_CASE("a width shortens the widest text in the middle") {
   CHECK(longest_line(table.str(1)) == 8 + 2 + 8 + 2 + 15);  // no number is cut, no name goes below 8
 }
 
+TEST_CASE("wrapped: the same width, and nothing is left out") {
+  TextTable table({"", "seen", "hours"});
+  table.add_row({"note", "made of add, view, zeros, which the tables have", "0.5"});
+  table.add_row({"check", "short", ""});
+  CHECK(table.wrapped(0) == table.str());
+  CHECK(table.wrapped(100) == table.str(100));
+  CHECK(table.wrapped(40) ==
+        "       seen                        hours\n"
+        "-----  --------------------------  -----\n"
+        "note   made of add, view, zeros,     0.5\n"
+        "       which the tables have\n"
+        "check  short\n");
+  for (size_t width = 5 + 2 + 8 + 2 + 5; width < 70; ++width) CHECK(longest_line(table.wrapped(width)) <= width);
+  TextTable names({"name"});
+  names.add_row({"äö " + std::string(30, 'x') + " b"});
+  CHECK(names.wrapped(11) == "name\n-----------\näö\nxxxx...xxxx\nb\n");
+}
+
 TEST_CASE("shortening does not cut letters apart") {
   TextTable table({"name"});
   table.add_row({"äöüäöüäöüäöüäöüäöü"});

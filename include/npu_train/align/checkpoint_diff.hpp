@@ -25,7 +25,7 @@ namespace npu_train {
 ///
 /// Random states, the loader's place and counters are not compared. CompareOptions::reference, steps and rank do not apply.
 /// One pair of tensors is in memory at a time; a file of torch.save is read as a whole.
-/// Error(Data) for what is no such file or has no tensor in common with the other, Error(Checkpoint) for a damaged one.
+/// Error(Data) for what is no such file, is damaged or hostile, or has no tensor in common with the other.
 DumpComparison compare_checkpoints(const std::filesystem::path& a, const std::filesystem::path& b, const CompareOptions& options = {});
 
 }  // namespace npu_train

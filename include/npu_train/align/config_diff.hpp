@@ -11,6 +11,10 @@ namespace npu_train {
 /// What stands for a value on the side that has none.
 inline constexpr const char* kNotGiven = "(not given)";
 
+/// What stands for a value that the data decide when the program runs. Against any other it is told as no change of numbers: with the same
+/// data the two are the same, and other data are a difference of their own.
+inline constexpr const char* kLeftToData = "(left to the data)";
+
 /// One setting that is not the same on both sides.
 struct ConfigDifference {
   std::string path;     ///< dotted: "optimizer.lr", "data.train_transforms.0.size"
@@ -27,7 +31,7 @@ bool changes_numbers(const std::string& path);
 /// Numbers are equal by value ("0.1" and "1e-1", 1 and 1.0), integers to the last digit; "true" and "True" are one; quotes do not count.
 /// Lists are equal when their items are; lists of as many sections (transforms) are compared item by item, others as a whole. A part given
 /// by its name alone is the part without options ("sgd" and {name: sgd}). null is not the same as nothing.
-/// Both should be complete (the config.yaml of a run or a checkpoint): a default that one side leaves out counts as not given.
+/// Both should be complete (see engine's comparable_config): a default that one side leaves out counts as not given.
 std::vector<ConfigDifference> compare_configs(const ConfigNode& a, const ConfigNode& b);
 
 }  // namespace npu_train

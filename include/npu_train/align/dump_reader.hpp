@@ -20,6 +20,8 @@ struct DumpItem {
   std::string dtype;  ///< "torch.float32"; "" of what is no tensor
   std::vector<int64_t> shape{};
   bool requires_grad = false;
+  std::string
+      parameter{};  ///< of an operator's input that is one: its name; such an item is of side parameters; "" else and in older dumps
   std::optional<double> max{}, min{}, mean{}, norm{};
   std::string crc{};        ///< 8 hexadecimal digits; "" without
   std::string data_name{};  ///< file of the values; "" without
@@ -63,7 +65,7 @@ class Dump {
     std::string rank;
     std::filesystem::path folder;
   };
-  /// `path`: the dump's folder, one step of it, or a folder with a dump.json. Error(Data) when there is no dump.json below.
+  /// `path`: the dump's folder, one step of it, a folder with a dump.json, or that file. Error(Data) when there is no dump.json below.
   static Dump open(const std::filesystem::path& path);
 
   /// By step, then rank.
@@ -80,5 +82,9 @@ DumpStep read_dump_step(const Dump::Place& place);
 
 /// Whether `path` is or holds a dump.
 bool is_dump(const std::filesystem::path& path);
+
+/// The folder with the dump.json that a file or folder belongs to without being a dump (stack.json, construct.json, dump_tensor_data); ""
+/// for everything else.
+std::filesystem::path dump_around(const std::filesystem::path& path);
 
 }  // namespace npu_train

@@ -19,6 +19,9 @@ struct HistoryColumns {
 /// Reads "step=iter,loss=train_loss". Error(Usage) for anything else.
 HistoryColumns parse_history_columns(const std::string& text);
 
+/// What is read of a log that has both: our metrics.csv.
+enum class HistoryRows { Steps, Epochs };
+
 /// The training steps of one run that have a loss.
 struct History {
   std::string source;
@@ -27,8 +30,10 @@ struct History {
   std::vector<double> loss;                           ///< as many; NaN and infinities as they were logged
   std::vector<double> lr;                             ///< as many, NaN where not logged; empty without such a column
   std::map<std::string, std::vector<double>> others;  ///< every other column of numbers; as many, NaN where not logged
-  std::vector<int64_t> skipped;                       ///< our metrics.csv: steps taken before each attempt that was skipped
-  std::vector<std::string> notes;                     ///< what was left out, put in order or cut short
+  bool of_epochs = false;                             ///< the losses are means of whole epochs
+  bool of_end = false;             ///< the one loss is that of the validation at the run's end, which ended in its first epoch
+  std::vector<int64_t> skipped;    ///< our metrics.csv: steps taken before each attempt that was skipped
+  std::vector<std::string> notes;  ///< what was left out, put in order or cut short
 };
 
 /// Reads a log, known by its content:
@@ -39,11 +44,12 @@ struct History {
 ///   JSON lines      one object a line
 ///   a run's folder  its metrics.csv, history.json or trainer_state.json
 ///
-/// Where a column phase, mode or split says "train" in some rows, the others are left out. Values of one step in several rows are put
-/// together, the last counts; rows out of order are sorted. Steps that begin anew with each epoch are made to go on. A file that was cut
-/// short is read up to its last whole row. All of this is noted.
-/// Error(Data): no such file; no column of steps or losses (the message names those that are there); steps that are no integers; no row.
-History read_history(const std::filesystem::path& path, const HistoryColumns& columns = {});
+/// Where a column phase, mode or split says "train" in some rows, the others are left out; `rows` asks for those of "epoch" instead, which
+/// are taken too where there is no other. Our history.json of a run that ended in its first epoch has the loss of the validation at its
+/// end. Values of one step in several rows are put together, the last counts; rows out of order are sorted. Steps that begin anew with each
+/// epoch are made to go on. A file that was cut short is read up to its last whole row. All of this is noted. Error(Data): no such file; no
+/// column of steps or losses (the message names those that are there); steps that are no integers; no row.
+History read_history(const std::filesystem::path& path, const HistoryColumns& columns = {}, HistoryRows rows = HistoryRows::Steps);
 
 /// When two curves count as the same.
 ///

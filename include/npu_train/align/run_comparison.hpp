@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,17 +24,22 @@ struct RunComparison {
   bool agrees() const;
 };
 
-/// Column names of each side, and the rules for losses.
+/// Fills in the defaults of a configuration; nothing, and why, for one of another program.
+using CompleteConfig = std::function<std::optional<ConfigNode>(const ConfigNode& config, std::string& why)>;
+
+/// Column names of each side, the rules for losses, and how configurations are completed: where both sides can be; else they are compared
+/// as they are written.
 struct RunComparisonOptions {
   HistoryColumns columns_a{}, columns_b{};
   HistoryOptions history{};
+  CompleteConfig complete_config{};
 };
 
 /// What a path holds, in words: "a run folder", "a loss history", "a configuration", "an environment"; "" for what is none of them.
 std::string kind_of_run_file(const std::filesystem::path& path);
 
 /// What two paths hold, when both hold the same kind: run folders, histories (.csv, .json, .jsonl), configurations (.yaml), environments
-/// (environment.json). Error(Usage) otherwise.
+/// (environment.json). Of a run folder and a history the histories are compared. Error(Usage) otherwise.
 RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b, const RunComparisonOptions& options = {});
 
 std::string to_text(const RunComparison& comparison, size_t rows = 20, size_t width = 0);

@@ -24,6 +24,16 @@ struct MemoryPeak {
   std::vector<std::pair<std::string, int64_t>> timeline;     ///< phase and bytes, block by block
 };
 
+/// What a caching allocator holds beyond tensors.
+struct AllocatorGaps {
+  int64_t reserved = 0;  ///< bytes that it has taken from the device
+  int64_t gaps = 0;      ///< of them without a tensor
+  int64_t largest = 0;   ///< the largest gap
+};
+
+/// Of libtorch's caching allocator, on a device without a limit, after the first `events` events of a step: a plan, not a measurement.
+AllocatorGaps planned_gaps(const ResidentMemory& resident, const MemoryTrace& trace, size_t events);
+
 /// The memory of a step as a function of its batch.
 class MemoryModel {
  public:

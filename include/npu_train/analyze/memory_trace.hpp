@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/device/device.hpp"
+#include "npu_train/device/host_blocks.hpp"
 #include "npu_train/nn/op_observer.hpp"
 #include "npu_train/train/task.hpp"
 
@@ -115,6 +117,7 @@ class MemoryRecorder : public StepObserver, private OpListener {
   ParameterSet parameters_, updated_;
   std::map<std::string, std::string> types_;
   std::unordered_map<const void*, std::string> storages_;
+  std::optional<HostBlocks> blocks_;  // of a CPU
   std::shared_ptr<Sink> sink_;
   c10::DebugInfoGuard guard_;
   std::unique_ptr<OpObserver> observer_;

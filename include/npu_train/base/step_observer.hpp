@@ -38,6 +38,8 @@ class Observers {
   void add(StepObserver* observer) { list_.push_back(observer); }
   void remove(StepObserver* observer) { list_.erase(std::remove(list_.begin(), list_.end(), observer), list_.end()); }
 
+  bool empty() const { return list_.empty(); }
+
   void show_loss(const at::Tensor& loss, int64_t attempt, int micro_batch) const {
     for (auto* o : list_) o->on_loss(loss, attempt, micro_batch);
   }

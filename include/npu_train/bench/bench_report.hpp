@@ -17,7 +17,7 @@ namespace npu_train {
 
 /// One thing that was measured.
 struct BenchRow {
-  std::string section;  ///< train | infer | forward | amp | batch | loader | checkpointing | threads
+  std::string section;  ///< step | train | infer | forward | amp | batch | loader | checkpointing | threads | phases | power | scaling ...
   std::string name;     ///< what in it: "batch 32", "2 threads"
   /// Named numbers with their unit in the name: img_per_s, step_ms_median, latency_ms_p95, peak_memory_bytes, share_of_gemm ...
   std::vector<std::pair<std::string, double>> numbers{};
@@ -46,7 +46,8 @@ std::string to_text(const BenchReport& report);
 Json to_json(const BenchReport& report);
 /// One line for each number: section, name, number, value.
 std::string to_csv(const BenchReport& report);
-/// A self-contained page. `history` are earlier reports, the oldest first: their speeds become a curve on which regressions are marked.
+/// A self-contained page. `history` are earlier reports, the oldest first: their speeds become curves and tables in which regressions are
+/// marked: runs that are slower than the one before them, judged as compare_bench_reports() does. Reports of other work are left out.
 std::string to_html(const BenchReport& report, const std::vector<BenchReport>& history = {});
 /// Error(Data) for a file that is missing or no report.
 BenchReport read_bench_report(const std::filesystem::path& path);

@@ -19,6 +19,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/core/config_node.hpp"
@@ -33,6 +34,8 @@ struct Bounds {
   double hi = std::numeric_limits<double>::infinity();
   bool lo_open = false;
   std::vector<std::string> choices = {};
+  /// What other tools call a choice, and the choice: refused with a hint ("the name here is module").
+  std::vector<std::pair<std::string, std::string>> other_names = {};
   /// "at least 1", "one of: a, b"; "" when there is no limit.
   std::string str() const;
 };
@@ -40,7 +43,9 @@ inline Bounds any_value() { return {}; }
 inline Bounds at_least(double lo) { return {.lo = lo}; }
 inline Bounds more_than(double lo) { return {.lo = lo, .lo_open = true}; }
 inline Bounds between(double lo, double hi) { return {.lo = lo, .hi = hi}; }
-inline Bounds one_of(std::vector<std::string> choices) { return {.choices = std::move(choices)}; }
+inline Bounds one_of(std::vector<std::string> choices, std::vector<std::pair<std::string, std::string>> other_names = {}) {
+  return {.choices = std::move(choices), .other_names = std::move(other_names)};
+}
 
 /// A part chosen by name with options of its own: `{name: sgd, lr: 0.1}`. The registry of the part binds `options`.
 struct PartConfig {

@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "npu_train/device/device.hpp"
+#include "npu_train/device/host_blocks.hpp"
 
 namespace npu_train {
 
@@ -27,6 +28,7 @@ class LiveBytes {
 
  private:
   class Count;
+  HostBlocks blocks_;
   std::shared_ptr<Count> count_;
   c10::DebugInfoGuard guard_;
 };

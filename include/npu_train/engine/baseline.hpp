@@ -70,16 +70,21 @@ struct BaselineComparison {
   HistoryComparison history;               ///< losses of the steps; A is now
   std::vector<BaselineMetric> metrics{};   ///< of the validation
   std::vector<ConfigDifference> config{};  ///< settings that may change numbers, device and precision aside
-  double speed = 0;                        ///< images per second, now over reference
+  double speed = 0;                        ///< images per second, now over reference, judged or not
   /// Between which `speed` lies in 95 of 100 cases, by the scatter of the steps (order statistics of the medians).
   double speed_low = 0, speed_high = 0;
   std::optional<double> memory{};         ///< peak memory, now over reference; none where they are of unlike kinds, or not known
   double least_speed = 1, mean_rtol = 0;  ///< that were asked for
   std::vector<std::string> notes{};
+  std::string advice{};  ///< where the losses differ and something is to be tried first; else ""
 
   bool accuracy_passed() const;
-  /// Whether both sides counted enough steps for an interval: six.
-  bool speed_judged() const { return now.step_seconds.size() >= 6 && reference.step_seconds.size() >= 6; }
+  /// By how much the losses differ, and which metrics are worse than allowed.
+  std::string accuracy_sentence() const;
+  /// Why there is no verdict on the speed: a simulator's says nothing of a chip, and an interval takes six steps on both sides. "": there
+  /// is one.
+  std::string speed_obstacle() const;
+  bool speed_judged() const { return speed_obstacle().empty(); }
   /// False where even the upper bound is below what is asked for.
   bool speed_passed() const { return !speed_judged() || speed_high >= least_speed; }
 };

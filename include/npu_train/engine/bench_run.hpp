@@ -7,10 +7,22 @@
 #include <vector>
 
 #include "npu_train/bench/bench_report.hpp"
+#include "npu_train/doctor/host_view.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
 
 namespace npu_train {
+
+/// Sizes of the scaling sweeps; an empty list: chosen by the model or the machine.
+struct ScalingSizes {
+  std::vector<int64_t> batch = {8, 16, 32, 64};     ///< samples of a step; the first also of the sweeps below
+  std::vector<int64_t> depth{};                     ///< blocks; of ResNets the number in the name; empty: 2, 4, 8, 12, or 18, 34
+  std::vector<int64_t> image{};                     ///< pixels of a side; empty: half, one and two times the model's
+  std::vector<int64_t> threads{};                   ///< CPU threads; empty: 1, 2, 4 ... to all
+  std::vector<int64_t> workers{};                   ///< of the loader; empty: as threads
+  std::vector<int64_t> layers = {16, 32, 64, 128};  ///< of a chain that is dumped, and two dumps of it compared
+  int64_t steps = 10;                               ///< that count, of each size
+};
 
 struct BenchOptions {
   /// What is measured, in this order:
@@ -26,6 +38,9 @@ struct BenchOptions {
   ///   checkpoint     how long training waits for a checkpoint: written beside it, and waited for
   ///   checkpointing  activation checkpointing on and off
   ///   threads        CPU threads from 1 up to the cores
+  ///   scaling        how costs grow: step time by batch, depth, picture and threads; memory by batch; loader by workers; dump and
+  ///                  compare by layers; each with its exponent, and a sentence where it is worse than linear
+  ///   null           how often two equal programs are given a verdict, which must not be
   std::vector<std::string> what = {"step"};
   int64_t batch = 32;         ///< samples of a step
   int64_t warmup = 10;        ///< steps that do not count
@@ -35,7 +50,11 @@ struct BenchOptions {
   int64_t pairs = 10;         ///< of what is measured in turn; a verdict needs six
   bool activations = false;   ///< with step: also what forward and backward need beside parameters, gradients and optimizer
   bool fuse = false;          ///< with infer: also the model as nn/fuse.hpp makes it, whatever a pattern saves
+  bool phases = true;         ///< with step and train: what each phase takes, and with step the bytes that operators move
   bool machine = true;        ///< measure what this machine multiplies and copies at most
+  ScalingSizes scaling{};
+  int64_t null_trials = 20;          ///< of two equal programs, `pairs` of steps each
+  HostView host = HostView::live();  ///< where power is read from
 };
 
 /// The names that BenchOptions::what takes.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,11 @@ RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts
 
 /// The configuration with every default filled in, the options of its parts too: what --print-config shows and a checkpoint keeps.
 ConfigNode resolved(const RunConfig& config, const Parts& parts = builtin_parts());
+
+/// A configuration as a comparison with another one needs it: resolved, with the options of the transforms too, and kLeftToData
+/// (align/config_diff.hpp) for what the data decide. Parts that `parts` does not know stay as they are written. Nothing, and the reason in
+/// `why`, for what is no configuration of train_app: a mistake in it, or no model or no data named.
+std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts = builtin_parts());
 
 /// The options of a part that other parts decide: the model's classes and picture size where the configuration leaves them open.
 PartConfig with_data_defaults(PartConfig model, const DatasetInfo& info, int64_t image_size, const Parts& parts);

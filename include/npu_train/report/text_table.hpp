@@ -24,8 +24,19 @@ class TextTable {
   /// All lines, each with its line end. `width` > 0 is the room of a line: the widest columns of text are shortened in the middle
   /// ("encoder...weight"), never below 8 and never a column of numbers, so that a very narrow `width` may still be exceeded.
   std::string str(size_t width = 0) const;
+  /// The same, but nothing is left out: text that is shortened there goes on in further lines, broken between words. Only a word that is
+  /// longer than its column is shortened.
+  std::string wrapped(size_t width) const;
 
  private:
+  struct Layout {
+    std::vector<size_t> widths;
+    std::vector<bool> numeric;
+  };
+  Layout layout(size_t width) const;
+  std::string line(const Layout& layout, const std::vector<std::string>& cells) const;
+  std::string head(const Layout& layout) const;
+
   std::vector<std::string> columns_;
   std::vector<std::vector<std::string>> rows_;
 };

@@ -52,6 +52,7 @@ struct FailedWindow {
   int micro_batch = 0;  ///< in its window; of a validation the number of the batch
   Pass pass = Pass::Training;
   int micro_batches = 1;  ///< of the whole window
+  bool on_host = false;   ///< its micro-batches are copied one by one
 };
 
 /// A phase in a sentence: "copy to the device", "forward".
@@ -127,6 +128,7 @@ class TrainLoop {
   struct EpochSums;
   struct Evaluation;
   struct ValidationSums;
+  bool captures_graphs() const;
   template <class Fn>
   void call_back(Fn&& fn) {
     if (callbacks_.empty()) return;
@@ -139,8 +141,9 @@ class TrainLoop {
   bool validates() const;
   void check_monitors() const;
   std::vector<Batch> next_window(double& data_wait);
-  StepResult step(const std::vector<Batch>& window);
-  StepResult run_window(const std::vector<Batch>& window);
+  StepResult step(std::vector<Batch>& window);
+  StepResult run_window(std::vector<Batch>& window);
+  void leave_on_host(std::vector<Batch>& window);
   bool shrink_micro_batches(const std::vector<Batch>& window, const Error& failure);
   void copy_newest(std::vector<Batch>& window, int64_t micro_batches);
   void note_out_of_memory(FailedWindow failed);

@@ -31,6 +31,7 @@ struct TrainerOptions {
   int64_t threads = 0;                 ///< CPU threads of operators; 0: libtorch's default
   std::string benchmark = "auto";      ///< auto | true | false: cuDNN tries its algorithms on the first batch of each shape (GPUs)
   std::string allow_tf32 = "auto";     ///< auto | true | false: fp32 products and convolutions of a GPU in TF32
+  std::string cuda_graphs = "auto";    ///< auto | true | false: capture forward and backward of full windows and replay them (GPUs)
   std::string on_divergence = "stop";  ///< stop | rollback (to the last checkpoint with a tenth of the learning rate, at most twice)
   std::string profiler = "none";       ///< none | simple (time by phase) | chrome (also a trace of operators), see analyze/profiler.hpp
   std::string on_oom = "stop";         ///< stop | retry (the window in smaller micro-batches, from then on), where memory runs out

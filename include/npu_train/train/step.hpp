@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct StepOptions {
   bool keep_start = false;  ///< undo_window() may be called; costs a copy of the task's buffers a step
   /// Brings a micro-batch that still lies on the host to the device, just before it is run. Empty: all are there already.
   std::function<Batch(const Batch&)> bring{};
+  /// Captures forward and backward of full windows as graphs of the device (DeviceGraph), where it has them and while nobody observes.
+  /// Windows of other shapes than the first, and those before it has seen enough of them, run as ever. For tasks that say capturable().
+  bool graphs = false;
   int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
 };
 
@@ -51,11 +55,18 @@ struct StepResult {
   bool taken = true;
 };
 
+namespace detail {
+class WindowGraph;
+struct WindowSums;
+}  // namespace detail
+
 /// Runs windows. The parts are borrowed and must outlive it; `ema` may be nullptr.
 class TrainStep {
  public:
   TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, ProcessGroup& group, const Observers& observers,
             StepOptions options);
+  TrainStep(TrainStep&&) noexcept;
+  ~TrainStep();
 
   /// One update from `window` (at least one batch, on the task's device unless StepOptions::bring is set). Error(Usage) for an empty window
   /// or a loss that is no scalar.
@@ -73,8 +84,9 @@ class TrainStep {
   void set_attempts(int64_t attempts) { attempts_ = attempts, taken_one_ = attempts > 0; }
 
  private:
-  struct Window;
-  void accumulate(const Batch& batch, int micro_batch, Window& window);
+  // `scale`: of the loss, fp32 on the device; undefined: what the precision multiplies by.
+  void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
+  detail::WindowSums forward_backward(const std::vector<Batch>& window);
   at::Tensor clip();
   void explain_skip(const std::vector<Batch>& window);
   void explain_anomaly(const std::vector<Batch>& window);
@@ -99,6 +111,7 @@ class TrainStep {
   RandomState random_;      // before the window
   std::vector<NamedTensor> buffers_;
   std::vector<at::Tensor> kept_;
+  std::unique_ptr<detail::WindowGraph> graph_;
 };
 
 }  // namespace npu_train

@@ -52,6 +52,10 @@ class Task {
   /// Divided by the summed `Batch::size`, the sums of many batches give the metric; sums add over ranks too.
   virtual at::Tensor metric_sums(const StepOutput& /*output*/, const Batch& /*batch*/) { return {}; }
 
+  /// Whether training_step() and metric_sums() queue the same work for every batch of a shape: the host reads no value of the device, draws
+  /// no random number and decides nothing that changes from step to step. Then a run may capture them (trainer.cuda_graphs).
+  virtual bool capturable() const { return false; }
+
   /// Training mode (dropout, batch statistics) or evaluation.
   virtual void set_training(bool on) = 0;
   /// Moves parameters and buffers.

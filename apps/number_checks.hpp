@@ -1,0 +1,28 @@
+// Bounds of numbers on a command line, said in words: CLI11's print the range of a double with 300 digits.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+namespace npu_train::cli {
+
+namespace detail {
+
+inline CLI::Validator number_check(bool zero_too, const std::string& allowed, const std::string& name) {
+  const auto why = [=](const std::string& text) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    const bool number = !text.empty() && end == text.c_str() + text.size() && std::isfinite(value);
+    return number && (value > 0 || (zero_too && value == 0)) ? std::string() : text + " is not allowed; allowed: " + allowed;
+  };
+  return {why, name};
+}
+
+}  // namespace detail
+
+inline CLI::Validator zero_or_more() { return detail::number_check(true, "a number of 0 or more", "NONNEGATIVE"); }
+inline CLI::Validator above_zero() { return detail::number_check(false, "a number above 0", "POSITIVE"); }
+
+}  // namespace npu_train::cli

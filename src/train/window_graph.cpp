@@ -1,0 +1,88 @@
+#include "train/window_graph.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/full.h>
+
+#include <utility>
+
+#include "npu_train/core/log.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+// Whatever decides which kernels run, and the numbers that the host makes of a window.
+std::string shapes_of(const std::vector<Batch>& window) {
+  std::string out;
+  for (const auto& batch : window) {
+    out += c10::str(batch.size, " ", batch.weight, " ", batch.pending.size(), ":");
+    for (const auto& [name, tensor] : batch.fields())
+      out += c10::str(name, " ", tensor.sizes(), tensor.strides(), tensor.scalar_type(), tensor.device(), ";");
+  }
+  return out;
+}
+
+}  // namespace
+
+WindowGraph::WindowGraph(Device device, Task& task, const ParameterSet& updated)
+    : device_(std::move(device)), task_(task), updated_(updated) {}
+
+bool WindowGraph::takes(const std::vector<Batch>& window) {
+  if (given_up_) return false;
+  auto shapes = shapes_of(window);
+  if (shapes_.empty()) shapes_ = shapes;
+  if (shapes != shapes_) return false;
+  return ++seen_ > kEager;
+}
+
+bool WindowGraph::run(const std::vector<Batch>& window, double scale,
+                      const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor& scale)>& compute, WindowSums& out) {
+  if (graph_ != nullptr && places_ != places()) graph_.reset();  // weights were given other memory
+  if (graph_ == nullptr) {
+    try {
+      capture(window, compute);
+    } catch (const std::exception& e) {
+      given_up_ = true;
+      inputs_.clear();
+      drop_gradients();
+      const std::string why = e.what();
+      log_warning("trainer.cuda_graphs: the step is not captured and goes on operator by operator: ", why.substr(0, why.find('\n')));
+      return false;
+    }
+  }
+  const at::NoGradGuard no_grad;
+  for (size_t k = 0; k < window.size(); ++k)
+    for (const auto& [name, tensor] : window[k].fields()) inputs_[k].at(name).copy_(tensor);
+  scale_.fill_(scale);
+  graph_->replay();
+  for (size_t i = 0; i < updated_.size(); ++i) updated_[i].value.mutable_grad() = gradients_[i];
+  out = sums_;
+  out.sums = sums_.sums.clone();  // read when the next replay may have begun
+  return true;
+}
+
+void WindowGraph::capture(const std::vector<Batch>& window,
+                          const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor&)>& compute) {
+  inputs_.clear();
+  for (const auto& batch : window) inputs_.push_back(batch.map([](const at::Tensor& t) { return t.clone(); }));
+  scale_ = at::full({}, 1.0, at::TensorOptions().dtype(at::kFloat).device(device_.c10()));
+  graph_ = std::make_unique<DeviceGraph>(device_, [&] { sums_ = compute(inputs_, scale_); });
+  gradients_.clear();
+  for (const auto& p : updated_) gradients_.push_back(p.value.grad());
+  places_ = places();
+  log_info("trainer.cuda_graphs: forward and backward of a window are captured");
+}
+
+void WindowGraph::drop_gradients() const {
+  updated_.zero_grad();
+  task_.parameters().zero_grad();
+}
+
+std::vector<const void*> WindowGraph::places() const {
+  std::vector<const void*> out;
+  for (const auto& p : task_.parameters()) out.push_back(p.value.const_data_ptr());
+  for (const auto& [name, buffer] : task_.buffers()) out.push_back(buffer.const_data_ptr());
+  return out;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,59 @@
+// Forward and backward of a whole window as one piece of device work that is captured once and replayed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/base/batch.hpp"
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/device/device_graph.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::detail {
+
+// Sums over the micro-batches of one window.
+struct WindowSums {
+  at::Tensor sums;          // [1 + metrics]: loss (in units of the first batch's weight), metric sums
+  double first_weight = 0;  // losses are weighted relative to the first micro-batch, so that a single one is not touched at all
+  double weight = 0;
+  double samples = 0;
+};
+
+// The first windows of a shape run eagerly, since libraries set themselves up in them; the shape of the first window is the one that is
+// captured. What cannot be captured is never tried again, and why is told once.
+class WindowGraph {
+ public:
+  // All borrowed. `updated`: what the optimizer steps; their gradients are what a replay leaves behind.
+  WindowGraph(Device device, Task& task, const ParameterSet& updated);
+
+  // Whether run() may take this window: it has the shapes of those before it, which were enough.
+  bool takes(const std::vector<Batch>& window);
+  // `compute` runs a window eagerly and multiplies losses by the tensor, fp32 on the device, before their backward. False: it could not be
+  // captured, and nothing was done.
+  bool run(const std::vector<Batch>& window, double scale,
+           const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor& scale)>& compute, WindowSums& out);
+
+ private:
+  void capture(const std::vector<Batch>& window, const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor&)>& compute);
+  void drop_gradients() const;
+  // Where the tensors lie that the graph reads and that others may have moved.
+  std::vector<const void*> places() const;
+
+  static constexpr int kEager = 3;  // as many as PyTorch's own warm-up of graphs
+  Device device_;
+  Task& task_;
+  const ParameterSet& updated_;
+  std::string shapes_;  // of the windows that are captured
+  int seen_ = 0;
+  bool given_up_ = false;
+  std::vector<Batch> inputs_;  // the graph's own
+  at::Tensor scale_;
+  WindowSums sums_;
+  std::vector<at::Tensor> gradients_;  // by parameter of updated_; may be undefined
+  std::vector<const void*> places_;
+  std::unique_ptr<DeviceGraph> graph_;
+};
+
+}  // namespace npu_train::detail

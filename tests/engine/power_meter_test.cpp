@@ -1,0 +1,136 @@
+#include "testing.hpp"
+
+#include <thread>
+
+#include "doctor/fake_host.hpp"
+#include "npu_train/engine/power_meter.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string kRapl = "/sys/class/powercap/intel-rapl:";
+
+void add_zone(FakeHost& host, const std::string& number, const std::string& name, const std::string& energy) {
+  host.write(kRapl + number + "/name", name + "\n");
+  host.write(kRapl + number + "/max_energy_range_uj", "262143328850\n");
+  host.write(kRapl + number + "/energy_uj", energy + "\n");
+}
+
+struct Server : FakeHost {
+  Server() {
+    add_zone(*this, "0", "package-0", "1000000");
+    add_zone(*this, "0:0", "core", "500000");
+    add_zone(*this, "0:1", "dram", "2000000");
+    add_zone(*this, "1", "psys", "9000000");
+  }
+};
+
+// Longer than what a device's tool averages over.
+void work() { std::this_thread::sleep_for(2200ms); }
+
+}  // namespace
+
+TEST_CASE("packages and their memory are summed, what they contain is not, and a counter that wrapped around is read right") {
+  Server host;
+  PowerMeter meter(host.view(), Device{});
+  CHECK(meter.host_why().empty());
+  CHECK(meter.device_why().empty());
+  meter.start();
+  add_zone(host, "0", "package-0", "4500000");
+  add_zone(host, "0:1", "dram", "2500000");
+  add_zone(host, "1", "psys", "99000000");
+  auto reading = meter.stop();
+  REQUIRE(reading.host_joules.has_value());
+  CHECK(*reading.host_joules == doctest::Approx(4.0));
+  CHECK(!reading.device_joules.has_value());
+  CHECK(reading.seconds > 0);
+  // again, from where it is, over the end of the counter's range
+  add_zone(host, "0", "package-0", "262143328000");
+  meter.start();
+  add_zone(host, "0", "package-0", "999150");
+  reading = meter.stop();
+  CHECK(*reading.host_joules == doctest::Approx(1.0));
+}
+
+TEST_CASE("a counter is followed while the work runs") {
+  Server host;
+  PowerMeter meter(host.view(), Device{}, 5ms);
+  meter.start();
+  for (const char* energy : {"200000000000", "150000000000", "100000000000"}) {  // twice around its range
+    add_zone(host, "0", "package-0", energy);
+    std::this_thread::sleep_for(200ms);
+  }
+  CHECK(*meter.stop().host_joules > 400'000);
+}
+
+TEST_CASE("why the host's energy is not known") {
+  FakeHost none;
+  CHECK(has(PowerMeter(none.view(), Device{}).host_why(), "no /sys/class/powercap"));
+  none.folder("/sys/class/powercap/dtpm");
+  CHECK(has(PowerMeter(none.view(), Device{}).host_why(), "has no RAPL zone"));
+  Server closed;
+  closed.remove(kRapl + "0/energy_uj");
+  PowerMeter meter(closed.view(), Device{});
+  CHECK(has(meter.host_why(), "intel-rapl:0/energy_uj cannot be read by this user"));
+  CHECK(has(meter.host_why(), "chmod a+r"));
+  meter.start();
+  CHECK(!meter.stop().host_joules.has_value());
+  // it goes away between start and stop
+  Server gone;
+  PowerMeter lost(gone.view(), Device{});
+  lost.start();
+  gone.remove(kRapl + "0/energy_uj");
+  CHECK(!lost.stop().host_joules.has_value());
+}
+
+TEST_CASE("a GPU's power times the time, asked of the GPU that the process sees") {
+  FakeHost host;
+  host.environment["CUDA_VISIBLE_DEVICES"] = "3,5";
+  host.commands["nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits -i 5"] = says("250.50\n");
+  PowerMeter meter(host.view(), Device{.kind = "cuda", .index = 1}, 20ms);
+  CHECK(meter.device_why().empty());
+  meter.start();
+  work();
+  const auto reading = meter.stop();
+  REQUIRE(reading.device_joules.has_value());
+  CHECK(*reading.device_joules == doctest::Approx(250.5 * reading.seconds));
+  meter.start();
+  CHECK(!meter.stop().device_joules.has_value());  // too short for an average over a second
+}
+
+TEST_CASE("an NPU's power, in the forms that npu-smi has, by card and chip") {
+  const std::pair<const char*, double> forms[] = {
+      {"\tNPU ID                         : 2\n\tNPU Real-time Power(W)         : 161.2\n\tChip ID   : 1\n", 161.2},
+      {"\tRated Power Dissipation(W)     : 300.0\n\tPower Dissipation(W)           : 12.8\n", 12.8}};
+  for (const auto& [text, watts] : forms) {
+    FakeHost host;
+    host.commands["npu-smi info -m"] = says(
+        "\tNPU ID                         Chip ID                        Chip Logic ID                  Chip Name\n"
+        "\t2                              0                              4                              Ascend910\n"
+        "\t2                              1                              5                              Ascend910\n"
+        "\t2                              2                              -                              Mcu\n");
+    host.commands["npu-smi info -t power -i 2 -c 1"] = says(text);
+    PowerMeter meter(host.view(), Device{.kind = "npu", .index = 5}, 20ms);
+    CHECK(meter.device_why().empty());
+    meter.start();
+    work();
+    const auto reading = meter.stop();
+    REQUIRE(reading.device_joules.has_value());
+    CHECK(*reading.device_joules == doctest::Approx(watts * reading.seconds));
+  }
+}
+
+TEST_CASE("why the device's power is not known") {
+  FakeHost host;
+  const Device gpu{.kind = "cuda"};
+  CHECK(PowerMeter(host.view(), gpu).device_why() == "nvidia-smi is not here");
+  CHECK(PowerMeter(host.view(), Device{.kind = "npu"}).device_why() == "npu-smi is not here");
+  host.commands["nvidia-smi"] = says("[N/A]\n");
+  CHECK(has(PowerMeter(host.view(), gpu).device_why(), "tells no power: '[N/A]'"));
+  host.commands["nvidia-smi"] = says("No devices were found\n", 6);
+  CHECK(has(PowerMeter(host.view(), gpu).device_why(), "ended with 6: No devices were found"));
+  CHECK(has(PowerMeter(host.view(), Device{.kind = "sim_npu"}).device_why(), "no power of its own"));
+}

@@ -1,0 +1,180 @@
+#include "testing.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/core/log.hpp"
+#include "npu_train/device/device_graph.hpp"
+#include "npu_train/device/sim_npu.hpp"
+#include "train/toy.hpp"
+
+using namespace npu_train;
+using npu_train::testing::has;
+using npu_train::testing::Toy;
+
+namespace {
+
+// Of these tests, where no other is asked for.
+const Device& simulator() {
+  static const Device device = [] {
+    setenv("NPU_TRAIN_TEST_DEVICE", "sim_npu", /*overwrite=*/0);
+    return npu_train::testing::device_under_test();
+  }();
+  return device;
+}
+
+struct Run {
+  std::string mode = "32-true";
+  std::string optimizer = "sgd";
+  double dropout = 0;
+  size_t micro_batches = 1;
+  double init_scale = 1024;
+  double clip = 0;
+};
+
+struct Outcome {
+  uint64_t weights = 0, buffers = 0;
+  std::vector<float> losses;
+  int64_t skipped = 0;
+};
+
+Outcome trained(const Run& run, bool graphs, int windows = 9) {
+  const auto& device = simulator();
+  Toy toy(run.mode, run.optimizer, run.dropout, {.init_scale = run.init_scale});
+  auto step = toy.step({.clip_value = run.clip, .graphs = graphs});
+  at::manual_seed(17);
+  Outcome out;
+  for (int i = 0; i < windows; ++i) {
+    const int64_t rows = i == 6 ? 5 : 8;  // one window of another shape between the others
+    std::vector<Batch> window;
+    for (size_t k = 0; k < run.micro_batches; ++k) {
+      const at::Tensor x = at::linspace(-1, 1 + static_cast<double>(i), rows * 6).reshape({rows, 6}) * static_cast<double>(k + 1);
+      window.push_back(to_device(Batch(x, at::arange(rows, at::kLong).remainder(4)), device));
+    }
+    const auto result = step.run(window);
+    out.losses.push_back(result.packed[0].item<float>());
+    out.skipped += !result.taken;
+  }
+  out.weights = npu_train::testing::weights(toy);
+  for (const auto& [name, buffer] : toy.task->buffers()) out.buffers ^= digest(buffer.cpu());
+  return out;
+}
+
+void check_equal(const Run& run) {
+  CAPTURE(run.mode);
+  CAPTURE(run.micro_batches);
+  std::vector<std::string> said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
+    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
+  });
+  const auto eager = trained(run, false);
+  CHECK(said.empty());
+  const auto graphed = trained(run, true);
+  REQUIRE(said.size() == 1);
+  CHECK(has(said[0], "are captured"));
+  CHECK(eager.losses == graphed.losses);
+  CHECK(eager.weights == graphed.weights);
+  CHECK(eager.buffers == graphed.buffers);
+  CHECK(eager.skipped == graphed.skipped);
+}
+
+}  // namespace
+
+TEST_CASE("window_graph: a captured window gives the bits of an eager one in every precision") {
+  for (const char* mode : {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"})
+    for (const size_t micro_batches : {size_t{1}, size_t{3}}) check_equal({.mode = mode, .dropout = 0.3, .micro_batches = micro_batches});
+  check_equal({.optimizer = "adamw", .clip = 0.5});
+}
+
+TEST_CASE("window_graph: the loss scale is not captured, and an overflow is skipped as ever") {
+  const Run run{.mode = "16-mixed", .init_scale = 16777216};
+  check_equal(run);
+  CHECK(trained(run, true).skipped > 0);
+}
+
+TEST_CASE("window_graph: what cannot be captured goes on operator by operator, and says why once") {
+  struct Reads final : torch::nn::Module {
+    torch::nn::Linear fc{register_module("fc", torch::nn::Linear(6, 4))};
+    at::Tensor forward(const at::Tensor& x) {
+      const auto y = fc(x);
+      return y.sum().item<float>() > 1e9 ? y * 2 : y;  // the host decides
+    }
+  };
+  std::vector<std::string> said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
+    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
+  });
+  const auto run = [](bool graphs) {
+    at::manual_seed(2);
+    auto net = std::make_shared<Reads>();
+    auto task = classifier(as_model(net));
+    task->to(simulator().c10());
+    const auto precision = make_precision({}, simulator());
+    Sgd sgd(precision->prepare(task->parameters()), {.lr = 0.1});
+    const auto group = single_process();
+    const Observers observers;
+    TrainStep step(*task, *precision, sgd, nullptr, *group, observers, {.graphs = graphs});
+    for (int i = 0; i < 7; ++i) step.run({npu_train::testing::toy_batch(8, static_cast<uint64_t>(i))});
+    return digest(sgd.parameters());
+  };
+  const auto eager = run(false);
+  CHECK(run(true) == eager);
+  REQUIRE(said.size() == 1);
+  CHECK(has(said[0], "operator by operator"));
+  CHECK(has(said[0], "a value was read on the host"));
+}
+
+TEST_CASE("window_graph: observers see every operator, so nothing is captured while there are any") {
+  struct Counts final : StepObserver {
+    int losses = 0;
+    void on_loss(const at::Tensor&, int64_t, int) override { ++losses; }
+  };
+  Counts counts;
+  simulator();
+  Toy toy;
+  auto step = toy.step({.graphs = true});
+  toy.observers.add(&counts);
+  for (int i = 0; i < 6; ++i) step.run({npu_train::testing::toy_batch(8, static_cast<uint64_t>(i))});
+  CHECK(counts.losses == 6);
+  toy.observers.remove(&counts);
+  std::vector<std::string> said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
+    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
+  });
+  for (int i = 0; i < 6; ++i) step.run({npu_train::testing::toy_batch(8, static_cast<uint64_t>(i))});
+  CHECK(said.size() == 1);
+}
+
+TEST_CASE("window_graph: weights that were given other memory are captured anew") {
+  simulator();
+  Toy toy;
+  auto step = toy.step({.graphs = true});
+  std::vector<std::string> said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
+    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
+  });
+  for (int i = 0; i < 6; ++i) step.run({npu_train::testing::toy_batch(8, static_cast<uint64_t>(i))});
+  CHECK(said.size() == 1);
+  auto& weight = toy.net->first->weight;
+  weight.set_data(weight.detach().clone());
+  const auto before = npu_train::testing::copy_of(toy.optimizer->parameters());
+  step.run({npu_train::testing::toy_batch(8, 9)});
+  CHECK(said.size() == 2);
+  CHECK_FALSE(before.at("first.weight").equal(weight.detach()));
+}
+
+TEST_CASE("window_graph: a loop captures what it is asked to, and says why not") {
+  simulator();
+  const auto said_by = [](TrainerOptions options) {
+    std::string said;
+    const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += std::string(text) + "\n"; });
+    Toy toy;
+    options.max_epochs = 2;
+    toy.loop(options)->fit();
+    return said;
+  };
+  CHECK(has(said_by({.cuda_graphs = "true"}), "forward and backward of a window are captured"));
+  CHECK_FALSE(has(said_by({}), "cuda_graphs"));  // a simulated device is none that would be faster
+  CHECK(has(said_by({.cuda_graphs = "true", .on_oom = "retry"}), "trainer.cuda_graphs: off: trainer.on_oom"));
+}
