@@ -393,7 +393,7 @@ class Walker {
 }  // namespace
 
 double kink_error(double forward_error, bool later) {
-  constexpr double kTimes = 5, kTimesLater = 10;
+  constexpr double kTimes = 8, kTimesLater = 10;
   return (later ? kTimesLater : kTimes) * std::sqrt(forward_error);
 }
 
