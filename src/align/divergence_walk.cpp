@@ -217,8 +217,7 @@ class Walker {
     any_before_ = true;
     const double out = structure_.out_of(call);
     const double explained = (call.direction == "backward" ? jump_back_ : kJump) * std::max(in, exact_ ? 0 : call.noise);
-    const double moved = call.moved_error;
-    if (moved > std::max(most, explained)) {
+    if (const double moved = call.moved_error; moved > std::max(most, explained)) {
       auto d = make(call, Cause::Layer, in, moved);
       d.sentence = "the running statistics of " + call.layer + " (" + call.type + ", step " + std::to_string(step_.step) + ") " +
                    apart_text(moved, call, "parameters", true) + ", its inputs by " + error_text(in);
@@ -333,7 +332,6 @@ class Walker {
                                        [](const auto& i) { return i.kind == Kind::Value && i.failed && i.error > kOptions; });
       const double error = std::max({call.parameter_error, call.output_error, call.input_error});
       if (options) return make(call, Cause::Optimizer, gradient, error);
-      // its state, too, holds what the steps before made
       if (error > limit(call) && error > jump_back_ * std::max({gradient, drift_, exact_ ? 0 : std::max(call.noise, step_.carried_error)}))
         return make(call, Cause::Optimizer, gradient, error);
     }
