@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "bench_phases.hpp"
+#include "npu_train/base/storage.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
 #include "npu_train/device/transfer.hpp"
@@ -30,13 +31,12 @@ RunConfig step_config(RunConfig config, int64_t batch_size) {
 struct MovedBytes final : OpListener {
   int64_t bytes = 0;
   void op_ended(const SeenOp& op) override {
-    const auto storage = [](const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; };
-    const auto* given = storage(op.output);
+    const auto* given = storage_of(op.output);
     const bool in_place = op.name.ends_with("_");
     if (given != nullptr && !in_place)
       for (const auto& input : op.tensors)
-        if (storage(input.value) == given) return;
-    for (const auto& input : op.tensors) bytes += size_of(input.value) * (in_place && storage(input.value) == given ? 2 : 1);
+        if (storage_of(input.value) == given) return;
+    for (const auto& input : op.tensors) bytes += size_of(input.value) * (in_place && storage_of(input.value) == given ? 2 : 1);
     if (!in_place)
       for (const auto& output : op.outputs) bytes += size_of(output);
   }
