@@ -90,8 +90,8 @@ class CheckpointComparer {
       item.message = std::string("missing in ") + (a == nullptr ? "A" : "B") + ": another network, or another name of the layer";
       (a == nullptr ? missing_a_ : missing_b_).push_back(any.layer);
       const auto& holds = a == nullptr ? b_ : a_;
-      const bool regrouped = std::find(out_.regrouped.begin(), out_.regrouped.end(), layer_of(any.layer)) != out_.regrouped.end();
-      item.failed = !regrouped && std::any_of(any.items.begin(), any.items.end(), [&](const auto& i) { return is_weight(i, holds); });
+      item.failed = !detail::is_regrouped(out_, any.layer) &&
+                    std::any_of(any.items.begin(), any.items.end(), [&](const auto& i) { return is_weight(i, holds); });
       fail(item, call);
       call.items.push_back(std::move(item));
       out_.calls.push_back(std::move(call));

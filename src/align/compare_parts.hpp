@@ -93,6 +93,8 @@ void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b);
 int64_t parameter_elements(const DumpCall& call);
 // Modules with calls that one side has alone, of which both have as many elements of parameters in all.
 std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b, const std::vector<std::pair<int64_t, int64_t>>& pairs);
+// Whether the layer's module is one of them.
+bool is_regrouped(const StepComparison& step, const std::string& layer);
 // A finding where a good part of the layers of one side has no counterpart of its shape: then it is no layer that is to blame.
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b);
 // A finding where one side has layers that the other lacks, or runs the network more often in a step.

@@ -39,12 +39,11 @@ Outline outline_of(const StepComparison& step, const DumpStep& dump, bool in_a) 
     const auto found = compared.find(call.name);
     if (found == compared.end() || !is_of_layer(call)) continue;
     out.layers.emplace(call.layer, parameter_elements(call));
-    const bool regrouped = std::find(step.regrouped.begin(), step.regrouped.end(), layer_of(call.layer)) != step.regrouped.end();
     const auto& items = found->second->items;
     const bool same = two_sided(*found->second) && std::none_of(items.begin(), items.end(), [](const ItemComparison& i) {
                         return i.side == "parameters" && (i.kind == Kind::Unmatched || i.kind == Kind::OneSided);
                       });
-    if (same || regrouped)
+    if (same || is_regrouped(step, call.layer))
       out.alike.insert(call.layer);
     else if (out.first.empty())
       out.first = call.name;
@@ -81,6 +80,10 @@ std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b,
   for (const auto& [module, counts] : lone)
     if (counts.first == counts.second) out.push_back(module);
   return out;
+}
+
+bool is_regrouped(const StepComparison& step, const std::string& layer) {
+  return std::find(step.regrouped.begin(), step.regrouped.end(), layer_of(layer)) != step.regrouped.end();
 }
 
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b) {

@@ -162,7 +162,7 @@ void StepComparer::add_one_sided(CallComparison call, const DumpCall& any, bool 
   item.kind = Kind::OneSided;
   const auto& absent = in_a ? in_b_ : in_a_;
   item.message = in_a ? one_sided_cause(any, a_, b_, "B") : one_sided_cause(any, b_, a_, "A");
-  const bool regrouped = std::find(out_.regrouped.begin(), out_.regrouped.end(), layer_of(any.layer)) != out_.regrouped.end();
+  const bool regrouped = is_regrouped(out_, any.layer);
   if (regrouped) item.message = std::string("missing in ") + (in_a ? "B" : "A") + ": its parameters are part of another layer there";
   item.failed = absent.lost_gradients(any) || (!regrouped && absent.lost_layer(any, in_a ? a_ : b_));
   call.items.push_back(std::move(item));
