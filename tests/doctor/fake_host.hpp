@@ -20,10 +20,12 @@ inline constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 class FakeHost {
  public:
+  // At once, as a file of /sys changes: who reads it meanwhile never finds it empty.
   void write(const std::string& path, const std::string& text) {
-    const auto file = dir_ / path.substr(1);
+    const auto file = dir_ / path.substr(1), next = dir_ / ".written";
     std::filesystem::create_directories(file.parent_path());
-    std::ofstream(file, std::ios::binary) << text;
+    std::ofstream(next, std::ios::binary) << text;
+    std::filesystem::rename(next, file);
   }
   void folder(const std::string& path) { std::filesystem::create_directories(dir_ / path.substr(1)); }
   void remove(const std::string& path) { std::filesystem::remove_all(dir_ / path.substr(1)); }

@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include <atomic>
 #include <thread>
 
 #include "doctor/fake_host.hpp"
@@ -57,13 +58,21 @@ TEST_CASE("packages and their memory are summed, what they contain is not, and a
 
 TEST_CASE("a counter is followed while the work runs") {
   Server host;
-  PowerMeter meter(host.view(), Device{}, 5ms);
+  std::atomic<int> looks = 0;  // the GPU's tool is asked after each look at the counters
+  auto view = host.view();
+  view.run = [&looks](const std::vector<std::string>&) {
+    ++looks;
+    return says("100\n");
+  };
+  PowerMeter meter(std::move(view), Device{.kind = "cuda", .index = 0}, 1ms);
   meter.start();
   for (const char* energy : {"200000000000", "150000000000", "100000000000"}) {  // twice around its range
     add_zone(host, "0", "package-0", energy);
-    std::this_thread::sleep_for(200ms);
+    for (const int seen = looks; looks < seen + 2;) std::this_thread::sleep_for(1ms);
   }
-  CHECK(*meter.stop().host_joules > 400'000);
+  const auto reading = meter.stop();
+  REQUIRE(reading.host_joules.has_value());
+  CHECK(*reading.host_joules == doctest::Approx(1e-6 * (100'000'000'000 - 1'000'000 + 2 * 262'143'328'850.0)));
 }
 
 TEST_CASE("why the host's energy is not known") {
