@@ -15,6 +15,7 @@
 #include "npu_train/nn/init.hpp"
 #include "npu_train/nn/layer_scope.hpp"
 #include "npu_train/nn/layers.hpp"
+#include "npu_train/nn/packed_linear.hpp"
 
 namespace npu_train {
 namespace {
@@ -37,8 +38,10 @@ at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& ln) {
   return mixed ? y.to(x.scalar_type()) : y;
 }
 
-std::shared_ptr<Linear> xavier_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out) {
-  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out));
+bool is_packed(const VitOptions& o) { return o.fused_kernels == "auto"; }
+
+std::shared_ptr<Linear> xavier_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, bool packed) {
+  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, true, packed));
   init::xavier_uniform_(linear->weight);
   init::zeros_(linear->bias);
   return linear;
@@ -51,7 +54,8 @@ class SelfAttention : public torch::nn::Module {
         heads_(o.heads),
         dim_(o.dim),
         dropout_(o.attention_dropout),
-        causal_(o.attention_mask == "causal") {
+        causal_(o.attention_mask == "causal"),
+        packed_(is_packed(o)) {
     // Both forms start from the same [3 dim, dim] matrix.
     const at::Tensor whole = at::empty({3 * dim_, dim_});
     init::xavier_uniform_(whole);
@@ -61,13 +65,13 @@ class SelfAttention : public torch::nn::Module {
       init::zeros_(in_bias_);
     } else {
       for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
-        auto part = register_module(name, std::make_shared<Linear>(dim_, dim_));
+        auto part = register_module(name, std::make_shared<Linear>(dim_, dim_, true, packed_));
         part->weight.data().copy_(whole.narrow(0, static_cast<int64_t>(split_.size()) * dim_, dim_));
         init::zeros_(part->bias);
         split_.push_back(part);
       }
     }
-    out_proj_ = xavier_linear(*this, "out_proj", dim_, dim_);
+    out_proj_ = xavier_linear(*this, "out_proj", dim_, dim_, packed_);
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -75,7 +79,8 @@ class SelfAttention : public torch::nn::Module {
     const auto by_head = [&](const at::Tensor& t) { return t.view({n, tokens, heads_, dim_ / heads_}).transpose(1, 2); };
     at::Tensor q, k, v;
     if (split_.empty()) {
-      const auto qkv = at::linear(x, in_weight_, in_bias_).view({n, tokens, 3, heads_, dim_ / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
+      const at::Tensor whole = packed_ ? packed_linear(x, in_weight_, in_bias_) : at::linear(x, in_weight_, in_bias_);
+      const auto qkv = whole.view({n, tokens, 3, heads_, dim_ / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
       q = qkv[0], k = qkv[1], v = qkv[2];
     } else {
       q = by_head(split_[0]->forward(x)), k = by_head(split_[1]->forward(x)), v = by_head(split_[2]->forward(x));
@@ -95,7 +100,7 @@ class SelfAttention : public torch::nn::Module {
 
   int64_t heads_, dim_;
   double dropout_;
-  bool causal_;
+  bool causal_, packed_;
   at::Tensor in_weight_, in_bias_, mask_;
   std::vector<std::shared_ptr<Linear>> split_;
   std::shared_ptr<Linear> out_proj_;
@@ -111,8 +116,8 @@ class EncoderBlock : public torch::nn::Module {
     // Indices 1, 2 and 4 are GELU and the dropouts, which have no parameters.
     auto mlp = register_module("mlp", std::make_shared<Parent>("Mlp"));
     const int64_t hidden = o.mlp_dim > 0 ? o.mlp_dim : 4 * o.dim;
-    fc1_ = xavier_linear(*mlp, "0", o.dim, hidden);
-    fc2_ = xavier_linear(*mlp, "3", hidden, o.dim);
+    fc1_ = xavier_linear(*mlp, "0", o.dim, hidden, is_packed(o));
+    fc2_ = xavier_linear(*mlp, "3", hidden, o.dim, is_packed(o));
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -204,6 +209,8 @@ void check_options(const VitOptions& o) {
     check(p >= 0.0 && p < 1.0, usage, "vit", "a dropout rate of ", p, "; allowed: at least 0 and below 1");
   check(o.qkv == "fused" || o.qkv == "split", usage, "vit", "qkv '", o.qkv, "'; allowed: fused, split");
   check(o.gelu == "exact" || o.gelu == "tanh", usage, "vit", "gelu '", o.gelu, "'; allowed: exact, tanh");
+  check(o.fused_kernels == "auto" || o.fused_kernels == "false", usage, "vit", "fused_kernels '", o.fused_kernels,
+        "'; allowed: auto, false");
   check(o.attention_mask == "none" || o.attention_mask == "causal", usage, "vit", "attention_mask '", o.attention_mask,
         "'; allowed: none, causal");
 }

@@ -8,6 +8,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/lowered_conv.hpp"
+#include "npu_train/nn/packed_linear.hpp"
 
 namespace npu_train {
 
@@ -29,13 +30,13 @@ void Conv2d::pretty_print(std::ostream& stream) const {
          << ", padding=" << options.padding << (options.bias ? ")" : ", bias=false)");
 }
 
-Linear::Linear(int64_t in, int64_t out, bool with_bias) : torch::nn::Module("Linear") {
+Linear::Linear(int64_t in, int64_t out, bool with_bias, bool packed) : torch::nn::Module("Linear"), packed(packed) {
   check(in > 0 && out > 0, ErrorKind::Usage, "Linear", "in ", in, ", out ", out, "; both must be at least 1");
   weight = register_parameter("weight", at::empty({out, in}));
   if (with_bias) bias = register_parameter("bias", at::empty({out}));
 }
 
-at::Tensor Linear::forward(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+at::Tensor Linear::forward(const at::Tensor& x) const { return packed ? packed_linear(x, weight, bias) : at::linear(x, weight, bias); }
 
 void Linear::pretty_print(std::ostream& stream) const {
   stream << "Linear(" << weight.size(1) << ", " << weight.size(0) << (bias.defined() ? ")" : ", bias=false)");

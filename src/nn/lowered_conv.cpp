@@ -1,6 +1,5 @@
 #include "npu_train/nn/lowered_conv.hpp"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/convolution_backward.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -10,16 +9,14 @@
 #include <vector>
 
 #include "nn/conv_lowering.hpp"
-#include "nn/op_mode.hpp"
+#include "nn/fp32_kernel.hpp"
 #include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/precision/emulation.hpp"
-#include "npu_train/precision/fp32_ops.hpp"
 
 namespace npu_train {
 namespace {
 
-using detail::ConvShape;
+using detail::ConvShape, detail::widened;
 constexpr const char* kLoweredConv = "lowered_conv2d";
 constexpr auto kFormat = at::MemoryFormat::ChannelsLast;
 
@@ -42,8 +39,6 @@ bool lower_weight(const ConvShape& s) { return s.dense() || s.pointwise() || !ha
 at::Tensor by_library(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
   return at::conv2d(x, weight, {}, {stride, stride}, at::IntArrayRef{padding, padding});
 }
-
-at::Tensor widened(const at::Tensor& t) { return t.to(at::kFloat); }
 
 // Works on fp32, and on low precision as an emulated operator does: what is kept and given is low, what is computed fp32.
 class LoweredConv : public torch::autograd::Function<LoweredConv> {
@@ -96,17 +91,11 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
 };
 
 bool is_plain_picture(const at::Tensor& t) {
-  return t.defined() && t.is_cpu() && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0;
-}
-
-// Both of one dtype that can be lowered here: fp32, or what is emulated now.
-bool same_dtype(const at::Tensor& x, const at::Tensor& weight) {
-  const auto dtype = at::autocast::is_autocast_enabled(at::kCPU) ? emulated_dtype() : at::kFloat;
-  return x.scalar_type() == dtype && weight.scalar_type() == dtype;
+  return t.defined() && t.is_cpu() && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0 && detail::has_kernel_dtype(t);
 }
 
 bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
-  if (!is_plain_picture(x) || !is_plain_picture(weight) || !same_dtype(x, weight)) return false;
+  if (!is_plain_picture(x) || !is_plain_picture(weight)) return false;
   if (x.suggest_memory_format() != kFormat && weight.suggest_memory_format() != kFormat) return false;
   const int64_t k = weight.size(2);
   return weight.size(3) == k && weight.size(1) == x.size(1) && stride > 0 && padding >= 0 && x.size(2) + 2 * padding >= k &&
@@ -117,10 +106,8 @@ bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, in
 
 at::Tensor lowered_conv2d(const at::Tensor& input, const at::Tensor& parameter, int64_t stride, int64_t padding) {
   return translated(kLoweredConv, [&]() -> at::Tensor {
-    if (in_fp32_ops("conv2d") || detail::in_op_mode()) return by_library(input, parameter, stride, padding);
-    const auto low = emulated_dtype();
-    const auto cast = [&](const at::Tensor& t) { return low && t.defined() ? at::autocast::cached_cast(*low, t, at::kCPU) : t; };
-    const at::Tensor x = cast(input), weight = cast(parameter);
+    if (detail::must_be_operator("conv2d")) return by_library(input, parameter, stride, padding);
+    const at::Tensor x = detail::cast_if_emulated(input), weight = detail::cast_if_emulated(parameter);
     if (!can_lower(x, weight, stride, padding)) return by_library(x, weight, stride, padding);
     // Under the name of the operation that it stands for: who counts or dumps convolutions finds it.
     detail::RecordedOp record("aten::conv2d", [&] {

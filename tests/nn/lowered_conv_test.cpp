@@ -144,9 +144,6 @@ TEST_CASE("autocast, other types and refusals are the library's") {
   CHECK(std::string(said.what()).find("double backward") != std::string::npos);
 }
 
-}  // namespace
-}  // namespace npu_train
-
 TEST_CASE("inside an emulating region: rounded inputs, fp32 products, one rounding, low precision kept") {
   const struct {
     int64_t in, out, side, kernel, stride, padding;
@@ -177,3 +174,6 @@ TEST_CASE("inside an emulating region: rounded inputs, fp32 products, one roundi
     }
   }
 }
+
+}  // namespace
+}  // namespace npu_train

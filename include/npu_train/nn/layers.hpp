@@ -32,10 +32,11 @@ class Conv2d : public torch::nn::Module {
   at::Tensor bias;  ///< undefined without bias
 };
 
-/// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, which torch::nn::Linear does not.
+/// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, which torch::nn::Linear does not;
+/// with `packed` packed_linear, which is faster on some CPUs and one autograd node.
 class Linear : public torch::nn::Module {
  public:
-  Linear(int64_t in, int64_t out, bool bias = true);
+  Linear(int64_t in, int64_t out, bool bias = true, bool packed = false);
 
   /// [..., in] -> [..., out].
   at::Tensor forward(const at::Tensor& x) const;
@@ -43,6 +44,7 @@ class Linear : public torch::nn::Module {
 
   at::Tensor weight;
   at::Tensor bias;  ///< undefined without bias
+  const bool packed;
 };
 
 }  // namespace npu_train
