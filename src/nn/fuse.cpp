@@ -96,6 +96,22 @@ int64_t peak_of(const std::function<at::Tensor()>& fn, const Device& device) {
   return std::max<int64_t>(peak_bytes_of(device, [&] { kept = fn(); }), 0);
 }
 
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }  // behind it libtorch has the stack
+
+// What is said of more memory than is allowed.
+std::string too_much(double memory_overhead, const FuseOptions& options, const char* since = "") {
+  const auto rounded = [](double x) { return shortest(std::round(x * 100) / 100); };
+  if (memory_overhead <= options.max_memory_overhead) return "";
+  return c10::str(rounded(memory_overhead), " times the memory", since, "; at most ", rounded(options.max_memory_overhead), " is allowed");
+}
+
+// A form of a chain, as it was found.
+struct Choice {
+  FusedPattern pattern;
+  ChainForm form;
+  double with_weight = 0;  // memory_overhead where the chain's own weight stays beside the form's
+};
+
 class Trial {
  public:
   Trial(const OpChain& chain, const FuseOptions& options, Device device)
@@ -104,40 +120,40 @@ class Trial {
     plain_peak_ = peak_of([&] { return chain_.plain(); }, device_);
   }
 
-  FusedPattern judge(const ChainForm& form) const {
-    FusedPattern out{.layer = chain_.layer, .pattern = chain_.pattern, .form = form.name, .reason = {}};
+  Choice judge(const ChainForm& form) const {
+    Choice choice{{.layer = chain_.layer, .pattern = chain_.pattern, .form = form.name, .reason = {}}, form};
+    auto& out = choice.pattern;
     try {
       const auto [before, after] = best_in_turn([&] { chain_.plain(); }, [&] { form.run(inputs_); }, device_, options_.repeats);
       out.saving = 1 - after / before;
       out.error = deviation(form.run(inputs_), plain_);
-      const auto weights = form.weight_bytes + (options_.keep_weights || !chain_.only_reader ? own_bytes_ : 0);
-      const auto peak = peak_of([&] { return form.run(inputs_); }, device_);
-      out.memory_overhead = static_cast<double>(weights + peak) / static_cast<double>(std::max<int64_t>(own_bytes_ + plain_peak_, 1));
+      const auto bytes = form.weight_bytes + peak_of([&] { return form.run(inputs_); }, device_);
+      const auto share = [&](int64_t b) {
+        return static_cast<double>(b) / static_cast<double>(std::max<int64_t>(own_bytes_ + plain_peak_, 1));
+      };
+      choice.with_weight = share(bytes + own_bytes_);
+      out.memory_overhead = options_.keep_weights || !chain_.only_reader ? choice.with_weight : share(bytes);
     } catch (const std::exception& e) {  // oneDNN has exceptions of its own
       out.error = std::numeric_limits<double>::infinity();
-      out.reason = std::string("this form failed: ") + first_line(e.what());
-      return out;
+      out.reason = "this form failed: " + first_line(e.what());
+      return choice;
     }
     out.reason = objection(out);
     out.kept = out.reason.empty();
-    return out;
+    return choice;
   }
 
  private:
   std::string objection(const FusedPattern& p) const {
     const auto percent = [](double share) { return shortest(std::round(share * 1000) / 10) + " %"; };
-    const auto rounded = [](double x) { return shortest(std::round(x * 100) / 100); };
     char error[32];
     std::snprintf(error, sizeof error, "%.2g", p.error);
     if (!(p.error <= options_.max_error)) return c10::str("the error ", error, " is above ", shortest(options_.max_error));
-    if (p.memory_overhead > options_.max_memory_overhead)
-      return c10::str(rounded(p.memory_overhead), " times the memory; at most ", rounded(options_.max_memory_overhead), " is allowed");
+    if (auto memory = too_much(p.memory_overhead, options_); !memory.empty()) return memory;
     if (p.saving < options_.min_saving)
       return c10::str("saves ", percent(p.saving), "; at least ", percent(options_.min_saving), " is asked for");
     return "";
   }
-
-  static std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
   const OpChain& chain_;
   const FuseOptions& options_;
@@ -148,17 +164,17 @@ class Trial {
 };
 
 // The best of a chain's forms: the fastest of those that are kept, else the one that came nearest.
-std::pair<FusedPattern, ChainForm> best_form(const OpChain& chain, const FuseOptions& options, const Device& device) {
-  std::pair<FusedPattern, ChainForm> best{{.layer = chain.layer, .pattern = chain.pattern, .form = {}, .reason = {}}, {}};
+Choice best_form(const OpChain& chain, const FuseOptions& options, const Device& device) {
+  Choice best{{.layer = chain.layer, .pattern = chain.pattern, .form = {}, .reason = {}}, {}};
   try {
     const Trial trial(chain, options, device);
     const auto rank = [](const FusedPattern& p) { return std::make_tuple(p.kept, std::isfinite(p.error), p.saving); };
-    for (auto& form : detail::forms_of(chain)) {
+    for (const auto& form : detail::forms_of(chain)) {
       auto found = trial.judge(form);
-      if (best.first.form.empty() || rank(found) > rank(best.first)) best = {std::move(found), std::move(form)};
+      if (best.pattern.form.empty() || rank(found.pattern) > rank(best.pattern)) best = std::move(found);
     }
   } catch (const std::exception& e) {
-    best.first.reason = std::string("it could not be tried: ") + std::string(e.what()).substr(0, 200);
+    best.pattern.reason = "it could not be tried: " + first_line(e.what());
   }
   return best;
 }
@@ -167,21 +183,27 @@ at::Tensor seen_everywhere(double value, const at::Tensor& like) {
   return at::full({}, value, like.options().requires_grad(false)).expand(like.sizes());
 }
 
-// Gives the memory of a weight back: name, shape and type stay, and what reads it sees NaN. What it held is returned.
-at::Tensor release(FusedChain& fused, const ParameterSet& parameters) {
+// Gives the memory of a weight back: name, shape and type stay, and what reads it sees NaN. Returns what undoes it.
+std::function<void()> release(FusedChain& fused, const ParameterSet& parameters) {
   auto& chain = fused.chain;
   const auto* storage = storage_of(chain.weight);
   for (const auto& p : parameters) {
     if (storage_of(p.value) != storage) continue;
     const at::Tensor held = p.value.detach(), gone = seen_everywhere(std::numeric_limits<double>::quiet_NaN(), p.value);
+    auto undo = [&fused, held, parameter = p.value, weight = chain.weight, args = chain.steps[0].args] {
+      at::Tensor(parameter).set_data(held);
+      fused.chain.steps[0].args = args;
+      fused.chain.weight = weight;
+      fused.released = false;
+    };
     for (auto& arg : chain.steps[0].args)
       if (arg.isTensor() && storage_of(arg.toTensor()) == storage) arg = arg.toTensor().sizes().equals(gone.sizes()) ? gone : gone.t();
     at::Tensor(p.value).set_data(gone);
     chain.weight = p.value;
     fused.released = true;
-    return held;
+    return undo;
   }
-  return {};
+  return [] {};
 }
 
 // The activations of the example, which recorded arguments hold.
@@ -209,6 +231,7 @@ Model run_by(const Model& model, std::shared_ptr<const detail::FusionPlan> plan)
   out.forward = [forward = model.forward, plan = std::move(plan)](const at::Tensor& x) {
     return translated(kFuse, [&] {
       const InferenceScope scope;
+      plan->check_unmoved();
       detail::FusionMode mode(*plan);
       const detail::OpModeGuard guard(mode);
       const at::Tensor y = forward(x);
@@ -256,7 +279,7 @@ class Fusion {
     const auto device = device_of(example_.device());
     std::unordered_map<const void*, std::string> taken;
     for (auto& chain : detail::find_chains(model_.forward, example_, parameters_)) {
-      auto [pattern, form] = best_form(chain, options_, device);
+      auto [pattern, form, with_weight] = best_form(chain, options_, device);
       const auto* weight = storage_of(chain.weight);
       const auto other = weight == nullptr ? taken.end() : taken.find(weight);
       if (pattern.kept && other != taken.end()) {
@@ -265,27 +288,43 @@ class Fusion {
       }
       if (pattern.kept) {
         taken.emplace(weight, chain.layer);
-        kept_.push_back(std::make_shared<FusedChain>(FusedChain{std::move(chain), std::move(form)}));
+        kept_.push_back(
+            {std::make_shared<FusedChain>(FusedChain{std::move(chain), std::move(form)}), report_.patterns.size(), with_weight});
       }
       report_.patterns.push_back(std::move(pattern));
     }
-    if (kept_.empty()) return {model_, report_};
-    for (auto& fused : kept_) forget_activations(fused->chain);
+    for (auto& kept : kept_) forget_activations(kept.fused->chain);
     try {
+      if (!options_.keep_weights) keep_needed_weights();
+      if (kept_.empty()) return {model_, report_};
       const auto whole = measure_whole(model_, run_by(model_, plan()), example_, device, options_.repeats);
       report_.seconds_before = whole.before;
       report_.seconds_after = whole.after;
       report_.error = whole.error;
       if (!(whole.error <= options_.max_error)) return keep_nothing("the error of the whole model is " + shortest(whole.error));
-      return options_.keep_weights ? FusedModel{run_by(model_, plan()), report_} : without_weights();
+      if (!(1 - whole.after / whole.before >= std::min(options_.min_saving, 0.0)))
+        return keep_nothing(
+            c10::str("the whole forward would take ", shortest(std::round(100 * whole.after / whole.before) / 100), " times as long"));
     } catch (const std::exception& e) {
-      return keep_nothing(std::string("the fused model fails: ") + std::string(e.what()).substr(0, 200));
+      return keep_nothing("the fused model fails: " + first_line(e.what()));
     }
+    for (auto* fused : without_weight()) release(*fused, parameters_);
+    return {run_by(model_, plan()), report_};
   }
 
  private:
   std::shared_ptr<const detail::FusionPlan> plan() const {
-    return std::make_shared<const detail::FusionPlan>(std::vector<std::shared_ptr<const FusedChain>>(kept_.begin(), kept_.end()));
+    std::vector<std::shared_ptr<const FusedChain>> chains;
+    for (const auto& kept : kept_) chains.push_back(kept.fused);
+    return std::make_shared<const detail::FusionPlan>(std::move(chains));
+  }
+
+  // The chains whose weights are to be given up.
+  std::vector<FusedChain*> without_weight() const {
+    std::vector<FusedChain*> out;
+    for (const auto& kept : kept_)
+      if (!options_.keep_weights && kept.fused->chain.only_reader) out.push_back(kept.fused.get());
+    return out;
   }
 
   FusedModel keep_nothing(const std::string& reason) {
@@ -295,30 +334,53 @@ class Fusion {
     return {model_, report_};
   }
 
-  // Runs once more without the weights: what still reads one shows here, and they come back.
-  FusedModel without_weights() {
+  // What still reads a weight shows in a run without it: such a weight stays, if there is memory for it.
+  void keep_needed_weights() {
+    if (kept_.empty()) return;
     const at::Tensor want = run_by(model_, plan()).forward(example_);
-    std::vector<std::pair<at::Tensor, at::Tensor>> held;
-    try {
-      for (auto& fused : kept_)
-        if (fused->chain.only_reader) {
-          if (at::Tensor before = release(*fused, parameters_); before.defined()) held.emplace_back(fused->chain.weight, before);
-        }
-      auto fused = run_by(model_, plan());
-      check(deviation(fused.forward(example_), want) <= options_.max_error, ErrorKind::Internal, kFuse,
-            "a weight that was given up is read");
-      return {fused, report_};
-    } catch (...) {
-      for (auto& [parameter, before] : held) parameter.set_data(before);
-      throw;
+    const auto candidates = without_weight();
+    if (runs_without(candidates, want)) return;
+    std::vector<FusedChain*> gone;
+    for (auto* fused : candidates) {
+      gone.push_back(fused);
+      if (runs_without(gone, want)) continue;
+      gone.pop_back();
+      fused->chain.only_reader = false;
     }
+    const auto dropped = std::erase_if(kept_, [&](const Kept& kept) {
+      auto& pattern = report_.patterns[kept.pattern];
+      if (kept.fused->chain.only_reader) return false;
+      pattern.memory_overhead = kept.with_weight;
+      pattern.reason = too_much(kept.with_weight, options_, ", since its weight must stay");
+      pattern.kept = pattern.reason.empty();
+      return !pattern.kept;
+    });
+    if (dropped > 0) keep_needed_weights();  // the plan is another one now
   }
 
+  // Whether the example gives `want` without the weights of `chains`, which are there again afterwards.
+  bool runs_without(const std::vector<FusedChain*>& chains, const at::Tensor& want) const {
+    std::vector<std::function<void()>> undo;
+    bool same = false;
+    try {
+      for (auto* fused : chains) undo.push_back(release(*fused, parameters_));
+      same = deviation(run_by(model_, plan()).forward(example_), want) <= options_.max_error;
+    } catch (const std::exception&) {  // a stand-in was asked for
+    }
+    for (const auto& back : undo) back();
+    return same;
+  }
+
+  struct Kept {
+    std::shared_ptr<FusedChain> fused;
+    size_t pattern;      // of the report
+    double with_weight;  // as in its Choice
+  };
   const Model& model_;
   const FuseOptions& options_;
   ParameterSet parameters_;
   at::Tensor example_;
-  std::vector<std::shared_ptr<FusedChain>> kept_;
+  std::vector<Kept> kept_;
   FuseReport report_;
 };
 

@@ -45,7 +45,7 @@ std::vector<int64_t> sizes_of_first_step(const OpChain& chain, const c10::IValue
 FusionPlan::FusionPlan(std::vector<std::shared_ptr<const FusedChain>> chains) {
   for (auto& fused : chains) {
     const auto& head = fused->chain.steps[0];
-    if (fused->released) released_.emplace(storage_of(fused->chain.weight), fused->chain.layer);
+    if (fused->released) released_.emplace(storage_of(fused->chain.weight), Released{fused->chain.layer, fused->chain.weight});
     by_weight_[key_of(head.name(), head.args.data(), fused->chain.kind == ChainKind::Attention)].push_back(std::move(fused));
   }
 }
@@ -66,10 +66,17 @@ std::shared_ptr<const FusedChain> FusionPlan::begins(const c10::OperatorHandle& 
   return name == "aten::matmul" || name == "aten::bmm" ? look(nullptr) : nullptr;
 }
 
+void FusionPlan::check_unmoved() const {
+  for (const auto& [storage, released] : released_)
+    check(storage_of(released.parameter) == storage, ErrorKind::Usage, "fuse", released.layer,
+          ": the module was moved or cast after fuse, which had taken its weight over; hint: move and cast the model before fuse, or fuse "
+          "with keep_weights = true");
+}
+
 std::string FusionPlan::released_layer(const c10::IValue* args, size_t count) const {
   const auto layer = [&](const at::Tensor& t) {
     const auto found = t.defined() ? released_.find(storage_of(t)) : released_.end();
-    return found == released_.end() ? std::string() : found->second;
+    return found == released_.end() ? std::string() : found->second.layer;
   };
   std::string out;
   for (size_t i = 0; i < count && out.empty() && !released_.empty(); ++i) {

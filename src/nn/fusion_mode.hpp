@@ -27,10 +27,16 @@ class FusionPlan {
   std::shared_ptr<const FusedChain> begins(const c10::OperatorHandle& op, const c10::IValue* args) const;
   // The layer whose weight was given up and is read here; "" for none.
   std::string released_layer(const c10::IValue* args, size_t count) const;
+  // Error(Usage) where a parameter that was given up has other memory by now: its NaN would not be known as such.
+  void check_unmoved() const;
 
  private:
+  struct Released {
+    std::string layer;
+    at::Tensor parameter;  // the module's own
+  };
   std::unordered_map<const void*, std::vector<std::shared_ptr<const FusedChain>>> by_weight_;  // nullptr: attention
-  std::unordered_map<const void*, std::string> released_;                                      // layers by the storage of their weight
+  std::unordered_map<const void*, Released> released_;                                         // by the storage of the weight
 };
 
 // One call of a fused model. The operators of a chain give stand-ins (of the right sizes, without memory) until its last one, which

@@ -1,4 +1,3 @@
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_addmm_activation.h>
@@ -10,6 +9,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
+#include "nn/onednn_ops.hpp"
 #include "nn/op_chain.hpp"
 
 namespace npu_train::detail {
@@ -21,16 +21,6 @@ at::Tensor tensor_or_none(const c10::IValue& v) { return v.isTensor() ? v.toTens
 
 int64_t bytes(const at::Tensor& t) { return t.defined() ? t.numel() * static_cast<int64_t>(t.element_size()) : 0; }
 
-at::Tensor call(const c10::OperatorHandle& op, torch::jit::Stack stack) {
-  op.callBoxed(stack);
-  return stack[0].toTensor();
-}
-
-// An operator of oneDNN that libtorch registers but declares in no header; nothing where this libtorch, CPU or setting has it not.
-std::optional<c10::OperatorHandle> onednn(const char* name, const char* overload = "") {
-  if (!at::globalContext().hasMKLDNN() || !at::globalContext().userEnabledMkldnn()) return std::nullopt;
-  return c10::Dispatcher::singleton().findSchema({name, overload});
-}
 bool fits_onednn(const at::Tensor& x, const at::Tensor& weight) {
   return x.is_cpu() && weight.is_cpu() && x.scalar_type() == at::kFloat && weight.scalar_type() == at::kFloat && weight.numel() > 0;
 }
@@ -104,21 +94,22 @@ std::optional<ChainForm> onednn_conv(const FoldedConv& c, const at::Tensor& x, i
              sum = onednn("mkldnn::_convolution_pointwise", "binary");
   if (!reorder || !run || !sum || !fits_onednn(x, c.weight)) return std::nullopt;
   auto held = c;
-  held.weight = call(*reorder, {c.weight, c.padding, c.stride, c.dilation, c.groups, x.sizes().vec()});
-  return ChainForm{"onednn", own, [c = held, run, sum](const Inputs& in) {
-                     if (!is_usual(c, in)) {
-                       auto dense = c;
-                       dense.weight = c.weight.to_dense();
-                       return by_library(dense, in);
-                     }
-                     const c10::List<std::optional<at::Scalar>> none;
-                     const auto bias = c.bias.defined() ? c10::IValue(c.bias) : c10::IValue();
-                     if (in.size() == 1)
-                       return call(*run, {in[0], c.weight, bias, c.padding, c.stride, c.dilation, c.groups, c.act.onednn_name(), none, ""});
-                     const auto after = c.act.relu ? c10::IValue("relu") : c10::IValue();
-                     return call(*sum, {in[0], in[1], c.weight, bias, c.padding, c.stride, c.dilation, c.groups, "add", 1.0, after, none,
-                                        c10::IValue()});
-                   }};
+  held.weight = call_boxed(*reorder, {c.weight, c.padding, c.stride, c.dilation, c.groups, x.sizes().vec()});
+  return ChainForm{
+      "onednn", own, [c = held, run, sum](const Inputs& in) {
+        if (!is_usual(c, in)) {
+          auto dense = c;
+          dense.weight = c.weight.to_dense();
+          return by_library(dense, in);
+        }
+        const c10::List<std::optional<at::Scalar>> none;
+        const auto bias = c.bias.defined() ? c10::IValue(c.bias) : c10::IValue();
+        if (in.size() == 1)
+          return call_boxed(*run, {in[0], c.weight, bias, c.padding, c.stride, c.dilation, c.groups, c.act.onednn_name(), none, ""});
+        const auto after = c.act.relu ? c10::IValue("relu") : c10::IValue();
+        return call_boxed(
+            *sum, {in[0], in[1], c.weight, bias, c.padding, c.stride, c.dilation, c.groups, "add", 1.0, after, none, c10::IValue()});
+      }};
 }
 
 std::vector<ChainForm> conv_forms(const OpChain& chain) {
@@ -162,11 +153,11 @@ std::vector<ChainForm> linear_forms(const OpChain& chain) {
                    }});
   const auto reorder = onednn("mkldnn::_reorder_linear_weight"), run = onednn("mkldnn::_linear_pointwise");
   if (!reorder || !run || !fits_onednn(x, weight) || x.numel() == 0 || x.dim() < 2) return out;
-  const auto packed = call(*reorder, {weight.contiguous(), x.numel() / x.size(-1)});
+  const auto packed = call_boxed(*reorder, {weight.contiguous(), x.numel() / x.size(-1)});
   out.push_back({"onednn", own, [=](const Inputs& in) {
                    if (in[0].numel() == 0 || in[0].dim() < 2) return act.on(at::linear(in[0], packed.to_dense(), bias));
-                   return call(*run, {in[0].contiguous(), packed, bias.defined() ? c10::IValue(bias) : c10::IValue(), act.onednn_name(),
-                                      c10::List<std::optional<at::Scalar>>(), act.onednn_algorithm()});
+                   return call_boxed(*run, {in[0].contiguous(), packed, bias.defined() ? c10::IValue(bias) : c10::IValue(),
+                                            act.onednn_name(), c10::List<std::optional<at::Scalar>>(), act.onednn_algorithm()});
                  }});
   return out;
 }

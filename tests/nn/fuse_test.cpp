@@ -1,86 +1,15 @@
 #include "testing.hpp"
 
 #include "npu_train/nn/fuse.hpp"
-#include "npu_train/nn/named_state.hpp"
 
-#include <torch/nn.h>
-#include <torch/types.h>
+#include <chrono>
+#include <thread>
+
+#include "nn/every_pattern.hpp"
 
 namespace npu_train {
-namespace {
 
-// A user's module, of libtorch's own layers, with every pattern; `uses` makes trouble.
-struct EveryPattern : torch::nn::Module {
-  explicit EveryPattern(bool reads_twice = false) : reads_twice(reads_twice) {
-    bn1->eval();
-    for (auto& bn : {bn1, bn2, bn3}) {
-      torch::nn::init::uniform_(bn->weight, 0.5, 1.5);
-      torch::nn::init::normal_(bn->bias);
-      bn->running_mean.normal_();
-      bn->running_var.uniform_(0.5, 2.0);
-    }
-  }
-  at::Tensor forward(const at::Tensor& x) {
-    at::Tensor y = torch::relu(bn1(conv1(x)));
-    at::Tensor raw = conv2(y);
-    at::Tensor z = bn2(raw);
-    z += bn3(conv3(x));
-    z = torch::relu_(z);
-    if (reads_twice || (hungry && x.size(0) > 2)) z = z + raw;
-    at::Tensor t = z.flatten(2).transpose(1, 2);  // [N, 36, 8]
-    at::Tensor scores = torch::matmul(t, t.transpose(-2, -1)) / std::sqrt(8.0);
-    t = torch::matmul(torch::softmax(scores, -1), t);
-    t = torch::gelu(norm(t));
-    t = torch::gelu(fc1(t));
-    t = torch::relu(fc2(t.mean(1)));
-    return fc3(t);
-  }
-  bool reads_twice, hungry = false;
-  torch::nn::Conv2d conv1{register_module("conv1", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1)))},
-      conv2{register_module("conv2", torch::nn::Conv2d(torch::nn::Conv2dOptions(8, 8, 1).bias(false)))},
-      conv3{register_module("conv3", torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 8, 3).padding(1).groups(1)))};
-  torch::nn::BatchNorm2d bn1{register_module("bn1", torch::nn::BatchNorm2d(8))}, bn2{register_module("bn2", torch::nn::BatchNorm2d(8))},
-      bn3{register_module("bn3", torch::nn::BatchNorm2d(8))};
-  torch::nn::LayerNorm norm{register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({8})))};
-  torch::nn::Linear fc1{register_module("fc1", torch::nn::Linear(8, 16))}, fc2{register_module("fc2", torch::nn::Linear(16, 16))},
-      fc3{register_module("fc3", torch::nn::Linear(16, 4))};
-};
-
-Model model_of(const std::shared_ptr<EveryPattern>& net) {
-  return {.name = "every_pattern",
-          .module = net,
-          .forward = [net](const at::Tensor& x) { return net->forward(x); },
-          .image_size = 6,
-          .num_classes = 4};
-}
-
-// Keeps what is right, however slow: what a timing keeps is another matter.
-FuseOptions whatever_the_time(bool keep_weights = false) {
-  return {.min_saving = -std::numeric_limits<double>::infinity(),
-          .max_memory_overhead = 1e9,
-          .max_error = 1e-5,
-          .keep_weights = keep_weights,
-          .repeats = 1};
-}
-
-double off(const at::Tensor& a, const at::Tensor& b) { return ((a - b).abs().max() / b.abs().max()).item<double>(); }
-
-std::map<std::string, std::string> patterns_by_layer(const FuseReport& report) {
-  std::map<std::string, std::string> out;
-  for (const auto& p : report.patterns) out[p.layer] = p.pattern;
-  return out;
-}
-
-std::map<std::string, std::string> why_not(const FuseReport& report) {
-  std::map<std::string, std::string> out;
-  for (const auto& p : report.patterns)
-    if (!p.kept) out[p.layer] = p.reason;
-  return out;
-}
-
-bool reads_as_nan(const at::Tensor& t) { return t.isnan().all().item<bool>(); }
-
-}  // namespace
+using namespace testing;
 
 TEST_CASE("fuse finds every pattern in a user's module and keeps its value") {
   torch::manual_seed(1);
@@ -103,26 +32,6 @@ TEST_CASE("fuse finds every pattern in a user's module and keeps its value") {
   for (const auto& p : fused.report.patterns) CHECK(p.error < 1e-5);
   CHECK(off(fused.model.forward(x), want) < 1e-5);
   CHECK(off(fused.model.forward(more), want_more) < 1e-5);
-}
-
-TEST_CASE("weights of fused layers are given up, or kept") {
-  torch::manual_seed(2);
-  const torch::NoGradGuard no_grad;
-  const at::Tensor x = torch::randn({2, 3, 6, 6});
-  for (const bool keep : {false, true}) {
-    CAPTURE(keep);
-    auto net = std::make_shared<EveryPattern>();
-    net->eval();
-    const at::Tensor want = net->forward(x).clone();
-    const auto fused = fuse(model_of(net), whatever_the_time(keep));
-    CHECK(reads_as_nan(net->conv1->weight) != keep);
-    CHECK(reads_as_nan(net->fc1->weight) != keep);
-    CHECK(!reads_as_nan(net->fc3->weight));  // is in no pattern
-    CHECK(net->conv1->weight.sizes() == c10::IntArrayRef{8, 3, 3, 3});
-    CHECK(named_state(*net).size() == named_state(EveryPattern()).size());
-    CHECK(off(fused.model.forward(x), want) < 1e-5);
-    if (keep) CHECK(torch::equal(net->forward(x), want));
-  }
 }
 
 TEST_CASE("a result that something else reads is not fused away") {
@@ -161,23 +70,6 @@ TEST_CASE("a forward that takes another way than the example gets the separate o
   }
 }
 
-TEST_CASE("a weight that two layers share stays") {
-  torch::manual_seed(5);
-  const torch::NoGradGuard no_grad;
-  struct Tied : torch::nn::Module {
-    torch::nn::Linear fc{register_module("fc", torch::nn::Linear(8, 8))};
-    at::Tensor forward(const at::Tensor& x) { return torch::linear(torch::relu(fc(x)), fc->weight); }
-  };
-  auto net = std::make_shared<Tied>();
-  const at::Tensor x = torch::randn({3, 8}), want = net->forward(x).clone();
-  auto options = whatever_the_time();
-  options.example = x;
-  const auto fused = fuse({.module = net, .forward = [net](const at::Tensor& in) { return net->forward(in); }}, options);
-  CHECK(fused.report.kept() == 1);
-  CHECK(!reads_as_nan(net->fc->weight));
-  CHECK(off(fused.model.forward(x), want) < 1e-5);
-}
-
 TEST_CASE("each of the three figures refuses a pattern, and its report says which") {
   torch::manual_seed(6);
   const auto refused_for = [](auto&& change) {
@@ -200,17 +92,6 @@ TEST_CASE("each of the three figures refuses a pattern, and its report says whic
   CHECK(why_not(report).at("conv1").find("the error") != std::string::npos);
 }
 
-// A module of one function over parameters w [8, 8] and b [8].
-struct Small : torch::nn::Module {
-  at::Tensor w = register_parameter("w", torch::randn({8, 8})), b = register_parameter("b", torch::randn({8}));
-};
-template <class Fn>
-FusedModel fuse_small(const std::shared_ptr<Small>& net, const at::Tensor& example, Fn fn, bool keep_weights = false) {
-  auto options = whatever_the_time(keep_weights);
-  options.example = example;
-  return fuse({.module = net, .forward = [net, fn](const at::Tensor& x) { return fn(*net, x); }}, options);
-}
-
 TEST_CASE("what would be no operator on a real result is none on a stand-in") {
   torch::manual_seed(8);
   const torch::NoGradGuard no_grad;
@@ -220,48 +101,6 @@ TEST_CASE("what would be no operator on a real result is none on a stand-in") {
   const auto fused = fuse_small(net, x, forward);
   CHECK(fused.report.kept() == 1);
   CHECK(off(fused.model.forward(x), want) < 1e-5);
-}
-
-TEST_CASE("a weight that was given up is never read unnoticed") {
-  torch::manual_seed(9);
-  const torch::NoGradGuard no_grad;
-  const at::Tensor x = torch::randn({3, 8});
-  SUBCASE("by an operator that is not the one of the example") {
-    const auto net = std::make_shared<Small>();
-    const auto fused = fuse_small(net, x, [](Small& n, const at::Tensor& in) {
-      return in.size(0) > 3 ? torch::linear(in, n.w) : torch::relu(torch::linear(in, n.w, n.b));
-    });
-    CHECK(fused.report.kept() == 1);
-    CHECK_THROWS_WITH_AS(fused.model.forward(torch::randn({4, 8})), doctest::Contains("keep_weights"), Error);
-  }
-  SUBCASE("by torch::nn::Linear, which calls another operator for tokens than for rows") {
-    struct Net : torch::nn::Module {
-      torch::nn::Linear fc{register_module("fc", torch::nn::Linear(8, 8))};
-    };
-    const auto net = std::make_shared<Net>();
-    auto options = whatever_the_time();
-    options.example = x;
-    const auto fused = fuse({.module = net, .forward = [net](const at::Tensor& in) { return torch::relu(net->fc(in)); }}, options);
-    CHECK(fused.report.kept() == 1);
-    CHECK_THROWS_WITH_AS(fused.model.forward(torch::randn({2, 3, 8})), doctest::Contains("fc"), Error);
-  }
-  SUBCASE("parameters that lie in one storage stay") {
-    const auto net = std::make_shared<Small>();
-    const at::Tensor flat = torch::randn({72});
-    net->w.set_data(flat.narrow(0, 0, 64).view({8, 8}));
-    net->b.set_data(flat.narrow(0, 64, 8));
-    const auto forward = [](Small& n, const at::Tensor& in) { return torch::relu(torch::linear(in, n.w, n.b)); };
-    const at::Tensor want = forward(*net, x).clone();
-    const auto fused = fuse_small(net, x, forward);
-    CHECK(!reads_as_nan(net->w));
-    CHECK(off(fused.model.forward(x), want) < 1e-5);
-  }
-  SUBCASE("by a second fuse") {
-    const auto net = std::make_shared<Small>();
-    const auto forward = [](Small& n, const at::Tensor& in) { return torch::relu(torch::linear(in, n.w, n.b)); };
-    fuse_small(net, x, forward);
-    CHECK_THROWS_WITH_AS(fuse_small(net, x, forward), doctest::Contains("w was given up by an earlier fuse"), Error);
-  }
 }
 
 TEST_CASE("a weight and its transpose, and slices of one, are different weights") {
@@ -327,6 +166,23 @@ TEST_CASE("shapes that the example did not have: nothing in a batch, no batch, a
     options.example = one;
     CHECK(at::allclose(fuse({.module = net, .forward = plain}, options).model.forward(one), plain(one), 1e-5, 1e-5));
   }
+}
+
+TEST_CASE("nothing is kept where the whole would be slower") {
+  auto net = std::make_shared<EveryPattern>();
+  auto model = model_of(net);
+  model.forward = [net](const at::Tensor& x) {
+    const at::Tensor y = net->bn1(net->conv1(x));
+    if (y.stride(0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // not computed yet: it is being fused
+    return torch::relu(y);
+  };
+  auto options = whatever_the_time();
+  options.min_saving = -20;
+  options.repeats = 5;
+  const auto report = fuse(model, options).report;
+  CHECK(report.kept() == 0);
+  CHECK(why_not(report).at("conv1").find("the whole forward would take") != std::string::npos);
+  CHECK(!reads_as_nan(net->conv1->weight));
 }
 
 TEST_CASE("fuse refuses what it cannot use") {

@@ -13,14 +13,17 @@ namespace npu_train {
 
 /// When a pattern is kept, and how it is tried.
 struct FuseOptions {
-  double min_saving = 0.3;           ///< share of the pattern's time that it must save, at most 1; below 0: may be slower
+  /// Share of the pattern's time that it must save, at most 1; below 0 it may be slower. Nothing is kept where the whole forward would be
+  /// slower (with a min_saving below 0: by more than that).
+  double min_saving = 0.3;
   double max_memory_overhead = 1.2;  ///< its weights and peak of other memory over those of the separate operators, at most
   double max_error = 1e-4;           ///< largest deviation over the largest value of the separate operators' result, at most
   /// [N, channels, H, W] or whatever the model takes; the measurements are made with it, so give the batch that will be run. Undefined:
   /// one random picture of the model's own size.
   at::Tensor example{};
-  /// Keeps the parameters of fused layers, at the price of their memory. Otherwise fuse() takes the model over: those parameters keep name
-  /// and shape, and read as NaN.
+  /// Keeps the parameters of fused layers, at the price of their memory; the fused forward holds what they were, and does not follow when
+  /// they change. Otherwise fuse() takes the model over: those parameters keep name and shape, and read as NaN. A weight without which the
+  /// example does not run stays, and counts as memory.
   bool keep_weights = false;
   int repeats = 7;  ///< timings of each form; the best counts
 };
@@ -64,6 +67,10 @@ struct FusedModel {
 /// forward takes another way than in the example, the separate operators run; where their weights were given up (see keep_weights) that is
 /// Error(Usage). Code that reads the memory of an intermediate result without an operator (data_ptr) is not seen: such a layer must not be
 /// fused, which `error` shows. fuse() leaves the module in evaluation mode.
+///
+/// For torch::nn::Linear the number of dimensions of the example counts: libtorch takes matmul for three and addmm for two, which are two
+/// ways. Conv2d with padding torch::kSame, Conv1d and transposed convolutions + BatchNorm are left alone. Move and cast the module before
+/// fuse: a fused forward whose module was moved or cast after its weights were given up is Error(Usage).
 ///
 /// Error(Usage) for a model without forward, with forward and example that do not fit, or options out of range.
 FusedModel fuse(const Model& model, const FuseOptions& options = {});
