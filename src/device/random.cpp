@@ -56,6 +56,18 @@ void set_state(const Device& device, const at::Tensor& state) {
   }
 }
 
+// Does not throw: a device that failed says so at its next use.
+void put_back(const std::vector<std::pair<Device, at::Tensor>>& states, const PortableRandom::Position& portable) {
+  PortableRandom::set_position(portable);
+  for (const auto& [device, values] : states) {
+    try {
+      set_state(device, values);
+    } catch (const std::exception& e) {
+      log_warning("random: the generator of ", device.str(), " could not be put back: ", e.what());
+    }
+  }
+}
+
 }  // namespace
 
 void seed_everything(uint64_t seed) {
@@ -101,6 +113,8 @@ RandomState::RandomState(const std::vector<c10::Device>& devices) {
   portable_ = PortableRandom::position();
 }
 
+void RandomState::restore() const { put_back(states_, portable_); }
+
 RandomState::Scope::Scope(const RandomState& state) : portable_before_(PortableRandom::position()) {
   PortableRandom::set_position(state.portable_);
   for (const auto& [device, values] : state.states_) {
@@ -109,15 +123,6 @@ RandomState::Scope::Scope(const RandomState& state) : portable_before_(PortableR
   }
 }
 
-RandomState::Scope::~Scope() {
-  PortableRandom::set_position(portable_before_);
-  for (const auto& [device, values] : before_) {
-    try {
-      set_state(device, values);
-    } catch (const std::exception& e) {  // the device failed, which its next use says
-      log_warning("random: the generator of ", device.str(), " could not be put back: ", e.what());
-    }
-  }
-}
+RandomState::Scope::~Scope() { put_back(before_, portable_before_); }
 
 }  // namespace npu_train

@@ -13,6 +13,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/device_graph.hpp"
+#include "npu_train/device/portable_random.hpp"
 #include "npu_train/device/transfer.hpp"
 
 namespace npu_train {
@@ -55,6 +56,7 @@ bool TrainLoop::captures_graphs() const {
   if (options_.cuda_graphs == "false" || (!asked && parts_.device.kind != "cuda")) return false;
   auto why_not = DeviceGraph::why_not(parts_.device);
   if (why_not.empty() && !asked && !parts_.task->capturable()) why_not = "the task does not say that it can be captured (Task::capturable)";
+  if (why_not.empty() && PortableRandom::is_on()) why_not = "rng: portable draws on the host";
   if (why_not.empty() && options_.on_oom == "retry") why_not = "trainer.on_oom: retry cuts windows into other shapes";
   if (why_not.empty() && options_.gradient_checkpointing != "none")
     why_not = "trainer.gradient_checkpointing keeps the host in the backward";

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "npu_train/core/log.hpp"
+#include "npu_train/device/random.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -30,21 +31,26 @@ WindowGraph::WindowGraph(Device device, Task& task, const ParameterSet& updated)
 bool WindowGraph::takes(const std::vector<Batch>& window) {
   if (given_up_) return false;
   auto shapes = shapes_of(window);
-  if (shapes_.empty()) shapes_ = shapes;
-  if (shapes != shapes_) return false;
-  return ++seen_ > kEager;
+  if (graph_ != nullptr) return shapes == shapes_;
+  if (shapes == shapes_) return ++seen_ > kEager;
+  if (--seen_ > 0) return false;
+  shapes_ = shapes;
+  seen_ = 1;
+  return false;
 }
 
 bool WindowGraph::run(const std::vector<Batch>& window, double scale,
                       const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor& scale)>& compute, WindowSums& out) {
-  if (graph_ != nullptr && places_ != places()) graph_.reset();  // weights were given other memory
+  if (graph_ != nullptr && places_ != places()) graph_.reset();  // weights were given other memory, or frozen
   if (graph_ == nullptr) {
+    const RandomState before({device_.c10()});
     try {
       capture(window, compute);
     } catch (const std::exception& e) {
       given_up_ = true;
       inputs_.clear();
       drop_gradients();
+      before.restore();
       const std::string why = e.what();
       log_warning("trainer.cuda_graphs: the step is not captured and goes on operator by operator: ", why.substr(0, why.find('\n')));
       return false;
@@ -78,10 +84,10 @@ void WindowGraph::drop_gradients() const {
   task_.parameters().zero_grad();
 }
 
-std::vector<const void*> WindowGraph::places() const {
-  std::vector<const void*> out;
-  for (const auto& p : task_.parameters()) out.push_back(p.value.const_data_ptr());
-  for (const auto& [name, buffer] : task_.buffers()) out.push_back(buffer.const_data_ptr());
+std::vector<WindowGraph::Place> WindowGraph::places() const {
+  std::vector<Place> out;
+  for (const auto& p : task_.parameters()) out.emplace_back(p.value.const_data_ptr(), p.value.requires_grad());
+  for (const auto& [name, buffer] : task_.buffers()) out.emplace_back(buffer.const_data_ptr(), false);
   return out;
 }
 

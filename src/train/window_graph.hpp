@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
@@ -21,38 +22,40 @@ struct WindowSums {
   double samples = 0;
 };
 
-// The first windows of a shape run eagerly, since libraries set themselves up in them; the shape of the first window is the one that is
-// captured. What cannot be captured is never tried again, and why is told once.
+// The first windows of a shape run eagerly, since libraries set themselves up in them. The shape that comes more often than all others
+// together is captured: not that of an epoch's short last window, even if a run begins with it. What cannot be captured is never tried
+// again, and why is told once.
 class WindowGraph {
  public:
   // All borrowed. `updated`: what the optimizer steps; their gradients are what a replay leaves behind.
   WindowGraph(Device device, Task& task, const ParameterSet& updated);
 
-  // Whether run() may take this window: it has the shapes of those before it, which were enough.
+  // Whether run() may take this window: it has the shapes of the graph, or of enough windows to capture them.
   bool takes(const std::vector<Batch>& window);
   // `compute` runs a window eagerly and multiplies losses by the tensor, fp32 on the device, before their backward. False: it could not be
-  // captured, and nothing was done.
+  // captured, and nothing was done: no gradients, no random numbers drawn.
   bool run(const std::vector<Batch>& window, double scale,
            const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor& scale)>& compute, WindowSums& out);
 
  private:
   void capture(const std::vector<Batch>& window, const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor&)>& compute);
   void drop_gradients() const;
-  // Where the tensors lie that the graph reads and that others may have moved.
-  std::vector<const void*> places() const;
+  // Where the tensors lie that the graph reads and that others may have moved, and which of them get gradients.
+  using Place = std::pair<const void*, bool>;
+  std::vector<Place> places() const;
 
   static constexpr int kEager = 3;  // as many as PyTorch's own warm-up of graphs
   Device device_;
   Task& task_;
   const ParameterSet& updated_;
-  std::string shapes_;  // of the windows that are captured
-  int seen_ = 0;
+  std::string shapes_;  // of the graph; before it, of the windows that lead
+  int seen_ = 0;        // by as many windows; a majority vote, since shapes may be without number
   bool given_up_ = false;
   std::vector<Batch> inputs_;  // the graph's own
   at::Tensor scale_;
   WindowSums sums_;
   std::vector<at::Tensor> gradients_;  // by parameter of updated_; may be undefined
-  std::vector<const void*> places_;
+  std::vector<Place> places_;
   std::unique_ptr<DeviceGraph> graph_;
 };
 

@@ -73,3 +73,12 @@ TEST_CASE("a RandomState brings generators and the portable place back for a sco
   CHECK(at::equal(p, q));
   CHECK((PortableRandom::position() == place));
 }
+
+TEST_CASE("a RandomState brings generators and the portable place back for good") {
+  const PortableRandom random(7);
+  const RandomState state({c10::Device(c10::kCPU)});
+  const at::Tensor a = at::rand({4}), p = PortableRandom::uniform({4}, at::kCPU);
+  state.restore();
+  CHECK(at::equal(at::rand({4}), a));
+  CHECK(at::equal(PortableRandom::uniform({4}, at::kCPU), p));
+}

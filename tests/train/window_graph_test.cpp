@@ -1,11 +1,13 @@
 #include "testing.hpp"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/device_graph.hpp"
+#include "npu_train/device/portable_random.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "train/toy.hpp"
 
@@ -31,6 +33,9 @@ struct Run {
   size_t micro_batches = 1;
   double init_scale = 1024;
   double clip = 0;
+  std::vector<int64_t> rows = {8, 8, 8, 8, 8, 8, 5, 8, 8};  // of each window's micro-batches; one of another shape between the others
+  std::function<void(Toy&, size_t window)> before{};        // before each window
+  size_t captures = 1;
 };
 
 struct Outcome {
@@ -39,14 +44,15 @@ struct Outcome {
   int64_t skipped = 0;
 };
 
-Outcome trained(const Run& run, bool graphs, int windows = 9) {
+Outcome trained(const Run& run, bool graphs) {
   const auto& device = simulator();
   Toy toy(run.mode, run.optimizer, run.dropout, {.init_scale = run.init_scale});
   auto step = toy.step({.clip_value = run.clip, .graphs = graphs});
   at::manual_seed(17);
   Outcome out;
-  for (int i = 0; i < windows; ++i) {
-    const int64_t rows = i == 6 ? 5 : 8;  // one window of another shape between the others
+  for (size_t i = 0; i < run.rows.size(); ++i) {
+    const int64_t rows = run.rows[i];
+    if (run.before) run.before(toy, i);
     std::vector<Batch> window;
     for (size_t k = 0; k < run.micro_batches; ++k) {
       const at::Tensor x = at::linspace(-1, 1 + static_cast<double>(i), rows * 6).reshape({rows, 6}) * static_cast<double>(k + 1);
@@ -71,8 +77,8 @@ void check_equal(const Run& run) {
   const auto eager = trained(run, false);
   CHECK(said.empty());
   const auto graphed = trained(run, true);
-  REQUIRE(said.size() == 1);
-  CHECK(has(said[0], "are captured"));
+  REQUIRE(said.size() == run.captures);
+  for (const auto& line : said) CHECK(has(line, "are captured"));
   CHECK(eager.losses == graphed.losses);
   CHECK(eager.weights == graphed.weights);
   CHECK(eager.buffers == graphed.buffers);
@@ -123,6 +129,65 @@ TEST_CASE("window_graph: what cannot be captured goes on operator by operator, a
   REQUIRE(said.size() == 1);
   CHECK(has(said[0], "operator by operator"));
   CHECK(has(said[0], "a value was read on the host"));
+}
+
+TEST_CASE("window_graph: a capture that fails draws no random numbers") {
+  struct Draws final : torch::nn::Module {
+    torch::nn::Linear fc{register_module("fc", torch::nn::Linear(6, 4))};
+    bool portable = false;
+    at::Tensor forward(const at::Tensor& x) {
+      const auto y = at::dropout(fc(x), 0.3, true);  // by the device's generator
+      return y * (portable ? PortableRandom::uniform({4}, x.device()) : at::rand({4}).to(x.device()));
+    }
+  };
+  std::vector<std::string> said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
+    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
+  });
+  std::vector<Batch> batches;
+  for (uint64_t i = 0; i < 7; ++i) batches.push_back(npu_train::testing::toy_batch(8, i));
+  const auto run = [&](bool portable, bool graphs) {
+    const PortableRandom numbers(4);
+    torch::manual_seed(2);
+    auto net = std::make_shared<Draws>();
+    net->portable = portable;
+    auto task = classifier(as_model(net));
+    task->to(simulator().c10());
+    const auto precision = make_precision({}, simulator());
+    Sgd sgd(precision->prepare(task->parameters()), {.lr = 0.1});
+    const auto group = single_process();
+    const Observers observers;
+    TrainStep step(*task, *precision, sgd, nullptr, *group, observers, {.graphs = graphs});
+    for (const auto& batch : batches) step.run({batch});
+    return std::pair(digest(sgd.parameters()), PortableRandom::position().next);
+  };
+  for (const bool portable : {false, true}) {
+    CAPTURE(portable);
+    said.clear();
+    CHECK(run(portable, true) == run(portable, false));
+    REQUIRE(said.size() == 1);
+    CHECK(has(said[0], "a copy between host and device"));
+  }
+}
+
+TEST_CASE("window_graph: the shape that comes most is captured, not the short window that a run began with") {
+  check_equal({.rows = {5, 8, 8, 8, 8, 8, 5, 8}});
+  check_equal({.rows = {5, 8, 8, 5, 8, 8, 5, 8, 8, 5, 8, 8, 8}});
+  check_equal({.rows = {8, 8, 8, 8, 5, 5, 5, 5, 5, 5, 8}});  // what is captured stays
+  check_equal({.rows = {5, 8, 5, 8, 5, 8, 5, 8, 5, 8}, .captures = 0});
+}
+
+TEST_CASE("window_graph: parameters that are frozen or unfrozen after the capture") {
+  for (const char* mode : {"32-true", "bf16-true"})
+    check_equal({.mode = mode,
+                 .rows = std::vector<int64_t>(10, 8),
+                 .before =
+                     [](Toy& toy, size_t window) {
+                       if (window == 0) toy.net->head->bias.requires_grad_(false);
+                       if (window == 6) toy.net->head->bias.requires_grad_(true);
+                       if (window == 7) toy.net->first->weight.requires_grad_(false);
+                     },
+                 .captures = 3});
 }
 
 TEST_CASE("window_graph: observers see every operator, so nothing is captured while there are any") {
@@ -176,5 +241,11 @@ TEST_CASE("window_graph: a loop captures what it is asked to, and says why not")
   };
   CHECK(has(said_by({.cuda_graphs = "true"}), "forward and backward of a window are captured"));
   CHECK_FALSE(has(said_by({}), "cuda_graphs"));  // a simulated device is none that would be faster
+  {
+    const PortableRandom numbers(1);
+    const auto said = said_by({.cuda_graphs = "true"});
+    CHECK(has(said, "trainer.cuda_graphs: off: rng: portable draws on the host"));
+    CHECK_FALSE(has(said, "captured"));
+  }
   CHECK(has(said_by({.cuda_graphs = "true", .on_oom = "retry"}), "trainer.cuda_graphs: off: trainer.on_oom"));
 }

@@ -31,6 +31,9 @@ class RandomState {
   RandomState() = default;
   explicit RandomState(const std::vector<c10::Device>& devices);
 
+  /// The generators back at this state, for good. A device that refuses is told in the log.
+  void restore() const;
+
   /// The generators back at `state`; at its end they go on from where they were before.
   class Scope {
    public:

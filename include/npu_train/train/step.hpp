@@ -41,7 +41,8 @@ struct StepOptions {
   /// Brings a micro-batch that still lies on the host to the device, just before it is run. Empty: all are there already.
   std::function<Batch(const Batch&)> bring{};
   /// Captures forward and backward of full windows as graphs of the device (DeviceGraph), where it has them and while nobody observes.
-  /// Windows of other shapes than the first, and those before it has seen enough of them, run as ever. For tasks that say capturable().
+  /// The shape that comes most often is captured when enough windows of it have run; windows of other shapes run as ever. For tasks that
+  /// say capturable().
   bool graphs = false;
   int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
 };
