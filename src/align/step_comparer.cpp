@@ -8,7 +8,6 @@
 #include <exception>
 #include <mutex>
 
-#include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {

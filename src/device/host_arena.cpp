@@ -1,13 +1,18 @@
 #include "npu_train/device/host_arena.hpp"
 
 #include <c10/core/CPUAllocator.h>
+#include <dlfcn.h>
+#include <gnu/libc-version.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
 
 #include "device/arena_heap.hpp"
+#include "npu_train/core/error.hpp"
 
 namespace npu_train {
 namespace {
@@ -63,7 +68,10 @@ class ArenaAllocator final : public c10::Allocator {
 
  private:
   explicit ArenaAllocator(std::pair<char*, size_t> space) : size_(space.second), heap_(space.first, space.second) {}
-  ArenaAllocator() : ArenaAllocator(reserve()) {}
+  ArenaAllocator() : ArenaAllocator(reserve()) {
+    // A child has only the thread that forked: what another one held would stay locked there.
+    ::pthread_atfork([] { instance().mutex_.lock(); }, [] { instance().mutex_.unlock(); }, [] { instance().mutex_.unlock(); });
+  }
 
   static void release(void* p) {
     auto& own = instance();
@@ -86,6 +94,27 @@ class ArenaAllocator final : public c10::Allocator {
   detail::ArenaHeap heap_;
 };
 
+template <typename Function>
+Function* loaded(const char* name) {
+  return reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+}
+
+// Who answers malloc(): libraries that take its place export functions of their own.
+std::string c_library_allocator() {
+  if (auto* version = loaded<int()>("mi_version")) {
+    const int v = version();  // 209: 2.0.9
+    return c10::str("mimalloc ", v / 100, ".", v / 10 % 10, ".", v % 10);
+  }
+  if (auto* control = loaded<int(const char*, void*, size_t*, void*, size_t)>("mallctl")) {
+    const char* version = "";
+    size_t size = sizeof version;
+    if (control("version", &version, &size, nullptr, 0) != 0) return "jemalloc";
+    const std::string text = version;  // 5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c
+    return "jemalloc " + text.substr(0, text.find('-'));
+  }
+  return c10::str("glibc ", ::gnu_get_libc_version());
+}
+
 }  // namespace
 
 HostArena::HostArena() : before_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(&ArenaAllocator::instance(), kPriority); }
@@ -95,5 +124,18 @@ HostArena::~HostArena() { c10::SetCPUAllocator(before_, kPriority); }
 HostArenaStats HostArena::stats() { return ArenaAllocator::instance().stats(); }
 
 void HostArena::trim() { ArenaAllocator::instance().trim(); }
+
+std::unique_ptr<HostArena> host_arena_from_environment() {
+  constexpr const char* kVariable = "NPU_TRAIN_ALLOCATOR";
+  const char* set = std::getenv(kVariable);
+  const std::string wanted = set == nullptr || *set == '\0' ? "arena" : set;
+  check(wanted == "arena" || wanted == "system", ErrorKind::Usage, kVariable, "'", wanted, "'; allowed: arena, system");
+  return wanted == "arena" ? std::make_unique<HostArena>() : nullptr;
+}
+
+std::string host_allocator() {
+  const bool arena = c10::GetCPUAllocator() == &ArenaAllocator::instance();
+  return (arena ? "arena, " : "") + c_library_allocator();
+}
 
 }  // namespace npu_train

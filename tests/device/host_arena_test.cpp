@@ -5,7 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <c10/core/CPUAllocator.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -128,6 +131,47 @@ TEST_CASE("threads share it") {
   for (auto& thread : threads) thread.join();
   CHECK((good == std::vector<int>(4, 200)));
   CHECK(HostArena::stats().in_use == in_use);
+}
+
+TEST_CASE("a child of a fork can make tensors, whatever another thread was at") {
+  const HostArena arena;
+  std::atomic<bool> done{false};
+  std::thread other([&done] {
+    while (!done) at::empty({40000});
+  });
+  int good = 0;
+  for (int i = 0; i < 50 && good == i; ++i) {
+    const auto child = ::fork();
+    if (child == 0) {
+      ::alarm(20);  // ends a child that waits for ever
+      at::empty({50000});
+      ::_exit(0);
+    }
+    int status = -1;
+    good += child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+  done = true;
+  other.join();
+  CHECK(good == 50);
+}
+
+TEST_CASE("the environment chooses whether there is an arena") {
+  constexpr const char* kVariable = "NPU_TRAIN_ALLOCATOR";
+  const auto plain = host_allocator();
+  CHECK_FALSE(plain.starts_with("arena"));
+  CHECK((plain.starts_with("glibc ") || plain.starts_with("mimalloc ") || plain.starts_with("jemalloc ")));
+  for (const char* value : {"", "arena"}) {
+    ::setenv(kVariable, value, 1);
+    const auto arena = host_arena_from_environment();
+    REQUIRE(arena != nullptr);
+    CHECK(host_allocator() == "arena, " + plain);
+  }
+  ::setenv(kVariable, "system", 1);
+  CHECK(host_arena_from_environment() == nullptr);
+  CHECK(host_allocator() == plain);
+  ::setenv(kVariable, "tcmalloc", 1);
+  CHECK_THROWS_WITH_AS(host_arena_from_environment(), doctest::Contains("allowed: arena, system"), Error);
+  ::unsetenv(kVariable);
 }
 
 }  // namespace

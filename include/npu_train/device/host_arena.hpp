@@ -9,6 +9,8 @@
 #include <c10/core/Allocator.h>
 
 #include <cstddef>
+#include <memory>
+#include <string>
 
 namespace npu_train {
 
@@ -35,5 +37,14 @@ class HostArena {
  private:
   c10::Allocator* before_;
 };
+
+/// An arena for the main function of a program, unless the environment variable NPU_TRAIN_ALLOCATOR is `system` (`arena` or unset: one).
+/// Without an arena every tensor comes from the C library, or from what LD_PRELOAD put into its place: mimalloc, jemalloc.
+/// Error(Usage) for another value.
+std::unique_ptr<HostArena> host_arena_from_environment();
+
+/// Where the CPU's memory comes from now: "arena, glibc 2.36" (large tensors from the arena, what is small from the C library),
+/// "mimalloc 2.0.9", "jemalloc 5.3.0".
+std::string host_allocator();
 
 }  // namespace npu_train
