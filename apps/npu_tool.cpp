@@ -41,7 +41,9 @@ int main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return static_cast<int>(ErrorKind::Usage);
   }
-  const HostArena arena;  // first: it outlives every tensor of the run
   ScopedLogSink sink(make_standard_sink());
-  return cli::guarded(run);
+  return cli::guarded([&] {
+    const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
+    return run();
+  });
 }

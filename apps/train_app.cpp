@@ -116,9 +116,9 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : static_cast<int>(ErrorKind::Usage);
   }
-  const HostArena arena;  // first: it outlives every tensor of the run
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded([&] {
+    const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
     if (args.version) {
       write(cli::version_text() + "\n");
       return 0;

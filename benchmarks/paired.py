@@ -78,7 +78,7 @@ def in_turn(one, other, pairs):
 def sign_test_rank(n):
     """The largest k for which k or fewer heads of n fair coins have a probability of at most 2.5 %; -1: none."""
     below, k = 0.0, -1
-    while (below := below + math.comb(n, k + 1) * 0.5 ** n) <= 0.025: k += 1
+    while (below := below + math.comb(n, k + 1) / 2**n) <= 0.025: k += 1
     return k
 
 

@@ -1,6 +1,8 @@
 #include "npu_train/engine/bench_run.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "../cli.hpp"
 #include "commands.hpp"
@@ -20,6 +22,18 @@ struct BenchArguments {
   bool json = false;
 };
 
+/// Generated pictures of the model's own size, for sections that read data where no data is named.
+void give_pictures(RunConfig& config, const BenchOptions& options, const Parts& parts) {
+  const auto reads = [](const std::string& w) { return w == "train" || w == "loader" || w == "scaling"; };
+  if (std::none_of(options.what.begin(), options.what.end(), reads)) return;
+  config.data.name = "generated";
+  if (config.data.options.find("batch_size") == nullptr) config.data.options.set("batch_size", ConfigNode(options.batch));
+  ConfigProblems problems;
+  const auto model = parts.models.resolve(config.model, "model", problems);
+  problems.throw_if_any();
+  if (const auto* size = model.options.find("image_size")) config.data.options.set("image_size", *size);
+}
+
 RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   auto [file, overrides] = split_words(args.words);
   if (!args.model.empty()) {
@@ -34,11 +48,13 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
     const bool vit = args.model.starts_with("vit");
     node.set("optimizer", vit ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
                               : ConfigNode{{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}, {"weight_decay", 1e-4}});
-    node.set("data.name", ConfigNode("generated"));
   }
   for (const auto& text : overrides) apply_override(node, text);
   if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
-  return bind_config(node, parts);
+  auto config = bind_config(node, parts);
+  if (file.empty() && config.data.name.empty() && !config.model.name.empty()) give_pictures(config, args.options, parts);
+  if (args.image > 0 && !config.data.name.empty()) config.data.options.set("image_size", ConfigNode(args.image));
+  return config;
 }
 
 /// The report, and the numbers of its first row at the top, where scripts look.
@@ -56,19 +72,38 @@ int compare(const BenchArguments& args) {
   return c.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
+void check_flags(const BenchArguments& args) {
+  const auto asked = [&](const char* section) {
+    return std::find(args.options.what.begin(), args.options.what.end(), section) != args.options.what.end();
+  };
+  check(args.history.empty() || !args.html.empty(), ErrorKind::Usage, "bench", "--history is for the page; hint: --html FILE");
+  check(!args.options.fuse || asked("infer"), ErrorKind::Usage, "bench", "--fuse belongs to --what infer");
+  check(!args.options.activations || asked("step"), ErrorKind::Usage, "bench", "--activations belongs to --what step");
+  std::vector<std::string> files;
+  for (const auto& file : {args.out, args.csv, args.html})
+    if (!file.empty()) files.push_back(std::filesystem::absolute(file).lexically_normal().string());
+  std::sort(files.begin(), files.end());
+  const auto twice = std::adjacent_find(files.begin(), files.end());
+  check(twice == files.end(), ErrorKind::Usage, "bench", "two outputs go to ", twice == files.end() ? "" : *twice);
+}
+
 int bench(const BenchArguments& args) {
   if (!args.compare.empty()) return compare(args);
+  check_flags(args);
   check_writable({args.out, args.csv, args.html});
   const auto parts = builtin_parts();
   std::vector<BenchReport> history;
   for (const auto& file : args.history) history.push_back(read_bench_report(file));
-  const auto report = run_bench(read_config(args, parts), args.options, parts);
+  auto options = args.options;
+  options.stopped = [] { return signal_received() != 0; };
+  on_stop_signal([] {});
+  const auto report = run_bench(read_config(args, parts), options, parts);
   const auto document = document_of(report);
   if (!args.out.empty()) save_json(args.out, document);
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(report));
   if (!args.html.empty()) write_file_atomic(args.html, to_html(report, history));
-  print(args.json, document, to_text(report));
-  return 0;
+  print(args.json, document, to_text(report, terminal_columns()));
+  return signal_received() != 0 ? 128 + signal_received() : report.exit_code;
 }
 
 }  // namespace
@@ -77,11 +112,14 @@ void add_bench(CLI::App& app, Command& run) {
   auto args = std::make_shared<BenchArguments>();
   auto& o = args->options;
   auto* sub = app.add_subcommand("bench", "measure training, inference and the loader on this machine");
-  auto* config = sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]; the flags below win");
-  sub->add_option("--what", o.what, "what is measured, comma separated: " + join(bench_sections()))->delimiter(',')->capture_default_str();
+  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]; the flags below win");
+  sub->add_option("--what", o.what, "what is measured, comma separated: " + join(bench_sections()))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
   sub->add_option("--model", args->model, "model by name");
-  sub->add_option("--image", args->image, "height and width of the pictures");
-  sub->add_option("--batch", o.batch, "samples of a step of random input")->capture_default_str();
+  sub->add_option("--image", args->image, "height and width of the pictures")->check(above_zero());
+  sub->add_option("--batch", o.batch, "samples of a step of random input")->check(above_zero())->capture_default_str();
   sub->add_option("--precision", args->precision, "as in a configuration");
   sub->add_option("--device", args->device, "as in a configuration");
   sub->add_option("--steps", o.steps, "steps that count")->check(above_zero())->capture_default_str();
@@ -91,13 +129,13 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--pairs", o.pairs, "repetitions of what is measured in turn; a verdict needs six")
       ->check(above_zero())
       ->capture_default_str();
-  sub->add_option("--threads", args->threads, "CPU threads of operators");
+  sub->add_option("--threads", args->threads, "CPU threads of operators")->check(above_zero());
   sub->add_flag("--activations", o.activations,
                 "with step: also measure what forward and backward need beside parameters, gradients and optimizer");
   sub->add_flag("--fuse", o.fuse, "with infer: also the fused model, beside the plain one");
   sub->add_flag("!--no-phases", o.phases, "with step and train: do not tell phases of a step and bytes moved");
   const auto sizes = [&](const char* name, std::vector<int64_t>& list, const std::string& text) {
-    sub->add_option(name, list, "with scaling: " + text)->delimiter(',')->check(above_zero());
+    sub->add_option(name, list, "with scaling: " + text)->delimiter(',')->allow_extra_args(false)->check(above_zero());
   };
   sizes("--scale-batch", o.scaling.batch, "samples of a step (8,16,32,64); the first also where something else grows");
   sizes("--scale-depth", o.scaling.depth, "depths of the model (2,4,8,12; of ResNets 18,34)");
@@ -112,14 +150,18 @@ void add_bench(CLI::App& app, Command& run) {
       ->check(above_zero())
       ->capture_default_str();
   sub->add_flag("!--no-machine", o.machine, "do not measure what the machine multiplies and copies at most");
-  auto* compared = sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other")->expected(2);
-  compared->excludes(config);
   sub->add_option("--history", args->history, "earlier reports, the oldest first, for the page");
-  sub->add_option("--out", args->out, "write the JSON document to this file")->excludes(compared);
-  sub->add_option("--csv", args->csv, "write the numbers as a table")->excludes(compared);
-  sub->add_option("--html", args->html, "write a self-contained page")->excludes(compared);
+  sub->add_option("--out", args->out, "write the JSON document to this file");
+  sub->add_option("--csv", args->csv, "write the numbers as a table");
+  sub->add_option("--html", args->html, "write a self-contained page");
+  const auto measuring = sub->get_options([](CLI::Option*) { return true; });
+  sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other; takes --json alone")->expected(2);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
-  sub->callback([args, &run] { run = [args] { return bench(*args); }; });
+  sub->callback([args, measuring, &run] {
+    for (const auto* option : measuring)
+      if (option->count() > 0 && !args->compare.empty()) throw CLI::ExcludesError("--compare", option->get_name());
+    run = [args] { return bench(*args); };
+  });
 }
 
 }  // namespace npu_train::cli

@@ -78,16 +78,27 @@ def markdown(document):
     return '\n'.join(lines)
 
 
+def part_of(path): return path.with_name(path.name + '.part')
+
+
+def check_writable(path):
+    """OSError where save() would fail."""
+    if path.is_dir(): raise IsADirectoryError(21, 'is a folder; name a file')
+    part_of(path).write_text('')
+    part_of(path).unlink()
+
+
 def save(document, path):
     """Whole or not at all."""
-    part = path.with_name(path.name + '.part')
+    part = part_of(path)
     part.write_text(json.dumps(document, indent=1) + '\n')
     os.replace(part, path)
 
 
 def read(path):
     """ValueError for a file that is no such document."""
-    try: document = json.loads(pathlib.Path(path).read_text())
-    except ValueError: document = None
-    if isinstance(document, dict) and document.get('format') == FORMAT: return document
+    try:
+        document = json.loads(pathlib.Path(path).read_text())
+        if document['format'] == FORMAT and markdown(document): return document
+    except (ValueError, KeyError, TypeError, AttributeError): pass
     raise ValueError(f'{path}: not written by scripts/bench_peer --out')

@@ -82,7 +82,7 @@ PAIRS = (
     step('ViT-tiny 32x32, batch 8: start of the process to the end of the first step', 'eager', '--model vit_tiny_cifar10 --batch 8',
          (Figure('P2', 'first_step_s', 'share'),), steps=1, warmup=1),
     Pair('ResNet-50 32x32, batch 128, whole loop with augmentation', 'eager, channels_last, DataLoader with torchvision',
-         '{root}/configs/resnet50_cifar10.yaml data.root={cifar} data.batch_size=128 model.num_classes=10 --image 32 --what train '
+         '{root}/configs/resnet50_cifar10.yaml data.root={cifar} data.batch_size=128 --what train '
          '--precision 32-true',
          'train.py --model resnet50 --image 32 --batch 128 --channels-last --data {cifar} --workers 2', (speed('P3'), memory('P6')),
          steps=30, warmup=5, needs=('cifar', 'torchvision'), same=(*SAME_MODEL, 'batch')),

@@ -3,6 +3,7 @@
 
 #include "npu_train/bench/bench_report.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/report/number.hpp"
 #include "npu_train/report/text_table.hpp"
 
@@ -17,7 +18,10 @@ double drift(const BenchReport& a, const BenchReport& b) {
   return out;
 }
 
-SpeedRatio::Verdict judge(const BenchDifference& d) {
+bool enough(const Samples& s) { return static_cast<int64_t>(s.size()) >= kLeastForVerdict; }
+
+SpeedRatio::Verdict judge(const BenchDifference& d, const BenchRow& a, const BenchRow& b) {
+  if (!enough(a.samples) || !enough(b.samples)) return SpeedRatio::Verdict::TooFewPairs;
   if (d.low > 1) return SpeedRatio::Verdict::Faster;
   if (d.high < 1) return SpeedRatio::Verdict::Slower;
   return SpeedRatio::Verdict::NoDifference;
@@ -25,7 +29,14 @@ SpeedRatio::Verdict judge(const BenchDifference& d) {
 
 std::string verdict_text(const BenchDifference& d) {
   if (d.verdict == SpeedRatio::Verdict::Faster) return "A is faster";
+  if (d.verdict == SpeedRatio::Verdict::TooFewPairs) return "too few times for a verdict";
   return d.verdict == SpeedRatio::Verdict::Slower ? "A is slower" : "no difference beyond the scatter";
+}
+
+std::string work_of(const BenchReport& r) {
+  std::string out = (r.model.empty() ? "no model" : r.model) + " on " + r.device + " in " + r.precision;
+  out += " (" + with_commas(r.parameters) + " parameters, " + short_number(static_cast<double>(r.flops_per_image) * 1e-9) + " GFLOP";
+  return out + (r.data.empty() ? "" : ", " + r.data) + ")";
 }
 
 void note_environments(const BenchReport& a, const BenchReport& b, BenchComparison& out) {
@@ -38,13 +49,17 @@ void note_environments(const BenchReport& a, const BenchReport& b, BenchComparis
 
 }  // namespace
 
+bool same_work(const BenchReport& a, const BenchReport& b) {
+  return a.model == b.model && a.device == b.device && a.precision == b.precision && a.parameters == b.parameters &&
+         a.flops_per_image == b.flops_per_image && a.data == b.data;
+}
+
 bool BenchComparison::passed() const {
   return std::none_of(rows.begin(), rows.end(), [](const BenchDifference& d) { return d.verdict == SpeedRatio::Verdict::Slower; });
 }
 
 BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b) {
-  check(a.model == b.model && a.device == b.device && a.precision == b.precision, ErrorKind::Usage, "bench", "A is of ", a.model, " on ",
-        a.device, " in ", a.precision, ", B of ", b.model, " on ", b.device, " in ", b.precision,
+  check(same_work(a, b), ErrorKind::Usage, "bench", "A is of ", work_of(a), ", B of ", work_of(b),
         "; reports of the same work are compared");
   BenchComparison out{.a = a.model, .b = b.model};
   const auto machine = drift(a, b);
@@ -54,7 +69,15 @@ BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b
       out.notes.push_back(row.section + " " + row.name + " is in A alone");
       continue;
     }
-    if (row.samples.size() == 0 || other->samples.size() == 0) continue;
+    if (row.samples.size() == 0 || other->samples.size() == 0) {
+      const bool failed = !row.failure.empty() || !other->failure.empty();
+      if (failed && row.section != "power")
+        out.notes.push_back(row.section + " " + row.name + " failed in " +
+                            (row.failure.empty()      ? "B"
+                             : other->failure.empty() ? "A"
+                                                      : "both"));
+      continue;
+    }
     BenchDifference d{.section = row.section, .name = row.name};
     d.a_ms = 1e3 * row.samples.median();
     d.b_ms = 1e3 * other->samples.median();
@@ -63,12 +86,12 @@ BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b
     const auto [b_low, b_high] = other->samples.median_interval();
     d.low = b_low / a_high / machine;
     d.high = b_high / a_low * machine;
-    d.verdict = judge(d);
+    d.verdict = judge(d, row, *other);
     out.rows.push_back(d);
   }
   for (const auto& row : b.rows)
     if (a.row(row.section, row.name) == nullptr) out.notes.push_back(row.section + " " + row.name + " is in B alone");
-  check(!out.rows.empty(), ErrorKind::Usage, "bench", "no measurement is in both reports; hint: take both with the same --what");
+  check(!out.rows.empty(), ErrorKind::Usage, "bench", "no measurement with times is in both reports; hint: take both with the same --what");
   if (machine > 1.05)
     out.notes.push_back("the machine's own speed differed by a factor of " + short_number(machine, 3) + " between the two");
   note_environments(a, b, out);

@@ -120,10 +120,6 @@ void add_numbers(HtmlPage& page, const BenchReport& report, const std::string& t
   if (!table.rows.empty()) page.table(table);
 }
 
-bool same_work(const BenchReport& a, const BenchReport& b) {
-  return a.model == b.model && a.device == b.device && a.precision == b.precision;
-}
-
 /// How a row came out against the same row of an earlier report.
 BenchDifference difference(BenchReport report, const BenchRow& row, BenchReport before, const BenchRow& row_before) {
   report.rows = {row};
@@ -152,7 +148,7 @@ void add_history(HtmlPage& page, const BenchReport& report, const std::vector<Be
     if (before != nullptr) {
       const auto d = difference(r, *row, *before, *before->row(section, newest->name));
       speed = {short_number(d.value, 3) + " (" + short_number(d.low, 3) + " to " + short_number(d.high, 3) + ")", d.value};
-      verdict = {"no difference beyond the scatter"};
+      verdict = {d.verdict == SpeedRatio::Verdict::TooFewPairs ? "too few times for a verdict" : "no difference beyond the scatter"};
       if (d.verdict == SpeedRatio::Verdict::Faster) verdict = {"faster", {}, Tone::Good};
       if (d.verdict == SpeedRatio::Verdict::Slower) {
         verdict = {"slower: a regression", {}, Tone::Bad};
@@ -176,7 +172,7 @@ void add_histories(HtmlPage& page, const BenchReport& report, const std::vector<
   const auto others = std::count_if(history.begin(), history.end(), [&](const BenchReport& r) { return !same_work(r, report); });
   if (others > 0)
     page.paragraph(std::to_string(others) + " of " + std::to_string(history.size()) +
-                       " earlier reports are of another model, device or precision and left out",
+                       " earlier reports are of other work (model, pictures, device, precision or data) and left out",
                    Tone::Warn);
   for (const char* section : {"step", "train", "infer"}) add_history(page, report, history, section);
 }
@@ -184,8 +180,10 @@ void add_histories(HtmlPage& page, const BenchReport& report, const std::vector<
 }  // namespace
 
 std::string to_html(const BenchReport& report, const std::vector<BenchReport>& history) {
-  HtmlPage page("Benchmark of " + report.model + " on " + report.device);
+  HtmlPage page("Benchmark of " + (report.model.empty() ? "the loader of " + report.data : report.model) + " on " + report.device);
   page.facts({{"precision", report.precision},
+              {"input", report.input.empty() ? "-" : report.input},
+              {"data", report.data.empty() ? "-" : report.data},
               {"parameters", with_commas(report.parameters)},
               {"GFLOP a sample", short_number(static_cast<double>(report.flops_per_image) * 1e-9)},
               {"products", report.gemm_flops > 0 ? short_number(report.gemm_flops * 1e-9) + " GFLOP/s" : "not measured"},
@@ -195,7 +193,8 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
   add_curve(page, report, "batch", "Throughput by batch", {"img_per_s"}, "img/s");
   add_curve(page, report, "batch", "Latency by batch", {"step_ms_median", "step_ms_p95"}, "ms");
   add_curve(page, report, "threads", "Throughput by threads", {"img_per_s"}, "img/s");
-  add_curve(page, report, "batch", "Memory by batch", {"peak_memory_bytes"}, "bytes");
+  const auto exact = curve(report, "batch", "activations_bytes");
+  add_curve(page, report, "batch", "Memory by batch", {exact.x.size() > 1 ? "activations_bytes" : "peak_memory_bytes"}, "bytes");
   add_scaling(page, report);
   add_phases(page, report);
   add_numbers(page, report, "Memory",

@@ -88,15 +88,18 @@ const BenchRow* BenchReport::row(const std::string& section, const std::string& 
   return nullptr;
 }
 
-std::string to_text(const BenchReport& report) {
-  std::string out = report.model + " on " + report.device + " in " + report.precision + ": " + with_commas(report.parameters) +
-                    " parameters, " + short_number(static_cast<double>(report.flops_per_image) * 1e-9) + " GFLOP a sample\n";
+std::string to_text(const BenchReport& report, size_t width) {
+  std::string out;
+  if (!report.model.empty())
+    out += report.model + " on " + report.device + " in " + report.precision + ": " + report.input + "; " + with_commas(report.parameters) +
+           " parameters, " + short_number(static_cast<double>(report.flops_per_image) * 1e-9) + " GFLOP a sample\n";
+  if (!report.data.empty()) out += "data: " + report.data + "\n";
   if (report.gemm_flops > 0)
     out += "this machine: " + short_number(report.gemm_flops * 1e-9) + " GFLOP/s in products, " +
            short_number(report.copy_bytes_per_second * 1e-9) + " GB/s in copies\n";
   TextTable table({"section", "what", "measured"});
   for (const auto& row : report.rows) table.add_row({row.section, row.name, numbers_text(row)});
-  out += "\n" + table.str();
+  out += "\n" + (width > 0 ? table.wrapped(width) : table.str());
   for (const auto& note : report.notes) out += note + "\n";
   return out;
 }
@@ -110,6 +113,8 @@ Json to_json(const BenchReport& report) {
                        {"model", report.model},
                        {"device", report.device},
                        {"precision", report.precision},
+                       {"input", report.input},
+                       {"data", report.data},
                        {"parameters", report.parameters},
                        {"flops_per_image", report.flops_per_image},
                        {"gemm_flops", report.gemm_flops},
@@ -127,6 +132,8 @@ BenchReport read_bench_report(const std::filesystem::path& path) {
         ": not a benchmark's report; hint: npu_tool bench CONFIG --out FILE writes one");
   const auto text = [&](const char* key) { return json.at(key, where).text(where + ": " + key); };
   BenchReport out{.model = text("model"), .device = text("device"), .precision = text("precision")};
+  for (const auto& [key, into] : {std::pair{"input", &out.input}, std::pair{"data", &out.data}})
+    if (const auto* found = json.find(key)) *into = found->text(where + ": " + key);  // older reports have neither
   out.parameters = json.at("parameters", where).integer(where + ": parameters");
   out.flops_per_image = json.at("flops_per_image", where).integer(where + ": flops_per_image");
   out.gemm_flops = json.at("gemm_flops", where).number(where + ": gemm_flops");
@@ -143,7 +150,12 @@ std::string to_csv(const BenchReport& report) {
   for (const auto& row : report.rows) {
     if (!row.failure.empty()) out += csv_row({row.section, row.name, "failure", row.failure});
     for (const auto& [key, value] : row.numbers) out += csv_row({row.section, row.name, key, shortest(value)});
-    if (row.ratio) out += csv_row({row.section, row.name, "ratio", shortest(row.ratio->value)});
+    if (!row.ratio) continue;
+    const auto& r = *row.ratio;
+    for (const auto& [key, value] :
+         {std::pair{"ratio", r.value}, {"ratio_low", r.low}, {"ratio_high", r.high}, {"ratio_pairs", static_cast<double>(r.pairs)}})
+      out += csv_row({row.section, row.name, key, shortest(value)});
+    out += csv_row({row.section, row.name, "verdict", verdict_word(r.verdict)});
   }
   return out;
 }

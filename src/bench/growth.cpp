@@ -12,6 +12,7 @@ namespace {
 std::string range(const Growth& g) { return " (" + short_number(g.low, 3) + " to " + short_number(g.high, 3) + ")"; }
 
 std::string verdict(const GrowthSweep& sweep, const Growth& all, const Growth& large) {
+  if (!all.sure) return "too few times of each size for a verdict";
   const double least = std::max(all.low, large.low);
   if (sweep.shared) return least > 0 ? "MORE OF THEM MAKE IT SLOWER" : "-1 would be perfect";
   if (least <= kLinearGrowth) return "not worse than linear beyond the scatter";
@@ -22,7 +23,8 @@ std::string verdict(const GrowthSweep& sweep, const Growth& all, const Growth& l
 
 GrowthPoint GrowthPoint::of(double size, const Samples& times) {
   const auto [low, high] = times.median_interval();
-  return {size, times.median(), low, high};
+  const bool sure = static_cast<int64_t>(times.size()) >= kLeastForVerdict;
+  return {.size = size, .cost = times.median(), .low = low, .high = high, .sure = sure};
 }
 
 Growth growth_of(const std::vector<GrowthPoint>& points) {
@@ -37,6 +39,7 @@ Growth growth_of(const std::vector<GrowthPoint>& points) {
   check(spread > 0, ErrorKind::Usage, "bench", "growth needs at least two sizes");
   Growth out{.points = points.size()};
   for (const auto& p : points) {
+    out.sure = out.sure && p.sure;
     const double weight = (std::log(p.size) - mean) / spread;
     out.exponent += weight * std::log(p.cost);
     out.low += weight * std::log(weight > 0 ? p.low : p.high);

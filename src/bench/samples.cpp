@@ -10,8 +10,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kOutside = 0.025;  // probability that the median lies beyond one end
-constexpr int64_t kLeastPairs = 6;  // 2^-5 is more than 2 * kOutside, 2^-6 is less
+constexpr double kOutside = 0.025;  // probability that the median lies beyond one end: 2^-5 is more than twice that, 2^-6 is less
 
 double timed(const std::function<void()>& fn) {
   const SteadyClock clock;
@@ -38,7 +37,7 @@ int64_t sign_test_rank(int64_t n) {
 }
 
 SpeedRatio::Verdict judge(const SpeedRatio& r) {
-  if (r.pairs < kLeastPairs) return SpeedRatio::Verdict::TooFewPairs;
+  if (r.pairs < kLeastForVerdict) return SpeedRatio::Verdict::TooFewPairs;
   if (r.low > 1 && r.value > 1) return SpeedRatio::Verdict::Faster;
   if (r.high < 1 && r.value < 1) return SpeedRatio::Verdict::Slower;
   return SpeedRatio::Verdict::NoDifference;

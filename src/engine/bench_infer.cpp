@@ -6,7 +6,6 @@
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
-#include "npu_train/device/threads.hpp"
 #include "npu_train/nn/fuse.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "npu_train/train/loop.hpp"
@@ -26,11 +25,7 @@ void add_latencies(BenchRow& row, const Samples& times, int64_t batch) {
 
 // The same model twice, one of them fused, in turn.
 void infer_fused(const Bench& bench, int64_t batch, BenchReport& out) {
-  const ThreadCount threads(static_cast<int>(bench.config.trainer.threads));  // a bare forward is outside of the trainer's scope
   BenchStep plain(bench.config, bench.parts, batch), other(bench.config, bench.parts, batch);
-  const auto& parts = other.trainer().loop().parts();
-  check(parts.precision->name() == "32-true", ErrorKind::Usage, "bench",
-        "--fuse measures precision 32-true; given: ", parts.precision->name());
   const at::Tensor x = other.input();
   const auto fused = fuse(other.trainer().model(), {.min_saving = 0, .example = x});
   const auto before = plain.trainer().model();
@@ -43,7 +38,7 @@ void infer_fused(const Bench& bench, int64_t batch, BenchReport& out) {
     };
   };
   const at::NoGradGuard no_grad;
-  const auto times = measure_in_turn(run(fused.model), run(before), bench.options.infer_steps, bench.options.warmup);
+  const auto times = measured_in_turn(bench, run(fused.model), run(before), bench.options.infer_steps, bench.options.warmup);
   BenchRow row{.section = "infer", .name = "batch " + std::to_string(batch) + " fused", .ratio = times.ratio()};
   add_latencies(row, times.one, batch);
   row.numbers.insert(row.numbers.end(), {{"patterns", static_cast<double>(fused.report.patterns.size())},
@@ -80,8 +75,9 @@ void bench_forward(const Bench& bench, BenchReport& out) {
   auto host = bench.config;
   host.device = "cpu";
   BenchStep here(bench.config, bench.parts, bench.options.batch), cpu(host, bench.parts, bench.options.batch);
-  const auto pairs = measure_in_turn([&] { here.predict(); }, [&] { cpu.predict(); }, bench.options.pairs);
-  out.rows.push_back({.section = "forward", .name = out.device + " beside cpu", .ratio = pairs.ratio()});
+  const auto pairs = measured_in_turn(
+      bench, [&] { here.predict(); }, [&] { cpu.predict(); }, bench.options.pairs);
+  out.rows.push_back({.section = "forward", .name = out.device + " beside cpu", .samples = pairs.one, .ratio = pairs.ratio()});
 }
 
 void bench_checkpoint(const Bench& bench, BenchReport& out) {
@@ -97,6 +93,7 @@ void bench_checkpoint(const Bench& bench, BenchReport& out) {
   Samples beside, waited;
   double first = 0;
   for (int64_t i = 0; i <= bench.options.pairs; ++i) {
+    bench.go_on();
     auto start = clock.now();
     loop.begin_checkpoint();
     const double took = clock.now() - start;

@@ -11,7 +11,10 @@
 #include "npu_train/bench/machine_speed.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/device/host_arena.hpp"
+#include "npu_train/device/threads.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {
@@ -23,10 +26,11 @@ constexpr int64_t kPhaseSteps = 10;  // of which phases are told where that must
 
 /// Times of `steps` windows after `warmup`. What comes after them is left to `profiler`, where there is one.
 struct StepTimes final : Callback {
-  StepTimes(PowerMeter& meter, int64_t warmup_steps, int64_t counted_steps) : power(meter), warmup(warmup_steps), steps(counted_steps) {}
+  explicit StepTimes(const Bench& run) : bench(run), warmup(run.options.warmup), steps(run.options.steps) {}
   void on_step_end(TrainLoop& loop, const StepReport& report) override {
+    if (bench.is_stopped()) loop.request_stop();
     const auto index = seen++;
-    if (index + 1 == warmup) power.start();
+    if (index + 1 == warmup) bench.power.start();
     if (index < warmup || index >= warmup + steps) return;
     samples.seconds.push_back(report.seconds);
     data_wait += report.data_wait;
@@ -38,12 +42,12 @@ struct StepTimes final : Callback {
   }
   void end(TrainLoop& loop) {
     ended = true;
-    energy = power.stop();
+    energy = bench.power.stop();
     const auto& device = loop.parts().device;
     peak = backend_of(device).memory(device).peak;
     if (profiler != nullptr) loop.observers().add(profiler);
   }
-  PowerMeter& power;
+  const Bench& bench;
   int64_t warmup, steps, seen = 0, peak = -1;
   bool ended = false;
   double data_wait = 0, images = 0;
@@ -53,7 +57,6 @@ struct StepTimes final : Callback {
 };
 
 void train(const Bench& bench, BenchReport& out) {
-  check(!bench.config.data.name.empty(), ErrorKind::Usage, "bench", "--what train: no data; give CONFIG or data.name=...");
   auto config = bench_config(bench.config);
   const auto counted = bench.options.warmup + bench.options.steps;
   const auto device = run_device(config);
@@ -67,7 +70,7 @@ void train(const Bench& bench, BenchReport& out) {
   Trainer trainer(config, bench.parts);
   trainer.setup();
   profiler.emplace(device, trainer.task().parameters(), apart ? counted : bench.options.warmup - 1);
-  const auto times = std::make_shared<StepTimes>(bench.power, bench.options.warmup, bench.options.steps);
+  const auto times = std::make_shared<StepTimes>(bench);
   if (bench.options.phases) {
     if (apart)
       times->profiler = &*profiler;
@@ -76,6 +79,7 @@ void train(const Bench& bench, BenchReport& out) {
   }
   trainer.add_callback(times);
   trainer.fit();
+  bench.go_on();
   check(times->samples.size() > 0, ErrorKind::Usage, "bench", "the run ended before ", bench.options.warmup + 1, " steps");
   const auto batch = trainer.data().options.batch_size;
   const auto& all = times->samples;
@@ -121,7 +125,9 @@ void step(const Bench& bench, BenchReport& out) {
 
 /// Why there is no figure of power where one might be looked for.
 void tell_power(const Bench& bench, BenchReport& out) {
-  const auto measured = [](const BenchRow& r) { return r.section == "step" || r.section == "train" || r.section == "infer"; };
+  const auto measured = [](const BenchRow& r) {
+    return r.section == "step" || r.section == "train" || r.section == "infer" || r.section == "batch";
+  };
   if (std::none_of(out.rows.begin(), out.rows.end(), measured)) return;
   for (const auto& [name, why] : {std::pair{"host", bench.power.host_why()}, std::pair{"device", bench.power.device_why()}})
     if (!why.empty()) out.rows.push_back({.section = "power", .name = name, .failure = "not readable: " + why});
@@ -153,6 +159,8 @@ void check_options(const RunConfig& config, const BenchOptions& o) {
           "--what null needs --pairs of at least 6; of fewer there is no verdict");
     check(name != "scaling" || !o.scaling.batch.empty(), ErrorKind::Usage, "bench", "--what scaling needs sizes of a batch");
     check(name == "loader" || !config.model.name.empty(), ErrorKind::Usage, "bench", "no model; give CONFIG or --model NAME");
+    check((name != "loader" && name != "train") || !config.data.name.empty(), ErrorKind::Usage, "bench", "--what ", name,
+          ": no data; give CONFIG or data.name=...");
   }
   for (const auto* sizes :
        {&o.scaling.batch, &o.scaling.depth, &o.scaling.image, &o.scaling.threads, &o.scaling.workers, &o.scaling.layers})
@@ -160,6 +168,59 @@ void check_options(const RunConfig& config, const BenchOptions& o) {
   check(o.scaling.steps >= 1 && o.null_trials >= 1, ErrorKind::Usage, "bench", "steps of scaling and trials must be at least 1");
   check(o.batch >= 1 && o.warmup >= 1 && o.steps >= 1 && o.infer_steps >= 1 && o.sweep_steps >= 1 && o.pairs >= 1, ErrorKind::Usage,
         "bench", "batch, warm-up, steps and pairs must be at least 1");
+}
+
+/// The configuration with the model that a training of it would take: the data says the size of pictures and the number of classes.
+/// `samples`: what the data has, -1 where that is not known.
+RunConfig with_data_of(const RunConfig& config, const Parts& parts, BenchReport& out, int64_t& samples) {
+  auto full = config;
+  if (config.data.name.empty()) return full;
+  try {
+    const auto data = parts.datasets.make(config.data, "data");
+    if (data.train != nullptr) samples = data.train->size();
+    out.data = config.data.name + (samples < 0 ? "" : ", " + with_commas(samples) + " samples");
+    if (!config.model.name.empty()) full.model = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
+  } catch (const Error& e) {
+    out.data = config.data.name + ", which could not be opened";
+    out.notes.push_back("data: " + without_hint(e.what()) + "; sections without data take the model's own size of pictures and classes");
+  }
+  return full;
+}
+
+/// The model, its size and speed limits.
+void describe(const Bench& bench, BenchReport& out) {
+  out.model = bench.config.model.name;
+  BenchStep run(bench.config, bench.parts, 1);
+  out.precision = run.trainer().loop().parts().precision->name();
+  const auto& model = run.trainer().model();
+  const auto side = std::to_string(model.image_size);
+  out.input = std::to_string(model.channels) + "x" + side + "x" + side + ", " + std::to_string(model.num_classes) + " classes";
+  out.flops_per_image = run.flops_per_sample();
+  for (const auto& p : run.trainer().task().parameters()) out.parameters += p.value.numel();
+  check(!bench.options.fuse || out.precision == "32-true", ErrorKind::Usage, "bench",
+        "--fuse measures precision 32-true; given: ", out.precision);
+  if (!bench.options.machine) return;
+  out.gemm_flops = gemm_flops(run.device());
+  out.copy_bytes_per_second = copy_bandwidth(run.device());
+}
+
+/// The sections that were asked for. One that fails is a row, unless it is the only one or nothing was measured before it.
+void run_sections(const Bench& bench, BenchReport& out) {
+  const auto& what = bench.options.what;
+  for (const auto& section : kSections) {
+    if (std::find(what.begin(), what.end(), section.name) == what.end()) continue;
+    try {
+      bench.go_on();
+      section.run(bench, out);
+    } catch (const Bench::Interrupted&) {
+      out.notes.push_back(std::string("interrupted in section ") + section.name + ": it and what comes after it are not whole");
+      return;
+    } catch (const Error& e) {
+      if (out.rows.empty()) throw;
+      out.rows.push_back({.section = section.name, .name = "failed", .failure = failure_of(e)});
+      if (out.exit_code == 0) out.exit_code = e.exit_code();
+    }
+  }
 }
 
 }  // namespace
@@ -176,24 +237,16 @@ const std::vector<std::string>& bench_sections() {
 BenchReport run_bench(const RunConfig& config, const BenchOptions& options, const Parts& parts) {
   return translated("bench", [&] {
     check_options(config, options);
+    BenchReport out{.device = run_device(config).str(), .precision = config.precision};
+    const ThreadCount threads(static_cast<int>(config.trainer.threads));  // of what is measured outside of a trainer too
     PowerMeter power(options.host, run_device(config));
-    const Bench bench{config, options, parts, power};
-    BenchReport out{.model = config.model.name};
-    const bool with_model = std::any_of(options.what.begin(), options.what.end(), [](const auto& w) { return w != "loader"; });
-    if (with_model) {
-      BenchStep run(config, parts, 1);
-      out.device = run.device().str();
-      out.precision = run.trainer().loop().parts().precision->name();
-      out.flops_per_image = run.flops_per_sample();
-      for (const auto& p : run.trainer().task().parameters()) out.parameters += p.value.numel();
-      if (options.machine) {
-        out.gemm_flops = gemm_flops(run.device());
-        out.copy_bytes_per_second = copy_bandwidth(run.device());
-      }
-    }
+    int64_t samples = -1;
+    const auto full = with_data_of(config, parts, out, samples);
+    const Bench bench{full, options, parts, power, samples};
+    if (std::any_of(options.what.begin(), options.what.end(), [](const auto& w) { return w != "loader"; })) describe(bench, out);
     out.environment = environment();
-    for (const auto& section : kSections)
-      if (std::find(options.what.begin(), options.what.end(), section.name) != options.what.end()) section.run(bench, out);
+    out.environment["allocator"] = host_allocator();
+    run_sections(bench, out);
     tell_power(bench, out);
     return out;
   });

@@ -12,7 +12,6 @@
 #include "npu_train/align/dumper.hpp"
 #include "npu_train/bench/growth.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/without_hint.hpp"
 #include "scratch_folder.hpp"
 
 namespace npu_train::detail {
@@ -72,8 +71,7 @@ class Sweep {
       const auto more = times_[i]();
       row.samples.seconds.insert(row.samples.seconds.end(), more.seconds.begin(), more.seconds.end());
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::OutOfMemory && e.kind() != ErrorKind::Usage) throw;
-      row.failure = e.kind() == ErrorKind::OutOfMemory ? "out of memory" : without_hint(e.what());
+      row.failure = failure_of(e);
       row.samples = {};
     }
   }
@@ -90,7 +88,8 @@ int64_t half_of_steps(const Bench& bench) { return (bench.options.scaling.steps 
 /// Training steps of `config`.
 Samples timed_steps(const Bench& bench, const RunConfig& config, int64_t batch) {
   BenchStep run(config, bench.parts, batch);
-  return measure([&] { run.train(); }, half_of_steps(bench), std::min(bench.options.warmup, kMostWarmup));
+  return measured(
+      bench, [&] { run.train(); }, half_of_steps(bench), std::min(bench.options.warmup, kMostWarmup));
 }
 
 void memory_by_batch(const Bench& bench, BenchReport& out) {
@@ -107,8 +106,7 @@ void memory_by_batch(const Bench& bench, BenchReport& out) {
         row.failure = "the device does not tell what tensors take";
       }
     } catch (const Error& e) {
-      if (e.kind() != ErrorKind::OutOfMemory) throw;
-      row.failure = "out of memory";
+      row.failure = failure_of(e);
     }
     out.rows.push_back(std::move(row));
   }
@@ -246,8 +244,10 @@ void by_layers(const Bench& bench, BenchReport& out) {
   dumps.run();
   Sweep compared({.section = "scaling compare", .cost = "time of a comparison", .size = "layers"}, "layers", "compare_ms_median", out);
   for (const auto layers : bench.options.scaling.layers)
-    compared.add(layers,
-                 [&, layers] { return measure([&] { compare_dumps(dir("a", layers), dir("b", layers), {.steps = {0}}); }, steps); });
+    compared.add(layers, [&, layers] {
+      return measured(
+          bench, [&] { compare_dumps(dir("a", layers), dir("b", layers), {.steps = {0}}); }, steps, 1);
+    });
   compared.run();
 }
 
@@ -262,8 +262,8 @@ void bench_null(const Bench& bench, BenchReport& out) {
   int64_t verdicts = 0;
   for (int64_t i = 0; i < trials; ++i) {
     BenchStep one(bench.config, bench.parts, bench.options.batch), other(bench.config, bench.parts, bench.options.batch);
-    const auto times =
-        measure_in_turn([&] { one.train(); }, [&] { other.train(); }, bench.options.pairs, std::min(bench.options.warmup, kMostWarmup));
+    const auto times = measured_in_turn(
+        bench, [&] { one.train(); }, [&] { other.train(); }, bench.options.pairs, std::min(bench.options.warmup, kMostWarmup));
     const auto ratio = times.ratio();
     if (ratio.verdict != SpeedRatio::Verdict::NoDifference) ++verdicts;
     out.rows.push_back({.section = "null", .name = "trial " + std::to_string(i + 1), .ratio = ratio});

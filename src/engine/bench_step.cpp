@@ -83,6 +83,16 @@ at::Tensor BenchStep::input() const { return to_device(batch_, device_).input();
 
 double BenchStep::loss() { return scalar_or(trainer_.train_step(batch_).metrics, "loss", 0); }
 
+double BenchStep::validation_loss() {
+  const auto& parts = trainer_.loop().parts();
+  const at::NoGradGuard no_grad;
+  trainer_.model().module->eval();
+  const auto scope = parts.precision->forward_scope();
+  const auto out = parts.task->validation_step(parts.precision->cast_input(to_device(batch_, device_)));
+  trainer_.model().module->train();
+  return out.loss.item().toDouble();
+}
+
 int64_t BenchStep::activation_bytes() {
   const auto& parts = trainer_.loop().parts();
   const auto batch = to_device(batch_, device_);

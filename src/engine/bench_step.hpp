@@ -22,6 +22,8 @@ class BenchStep {
   void predict();
   /// The loss of a step, from now on.
   double loss();
+  /// The loss of the batch in evaluation mode.
+  double validation_loss();
   /// Bytes that a forward and a backward pass need at once beside what was there before; -1: the device does not tell.
   int64_t activation_bytes();
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/engine/bench_run.hpp"
 #include "npu_train/engine/power_meter.hpp"
 
@@ -16,7 +17,23 @@ struct Bench {
   const BenchOptions& options;
   const Parts& parts;
   PowerMeter& power;
+  int64_t samples;  ///< that the data has; -1: not known
+
+  bool is_stopped() const { return options.stopped && options.stopped(); }
+  /// Ends the benchmark here where that was asked for.
+  void go_on() const {
+    if (is_stopped()) throw Interrupted();
+  }
+  struct Interrupted {};
 };
+
+/// measure() and measure_in_turn() that can be ended between two repetitions.
+Samples measured(const Bench& bench, const std::function<void()>& fn, int64_t count, int64_t warmup);
+PairedSamples measured_in_turn(const Bench& bench, const std::function<void()>& one, const std::function<void()>& other, int64_t pairs,
+                               int64_t warmup = 1);
+
+/// What a size that cannot be measured says in its row.
+std::string failure_of(const Error& error);
 
 void bench_infer(const Bench& bench, BenchReport& out);
 void bench_forward(const Bench& bench, BenchReport& out);

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
@@ -10,8 +12,11 @@ namespace fs = std::filesystem;
 
 ScratchFolder::ScratchFolder(const char* where) {
   std::error_code error;
-  auto pattern = (fs::temp_directory_path(error) / "npu_train_XXXXXX").string();
-  check(!error && ::mkdtemp(pattern.data()) != nullptr, ErrorKind::Checkpoint, where, pattern,
+  const auto folder = fs::temp_directory_path(error);
+  const char* set = std::getenv("TMPDIR");
+  check(!error, ErrorKind::Checkpoint, where, "TMPDIR is ", set == nullptr ? "" : set, ", which is no folder for temporary files");
+  auto pattern = (folder / "npu_train_XXXXXX").string();
+  check(::mkdtemp(pattern.data()) != nullptr, ErrorKind::Checkpoint, where, pattern,
         ": cannot be made; hint: TMPDIR names the folder for temporary files");
   path = pattern;
 }

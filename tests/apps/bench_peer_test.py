@@ -75,6 +75,8 @@ class BenchPeer(ProgramTest):
         self.assertFails(bench_peer('--pairs', '0'), USAGE, "'0' is no number of at least 1")
         self.assertFails(bench_peer('--bin', self.dir), USAGE, f'{self.dir}/npu_tool is not there', 'scripts/setup')
         self.assertFails(bench_peer('--out', self.dir / 'no' / 'x.json'), USAGE, 'x.json', f'no folder {self.dir}/no')
+        self.assertFails(bench_peer('--out', self.dir), USAGE, f'--out {self.dir}', 'is a folder')
+        self.assertEqual(list(self.dir.parent.glob(self.dir.name + '.part')), [])
         self.assertFails(bench_peer('--data', self.dir), USAGE, str(self.dir), 'data_batch_1.bin', 'scripts/get_data')
         self.assertFails(bench_peer('--jpegs', self.dir), USAGE, str(self.dir), 'DIR/train/<class>')
         self.assertFails(bench_peer('--python', self.dir / 'python'), USAGE, f'{self.dir}/python', 'No such file')
@@ -83,8 +85,9 @@ class BenchPeer(ProgramTest):
         bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
         self.assertFails(bench_peer('--python', bare), USAGE, f'{bare} has no torch', 'scripts/setup', '--python')
         self.assertFails(bench_peer('--show', self.dir / 'none.json'), USAGE, 'none.json')
-        (self.dir / 'other.json').write_text('{"rows": []}')
-        self.assertFails(bench_peer('--show', self.dir / 'other.json'), USAGE, 'other.json', 'not written by scripts/bench_peer')
+        for text in ('{"rows": []}', '[]', '3', '{"format": "npu_train peer 1"}', '{"format": "npu_train peer 1", "environment": 4, "rows": []}'):
+            (self.dir / 'other.json').write_text(text)
+            self.assertFails(bench_peer('--show', self.dir / 'other.json'), USAGE, 'other.json', 'not written by scripts/bench_peer')
 
     def test_what_is_missing_is_named(self):
         for row, lacks, word in (('P3', {'cifar': False}, 'scripts/get_data cifar10'), ('P5', {'torchvision': False}, 'pip install'),
@@ -131,6 +134,9 @@ print(json.dumps({{'t': {numbers!r}[before.count({name!r})], **{more!r}}}))
         self.assertFails(self.paired('--ours', f'{self.dir}/none', '--peer', peer), FAILED, 'No such file')
         self.assertFails(self.paired('--ours', 'echo 3', '--peer', peer), FAILED, 'no JSON')
         self.assertFails(self.paired(*both[:4], '--pairs', '0'), USAGE, '--pairs 0')
+
+    def test_ranks(self):
+        for n, rank in ((5, -1), (6, 0), (10, 1), (20, 5), (1500, 711)): self.assertEqual(paired.sign_test_rank(n), rank)
 
     def test_verdicts(self):
         ones = [1.0] * 6

@@ -1,9 +1,14 @@
 """npu_tool baseline, checklist and bench, and trainer.profiler, as processes."""
 import csv
 import json
+import pathlib
+import re
+import signal
+import subprocess
+import time
 
 import browser
-from programs import ProgramTest, main, npu_tool, run_dir, train_app
+from programs import BIN, ProgramTest, main, npu_tool, run_dir, train_app
 
 USAGE, DATA, DISK, FAILED = 2, 3, 6, 7
 SHORT = ('trainer.max_epochs=1', 'precision=32-true')
@@ -99,7 +104,9 @@ class Measure(ProgramTest):
         # against itself: no difference
         same = self.json('bench', '--compare', a, a)
         self.assertTrue(same['passed'])
-        self.assertEqual({row['verdict'] for row in same['rows']}, {'no difference beyond the scatter'})
+        verdicts = {row['section']: row['verdict'] for row in same['rows']}
+        self.assertEqual(verdicts['step'], 'no difference beyond the scatter')
+        self.assertEqual(verdicts['infer'], 'too few times for a verdict')  # of three
         slow = json.loads(a.read_text())
         for row in slow['rows']: row['seconds'] = [100 * s for s in row.get('seconds', [])]
         (self.dir / 'slow.json').write_text(json.dumps(slow))
@@ -107,6 +114,26 @@ class Measure(ProgramTest):
         self.assertFails(npu_tool('bench', '--compare', a, self.dir / 'none.json'), DATA, 'none.json')
         self.assertFails(npu_tool('bench', '--what', 'step'), USAGE, 'no model')
         self.assertFails(npu_tool('bench', '--compare', a, a, '--html', page), USAGE, '--html')
+
+    def test_bench_takes_its_words(self):
+        config = self.config(precision='32-true')
+        quick = ('--steps', '2', '--warmup', '1', '--no-machine', '--no-phases', '--batch', '2')
+        self.assertIn('step', self.assertDone(npu_tool('bench', '--what', 'step', config, *quick)))  # words behind it are no sections
+        for wrong, word in ((('--image', '-5'), '-5'), (('--threads', '0'), '0'), (('--history', 'x.json'), '--html'),
+                            (('--fuse',), '--what infer'), (('--activations', '--what', 'infer'), '--what step'),
+                            (('--out', 'x', '--csv', './x'), 'two outputs'), (('--compare', 'a', 'b', '--steps', '3'), '--steps')):
+            with self.subTest(wrong): self.assertFails(npu_tool('bench', *(() if '--compare' in wrong else (config,)), *wrong), USAGE, word)
+
+    def test_bench_that_is_interrupted_tells_what_is_done(self):
+        out = self.dir / 'part.json'
+        words = [BIN / 'npu_tool', 'bench', self.config(precision='32-true'), '--what', 'step', '--steps', '1000000000', '--out', out]
+        with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as running:
+            caught = re.compile(r'^SigCgt:\s*([0-9a-f]+)', re.M)
+            status = pathlib.Path(f'/proc/{running.pid}/status')
+            while not int(caught.search(status.read_text())[1], 16) & 1 << (signal.SIGINT - 1): time.sleep(0.05)
+            running.send_signal(signal.SIGINT)
+            self.assertEqual(running.wait(), 128 + signal.SIGINT)
+        self.assertIn('interrupted in section step', json.loads(out.read_text())['notes'][-1])
 
     def test_bench_marks_regressions_of_its_history(self):
         config, steps = self.config(precision='32-true'), ('--what', 'step,train', '--batch', '2', '--steps', '8', '--warmup', '1', '--no-machine')

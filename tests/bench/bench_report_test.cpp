@@ -1,5 +1,7 @@
 #include "testing.hpp"
 
+#include <functional>
+
 #include "npu_train/bench/bench_report.hpp"
 
 using namespace npu_train;
@@ -74,6 +76,51 @@ TEST_CASE("other work is not compared, and what one side lacks is told") {
   CHECK(error_of([&] { compare_bench_reports(made(), less); }).kind() == ErrorKind::Usage);
 }
 
+TEST_CASE("few times give no verdict, neither in a comparison nor in a history") {
+  auto slow = made(0.2), before = made(0.1);
+  for (auto* r : {&slow, &before})
+    for (auto& row : r->rows)
+      if (row.samples.size() > 5) row.samples.seconds.resize(5);
+  const auto c = compare_bench_reports(slow, before);
+  CHECK(c.passed());
+  CHECK((c.rows[0].verdict == SpeedRatio::Verdict::TooFewPairs));
+  CHECK(has(to_text(c), "too few times for a verdict"));
+  CHECK(has(to_html(slow, {before}), "too few times for a verdict"));
+  CHECK(!has(to_html(slow, {before}), "slower: a regression"));
+}
+
+TEST_CASE("other pictures, sizes and data are other work") {
+  for (const auto& change : std::vector<std::function<void(BenchReport&)>>{
+           [](auto& r) { r.parameters += 1; }, [](auto& r) { r.flops_per_image += 1; }, [](auto& r) { r.data = "cifar10, 100 samples"; },
+           [](auto& r) { r.device = "cuda:0"; }}) {
+    auto other = made();
+    change(other);
+    CHECK_FALSE(same_work(made(), other));
+    CHECK(has(error_of([&] { compare_bench_reports(made(), other); }).what(), "reports of the same work are compared"));
+  }
+}
+
+TEST_CASE("a row that failed on one side is told, and a ratio's interval and verdict are in the table") {
+  auto failed = made();
+  failed.rows[1].failure = "out of memory";
+  failed.rows[1].samples = {};
+  CHECK(has(to_text(compare_bench_reports(failed, made())), "batch batch 1 failed in A"));
+  CHECK(has(to_text(compare_bench_reports(made(), failed)), "batch batch 1 failed in B"));
+  auto report = made();
+  report.rows[0].ratio = speed_ratio({std::vector<double>(8, 1.0)}, {std::vector<double>(8, 2.0)});
+  const auto csv = to_csv(report);
+  for (const char* line : {"ratio,2", "ratio_low,2", "ratio_high,2", "ratio_pairs,8", "verdict,faster"})
+    CHECK(has(csv, std::string("train,batch 8,") + line));
+}
+
+TEST_CASE("a report of the loader alone is named after its data") {
+  BenchReport report{.device = "cpu", .precision = "32-true", .data = "cifar10, 100 samples"};
+  report.rows.push_back({.section = "loader", .name = "as configured", .numbers = {{"img_per_s", 10}}});
+  CHECK(has(to_text(report), "data: cifar10, 100 samples"));
+  CHECK_FALSE(has(to_text(report), "parameters"));
+  CHECK(has(to_html(report), "Benchmark of the loader of cifar10, 100 samples on cpu"));
+}
+
 TEST_CASE("a history marks the run that became slower") {
   const auto page = to_html(made(0.2), {made(0.1), made(0.1)});
   CHECK(has(page, "slower: a regression"));
@@ -93,7 +140,7 @@ TEST_CASE("a history judges the row that it shows, and takes reports of other wo
   auto other_model = made(0.1);
   other_model.model = "n";
   const auto page = to_html(made(0.1), {other_model});
-  CHECK(has(page, "1 of 1 earlier reports are of another model"));
+  CHECK(has(page, "1 of 1 earlier reports are of other work"));
   CHECK(!has(page, "History of train"));
   auto steps = made(0.2), steps_before = made(0.1);
   steps.rows[0].section = steps_before.rows[0].section = "step";  // what is measured when nothing is asked for

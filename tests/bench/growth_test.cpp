@@ -62,6 +62,15 @@ TEST_CASE("worse than linear is told, with the reason where one is known, and on
   CHECK(has(said(kImage, hidden), "WORSE THAN LINEAR"));
 }
 
+TEST_CASE("too few times of a size give no verdict") {
+  auto points = points_of(1.4);
+  points[2].sure = false;
+  CHECK(has(said(kImage, points), "too few times of each size for a verdict"));
+  CHECK_FALSE(GrowthPoint::of(4, Samples{{3, 1, 2}}).sure);
+  CHECK(GrowthPoint::of(4, Samples{{3, 1, 2, 3, 1, 2}}).sure);
+  CHECK(GrowthPoint::exact(1, 3).sure);
+}
+
 TEST_CASE("work that is shared out may not become slower") {
   const GrowthSweep threads{.section = "scaling threads", .cost = "step time", .size = "threads", .shared = true};
   CHECK(has(said(threads, points_of(-0.9)), "-1 would be perfect"));

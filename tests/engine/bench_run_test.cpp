@@ -1,9 +1,11 @@
 #include "testing.hpp"
 
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "npu_train/align/environment.hpp"
 #include "npu_train/bench/growth.hpp"
 #include "npu_train/engine/bench_run.hpp"
 #include "short_run.hpp"
@@ -24,6 +26,21 @@ BenchOptions quick(std::vector<std::string> what) {
           .machine = false,
           .host = {.root = "/nowhere", .environment = {}, .run = [](const auto&) { return CommandResult{}; }, .space = {}, .may_use = {}}};
 }
+
+// A variable of the environment, for a scope.
+class BenchVariable {
+ public:
+  BenchVariable(const char* name, const char* value) : name_(name), before_(std::getenv(name) == nullptr ? "" : std::getenv(name)) {
+    ::setenv(name, value, 1);
+  }
+  ~BenchVariable() { before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1); }
+  BenchVariable(const BenchVariable&) = delete;
+  BenchVariable& operator=(const BenchVariable&) = delete;
+
+ private:
+  const char* name_;
+  std::string before_;
+};
 
 }  // namespace
 
@@ -52,6 +69,7 @@ TEST_CASE("every section gives its rows") {
   CHECK(report.parameters > 0);
   CHECK(report.flops_per_image > 0);
   CHECK(report.environment.contains("libtorch"));
+  CHECK_FALSE(report.environment.at("allocator").empty());
   REQUIRE(report.row("step", "batch 4") != nullptr);
   CHECK(report.row("step")->samples.size() == 3);
   for (const char* key : {"img_per_s", "step_ms_median", "step_ms_min", "peak_memory_bytes", "first_step_s"}) {
@@ -67,7 +85,17 @@ TEST_CASE("every section gives its rows") {
   CHECK((amp->ratio->verdict == SpeedRatio::Verdict::TooFewPairs));
   CHECK(amp->number("loss_difference") < 0.05);
   CHECK(amp->number("loss_difference") > 0);
+  const auto* infer = report.row("amp", "infer bf16-mixed beside 32-true");
+  REQUIRE(infer != nullptr);
+  CHECK(infer->number("loss_difference") < 0.05);
+  CHECK(infer->number("loss_difference") > 0);
+  CHECK(infer->number("activations_bytes") > 0);
+  CHECK(infer->number("activations_bytes") < amp->number("activations_bytes"));
+  CHECK(amp->number("activations_bytes") > 0);
+  CHECK(amp->number("activations_32_true_bytes") > 0);
+  for (const char* section : {"amp", "checkpointing"}) CHECK(report.row(section)->samples.size() == 2);  // to be compared
   for (const char* batch : {"batch 1", "batch 2", "batch 64"}) CHECK(report.row("batch", batch)->failure.empty());
+  CHECK(report.row("batch", "batch 64")->number("activations_bytes") > 8 * report.row("batch", "batch 2")->number("activations_bytes"));
   CHECK(report.row("loader", "as configured")->number("batch") == 8);
   CHECK(report.row("loader", "batch 64, 2 workers")->number("img_per_s") > 0);
   CHECK(report.row("loader", "batch 128, 4 workers") == nullptr);
@@ -93,6 +121,77 @@ TEST_CASE("every section gives its rows") {
   CHECK(std::isnan(report.row("step")->number("share_of_copy")));  // the machine was not measured
   CHECK(has(report.row("power", "host")->failure, "not readable: no /sys/class/powercap"));
   CHECK(report.row("power", "device") == nullptr);
+}
+
+TEST_CASE("every section measures the model that a training would take") {
+  auto config = short_run();
+  config.model = {.name = "resnet18", .options = {{"stem", "small"}}};
+  const auto report = run_bench(config, quick({"step", "train", "infer"}));
+  CHECK(report.input == "3x32x32, 10 classes");  // the data's; the model's own are 224 and 1000
+  CHECK(report.data == "generated, 96 samples");
+  CHECK(report.parameters == 11'173'962);
+  CHECK(has(to_text(report), "3x32x32, 10 classes"));
+  auto missing = config;
+  missing.data = {.name = "cifar10", .options = {{"root", "/nowhere"}}};
+  const auto without = run_bench(missing, quick({"infer"}));
+  CHECK(without.input == "3x224x224, 1000 classes");
+  CHECK(has(without.notes.at(0), "/nowhere"));
+  CHECK(has(without.notes.at(0), "the model's own size of pictures and classes"));
+}
+
+TEST_CASE("a size or a section that cannot be is recorded, and the others go on") {
+  auto config = short_run();
+  config.model = {.name = "resnet18", .options = {{"image_size", 16}}};  // one value per channel at batch 1
+  auto options = quick({"batch", "checkpoint", "threads"});
+  options.sweep_steps = 1;
+  const BenchVariable nowhere("TMPDIR", "/nowhere");  // no room for a checkpoint
+  const auto report = run_bench(config, options);
+  CHECK(has(report.row("batch", "batch 1")->failure, "more than one value per channel"));
+  CHECK(report.row("batch", "batch 2")->failure.empty());
+  REQUIRE(report.row("checkpoint", "failed") != nullptr);
+  CHECK(has(report.row("checkpoint", "failed")->failure, "/nowhere"));
+  CHECK(report.exit_code == static_cast<int>(ErrorKind::Checkpoint));
+  CHECK(report.row("threads", "1 thread")->number("img_per_s") > 0);
+  CHECK((error_of([&] { run_bench(config, quick({"checkpoint"})); }).kind() == ErrorKind::Checkpoint));  // nothing else was measured
+}
+
+TEST_CASE("a benchmark that is stopped reports what is done") {
+  for (const char* last : {"train", "infer", "amp", "batch", "loader", "threads"}) {
+    CAPTURE(last);
+    auto options = quick({"step", last});
+    int64_t asked = 0;
+    options.stopped = [&] { return ++asked > 10; };
+    options.steps = 100'000'000;  // without an end
+    options.infer_steps = options.sweep_steps = options.pairs = options.steps;
+    if (std::string(last) != "train") options.what = {last};
+    const auto report = run_bench(short_run(), options);
+    REQUIRE_FALSE(report.notes.empty());
+    CHECK(has(report.notes.back(), "interrupted in section"));
+  }
+}
+
+TEST_CASE("the threads of the configuration are those of the whole report") {
+  const auto before = environment().at("threads");
+  auto config = short_run();
+  config.trainer.threads = before == "1" ? 2 : 1;
+  const auto report = run_bench(config, quick({"threads"}));
+  CHECK(report.environment.at("threads") == std::to_string(config.trainer.threads));
+  CHECK(report.row("threads", "1 thread") != nullptr);
+  CHECK((report.row("threads", "2 threads") == nullptr) == (config.trainer.threads == 1));
+  CHECK(environment().at("threads") == before);
+}
+
+TEST_CASE("the loader alone has a report of its data, and pictures that a device must still change count when they are") {
+  auto config = short_run();
+  config.data.options.set("augment_on", ConfigNode("device"));
+  const auto report = run_bench(config, quick({"loader"}));
+  CHECK(report.model.empty());
+  CHECK(report.device == "cpu");
+  CHECK(report.data == "generated, 96 samples");
+  CHECK(report.row("loader", "as configured")->number("img_per_s") > 0);
+  CHECK(has(report.notes.back(), "to paste: data.batch_size="));
+  const auto same = compare_bench_reports(report, report);
+  CHECK(same.passed());
 }
 
 TEST_CASE("phases share the time of the counted steps among them") {
@@ -124,17 +223,18 @@ TEST_CASE("power and energy per sample come from the counters, and a run of powe
   for (const auto& [name, text] :
        {std::pair{"name", "package-0"}, std::pair{"max_energy_range_uj", "262143328850"}, std::pair{"energy_uj", "5"}})
     std::ofstream(zone / name) << text;
-  auto options = quick({"step", "infer", "train"});
+  auto options = quick({"step", "infer", "train", "batch"});
   options.host.root = root.path();
   const auto report = run_bench(short_run(), options);
   CHECK(report.row("power") == nullptr);
-  for (const char* section : {"step", "infer", "train"}) {
+  for (const char* section : {"step", "infer", "train", "batch"}) {
     CAPTURE(section);
     CHECK(report.row(section)->number("host_power_w") == 0);  // the counter stands still
     CHECK(report.row(section)->number("host_energy_j_per_sample") == 0);
     CHECK(std::isnan(report.row(section)->number("device_power_w")));
   }
   CHECK(has(to_html(report), "Power and energy"));
+  CHECK(has(run_bench(short_run(), quick({"batch"})).row("power", "host")->failure, "not readable"));
 }
 
 TEST_CASE("scaling: each sweep has its sizes, its exponent and its sentence; a size that cannot be is recorded") {

@@ -20,8 +20,8 @@ struct DumpItem {
   std::string dtype;  ///< "torch.float32"; "" of what is no tensor
   std::vector<int64_t> shape{};
   bool requires_grad = false;
-  std::string
-      parameter{};  ///< of an operator's input that is one: its name; such an item is of side parameters; "" else and in older dumps
+  /// Name of the parameter that an operator's input is; such an item is of side parameters. "" else and in older dumps.
+  std::string parameter{};
   std::optional<double> max{}, min{}, mean{}, norm{};
   std::string crc{};        ///< 8 hexadecimal digits; "" without
   std::string data_name{};  ///< file of the values; "" without

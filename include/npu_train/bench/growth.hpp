@@ -15,9 +15,10 @@ struct GrowthPoint {
   double size = 0;
   double cost = 0;
   double low = 0, high = 0;  ///< between which the cost lies: as Samples::median_interval(); both `cost` where it is exact
+  bool sure = true;          ///< false: of too few times for an interval, so that nothing is concluded from it
 
   static GrowthPoint of(double size, const Samples& times);
-  static GrowthPoint exact(double size, double cost) { return {size, cost, cost, cost}; }
+  static GrowthPoint exact(double size, double cost) { return {.size = size, .cost = cost, .low = cost, .high = cost}; }
 };
 
 /// cost ~ size^exponent.
@@ -25,6 +26,7 @@ struct Growth {
   double exponent = 0;
   double low = 0, high = 0;  ///< the least and the largest exponent that the points' intervals allow
   size_t points = 0;
+  bool sure = true;  ///< all points are
 };
 
 /// The exponent above which a cost counts as worse than linear; below it fixed costs and caches explain what is seen.

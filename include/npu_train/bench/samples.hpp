@@ -10,6 +10,9 @@
 
 namespace npu_train {
 
+/// Below so many pairs, or times on a side, there is no interval of 95 %, so there is no verdict.
+inline constexpr int64_t kLeastForVerdict = 6;
+
 /// Seconds of repetitions of one thing, in the order in which they were measured.
 struct Samples {
   std::vector<double> seconds;

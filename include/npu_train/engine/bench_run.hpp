@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -55,12 +56,18 @@ struct BenchOptions {
   ScalingSizes scaling{};
   int64_t null_trials = 20;          ///< of two equal programs, `pairs` of steps each
   HostView host = HostView::live();  ///< where power is read from
+  /// Asked between repetitions; true ends the benchmark: what is done is reported, with a note that the rest is missing.
+  std::function<bool()> stopped{};
 };
 
 /// The names that BenchOptions::what takes.
 const std::vector<std::string>& bench_sections();
 
-/// Error(Usage) for a section that there is not, and for one that needs what the configuration does not have (a model, data).
+/// The model is the one that a training of the configuration would take: what the data says of pictures and classes counts, where it can
+/// be opened. A section that fails is a row with its failure, and the others go on.
+///
+/// Error(Usage) for a section that there is not, and for one that needs what the configuration does not have (a model, data); any Error of
+/// the first section that fails where nothing was measured.
 BenchReport run_bench(const RunConfig& config, const BenchOptions& options = {}, const Parts& parts = builtin_parts());
 
 }  // namespace npu_train
