@@ -5,28 +5,14 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 
+#include "environment_variable.hpp"
 #include "npu_train/io/file.hpp"
 
 using namespace npu_train;
+using npu_train::testing::EnvironmentVariable;
 using npu_train::testing::error_of;
 using npu_train::testing::has;
 using npu_train::testing::TempDir;
-
-namespace {
-
-// A variable of the environment for one test.
-class Variable {
- public:
-  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
-  ~Variable() { ::unsetenv(name_); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-};
-
-}  // namespace
 
 TEST_CASE("environment: facts of this process are there and not empty") {
   const auto facts = environment();
@@ -65,7 +51,7 @@ TEST_CASE("environment: a switch that moves is seen") {
 }
 
 TEST_CASE("environment: variables on the list are told, others never") {
-  const Variable listed("ASCEND_LAUNCH_BLOCKING", "1"), exact("NVIDIA_TF32_OVERRIDE", "0"), other("MY_SETTING", "x"),
+  const EnvironmentVariable listed("ASCEND_LAUNCH_BLOCKING", "1"), exact("NVIDIA_TF32_OVERRIDE", "0"), other("MY_SETTING", "x"),
       secret("NPU_CLOUD_TOKEN", "sesame"), password("HCCL_PASSWORD", "sesame"), near("NVIDIA_TF32_OVERRIDE_2", "x"),
       with_equals("MKL_CBWR", "AVX2,STRICT=1");
   const auto facts = environment();
@@ -79,7 +65,7 @@ TEST_CASE("environment: variables on the list are told, others never") {
 
 TEST_CASE("environment: a file comes back, and tells what differs") {
   const TempDir dir;
-  const Variable odd("NPU_TRAIN_ODD", "quote \" and \\ and \xc3\xa9");
+  const EnvironmentVariable odd("NPU_TRAIN_ODD", "quote \" and \\ and \xc3\xa9");
   write_environment(dir / "environment.json");
   CHECK((read_environment(dir / "environment.json") == environment()));
   CHECK(compare_environments(environment(), environment()).empty());

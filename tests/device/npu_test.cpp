@@ -10,6 +10,7 @@
 
 #include "device/ascend_chip.hpp"
 #include "device/npu/torch_npu.hpp"
+#include "environment_variable.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
@@ -21,29 +22,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// An environment variable for one scope.
-class Setting {
- public:
-  Setting(const char* name, const std::string& value) : name_(name) {
-    if (const char* set = std::getenv(name)) before_ = set;
-    ::setenv(name, value.c_str(), 1);
-  }
-  ~Setting() { before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1); }
-  Setting(const Setting&) = delete;
-  Setting& operator=(const Setting&) = delete;
-
- private:
-  const char* name_;
-  std::string before_;
-};
-
 constexpr const char* kVariable = "NPU_TRAIN_TORCH_NPU";
 const std::string kMinor = std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR);
 
 fs::path fake(const std::string& name) { return fs::path(NPU_TRAIN_BINARY_DIR) / "tests/fake_torch_npu" / name; }
 
 std::string refusal(const fs::path& library) {
-  const Setting named(kVariable, library.string());
+  const EnvironmentVariable named(kVariable, library.string());
   const auto e = error_of([] { resolve_device("npu"); });
   CHECK((e.kind() == ErrorKind::Device));
   CHECK_FALSE(backend_of({"npu", 0}).is_available());
@@ -52,7 +37,7 @@ std::string refusal(const fs::path& library) {
 
 // The fake of this process, loaded at the first use.
 const DeviceBackend& torch_npu() {
-  const Setting named(kVariable, fake("works").string());
+  const EnvironmentVariable named(kVariable, fake("works").string());
   resolve_device("npu");
   return backend_of({"npu", 0});
 }
@@ -75,7 +60,7 @@ TEST_CASE("without the library: where it was looked for, what to install, in whi
   CHECK(has(text.what(), "torch_npu " + kMinor));
   CHECK(has(text.what(), kVariable));
   CHECK(has(refusal("/nonexistent/folder"), "/nonexistent/folder"));
-  const Setting prefix("TORCH_NPU_INSTALL_PREFIX", "/opt/npu");
+  const EnvironmentVariable prefix("TORCH_NPU_INSTALL_PREFIX", "/opt/npu");
   CHECK(npu_train::detail::torch_npu_places().front() == "/opt/npu/lib/libtorch_npu.so");
 }
 
@@ -141,25 +126,25 @@ TEST_CASE("INF_NAN_MODE: a chip that can choose saturates when it is forced, hal
   using npu_train::detail::saturates_here;
   const auto a2 = *ascend_chip("Ascend910B3"), first = *ascend_chip("Ascend910A");
   CHECK_FALSE(saturates_here(a2));
-  const Setting off("INF_NAN_MODE_ENABLE", "0");
+  const EnvironmentVariable off("INF_NAN_MODE_ENABLE", "0");
   CHECK(has(error_of([&] { saturates_here(a2); }).what(), "INF_NAN_MODE_FORCE_DISABLE"));
   CHECK(saturates_here(first));
-  const Setting forced("INF_NAN_MODE_FORCE_DISABLE", "1");
+  const EnvironmentVariable forced("INF_NAN_MODE_FORCE_DISABLE", "1");
   CHECK(saturates_here(a2));
 }
 
 TEST_CASE("a device that does not start is an error, although torch_npu only warns; when it starts, the next call succeeds") {
   {
-    const Setting broken("FAKE_NPU_BROKEN", "1");
+    const EnvironmentVariable broken("FAKE_NPU_BROKEN", "1");
     const auto text = refusal(fake("works"));
     CHECK(has(text, "the device does not start"));
     CHECK(has(text, "507899"));
     CHECK(has(text, "npu-smi"));
-    const Setting throws("FAKE_NPU_THROWS", "1");  // as NPU_CHECK_ERROR does inside the start
+    const EnvironmentVariable throws("FAKE_NPU_THROWS", "1");  // as NPU_CHECK_ERROR does inside the start
     CHECK(has(refusal(fake("works")), "the device does not start"));
   }
   {
-    const Setting none("FAKE_NPU_DEVICES", "0");
+    const EnvironmentVariable none("FAKE_NPU_DEVICES", "0");
     CHECK(has(refusal(fake("works")), "finds no NPU"));
   }
   CHECK(torch_npu().is_available());
@@ -209,10 +194,10 @@ TEST_CASE("what the chip can do") {
   const auto at_first = torch_npu().capabilities({"npu", 0});
   CHECK_FALSE(at_first.native_bf16);
   CHECK(at_first.saturating_overflow);
-  const Setting a2("FAKE_NPU_SOC", "Ascend910B3");
+  const EnvironmentVariable a2("FAKE_NPU_SOC", "Ascend910B3");
   CHECK(torch_npu().capabilities({"npu", 0}).native_bf16);
   CHECK_FALSE(torch_npu().capabilities({"npu", 0}).saturating_overflow);
-  const Setting unknown("FAKE_NPU_SOC", "Ascend2050");
+  const EnvironmentVariable unknown("FAKE_NPU_SOC", "Ascend2050");
   std::string said;
   {
     const ScopedLogTee tee([&](LogLevel, std::string_view message) { said += message; });

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "environment_variable.hpp"
 #include "npu_train/align/environment.hpp"
 #include "npu_train/bench/growth.hpp"
 #include "npu_train/engine/bench_run.hpp"
@@ -26,21 +27,6 @@ BenchOptions quick(std::vector<std::string> what) {
           .machine = false,
           .host = {.root = "/nowhere", .environment = {}, .run = [](const auto&) { return CommandResult{}; }, .space = {}, .may_use = {}}};
 }
-
-// A variable of the environment, for a scope.
-class BenchVariable {
- public:
-  BenchVariable(const char* name, const char* value) : name_(name), before_(std::getenv(name) == nullptr ? "" : std::getenv(name)) {
-    ::setenv(name, value, 1);
-  }
-  ~BenchVariable() { before_.empty() ? ::unsetenv(name_) : ::setenv(name_, before_.c_str(), 1); }
-  BenchVariable(const BenchVariable&) = delete;
-  BenchVariable& operator=(const BenchVariable&) = delete;
-
- private:
-  const char* name_;
-  std::string before_;
-};
 
 }  // namespace
 
@@ -144,7 +130,7 @@ TEST_CASE("a size or a section that cannot be is recorded, and the others go on"
   config.model = {.name = "resnet18", .options = {{"image_size", 16}}};  // one value per channel at batch 1
   auto options = quick({"batch", "checkpoint", "threads"});
   options.sweep_steps = 1;
-  const BenchVariable nowhere("TMPDIR", "/nowhere");  // no room for a checkpoint
+  const EnvironmentVariable nowhere("TMPDIR", "/nowhere");  // no room for a checkpoint
   const auto report = run_bench(config, options);
   CHECK(has(report.row("batch", "batch 1")->failure, "more than one value per channel"));
   CHECK(report.row("batch", "batch 2")->failure.empty());

@@ -38,6 +38,19 @@ struct Run {
   size_t captures = 1;
 };
 
+// What was logged about graphs since then.
+class Said {
+ public:
+  size_t lines() const { return lines_.size(); }
+  const std::string& operator[](size_t i) const { return lines_.at(i); }
+
+ private:
+  std::vector<std::string> lines_;
+  ScopedLogSink sink_{[this](LogLevel, std::string_view text) {
+    if (text.find("cuda_graphs") != std::string_view::npos) lines_.emplace_back(text);
+  }};
+};
+
 struct Outcome {
   uint64_t weights = 0, buffers = 0;
   std::vector<float> losses;
@@ -70,19 +83,36 @@ Outcome trained(const Run& run, bool graphs) {
 void check_equal(const Run& run) {
   CAPTURE(run.mode);
   CAPTURE(run.micro_batches);
-  std::vector<std::string> said;
-  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
-    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
-  });
+  const Said said;
   const auto eager = trained(run, false);
-  CHECK(said.empty());
+  CHECK(said.lines() == 0);
   const auto graphed = trained(run, true);
-  REQUIRE(said.size() == run.captures);
-  for (const auto& line : said) CHECK(has(line, "are captured"));
+  REQUIRE(said.lines() == run.captures);
+  for (size_t i = 0; i < said.lines(); ++i) CHECK(has(said[i], "are captured"));
   CHECK(eager.losses == graphed.losses);
   CHECK(eager.weights == graphed.weights);
   CHECK(eager.buffers == graphed.buffers);
   CHECK(eager.skipped == graphed.skipped);
+}
+
+// The weights of a network of one layer after a step of each batch.
+uint64_t trained(Model model, const std::vector<Batch>& batches, bool graphs) {
+  auto task = classifier(std::move(model));
+  task->to(simulator().c10());
+  const auto precision = make_precision({}, simulator());
+  Sgd sgd(precision->prepare(task->parameters()), {.lr = 0.1});
+  const auto group = single_process();
+  const Observers observers;
+  TrainStep step(*task, *precision, sgd, nullptr, *group, observers, {.graphs = graphs});
+  for (const auto& batch : batches) step.run({batch});
+  return digest(sgd.parameters());
+}
+
+std::vector<Batch> seven_batches() {
+  simulator();  // toy_batch() is on it then
+  std::vector<Batch> out;
+  for (uint64_t i = 0; i < 7; ++i) out.push_back(npu_train::testing::toy_batch(8, i));
+  return out;
 }
 
 }  // namespace
@@ -107,26 +137,14 @@ TEST_CASE("window_graph: what cannot be captured goes on operator by operator, a
       return y.sum().item<float>() > 1e9 ? y * 2 : y;  // the host decides
     }
   };
-  std::vector<std::string> said;
-  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
-    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
-  });
-  const auto run = [](bool graphs) {
+  const Said said;
+  const auto run = [batches = seven_batches()](bool graphs) {
     at::manual_seed(2);
-    auto net = std::make_shared<Reads>();
-    auto task = classifier(as_model(net));
-    task->to(simulator().c10());
-    const auto precision = make_precision({}, simulator());
-    Sgd sgd(precision->prepare(task->parameters()), {.lr = 0.1});
-    const auto group = single_process();
-    const Observers observers;
-    TrainStep step(*task, *precision, sgd, nullptr, *group, observers, {.graphs = graphs});
-    for (int i = 0; i < 7; ++i) step.run({npu_train::testing::toy_batch(8, static_cast<uint64_t>(i))});
-    return digest(sgd.parameters());
+    return trained(as_model(std::make_shared<Reads>()), batches, graphs);
   };
   const auto eager = run(false);
   CHECK(run(true) == eager);
-  REQUIRE(said.size() == 1);
+  REQUIRE(said.lines() == 1);
   CHECK(has(said[0], "operator by operator"));
   CHECK(has(said[0], "a value was read on the host"));
 }
@@ -140,32 +158,19 @@ TEST_CASE("window_graph: a capture that fails draws no random numbers") {
       return y * (portable ? PortableRandom::uniform({4}, x.device()) : at::rand({4}).to(x.device()));
     }
   };
-  std::vector<std::string> said;
-  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
-    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
-  });
-  std::vector<Batch> batches;
-  for (uint64_t i = 0; i < 7; ++i) batches.push_back(npu_train::testing::toy_batch(8, i));
-  const auto run = [&](bool portable, bool graphs) {
+  const auto run = [batches = seven_batches()](bool portable, bool graphs) {
     const PortableRandom numbers(4);
     torch::manual_seed(2);
     auto net = std::make_shared<Draws>();
     net->portable = portable;
-    auto task = classifier(as_model(net));
-    task->to(simulator().c10());
-    const auto precision = make_precision({}, simulator());
-    Sgd sgd(precision->prepare(task->parameters()), {.lr = 0.1});
-    const auto group = single_process();
-    const Observers observers;
-    TrainStep step(*task, *precision, sgd, nullptr, *group, observers, {.graphs = graphs});
-    for (const auto& batch : batches) step.run({batch});
-    return std::pair(digest(sgd.parameters()), PortableRandom::position().next);
+    const auto weights = trained(as_model(net), batches, graphs);
+    return std::pair(weights, PortableRandom::position().next);
   };
   for (const bool portable : {false, true}) {
     CAPTURE(portable);
-    said.clear();
+    const Said said;
     CHECK(run(portable, true) == run(portable, false));
-    REQUIRE(said.size() == 1);
+    REQUIRE(said.lines() == 1);
     CHECK(has(said[0], "a copy between host and device"));
   }
 }
@@ -203,29 +208,23 @@ TEST_CASE("window_graph: observers see every operator, so nothing is captured wh
   for (int i = 0; i < 6; ++i) step.run({npu_train::testing::toy_batch(8, static_cast<uint64_t>(i))});
   CHECK(counts.losses == 6);
   toy.observers.remove(&counts);
-  std::vector<std::string> said;
-  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
-    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
-  });
+  const Said said;
   for (int i = 0; i < 6; ++i) step.run({npu_train::testing::toy_batch(8, static_cast<uint64_t>(i))});
-  CHECK(said.size() == 1);
+  CHECK(said.lines() == 1);
 }
 
 TEST_CASE("window_graph: weights that were given other memory are captured anew") {
   simulator();
   Toy toy;
   auto step = toy.step({.graphs = true});
-  std::vector<std::string> said;
-  const ScopedLogSink sink([&](LogLevel, std::string_view text) {
-    if (text.find("cuda_graphs") != std::string_view::npos) said.emplace_back(text);
-  });
+  const Said said;
   for (int i = 0; i < 6; ++i) step.run({npu_train::testing::toy_batch(8, static_cast<uint64_t>(i))});
-  CHECK(said.size() == 1);
+  CHECK(said.lines() == 1);
   auto& weight = toy.net->first->weight;
   weight.set_data(weight.detach().clone());
   const auto before = npu_train::testing::copy_of(toy.optimizer->parameters());
   step.run({npu_train::testing::toy_batch(8, 9)});
-  CHECK(said.size() == 2);
+  CHECK(said.lines() == 2);
   CHECK_FALSE(before.at("first.weight").equal(weight.detach()));
 }
 
