@@ -109,30 +109,46 @@ at::Tensor input_gradient(const ConvShape& s, const at::Tensor& dy, const at::Te
   return as_map(at::mm(per_picture(dy), unrolled(s, weight)), s.batch, s.height, s.width);
 }
 
+}  // namespace dense
+
+namespace taps {
+namespace {
+
+// The pixels of one axis that tap `i` of the kernel joins: `count` of the output from `out` on, of the input from `in` on by the stride.
+struct Joined {
+  int64_t out, in, count;
+};
+Joined joined(const ConvShape& s, int64_t i, int64_t out_size, int64_t in_size) {
+  const int64_t first = std::max<int64_t>(0, (s.padding - i + s.stride - 1) / s.stride);
+  const int64_t reach = in_size - 1 + s.padding - i;
+  const int64_t last = reach < 0 ? -1 : std::min(out_size - 1, reach / s.stride);
+  return {first, first * s.stride - s.padding + i, std::max<int64_t>(0, last - first + 1)};
+}
+
+// [pixels, C] of a map: `y.count` rows from `row` on, `x.count` columns from `column` on, by `step`.
+at::Tensor pixels(const at::Tensor& map, int64_t row, int64_t column, const Joined& y, const Joined& x, int64_t step) {
+  const auto end = [step](int64_t start, int64_t count) { return start + (count - 1) * step + 1; };
+  return pixels_first(map).slice(1, row, end(row, y.count), step).slice(2, column, end(column, x.count), step).reshape({-1, map.size(1)});
+}
+
+}  // namespace
+
 at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& x) {
-  const at::Tensor full = at::mm(per_picture(dy).t(), per_picture(x));
-  at::Tensor dw = at::empty({s.out_channels, s.kernel, s.kernel, s.in_channels}, dy.options());
-  const float* from = full.const_data_ptr<float>();
-  float* to = dw.data_ptr<float>();
-  const int64_t c = s.in_channels;
-  at::parallel_for(0, s.out_channels, 16, [&](int64_t begin, int64_t end) {
-    clear(to + begin * s.taps() * c, (end - begin) * s.taps() * c);
-    for (int64_t k = begin; k < end; ++k) {
-      for (int64_t p = 0; p < s.out_pixels(); ++p) {
-        for (int64_t q = 0; q < s.in_pixels(); ++q) {
-          const int64_t t = tap(s, p, q);
-          if (t < 0) continue;
-          const float* __restrict cell = from + ((p * s.out_channels + k) * s.in_pixels() + q) * c;
-          float* __restrict sum = to + (k * s.taps() + t) * c;
-          for (int64_t i = 0; i < c; ++i) sum[i] += cell[i];
-        }
-      }
+  at::Tensor dw = at::zeros({s.out_channels, s.kernel, s.kernel, s.in_channels}, dy.options());
+  for (int64_t ky = 0; ky < s.kernel; ++ky) {
+    const auto rows = joined(s, ky, s.out_height, s.height);
+    for (int64_t kx = 0; kx < s.kernel; ++kx) {
+      const auto columns = joined(s, kx, s.out_width, s.width);
+      if (rows.count == 0 || columns.count == 0) continue;
+      const at::Tensor up = pixels(dy, rows.out, columns.out, rows, columns, 1);
+      const at::Tensor met = pixels(x, rows.in, columns.in, rows, columns, s.stride);
+      dw.select(1, ky).select(1, kx).copy_(at::mm(up.t(), met));
     }
-  });
+  }
   return channels_second(dw);
 }
 
-}  // namespace dense
+}  // namespace taps
 
 namespace patches {
 namespace {

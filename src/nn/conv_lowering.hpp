@@ -1,5 +1,5 @@
-// Convolutions of channels_last fp32 tensors on the CPU, as matrix products. All tensors are [N, C, H, W] lying as [N, H, W, C], weights
-// [K, C, k, k] lying as [K, k, k, C].
+// Convolutions of channels_last tensors on the CPU, as matrix products: dense and patches of fp32, the others of any type. All tensors are
+// [N, C, H, W] lying as [N, H, W, C], weights [K, C, k, k] lying as [K, k, k, C].
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -29,8 +29,12 @@ at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::T
 namespace dense {
 at::Tensor forward(const ConvShape& s, const at::Tensor& x, const at::Tensor& weight);
 at::Tensor input_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& weight);
-at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& x);
 }  // namespace dense
+
+// Any kernel: one product for each tap, over the pixels that it joins. Worth it where those are few.
+namespace taps {
+at::Tensor weight_gradient(const ConvShape& s, const at::Tensor& dy, const at::Tensor& x);
+}
 
 // Any kernel.
 namespace patches {

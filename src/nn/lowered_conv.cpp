@@ -20,58 +20,76 @@ using detail::ConvShape, detail::widened;
 constexpr const char* kLoweredConv = "lowered_conv2d";
 constexpr auto kFormat = at::MemoryFormat::ChannelsLast;
 
-// oneDNN's direct weight gradients for channels_last need AVX-512.
-bool has_direct_weight_gradient() {
+// Instruction sets that decide what is lowered.
+struct Units {
+  bool wide, bf16;
+};
+const Units& units() {
 #if defined(__x86_64__) && defined(__GNUC__)
-  static const bool wide = __builtin_cpu_supports("avx512f") != 0;
-  return wide;
+  static const Units here{__builtin_cpu_supports("avx512f") != 0, __builtin_cpu_supports("avx512bf16") != 0};
 #else
-  return true;
+  static const Units here{true, false};
 #endif
+  return here;
 }
 
-// What is lowered, by measurement: small maps in all passes, strided 1x1 and weight gradients at any size.
-constexpr int64_t kSmallMap = 49;
-bool lower_forward(const ConvShape& s) { return s.dense() || (s.pointwise() && s.out_pixels() <= kSmallMap); }
-bool lower_input(const ConvShape& s) { return s.dense() || (s.pointwise() && (s.out_pixels() <= kSmallMap || s.stride > 1)); }
-bool lower_weight(const ConvShape& s) { return s.dense() || s.pointwise() || !has_direct_weight_gradient(); }
+enum class Form { Library, Pointwise, Dense, Taps, Patches };
+struct Forms {
+  Form forward = Form::Library, input = Form::Library, weight = Form::Library;
+};
+
+// What is lowered, by measurement. `low`: products are of low precision, in units of the processor.
+Forms forms_of(const ConvShape& s, bool low) {
+  constexpr int64_t kTinyMap = 16, kSmallMap = 49, kManyWeights = 256 * 256;
+  const bool small = s.out_pixels() <= kSmallMap;
+  const auto where = [](bool yes, Form form) { return yes ? form : Form::Library; };
+  if (s.pointwise())
+    return {.forward = where(small, Form::Pointwise),
+            .input = where(small || (!low && s.stride > 1), Form::Pointwise),
+            .weight = where(small || !low, Form::Pointwise)};
+  if (s.dense()) return {.forward = where(!low, Form::Dense), .input = where(!low, Form::Dense), .weight = Form::Taps};
+  if (!units().wide) return {.weight = where(!low, Form::Patches)};  // oneDNN's direct weight gradients need AVX-512
+  const bool few = s.out_pixels() <= (s.stride > 1 ? kSmallMap : kTinyMap);
+  return {.weight = where(few && s.in_channels * s.out_channels >= kManyWeights, Form::Taps)};
+}
 
 at::Tensor by_library(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
   return at::conv2d(x, weight, {}, {stride, stride}, at::IntArrayRef{padding, padding});
 }
 
-// Works on fp32, and on low precision as an emulated operator does: what is kept and given is low, what is computed fp32.
+// Works on fp32, on bf16 where the processor multiplies it, and on low precision as an emulated operator does: what is kept and given is
+// low, what is computed fp32.
 class LoweredConv : public torch::autograd::Function<LoweredConv> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight, int64_t stride,
-                            int64_t padding) {
+                            int64_t padding, bool low) {
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
-    const at::Tensor kept = input.contiguous(kFormat), x = widened(kept), w = widened(weight.contiguous(kFormat));
+    const at::Tensor kept = input.contiguous(kFormat), x = operand(kept, low), w = operand(weight.contiguous(kFormat), low);
     const ConvShape s(x, w, stride, padding);
     ctx->save_for_backward({kept, weight});
     ctx->saved_data["stride"] = stride;
     ctx->saved_data["padding"] = padding;
-    return computed(s, x, w).to(input.scalar_type());
+    ctx->saved_data["low"] = low;
+    return computed(s, forms_of(s, low).forward, x, w).to(input.scalar_type());
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
     check(!at::GradMode::is_enabled(), ErrorKind::Usage, kLoweredConv,
           "its backward cannot be differentiated (double backward); use at::conv2d, or switch fused kernels off in the model");
-    torch::autograd::variable_list out(4);
+    torch::autograd::variable_list out(5);
     if (!grads[0].defined()) return out;
     const auto saved = ctx->get_saved_variables();
     const int64_t stride = ctx->saved_data["stride"].toInt(), padding = ctx->saved_data["padding"].toInt();
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
     const auto dtype = saved[0].scalar_type();
-    const at::Tensor x = widened(saved[0]), w = widened(saved[1].contiguous(kFormat)), dy = widened(grads[0].contiguous(kFormat));
+    const bool low = ctx->saved_data["low"].toBool();
+    const at::Tensor x = operand(saved[0], low), w = operand(saved[1].contiguous(kFormat), low),
+                     dy = operand(grads[0].contiguous(kFormat), low);
     const ConvShape s(x, w, stride, padding);
-    const bool want_input = ctx->needs_input_grad(0), want_weight = ctx->needs_input_grad(1);
-    std::array<bool, 3> rest = {want_input && !lower_input(s), want_weight && !lower_weight(s), false};
-    if (want_input && !rest[0]) out[0] = s.dense() ? detail::dense::input_gradient(s, dy, w) : detail::pointwise::input_gradient(s, dy, w);
-    if (want_weight && !rest[1])
-      out[1] = s.dense()       ? detail::dense::weight_gradient(s, dy, x)
-               : s.pointwise() ? detail::pointwise::weight_gradient(s, dy, x)
-                               : detail::patches::weight_gradient(s, dy, x);
+    const Forms forms = forms_of(s, low);
+    if (ctx->needs_input_grad(0)) out[0] = input_gradient(s, forms.input, dy, w);
+    if (ctx->needs_input_grad(1)) out[1] = weight_gradient(s, forms.weight, dy, x);
+    const std::array<bool, 3> rest = {ctx->needs_input_grad(0) && !out[0].defined(), ctx->needs_input_grad(1) && !out[1].defined(), false};
     if (rest[0] || rest[1]) {
       const int64_t zero[] = {0, 0}, one[] = {1, 1}, strides[] = {stride, stride}, paddings[] = {padding, padding};
       auto [dx, dw, none] = at::convolution_backward(dy, x, w, std::nullopt, strides, paddings, one, false, zero, 1, rest);
@@ -84,14 +102,44 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
   }
 
  private:
-  static at::Tensor computed(const ConvShape& s, const at::Tensor& x, const at::Tensor& w) {
-    if (!lower_forward(s)) return by_library(x, w, s.stride, s.padding);
-    return s.dense() ? detail::dense::forward(s, x, w) : detail::pointwise::forward(s, x, w);
+  static at::Tensor operand(const at::Tensor& t, bool low) { return low ? t : widened(t); }
+  static at::Tensor computed(const ConvShape& s, Form form, const at::Tensor& x, const at::Tensor& w) {
+    if (form == Form::Library) return by_library(x, w, s.stride, s.padding);
+    return form == Form::Dense ? detail::dense::forward(s, x, w) : detail::pointwise::forward(s, x, w);
+  }
+  // Nothing where the library computes it.
+  static at::Tensor input_gradient(const ConvShape& s, Form form, const at::Tensor& dy, const at::Tensor& w) {
+    if (form == Form::Library) return {};
+    return form == Form::Dense ? detail::dense::input_gradient(s, dy, w) : detail::pointwise::input_gradient(s, dy, w);
+  }
+  static at::Tensor weight_gradient(const ConvShape& s, Form form, const at::Tensor& dy, const at::Tensor& x) {
+    switch (form) {
+      case Form::Pointwise:
+        return detail::pointwise::weight_gradient(s, dy, x);
+      case Form::Taps:
+        return detail::taps::weight_gradient(s, dy, x);
+      case Form::Patches:
+        return detail::patches::weight_gradient(s, dy, x);
+      default:
+        return {};
+    }
   }
 };
 
+// Whether operators of this region take bf16 to units of the processor.
+bool multiplies_bf16() {
+  if (!units().bf16 || emulated_dtype()) return false;
+  return !at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::get_autocast_dtype(at::kCPU) == at::kBFloat16;
+}
+
+// `t` as conv2d takes it in this region.
+at::Tensor cast(const at::Tensor& t, bool bf16) {
+  if (!bf16 || !t.defined() || !at::autocast::is_autocast_enabled(at::kCPU)) return detail::cast_if_emulated(t);
+  return at::autocast::cached_cast(at::kBFloat16, t, at::kCPU);
+}
+
 bool is_plain_picture(const at::Tensor& t) {
-  return t.defined() && t.is_cpu() && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0 && detail::has_kernel_dtype(t);
+  return t.defined() && t.is_cpu() && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0;
 }
 
 bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
@@ -107,14 +155,17 @@ bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, in
 at::Tensor lowered_conv2d(const at::Tensor& input, const at::Tensor& parameter, int64_t stride, int64_t padding) {
   return translated(kLoweredConv, [&]() -> at::Tensor {
     if (detail::must_be_operator("conv2d")) return by_library(input, parameter, stride, padding);
-    const at::Tensor x = detail::cast_if_emulated(input), weight = detail::cast_if_emulated(parameter);
+    const bool bf16 = multiplies_bf16();
+    const at::Tensor x = cast(input, bf16), weight = cast(parameter, bf16);
     if (!can_lower(x, weight, stride, padding)) return by_library(x, weight, stride, padding);
+    const bool low = bf16 && x.scalar_type() == at::kBFloat16;
+    if (weight.scalar_type() != x.scalar_type() || !(low || detail::has_kernel_dtype(x))) return by_library(x, weight, stride, padding);
     // Under the name of the operation that it stands for: who counts or dumps convolutions finds it.
     detail::RecordedOp record("aten::conv2d", [&] {
       return std::vector<c10::IValue>{x, weight, c10::IValue(), std::vector<int64_t>{stride, stride},
                                       std::vector<int64_t>{padding, padding}};
     });
-    return record.result(LoweredConv::apply(x, weight, stride, padding));
+    return record.result(LoweredConv::apply(x, weight, stride, padding, low));
   });
 }
 
