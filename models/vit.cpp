@@ -38,7 +38,7 @@ at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& ln) {
   return mixed ? y.to(x.scalar_type()) : y;
 }
 
-bool is_packed(const VitOptions& o) { return o.fused_kernels == "auto"; }
+bool has_fused_kernels(const VitOptions& o) { return o.fused_kernels == "auto"; }
 
 std::shared_ptr<Linear> xavier_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, bool packed) {
   auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, true, packed));
@@ -55,7 +55,7 @@ class SelfAttention : public torch::nn::Module {
         dim_(o.dim),
         dropout_(o.attention_dropout),
         causal_(o.attention_mask == "causal"),
-        packed_(is_packed(o)) {
+        fused_(has_fused_kernels(o)) {
     // Both forms start from the same [3 dim, dim] matrix.
     const at::Tensor whole = at::empty({3 * dim_, dim_});
     init::xavier_uniform_(whole);
@@ -65,13 +65,13 @@ class SelfAttention : public torch::nn::Module {
       init::zeros_(in_bias_);
     } else {
       for (const char* name : {"q_proj", "k_proj", "v_proj"}) {
-        auto part = register_module(name, std::make_shared<Linear>(dim_, dim_, true, packed_));
+        auto part = register_module(name, std::make_shared<Linear>(dim_, dim_, true, fused_));
         part->weight.data().copy_(whole.narrow(0, static_cast<int64_t>(split_.size()) * dim_, dim_));
         init::zeros_(part->bias);
         split_.push_back(part);
       }
     }
-    out_proj_ = xavier_linear(*this, "out_proj", dim_, dim_, packed_);
+    out_proj_ = xavier_linear(*this, "out_proj", dim_, dim_, fused_);
   }
 
   at::Tensor forward(const at::Tensor& x) {
@@ -79,13 +79,13 @@ class SelfAttention : public torch::nn::Module {
     const auto by_head = [&](const at::Tensor& t) { return t.view({n, tokens, heads_, dim_ / heads_}).transpose(1, 2); };
     at::Tensor q, k, v;
     if (split_.empty()) {
-      const at::Tensor whole = packed_ ? packed_linear(x, in_weight_, in_bias_) : at::linear(x, in_weight_, in_bias_);
+      const at::Tensor whole = fused_ ? packed_linear(x, in_weight_, in_bias_) : at::linear(x, in_weight_, in_bias_);
       const auto qkv = whole.view({n, tokens, 3, heads_, dim_ / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
       q = qkv[0], k = qkv[1], v = qkv[2];
     } else {
       q = by_head(split_[0]->forward(x)), k = by_head(split_[1]->forward(x)), v = by_head(split_[2]->forward(x));
     }
-    const at::Tensor y = npu_train::attention(q, k, v, mask_for(q), is_training() ? dropout_ : 0.0, causal_ && !mask_.defined());
+    const at::Tensor y = npu_train::attention(q, k, v, mask_for(q), is_training() ? dropout_ : 0.0, causal_ && !mask_.defined(), fused_);
     return out_proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim_}));
   }
 
@@ -100,7 +100,7 @@ class SelfAttention : public torch::nn::Module {
 
   int64_t heads_, dim_;
   double dropout_;
-  bool causal_, packed_;
+  bool causal_, fused_;
   at::Tensor in_weight_, in_bias_, mask_;
   std::vector<std::shared_ptr<Linear>> split_;
   std::shared_ptr<Linear> out_proj_;
@@ -116,8 +116,8 @@ class EncoderBlock : public torch::nn::Module {
     // Indices 1, 2 and 4 are GELU and the dropouts, which have no parameters.
     auto mlp = register_module("mlp", std::make_shared<Parent>("Mlp"));
     const int64_t hidden = o.mlp_dim > 0 ? o.mlp_dim : 4 * o.dim;
-    fc1_ = xavier_linear(*mlp, "0", o.dim, hidden, is_packed(o));
-    fc2_ = xavier_linear(*mlp, "3", hidden, o.dim, is_packed(o));
+    fc1_ = xavier_linear(*mlp, "0", o.dim, hidden, has_fused_kernels(o));
+    fc2_ = xavier_linear(*mlp, "3", hidden, o.dim, has_fused_kernels(o));
   }
 
   at::Tensor forward(const at::Tensor& x) {

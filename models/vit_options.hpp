@@ -28,9 +28,11 @@ ConfigTable<T> vit_fields(const std::string& title) {
       .template field<text>("gelu", &VitOptions::gelu, "exact: by erf; tanh: the approximation", one_of({"exact", "tanh"}))
       .template field<text>("attention_mask", &VitOptions::attention_mask, "causal: a token sees itself and those before it",
                             one_of({"none", "causal"}))
-      .template field<text>("fused_kernels", &VitOptions::fused_kernels,
-                            "auto: products with weights that are laid out for oneDNN, where that is faster; false: PyTorch's operations",
-                            one_of({"auto", "false"}))
+      .template field<text>(
+          "fused_kernels", &VitOptions::fused_kernels,
+          "auto: products with weights that are laid out for oneDNN, and attention's bf16 backward in fp32, where that is faster; "
+          "false: PyTorch's operations",
+          one_of({"auto", "false"}))
       .template field<text>("weights", &VitOptions::weights,
                             "file to start from: safetensors, .pth or a checkpoint; a head of another size is left fresh");
   table.synonym("classes", "num_classes")

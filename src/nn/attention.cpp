@@ -69,7 +69,7 @@ bool is_short(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
          (q.requires_grad() || k.requires_grad() || v.requires_grad()) && at::globalContext().userEnabledFlashSDP();
 }
 
-at::Tensor fused(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool causal) {
+at::Tensor without_mask(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool causal) {
   at::Tensor q = query, k = key, v = value;
   if (!at::GradMode::is_enabled() || emulated_dtype() || detail::must_be_operator(kOperator))
     return at::scaled_dot_product_attention(q, k, v, {}, 0, causal);
@@ -84,8 +84,8 @@ at::Tensor fused(const at::Tensor& query, const at::Tensor& key, const at::Tenso
 }  // namespace
 
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask, double p,
-                     bool causal) {
-  if (p == 0.0 && !mask) return fused(q, k, v, causal);
+                     bool causal, bool fused_kernels) {
+  if (fused_kernels && p == 0.0 && !mask) return without_mask(q, k, v, causal);
   if (p == 0.0 || !PortableRandom::is_on()) return at::scaled_dot_product_attention(q, k, v, mask, p, causal);
   at::Tensor scores = at::matmul(q, k.transpose(-2, -1)).to(at::kFloat) / std::sqrt(static_cast<double>(q.size(-1)));
   std::optional<at::Tensor> keep = mask;

@@ -57,12 +57,16 @@ TEST_CASE("bf16 on a CPU: the gradients of few keys are computed in fp32 and rou
     const auto libs = [causal = causal](const std::vector<at::Tensor>& x) {
       return at::scaled_dot_product_attention(x[0], x[1], x[2], {}, 0, causal);
     };
+    const auto plain = [causal = causal](const std::vector<at::Tensor>& x) {
+      return attention(x[0], x[1], x[2], std::nullopt, 0, causal, /*fused_kernels=*/false);
+    };
     const auto exact = passed(libs, wide, dy), got = passed(ours, in, dy), library = passed(libs, in, dy);
     CHECK(at::equal(got[0], library[0]));
     for (size_t i = 1; i < 4; ++i) {
       CHECK(distance(got[i], exact[i]) < 0.005);
       CHECK(distance(got[i], exact[i]) <= 1.02 * distance(library[i], exact[i]));
       if (keys > 256) CHECK(at::equal(got[i], library[i]));
+      CHECK(at::equal(passed(plain, in, dy)[i], library[i]));
     }
     const auto expanded = [](const at::Tensor& y) { return at::ones({}, y.options()).expand(y.sizes()); };
     CHECK(distance(passed(ours, in, expanded(dy))[3], passed(libs, wide, expanded(dy))[3]) < 0.005);

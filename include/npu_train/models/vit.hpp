@@ -26,7 +26,7 @@ struct VitOptions {
   std::string qkv = "fused";            ///< fused: one projection (in_proj_weight); split: q_proj, k_proj, v_proj, which NPUs prefer
   std::string gelu = "exact";           ///< exact: by erf; tanh: the approximation
   std::string attention_mask = "none";  ///< none; causal: a token sees itself and those before it (class token first)
-  std::string fused_kernels = "auto";   ///< auto: packed_linear, where that is faster; false: PyTorch's operations
+  std::string fused_kernels = "auto";   ///< auto: packed_linear and attention's own backward, where they are faster; false: PyTorch's
   std::string weights{};                ///< file to start from
   static const ConfigTable<VitOptions>& config_table();
 };
