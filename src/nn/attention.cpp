@@ -13,7 +13,6 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "nn/fp32_kernel.hpp"
@@ -28,7 +27,7 @@ namespace {
 constexpr const char* kOperator = "scaled_dot_product_attention";
 
 // The flash kernel of CPUs in bf16, with its backward in fp32. libtorch's own calls oneDNN for each block of each head, which takes 2.7
-// times the fp32 backward at 65 keys and 1.3 times at 197; beyond kFewKeys products in units of the processor win.
+// times the fp32 backward at 65 keys and 1.3 times at 197 (Zen 4); beyond kFewKeys products in units of the processor win.
 constexpr int64_t kFewKeys = 256;
 
 class ShortAttention : public torch::autograd::Function<ShortAttention> {
@@ -70,11 +69,11 @@ bool is_short(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
 }
 
 at::Tensor without_mask(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, bool causal) {
-  at::Tensor q = query, k = key, v = value;
-  if (!at::GradMode::is_enabled() || emulated_dtype() || detail::must_be_operator(kOperator))
-    return at::scaled_dot_product_attention(q, k, v, {}, 0, causal);
-  if (at::autocast::is_autocast_enabled(at::kCPU) && at::autocast::get_autocast_dtype(at::kCPU) == at::kBFloat16)
-    for (auto* t : {&q, &k, &v}) *t = at::autocast::cached_cast(at::kBFloat16, *t, at::kCPU);
+  const auto region = detail::CpuRegion::here();
+  if (!at::GradMode::is_enabled() || region.emulated || region.dtype.value_or(at::kBFloat16) != at::kBFloat16 ||
+      detail::must_be_operator(kOperator))
+    return at::scaled_dot_product_attention(query, key, value, {}, 0, causal);
+  const at::Tensor q = region.cast(query), k = region.cast(key), v = region.cast(value);
   if (!is_short(q, k, v)) return at::scaled_dot_product_attention(q, k, v, {}, 0, causal);
   detail::RecordedOp record("aten::scaled_dot_product_attention",
                             [&] { return std::vector<c10::IValue>{q, k, v, c10::IValue(), 0.0, causal, c10::IValue(), false}; });

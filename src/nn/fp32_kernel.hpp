@@ -1,8 +1,10 @@
-// What kernels share that are no operators: they take fp32, or low precision as an emulated operator does.
+// What kernels of ours share that stand for operators of the CPU.
 #pragma once
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
+
+#include <optional>
 
 #include "nn/op_mode.hpp"
 #include "npu_train/precision/emulation.hpp"
@@ -13,17 +15,18 @@ namespace npu_train::detail {
 // Whether the operator `op` itself must run, for who watches or keeps it in fp32.
 inline bool must_be_operator(const char* op) { return in_fp32_ops(op) || in_op_mode(); }
 
-// `t` in the emulated precision of this region, if there is one.
-inline at::Tensor cast_if_emulated(const at::Tensor& t) {
-  const auto low = emulated_dtype();
-  return low && t.defined() ? at::autocast::cached_cast(*low, t, at::kCPU) : t;
-}
+// What autocast does to operators of this region. Inside one of ours the host program may have one of its own.
+struct CpuRegion {
+  std::optional<at::ScalarType> dtype;  // that it casts to, where it is on
+  bool emulated;                        // kernels compute in fp32 on rounded values, and round their results
 
-// Whether `t` is of the one type that such a kernel takes in this region; none where another autocast is on.
-inline bool has_kernel_dtype(const at::Tensor& t) {
-  const auto dtype = at::autocast::is_autocast_enabled(at::kCPU) ? emulated_dtype() : at::kFloat;
-  return t.scalar_type() == dtype;
-}
+  static CpuRegion here() {
+    if (!at::autocast::is_autocast_enabled(at::kCPU)) return {std::nullopt, false};
+    const auto dtype = at::autocast::get_autocast_dtype(at::kCPU);
+    return {dtype, emulated_dtype() == dtype};
+  }
+  at::Tensor cast(const at::Tensor& t) const { return dtype && t.defined() ? at::autocast::cached_cast(*dtype, t, at::kCPU) : t; }
+};
 
 inline at::Tensor widened(const at::Tensor& t) { return t.to(at::kFloat); }
 

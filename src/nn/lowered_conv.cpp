@@ -36,6 +36,7 @@ const Units& units() {
 enum class Form { Library, Pointwise, Dense, Taps, Patches };
 struct Forms {
   Form forward = Form::Library, input = Form::Library, weight = Form::Library;
+  bool any() const { return forward != Form::Library || input != Form::Library || weight != Form::Library; }
 };
 
 // What is lowered, by measurement. `low`: products are of low precision, in units of the processor.
@@ -126,18 +127,6 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
   }
 };
 
-// Whether operators of this region take bf16 to units of the processor.
-bool multiplies_bf16() {
-  if (!units().bf16 || emulated_dtype()) return false;
-  return !at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::get_autocast_dtype(at::kCPU) == at::kBFloat16;
-}
-
-// `t` as conv2d takes it in this region.
-at::Tensor cast(const at::Tensor& t, bool bf16) {
-  if (!bf16 || !t.defined() || !at::autocast::is_autocast_enabled(at::kCPU)) return detail::cast_if_emulated(t);
-  return at::autocast::cached_cast(at::kBFloat16, t, at::kCPU);
-}
-
 bool is_plain_picture(const at::Tensor& t) {
   return t.defined() && t.is_cpu() && t.layout() == at::kStrided && t.dim() == 4 && t.numel() > 0;
 }
@@ -154,12 +143,17 @@ bool can_lower(const at::Tensor& x, const at::Tensor& weight, int64_t stride, in
 
 at::Tensor lowered_conv2d(const at::Tensor& input, const at::Tensor& parameter, int64_t stride, int64_t padding) {
   return translated(kLoweredConv, [&]() -> at::Tensor {
-    if (detail::must_be_operator("conv2d")) return by_library(input, parameter, stride, padding);
-    const bool bf16 = multiplies_bf16();
-    const at::Tensor x = cast(input, bf16), weight = cast(parameter, bf16);
+    const auto region = detail::CpuRegion::here();
+    const bool bf16 = units().bf16 && !region.emulated && region.dtype.value_or(at::kBFloat16) == at::kBFloat16;
+    if (detail::must_be_operator("conv2d") || (region.dtype && !region.emulated && !bf16))
+      return by_library(input, parameter, stride, padding);
+    const at::Tensor x = region.cast(input), weight = region.cast(parameter);
     if (!can_lower(x, weight, stride, padding)) return by_library(x, weight, stride, padding);
     const bool low = bf16 && x.scalar_type() == at::kBFloat16;
-    if (weight.scalar_type() != x.scalar_type() || !(low || detail::has_kernel_dtype(x))) return by_library(x, weight, stride, padding);
+    const auto dtype = low ? at::kBFloat16 : region.dtype.value_or(at::kFloat);
+    const bool fits =
+        x.scalar_type() == dtype && weight.scalar_type() == dtype && forms_of(ConvShape(x, weight, stride, padding), low).any();
+    if (!fits) return by_library(x, weight, stride, padding);
     // Under the name of the operation that it stands for: who counts or dumps convolutions finds it.
     detail::RecordedOp record("aten::conv2d", [&] {
       return std::vector<c10::IValue>{x, weight, c10::IValue(), std::vector<int64_t>{stride, stride},

@@ -76,7 +76,7 @@ class PackedLinear : public torch::autograd::Function<PackedLinear> {
   }
 };
 
-bool is_plain(const at::Tensor& t) { return t.defined() && t.is_cpu() && t.layout() == at::kStrided && detail::has_kernel_dtype(t); }
+bool is_plain(const at::Tensor& t) { return t.defined() && t.is_cpu() && t.layout() == at::kStrided; }
 
 bool can_pack(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
   if (mkl_has_its_best_kernels_here()) return false;
@@ -90,10 +90,13 @@ bool can_pack(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& b
 
 at::Tensor packed_linear(const at::Tensor& input, const at::Tensor& parameter, const at::Tensor& offset) {
   return translated(kPackedLinear, [&]() -> at::Tensor {
-    if (detail::must_be_operator("linear")) return at::linear(input, parameter, offset);
-    const at::Tensor x = detail::cast_if_emulated(input), weight = detail::cast_if_emulated(parameter),
-                     bias = detail::cast_if_emulated(offset);
-    if (!can_pack(x, weight, bias)) return at::linear(x, weight, bias);
+    const auto region = detail::CpuRegion::here();
+    if (detail::must_be_operator("linear") || (region.dtype && !region.emulated)) return at::linear(input, parameter, offset);
+    const at::Tensor x = region.cast(input), weight = region.cast(parameter), bias = region.cast(offset);
+    const auto dtype = region.dtype.value_or(at::kFloat);
+    const bool fits = can_pack(x, weight, bias) && x.scalar_type() == dtype && weight.scalar_type() == dtype &&
+                      (!bias.defined() || bias.scalar_type() == dtype);
+    if (!fits) return at::linear(x, weight, bias);
     // Under the name of the operation that it stands for: who counts or dumps linear layers finds it.
     detail::RecordedOp record("aten::linear", [&] { return std::vector<c10::IValue>{x, weight, bias}; });
     return record.result(PackedLinear::apply(x, weight, bias.defined() ? std::optional(bias) : std::nullopt));
