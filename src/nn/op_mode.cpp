@@ -14,12 +14,11 @@ void hand_over(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 // Once per process. The key is one that libtorch leaves to others and that no tensor carries: only threads inside a guard come here.
 void install() {
-  static const auto* library = [] {
+  [[gnu::used]] static const auto* const library = [] {                                          // used: no leak to a sanitizer
     auto* made = new torch::Library(torch::Library::IMPL, "_", kOpModeKey, __FILE__, __LINE__);  // operators may run until the process ends
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&hand_over>());
     return made;
   }();
-  (void)library;
 }
 
 OpMode* exchange_mode(OpMode* mode) {

@@ -186,7 +186,7 @@ void hooked(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
 }
 
 template <size_t... kIndex>
-bool install(std::index_sequence<kIndex...>) {
+torch::Library* install(std::index_sequence<kIndex...>) {
   const detail::QuietRegistration quiet;
   auto& dispatcher = c10::Dispatcher::singleton();
   const auto keep = [&](size_t i) {
@@ -197,7 +197,7 @@ bool install(std::index_sequence<kIndex...>) {
   auto* library = new torch::Library(torch::Library::IMPL, "aten", kAutocast, __FILE__, __LINE__);
   const auto name = [](const Hook& h) { return *h.overload == '\0' ? std::string(h.name) : std::string(h.name) + "." + h.overload; };
   (library->impl(name(kHooks[kIndex]).c_str(), torch::CppFunction::makeFromBoxedFunction<&hooked<kIndex>>()), ...);
-  return true;
+  return library;
 }
 
 }  // namespace
@@ -224,7 +224,9 @@ std::optional<at::ScalarType> emulated_dtype() { return emulated_now; }
 
 namespace detail {
 
-void install_emulation() { [[maybe_unused]] static const bool installed = install(std::make_index_sequence<kHooks.size()>()); }
+void install_emulation() {
+  [[gnu::used]] static const auto* const library = install(std::make_index_sequence<kHooks.size()>());  // used: no leak to a sanitizer
+}
 
 std::optional<at::ScalarType> exchange_emulated(std::optional<at::ScalarType> dtype) {
   if (dtype) install_emulation();

@@ -2,6 +2,7 @@
 
 #include "npu_train/nn/fuse.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -171,10 +172,15 @@ TEST_CASE("shapes that the example did not have: nothing in a batch, no batch, a
 TEST_CASE("nothing is kept where the whole would be slower") {
   auto net = std::make_shared<EveryPattern>();
   auto model = model_of(net);
-  model.forward = [net](const at::Tensor& x) {
-    const at::Tensor y = net->bn1(net->conv1(x));
-    if (y.stride(0) == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));  // not computed yet: it is being fused
-    return torch::relu(y);
+  std::chrono::steady_clock::duration longest{};
+  model.forward = [net, &longest](const at::Tensor& x) {
+    const auto start = std::chrono::steady_clock::now();
+    const at::Tensor y = net->bn1(net->conv1(x)), out = torch::relu(y);
+    if (y.stride(0) == 0)  // not computed yet: it is being fused
+      std::this_thread::sleep_for(std::chrono::milliseconds(100) + 30 * longest);
+    else
+      longest = std::max(longest, std::chrono::steady_clock::now() - start);
+    return out;
   };
   auto options = whatever_the_time();
   options.min_saving = -20;
