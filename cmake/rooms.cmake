@@ -94,6 +94,8 @@ function(npu_train_add_room room)
   # at::cuda needs CUDA's headers and libraries, which come with a libtorch that has CUDA
   if(TARGET torch_cuda)
     list(FILTER sources EXCLUDE REGEX "/no_cuda_graph\\.cpp$")
+    # Alone: next to it GCC takes CUDA's allocator for the only one there is and calls the CUDA runtime, which is not linked.
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_graph.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   else()
     list(FILTER sources EXCLUDE REGEX "/cuda_graph\\.cpp$")
   endif()

@@ -24,4 +24,11 @@ if(NOT TARGET torch)
   # What they need in turn is found when the program starts, by the paths that are in them.
   target_link_options(torch INTERFACE LINKER:--allow-shlib-undefined)
   target_link_directories(torch INTERFACE ${NPU_TRAIN_LIBTORCH}/lib)
+  # CUDA graphs need CUDA's headers and no other part of the toolkit.
+  find_path(NPU_TRAIN_CUDA_INCLUDE cuda_runtime_api.h HINTS ENV CUDA_HOME PATHS /usr/local/cuda PATH_SUFFIXES include)
+  if(NPU_TRAIN_CUDA_INCLUDE AND EXISTS ${NPU_TRAIN_LIBTORCH}/lib/libtorch_cuda.so)
+    add_library(torch_cuda SHARED IMPORTED GLOBAL)
+    set_target_properties(torch_cuda PROPERTIES IMPORTED_LOCATION ${NPU_TRAIN_LIBTORCH}/lib/libtorch_cuda.so)
+    target_include_directories(torch SYSTEM INTERFACE ${NPU_TRAIN_CUDA_INCLUDE})
+  endif()
 endif()

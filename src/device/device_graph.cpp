@@ -7,8 +7,9 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
 
-#if __has_include(<ATen/core/GraphImplInterface.h>)
+#if __has_include(<ATen/core/GraphImplInterface.h>)  // libtorch 2.13
 #include <ATen/core/GraphImplInterface.h>
+#endif
 
 namespace npu_train {
 namespace {
@@ -29,16 +30,39 @@ class OwnStream {
   c10::Stream before_;
 };
 
+#if __has_include(<ATen/core/GraphImplInterface.h>)
+// A graph of a device that has registered one with libtorch.
+class RegisteredGraph final : public detail::CapturedWork {
+ public:
+  explicit RegisteredGraph(c10::DeviceType type) : graph_(at::create_graph_impl(type)) {}
+  void begin() override { graph_->capture_begin({0, 0}, at::GraphCaptureMode::ThreadLocal); }
+  void end() override { graph_->capture_end(); }
+  void replay() override { graph_->replay(); }
+
+ private:
+  std::unique_ptr<at::GraphImplInterface> graph_;
+};
+
+std::unique_ptr<detail::CapturedWork> registered_graph(c10::DeviceType type) {
+  return at::has_graph_impl(type) ? std::make_unique<RegisteredGraph>(type) : nullptr;
+}
+#else
+std::unique_ptr<detail::CapturedWork> registered_graph(c10::DeviceType /*type*/) { return nullptr; }
+#endif
+
+std::unique_ptr<detail::CapturedWork> graph_of(const Device& device) {
+  return device.kind == "cuda" ? detail::make_cuda_graph() : registered_graph(type_of(device));
+}
+
 }  // namespace
 
 struct DeviceGraph::Impl {
-  std::unique_ptr<at::GraphImplInterface> graph;
+  std::unique_ptr<detail::CapturedWork> graph;
 };
 
 std::string DeviceGraph::why_not(const Device& device) {
-  if (device.kind == "cuda") detail::add_cuda_graphs();
   if (device.is_cpu()) return "a CPU has no graphs";
-  if (at::has_graph_impl(type_of(device))) return "";
+  if (graph_of(device) != nullptr) return "";
   return device.str() + " has no graphs in this build of libtorch and npu_train";
 }
 
@@ -47,18 +71,18 @@ DeviceGraph::DeviceGraph(const Device& device, const std::function<void()>& work
   check(missing.empty(), ErrorKind::Device, "DeviceGraph", missing);
   backend_of(device).synchronize(device);  // what is queued elsewhere is done before the new stream begins
   const OwnStream stream(device);
-  impl_->graph = at::create_graph_impl(type_of(device));
-  impl_->graph->capture_begin({0, 0}, at::GraphCaptureMode::ThreadLocal);  // loaders may go on
+  impl_->graph = graph_of(device);
+  impl_->graph->begin();
   try {
     work();
   } catch (...) {
     try {
-      impl_->graph->capture_end();
+      impl_->graph->end();
     } catch (const std::exception&) {  // the capture is broken already, by what is thrown on
     }
     throw;
   }
-  impl_->graph->capture_end();
+  impl_->graph->end();
 }
 
 DeviceGraph::~DeviceGraph() = default;
@@ -66,19 +90,3 @@ DeviceGraph::~DeviceGraph() = default;
 void DeviceGraph::replay() { impl_->graph->replay(); }
 
 }  // namespace npu_train
-
-#else  // libtorch before 2.13
-
-namespace npu_train {
-
-struct DeviceGraph::Impl {};
-std::string DeviceGraph::why_not(const Device& /*device*/) { return "libtorch has graphs of devices from 2.13 on"; }
-DeviceGraph::DeviceGraph(const Device& device, const std::function<void()>& /*work*/) {
-  throw Error(ErrorKind::Device, "DeviceGraph", why_not(device));
-}
-DeviceGraph::~DeviceGraph() = default;
-void DeviceGraph::replay() {}
-
-}  // namespace npu_train
-
-#endif

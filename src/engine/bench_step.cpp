@@ -68,6 +68,7 @@ BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
     batch_.set("input", batch_.input().contiguous(at::MemoryFormat::ChannelsLast));
   flops_ = npu_train::flops_per_sample(model);
   const auto& backend = backend_of(device_);
+  if (backend.capabilities(device_).pinned_memory) batch_ = pin(batch_);  // as the batches of a loader are
   before_ = backend.memory(device_).allocated;
   backend.reset_peak(device_);
 }

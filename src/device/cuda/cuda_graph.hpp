@@ -1,8 +1,19 @@
 #pragma once
 
+#include <memory>
+
 namespace npu_train::detail {
 
-// Makes CUDA graphs known to libtorch's table of graphs, where this build has CUDA's headers and libtorch does not do so itself.
-void add_cuda_graphs();
+// Work of one device, between begin() and end() queued on the current stream and kept.
+class CapturedWork {
+ public:
+  virtual ~CapturedWork() = default;
+  virtual void begin() = 0;
+  virtual void end() = 0;
+  virtual void replay() = 0;
+};
+
+// Null if this build has no headers of CUDA.
+std::unique_ptr<CapturedWork> make_cuda_graph();
 
 }  // namespace npu_train::detail

@@ -1,8 +1,8 @@
-// In the place of cuda_graph.cpp where libtorch has no CUDA.
+// In the place of cuda_graph.cpp where libtorch has no CUDA, or CUDA's headers are not found.
 #include "device/cuda/cuda_graph.hpp"
 
 namespace npu_train::detail {
 
-void add_cuda_graphs() {}
+std::unique_ptr<CapturedWork> make_cuda_graph() { return nullptr; }
 
 }  // namespace npu_train::detail
