@@ -1,16 +1,16 @@
 #include "npu_train/core/log.hpp"
 
 #include <atomic>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 #include <vector>
 
+#include "npu_train/core/append_file.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -20,6 +20,7 @@ struct Output {
   std::recursive_mutex busy;  // held while the sink runs, so that a sink that is taken away is not running any more
   LogSink sink;
   std::vector<std::shared_ptr<LogSink>> tees;
+  std::vector<std::string> about_sinks;  // warnings about a sink that came while it ran
   std::atomic<bool> on = false;
 
   void set_on() { on = sink || !tees.empty(); }
@@ -63,6 +64,25 @@ std::string time_stamp() {
   return text;
 }
 
+/// A file that takes no more lines costs these lines; the other sinks report it, once.
+struct FileSink {
+  explicit FileSink(const std::string& path) : file(path) {}
+  AppendFile file;
+  std::atomic<bool> failed = false;
+
+  void write(const std::string& line) {
+    try {
+      file.write(line);
+    } catch (const Error& e) {
+      if (failed.exchange(true)) return;
+      if (inside_sink)
+        output().about_sinks.emplace_back(e.what());
+      else
+        log(LogLevel::Warning, e.what());
+    }
+  }
+};
+
 }  // namespace
 
 LogSink set_log_sink(LogSink sink) {
@@ -90,6 +110,7 @@ void log(LogLevel level, std::string_view message) {
   pass(sink);
   for (const auto& tee : tees) pass(*tee);
   inside_sink = false;
+  for (const auto& warning : std::exchange(out.about_sinks, {})) log(LogLevel::Warning, warning);
 }
 
 void warn_once(const std::string& key, const std::string& message) {
@@ -129,16 +150,9 @@ LogSink make_standard_sink(LogLevel least) {
 }
 
 LogSink make_file_sink(const std::string& file, LogLevel least) {
-  const std::shared_ptr<std::FILE> out(std::fopen(file.c_str(), "ae"), [](std::FILE* f) {
-    if (f) std::fclose(f);
-  });
-  check(out != nullptr, ErrorKind::Checkpoint, "log", file, ": cannot be opened for writing: ", std::strerror(errno),
-        "; hint: make the folder first, or write to another one");
-  std::setvbuf(out.get(), nullptr, _IOLBF, 0);  // a run that is killed leaves every line
+  const auto out = std::make_shared<FileSink>(file);
   return [out, least](LogLevel level, std::string_view message) {
-    if (level < least) return;
-    const auto line = time_stamp() + " " + line_of(level, message);
-    std::fwrite(line.data(), 1, line.size(), out.get());
+    if (level >= least) out->write(time_stamp() + " " + line_of(level, message));
   };
 }
 

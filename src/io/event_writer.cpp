@@ -5,10 +5,9 @@
 #include <array>
 #include <bit>
 #include <chrono>
-#include <cstring>
 #include <filesystem>
 
-#include "npu_train/core/error.hpp"
+#include <c10/util/StringUtil.h>
 
 namespace npu_train {
 namespace {
@@ -53,6 +52,15 @@ uint32_t masked_crc(std::string_view data) {
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
+std::string new_path(const std::string& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  char host[256] = "localhost";
+  ::gethostname(host, sizeof host - 1);
+  return (std::filesystem::path(dir) / c10::str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host, ".", ::getpid()))
+      .string();
+}
+
 }  // namespace
 
 uint32_t crc32c(std::string_view data) {
@@ -70,15 +78,7 @@ uint32_t crc32c(std::string_view data) {
   return ~crc;
 }
 
-EventWriter::EventWriter(const std::string& dir) {
-  std::error_code error;
-  std::filesystem::create_directories(dir, error);
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
-  path_ = (std::filesystem::path(dir) / c10::str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host, ".", ::getpid()))
-              .string();
-  file_.open(path_, std::ios::binary | std::ios::app);
-  check(file_.good(), ErrorKind::Checkpoint, "EventWriter", path_, ": cannot be opened for writing (", std::strerror(errno), ")");
+EventWriter::EventWriter(const std::string& dir) : file_(new_path(dir)) {
   auto event = event_header(0);
   put_bytes(event, 3, "brain.Event:2");  // file_version
   write_record(event);
@@ -104,9 +104,7 @@ void EventWriter::write_record(std::string_view event) {
   put_fixed(frame, masked_crc(frame));
   frame.append(event);
   put_fixed(frame, masked_crc(event));
-  file_.write(frame.data(), static_cast<std::streamsize>(frame.size()));
-  file_.flush();
-  check(file_.good(), ErrorKind::Checkpoint, "EventWriter", path_, ": cannot be written (disk full?)");
+  file_.write(frame);
 }
 
 }  // namespace npu_train

@@ -1,47 +1,23 @@
 #include "npu_train/io/file.hpp"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <ctime>
 #include <utility>
 
 #include "io/file_error.hpp"
 #include "io/temporary_name.hpp"
+#include "npu_train/core/append_file.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
 namespace {
 
 constexpr size_t kLargestCall = size_t{64} << 20;
-
-// Beyond the limit of file sizes the kernel sends a signal that ends the process. It is held back while we write, so that the write
-// fails with EFBIG instead; the program's own handling of the signal stays as it is.
-class HoldSizeSignal {
- public:
-  HoldSizeSignal() {
-    sigemptyset(&set_);
-    sigaddset(&set_, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &set_, &before_);
-  }
-  ~HoldSizeSignal() {
-    if (sigismember(&before_, SIGXFSZ) == 0) {
-      const timespec now{};
-      while (sigtimedwait(&set_, nullptr, &now) > 0) {
-      }
-    }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-
- private:
-  sigset_t set_{};
-  sigset_t before_{};
-};
 
 int write_all(int fd, const char* data, size_t bytes) {
   const HoldSizeSignal hold;

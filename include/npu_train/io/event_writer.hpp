@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "npu_train/core/append_file.hpp"
 
 namespace npu_train {
 
@@ -16,16 +17,16 @@ class EventWriter {
   /// Opens a new file in `dir` (made when it is missing). Error(Checkpoint) when that is not possible.
   explicit EventWriter(const std::string& dir);
 
-  /// Adds one value for each tag at `step`, flushed at once. NaN and infinities are written as they are.
+  /// Adds one value for each tag at `step`, flushed at once. NaN and infinities are written as they are. Error(Checkpoint) when the disk
+  /// does not take the record; the file then ends with the record before, and a later one may succeed.
   void add_scalars(const std::vector<std::pair<std::string, double>>& tags, int64_t step);
 
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return file_.path(); }
 
  private:
   void write_record(std::string_view event);
 
-  std::string path_;
-  std::ofstream file_;
+  AppendFile file_;
 };
 
 /// CRC-32C (Castagnoli, RFC 3720), the checksum of TFRecord frames.

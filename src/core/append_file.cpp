@@ -1,0 +1,67 @@
+#include "npu_train/core/append_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+int write_whole(int fd, std::string_view piece) {
+  const HoldSizeSignal hold;
+  while (!piece.empty()) {
+    const auto done = ::write(fd, piece.data(), piece.size());
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) return errno;
+    if (done == 0) return ENOSPC;
+    piece.remove_prefix(static_cast<size_t>(done));
+  }
+  return 0;
+}
+
+}  // namespace
+
+HoldSizeSignal::HoldSizeSignal() {
+  sigemptyset(&set_);
+  sigaddset(&set_, SIGXFSZ);
+  pthread_sigmask(SIG_BLOCK, &set_, &before_);
+}
+
+HoldSizeSignal::~HoldSizeSignal() {
+  if (sigismember(&before_, SIGXFSZ) == 0) {
+    const timespec now{};
+    while (sigtimedwait(&set_, nullptr, &now) > 0) {
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
+AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  check(fd_ >= 0, ErrorKind::Checkpoint, "log", path_, ": cannot be opened for writing: ", std::strerror(errno),
+        "; hint: make the folder first, or write to another one");
+}
+
+AppendFile::~AppendFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void AppendFile::write(std::string_view piece) {
+  struct stat before {};
+  const bool known = ::fstat(fd_, &before) == 0 && S_ISREG(before.st_mode);
+  const int code = write_whole(fd_, piece);
+  if (code == 0) return;
+  // A part that stays would be the beginning of the next piece.
+  const bool cut = known && ::ftruncate(fd_, before.st_size) == 0;
+  throw Error(ErrorKind::Checkpoint, "log",
+              path_ + ": " + std::to_string(piece.size()) + " bytes cannot be written: " + std::strerror(code),
+              known && !cut ? "a part of them may be at the end of the file" : "free some space on its disk");
+}
+
+}  // namespace npu_train
