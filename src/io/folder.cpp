@@ -12,6 +12,7 @@
 #include "io/file_error.hpp"
 #include "io/temporary_name.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/folder.hpp"
 
 namespace npu_train {
 namespace fs = std::filesystem;
@@ -30,6 +31,7 @@ const std::string& machine_tag() {
 }
 
 struct TemporaryName {
+  std::string_view of;  // the name of what was being written
   std::string machine;
   int process = 0;
 };
@@ -38,6 +40,7 @@ struct TemporaryName {
 bool parse_temporary(std::string_view name, TemporaryName& out) {
   const auto at = name.rfind(kMiddle);
   if (name.empty() || name[0] != '.' || at == std::string_view::npos || at < 2) return false;
+  out.of = name.substr(1, at - 1);
   auto rest = name.substr(at + kMiddle.size());
   const auto first = rest.find('-');
   if (first != 6) return false;
@@ -182,18 +185,44 @@ bool is_temporary_name(std::string_view file_name) {
 }
 
 int remove_leftovers(const fs::path& folder) {
+  return remove_leftovers(folder, [](std::string_view) { return false; });
+}
+
+int remove_leftovers(const fs::path& folder, const std::function<bool(std::string_view)>& mine) {
   int removed = 0;
   std::error_code error;
   std::vector<fs::path> abandoned;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    const auto file_name = it->path().filename().string();
     TemporaryName name;
-    if (parse_temporary(it->path().filename().string(), name) && is_abandoned(it->path(), name)) abandoned.push_back(it->path());
+    if (parse_temporary(file_name, name) && (mine(name.of) || is_abandoned(it->path(), name))) abandoned.push_back(it->path());
   }
   for (const auto& path : abandoned) {
     fs::remove_all(path, error);
     removed += error ? 0 : 1;
   }
   return removed;
+}
+
+void remove_folder(const fs::path& folder) {
+  const auto aside = detail::temporary_beside(folder);
+  if (::rename(folder.c_str(), aside.c_str()) != 0) detail::throw_write_error("folder", folder, "cannot be removed", errno);
+  std::error_code error;
+  fs::remove_all(aside, error);
+  if (error) detail::throw_write_error("folder", folder, "cannot be removed completely", error.value());
+}
+
+void set_link(const fs::path& path, const fs::path& target) {
+  const auto temporary = detail::temporary_beside(path);
+  std::error_code error;
+  fs::remove(temporary, error);
+  fs::create_directory_symlink(target, temporary, error);
+  if (!error) fs::rename(temporary, path, error);
+  if (!error) return;
+  const auto why = error.message();
+  fs::remove(temporary, error);
+  throw Error(ErrorKind::Checkpoint, "folder", path.string() + ": the link cannot be written (" + why + ")",
+              "the folder must be writable and its file system must know symbolic links");
 }
 
 fs::path safe_join(const fs::path& folder, std::string_view name) {

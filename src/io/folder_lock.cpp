@@ -1,0 +1,206 @@
+#include "npu_train/io/folder_lock.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "io/file_error.hpp"
+#include "io/lock_holder.hpp"
+#include "io/temporary_name.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/io/file.hpp"
+
+namespace npu_train {
+namespace fs = std::filesystem;
+namespace detail {
+enum class KernelLock { Taken, Busy, None };
+}
+namespace {
+
+constexpr const char* kLock = "run folder";
+constexpr uint64_t kLargestFile = 4096;
+
+using Seconds = std::chrono::duration<double>;
+using detail::KernelLock;
+
+bool is_shared(int fd) {
+  struct statfs disk {};
+  if (::fstatfs(fd, &disk) != 0) return true;
+  constexpr uint32_t kOwn[] = {0xEF53 /* ext */,         0x58465342 /* xfs */,  0x9123683E /* btrfs */, 0x01021994 /* tmpfs */,
+                               0x794C7630 /* overlay */, 0xF2F52010 /* f2fs */, 0x2FC12FC1 /* zfs */,   0x858458F6 /* ramfs */};
+  return std::find(std::begin(kOwn), std::end(kOwn), static_cast<uint32_t>(disk.f_type)) == std::end(kOwn);
+}
+
+/// A lock of the open file and not of the process: two objects of one process exclude each other, and closing another descriptor of the
+/// file does not drop it. Of a byte far behind the content, since on SMB nobody else can read what is locked.
+KernelLock lock_file(int fd) {
+  struct flock range {};
+  range.l_type = F_WRLCK;
+  range.l_whence = SEEK_SET;
+  range.l_start = off_t{1} << 40;
+  range.l_len = 1;
+  if (::fcntl(fd, F_OFD_SETLK, &range) == 0) return KernelLock::Taken;
+  if (errno == EAGAIN || errno == EACCES) return KernelLock::Busy;
+  if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return KernelLock::Taken;
+  return errno == EWOULDBLOCK ? KernelLock::Busy : KernelLock::None;
+}
+
+std::string content_of(const fs::path& path) {
+  try {
+    return read_file(path, kLargestFile);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+bool is_named(int fd, const fs::path& path) {
+  struct stat open {
+  }, named{};
+  return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 && open.st_ino == named.st_ino && open.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+struct FolderLock::Impl {
+  fs::path folder, path;
+  FolderLockOptions options;
+  int fd = -1;
+  KernelLock kernel = KernelLock::None;
+  bool shared = false;
+  detail::LockHolder self = detail::this_holder();
+  int owner = ::getpid();  // a child after fork() has this object too, and holds nothing
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ended = false;
+  std::thread beats;
+
+  ~Impl();
+  bool take();
+  bool watch(const std::string& found) const;
+  int write_holder() const;
+  void confirm() const;
+  void beat();
+  [[noreturn]] void refuse(const std::string& found) const;
+};
+
+void FolderLock::Impl::refuse(const std::string& found) const {
+  const auto holder = detail::parse_holder(found);
+  const bool here = holder && holder->machine == self.machine && holder->processes == self.processes && holder->process == self.process;
+  throw Error(ErrorKind::Checkpoint, kLock,
+              folder.string() + ": is in use by " + (holder ? holder->str() : "another process") + (here ? " (this process)" : "") +
+                  "; one run at a time may write into it",
+              "wait for the end of that run or stop it, or start a run of its own: without --resume, or with another output.name");
+}
+
+/// True when a holder on another machine, or in another container, gives a sign of life.
+bool FolderLock::Impl::watch(const std::string& found) const {
+  const auto holder = detail::parse_holder(found);
+  log_info("[", kLock, "] ", folder.string(), ": was locked by ", holder ? holder->str() : "another process", "; waiting up to ",
+           options.patience, " s for a sign of life");
+  const auto end = std::chrono::steady_clock::now() + Seconds(options.patience);
+  const auto pause = Seconds(std::clamp(options.beat / 10, 0.001, 0.5));
+  while (std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(pause);
+    const auto now = content_of(path);
+    if (!now.empty() && now != found) return true;
+  }
+  return false;
+}
+
+/// False: the file went away meanwhile, once more.
+bool FolderLock::Impl::take() {
+  fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (fd < 0) detail::throw_write_error(kLock, path, "cannot make it", errno);
+  shared = options.shared.value_or(is_shared(fd));
+  kernel = options.kernel_locks ? lock_file(fd) : KernelLock::None;
+  const auto found = content_of(path);
+  if (!is_named(fd, path)) return false;
+  if (kernel == KernelLock::Busy) refuse(found);
+  if (found.empty()) return true;
+  const auto before = detail::parse_holder(found);
+  if (before && before->machine == self.machine) {
+    if (kernel == KernelLock::Taken) return true;  // one kernel decides, also between containers
+    const auto living = detail::lives(*before);
+    if (living ? *living : watch(found)) refuse(content_of(path));
+    return true;
+  }
+  if (shared && watch(found)) refuse(content_of(path));
+  return true;
+}
+
+int FolderLock::Impl::write_holder() const {
+  const auto text = self.file();
+  const auto done = ::pwrite(fd, text.data(), text.size(), 0);
+  if (done != static_cast<ssize_t>(text.size())) return done < 0 ? errno : ENOSPC;
+  if (::ftruncate(fd, static_cast<off_t>(text.size())) != 0) return errno;
+  return shared ? detail::sync_descriptor(fd) : 0;
+}
+
+/// Without a lock of the operating system the last one who wrote the file has it.
+void FolderLock::Impl::confirm() const {
+  std::this_thread::sleep_for(Seconds(std::min(1.0, options.beat)));
+  if (const auto now = content_of(path); now != self.file()) refuse(now);
+}
+
+void FolderLock::Impl::beat() {
+  std::unique_lock lock(mutex);
+  while (!changed.wait_for(lock, Seconds(options.beat), [&] { return ended; })) {
+    ++self.beat;
+    write_holder();  // a disk that fails for a moment is tried again
+  }
+}
+
+FolderLock::Impl::~Impl() {
+  if (owner != ::getpid()) {
+    if (beats.joinable()) beats.detach();  // it does not exist in the child
+    if (fd >= 0) ::close(fd);
+    return;
+  }
+  if (beats.joinable()) {
+    {
+      const std::lock_guard lock(mutex);
+      ended = true;
+    }
+    changed.notify_all();
+    beats.join();
+  }
+  if (fd >= 0) ::close(fd);
+}
+
+FolderLock::FolderLock(fs::path folder, const FolderLockOptions& options) : impl_(std::make_unique<Impl>()) {
+  auto& self = *impl_;
+  self.folder = std::move(folder);
+  self.path = self.folder / kFile;
+  self.options = options;
+  while (!self.take()) ::close(std::exchange(self.fd, -1));
+  const int code = self.write_holder();
+  if (code != 0 && self.kernel == KernelLock::None) detail::throw_write_error(kLock, self.path, "cannot be written", code);
+  if (code != 0)
+    log_warning("[", kLock, "] ", self.path.string(), ": cannot be written: ", std::strerror(code), "; it does not name this run");
+  if (self.kernel == KernelLock::None) self.confirm();
+  if (self.shared || self.kernel == KernelLock::None) self.beats = std::thread([&self] { self.beat(); });
+}
+
+FolderLock::~FolderLock() {
+  // Under the lock, so that nobody has opened the file in between and believes to hold what is gone.
+  auto& self = *impl_;
+  if (self.owner != ::getpid()) return;
+  const auto named = detail::parse_holder(content_of(self.path));
+  const bool mine = self.kernel == KernelLock::Taken || (named && named->str() == self.self.str());
+  if (mine && is_named(self.fd, self.path)) ::unlink(self.path.c_str());
+}
+
+const fs::path& FolderLock::folder() const { return impl_->folder; }
+
+}  // namespace npu_train

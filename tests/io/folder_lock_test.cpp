@@ -1,0 +1,168 @@
+#include "testing.hpp"
+
+#include "npu_train/io/folder_lock.hpp"
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include <sys/wait.h>
+
+#include "npu_train/io/json.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string lock_text(const TempDir& dir) {
+  std::stringstream text;
+  text << std::ifstream(dir / FolderLock::kFile).rdbuf();
+  return text.str();
+}
+
+/// What the file of a lock holds, with some members changed.
+void write_lock(const TempDir& dir, const std::vector<std::pair<std::string, Json>>& changes) {
+  Json holder = [&] {
+    const FolderLock lock(dir.path());
+    return load_json(dir / FolderLock::kFile);
+  }();
+  for (const auto& [key, value] : changes) holder.set(key, value);
+  std::ofstream(dir / FolderLock::kFile, std::ios::trunc) << holder.dump();
+}
+
+/// A process that does `body` and then stays until it is killed.
+class Other {
+ public:
+  template <class Fn>
+  explicit Other(Fn&& body) {
+    int ready[2];
+    REQUIRE(::pipe(ready) == 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      body();
+      const char done = 1;
+      if (::write(ready[1], &done, 1) == 1) ::pause();
+      ::_exit(0);
+    }
+    char done = 0;
+    ::close(ready[1]);
+    REQUIRE(::read(ready[0], &done, 1) == 1);
+    ::close(ready[0]);
+  }
+  ~Other() { kill(); }
+  void kill() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(std::exchange(pid_, 0), nullptr, 0);
+  }
+  int pid() const { return pid_; }
+
+ private:
+  int pid_ = 0;
+};
+
+std::string host() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+void refused(const TempDir& dir, const std::string& words, const FolderLockOptions& options = {}) {
+  const auto error = error_of([&] { FolderLock(dir.path(), options); });
+  CHECK(error.kind() == ErrorKind::Checkpoint);
+  CHECK_MESSAGE(has(error.what(), words), error.what());
+}
+
+}  // namespace
+
+TEST_CASE("one object of a process has the lock, and it is gone with it") {
+  for (const bool kernel_locks : {true, false}) {
+    CAPTURE(kernel_locks);
+    const TempDir dir;
+    const FolderLockOptions options{.beat = 0.01, .kernel_locks = kernel_locks};
+    for (int round = 0; round < 2; ++round) {
+      const FolderLock lock(dir.path(), options);
+      CHECK(lock.folder() == dir.path());
+      refused(dir, dir.path().string() + ": is in use by process " + std::to_string(::getpid()) + " on host " + host() + " since 20",
+              options);
+      refused(dir, "(this process)", options);
+    }
+    CHECK(fs::is_empty(dir.path()));
+  }
+  CHECK(error_of([] { FolderLock("/proc/self"); }).kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("the lock of another process is refused by name and goes when that is killed") {
+  for (const bool kernel_locks : {true, false}) {
+    CAPTURE(kernel_locks);
+    const TempDir dir;
+    const FolderLockOptions options{.beat = 0.01, .kernel_locks = kernel_locks};
+    Other other([&] { new FolderLock(dir.path(), options); });
+    refused(dir, "process " + std::to_string(other.pid()) + " on host " + host(), options);
+    other.kill();
+    CHECK(fs::exists(dir / FolderLock::kFile));
+    const FolderLock lock(dir.path(), options);
+    CHECK(has(lock_text(dir), "\"process\": " + std::to_string(::getpid())));
+  }
+}
+
+TEST_CASE("a child after fork() that ends does not end its parent's lock") {
+  const TempDir dir;
+  auto lock = std::make_unique<FolderLock>(dir.path());
+  const int child = ::fork();
+  if (child == 0) {
+    lock.reset();
+    ::_exit(0);
+  }
+  ::waitpid(child, nullptr, 0);
+  refused(dir, "(this process)");
+}
+
+TEST_CASE("without locks of the operating system a process is told from a later one of its number") {
+  const TempDir dir;
+  write_lock(dir, {{"started", "1"}});
+  const FolderLock lock(dir.path(), {.beat = 0.01, .kernel_locks = false});
+  refused(dir, "(this process)", {.kernel_locks = false});
+}
+
+TEST_CASE("where other machines see the folder, a holder there that gives signs of life is refused") {
+  for (const bool kernel_locks : {true, false}) {
+    CAPTURE(kernel_locks);
+    const TempDir dir;
+    write_lock(dir, {{"machine", "another"}, {"host", "far"}, {"process", 7}});
+    std::atomic<bool> ended = false;
+    std::thread far([&, holder = load_json(dir / FolderLock::kFile)]() mutable {
+      for (int64_t beat = 1; !ended; ++beat) {
+        holder.set("beat", beat);
+        save_json(dir / FolderLock::kFile, holder);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    });
+    refused(dir, "process 7 on host far", {.beat = 0.01, .patience = 600, .shared = true, .kernel_locks = kernel_locks});
+    ended = true;
+    far.join();
+  }
+}
+
+TEST_CASE("where other machines see the folder, a holder there without a sign of life is dead; on a disk of this one at once") {
+  const TempDir dir;
+  write_lock(dir, {{"machine", "another"}, {"host", "far"}});
+  { const FolderLock lock(dir.path(), {.beat = 0.01, .patience = 0.05, .shared = true}); }
+  write_lock(dir, {{"machine", "another"}, {"host", "far"}});
+  { const FolderLock lock(dir.path(), {.patience = 1e6, .shared = false}); }
+  std::ofstream(dir / FolderLock::kFile) << "{ no lock";
+  const FolderLock lock(dir.path());
+  refused(dir, "(this process)");
+}
+
+TEST_CASE("signs of life go on while the lock is held") {
+  const TempDir dir;
+  const FolderLock lock(dir.path(), {.beat = 0.005, .shared = true});
+  const auto first = lock_text(dir);
+  while (lock_text(dir) == first) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  refused(dir, "(this process)", {.shared = true});
+}
