@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
@@ -60,18 +61,70 @@ auto reading(Fn&& fn) -> decltype(fn()) {
   }
 }
 
+/// The last member of a manifest whose text before it is `text`: a checksum of every byte of it.
+std::string seal_of(std::string_view text) { return ",\n  \"manifest_checksum\": \"" + hex64(hash64(text)) + "\"\n}\n"; }
+
+std::string sealed(const Json& manifest) {
+  auto text = manifest.dump();
+  text.resize(text.rfind("\n}"));
+  return text + seal_of(text);
+}
+
+void check_seal(const std::string& text, const std::string& path) {
+  const auto at = text.rfind(",\n  \"manifest_checksum\"");
+  check(at != std::string::npos && text.substr(at) == seal_of(std::string_view(text).substr(0, at)), ErrorKind::Checkpoint, kWhere, path,
+        ": is damaged, its checksum is not that of its content; hint: ", kOlder);
+}
+
+/// What any manifest must hold, so that nothing is loaded in part: counters that can be, and every file that it needs, once.
+void check_content(const Json& manifest, const std::string& path) {
+  constexpr int64_t kLargest = int64_t{1} << 53;
+  for (const char* key : {"epoch", "global_step", "batches_seen", "serial", "threads"}) {
+    const auto value = manifest.at(key, path).integer(path);
+    check(value >= 0 && value <= kLargest, ErrorKind::Checkpoint, kWhere, path, ": ", key, " is ", value, "; allowed: 0 to ", kLargest,
+          "; hint: ", kOlder);
+  }
+  std::set<std::string> listed;
+  for (const auto& file : manifest.at("files", path).items(path)) {
+    const auto& name = file.at("name", path).text(path);
+    check(listed.insert(name).second, ErrorKind::Checkpoint, kWhere, path, ": files lists ", name, " twice; hint: ", kOlder);
+  }
+  std::set<std::string> wanted = {"config.yaml", "state.json"};
+  for (const auto& tensor : manifest.at("tensors", path).items(path)) wanted.insert(tensor.at("file", path).text(path));
+  for (const auto& name : wanted)
+    check(listed.count(name) == 1, ErrorKind::Checkpoint, kWhere, path, ": files does not list ", name, "; hint: ", kOlder);
+}
+
 /// The manifest, its format checked first: a newer one may look different in every other respect.
 Json read_manifest(const std::string& dir) {
   const auto path = manifest_path(dir);
   check(fs::is_regular_file(path), ErrorKind::Checkpoint, kWhere, dir,
         ": is no complete checkpoint, it has no manifest.json; hint: ", kOlder);
-  auto manifest = load_json(path);
+  const auto text = read_file(path, JsonLimits{}.max_bytes, ErrorKind::Checkpoint);
+  auto manifest = parse_json(text, path);
   const auto* format = manifest.find("format");
   check(format != nullptr && format->integer(path) >= 1, ErrorKind::Checkpoint, kWhere, path,
         ": is no manifest of npu_train; hint: ", kOlder);
   check(format->integer(path) <= kCheckpointFormat, ErrorKind::Checkpoint, kWhere, path, ": has format ", format->integer(path),
         "; this version reads up to ", kCheckpointFormat, "; hint: use the npu_train that wrote it, or a newer one");
+  if (format->integer(path) >= 2) check_seal(text, path);
+  check_content(manifest, path);
   return manifest;
+}
+
+/// A manifest without a checksum may say another step than the state that it is of.
+void check_counters(const std::string& dir, const Json& manifest) {
+  const auto where = manifest_path(dir);
+  if (manifest.at("format", where).integer(where) >= 2) return;
+  const auto path = (fs::path(dir) / "state.json").string();
+  const auto document = load_json(path);
+  const auto* loop = document.find("loop");
+  for (const char* key : {"epoch", "global_step", "batches_seen"}) {
+    const auto* value = loop != nullptr ? loop->find(key) : nullptr;
+    if (value == nullptr) continue;
+    check(value->integer(path) == manifest.at(key, where).integer(where), ErrorKind::Checkpoint, kWhere, where, ": ", key, " is ",
+          manifest.at(key, where).integer(where), ", in state.json it is ", value->integer(path), "; hint: ", kOlder);
+  }
 }
 
 uint64_t parse_hex64(const std::string& text, const std::string& where) {
@@ -118,7 +171,7 @@ void save_checkpoint(const std::string& dir, const RunState& state, const Checkp
   list("config.yaml", write_file_atomic(target.temporary() / "config.yaml", to_yaml(config)));
   manifest.set("files", std::move(files));
   manifest.set("tensors", std::move(listed));
-  write_file_atomic(target.temporary() / "manifest.json", manifest.dump());
+  write_file_atomic(target.temporary() / "manifest.json", sealed(manifest));
   target.commit();
 }
 
@@ -161,7 +214,11 @@ ConfigNode load_checkpoint_config(const std::string& dir) {
 }
 
 void verify_checkpoint(const std::string& dir) {
-  reading([&] { for_each_file(dir, read_manifest(dir), [](const std::string&, const std::string&) {}); });
+  reading([&] {
+    const auto manifest = read_manifest(dir);
+    for_each_file(dir, manifest, [](const std::string&, const std::string&) {});
+    check_counters(dir, manifest);
+  });
 }
 
 }  // namespace npu_train

@@ -211,17 +211,27 @@ class BadInput(ProgramTest):
     def test_the_manifest_changed(self):
         def changed(change):
             def damage(folder):
-                manifest = json.loads((folder / 'manifest.json').read_text())
+                # As format 1, which has no checksum of the manifest itself.
+                manifest = json.loads((folder / 'manifest.json').read_text()) | {'format': 1}
                 change(manifest)
                 (folder / 'manifest.json').write_text(json.dumps(manifest))
             return damage
         every = {'also': (self.eval, self.predict)}
-        self.damaged('newer', changed(lambda m: m.update(format=m['format'] + 1)), 'format', 'newer', **every)
+        self.damaged('newer', changed(lambda m: m.update(format=3)), 'format', 'newer', **every)
         self.damaged('no JSON', lambda folder: (folder / 'manifest.json').write_text('{"format": 1,'), 'manifest.json', **every)
         self.damaged('no list of files', changed(lambda m: m.pop('files')), 'files', **every)
+        self.damaged('empty list of files', changed(lambda m: m['files'].clear()), 'files does not list', **every)
+        self.damaged('a file less', changed(lambda m: m['files'].pop(0)), 'files does not list', **every)
+        self.damaged('the largest counter', changed(lambda m: m.update(serial=2**63 - 1)), 'serial', **every)
+        self.damaged('one digit', lambda folder: self.edit(folder / 'manifest.json', '"serial": ', '"serial": 1'), 'checksum', **every)
         secret = self.dir / 'secret'
         secret.write_text('outside')
         self.damaged('leads out', changed(lambda m: m['files'][0].update(name='../../../../../secret')), 'only names inside', **every)
+
+    def edit(self, path, old, new):
+        text = path.read_text()
+        self.assertIn(old, text)
+        path.write_text(text.replace(old, new, 1))
 
     def test_another_models_checkpoint(self):
         out, _ = self.copy('copy')

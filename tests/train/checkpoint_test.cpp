@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 
 #include "npu_train/base/digest.hpp"
+#include "npu_train/io/json.hpp"
 #include "toy.hpp"
 
 using namespace npu_train;
@@ -121,6 +122,95 @@ TEST_CASE("manifests that are missing, cut, foreign, newer or lead outside are r
   refused(huge, "");
   fs::remove(manifest);
   CHECK(error_of([&] { load_checkpoint(path); }).kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("a manifest of which any bit changed is refused") {
+  TempDir dir;
+  const auto path = saved(dir);
+  const auto manifest = fs::path(path) / "manifest.json";
+  const auto whole = read_text(manifest);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    for (const int bit : {0, 1, 4}) {
+      auto changed = whole;
+      changed[at] = static_cast<char>(changed[at] ^ (1 << bit));
+      write_text(manifest, changed);
+      CAPTURE(at);
+      CAPTURE(bit);
+      REQUIRE(error_of([&] { read_checkpoint_meta(path); }).kind() == ErrorKind::Checkpoint);
+    }
+  }
+  write_text(manifest, whole + " ");
+  CHECK(error_of([&] { read_checkpoint_meta(path); }).kind() == ErrorKind::Checkpoint);
+  write_text(manifest, whole);
+  verify_checkpoint(path);
+}
+
+namespace {
+
+/// The manifest of a checkpoint as version 1 of the format had it, with some members changed.
+void write_format_1(const std::string& path, const std::vector<std::pair<std::string, Json>>& changes) {
+  const auto file = fs::path(path) / "manifest.json";
+  Json old;
+  for (const auto& [key, value] : load_json(file).members(""))
+    if (key != "manifest_checksum") old.set(key, value);
+  old.set("format", 1);
+  for (const auto& [key, value] : changes) old.set(key, value);
+  write_text(file, old.dump());
+}
+
+}  // namespace
+
+TEST_CASE("checkpoints of format 1, without a checksum of the manifest, are read") {
+  TempDir dir;
+  const auto path = saved(dir);
+  write_format_1(path, {{"global_step", int64_t{1} << 53}, {"serial", 3}});
+  CHECK(read_checkpoint_meta(path).format == 1);
+  CHECK(read_checkpoint_meta(path).serial == 3);
+  CHECK(digest(load_checkpoint(path).at("model")) == digest(example().at("model")));
+}
+
+TEST_CASE("a manifest that lacks files, lists them twice or counts what cannot be is refused") {
+  TempDir dir;
+  const auto path = saved(dir);
+  const auto files = load_json(fs::path(path) / "manifest.json").at("files", "").items("");
+  const auto without = [&](const std::string& name) {
+    auto out = Json::array();
+    for (const auto& file : files)
+      if (file.at("name", "").text("") != name) out.push_back(file);
+    return out;
+  };
+  const auto refused = [&](const char* key, const Json& value, const std::string& word) {
+    write_format_1(path, {{key, value}});
+    for (const auto& e : {error_of([&] { verify_checkpoint(path); }), error_of([&] { load_checkpoint(path); }),
+                          error_of([&] { read_checkpoint_meta(path); })}) {
+      CHECK(e.kind() == ErrorKind::Checkpoint);
+      CHECK_MESSAGE(has(e.what(), word), e.what());
+    }
+  };
+  refused("files", Json::array(), "config.yaml");
+  for (const char* name : {"model.safetensors", "rng.safetensors", "state.json", "config.yaml"}) refused("files", without(name), name);
+  auto twice = without("");
+  twice.push_back(files.front());
+  refused("files", twice, "twice");
+  for (const char* key : {"epoch", "global_step", "batches_seen", "serial"}) {
+    refused(key, std::numeric_limits<int64_t>::max(), key);
+    refused(key, -1, key);
+    refused(key, 0.5, "");
+  }
+}
+
+TEST_CASE("counters of a manifest without a checksum must be those of its state") {
+  TempDir dir;
+  const auto path = (dir / "c").string();
+  auto state = example();
+  state["loop"].values["global_step"] = int64_t{7};
+  CheckpointMeta meta;
+  meta.global_step = 7;
+  save_checkpoint(path, state, meta, ConfigNode::map());
+  write_format_1(path, {});
+  verify_checkpoint(path);
+  write_format_1(path, {{"global_step", 3}});
+  CHECK(has(error_of([&] { verify_checkpoint(path); }).what(), "global_step is 3, in state.json it is 7"));
 }
 
 TEST_CASE("a full disk leaves the older checkpoint whole") {

@@ -17,8 +17,8 @@ namespace npu_train {
 /// The state of everything that changes the next step, by part: model, optimizer, scaler, ema, rng, loader, counters ...
 using RunState = std::map<std::string, State>;
 
-/// Format that this version writes; it reads this one and older.
-constexpr int64_t kCheckpointFormat = 1;
+/// Format that this version writes; it reads this one and older. 2: the manifest ends with a checksum of itself.
+constexpr int64_t kCheckpointFormat = 2;
 
 /// What a manifest tells without reading the tensors.
 struct CheckpointMeta {
@@ -44,7 +44,7 @@ struct CheckpointMeta {
 /// at `dir` is then unharmed.
 void save_checkpoint(const std::string& dir, const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
-/// Reads the manifest alone. Error(Checkpoint) when there is none, it is damaged, or its format is newer.
+/// Reads the manifest alone. Error(Checkpoint) when there is none, it is damaged, incomplete, or its format is newer.
 CheckpointMeta read_checkpoint_meta(const std::string& dir);
 
 /// Reads and verifies all files (size and checksum). Error(Checkpoint) names the first bad file. `parts` empty: all.
@@ -53,7 +53,8 @@ RunState load_checkpoint(const std::string& dir, const std::vector<std::string>&
 /// The configuration that the checkpoint was written with.
 ConfigNode load_checkpoint_config(const std::string& dir);
 
-/// Verifies every file against the manifest without keeping the tensors. Error(Checkpoint) when one is missing or changed.
+/// Verifies every file against the manifest without keeping the tensors. Error(Checkpoint) when one is missing or changed. The counters of
+/// a manifest of format 1, which has no checksum, must be those of state.json.
 void verify_checkpoint(const std::string& dir);
 
 }  // namespace npu_train
