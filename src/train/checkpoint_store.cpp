@@ -1,7 +1,5 @@
 #include "npu_train/train/checkpoint_store.hpp"
 
-#include <unistd.h>
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 
@@ -10,9 +8,11 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/io/folder.hpp"
 
 namespace npu_train {
 namespace {
@@ -63,10 +63,12 @@ std::vector<CheckpointStore::Entry> CheckpointStore::entries() const {
     try {
       out.push_back({item.path().string(), read_checkpoint_meta(item.path().string())});
     } catch (const Error& e) {
-      log_warning("passing over ", item.path().string(), ": ", e.what());
+      warn_once("checkpoint " + item.path().string(), c10::str("passing over ", item.path().string(), ": ", e.what()));
     }
   }
-  std::sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) { return a.meta.serial > b.meta.serial; });
+  std::sort(out.begin(), out.end(), [](const Entry& a, const Entry& b) {
+    return std::pair(a.meta.serial, a.meta.batches_seen) > std::pair(b.meta.serial, b.meta.batches_seen);
+  });
   return out;
 }
 
@@ -79,15 +81,19 @@ std::string CheckpointStore::link(const std::string& name) const {
   return is_checkpoint(full) ? full.string() : "";
 }
 
-void CheckpointStore::set_link(const std::string& name, const std::string& target) const {
-  const auto path = fs::path(dir_) / name;
-  const auto temporary = fs::path(dir_) / ("." + name + "." + std::to_string(::getpid()));
+int CheckpointStore::remove_leftovers() const {
+  int removed = npu_train::remove_leftovers(dir_, [](std::string_view) { return true; });
+  // Links under construction had names of their own before: ".last.<process>".
+  std::vector<fs::path> links;
   std::error_code error;
-  fs::remove(temporary, error);
-  fs::create_directory_symlink(fs::path(target).filename(), temporary, error);
-  if (!error) fs::rename(temporary, path, error);
-  check(!error, ErrorKind::Checkpoint, kStore, path.string(), ": the link cannot be written (", error.message(),
-        "); hint: the folder must be writable and its file system must know symbolic links");
+  for (const auto& item : fs::directory_iterator(dir_, error)) {
+    const auto name = item.path().filename().string();
+    const auto at = name.starts_with(".last.") || name.starts_with(".best.") ? 6 : name.size();
+    if (item.is_symlink() && at < name.size() && name.find_first_not_of("0123456789", at) == std::string::npos)
+      links.push_back(item.path());
+  }
+  for (const auto& link : links) removed += fs::remove(link, error) ? 1 : 0;
+  return removed;
 }
 
 CheckpointStore::~CheckpointStore() {
@@ -99,7 +105,7 @@ CheckpointStore::~CheckpointStore() {
 }
 
 std::string CheckpointStore::save(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
-  if (under_way_.valid()) under_way_.wait();
+  wait();
   return write(state, meta, config);
 }
 
@@ -107,6 +113,10 @@ void CheckpointStore::save_later(const RunState& state, const CheckpointMeta& me
   check(!under_way_.valid(), ErrorKind::Usage, kStore, "a save is under way; hint: finish() comes between two");
   copy_state(state, copy_);
   under_way_ = std::async(std::launch::async, [this, meta, config] { return write(copy_, meta, config); });
+}
+
+void CheckpointStore::wait() const {
+  if (under_way_.valid()) under_way_.wait();
 }
 
 std::string CheckpointStore::finish(bool wait) {
@@ -141,8 +151,8 @@ void CheckpointStore::rotate(const std::string& newest) const {
   std::stable_sort(scored.begin(), scored.end(),
                    [larger](const Entry& a, const Entry& b) { return larger ? a.meta.score > b.meta.score : a.meta.score < b.meta.score; });
   if (options_.save_top_k == 0) scored.clear();
-  if (!scored.empty()) set_link("best", scored.front().path);
-  if (options_.save_last) set_link("last", newest);
+  if (!scored.empty()) set_link(fs::path(dir_) / "best", fs::path(scored.front().path).filename());
+  if (options_.save_last) set_link(fs::path(dir_) / "last", fs::path(newest).filename());
   if (options_.save_top_k < 0) return;
 
   if (static_cast<int64_t>(scored.size()) > options_.save_top_k) scored.resize(static_cast<size_t>(options_.save_top_k));
@@ -150,15 +160,16 @@ void CheckpointStore::rotate(const std::string& newest) const {
     const bool kept =
         e.path == newest || e.path == best() || std::any_of(scored.begin(), scored.end(), [&](const Entry& s) { return s.path == e.path; });
     if (kept) continue;
-    std::error_code error;
-    fs::remove(fs::path(e.path) / "manifest.json", error);  // without it the rest is no checkpoint, should we die half way
-    fs::remove_all(e.path, error);
-    if (error) log_warning("cannot remove the old checkpoint ", e.path, ": ", error.message());
+    try {
+      remove_folder(e.path);
+    } catch (const Error& error) {
+      log_warning("an old checkpoint stays: ", error.what());
+    }
   }
 }
 
 std::string CheckpointStore::newest_valid() const {
-  if (under_way_.valid()) under_way_.wait();
+  wait();
   // By the order of saving and not by the link `last`: a process may have been killed between the two. Nor by steps: a run that went back
   // to an older checkpoint has left those ahead of it behind.
   for (const auto& e : entries()) {

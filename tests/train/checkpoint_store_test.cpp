@@ -113,6 +113,78 @@ TEST_CASE("auto is the one that was written last, also when the process died bef
   CHECK(store.resolve("auto") == second);
 }
 
+namespace {
+
+std::string text_in(const fs::path& path) {
+  std::ifstream in(path);
+  return std::string((std::istreambuf_iterator<char>(in)), {});
+}
+
+void replace_in(const fs::path& path, const std::string& old, const std::string& by) {
+  auto text = text_in(path);
+  REQUIRE(text.find(old) != std::string::npos);
+  std::ofstream(path, std::ios::trunc) << text.replace(text.find(old), old.size(), by);
+}
+
+}  // namespace
+
+TEST_CASE("auto passes over a checkpoint whose order of saving was changed, or that lacks a file in its list") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  const auto first = save(store, 10, 1);
+  const auto second = save(store, 20, 2);
+  const auto third = save(store, 30, 3);
+  replace_in(fs::path(first) / "manifest.json", "\"serial\": 1", "\"serial\": 9");  // one bit: it would be the newest
+  CHECK(store.resolve("auto") == third);
+  replace_in(fs::path(third) / "manifest.json", "\"name\": \"state.json\"", "\"name\": \"other.json\"");
+  CHECK(store.resolve("auto") == second);
+  CHECK(read_checkpoint_meta(save(store, 40, 4)).serial == 3);  // after what is known
+}
+
+TEST_CASE("the largest serial of a manifest without a checksum is counted on from") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  const auto first = save(store, 10, 1);
+  const auto manifest = fs::path(first) / "manifest.json";
+  auto text = text_in(manifest);
+  text = text.substr(0, text.find(",\n  \"manifest_checksum\"")) + "\n}\n";
+  std::ofstream(manifest, std::ios::trunc) << text;
+  replace_in(manifest, "\"format\": 2", "\"format\": 1");
+  replace_in(manifest, "\"serial\": 1", "\"serial\": 9007199254740992");
+  const auto second = save(store, 20, 2);
+  CHECK(store.resolve("auto") == second);
+  replace_in(manifest, "9007199254740992", "9223372036854775807");
+  CHECK(store.resolve("auto") == second);
+  CHECK(step_of(save(store, 30, 3)) == 30);
+}
+
+TEST_CASE("a checkpoint that cannot be read is named once, however often others are saved") {
+  TempDir dir;
+  int said = 0;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += text.find("passing over") != std::string_view::npos; });
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  fs::create_directories(dir / "c/epoch=000-step=1");
+  for (int step = 2; step < 6; ++step) save(store, step, step);
+  CHECK(said == 1);
+}
+
+TEST_CASE("what killed processes left is removed, and nothing else") {
+  TempDir dir;
+  CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
+  const auto first = save(store, 10, 1);
+  CHECK(store.remove_leftovers() == 0);
+  fs::create_directory(dir / "c/.epoch=000-step=20.tmp-abcdef-1-0");
+  fs::create_directory_symlink("epoch=000-step=20", dir / "c/.last.tmp-abcdef-1-1");
+  fs::create_directory_symlink("epoch=000-step=20", dir / "c/.best.4711");  // as older versions named them
+  std::ofstream(dir / "c/.last.bak") << "x";
+  std::ofstream(dir / "c/notes.txt") << "x";
+  CHECK(store.remove_leftovers() == 3);
+  CHECK(fs::exists(dir / "c/.last.bak"));
+  CHECK(fs::exists(dir / "c/notes.txt"));
+  CHECK(store.resolve("auto") == first);
+  CHECK(store.last() == first);
+}
+
 TEST_CASE("a broken state goes beside, and moves no link") {
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {});

@@ -27,6 +27,8 @@ class CheckpointStore {
   void save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
   /// The path of what save_later() wrote, once; "" where nothing is under way or, without `wait`, not done. Throws what the save threw.
   std::string finish(bool wait = true);
+  /// Waits for a save that is under way; its path, or what it threw, stays for finish().
+  void wait() const;
 
   /// Writes to `diverged/` beside the folder of checkpoints; neither `last` nor `best` moves.
   std::string save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
@@ -42,13 +44,16 @@ class CheckpointStore {
   /// By the names of --resume: auto (newest_valid()), last or best; "" when there is none.
   std::string resolve(const std::string& which) const;
 
+  /// Removes what processes left here that were killed while they saved. To be called under the lock of the run's folder, before anything
+  /// is saved. Gives the number.
+  int remove_leftovers() const;
+
   const std::string& dir() const { return dir_; }
 
  private:
   struct Entry;
   std::vector<Entry> entries() const;  // the one saved last comes first
   std::string link(const std::string& name) const;
-  void set_link(const std::string& name, const std::string& target) const;
   void rotate(const std::string& newest) const;
 
   std::string write(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) const;
