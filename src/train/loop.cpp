@@ -253,11 +253,14 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
   finish_pending(*sums_);
   finish_checkpoint();
   EpochReport report;
-  end_epoch(report);
-  return report;
+  if (end_epoch(report)) return report;
+  stop_ = StopReason::Requested;
+  parts_.stop->store(false);  // answered
+  return std::nullopt;
 }
 
-void TrainLoop::end_epoch(EpochReport& report) {
+/// False: a stop was requested during the validation. The epoch then still has its end before it, with the validation from the start.
+bool TrainLoop::end_epoch(EpochReport& report) {
   report.epoch = epoch_;
   report.global_step = global_step_;
   report.train = sums_->metrics.value();
@@ -269,7 +272,9 @@ void TrainLoop::end_epoch(EpochReport& report) {
   report.data_wait = sums_->data_wait;
   if (validates() && (options_.fast_dev_run || (epoch_ + 1) % options_.check_val_every_n_epoch == 0)) {
     const auto start = parts_.clock->now();
-    report.val = validate();
+    auto val = validate_weights(/*stoppable=*/true);
+    if (!val) return false;
+    report.val = std::move(*val);
     report.val_seconds = parts_.clock->now() - start;
   }
   report.peak_memory = static_cast<int64_t>(backend_of(parts_.device).memory(parts_.device).peak);
@@ -278,6 +283,7 @@ void TrainLoop::end_epoch(EpochReport& report) {
   batch_in_epoch_ = 0;
   ++epoch_;
   call_back([&](Callback& c) { c.on_epoch_end(*this, report); });
+  return true;
 }
 
 }  // namespace npu_train

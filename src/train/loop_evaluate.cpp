@@ -60,10 +60,13 @@ void TrainLoop::validate_batch(const Batch& batch, Phase& phase, ValidationSums&
   sums.samples += static_cast<double>(here.size);
 }
 
-Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) { return run_validation(loader, limit, Pass::Validation); }
+Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) {
+  return run_validation(loader, limit, Pass::Validation, /*stoppable=*/false).value();
+}
 
-Scalars TrainLoop::run_validation(Loader& loader, int64_t limit, Pass pass) {
-  return translated("Trainer::validate", [&] {
+/// nullopt: a stop was requested before the end.
+std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, Pass pass, bool stoppable) {
+  return translated("Trainer::validate", [&]() -> std::optional<Scalars> {
     failed_.reset();
     const Evaluation evaluation(parts_);
     const bool overfit = options_.overfit_batches > 0 && &loader == parts_.val_loader;
@@ -75,6 +78,7 @@ Scalars TrainLoop::run_validation(Loader& loader, int64_t limit, Pass pass) {
                          : k < static_cast<int64_t>(overfit_.size()) ? std::optional(overfit_[static_cast<size_t>(k)])
                                                                      : std::nullopt;
       if (!batch) break;
+      if (stoppable && parts_.stop->load(std::memory_order_relaxed)) return std::nullopt;
       auto phase = Phase::Transfer;
       try {
         validate_batch(*batch, phase, sums);
@@ -92,12 +96,18 @@ Scalars TrainLoop::run_validation(Loader& loader, int64_t limit, Pass pass) {
   });
 }
 
-Scalars TrainLoop::validate() {
+Scalars TrainLoop::validate() { return validate_weights(/*stoppable=*/false).value(); }
+
+std::optional<Scalars> TrainLoop::validate_weights(bool stoppable) {
   check(parts_.val_loader != nullptr, ErrorKind::Usage, "Trainer::validate", "there is no validation data");
-  last_val_ = observers_.run(Phase::Validation, step_->attempts(), 0,
-                             [&] { return evaluate(*parts_.val_loader, options_.fast_dev_run ? 1 : options_.limit_val_batches); });
+  const auto limit = options_.fast_dev_run ? 1 : options_.limit_val_batches;
+  auto metrics = observers_.run(Phase::Validation, step_->attempts(), 0,
+                                [&] { return run_validation(*parts_.val_loader, limit, Pass::Validation, stoppable); });
+  if (!metrics) return metrics;
+  last_val_ = *metrics;
+  validated_step_ = global_step_;
   call_back([&](Callback& c) { c.on_validation_end(*this, last_val_); });
-  return last_val_;
+  return metrics;
 }
 
 }  // namespace npu_train

@@ -61,7 +61,12 @@ RunResult TrainLoop::fit() {
         if (e.kind() != ErrorKind::Diverged || !roll_back(e)) throw;
       }
     }
-    if (epoch_open_ && *stop_ != StopReason::Requested && validates()) note_validation(validate());
+    if (epoch_open_ && *stop_ != StopReason::Requested && validates()) {
+      if (const auto val = validate_weights(/*stoppable=*/true))
+        note_validation(*val);
+      else
+        stop_ = StopReason::Requested;
+    }
     finish_checkpoint();
     if (saved_at_ != batches_seen_ || (saved_without_score_ && !std::isnan(last_score_))) save_checkpoint();
     result.reason = stop_.value_or(StopReason::MaxEpochs);
@@ -82,7 +87,7 @@ RunResult TrainLoop::fit() {
 
 void TrainLoop::sanity_check() {
   if (!validates() || options_.num_sanity_val_steps == 0 || options_.overfit_batches > 0 || global_step_ > 0) return;
-  run_validation(*parts_.val_loader, options_.num_sanity_val_steps, Pass::Sanity);
+  run_validation(*parts_.val_loader, options_.num_sanity_val_steps, Pass::Sanity, /*stoppable=*/true);
 }
 
 bool TrainLoop::step_limit_reached() {

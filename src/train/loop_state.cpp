@@ -64,6 +64,7 @@ RunState TrainLoop::state() const {
   v["batches_seen"] = batches_seen_;
   v["attempts"] = step_->attempts();
   v["skipped"] = skipped_;
+  v["validated_step"] = validated_step_;
   v["skip_streak"] = skip_streak_;
   v["rollbacks"] = rollbacks_;
   v["lr_factor"] = lr_factor_;
@@ -108,7 +109,11 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
     skip_streak_ = s.integer("skip_streak", "loop");
     rollbacks_ = s.integer("rollbacks", "loop");
     lr_factor_ = s.number("lr_factor", "loop");
-    micro_batch_limit_ = s.values.count("micro_batch_limit") > 0 ? s.integer("micro_batch_limit", "loop") : 0;  // not in older ones
+    const auto newer = [&](const char* key, int64_t otherwise) {  // not in checkpoints of older versions
+      return s.values.count(key) > 0 ? s.integer(key, "loop") : otherwise;
+    };
+    micro_batch_limit_ = newer("micro_batch_limit", 0);
+    validated_step_ = newer("validated_step", -1);
     best_score_ = s.number("best_score", "loop");
     without_improvement_ = s.integer("without_improvement", "loop");
     early_best_ = s.number("early_best", "loop");

@@ -288,6 +288,88 @@ TEST_CASE("train_epoch goes on after a stop") {
   CHECK(loop->fit().history.size() == 8);
 }
 
+namespace {
+
+/// Requests a stop when the validation has run so many batches.
+struct StopsInValidation final : Task {
+  StopsInValidation(std::shared_ptr<Task> task, int after_batches) : inner(std::move(task)), after(after_batches) {}
+  StepOutput training_step(const Batch& batch) override { return inner->training_step(batch); }
+  StepOutput validation_step(const Batch& batch) override {
+    if (++batches == after && loop != nullptr) loop->request_stop();
+    return inner->validation_step(batch);
+  }
+  at::Tensor predict(const at::Tensor& input) override { return inner->predict(input); }
+  std::vector<std::string> metric_names() const override { return inner->metric_names(); }
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override { return inner->metric_sums(output, batch); }
+  ParameterSet parameters() override { return inner->parameters(); }
+  std::vector<NamedTensor> buffers() override { return inner->buffers(); }
+  void set_training(bool training) override { inner->set_training(training); }
+  void to(c10::Device device) override { inner->to(device); }
+  std::shared_ptr<Task> inner;
+  TrainLoop* loop = nullptr;
+  int after, batches = 0;
+};
+
+struct StoppedRun {
+  explicit StoppedRun(int after, TrainerOptions options = {.max_epochs = 2, .num_sanity_val_steps = 0}) : task(make(toy, after)) {
+    loop = toy.loop(options);
+    task->loop = loop.get();
+  }
+  static std::shared_ptr<StopsInValidation> make(Toy& toy, int after) {
+    auto stops = std::make_shared<StopsInValidation>(toy.task, after);
+    toy.task = stops;
+    return stops;
+  }
+  Toy toy;
+  std::shared_ptr<StopsInValidation> task;
+  std::unique_ptr<TrainLoop> loop;
+};
+
+}  // namespace
+
+TEST_CASE("a stop that is requested during a validation ends it, and what goes on repeats it from its start") {
+  Toy whole;
+  const auto wanted = whole.loop({.max_epochs = 2, .num_sanity_val_steps = 0})->fit();
+  StoppedRun run(1);  // the first of three batches
+  auto r = run.loop->fit();
+  CHECK(r.reason == StopReason::Requested);
+  CHECK(run.task->batches == 1);
+  CHECK(r.global_step == 5);  // the whole epoch, without its end
+  CHECK(run.loop->epoch() == 0);
+  CHECK(r.history.empty());
+  CHECK(run.loop->validated_step() == -1);
+  r = run.loop->fit();
+  CHECK(r.reason == StopReason::MaxEpochs);
+  REQUIRE(r.history.size() == 2);
+  CHECK(run.task->batches == 1 + 3 + 3);
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK(r.history[i].val == wanted.history[i].val);
+    CHECK(r.history[i].train == wanted.history[i].train);
+  }
+  CHECK(weights(run.toy) == weights(whole));
+  CHECK(run.loop->validated_step() == 10);
+}
+
+TEST_CASE("a stop that is requested during the last validation of a run without a whole epoch") {
+  StoppedRun run(2, {.max_epochs = 2, .max_steps = 3, .num_sanity_val_steps = 0});
+  CHECK(run.loop->fit().reason == StopReason::Requested);
+  CHECK(run.task->batches == 2);
+}
+
+TEST_CASE("a stop that is requested during the sanity check ends the run before its first step") {
+  StoppedRun run(1, {.max_epochs = 2, .num_sanity_val_steps = 3});
+  const auto r = run.loop->fit();
+  CHECK(r.reason == StopReason::Requested);
+  CHECK(r.global_step == 0);
+  CHECK(run.task->batches == 1);
+}
+
+TEST_CASE("a validation that a program asks for is not ended by a stop") {
+  StoppedRun run(1);
+  CHECK(run.loop->validate().size() >= 2);
+  CHECK(run.task->batches == 3);
+}
+
 TEST_CASE("a window that threw leaves no gradient behind") {
   Toy toy, clean;
   auto bad = toy_batch();

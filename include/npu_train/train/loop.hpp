@@ -82,7 +82,8 @@ class TrainLoop {
   /// The same over any loader, at most `limit` batches (-1: all).
   Scalars evaluate(Loader& loader, int64_t limit = -1);
 
-  /// Ends fit() after the current step, with a checkpoint. From any thread or, being one atomic store, from a signal handler.
+  /// Ends fit() after the current step, or batch of a validation, with a checkpoint. From any thread or, being one atomic store, from a
+  /// signal handler.
   void request_stop() noexcept { parts_.stop->store(true, std::memory_order_relaxed); }
 
   /// Ends fit() when so many steps were taken, whatever trainer.max_steps says; schedules keep the length that the run was built for.
@@ -116,6 +117,8 @@ class TrainLoop {
   int64_t global_step() const { return global_step_; }
   int64_t batches_seen() const { return batches_seen_; }
   int64_t skipped_steps() const { return skipped_; }
+  /// global_step() when the weights were validated last; -1 before the first time.
+  int64_t validated_step() const { return validated_step_; }
   /// Windows of an epoch, nullopt for data of unknown length.
   std::optional<int64_t> windows_per_epoch() const;
   /// Windows of the current epoch that were processed, those before a resume included.
@@ -148,7 +151,8 @@ class TrainLoop {
   void copy_newest(std::vector<Batch>& window, int64_t micro_batches);
   void note_out_of_memory(FailedWindow failed);
   void validate_batch(const Batch& batch, Phase& phase, ValidationSums& sums);
-  Scalars run_validation(Loader& loader, int64_t limit, Pass pass);
+  std::optional<Scalars> run_validation(Loader& loader, int64_t limit, Pass pass, bool stoppable);
+  std::optional<Scalars> validate_weights(bool stoppable);
   StepReport read(const Pending& pending) const;
   void finish_pending(EpochSums& sums);
   void check_divergence(const StepReport& report, bool at_floor);
@@ -157,7 +161,7 @@ class TrainLoop {
   bool limits_reached();
   void begin_epoch();
   void sanity_check();
-  void end_epoch(EpochReport& report);
+  bool end_epoch(EpochReport& report);
   CheckpointMeta meta() const;
   void finish_checkpoint(bool wait = true);
   void check_finite();
@@ -182,6 +186,7 @@ class TrainLoop {
   int64_t global_step_ = 0;
   int64_t batches_seen_ = 0;
   int64_t skipped_ = 0;
+  int64_t validated_step_ = -1;
   int64_t attempts_at_start_ = 0;     ///< of the current fit()
   int64_t saved_at_ = 0;              ///< batches_seen_ of the newest checkpoint
   bool saved_without_score_ = false;  ///< it was written before its weights were validated
