@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <optional>
-#include <sstream>
+#include <utility>
 
+#include "earlier_logs.hpp"
+#include "npu_train/core/append_file.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/folder_lock.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/loop.hpp"
 
@@ -76,91 +78,74 @@ std::string make_run_dir(const std::string& dir, const std::string& name) {
 
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name) {
   std::vector<std::string> out;
-  for (const auto& path : versions(fs::path(dir) / name))
-    if (fs::is_directory(path / "checkpoints") && !fs::is_empty(path / "checkpoints")) out.push_back(path.string());
+  for (const auto& path : versions(fs::path(dir) / name)) {
+    const bool saved = fs::is_directory(path / "checkpoints") && !fs::is_empty(path / "checkpoints");
+    if (saved || fs::exists(path / FolderLock::kFile)) out.push_back(path.string());
+  }
   return out;
 }
 
+/// Logs are for people: one that cannot be written loses rows, with a warning, and the training goes on.
 struct RunFiles::Impl {
   std::string dir;
   int64_t every = 1;
-  bool tensorboard = true;
+  bool tensorboard = true, opened = false;
   std::optional<double> loss_scale;  // after the last step
   std::vector<std::string> columns;
-  std::ofstream csv;
+  std::optional<AppendFile> csv;
   Json history = Json::array();
   std::optional<EventWriter> events;
 
+  template <class Fn>
+  void logging(const std::string& what, Fn&& fn) {
+    try {
+      translated("output", fn);
+    } catch (const Error& e) {
+      warn_once(dir + " " + what, std::string(e.what()) + "; the training goes on, " + what + " may lack what comes from here on");
+    }
+  }
   void open(TrainLoop& loop);
   void row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values);
+  void save_history(Json document) {
+    logging("history.json", [&] { save_json(fs::path(dir) / "history.json", document); });
+  }
 };
 
-/// Cells of one row of metrics.csv by column; what is missing is empty.
-std::map<std::string, std::string> cells_of(const std::string& line, const std::vector<std::string>& columns) {
-  std::map<std::string, std::string> out;
-  std::istringstream cells(line);
-  for (const auto& column : columns) std::getline(cells, out[column], ',');
-  return out;
-}
-
-/// The rows of an earlier part of a run up to where `loop` goes on: up to its step, and of steps that were skipped (each has a row) as many
-/// as it counts.
-std::string rows_before(const TrainLoop& loop, const std::string& path, const std::vector<std::string>& columns) {
-  std::string kept, line;
-  int64_t skips = 0;
-  std::ifstream in(path);
-  std::getline(in, line);
-  while (std::getline(in, line)) {
-    const auto cells = cells_of(line, columns);
-    const auto& step = cells.at("step");
-    if (step.empty() || step.find_first_not_of("0123456789") != std::string::npos || std::stoll(step) > loop.global_step()) continue;
-    if (cells.at("phase") == "train" && cells.at("skipped") == "1" && ++skips > loop.skipped_steps()) continue;
-    kept += line + "\n";
-  }
-  return kept;
-}
-
-/// Opens metrics.csv; of an earlier part of the same run the rows before the loop's place stay.
+/// Opens the logs; of an earlier part of the same run what was before the loop's place stays.
 void RunFiles::Impl::open(TrainLoop& loop) {
+  if (std::exchange(opened, true)) return;
   columns = {"loss"};
   for (const auto& name : loop.parts().task->metric_names()) columns.push_back(name);
   for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "images_per_second", "data_wait", "seconds"})
     columns.emplace_back(name);
-  std::vector<std::string> all = {"epoch", "step", "phase"};
-  all.insert(all.end(), columns.begin(), columns.end());
-  const auto path = (fs::path(dir) / "metrics.csv").string();
-  const bool goes_on = fs::exists(path) && loop.batches_seen() > 0;
-  write_file_atomic(path, join(all, ",") + "\n" + (goes_on ? rows_before(loop, path, all) : ""));
-  csv.open(path, std::ios::app);
-  check(csv.good(), ErrorKind::Checkpoint, "output", path, ": cannot be opened for writing");
-
-  const auto history_path = fs::path(dir) / "history.json";
-  if (fs::exists(history_path) && loop.batches_seen() > 0) {
-    const auto before = load_json(history_path);
-    const auto where = history_path.string();
-    for (const auto& epoch : before.at("epochs", where).items(where))
-      if (epoch.at("global_step", where).integer(where) <= loop.global_step()) history.push_back(epoch);
-  }
-  if (tensorboard) events.emplace(dir);
+  const bool goes_on = loop.batches_seen() > 0;
+  logging("metrics.csv", [&] {
+    std::vector<std::string> all = {"epoch", "step", "phase"};
+    all.insert(all.end(), columns.begin(), columns.end());
+    const auto path = fs::path(dir) / "metrics.csv";
+    const auto before = goes_on && fs::exists(path) ? detail::earlier_rows(loop, path, all) : "";
+    write_file_atomic(path, join(all, ",") + "\n" + before);
+    csv.emplace(path.string());
+  });
+  logging("history.json", [&] {
+    const auto path = fs::path(dir) / "history.json";
+    if (goes_on && fs::exists(path)) history = detail::earlier_epochs(loop, path);
+  });
+  if (tensorboard) logging("the events for TensorBoard", [&] { events.emplace(dir); });
 }
 
 void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values) {
-  csv << epoch << ',' << step << ',' << phase;
+  std::string line = c10::str(epoch, ',', step, ',', phase);
   for (const auto& name : columns) {
-    const double value = scalar_or(values, name, std::nan(""));
-    csv << ',';
-    if (std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == name; })) csv << shortest(value);
+    line += ',';
+    if (std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.first == name; }))
+      line += shortest(scalar_or(values, name, std::nan("")));
   }
-  csv << '\n';
-  csv.flush();
-  if (!csv.good()) {
-    csv.clear();
-    warn_once("metrics.csv " + dir, dir + "/metrics.csv: rows cannot be written (disk full?)");
-  }
+  if (csv) logging("metrics.csv", [&] { csv->write(line + "\n"); });
   if (!events) return;
   Scalars tags;
   for (const auto& [name, value] : values) tags.emplace_back(phase + "/" + name, value);
-  events->add_scalars(tags, step);
+  logging("the events for TensorBoard", [&] { events->add_scalars(tags, step); });
 }
 
 RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard) : impl_(std::make_unique<Impl>()) {
@@ -172,12 +157,12 @@ RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard)
 RunFiles::~RunFiles() = default;
 
 void RunFiles::on_fit_start(TrainLoop& loop) {
-  if (!impl_->csv.is_open()) impl_->open(loop);
+  impl_->open(loop);
   impl_->loss_scale = loop.parts().precision->scale();
 }
 
 void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
-  if (!impl_->csv.is_open()) impl_->open(loop);  // a program that owns its loop has no on_fit_start
+  impl_->open(loop);  // a program that owns its loop has no on_fit_start
   const bool scale_moved = impl_->loss_scale.value_or(r.loss_scale) != r.loss_scale;
   impl_->loss_scale = r.loss_scale;
   if ((r.attempt + 1) % impl_->every != 0 && r.taken && !scale_moved) return;
@@ -193,7 +178,7 @@ void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
 }
 
 void RunFiles::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
-  if (!impl_->csv.is_open()) impl_->open(loop);
+  impl_->open(loop);
   impl_->row("val", loop.epoch(), loop.global_step(), metrics);
 }
 
@@ -207,18 +192,20 @@ void RunFiles::on_epoch_end(TrainLoop&, const EpochReport& r) {
                                {"seconds", r.seconds}});
   impl_->row("epoch", r.epoch, r.global_step, values);
   impl_->history.push_back(to_json(r));
-  save_json(fs::path(impl_->dir) / "history.json", Json::object({{"epochs", impl_->history}}));
+  impl_->save_history(Json::object({{"epochs", impl_->history}}));
 }
 
-void RunFiles::on_overflow(TrainLoop&, const OverflowReport& report) { write_overflow_report(report, impl_->dir); }
+void RunFiles::on_overflow(TrainLoop&, const OverflowReport& report) {
+  impl_->logging("the overflow report", [&] { write_overflow_report(report, impl_->dir); });
+}
 
 void RunFiles::on_fit_end(TrainLoop&, const RunResult& result) {
-  save_json(fs::path(impl_->dir) / "history.json", Json::object({{"epochs", impl_->history},
-                                                                 {"reason", stop_reason_name(result.reason)},
-                                                                 {"global_step", result.global_step},
-                                                                 {"skipped_steps", result.skipped_steps},
-                                                                 {"batches_seen", result.batches_seen},
-                                                                 {"final_val", to_json(result.final_val)}}));
+  impl_->save_history(Json::object({{"epochs", impl_->history},
+                                    {"reason", stop_reason_name(result.reason)},
+                                    {"global_step", result.global_step},
+                                    {"skipped_steps", result.skipped_steps},
+                                    {"batches_seen", result.batches_seen},
+                                    {"final_val", to_json(result.final_val)}}));
 }
 
 }  // namespace npu_train

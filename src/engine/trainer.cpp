@@ -13,6 +13,8 @@
 #include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/folder.hpp"
+#include "npu_train/io/folder_lock.hpp"
 #include "npu_train/train/loop.hpp"
 #include "out_of_memory.hpp"
 #include "process_state.hpp"
@@ -26,6 +28,7 @@ namespace fs = std::filesystem;
 struct Trainer::Impl {
   RunConfig config;
   Parts parts;
+  std::unique_ptr<FolderLock> lock;  // of run_dir, while this object writes there; outlives a save that is under way in `run`
   Run run;
   std::string run_dir;
   LogSink log_file;  // of run_dir
@@ -84,6 +87,7 @@ struct Trainer::Impl {
     run.data = std::move(data);
     rng = {};
     run_dir.clear();
+    lock.reset();
     log_file = {};
   }
 
@@ -95,15 +99,41 @@ struct Trainer::Impl {
 
   bool writes() const { return !config.output.dir.empty() && !config.trainer.fast_dev_run; }
 
+  /// Locks a run's folder against other runs, and removes what killed ones left there. Error(Checkpoint) names the run that has it.
+  void hold(const fs::path& dir) {
+    if (lock && lock->folder() == dir) return;
+    lock = std::make_unique<FolderLock>(dir);
+    const auto written_by_runs = [](std::string_view name) {
+      return name == "config.yaml" || name == "environment.json" || name == "metrics.csv" || name == "history.json" || name == "diverged";
+    };
+    const int removed =
+        CheckpointStore((dir / "checkpoints").string(), config.checkpoint).remove_leftovers() + remove_leftovers(dir, written_by_runs);
+    if (removed > 0)
+      log_info("removed from ", dir.string(), " what a killed run left half written: ", removed, removed == 1 ? " item" : " items");
+  }
+
+  /// The end of a fit: another object may go on in the folder now.
+  void let_go() {
+    if (run.store) run.store->wait();
+    lock.reset();
+  }
+
   /// Where the run's files go, found once: the folder of the checkpoint that it goes on from, or a new one.
   void open_run_dir(const std::string& existing = "") {
-    if (!run_dir.empty() || !writes()) return;
+    if (!writes()) return;
+    if (!run_dir.empty()) return hold(run_dir);
     const auto dir = existing.empty() ? make_run_dir(config.output.dir, run_name()) : existing;
+    hold(dir);
     write_file_atomic((fs::path(dir) / "config.yaml").string(), to_yaml(run.resolved));
     write_environment(fs::path(dir) / "environment.json");
     run.loop->add_callback(std::make_shared<RunFiles>(dir, config.trainer.log_every_n_steps, config.output.tensorboard));
     if (config.checkpoint.enabled) run.open_store((fs::path(dir) / "checkpoints").string(), config.checkpoint);
-    log_file = make_file_sink((fs::path(dir) / "train.log").string());
+    try {
+      log_file = make_file_sink((fs::path(dir) / "train.log").string());
+    } catch (const Error& e) {
+      log_warning(e.what(), "; the run has no train.log");
+      log_file = [](LogLevel, std::string_view) {};
+    }
     const auto lines = [file = log_file](const std::string& text) {
       file(LogLevel::Info, std::string_view(text).substr(0, text.find('\n')));
     };
@@ -114,6 +144,10 @@ struct Trainer::Impl {
   RunResult fit() {
     return call("Trainer::fit", [&] {
       open_run_dir();
+      struct End {
+        Impl& self;
+        ~End() { self.let_go(); }
+      } end{*this};
       const ScopedLogTee tee(log_file);
       run.announce(config, run_dir);
       run.open_dump(config, run_dir);
@@ -121,38 +155,50 @@ struct Trainer::Impl {
     });
   }
 
+  std::string find_resumed(const std::string& which, std::string& dir);
   std::string resume(const std::string& which);
 };
 
-std::string Trainer::Impl::resume(const std::string& which) {
-  std::string checkpoint, dir;
-  if (which == "auto" || which == "last" || which == "best") {
-    check(which == "auto" || !config.output.dir.empty() || !run_dir.empty(), ErrorKind::Checkpoint, "Trainer::resume",
-          "output.dir is empty: there is no run to resume; hint: give a path");
-    if (config.output.dir.empty() && run_dir.empty()) return "";
-    // a run that was killed before its first checkpoint must not hide the one before
-    for (const auto& candidate : run_dir.empty() ? run_dirs(config.output.dir, run_name()) : std::vector<std::string>{run_dir}) {
-      const auto folder = fs::path(candidate) / "checkpoints";
-      remove_leftovers(folder);
-      dir = candidate;
-      checkpoint = CheckpointStore(folder.string(), config.checkpoint).resolve(which);
-      if (!checkpoint.empty()) break;
-    }
-    check(!checkpoint.empty() || which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no checkpoint '", which, "' under ",
-          (fs::path(config.output.dir) / run_name()).string(),
-          "; hint: --resume auto takes the newest that is whole, --resume PATH any other");
-    if (checkpoint.empty()) {
-      log_info("nothing to resume: a new run starts");
-      return "";
-    }
-  } else {
+/// The checkpoint that `which` means, "" for none, and in `dir` the folder of the run that goes on, locked; "" for a new run.
+std::string Trainer::Impl::find_resumed(const std::string& which, std::string& dir) {
+  if (which != "auto" && which != "last" && which != "best") {
     // A run of this output name goes on in its folder; any other checkpoint is only read, and a new run begins from it.
-    checkpoint = find_checkpoint(which);
+    const auto checkpoint = find_checkpoint(which);
     const auto parent = fs::path(checkpoint).parent_path();
     std::error_code error;
     const bool own = fs::equivalent(parent.parent_path().parent_path(), fs::path(config.output.dir) / run_name(), error);
     if (parent.filename() == "checkpoints" && own) dir = parent.parent_path().string();
+    if (!dir.empty() && run_dir.empty() && writes()) hold(dir);
+    return checkpoint;
   }
+  check(which == "auto" || !config.output.dir.empty() || !run_dir.empty(), ErrorKind::Checkpoint, "Trainer::resume",
+        "output.dir is empty: there is no run to resume; hint: give a path");
+  if (config.output.dir.empty() && run_dir.empty()) return "";
+  // a run that was killed before its first checkpoint must not hide the one before
+  for (const auto& candidate : run_dir.empty() ? run_dirs(config.output.dir, run_name()) : std::vector<std::string>{run_dir}) {
+    if (writes()) hold(candidate);
+    dir = candidate;
+    const auto checkpoint = CheckpointStore((fs::path(candidate) / "checkpoints").string(), config.checkpoint).resolve(which);
+    if (!checkpoint.empty()) return checkpoint;
+    if (run_dir.empty()) lock.reset();
+  }
+  check(which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no checkpoint '", which, "' under ",
+        (fs::path(config.output.dir) / run_name()).string(),
+        "; hint: --resume auto takes the newest that is whole, --resume PATH any other");
+  log_info("nothing to resume: a new run starts");
+  return "";
+}
+
+std::string Trainer::Impl::resume(const std::string& which) {
+  struct Undo {
+    Impl& self;
+    ~Undo() {
+      if (self.run_dir.empty()) self.lock.reset();
+    }
+  } undo{*this};  // after an error another object may try
+  std::string dir;
+  const auto checkpoint = find_resumed(which, dir);
+  if (checkpoint.empty()) return "";
   const auto meta = read_checkpoint_meta(checkpoint);
   if (meta.threads != at::get_num_threads() || meta.cpu != at::get_cpu_capability())
     log_warning("the checkpoint was made with ", meta.threads, " threads on ", meta.cpu, "; here are ", at::get_num_threads(), " on ",
@@ -160,7 +206,7 @@ std::string Trainer::Impl::resume(const std::string& which) {
   run.loop->load_state(load_checkpoint(checkpoint));
   open_run_dir(dir);
   const ScopedLogTee tee(log_file);
-  log_info("resumed from ", checkpoint, " (epoch ", meta.epoch, ", step ", meta.global_step, ")");
+  log_info("resumed from ", checkpoint, " (epoch ", run.loop->epoch(), ", step ", run.loop->global_step(), ")");
   return checkpoint;
 }
 

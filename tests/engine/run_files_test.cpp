@@ -3,9 +3,12 @@
 #include "npu_train/engine/run_files.hpp"
 
 #include <fstream>
+#include <functional>
 #include <sstream>
 
+#include "npu_train/core/log.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/json.hpp"
 #include "npu_train/train/checkpoint.hpp"
 #include "npu_train/train/loop.hpp"
 
@@ -99,6 +102,203 @@ TEST_CASE("a resumed run goes on in metrics.csv where its checkpoint was, skippe
     CHECK(again.fit().run_dir == whole.run_dir);
     CHECK((columns() == before));
   }
+}
+
+namespace {
+
+/// Two epochs of four steps with a validation each, and a checkpoint at the last step of an epoch as well as at its end.
+RunConfig short_config(const TempDir& dir) {
+  RunConfig config{.device = "cpu", .precision = "32-true"};
+  config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
+  config.data = {.name = "generated", .options = {{"train_size", 32}, {"val_size", 8}, {"batch_size", 8}, {"num_workers", "0"}}};
+  config.trainer = {.max_epochs = 2, .log_every_n_steps = 1, .threads = 1};
+  config.checkpoint.every_n_train_steps = 4;
+  config.checkpoint.save_top_k = -1;
+  config.output.dir = dir.path().string();
+  return config;
+}
+
+std::string log_text(const fs::path& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+/// What does not depend on time: epoch, step, phase and loss of every row, and the epochs of history.json.
+std::vector<std::string> logged(const fs::path& run_dir) {
+  std::vector<std::string> out;
+  std::istringstream csv(log_text(run_dir / "metrics.csv"));
+  for (std::string line; std::getline(csv, line);) {
+    size_t end = 0;
+    for (int cell = 0; cell < 4; ++cell) end = line.find(',', end + 1);
+    out.push_back(line.substr(0, end));
+  }
+  const auto history = load_json(run_dir / "history.json");
+  for (const auto& epoch : history.at("epochs", "").items(""))
+    out.push_back("history " + epoch.at("epoch", "").dump() + epoch.at("train", "").dump() + epoch.at("val", "").dump());
+  return out;
+}
+
+/// Leaves this checkpoint alone, as if the process had been killed before it wrote the next ones.
+void killed_after(const fs::path& run_dir, const std::string& checkpoint) {
+  for (const auto& item : std::vector<fs::directory_entry>(fs::directory_iterator(run_dir / "checkpoints"), {}))
+    if (item.path().filename() != checkpoint) fs::remove_all(item.path());
+  REQUIRE(fs::exists(run_dir / "checkpoints" / checkpoint));
+}
+
+}  // namespace
+
+TEST_CASE("after a kill between the save of an epoch's last step and that of its end, logs have no row twice") {
+  TempDir dir;
+  const auto config = short_config(dir);
+  const fs::path run_dir = Trainer(config).fit().run_dir;
+  const auto wanted = logged(run_dir);
+  CHECK(wanted.size() == 1 + 8 + 2 + 2 + 2);
+  for (const char* checkpoint : {"epoch=001-step=8", "epoch=000-step=4", "epoch=001-step=4"}) {
+    if (!fs::exists(run_dir / "checkpoints" / checkpoint)) continue;
+    CAPTURE(checkpoint);
+    killed_after(run_dir, checkpoint);
+    Trainer again(config);
+    CHECK(has(again.resume("auto"), checkpoint));
+    again.fit();
+    CHECK((logged(run_dir) == wanted));
+  }
+}
+
+TEST_CASE("the validation of a run that was stopped inside an epoch stays in the log of the longer run") {
+  TempDir dir;
+  auto config = short_config(dir);
+  config.trainer.max_steps = 3;
+  const fs::path run_dir = Trainer(config).fit().run_dir;
+  CHECK((column_of(run_dir / "metrics.csv", "step", "val") == std::vector<double>{3}));
+  config.trainer.max_steps = -1;
+  Trainer again(config);
+  again.resume("auto");
+  again.fit();
+  CHECK((column_of(run_dir / "metrics.csv", "step", "val") == std::vector<double>{3, 4, 8}));
+}
+
+TEST_CASE("a damaged log is set aside with a warning and does not keep a run from going on") {
+  TempDir dir;
+  const auto config = short_config(dir);
+  const fs::path run_dir = Trainer(config).fit().run_dir;
+  const auto wanted = logged(run_dir);
+  const auto csv = run_dir / "metrics.csv", history = run_dir / "history.json";
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
+    if (level == LogLevel::Warning) said += std::string(text) + "\n";
+  });
+  const auto go_on = [&] {
+    said.clear();
+    killed_after(run_dir, "epoch=001-step=4");
+    Trainer again(config);
+    again.resume("auto");
+    CHECK(again.fit().global_step == 8);
+  };
+  const auto put = [](const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::trunc) << text; };
+
+  SUBCASE("history cut short") {
+    const auto damaged = log_text(history).substr(0, 300);
+    put(history, damaged);
+    go_on();
+    CHECK_MESSAGE(has(said, history.string() + ".damaged"), said);
+    CHECK(log_text(history.string() + ".damaged") == damaged);
+    CHECK(load_json(history).at("epochs", "").items("").size() == 1);
+  }
+  SUBCASE("history is another document, and once more") {
+    for (const char* aside : {".damaged", ".damaged-2"}) {
+      put(history, "{\"epochs\": {\"a\": 99999999999999999999}}");
+      go_on();
+      CHECK_MESSAGE(has(said, history.string() + aside + ";"), said);
+    }
+  }
+  SUBCASE("history is a folder") {
+    fs::remove(history);
+    fs::create_directory(history);
+    go_on();
+    CHECK_MESSAGE(has(said, history.string() + ".damaged"), said);
+  }
+  SUBCASE("a number that no integer holds in metrics.csv") {
+    auto text = log_text(csv);
+    const auto at = text.find("0,2,train");
+    REQUIRE(at != std::string::npos);
+    put(csv, text.insert(at + 2, "99999999999999999999"));
+    go_on();
+    CHECK_MESSAGE(has(said, "line 3 cannot be read; it is kept as " + csv.string() + ".damaged"), said);
+    CHECK(log_text(csv.string() + ".damaged") == text);
+    auto without = wanted;
+    without.erase(without.begin() + 2);  // that row, no other
+    CHECK((logged(run_dir) == without));
+  }
+  SUBCASE("metrics.csv of other columns") {
+    put(csv, "epoch,step,phase,loss\n0,1,train,2.5\n");
+    go_on();
+    CHECK_MESSAGE(has(said, "its columns are not those of this run"), said);
+    CHECK((column_of(csv, "step", "train") == std::vector<double>{5, 6, 7, 8}));
+  }
+  SUBCASE("a last line without its end is no damage") {
+    put(csv, log_text(csv) + "1,4,tra");
+    go_on();
+    CHECK(said.empty());
+    CHECK((logged(run_dir) == wanted));
+  }
+  SUBCASE("train.log is a folder") {
+    fs::remove(run_dir / "train.log");
+    fs::create_directory(run_dir / "train.log");
+    go_on();
+    CHECK_MESSAGE(has(said, "the run has no train.log"), said);
+    CHECK((logged(run_dir) == wanted));
+  }
+}
+
+TEST_CASE("one run at a time writes into a run folder, and the other hears who") {
+  struct Meanwhile final : Callback {
+    explicit Meanwhile(std::function<void()> work) : work(std::move(work)) {}
+    void on_validation_end(TrainLoop&, const Scalars&) override { work(); }
+    std::function<void()> work;
+  };
+  TempDir dir;
+  const auto config = short_config(dir);
+  Trainer first(config);
+  int refused = 0;
+  first.add_callback(std::make_shared<Meanwhile>([&] {
+    for (const char* which : {"auto", "last"}) {
+      Trainer second(config);
+      const auto error = error_of([&] { second.resume(which); });
+      CHECK(error.exit_code() == 6);
+      CHECK_MESSAGE(has(error.what(), "version_0: is in use by process " + std::to_string(::getpid())), error.what());
+      ++refused;
+    }
+  }));
+  const auto result = first.fit();
+  CHECK(refused == 4);  // before the first checkpoint too
+  // Its fit is over: the folder is free, and taken again when it goes on itself.
+  CHECK_FALSE(fs::exists(fs::path(result.run_dir) / "run.lock"));
+  Trainer second(config);
+  CHECK_FALSE(second.resume("auto").empty());
+  CHECK(error_of([&] { first.save_checkpoint(); }).exit_code() == 6);
+  second.fit();
+  CHECK_FALSE(first.save_checkpoint().empty());
+}
+
+TEST_CASE("what a killed run left half written is removed when its run goes on, in one line") {
+  TempDir dir;
+  const auto config = short_config(dir);
+  const fs::path run_dir = Trainer(config).fit().run_dir;
+  killed_after(run_dir, "epoch=001-step=4");
+  for (const char* name : {"checkpoints/.epoch=001-step=8.tmp-abcdef-1-0", ".diverged.tmp-abcdef-1-0", "mine.tmp-abcdef-1-0"})
+    fs::create_directory(run_dir / name);
+  std::ofstream(run_dir / ".history.json.tmp-abcdef-1-0") << "x";
+  std::ofstream(run_dir / "run.lock") << "x";
+  std::string said;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += std::string(text) + "\n"; });
+  Trainer again(config);
+  again.resume("auto");
+  again.fit();
+  CHECK_MESSAGE(has(said, "removed from " + run_dir.string() + " what a killed run left half written: 3 items\n"), said);
+  for (const auto& item : fs::recursive_directory_iterator(run_dir)) CHECK_FALSE(item.path().filename().string().starts_with("."));
+  CHECK(fs::exists(run_dir / "mine.tmp-abcdef-1-0"));
+  CHECK_FALSE(fs::exists(run_dir / "run.lock"));
 }
 
 TEST_CASE("a device that vanishes in the middle of a run: an error of the device, in the log too, and the checkpoint of before is whole") {

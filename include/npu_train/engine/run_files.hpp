@@ -13,11 +13,12 @@ namespace npu_train {
 /// Makes the next free `dir/name/version_N` and returns it. Error(Checkpoint) when it cannot be made.
 std::string make_run_dir(const std::string& dir, const std::string& name);
 
-/// Every `dir/name/version_N` that has checkpoints or had begun one, newest first.
+/// Every `dir/name/version_N` that has checkpoints, had begun one, or is or was locked by a run (FolderLock), newest first.
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name);
 
 /// Writes while the run goes on: a row of metrics.csv every `every_n_steps` and at each epoch's end (columns: epoch, step, phase, then the
-/// metrics), the events, and history.json (rewritten whole at each epoch's end).
+/// metrics), the events, and history.json (rewritten whole at each epoch's end). What cannot be written or read is a warning and never ends
+/// the run.
 class RunFiles final : public Callback {
  public:
   /// Goes on in the files that a resumed run finds.

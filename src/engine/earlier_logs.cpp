@@ -1,0 +1,105 @@
+#include "earlier_logs.hpp"
+
+#include <charconv>
+#include <fstream>
+#include <optional>
+#include <string_view>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Keeps a log that cannot be read, under another name, out of the way of a new one.
+void set_aside(const fs::path& path, const std::string& why) {
+  std::error_code error;
+  auto aside = path.string() + ".damaged";
+  for (int number = 2; fs::exists(fs::symlink_status(aside, error)); ++number) aside = path.string() + ".damaged-" + std::to_string(number);
+  fs::rename(path, aside, error);
+  log_warning("[output] ", path.string(), ": ", why, "; ", error ? "a new one takes its place" : "it is kept as " + aside,
+              "; checkpoints do not depend on it");
+}
+
+struct Row {
+  int64_t epoch = 0, step = 0;
+  std::string_view phase;
+  bool skipped = false;
+};
+
+std::optional<int64_t> integer(std::string_view cell) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
+  if (error != std::errc() || end != cell.data() + cell.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+/// nullopt for a line that RunFiles does not write.
+std::optional<Row> parse_row(std::string_view line, const std::vector<std::string>& columns) {
+  std::vector<std::string_view> cells;
+  for (size_t begin = 0; begin <= line.size();) {
+    const auto end = std::min(line.find(',', begin), line.size());
+    cells.push_back(line.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (cells.size() != columns.size()) return std::nullopt;
+  Row row;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    if (columns[i] == "phase") row.phase = cells[i];
+    if (columns[i] == "skipped") row.skipped = cells[i] == "1";
+    if (columns[i] != "epoch" && columns[i] != "step") continue;
+    const auto value = integer(cells[i]);
+    if (!value) return std::nullopt;
+    (columns[i] == "epoch" ? row.epoch : row.step) = *value;
+  }
+  if (row.phase != "train" && row.phase != "val" && row.phase != "epoch") return std::nullopt;
+  return row;
+}
+
+/// Whether a row was written before the state of `loop` was saved. A save at the last step of an epoch comes before the end of that epoch,
+/// which is then run again; of steps that were skipped, each of which has a row, there are as many as the loop counts.
+bool is_earlier(const TrainLoop& loop, const Row& row, int64_t& skips) {
+  if (row.step > loop.global_step()) return false;
+  if (row.phase == "epoch") return row.epoch < loop.epoch();
+  if (row.phase == "val") return row.epoch < loop.epoch() || row.step <= loop.validated_step();
+  return !row.skipped || ++skips <= loop.skipped_steps();
+}
+
+}  // namespace
+
+std::string earlier_rows(const TrainLoop& loop, const fs::path& path, const std::vector<std::string>& columns) {
+  std::string kept, line, damage;
+  int64_t skips = 0, number = 1;
+  {
+    std::ifstream in(path);
+    const bool known = std::getline(in, line) && line == join(columns, ",");
+    if (!known) damage = "its columns are not those of this run";
+    while (known && std::getline(in, line) && !in.eof()) {  // a last line without its end was cut off by a kill
+      ++number;
+      const auto row = parse_row(line, columns);
+      if (!row && damage.empty()) damage = "line " + std::to_string(number) + " cannot be read";
+      if (row && is_earlier(loop, *row, skips)) kept += line + "\n";
+    }
+  }
+  if (!damage.empty()) set_aside(path, damage);
+  return kept;
+}
+
+Json earlier_epochs(const TrainLoop& loop, const fs::path& path) {
+  auto kept = Json::array();
+  try {
+    const auto where = path.string();
+    const auto document = load_json(path);
+    for (const auto& epoch : document.at("epochs", where).items(where))
+      if (epoch.at("epoch", where).integer(where) < loop.epoch()) kept.push_back(epoch);
+    return kept;
+  } catch (const Error& e) {
+    set_aside(path, std::string("cannot be read (") + e.what() + ")");
+    return Json::array();
+  }
+}
+
+}  // namespace npu_train::detail
