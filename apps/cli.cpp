@@ -1,5 +1,6 @@
 #include "cli.hpp"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -8,7 +9,9 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 
@@ -21,15 +24,28 @@ namespace {
 
 namespace fs = std::filesystem;
 std::atomic<int> g_signal{0};
+std::atomic<int64_t> g_signal_time{0};
 std::atomic<void (*)()> g_stop{nullptr};
 
+int64_t nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
 extern "C" void handle(int number) {
-  if (g_signal.exchange(number) != 0) {
+  const int before = errno;
+  const auto now = nanoseconds();
+  int64_t none = 0;
+  if (g_signal_time.compare_exchange_strong(none, now)) {
+    g_signal = number;
+    if (auto stop = g_stop.load()) stop();
+  } else if ((number == SIGINT || number == SIGTERM) && now - none >= 1'000'000'000) {
+    // Somebody insists. Sooner it is the same wish once more: timeout(1) signals a process and then its group.
     std::signal(number, SIG_DFL);
     std::raise(number);
-    return;
   }
-  if (auto stop = g_stop.load()) stop();
+  errno = before;
 }
 
 std::string find_config(const std::string& path) {
@@ -72,13 +88,22 @@ int guarded(const std::function<int()>& body) {
   }
 }
 
+void open_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) != fd) std::abort();
+}
+
 void on_stop_signal(void (*stop)()) {
   g_stop = stop;
   struct sigaction action {};
   action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGPIPE}) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (number != SIGHUP || before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
 }
 
 int signal_received() { return g_signal.load(); }

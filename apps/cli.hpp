@@ -18,8 +18,14 @@ int written(int code);
 /// Columns of the terminal that stdout is; 0 where it is none.
 size_t terminal_columns();
 
-/// Calls `stop` (async-signal-safe) at the first SIGINT or SIGTERM; a second one ends the program at once. signal_received() is 0 or the
-/// number of the signal.
+/// Opens /dev/null for each of the descriptors 0 to 2 that is closed: else the next file that is opened becomes stdout or stderr. First of
+/// all in main().
+void open_standard_descriptors();
+
+/// Calls `stop` (async-signal-safe) at the first of the signals by which users, terminals and schedulers end a program: SIGINT, SIGTERM,
+/// SIGHUP (unless it is ignored, as under nohup), SIGUSR1, SIGUSR2, SIGXCPU, and SIGPIPE, which comes from writing to a stdout or stderr
+/// that nobody reads any more. SIGINT or SIGTERM again, a second or more later, ends the program at once. signal_received() is 0 or the
+/// number of the first signal.
 void on_stop_signal(void (*stop)());
 int signal_received();
 

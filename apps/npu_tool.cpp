@@ -10,6 +10,7 @@
 using namespace npu_train;
 
 int main(int argc, char** argv) {
+  cli::open_standard_descriptors();
   CLI::App app("Tools around training.");
   app.require_subcommand(0, 1);
   bool version = false;

@@ -96,6 +96,7 @@ int train(const Arguments& args) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  cli::open_standard_descriptors();
   Arguments args;
   CLI::App app("Trains what a configuration file describes.");
   app.add_option("config", args.words, "CONFIG.yaml [key=value ...], for example trainer.max_epochs=3 precision=16-mixed");
