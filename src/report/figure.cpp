@@ -1,6 +1,7 @@
 #include "report/figure.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "npu_train/report/visible_text.hpp"
 #include "report/digits.hpp"
@@ -10,6 +11,8 @@ namespace {
 
 // About the width of a digit of the axes' font, in pixels.
 constexpr double kDigit = 6.6;
+// The width of a plot area on a telephone, in pixels.
+constexpr double kNarrowArea = 270;
 
 std::string caption(const std::string& title) { return title.empty() ? "" : "<figcaption>" + escape_html(title) + "</figcaption>\n"; }
 
@@ -18,7 +21,6 @@ std::string label(const std::string& text) { return escape_html(shorten_middle(v
 
 // Labels that would touch at the width of a telephone are left out.
 std::string x_ticks(const Axis& axis) {
-  constexpr double kNarrowArea = 270;
   std::string out;
   double free_from = -1;
   for (const auto& [value, text] : axis.ticks()) {
@@ -50,27 +52,61 @@ std::string in_box(double share) { return fixed_plain(std::clamp(share, 0.0, 1.0
 
 std::string percent(double share) { return fixed_plain(share * 100, 2) + "%"; }
 
+void add_marks(Figure& figure, std::vector<PlacedMark> marks) {
+  constexpr double kLetter = 6.4 / kNarrowArea;
+  std::stable_sort(marks.begin(), marks.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+  std::array<double, 3> free_from{};
+  for (const auto& mark : marks) {
+    const auto x = percent(mark.at);
+    figure.behind += "<line class=\"mark\" x1=\"" + x + "\" x2=\"" + x + "\" y1=\"0\" y2=\"100%\"><title>" + escape_html(mark.text) +
+                     "</title></line>\n";
+    const auto text = shorten_middle(visible_text(mark.text), 28);
+    const double width = static_cast<double>(code_points(text)) * kLetter;
+    const bool at_begin = mark.at<width / 2, at_end = mark.at> 1 - width / 2;
+    const double begin = at_begin ? 0 : at_end ? 1 - width : mark.at - width / 2;
+    const auto row = std::find_if(free_from.begin(), free_from.end(), [&](double free) { return free <= begin; });
+    if (row == free_from.end()) continue;
+    *row = begin + width + 2 * kLetter;
+    const auto rows = static_cast<int>(row - free_from.begin()) + 1;
+    figure.rows_above = std::max(figure.rows_above, rows);
+    const auto [place, anchor] = at_begin ? std::pair{std::string("0"), "start"}
+                                 : at_end ? std::pair{std::string("100%"), "end"}
+                                          : std::pair{x, "middle"};
+    figure.above += "<text class=\"mark\" x=\"" + place + "\" y=\"0\" dy=\"-" + std::to_string(kRowAbove * rows - 8) + "\" text-anchor=\"" +
+                    anchor + "\">" + escape_html(text) + "</text>\n";
+  }
+}
+
+std::string figure_html(const Figure& f) {
+  return std::string("<figure class=\"plot") + (f.wide ? " whole" : "") + "\">\n" + caption(f.title) +
+         (f.legend.empty() ? "" : "<ul class=\"legend\">" + f.legend + "</ul>\n") + f.below + "</figure>\n";
+}
+
 std::string figure_html(const Figure& f, const Axis& x, const Axis& y) {
   size_t longest = 0;
   for (const auto& tick : y.ticks()) longest = std::max(longest, tick.text.size());
   const auto left = fixed_plain(std::max(22.0, static_cast<double>(longest) * kDigit + 10), 0);
   const double above = (f.y_label.empty() ? 6 : 26) + kRowAbove * f.rows_above;
 
-  std::string out = "<figure class=\"plot\">\n" + caption(f.title);
-  if (!f.legend.empty()) out += "<ul class=\"legend\">" + f.legend + "</ul>\n";
-  out += "<div class=\"area\" style=\"padding:" + fixed_plain(above, 0) + "px 12px " + (f.x_label.empty() ? "24" : "42") + "px " + left +
-         "px\">\n<svg class=\"axes\" role=\"img\" aria-label=\"" + escape_html(f.summary) + "\">\n" + y_ticks(y) + x_ticks(x) + f.behind;
+  std::string out = "<div class=\"area\" style=\"padding:" + fixed_plain(above, 0) + "px 12px " + (f.x_label.empty() ? "24" : "42") +
+                    "px " + left + "px\">\n<svg class=\"axes\" role=\"img\" aria-label=\"" + escape_html(f.summary) + "\">\n" + y_ticks(y) +
+                    x_ticks(x) + f.behind;
   if (!f.y_label.empty())
     out += "<text class=\"label\" x=\"-" + left + "\" y=\"0\" dy=\"-" + fixed_plain(above - 12, 0) + "\">" + label(f.y_label) + "</text>\n";
   if (!f.x_label.empty())
     out += "<text class=\"label\" x=\"50%\" y=\"100%\" dy=\"36\" text-anchor=\"middle\">" + label(f.x_label) + "</text>\n";
-  return out + f.above + "<svg class=\"data\" viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">\n" + f.data +
-         "</svg>\n</svg>\n</div>\n</figure>\n";
+  out += f.above + "<svg class=\"data\" viewBox=\"0 0 1000 1000\" preserveAspectRatio=\"none\">\n" + f.data + "</svg>\n</svg>\n</div>\n";
+  auto whole = f;
+  whole.below = out + f.below;
+  return figure_html(whole);
 }
 
 std::string empty_figure_html(const std::string& title, const std::string& legend) {
-  return "<figure class=\"plot\">\n" + caption(title) + (legend.empty() ? "" : "<ul class=\"legend\">" + legend + "</ul>\n") +
-         "<p class=\"nothing\">nothing to draw</p>\n</figure>\n";
+  Figure figure;
+  figure.title = title;
+  figure.legend = legend;
+  figure.below = "<p class=\"nothing\">nothing to draw</p>\n";
+  return figure_html(figure);
 }
 
 }  // namespace npu_train::detail

@@ -35,6 +35,8 @@ void HtmlPage::facts(const std::vector<Fact>& facts) {
 
 void HtmlPage::plot(const LinePlot& plot) { add_plot(to_html(plot)); }
 
+void HtmlPage::bars(const BarPlot& plot) { add_plot(to_html(plot)); }
+
 void HtmlPage::histogram(const Histogram& histogram) { add_plot(to_html(histogram)); }
 
 void HtmlPage::table(const HtmlTable& table) { add(detail::table_html(table)); }

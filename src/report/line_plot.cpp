@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <optional>
 
@@ -193,37 +192,11 @@ class Painter {
     return out;
   }
 
-  // Texts stand in rows where they do not cover each other at the width of a telephone; what has no room is shown on hover only.
   void add_marks(detail::Figure& figure) const {
-    constexpr double kLetter = 6.4 / 270;
-    auto marks = plot_.marks;
-    std::erase_if(marks, [](const LinePlot::Mark& mark) { return !std::isfinite(mark.x); });
-    std::stable_sort(marks.begin(), marks.end(), [](const auto& a, const auto& b) { return a.x < b.x; });
-    std::array<double, 3> free_from{};
-    for (const auto& mark : marks) {
-      const double at = x_->at(mark.x);
-      const auto x = detail::percent(at);
-      figure.behind += "<line class=\"mark\" x1=\"" + x + "\" x2=\"" + x + "\" y1=\"0\" y2=\"100%\"><title>" + escape_html(mark.text) +
-                       "</title></line>\n";
-      const auto text = detail::shorten_middle(detail::visible_text(mark.text), 28);
-      const double width = static_cast<double>(detail::code_points(text)) * kLetter;
-      const bool at_begin = at<width / 2, at_end = at> 1 - width / 2;
-      const double begin = at_begin ? 0 : at_end ? 1 - width : at - width / 2;
-      const auto row = std::find_if(free_from.begin(), free_from.end(), [&](double free) { return free <= begin; });
-      if (row == free_from.end()) continue;
-      *row = begin + width + 2 * kLetter;
-      const auto rows = static_cast<int>(row - free_from.begin()) + 1;
-      figure.rows_above = std::max(figure.rows_above, rows);
-      figure.above += "<text class=\"mark\" x=\"" +
-                      (at_begin ? "0"
-                       : at_end ? "100%"
-                                : x) +
-                      "\" y=\"0\" dy=\"-" + std::to_string(detail::kRowAbove * rows - 8) + "\" text-anchor=\"" +
-                      (at_begin ? "start"
-                       : at_end ? "end"
-                                : "middle") +
-                      "\">" + escape_html(text) + "</text>\n";
-    }
+    std::vector<detail::PlacedMark> marks;
+    for (const auto& mark : plot_.marks)
+      if (std::isfinite(mark.x)) marks.push_back({x_->at(mark.x), mark.text});
+    detail::add_marks(figure, std::move(marks));
   }
 
   const LinePlot& plot_;

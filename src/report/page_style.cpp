@@ -70,8 +70,21 @@ p { max-width: 76ch; margin: 0 0 16px; }
 .many .dot { stroke-width: 3.5px; }
 .many .line { stroke-width: 1.4px; stroke-opacity: .8; }
 .data .gap { stroke: var(--bad); stroke-width: 2.5px; stroke-linecap: butt; }
-.bar { fill: var(--s0); stroke: var(--card); stroke-width: 1px; vector-effect: non-scaling-stroke; }
+.bar { fill: var(--c, var(--s0)); stroke: var(--card); stroke-width: 1px; vector-effect: non-scaling-stroke; }
+.bar.thin { stroke: none; }
+.bar.lost { fill: var(--bad); }
 .bar.on { fill: var(--text); }
+.plot.whole { grid-column: 1 / -1; }
+.unit { color: var(--muted); font-size: 13px; margin: 0 0 6px; }
+.area + .unit { margin-top: 12px; }
+.rows { list-style: none; margin: 0; padding: 0; font-size: 13px; line-height: 1.35; }
+.rows li { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr) 5.5em; gap: 10px; align-items: center; padding: 2px 0; }
+.rows .top { font-weight: 650; }
+.rows .name b { display: inline-block; min-width: 1.4em; color: var(--muted); }
+.rows .track { background: var(--grid); border-radius: 2px; height: 11px; }
+.rows i { display: block; height: 100%; min-width: 1px; border-radius: 2px; background: var(--c); }
+.rows i.lost { background: var(--bad); }
+.rows .value { text-align: right; font-variant-numeric: tabular-nums; }
 .js .data { pointer-events: none; }
 .cursor { stroke: var(--muted); opacity: .6; }
 .focus { fill: var(--card); stroke: var(--c, var(--text)); stroke-width: 2.5px; }
@@ -128,6 +141,8 @@ html:not(.js) .tools, html:not(.js) th button::after { display: none; }
   .scroll { margin-left: -14px; margin-right: -14px; }
   th:first-child button, td:first-child { padding-left: 14px; }
   .axes { height: 220px; font-size: 11.5px; }
+  .rows li { grid-template-columns: minmax(0, 1fr) auto; gap: 2px 10px; }
+  .rows .track { grid-column: 1 / -1; grid-row: 2; }
   .facts { grid-template-columns: repeat(auto-fill, minmax(130px, 1fr)); }
   .facts div { padding: 10px 14px; }
   .facts dd { font-size: 15px; }

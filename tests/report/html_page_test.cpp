@@ -71,6 +71,15 @@ LinePlot learning_rate() {
   return plot;
 }
 
+BarPlot activations(int count) {
+  BarPlot plot{"Activations of " + std::to_string(count) + " layers", "layer, in the order of the forward", "MiB", false, {}};
+  for (int i = 0; i < count; ++i)
+    plot.bars.push_back({"encoder.layers.encoder_" + layer_name(i), 40 * std::exp(-0.01 * i) * (1.2 + std::sin(i * 1.7)),
+                         i % 3 == 0 ? "forward" : "backward"});
+  plot.bars[5].value = kNaN;
+  return plot;
+}
+
 Histogram update_sizes() {
   Histogram out{"Size of weight updates", "|update|", {0}, {1'204}, true};
   for (int e = -16; e <= 0; ++e) out.edges.push_back(std::pow(10, e / 2.0));
@@ -127,6 +136,9 @@ TEST_CASE("a sample page") {
   page.heading("Layers in call order");
   page.plot(errors_by_layer());
   page.table(layers(48));
+  page.bars(activations(12));
+  page.bars(activations(300));
+  page.bars({kHostile, kHostile, kHostile, true, {{kHostile, 1, kHostile}}});
   page.heading("Training");
   page.plot(long_curves());
   page.plot(learning_rate());
@@ -155,11 +167,13 @@ TEST_CASE("hostile text stays text wherever it stands") {
   page.plot({kHostile, kHostile, kHostile, true, {{kHostile, {1, 2, 3}, {1, kNaN, 0}, {kHostile, kHostile, kHostile}}}, {{2, kHostile}}});
   page.plot({.title = kHostile});
   page.histogram({kHostile, kHostile, {0, 1}, {1}, false});
+  page.bars({kHostile, kHostile, kHostile, true, {{kHostile, 1, kHostile}}});
+  page.bars({kHostile, kHostile, kHostile, true, std::vector<BarPlot::Bar>(30, {kHostile, 1, kHostile})});
   page.table({kHostile, {{kHostile, false}, {kHostile, true}}, {{{kHostile, 1.0, Tone::Warn}, {kHostile}}}});
   const auto html = page.str();
   for (const char* opened : {"<img", "<script", "</script", "<style", "</style", "<title>", "</title></td>"}) {
     CAPTURE(opened);
-    CHECK(count_of(html, opened) == count_of(HtmlPage("").str(), opened) + (std::string(opened) == "<title>" ? 5 : 0));
+    CHECK(count_of(html, opened) == count_of(HtmlPage("").str(), opened) + (std::string(opened) == "<title>" ? 5 + 30 + 8 : 0));
   }
 }
 

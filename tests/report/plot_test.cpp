@@ -245,3 +245,83 @@ TEST_CASE("histogram") {
                                         {"", "", {0, 1}, {-1}, false}};
   for (const auto& h : wrong) CHECK(error_of([&] { to_html(h); }).kind() == ErrorKind::Usage);
 }
+
+namespace {
+
+BarPlot layers(std::vector<double> values) {
+  BarPlot plot{.title = "Error", .x_label = "layer", .y_label = "relative error"};
+  for (size_t i = 0; i < values.size(); ++i) plot.bars.push_back({"layer" + std::to_string(i) + ".conv", values[i]});
+  return plot;
+}
+
+std::vector<std::string> names(const std::string& html) { return all(html, "<span class=\"name\">", "</span>"); }
+std::vector<std::string> widths(const std::string& html) { return all(html, "style=\"width:"); }
+
+}  // namespace
+
+TEST_CASE("few bars: a row for each, with name, length and value, the largest marked") {
+  const auto html = to_html(layers({1, 4, 2, 0}));
+  CHECK(names(html) == std::vector<std::string>{"layer0.conv", "layer1.conv", "layer2.conv", "layer3.conv"});
+  CHECK(widths(html) == std::vector<std::string>{"25%", "100%", "50%", "0%"});
+  CHECK(all(html, "<span class=\"value\">", "</span>") == std::vector<std::string>{"1", "4", "2", "0"});
+  CHECK(all(html, "<li class=\"top\"><span class=\"name\">", "</span>") == std::vector<std::string>{"layer1.conv"});
+  CHECK(has(html, "layer; relative error"));
+  CHECK_FALSE(has(html, "<svg"));
+  CHECK(has(to_html(BarPlot{.title = "None"}), "nothing to draw"));
+}
+
+TEST_CASE("many bars stand side by side, and the largest are numbered and named below") {
+  std::vector<double> values(160, 1);
+  values[70] = 10;
+  values[20] = 7;
+  const auto html = to_html(layers(values));
+  const auto drawn = all(html, "<rect class=\"bar ", " data-t");
+  REQUIRE(drawn.size() == 160);
+  CHECK(has(drawn[70], "x=\"437.5\" y=\"0\" width=\"6.2\" height=\"1000\""));
+  CHECK(has(drawn[20], "y=\"300\" width=\"6.2\" height=\"700\""));
+  CHECK(names(html).size() == 8);
+  CHECK(names(html)[0] == "<b>1</b> layer70.conv");
+  CHECK(names(html)[1] == "<b>2</b> layer20.conv");
+  CHECK(has(html, "The largest 8 of 160; relative error"));
+  CHECK(has(html, "160 values, the largest is 10 of layer70.conv"));
+  CHECK(has(html, "layer70.conv: 10<"));                                                  // under the pointer
+  CHECK(has(html, "x1=\"44.06%\" x2=\"44.06%\" y1=\"0\" y2=\"100%\"><title>1</title>"));  // its number
+}
+
+TEST_CASE("bars of one group have one colour, and the legend names it") {
+  auto plot = layers({1, 2, 3});
+  plot.bars[0].group = plot.bars[2].group = "forward";
+  plot.bars[1].group = "<b>";
+  const auto html = to_html(plot);
+  CHECK(has(html, "<li class=\"s0\">forward</li><li class=\"s1\">&lt;b&gt;</li>"));
+  CHECK(all(html, "<i class=\"") == std::vector<std::string>{"s0", "s1", "s0"});
+}
+
+TEST_CASE("bars that have no length are not lost") {
+  for (const size_t count : {3, 60}) {
+    std::vector<double> values(count, 1e-6);
+    values[1] = kNaN;
+    const auto html = to_html(layers(values));
+    CAPTURE(count);
+    CHECK(has(html, "<li class=\"lost\">1 not finite or below 0</li>"));
+    CHECK(has(html, "<i class=\"lost\" style=\"width:100%\">"));
+    CHECK(has(all(html, "<li class=\"top\"><span class=\"name\">", "</span>").at(0), "layer1.conv"));
+  }
+  std::vector<double> values(3'000, 1);  // more than are drawn
+  values[1234] = kInf;
+  const auto html = to_html(layers(values));
+  CHECK(all(html, "<rect class=\"bar ").size() == 1'000);
+  CHECK(all(html, "<rect class=\"bar lost thin").size() == 1);
+  CHECK(has(html, "layer1234.conv: inf"));
+}
+
+TEST_CASE("bars on a log axis: zero has no length, the smallest value has some") {
+  auto plot = layers({0, 1e-6, 1e-3, 1});
+  plot.log_y = true;
+  const auto drawn = widths(to_html(plot));
+  REQUIRE(drawn.size() == 4);
+  CHECK(drawn[0] == "0%");
+  CHECK(drawn[1] == "9%");
+  CHECK(drawn[2] == "54.5%");
+  CHECK(drawn[3] == "100%");
+}

@@ -50,6 +50,7 @@ class HtmlPage {
   /// Short facts side by side.
   void facts(const std::vector<Fact>& facts);
   void plot(const LinePlot& plot);
+  void bars(const BarPlot& plot);
   void histogram(const Histogram& histogram);
   /// Of more than 200 rows the first 200 are shown until the reader asks for all. Error(Usage) when a row has another number of cells than
   /// there are columns.

@@ -34,6 +34,18 @@ struct Histogram {
   bool log_x = false;
 };
 
+/// Values by name, such as one for each layer in the order of the forward.
+struct BarPlot {
+  struct Bar {
+    std::string name;
+    double value = 0;     ///< 0 or larger
+    std::string group{};  ///< bars of a group have a colour; the legend names it
+  };
+  std::string title{}, x_label{}, y_label{};  ///< the labels are captions: what is a bar, and the unit of its value
+  bool log_y = false;
+  std::vector<Bar> bars{};  ///< in the order in which they are drawn
+};
+
 /// A `<figure>` that is as wide as its place, with text of one size at every width.
 ///
 /// What cannot be drawn is never silently lost: a point with y = NaN or +-inf (on a log axis also y < 0) is a gap in its curve with a
@@ -41,6 +53,11 @@ struct Histogram {
 /// its own, labelled 0, below the smallest positive value. Of a series with more than 2,000 points the smallest and the largest y of each
 /// of 1,000 runs are drawn. Error(Usage) when x, y and labels differ in length.
 std::string to_html(const LinePlot& plot);
+
+/// Up to 24 bars are rows, each with its name and value. More are drawn side by side, and the largest 8 are numbered and named below; of
+/// more than 1,000 the largest of each run of neighbours is drawn. Bars of values that are not finite or below 0 have the full length and
+/// the colour of an error, count as the largest and are counted in the legend.
+std::string to_html(const BarPlot& plot);
 
 /// With `log_x` the first edge may be 0. Error(Usage) when edges are not finite, do not rise or do not fit the counts.
 std::string to_html(const Histogram& histogram);
