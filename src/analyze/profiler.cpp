@@ -5,7 +5,6 @@
 #include <thread>
 #include <unordered_map>
 
-#include "npu_train/core/clock.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
 #include "range_marks.hpp"
@@ -43,8 +42,8 @@ struct Profiler::Impl {
   ParameterSet parameters;
   ProfilerOptions options;
   RangeMarks marks;
-  SteadyClock clock;
-  double made = clock.now();
+  std::shared_ptr<const Clock> clock;
+  double made;
   bool waits = false;
 
   std::optional<int64_t> first_attempt, attempt, forward_attempt;
@@ -60,11 +59,17 @@ struct Profiler::Impl {
   std::thread::id thread = std::this_thread::get_id();
   std::vector<TraceEvent> events;
 
-  Impl(Device d, ParameterSet p, ProfilerOptions o) : device(std::move(d)), parameters(std::move(p)), options(o), marks(device) {
+  Impl(Device d, ParameterSet p, ProfilerOptions o)
+      : device(std::move(d)),
+        parameters(std::move(p)),
+        options(std::move(o)),
+        marks(device),
+        clock(options.clock != nullptr ? options.clock : steady_clock()),
+        made(clock->now()) {
     waits = backend_of(device).capabilities(device).streams;
   }
 
-  double now() const { return clock.now() - made; }
+  double now() const { return clock->now() - made; }
   Sums& sums() { return attempt == first_attempt ? first : tracing ? traced : rest; }
 
   void enter_window(int64_t next) {
@@ -112,7 +117,7 @@ struct Profiler::Impl {
 };
 
 Profiler::Profiler(Device device, ParameterSet parameters, ProfilerOptions options)
-    : impl_(std::make_unique<Impl>(std::move(device), std::move(parameters), options)) {}
+    : impl_(std::make_unique<Impl>(std::move(device), std::move(parameters), std::move(options))) {}
 Profiler::~Profiler() = default;
 
 void Profiler::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {

@@ -10,8 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/core/clock.hpp"
-
 namespace npu_train {
 namespace {
 
@@ -102,7 +100,7 @@ struct PowerMeter::Impl {
   std::vector<RaplZone> zones;
   std::vector<std::string> command;  // tells the device's power; empty: nothing is asked
 
-  SteadyClock clock;
+  std::shared_ptr<const Clock> clock;
   double begun = 0;
   std::mutex mutex;
   std::condition_variable ends;
@@ -111,7 +109,8 @@ struct PowerMeter::Impl {
   std::vector<double> watts;
   std::thread thread;
 
-  Impl(HostView h, Device d, std::chrono::milliseconds p) : host(std::move(h)), device(std::move(d)), period(p) {
+  Impl(HostView h, Device d, std::chrono::milliseconds p, std::shared_ptr<const Clock> c)
+      : host(std::move(h)), device(std::move(d)), period(p), clock(std::move(c)) {
     find_zones();
     find_command();
     if (period.count() == 0) period = std::chrono::milliseconds(command.empty() ? 10'000 : 500);
@@ -186,8 +185,8 @@ struct PowerMeter::Impl {
   }
 };
 
-PowerMeter::PowerMeter(HostView host, Device device, std::chrono::milliseconds period)
-    : impl_(std::make_unique<Impl>(std::move(host), std::move(device), period)) {}
+PowerMeter::PowerMeter(HostView host, Device device, std::chrono::milliseconds period, std::shared_ptr<const Clock> clock)
+    : impl_(std::make_unique<Impl>(std::move(host), std::move(device), period, std::move(clock))) {}
 
 PowerMeter::~PowerMeter() {
   if (impl_->thread.joinable()) stop();
@@ -200,7 +199,7 @@ void PowerMeter::start() {
   m.host_joules = 0;
   m.watts.clear();
   m.read_zones(true);
-  m.begun = m.clock.now();
+  m.begun = m.clock->now();
   if (!m.zones.empty() || !m.command.empty()) m.thread = std::thread([&m] { m.watch(); });
 }
 
@@ -211,7 +210,7 @@ EnergyReading PowerMeter::stop() {
   {
     const std::lock_guard lock(m.mutex);
     m.read_zones(false);
-    out.seconds = m.clock.now() - m.begun;
+    out.seconds = m.clock->now() - m.begun;
     m.ending = true;
   }
   m.ends.notify_all();

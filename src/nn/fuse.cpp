@@ -69,9 +69,10 @@ double deviation(const at::Tensor& got, const at::Tensor& want) {
 }
 
 // The best times of two ways, run in turn.
-std::pair<double, double> best_in_turn(const std::function<void()>& a, const std::function<void()>& b, const Device& device, int repeats) {
+std::pair<double, double> best_in_turn(const std::function<void()>& a, const std::function<void()>& b, const Device& device,
+                                       const FuseOptions& options) {
   const auto& backend = backend_of(device);
-  const auto clock = steady_clock();
+  const auto clock = options.clock != nullptr ? options.clock : steady_clock();
   const auto time = [&](const std::function<void()>& fn) {
     const double start = clock->now();
     fn();
@@ -81,7 +82,7 @@ std::pair<double, double> best_in_turn(const std::function<void()>& a, const std
   a(), b();
   backend.synchronize(device);
   double first = std::numeric_limits<double>::infinity(), second = first;
-  for (int i = 0; i < repeats; ++i) {
+  for (int i = 0; i < options.repeats; ++i) {
     const bool turned = i % 2 == 1;
     if (turned) second = std::min(second, time(b));
     first = std::min(first, time(a));
@@ -124,7 +125,7 @@ class Trial {
     Choice choice{{.layer = chain_.layer, .pattern = chain_.pattern, .form = form.name, .reason = {}}, form};
     auto& out = choice.pattern;
     try {
-      const auto [before, after] = best_in_turn([&] { chain_.plain(); }, [&] { form.run(inputs_); }, device_, options_.repeats);
+      const auto [before, after] = best_in_turn([&] { chain_.plain(); }, [&] { form.run(inputs_); }, device_, options_);
       out.saving = 1 - after / before;
       out.error = deviation(form.run(inputs_), plain_);
       const auto bytes = form.weight_bytes + peak_of([&] { return form.run(inputs_); }, device_);
@@ -216,12 +217,12 @@ struct Whole {
   double before = 0, after = 0, error = 0;
 };
 
-Whole measure_whole(const Model& before, const Model& after, const at::Tensor& example, const Device& device, int repeats) {
+Whole measure_whole(const Model& before, const Model& after, const at::Tensor& example, const Device& device, const FuseOptions& options) {
   Whole out;
   // Another input too: a way through the model that depends on values would show.
   const at::Tensor other = example.is_floating_point() ? at::rand_like(example) : example;
   for (const auto& x : {example, other}) out.error = std::max(out.error, deviation(after.forward(x), before.forward(x)));
-  std::tie(out.before, out.after) = best_in_turn([&] { before.forward(example); }, [&] { after.forward(example); }, device, repeats);
+  std::tie(out.before, out.after) = best_in_turn([&] { before.forward(example); }, [&] { after.forward(example); }, device, options);
   return out;
 }
 
@@ -297,7 +298,7 @@ class Fusion {
     try {
       if (!options_.keep_weights) keep_needed_weights();
       if (kept_.empty()) return {model_, report_};
-      const auto whole = measure_whole(model_, run_by(model_, plan()), example_, device, options_.repeats);
+      const auto whole = measure_whole(model_, run_by(model_, plan()), example_, device, options_);
       report_.seconds_before = whole.before;
       report_.seconds_after = whole.after;
       report_.error = whole.error;

@@ -2,9 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <chrono>
 #include <sstream>
-#include <thread>
 
 #include "npu_train/analyze/profiler.hpp"
 #include "npu_train/io/json.hpp"
@@ -17,9 +15,10 @@ namespace {
 
 struct TinyStep {
   at::Tensor weight = at::randn({64, 32}).requires_grad_();
+  std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
   Profiler profiler;
 
-  explicit TinyStep(ProfilerOptions options = {}) : profiler(Device{}, named(weight), options) {}
+  explicit TinyStep(int64_t traced_windows = 0) : profiler(Device{}, named(weight), {.traced_windows = traced_windows, .clock = clock}) {}
 
   static ParameterSet named(const at::Tensor& weight) {
     ParameterSet parameters;
@@ -36,11 +35,16 @@ struct TinyStep {
 
   void window(int64_t attempt) {
     at::Tensor loss;
-    phase(Phase::DataWait, attempt, [] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+    phase(Phase::DataWait, attempt, [&] { clock->advance(8); });
+    clock->advance(1);  // between phases
     phase(Phase::Forward, attempt, [&] {
+      clock->advance(2);
       loss = in_layer("act", at::linear(at::ones({16, 32}), weight), [](const at::Tensor& x) { return at::relu(x); }).sum();
     });
-    phase(Phase::Backward, attempt, [&] { loss.backward(); });
+    phase(Phase::Backward, attempt, [&] {
+      clock->advance(4);
+      loss.backward();
+    });
   }
 };
 
@@ -54,21 +58,27 @@ const PhaseTime* time_of(const Profile& profile, Phase phase) {
 
 TEST_CASE("phases are summed over all windows but the first") {
   TinyStep tiny;
-  tiny.phase(Phase::Validation, 0, [] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); });  // before the first window
-  for (int64_t k = 0; k < 4; ++k) tiny.window(k);
+  tiny.phase(Phase::Validation, 0, [&] { tiny.clock->advance(50); });  // before the first window
+  for (int64_t k = 0; k < 4; ++k) {
+    if (k == 0) tiny.clock->advance(100);  // nothing of what is counted
+    tiny.window(k);
+  }
   tiny.phase(Phase::DataWait, 4, [] {});  // finds no more data: no window
   const auto profile = tiny.profiler.profile();
   CHECK(profile.windows == 3);
   REQUIRE(time_of(profile, Phase::DataWait) != nullptr);
   CHECK(time_of(profile, Phase::DataWait)->calls == 4);
-  CHECK(time_of(profile, Phase::DataWait)->seconds >= 0.06);
+  CHECK(time_of(profile, Phase::DataWait)->seconds == 3 * 8);
   CHECK(time_of(profile, Phase::Forward)->calls == 3);
+  CHECK(time_of(profile, Phase::Forward)->seconds == 3 * 2);
+  CHECK(time_of(profile, Phase::Backward)->seconds == 3 * 4);
   CHECK(time_of(profile, Phase::Validation) == nullptr);
-  CHECK(profile.phases.front().phase == Phase::DataWait);
-  CHECK(profile.first.value() >= 0.02);
-  double inside = 0;
-  for (const auto& p : profile.phases) inside += p.seconds;
-  CHECK(profile.seconds == doctest::Approx(inside + profile.between()));
+  REQUIRE(profile.phases.size() == 3);
+  CHECK(profile.phases[0].phase == Phase::DataWait);  // the longest first
+  CHECK(profile.phases[1].phase == Phase::Backward);
+  CHECK(profile.first.value() == 15);
+  CHECK(profile.seconds == 3 * 15);
+  CHECK(profile.between() == 3 * 1);
   CHECK(profile.events.empty());
   CHECK(!profile.synchronised);
 }
@@ -86,18 +96,20 @@ TEST_CASE("a run of one window is told, and nothing at all too") {
 TEST_CASE("a phase inside a phase counts once, and an error ends its phase") {
   TinyStep tiny;
   tiny.window(0);
-  tiny.phase(Phase::Validation, 1,
-             [&] { tiny.phase(Phase::Callbacks, 1, [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); }); });
+  tiny.phase(Phase::Validation, 1, [&] {
+    tiny.clock->advance(3);
+    tiny.phase(Phase::Callbacks, 1, [&] { tiny.clock->advance(30); });
+  });
   tiny.profiler.phase_begin(Phase::Forward, 1, 0);
   tiny.profiler.phase_error(Phase::Forward, 1, 0, nullptr);
   const auto profile = tiny.profiler.profile();
-  CHECK(time_of(profile, Phase::Callbacks)->seconds >= 0.03);
-  CHECK(time_of(profile, Phase::Validation)->seconds < 0.03);
+  CHECK(time_of(profile, Phase::Callbacks)->seconds == 30);
+  CHECK(time_of(profile, Phase::Validation)->seconds == 3);
   CHECK(time_of(profile, Phase::Forward)->calls == 1);
 }
 
 TEST_CASE("a trace holds operators and layers with their memory, and is what trace viewers read") {
-  TinyStep tiny({.traced_windows = 2});
+  TinyStep tiny(2);
   for (int64_t k = 0; k < 5; ++k) tiny.window(k);
   const auto profile = tiny.profiler.profile();
   CHECK(profile.windows == 2);  // 3 and 4: 0 is the first, 1 and 2 are traced
@@ -145,7 +157,7 @@ TEST_CASE("a trace holds operators and layers with their memory, and is what tra
 }
 
 TEST_CASE("of a run of one window that one is traced") {
-  TinyStep tiny({.traced_windows = 3});
+  TinyStep tiny(3);
   tiny.window(0);
   const auto profile = tiny.profiler.profile();
   CHECK(!profile.first);

@@ -377,7 +377,7 @@ class CompareTest(ProgramTest):
         for kind, content in self.hostile_files(good, marker):
             with self.subTest(kind):
                 target.write_bytes(content)
-                code, out, error = npu_tool('compare', b, a, '--json', timeout=60)
+                code, out, error = npu_tool('compare', b, a, '--json')
                 self.assertEqual(code, 3, error)
                 self.assertIn(name, error if not out else json.dumps([
                     item['message'] for call in json.loads(out)['steps'][0]['calls'] for item in call['items'] if item['verdict'] != 'agrees']))

@@ -101,7 +101,7 @@ class Doctor(ProgramTest):
         reader, writer = os.pipe()
         try:
             os.write(writer, log)
-            p = subprocess.run([str(BIN / 'npu_tool'), 'doctor'], stdin=reader, capture_output=True, text=True, timeout=120)
+            p = subprocess.run([str(BIN / 'npu_tool'), 'doctor'], stdin=reader, capture_output=True, text=True, timeout=300)
         finally:
             os.close(reader)
             os.close(writer)
@@ -172,7 +172,7 @@ class Doctor(ProgramTest):
         # a pipe in which nothing comes is no log: the machine is examined
         reader, writer = os.pipe()
         try:
-            p = subprocess.run([str(BIN / 'npu_tool'), 'doctor', '--no-hello', '--output', str(self.dir)], stdin=reader, capture_output=True, text=True, timeout=120)
+            p = subprocess.run([str(BIN / 'npu_tool'), 'doctor', '--no-hello', '--output', str(self.dir)], stdin=reader, capture_output=True, text=True, timeout=300)
         finally:
             os.close(reader)
             os.close(writer)

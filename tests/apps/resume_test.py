@@ -68,7 +68,7 @@ class Resume(ProgramTest):
         self.wait_for(process, training, 'step 5')
         self.assertEqual(checkpoints(parts), [])
         process.send_signal(number)
-        self.assertEqual(process.wait(timeout=120), 128 + number, self.said())
+        self.assertEqual(process.wait(timeout=300), 128 + number, self.said())
 
         saved = checkpoints(parts)
         self.assertEqual(len(saved), 1, self.said())

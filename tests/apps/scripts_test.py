@@ -22,7 +22,7 @@ class Scripts(ProgramTest):
         path.write_text(text)
         path.chmod(0o755)
 
-    def script(self, name, *args, **env): return run(self.root / 'scripts' / name, *args, cwd='/', env=self.env | env, timeout=60)
+    def script(self, name, *args, **env): return run(self.root / 'scripts' / name, *args, cwd='/', env=self.env | env)
 
     def called(self): return self.calls.read_text().splitlines() if self.calls.exists() else []
 

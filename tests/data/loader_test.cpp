@@ -229,8 +229,10 @@ TEST_CASE("the queue is bounded: workers wait for the consumer") {
   Loader loader(data, {}, with);
   loader.begin_epoch(0);
   loader.next();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  CHECK(data->calls() <= (1 + 2 * 3) * 4);
+  constexpr int64_t kAll = (1 + 2 * 3) * 4;
+  while (data->calls() < kAll) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // time enough for what must not happen
+  CHECK(data->calls() == kAll);
 }
 
 TEST_CASE("hooks: one on each finished batch, one for the caller") {

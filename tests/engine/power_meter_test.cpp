@@ -29,25 +29,48 @@ struct Server : FakeHost {
   }
 };
 
-// Longer than what a device's tool averages over.
-void work() { std::this_thread::sleep_for(2200ms); }
+/// A meter of a device whose tool is asked all the time, and a clock that stands still meanwhile.
+struct MeteredDevice {
+  std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
+  std::atomic<int> asked = 0;
+  PowerMeter meter;
+
+  MeteredDevice(const FakeHost& host, const Device& device) : meter(counted(host.view()), device, 1ms, clock) {}
+
+  HostView counted(HostView view) {
+    view.run = [this, run = view.run](const std::vector<std::string>& words) {
+      ++asked;
+      return run(words);
+    };
+    return view;
+  }
+
+  EnergyReading of_work(double seconds) {
+    meter.start();
+    for (const int before = asked; asked < before + 3;) std::this_thread::sleep_for(1ms);  // two answers at least are noted
+    clock->advance(seconds);
+    return meter.stop();
+  }
+};
 
 }  // namespace
 
 TEST_CASE("packages and their memory are summed, what they contain is not, and a counter that wrapped around is read right") {
   Server host;
-  PowerMeter meter(host.view(), Device{});
+  const auto clock = std::make_shared<ManualClock>();
+  PowerMeter meter(host.view(), Device{}, 0ms, clock);
   CHECK(meter.host_why().empty());
   CHECK(meter.device_why().empty());
   meter.start();
   add_zone(host, "0", "package-0", "4500000");
   add_zone(host, "0:1", "dram", "2500000");
   add_zone(host, "1", "psys", "99000000");
+  clock->advance(3);
   auto reading = meter.stop();
   REQUIRE(reading.host_joules.has_value());
   CHECK(*reading.host_joules == doctest::Approx(4.0));
   CHECK(!reading.device_joules.has_value());
-  CHECK(reading.seconds > 0);
+  CHECK(reading.seconds == 3);
   // again, from where it is, over the end of the counter's range
   add_zone(host, "0", "package-0", "262143328000");
   meter.start();
@@ -99,15 +122,13 @@ TEST_CASE("a GPU's power times the time, asked of the GPU that the process sees"
   FakeHost host;
   host.environment["CUDA_VISIBLE_DEVICES"] = "3,5";
   host.commands["nvidia-smi --query-gpu=power.draw --format=csv,noheader,nounits -i 5"] = says("250.50\n");
-  PowerMeter meter(host.view(), Device{.kind = "cuda", .index = 1}, 20ms);
-  CHECK(meter.device_why().empty());
-  meter.start();
-  work();
-  const auto reading = meter.stop();
+  MeteredDevice gpu(host, Device{.kind = "cuda", .index = 1});
+  CHECK(gpu.meter.device_why().empty());
+  const auto reading = gpu.of_work(2.25);
+  CHECK(reading.seconds == 2.25);
   REQUIRE(reading.device_joules.has_value());
-  CHECK(*reading.device_joules == doctest::Approx(250.5 * reading.seconds));
-  meter.start();
-  CHECK(!meter.stop().device_joules.has_value());  // too short for an average over a second
+  CHECK(*reading.device_joules == doctest::Approx(250.5 * 2.25));
+  CHECK(!gpu.of_work(1.75).device_joules.has_value());  // too short for an average over a second
 }
 
 TEST_CASE("an NPU's power, in the forms that npu-smi has, by card and chip") {
@@ -122,13 +143,11 @@ TEST_CASE("an NPU's power, in the forms that npu-smi has, by card and chip") {
         "\t2                              1                              5                              Ascend910\n"
         "\t2                              2                              -                              Mcu\n");
     host.commands["npu-smi info -t power -i 2 -c 1"] = says(text);
-    PowerMeter meter(host.view(), Device{.kind = "npu", .index = 5}, 20ms);
-    CHECK(meter.device_why().empty());
-    meter.start();
-    work();
-    const auto reading = meter.stop();
+    MeteredDevice npu(host, Device{.kind = "npu", .index = 5});
+    CHECK(npu.meter.device_why().empty());
+    const auto reading = npu.of_work(2.25);
     REQUIRE(reading.device_joules.has_value());
-    CHECK(*reading.device_joules == doctest::Approx(watts * reading.seconds));
+    CHECK(*reading.device_joules == doctest::Approx(watts * 2.25));
   }
 }
 

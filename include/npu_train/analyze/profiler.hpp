@@ -10,6 +10,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/step_observer.hpp"
+#include "npu_train/core/clock.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/nn/op_observer.hpp"
@@ -20,6 +21,7 @@ struct ProfilerOptions {
   /// Also each operator and declared layer, and what tensors hold after it, of so many windows (optimizer steps) after the first, or of
   /// the first where there is no other; 0: none.
   int64_t traced_windows = 0;
+  std::shared_ptr<const Clock> clock{};  ///< nullptr: steady_clock()
 };
 
 /// One phase of the step, summed over all counted windows.

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "npu_train/core/clock.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/doctor/host_view.hpp"
 
@@ -25,7 +26,8 @@ struct EnergyReading {
 class PowerMeter {
  public:
   /// `period`: between two looks; 0: half a second where a device is asked, else ten.
-  PowerMeter(HostView host, Device device, std::chrono::milliseconds period = std::chrono::milliseconds(0));
+  PowerMeter(HostView host, Device device, std::chrono::milliseconds period = std::chrono::milliseconds(0),
+             std::shared_ptr<const Clock> clock = steady_clock());
   ~PowerMeter();
   PowerMeter(const PowerMeter&) = delete;
   PowerMeter& operator=(const PowerMeter&) = delete;

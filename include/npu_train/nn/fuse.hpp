@@ -4,9 +4,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "npu_train/core/clock.hpp"
 #include "npu_train/nn/model.hpp"
 
 namespace npu_train {
@@ -25,7 +27,8 @@ struct FuseOptions {
   /// they change. Otherwise fuse() takes the model over: those parameters keep name and shape, and read as NaN. A weight without which the
   /// example does not run stays, and counts as memory.
   bool keep_weights = false;
-  int repeats = 7;  ///< timings of each form; the best counts
+  int repeats = 7;                       ///< timings of each form; the best counts
+  std::shared_ptr<const Clock> clock{};  ///< that they are taken with; nullptr: steady_clock()
 };
 
 /// What was found at one place of a model.
