@@ -87,7 +87,8 @@ int train(const Arguments& args) {
   struct Uninstall {
     ~Uninstall() { cli::on_stop_signal(nullptr); }
   } uninstall;  // before the trainer goes
-  trainer.add_callback(std::make_shared<Progress>(write, ::isatty(STDOUT_FILENO) != 0, config.trainer.log_every_n_steps));
+  trainer.add_callback(
+      std::make_shared<Progress>(write, ::isatty(STDOUT_FILENO) != 0, config.trainer.log_every_n_steps, cli::terminal_columns));
   if (!args.resume.empty()) trainer.resume(args.resume);
   report_end(trainer.fit());
   return cli::signal_received() == 0 ? 0 : 128 + cli::signal_received();

@@ -1,6 +1,8 @@
 #include <cstdio>
 
+#include "../cli.hpp"
 #include "commands.hpp"
+#include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
@@ -23,6 +25,9 @@ int evaluate(const EvalArguments& args) {
   Trainer trainer(config, parts);
   trainer.setup();
   trainer.load_state(load_checkpoint(checkpoint), {"optimizer", "scaler", "rng", "loader", "loop"});
+  if (const auto write = [](const std::string& text) { std::fputs(text.c_str(), stdout), std::fflush(stdout); };
+      !args.json && terminal_columns() > 0)
+    trainer.add_callback(std::make_shared<Progress>(write, true, 1, terminal_columns));
   const auto metrics = trainer.validate();
 
   Json document = Json::object({{"checkpoint", checkpoint}});

@@ -1,23 +1,12 @@
 #include "npu_train/doctor/finding.hpp"
 
 #include <algorithm>
-#include <sstream>
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/report/html_page.hpp"
-#include "npu_train/report/text_table.hpp"
 
 namespace npu_train {
 namespace {
-
-// A table of one cell: its cells cannot act on a terminal.
-std::string visible(const std::string& text) {
-  TextTable cell({"text"});
-  cell.add_row({text});
-  const auto lines = cell.str();
-  const auto second = lines.find('\n', lines.find('\n') + 1) + 1;
-  return lines.substr(second, lines.size() - second - 1);
-}
 
 Tone tone_of(Verdict verdict) {
   switch (verdict) {
@@ -57,23 +46,6 @@ const char* verdict_name(Verdict verdict) {
   }
 }
 
-std::string wrapped(const std::string& text, const std::string& first, const std::string& rest, size_t width) {
-  std::string out, line = first;
-  bool empty = true;
-  std::istringstream words(visible(text));
-  for (std::string word; words >> word;) {
-    if (!empty && width > 0 && line.size() + 1 + word.size() > width) {
-      out += line + "\n";
-      line = rest;
-      empty = true;
-    }
-    if (!empty) line += ' ';
-    line += word;
-    empty = false;
-  }
-  return out + line + "\n";
-}
-
 size_t DoctorReport::count(Verdict verdict) const {
   return static_cast<size_t>(std::count_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.verdict == verdict; }));
 }
@@ -96,13 +68,13 @@ std::string DoctorReport::summary() const {
 }
 
 std::string DoctorReport::str(size_t width) const {
-  std::string out, area;
+  std::string out = summary() + "\n", area;
   for (const auto& f : findings) {
-    if (f.area != area) out += (area.empty() ? "" : "\n") + wrapped(f.area, "", "", 0);
+    if (f.area != area) out += "\n" + wrapped(f.area, "", "", 0);
     area = f.area;
     out += finding_text(f, width);
   }
-  return out + "\n" + summary() + "\n";
+  return out;
 }
 
 Json DoctorReport::to_json() const {
@@ -124,6 +96,14 @@ Json DoctorReport::to_json() const {
 
 std::string DoctorReport::to_html() const {
   HtmlPage page("npu_train doctor");
+  std::vector<std::string> failed;
+  for (const auto& f : findings)
+    if (f.verdict == Verdict::Fail) failed.push_back(f.name);
+  const auto verdict = worst();
+  page.paragraph(verdict == Verdict::Fail   ? "Training would fail here or give wrong numbers: " + join(failed) + " failed."
+                 : verdict == Verdict::Warn ? "Training works here, with " + summary().substr(summary().find(", ") + 2) + "."
+                                            : "This machine is ready: " + summary() + ".",
+                 tone_of(verdict));
   page.facts({{"passed", std::to_string(passed()) + " of " + std::to_string(total())},
               {"warnings", std::to_string(count(Verdict::Warn)), count(Verdict::Warn) > 0 ? Tone::Warn : Tone::Plain},
               {"failed", std::to_string(count(Verdict::Fail)), count(Verdict::Fail) > 0 ? Tone::Bad : Tone::Plain}});

@@ -1,10 +1,14 @@
 #include "npu_train/engine/progress.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/report/visible_text.hpp"
+#include "npu_train/report/wrapped.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {
@@ -22,6 +26,16 @@ std::string clock_text(double seconds) {
   return s >= 3600 ? format("%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60) : format("%02lld:%02lld", s / 60, s % 60);
 }
 
+constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
+constexpr size_t kUsualWidth = 80;  // of a terminal that does not report its own
+constexpr size_t kWideBar = 20, kNarrowBar = 10;
+constexpr double kRefresh = 0.2;  // seconds
+
+std::string gauge(size_t size, int64_t done, int64_t total) {
+  const auto full = static_cast<size_t>(static_cast<int64_t>(size) * std::min(done, total) / std::max<int64_t>(total, 1));
+  return "[" + std::string(full, '#') + std::string(size - full, '.') + "]";
+}
+
 std::string metrics_text(const Scalars& scalars) {
   std::string out;
   for (const auto& [name, value] : scalars) out += format(name == "loss" ? "  %s %.4f" : "  %s %.2f", name.c_str(), value);
@@ -30,10 +44,52 @@ std::string metrics_text(const Scalars& scalars) {
 
 }  // namespace
 
-Progress::Progress(std::function<void(const std::string&)> write, bool bar, int64_t every_n_steps)
-    : write_(std::move(write)), bar_(bar), every_(every_n_steps) {}
+/// A value of the line. `rank` 0 is what matters most; `brief` is what is left of `text` where there is little room.
+struct Progress::Part {
+  int rank = 0;
+  std::string text, brief{};
+};
+
+namespace {
+
+template <class Parts>
+std::string joined(const Parts& parts) {
+  std::string out;
+  for (const auto& part : parts) out += (out.empty() ? "" : "  ") + part.text;
+  return out;
+}
+
+// At most `width` columns: the parts of the highest rank are shortened first, then left out.
+template <class Parts>
+std::string fitted(Parts parts, size_t width) {
+  const auto too_wide = [&] { return detail::code_points(joined(parts)) > width; };
+  for (int rank = 9; rank >= 0 && too_wide(); --rank)
+    for (auto& part : parts)
+      if (part.rank == rank && !part.brief.empty() && too_wide()) part.text = part.brief;
+  while (parts.size() > 1 && too_wide())
+    parts.erase(std::max_element(parts.begin(), parts.end(), [](const auto& a, const auto& b) { return a.rank <= b.rank; }));
+  const auto out = joined(parts);
+  return too_wide() ? detail::visible_start(out, width).substr(0, width) : out;
+}
+
+}  // namespace
+
+Progress::Progress(std::function<void(const std::string&)> write, bool bar, int64_t every_n_steps, std::function<size_t()> columns)
+    : write_(std::move(write)), bar_(bar), every_(every_n_steps), columns_(std::move(columns)) {}
+
+size_t Progress::width() const {
+  if (!bar_) return 0;
+  const auto columns = columns_ ? columns_() : 0;
+  return columns > 0 ? columns : kUsualWidth;
+}
+
+void Progress::on_fit_start(TrainLoop& loop) {
+  started_ = loop.parts().clock->now();
+  windows_ = 0;
+}
 
 void Progress::on_epoch_start(TrainLoop& loop, int64_t) {
+  if (started_ < 0) on_fit_start(loop);
   in_epoch_ = loop.windows_done();
   seconds_ = data_wait_ = 0;
   samples_ = 0;
@@ -41,28 +97,60 @@ void Progress::on_epoch_start(TrainLoop& loop, int64_t) {
   average_.reset();
 }
 
-std::string Progress::line(TrainLoop& loop, const StepReport& r) const {
+// By the time that a window took so far, with what ran between windows: validations and checkpoints.
+std::optional<double> Progress::run_eta(TrainLoop& loop, const StepReport& r) const {
+  const auto& o = loop.options();
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  const double elapsed = loop.parts().clock->now() - started_;
+  double windows = kNever;
+  if (const auto total = loop.windows_per_epoch(); total && o.max_epochs >= 0)
+    windows = static_cast<double>(*total - in_epoch_ + std::max<int64_t>(o.max_epochs - r.epoch - 1, 0) * *total);
+  if (o.max_steps >= 0) windows = std::min(windows, static_cast<double>(o.max_steps - r.global_step));
+  double out = std::max(windows, 0.0) * elapsed / static_cast<double>(std::max<int64_t>(windows_, 1));
+  if (o.max_time >= 0) out = std::min(out, std::max(o.max_time - elapsed, 0.0));
+  return std::isfinite(out) ? std::optional(out) : std::nullopt;
+}
+
+std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r) const {
+  std::vector<Part> out;
   const auto total = loop.windows_per_epoch();
-  auto out = format("epoch %lld", static_cast<long long>(r.epoch + 1));
-  if (loop.options().max_epochs > 0) out += format("/%lld", static_cast<long long>(loop.options().max_epochs));
-  out += format("  step %lld", static_cast<long long>(in_epoch_));
-  if (total) out += format("/%lld", static_cast<long long>(*total));
+  auto epoch = format("epoch %lld", static_cast<long long>(r.epoch + 1));
+  if (loop.options().max_epochs > 0) epoch += format("/%lld", static_cast<long long>(loop.options().max_epochs));
+  out.push_back({0, epoch});
+  auto step = format("step %lld", static_cast<long long>(in_epoch_));
+  if (total) step += format("/%lld", static_cast<long long>(*total));
+  out.push_back({0, step});
+  const auto left = run_eta(loop, r);
+  std::string of_epoch;
   if (total)
-    out +=
-        "  eta " + clock_text(seconds_ / static_cast<double>(std::max<int64_t>(1, steps_timed_)) * static_cast<double>(*total - in_epoch_));
+    of_epoch = clock_text(seconds_ / static_cast<double>(std::max<int64_t>(1, steps_timed_)) * static_cast<double>(*total - in_epoch_));
+  if (left)
+    out.push_back({1, "eta " + clock_text(*left) + (total ? " (epoch " + of_epoch + ")" : ""), "eta " + clock_text(*left)});
+  else if (total)
+    out.push_back({1, "epoch eta " + of_epoch});
   const auto average = average_.value();
-  for (const auto& [name, value] : r.metrics)
-    out += format(name == "loss" ? "  %s %.4f (%.4f)" : "  %s %.2f (%.2f)", name.c_str(), value, scalar_or(average, name, value));
-  out += format("  lr %.3g", r.lr);
-  if (seconds_ > 0) out += format("  %.1f img/s  data %.0f%%", static_cast<double>(samples_) / seconds_, 100 * data_wait_ / seconds_);
-  if (r.grad_norm > 0) out += format("  grad_norm %.3g", r.grad_norm);
-  if (r.loss_scale != 1) out += format("  loss_scale %g  skipped %lld", r.loss_scale, static_cast<long long>(skipped_));
+  for (const auto& [name, value] : r.metrics) {
+    const bool loss = name == "loss";
+    const auto now = format(loss ? "%s %.4f" : "%s %.2f", name.c_str(), value);
+    out.push_back({loss ? 1 : 3, now + format(loss ? " (%.4f)" : " (%.2f)", scalar_or(average, name, value)), now});
+  }
+  out.push_back({5, format("lr %.3g", r.lr)});
+  if (seconds_ > 0) {
+    out.push_back({3, format("%.1f img/s", static_cast<double>(samples_) / seconds_)});
+    out.push_back({6, format("data %.0f%%", 100 * data_wait_ / seconds_)});
+  }
+  if (r.grad_norm > 0) out.push_back({7, format("grad_norm %.3g", r.grad_norm)});
+  if (r.loss_scale != 1) {
+    out.push_back({6, format("loss_scale %g", r.loss_scale)});
+    out.push_back({4, format("skipped %lld", static_cast<long long>(skipped_))});
+  }
   const auto memory = backend_of(loop.parts().device).memory(loop.parts().device);
-  out += "  mem " + human_bytes(static_cast<double>(memory.peak));
+  out.push_back({7, "mem " + human_bytes(static_cast<double>(memory.peak))});
   return out;
 }
 
 void Progress::on_step_end(TrainLoop& loop, const StepReport& r) {
+  ++windows_;
   ++in_epoch_;
   ++steps_timed_;
   seconds_ += r.seconds;
@@ -71,43 +159,64 @@ void Progress::on_step_end(TrainLoop& loop, const StepReport& r) {
   if (!r.taken) ++skipped_;
   if (r.taken) average_.add(r.metrics, static_cast<double>(r.samples));
   if (!r.taken) {
-    end_bar();
+    clear_bar();
     write_(format("step %lld skipped: gradients overflowed; loss scale %g\n", static_cast<long long>(r.attempt), r.loss_scale));
   }
   const auto total = loop.windows_per_epoch();
+  const bool last = total && in_epoch_ == *total;
   if (bar_) {
-    const double now = loop.parts().clock->now();
-    if (now - last_bar_ < 0.2 && !(total && in_epoch_ == *total)) return;
-    last_bar_ = now;
-    std::string gauge;
-    if (total && *total > 0) {
-      const auto full = static_cast<size_t>(20 * std::min(in_epoch_, *total) / *total);
-      gauge = "[" + std::string(full, '#') + std::string(20 - full, '.') + "] ";
-    }
-    write_("\r\033[K" + gauge + line(loop, r));
-    bar_open_ = true;
-  } else if (in_epoch_ % every_ == 0 || (total && in_epoch_ == *total)) {
-    write_(line(loop, r) + "\n");
+    if (bar_due(loop, last)) show_bar(parts(loop, r), in_epoch_, total);
+  } else if (in_epoch_ % every_ == 0 || last) {
+    write_(fitted(parts(loop, r), kUnlimited) + "\n");
   }
 }
 
-void Progress::end_bar() {
-  if (bar_open_) write_("\n");
+void Progress::on_validation_batch(TrainLoop& loop, int64_t done, std::optional<int64_t> total) {
+  if (!bar_) return;
+  const double now = loop.parts().clock->now();
+  if (done == 1) first_validated_ = now;
+  if (!bar_due(loop, total && done == *total)) return;
+  std::vector<Part> out;
+  out.push_back({0, total ? format("validation %lld/%lld", static_cast<long long>(done), static_cast<long long>(*total))
+                          : format("validation %lld", static_cast<long long>(done))});
+  if (total && done > 1)
+    out.push_back({1, "eta " + clock_text((now - first_validated_) / static_cast<double>(done - 1) * static_cast<double>(*total - done))});
+  show_bar(std::move(out), done, total);
+}
+
+void Progress::on_validation_end(TrainLoop&, const Scalars&) { clear_bar(); }
+
+bool Progress::bar_due(TrainLoop& loop, bool last) {
+  const double now = loop.parts().clock->now();
+  if (now - last_bar_ < kRefresh && last_bar_ >= 0 && !last) return false;
+  last_bar_ = now;
+  return true;
+}
+
+// One column stays free: some terminals go to the next line as soon as the last one is written.
+void Progress::show_bar(std::vector<Part> parts, int64_t done, std::optional<int64_t> total) {
+  if (total) parts.insert(parts.begin(), {2, gauge(kWideBar, done, *total), gauge(kNarrowBar, done, *total)});
+  write_("\r\033[K" + fitted(std::move(parts), width() - 1));
+  bar_open_ = true;
+}
+
+void Progress::clear_bar() {
+  if (bar_open_) write_("\r\033[K");
   bar_open_ = false;
 }
 
-void Progress::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
-  end_bar();
+void Progress::on_epoch_end(TrainLoop&, const EpochReport& r) {
+  clear_bar();
   auto out = format("epoch %lld done:", static_cast<long long>(r.epoch + 1)) + " train" + metrics_text(r.train);
   if (!r.val.empty()) out += "  | val" + metrics_text(r.val);
   out += format("  | %.1f img/s, %s", r.images_per_second, human_duration(r.seconds).c_str());
   if (r.skipped > 0) out += format(", %lld skipped", static_cast<long long>(r.skipped));
-  write_(out + "\n");
+  write_(wrapped_line(out, width()));
 }
 
 void Progress::on_checkpoint(TrainLoop&, const std::string& path) {
-  end_bar();
-  write_("saved " + path + "\n");
+  clear_bar();
+  write_(wrapped_line("saved " + path, width()));
 }
 
 }  // namespace npu_train

@@ -106,15 +106,17 @@ size_t code_points(std::string_view text) {
   return count;
 }
 
+size_t byte_of_point(std::string_view text, size_t points) {
+  size_t at = 0;
+  for (; at < text.size(); ++at)
+    if (!continues(text[at]) && points-- == 0) break;
+  return at;
+}
+
 std::string shorten_middle(const std::string& text, size_t longest) {
   const auto count = code_points(text);
   if (count <= longest) return text;
-  const auto byte_of = [&](size_t point) {
-    size_t at = 0;
-    for (; at < text.size(); ++at)
-      if (!continues(text[at]) && point-- == 0) break;
-    return at;
-  };
+  const auto byte_of = [&](size_t point) { return byte_of_point(text, point); };
   const size_t kept = longest - 3;
   return text.substr(0, byte_of(kept - kept / 2)) + "..." + text.substr(byte_of(count - kept / 2));
 }

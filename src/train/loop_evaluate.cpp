@@ -72,6 +72,8 @@ std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, 
     const bool overfit = options_.overfit_batches > 0 && &loader == parts_.val_loader;
     if (overfit) fill_overfit();
     ValidationSums sums;
+    auto total = overfit ? std::optional(static_cast<int64_t>(overfit_.size())) : loader.batches_per_epoch();
+    if (limit >= 0) total = std::min(total.value_or(limit), limit);
     if (!overfit) loader.begin_epoch(0);
     for (int64_t k = 0; limit < 0 || k < limit; ++k) {
       const auto batch = !overfit                                    ? loader.next()
@@ -86,6 +88,8 @@ std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, 
         note_out_of_memory({.batches = {*batch}, .phase = phase, .micro_batch = static_cast<int>(k), .pass = pass});
         throw;
       }
+      if (pass == Pass::Validation)
+        for (const auto& c : callbacks_) c->on_validation_batch(*this, k + 1, total);
     }
     check(sums.packed.defined(), ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
     const auto host = sums.packed.to(at::kCPU, at::kFloat).contiguous();

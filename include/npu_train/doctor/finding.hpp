@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "npu_train/io/json.hpp"
+#include "npu_train/report/wrapped.hpp"
 
 namespace npu_train {
 
@@ -53,9 +54,5 @@ struct DoctorReport {
   /// One HTML page that needs nothing else.
   std::string to_html() const;
 };
-
-/// `text` as lines of at most `width` columns (0: one line), broken at blanks, the first after `first` and the others after `rest`, with
-/// line ends. Control characters of `text` are shown escaped.
-std::string wrapped(const std::string& text, const std::string& first, const std::string& rest, size_t width);
 
 }  // namespace npu_train

@@ -3,31 +3,47 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "npu_train/train/callback.hpp"
 #include "npu_train/train/meter.hpp"
 
 namespace npu_train {
 
-/// Epoch, step, ETA, loss now (average), the task's metrics, lr, img/s, share of waiting for data, grad_norm, loss_scale, skipped, memory.
+/// Epoch, step, ETA of the run (and of the epoch), loss now (average), the task's metrics, lr, img/s, share of waiting for data, grad_norm,
+/// loss_scale, skipped, memory; during a validation its batches and ETA.
 class Progress final : public Callback {
  public:
-  /// `write` receives text: whole lines, or with `bar` also lines that begin with a carriage return and replace the one before.
-  Progress(std::function<void(const std::string&)> write, bool bar, int64_t every_n_steps);
+  /// `write` receives text: complete lines, or with `bar` also lines that begin with a carriage return and replace the one before.
+  /// `columns` returns the width of the terminal (0: not known) and is called for each line, so that a resized terminal is noticed. A bar
+  /// that is too wide first loses the parts in brackets, then the least important values.
+  Progress(std::function<void(const std::string&)> write, bool bar, int64_t every_n_steps, std::function<size_t()> columns = {});
 
+  void on_fit_start(TrainLoop& loop) override;
   void on_epoch_start(TrainLoop& loop, int64_t epoch) override;
   void on_step_end(TrainLoop& loop, const StepReport& report) override;
+  void on_validation_batch(TrainLoop& loop, int64_t done, std::optional<int64_t> total) override;
+  void on_validation_end(TrainLoop& loop, const Scalars& metrics) override;
   void on_epoch_end(TrainLoop& loop, const EpochReport& report) override;
   void on_checkpoint(TrainLoop& loop, const std::string& path) override;
 
  private:
-  std::string line(TrainLoop& loop, const StepReport& report) const;
-  void end_bar();
+  struct Part;
+  std::vector<Part> parts(TrainLoop& loop, const StepReport& report) const;
+  std::optional<double> run_eta(TrainLoop& loop, const StepReport& report) const;
+  size_t width() const;
+  bool bar_due(TrainLoop& loop, bool last);
+  void show_bar(std::vector<Part> parts, int64_t done, std::optional<int64_t> total);
+  void clear_bar();
 
   std::function<void(const std::string&)> write_;
   bool bar_;
   int64_t every_;
+  std::function<size_t()> columns_;
+  double started_ = -1;      // of the run in this process
+  int64_t windows_ = 0;      // processed since then
   int64_t in_epoch_ = 0;     // windows of the epoch, those before a resume included
   int64_t steps_timed_ = 0;  // of which timed here
   int64_t skipped_ = 0;      // of the steps reported here
@@ -35,6 +51,7 @@ class Progress final : public Callback {
   double data_wait_ = 0;
   int64_t samples_ = 0;
   double last_bar_ = -1;
+  double first_validated_ = 0;  // when the first batch of a validation was done
   bool bar_open_ = false;
   MetricMeter average_;
 };

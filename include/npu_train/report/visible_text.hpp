@@ -23,6 +23,9 @@ std::string escape_html(std::string_view text);
 /// Number of code points of valid UTF-8.
 size_t code_points(std::string_view text);
 
+/// The byte behind the first `points` code points of valid UTF-8, or its size.
+size_t byte_of_point(std::string_view text, size_t points);
+
 /// Valid UTF-8 of at most `longest` (at least 4) code points, the middle replaced by "...".
 std::string shorten_middle(const std::string& text, size_t longest);
 

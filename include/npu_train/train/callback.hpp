@@ -1,6 +1,8 @@
 /// Where a program hangs its own work into the loop. Exceptions thrown here end fit() with an Error.
 #pragma once
 
+#include <optional>
+
 #include "npu_train/train/report.hpp"
 
 namespace npu_train {
@@ -16,6 +18,8 @@ class Callback {
   virtual void on_epoch_start(TrainLoop& /*loop*/, int64_t /*epoch*/) {}
   /// One step late: `report` may describe the step before the newest.
   virtual void on_step_end(TrainLoop& /*loop*/, const StepReport& /*report*/) {}
+  /// A validation has processed `done` batches; `total` is nothing for data of unknown length.
+  virtual void on_validation_batch(TrainLoop& /*loop*/, int64_t /*done*/, std::optional<int64_t> /*total*/) {}
   virtual void on_validation_end(TrainLoop& /*loop*/, const Scalars& /*metrics*/) {}
   /// Before the epoch's checkpoint is written.
   virtual void on_epoch_end(TrainLoop& /*loop*/, const EpochReport& /*report*/) {}
