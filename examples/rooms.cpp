@@ -32,6 +32,7 @@
 #include <npu_train/report/csv.hpp>
 #include <npu_train/report/html_page.hpp>
 #include <npu_train/report/number.hpp>
+#include <npu_train/report/page_origin.hpp>
 #include <npu_train/train/loop.hpp>
 #include <npu_train/trainer.hpp>
 
@@ -79,7 +80,7 @@ void report_room(const std::filesystem::path& folder) {
   npu_train::HtmlPage page("A short run");
   page.facts({{"steps", std::to_string(log.rows.size())}, {"last loss", npu_train::short_number(plot.series[0].y.back())}});
   page.plot(plot);
-  npu_train::write_file_atomic(folder / "report.html", page.str());
+  npu_train::write_page(folder / "report.html", page.str());
 }
 
 void device_room() {

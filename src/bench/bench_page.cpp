@@ -181,6 +181,12 @@ void add_histories(HtmlPage& page, const BenchReport& report, const std::vector<
 
 std::string to_html(const BenchReport& report, const std::vector<BenchReport>& history) {
   HtmlPage page("Benchmark of " + (report.model.empty() ? "the loader of " + report.data : report.model) + " on " + report.device);
+  for (const char* section : {"step", "train", "infer"})
+    if (const auto* row = report.row(section); row != nullptr && row->number("img_per_s") > 0) {
+      page.paragraph(std::string(section) + ", " + row->name + ": " + short_number(row->number("img_per_s")) + " img/s, " +
+                     short_number(row->number("step_ms_median")) + " ms in the median.");
+      break;
+    }
   page.facts({{"precision", report.precision},
               {"input", report.input.empty() ? "-" : report.input},
               {"data", report.data.empty() ? "-" : report.data},

@@ -33,8 +33,21 @@ constexpr double kMostDataWait = 0.1;  // share of the time
 struct Found {
   bool done = false;
   std::string evidence, next{};
-  bool by_hand = false;  ///< a machine cannot tell
+  bool not_checked = false;  ///< this machine, or these options, cannot show it
 };
+
+/// "driver and CANN" of an NPU, "driver" of a GPU, where the doctor found none; "" where the device needs none or has them.
+std::string missing_software(const DoctorReport& report, const std::string& kind) {
+  const auto found = [&](const char* area, const char* name) {
+    return std::any_of(report.findings.begin(), report.findings.end(), [&](const Finding& f) {
+      return f.area == area && (*name == '\0' || f.name == name) && f.verdict != Verdict::NotHere && f.verdict != Verdict::Fail;
+    });
+  };
+  if (kind == "cuda") return found("cuda", "") ? "" : "driver";
+  if (kind != "npu" && kind != "sim_npu") return "";
+  const bool driver = found("ascend", "driver"), cann = found("ascend", "CANN");
+  return driver && cann ? "" : driver ? "CANN" : cann ? "driver" : "driver and CANN";
+}
 
 /// Collects the items of one list.
 class Checks {
@@ -69,8 +82,11 @@ class Checks {
     } catch (const Error& e) {
       found = {false, e.what(), "mend what the message names"};
     }
-    const auto state = found.done ? ItemState::Done : found.by_hand ? ItemState::ByHand : ItemState::NotDone;
+    const auto state = found.done ? ItemState::Done : found.not_checked ? ItemState::NotChecked : ItemState::NotDone;
     out_.items.push_back({stage, item, state, found.evidence, found.done ? "" : found.next});
+  }
+  void not_checked(const char* stage, const char* item, const std::string& next) {
+    out_.items.push_back({stage, item, ItemState::NotChecked, "", next});
   }
   void by_hand(const char* stage, const char* item, const std::string& next) {
     out_.items.push_back({stage, item, ItemState::ByHand, "", next});
@@ -79,7 +95,7 @@ class Checks {
   /// An item that two recorded trainings answer.
   void check_baselines(const char* stage, const char* item, const std::function<Found(const BaselineComparison&)>& look) {
     if (!reference_ || !baseline_)
-      return by_hand(stage, item, "record npu_tool baseline on both devices, and give the files with --reference and --baseline");
+      return not_checked(stage, item, "record npu_tool baseline on both devices, and give the files with --reference and --baseline");
     check_item(stage, item, [&] { return look(compare_baselines(*baseline_, *reference_)); });
   }
 
@@ -106,7 +122,11 @@ void Checks::environment() {
   constexpr const char* stage = "environment";
   check_item(stage, "the machine is set up", [&] {
     const auto report = check_machine(HostView::live(), this_process(), {.write_bytes = 0});
-    return Found{report.worst() != Verdict::Fail, report.summary(), "npu_tool doctor says what fails, and what to do"};
+    const auto kind = Device::parse(options_.device).kind;
+    if (const auto missing = missing_software(report, kind); !missing.empty())
+      return Found{false, "no " + missing + " found on this machine",
+                   "run this on the machine with the device; npu_tool doctor shows the rest", kind == "sim_npu"};
+    return Found{report.worst() != Verdict::Fail, report.summary(), "npu_tool doctor reports each failed check and what to do"};
   });
   check_item(stage, "the device is there", [&] {
     const auto device = resolve_device(options_.device);
@@ -130,7 +150,7 @@ void Checks::code() {
                  "npu_tool analyze CONFIG names the operators and what takes their place"};
   });
   if (options_.source.empty())
-    by_hand(stage, "sources hold nothing that is CUDA's alone", "give the project's folder with --source DIR, and it is scanned");
+    not_checked(stage, "sources hold nothing that is CUDA's alone", "give the project's folder with --source DIR, and it is scanned");
   else
     check_item(stage, "sources hold nothing that is CUDA's alone", [&] {
       const auto scan = scan_source(options_.source);
@@ -217,7 +237,17 @@ void Checks::delivery() {
 }  // namespace
 
 const char* item_state_name(ItemState state) {
-  return state == ItemState::Done ? "done" : state == ItemState::NotDone ? "not done" : "by hand";
+  switch (state) {
+    case ItemState::Done:
+      return "done";
+    case ItemState::NotDone:
+      return "not done";
+    case ItemState::NotChecked:
+      return "not checked";
+    case ItemState::ByHand:
+      break;
+  }
+  return "by hand";
 }
 
 size_t Checklist::count(ItemState state) const {
@@ -226,7 +256,8 @@ size_t Checklist::count(ItemState state) const {
 
 std::string Checklist::summary() const {
   return std::to_string(count(ItemState::Done)) + " of " + std::to_string(items.size()) + " done, " +
-         std::to_string(count(ItemState::NotDone)) + " not done, " + std::to_string(count(ItemState::ByHand)) + " by hand";
+         std::to_string(count(ItemState::NotDone)) + " not done, " + std::to_string(count(ItemState::NotChecked)) + " not checked, " +
+         std::to_string(count(ItemState::ByHand)) + " by hand";
 }
 
 Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& options, const Parts& parts) {
@@ -245,15 +276,16 @@ Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& o
 }
 
 std::string to_text(const Checklist& checklist) {
-  std::string out, stage;
+  constexpr size_t kState = 13;
+  std::string out = "migration to " + checklist.device + ": " + checklist.summary() + "\n", stage;
   for (const auto& i : checklist.items) {
-    if (i.stage != stage) out += (stage.empty() ? "" : "\n") + i.stage + "\n";
+    if (i.stage != stage) out += "\n" + i.stage + "\n";
     stage = i.stage;
     const std::string state = item_state_name(i.state);
-    out += "  " + state + std::string(10 - state.size(), ' ') + i.item + (i.evidence.empty() ? "" : ": " + i.evidence) + "\n";
-    if (!i.next.empty()) out += "            -> " + i.next + "\n";
+    out += "  " + state + std::string(kState - state.size(), ' ') + i.item + (i.evidence.empty() ? "" : ": " + i.evidence) + "\n";
+    if (!i.next.empty()) out += std::string(kState + 2, ' ') + "-> " + i.next + "\n";
   }
-  return out + "\nmoving to " + checklist.device + ": " + checklist.summary() + "\n";
+  return out;
 }
 
 Json to_json(const Checklist& checklist) {
@@ -266,7 +298,13 @@ Json to_json(const Checklist& checklist) {
 
 std::string to_html(const Checklist& checklist) {
   HtmlPage page("Migration to " + checklist.device);
-  page.paragraph(checklist.summary() + ".", checklist.count(ItemState::NotDone) > 0 ? Tone::Warn : Tone::Good);
+  const auto done = checklist.count(ItemState::Done), failed = checklist.count(ItemState::NotDone), all = checklist.items.size();
+  page.paragraph(done == all  ? "The migration is complete: all " + std::to_string(all) + " items are done."
+                 : failed > 0 ? "The migration is not complete: " + checklist.summary() + "."
+                              : "Nothing that was checked failed, but the migration is not complete: " + checklist.summary() + ".",
+                 done == all  ? Tone::Good
+                 : failed > 0 ? Tone::Bad
+                              : Tone::Warn);
   HtmlTable table{.title = "Checklist", .columns = {{"stage"}, {"item"}, {"state"}, {"what was seen"}, {"what to do"}}};
   for (const auto& i : checklist.items) {
     const auto tone = i.state == ItemState::Done ? Tone::Good : i.state == ItemState::NotDone ? Tone::Bad : Tone::Plain;

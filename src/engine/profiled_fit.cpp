@@ -6,6 +6,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/report/page_origin.hpp"
 
 namespace npu_train {
 
@@ -35,7 +36,7 @@ void ProfiledFit::report(const std::string& run_dir) const {
   const auto dir = fs::path(run_dir) / "profile";
   fs::create_directories(dir);
   save_json(dir / "profile.json", to_json(profile));
-  write_file_atomic((dir / "profile.html").string(), to_html(profile));
+  write_page(dir / "profile.html", to_html(profile));
   if (!profile.events.empty()) {
     std::ostringstream trace;
     write_chrome_trace(profile, trace);

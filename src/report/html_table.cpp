@@ -13,7 +13,8 @@ namespace {
 
 constexpr size_t kFirstRows = 200;  // as in the script
 constexpr size_t kWorthAFilter = 8;
-constexpr size_t kLongText = 40;  // more is broken into lines
+constexpr size_t kShortText = 14;  // stays on one line
+constexpr size_t kLongText = 40;   // gets a wide column
 
 // What the row is sorted by; "" for none.
 std::string sort_key(const HtmlTable::Cell& cell, bool numeric) {
@@ -29,9 +30,22 @@ std::string sort_key(const HtmlTable::Cell& cell, bool numeric) {
 std::string cell_html(const HtmlTable::Cell& cell, bool numeric) {
   const auto key = sort_key(cell, numeric);
   const auto text = detail::escape_html(cell.text);
-  const char* kind = numeric ? " class=\"n\"" : detail::code_points(cell.text) > kLongText ? " class=\"long\"" : "";
+  const auto length = detail::code_points(cell.text);
+  const char* kind = numeric && length <= kLongText ? " class=\"n\""
+                     : length > kLongText           ? " class=\"long\""
+                     : length > kShortText          ? " class=\"text\""
+                                                    : "";
   return std::string("<td") + kind + (key.empty() ? "" : " data-v=\"" + key + "\"") + ">" +
          (cell.tone == Tone::Plain ? text : "<span class=\"" + detail::tone_class(cell.tone) + "\">" + text + "</span>") + "</td>";
+}
+
+// Those that hold something.
+std::vector<size_t> filled_columns(const HtmlTable& table) {
+  std::vector<size_t> out;
+  for (size_t column = 0; column < table.columns.size(); ++column)
+    if (std::any_of(table.rows.begin(), table.rows.end(), [column](const auto& row) { return !row[column].text.empty(); }))
+      out.push_back(column);
+  return out;
 }
 
 }  // namespace
@@ -70,14 +84,15 @@ std::string table_html(const HtmlTable& table) {
   }
   out += "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"" + title + "\">\n<table" +
          (rows > kFirstRows ? " class=\"limited\"" : "") + ">\n<thead><tr>";
-  for (const auto& [name, numeric] : table.columns)
-    out += std::string("<th scope=\"col\"") + (numeric ? " class=\"n\"" : "") + "><button type=\"button\">" + escape_html(name) +
-           "</button></th>";
+  const auto columns = filled_columns(table);
+  for (const auto column : columns)
+    out += std::string("<th scope=\"col\"") + (table.columns[column].numeric ? " class=\"n\"" : "") + "><button type=\"button\">" +
+           escape_html(table.columns[column].name) + "</button></th>";
   out += "</tr></thead>\n<tbody>\n";
   for (size_t i = 0; i < rows; ++i) {
     if (i == kFirstRows) out += "</tbody>\n<tbody class=\"rest\">\n";  // not laid out until it is shown
     out += "<tr>";
-    for (size_t column = 0; column < table.columns.size(); ++column) out += cell_html(table.rows[i][column], table.columns[column].numeric);
+    for (const auto column : columns) out += cell_html(table.rows[i][column], table.columns[column].numeric);
     out += "</tr>\n";
   }
   out += "</tbody>\n</table>\n</div>\n";

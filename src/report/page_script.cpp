@@ -139,8 +139,23 @@ function tableTools(section) {
   update();
 }
 
+// On a narrow screen the rows of a table that does not fit become blocks with the names of their columns.
+function fitTables() {
+  const tables = [...document.querySelectorAll('.scroll > table')];
+  for (const table of tables) table.classList.remove('cards');
+  if (innerWidth > 800) return;
+  for (const table of tables.filter(table => table.parentElement.scrollWidth > table.parentElement.clientWidth)) {
+    const names = [...table.tHead.rows[0].cells].map(head => head.textContent);
+    for (const body of table.tBodies)
+      for (const row of body.rows) names.forEach((name, i) => { row.cells[i].dataset.h = name; });
+    table.classList.add('cards');
+  }
+}
+
 document.querySelectorAll('.area').forEach(pointing);
 document.querySelectorAll('section.table').forEach(tableTools);
+fitTables();
+addEventListener('resize', fitTables);
 })();
 )js";
 

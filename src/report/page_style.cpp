@@ -114,12 +114,31 @@ th[aria-sort=ascending] button::after { content: "\2191"; opacity: 1; }
 th[aria-sort=descending] button::after { content: "\2193"; opacity: 1; }
 th button:hover { color: var(--text); background: var(--hover); }
 td { padding: 6px 10px; border-bottom: 1px solid var(--grid); vertical-align: top; white-space: nowrap; }
-td.long { white-space: normal; min-width: 36ch; }
+td.text { white-space: normal; min-width: 14ch; }
+td.long { white-space: normal; min-width: 24ch; }
+th { white-space: normal; }
 th:first-child button, td:first-child { padding-left: 18px; }
 th:last-child button, td:last-child { padding-right: 18px; }
 tbody:last-child tr:last-child td { border-bottom: 0; }
 tbody tr:hover td { background: var(--hover); }
-.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n { white-space: nowrap; }
+.scroll::-webkit-scrollbar { width: 12px; height: 12px; }
+.scroll::-webkit-scrollbar-track { background: var(--hover); }
+.scroll::-webkit-scrollbar-thumb { background: var(--muted); border: 3px solid var(--hover); border-radius: 6px; }
+@supports not selector(::-webkit-scrollbar) { .scroll { scrollbar-color: var(--muted) var(--hover); } }
+.cards, .cards tbody { display: block; }
+.cards thead tr { display: flex; flex-wrap: wrap; }
+.cards tr { display: block; padding: 6px 0; border-bottom: 1px solid var(--line); }
+.cards thead, .cards th { position: static; }
+.cards td:nth-child(n) { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr); gap: 10px; min-width: 0; padding: 2px 14px; border: 0;
+  text-align: left; white-space: normal; }
+.cards td::before { content: attr(data-h); color: var(--muted); }
+.cards td > span { justify-self: start; }
+.cards td:nth-child(n):empty { display: none; }
+footer { margin-top: 40px; padding-top: 14px; border-top: 1px solid var(--line); color: var(--muted); font-size: 13px; }
+footer p { max-width: none; margin: 0 0 4px; }
+code { font-family: ui-monospace, "SFMono-Regular", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .95em; }
 .n + th:not(.n) button, .n + td:not(.n) { padding-left: 24px; }
 td span { display: inline-block; margin: 0 -6px; padding: 0 6px; border-radius: 4px; }
 td .good { background: var(--good-tint); } td .warn { background: var(--warn-tint); } td .bad { background: var(--bad-tint); }

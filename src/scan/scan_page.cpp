@@ -87,14 +87,14 @@ HtmlTable places_table(const SourceScan& scan) {
 
 std::string to_html(const SourceScan& scan) {
   HtmlPage page("Source scan for Ascend NPUs");
+  const auto tone = scan.verdict == Feasibility::Ready ? Tone::Good : scan.verdict == Feasibility::Blocked ? Tone::Bad : Tone::Warn;
+  page.paragraph(headline(scan) + ".", tone);
   page.facts({{"Project", scan.source},
               {"Source files", with_commas(scan.files)},
               {"Lines", with_commas(scan.lines)},
               {"Places", with_commas(scan.places)},
               {"Hours", short_number(scan.hours)},
               {"By a rewrite", short_number(scan.hours_mechanical)}});
-  const auto tone = scan.verdict == Feasibility::Ready ? Tone::Good : scan.verdict == Feasibility::Blocked ? Tone::Bad : Tone::Warn;
-  page.paragraph(headline(scan) + ".", tone);
   if (!scan.libraries.empty()) page.table(libraries_table(scan));
   if (!scan.rules.empty()) page.table(rules_table(scan));
   if (!scan.findings.empty()) {

@@ -37,7 +37,7 @@ class Analyze(ProgramTest):
     def test_the_page_in_a_browser(self):
         self.assertDone(self.analyze('--html', self.dir / 'page.html'))
         with browser.Browser() as tab:
-            for width in (390, 1280):
+            for width in (400, 800, 1280):
                 tab.open(self.dir / 'page.html', width)
                 self.assertLessEqual(tab.run('document.documentElement.scrollWidth'), width)
             self.assertEqual(tab.problems, [])

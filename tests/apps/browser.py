@@ -30,7 +30,7 @@ class Browser:
         commands, self._to = os.pipe()
         self._from, answers = os.pipe()
         # The browser reads from 3 and writes to 4. The pipes' own numbers may be these, so the shell puts them there.
-        command = [find(), '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run', '--hide-scrollbars',
+        command = [find(), '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
                    '--remote-debugging-pipe', f'--user-data-dir={self._profile.name}', 'about:blank']
         # bash, because other shells know numbers of one digit alone, which the pipes may have too.
         move = f'exec 100<&{commands} 101>&{answers}; exec 3<&100 4>&101 100<&- 101>&-; exec "$@"'

@@ -5,10 +5,10 @@ import tempfile
 import unittest
 
 import browser
-from programs import main, run
+from programs import ProgramTest, main, npu_tool, run, run_dir, train_app
 
 BUILD = pathlib.Path(os.environ['NPU_TRAIN_BIN']).parent
-WIDTHS = (1280, 390)
+WIDTHS = (1280, 800, 400)
 WIDE = 'document.documentElement.scrollWidth'
 # A column of the n-th table as it is shown.
 COLUMN = '''[...document.querySelectorAll('table')[{table}].rows].slice(1).filter(row => row.getClientRects().length)
@@ -16,6 +16,14 @@ COLUMN = '''[...document.querySelectorAll('table')[{table}].rows].slice(1).filte
 # Text of plots that is too small to be read or leaves the page.
 BAD_TEXT = '''[...document.querySelectorAll('.axes text')].filter(t => { const r = t.getBoundingClientRect();
               return r.height < 11 || r.left < 0 || r.right > innerWidth + 0.5; }).map(t => t.textContent)'''
+# What is cut: content that is wider than its box, where neither a scrollbar that is seen nor a break shows the rest.
+CUT = '''[...document.querySelectorAll('main *')].filter(e => {
+           if (e.closest('svg') || e.scrollWidth <= e.clientWidth + 1 || !e.clientWidth) return false;
+           const flow = getComputedStyle(e).overflowX;
+           if (flow === 'visible') return e.getBoundingClientRect().left + e.scrollWidth > document.documentElement.clientWidth + 1 &&
+                                          !e.closest('.scroll');
+           return flow === 'hidden' || flow === 'clip' || innerWidth <= 800 || e.offsetHeight - e.clientHeight < 8;
+         }).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 60))'''
 # The middle of an element that was brought into view.
 PLACE = '''(() => {{ const e = document.querySelectorAll('{selector}')[{index}]; e.scrollIntoView({{block: 'center', inline: 'center'}});
           const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2, r.width, r.height]; }})()'''
@@ -28,12 +36,13 @@ def column(page, table, column): return page.run(COLUMN.format(table=table, colu
 
 
 def check_page(test, page, path):
-    """What must hold for every page, with whatever it shows. Leaves it open at 1280."""
+    """What must hold for every page, whatever it shows. Leaves it open at 1280."""
     for dark in (False, True):
         for width in reversed(WIDTHS):
             page.open(path, width, dark=dark)
             test.assertLessEqual(page.run(WIDE), page.run('document.documentElement.clientWidth'), f'overflows at {width}')
             test.assertEqual(page.run(BAD_TEXT), [], f'too small to read, or beside the page, at {width}')
+            test.assertEqual(page.run(CUT), [], f'cut at {width}')
             test.assertEqual(page.requests, [pathlib.Path(path).resolve().as_uri()])
             test.assertEqual(page.problems, [])
     for index in range(page.run('document.querySelectorAll("th button").length')):
@@ -142,11 +151,82 @@ class HtmlPage(unittest.TestCase):
                 self.assertGreaterEqual((high + 0.05) / (low + 0.05), 3 if pair[0][0] == 's' else 4.5, (pair, dark))
 
 
+@unittest.skipUnless(browser.find(), 'no Chromium or Chrome here')
+class EveryPage(ProgramTest):
+    """Each command that writes a page, with what a small model gives it."""
+
+    def check(self, path, *words):
+        with browser.Browser() as page:
+            check_page(self, page, path)
+            if os.environ.get('NPU_TRAIN_SCREENSHOTS'):  # a folder, to look at them
+                for width in WIDTHS:
+                    page.open(path, width)
+                    page.screenshot(pathlib.Path(os.environ['NPU_TRAIN_SCREENSHOTS']) / f'{path.stem}_{width}.png')
+            footer = page.run('document.querySelector("footer").innerText')
+            self.assertRegex(footer, r'npu_train \d+\.\d+\.\d+ · \d{4}-\d\d-\d\d \d\d:\d\d UTC')
+            for word in words: self.assertIn(word, footer)
+            # the first thing under the title is one sentence
+            self.assertRegex(page.run('document.querySelector("h1").nextElementSibling.tagName + document.querySelector("h1 + p").innerText'),
+                             r'(?s)^P[A-Z0-9].*\.$')
+
+    def page(self, name, *args, codes=(0, )):
+        path = self.dir / f'{name}.html'
+        code, out, err = npu_tool(*args, '--html', path)
+        self.assertIn(code, codes, out + err)
+        self.check(path, 'npu_tool ' + str(args[0]), f'--html {path}')
+        return path.read_text()
+
+    def test_memory(self):
+        text = self.page('memory', 'memory', self.config(precision='32-true'), 'model.depth=6', '--hbm', '1GiB')
+        self.assertIn('<ol class="rows', text)  # bars with the names of layers
+        self.assertNotIn('class="series', text.split('Activations kept', 1)[1].split('</figure>', 1)[0])
+
+    def test_analyze(self): self.page('analyze', 'analyze', self.config(precision='32-true'), codes=(0, 7))
+
+    def test_scan(self):
+        (self.dir / 'project').mkdir()
+        (self.dir / 'project' / 'train.py').write_text('import torch\nimport apex\nx = torch.ones(3).cuda()\n' * 5)
+        self.page('scan', 'analyze', '--source', self.dir / 'project', codes=(0, 7))
+
+    def test_doctor(self): self.page('doctor', 'doctor', '--no-hello', '--output', self.dir, codes=(0, 7))
+
+    def test_checklist(self):
+        text = self.page('checklist', 'checklist', self.config(precision='32-true'), '--device', 'sim_npu', codes=(0, 7))
+        self.assertRegex(text, r'<td>the machine is set up</td><td>not checked</td>|set up</td><td>not checked</td>')
+        self.assertNotIn('class="note good"', text)
+
+    def test_bench(self):
+        config, small = self.config(precision='32-true'), ('--steps', '3', '--warmup', '1', '--infer-steps', '2', '--sweep-steps', '2')
+        what = ('--batch', '2', *small, '--no-machine', '--scale-batch', '1,2', '--scale-steps', '2')
+        before = self.dir / 'before.json'
+        self.assertDone(npu_tool('bench', config, '--what', 'step', *what, '--out', before))
+        self.page('bench', 'bench', config, '--what', 'step,train,infer,batch,loader', *what, '--history', before)
+
+    def test_baseline(self):
+        config, file = self.config(precision='32-true'), self.dir / 'b.json'
+        short = ('trainer.max_epochs=1', 'output.dir=""')
+        self.assertDone(npu_tool('baseline', config, *short, '--out', file))
+        self.page('baseline', 'baseline', config, *short, '--against', file, '--least-speed', '0.01', codes=(0, 7))
+
+    def test_profile(self):
+        self.assertDone(train_app(self.config(precision='32-true'), 'trainer.max_epochs=1', 'trainer.profiler=chrome', f'output.dir={self.dir}/out'))
+        self.check(run_dir(self.dir / 'out') / 'profile' / 'profile.html', 'train_app ', 'trainer.profiler=chrome')
+
+    def test_comparisons(self):
+        config = self.config(precision='32-true')
+        for name, lr in (('a', 0.002), ('b', 0.02)):
+            self.assertDone(train_app(config, 'trainer.max_epochs=1', 'trainer.max_steps=4', f'optimizer.lr={lr}', f'output.dir={self.dir}/{name}',
+                                      f'dump.dir={self.dir}/dump_{name}', 'dump.task=statistics'))
+        self.page('dumps', 'compare', self.dir / 'dump_a', self.dir / 'dump_b', codes=(0, 7))
+        self.page('runs', 'compare', run_dir(self.dir / 'a'), run_dir(self.dir / 'b'), codes=(0, 7))
+
+
 class CheckItself(unittest.TestCase):
     @unittest.skipUnless(browser.find(), 'no Chromium or Chrome here')
     def test_mistakes_are_seen(self):
         sound = '<!doctype html><link rel="icon" href="data:,"><main>good</main>'
-        mistakes = {'wide': (sound + '<div style="width:600px">x</div>', 'overflows at 390'),
+        mistakes = {'wide': (sound + '<div style="width:600px">x</div>', 'overflows at 400'),
+                    'hides': (sound + '<main><div style="overflow:hidden;width:99px"><div style="width:2000px">x</div></div></main>', 'cut at 400'),
                     'throws': (sound + '<script>missing()</script>', 'ReferenceError'),
                     'logs': (sound + '<script>console.error("told")</script>', 'told'),
                     'fetches': (sound + '<script src="absent.js"></script>', 'absent.js'),

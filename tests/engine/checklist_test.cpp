@@ -31,6 +31,7 @@ TEST_CASE("on the simulated NPU a whole list") {
   const auto file = (dir / "cpu.json").string();
   const auto list =
       migration_checklist(short_run(), {.device = "sim_npu", .source = dir.path().string(), .reference = file, .baseline = file});
+  CHECK((state_of(list, "the machine is set up") == ItemState::NotChecked));  // no driver and no CANN here
   for (const char* item : {"the device is there", "the device computes", "every operator", "the model trains on the device",
                            "agree with the CPU", "losses and accuracy", "the speed", "resumes bit for bit"}) {
     CAPTURE(item);
@@ -64,11 +65,28 @@ TEST_CASE("a device that is not there fails its items, and leaves the others") {
   CHECK((state_of(list, "the model trains on the device") == ItemState::NotDone));
   CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
   CHECK((state_of(list, "the chip has every operator") == ItemState::Done));
-  CHECK((state_of(list, "sources") == ItemState::ByHand));
-  CHECK((state_of(list, "the speed") == ItemState::ByHand));
+  CHECK((state_of(list, "sources") == ItemState::NotChecked));
+  CHECK((state_of(list, "the speed") == ItemState::NotChecked));
+  CHECK((state_of(list, "handed over") == ItemState::ByHand));
+  CHECK(has(to_html(list), "<p class=\"note bad\">The migration is not complete"));
 }
 
-TEST_CASE("what a short run cannot show is by hand, with what would show it; a simulator's speed too") {
+TEST_CASE("a list with items that nobody checked is not green, and an NPU without driver and CANN is not set up") {
+  const auto on_npu = migration_checklist(short_run(), {.device = "npu"});
+  const auto item = std::find_if(on_npu.items.begin(), on_npu.items.end(), [](const ChecklistItem& i) { return has(i.item, "is set up"); });
+  REQUIRE(item != on_npu.items.end());
+  CHECK((item->state == ItemState::NotDone));
+  CHECK(item->evidence == "no driver and CANN found on this machine");
+  Checklist list{.device = "npu", .items = {{"code", "a", ItemState::Done, "seen"}, {"code", "b", ItemState::NotChecked, "", "do"}}};
+  CHECK(list.summary() == "1 of 2 done, 0 not done, 1 not checked, 0 by hand");
+  CHECK(has(to_html(list), "<p class=\"note warn\">Nothing that was checked failed, but the migration is not complete"));
+  CHECK(has(to_html(list), "<td>not checked</td>"));
+  CHECK(has(to_text(list), "  not checked  b\n               -> do\n"));
+  list.items.pop_back();
+  CHECK(has(to_html(list), "<p class=\"note good\">The migration is complete: all 1 items are done."));
+}
+
+TEST_CASE("what a short run cannot show is not checked, with what would show it; a simulator's speed too") {
   auto config = short_run();
   config.data.options.set("train_size", ConfigNode(int64_t{32}));  // four steps
   auto simulated = record_baseline(config);
@@ -80,12 +98,12 @@ TEST_CASE("what a short run cannot show is by hand, with what would show it; a s
   CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
   for (const auto& i : list.items) {
     if (has(i.item, "resumes bit for bit")) {
-      CHECK((i.state == ItemState::ByHand));
+      CHECK((i.state == ItemState::NotChecked));
       CHECK(i.evidence == "not judged, since the run ends after 4 steps and 6 are needed");
       CHECK(i.next == "give --steps 2, or a longer run");
     }
     if (has(i.item, "the speed")) {
-      CHECK((i.state == ItemState::ByHand));
+      CHECK((i.state == ItemState::NotChecked));
       CHECK(has(i.evidence, "says nothing of a chip"));
     }
   }

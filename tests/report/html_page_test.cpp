@@ -7,6 +7,7 @@
 #include "npu_train/io/file.hpp"
 #include "npu_train/report/csv.hpp"
 #include "npu_train/report/number.hpp"
+#include "npu_train/report/page_origin.hpp"
 #include "npu_train/report/text_table.hpp"
 
 using namespace npu_train;
@@ -154,7 +155,7 @@ TEST_CASE("a sample page") {
   page.table({kHostile, {{kHostile, false}, {kHostile, true}}, {{{kHostile}, {kHostile, 1.0}}}});
   page.heading("5,000 rows");
   page.table(layers(5'000));
-  write_file_atomic(path, page.str());
+  write_page(path, page.str());
   CHECK(std::filesystem::file_size(path) < 3'000'000);
 }
 
@@ -192,6 +193,30 @@ TEST_CASE("the page needs nothing else and is the same each time") {
   const auto nonce = [](const std::string& page) { return page.substr(page.find("<script nonce=\"") + 15, 16); };
   CHECK(has(html, "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'nonce-" + nonce(html) + "'"));
   CHECK(nonce(html) != nonce(make("b")));
+}
+
+TEST_CASE("a page names where it comes from") {
+  HtmlPage page("t");
+  page.paragraph("</main> in a text");
+  const auto html = with_origin(page.str(), {.date = "2026-05-31 17:04 UTC", .command = "npu_tool x '<b>'", .version = "1.2.3"});
+  CHECK(has(html,
+            "<footer>\n<p><code>npu_tool x &#39;&lt;b&gt;&#39;</code></p>\n<p>npu_train 1.2.3 \u00b7 2026-05-31 17:04 "
+            "UTC</p>\n</footer>\n</main>"));
+  CHECK_FALSE(has(with_origin(page.str(), {}), "<code>"));
+  CHECK(error_of([] { with_origin("no page", {}); }).kind() == ErrorKind::Usage);
+  const auto here = PageOrigin::here();
+  CHECK(has(here.command, "test_report"));
+  CHECK(here.date.ends_with(" UTC"));
+  CHECK(here.date.size() == 20);
+}
+
+TEST_CASE("columns that hold nothing are left out of a table") {
+  HtmlPage page("t");
+  page.table({"T", {{"name"}, {"empty"}, {"value", true}}, {{{"a"}, {""}, {"1"}}, {{"b"}, {""}, {""}}}});
+  const auto html = page.str();
+  CHECK(count_of(html, "<th ") == 2);
+  CHECK_FALSE(has(html, ">empty<"));
+  CHECK(has(html, "<td>a</td><td class=\"n\" data-v=\"1\">1</td>"));
 }
 
 TEST_CASE("plots in a row, the rest below each other") {
@@ -259,6 +284,6 @@ TEST_CASE("the example of the documentation") {
   npu_train::HtmlPage page("A short run");
   page.facts({{"steps", std::to_string(log.rows.size())}, {"last loss", npu_train::short_number(plot.series[0].y.back())}});
   page.plot(plot);
-  npu_train::write_file_atomic(folder / "report.html", page.str());
+  npu_train::write_page(folder / "report.html", page.str());
   CHECK(has(read_file(folder / "report.html", 1 << 20), "<li class=\"s1\">val_loss</li>"));
 }

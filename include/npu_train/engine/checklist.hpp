@@ -12,12 +12,13 @@
 namespace npu_train {
 
 enum class ItemState {
-  Done,     ///< checked here, just now
-  NotDone,  ///< checked here, and it is not so; or what the check needs is missing
-  ByHand,   ///< a person must look
+  Done,        ///< checked here, just now
+  NotDone,     ///< checked here, and it is not so; or the check failed
+  NotChecked,  ///< a machine could check it, but not this one or not with these options
+  ByHand,      ///< a person must look
 };
 
-/// "done", "not done", "by hand".
+/// "done", "not done", "not checked", "by hand".
 const char* item_state_name(ItemState state);
 
 /// One line of the list.
@@ -33,7 +34,7 @@ struct ChecklistOptions {
   std::string device = "npu";             ///< where the training moves to
   std::string soc = "910B1";              ///< chip, for the operators' tables
   std::string torch = "2.11";             ///< version of torch_npu
-  std::string source{};                   ///< folder of the project's sources; "": by hand
+  std::string source{};                   ///< folder of the project's sources; "": not checked
   std::string reference{}, baseline{};    ///< files of `npu_tool baseline`: of the device that it comes from, and of `device`
   int64_t steps = 3;                      ///< of each short run
   std::string train{"train_app CONFIG"};  ///< the command that trains the configuration, for what is to be done by hand
@@ -44,7 +45,7 @@ struct Checklist {
   std::vector<ChecklistItem> items;
 
   size_t count(ItemState state) const;
-  /// "7 of 18 done, 6 not done, 5 by hand".
+  /// "7 of 18 done, 6 not done, 1 not checked, 4 by hand".
   std::string summary() const;
 };
 

@@ -1,0 +1,24 @@
+/// Where a page comes from: the last line of each page that a program writes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace npu_train {
+
+struct PageOrigin {
+  std::string date;     ///< "2026-05-31 17:04 UTC"
+  std::string command;  ///< that wrote the page; may be empty
+  std::string version;  ///< of the library
+
+  /// Of this process, now.
+  static PageOrigin here();
+};
+
+/// HtmlPage::str() with a footer that names the origin.
+std::string with_origin(const std::string& page, const PageOrigin& origin);
+
+/// Writes a page with the origin of this process; as write_file_atomic().
+void write_page(const std::filesystem::path& path, const std::string& page);
+
+}  // namespace npu_train
