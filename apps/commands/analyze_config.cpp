@@ -6,7 +6,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/analyze_run.hpp"
 #include "npu_train/engine/predict_memory.hpp"
-#include "npu_train/io/file.hpp"
+#include "npu_train/report/page_origin.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -32,7 +32,7 @@ int analyze_config(const AnalyzeArguments& args) {
     if (options.predicted_peak > options.hbm) options.fits_with = fitting_overrides(predicted, options.hbm, parts);
   }
   const auto analysis = analyze_run(config, options, parts);
-  if (!args.html.empty()) write_file_atomic(args.html, to_html(analysis));
+  if (!args.html.empty()) write_page(args.html, to_html(analysis));
   auto document = args.json ? to_json(analysis) : Json();
   auto text = args.json ? std::string() : to_text(analysis, args.rows, terminal_columns());
   if (options.hbm > 0 && args.json) {
@@ -50,7 +50,7 @@ int analyze_config(const AnalyzeArguments& args) {
 int analyze_trial(const AnalyzeArguments& args) {
   const auto parts = builtin_parts();
   const auto report = try_run(config_of(args, parts), args.device, {}, parts);
-  print(args.json, args.json ? to_json(report) : Json(), args.json ? "" : to_text(report));
+  print(args.json, args.json ? to_json(report) : Json(), args.json ? "" : to_text(report, terminal_columns()));
   return report.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

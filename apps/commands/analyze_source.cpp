@@ -6,6 +6,7 @@
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/report/page_origin.hpp"
 #include "npu_train/scan/rewrite.hpp"
 #include "npu_train/scan/scan_report.hpp"
 
@@ -16,7 +17,7 @@ int analyze_source(const SourceArguments& args) {
   std::optional<Rewrite> rewrite;
   if (!args.rewrite.empty()) rewrite = rewrite_source(args.source, args.rewrite);
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(scan));
-  if (!args.html.empty()) write_file_atomic(args.html, to_html(scan));
+  if (!args.html.empty()) write_page(args.html, to_html(scan));
   auto document = args.json ? to_json(scan) : Json();
   if (args.json && rewrite) document.set("rewrite", to_json(*rewrite));
   print(args.json, document, args.json ? "" : to_text(scan, args.rows, terminal_columns()) + (rewrite ? to_text(*rewrite) : ""));

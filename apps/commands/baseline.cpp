@@ -6,7 +6,7 @@
 #include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/io/file.hpp"
+#include "npu_train/report/page_origin.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -38,8 +38,8 @@ int baseline(const BaselineArguments& args) {
     return 0;
   }
   const auto comparison = compare_baselines(now, *reference, args.options);
-  if (!args.html.empty()) write_file_atomic(args.html, to_html(comparison));
-  print(args.json, to_json(comparison), to_text(comparison) + written);
+  if (!args.html.empty()) write_page(args.html, to_html(comparison));
+  print(args.json, to_json(comparison), to_text(comparison, terminal_columns()) + written);
   return comparison.accuracy_passed() && comparison.speed_passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

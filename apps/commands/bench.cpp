@@ -10,6 +10,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/report/page_origin.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -68,7 +69,7 @@ Json document_of(const BenchReport& report) {
 
 int compare(const BenchArguments& args) {
   const auto c = compare_bench_reports(read_bench_report(args.compare[0]), read_bench_report(args.compare[1]));
-  print(args.json, to_json(c), to_text(c));
+  print(args.json, to_json(c), to_text(c, terminal_columns()));
   return c.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
@@ -101,7 +102,7 @@ int bench(const BenchArguments& args) {
   const auto document = document_of(report);
   if (!args.out.empty()) save_json(args.out, document);
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(report));
-  if (!args.html.empty()) write_file_atomic(args.html, to_html(report, history));
+  if (!args.html.empty()) write_page(args.html, to_html(report, history));
   print(args.json, document, to_text(report, terminal_columns()));
   return signal_received() != 0 ? 128 + signal_received() : report.exit_code;
 }

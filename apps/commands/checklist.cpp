@@ -5,7 +5,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/shell_word.hpp"
-#include "npu_train/io/file.hpp"
+#include "npu_train/report/page_origin.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -26,7 +26,7 @@ int checklist(const ChecklistArguments& args) {
   for (const auto& text : overrides) options.train += " " + shell_word(text);
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   const auto list = migration_checklist(load_config(file, overrides, parts), options, parts);
-  if (!args.html.empty()) write_file_atomic(args.html, to_html(list));
+  if (!args.html.empty()) write_page(args.html, to_html(list));
   print(args.json, args.json ? to_json(list) : Json(), args.json ? "" : to_text(list));
   return list.count(ItemState::NotDone) == 0 ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }

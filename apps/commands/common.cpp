@@ -2,17 +2,20 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/report/wrapped.hpp"
 #include "npu_train/train/checkpoint.hpp"
 
 namespace npu_train::cli {
 
 void print(bool json, const Json& document, const std::string& text) {
   errno = 0;
-  const bool whole = std::fputs((json ? document.dump() + "\n" : text).c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  const bool whole = std::fputs((json ? document.dump() + "\n" : wrapped_lines(text, terminal_columns())).c_str(), stdout) >= 0 &&
+                     std::fflush(stdout) == 0;
   check(whole, ErrorKind::Checkpoint, "stdout", "the output could not be written: ", std::strerror(errno));
 }
 

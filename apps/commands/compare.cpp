@@ -11,6 +11,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/report/page_origin.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -59,7 +60,7 @@ std::pair<std::string, Tolerance> read_tolerance(const std::string& text) {
 template <class Result>
 int finish(const CompareArguments& args, const Result& result, bool agrees) {
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(result));
-  if (!args.html.empty()) write_file_atomic(args.html, to_html(result));
+  if (!args.html.empty()) write_page(args.html, to_html(result));
   if (!args.json_file.empty()) save_json(args.json_file, to_json(result));
   print(args.json, args.json ? to_json(result) : Json(),
         args.json ? "" : to_text(result, static_cast<size_t>(args.rows), terminal_columns()));

@@ -21,6 +21,7 @@
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/report/number.hpp"
+#include "npu_train/report/page_origin.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -176,7 +177,7 @@ int examine(const DoctorArguments& args) {
                  "mend what fails above"}});
   else
     report.add(args.no_hello ? named_device(device) : hello(device, sim_npu));
-  if (!args.html.empty()) write_file_atomic(args.html, report.to_html());
+  if (!args.html.empty()) write_page(args.html, report.to_html());
   print(args.json, args.json ? report.to_json() : Json(), args.json ? "" : report.str(columns()));
   if (!args.write_env.empty() && !args.json) std::printf("the environment it wants: %s\n", args.write_env.c_str());
   return report.worst() == Verdict::Fail ? static_cast<int>(ErrorKind::CheckFailed) : 0;

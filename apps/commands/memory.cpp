@@ -4,8 +4,8 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/predict_memory.hpp"
-#include "npu_train/io/file.hpp"
 #include "npu_train/report/number.hpp"
+#include "npu_train/report/page_origin.hpp"
 #include "npu_train/report/text_table.hpp"
 
 namespace npu_train::cli {
@@ -46,7 +46,7 @@ int memory(const MemoryArguments& args) {
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   if (!args.check.empty()) return memory_check(config, args, parts);
   const auto prediction = predict_memory(config, options, parts);
-  if (!args.html.empty()) write_file_atomic(args.html, to_html(prediction));
+  if (!args.html.empty()) write_page(args.html, to_html(prediction));
   print(args.json, args.json ? to_json(prediction) : Json(), args.json ? "" : to_text(prediction, terminal_columns()));
   return prediction.fits() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }

@@ -2,6 +2,8 @@
 #include "../cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/report/text_table.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -33,6 +35,17 @@ PartConfig model_part(const SummaryArguments& args) {
   return part;
 }
 
+/// Totals first; columns that no row fills are left out.
+std::string text_of(const ModelSummary& s, bool by_layer) {
+  const auto shape = [](const std::vector<int64_t>& sizes) { return sizes.empty() ? std::string() : c10::str(at::IntArrayRef(sizes)); };
+  TextTable table({"name", "type", "output", "parameters", "FLOPs"});
+  for (const auto& row : by_layer || s.blocks.empty() ? s.layers : s.blocks)
+    table.add_row({row.name, row.type, shape(row.output_shape), with_commas(row.parameters), with_commas(row.flops)});
+  return s.model + ", input " + shape(s.input_shape) + ": " + with_commas(s.parameters) + " parameters (" +
+         with_commas(s.trainable_parameters) + " trainable), " + with_commas(s.flops) +
+         " FLOPs a sample (forward; a multiply-add is 2)\n\n" + table.str(terminal_columns());
+}
+
 int summary(const SummaryArguments& args) {
   const auto model = builtin_parts().models.make(model_part(args), "model");
   const auto s = summarize(model);
@@ -50,7 +63,7 @@ int summary(const SummaryArguments& args) {
                       {"trainable_parameters", s.trainable_parameters},
                       {"flops_per_image", s.flops},
                       {"layers", layers}}),
-        s.str(args.layers));
+        text_of(s, args.layers));
   return 0;
 }
 

@@ -38,7 +38,7 @@ int validate(const ValidateArguments& args) {
   const PrecisionValidator validator(args.options);
   const auto report = validator.validate(side(args, args.judged, parts), side(args, args.reference, parts), parts);
   if (!args.out.empty()) save_json(args.out, report.to_json());
-  print(args.json, args.json ? report.to_json() : Json(), args.json ? "" : report.str());
+  print(args.json, args.json ? report.to_json() : Json(), args.json ? "" : report.str(terminal_columns()));
   return report.all_passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 

@@ -59,7 +59,7 @@ std::string to_text(const Analysis& analysis, size_t most, size_t width) {
                    (use.shapes.empty() ? "" : use.shapes.front()) +
                        (use.distinct_shapes > 1 ? " and " + std::to_string(use.distinct_shapes - 1) + " more" : "")});
   }
-  std::string out = table.str(width);
+  std::string out = headline(analysis) + "\n\n" + table.str(width);
   if (shown < analysis.operators.size())
     out += "(" + std::to_string(shown) + " of " + std::to_string(analysis.operators.size()) + " kinds, longest first)\n";
   out += "\n" + support_summary(analysis) + "\nparameters: " + dtypes_text(analysis) + "\n";
@@ -67,9 +67,9 @@ std::string to_text(const Analysis& analysis, size_t most, size_t width) {
   if (!analysis.findings.empty()) {
     TextTable findings({"", "kind", "subject", "what was seen", "hours", "what to do"});
     for (const auto& f : analysis.findings) findings.add_row({f.severity, f.kind, f.subject, f.detail, short_number(f.hours, 3), f.advice});
-    out += "\n" + findings.wrapped(width);
+    out += "\n" + findings.str(width);
   }
-  return out + "\n" + headline(analysis) + "\n";
+  return out;
 }
 
 Json to_json(const Analysis& analysis) {

@@ -86,7 +86,7 @@ std::string how_text(const MemoryPrediction& p) {
 }  // namespace
 
 std::string to_text(const MemoryPrediction& p, size_t width) {
-  std::string out = run_text(p) + "\n" + how_text(p) + "\n\n";
+  std::string out = verdict_text(p) + "\n\n" + run_text(p) + "\n" + how_text(p) + "\n\n";
   out += "peak " + size_text(p.peak.allocated) + " in tensors, " + place_text(p.peak) + "; " + size_text(p.peak.reserved) +
          " in blocks of a caching allocator\n\n";
   TextTable table({"component", "size", "of the peak"});
@@ -114,7 +114,7 @@ std::string to_text(const MemoryPrediction& p, size_t width) {
     out += "\n" + variants.str(width);
   }
   for (const auto& note : p.notes) out += "\nnote: " + note + "\n";
-  return out + "\n" + verdict_text(p) + "\n";
+  return out;
 }
 
 Json to_json(const MemoryPrediction& p) {
@@ -176,16 +176,9 @@ LinePlot timeline(const MemoryPrediction& p) {
   return plot;
 }
 
-LinePlot by_layer(const MemoryPrediction& p) {
-  LinePlot plot{.title = "Activations kept for the backward", .x_label = "layer, in the order of the forward", .y_label = "MiB"};
-  LinePlot::Series series{.name = "of the layer"};
-  for (size_t i = 0; i < p.peak.activations.size(); ++i) {
-    const auto& [name, bytes] = p.peak.activations[i];
-    series.x.push_back(static_cast<double>(i + 1));
-    series.y.push_back(mib(bytes));
-    series.labels.push_back(name);
-  }
-  plot.series.push_back(std::move(series));
+BarPlot by_layer(const MemoryPrediction& p) {
+  BarPlot plot{.title = "Activations kept for the backward", .x_label = "layer, in the order of the forward", .y_label = "MiB"};
+  for (const auto& [name, bytes] : p.peak.activations) plot.bars.push_back({name, mib(bytes)});
   return plot;
 }
 
@@ -208,7 +201,8 @@ HtmlTable variant_table(const MemoryPrediction& p) {
 
 std::string to_html(const MemoryPrediction& p) {
   HtmlPage page("Memory of " + p.model);
-  page.paragraph(run_text(p) + "; " + verdict_text(p) + ".", p.hbm == 0 ? Tone::Plain : p.fits() ? Tone::Good : Tone::Bad);
+  page.paragraph("This training " + verdict_text(p) + ".", p.hbm == 0 ? Tone::Plain : p.fits() ? Tone::Good : Tone::Bad);
+  page.paragraph(run_text(p) + ".");
   page.facts({{"tensors at the peak", size_text(p.peak.allocated)},
               {"blocks of a caching allocator", size_text(p.peak.reserved)},
               {"the peak is", place_text(p.peak)},
@@ -222,7 +216,7 @@ std::string to_html(const MemoryPrediction& p) {
                                  3)});
   page.table(parts);
   if (!p.peak.timeline.empty()) page.plot(timeline(p));
-  if (!p.peak.activations.empty()) page.plot(by_layer(p));
+  if (!p.peak.activations.empty()) page.bars(by_layer(p));
   if (!p.variants.empty()) {
     page.heading("Other precisions, with and without checkpointing");
     page.table(variant_table(p));

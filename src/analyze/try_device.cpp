@@ -317,17 +317,17 @@ TrialReport try_device(Task& task, const Batch& batch, const std::string& device
   return translated("try_device", [&] { return TrialRun(task, batch, where, options).run(); });
 }
 
-std::string to_text(const TrialReport& report) {
+std::string to_text(const TrialReport& report, size_t width) {
   TextTable table({"trial", "verdict", "seconds", "what was seen"});
   std::string said;
   for (const auto& t : report.trials) {
     if (!t.error.empty()) said = "  said: " + t.error + "\n";
-    table.add_row({t.name, verdict_name(t.verdict), short_number(t.seconds, 3), t.error.empty() ? t.detail : "see below"});
+    table.add_row({t.name, verdict_name(t.verdict), short_number(t.seconds, 3), t.error.empty() ? t.detail : "see above"});
   }
-  std::string out = table.str(0);
-  if (report.passed()) return out + "\n" + report.device + ": the model runs and trains\n";
-  return out + "\n" + report.device + ": failed (" + report.failure + "): " + report.place + "\n" + said + "  try:  " + report.remedy +
-         "\n";
+  const auto verdict = report.passed() ? report.device + ": the model runs and trains\n"
+                                       : report.device + ": failed (" + report.failure + "): " + report.place + "\n" + said +
+                                             "  try:  " + report.remedy + "\n";
+  return verdict + "\n" + table.str(width);
 }
 
 Json to_json(const TrialReport& report) {

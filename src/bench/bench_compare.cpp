@@ -98,14 +98,14 @@ BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b
   return out;
 }
 
-std::string to_text(const BenchComparison& c) {
-  TextTable table({"section", "what", "A ms", "B ms", "speed of A", "low", "high", "verdict"});
+std::string to_text(const BenchComparison& c, size_t width) {
+  TextTable table({"verdict", "section", "what", "A ms", "B ms", "speed of A", "low", "high"});
   for (const auto& d : c.rows)
-    table.add_row({d.section, d.name, short_number(d.a_ms), short_number(d.b_ms), short_number(d.value, 3), short_number(d.low, 3),
-                   short_number(d.high, 3), verdict_text(d)});
-  std::string out = table.str();
+    table.add_row({verdict_text(d), d.section, d.name, short_number(d.a_ms), short_number(d.b_ms), short_number(d.value, 3),
+                   short_number(d.low, 3), short_number(d.high, 3)});
+  std::string out = (c.passed() ? "no row of A is slower\n\n" : "A IS SLOWER\n\n") + table.str(width);
   for (const auto& note : c.notes) out += "note: " + note + "\n";
-  return out + (c.passed() ? "no row of A is slower\n" : "A IS SLOWER\n");
+  return out;
 }
 
 Json to_json(const BenchComparison& c) {

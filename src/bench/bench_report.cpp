@@ -12,6 +12,7 @@
 namespace npu_train {
 namespace {
 
+constexpr size_t kLogWidth = 120;  // where there is no terminal: a row has dozens of numbers
 constexpr const char* kFormat = "npu_train bench 1";
 
 std::string shown(const std::string& key, double value) {
@@ -99,7 +100,7 @@ std::string to_text(const BenchReport& report, size_t width) {
            short_number(report.copy_bytes_per_second * 1e-9) + " GB/s in copies\n";
   TextTable table({"section", "what", "measured"});
   for (const auto& row : report.rows) table.add_row({row.section, row.name, numbers_text(row)});
-  out += "\n" + (width > 0 ? table.wrapped(width) : table.str());
+  out += "\n" + table.str(width > 0 ? width : kLogWidth);
   for (const auto& note : report.notes) out += note + "\n";
   return out;
 }

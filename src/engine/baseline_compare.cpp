@@ -132,8 +132,9 @@ BaselineComparison compare_baselines(Baseline now, Baseline reference, const Bas
   return c;
 }
 
-std::string to_text(const BaselineComparison& c) {
-  std::string out = "now:       " + side(c.now) + "\nreference: " + side(c.reference) + "\n\n";
+std::string to_text(const BaselineComparison& c, size_t width) {
+  std::string out = "accuracy: " + std::string(c.accuracy_passed() ? "passed" : "FAILED") + "\nspeed: " + speed_sentence(c) + "\n\n";
+  out += "now:       " + side(c.now) + "\nreference: " + side(c.reference) + "\n\n";
   TextTable table({"accuracy", "now", "reference", "worse by", "allowed", "verdict"});
   const auto row_of_losses = [&](const char* name, double mean) {
     table.add_row({name, "", "", short_number(100 * mean, 3) + " %", short_number(100 * c.mean_rtol, 3) + " %",
@@ -144,18 +145,23 @@ std::string to_text(const BaselineComparison& c) {
   for (const auto& m : c.metrics)
     table.add_row({"val/" + m.name, short_number(m.now), short_number(m.reference), short_number(m.worse, 3), short_number(m.allowed, 3),
                    m.passed ? "passed" : "failed"});
-  out += table.str() + "\n";
+  out += table.str(width) + "\n";
   for (const auto& sentence : c.history.sentences) out += "losses: " + sentence + "\n";
   for (const auto& note : c.notes) out += "note: " + note + "\n";
   if (c.memory) out += "memory: " + short_number(*c.memory, 3) + " times the reference's peak\n";
-  out += "accuracy: " + std::string(c.accuracy_passed() ? "passed" : "FAILED") + "\n";
-  return out + "speed: " + speed_sentence(c) + "\n";
+  return out;
 }
 
 std::string to_html(const BaselineComparison& c) {
   HtmlPage page(c.now.model + ": " + c.now.device + " against " + c.reference.device);
-  page.paragraph("Accuracy: " + std::string(c.accuracy_passed() ? "passed." : "failed."), c.accuracy_passed() ? Tone::Good : Tone::Bad);
-  page.paragraph("Speed: " + speed_sentence(c) + ".", !c.speed_judged() ? Tone::Plain : c.speed_passed() ? Tone::Good : Tone::Bad);
+  const bool wrong = !c.accuracy_passed() || (c.speed_judged() && !c.speed_passed());
+  page.paragraph(
+      std::string(c.accuracy_passed() ? "The training agrees with the reference" : "The training does not agree with the reference") +
+          "; its speed is " + speed_sentence(c) + ".",
+      wrong              ? Tone::Bad
+      : c.speed_judged() ? Tone::Good
+                         : Tone::Warn);
+  page.paragraph("Of accuracy: " + c.accuracy_sentence() + ".");
   page.facts({{"now", side(c.now)}, {"reference", side(c.reference)}});
   for (const auto& sentence : c.history.sentences) page.paragraph(sentence);
   for (const auto& note : c.notes) page.paragraph(note, Tone::Warn);

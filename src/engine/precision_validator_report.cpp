@@ -16,7 +16,7 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return out;
 }
 
-void add_flagged(std::string& out, const char* what, const std::vector<ValidatedTensor>& tensors) {
+void add_flagged(std::string& out, const char* what, const std::vector<ValidatedTensor>& tensors, size_t width) {
   TextTable table({what, "type", "shape", "max_diff", "mean_diff", "max|b|", "allowed"});
   size_t flagged = 0;
   for (const auto& t : tensors) {
@@ -25,7 +25,7 @@ void add_flagged(std::string& out, const char* what, const std::vector<Validated
                    short_number(t.allowed)});
   }
   if (flagged == 0) return;
-  out += "\n" + table.str();
+  out += "\n" + table.str(width);
   if (flagged > kMostRows) out += c10::str("and ", flagged - kMostRows, " more\n");
 }
 
@@ -73,24 +73,23 @@ const ValidatedTensor* ValidationReport::first_flagged() const {
   return found == layers.end() ? nullptr : &*found;
 }
 
-std::string ValidationReport::str() const {
-  std::string out =
-      c10::str("judged:    ", judged.str(), "\nreference: ", reference.str(), "\ntolerance: atol ", short_number(atol), ", rtol ",
-               short_number(rtol), " (", tolerance_source, "), or what ", short_number(noise), " roundings of the weights do\n\n");
-  TextTable table({"check", "max_diff", "mean_diff", "relative", "allowed", "verdict", "worst", "note"});
+std::string ValidationReport::str(size_t width) const {
+  std::string out = all_passed ? "validation passed" : "validation FAILED";
+  if (const auto* layer = first_flagged(); layer != nullptr && !all_passed) out += ": the first layer that differs is " + layer->name;
+  out += c10::str("\n", samples, " samples, ", short_number(100 * pass_rate), " % agree; largest difference ", short_number(max_max_diff),
+                  ", on average ", short_number(avg_max_diff), " (mean ", short_number(avg_mean_diff), ")\n\n");
+  out += c10::str("judged:    ", judged.str(), "\nreference: ", reference.str(), "\ntolerance: atol ", short_number(atol), ", rtol ",
+                  short_number(rtol), " (", tolerance_source, "), or what ", short_number(noise), " roundings of the weights do\n\n");
+  TextTable table({"check", "verdict", "max_diff", "mean_diff", "relative", "allowed", "worst", "note"});
   for (const auto& c : checks)
-    table.add_row({c.name, short_number(c.max_diff), short_number(c.mean_diff), short_number(c.relative), short_number(c.allowed),
-                   c.passed ? "passed" : "FAILED", c.worst, c.note});
-  out += table.str();
-  add_flagged(out, "layer", layers);
-  add_flagged(out, "gradient", gradients);
-  for (const auto& note : notes) out += "\nnote: " + note;
-  out += c10::str(notes.empty() ? "\n" : "\n\n", samples, " samples, ", short_number(100 * pass_rate), " % agree; largest difference ",
-                  short_number(max_max_diff), ", on average ", short_number(avg_max_diff), " (mean ", short_number(avg_mean_diff), ")\n");
-  if (all_passed) return out + "validation passed\n";
-  out += "validation FAILED";
-  if (const auto* layer = first_flagged(); layer != nullptr) out += ": the first layer that differs is " + layer->name;
-  return out + "\n";
+    table.add_row({c.name, c.passed ? "passed" : "FAILED", short_number(c.max_diff), short_number(c.mean_diff), short_number(c.relative),
+                   short_number(c.allowed), c.worst, c.note});
+  out += table.str(width);
+  add_flagged(out, "layer", layers, width);
+  add_flagged(out, "gradient", gradients, width);
+  if (!notes.empty()) out += "\n";
+  for (const auto& note : notes) out += "note: " + note + "\n";
+  return out;
 }
 
 Json ValidationReport::to_json() const {

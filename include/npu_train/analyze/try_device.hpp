@@ -51,7 +51,7 @@ struct TrialOptions {
 TrialReport try_device(Task& task, const Batch& batch, const std::string& device, const TrialOptions& options = {});
 
 /// One line for each trial, and the remedy.
-std::string to_text(const TrialReport& report);
+std::string to_text(const TrialReport& report, size_t width = 0);
 Json to_json(const TrialReport& report);
 
 }  // namespace npu_train

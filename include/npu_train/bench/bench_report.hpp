@@ -79,7 +79,7 @@ struct BenchComparison {
 /// Rows that both have with times. Runs at different times are less sure than runs in turn: what the machine's own speed (products,
 /// copies) differed by counts as scatter. Error(Usage) when no row with times is in both, or same_work() says no.
 BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b);
-std::string to_text(const BenchComparison& comparison);
+std::string to_text(const BenchComparison& comparison, size_t width = 0);
 Json to_json(const BenchComparison& comparison);
 
 }  // namespace npu_train

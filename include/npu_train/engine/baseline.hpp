@@ -93,7 +93,7 @@ struct BaselineComparison {
 BaselineComparison compare_baselines(Baseline now, Baseline reference, const BaselineOptions& options = {});
 
 std::string to_text(const Baseline& baseline);
-std::string to_text(const BaselineComparison& comparison);
+std::string to_text(const BaselineComparison& comparison, size_t width = 0);
 Json to_json(const BaselineComparison& comparison);
 /// A self-contained page with both curves.
 std::string to_html(const BaselineComparison& comparison);

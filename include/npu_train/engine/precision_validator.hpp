@@ -94,8 +94,8 @@ struct ValidationReport {
 
   /// The first flagged layer in the order of the forward, which is where the sides part; nullptr where none is.
   const ValidatedTensor* first_flagged() const;
-  /// For people: both sides, a table of the checks, flagged layers and gradients, the verdict.
-  std::string str() const;
+  /// For people: the verdict, both sides, a table of the checks, flagged layers and gradients; `width`: of a terminal.
+  std::string str(size_t width = 0) const;
   Json to_json() const;
 };
 
