@@ -80,7 +80,8 @@ p { max-width: 76ch; margin: 0 0 16px; }
 .rows { list-style: none; margin: 0; padding: 0; font-size: 13px; line-height: 1.35; }
 .rows li { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr) 5.5em; gap: 10px; align-items: center; padding: 2px 0; }
 .rows .top { font-weight: 650; }
-.rows .name b { display: inline-block; min-width: 1.4em; color: var(--muted); }
+.rows.numbered .name { display: flex; }
+.rows .name b { flex: none; width: 1.4em; color: var(--muted); }
 .rows .track { background: var(--grid); border-radius: 2px; height: 11px; }
 .rows i { display: block; height: 100%; min-width: 1px; border-radius: 2px; background: var(--c); }
 .rows i.lost { background: var(--bad); }
@@ -131,11 +132,11 @@ td.n { white-space: nowrap; }
 .cards thead tr { display: flex; flex-wrap: wrap; }
 .cards tr { display: block; padding: 6px 0; border-bottom: 1px solid var(--line); }
 .cards thead, .cards th { position: static; }
-.cards td:nth-child(n) { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr); gap: 10px; min-width: 0; padding: 2px 14px; border: 0;
+.scroll .cards td:nth-child(n) { display: grid; grid-template-columns: minmax(0, 2fr) minmax(0, 3fr); gap: 10px; min-width: 0; padding: 2px 14px; border: 0;
   text-align: left; white-space: normal; }
 .cards td::before { content: attr(data-h); color: var(--muted); }
 .cards td > span { justify-self: start; }
-.cards td:nth-child(n):empty { display: none; }
+.scroll .cards td:nth-child(n):empty { display: none; }
 footer { margin-top: 40px; padding-top: 14px; border-top: 1px solid var(--line); color: var(--muted); font-size: 13px; }
 footer p { max-width: none; margin: 0 0 4px; }
 code { font-family: ui-monospace, "SFMono-Regular", Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: .95em; }
@@ -152,6 +153,10 @@ td .good { background: var(--good-tint); } td .warn { background: var(--warn-tin
 th button:focus-visible, .scroll:focus-visible { outline-offset: -2px; }
 html:not(.js) .tools, html:not(.js) th button::after { display: none; }
 
+@media (max-width: 900px) {
+  .rows li { grid-template-columns: minmax(0, 1fr) auto; gap: 2px 10px; }
+  .rows .track { grid-column: 1 / -1; grid-row: 2; }
+}
 @media (max-width: 640px) {
   main { padding: 24px 14px 48px; }
   h1 { font-size: 22px; }
@@ -160,8 +165,6 @@ html:not(.js) .tools, html:not(.js) th button::after { display: none; }
   .scroll { margin-left: -14px; margin-right: -14px; }
   th:first-child button, td:first-child { padding-left: 14px; }
   .axes { height: 220px; font-size: 11.5px; }
-  .rows li { grid-template-columns: minmax(0, 1fr) auto; gap: 2px 10px; }
-  .rows .track { grid-column: 1 / -1; grid-row: 2; }
   .facts { grid-template-columns: repeat(auto-fill, minmax(130px, 1fr)); }
   .facts div { padding: 10px 14px; }
   .facts dd { font-size: 15px; }
