@@ -1,8 +1,10 @@
 #include "npu_train/optim/clip.hpp"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_foreach_clamp_max.h>
 #include <ATen/ops/_foreach_clamp_min.h>
+#include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/stack.h>
@@ -10,6 +12,7 @@
 #include <c10/core/GradMode.h>
 
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -42,35 +45,66 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) 
   return out;
 }
 
+void check_gradients(const std::vector<at::Tensor>& gradients, const char* where, bool takes_complex) {
+  for (const auto& g : gradients) {
+    check(g.layout() == at::kStrided, ErrorKind::Usage, where, "a gradient of shape ", g.sizes(),
+          " is sparse; allowed: dense gradients; hint: use a dense embedding, or leave that parameter out");
+    check(takes_complex || !g.is_complex(), ErrorKind::Usage, where, "a gradient of shape ", g.sizes(), " is ", g.scalar_type(),
+          "; allowed: real numbers, which can be compared; hint: clip_grad_norm_");
+    check(at::has_internal_overlap(g) != at::MemOverlap::Yes, ErrorKind::Usage, where, "several elements of a gradient of shape ",
+          g.sizes(), " share one place in memory; hint: assign an expanded gradient as .contiguous()");
+  }
+}
+
+using Groups = std::vector<std::vector<at::Tensor>>;
+
+// The norm of all gradients, in fp64 if one of them is.
+at::Tensor total_norm(const Groups& groups, const at::Device& home, double norm_type) {
+  std::vector<at::Tensor> norms;
+  auto type = at::kFloat;
+  for (const auto& group : groups) {
+    const bool low = group.front().scalar_type() == at::kHalf || group.front().scalar_type() == at::kBFloat16;
+    for (auto& n : at::_foreach_norm(group, norm_type, low ? std::optional(at::kFloat) : std::nullopt)) norms.push_back(std::move(n));
+    if (norms.back().scalar_type() == at::kDouble) type = at::kDouble;
+  }
+  if (norms.empty()) return at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(home));
+  for (auto& n : norms) n = n.to(home, type, /*non_blocking=*/true);
+  return std::isinf(norm_type) ? at::stack(norms).amax() : at::stack(norms).norm();
+}
+
+// Squares may overflow where the norm does not: then of the gradients divided by the largest.
+at::Tensor norm_without_overflow(const Groups& groups, const at::Device& home) {
+  const auto largest = total_norm(groups, home, std::numeric_limits<double>::infinity());
+  if (std::isinf(largest.item<double>())) return largest;
+  Groups small;
+  for (const auto& group : groups) small.push_back(at::_foreach_div(group, largest.to(group.front().device())));
+  return total_norm(small, home, 2) * largest;
+}
+
 at::Tensor clip_norm(const std::vector<at::Tensor>& gradients, const at::Device& home, double max_norm, double norm_type,
                      const NormReduction& reduce) {
   check(max_norm > 0, ErrorKind::Usage, "clip_grad_norm_", "max_norm is ", max_norm, "; it must be positive");
   check(norm_type == 2 || std::isinf(norm_type), ErrorKind::Usage, "clip_grad_norm_", "norm_type is ", norm_type,
         "; it must be 2 or infinity");
+  check_gradients(gradients, "clip_grad_norm_", /*takes_complex=*/true);
   const c10::NoGradGuard no_grad;
   const auto groups = grouped(gradients);
-  at::Tensor norm = at::zeros({}, at::TensorOptions().dtype(at::kFloat).device(home));
-  if (!groups.empty()) {
-    std::vector<at::Tensor> norms;
-    for (const auto& group : groups) {
-      const auto type = group.front().scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-      for (const auto& n : at::_foreach_norm(group, norm_type, type)) norms.push_back(n.to(home, at::kFloat, /*non_blocking=*/true));
-    }
-    norm = std::isinf(norm_type) ? at::stack(norms).amax() : at::stack(norms).norm();
-  }
+  auto norm = total_norm(groups, home, norm_type);
+  if (home.is_cpu() && norm_type == 2 && std::isinf(norm.item<double>())) norm = norm_without_overflow(groups, home);
   if (reduce) {
     auto value = std::isinf(norm_type) ? norm.clone() : norm.square();
     reduce(value);
     norm = std::isinf(norm_type) ? value : value.sqrt();
   }
   const auto factor = (norm + 1e-6).reciprocal().mul_(max_norm).clamp_max_(1.0);
-  if (home.is_cpu() && factor.item<float>() == 1) return norm;  // reading is free here, a pass over memory is not
+  if (home.is_cpu() && factor.item<double>() == 1) return norm;  // reading is free here, a pass over memory is not
   for (const auto& group : groups) at::_foreach_mul_(group, factor.to(group.front().device()));
   return norm;
 }
 
 void clip_value_of(const std::vector<at::Tensor>& gradients, double clip_value) {
   check(clip_value > 0, ErrorKind::Usage, "clip_grad_value_", "clip_value is ", clip_value, "; it must be positive");
+  check_gradients(gradients, "clip_grad_value_", /*takes_complex=*/false);
   const c10::NoGradGuard no_grad;
   for (const auto& group : grouped(gradients)) {
     at::_foreach_clamp_min_(group, -clip_value);
@@ -87,17 +121,21 @@ at::Device home_of(const std::vector<at::Tensor>& gradients, const at::Device& o
 at::Tensor clip_grad_norm_(const ParameterSet& parameters, double max_norm, double norm_type, const NormReduction& reduce) {
   const auto gradients = parameters.grads();
   const auto home = parameters.empty() ? at::Device(at::kCPU) : parameters[0].value.device();
-  return clip_norm(gradients, home_of(gradients, home), max_norm, norm_type, reduce);
+  return translated("clip_grad_norm_", [&] { return clip_norm(gradients, home_of(gradients, home), max_norm, norm_type, reduce); });
 }
 
 at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type, const NormReduction& reduce) {
   const auto gradients = gradients_of(parameters);
   const auto home = parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
-  return clip_norm(gradients, home_of(gradients, home), max_norm, norm_type, reduce);
+  return translated("clip_grad_norm_", [&] { return clip_norm(gradients, home_of(gradients, home), max_norm, norm_type, reduce); });
 }
 
-void clip_grad_value_(const ParameterSet& parameters, double clip_value) { clip_value_of(parameters.grads(), clip_value); }
+void clip_grad_value_(const ParameterSet& parameters, double clip_value) {
+  translated("clip_grad_value_", [&] { clip_value_of(parameters.grads(), clip_value); });
+}
 
-void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) { clip_value_of(gradients_of(parameters), clip_value); }
+void clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value) {
+  translated("clip_grad_value_", [&] { clip_value_of(gradients_of(parameters), clip_value); });
+}
 
 }  // namespace npu_train

@@ -27,6 +27,8 @@ std::vector<at::Tensor> tensors_of(const Ema::Buffers& buffers) {
   return out;
 }
 
+at::ScalarType average_type(const at::Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
 }  // namespace
 
 namespace detail {
@@ -61,7 +63,7 @@ Ema::Ema(const ParameterSet& parameters, EmaOptions options, Buffers buffers, Pa
     const auto* target = model_.find(p.name);
     check(target != nullptr && target->value.sizes() == p.value.sizes(), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
           " of the same shape");
-    auto average = p.value.detach().to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+    auto average = p.value.detach().to(average_type(p.value), /*non_blocking=*/false, /*copy=*/true);
     averages_.add({.name = p.name, .value = average, .group = p.group, .owner = p.owner});
   }
   for (const auto& [name, tensor] : buffers_) buffer_copies_.emplace_back(name, tensor.detach().clone());
@@ -75,7 +77,7 @@ void Ema::update(const ParameterSet& parameters, const StepGate& gate) {
   for (size_t i = 0; i < parameters.size(); ++i) {
     check(parameters[i].name == averages_[i].name, ErrorKind::Usage, kEma, "update() got ", parameters[i].name, " in the place of ",
           averages_[i].name);
-    sources.push_back(parameters[i].value.detach().to(at::kFloat));
+    sources.push_back(parameters[i].value.detach().to(averages_[i].value.scalar_type()));
   }
   auto found_inf = gate.found_inf;
   if (found_inf.defined() && found_inf.device().is_cpu()) {  // reading is free here
@@ -98,7 +100,15 @@ void Ema::update_gated(const std::vector<at::Tensor>& sources, const at::Tensor&
   const auto n = device_updates_ + static_cast<double>(updates_) + 1;
   at::Tensor weight = at::full_like(n, 1 - options_.decay);
   if (options_.warmup) weight = at::maximum(weight, at::rsub((n + 1) / (n + 10), 1));
-  detail::lerp_unless(averages_.values(), sources, weight, skip.to(at::kFloat));
+  for (const auto type : {at::kFloat, at::kDouble}) {  // fused kernels take one dtype at a time
+    std::vector<at::Tensor> averages, values;
+    for (size_t i = 0; i < sources.size(); ++i) {
+      if (sources[i].scalar_type() != type) continue;
+      averages.push_back(averages_[i].value);
+      values.push_back(sources[i]);
+    }
+    if (!averages.empty()) detail::lerp_unless(averages, values, weight, skip.to(at::kFloat));
+  }
   for (size_t i = 0; i < buffers_.size(); ++i) {
     auto& copy = buffer_copies_[i].second;
     copy.copy_(at::where(skip, copy, buffers_[i].second));

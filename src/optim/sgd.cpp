@@ -29,17 +29,33 @@ Sgd::Sgd(ParameterSet parameters, SgdOptions options)
   if (options_.momentum > 0) add_slot("momentum");
 }
 
+// In fp32, rounded once: libtorch's fused kernel of the CPU leaves every full vector of fp16 and bf16 numbers as it was (pytorch #191763).
+void Sgd::update_low(Bucket& b, double decay) {
+  const auto widened = [](const at::Tensor& t) { return std::vector<at::Tensor>{t.detach().to(at::kFloat)}; };
+  for (size_t i = 0; i < b.parameters.size(); ++i) {
+    auto value = widened(b.parameters[i]), gradient = widened(b.gradients[i]);
+    auto momentum = options_.momentum > 0 ? widened(b.slots[0][i]) : std::vector<at::Tensor>();
+    fused(value, gradient, momentum, b, decay);
+    b.parameters[i].copy_(value[0]);
+    if (!momentum.empty()) b.slots[0][i].copy_(momentum[0]);
+  }
+}
+
+void Sgd::fused(at::TensorList parameters, at::TensorList gradients, at::TensorList momentum, const Bucket& b, double decay) const {
+  at::_fused_sgd_(parameters, gradients, momentum, decay, options_.momentum, b.lr, /*dampening=*/0, options_.nesterov, /*maximize=*/false,
+                  /*is_first_step=*/false, /*grad_scale=*/{}, b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
+}
+
 void Sgd::update(Bucket& b) {
-  const std::vector<at::Tensor> none;
   const double decay = options_.weight_decay * b.decay_mult;
-  if (options_.momentum == 0 && b.parameters.front().is_privateuseone()) {  // torch_npu's _fused_sgd_ wants a momentum
+  const auto& first = b.parameters.front();
+  if (first.is_cpu() && (first.scalar_type() == at::kHalf || first.scalar_type() == at::kBFloat16)) return update_low(b, decay);
+  if (options_.momentum == 0 && first.is_privateuseone()) {  // torch_npu's _fused_sgd_ wants a momentum
     if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
     at::_foreach_add_(b.parameters, b.gradients, -b.lr);
     return;
   }
-  at::_fused_sgd_(b.parameters, b.gradients, options_.momentum > 0 ? b.slots[0] : none, decay, options_.momentum, b.lr,
-                  /*dampening=*/0, options_.nesterov, /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{},
-                  b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt);
+  fused(b.parameters, b.gradients, options_.momentum > 0 ? at::TensorList(b.slots[0]) : at::TensorList(), b, decay);
 }
 
 }  // namespace npu_train

@@ -71,6 +71,52 @@ TEST_CASE("norms of low-precision gradients are computed in fp32, mixed dtypes t
   CHECK(b.grad()[0].item<float>() == doctest::Approx(3 / expected).epsilon(1e-4));
 }
 
+TEST_CASE("the norm of fp64 gradients is fp64, mixed dtypes too, and squares do not overflow") {
+  for (const double norm_type : {2.0, kInf}) {
+    auto a = at::ones({3}, at::kDouble).set_requires_grad(true), b = at::ones({2}).set_requires_grad(true);
+    a.mutable_grad() = at::tensor({1.0 / 3, 2.0 / 3, -1.0 / 7}, at::kDouble);
+    b.mutable_grad() = at::tensor({0.375f, -0.5f});  // their norm is exact in fp32
+    const double expected = norm_type == 2 ? std::sqrt(1.0 / 9 + 4.0 / 9 + 1.0 / 49 + 0.390625) : 2.0 / 3;
+    const auto norm = clip_grad_norm_({b, a}, 0.1, norm_type);
+    CHECK((norm.scalar_type() == at::kDouble));
+    CHECK(std::abs(norm.item<double>() - expected) < 1e-15);
+    CHECK(std::abs(a.grad()[1].item<double>() - 2.0 / 3 * 0.1 / (expected + 1e-6)) < 1e-16);
+    CHECK((b.grad().scalar_type() == at::kFloat));
+  }
+  for (const int64_t size : {1, 4}) {
+    auto huge = at::ones({size}, at::kDouble).set_requires_grad(true), large = at::ones({size}).set_requires_grad(true);
+    huge.mutable_grad() = at::full({size}, 1e200, at::kDouble);
+    large.mutable_grad() = at::full({size}, -1e30);
+    CHECK(clip_grad_norm_({large}, 1).item<double>() == doctest::Approx(1e30 * std::sqrt(static_cast<double>(size))));
+    CHECK(large.grad()[0].item<double>() == doctest::Approx(-1 / std::sqrt(static_cast<double>(size))));
+    CHECK(clip_grad_norm_({large, huge}, 2).item<double>() == doctest::Approx(1e200 * std::sqrt(static_cast<double>(size))));
+    CHECK(huge.grad()[0].item<double>() == doctest::Approx(2 / std::sqrt(static_cast<double>(size))));
+  }
+}
+
+TEST_CASE("complex gradients as in torch; sparse and expanded ones are refused by an Error") {
+  auto z = at::zeros({2}, at::kComplexFloat).set_requires_grad(true);
+  z.mutable_grad() = at::complex(at::tensor({3.0f, 0.0f}), at::tensor({0.0f, 4.0f}));
+  CHECK(clip_grad_norm_({z}, 1, kInf).item<float>() == 4);
+  CHECK(at::allclose(at::abs(z.grad()), at::tensor({0.75f, 1.0f})));
+  CHECK(clip_grad_norm_({z}, 1).item<float>() == doctest::Approx(1.25));
+  CHECK(at::allclose(at::abs(z.grad()), at::tensor({0.6f, 0.8f})));
+  const auto refused = [](const at::Tensor& gradient, const char* said) {
+    auto p = at::zeros(gradient.sizes(), gradient.options().layout(at::kStrided)).set_requires_grad(true);
+    p.mutable_grad() = gradient;
+    ParameterSet set;
+    set.add({.name = "p", .value = p});
+    for (const auto& e : {error_of([&] { clip_grad_norm_({p}, 1e-3); }), error_of([&] { clip_grad_norm_(set, 1e9, kInf); }),
+                          error_of([&] { clip_grad_value_({p}, 1); }), error_of([&] { clip_grad_value_(set, 1); })}) {
+      CHECK(e.kind() == ErrorKind::Usage);
+      CHECK_MESSAGE(has(e.what(), said), e.what());
+    }
+  };
+  refused(at::eye(3).to_sparse(), "sparse");
+  refused(at::ones({1}).expand({4}), "share");
+  CHECK(has(error_of([&] { clip_grad_value_({z}, 1); }).what(), "real numbers"));
+}
+
 TEST_CASE("sharded gradients: the reduction sees the sum of squares, or the largest") {
   const auto set = with_gradients(1);
   const double own = clip_grad_norm_(set, 1e9).item<double>();

@@ -36,6 +36,24 @@ TEST_CASE("the average follows its formula, with and without warm-up") {
   }
 }
 
+TEST_CASE("the average of fp64 parameters is fp64") {
+  auto set = example_parameters(at::kDouble);
+  set.add({.name = "in.fp32", .value = at::ones({3}).set_requires_grad(true)});
+  Ema ema(set, {.decay = 0.9, .warmup = false});
+  std::vector<Eigen::ArrayXd> expected;
+  for (const auto& p : set) expected.push_back(flat(p.value));
+  for (int n = 1; n <= 20; ++n) {
+    move(set, n);
+    ema.update(set);
+    for (size_t i = 0; i < set.size(); ++i) expected[i] = 0.9 * expected[i] + 0.1 * flat(set[i].value);
+  }
+  for (size_t i = 0; i < set.size(); ++i) {
+    const auto& average = ema.averages()[i].value;
+    CHECK((average.scalar_type() == set[i].value.scalar_type()));
+    CHECK(largest_difference(average, expected[i]) < (average.scalar_type() == at::kDouble ? 1e-13 : 1e-5));
+  }
+}
+
 TEST_CASE("a skipped step moves nothing and is not counted") {
   const auto set = example_parameters();
   auto statistics = at::randn({4});

@@ -23,7 +23,8 @@ struct EmaOptions {
   static const ConfigTable<EmaOptions>& config_table();
 };
 
-/// average = decay * average + (1 - decay) * parameter, in fp32, after each step taken. Buffers (running statistics) are copied.
+/// average = decay * average + (1 - decay) * parameter, in fp32 (of fp64 parameters in fp64), after each step taken. Buffers (running
+/// statistics) are copied.
 class Ema final : public Stateful {
  public:
   using Buffers = std::vector<std::pair<std::string, at::Tensor>>;
@@ -38,7 +39,7 @@ class Ema final : public Stateful {
 
   /// Updates taken. Reads the device.
   int64_t updates() const;
-  /// The averages, fp32, in order and under the names of the parameters.
+  /// The averages, in fp32 or fp64, in order and under the names of the parameters.
   const ParameterSet& averages() const { return averages_; }
 
   /// Tensors "average/<parameter>" and "buffer/<buffer>", and the value "updates".
@@ -74,7 +75,8 @@ class EmaSwap {
 };
 
 namespace detail {
-/// target += weight * (source - target) unless found_inf is 1, without a host read; all tensors fp32 on one device.
+/// target += weight * (source - target) unless found_inf is 1, without a host read; targets and sources of one dtype, fp32 or fp64, all
+/// tensors on one device.
 void lerp_unless(const std::vector<at::Tensor>& targets, const std::vector<at::Tensor>& sources, const at::Tensor& weight,
                  const at::Tensor& found_inf);
 }  // namespace detail

@@ -18,7 +18,8 @@ struct LambOptions {
 };
 
 /// Algorithm 2 of the paper with bias correction: r = m_hat / (sqrt(v_hat) + eps) + weight_decay * p, and per tensor
-/// p -= lr * (|p| / |r|) * r, the ratio being 1 where a norm is 0.
+/// p -= lr * (|p| / |r|) * r, the ratio being 1 where a norm is 0. Computed in fp32, for fp64 parameters in fp64; parameters and state in
+/// fp16 and bf16 are rounded once.
 class Lamb final : public Optimizer {
  public:
   /// Error(Usage) for options out of range.

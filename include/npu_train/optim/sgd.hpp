@@ -16,7 +16,8 @@ struct SgdOptions {
 };
 
 /// g += weight_decay * p;  m = momentum * m + g;  p -= lr * m (nesterov: p -= lr * (g + momentum * m)). As torch.optim.SGD without
-/// dampening. The momentum starts as zeros, so a skipped first step leaves nothing undefined.
+/// dampening. The momentum starts as zeros, so a skipped first step leaves nothing undefined. Parameters in fp16 and bf16 are updated in
+/// fp32 arithmetic and rounded once.
 class Sgd final : public Optimizer {
  public:
   /// Error(Usage) for options out of range, or nesterov without momentum.
@@ -28,6 +29,9 @@ class Sgd final : public Optimizer {
   void update(Bucket& bucket) override;
 
  private:
+  void update_low(Bucket& bucket, double decay);
+  void fused(at::TensorList parameters, at::TensorList gradients, at::TensorList momentum, const Bucket& bucket, double decay) const;
+
   SgdOptions options_;
 };
 

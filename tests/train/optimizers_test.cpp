@@ -1,0 +1,172 @@
+// Every optimizer in every dtype, on every device, against its formula in double precision. The sizes are below, at and beyond the width
+// of a vector unit.
+#include "testing.hpp"
+
+#include <torch/types.h>
+
+#include <cmath>
+#include <memory>
+#include <vector>
+
+#include "device_under_test.hpp"
+#include "npu_train/optim/adam.hpp"
+#include "npu_train/optim/adamw.hpp"
+#include "npu_train/optim/lamb.hpp"
+#include "npu_train/optim/sgd.hpp"
+
+using namespace npu_train;
+using npu_train::testing::device_under_test;
+
+namespace {
+
+constexpr double kLr = 0.125, kDecay = 0.0625, kBeta1 = 0.75, kBeta2 = 0.875, kEps = 1e-3;
+
+at::Tensor in_double(const at::Tensor& t) { return t.detach().cpu().to(at::kDouble); }
+
+// A parameter with its state before a step, and after it by the formula.
+struct Formula {
+  at::Tensor p, g, first, second;  // the slots are momentum, or mean and mean of squares
+  double step = 0;
+
+  void sgd(double momentum, double decay, bool nesterov) {
+    g = g + decay * p;
+    if (momentum == 0) return void(p = p - kLr * g);
+    first = momentum * first + g;
+    p = p - kLr * (nesterov ? g + momentum * first : first);
+  }
+  void adam(double decay, bool decoupled, bool lamb) {
+    if (!lamb && decoupled) p = p * (1 - kLr * decay);
+    if (!lamb && !decoupled) g = g + decay * p;
+    step += 1;
+    first = kBeta1 * first + (1 - kBeta1) * g;
+    second = kBeta2 * second + (1 - kBeta2) * g * g;
+    auto r = first / (1 - std::pow(kBeta1, step)) / ((second / (1 - std::pow(kBeta2, step))).sqrt() + kEps);
+    if (lamb) r = r + decay * p;
+    p = p - kLr * (lamb ? p.norm() / r.norm() : at::ones({}, at::kDouble)) * r;
+  }
+};
+
+struct Case {
+  const char* name;
+  std::function<std::unique_ptr<Optimizer>(ParameterSet)> make;
+  std::function<void(Formula&)> apply;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  const auto sgd = [&](const char* name, double momentum, double decay, bool nesterov) {
+    out.push_back({name,
+                   [=](ParameterSet s) {
+                     return std::make_unique<Sgd>(std::move(s),
+                                                  SgdOptions{.lr = kLr, .momentum = momentum, .weight_decay = decay, .nesterov = nesterov});
+                   },
+                   [=](Formula& f) { f.sgd(momentum, decay, nesterov); }});
+  };
+  sgd("sgd", 0, 0, false);
+  sgd("sgd with decay", 0, kDecay, false);
+  sgd("sgd with momentum", 0.75, 0, false);
+  sgd("sgd with momentum and decay", 0.75, kDecay, false);
+  sgd("sgd with nesterov", 0.75, kDecay, true);
+  const std::vector<double> betas = {kBeta1, kBeta2};
+  for (const double decay : {0.0, kDecay}) {
+    out.push_back({"adam",
+                   [=](ParameterSet s) {
+                     return std::make_unique<Adam>(std::move(s),
+                                                   AdamOptions{.lr = kLr, .betas = betas, .eps = kEps, .weight_decay = decay});
+                   },
+                   [=](Formula& f) { f.adam(decay, false, false); }});
+    out.push_back({"adamw",
+                   [=](ParameterSet s) {
+                     return std::make_unique<AdamW>(std::move(s),
+                                                    AdamWOptions{.lr = kLr, .betas = betas, .eps = kEps, .weight_decay = decay});
+                   },
+                   [=](Formula& f) { f.adam(decay, true, false); }});
+    out.push_back({"lamb",
+                   [=](ParameterSet s) {
+                     return std::make_unique<Lamb>(std::move(s),
+                                                   LambOptions{.lr = kLr, .betas = betas, .eps = kEps, .weight_decay = decay});
+                   },
+                   [=](Formula& f) { f.adam(decay, false, true); }});
+  }
+  return out;
+}
+
+// The largest distance between what is stored and what should be, as a share of what is allowed: half a unit in the last place of what is
+// stored, and the rounding of the arithmetic, which is in fp32 at least, on numbers of the size of `operands`.
+double distance(const at::Tensor& stored, const at::Tensor& expected, const at::Tensor& operands) {
+  const auto type = stored.scalar_type();
+  const double stored_to = type == at::kHalf       ? 0x1.04p-11
+                           : type == at::kBFloat16 ? 0x1.04p-8
+                                                   : 0,
+               smallest = type == at::kHalf ? 4e-8 : 1e-30;
+  const double computed_to = type == at::kDouble ? 1e-14 : 5e-7;
+  return ((in_double(stored) - expected).abs() / (stored_to * expected.abs() + computed_to * operands + smallest)).max().item<double>();
+}
+
+at::Tensor slot(const Optimizer& o, const char* name) {
+  const auto state = o.state();
+  const auto found = state.tensors.find(std::string(name) + "/w");
+  return found == state.tensors.end() ? at::Tensor() : found->second;
+}
+
+}  // namespace
+
+TEST_CASE("every optimizer, dtype and size gives its formula, rounded once") {
+  const auto& device = device_under_test();
+  at::set_num_threads(1);
+  for (const auto type : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
+    if (type == at::kDouble && device.c10().is_privateuseone()) continue;  // it has no units for it
+    for (const auto& c : cases())
+      for (const int64_t size : {8, 16, 33, 1000}) {
+        CAPTURE(std::string(c.name));
+        CAPTURE(size);
+        CAPTURE(std::string(c10::toString(type)));
+        torch::manual_seed(static_cast<uint64_t>(size));
+        ParameterSet set;
+        const at::Tensor w = torch::randn({size}).to(type).to(device.c10()).requires_grad_();
+        set.add({.name = "w", .value = w});
+        const auto o = c.make(set);
+        const bool sgd = o->name() == "sgd";
+        for (int t = 0; t < 3; ++t) {
+          w.mutable_grad() = torch::randn({size}).to(type).to(device.c10());
+          const auto first = slot(*o, sgd ? "momentum" : "exp_avg"), second = slot(*o, "exp_avg_sq");
+          Formula f{.p = in_double(w), .g = in_double(w.grad()), .first = {}, .second = {}, .step = static_cast<double>(t)};
+          if (first.defined()) f.first = in_double(first);
+          if (second.defined()) f.second = in_double(second);
+          const at::Tensor before = f.p.abs(), gradient = f.g.abs() + before;
+          const at::Tensor first_before = first.defined() ? f.first.abs() : before, second_before = second.defined() ? f.second : before;
+          c.apply(f);
+          o->step();
+          // without momentum the NPU's kernels are foreach ones, which round a gradient with its decay before they use it
+          const bool rounds_twice = sgd && !first.defined() && device.c10().is_privateuseone();
+          const double again = rounds_twice && type == at::kBFloat16 ? 1e4 : rounds_twice && type == at::kHalf ? 1e3 : 0;
+          CHECK(distance(w, f.p, before + 1 + again * kLr * gradient) < 1);
+          if (first.defined()) CHECK(distance(first, f.first, first_before + gradient) < 1);
+          if (second.defined()) CHECK(distance(second, f.second, second_before + gradient * gradient) < 1);
+        }
+      }
+  }
+}
+
+TEST_CASE("a step that overflowed leaves parameters and state of every dtype bit-identical, at every size") {
+  const auto& device = device_under_test();
+  for (const auto type : {at::kFloat, at::kHalf, at::kBFloat16})
+    for (const auto& c : cases())
+      for (const int64_t size : {8, 33}) {
+        CAPTURE(std::string(c.name));
+        CAPTURE(std::string(c10::toString(type)));
+        ParameterSet set;
+        const at::Tensor w = torch::randn({size}).to(type).to(device.c10()).requires_grad_();
+        set.add({.name = "w", .value = w});
+        const auto o = c.make(set);
+        w.mutable_grad() = torch::randn({size}).to(type).to(device.c10());
+        o->step();
+        std::vector<at::Tensor> before = {w.detach().clone()};
+        for (const auto& [name, tensor] : o->state().tensors) before.push_back(tensor.clone());
+        w.mutable_grad().fill_(std::numeric_limits<float>::infinity());
+        o->step({.inv_scale = {}, .found_inf = torch::ones({}).to(device.c10())});
+        CHECK(at::equal(w, before[0]));
+        size_t i = 1;
+        for (const auto& [name, tensor] : o->state().tensors) CHECK(at::equal(tensor, before[i++]));
+      }
+}
