@@ -74,7 +74,8 @@ bool addbmm(Call& call) {
   const at::Tensor c = call.tensor(0), a = call.tensor(1), b = call.tensor(2);
   if (!is_low(c) || !is_low(a) || !is_low(b) || a.dim() != 3 || b.dim() != 3 || a.size(0) != b.size(0) || a.size(2) != b.size(1))
     return false;
-  const at::Tensor wide = a.permute({1, 0, 2}).reshape({a.size(1), -1}), high = b.reshape({-1, b.size(2)});
+  const int64_t inner = a.size(0) * a.size(2);  // named: with zero rows or columns it cannot be inferred
+  const at::Tensor wide = a.permute({1, 0, 2}).reshape({a.size(1), inner}), high = b.reshape({inner, b.size(2)});
   call.answer(detail::emulated_product(c, wide, high, call.number(3), call.number(4)));
   return true;
 }

@@ -1,5 +1,6 @@
 #include "npu_train/precision/finite_check.hpp"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
@@ -11,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
 
 namespace npu_train {
@@ -28,6 +30,19 @@ void for_saturating(const std::vector<at::Tensor>& tensors, Fn fn) {
   }
 }
 
+// What the fused kernel is given; of a sparse gradient its values, also those that are still to be added up.
+at::Tensor numbers_of(const at::Tensor& g) {
+  constexpr const char* kWhere = "unscale_and_check";
+  check(g.layout() == at::kStrided || g.layout() == at::kSparse, ErrorKind::Usage, kWhere, "a gradient of shape ", g.sizes(),
+        " has the layout ", g.layout(), "; allowed: dense and sparse COO");
+  check(!g.is_complex(), ErrorKind::Usage, kWhere, "a gradient of shape ", g.sizes(), " is ", g.scalar_type(),
+        "; allowed: real numbers; hint: keep complex parameters as pairs of real ones (view_as_real)");
+  if (g.is_sparse()) return g._values();
+  check(at::has_internal_overlap(g) != at::MemOverlap::Yes, ErrorKind::Usage, kWhere, "several elements of a gradient of shape ", g.sizes(),
+        " share one place in memory; hint: assign an expanded gradient as .contiguous()");
+  return g;
+}
+
 bool any_overflow_flag(const std::vector<at::Tensor>& tensors) {
   bool set = false;
   for_saturating(tensors, [&](const DeviceBackend& backend, const Device& device) { set |= backend.overflow_flag(device); });
@@ -40,10 +55,12 @@ void clear_overflow_flags(const std::vector<at::Tensor>& tensors) {
   for_saturating(tensors, [](const DeviceBackend& backend, const Device& device) { backend.clear_overflow_flag(device); });
 }
 
-at::Tensor unscale_and_check(const std::vector<at::Tensor>& gradients, double inv_scale) {
+at::Tensor unscale_and_check(const std::vector<at::Tensor>& given, double inv_scale) {
   const c10::NoGradGuard no_grad;
   const auto fp32 = at::TensorOptions().dtype(at::kFloat);
-  if (gradients.empty()) return at::zeros({}, fp32);
+  if (given.empty()) return at::zeros({}, fp32);
+  std::vector<at::Tensor> gradients;
+  for (const auto& g : given) gradients.push_back(numbers_of(g));
 
   std::map<std::pair<std::string, at::ScalarType>, std::vector<at::Tensor>> groups;
   const at::Device home = gradients.front().device();

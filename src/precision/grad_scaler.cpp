@@ -37,15 +37,16 @@ void GradScaler::unscale(const void* optimizer, const std::vector<at::Tensor>& g
                 found->second.stepped ? "unscale_() was called after step() for this optimizer"
                                       : "unscale_() was called twice for this optimizer since the last update()",
                 "call update() at the end of every iteration");
-  check(!gradients.empty(), ErrorKind::Usage, kGradScaler,
-        "none of the optimizer's parameters has a gradient; call scale(loss).backward() first");
   for (const auto& g : gradients)
     check(g.scalar_type() != at::kHalf, ErrorKind::Usage, kGradScaler,
           "a gradient is fp16: what the scale is to save would be lost again; keep the parameters in fp32 and use Autocast");
   for (const auto& g : gradients) know_device_of(g, /*clear=*/false);
-  auto& own = optimizers_[optimizer];
-  own.found_inf = unscale_and_check(gradients, detail::inverse_scale(scale_.scale()));
-  if (agree_) agree_(own.found_inf);
+  PerOptimizer own;
+  if (!gradients.empty()) {
+    own.found_inf = translated(kGradScaler, [&] { return unscale_and_check(gradients, detail::inverse_scale(scale_.scale())); });
+    if (agree_) agree_(own.found_inf);
+  }
+  optimizers_[optimizer] = own;
 }
 
 bool GradScaler::is_unscaled(const void* optimizer) const {
@@ -58,6 +59,11 @@ bool GradScaler::is_unscaled(const void* optimizer) const {
 
 bool GradScaler::begin_step(const void* optimizer) {
   auto& own = optimizers_.at(optimizer);
+  if (!own.found_inf.defined()) {
+    optimizers_.erase(optimizer);
+    throw Error(ErrorKind::Usage, kGradScaler, "none of the optimizer's parameters has a gradient",
+                "call scale(loss).backward() before step()");
+  }
   own.found = own.found_inf.item<float>() != 0;
   own.known = own.stepped = true;
   return own.found;
@@ -65,9 +71,12 @@ bool GradScaler::begin_step(const void* optimizer) {
 
 void GradScaler::update() {
   if (!enabled_) return;
-  check(!optimizers_.empty(), ErrorKind::Usage, kGradScaler, "update() without a step() or unscale_() since the last one");
+  const auto checked = [](const auto& entry) { return entry.second.found_inf.defined(); };
+  check(std::any_of(optimizers_.begin(), optimizers_.end(), checked), ErrorKind::Usage, kGradScaler,
+        "update() without a step() or unscale_() of gradients since the last one");
   bool found = false;
-  for (const auto& [key, own] : optimizers_) found |= own.known ? own.found : own.found_inf.item<float>() != 0;
+  for (const auto& [key, own] : optimizers_)
+    if (own.found_inf.defined()) found |= own.known ? own.found : own.found_inf.item<float>() != 0;
   scale_.update(found);
   optimizers_.clear();
   clear_overflow_flags(places_);

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/modules.h>
 
+#include <array>
 #include <thread>
 
 #include "emulated_run.hpp"
@@ -113,6 +114,56 @@ TEST_CASE("bmm, baddbmm, addbmm, matmul and einsum over batches") {
     }
     CHECK(spacings_apart(r.grads[0], da, dtype) <= kOnce);
   }
+}
+
+TEST_CASE("operands without rows, columns or batches: libtorch's shapes, and zeros") {
+  const auto sized = [](at::IntArrayRef sizes) { return at::ones(sizes).requires_grad_(); };
+  const auto check_empty = [](const char* name, const std::vector<at::Tensor>& leaves, auto fn) {
+    CAPTURE(std::string(name));
+    const at::Tensor plain = fn();
+    for (const auto dtype : kLow) {
+      at::Tensor y;
+      {
+        const auto region = emulated(dtype);
+        y = fn();
+      }
+      CHECK((y.scalar_type() == dtype));
+      REQUIRE(y.sizes() == plain.sizes());
+      CHECK(at::equal(y.to(at::kFloat), plain));
+      const auto grads = torch::autograd::grad({y}, leaves, {at::ones_like(y)}, {}, false, /*allow_unused=*/true);
+      for (size_t i = 0; i < leaves.size(); ++i)
+        if (grads[i].defined()) CHECK(grads[i].sizes() == leaves[i].sizes());
+    }
+  };
+  for (const auto& [batch, rows, inner, columns] :
+       std::vector<std::array<int64_t, 4>>{{2, 0, 4, 3}, {2, 5, 0, 3}, {2, 5, 4, 0}, {0, 5, 4, 3}}) {
+    CAPTURE(batch);
+    CAPTURE(rows);
+    CAPTURE(inner);
+    CAPTURE(columns);
+    const at::Tensor a = sized({batch, rows, inner}), b = sized({batch, inner, columns}), c = sized({rows, columns}),
+                     many = sized({batch, rows, columns});
+    check_empty("addbmm", {a, b, c}, [&] { return at::addbmm(c, a, b); });
+    check_empty("bmm", {a, b}, [&] { return at::bmm(a, b); });
+    check_empty("baddbmm", {a, b, many}, [&] { return at::baddbmm(many, a, b); });
+    check_empty("matmul", {a, b}, [&] { return at::matmul(a, b); });
+    if (batch == 0) continue;
+    const at::Tensor one = sized({rows, inner}), other = sized({inner, columns}), weight = sized({columns, inner}), bias = sized({columns}),
+                     vector = sized({inner});
+    check_empty("mm", {one, other}, [&] { return at::mm(one, other); });
+    check_empty("addmm", {one, other, c}, [&] { return at::addmm(c, one, other); });
+    check_empty("linear", {one, weight, bias}, [&] { return at::linear(one, weight, bias); });
+    check_empty("linear of three dimensions", {a, weight, bias}, [&] { return at::linear(a, weight, bias); });
+    check_empty("matrix and vector", {one, vector}, [&] { return at::matmul(one, vector); });
+    check_empty("two vectors", {vector}, [&] { return at::matmul(vector, vector); });
+  }
+  const at::Tensor x = sized({0, 3, 8, 8}), w = sized({4, 3, 3, 3});
+  check_empty("conv2d", {x, w}, [&] { return at::conv2d(x, w); });
+  check_empty("conv1d", {x, w}, [&] { return at::conv1d(x.select(3, 0), w.select(3, 0)); });
+  check_empty("conv_transpose2d", {x, w}, [&] { return at::conv_transpose2d(x, w.transpose(0, 1)); });
+  const at::Tensor q = sized({0, 2, 5, 8}), none = sized({2, 2, 0, 8}), keys = sized({2, 2, 6, 8});
+  check_empty("attention without a batch", {q}, [&] { return at::scaled_dot_product_attention(q, q, q); });
+  check_empty("attention without queries", {none, keys}, [&] { return at::scaled_dot_product_attention(none, keys, keys); });
 }
 
 TEST_CASE("vectors: mv, dot and matmul of every rank") {

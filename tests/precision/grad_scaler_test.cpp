@@ -3,6 +3,7 @@
 #include <c10/core/GradMode.h>
 
 #include <ATen/ATen.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/sgd.h>
 
 #include <limits>
@@ -13,6 +14,7 @@
 using namespace npu_train;
 using npu_train::testing::check_scale_table;
 using npu_train::testing::error_of;
+using npu_train::testing::has;
 using npu_train::testing::kInf;
 
 namespace {
@@ -173,6 +175,59 @@ TEST_CASE("out of order is refused") {
   scaler.update();
   scaler.unscale_(optimizer);
   CHECK(scaler.step(optimizer));
+}
+
+TEST_CASE("without gradients unscale_() does nothing, as in torch, and step() and update() say so") {
+  auto a = leaf(), b = leaf();
+  Plain none({a}), some({b});
+  GradScaler scaler;
+  scaler.unscale_(none);
+  CHECK(error_of([&] { scaler.update(); }).kind() == ErrorKind::Usage);
+  CHECK(has(error_of([&] { scaler.step(none); }).what(), "gradient"));
+  scaler.unscale_(none);
+  backward(scaler, b);
+  scaler.unscale_(some);
+  CHECK(scaler.step(some));
+  scaler.update();
+  CHECK(scaler.loss_scale().growth_tracker() == 1);
+}
+
+TEST_CASE("sparse gradients are unscaled by their values, as in torch; complex and expanded ones are refused by an Error") {
+  const auto table = torch::zeros({4, 2}).requires_grad_();
+  const auto sparse = [&](float value) {
+    return at::sparse_coo_tensor(at::tensor({0, 2, 0}, at::kLong).view({1, 3}), at::tensor({4.F, 1.F, value, 1.F, 4.F, 1.F}).view({3, 2}),
+                                 {4, 2});
+  };
+  torch::optim::SGD sgd({table}, torch::optim::SGDOptions(1.0));
+  GradScaler scaler({.init_scale = 4});
+  table.mutable_grad() = sparse(8);
+  scaler.scale(torch::zeros({}));
+  CHECK(scaler.step(sgd));
+  scaler.update();
+  CHECK(at::equal(table, at::tensor({-2.F, -.5F, 0.F, 0.F, -2.F, -.25F, 0.F, 0.F}).view({4, 2})));
+  table.mutable_grad() = sparse(std::numeric_limits<float>::infinity());
+  CHECK_FALSE(scaler.step(sgd));
+  scaler.update();
+  CHECK(scaler.get_scale() == 2);
+
+  torch::optim::Adam adam({table}, torch::optim::AdamOptions(1.0));
+  table.mutable_grad() = sparse(8);
+  const auto e = error_of([&] { scaler.step(adam); });  // torch's optimizer says so
+  CHECK_MESSAGE(has(e.what(), "sparse"), e.what());
+
+  const auto refused = [](const at::Tensor& gradient, const char* said) {
+    const auto p = at::zeros(gradient.sizes(), gradient.options()).set_requires_grad(true);
+    p.mutable_grad() = gradient;
+    torch::optim::SGD optimizer({p}, torch::optim::SGDOptions(1.0));
+    GradScaler own;
+    const auto e = error_of([&] { own.step(optimizer); });
+    CHECK(e.kind() == ErrorKind::Usage);
+    CHECK_MESSAGE(has(e.what(), said), e.what());
+    const auto again = error_of([&] { own.unscale_(optimizer); });  // nothing of the attempt is kept
+    CHECK_MESSAGE(has(again.what(), said), again.what());
+  };
+  refused(at::complex(at::ones({2}), at::ones({2})), "real numbers");
+  refused(at::ones({1}).expand({4}), "share");
 }
 
 TEST_CASE("two optimizers: each skips for itself, one overflow backs off once") {

@@ -11,7 +11,8 @@ namespace npu_train {
 
 /// Multiplies every gradient by `inv_scale` in place and says whether one was not finite before: an fp32 scalar, 0 or 1, on the device of
 /// the first gradient. Nothing is read by the host. One fused pass per (device, dtype); gradients that are strided views with gaps are
-/// handled too. Parameters without a gradient are passed over; without any gradient the result is 0.
+/// handled too, and of sparse (COO) ones their values. Parameters without a gradient are passed over; without any gradient the result is 0.
+/// Error(Usage) for a gradient that is complex, expanded (several elements share memory) or of another layout.
 ///
 /// On a device whose overflow saturates (Ascend 910A, 310P) no value shows it: there its sticky flag is read, by the host, and what
 /// overflowed since clear_overflow_flags counts, in forward and backward.

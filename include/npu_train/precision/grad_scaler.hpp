@@ -22,6 +22,7 @@
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/skippable_step.hpp"
 #include "npu_train/base/state.hpp"
+#include "npu_train/core/error.hpp"
 #include "npu_train/precision/loss_scale.hpp"
 
 namespace npu_train {
@@ -38,9 +39,10 @@ class GradScaler final : public Stateful {
   /// `loss` times the scale, in the graph. An fp16 scalar is multiplied in fp32.
   at::Tensor scale(const at::Tensor& loss) const;
 
-  /// Divides the gradients of the optimizer's parameters by the scale and notes whether one is not finite. At most once per optimizer
-  /// between two update() calls and not after step(): Error(Usage) otherwise. Error(Usage) for fp16 gradients: they have lost what the
-  /// scale was to save (keep fp32 parameters and use Autocast; `16-true` of Precision keeps fp32 masters).
+  /// Divides the gradients of the optimizer's parameters by the scale and notes whether one is not finite; of a sparse (COO) gradient its
+  /// values. Without any gradient it does nothing. At most once per optimizer between two update() calls and not after step(): Error(Usage)
+  /// otherwise. Error(Usage) for fp16 gradients: they have lost what the scale was to save (keep fp32 parameters and use Autocast;
+  /// `16-true` of Precision keeps fp32 masters), and for complex and expanded ones.
   template <class Optimizer>
   void unscale_(Optimizer& optimizer) {
     if (enabled_) unscale(&optimizer, gradients_of(optimizer));
@@ -60,8 +62,8 @@ class GradScaler final : public Stateful {
     return !found;
   }
 
-  /// The end of an iteration: moves the scale by what the optimizers found and forgets them. Error(Usage) when nothing was unscaled or
-  /// stepped since the last one.
+  /// The end of an iteration: moves the scale by what the optimizers found and forgets them. Error(Usage) if no gradient was unscaled since
+  /// the last one.
   void update();
   /// The end of an iteration with a scale of your own.
   void update(double new_scale);
@@ -95,7 +97,7 @@ class GradScaler final : public Stateful {
     if constexpr (std::is_base_of_v<SkippableStep, Optimizer>)
       static_cast<SkippableStep&>(optimizer).step(StepGate{});
     else
-      optimizer.step();
+      translated("GradScaler::step", [&] { optimizer.step(); });
   }
 
   template <class Optimizer>
