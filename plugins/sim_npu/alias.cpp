@@ -16,6 +16,8 @@ at::Tensor with_storage(c10::Storage storage, c10::DispatchKey key, const at::Te
   impl->set_storage_offset(like.storage_offset());
   impl->set_sizes_and_strides(like.sizes(), like.strides());
   if (like.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  if (like.is_conj()) impl->_set_conj(true);  // values that are read as conjugated or negated are so in both tensors
+  if (like.is_neg()) impl->_set_neg(true);
   return out;
 }
 

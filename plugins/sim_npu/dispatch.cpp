@@ -25,7 +25,7 @@ struct Operator {
   std::vector<bool> changed;             // those that are written and do not say so too: running statistics
   bool draws_unasked;                    // from the host's default generator, without an argument for it
   bool moves_data;                       // copies values and computes none: cannot overflow
-  bool multiplies;                       // in low precision by fp32 products, rounded once: what a cube unit does
+  bool widens;  // low precision to fp32 and rounds once: products, as a cube unit does, and what the host does wrong
   std::atomic<bool> warned{false}, warned_of_dtype{false};
 };
 
@@ -57,8 +57,9 @@ Operator& operator_of(const c10::OperatorHandle& handle) {
   found->draws_unasked = base == "native_dropout";
   found->moves_data = one_of(base, {"copy_", "fill_", "zero_", "index_select", "gather", "cat", "stack", "clone", "masked_fill",
                                     "masked_fill_", "where", "index", "eq", "ne", "isnan", "isinf", "isfinite", "constant_pad_nd"});
-  found->multiplies = one_of(base, {"mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "convolution", "convolution_backward",
-                                    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"});
+  found->widens =
+      one_of(base, {"mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "convolution", "convolution_backward",
+                    "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward", "_fused_sgd_"});
   return *found;
 }
 
@@ -117,7 +118,8 @@ class Crossing {
         v = list;
       } else if (v.isOptionalTensorList()) {
         c10::List<std::optional<at::Tensor>> list;
-        for (const std::optional<at::Tensor>& t : v.toOptionalTensorList()) list.push_back(t ? std::optional(host(*t, written)) : t);
+        for (const std::optional<at::Tensor>& t : v.toOptionalTensorList())
+          list.push_back(t && on_device(*t) ? std::optional(host(*t, written)) : t);  // indices may be of the host
         v = list;
       } else if (v.isDevice()) {
         note(v.toDevice());
@@ -129,8 +131,12 @@ class Crossing {
   }
 
   void to_device() {
-    for (const auto& c : crossed_) {
+    for (const auto& c : std::vector<Crossed>(crossed_)) {
       if (!c.written) continue;
+      if (c.own.is_sparse()) {
+        set_parts(c.own, c.given, back(parts_of(c.given)));
+        continue;
+      }
       if (!c.given.is_same(c.view)) c.view.resize_(c.given.sizes()).copy_(c.given);
       saturate(c.view);
       take_over(c.own, c.view);
@@ -169,7 +175,7 @@ class Crossing {
 
   at::Tensor host(const at::Tensor& t, bool written) {
     if (!t.defined()) return t;
-    TORCH_CHECK(on_device(t) || t.dim() == 0 || t.device().type() != c10::kCPU || op_.name.starts_with("index"), "sim_npu: ", op_.name,
+    TORCH_CHECK(on_device(t) || t.dim() == 0 || t.device().type() != c10::kCPU, "sim_npu: ", op_.name,
                 " got a tensor of the host, of sizes ", t.sizes(), ", beside those of npu:", static_cast<int>(device()),
                 "; move it first with .to(device)");
     if (!on_device(t)) return t;
@@ -179,12 +185,24 @@ class Crossing {
     TORCH_CHECK(t.scalar_type() != at::kBFloat16 || sim().bf16 || op_.moves_data, "sim_npu: ", op_.name, " in bf16: an Ascend ", sim().soc,
                 " has no units for it; hint: fp16, as in precision: 16-mixed");
     if (!first_) first_ = t.scalar_type();
+    if (t.is_sparse()) return host_sparse(t, written);
     const at::Tensor view = host_view(t);
-    const bool widen = op_.multiplies && is_low(t);
+    const bool widen = op_.widens && is_low(t);
     if (widen) low_ = t.scalar_type();
     crossed_.push_back({t, view, widen ? view.to(at::kFloat) : view, written});
     return crossed_.back().given;
   }
+
+  at::Tensor host_sparse(const at::Tensor& t, bool written) {
+    const Parts own = parts_of(t), view = {host_view(own.indices), host_view(own.values)};
+    crossed_.push_back({own.indices, view.indices, view.indices, false});
+    crossed_.push_back({own.values, view.values, view.values, false});
+    const at::Tensor given = sparse_tensor(c10::DispatchKey::SparseCPU, t, view);
+    crossed_.push_back({t, given, given, written});
+    return given;
+  }
+
+  Parts back(const Parts& parts) { return {back(parts.indices), back(parts.values)}; }
 
   void remember_shape(const at::Tensor& t) {
     const auto mix = [this](uint64_t x) { shapes_ = (shapes_ ^ x) * 0x9e3779b97f4a7c15ULL; };
@@ -196,9 +214,11 @@ class Crossing {
     if (!result.defined() || !result.device().is_cpu()) return result;
     for (const auto& c : crossed_)
       if (c.given.is_same(result)) return c.own;
+    if (result.is_sparse()) return sparse_tensor(c10::DispatchKey::SparsePrivateUse1, result, back(parts_of(result)));
     const at::Tensor t = low_ && result.scalar_type() == at::kFloat && !keeps_fp32() ? result.to(*low_) : result;
     for (const auto& c : crossed_)
-      if (c.view.storage().unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl()) return on_storage_of(c.own, t);
+      if (!c.view.is_sparse() && c.view.storage().unsafeGetStorageImpl() == t.storage().unsafeGetStorageImpl())
+        return on_storage_of(c.own, t);
     if (t.unsafeGetTensorImpl()->is_wrapped_number()) return t;
     saturate(t);
     return device_tensor(t, device());
@@ -249,8 +269,8 @@ void count_shape(const Operator& op, uint64_t shapes) {
   if (seen->insert(key).second) ++sim().recompilations;
 }
 
-// `op` on what lies on the stack.
-void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
+// `op` on what lies on the stack, by the kernel that the host has under `key`.
+void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack, c10::DispatchKey key = c10::DispatchKey::CPU) {
   ++sim().ops;
   Crossing crossing(op, *stack);
   crossing.to_host();
@@ -258,7 +278,7 @@ void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
   count_shape(op, crossing.shapes());
   std::optional<BorrowedGenerator> generator;
   if (op.draws_unasked) generator.emplace(crossing.device());
-  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  handle.redispatchBoxed(c10::DispatchKeySet(key), stack);
   crossing.to_device();
 }
 
@@ -294,9 +314,13 @@ void record(Recording& graph, Operator& op, const c10::OperatorHandle& handle, S
   });
 }
 
-void run(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) {
+void run(const c10::OperatorHandle& handle, c10::DispatchKeySet keys, Stack* stack) {
   Operator& op = operator_of(handle);
   apply_policy(op);
+  if (keys.has(c10::DispatchKey::SparsePrivateUse1)) {
+    refuse_in_graph("a sparse tensor was used");
+    return compute(op, handle, stack, c10::DispatchKey::SparseCPU);
+  }
   if (auto* graph = recording())
     record(*graph, op, handle, stack);
   else
@@ -306,6 +330,25 @@ void run(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) {
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&run>()); }
+
+namespace {
+
+// Some that the host has for sparse tensors have a kernel for all others that only refuses them.
+void register_sparse_operators() {
+  static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::SparsePrivateUse1, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findOp(name);
+    if (!op || !op->hasSchema() || name.getNamespace() != "aten" || !op->hasKernelForDispatchKey(c10::DispatchKey::SparseCPU) ||
+        op->hasKernelForDispatchKey(c10::DispatchKey::SparsePrivateUse1))
+      continue;
+    const auto full = name.name.substr(name.name.rfind(':') + 1) + (name.overload_name.empty() ? "" : "." + name.overload_name);
+    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&run>());
+  }
+}
+
+}  // namespace
 
 void register_native_operators() {
   // What libtorch makes of other operators for an unknown device, although the chip has a kernel of its own and so has the host.
@@ -318,6 +361,7 @@ void register_native_operators() {
   }
   // These have a kernel for every other device that only asks for one.
   for (const char* op : {"convolution", "convolution_backward"}) library->impl(op, torch::CppFunction::makeFromBoxedFunction<&run>());
+  register_sparse_operators();
 }
 
 }  // namespace npu_train::sim

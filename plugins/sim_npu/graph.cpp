@@ -21,7 +21,10 @@ std::atomic<Recording*> active{nullptr};
 
 at::Tensor kept(const at::Tensor& t) {
   if (!t.defined()) return t;
-  return on_device(t) ? on_storage_of(t, t) : t.clone();  // numbers of the host are as they were
+  if (on_device(t)) return on_storage_of(t, t);
+  at::Tensor copy = t.clone();  // numbers of the host are as they were, and promote no dtype if they did not
+  copy.unsafeGetTensorImpl()->set_wrapped_number(t.unsafeGetTensorImpl()->is_wrapped_number());
+  return copy;
 }
 
 }  // namespace

@@ -65,6 +65,14 @@ at::Tensor on_storage_of(const at::Tensor& device, const at::Tensor& like);
 void take_over(const at::Tensor& device, const at::Tensor& host);
 void resize_storage(const c10::Storage& storage, size_t bytes);
 
+// A sparse tensor, of a device or of the host, as the dense ones that it is made of. Sizes and flags are those of `like`.
+struct Parts {
+  at::Tensor indices, values;
+};
+Parts parts_of(const at::Tensor& sparse);
+void set_parts(const at::Tensor& sparse, const at::Tensor& like, const Parts& parts);
+at::Tensor sparse_tensor(c10::DispatchKey key, const at::Tensor& like, const Parts& parts);
+
 inline bool on_device(const at::Tensor& t) { return t.defined() && t.device().type() == kType; }
 
 // The host's generator that draws for a device, or for a generator of one.
