@@ -1,11 +1,11 @@
 #include "npu_train/nn/layers.hpp"
 
-#include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 
 #include <ostream>
 
+#include "nn/library_conv.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/lowered_conv.hpp"
 #include "npu_train/nn/packed_linear.hpp"
@@ -22,7 +22,7 @@ Conv2d::Conv2d(const Options& o) : torch::nn::Module("Conv2d"), options(o) {
 
 at::Tensor Conv2d::forward(const at::Tensor& x) const {
   if (options.lowered) return lowered_conv2d(x, weight, options.stride, options.padding);
-  return at::conv2d(x, weight, bias, {options.stride, options.stride}, at::IntArrayRef{options.padding, options.padding});
+  return detail::library_conv2d(x, weight, bias, options.stride, options.padding);
 }
 
 void Conv2d::pretty_print(std::ostream& stream) const {

@@ -1,7 +1,5 @@
 #include "npu_train/nn/lowered_conv.hpp"
 
-#include <ATen/ops/conv2d.h>
-#include <ATen/ops/convolution_backward.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -10,6 +8,7 @@
 
 #include "nn/conv_lowering.hpp"
 #include "nn/fp32_kernel.hpp"
+#include "nn/library_conv.hpp"
 #include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
 
@@ -55,7 +54,7 @@ Forms forms_of(const ConvShape& s, bool low) {
 }
 
 at::Tensor by_library(const at::Tensor& x, const at::Tensor& weight, int64_t stride, int64_t padding) {
-  return at::conv2d(x, weight, {}, {stride, stride}, at::IntArrayRef{padding, padding});
+  return detail::library_conv2d(x, weight, {}, stride, padding);
 }
 
 // Works on fp32, on bf16 where the processor multiplies it, and on low precision as an emulated operator does: what is kept and given is
@@ -92,10 +91,9 @@ class LoweredConv : public torch::autograd::Function<LoweredConv> {
     if (ctx->needs_input_grad(1)) out[1] = weight_gradient(s, forms.weight, dy, x);
     const std::array<bool, 3> rest = {ctx->needs_input_grad(0) && !out[0].defined(), ctx->needs_input_grad(1) && !out[1].defined(), false};
     if (rest[0] || rest[1]) {
-      const int64_t zero[] = {0, 0}, one[] = {1, 1}, strides[] = {stride, stride}, paddings[] = {padding, padding};
-      auto [dx, dw, none] = at::convolution_backward(dy, x, w, std::nullopt, strides, paddings, one, false, zero, 1, rest);
-      if (rest[0]) out[0] = std::move(dx);
-      if (rest[1]) out[1] = std::move(dw);
+      auto gradients = detail::library_conv2d_backward(dy, x, w, stride, padding, rest);
+      if (rest[0]) out[0] = std::move(gradients[0]);
+      if (rest[1]) out[1] = std::move(gradients[1]);
     }
     for (auto& gradient : out)
       if (gradient.defined()) gradient = gradient.to(dtype);

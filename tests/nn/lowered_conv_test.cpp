@@ -1,6 +1,9 @@
 #include "testing.hpp"
 
+#include <cmath>
+
 #include "nn/conv_lowering.hpp"
+#include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/lowered_conv.hpp"
 #include "npu_train/precision/autocast.hpp"
 
@@ -208,6 +211,60 @@ TEST_CASE("one product for each tap: any shape, in fp32 and bf16") {
       CHECK(largest_error(got, exact[0]) < (dtype == at::kFloat ? 4e-6 : 0.004));
     }
   }
+}
+
+// libtorch's bf16 weight gradient of these shapes reads memory that nothing was written to: it is full of NaN here.
+TEST_CASE("bf16 on maps narrower than the stride: right gradients, lowered or not, with a bias or without") {
+  const auto litter = [] {
+    for (const int64_t count : {500, 4000, 5000, 20000, 60000, 200000}) torch::full({count}, std::nanf(""));
+  };
+  torch::manual_seed(9);
+  for (const auto& s : std::vector<Sizes>{{5, 16, 1, 1, 32, 3, 2, 1},
+                                          {5, 64, 1, 1, 64, 2, 2, 1},
+                                          {5, 64, 2, 1, 64, 3, 2, 1},
+                                          {2, 64, 4, 2, 64, 5, 3, 2},
+                                          {5, 64, 2, 2, 64, 3, 3, 1},
+                                          {5, 64, 3, 3, 64, 7, 4, 3},
+                                          {2, 3, 6, 2, 5, 7, 3, 4}})
+    for (const auto format : {at::MemoryFormat::Contiguous, kLast})
+      for (const bool region : {false, true})
+        for (const bool biased : {false, true})
+          for (const bool lowered : {false, true}) {
+            if (lowered && biased) continue;
+            CAPTURE(s.h);
+            CAPTURE(s.w);
+            CAPTURE(s.kernel);
+            CAPTURE(lowered);
+            CAPTURE(biased);
+            Conv2d conv(
+                {.in = s.c, .out = s.k, .kernel = s.kernel, .stride = s.stride, .padding = s.padding, .bias = biased, .lowered = lowered});
+            const auto low = [&](at::Tensor t) { return (region ? t : t.to(at::kBFloat16)).contiguous(format).requires_grad_(); };
+            const auto rounded = [](const at::Tensor& t) { return t.detach().to(at::kBFloat16).to(at::kDouble).requires_grad_(); };
+            conv.weight = low(torch::randn({s.k, s.c, s.kernel, s.kernel}) / 12);
+            if (biased) conv.bias = (region ? torch::randn({s.k}) : torch::randn({s.k}).to(at::kBFloat16)).requires_grad_();
+            const at::Tensor x = low(torch::randn({s.n, s.c, s.h, s.w}));
+            const at::Tensor x64 = rounded(x), w64 = rounded(conv.weight), b64 = biased ? rounded(conv.bias) : at::Tensor();
+            const at::Tensor want = torch::conv2d(x64, w64, b64, s.stride, s.padding), up = torch::randn(want.sizes()).to(at::kBFloat16);
+            want.backward(up.to(at::kDouble));
+            for (int i = 0; i < 8; ++i) {
+              for (auto& t : {x, conv.weight}) t.mutable_grad().reset();
+              if (biased) conv.bias.mutable_grad().reset();
+              at::Tensor y;
+              {
+                const Autocast native(Device{}, at::kBFloat16, region, true, CpuLowPrecision::Native);
+                litter();
+                y = conv.forward(x);
+              }
+              REQUIRE((y.scalar_type() == at::kBFloat16));
+              litter();
+              y.backward(up);
+              CHECK(largest_error(y.detach(), want) < 0.01);
+              CHECK(largest_error(x.grad(), x64.grad()) < 0.01);
+              REQUIRE(largest_error(conv.weight.grad(), w64.grad()) < 0.01);  // NaN is not less
+              CHECK((conv.weight.grad().scalar_type() == conv.weight.scalar_type()));
+              if (biased) CHECK(largest_error(conv.bias.grad(), b64.grad()) < 0.01);
+            }
+          }
 }
 
 TEST_CASE("regions of the host program inside ours are the library's") {
