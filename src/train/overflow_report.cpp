@@ -111,7 +111,7 @@ class Replay {
     context.restore_buffers();
     report_.loss = output.loss.to(at::kDouble).item<double>();
     if (!source_ && (!std::isfinite(report_.loss) || overflows_.raised())) source_ = OverflowSource{"loss", "", "the loss itself"};
-    if (output.loss.requires_grad()) precision.scale_loss(output.loss).backward();
+    if (output.loss.requires_grad()) precision.scale_loss(share_of_window(output, context.full_weight)).backward();
     return finish(task);
   }
 

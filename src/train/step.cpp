@@ -1,6 +1,7 @@
 #include "npu_train/train/step.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -48,9 +49,8 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   });
   check_output(output, "TrainStep");
   observers_.show_loss(output.loss, attempts_, micro_batch);
-  if (window.first_weight == 0) window.first_weight = output.weight;
-  const double relative = output.weight / window.first_weight;
-  loss = relative == 1 ? output.loss : output.loss * relative;
+  if (window.full_weight == 0) window.full_weight = group_.all_reduce_sum(output.weight * static_cast<double>(window.micro_batches));
+  loss = share_of_window(output, window.full_weight);
   phase_ = Phase::Backward;
   observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
     backend_of(device_of(loss.device())).backward(scale.defined() ? loss * scale : precision_.scale_loss(loss));
@@ -66,15 +66,15 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   window.samples += static_cast<double>(batch.size);
 }
 
-detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches) {
-  const auto eagerly = [this](const std::vector<Batch>& window, const at::Tensor& scale) {
-    detail::WindowSums sums;
+detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches, double full_weight) {
+  const auto eagerly = [this, full_weight](const std::vector<Batch>& window, const at::Tensor& scale) {
+    detail::WindowSums sums{.micro_batches = static_cast<int64_t>(window.size()), .full_weight = full_weight, .sums = {}};
     for (size_t k = 0; k < window.size(); ++k) accumulate(window[k], static_cast<int>(k), sums, scale);
     return sums;
   };
   // observers see operators and phases of micro-batches, which a replay has not
   detail::WindowSums sums;
-  if (graph_ != nullptr && observers_.empty() && graph_->takes(batches) &&
+  if (graph_ != nullptr && observers_.empty() && graph_->takes(batches, full_weight) &&
       graph_->run(
           batches, precision_.scale(),
           [&](const auto& window, const at::Tensor& scale) { return eagerly(window, precision_.may_skip() ? scale : at::Tensor()); }, sums))
@@ -82,8 +82,10 @@ detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches
   return eagerly(batches, {});
 }
 
-StepResult TrainStep::run(const std::vector<Batch>& batches) {
+StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight) {
   check(!batches.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
+  check(full_weight >= 0 && std::isfinite(full_weight), ErrorKind::Usage, "TrainStep", "full_weight is ", full_weight,
+        "; it must be positive, or 0 to take it from the first batch");
   phase_ = Phase::Transfer;
   micro_batch_ = 0;
   start_kept_ = false;
@@ -95,7 +97,8 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   if (explains && !precision_.may_skip()) clear_overflow_flags(task_.parameters().values());  // else precision_ does
   if (explains) random_ = RandomState({optimizer_.parameters()[0].value.device()});
   precision_.begin_step();
-  const auto window = forward_backward(batches);
+  const auto window = forward_backward(batches, full_weight);
+  full_weight_ = window.full_weight;
 
   const at::NoGradGuard no_grad;
   const auto& parameters = optimizer_.parameters();
@@ -108,7 +111,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   });
   phase_ = Phase::Unscale;
   StepGate gate = observers_.run(Phase::Unscale, attempts_, 0, [&] {
-    auto g = precision_.unscale_and_check(window.first_weight / total_weight);
+    auto g = precision_.unscale_and_check(window.full_weight / total_weight);
     if (g.found_inf.defined()) group_.all_reduce_max(g.found_inf);
     return g;
   });
@@ -139,7 +142,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches) {
   explained_ &= !result.taken;
   ++attempts_;
   result.packed = at::cat({window.sums, norm});
-  result.loss_weight = window.weight / window.first_weight;
+  result.loss_weight = window.weight / window.full_weight;
   result.weight = window.weight;
   result.samples = window.samples;
   return result;
@@ -169,8 +172,12 @@ void TrainStep::explain(const std::vector<Batch>& window, int64_t streak) {
   const at::AutoGradMode recording(true);
   auto here = window;
   for (size_t k = 0; k < here.size(); ++k) here[k] = bring(here[k], static_cast<int>(k));
-  auto report = explain_overflow(
-      task_, precision_, {.window = &here, .random = random_, .restore_buffers = [this] { restore_buffers(); }, .attempt = attempts_});
+  auto report = explain_overflow(task_, precision_,
+                                 {.window = &here,
+                                  .random = random_,
+                                  .restore_buffers = [this] { restore_buffers(); },
+                                  .attempt = attempts_,
+                                  .full_weight = full_weight_});
   report.skip_streak = streak;
   options_.on_overflow(report);
 }

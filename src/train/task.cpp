@@ -1,8 +1,16 @@
 #include "npu_train/train/task.hpp"
 
+#include <ATen/TensorOperators.h>
+
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
+
+at::Tensor share_of_window(const StepOutput& output, double full_weight) {
+  if (full_weight == 0 || output.weight == full_weight) return output.loss;
+  const bool low = output.loss.scalar_type() == at::kHalf || output.loss.scalar_type() == at::kBFloat16;
+  return (low ? output.loss.to(at::kFloat) : output.loss) * (output.weight / full_weight);
+}
 
 void check_output(const StepOutput& output, const char* where) {
   check(output.loss.defined() && output.loss.numel() == 1, ErrorKind::Usage, where, "the task's loss must be one number; it has shape ",

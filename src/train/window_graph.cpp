@@ -13,8 +13,8 @@ namespace npu_train::detail {
 namespace {
 
 // Whatever decides which kernels run, and the numbers that the host makes of a window.
-std::string shapes_of(const std::vector<Batch>& window) {
-  std::string out;
+std::string shapes_of(const std::vector<Batch>& window, double full_weight) {
+  auto out = c10::str(full_weight, ";");
   for (const auto& batch : window) {
     out += c10::str(batch.size, " ", batch.weight, " ", batch.pending.size(), ":");
     for (const auto& [name, tensor] : batch.fields())
@@ -28,9 +28,9 @@ std::string shapes_of(const std::vector<Batch>& window) {
 WindowGraph::WindowGraph(Device device, Task& task, const ParameterSet& updated)
     : device_(std::move(device)), task_(task), updated_(updated) {}
 
-bool WindowGraph::takes(const std::vector<Batch>& window) {
+bool WindowGraph::takes(const std::vector<Batch>& window, double full_weight) {
   if (given_up_) return false;
-  auto shapes = shapes_of(window);
+  auto shapes = shapes_of(window, full_weight);
   if (graph_ != nullptr) return shapes == shapes_;
   if (shapes == shapes_) return ++seen_ > kEager;
   if (--seen_ > 0) return false;

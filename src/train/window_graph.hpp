@@ -16,8 +16,9 @@ namespace npu_train::detail {
 
 // Sums over the micro-batches of one window.
 struct WindowSums {
-  at::Tensor sums;          // [1 + metrics]: loss (in units of the first batch's weight), metric sums
-  double first_weight = 0;  // losses are weighted relative to the first micro-batch, so that a single one is not touched at all
+  int64_t micro_batches = 0;
+  double full_weight = 0;  // what the losses' weights are divided by; 0 until the first micro-batch gives it
+  at::Tensor sums;         // [1 + metrics]: loss (in units of full_weight), metric sums
   double weight = 0;
   double samples = 0;
 };
@@ -30,8 +31,8 @@ class WindowGraph {
   // All borrowed. `updated`: what the optimizer steps; their gradients are what a replay leaves behind.
   WindowGraph(Device device, Task& task, const ParameterSet& updated);
 
-  // Whether run() may take this window: it has the shapes of the graph, or of enough windows to capture them.
-  bool takes(const std::vector<Batch>& window);
+  // Whether run() may take this window: it has the shapes and the divisor of the graph, or of enough windows to capture them.
+  bool takes(const std::vector<Batch>& window, double full_weight);
   // `compute` runs a window eagerly and multiplies losses by the tensor, fp32 on the device, before their backward. False: it could not be
   // captured, and nothing was done: no gradients, no random numbers drawn.
   bool run(const std::vector<Batch>& window, double scale,

@@ -146,6 +146,7 @@ class TrainLoop {
   std::vector<Batch> next_window(double& data_wait);
   StepResult step(std::vector<Batch>& window);
   StepResult run_window(std::vector<Batch>& window);
+  double full_weight(size_t batches) const;
   void leave_on_host(std::vector<Batch>& window);
   bool shrink_micro_batches(const std::vector<Batch>& window, const Error& failure);
   void copy_newest(std::vector<Batch>& window, int64_t micro_batches);

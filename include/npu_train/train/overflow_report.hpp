@@ -59,6 +59,7 @@ struct OverflowContext {
   RandomState random;                     ///< where the generators stood before the window
   std::function<void()> restore_buffers;  ///< puts the model's buffers back to before the window; called after each forward
   int64_t attempt = 0;
+  double full_weight = 0;  ///< losses were multiplied by weight / full_weight before their backward; 0: they were not
 };
 
 /// Runs the window's forward and backward again and looks at each operator. Nothing is moved: random numbers, buffers and parameters stay,

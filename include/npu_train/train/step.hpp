@@ -1,9 +1,12 @@
 /// The training step: one window of micro-batches becomes one update, or none. The order below is the contract of the library.
 ///
-///   for each micro-batch: forward under the precision's scope -> mean loss -> scaled backward
-///   reduction -> normalised by the window's total weight (over ranks too), unscaled and checked for finiteness in one fused pass
+///   for each micro-batch: forward under the precision's scope -> mean loss, times its weight / R -> scaled backward
+///   reduction -> times R / W, unscaled and checked for finiteness in one fused pass
 ///   -> ranks agree on found_inf -> clip -> optimizer step or skip -> scaler update -> gradients dropped, also after a skip
 ///   only if taken: EMA, schedule, global_step
+///
+/// R is the weight of a full window over all ranks and W that of this one. So a scaled gradient is as large as after PyTorch's
+/// `loss / accumulation_steps`, whatever the number of micro-batches, and the update is right for uneven and partial windows.
 ///
 /// A skipped step moves nothing but the scaler, the random number generators and the count of batches: parameters, optimizer state,
 /// learning rate, EMA and the model's buffers stay bit-identical. (An overflowing forward writes NaN into BatchNorm's running statistics,
@@ -50,7 +53,7 @@ struct StepOptions {
 /// What one window gave; the numbers still lie on the device.
 struct StepResult {
   at::Tensor packed;       ///< fp32 [1 + metrics + 1]: loss sum, metric sums, gradient norm (0 without clipping by norm)
-  double loss_weight = 1;  ///< divides the loss sum
+  double loss_weight = 1;  ///< divides the loss sum: the window's weight in units of a full one
   double weight = 1;       ///< of the window's loss among others: the sum of StepOutput::weight
   double samples = 0;      ///< divides the metric sums; real samples over all ranks
   bool taken = true;
@@ -69,9 +72,10 @@ class TrainStep {
   TrainStep(TrainStep&&) noexcept;
   ~TrainStep();
 
-  /// One update from `window` (at least one batch, on the task's device unless StepOptions::bring is set). Error(Usage) for an empty window
-  /// or a loss that is no scalar.
-  StepResult run(const std::vector<Batch>& window);
+  /// One update from `window` (at least one batch, on the task's device unless StepOptions::bring is set). `full_weight`: of a full window
+  /// over all ranks, the same on each; 0: as if all its micro-batches weighed what the first one does. Error(Usage) for an empty window or
+  /// a loss that is no scalar.
+  StepResult run(const std::vector<Batch>& window, double full_weight = 0);
 
   /// After run() threw before the optimizer's phase, with `keep_start`: gradients, buffers and the rest are as before that window. The
   /// random number generators are the caller's to put back.
@@ -87,7 +91,7 @@ class TrainStep {
  private:
   // `scale`: of the loss, fp32 on the device; undefined: what the precision multiplies by.
   void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
-  detail::WindowSums forward_backward(const std::vector<Batch>& window);
+  detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
   at::Tensor clip();
   void explain_skip(const std::vector<Batch>& window);
   void explain_anomaly(const std::vector<Batch>& window);
@@ -107,6 +111,7 @@ class TrainStep {
   Phase phase_ = Phase::Transfer;
   int micro_batch_ = 0;
   bool start_kept_ = false;  // of the window under way
+  double full_weight_ = 0;   // R, of the same
   bool taken_one_ = false;
   bool explained_ = false;  // this row of skipped steps
   RandomState random_;      // before the window

@@ -34,6 +34,11 @@ class Task {
   /// The forward for prediction and export: the input alone, evaluation mode.
   virtual at::Tensor predict(const at::Tensor& input) = 0;
 
+  /// What a batch of `samples` weighs in its window, about: StepOutput::weight of a full one. A task whose loss is a mean over tokens
+  /// gives samples times tokens. With accumulation losses are divided by it before their backward, so it decides which gradients fit
+  /// fp16; the update does not depend on it.
+  virtual double weight_of(int64_t samples) const { return static_cast<double>(samples); }
+
   /// The trainable tensors. The same names in the same order at every call.
   virtual ParameterSet parameters() = 0;
   /// Running statistics and other tensors that belong to the model. The tensors share memory with the model.
@@ -62,6 +67,9 @@ class Task {
   virtual void to(c10::Device device) = 0;
 };
 
+/// The loss times weight / full_weight, in fp32 if it is of low precision; the loss itself if the two weights are equal or full_weight is
+/// 0.
+at::Tensor share_of_window(const StepOutput& output, double full_weight);
 /// Error(Usage) unless the loss is one number and the weight positive.
 void check_output(const StepOutput& output, const char* where);
 /// metric_sums(), checked to be one number for each of metric_names(): Error(Usage) otherwise.
