@@ -11,6 +11,7 @@
 #include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/run_precision.hpp"
 #include "npu_train/engine/verify_resume.hpp"
+#include "npu_train/report/wrapped.hpp"
 #include "npu_train/trainer.hpp"
 #include "number_checks.hpp"
 
@@ -53,12 +54,17 @@ RunConfig read_config(const Arguments& args, const Parts& parts) {
 }
 
 void report_end(const RunResult& result) {
-  write(std::string("done: ") + stop_reason_name(result.reason) + "; " + std::to_string(result.global_step) + " steps" +
-        (result.skipped_steps > 0 ? ", " + std::to_string(result.skipped_steps) + " skipped" : "") + "\n");
-  for (const auto& [name, value] : result.final_val) std::printf("  val/%s %.4f\n", name.c_str(), value);
-  if (!result.run_dir.empty()) write("results: " + result.run_dir + " (config.yaml, train.log, metrics.csv, history.json, events)\n");
-  if (!result.best_checkpoint.empty()) write("best checkpoint: " + result.best_checkpoint + "\n");
-  if (!result.last_checkpoint.empty()) write("last checkpoint: " + result.last_checkpoint + "\n");
+  auto text = std::string("done: ") + stop_reason_name(result.reason) + "; " + std::to_string(result.global_step) + " steps" +
+              (result.skipped_steps > 0 ? ", " + std::to_string(result.skipped_steps) + " skipped" : "") + "\n";
+  for (const auto& [name, value] : result.final_val) {
+    char line[128];
+    std::snprintf(line, sizeof line, "  val/%s %.4f\n", name.c_str(), value);
+    text += line;
+  }
+  if (!result.run_dir.empty()) text += "results: " + result.run_dir + " (config.yaml, train.log, metrics.csv, history.json, events)\n";
+  if (!result.best_checkpoint.empty()) text += "best checkpoint: " + result.best_checkpoint + "\n";
+  if (!result.last_checkpoint.empty()) text += "last checkpoint: " + result.last_checkpoint + "\n";
+  write(wrapped_lines(text, cli::terminal_columns()));
 }
 
 int train(const Arguments& args) {

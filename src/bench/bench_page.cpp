@@ -183,8 +183,8 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
   HtmlPage page("Benchmark of " + (report.model.empty() ? "the loader of " + report.data : report.model) + " on " + report.device);
   for (const char* section : {"step", "train", "infer"})
     if (const auto* row = report.row(section); row != nullptr && row->number("img_per_s") > 0) {
-      page.paragraph(std::string(section) + ", " + row->name + ": " + short_number(row->number("img_per_s")) + " img/s, " +
-                     short_number(row->number("step_ms_median")) + " ms in the median.");
+      page.paragraph("The section " + std::string(section) + " with " + row->name + " reached " + short_number(row->number("img_per_s")) +
+                     " img/s, " + short_number(row->number("step_ms_median")) + " ms in the median.");
       break;
     }
   page.facts({{"precision", report.precision},

@@ -43,7 +43,8 @@ std::string cell_html(const HtmlTable::Cell& cell, bool numeric) {
 std::vector<size_t> filled_columns(const HtmlTable& table) {
   std::vector<size_t> out;
   for (size_t column = 0; column < table.columns.size(); ++column)
-    if (std::any_of(table.rows.begin(), table.rows.end(), [column](const auto& row) { return !row[column].text.empty(); }))
+    if (std::any_of(table.rows.begin(), table.rows.end(),
+                    [column](const auto& row) { return !row[column].text.empty() && row[column].text != "-"; }))
       out.push_back(column);
   return out;
 }

@@ -128,6 +128,7 @@ td.n { white-space: nowrap; }
 .scroll::-webkit-scrollbar-track { background: var(--hover); }
 .scroll::-webkit-scrollbar-thumb { background: var(--muted); border: 3px solid var(--hover); border-radius: 6px; }
 @supports not selector(::-webkit-scrollbar) { .scroll { scrollbar-color: var(--muted) var(--hover); } }
+.scroll:has(.cards) { max-height: none; }
 .cards, .cards tbody { display: block; }
 .cards thead tr { display: flex; flex-wrap: wrap; }
 .cards tr { display: block; padding: 6px 0; border-bottom: 1px solid var(--line); }

@@ -92,7 +92,8 @@ TextTable::Layout TextTable::layout(size_t width) const {
   Layout out;
   std::vector<size_t> narrow;
   for (size_t i = 0; i < columns_.size(); ++i) {
-    if (!rows_.empty() && std::all_of(rows_.begin(), rows_.end(), [i](const auto& row) { return row[i].empty(); })) continue;
+    if (!rows_.empty() && std::all_of(rows_.begin(), rows_.end(), [i](const auto& row) { return row[i].empty() || row[i] == "-"; }))
+      continue;
     size_t widest = 0;
     for (const auto& row : rows_) widest = std::max(widest, detail::code_points(row[i]));
     const auto head = detail::code_points(columns_[i]);

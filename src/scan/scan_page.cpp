@@ -88,7 +88,7 @@ HtmlTable places_table(const SourceScan& scan) {
 std::string to_html(const SourceScan& scan) {
   HtmlPage page("Source scan for Ascend NPUs");
   const auto tone = scan.verdict == Feasibility::Ready ? Tone::Good : scan.verdict == Feasibility::Blocked ? Tone::Bad : Tone::Warn;
-  page.paragraph(headline(scan) + ".", tone);
+  page.paragraph("The move is " + headline(scan) + ".", tone);
   page.facts({{"Project", scan.source},
               {"Source files", with_commas(scan.files)},
               {"Lines", with_commas(scan.lines)},

@@ -212,7 +212,7 @@ TEST_CASE("a page names where it comes from") {
 
 TEST_CASE("columns that hold nothing are left out of a table") {
   HtmlPage page("t");
-  page.table({"T", {{"name"}, {"empty"}, {"value", true}}, {{{"a"}, {""}, {"1"}}, {{"b"}, {""}, {""}}}});
+  page.table({"T", {{"name"}, {"empty"}, {"value", true}}, {{{"a"}, {"-"}, {"1"}}, {{"b"}, {""}, {""}}}});
   const auto html = page.str();
   CHECK(count_of(html, "<th ") == 2);
   CHECK_FALSE(has(html, ">empty<"));

@@ -105,7 +105,7 @@ TEST_CASE("text is broken at blanks first; a word without any where the line is 
 
 TEST_CASE("columns that hold nothing are left out") {
   TextTable table({"layer", "note", "error", "message"});
-  table.add_row({"conv1", "", "0.1", ""});
+  table.add_row({"conv1", "", "0.1", "-"});
   table.add_row({"fc", "", "", ""});
   CHECK(table.str() == "layer  error\n-----  -----\nconv1    0.1\nfc\n");
   CHECK(TextTable({"a", "b"}).str() == "a  b\n-  -\n");

@@ -52,8 +52,8 @@ class HtmlPage {
   void plot(const LinePlot& plot);
   void bars(const BarPlot& plot);
   void histogram(const Histogram& histogram);
-  /// Columns that are empty in every row are left out; on a narrow screen a table that does not fit shows its rows as blocks. Of more than
-  /// 200 rows the first 200 are shown until the reader asks for all. Error(Usage) when a row has another number of cells than
+  /// Columns that are empty or "-" in every row are left out; on a narrow screen a table that does not fit shows its rows as blocks. Of
+  /// more than 200 rows the first 200 are shown until the reader asks for all. Error(Usage) when a row has another number of cells than
   /// there are columns.
   void table(const HtmlTable& table);
 

@@ -12,8 +12,8 @@ namespace npu_train {
 ///     layer   | max error | verdict        (without the bars: columns are separated by two spaces)
 ///
 /// A column whose cells are all numbers ("-1.5e-3", "1,234", "98.2 %", "3.1 GiB"; "" and "-" count as none) is aligned to the right. A
-/// column whose cells are all empty is left out. Width is counted in code points. Names from files cannot reach the terminal's controls:
-/// control characters, text direction marks and bytes that are not UTF-8 are shown escaped ("\n", "\x1b", "\u202e").
+/// column whose cells are all empty or "-" is left out. Width is counted in code points. Names from files cannot reach the terminal's
+/// controls: control characters, text direction marks and bytes that are not UTF-8 are shown escaped ("\n", "\x1b", "\u202e").
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> columns);
