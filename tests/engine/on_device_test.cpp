@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 
 #include "device_under_test.hpp"
+#include "engine/short_run.hpp"
 #include "npu_train/base/digest.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/engine/verify_determinism.hpp"
@@ -196,5 +197,26 @@ TEST_CASE("memory of the device: a step gives back what it takes") {
     CHECK(before.peak > before.allocated);
     for (int i = 0; i < 5; ++i) trainer.train_step(batch);
     CHECK(backend.memory(device_under_test()).allocated == before.allocated);
+  }
+}
+
+TEST_CASE("the default optimizer trains parameters of every precision") {
+  for (const std::string precision : {"32-true", "16-true", "O3", "bf16-true"}) {
+    CAPTURE(precision);
+    auto config = short_run(precision);
+    config.device = device_under_test().str();
+    config.optimizer.options = {{"lr", 0.5}};
+    Trainer trainer(config);
+    trainer.setup();
+    std::vector<at::Tensor> before;
+    for (const auto& p : trainer.task().parameters()) before.push_back(p.value.detach().cpu().clone());
+    trainer.fit();
+    int64_t moved = 0, all = 0;
+    size_t i = 0;
+    for (const auto& p : trainer.task().parameters()) {
+      moved += p.value.detach().cpu().ne(before[i++]).sum().item<int64_t>();
+      all += p.value.numel();
+    }
+    CHECK(static_cast<double>(moved) > 0.9 * static_cast<double>(all));
   }
 }
