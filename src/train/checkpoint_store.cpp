@@ -19,6 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr const char* kStore = "CheckpointStore";
+constexpr int64_t kLargestSerial = int64_t{1} << 53;  // that a manifest may hold
 
 bool is_checkpoint(const fs::path& path) { return fs::exists(path / "manifest.json"); }
 
@@ -129,7 +130,7 @@ std::string CheckpointStore::write(const RunState& state, const CheckpointMeta& 
   const auto path = (fs::path(dir_) / folder_name(meta)).string();
   const auto before = entries();
   auto numbered = meta;
-  numbered.serial = before.empty() ? 1 : before.front().meta.serial + 1;
+  numbered.serial = before.empty() ? 1 : std::min(before.front().meta.serial + 1, kLargestSerial);
   save_checkpoint(path, state, numbered, config);
   rotate(path);
   return path;

@@ -11,6 +11,8 @@ from programs import BIN, ProgramTest, checkpoints, main, run_dir, train_app
 # Hours of training, in steps of milliseconds.
 ENDLESS = ['data.train_size=16000', 'trainer.max_epochs=1000', 'lr_scheduler.T_max=2000', 'checkpoint.every_n_epochs=0', 'precision=32-true']
 
+UNSAVED = [*ENDLESS, 'checkpoint.every_n_train_steps=0']  # what is saved here, a signal saved
+
 
 class Interrupted(ProgramTest):
     def rows(self, out):
@@ -61,7 +63,7 @@ class Interrupted(ProgramTest):
     def saved_by(self, number, *extra):
         """A run that only the handler of the signal can have saved."""
         out = self.dir / f'out{number}'
-        process = self.start(self.config(), *ENDLESS, f'output.dir={out}', *extra)
+        process = self.start(self.config(), *UNSAVED, f'output.dir={out}', *extra)
         self.wait_for(process, self.trained(out, 3), 'step 3')
         self.assertEqual(checkpoints(out), [])
         process.send_signal(number)
@@ -92,7 +94,7 @@ class Interrupted(ProgramTest):
 
     def test_the_same_signal_twice_at_once_is_one_wish(self):
         out = self.dir / 'out'
-        process = self.start(self.config(), *ENDLESS, f'output.dir={out}')
+        process = self.start(self.config(), *UNSAVED, f'output.dir={out}')
         self.wait_for(process, self.trained(out, 3), 'step 3')
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTERM): process.send_signal(number)
         self.assertIn(process.wait(timeout=300), (128 + signal.SIGTERM, 128 + signal.SIGHUP), self.said())
@@ -116,7 +118,7 @@ class Interrupted(ProgramTest):
         for ignored in (False, True):  # some parents leave the signal ignored
             with self.subTest(ignored=ignored):
                 out = self.dir / f'out{ignored}'
-                process = subprocess.Popen([BIN / 'train_app', self.config(), *ENDLESS, f'output.dir={out}', 'trainer.log_every_n_steps=1'],
+                process = subprocess.Popen([BIN / 'train_app', self.config(), *UNSAVED, f'output.dir={out}', 'trainer.log_every_n_steps=1'],
                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, restore_signals=not ignored)
                 self.addCleanup(self.end, process)
                 while not self.trained(out, 3)(): self.assertTrue(process.stdout.readline())

@@ -154,8 +154,7 @@ TEST_CASE("after a kill between the save of an epoch's last step and that of its
   const fs::path run_dir = Trainer(config).fit().run_dir;
   const auto wanted = logged(run_dir);
   CHECK(wanted.size() == 1 + 8 + 2 + 2 + 2);
-  for (const char* checkpoint : {"epoch=001-step=8", "epoch=000-step=4", "epoch=001-step=4"}) {
-    if (!fs::exists(run_dir / "checkpoints" / checkpoint)) continue;
+  for (const char* checkpoint : {"epoch=000-step=4", "epoch=001-step=4", "epoch=001-step=8"}) {
     CAPTURE(checkpoint);
     killed_after(run_dir, checkpoint);
     Trainer again(config);

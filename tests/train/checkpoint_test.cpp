@@ -150,8 +150,9 @@ namespace {
 /// The manifest of a checkpoint as version 1 of the format had it, with some members changed.
 void write_format_1(const std::string& path, const std::vector<std::pair<std::string, Json>>& changes) {
   const auto file = fs::path(path) / "manifest.json";
+  const auto written = load_json(file);
   Json old;
-  for (const auto& [key, value] : load_json(file).members(""))
+  for (const auto& [key, value] : written.members(""))
     if (key != "manifest_checksum") old.set(key, value);
   old.set("format", 1);
   for (const auto& [key, value] : changes) old.set(key, value);
