@@ -5,6 +5,7 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -18,6 +19,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/engine/run_config.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -115,7 +117,24 @@ std::string version_text() {
   return out;
 }
 
+namespace {
+
+/// "key = value", "key= value" and "key =value" come as several words.
+void refuse_blanks(const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto& word = words[i];
+    const bool begins = word.starts_with('=') && i > 0;
+    const bool ends = word.ends_with('=') && i + 1 < words.size() && words[i + 1].find('=') == std::string::npos;
+    if (!begins && !(ends && words[i + 1].find(".yaml") == std::string::npos)) continue;
+    const auto first = begins ? words[i - 1] : "", last = ends ? words[i + 1] : "";
+    throw Error(ErrorKind::Usage, "command line", "an override is one word, without blanks around '='", "write " + first + word + last);
+  }
+}
+
+}  // namespace
+
 ConfigWords split_words(const std::vector<std::string>& words) {
+  refuse_blanks(words);
   ConfigWords out;
   for (const auto& word : words) {
     if (word.find('=') != std::string::npos) {
@@ -127,6 +146,34 @@ ConfigWords split_words(const std::vector<std::string>& words) {
     }
   }
   return out;
+}
+
+namespace {
+
+/// "seed", "trainer.max_epochs".
+bool is_config_key(const std::string& key) {
+  const auto& fields = RunConfig::config_table().fields();
+  const auto section = key.substr(0, key.find('.'));
+  return std::any_of(fields.begin(), fields.end(), [&](const auto& f) { return f.info.name == section; });
+}
+
+}  // namespace
+
+int parse_failed(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  if (app.exit(error) == 0) return written(0);  // --help
+  const std::string said = error.what();
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (!word.starts_with("--") || said.find(word) == std::string::npos) continue;
+    const auto key = word.substr(2, word.find('=') - 2);
+    const auto full = is_config_key(key) ? key : full_key(key);
+    if (full.empty()) continue;
+    const bool next = i + 1 < argc && argv[i + 1][0] != '-';
+    const auto value = word.size() > key.size() + 2 ? word.substr(key.size() + 2) : next ? std::string("=") + argv[i + 1] : "=...";
+    std::fprintf(stderr, "hint: keys of the configuration are given without dashes: %s%s\n", full.c_str(), value.c_str());
+    break;
+  }
+  return static_cast<int>(ErrorKind::Usage);
 }
 
 }  // namespace npu_train::cli

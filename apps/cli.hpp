@@ -1,6 +1,7 @@
 // What both programs share: errors to exit codes, signals, the console.
 #pragma once
 
+#include <CLI/CLI.hpp>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -14,6 +15,10 @@ int guarded(const std::function<int()>& body);
 
 /// `code`, or 6 with a message on stderr where stdout took not all that was written to it (a full disk, a closed pipe).
 int written(int code);
+
+/// The exit code where a command line could not be parsed, after the parser's message. An option that is a key of a configuration
+/// ("--lr=3") is shown as it is written (optimizer.lr=3).
+int parse_failed(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv);
 
 /// Columns of the terminal that stdout is; 0 where it is none.
 size_t terminal_columns();

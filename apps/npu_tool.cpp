@@ -29,10 +29,11 @@ int main(int argc, char** argv) {
   cli::add_memory(app, run);
   cli::add_baseline(app, run);
   cli::add_checklist(app, run);
+  cli::add_data(app, run);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? cli::written(0) : static_cast<int>(ErrorKind::Usage);
+    return cli::parse_failed(app, e, argc, argv);
   }
   if (version) {
     std::puts(cli::version_text().c_str());

@@ -122,7 +122,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : static_cast<int>(ErrorKind::Usage);
+    return cli::parse_failed(app, e, argc, argv);
   }
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded([&] {

@@ -27,6 +27,7 @@ void add_doctor(CLI::App& app, Command& run);
 void add_memory(CLI::App& app, Command& run);
 void add_baseline(CLI::App& app, Command& run);
 void add_checklist(CLI::App& app, Command& run);
+void add_data(CLI::App& app, Command& run);
 
 /// One JSON document on stdout, or the text for people, its lines broken to the width of the terminal.
 void print(bool json, const Json& document, const std::string& text);

@@ -313,6 +313,11 @@ const char* verdict_name(Verdict verdict) {
 }  // namespace
 
 TrialReport try_device(Task& task, const Batch& batch, const std::string& device, const TrialOptions& options) {
+  check(options.epochs >= 1 && options.steps_per_epoch >= 1, ErrorKind::Usage, "try_device", "epochs is ", options.epochs,
+        " and steps_per_epoch ", options.steps_per_epoch, "; both must be at least 1");
+  for (const double value : {options.lr, options.passes_below, options.noted_below})
+    check(value >= 0 && value < 1e30, ErrorKind::Usage, "try_device", "lr is ", options.lr, ", passes_below ", options.passes_below,
+          " and noted_below ", options.noted_below, "; they must be finite and not negative");
   const auto where = Device::parse(device);
   return translated("try_device", [&] { return TrialRun(task, batch, where, options).run(); });
 }

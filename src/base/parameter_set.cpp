@@ -1,5 +1,7 @@
 #include "npu_train/base/parameter_set.hpp"
 
+#include <algorithm>
+
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -17,7 +19,14 @@ ParameterSet::ParameterSet(std::vector<Parameter> parameters) {
 void ParameterSet::add(Parameter parameter) {
   check(!parameter.name.empty(), ErrorKind::Usage, "ParameterSet", "a parameter without a name; names are how its state is found again");
   check(parameter.value.defined(), ErrorKind::Usage, "ParameterSet", "'", parameter.name, "' is an undefined tensor");
-  check(index_.count(parameter.name) == 0, ErrorKind::Usage, "ParameterSet", "'", parameter.name, "' is there twice; names must differ");
+  const bool is_alias = std::any_of(aliases_.begin(), aliases_.end(), [&](const auto& a) { return a.first == parameter.name; });
+  check(index_.count(parameter.name) == 0 && !is_alias, ErrorKind::Usage, "ParameterSet", "'", parameter.name,
+        "' is there twice; names must differ");
+  const auto [known, is_new] = tensors_.emplace(parameter.value.unsafeGetTensorImpl(), parameters_.size());
+  if (!is_new) {
+    aliases_.emplace_back(std::move(parameter.name), parameters_[known->second].name);
+    return;
+  }
   index_.emplace(parameter.name, parameters_.size());
   parameters_.push_back(std::move(parameter));
 }
@@ -67,6 +76,8 @@ ParameterSet ParameterSet::filter(const std::function<bool(const Parameter&)>& k
   for (const auto& parameter : parameters_) {
     if (keep(parameter)) out.add(parameter);
   }
+  for (const auto& [alias, name] : aliases_)
+    if (out.index_.count(name) != 0) out.aliases_.emplace_back(alias, name);
   return out;
 }
 

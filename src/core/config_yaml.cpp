@@ -184,6 +184,22 @@ class Builder final : public YAML::EventHandler {
 
 }  // namespace
 
+namespace {
+
+/// The last of the first `lines` lines that begins with blanks of which one is a tab; 0 where there is none.
+int tab_indented_line(std::string_view text, int lines) {
+  int found = 0;
+  for (int line = 1; line <= lines && !text.empty(); ++line) {
+    const auto end = text.find('\n');
+    const auto indent = text.substr(0, std::min(text.find_first_not_of(" \t"), end));
+    if (indent.find('\t') != std::string_view::npos) found = line;
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+  }
+  return found;
+}
+
+}  // namespace
+
 ConfigNode parse_yaml(std::string_view text, const std::string& source) {
   Builder builder(source);
   check(text.size() <= kLargestFile, ErrorKind::Usage, "config", source, ": ", text.size(), " bytes; allowed: at most 4 MiB");
@@ -199,7 +215,9 @@ ConfigNode parse_yaml(std::string_view text, const std::string& source) {
           ": more than one document ('---' in the middle); hint: use one file for each");
   } catch (const YAML::Exception& e) {
     const Mark mark{source, e.mark.is_null() ? 0 : e.mark.line + 1, e.mark.column + 1};
-    throw Error(ErrorKind::Usage, "config", mark.str() + ": this is not YAML: " + e.msg, "", std::current_exception());
+    const auto tab = tab_indented_line(text, mark.line);
+    const auto hint = tab == 0 ? "" : "line " + std::to_string(tab) + " is indented with a tab; YAML takes spaces only";
+    throw Error(ErrorKind::Usage, "config", mark.str() + ": this is not YAML: " + e.msg, hint, std::current_exception());
   } catch (const std::bad_alloc&) {
     throw translate_current_exception("config");
   }

@@ -13,11 +13,11 @@ namespace npu_train::detail {
 namespace {
 
 /// The exception in flight, as an Error that names the sample.
-[[noreturn]] void throw_for_sample(int64_t index, const std::string& where) {
+Error error_of_sample(int64_t index, const std::string& where) {
   const Error cause = translate_current_exception("Loader");
   const std::string what = cause.what();
   const std::string place = where.empty() || what.find(where) != std::string::npos ? "" : " (" + where + ")";
-  throw Error(cause.kind(), "Loader", "sample " + std::to_string(index) + place + ": " + what, "", std::current_exception());
+  return Error(cause.kind(), "Loader", "sample " + std::to_string(index) + place + ": " + what, "", std::current_exception());
 }
 
 /// Repeats the first `real` rows of `bytes` bytes until there are `total`.
@@ -57,8 +57,8 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
   check(options.batch_size >= 1, ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size, "; it must be at least 1");
   check(options.num_workers >= 0 && options.num_workers <= 1024, ErrorKind::Usage, "Loader", "num_workers is ", options.num_workers,
         "; it must be from 0 to 1024");
-  check(options.prefetch_factor >= 1, ErrorKind::Usage, "Loader", "prefetch_factor is ", options.prefetch_factor,
-        "; it must be at least 1");
+  check(options.prefetch_factor >= 1 && options.prefetch_factor <= 64, ErrorKind::Usage, "Loader", "prefetch_factor is ",
+        options.prefetch_factor, "; it must be from 1 to 64");
   check(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size, ErrorKind::Usage, "Loader", "rank ",
         options.rank, " of ", options.world_size);
   if (dataset == nullptr) {
@@ -134,7 +134,9 @@ void BatchBuilder::fill(Job& job, int64_t begin, int64_t end, uint64_t seed) con
     try {
       make_sample(job, i, seed);
     } catch (...) {
-      throw_for_sample(job.ids[i], where(job.ids[i]));
+      const auto error = error_of_sample(job.ids[i], where(job.ids[i]));
+      if (!options_.skip_bad_samples || error.kind() != ErrorKind::Data) throw error;
+      job.bad[i] = error.what();
     }
   }
 }
@@ -216,7 +218,31 @@ void BatchBuilder::pad(Job& job) const {
   job.batch.set("mask", std::move(mask));
 }
 
+void BatchBuilder::leave_out_bad(Job& job) const {
+  std::vector<int64_t> good;
+  for (size_t i = 0; i < job.bad.size(); ++i)
+    if (job.bad[i].empty()) good.push_back(static_cast<int64_t>(i));
+  if (good.size() == job.bad.size()) return;
+  const auto kept = static_cast<int64_t>(good.size());
+  if (pictures_ != nullptr) {
+    for (const auto& [name, rows] : job.batch.fields()) {
+      const auto bytes = static_cast<int64_t>(rows.nbytes()) / rows.size(0);
+      auto* data = static_cast<char*>(rows.data_ptr());
+      for (int64_t k = 0; k < kept; ++k) std::memmove(data + k * bytes, data + good[k] * bytes, static_cast<size_t>(bytes));
+    }
+    if (options_.last_batch != LastBatch::Pad) job.batch = job.batch.map([kept](const at::Tensor& t) { return t.narrow(0, 0, kept); });
+  }
+  for (int64_t k = 0; k < kept; ++k) {
+    job.ids[k] = job.ids[good[k]];
+    if (pictures_ == nullptr) job.samples[k] = std::move(job.samples[good[k]]);
+  }
+  job.ids.resize(kept);
+  if (pictures_ == nullptr) job.samples.resize(kept);
+}
+
 void BatchBuilder::close(Job& job) const {
+  leave_out_bad(job);
+  if (job.ids.empty()) return;
   if (pictures_ == nullptr) collate(job);
   if (options_.last_batch == LastBatch::Pad) pad(job);
   job.batch.size = static_cast<int64_t>(job.ids.size());

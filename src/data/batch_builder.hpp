@@ -26,7 +26,8 @@ struct Job {
   float* floats = nullptr;   // drawn for it
   int32_t* integers = nullptr;
   int64_t* labels = nullptr;
-  State stream_state;  // of a stream, after the last sample of this batch
+  std::vector<std::string> bad;  // by position in `ids`, why a sample is left out; "" for good ones. Empty where none may be
+  State stream_state;            // of a stream, after the last sample of this batch
   // Guarded by the loader's mutex:
   int64_t next_sample = 0;  // the first that nobody works at
   int64_t done = 0;
@@ -44,14 +45,15 @@ class BatchBuilder {
 
   /// Allocates what can be allocated before the samples are seen.
   void open(Job& job) const;
-  /// Makes samples [begin, end) of the job. An Error names the sample.
+  /// Makes samples [begin, end) of the job. An Error names the sample; where bad samples are skipped it is kept in `bad`.
   void fill(Job& job, int64_t begin, int64_t end, uint64_t seed) const;
-  /// Puts the samples together, pads, calls the finishing hook.
+  /// Takes bad samples out, puts the others together, pads, calls the finishing hook. A job without a good sample has no ids then.
   void close(Job& job) const;
 
  private:
   void make_sample(Job& job, int64_t position, uint64_t seed) const;
   void transform(Sample& sample, int64_t index, Philox& rng) const;
+  void leave_out_bad(Job& job) const;
   void collate(Job& job) const;
   void pad(Job& job) const;
   void write(Job& job, int64_t position, const Picture& picture, Philox& rng) const;

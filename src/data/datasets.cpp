@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/data/cifar.hpp"
 #include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/download.hpp"
@@ -24,12 +26,42 @@ DatasetPair open_cifar(CifarKind kind, const CifarOptions& options) {
   return pair;
 }
 
+/// "8 of the images in subfolders, 11 files skipped (8 .txt, 3 .webp)", of both folders.
+std::string left_out_of(const ImageFolder& train, const ImageFolder* val) {
+  auto skipped = train.skipped();
+  if (val != nullptr)
+    for (const auto& [what, count] : val->skipped()) skipped[what] += count;
+  int64_t all = 0;
+  std::vector<std::string> counts, out;
+  for (const auto& [what, count] : skipped) {
+    all += count;
+    counts.push_back(with_commas(count) + " " + what);
+  }
+  const auto inside = train.in_subfolders() + (val != nullptr ? val->in_subfolders() : 0);
+  if (inside > 0) out.push_back(with_commas(inside) + " of the images in subfolders");
+  if (all > 0) out.push_back(with_commas(all) + (all == 1 ? " file" : " files") + " skipped (" + join(counts) + ")");
+  return join(out);
+}
+
+/// The folder of validation images under the names that it usually has; "" where there is none.
+std::string validation_folder(const std::filesystem::path& root) {
+  for (const char* name : {"val", "valid", "validation"})
+    if (std::filesystem::is_directory(root / name)) return (root / name).string();
+  return "";
+}
+
 DatasetPair open_folder(const ImageFolderOptions& options) {
   const auto root = std::filesystem::path(options.root);
   DatasetPair pair;
-  auto train = std::make_shared<ImageFolder>((root / "train").string());
-  if (std::filesystem::exists(root / "val")) pair.val = std::make_shared<ImageFolder>((root / "val").string(), train->info().class_names);
-  pair.train = std::move(train);
+  const auto train = std::make_shared<ImageFolder>((root / "train").string());
+  std::shared_ptr<ImageFolder> val;
+  if (const auto folder = validation_folder(root); !folder.empty())
+    val = std::make_shared<ImageFolder>(folder, train->info().class_names);
+  else
+    log_warning("data.root ", options.root, " has no folder val (nor valid, validation): the run does not validate");
+  pair.left_out = left_out_of(*train, val.get());
+  pair.train = train;
+  pair.val = std::move(val);
   pair.options = options;
   set_pipelines(pair, pair.train->info());
   return pair;
@@ -50,6 +82,7 @@ LoaderOptions common(const DataOptions& data, LoaderOptions runtime) {
   runtime.num_workers = parse_num_workers(data.num_workers);
   runtime.prefetch_factor = data.prefetch_factor;
   runtime.augment_on_device = data.augment_on == "device";
+  runtime.skip_bad_samples = data.on_bad_sample == "skip";
   return runtime;
 }
 
@@ -66,6 +99,15 @@ PartConfig part(const std::string& name, ConfigNode options) { return {name, std
 
 DatasetInfo DatasetPair::info() const {
   return train != nullptr ? train->info() : (train_stream != nullptr ? train_stream->info() : DatasetInfo{});
+}
+
+std::string DatasetPair::summary() const {
+  const bool images = dynamic_cast<const PictureDataset*>(train.get()) != nullptr;
+  std::string out = train != nullptr ? with_commas(train->size()) : "a stream";
+  if (val != nullptr) out += " + " + with_commas(val->size());
+  if (train != nullptr || val != nullptr) out += images ? " images" : " samples";
+  if (const auto classes = info().num_classes; classes > 0) out += ", " + with_commas(classes) + " classes";
+  return out + (left_out.empty() ? "" : ", " + left_out);
 }
 
 void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms) {
@@ -108,7 +150,8 @@ void add_builtin_datasets(DatasetRegistry& registry) {
                                [](const Cifar10Options& o) { return open_cifar(CifarKind::Cifar10, o); });
   registry.add<Cifar100Options>("cifar100", "CIFAR-100: 50,000 + 10,000 pictures of 32 x 32, 100 classes",
                                 [](const Cifar100Options& o) { return open_cifar(CifarKind::Cifar100, o); });
-  registry.add<ImageFolderOptions>("image_folder", "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/", open_folder);
+  registry.add<ImageFolderOptions>("image_folder",
+                                   "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)", open_folder);
   registry.add<GeneratedOptions>("generated", "ten classes of coloured shapes, 32 x 32, drawn from a seed; needs no files", open_generated);
 }
 

@@ -19,39 +19,45 @@ bool is_picture(const fs::path& path) {
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
-/// Sorted paths of what is `wanted`, relative to `dir`.
-template <class Iterator, class Wanted>
-std::vector<std::string> names_in(const fs::path& dir, const Wanted& wanted) {
+bool hidden(const fs::path& path) { return path.filename().string()[0] == '.'; }
+
+/// What `dir` holds, sorted by name, hidden entries left out.
+std::vector<fs::directory_entry> entries_of(const fs::path& dir) {
   std::error_code error;
-  std::vector<std::string> names;
-  for (Iterator it(dir, error), end; !error && it != end; it.increment(error))
-    if (wanted(*it)) names.push_back(it->path().lexically_relative(dir).string());
+  std::vector<fs::directory_entry> out;
+  for (fs::directory_iterator it(dir, error), end; !error && it != end; it.increment(error))
+    if (!hidden(it->path())) out.push_back(*it);
   if (error) {
     throw Error(ErrorKind::Data, "ImageFolder", dir.string() + ": " + error.message(),
-                "pictures are looked for in ROOT/train/<class>/ and ROOT/val/<class>/; set data.root, or run on data.name=generated");
+                "images are looked for in ROOT/train/<class>/ and ROOT/val/<class>/; set data.root, or run on data.name=generated");
   }
-  std::sort(names.begin(), names.end());
-  return names;
+  std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.path() < b.path(); });
+  return out;
 }
 
-std::vector<std::string> folders_in(const fs::path& dir) {
-  return names_in<fs::directory_iterator>(dir, [](const fs::directory_entry& item) {
-    std::error_code gone;
-    return item.path().filename().string()[0] != '.' && item.is_directory(gone);
-  });
+/// What a file that is not read is called in the count.
+std::string kind_of_file(const fs::path& path) {
+  const auto extension = to_lower(path.extension().string());
+  return extension.empty() ? "without extension" : extension;
 }
 
-std::vector<std::string> pictures_in(const fs::path& dir) {
-  return names_in<fs::recursive_directory_iterator>(dir, [](const fs::directory_entry& item) {
-    std::error_code gone;
-    return is_picture(item.path()) && item.is_regular_file(gone);
-  });
+std::string count_of(const std::map<std::string, int64_t>& counts) {
+  std::vector<std::string> out;
+  for (const auto& [what, count] : counts) out.push_back(std::to_string(count) + " " + what);
+  return join(out);
 }
 
 }  // namespace
 
 ImageFolder::ImageFolder(const std::string& dir, const std::vector<std::string>& class_names) : dir_(dir) {
-  const std::vector<std::string> folders = folders_in(dir);
+  std::vector<std::string> folders;
+  for (const auto& entry : entries_of(dir)) {
+    std::error_code gone;
+    if (entry.is_directory(gone))
+      folders.push_back(entry.path().filename().string());
+    else
+      skip("outside a class folder");
+  }
   check(!folders.empty(), ErrorKind::Data, "ImageFolder", dir,
         ": has no class folders; hint: each class is a folder of .jpg, .jpeg or .png files");
   info_.name = "image_folder";
@@ -64,11 +70,36 @@ ImageFolder::ImageFolder(const std::string& dir, const std::vector<std::string>&
     const auto known = std::find(info_.class_names.begin(), info_.class_names.end(), folder);
     check(known != info_.class_names.end(), ErrorKind::Data, "ImageFolder", dir, "/", folder,
           ": no class of the training data has this name");
-    const std::vector<std::string> names = pictures_in(fs::path(dir) / folder);
-    check(!names.empty(), ErrorKind::Data, "ImageFolder", dir, "/", folder,
-          ": has no .jpg, .jpeg or .png files; hint: fill or remove the folder");
-    for (const auto& name : names) files_.push_back({name, static_cast<int32_t>(known - info_.class_names.begin())});
+    add_class(folder, static_cast<int32_t>(known - info_.class_names.begin()));
   }
+}
+
+void ImageFolder::add_class(const std::string& folder, int32_t label) {
+  const auto top = fs::path(dir_) / folder;
+  std::vector<std::string> names;
+  std::map<std::string, int64_t> others;
+  std::error_code error;
+  const auto failed = [&] { return Error(ErrorKind::Data, "ImageFolder", top.string() + ": " + error.message()); };
+  for (fs::recursive_directory_iterator it(top, error), end; !error && it != end; it.increment(error)) {
+    std::error_code gone;
+    if (hidden(it->path())) {
+      if (it->is_directory(gone)) it.disable_recursion_pending();
+    } else if (it->is_directory(gone)) {
+      if (it->is_symlink(gone)) ++others["in a linked folder"];
+    } else if (!is_picture(it->path()) || !it->is_regular_file(gone)) {
+      ++others[kind_of_file(it->path())];
+    } else {
+      names.push_back(it->path().lexically_relative(top).string());
+      in_subfolders_ += it.depth() > 0;
+    }
+  }
+  if (error) throw failed();
+  check(!names.empty(), ErrorKind::Data, "ImageFolder", top.string(), ": has no .jpg, .jpeg or .png files",
+        others.empty() ? "" : ", but " + count_of(others), "; hint: ", others.empty() ? "" : "convert them, or ",
+        "fill or remove the folder");
+  std::sort(names.begin(), names.end());
+  for (auto& name : names) files_.push_back({std::move(name), label});
+  for (const auto& [what, count] : others) skipped_[what] += count;
 }
 
 std::string ImageFolder::where(int64_t index) const {

@@ -12,6 +12,7 @@
 #include "data/batch_builder.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
+#include "npu_train/core/log.hpp"
 
 namespace npu_train {
 
@@ -70,6 +71,8 @@ struct Loader::Impl {
     return !opening && next_index < end && static_cast<int64_t>(jobs.size()) < options.num_workers * options.prefetch_factor;
   }
   std::shared_ptr<Job> with_work_left() const;
+  void note_bad_samples(const Job& job);
+  void report_bad_samples();
   void fail(Job& job) const { job.error = std::current_exception(); }
 
   const std::shared_ptr<const Dataset> dataset;
@@ -83,8 +86,11 @@ struct Loader::Impl {
   uint64_t seed;
   int64_t epoch = 0, cursor = 0;
   bool begun = false;
-  State stream_state;   // after the batch given last
-  bool loaded = false;  // stream_state was loaded and not begun yet
+  int64_t bad_samples = 0;  // of this epoch
+  int64_t reported_bad = 0;
+  int64_t named_bad = 0;  // of all epochs
+  State stream_state;     // after the batch given last
+  bool loaded = false;    // stream_state was loaded and not begun yet
 
   // Shared with the workers.
   mutable std::mutex mutex;
@@ -123,6 +129,7 @@ std::shared_ptr<Job> Loader::Impl::open_next() {
       job->ids.assign(mine.begin() + first, mine.begin() + last);
       builder.open(*job);
     }
+    if (options.skip_bad_samples) job->bad.resize(job->ids.size());
   } catch (...) {
     const Error cause = translate_current_exception("Loader");
     job->error = std::make_exception_ptr(
@@ -236,6 +243,7 @@ void Loader::Impl::start(int64_t of_epoch, int64_t first_batch) {
   end = error ? first_batch : last;
   epoch = of_epoch;
   cursor = first_batch;
+  bad_samples = reported_bad = 0;
   loaded = false;
   begun = !error;
   lock.unlock();
@@ -272,6 +280,24 @@ std::shared_ptr<Job> Loader::Impl::take_ready() {
   return job;
 }
 
+void Loader::Impl::note_bad_samples(const Job& job) {
+  constexpr int64_t kMostNamed = 10;
+  for (const auto& why : job.bad) {
+    if (why.empty()) continue;
+    ++bad_samples;
+    if (named_bad >= kMostNamed) continue;
+    log_warning("left out: ", why, ++named_bad == kMostNamed ? " (further ones are counted only; npu_tool data check lists all)" : "");
+  }
+}
+
+/// At the end of an epoch; a second next() there says nothing.
+void Loader::Impl::report_bad_samples() {
+  if (bad_samples == reported_bad) return;
+  reported_bad = bad_samples;
+  log_warning(bad_samples, dataset != nullptr ? c10::str(" of ", samples_on_rank()) : std::string(),
+              " samples could not be read and were left out of epoch ", epoch, " (data.on_bad_sample: skip)");
+}
+
 Loader::Loader(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, LoaderOptions options) {
   check(dataset != nullptr, ErrorKind::Usage, "Loader", "there is no data set");
   options = detail::checked(std::move(options), dataset.get());
@@ -300,10 +326,17 @@ void Loader::begin_epoch(int64_t epoch, int64_t first_batch) {
 std::optional<Batch> Loader::next() {
   auto& self = *impl_;
   check(self.begun, ErrorKind::Usage, "Loader", "next() before begin_epoch()");
-  const auto job = self.take_ready();
-  if (job == nullptr) return std::nullopt;
-  ++self.cursor;
-  if (job->error) std::rethrow_exception(job->error);
+  std::shared_ptr<Job> job;
+  do {
+    job = self.take_ready();
+    if (job == nullptr) {
+      self.report_bad_samples();
+      return std::nullopt;
+    }
+    ++self.cursor;
+    if (job->error) std::rethrow_exception(job->error);
+    self.note_bad_samples(*job);
+  } while (job->ids.empty());
   self.stream_state = std::move(job->stream_state);
   if (!self.options.transfer) return std::move(job->batch);
   return translated("Loader", [&] { return self.options.transfer(std::move(job->batch)); });
@@ -322,6 +355,7 @@ std::optional<int64_t> Loader::samples_per_epoch() const {
 
 int64_t Loader::epoch() const { return impl_->epoch; }
 int64_t Loader::cursor() const { return impl_->cursor; }
+int64_t Loader::bad_samples() const { return impl_->bad_samples; }
 const DatasetInfo& Loader::info() const { return impl_->info; }
 const LoaderOptions& Loader::options() const { return impl_->options; }
 

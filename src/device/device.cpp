@@ -16,12 +16,24 @@ namespace {
 const std::vector<std::string> kKinds = {"cpu", "cuda", "npu", "sim_npu"};
 constexpr int kMaxIndex = 127;  // c10::DeviceIndex is 8 bits wide
 
+// What other programs call a kind of device.
+std::string other_name(const std::string& kind) {
+  const auto word = to_lower(kind);
+  if (word == "gpu" || word == "nvidia") return "write cuda for an NVIDIA GPU, or auto for whatever is there";
+  if (word == "ascend" || word == "privateuseone") return "write npu for an Ascend NPU, or auto for whatever is there";
+  return "";
+}
+
 [[noreturn]] void refuse(const std::string& text) {
-  const auto near = nearest_name(text.substr(0, text.find(':')), kKinds);
+  const auto kind = text.substr(0, text.find(':'));
+  const auto near = nearest_name(kind, kKinds);
+  const auto meant = other_name(kind);
   throw Error(
       ErrorKind::Usage, "device",
       "'" + text + "' is not a device; allowed are auto, cpu, cuda, npu and sim_npu, the last three also with an index as in cuda:0",
-      near.empty() ? "" : "did you mean " + near + "?");
+      !meant.empty() ? meant
+      : near.empty() ? ""
+                     : "did you mean " + near + "?");
 }
 
 // For "auto": a device that is there but cannot be used is named, and the next one is taken.

@@ -12,7 +12,10 @@ constexpr size_t kMostRows = 10;  // of flagged tensors, for people
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string out;
-  for (const auto size : shape) out += (out.empty() ? "" : "x") + std::to_string(size);
+  for (const auto size : shape) {
+    if (!out.empty()) out += 'x';
+    out += std::to_string(size);
+  }
   return out;
 }
 

@@ -38,7 +38,7 @@ NamedTensors trained_tensors(const std::string& checkpoint) {
     const auto name = key.substr(key.find('/') + 1);
     if (model.count(name) != 0) model[name] = tensor;
   }
-  return NamedTensors(model.begin(), model.end());
+  return tensors_by_every_name(state["model"]);
 }
 
 void must_fill(const WeightsReport& report, const std::string& what) {

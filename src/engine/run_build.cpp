@@ -1,8 +1,11 @@
 #include "run_build.hpp"
+#include "engine/config_rules.hpp"
 #include "model_precision.hpp"
 
 #include <algorithm>
+#include <mutex>
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
@@ -16,18 +19,11 @@
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
+#include "npu_train/nn/own_generator.hpp"
 #include "npu_train/precision/emulation.hpp"
 
 namespace npu_train {
 namespace {
-
-/// The loader's options of data that were given in code.
-struct PlainDataOptions : DataOptions {
-  static const ConfigTable<PlainDataOptions>& config_table() {
-    static const auto table = data_fields(ConfigTable<PlainDataOptions>("data"));
-    return table;
-  }
-};
 
 /// `trainer.gradient_checkpointing` on a configured model that lies on `device`.
 Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& precision, const Device& device, int64_t batch) {
@@ -50,6 +46,20 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
                   " cannot be kept; hint: a smaller batch_size with accumulate_grad_batches");
   }
   return with_checkpoints(std::move(model), marks, plan.every);
+}
+
+/// The model with initial weights that follow from `seed` alone, whatever other threads draw. The CPU's default generator goes on where
+/// they end, as if it had drawn them.
+Model fresh_model(const PartConfig& part, const Parts& parts, uint64_t seed) {
+  auto generator = at::detail::createCPUGenerator(seed);
+  auto model = [&] {
+    const OwnGenerator own(generator);
+    return parts.models.make(part, "model");
+  }();
+  auto shared = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(shared.mutex());
+  shared.set_state(generator.get_state());
+  return model;
 }
 
 bool wants_channels_last(const std::string& memory_format, const Device& device, const ParameterSet& parameters) {
@@ -76,7 +86,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
           "; hint: model: {name: resnet50}, or give fit() a task of your own");
     building = {"the model was made and moved", "a smaller model, or a card with more memory; see what else lies on the device"};
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
-    model = parts.models.make(part, "model");
+    model = fresh_model(part, parts, static_cast<uint64_t>(config.seed));
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
     if (!model.weights.empty()) log_info(load_weights_file(model, model.weights).str());
     model.module->to(device.c10());
@@ -146,7 +156,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
           "; hint: data: {name: generated}, or give fit() data of your own");
     data = parts.datasets.make(config.data, "data");
   } else {
-    data.options = bind<PlainDataOptions>(config.data.options, "data");
+    data.options = bind<detail::PlainDataOptions>(config.data.options, "data");
   }
 }
 
@@ -247,6 +257,7 @@ void Run::announce(const RunConfig& config, const std::string& run_dir) const {
   log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(optimizer->parameters().numel()),
            " trainable parameters, effective batch ", batch * k * group->world_size(), " (", batch, " x ", k, " accumulated x ",
            group->world_size(), " ranks)");
+  log_info("data: ", data.summary());
   if (!run_dir.empty()) log_info("files of this run: ", run_dir);
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/config_rules.hpp"
 #include "npu_train/align/config_diff.hpp"
-#include "npu_train/data/transform.hpp"
 #include "npu_train/precision/emulation.hpp"
 
 namespace npu_train {
@@ -36,7 +36,13 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
                  one_of({"true", "warn", "false"}))
           .field("rng", &T::rng, "dropout masks; portable: drawn on the host, equal on every device", one_of({"native", "portable"}))
           .field("device", &T::device, "auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]")
-          .field("precision", &T::precision, "auto takes the fastest sound one of the device", one_of(precision_modes()))
+          .field("precision", &T::precision, "auto takes the fastest sound one of the device",
+                 one_of(precision_modes(), {{"fp32", "32-true"},
+                                            {"fp16", "16-mixed"},
+                                            {"bf16", "bf16-mixed"},
+                                            {"amp", "16-mixed"},
+                                            {"32", "32-true"},
+                                            {"16", "16-mixed"}}))
           .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated where it has no units for them",
                  one_of(cpu_low_precision_names()))
           .field("sim_npu", &T::sim_npu, "the simulated NPU, for device sim_npu")
@@ -87,25 +93,40 @@ RunConfig bind_sections(const ConfigNode& node, ConfigProblems& problems) {
   return config;
 }
 
-/// The options of each transform filled in.
-void resolve_transforms(ConfigNode& data, ConfigProblems& problems) {
-  const auto registry = builtin_transforms();
-  for (const char* list : {"train_transforms", "val_transforms"}) {
-    auto* steps = data.find(list);
-    if (steps == nullptr) continue;
-    std::vector<PartConfig> parts;
-    if (!detail::read_value(*steps, list, {}, parts, problems)) continue;
-    auto whole = ConfigNode::list({});
-    for (auto& part : parts) {
-      if (registry.contains(part.name)) part = registry.resolve(part, list, problems);
-      auto step = detail::write_value(part);
-      for (const char* key : {"mean", "std"})  // of normalize
-        if (const auto* numbers = step.find(key); numbers != nullptr && numbers->is_list() && numbers->items().empty())
-          step.set(key, kLeftToData);
-      whole.push_back(std::move(step));
-    }
-    *steps = std::move(whole);
+/// Keys that belong to a section and are written without it: reported with their full name, and taken out.
+void report_misplaced(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
+  if (!node.is_map()) return;
+  const auto members = node.members();
+  for (const auto& member : members) {
+    const auto full = full_key(member.key, parts);
+    if (full.empty()) continue;
+    problems.add(member.key_mark, member.key, "no such key; did you mean " + full + "?");
+    node.erase(member.key);
   }
+}
+
+/// Where the value of a key of `node` is written: its own place, or that of the section that would hold it.
+detail::MarkOf marks_in(const ConfigNode& node) {
+  return [&node](const std::string& path) {
+    const ConfigNode* at = &node;
+    for (size_t begin = 0; begin < path.size();) {
+      const auto end = std::min(path.find('.', begin), path.size());
+      const auto* child = at->find(path.substr(begin, end - begin));
+      if (child == nullptr) break;
+      at = child;
+      begin = end + 1;
+    }
+    return at->mark();
+  };
+}
+
+/// Everything that can be wrong and needs neither files nor devices; `config` has passed its table.
+void check_parts(const RunConfig& config, const Parts& parts, const detail::MarkOf& mark_of, ConfigProblems& problems) {
+  auto full = config;
+  resolve_parts(full, parts, problems);
+  auto data = config.data.options;  // as written: these know their places
+  detail::resolve_transforms(data, problems);
+  detail::check_rules(config, parts, mark_of, problems);
 }
 
 }  // namespace
@@ -115,7 +136,7 @@ std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string&
   auto config = bind_sections(node, problems);
   const auto written_model = config.model;
   if (problems.empty()) resolve_parts(config, parts, problems, UnknownParts::Kept);
-  if (problems.empty()) resolve_transforms(config.data.options, problems);
+  if (problems.empty()) detail::resolve_transforms(config.data.options, problems);
   if (!problems.empty()) {
     const auto& first = problems.all().front();
     why = "is no configuration of train_app (" + (first.path.empty() ? "" : first.path + ": ") + first.message + ")";
@@ -130,13 +151,57 @@ std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string&
   return to_node(config);
 }
 
-RunConfig bind_config(const ConfigNode& node, const Parts& parts) {
+std::string full_key(const std::string& key, const Parts& parts) {
+  const auto is = [&](const FieldInfo& f) { return f.name == key; };
+  const auto fields = RunConfig::config_table().describe();
+  if (std::any_of(fields.begin(), fields.end(), is)) return "";
+  for (const auto& [other, name] : RunConfig::config_table().synonyms())
+    if (other == key) return "";
+  // the sections that people write most first
+  for (const auto& [other, name] : TrainerOptions::config_table().synonyms())
+    if (other == key) return "trainer." + name;
+  const auto in_registry = [&](const auto& registry) {
+    const auto names = registry.names();
+    return std::any_of(names.begin(), names.end(), [&](const auto& name) {
+      const auto all = registry.describe(name);
+      return std::any_of(all.begin(), all.end(), is);
+    });
+  };
+  const auto section = std::find_if(fields.begin(), fields.end(), [&](const FieldInfo& f) {
+    return f.name == "trainer" && std::any_of(f.children.begin(), f.children.end(), is);
+  });
+  if (section != fields.end()) return "trainer." + key;
+  if (in_registry(parts.optimizers)) return "optimizer." + key;
+  if (in_registry(parts.datasets)) return "data." + key;
+  if (in_registry(parts.models)) return "model." + key;
+  if (in_registry(parts.schedules)) return "lr_scheduler." + key;
+  if (in_registry(parts.tasks)) return "task." + key;
+  for (const auto& f : fields)
+    if (std::any_of(f.children.begin(), f.children.end(), is)) return f.name + "." + key;
+  return "";
+}
+
+RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   ConfigProblems problems;
+  auto node = given;
+  report_misplaced(node, parts, problems);
   auto config = bind_sections(node, problems);
-  auto checked = config;
-  resolve_parts(checked, parts, problems);
+  check_parts(config, parts, marks_in(node), problems);
   problems.throw_if_any();
   return config;  // options as written: what is left open may still be decided by other parts
+}
+
+void check_config(const RunConfig& config, const Parts& parts) {
+  ConfigProblems problems;
+  RunConfig bound;
+  bind_into(bound, to_node(config), "", problems);
+  if (config.data.name.empty()) {  // of data that are given in code
+    detail::PlainDataOptions plain;
+    bind_into(plain, config.data.options, "data", problems);
+  }
+  check_parts(
+      bound, parts, [](const std::string&) { return Mark{}; }, problems);
+  problems.throw_if_any();
 }
 
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides, const Parts& parts) {

@@ -9,6 +9,7 @@
 #include "npu_train/align/environment.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/leak_watch.hpp"
 #include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/run_files.hpp"
@@ -141,8 +142,17 @@ struct Trainer::Impl {
     run_dir = dir;  // last: now everything is there
   }
 
+  /// Tools that only take steps do without validation data, whatever the configuration watches; a training does not.
+  void check_early_stopping() const {
+    const auto& early = config.early_stopping;
+    const bool validates = run.val.has_value() && config.trainer.check_val_every_n_epoch > 0 && config.trainer.limit_val_batches != 0;
+    check(!early.enabled || validates || early.monitor.starts_with("train/"), ErrorKind::Usage, "early_stopping.monitor", "'",
+          early.monitor, "' is measured on validation data, and this run does not validate");
+  }
+
   RunResult fit() {
     return call("Trainer::fit", [&] {
+      check_early_stopping();
       open_run_dir();
       struct End {
         Impl& self;
@@ -211,6 +221,10 @@ std::string Trainer::Impl::resume(const std::string& which) {
 }
 
 Trainer::Trainer(RunConfig config, Parts parts) : impl_(std::make_unique<Impl>()) {
+  translated("Trainer", [&] {
+    check_config(config, parts);
+    check_single_process("Trainer");
+  });
   impl_->config = std::move(config);
   impl_->parts = std::move(parts);
 }

@@ -15,8 +15,7 @@ NamedTensors read_weights_file(const std::string& path) {
   if (std::filesystem::is_directory(file)) {
     const auto state = load_checkpoint(find_checkpoint(path), {"model"});
     check(state.count("model") != 0, ErrorKind::Checkpoint, "weights", path, ": the checkpoint holds no model");
-    const auto& tensors = state.at("model").tensors;
-    return NamedTensors(tensors.begin(), tensors.end());
+    return tensors_by_every_name(state.at("model"));
   }
   const auto extension = to_lower(file.extension().string());
   if (extension == ".safetensors") return load_safetensors(file);

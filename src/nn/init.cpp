@@ -9,6 +9,7 @@
 #include <mutex>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/own_generator.hpp"
 
 namespace npu_train::init {
 namespace {
@@ -21,7 +22,7 @@ uint64_t mixed(uint64_t z) {
 }
 
 uint64_t draw_seed() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  at::Generator generator = host_generator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }

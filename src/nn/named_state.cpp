@@ -5,16 +5,12 @@
 #include <torch/nn/modules/instancenorm.h>
 #include <torch/nn/modules/normalization.h>
 
-#include <unordered_set>
-
 namespace npu_train {
 
 ParameterSet parameters_of(const torch::nn::Module& module) {
   ParameterSet out;
-  std::unordered_set<const at::TensorImpl*> seen;
   for (const auto& item : module.named_parameters(/*recurse=*/true))
-    if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
-      out.add({.name = item.key(), .value = item.value()});
+    if (item.value().defined()) out.add({.name = item.key(), .value = item.value()});
   return out;
 }
 

@@ -163,6 +163,13 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     }
   }
   source.list_unused(tensors);
+  // A file may hold a tied tensor under one of its names.
+  std::unordered_set<const at::TensorImpl*> filled;
+  for (const auto& copy : copies) filled.insert(copy.first.unsafeGetTensorImpl());
+  std::erase_if(report.missing, [&](const std::string& name) {
+    const auto target = std::find_if(targets.begin(), targets.end(), [&](const auto& t) { return t.first == name; });
+    return filled.count(target->second.unsafeGetTensorImpl()) != 0;
+  });
   // Half a head of the file under fresh other half makes no sense.
   if (!report.fresh_head.empty()) {
     std::erase_if(copies, [&](const auto& copy) {

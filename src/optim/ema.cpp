@@ -55,19 +55,28 @@ const ConfigTable<EmaOptions>& EmaOptions::config_table() {
 
 Ema::Ema(const ParameterSet& parameters, EmaOptions options, Buffers buffers, ParameterSet model)
     : options_(options), model_(model.empty() ? parameters : std::move(model)), buffers_(std::move(buffers)) {
-  check(!parameters.empty(), ErrorKind::Usage, kEma, "there are no parameters to average");
   check(options.decay >= 0 && options.decay <= 1, ErrorKind::Usage, kEma, "decay is ", options.decay, "; it must be between 0 and 1");
+  averages_ = averages_of(parameters);
+  for (const auto& [name, tensor] : buffers_) buffer_copies_.emplace_back(name, tensor.detach().clone());
+}
+
+ParameterSet Ema::averages_of(const ParameterSet& parameters) const {
+  check(!parameters.empty(), ErrorKind::Usage, kEma, "there are no parameters to average");
   const auto device = parameters[0].value.device();
+  ParameterSet out;
   for (const auto& p : parameters) {
     check(p.value.device() == device, ErrorKind::Usage, kEma, "the parameters lie on more than one device");
     const auto* target = model_.find(p.name);
     check(target != nullptr && target->value.sizes() == p.value.sizes(), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
           " of the same shape");
-    auto average = p.value.detach().to(average_type(p.value), /*non_blocking=*/false, /*copy=*/true);
-    averages_.add({.name = p.name, .value = average, .group = p.group, .owner = p.owner});
+    const auto* had = averages_.find(p.name);
+    auto average = had != nullptr ? had->value : p.value.detach().to(average_type(p.value), /*non_blocking=*/false, /*copy=*/true);
+    out.add({.name = p.name, .value = average, .group = p.group, .owner = p.owner});
   }
-  for (const auto& [name, tensor] : buffers_) buffer_copies_.emplace_back(name, tensor.detach().clone());
+  return out;
 }
+
+void Ema::set_parameters(const ParameterSet& parameters) { averages_ = averages_of(parameters); }
 
 void Ema::update(const ParameterSet& parameters, const StepGate& gate) {
   check(parameters.size() == averages_.size(), ErrorKind::Usage, kEma, "update() got ", parameters.size(), " parameters; it averages ",

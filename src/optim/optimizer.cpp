@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -38,7 +39,15 @@ at::Tensor laid_out_as(const at::Tensor& t, const at::Tensor& parameter) {
 
 Optimizer::Optimizer(ParameterSet parameters, double lr, std::vector<GroupOptions> groups)
     : parameters_(std::move(parameters)), lr_(lr), groups_(std::move(groups)) {
-  for (const auto& p : parameters_) {
+  for (const auto& g : groups_)
+    for (const double factor : {g.lr_mult, g.decay_mult})
+      check(factor >= 0 && factor < 1e30, ErrorKind::Usage, "Optimizer", "lr_mult ", g.lr_mult, " and decay_mult ", g.decay_mult,
+            " of a group; they must be at least 0 and less than 1e30");
+  check_parameters(parameters_);
+}
+
+void Optimizer::check_parameters(const ParameterSet& parameters) const {
+  for (const auto& p : parameters) {
     const auto usage = [&](bool ok, const auto&... what) { check(ok, ErrorKind::Usage, "Optimizer", p.name, what...); };
     usage(p.value.is_floating_point(), " is ", p.value.scalar_type(), "; only floating point is trained");
     usage(p.value.is_leaf(), " is the result of an operation; an optimizer takes leaves");
@@ -47,13 +56,35 @@ Optimizer::Optimizer(ParameterSet parameters, double lr, std::vector<GroupOption
   }
 }
 
+namespace {
+
+at::Tensor fresh_state(const Parameter& p, bool like_parameter) {
+  const auto value = p.value.detach();
+  return like_parameter ? at::zeros_like(value) : at::zeros({}, value.options().dtype(at::kFloat));
+}
+
+}  // namespace
+
 void Optimizer::add_slot(const std::string& name, bool like_parameter) {
   Slot slot{name, like_parameter, {}};
-  for (const auto& p : parameters_) {
-    const auto value = p.value.detach();
-    slot.tensors.push_back(like_parameter ? at::zeros_like(value) : at::zeros({}, value.options().dtype(at::kFloat)));
-  }
+  for (const auto& p : parameters_) slot.tensors.push_back(fresh_state(p, like_parameter));
   slots_.push_back(std::move(slot));
+}
+
+void Optimizer::set_parameters(ParameterSet parameters) {
+  parameters = grouped(std::move(parameters));
+  check_parameters(parameters);
+  std::unordered_map<std::string, size_t> before;
+  for (size_t i = 0; i < parameters_.size(); ++i) before.emplace(parameters_[i].name, i);
+  for (auto& slot : slots_) {
+    std::vector<at::Tensor> tensors;
+    for (const auto& p : parameters) {
+      const auto had = before.find(p.name);
+      tensors.push_back(had != before.end() ? slot.tensors[had->second] : fresh_state(p, slot.like_parameter));
+    }
+    slot.tensors = std::move(tensors);
+  }
+  parameters_ = std::move(parameters);
 }
 
 // A parameter that was moved to another memory format or device takes its state along.

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 
 namespace npu_train {
 
@@ -111,6 +112,9 @@ std::unique_ptr<LrSchedule> make_one_cycle(const OneCycleOptions& o, const Sched
         "pct_start ", o.pct_start, ", div_factor ", o.div_factor, ", final_div_factor ", o.final_div_factor, ", max_lr ", o.max_lr,
         "; pct_start must be between 0 and 1, the divisors positive, max_lr at least 0");
   const double length = o.total_iters > 0 ? static_cast<double>(o.total_iters) : run_length(epochs, context, "total_iters");
+  if (o.max_lr > 0 && context.base_lr > 0 && o.max_lr != context.base_lr)
+    log_warning("lr_scheduler.max_lr is ", o.max_lr, " and optimizer.lr ", context.base_lr,
+                ": the rate rises to max_lr, and optimizer.lr has no effect; hint: give both the same value, or leave max_lr out");
   const double peak = o.max_lr > 0 && context.base_lr > 0 ? o.max_lr / context.base_lr : 1;
   return std::make_unique<LrSchedule>(
       [=](double t) { return peak * schedule::one_cycle(t, length, o.pct_start, o.div_factor, o.final_div_factor); }, epochs);

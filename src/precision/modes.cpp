@@ -97,6 +97,25 @@ ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const 
   return updated_;
 }
 
+ParameterSet TruePrecision::refresh(const ParameterSet& model_parameters) {
+  ParameterSet all;
+  std::vector<at::Tensor> low, masters;
+  for (const auto& p : model_parameters) {
+    auto updated = p;
+    if (keeps_masters_ && p.value.scalar_type() == low_precision_dtype() && p.value.requires_grad()) {
+      const auto had = std::find_if(low_.begin(), low_.end(), [&](const at::Tensor& t) { return t.is_same(p.value); });
+      updated.value =
+          had != low_.end() ? masters_[static_cast<size_t>(had - low_.begin())] : p.value.detach().to(at::kFloat).requires_grad_(true);
+      low.push_back(p.value);
+      masters.push_back(updated.value);
+    }
+    all.add(std::move(updated));
+  }
+  low_ = std::move(low);
+  masters_ = std::move(masters);
+  return Precision::refresh(all);
+}
+
 Batch TruePrecision::cast_input(const Batch& batch) const {
   Batch out = batch;
   for (const auto& [name, tensor] : batch.fields())

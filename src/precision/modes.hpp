@@ -63,6 +63,7 @@ class TruePrecision final : public MixedPrecision {
       : MixedPrecision(std::move(name), std::move(autocast), std::move(scale)), keeps_masters_(masters), modules_(std::move(modules)) {}
 
   ParameterSet prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32) override;
+  ParameterSet refresh(const ParameterSet& model_parameters) override;
   Batch cast_input(const Batch& batch) const override;
   void collect_gradients() override;
   void after_step(const StepGate& gate) override;

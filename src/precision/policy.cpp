@@ -68,9 +68,8 @@ PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& 
   p.device = device;
   p.mode = resolve_mode(options.mode, device);
   const bool fp16 = p.mode.starts_with("16-") || p.mode == "O3";
+  bind<GradScalerOptions>(to_node(options.grad_scaler), "grad_scaler");  // the checks that a file's section gets
   const auto& wanted = options.grad_scaler.enabled;
-  check(wanted == "auto" || wanted == "true" || wanted == "false", ErrorKind::Usage, "grad_scaler.enabled", "'", wanted,
-        "' is not one of auto, true, false");
   check(wanted != "true" || fp16, ErrorKind::Usage, "grad_scaler.enabled", "a loss scale makes no sense with precision ", p.mode,
         ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");
   AmpModules{options.fp32_modules, options.low_precision_modules}.check();
@@ -109,10 +108,12 @@ ConfigNode PrecisionPolicy::node() const {
   out.set("low_precision_modules", texts(low_precision_modules));
   if (layers.empty()) return out;
   ConfigNode rows = ConfigNode::map();
-  for (const auto& l : layers)
-    rows.put({.key = l.name.empty() ? "(the model itself)" : l.name,
-              .key_mark = {},
-              .value = {{"op", l.op}, {"computes", l.computes}, {"parameters", l.parameters}}});
+  for (const auto& l : layers) {
+    ConfigNode::Member row;
+    row.key = l.name.empty() ? "(the model itself)" : l.name;
+    row.value = {{"op", l.op}, {"computes", l.computes}, {"parameters", l.parameters}};
+    rows.put(std::move(row));
+  }
   out.set("layers", std::move(rows));
   return out;
 }

@@ -31,6 +31,11 @@ ParameterSet Precision::prepare(const ParameterSet& model_parameters, const std:
   return updated_;
 }
 
+ParameterSet Precision::refresh(const ParameterSet& model_parameters) {
+  updated_ = model_parameters;
+  return updated_.filter([](const Parameter& p) { return p.value.requires_grad(); });
+}
+
 StepGate Precision::unscale_and_check(double factor) {
   if (factor != 1) {
     const c10::NoGradGuard no_grad;

@@ -150,6 +150,22 @@ void for_each_file(const std::string& dir, const Json& manifest, Fn&& fn, const 
 
 }  // namespace
 
+std::map<std::string, std::string> aliases_of(const State& part) {
+  std::map<std::string, std::string> out;
+  for (const auto& [key, value] : part.values)
+    if (key.starts_with(kAliasKey) && std::holds_alternative<std::string>(value))
+      out.emplace(key.substr(std::string_view(kAliasKey).size()), std::get<std::string>(value));
+  return out;
+}
+
+NamedTensors tensors_by_every_name(const State& part) {
+  NamedTensors out(part.tensors.begin(), part.tensors.end());
+  for (const auto& [alias, name] : aliases_of(part))
+    if (const auto found = part.tensors.find(name); found != part.tensors.end() && part.tensors.count(alias) == 0)
+      out.emplace_back(alias, found->second);
+  return out;
+}
+
 void save_checkpoint(const std::string& dir, const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
   if (const auto parent = fs::path(dir).parent_path(); !parent.empty()) make_folder(parent);
   AtomicDirectory target(dir);
@@ -163,7 +179,9 @@ void save_checkpoint(const std::string& dir, const RunState& state, const Checkp
     if (content.tensors.empty()) continue;
     const auto file = part + ".safetensors";
     const NamedTensors tensors(content.tensors.begin(), content.tensors.end());
-    list(file, save_safetensors(target.temporary() / file, tensors, {{"format", "pt"}}));
+    std::map<std::string, std::string> metadata = {{"format", "pt"}};
+    for (const auto& [alias, name] : aliases_of(content)) metadata.emplace(alias, name);  // as safetensors.torch.save_model does
+    list(file, save_safetensors(target.temporary() / file, tensors, metadata));
     for (const auto& [name, tensor] : tensors)
       listed.push_back(Json::object({{"name", name}, {"file", file}, {"rank", 0}, {"range", Json::array({0, tensor.numel()})}}));
   }

@@ -53,7 +53,9 @@ struct CheckpointStore::Entry {
   CheckpointMeta meta;
 };
 
-CheckpointStore::CheckpointStore(std::string dir, CheckpointOptions options) : dir_(std::move(dir)), options_(std::move(options)) {}
+CheckpointStore::CheckpointStore(std::string dir, CheckpointOptions options) : dir_(std::move(dir)), options_(std::move(options)) {
+  bind<CheckpointOptions>(to_node(options_), "checkpoint");  // the checks that a file's section gets
+}
 
 std::vector<CheckpointStore::Entry> CheckpointStore::entries() const {
   std::vector<Entry> out;

@@ -27,6 +27,9 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
       early_best_(std::numeric_limits<double>::quiet_NaN()),
       last_score_(std::numeric_limits<double>::quiet_NaN()),
       sums_(std::make_unique<EpochSums>()) {
+  bind<TrainerOptions>(to_node(options_), "trainer");  // the checks that a file's sections get
+  bind<CheckpointOptions>(to_node(checkpoint_), "checkpoint");
+  bind<EarlyStoppingOptions>(to_node(early_), "early_stopping");
   check(options_.on_oom != "retry" || parts_.group == nullptr || parts_.group->world_size() == 1, ErrorKind::Usage, "trainer.on_oom",
         "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "
         "smaller data.batch_size");
@@ -45,6 +48,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
     const auto names = parts_.task->metric_names();
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
   }
+  check_monitors();
   parts_.task->set_training(true);
 }
 
@@ -86,6 +90,7 @@ void TrainLoop::begin_epoch() {
     parts_.train_loader->begin_epoch(epoch_, batch_in_epoch_);
   epoch_open_ = true;
   call_back([&](Callback& c) { c.on_epoch_start(*this, epoch_); });
+  warn_of_untrained();
 }
 
 void TrainLoop::fill_overfit() {
@@ -122,7 +127,17 @@ std::vector<Batch> TrainLoop::next_window(double& data_wait) {
 
 void TrainLoop::apply_lr() {
   const auto t = static_cast<double>(parts_.schedule->by_epoch() ? epoch_ : global_step_);
+  if (lr_set_ && parts_.optimizer->lr() != *lr_set_ && !std::exchange(lr_warned_, true))
+    log_warning("the optimizer's learning rate was set to ", parts_.optimizer->lr(),
+                ", but the schedule sets it at every step; hint: TrainLoop::set_lr_factor() holds");
   parts_.optimizer->set_lr(parts_.base_lr * parts_.schedule->factor(t) * lr_factor_);
+  lr_set_ = parts_.optimizer->lr();
+}
+
+void TrainLoop::set_lr_factor(double factor) {
+  check(factor >= 0 && std::isfinite(factor), ErrorKind::Usage, "TrainLoop::set_lr_factor", "the factor is ", factor,
+        "; allowed: a finite number of at least 0");
+  lr_factor_ = factor;
 }
 
 void TrainLoop::note_overflow(const OverflowReport& report) {

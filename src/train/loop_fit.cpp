@@ -26,8 +26,6 @@ void TrainLoop::check_monitors() const {
   known("checkpoint.monitor", checkpoint_.monitor);
   if (!early_.enabled) return;
   known("early_stopping.monitor", early_.monitor);
-  check(early_.monitor.starts_with("train/") || validates(), ErrorKind::Usage, "early_stopping.monitor", "'", early_.monitor,
-        "' is measured on validation data, and this run does not validate");
 }
 
 bool TrainLoop::validates() const {
@@ -43,7 +41,8 @@ RunResult TrainLoop::fit() {
       std::atomic<bool>& stop;
       ~Answered() { stop = false; }
     } answered{*parts_.stop};  // a request is for this fit, however it ends
-    check_monitors();
+    check(!early_.enabled || early_.monitor.starts_with("train/") || validates(), ErrorKind::Usage, "early_stopping.monitor", "'",
+          early_.monitor, "' is measured on validation data, and this run does not validate");
     call_back([&](Callback& c) { c.on_fit_start(*this); });
     sanity_check();
     RunResult result;

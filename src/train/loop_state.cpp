@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -27,23 +28,35 @@ std::vector<NamedTensor> model_tensors(const LoopParts& parts) {
   return out;
 }
 
+/// The saved tensor of that name or alias; nullptr where there is none.
+const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
+  const auto alias = saved.values.find(kAliasKey + name);
+  const auto found = saved.tensors.find(alias == saved.values.end() ? name : saved.text(kAliasKey + name, "model"));
+  return found == saved.tensors.end() ? nullptr : &found->second;
+}
+
 void load_model(const LoopParts& parts, const State& saved) {
   const at::NoGradGuard no_grad;
   const auto own = model_tensors(parts);
+  const auto parameters = parts.task->parameters();
   std::string missing, misshapen;
+  std::set<std::string> names;
   for (const auto& [name, tensor] : own) {
-    const auto found = saved.tensors.find(name);
-    if (found == saved.tensors.end())
+    names.insert(name);
+    const auto* found = saved_tensor(saved, name);
+    if (found == nullptr)
       missing = missing.empty() ? name : missing;
-    else if (found->second.sizes() != tensor.sizes())
-      misshapen = misshapen.empty() ? c10::str(name, " ", found->second.sizes(), " instead of ", tensor.sizes()) : misshapen;
+    else if (found->sizes() != tensor.sizes())
+      misshapen = misshapen.empty() ? c10::str(name, " ", found->sizes(), " instead of ", tensor.sizes()) : misshapen;
   }
-  check(missing.empty() && misshapen.empty() && saved.tensors.size() == own.size(), ErrorKind::Checkpoint, kLoopState,
-        "the checkpoint is of another model: it has ", saved.tensors.size(), " tensors, this model has ", own.size(),
-        missing.empty() ? "" : "; missing: " + missing, misshapen.empty() ? "" : "; other shape: " + misshapen,
+  for (const auto& [alias, name] : parameters.aliases()) names.insert(alias);
+  const bool known = std::all_of(saved.tensors.begin(), saved.tensors.end(), [&](const auto& t) { return names.count(t.first) != 0; });
+  check(missing.empty() && misshapen.empty() && known, ErrorKind::Checkpoint, kLoopState, "the checkpoint is of another model: it has ",
+        saved.tensors.size(), " tensors, this model has ", own.size(), missing.empty() ? "" : "; missing: " + missing,
+        misshapen.empty() ? "" : "; other shape: " + misshapen,
         "; hint: resume with the configuration it was made with, or load its weights with model.weights");
-  for (const auto& [name, tensor] : own) tensor.detach().copy_(saved.tensors.at(name));
-  for (const auto& p : parts.task->parameters()) p.value.detach().copy_(saved.tensors.at(p.name));
+  for (const auto& [name, tensor] : own) tensor.detach().copy_(*saved_tensor(saved, name));
+  for (const auto& p : parameters) p.value.detach().copy_(*saved_tensor(saved, p.name));
 }
 
 }  // namespace
@@ -51,6 +64,8 @@ void load_model(const LoopParts& parts, const State& saved) {
 RunState TrainLoop::state() const {
   RunState s;
   for (const auto& [name, tensor] : model_tensors(parts_)) s["model"].tensors.emplace(name, tensor);
+  const auto parameters = parts_.task->parameters();
+  for (const auto& [alias, name] : parameters.aliases()) s["model"].values[kAliasKey + alias] = name;
   s["optimizer"] = parts_.optimizer->state();
   s["scaler"] = parts_.precision->state();
   if (parts_.ema != nullptr) s["ema"] = parts_.ema->state();
@@ -68,6 +83,7 @@ RunState TrainLoop::state() const {
   v["skip_streak"] = skip_streak_;
   v["rollbacks"] = rollbacks_;
   v["lr_factor"] = lr_factor_;
+  if (!trained_at_start_.empty()) v["trained"] = trained_names();
   v["micro_batch_limit"] = micro_batch_limit_;
   v["best_score"] = best_score_;
   v["without_improvement"] = without_improvement_;
@@ -90,6 +106,11 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
     check(found != state.end(), ErrorKind::Checkpoint, kLoopState, "the checkpoint has no part '", part, "'; hint: it was made without it");
     fn(found->second);
   };
+  load("loop", [&](const State& s) {  // first: the other parts are of these parameters
+    const auto trained = s.values.find("trained");
+    if (trained != s.values.end() || !trained_at_start_.empty())
+      train_only(trained != s.values.end() ? s.text("trained", "loop") : trained_at_start_);
+  });
   load("model", [&](const State& s) { load_model(parts_, s); });
   load("optimizer", [&](const State& s) { parts_.optimizer->load_state(s); });
   load("scaler", [&](const State& s) { parts_.precision->load_state(s); });

@@ -93,6 +93,49 @@ class BadInput(ProgramTest):
             ('two mistakes', self.text('seed: x\ntrainer: {threads: y}'), USAGE, '2 mistakes', 'bad.yaml:1:', 'bad.yaml:2:'),
         ])
 
+    def test_what_was_likely_meant(self):
+        config = self.config(precision='32-true')
+        out = f'output.dir={self.dir}/out'
+
+        def written(name, text):
+            path = self.dir / name
+            path.write_text(text)
+            return lambda: train_app(path)
+
+        self.table([
+            ('a GPU', lambda: train_app(config, out, 'device=gpu'), USAGE, "'gpu' is not a device", 'write cuda'),
+            ('a key without its section', lambda: train_app(config, out, 'lr=0.1'), USAGE, 'lr: no such key; did you mean optimizer.lr?'),
+            ('a name of others', lambda: train_app(config, out, 'epochs=3'), USAGE, 'did you mean trainer.max_epochs?'),
+            ('dashes', lambda: train_app(config, out, '--lr=3'), USAGE, 'without dashes: optimizer.lr=3'),
+            ('dashes and a blank', lambda: train_app(config, out, '--trainer.max_epochs', '3'), USAGE, 'without dashes: trainer.max_epochs=3'),
+            ('dashes before a key of the top level', lambda: train_app(config, out, '--seed=3'), USAGE, 'without dashes: seed=3'),
+            ('blanks', lambda: train_app(config, out, 'trainer.max_epochs', '=', '3'), USAGE, 'write trainer.max_epochs=3'),
+            ('a blank behind', lambda: train_app(config, out, 'trainer.max_epochs=', '3'), USAGE, 'write trainer.max_epochs=3'),
+            ('a blank before', lambda: train_app(config, out, 'trainer.max_epochs', '=3'), USAGE, 'write trainer.max_epochs=3'),
+            ('a tab', written('tab.yaml', 'trainer:\n\tmax_epochs: 3\n'), USAGE, 'line 2 is indented with a tab; YAML takes spaces only'),
+            ('a tab later', written('tab.yaml', 'trainer:\n  max_epochs: 3\n\tthreads: 1\n'), USAGE, 'line 3 is indented with a tab'),
+            ('a precision of others', lambda: train_app(config, out, 'precision=fp16'), USAGE, 'the name here is 16-mixed'),
+        ])
+        self.assertFalse((self.dir / 'out').exists())
+        self.assertDone(train_app(config, out, 'early_stopping=', 'trainer.max_epochs=1'))  # nothing after = is a value too
+
+    def test_a_metric_that_is_none_leaves_no_folder(self):
+        for words in (['checkpoint.monitor=val/acc2'], ['early_stopping={enabled: true, monitor: val/acc2}']):
+            self.assertFails(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', *words), USAGE, "no metric 'val/acc2'", 'acc1')
+            self.assertFalse((self.dir / 'out').exists())
+
+    def test_one_of_several_processes_is_refused(self):
+        config = self.config(precision='32-true')
+        plain = {k: v for k, v in os.environ.items() if k != 'WORLD_SIZE' and not k.startswith('SLURM_')}
+        out = [config, f'output.dir={self.dir}/out', 'trainer.max_steps=1']
+        step = {'SLURM_STEP_ID': '0', 'SLURM_PROCID': '1'}
+        for more, words in (({'WORLD_SIZE': '2', 'RANK': '1'}, 'WORLD_SIZE is 2'), (step | {'SLURM_NTASKS': '4'}, 'SLURM_NTASKS is 4')):
+            self.assertFails(train_app(*out, env=plain | more), USAGE, words, 'hint: start one')
+        self.assertFalse((self.dir / 'out').exists())
+        for more in ({'WORLD_SIZE': '1'}, {'SLURM_NTASKS': '4'}, step | {'SLURM_NTASKS': '1'}):
+            self.assertDone(train_app(*out, env=plain | more))
+        self.assertDone(train_app(config, '--print-config', env=plain | {'WORLD_SIZE': '2'}))
+
     def test_pairs_that_cannot_be(self):
         self.table([
             ('a loss scale without fp16', self.train('grad_scaler.enabled=true', 'precision=32-true'), USAGE, 'grad_scaler', '32-true'),
@@ -105,6 +148,39 @@ class BadInput(ProgramTest):
             ('a metric that is none', self.train('early_stopping={enabled: true, monitor: val/acc2}'), USAGE, 'val/acc2', 'acc1'),
             ('classes fewer than the data has', self.train('model.num_classes=7'), USAGE, '7', '10'),
         ])
+
+    def test_images_that_cannot_be_read(self):
+        root = self.dir / 'images'
+        for split, count in (('train', 8), ('valid', 4)):
+            for k, kind in enumerate(('cat', 'dog')):
+                (root / split / kind / 'more').mkdir(parents=True)
+                for i in range(count): (root / split / kind / 'more' / f'{i}.jpg').write_bytes(jpeg(64, 10 * k + i))
+        bad = [root / 'train' / 'dog' / 'more' / '3.jpg', root / 'valid' / 'cat' / 'more' / '0.jpg']
+        data = f'data={{name: image_folder, root: {root}, batch_size: 4, image_size: 32, num_workers: 2}}'
+        config = self.config(precision='32-true')
+
+        def check(*words):
+            result = npu_tool('data', 'check', config, data, '--json', *words)
+            return result[0], json.loads(result[1])
+        code, said = check()
+        self.assertEqual((code, said['summary']), (0, '16 + 8 images, 2 classes, 24 of the images in subfolders'))
+        self.assertEqual(said['classes'], [{'class': 'cat', 'train': 8, 'val': 4}, {'class': 'dog', 'train': 8, 'val': 4}])
+        (root / 'train' / 'cat' / 'a.webp').write_bytes(b'x')
+        for path in bad: path.write_bytes(path.read_bytes()[:path.stat().st_size // 2])
+        code, said = check()
+        self.assertEqual((code, [b['place'] for b in said['bad']]), (7, [str(p) for p in bad]))
+        text = npu_tool('data', 'check', config, data)[1]
+        for words in ('2 of 24 samples cannot be read', str(bad[0]), str(bad[1]), 'data.on_bad_sample=skip', '1 file skipped (1 .webp)'):
+            self.assertIn(words, text)
+
+        train = [config, data, f'output.dir={self.dir}/out', 'model.num_classes=2', 'model.image_size=32', 'trainer.max_epochs=2']
+        self.assertFails(train_app(*train, 'trainer.num_sanity_val_steps=0'), DATA, '3.jpg')
+        code, out, log = train_app(*train, 'data.on_bad_sample=skip')
+        self.assertEqual(code, 0, log)
+        self.assertIn('data: 16 + 8 images, 2 classes, 24 of the images in subfolders, 1 file skipped (1 .webp)', log)
+        self.assertIn('1 of 16 samples could not be read and were left out of epoch 1', log)
+        self.assertIn('1 of 8 samples could not be read', log)
+        self.assertIn('left out: ', log)
 
     def test_data(self):
         def cifar(root): return self.train(f'data={{name: cifar10, root: {root}, batch_size: 4, num_workers: 2}}')

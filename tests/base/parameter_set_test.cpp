@@ -64,3 +64,17 @@ TEST_CASE("filter keeps order, groups and owners") {
   CHECK(rest.find("c")->owner == 2);
   CHECK(rest.find("a") == nullptr);
 }
+
+TEST_CASE("a tensor under a second name is an alias, not another parameter") {
+  auto set = three();
+  set.add({"tied", set[0].value});
+  CHECK(set.size() == 3);
+  CHECK(set.numel() == 11);
+  CHECK(set.aliases() == std::vector<std::pair<std::string, std::string>>{{"tied", "a"}});
+  CHECK(set.find("tied") == nullptr);
+  CHECK(error_of([&] { set.add({"tied", at::ones({1})}); }).kind() == ErrorKind::Usage);
+  set.add({"equal", set[0].value.detach().clone()});  // equal numbers are not one tensor
+  CHECK(set.size() == 4);
+  CHECK(set.filter([](const Parameter& p) { return p.name == "a"; }).aliases().size() == 1);
+  CHECK(set.filter([](const Parameter& p) { return p.name != "a"; }).aliases().empty());
+}

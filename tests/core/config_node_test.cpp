@@ -199,3 +199,11 @@ TEST_CASE("damaged YAML gives an Error or a node, nothing else") {
   }
   CHECK(refused > 300);
 }
+
+TEST_CASE("a tab in the indentation is named") {
+  const auto said = [](const char* text) { return std::string(error_of([&] { parse_yaml(text, "a.yaml"); }).what()); };
+  CHECK(has(said("trainer:\n\tmax_epochs: 3\n"), "hint: line 2 is indented with a tab"));
+  CHECK(has(said("trainer:\n  max_epochs: 3\n  \tthreads: 1\n\tseed: 1\n"), "indented with a tab"));
+  CHECK_FALSE(has(said("a: [1\n"), "tab"));
+  CHECK(parse_yaml("a:\t3\n", "a.yaml").find("a")->scalar() == "3");
+}

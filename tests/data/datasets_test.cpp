@@ -2,8 +2,14 @@
 
 #include "npu_train/data/datasets.hpp"
 
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 
+#include "npu_train/core/log.hpp"
 #include "npu_train/data/generated.hpp"
 #include "pictures.hpp"
 
@@ -156,4 +162,140 @@ TEST_CASE("real pictures: an epoch of the subset, the same for one and three wor
     CHECK(samples == 4660);
   }
   CHECK(sums[0] == sums[1]);
+}
+
+namespace {
+
+void add_image(const std::filesystem::path& path, bool whole = true) {
+  std::filesystem::create_directories(path.parent_path());
+  auto bytes = to_png(rough(8, 8));
+  if (!whole) bytes.resize(bytes.size() / 2);
+  write_bytes(path.string(), bytes);
+}
+
+DatasetPair folder(const std::filesystem::path& root, const std::string& more = "") {
+  return make("image_folder", "root: " + root.string() + "\nimage_size: 8\nbatch_size: 2\nnum_workers: 0\n" + more);
+}
+
+std::vector<std::string> log_of(const std::function<void()>& fn) {
+  std::vector<std::string> out;
+  {
+    const ScopedLogSink sink([&](LogLevel, std::string_view text) { out.emplace_back(text); });
+    fn();
+  }
+  return out;
+}
+
+}  // namespace
+
+TEST_CASE("the folder of validation may be called valid or validation, and a missing one is said") {
+  for (const char* name : {"val", "valid", "validation"}) {
+    const TempDir dir;
+    add_image(dir / "train/a/1.png");
+    add_image(dir.path() / name / "a/2.png");
+    DatasetPair pair;
+    CHECK(log_of([&] { pair = folder(dir.path()); }).empty());
+    REQUIRE(pair.val != nullptr);
+    CHECK(pair.val->size() == 1);
+  }
+  const TempDir dir;
+  add_image(dir / "train/a/1.png");
+  add_image(dir / "test/a/2.png");
+  const auto said = log_of([&] { CHECK(folder(dir.path()).val == nullptr); });
+  REQUIRE(said.size() == 1);
+  CHECK_MESSAGE(has(said[0], "has no folder val"), said[0]);
+}
+
+TEST_CASE("one line says what was found and what was passed over") {
+  const TempDir dir;
+  for (const char* name : {"train/a/1.png", "train/a/sub/2.png", "train/b/3.png", "val/a/4.png"}) add_image(dir / name);
+  for (const char* name : {"train/a/5.webp", "val/a/6.webp", "val/a/7.txt"}) add_image(dir / name);
+  CHECK(folder(dir.path()).summary() == "3 + 1 images, 2 classes, 1 of the images in subfolders, 3 files skipped (1 .txt, 2 .webp)");
+  CHECK(make("generated", "train_size: 64\nval_size: 20").summary() == "64 + 20 images, 10 classes");
+}
+
+TEST_CASE("a sample that cannot be read ends the epoch, or is left out and counted") {
+  const TempDir dir;
+  for (int i = 0; i < 9; ++i) add_image(dir / ("train/a/" + std::to_string(i) + ".png"), i != 1 && i != 4 && i != 5);
+  add_image(dir / "val/a/0.png");
+  {
+    Loader loader = train_loader(folder(dir.path(), "shuffle: false"), {});
+    loader.begin_epoch(0);
+    const auto e = error_of([&] { loader.next(); });
+    CHECK(e.kind() == ErrorKind::Data);
+    CHECK(has(e.what(), "1.png"));
+  }
+  std::vector<std::vector<int64_t>> expected = {{0}, {2, 3}, {6, 7}, {8}};  // 4 and 5 were a batch
+  const auto whole = [&] {
+    const TempDir good;
+    for (int i = 0; i < 9; ++i) add_image(good / ("train/a/" + std::to_string(i) + ".png"));
+    add_image(good / "val/a/0.png");
+    Loader loader = train_loader(folder(good.path(), "shuffle: false"), {});
+    loader.begin_epoch(0);
+    std::map<int64_t, at::Tensor> out;
+    while (const auto batch = loader.next())
+      for (int64_t i = 0; i < batch->size; ++i) out[batch->ids[static_cast<size_t>(i)]] = batch->input()[i].clone();
+    return out;
+  }();
+  for (const int workers : {0, 3})
+    for (const bool pad : {false, true}) {
+      CAPTURE(workers);
+      CAPTURE(pad);
+      LoaderOptions runtime;
+      if (pad) runtime.last_batch = LastBatch::Pad;
+      auto pair = folder(dir.path(), "shuffle: false\non_bad_sample: skip");
+      pair.options.num_workers = std::to_string(workers);
+      Loader loader = train_loader(pair, runtime);
+      for (int64_t epoch = 0; epoch < 2; ++epoch) {
+        std::vector<std::vector<int64_t>> ids;
+        const auto said = log_of([&] {
+          loader.begin_epoch(epoch);
+          while (const auto batch = loader.next()) {
+            ids.push_back(batch->ids);
+            const auto real = static_cast<int64_t>(batch->ids.size());
+            CHECK(batch->size == real);
+            CHECK(batch->weight == static_cast<double>(real));
+            CHECK(batch->input().size(0) == (pad ? 2 : real));
+            CHECK(batch->target().size(0) == (pad ? 2 : real));
+            if (pad) CHECK(batch->at("mask").sum().item<double>() == static_cast<double>(real));
+            for (int64_t i = 0; i < real && epoch == 0; ++i)  // the same crop of the same picture
+              CHECK(at::equal(batch->input()[i], whole.at(batch->ids[static_cast<size_t>(i)])));
+          }
+          CHECK_FALSE(loader.next());
+        });
+        CHECK(ids == expected);
+        CHECK(loader.bad_samples() == 3);
+        CHECK(std::count_if(said.begin(), said.end(), [](const auto& line) { return has(line, "left out: "); }) == 3);
+        CHECK(said.back() ==
+              "3 of 9 samples could not be read and were left out of epoch " + std::to_string(epoch) + " (data.on_bad_sample: skip)");
+      }
+    }
+}
+
+TEST_CASE("only what is wrong with the data is left out, of a data set of one's own too") {
+  struct Own : Dataset {
+    explicit Own(ErrorKind k) : kind(k) {}
+    int64_t size() const override { return 4; }
+    Sample get(int64_t i) const override {
+      if (i == 2) throw Error(kind, "Own", "sample 2 is bad");
+      return {{{"input", at::full({3}, i)}, {"target", at::full({}, i)}}, i};
+    }
+    ErrorKind kind;
+  };
+  DatasetPair pair;
+  pair.options.batch_size = 4;
+  pair.options.num_workers = "0";
+  pair.options.shuffle = false;
+  pair.options.on_bad_sample = "skip";
+  pair.train = std::make_shared<Own>(ErrorKind::Data);
+  Loader loader = train_loader(pair, {});
+  loader.begin_epoch(0);
+  const auto batch = loader.next();
+  REQUIRE(batch);
+  CHECK(batch->ids == std::vector<int64_t>{0, 1, 3});
+  CHECK(batch->target()[2].item<int64_t>() == 3);
+  pair.train = std::make_shared<Own>(ErrorKind::Usage);
+  Loader other = train_loader(pair, {});
+  other.begin_epoch(0);
+  CHECK(error_of([&] { other.next(); }).kind() == ErrorKind::Usage);
 }

@@ -77,3 +77,28 @@ TEST_CASE("a file that has gone or is empty is an error with its name") {
   CHECK(gone.kind() == ErrorKind::Data);
   CHECK(std::string(gone.what()).find("a.jpg") != std::string::npos);
 }
+
+TEST_CASE("what is not read is counted by what it is") {
+  const TempDir dir;
+  for (const char* name : {"ant/a.png", "ant/b.png", "ant/deep/er/c.png", "bee/d.png"}) add(dir.path(), name, to_png(rough(4, 5)));
+  for (const char* name : {"ant/e.webp", "ant/deep/f.WEBP", "bee/g.gif", "bee/notes.txt", "bee/README", "stray.png", "ant/.DS_Store"})
+    add(dir.path(), name, {'x'});
+  const TempDir other;
+  add(other.path(), "h.png", to_png(rough(4, 5)));
+  fs::create_directory_symlink(other.path(), dir / "bee" / "linked");
+  const ImageFolder data(dir.path().string());
+  CHECK(data.size() == 4);
+  CHECK(data.in_subfolders() == 1);
+  CHECK(data.skipped() ==
+        std::map<std::string, int64_t>{
+            {".gif", 1}, {".txt", 1}, {".webp", 2}, {"in a linked folder", 1}, {"outside a class folder", 1}, {"without extension", 1}});
+}
+
+TEST_CASE("a class of other formats is an error that names them") {
+  const TempDir dir;
+  add(dir.path(), "ant/a.webp", {'x'});
+  add(dir.path(), "ant/b.webp", {'x'});
+  const auto e = error_of([&] { ImageFolder(dir.path().string()); });
+  CHECK(e.kind() == ErrorKind::Data);
+  CHECK_MESSAGE(has(e.what(), "but 2 .webp; hint: convert them"), e.what());
+}

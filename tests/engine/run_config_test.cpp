@@ -136,3 +136,31 @@ TEST_CASE("for a comparison every default is filled in, and what the data decide
     CHECK_MESSAGE(has(why, words), why);
   }
 }
+
+TEST_CASE("a key without its section has a full name") {
+  for (const auto& [key, full] :
+       {std::pair("lr", "optimizer.lr"), std::pair("max_epochs", "trainer.max_epochs"), std::pair("epochs", "trainer.max_epochs"),
+        std::pair("batch_size", "data.batch_size"), std::pair("num_classes", "model.num_classes"),
+        std::pair("step_size", "lr_scheduler.step_size"), std::pair("label_smoothing", "task.label_smoothing"),
+        std::pair("monitor", "checkpoint.monitor"), std::pair("seed", ""), std::pair("scheduler", ""), std::pair("nothing_like_it", "")})
+    CHECK(full_key(key) == full);
+  const auto text = message("lr: 0.1\nseed: -1\nepochs: 3\n");
+  CHECK_MESSAGE(has(text, "3 mistakes"), text);
+  CHECK_MESSAGE(has(text, "a.yaml:1:1: lr: no such key; did you mean optimizer.lr?"), text);
+}
+
+TEST_CASE("the recipe for ImageNet's weights changes pictures as ImageNet's trainings do") {
+  const auto config = load_config((fs::path(NPU_TRAIN_SOURCE_DIR) / "configs/resnet50_cifar10_224.yaml").string());
+  std::string why;
+  const auto node = comparable_config(to_node(config), why);
+  REQUIRE_MESSAGE(node, why);
+  const auto line = [&](const char* list) { return to_yaml_line(*node->find("data")->find(list)); };
+  const std::string normalize = "{name: normalize, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}";
+  CHECK(line("train_transforms") ==
+        "[{name: random_resized_crop, size: 0, scale: [0.08, 1], ratio: [0.75, 1.3333333333333333]}, "
+        "{name: horizontal_flip, p: 0.5}, " +
+            normalize + "]");
+  CHECK(line("val_transforms") ==
+        "[{name: resize, size: 256, exact: false, crop_ratio: 1}, {name: center_crop, size: 0}, " + normalize + "]");
+  CHECK(node->find("data")->find("image_size")->scalar() == "224");
+}

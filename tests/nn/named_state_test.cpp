@@ -56,6 +56,7 @@ TEST_CASE("frozen parameters are listed, undefined ones are not, tied ones once"
   const auto parameters = parameters_of(net);
   REQUIRE(parameters.find("a.weight") != nullptr);
   CHECK(parameters.find("b.tied") == nullptr);
+  CHECK(std::any_of(parameters.aliases().begin(), parameters.aliases().end(), [](const auto& a) { return a.first == "b.tied"; }));
   CHECK(parameters.find("b.bias") == nullptr);
   const auto state = names(named_state(net));
   CHECK(std::count(state.begin(), state.end(), "b.tied") == 1);

@@ -319,3 +319,36 @@ TEST_CASE("an optimizer tells what it was made with") {
     for (const char* key : {"lr", "weight_decay", name == "sgd" ? "momentum" : "betas"}) CHECK(options.find(key) != nullptr);
   }
 }
+
+TEST_CASE("another set of parameters keeps the state of those that stay") {
+  for (const auto& name : optimizer_names()) {
+    CAPTURE(name);
+    const auto start = example_parameters();
+    REQUIRE(start.size() > 2);
+    const auto gradients = [](const ParameterSet& set) {
+      for (const auto& p : set) p.value.mutable_grad() = at::full_like(p.value.detach(), 0.25);
+    };
+    const auto without_first = [](const ParameterSet& set) {
+      return set.filter([&](const Parameter& p) { return p.name != set[0].name; });
+    };
+    const auto all = deep_copy(start), twin = deep_copy(start);
+    const auto changed = make_optimizer(name, without_first(all)), whole = make_optimizer(name, twin);
+    gradients(all), gradients(twin);
+    changed->step(), whole->step();
+    changed->set_parameters(all);
+    CHECK(changed->parameters().size() == start.size());
+    for (const auto& [key, tensor] : whole->state().tensors) {
+      const bool of_first = key.ends_with("/" + start[0].name);
+      const auto here = changed->state().tensors.at(key);
+      CHECK((of_first ? here.abs().sum().item<double>() == 0 : at::equal(here, tensor)));
+    }
+    changed->step();
+    CHECK_FALSE(at::equal(all[0].value, start[0].value));  // trained from now on
+    changed->set_parameters(without_first(all));
+    CHECK(changed->state().tensors.size() < whole->state().tensors.size() + (whole->state().tensors.empty() ? 1 : 0));
+    ParameterSet bad;
+    bad.add({.name = "counts", .value = start[1].value.detach().to(at::kLong)});
+    CHECK(error_of([&] { changed->set_parameters(bad); }).kind() == ErrorKind::Usage);
+    CHECK(changed->parameters().size() == start.size() - 1);
+  }
+}

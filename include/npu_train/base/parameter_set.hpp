@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace npu_train {
@@ -23,7 +24,8 @@ struct Parameter {
 /// Path of the module that a parameter belongs to: "layer1.0.conv1" of "layer1.0.conv1.weight"; "" for one of the model itself.
 std::string layer_of(const std::string& parameter);
 
-/// An ordered set of parameters with unique names. Copies share the tensors.
+/// An ordered set of parameters with unique names. Copies share the tensors. A tensor that is added again under another name is a tied
+/// parameter: it stays one parameter, under its first name, and the other name becomes an alias.
 class ParameterSet {
  public:
   ParameterSet() = default;
@@ -41,7 +43,7 @@ class ParameterSet {
   auto begin() { return parameters_.begin(); }
   auto end() { return parameters_.end(); }
 
-  /// nullptr when there is none of that name.
+  /// nullptr when there is none of that name; an alias is none.
   const Parameter* find(const std::string& name) const;
   /// The values, in order.
   std::vector<at::Tensor> values() const;
@@ -51,12 +53,16 @@ class ParameterSet {
   int64_t numel() const;
   /// Drops the gradients (the memory goes back at once), or fills them with zeros.
   void zero_grad(bool set_to_none = true) const;
-  /// Those for which `keep` says yes.
+  /// Other names of tied parameters, and the names that they have in the set.
+  const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
+  /// Those for which `keep` says yes, with their aliases.
   ParameterSet filter(const std::function<bool(const Parameter&)>& keep) const;
 
  private:
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, size_t> index_;
+  std::unordered_map<const void*, size_t> tensors_;  // by identity
+  std::vector<std::pair<std::string, std::string>> aliases_;
 };
 
 }  // namespace npu_train

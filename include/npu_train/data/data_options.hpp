@@ -32,6 +32,7 @@ struct DataOptions {
   std::string augment_on = "host";  ///< host | device: where the transforms after the last one that sizes pictures are done, and mixing
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
+  std::string on_bad_sample = "error";  ///< error | skip: a sample that cannot be read is left out of its batch, and counted
 };
 
 template <std::derived_from<DataOptions> T>
@@ -55,6 +56,9 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("mixup_alpha", &DataOptions::mixup_alpha, "mixup: parameter of its Beta distribution; 0: off", at_least(0));
   add("cutmix_alpha", &DataOptions::cutmix_alpha,
       "cutmix: parameter of its Beta distribution; 0: off; with mixup one of the two is drawn per batch", at_least(0));
+  add("on_bad_sample", &DataOptions::on_bad_sample,
+      "a sample that cannot be read; error: ends the run; skip: is left out of its batch, named in the log and counted",
+      one_of({"error", "skip"}));
   table.synonym("workers", "num_workers").synonym("transforms", "train_transforms").synonym("path", "root").synonym("data_dir", "root");
   return table;
 }

@@ -19,9 +19,12 @@ struct DatasetPair {
   std::shared_ptr<const Dataset> val;  ///< null: there is nothing to validate on
   Pipeline train_pipeline, val_pipeline;
   DataOptions options;
+  std::string left_out{};  ///< what opening passed over: "11 files skipped (8 .txt, 3 .webp)"; "" for nothing
 
   /// Of the training data.
   DatasetInfo info() const;
+  /// One line: "120 + 30 images, 3 classes, 11 files skipped (8 .txt, 3 .webp)".
+  std::string summary() const;
 };
 
 /// Each entry's options derive from DataOptions; opening may read files (Error(Data) says what is missing and how to get it).

@@ -1,6 +1,8 @@
-/// Pictures in folders by class, as ImageNet is kept: ROOT/train/<class>/*.jpg, ROOT/val/<class>/*.png ...
+/// Pictures in folders by class, as ImageNet is kept: ROOT/train/<class>/*.jpg, ROOT/val/<class>/*.png ... The folder of validation may be
+/// called val, valid or validation.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -23,13 +25,24 @@ class ImageFolder final : public PictureDataset {
   DatasetInfo info() const override { return info_; }
   std::string where(int64_t index) const override;
 
+  /// Images that are in a folder of their class folder, at any depth. They count as the class's.
+  int64_t in_subfolders() const { return in_subfolders_; }
+  /// Files and folders below `dir` that are not read, by what they are: {".webp", 3}, {"outside a class folder", 1},
+  /// {"in a linked folder", 1}. Hidden ones are passed over without a word.
+  const std::map<std::string, int64_t>& skipped() const { return skipped_; }
+
  private:
   struct Entry {
     std::string name;  // relative to the class folder
     int32_t label;
   };
+  void add_class(const std::string& folder, int32_t label);
+  void skip(const std::string& what) { ++skipped_[what]; }
+
   std::string dir_;
   std::vector<Entry> files_;
+  int64_t in_subfolders_ = 0;
+  std::map<std::string, int64_t> skipped_;
   DatasetInfo info_;
 };
 

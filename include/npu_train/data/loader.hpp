@@ -42,6 +42,9 @@ struct LoaderOptions {
   /// device. For a PictureDataset; see data/device_augment.hpp.
   bool augment_on_device = false;
   bool channels_last = false;  ///< pictures of a batch lie as [N, H, W, C] in memory (the shape stays [N, C, H, W])
+  /// A sample that throws Error(Data) is left out of its batch instead of failing it: named in the log, the first few of a loader, and
+  /// counted. A batch without a good sample does not come. What a stream throws from next() stays an error.
+  bool skip_bad_samples = false;
   uint64_t seed = 0;
   int64_t rank = 0, world_size = 1;
   ShardMode shard = ShardMode::Pad;
@@ -88,6 +91,9 @@ class Loader {
   void load_state(const State& state);
   int64_t epoch() const;
   int64_t cursor() const;  ///< batches given in this epoch, counted from its start
+
+  /// Samples of this epoch that were left out so far, see LoaderOptions::skip_bad_samples.
+  int64_t bad_samples() const;
 
   const DatasetInfo& info() const;
   const LoaderOptions& options() const;

@@ -66,6 +66,13 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
 /// The same from a node that was read before.
 RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts());
 
+/// The checks that a file gets, for a struct that was filled in code: the tables, the options of the parts, and what keys contradict.
+/// Error(Usage) lists every mistake. Opens nothing and reads no device; the Trainer calls it first.
+void check_config(const RunConfig& config, const Parts& parts = builtin_parts());
+
+/// The key of a section that `key` is short for: "optimizer.lr" of "lr"; "" for a key of a configuration itself, and for what is none.
+std::string full_key(const std::string& key, const Parts& parts = builtin_parts());
+
 /// The configuration with every default filled in, the options of its parts too: what --print-config shows and a checkpoint keeps.
 ConfigNode resolved(const RunConfig& config, const Parts& parts = builtin_parts());
 

@@ -22,9 +22,15 @@ class TrainLoop;
 
 /// Builds everything that the configuration names and runs it. One object is one run; calls come from one thread, except request_stop().
 /// Process-wide settings of libtorch (threads, deterministic algorithms) are changed only while a call runs, and restored.
+///
+/// Random numbers: the order of samples, their augmentation and the initial weights of the configuration's model belong to the run, as does
+/// all that is drawn with `rng: portable`. With `rng: native` dropout draws from libtorch's default generators, which belong to the
+/// process: between calls they are the program's, but trainers that run in several threads at once draw from the same ones, and their masks
+/// depend on timing. `rng: portable` makes such trainings repeatable.
 class Trainer {
  public:
-  /// Error(Usage) when the configuration cannot be meant. Nothing is opened yet.
+  /// Error(Usage) for a configuration with mistakes (check_config), and where the process was launched as one of several (WORLD_SIZE, see
+  /// dist/launch.hpp), which is not supported yet. Nothing is opened.
   explicit Trainer(RunConfig config = {}, Parts parts = builtin_parts());
   ~Trainer();
   Trainer(Trainer&&) noexcept;

@@ -17,7 +17,7 @@ class Module;
 namespace npu_train {
 
 /// Every parameter, frozen ones too, in order of registration; all in group 0. A tensor that is registered under two names (tied
-/// weights) appears once, under the first.
+/// weights) appears once, under the first; its other names are the aliases of the set.
 ParameterSet parameters_of(const torch::nn::Module& module);
 
 /// Every defined buffer (running statistics, counters), in order of registration.

@@ -37,6 +37,10 @@ class Ema final : public Stateful {
   /// accelerator; bit-identical. The parameters must be those of the constructor, by name and order: Error(Usage).
   void update(const ParameterSet& parameters, const StepGate& gate = {});
 
+  /// Another set to average from now on: parameters that it shares with the present one, by name, keep their average, others begin at
+  /// their values. Error(Usage) as the constructor; nothing is changed then.
+  void set_parameters(const ParameterSet& parameters);
+
   /// Updates taken. Reads the device.
   int64_t updates() const;
   /// The averages, in fp32 or fp64, in order and under the names of the parameters.
@@ -49,6 +53,7 @@ class Ema final : public Stateful {
 
  private:
   friend class EmaSwap;
+  ParameterSet averages_of(const ParameterSet& parameters) const;
   void update_gated(const std::vector<at::Tensor>& sources, const at::Tensor& skip);
 
   EmaOptions options_;

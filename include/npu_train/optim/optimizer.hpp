@@ -35,7 +35,12 @@ class Optimizer : public SkippableStep, public Stateful {
   /// device. With `gate.inv_scale`, gradients are multiplied by it in place first.
   void step(const StepGate& gate = {}) override;
 
-  /// The learning rate of every group is this times the group's lr_mult.
+  /// Another set to update from now on: parameters that it shares with the present one, by name, keep their state, others begin with a
+  /// fresh one. Error(Usage) as the constructor; nothing is changed then.
+  void set_parameters(ParameterSet parameters);
+
+  /// The learning rate of every group is this times the group's lr_mult. A TrainLoop sets it at every step, from its schedule: a callback
+  /// changes it by TrainLoop::set_lr_factor().
   void set_lr(double lr) { lr_ = lr; }
   double lr() const { return lr_; }
 
@@ -58,6 +63,8 @@ class Optimizer : public SkippableStep, public Stateful {
     std::vector<at::Tensor> tensors;
   };
   void add_slot(const std::string& name, bool like_parameter = true);
+  /// The groups that the constructor gave to `parameters`, for those that come later (set_parameters).
+  virtual ParameterSet grouped(ParameterSet parameters) const { return parameters; }
 
   /// Parameters of one device, dtype and group that have gradients, in matching lists.
   struct Bucket {
@@ -72,6 +79,7 @@ class Optimizer : public SkippableStep, public Stateful {
   virtual void update(Bucket& bucket) = 0;
 
  private:
+  void check_parameters(const ParameterSet& parameters) const;
   std::vector<Bucket> make_buckets();
   void follow_layout(size_t i);
 

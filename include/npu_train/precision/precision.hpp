@@ -92,6 +92,10 @@ class Precision {
   /// called twice or for parameters that are not fp32 where they are to be cast.
   virtual ParameterSet prepare(const ParameterSet& model_parameters, const std::vector<std::string>& keep_fp32 = {});
 
+  /// After parameters of prepare() were frozen or thawed: what the optimizer is to update now, those that require a gradient. In `*-true`
+  /// masters are kept, made of the low-precision values for those that had none, and dropped for those that are frozen.
+  virtual ParameterSet refresh(const ParameterSet& model_parameters);
+
   /// Before the first forward of a window: what overflowed earlier does not count.
   virtual void begin_step() {}
 

@@ -10,12 +10,21 @@
 
 #include "npu_train/base/state.hpp"
 #include "npu_train/core/config_node.hpp"
+#include "npu_train/io/safetensors.hpp"
 #include "npu_train/train/report.hpp"
 
 namespace npu_train {
 
 /// The state of everything that changes the next step, by part: model, optimizer, scaler, ema, rng, loader, counters ...
 using RunState = std::map<std::string, State>;
+
+/// + another name of a tied parameter: a value of the part `model`, which says under which name its tensor is saved.
+constexpr const char* kAliasKey = "alias/";
+
+/// Other names of tied tensors of a part, and the names that they are saved under.
+std::map<std::string, std::string> aliases_of(const State& part);
+/// The tensors of a part; a tied one under each of its names.
+NamedTensors tensors_by_every_name(const State& part);
 
 /// Format that this version writes; it reads this one and older. 2: the manifest ends with a checksum of itself.
 constexpr int64_t kCheckpointFormat = 2;

@@ -77,6 +77,17 @@ class TrainLoop {
   /// when negative.
   void set_epoch(int64_t epoch);
 
+  /// A factor on the schedule's learning rate, 1 at first, from the next step on: what a callback changes the rate by, since the schedule
+  /// sets the optimizer's own rate at every step. It holds until it is set again, goes into checkpoints and comes back with them; a
+  /// rollback (trainer.on_divergence) multiplies it by a tenth. Error(Usage) unless it is finite and at least 0.
+  void set_lr_factor(double factor);
+  double lr_factor() const { return lr_factor_; }
+
+  /// To be called after parameters were frozen or thawed (requires_grad): from the next step on exactly those are trained that require a
+  /// gradient. Those that go on keep their state, others begin with a fresh one. Which are trained goes into checkpoints and comes back
+  /// with them. Error(Usage) where none is left.
+  void refresh_parameters();
+
   /// Averages over the validation data ("loss" first), with the EMA's weights where there is one.
   Scalars validate();
   /// The same over any loader, at most `limit` batches (-1: all).
@@ -158,6 +169,9 @@ class TrainLoop {
   void finish_pending(EpochSums& sums);
   void check_divergence(const StepReport& report, bool at_floor);
   void apply_lr();
+  std::string trained_names() const;
+  void train_only(const std::string& names);
+  void warn_of_untrained();
   bool step_limit_reached();
   bool limits_reached();
   void begin_epoch();
@@ -194,7 +208,10 @@ class TrainLoop {
   int64_t skip_streak_ = 0;
   std::string overflow_cause_, overflow_remedy_;  ///< of the row of skipped steps that is under way, once it is explained
   int64_t rollbacks_ = 0;
-  double lr_factor_ = 1;  ///< lowered by rollbacks
+  double lr_factor_ = 1;            ///< set by callbacks, lowered by rollbacks
+  std::optional<double> lr_set_{};  ///< what the optimizer's rate was last set to
+  bool lr_warned_ = false, untrained_warned_ = false;
+  std::string trained_at_start_{};  ///< parameters that were trained before the first refresh_parameters(); "" before it
   int64_t micro_batch_limit_ = 0;
   bool copies_late_ =
       false;  ///< windows stay on the host, each micro-batch is copied just before it is run: on_oom=retry after a failed copy

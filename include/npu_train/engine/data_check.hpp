@@ -1,0 +1,42 @@
+/// Reads every sample of a data set once, before a training does: `npu_tool data check`.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/io/json.hpp"
+
+namespace npu_train {
+
+/// A sample that could not be read.
+struct BadSample {
+  std::string split;  ///< train | val
+  int64_t index = 0;
+  std::string place;    ///< its file, where the data set knows it
+  std::string message;  ///< why
+};
+
+/// Samples of one class.
+struct ClassCount {
+  std::string name;
+  int64_t train = 0, val = 0;
+};
+
+struct DataCheck {
+  std::string summary;  ///< DatasetPair::summary()
+  int64_t train = 0, val = 0;
+  std::vector<ClassCount> classes;  ///< readable samples; empty where targets are no classes
+  std::vector<BadSample> bad;       ///< in order
+  bool passed() const { return bad.empty(); }
+};
+
+/// Opens the configuration's data set and gets every sample, on all cores; images are decoded, and not transformed. Of a stream, one epoch
+/// up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, go through.
+DataCheck check_data(const RunConfig& config, const Parts& parts = builtin_parts());
+
+std::string to_text(const DataCheck& check, size_t width = 0);
+Json to_json(const DataCheck& check);
+
+}  // namespace npu_train

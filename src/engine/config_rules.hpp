@@ -1,0 +1,26 @@
+// What no table holds: keys that must fit each other, and texts with a grammar of their own.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "npu_train/engine/run_config.hpp"
+
+namespace npu_train::detail {
+
+/// The loader's options of data that are given in code.
+struct PlainDataOptions : DataOptions {
+  static const ConfigTable<PlainDataOptions>& config_table();
+};
+
+/// Where the value of a key is written ("trainer.on_oom").
+using MarkOf = std::function<Mark(const std::string& path)>;
+
+/// Adds to `problems` what is wrong across keys. Opens nothing and reads no device. `config` has passed its table; its parts are as
+/// written.
+void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark_of, ConfigProblems& problems);
+
+/// The options of each transform of `data` filled in, where the library knows the transform; mistakes go to `problems`.
+void resolve_transforms(ConfigNode& data, ConfigProblems& problems);
+
+}  // namespace npu_train::detail
