@@ -113,7 +113,7 @@ class BadInput(ProgramTest):
             ('a blank behind', lambda: train_app(config, out, 'trainer.max_epochs=', '3'), USAGE, 'write trainer.max_epochs=3'),
             ('a blank before', lambda: train_app(config, out, 'trainer.max_epochs', '=3'), USAGE, 'write trainer.max_epochs=3'),
             ('a tab', written('tab.yaml', 'trainer:\n\tmax_epochs: 3\n'), USAGE, 'line 2 is indented with a tab; YAML takes spaces only'),
-            ('a tab later', written('tab.yaml', 'trainer:\n  max_epochs: 3\n\tthreads: 1\n'), USAGE, 'line 3 is indented with a tab'),
+            ('a tab later', written('later.yaml', 'trainer:\n  max_epochs: 3\n\tthreads: 1\n'), USAGE, 'line 3 is indented with a tab'),
             ('a precision of others', lambda: train_app(config, out, 'precision=fp16'), USAGE, 'the name here is 16-mixed'),
         ])
         self.assertFalse((self.dir / 'out').exists())
