@@ -89,7 +89,7 @@ class Terminals(ProgramTest):
             self.assertGreaterEqual(len(bars), 3)
             for bar in bars:
                 self.assertLess(len(bar), columns, bar)
-                self.assertRegex(bar, r'^\[#+\.*\]  epoch \d/3  step \d+/20  eta \d\d:\d\d')
+                self.assertRegex(bar, r'^\[#*\.*\]  epoch \d/3  step \d+/20  eta \d\d:\d\d')
                 self.assertIn('loss ', bar)
             validations = [line for line in written if 'validation ' in line]
             self.assertGreaterEqual(len(validations), 3)
