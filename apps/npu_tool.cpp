@@ -15,6 +15,8 @@ int main(int argc, char** argv) {
   app.require_subcommand(0, 1);
   bool version = false;
   app.add_flag("--version", version, "print versions and devices");
+  bool parse_only = false;
+  app.add_flag("--parse-only", parse_only, "read the command line, report a mistake in it, and stop");
   cli::Command run;
   cli::add_eval(app, run);
   cli::add_predict(app, run);
@@ -43,6 +45,7 @@ int main(int argc, char** argv) {
     std::fputs(app.help().c_str(), stderr);
     return static_cast<int>(ErrorKind::Usage);
   }
+  if (parse_only) return 0;
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded([&] {
     const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run

@@ -107,6 +107,18 @@ int bench(const BenchArguments& args) {
   return signal_received() != 0 ? 128 + signal_received() : report.exit_code;
 }
 
+/// A section that does not exist is a mistake on the command line, found before anything else.
+CLI::Validator one_of_sections() {
+  return CLI::Validator(
+      [](std::string& name) {
+        const auto& all = bench_sections();
+        if (std::find(all.begin(), all.end(), name) != all.end()) return std::string();
+        const auto near = nearest_name(name, all);
+        return "'" + name + "' is no section" + (near.empty() ? "" : "; did you mean '" + near + "'?") + "; allowed: " + join(all);
+      },
+      "");
+}
+
 }  // namespace
 
 void add_bench(CLI::App& app, Command& run) {
@@ -117,6 +129,7 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--what", o.what, "what is measured, comma separated: " + join(bench_sections()))
       ->delimiter(',')
       ->allow_extra_args(false)
+      ->check(one_of_sections())
       ->capture_default_str();
   sub->add_option("--model", args->model, "model by name");
   sub->add_option("--image", args->image, "height and width of the pictures")->check(above_zero());

@@ -16,6 +16,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/doctor/checks.hpp"
 #include "npu_train/doctor/environment_lint.hpp"
+#include "npu_train/doctor/environment_matrix.hpp"
 #include "npu_train/doctor/explain.hpp"
 #include "npu_train/doctor/hello.hpp"
 #include "npu_train/engine/trainer.hpp"
@@ -32,13 +33,13 @@ constexpr int kWaitForMore = 10'000;  // and in the middle of a log that nobody 
 struct DoctorArguments {
   std::vector<std::string> words;
   std::string device, output, explain, html, write_env;
-  bool asks = false, json = false, no_hello = false;
+  bool asks = false, json = false, no_hello = false, versions = false;
 };
 
 /// Called without a word: only then what stands on stdin is taken for a log, since scripts hand on a stdin that has nothing to do with it.
 bool is_bare(const DoctorArguments& a) {
   return a.words.empty() && a.device.empty() && a.output.empty() && a.html.empty() && a.write_env.empty() && !a.asks && !a.json &&
-         !a.no_hello;
+         !a.no_hello && !a.versions;
 }
 
 /// Whether a log comes on stdin: a file that is not empty, or a pipe in which something arrives.
@@ -183,7 +184,15 @@ int examine(const DoctorArguments& args) {
   return report.worst() == Verdict::Fail ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }
 
+int versions(bool json) {
+  const auto host = HostView::live();
+  const auto rows = environment_matrix(host, this_process());
+  print(json, json ? matrix_json(rows, host) : Json(), json ? "" : matrix_text(rows, host, columns()));
+  return 0;
+}
+
 int doctor(const DoctorArguments& args) {
+  if (args.versions) return versions(args.json);
   if (args.asks && !args.explain.empty() && args.explain != "-")  // a symptom without quotes: its other words count too
     return explain_text(args.words.empty() ? args.explain : args.explain + " " + join(args.words, " "), args.json);
   if (args.asks) {
@@ -209,6 +218,9 @@ void add_doctor(CLI::App& app, Command& run) {
   auto* write_env = sub->add_option("--write-env", args->write_env, "write the environment that this machine should have, for `source`");
   auto* html = sub->add_option("--html", args->html, "write a self-contained page");
   for (auto* of_the_machine : {device, output, no_hello, write_env, html}) explain->excludes(of_the_machine);
+  auto* versions = sub->add_flag("--versions", args->versions,
+                                 "print what this machine has of the software for Ascend NPUs, next to what is recommended and needed");
+  for (auto* other : {device, output, no_hello, write_env, html, explain}) versions->excludes(other);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run, explain] {
     args->asks = explain->count() > 0;

@@ -7,6 +7,8 @@
 #include "doctor/facts/ascend_chips.hpp"
 #include "doctor/parse.hpp"
 #include "doctor/pci.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/doctor/environment_matrix.hpp"
 #include "npu_train/doctor/version_matrix.hpp"
 
 namespace npu_train::detail {
@@ -121,6 +123,24 @@ bool has_part(const std::string& path, std::string_view name) {
 }  // namespace npu_train::detail
 
 namespace npu_train {
+namespace {
+
+// What is installed of the software that guides name, and what is older than any of them allows.
+Finding matrix_finding(const std::vector<MatrixRow>& rows) {
+  std::vector<std::string> here, old;
+  for (const auto& r : rows) {
+    if (!r.here.empty()) here.push_back(r.component + " " + r.here);
+    if (r.too_old()) old.push_back(r.component + " " + r.here + " (at least " + r.minimum_cann7 + " with CANN 7, " + r.minimum + " today)");
+  }
+  Finding f{detail::kAscend, "environment matrix", Verdict::Ok, join(here), "npu_tool doctor --versions prints the table"};
+  if (old.empty()) return f;
+  f.verdict = Verdict::Warn;
+  f.finding = "too old: " + join(old);
+  f.fix = "install the version that npu_tool doctor --versions recommends";
+  return f;
+}
+
+}  // namespace
 
 std::vector<Finding> check_ascend(const HostView& host, const ProcessFacts& process) {
   using detail::kAscend;
@@ -138,6 +158,7 @@ std::vector<Finding> check_ascend(const HostView& host, const ProcessFacts& proc
   auto out = detail::driver_findings(host, ascend, process);
   for (auto& f : detail::cann_findings(host, ascend, process)) out.push_back(std::move(f));
   for (auto& f : detail::torch_npu_findings(host, ascend, process)) out.push_back(std::move(f));
+  out.push_back(matrix_finding(environment_matrix(host, process)));
   return out;
 }
 

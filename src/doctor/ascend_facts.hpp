@@ -44,6 +44,9 @@ struct AscendFacts {
 AscendFacts ascend_facts(const HostView& host);
 CannFacts cann_facts(const HostView& host);
 
+// Version of the torch_npu that device npu would load; "" without one, or where no file tells it.
+std::string torch_npu_here(const HostView& host, const ProcessFacts& process);
+
 // By CANN's name or npu-smi's ("Ascend910B3", "910B3"). Cards of Atlas A3 say only "Ascend910", which `physical_ids` tells from the first
 // generation.
 std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids);

@@ -28,13 +28,36 @@ std::string decimal(const std::string& text) {
   return error == std::errc() && end == text.data() + text.size() ? std::to_string(number) : text;
 }
 
-// Words of at least two letters that say something.
+bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
+// Chinese as the table writes it: no blanks next to its characters, brackets and colons of half width.
+std::string plain_chinese(std::string text) {
+  for (const auto& [wide, narrow] : {std::pair{"\uFF08", "("}, {"\uFF09", ")"}, {"\uFF1A", ":"}, {"\uFF0C", ","}})
+    for (size_t at = 0; (at = text.find(wide, at)) != std::string::npos;) text.replace(at, std::string(wide).size(), narrow);
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto next = text.find_first_not_of(' ', i);
+    const bool beside = (!out.empty() && !is_ascii(out.back())) || (next != std::string::npos && !is_ascii(text[next]));
+    if (text[i] != ' ' || !beside) out += text[i];
+  }
+  return out;
+}
+
+// Words of at least two letters that say something, and single characters of Chinese, which writes words without blanks.
 std::set<std::string> telling_words(const std::string& text) {
   static const std::set<std::string> empty = {"the", "is", "are", "not", "no", "an",  "on",   "of",   "it",
                                               "in",  "my", "to",  "and", "at", "was", "with", "does", "why"};
   std::set<std::string> out;
   std::string word;
-  for (const char c : to_lower(text) + " ") {
+  const auto lower = to_lower(text) + " ";
+  for (size_t i = 0; i < lower.size(); ++i) {
+    const char c = lower[i];
+    if (!is_ascii(c)) {
+      auto end = i + 1;
+      while (end < lower.size() && (static_cast<unsigned char>(lower[end]) & 0xC0) == 0x80) ++end;
+      out.insert(lower.substr(i, end - i));
+      i = end - 1;
+    }
     if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') {
       word += c;
     } else {
@@ -90,7 +113,7 @@ Json ailment_json(const Ailment& a) {
 }  // namespace
 
 std::vector<Ailment> explain(const std::string& text) {
-  const auto question = decimal(to_lower(detail::trimmed(text.substr(0, kLongestQuestion))));
+  const auto question = decimal(plain_chinese(to_lower(detail::trimmed(text.substr(0, kLongestQuestion)))));
   check(!question.empty(), ErrorKind::Usage, "explain", "nothing was asked; give a code (507018) or a symptom ('out of memory')");
   std::vector<Ailment> out;
   for (const auto& ailment : known_ailments())

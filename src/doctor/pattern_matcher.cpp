@@ -5,7 +5,7 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr size_t kMostStates = 65'535, kColumns = 64;
+constexpr size_t kMostStates = 65'535, kColumns = 128;
 
 }  // namespace
 

@@ -12,7 +12,7 @@ namespace npu_train::detail {
 
 class PatternMatcher {
  public:
-  // In lower case; ASCII letters of a text match in either case. At most 65,535 bytes and 63 different ones.
+  // In lower case; ASCII letters of a text match in either case. At most 65,535 bytes and 127 different ones.
   explicit PatternMatcher(const std::vector<std::string>& patterns);
 
   // Calls found(pattern index, place of its first byte) for every occurrence, in the order of their last bytes.
@@ -31,7 +31,7 @@ class PatternMatcher {
   void link_states();
 
   std::array<uint8_t, 256> column_{};  // of a byte; 0: in no pattern. Few columns keep the table in the cache
-  std::vector<std::array<uint16_t, 64>> next_;
+  std::vector<std::array<uint16_t, 128>> next_;
   std::vector<uint8_t> stops_;             // whether a pattern ends in this state, or in a shorter one
   std::vector<uint16_t> shorter_;          // the nearest state with a pattern that ends here too; 0: none
   std::vector<std::vector<size_t>> here_;  // patterns that end in a state

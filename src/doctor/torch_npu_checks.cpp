@@ -135,6 +135,12 @@ Finding libraries_finding(const LibrarySearch& search, const std::string& librar
 
 }  // namespace
 
+std::string torch_npu_here(const HostView& host, const ProcessFacts& process) {
+  const LibrarySearch search(host, process.machine, {});
+  const auto library = torch_npu_path(host, search, places(host, process));
+  return library.empty() ? "" : torch_npu_version(host, library);
+}
+
 std::vector<Finding> torch_npu_findings(const HostView& host, const AscendFacts& ascend, const ProcessFacts& process) {
   const LibrarySearch search(host, process.machine,
                              process.torch_folder.empty() ? std::vector<std::string>() : std::vector{process.torch_folder});

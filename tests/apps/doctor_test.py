@@ -144,6 +144,20 @@ class Doctor(ProgramTest):
             self.assertFails(npu_tool('doctor', '--explain', '507018', *other), USAGE, 'excludes', other[0])
         self.assertFails(npu_tool('doctor', '--explain', 'EI0007'), USAGE, 'EI0007', 'did you mean', 'out of memory')
 
+    def test_symptoms_in_chinese(self):
+        for word, expected in (('torch.npu.is_available()返回False', 'npu_tool doctor'), ('libascend.so找不到', 'set_env.sh'), ('训练速度慢', '--what loader,step'),
+                               ('特定层无输出', 'trainer.static_shapes'), ('文件对比耗时过长', '--sample 0.1'), ('memory leak', 'npu_tool memory')):
+            self.assertIn(expected, self.assertDone(npu_tool('doctor', '--explain', word)).replace('\n          ', ' '), word)
+
+    def test_the_environment_matrix(self):
+        out = self.assertDone(npu_tool('doctor', '--versions'))
+        for word in ('7.0.RC1', '6.3.RC1', 'CentOS 7.6', 'TOOLCHAIN_HOME', 'msprof'): self.assertIn(word, out)
+        document = json.loads(self.assertDone(npu_tool('doctor', '--versions', '--json')))
+        rows = {r['component']: r for r in document['components']}
+        self.assertEqual(rows['torch_npu']['cann7'], {'recommended': '2.1.0', 'minimum': '1.8.1'})
+        self.assertRegex(rows['PyTorch']['here'], r'^\d+\.\d+')
+        self.assertFails(npu_tool('doctor', '--versions', '--no-hello'), USAGE, 'excludes')
+
     def test_a_log_of_50_megabytes(self):
         block = b''.join(b'epoch 1 step %d loss 2.3 507018 \xff\x00\x1b[31m\n' % i for i in range(20000))
         def log():

@@ -105,6 +105,46 @@ TEST_CASE("symptoms by name and in words") {
   CHECK(name_of("loss is NaN") == "loss is not finite");
 }
 
+TEST_CASE("symptoms as guides for Ascend name them, in Chinese") {
+  const std::pair<const char*, const char*> asked[] = {{"torch.npu.is_available()返回False", "is_available false"},
+                                                       {"torch.npu.is_available() 返回 False", "is_available false"},
+                                                       {"libascend.so找不到", "library not found"},
+                                                       {"NPU设备显示但无法使用", "device busy"},
+                                                       {"内存分配失败", "allocation failed"},
+                                                       {"模型输出不一致", "outputs differ"},
+                                                       {"训练速度慢", "slow"},
+                                                       {"训练 速度慢", "slow"},
+                                                       {"内存不足", "out of memory"},
+                                                       {"训练中途OOM", "out of memory"},
+                                                       {"中间结果差异过大", "intermediate results differ"},
+                                                       {"特定层无输出", "a layer gives no output"},
+                                                       {"随机性导致结果不一致", "runs do not repeat"},
+                                                       {"文件对比耗时过长", "comparison takes long"}};
+  for (const auto& [text, name] : asked) {
+    INFO(text);
+    const auto found = explain(text);
+    CHECK(found.size() == 1);
+    CHECK(found[0].name == name);
+  }
+  CHECK(name_of("速度特别慢") == "slow");  // in other words: by its characters
+  CHECK(name_of("特定的层没有输出") == "a layer gives no output");
+  CHECK(scan("2023-11-02 错误：训练中途OOM\n").sightings.at(0).ailment.name == "out of memory");
+  CHECK((error_of([] { explain("紫色的大象"); }).kind() == ErrorKind::Usage));
+}
+
+TEST_CASE("symptoms in words that no log shows") {
+  CHECK(name_of("memory leak") == "memory leak");
+  CHECK(name_of("model outputs inconsistent") == "outputs differ");
+  CHECK(name_of("results are not reproducible") == "runs do not repeat");
+  CHECK(name_of("intermediate results differ too much") == "intermediate results differ");
+  const auto text = [](const char* symptom) { return explanation_text(explain(symptom)); };
+  CHECK(has(text("NPU设备显示但无法使用"), "another process holds the device"));
+  CHECK(has(text("特定层无输出"), "does not support"));
+  CHECK(has(text("特定层无输出"), "dynamic shape"));
+  CHECK(has(text("文件对比耗时过长"), "--sample 0.1"));
+  CHECK(has(text("文件对比耗时过长"), "parallel"));
+}
+
 TEST_CASE("what is not known is told with what is") {
   for (const char* text : {"purple elephants", "999999", "x", "12"}) {
     const auto e = error_of([&] { explain(text); });

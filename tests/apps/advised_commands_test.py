@@ -1,0 +1,132 @@
+"""Every command that a text of this project advises can be given: found in the texts themselves, so that none is forgotten."""
+import concurrent.futures
+import os
+import re
+import unittest
+
+import advice
+from programs import ProgramTest, SOURCE, main, npu_tool, run, train_app
+
+# Options of other programs that texts name.
+FOREIGN = set('''--build --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
+--no-as-needed --query-gpu --privileged --nproc-per-node --nproc_per_node --ulimit --msproftx --version --help --target --rerun-failed --gpus --rm --volume --format
+--trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --extract --gzip --cap-add --security-opt --id --memory --cpus --output'''.split())
+
+
+def own_text(path):
+    """Texts that users read: documents whole, of sources the literals."""
+    text = path.read_text(encoding='utf8', errors='replace')
+    return '\n'.join(advice.literals(text)) if path.suffix in ('.cpp', '.hpp', '.inc') else text
+
+
+class AdvisedCommands(ProgramTest):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.options = advice.Options()
+        cls.commands = advice.commands(cls.options)
+
+    def each(self, jobs):
+        """{name: problem} of jobs {name: function that returns a problem or ''}."""
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            found = {name: pool.submit(job) for name, job in jobs.items()}
+        return {name: f.result() for name, f in found.items() if f.result()}
+
+    def test_the_search_finds_what_is_known_to_be_there(self):
+        places = lambda *words: self.commands.get(words, set())
+        self.assertIn('README.md', places('npu_tool', 'memory', 'configs/quickstart.yaml', '--hbm', '32GiB'))
+        self.assertIn('src/doctor/facts/symptoms.tsv', places('npu_tool', 'bench', 'CONFIG', '--what', 'loader,step'))
+        self.assertIn('src/analyze/facts/advice.tsv', places('npu_tool', 'analyze', '--try', 'npu'))
+        self.assertIn('src/engine/checklist.cpp', places('npu_tool', 'analyze', '--source', 'X', '--rewrite', 'OUT'))
+        self.assertIn('apps/train_app.cpp', places('train_app', 'configs/quickstart.yaml'))
+        self.assertIn('docs/checkpoints.md', places('train_app', 'CONFIG', '--verify-resume', '--leave-out', 'optimizer'))
+        self.assertGreater(len(self.commands), 100)
+        self.assertEqual(advice.words_of(' CONFIG --what data and --what step tell', False, None, {'--what': True}), ['CONFIG', '--what', 'data'])
+
+    def test_options_and_values_are_read_as_the_programs_read_them(self):
+        jobs = {}
+        for command, places in self.commands.items():
+            if command[0] != 'npu_tool' or len(command) < 2: continue
+            words = [w.replace('D', 'cpu') if w == 'D' else '2' if w == 'N' else w for w in command[1:]]
+            if len(words) == 1 and not words[0].startswith('-'):  # a subcommand is named, not called
+                self.assertIn(words[0], [*self.options.subcommands, 'SUBCOMMAND'], places)
+                continue
+
+            def job(words=words):
+                code, out, err = npu_tool('--parse-only', *words)
+                named_only = re.search(r'1 required \w+ missing', out + err) and words[-1].startswith('--')  # 'npu_tool analyze --source: what ...'
+                return '' if code == 0 or named_only else out + err
+            jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = job
+        self.assertGreater(len(jobs), 60)
+        self.assertEqual(self.each(jobs), {})
+
+    def test_keys_of_configurations_exist(self):
+        jobs = {}
+        for command, places in self.commands.items():
+            overrides = [w for w in command[1:] if advice.KEY_VALUE.match(w) and not w.startswith('--') and not re.search(r'[A-Z]{3}|key=value|=X$|=<', w)]
+            configs = [w for w in command[1:] if w.startswith('configs/')]
+            if not overrides and not configs: continue
+            for config in configs: self.assertTrue((SOURCE / config).exists(), (command, places))
+            lists = [f'{m.group(1)}=[{{name: random_crop}}]' for m in (re.match(r'(.*)\.\d+\.\w+=', w) for w in overrides) if m]  # of an entry: the list
+            config = SOURCE / (configs[0] if configs else 'configs/quickstart.yaml')
+
+            def job(config=config, overrides=lists + overrides):
+                code, out, err = train_app(config, *overrides, '--print-config')
+                return '' if code == 0 else err
+            jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = job
+        self.assertGreater(len(jobs), 20)
+        self.assertEqual(self.each(jobs), {})
+
+    def test_options_of_train_app_exist(self):
+        for command, places in self.commands.items():
+            if command[0] != 'train_app': continue
+            for word in command[1:]:
+                if word.startswith('--'): self.assertIn(word.split('=')[0], self.options.of['train_app',], (command, places))
+
+    def test_every_option_that_a_text_names_belongs_to_a_program_or_a_script(self):
+        scripts = '\n'.join(p.read_text(errors='replace') for folder in ('scripts', 'benchmarks', '.ci') for p in (SOURCE / folder).rglob('*') if p.is_file())
+        known = self.options.every() | set(re.findall(r'--[a-z][\w-]+', scripts)) | FOREIGN
+        unknown = {}
+        for path in advice.files():
+            if path.suffix not in ('.md', '.tsv', '.cpp', '.hpp') or 'scan/facts' in str(path): continue
+            for option in re.findall(r'(?<![\w-])--[a-z][a-z-]*[a-z](?![\w*-])', own_text(path)):
+                if option not in known: unknown.setdefault(option, set()).add(str(path.relative_to(SOURCE)))
+        self.assertEqual(unknown, {})
+
+    def test_every_section_of_bench_that_a_text_names_exists(self):
+        allowed = re.search(r'comma separated:([^]]*?)--model', npu_tool('bench', '--help')[1], re.S).group(1)
+        sections = set(re.findall(r'[a-z]+', allowed))
+        for path in advice.files():
+            for names in re.findall(r'--what[ =]([a-z]+(?:,[a-z]+)*)', own_text(path)):
+                for name in names.split(','): self.assertIn(name, sections, path)
+
+    def test_every_key_that_a_hint_names_exists(self):
+        sources = '\n'.join(p.read_text(errors='replace') for p in advice.files() if p.suffix in ('.cpp', '.hpp'))
+        fields = set(re.findall(r'(?:field|section|synonym|add|set)\(\s*"(\w+)"', sources)) | set(re.findall(r'\.(\w+) =', sources))
+        roots = 'trainer|data|optimizer|lr_scheduler|checkpoint|grad_scaler|ema|amp|dump|sim_npu|output|early_stopping|task|model'
+        unknown = {}
+        for path in advice.files():
+            if path.suffix not in ('.md', '.tsv', '.cpp') or 'scan/facts' in str(path): continue
+            for key in re.findall(rf'(?<![\w./"-])((?:{roots})(?:\.[a-z_]+)+)(?![\w(/])', own_text(path)):
+                parts = key.split('.')
+                if parts[-1] in ('yaml', 'json', 'csv', 'html', 'cpp', 'hpp', 'md', 'safetensors', 'pth', 'pt', 'log', 'py', 'sh', 'txt', 'pkl', 'so', 'bin'): continue
+                if parts[1] not in fields: unknown.setdefault(key, set()).add(str(path.relative_to(SOURCE)))
+        self.assertEqual(unknown, {})
+
+    def test_scripts_and_their_options_exist(self):
+        found = 0
+        for path in advice.files():
+            for script, rest in re.findall(r'(?<![\w/])(scripts/[\w.]*\w)((?: +--?[a-z][\w-]*)*)', own_text(path)):
+                file = SOURCE / script
+                if script.startswith('scripts/lib') or file.is_dir(): continue
+                self.assertTrue(file.exists() and os.access(file, os.X_OK), (script, path))
+                text = file.read_text()
+                for option in rest.split():
+                    found += 1
+                    hands_on = script in ('scripts/test', 'scripts/train')  # to ctest, to train_app
+                    self.assertTrue(hands_on or option in text, (script, option, path))
+        self.assertGreater(found, 5)
+
+
+if __name__ == '__main__': main()
