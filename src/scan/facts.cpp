@@ -105,16 +105,19 @@ Facts::Facts() {
 }
 
 void Facts::read_rules() {
-  for (const auto& c : facts_rows(facts::rules, "rules.tsv", 7)) {
+  for (const auto& c : facts_rows(facts::rules, "rules.tsv", 8)) {
     Rule rule;
     rule.id = c[0];
     rule.severity = value_of<Severity>(
         c[1], {{"note", Severity::Note}, {"check", Severity::Check}, {"change", Severity::Change}, {"blocks", Severity::Blocks}});
     rule.hours = number(c[2]);
-    rule.per = value_of<CountedFor>(c[3], {{"place", CountedFor::Place}, {"file", CountedFor::File}, {"project", CountedFor::Project}});
+    rule.per = value_of<CountedFor>(
+        c[3],
+        {{"place", CountedFor::Place}, {"operator", CountedFor::Operator}, {"file", CountedFor::File}, {"project", CountedFor::Project}});
     rule.title = c[4];
     rule.why = c[5];
     rule.advice = c[6];
+    rule.met = c[7] == "yes";
     rules_.push_back(std::move(rule));
     rule_by_id_.emplace(rules_.back().id, &rules_.back());
   }
@@ -160,7 +163,8 @@ void Facts::read_libraries() {
                     CountedFor::Project,
                     "library " + library.name,
                     "On NPUs: " + std::string(to_string(library.state)) + ".",
-                    (library.replacement.empty() ? "" : "Use " + library.replacement + ". ") + library.advice};
+                    (library.replacement.empty() ? "" : "Use " + library.replacement + ". ") + library.advice,
+                    library.state != LibraryState::None};
     libraries_.push_back(std::move(library));
     const auto* entry = &libraries_.back();
     const auto add = [&](std::string_view names, TextMap<const Library*>& to) {

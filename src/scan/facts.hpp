@@ -21,7 +21,7 @@ struct TextHash {
 template <class Value>
 using TextMap = std::unordered_map<std::string, Value, TextHash, std::equal_to<>>;
 
-enum class CountedFor { Place, File, Project };
+enum class CountedFor { Place, Operator, File, Project };
 
 struct Rule {
   std::string id;
@@ -29,6 +29,7 @@ struct Rule {
   double hours = 0;
   CountedFor per = CountedFor::Place;
   std::string title, why, advice;
+  bool met = false;  // no hours where a project serves NPUs already
 };
 
 struct Library {

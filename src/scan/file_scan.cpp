@@ -133,13 +133,26 @@ bool FileScan::add_environment(std::string_view name, uint32_t at) {
   return true;
 }
 
+void FileScan::leave(const std::vector<std::pair<uint32_t, uint32_t>>& ranges) {
+  const auto& rule = facts_.rule("serves-npu");
+  for (auto& hit : hits_) {
+    const bool mechanical = !hit.edits.empty() && hit.rule->id != "cuda-env";
+    if (!mechanical && hit.rule->id != "device-key" && hit.rule->id != "device-list") continue;
+    const auto after = std::upper_bound(ranges.begin(), ranges.end(), hit.begin, [](uint32_t at, const auto& r) { return at < r.first; });
+    if (after == ranges.begin() || hit.begin >= std::prev(after)->second) continue;
+    hit.rule = &rule;
+    hit.advice = {};
+    hit.edits.clear();
+  }
+}
+
 std::vector<Hit> FileScan::take() {
   const auto place = [](const Hit& hit) { return hit.edits.empty() ? hit.begin : hit.edits.front().begin; };
   std::stable_sort(hits_.begin(), hits_.end(), [&](const Hit& a, const Hit& b) { return place(a) < place(b); });
   return std::move(hits_);
 }
 
-std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local) {
+std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, int64_t* first_npu_use) {
   FileScan scan(facts, file);
   switch (file.language) {
     case Language::Python:
@@ -176,6 +189,7 @@ std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsL
     case Language::None:
       break;
   }
+  if (first_npu_use != nullptr) *first_npu_use = scan.first_npu_use;
   auto hits = scan.take();
   uint32_t free_from = 0;
   for (auto& hit : hits) {

@@ -61,6 +61,11 @@ class FileScan {
   /// True when all of those lie in this range.
   bool edits_lie_in(uint32_t begin, uint32_t end) const;
 
+  /// Edits in these ranges are dropped: the code there serves NPUs already (rule serves-npu).
+  void leave(const std::vector<std::pair<uint32_t, uint32_t>>& ranges);
+  /// Where the file first uses an NPU; -1: nowhere.
+  int64_t first_npu_use = -1;
+
   std::vector<Hit> take();
 
  private:
@@ -86,7 +91,8 @@ void scan_conda(FileScan& scan);
 void scan_requirement(FileScan& scan, std::string_view line, uint32_t at);
 
 /// All hits of a file by place, edits that overlap or span lines left out.
-std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local);
+/// `first_npu_use`: the place of the first code for NPUs, -1 where there is none.
+std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, int64_t* first_npu_use = nullptr);
 
 /// What stands in the place of a hit after its edits; of what is inserted elsewhere, that alone.
 std::string replacement_of(std::string_view text, const Hit& hit);

@@ -39,11 +39,12 @@ fs::path source_folder(const fs::path& folder) {
   return resolved;
 }
 
-LocalModules::LocalModules(const std::vector<WalkEntry>& entries) {
+LocalModules::LocalModules(const std::vector<WalkEntry>& entries, const std::string& root) {
   constexpr std::string_view kPackage = "/__init__.py";
   for (const auto& entry : entries) {
     if (entry.kind != WalkEntry::Kind::File) continue;
     const std::string_view path = entry.path;
+    if (path == kPackage.substr(1)) modules_.insert(root);  // the folder is itself a package
     if (path.ends_with(kPackage)) {
       modules_.emplace(path.substr(0, path.size() - kPackage.size()));
     } else if (path.ends_with(".py")) {

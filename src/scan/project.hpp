@@ -18,7 +18,8 @@ std::filesystem::path source_folder(const std::filesystem::path& folder);
 /// Which `import NAME` means a module that lies in the tree: beside the file, or at the top or under src of the project.
 class LocalModules {
  public:
-  explicit LocalModules(const std::vector<WalkEntry>& entries);
+  /// `root`: the name of the tree's folder, a module where it is a package itself.
+  LocalModules(const std::vector<WalkEntry>& entries, const std::string& root);
   bool is_local(std::string_view file, std::string_view name) const;
 
  private:

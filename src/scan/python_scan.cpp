@@ -4,6 +4,7 @@
 
 #include "scan/file_scan.hpp"
 #include "scan/python_names.hpp"
+#include "scan/serves_npu.hpp"
 
 namespace npu_train::detail::scan {
 namespace {
@@ -15,6 +16,7 @@ class PythonScan {
 
   void run() {
     find_own_methods();
+    find_own_attributes();
     find_requirements();
     for (const auto& statement : names_.imports()) import_statement(statement);
     const auto& imports = names_.imports();
@@ -29,6 +31,8 @@ class PythonScan {
       }
     }
     names_without_use();
+    scan_.leave(npu_ranges(text_, tokens_));
+    scan_.first_npu_use = npu_train::detail::scan::first_npu_use(text_, tokens_);
     import_torch_npu(scan_, tokens_, names_);
   }
 
@@ -57,6 +61,18 @@ class PythonScan {
     }
   }
 
+  // self.is_cuda = ..., def is_cuda(self): a name of the project's own, not of a tensor.
+  void find_own_attributes() {
+    const auto& attributes = scan_.facts().table("py.attribute");
+    for (size_t i = 0; i + 3 < tokens_.size(); ++i) {
+      const bool defined = is(i, "def") && is_kind(i + 1, TokenKind::Name);
+      const bool set = is(i, "self") && is(i + 1, ".") && (is(i + 3, "=") || is(i + 3, ":"));
+      if (!defined && !set) continue;
+      const auto name = tokens_[defined ? i + 1 : i + 2].in(text_);
+      if (attributes.exact(name) != nullptr) own_attributes_.insert(std::string(name));
+    }
+  }
+
   void import_statement(const ImportStatement& statement) {
     if (statement.relative) return;
     std::set<const Library*> told;
@@ -72,8 +88,12 @@ class PythonScan {
       }
       return;
     }
-    library(statement.module, statement.module_first, statement.module_last);
-    for (const auto& name : statement.names) library(statement.module + "." + name.name, name.first, name.last);
+    if (statement.names.empty()) library(statement.module, statement.module_first, statement.module_last);
+    for (const auto& name : statement.names) {
+      const auto full = statement.module + "." + name.name;
+      const bool of_name = scan_.facts().by_import(full) != scan_.facts().by_import(statement.module);
+      of_name ? library(full, name.first, name.last) : library(statement.module, statement.module_first, statement.module_last);
+    }
     import_from(statement);
   }
 
@@ -193,6 +213,7 @@ class PythonScan {
     const auto* row = called ? scan_.facts().table("py.method").exact(name) : nullptr;
     if (row == nullptr) row = scan_.facts().table("py.attribute").exact(name);
     if (row == nullptr || (only_mechanical && row->replacement.empty())) return;
+    if (!called && i >= 2 && is(i - 2, "self") && own_attributes_.contains(std::string(name))) return;
     const bool own = own_methods_.contains(std::string(name)) && i >= 2 && is(i - 2, "self");
     const bool mechanical = !row->replacement.empty() && !own;
     add(*row, i - 1, i, mechanical ? std::vector<Edit>{edit(i, i, row->replacement)} : std::vector<Edit>());
@@ -231,7 +252,36 @@ class PythonScan {
       if (scan_.is_device_text(body)) scan_.add({&scan_.facts().rule("device-key"), "", ""}, token.begin, token.length);
       return;
     }
+    if (is_value_of_device(i)) return;  // its key is told
+    if (scan_.is_device_text(body) && in_list_of_devices(i)) {
+      scan_.add({&scan_.facts().rule("device-list"), "", ""}, token.begin, token.length);
+      return;
+    }
     scan_.add_device_text(body, token.body);
+  }
+
+  // "nccl" of {"cuda": "nccl"}.
+  bool is_value_of_device(size_t i) const {
+    return i >= 3 && is(i - 1, ":") && is_kind(i - 2, TokenKind::Text) && (is(i - 3, "{") || is(i - 3, ",")) &&
+           scan_.is_device_text(tokens_[i - 2].body_in(text_));
+  }
+
+  // "cuda" of ["cuda", "xpu"] and of ("cpu", "cuda"): texts alone, another kind of device among them; not the arguments of a call.
+  bool in_list_of_devices(size_t i) const {
+    static constexpr std::string_view kKinds[] = {"cpu", "xpu",  "mps",  "hpu", "npu", "mlu", "musa",
+                                                  "hip", "rocm", "meta", "xla", "tpu", "mtia"};
+    constexpr size_t kLongest = 64;
+    const auto is_item = [&](size_t k) { return is_kind(k, TokenKind::Text) || is(k, ","); };
+    size_t first = i, last = i;
+    while (first > 0 && i - first < kLongest && is_item(first - 1)) --first;
+    while (last - i < kLongest && is_item(last + 1)) ++last;
+    if (first == 0) return false;
+    const bool list = is(first - 1, "[") && (first < 2 || !is_value(first - 2));
+    const bool tuple = is(first - 1, "(") && (first < 2 || !is_value(first - 2));
+    if (!list && !tuple && !is(first - 1, "{")) return false;
+    return std::any_of(
+        tokens_.begin() + static_cast<ptrdiff_t>(first), tokens_.begin() + static_cast<ptrdiff_t>(last) + 1,
+        [&](const Token& t) { return std::find(std::begin(kKinds), std::end(kKinds), t.body_in(text_)) != std::end(kKinds); });
   }
 
   // Where the texts of install_requires=[...] of a setup.py stand, or those of a list that `requirements` is set to.
@@ -274,7 +324,7 @@ class PythonScan {
   std::string_view text_;
   std::vector<Token> tokens_;
   PythonNames names_;
-  std::set<std::string> own_methods_, used_;
+  std::set<std::string> own_methods_, own_attributes_, used_;
   std::vector<std::pair<size_t, size_t>> requirements_;
   size_t statement_ = 0;  // first token of the line that is read
 };

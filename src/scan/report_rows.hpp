@@ -10,6 +10,9 @@
 namespace npu_train::detail::scan {
 
 /// "1 place", "2 places".
+/// What it means that the project serves NPUs already.
+std::string serves_npu_text(const SourceScan& scan);
+
 std::string counted(int64_t count, const std::string& what);
 
 /// By severity, then by file and line.

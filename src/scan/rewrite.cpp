@@ -50,7 +50,7 @@ class Copy {
 
   void run(const std::vector<WalkEntry>& entries, const ScanOptions& options, RewriteLog& log) {
     const Facts facts;
-    const LocalModules modules(entries);
+    const LocalModules modules(entries, root_.filename().string());
     for (const auto& entry : entries) {
       switch (entry.kind) {
         case WalkEntry::Kind::Folder:
@@ -155,7 +155,9 @@ Rewrite rewrite_source(const fs::path& folder, const fs::path& out_folder, const
   RewriteLog log(copy.temporary() / kReportFolder, out.source);
   Copy(root, copy.temporary(), out).run(entries, options, log);
   log.finish(out);
-  out.remaining = scan_source(copy.temporary(), options);
+  auto remaining = options;
+  remaining.serves_npu = !scan_source(folder, options).serves_npu.empty();
+  out.remaining = scan_source(copy.temporary(), remaining);
   out.remaining.source = out.out;
   write_file_atomic(copy.temporary() / kReportFolder / "todo.md", todo_text(out));
   copy.commit();

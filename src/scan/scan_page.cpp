@@ -95,6 +95,7 @@ std::string to_html(const SourceScan& scan) {
               {"Places", with_commas(scan.places)},
               {"Hours", short_number(scan.hours)},
               {"By a rewrite", short_number(scan.hours_mechanical)}});
+  if (!scan.serves_npu.empty()) page.paragraph(serves_npu_text(scan));
   if (!scan.libraries.empty()) page.table(libraries_table(scan));
   if (!scan.rules.empty()) page.table(rules_table(scan));
   if (!scan.findings.empty()) {

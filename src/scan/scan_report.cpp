@@ -39,6 +39,18 @@ std::string headline(const SourceScan& scan) {
 
 namespace detail::scan {
 
+std::string serves_npu_text(const SourceScan& scan) {
+  int64_t left = 0;
+  for (const auto& rule : scan.rules)
+    if (rule.id == "serves-npu") left = rule.places;
+  return "The project serves NPUs already (" + scan.serves_npu +
+         "): its authors have met what operators and libraries lack, which is listed "
+         "without hours" +
+         (left > 0 ? "; " + counted(left, "place") + " with code for both CUDA and NPUs " + (left == 1 ? "is" : "are") + " left as written"
+                   : std::string()) +
+         ".";
+}
+
 std::string counted(int64_t count, const std::string& what) { return with_commas(count) + " " + what + (count == 1 ? "" : "s"); }
 
 std::vector<const SourceFinding*> worst_first(const SourceScan& scan) {
@@ -136,6 +148,7 @@ Json array_of(const std::vector<Item>& items) {
 
 std::string to_text(const SourceScan& scan, size_t rows, size_t width) {
   auto out = scan.source + ": " + headline(scan) + "\n";
+  if (!scan.serves_npu.empty()) out += serves_npu_text(scan) + "\n";
   out += libraries_text(scan, width) + rules_text(scan) + places_text(scan, rows, width);
   if (!scan.notes.empty()) out += "\nNot scanned\n";
   for (const auto& note : scan.notes) out += "    " + note + "\n";
@@ -149,6 +162,7 @@ Json to_json(const SourceScan& scan) {
   return Json::object({{"source", scan.source},
                        {"verdict", to_string(scan.verdict)},
                        {"summary", headline(scan)},
+                       {"serves_npu", scan.serves_npu},
                        {"hours", scan.hours},
                        {"hours_mechanical", scan.hours_mechanical},
                        {"places", scan.places},

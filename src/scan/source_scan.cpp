@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/report/visible_text.hpp"
@@ -97,7 +98,9 @@ class Collector {
     for (const auto& hit : hits) {
       auto& use = uses_[hit.rule];
       const auto before = in_file[hit.rule]++;
-      const double hours = hours_of(*hit.rule, use.places, before);
+      if (hit.rule->met) met_.insert(hit.rule->id);
+      const auto known = hit.rule->per == CountedFor::Operator && !use.operators.insert(operator_of(file.text, hit)).second;
+      const double hours = known ? 0 : hours_of(*hit.rule, use.places, before);
       ++use.places;
       use.files += before == 0;
       use.hours += hours;
@@ -115,14 +118,15 @@ class Collector {
     }
   }
 
-  void finish(SourceScan& out) {
-    for (const auto& [rule, use] : uses_) {
+  void finish(SourceScan& out, bool serves_npu) {
+    for (auto& [rule, use] : uses_) {
+      if (serves_npu && rule->met) use.hours = use.hours_mechanical = 0;
       RuleUse total;
       total.id = rule->id;
       total.title = rule->title;
       total.why = rule->why;
       total.advice = rule->advice;
-      total.severity = rule->severity;
+      total.severity = serves_npu && rule->met ? Severity::Note : rule->severity;
       total.places = use.places;
       total.files = use.files;
       total.mechanical = use.mechanical;
@@ -138,8 +142,11 @@ class Collector {
       return a.hours != b.hours ? a.hours > b.hours : a.id < b.id;
     });
     for (const auto& [library, use] : libraries_)
-      out.libraries.push_back(
-          {library->name, library->state, library->replacement, library->advice, library->hours, use.places, use.first_place});
+      out.libraries.push_back({library->name, library->state, library->replacement, library->advice,
+                               serves_npu && library->rule.met ? 0 : library->hours, use.places, use.first_place});
+    if (serves_npu)
+      for (auto& f : out.findings)
+        if (met_.contains(f.rule)) f.severity = Severity::Note, f.hours = 0;
     std::sort(out.libraries.begin(), out.libraries.end(),
               [](const LibraryUse& a, const LibraryUse& b) { return a.state != b.state ? a.state > b.state : a.name < b.name; });
     const auto worst = out.rules.empty() ? Severity::Note : out.rules.front().severity;
@@ -152,14 +159,23 @@ class Collector {
   struct Use {
     int64_t places = 0, files = 0, mechanical = 0;
     double hours = 0, hours_mechanical = 0;
+    std::set<std::string> operators;  // of a rule that counts each once
   };
   struct LibraryPlaces {
     int64_t places = 0;
     std::string first_place;
   };
 
+  // "interpolate" of F.interpolate and of torch.nn.functional.interpolate.
+  static std::string operator_of(std::string_view text, const Hit& hit) {
+    constexpr size_t kLongest = 200;
+    const auto found = text.substr(hit.begin, std::min<size_t>(hit.length, kLongest));
+    return std::string(found.substr(found.find_last_of(".:") + 1));
+  }
+
   static double hours_of(const Rule& rule, int64_t places, size_t in_file) {
-    const bool counts = rule.per == CountedFor::Place || (rule.per == CountedFor::File ? in_file == 0 : places == 0);
+    const bool counts =
+        rule.per == CountedFor::Place || rule.per == CountedFor::Operator || (rule.per == CountedFor::File ? in_file == 0 : places == 0);
     return counts ? rule.hours : 0;
   }
 
@@ -187,11 +203,24 @@ class Collector {
   const ScanOptions& options_;
   std::map<const Rule*, Use, ByName> uses_;
   std::map<const Library*, LibraryPlaces, ByName> libraries_;
+  std::set<std::string> met_;  // rules that a project which serves NPUs has met
 };
 
 void note(SourceScan& scan, const std::string& text) {
   if (scan.notes.size() < kNotes) scan.notes.push_back(visible_text(text));
   if (scan.notes.size() == kNotes) scan.notes.back() = "further notes are left out";
+}
+
+std::vector<Hit> hits_of(const Facts& facts, const LocalModules& modules, const SourceFile& file, SourceScan& out) {
+  int64_t npu = -1;
+  auto hits = scan_file(
+      facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); }, &npu);
+  if (npu >= 0 && out.serves_npu.empty()) {
+    Places place(file.text);
+    place.move_to(static_cast<size_t>(npu));
+    out.serves_npu = visible_text(file.path) + ":" + std::to_string(place.line());
+  }
+  return hits;
 }
 
 }  // namespace
@@ -201,7 +230,7 @@ SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& o
   std::vector<std::string> unreadable;
   const auto entries = walk(root, {.max_entries = options.max_files}, unreadable);
   const Facts facts;
-  const LocalModules modules(entries);
+  const LocalModules modules(entries, root.filename().string());
   Collector collector(options);
   SourceScan out;
   out.source = visible_text(folder.string());
@@ -219,7 +248,7 @@ SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& o
       case ReadResult::Source:
         ++out.files;
         out.lines += lines_of(file.text);
-        collector.add_file(file, scan_file(facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); }), out);
+        collector.add_file(file, hits_of(facts, modules, file, out), out);
         break;
       case ReadResult::Other:
         ++out.other_files;
@@ -235,7 +264,10 @@ SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& o
   check(out.files > 0, ErrorKind::Data, "scan", folder.string(),
         ": no source files (Python, C++, CUDA, CMake, requirements, shell, settings) among ",
         with_commas(out.other_files + out.binary_files), " files; hint: give the folder of a project");
-  collector.finish(out);
+  std::error_code ignored;
+  const bool converted = std::filesystem::exists(root / kReportFolder, ignored);  // its code for NPUs is the rewrite's
+  collector.finish(out, options.serves_npu.value_or(!converted && !out.serves_npu.empty()));
+  if (converted && !options.serves_npu.value_or(false)) out.serves_npu.clear();
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,7 @@ struct ScanOptions {
   size_t max_files = 1'000'000;                 ///< Error(Data) beyond
   size_t places_per_rule_and_file = 50;         ///< kept as findings; further ones are counted
   size_t findings = 100'000;                    ///< kept in all
+  std::optional<bool> serves_npu{};             ///< whether the project serves NPUs already; not given: by its code
 };
 
 struct SourceScan {
@@ -91,11 +93,15 @@ struct SourceScan {
   int64_t binary_files = 0;             ///< source by their names, but no text
   int64_t folders_skipped = 0;          ///< version control, builds, caches, virtual environments
   int64_t links = 0;                    ///< not followed; what they lead to inside is read under its own name
+  std::string serves_npu;               ///< "file:line" of code for NPUs (torch.npu, torch_npu, torch.accelerator); "" where there is none
   std::vector<std::string> notes;       ///< files too large, unreadable or of another encoding; at most 100
 };
 
 /// Reads every source file under `folder`: Python, C++ and CUDA, CMake, requirements and their relatives, shell scripts, YAML and JSON
 /// settings. Comments, documentation and prose raise nothing; names are followed through imports, `using` and aliases of namespaces.
+///
+/// A project that serves NPUs already (`serves_npu`) has met what the operators and libraries of the platform lack: that is listed without
+/// hours. Functions and statements that serve both CUDA and NPUs are notes (rule serves-npu), and a rewrite leaves them alone.
 ///
 /// Links are never followed, so circles do no harm and nothing outside of `folder` is read. Skipped: version control, build folders,
 /// node_modules, caches, virtual environments, reports of a rewrite. What is looked for stands in tables (src/scan/facts).

@@ -1,0 +1,194 @@
+#include "testing.hpp"
+
+#include "npu_train/scan/rewrite.hpp"
+#include "npu_train/scan/scan_report.hpp"
+#include "npu_train/scan/source_scan.hpp"
+
+#include <algorithm>
+
+#include "npu_train/io/file.hpp"
+#include "scan/project_files.hpp"
+
+using namespace npu_train;
+using npu_train::testing::has;
+using npu_train::testing::put;
+using npu_train::testing::TempDir;
+
+namespace {
+
+// A loader as libraries write it that run on both.
+constexpr const char* kLoader = R"(import torch
+
+class Prefetch:
+    def __init__(self, loader, device=torch.device('cuda')):
+        self.loader = loader
+        self.is_cuda = device.type == 'cuda' and torch.cuda.is_available()
+        self.is_npu = device.type == 'npu' and torch.npu.is_available()
+
+    def __iter__(self):
+        if self.is_cuda:
+            module = torch.cuda
+        elif self.is_npu:
+            module = torch.npu
+        else:
+            module = None
+        stream = module.Stream() if module else None
+        for x in self.loader:
+            yield x
+
+    def on_gpu(self):
+        return self.is_cuda
+)";
+
+constexpr const char* kBackends = R"(import torch
+
+BACKENDS = {
+    "cuda": "nccl",
+    "npu": "hccl",
+    "cpu": "gloo",
+}
+
+def init(device):
+    if device.startswith('cuda:'):
+        torch.cuda.set_device(device)
+    elif device.startswith('npu:'):
+        torch.npu.set_device(device)
+
+if torch.cuda.is_available():
+    DEFAULT = 'cuda'
+elif torch.npu.is_available():
+    DEFAULT = 'npu'
+else:
+    DEFAULT = 'cpu'
+)";
+
+// Of an example that names no device at all.
+constexpr const char* kMnist = R"(import argparse
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from torchvision import datasets, transforms
+
+def main():
+    use_accel = torch.accelerator.is_available()
+    device = torch.accelerator.current_accelerator() if use_accel else torch.device("cpu")
+    loader = torch.utils.data.DataLoader(datasets.MNIST('../data', transform=transforms.ToTensor()))
+    model = nn.Linear(784, 10).to(device)
+    for data, target in loader:
+        data, target = data.to(device), target.to(device)
+        F.nll_loss(F.log_softmax(model(data), dim=1), target).backward()
+)";
+
+struct Rewritten {
+  Rewritten(const std::string& name, const std::string& content) {
+    put(dir / "in" / name, content);
+    report = rewrite_source(dir / "in", dir / "out");
+    text = read_file(dir / "out" / name, 1 << 20);
+  }
+  TempDir dir;
+  Rewrite report;
+  std::string text;
+};
+
+std::vector<std::string> rules_at(const SourceScan& scan, const std::string& found) {
+  std::vector<std::string> out;
+  for (const auto& f : scan.findings)
+    if (f.text == found) out.push_back(f.rule);
+  return out;
+}
+
+double hours_of(const std::string& code) {
+  const TempDir dir;
+  put(dir / "a.py", code);
+  return scan_source(dir.path()).hours;
+}
+
+}  // namespace
+
+TEST_CASE("code that serves CUDA and NPUs is left as it is, and listed") {
+  for (const char* code : {kLoader, kBackends}) {
+    const Rewritten made("a.py", code);
+    CHECK(made.text == code);
+    CHECK(made.report.changes == 0);
+    const auto scan = scan_source(made.dir / "in");
+    CHECK(scan.hours == 0);
+    CHECK((scan.verdict == Feasibility::Ready));
+    CHECK(has(to_text(scan), "serves-npu"));
+    CHECK(has(to_text(scan), "left as written"));
+    for (const auto& f : scan.findings) CHECK(f.rule == "serves-npu");
+  }
+  const TempDir dir;
+  put(dir / "a.py", kLoader);
+  const auto scan = scan_source(dir.path());
+  CHECK(scan.serves_npu == "a.py:7");
+  CHECK(rules_at(scan, "torch.cuda") == std::vector<std::string>{"serves-npu"});
+  CHECK(rules_at(scan, ".is_cuda").empty());  // the project's own name
+}
+
+TEST_CASE("what does not know NPUs beside it is still rewritten") {
+  const Rewritten made("a.py", std::string(kBackends) + "\ndef train(model):\n    model.cuda()\n    return torch.device('cuda')\n");
+  CHECK(has(made.text, "model.npu()\n    return torch.device('npu')\n"));
+  CHECK(has(made.text, "\"cuda\": \"nccl\",\n    \"npu\": \"hccl\""));
+  CHECK(made.report.changes == 3);  // and the import of torch_npu
+}
+
+TEST_CASE("attributes of a tensor and of the project") {
+  CHECK(has(Rewritten("a.py", "import torch\ndef f(x):\n    return x.is_cuda\n").text, "x.is_npu"));
+  const Rewritten own("a.py",
+                      "import torch\nclass A:\n    def __init__(self, x):\n        self.is_cuda = x.is_cuda\n    def f(self):\n        "
+                      "return self.is_cuda\n");
+  CHECK(has(own.text, "self.is_cuda = x.is_npu\n"));
+  CHECK(has(own.text, "return self.is_cuda\n"));
+  const Rewritten property("a.py",
+                           "import torch\nclass A:\n    @property\n    def is_cuda(self):\n        return True\n    def f(self):\n        "
+                           "return self.is_cuda\n");
+  CHECK(has(property.text, "return self.is_cuda\n"));
+}
+
+TEST_CASE("the value of a key that is a device belongs to its key") {
+  const Rewritten made("a.py", "import torch\nBACKEND = {\"cuda\": \"nccl\", \"cpu\": \"gloo\"}\nOTHER = {\"backend\": \"nccl\"}\n");
+  CHECK(has(made.text, "BACKEND = {\"cuda\": \"nccl\", \"cpu\": \"gloo\"}\n"));
+  CHECK(has(made.text, "OTHER = {\"backend\": \"hccl\"}\n"));
+  CHECK(rules_at(made.report.remaining, "\"cuda\"") == std::vector<std::string>{"device-key"});
+}
+
+TEST_CASE("a list of kinds of devices is for a person") {
+  const Rewritten made(
+      "a.py",
+      "import torch\nCAPTURABLE = [\"cuda\", \"xpu\", \"hpu\"]\nif x in (\"cpu\", \"cuda\"): pass\ntorch.device(\"cuda\", 0)\n"
+      "f(\"cuda\", \"cpu\")\nONE = [\"cuda\"]\n");
+  CHECK(has(
+      made.text,
+      "[\"cuda\", \"xpu\", \"hpu\"]\nif x in (\"cpu\", \"cuda\"): pass\ntorch.device(\"npu\", 0)\nf(\"npu\", \"cpu\")\nONE = [\"npu\"]\n"));
+  CHECK(rules_at(made.report.remaining, "\"cuda\"") == std::vector<std::string>{"device-list", "device-list"});
+}
+
+TEST_CASE("torch.accelerator needs no change and no hours") {
+  const Rewritten made("main.py", kMnist);
+  CHECK(made.text == kMnist);
+  const auto scan = scan_source(made.dir / "in");
+  CHECK(scan.hours == 0);
+  CHECK((scan.verdict == Feasibility::Ready));
+  CHECK(scan.serves_npu == "main.py:8");
+}
+
+TEST_CASE("a project that serves NPUs has met the limits of operators; another one checks each operator once") {
+  const std::string operators =
+      "import torch\nimport torch.nn.functional as F\ndef f(x):\n    a = F.interpolate(x, scale_factor=2)\n"
+      "    b = torch.nn.functional.interpolate(x, size=3)\n    return a.double(), b, torch.nn.RNN(2, 3)\n";
+  const auto once = hours_of(operators);
+  CHECK(once > 0);
+  CHECK(hours_of(operators + "def g(x):\n    return F.interpolate(x, size=5)\n") == once);  // the same operator again
+  CHECK(hours_of(operators + "def g(x):\n    return F.grid_sample(x, x)\n") > once);
+  CHECK(hours_of(operators + "def g(x):\n    return torch.npu.is_available()\n") == 0);
+  // what ties it to CUDA still counts
+  CHECK(hours_of(operators + "def g(x):\n    return torch.npu.is_available()\ndef h(x):\n    return x.cuda()\n") > 0);
+}
+
+TEST_CASE("a rewritten copy is judged as what it was before") {
+  const Rewritten made("a.py", "import torch\nimport torch.nn.functional as F\ndef f(x):\n    return F.interpolate(x.cuda(), size=3)\n");
+  CHECK(made.report.changes > 0);
+  CHECK(made.report.remaining.hours > 0);
+  CHECK(made.report.remaining.serves_npu.empty());
+  CHECK(scan_source(made.dir / "out").hours == made.report.remaining.hours);
+}
