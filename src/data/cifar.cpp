@@ -30,7 +30,7 @@ int64_t label_bytes(CifarKind kind) { return kind == CifarKind::Cifar10 ? 1 : 2;
 
 std::string how_to_get(CifarKind kind) {
   return std::string("get it with data.download=true or scripts/get_data ") + (kind == CifarKind::Cifar10 ? "cifar10" : "cifar100") +
-         ", point data.root at the folder with the .bin files, or run without any download on data.name=generated";
+         ", point data.root at the folder with the .bin files, or run without any download on 'data={name: generated}'";
 }
 
 std::vector<uint8_t> read_records(CifarKind kind, const std::string& path) {
@@ -50,6 +50,8 @@ std::vector<uint8_t> read_records(CifarKind kind, const std::string& path) {
   return bytes;
 }
 
+}  // namespace
+
 DatasetInfo cifar_info(CifarKind kind) {
   DatasetInfo info;
   info.name = kind == CifarKind::Cifar10 ? "cifar10" : "cifar100";
@@ -60,8 +62,6 @@ DatasetInfo cifar_info(CifarKind kind) {
   info.std = kind == CifarKind::Cifar10 ? std::vector<double>{0.2470, 0.2435, 0.2616} : std::vector<double>{0.2673, 0.2564, 0.2762};
   return info;
 }
-
-}  // namespace
 
 std::vector<std::string> cifar_files(CifarKind kind, Split split) {
   if (kind == CifarKind::Cifar100) return {split == Split::Train ? "train.bin" : "test.bin"};

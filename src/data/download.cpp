@@ -56,7 +56,7 @@ void fetch(const std::string& url, const fs::path& file, const fs::path& message
   if (status == 0) return;
   throw Error(ErrorKind::Data, "download",
               url + ": " + (status == 127 ? "there is neither curl nor wget" : "cannot be fetched" + last_words(messages)),
-              "without a network, copy the .bin files to data.root by hand or run on data.name=generated");
+              "without a network, copy the .bin files to data.root by hand or run on 'data={name: generated}'");
 }
 
 bool has_files(CifarKind kind, const std::string& root) {

@@ -29,7 +29,7 @@ std::vector<fs::directory_entry> entries_of(const fs::path& dir) {
     if (!hidden(it->path())) out.push_back(*it);
   if (error) {
     throw Error(ErrorKind::Data, "ImageFolder", dir.string() + ": " + error.message(),
-                "images are looked for in ROOT/train/<class>/ and ROOT/val/<class>/; set data.root, or run on data.name=generated");
+                "images are looked for in ROOT/train/<class>/ and ROOT/val/<class>/; set data.root, or run on 'data={name: generated}'");
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.path() < b.path(); });
   return out;

@@ -20,7 +20,7 @@ Batch first_batch(Trainer& trainer) {
 
 // The configuration as it is run here for the chip, and where that differs.
 RunConfig for_this_cpu(const RunConfig& given, const AscendOperators& chip, std::vector<std::string>& notes) {
-  auto config = detail::without_side_effects(given);
+  auto config = detail::without_files(given);
   config.device = "cpu";
   if (config.precision == "auto") {
     config.precision = chip.bf16() ? "bf16-mixed" : "16-mixed";
@@ -36,7 +36,7 @@ Analysis analyze_run(const RunConfig& given, const AnalysisOptions& options, con
   return translated("analyze", [&] {
     const AscendOperators chip(options.soc, options.torch);  // before minutes of work
     std::vector<std::string> notes;
-    Trainer trainer(for_this_cpu(given, chip, notes), parts);
+    Trainer trainer(for_this_cpu(given, chip, notes), detail::shapes_only(parts, given));
     const auto batch = first_batch(trainer);
     if (trainer.config().precision != "32-true")
       notes.push_back("low precision was emulated on the CPU: the backward pass shows its products in fp32, between casts");
@@ -54,10 +54,10 @@ TrialReport try_run(const RunConfig& given, const std::string& device, const Tri
   return translated("analyze", [&] {
     check(device != "auto", ErrorKind::Usage, "analyze", "a trial wants one device by name: npu, cuda:1, sim_npu, cpu; auto is none");
     if (Device::parse(device).kind == "sim_npu") start_sim_npu(given.sim_npu);
-    auto config = detail::without_side_effects(given);
+    auto config = detail::without_files(given);
     config.device = "cpu";
     config.precision = "32-true";
-    Trainer trainer(config, parts);
+    Trainer trainer(config, detail::shapes_only(parts, given));
     const auto batch = first_batch(trainer).finished();
     return try_device(trainer.task(), batch, device, options);
   });

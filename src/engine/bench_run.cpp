@@ -16,6 +16,7 @@
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/device/threads.hpp"
 #include "npu_train/train/loop.hpp"
+#include "proof_runs.hpp"
 
 namespace npu_train {
 namespace {
@@ -171,13 +172,15 @@ void check_options(const RunConfig& config, const BenchOptions& o) {
 }
 
 /// The configuration with the model that a training of it would take: the data says the size of pictures and the number of classes.
-/// `samples`: what the data has, -1 where that is not known.
-RunConfig with_data_of(const RunConfig& config, const Parts& parts, BenchReport& out, int64_t& samples) {
+/// `samples`: what the data has, -1 where that is not known. The data is opened only for a section that reads it.
+RunConfig with_data_of(const RunConfig& config, const std::vector<std::string>& what, const Parts& parts, BenchReport& out,
+                       int64_t& samples) {
   auto full = config;
   if (config.data.name.empty()) return full;
   try {
-    const auto data = parts.datasets.make(config.data, "data");
-    if (data.train != nullptr) samples = data.train->size();
+    const bool reads = std::any_of(what.begin(), what.end(), [](const auto& w) { return w == "train" || w == "loader" || w == "scaling"; });
+    const auto data = (reads ? parts : shapes_only(parts, config)).datasets.make(config.data, "data");
+    if ((reads || config.data.name != "image_folder") && data.train != nullptr) samples = data.train->size();
     out.data = config.data.name + (samples < 0 ? "" : ", " + with_commas(samples) + " samples");
     if (!config.model.name.empty()) full.model = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
   } catch (const Error& e) {
@@ -241,7 +244,7 @@ BenchReport run_bench(const RunConfig& config, const BenchOptions& options, cons
     const ThreadCount threads(static_cast<int>(config.trainer.threads));  // of what is measured outside of a trainer too
     PowerMeter power(options.host, run_device(config));
     int64_t samples = -1;
-    const auto full = with_data_of(config, parts, out, samples);
+    const auto full = with_data_of(config, options.what, parts, out, samples);
     const Bench bench{full, options, parts, power, samples};
     if (std::any_of(options.what.begin(), options.what.end(), [](const auto& w) { return w != "loader"; })) describe(bench, out);
     out.environment = environment();

@@ -21,7 +21,8 @@ constexpr double kPasses = 3;  // FLOPs of a step over those of a forward: the b
 
 RunConfig step_config(RunConfig config, int64_t batch_size) {
   config = bench_config(std::move(config));
-  config.data = {};  // no data set: only the size of a batch counts
+  config.model.options.erase("weights");  // nor their values
+  config.data = {};                       // no data set: only the size of a batch counts
   config.data.options.set("batch_size", ConfigNode(batch_size));
   config.data.options.set("num_workers", ConfigNode("0"));
   return config;

@@ -76,7 +76,7 @@ MemoryTrace record(Trainer& trainer, const std::vector<Batch>& window) {
 }
 
 Measured measure(const RunConfig& given, const Parts& parts) {
-  auto config = detail::without_side_effects(given);
+  auto config = detail::without_files(given);
   config.device = device_for(given);
   config.trainer.profiler = "none";
   config.trainer.on_oom = "stop";
@@ -84,7 +84,7 @@ Measured measure(const RunConfig& given, const Parts& parts) {
     config.grad_scaler.init_scale = 1;
     config.grad_scaler.min_scale = std::min(config.grad_scaler.min_scale, 1.0);
   }
-  Trainer trainer(config, parts);
+  Trainer trainer(config, detail::shapes_only(parts, config));
   trainer.setup();
   const auto& run = trainer.loop().parts();
   const auto large = batch_of(trainer, kMoreSamples);
@@ -234,7 +234,7 @@ std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& 
 
 std::vector<MemoryCheck> check_memory(const RunConfig& given, const std::vector<int64_t>& batches, const Parts& parts) {
   return translated("memory", [&] {
-    auto config = detail::without_side_effects(given);
+    auto config = detail::without_files(given);
     config.device = device_for(given);
     const auto device = run_device(config);
     check(!device.is_cpu(), ErrorKind::Usage, "memory", "the peak of a CPU's tensors is not kept by its allocator; hint: device=sim_npu");
@@ -247,7 +247,7 @@ std::vector<MemoryCheck> check_memory(const RunConfig& given, const std::vector<
       config.data.options.set("batch_size", ConfigNode(batch));
       backend_of(device).empty_cache(device);
       backend_of(device).reset_peak(device);
-      Trainer(config, parts).fit();
+      Trainer(config, detail::shapes_only(parts, config)).fit();
       out.push_back({batch, model.peak(batch).allocated, backend_of(device).memory(device).peak});
     }
     return out;

@@ -2,6 +2,7 @@
 
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/data/shapes_only.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train::detail {
@@ -31,6 +32,26 @@ RunConfig without_side_effects(RunConfig config) {
   config.trainer.fast_dev_run = false;
   config.early_stopping.enabled = false;
   return config;
+}
+
+RunConfig without_files(RunConfig config) {
+  config = without_side_effects(std::move(config));
+  config.model.options.erase("weights");
+  return config;
+}
+
+Parts shapes_only(const Parts& parts, const RunConfig& config) {
+  int64_t classes = 0;
+  if (!config.model.name.empty()) {
+    ConfigProblems problems;
+    const auto model = parts.models.resolve(config.model, "model", problems);
+    problems.throw_if_any();
+    const auto* node = model.options.find("num_classes");
+    if (node != nullptr && node->is_scalar()) classes = std::stoll("0" + node->scalar());
+  }
+  auto out = parts;
+  out.datasets = npu_train::shapes_only(parts.datasets, classes);
+  return out;
 }
 
 Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps, const char* where) {

@@ -5,12 +5,19 @@
 #include <vector>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/trainer.hpp"
 
 namespace npu_train::detail {
 
 /// The configuration without files, validation and early ends.
 RunConfig without_side_effects(RunConfig config);
+
+/// The same without initial weights from a file: for what needs the shapes of a model alone.
+RunConfig without_files(RunConfig config);
+
+/// Parts whose data sets open no image: for what needs the shapes of a batch alone. Of data that only opening tells, as it is.
+Parts shapes_only(const Parts& parts, const RunConfig& config);
 
 /// The run of a configuration ends before a proof has its steps.
 class TooFewSteps : public Error {

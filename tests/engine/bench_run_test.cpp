@@ -120,9 +120,12 @@ TEST_CASE("every section measures the model that a training would take") {
   auto missing = config;
   missing.data = {.name = "cifar10", .options = {{"root", "/nowhere"}}};
   const auto without = run_bench(missing, quick({"infer"}));
-  CHECK(without.input == "3x224x224, 1000 classes");
-  CHECK(has(without.notes.at(0), "/nowhere"));
-  CHECK(has(without.notes.at(0), "the model's own size of pictures and classes"));
+  CHECK(without.input == "3x32x32, 10 classes");  // what the data would say: it is not opened
+  CHECK(without.data == "cifar10, 50,000 samples");
+  const auto reading = run_bench(missing, quick({"infer", "train"}));
+  CHECK(reading.input == "3x224x224, 1000 classes");
+  CHECK(has(reading.notes.at(0), "/nowhere"));
+  CHECK(has(reading.notes.at(0), "the model's own size of pictures and classes"));
 }
 
 TEST_CASE("a size or a section that cannot be is recorded, and the others go on") {

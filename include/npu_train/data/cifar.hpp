@@ -31,6 +31,9 @@ class CifarDataset final : public MemoryPictures {
   std::vector<File> files_;
 };
 
+/// What the data set is, without its files: names, classes, shape, statistics.
+DatasetInfo cifar_info(CifarKind kind);
+
 /// Files of a split, in the order they are read.
 std::vector<std::string> cifar_files(CifarKind kind, Split split);
 
