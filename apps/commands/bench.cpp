@@ -1,3 +1,4 @@
+#include "npu_train/bench/bench_cards.hpp"
 #include "npu_train/engine/bench_run.hpp"
 
 #include <algorithm>
@@ -16,8 +17,9 @@ namespace npu_train::cli {
 namespace {
 
 struct BenchArguments {
-  std::vector<std::string> words, compare, history;
-  std::string model, precision, device, out, csv, html;
+  std::vector<std::string> words, compare, history, cards;
+  std::string model, precision, device, out, csv, html, figures;
+  bool elsewhere = false;
   int64_t image = 0, threads = 0;
   BenchOptions options;
   bool json = false;
@@ -73,6 +75,21 @@ int compare(const BenchArguments& args) {
   return c.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
+/// Reports, figures of a file and published ones, next to each other.
+int cards(const BenchArguments& args) {
+  check_writable({args.html});
+  std::vector<CardRow> rows;
+  for (const auto& file : args.cards)
+    for (auto& row : card_rows(read_bench_report(file), file)) rows.push_back(std::move(row));
+  const auto add = [&](const std::vector<CardRow>& more) { rows.insert(rows.end(), more.begin(), more.end()); };
+  if (!args.figures.empty()) add(read_cards(args.figures));
+  if (args.elsewhere) add(cards_from_elsewhere());
+  const auto text = cards_text(rows, terminal_columns());
+  if (!args.html.empty()) write_file_atomic(args.html, cards_html(rows));
+  print(args.json, args.json ? cards_json(rows) : Json(), text);
+  return 0;
+}
+
 void check_flags(const BenchArguments& args) {
   const auto asked = [&](const char* section) {
     return std::find(args.options.what.begin(), args.options.what.end(), section) != args.options.what.end();
@@ -90,6 +107,7 @@ void check_flags(const BenchArguments& args) {
 
 int bench(const BenchArguments& args) {
   if (!args.compare.empty()) return compare(args);
+  if (!args.cards.empty() || !args.figures.empty() || args.elsewhere) return cards(args);
   check_flags(args);
   check_writable({args.out, args.csv, args.html});
   const auto parts = builtin_parts();
@@ -167,13 +185,28 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--history", args->history, "earlier reports, the oldest first, for the page");
   sub->add_option("--out", args->out, "write the JSON document to this file");
   sub->add_option("--csv", args->csv, "write the numbers as a table");
-  sub->add_option("--html", args->html, "write a self-contained page");
   const auto measuring = sub->get_options([](CLI::Option*) { return true; });
+  auto* html = sub->add_option("--html", args->html, "write a self-contained page");
   sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other; takes --json alone")->expected(2);
+  const CLI::Option* of_cards[] = {
+      sub->add_option("--cards", args->cards,
+                      "A.json B.json ...: set the cards of reports next to each other; speeds relative to the first row"),
+      sub->add_option("--figures", args->figures,
+                      "with or without --cards: further figures, from a CSV file with columns device, batch, samples_per_s, and cann, "
+                      "seconds_per_step, memory_gb, power_w, source"),
+      sub->add_flag("--elsewhere", args->elsewhere, "the same: figures that others published")};
   sub->add_flag("--json", args->json, "one JSON document on stdout");
-  sub->callback([args, measuring, &run] {
-    for (const auto* option : measuring)
-      if (option->count() > 0 && !args->compare.empty()) throw CLI::ExcludesError("--compare", option->get_name());
+  sub->callback([args, measuring, html, of_cards = std::vector<const CLI::Option*>(std::begin(of_cards), std::end(of_cards)), &run] {
+    const CLI::Option* set = nullptr;
+    for (const auto* option : of_cards)
+      if (option->count() > 0) set = option;
+    for (const auto* option : measuring) {
+      if (option->count() == 0) continue;
+      if (!args->compare.empty()) throw CLI::ExcludesError("--compare", option->get_name());
+      if (set != nullptr) throw CLI::ExcludesError(set->get_name(), option->get_name());
+    }
+    if (!args->compare.empty() && (html->count() > 0 || set != nullptr))
+      throw CLI::ExcludesError("--compare", set != nullptr ? set->get_name() : html->get_name());
     run = [args] { return bench(*args); };
   });
 }

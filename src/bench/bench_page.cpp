@@ -198,6 +198,8 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
     page.paragraph(note, note.find("WORSE THAN LINEAR") != note.npos || note.find("SLOWER") != note.npos ? Tone::Warn : Tone::Plain);
   add_curve(page, report, "batch", "Throughput by batch", {"img_per_s"}, "img/s");
   add_curve(page, report, "batch", "Latency by batch", {"step_ms_median", "step_ms_p95"}, "ms");
+  add_curve(page, report, "infer-batch", "Inference: throughput by batch", {"img_per_s"}, "samples/s");
+  add_curve(page, report, "infer-batch", "Inference: latency by batch", {"latency_ms_p50", "latency_ms_p95"}, "ms");
   add_curve(page, report, "threads", "Throughput by threads", {"img_per_s"}, "img/s");
   const auto exact = curve(report, "batch", "activations_bytes");
   add_curve(page, report, "batch", "Memory by batch", {exact.x.size() > 1 ? "activations_bytes" : "peak_memory_bytes"}, "bytes");

@@ -65,6 +65,19 @@ std::vector<MatrixRow> environment_matrix(const HostView& host, const ProcessFac
   return out;
 }
 
+CardFacts card_facts(const HostView& host, const std::string& kind, int index) {
+  CardFacts out;
+  if (kind == "npu") {
+    const auto ascend = detail::ascend_facts(host);
+    out.cann = ascend.cann.version;
+    if (!ascend.smi.chips.empty()) out.name = ascend.smi.chips[std::min<size_t>(index, ascend.smi.chips.size() - 1)].name;
+  } else if (kind == "cuda" && host.run) {
+    const auto result = host.run({"nvidia-smi", "--query-gpu=name", "--format=csv,noheader", "--id=" + std::to_string(index)});
+    if (result.ok()) out.name = detail::first_line(result.output);
+  }
+  return out;
+}
+
 std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host, size_t width) {
   TextTable table({"component", "here", "CANN 7", "at least", "today", "at least", "note"});
   for (const auto& r : rows)

@@ -67,6 +67,28 @@ void bench_infer(const Bench& bench, BenchReport& out) {
   }
 }
 
+void bench_infer_batches(const Bench& bench, BenchReport& out) {
+  bool any = false;
+  for (int64_t batch = 1; batch <= kLargestSweep; batch *= 2) {
+    BenchRow row{.section = "infer-batch", .name = "batch " + std::to_string(batch)};
+    row.numbers = {{"batch", static_cast<double>(batch)}};
+    try {
+      BenchStep run(bench.config, bench.parts, batch);
+      EnergyReading energy;
+      const auto times = measure_with_energy(
+          bench, [&] { run.predict(); }, bench.options.sweep_steps, bench.options.warmup, energy);
+      add_latencies(row, times, batch);
+      run.add_memory(row);
+      add_energy(row, energy, static_cast<double>(batch * bench.options.sweep_steps));
+      any = true;
+    } catch (const Error& e) {
+      if (batch == kLargestSweep && !any) throw;
+      row.failure = failure_of(e);
+    }
+    out.rows.push_back(std::move(row));
+  }
+}
+
 void bench_forward(const Bench& bench, BenchReport& out) {
   if (Device::parse(out.device).is_cpu()) {
     out.notes.push_back("forward: the device is the CPU itself, there is nothing to hold it against");

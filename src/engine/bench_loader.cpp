@@ -75,6 +75,7 @@ void add_device_augmentation(const Bench& bench, BenchReport& out) {
     BenchRow host;
     const double on_host = speed("host", host), on_device = speed("device", row);
     row.numbers.emplace_back("img_per_s", on_device);
+    row.numbers.emplace_back("ms_per_batch", 1e3 * row.numbers.front().second / on_device);
     row.numbers.emplace_back("img_per_s_host", on_host);
     out.notes.push_back("loader: device augmentation on " + device.str() + " gives " + short_number(on_device / on_host, 2) +
                         " times the pictures of the host's, copies to the device counted on both sides");
@@ -99,7 +100,9 @@ BenchRow loader_row(const Bench& bench, int64_t batch, int64_t workers) {
     auto loader = train_loader(data, {.seed = static_cast<uint64_t>(bench.config.seed)});
     row.numbers = {{"batch", static_cast<double>(loader.options().batch_size)},
                    {"workers", static_cast<double>(loader.options().num_workers)}};
-    row.numbers.emplace_back("img_per_s", epoch_speed(bench, loader, row, make_ready(bench), [] {}));
+    const double speed = epoch_speed(bench, loader, row, make_ready(bench), [] {});
+    row.numbers.emplace_back("img_per_s", speed);
+    row.numbers.emplace_back("ms_per_batch", 1e3 * row.numbers.front().second / speed);
   } catch (const Error& e) {
     if (batch == 0 && workers == 0) throw;  // the configuration's own must work
     row.failure = failure_of(e);

@@ -15,6 +15,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/device/threads.hpp"
+#include "npu_train/doctor/environment_matrix.hpp"
 #include "npu_train/train/loop.hpp"
 #include "proof_runs.hpp"
 
@@ -127,7 +128,7 @@ void step(const Bench& bench, BenchReport& out) {
 /// Why there is no figure of power where one might be looked for.
 void tell_power(const Bench& bench, BenchReport& out) {
   const auto measured = [](const BenchRow& r) {
-    return r.section == "step" || r.section == "train" || r.section == "infer" || r.section == "batch";
+    return r.section == "step" || r.section == "train" || r.section == "infer" || r.section == "batch" || r.section == "infer-batch";
   };
   if (std::none_of(out.rows.begin(), out.rows.end(), measured)) return;
   for (const auto& [name, why] : {std::pair{"host", bench.power.host_why()}, std::pair{"device", bench.power.device_why()}})
@@ -141,6 +142,7 @@ struct Section {
 constexpr Section kSections[] = {{"step", step},
                                  {"train", train},
                                  {"infer", detail::bench_infer},
+                                 {"infer-batch", detail::bench_infer_batches},
                                  {"forward", detail::bench_forward},
                                  {"amp", detail::bench_amp},
                                  {"batch", detail::bench_batches},
@@ -249,6 +251,10 @@ BenchReport run_bench(const RunConfig& config, const BenchOptions& options, cons
     if (std::any_of(options.what.begin(), options.what.end(), [](const auto& w) { return w != "loader"; })) describe(bench, out);
     out.environment = environment();
     out.environment["allocator"] = host_allocator();
+    const auto device = run_device(config);
+    const auto card = card_facts(options.host, device.kind, device.index);
+    if (!card.name.empty()) out.environment["card"] = card.name;
+    if (!card.cann.empty()) out.environment["cann"] = card.cann;
     run_sections(bench, out);
     tell_power(bench, out);
     return out;

@@ -26,7 +26,6 @@ namespace npu_train::detail {
 namespace {
 
 constexpr double kKnee = 0.95;  // of the best throughput: larger batches gain little
-constexpr int64_t kLargestSweep = 64;
 
 /// The first losses of a configuration, and the memory of its predictions and steps with nothing else on the device.
 struct Side {

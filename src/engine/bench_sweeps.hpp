@@ -35,7 +35,10 @@ PairedSamples measured_in_turn(const Bench& bench, const std::function<void()>& 
 /// What a size that cannot be measured says in its row.
 std::string failure_of(const Error& error);
 
+inline constexpr int64_t kLargestSweep = 64;  // samples: 1, 2, 4 ...
+
 void bench_infer(const Bench& bench, BenchReport& out);
+void bench_infer_batches(const Bench& bench, BenchReport& out);
 void bench_forward(const Bench& bench, BenchReport& out);
 void bench_checkpoint(const Bench& bench, BenchReport& out);
 void bench_amp(const Bench& bench, BenchReport& out);

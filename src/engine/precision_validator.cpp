@@ -33,6 +33,10 @@ PrecisionValidator::PrecisionValidator(PrecisionValidatorOptions options) : opti
   for (const double value : {o.flag_above, o.rtol, o.atol, o.noise})
     check(value >= 0 && std::isfinite(value), ErrorKind::Usage, kValidator, "flag_above is ", o.flag_above, ", rtol ", o.rtol, ", atol ",
           o.atol, " and noise ", o.noise, "; they must be finite and not negative");
+  const auto& f = o.forms;
+  check(f.batch >= 1 && f.image >= 0 && f.pairs >= 1 && f.epochs >= 0 && f.batches >= 1 && f.limit >= 0 && f.lr > 0, ErrorKind::Usage,
+        kValidator, "forms: batch is ", f.batch, ", image ", f.image, ", pairs ", f.pairs, ", epochs ", f.epochs, ", batches ", f.batches,
+        ", limit ", f.limit, " and lr ", f.lr, "; they must be at least 1, 0, 1, 0, 1, 0 and above 0");
   check(o.large > 0 && std::isfinite(o.large), ErrorKind::Usage, kValidator, "large is ", o.large, "; it must be positive and finite");
 }
 
@@ -40,8 +44,8 @@ ValidationReport PrecisionValidator::validate(const RunConfig& judged, const Run
   return translated(kValidator, [&] {
     const auto a = side_of(judged), b = side_of(reference);
     check(to_yaml(resolved(a, parts)) != to_yaml(resolved(b, parts)), ErrorKind::Usage, kValidator, "both sides are ", a.device, " in ",
-          a.precision, " with the same options; there is nothing to compare; hint: another device (--device, --against) or precision",
-          " (--precision, --against-precision)");
+          a.precision, " with the same options; there is nothing to compare; hint: another device (--device, --against), precision",
+          " (--precision, --against-precision) or key of one side (--b KEY=VALUE)");
     return detail::ValidationRun(options_, a, b, parts).run();
   });
 }

@@ -4,13 +4,11 @@
 
 #include "npu_train/report/number.hpp"
 #include "npu_train/report/text_table.hpp"
+#include "precision_validator_side.hpp"
 
 namespace npu_train {
-namespace {
 
-constexpr size_t kMostRows = 10;  // of flagged tensors, for people
-
-std::string shape_text(const std::vector<int64_t>& shape) {
+std::string detail::shape_text(const std::vector<int64_t>& shape) {
   std::string out;
   for (const auto size : shape) {
     if (!out.empty()) out += 'x';
@@ -18,6 +16,12 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   }
   return out;
 }
+
+namespace {
+
+using detail::shape_text;
+
+constexpr size_t kMostRows = 10;  // of flagged tensors, for people
 
 void add_flagged(std::string& out, const char* what, const std::vector<ValidatedTensor>& tensors, size_t width) {
   TextTable table({what, "type", "shape", "max_diff", "mean_diff", "max|b|", "allowed"});

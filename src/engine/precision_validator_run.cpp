@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "npu_train/align/dump_options.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/train/loop.hpp"
@@ -24,6 +25,14 @@ const char* torch_name(at::ScalarType dtype) {
 double relative(const Verdict& v) { return v.max_diff == 0 ? 0 : v.max_diff / v.reference_max; }
 
 }  // namespace
+
+ValidationSide::Wanted wanted_layers(const PrecisionValidatorOptions& options) {
+  return [&options](const std::string& path, const std::string& type) {
+    const auto& names = options.layer_names;
+    if (!names.empty()) return std::any_of(names.begin(), names.end(), [&](const auto& name) { return name_matches(path, name); });
+    return std::find(options.layer_types.begin(), options.layer_types.end(), type) != options.layer_types.end();
+  };
+}
 
 void ValidationRun::Worst::add(const Verdict& v, const std::string& of) {
   if (count++ == 0 || v.excess() > verdict.excess()) verdict = v, name = of;
@@ -146,10 +155,10 @@ ValidatedTensor& ValidationRun::layer_row(const SeenOutput& seen) {
 }
 
 void ValidationRun::layers(const at::Tensor& sample) {
-  const auto& types = options_.layer_types;
-  if (types.empty()) return;
-  const auto a = judged_.layers(sample, types), b = reference_.layers(sample, types);
-  const auto c = shaken_ != nullptr ? shaken_->layers(sample, types) : std::vector<SeenOutput>();
+  if (options_.layer_types.empty() && options_.layer_names.empty()) return;
+  const auto wanted = wanted_layers(options_);
+  const auto a = judged_.layers(sample, wanted), b = reference_.layers(sample, wanted);
+  const auto c = shaken_ != nullptr ? shaken_->layers(sample, wanted) : std::vector<SeenOutput>();
   const auto same = [](const SeenOutput& seen) { return [&seen](const SeenOutput& other) { return other.layer == seen.layer; }; };
   ++layer_samples_;
   for (const auto& reference : b) {
@@ -177,7 +186,9 @@ void ValidationRun::layers(const at::Tensor& sample) {
 }
 
 void ValidationRun::judge_layers() {
-  if (options_.layers_every == 0 || options_.layer_types.empty()) return;
+  if (options_.layers_every == 0 || (options_.layer_types.empty() && options_.layer_names.empty())) return;
+  check(!report_.layers.empty() || options_.layer_names.empty(), ErrorKind::Usage, "PrecisionValidator", "no layer of the model has one of",
+        " the names ", join(options_.layer_names), "; hint: npu_tool summary CONFIG --layers lists them");
   std::vector<std::string> classes;
   for (const auto& [path, type] : reference_.trainer().task().module_types())
     if (!type.empty() && std::find(classes.begin(), classes.end(), type) == classes.end()) classes.push_back(type);

@@ -42,8 +42,19 @@ void GradientTap::phase_begin(Phase phase, int64_t, int) {
   }
 }
 
-ValidationSide::ValidationSide(const RunConfig& config, const Parts& parts) : trainer_(config, parts), tap_(trainer_) {
+ValidationSide::ValidationSide(const RunConfig& config, const Parts& parts)
+    : cpu_low_precision_(config.cpu_low_precision), trainer_(config, parts), tap_(trainer_) {
   trainer_.setup();
+  begin();
+}
+
+ValidationSide::ValidationSide(const RunConfig& config, const Parts& parts, std::shared_ptr<Task> task, std::shared_ptr<const Dataset> data)
+    : cpu_low_precision_(config.cpu_low_precision), trainer_(config, parts), tap_(trainer_) {
+  trainer_.setup(std::move(task), std::move(data));
+  begin();
+}
+
+void ValidationSide::begin() {
   trainer_.add_observer(&tap_);
   const auto& run = trainer_.loop().parts();
   const auto capabilities = backend_of(run.device).capabilities(run.device);
@@ -52,7 +63,7 @@ ValidationSide::ValidationSide(const RunConfig& config, const Parts& parts) : tr
   facts_ = {.device = run.device.str(),
             .precision = run.precision->name(),
             .dtype = dtype_name(dtype_),
-            .emulated = dtype_ != at::kFloat && run.device.is_cpu() && emulates(cpu_low_precision_of(config.cpu_low_precision), dtype_),
+            .emulated = dtype_ != at::kFloat && run.device.is_cpu() && emulates(cpu_low_precision_of(cpu_low_precision_), dtype_),
             .saturates = capabilities.saturating_overflow};
 }
 
@@ -94,15 +105,21 @@ at::Tensor ValidationSide::predict(const at::Tensor& input) {
 }
 
 std::vector<SeenOutput> ValidationSide::layers(const at::Tensor& input, const std::vector<std::string>& types) {
+  return layers(input,
+                [&](const std::string&, const std::string& type) { return std::find(types.begin(), types.end(), type) != types.end(); });
+}
+
+std::vector<SeenOutput> ValidationSide::layers(const at::Tensor& input, const Wanted& wanted) {
   std::vector<SeenOutput> out;
   const auto classes = trainer_.task().module_types();
   const OpObserver observer(trainer_.task().parameters(), [&](const SeenOp& op) {
     if (op.parameter.empty()) return;
     const auto layer = layer_of(op.parameter);
     const auto found = classes.find(layer);
-    if (found == classes.end() || std::find(types.begin(), types.end(), found->second) == types.end()) return;
+    const auto type = found == classes.end() ? std::string() : found->second;
+    if (!wanted(layer, type)) return;
     std::erase_if(out, [&](const SeenOutput& o) { return o.layer == layer; });  // product, then bias: the last one is the layer's
-    out.push_back({.layer = layer, .type = found->second, .op = op.name, .value = on_host(op.output)});
+    out.push_back({.layer = layer, .type = type, .op = op.name, .value = on_host(op.output)});
   });
   predict(input);
   if (observer.error() != nullptr) std::rethrow_exception(observer.error());

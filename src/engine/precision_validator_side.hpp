@@ -1,7 +1,9 @@
 // One of the runs that a PrecisionValidator compares.
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +15,9 @@ namespace npu_train::detail {
 // Distance from 1 to the next number of a dtype.
 double epsilon_of(at::ScalarType dtype);
 at::ScalarType coarser(at::ScalarType a, at::ScalarType b);
+
+// "8x3x224x224".
+std::string shape_text(const std::vector<int64_t>& shape);
 
 // On the host, fp32, by name.
 using HostTensors = std::map<std::string, at::Tensor>;
@@ -46,6 +51,8 @@ struct TakenStep {
 class ValidationSide {
  public:
   ValidationSide(const RunConfig& config, const Parts& parts);
+  // A task that is given, in place of the configuration's model and data.
+  ValidationSide(const RunConfig& config, const Parts& parts, std::shared_ptr<Task> task, std::shared_ptr<const Dataset> data);
   ValidationSide(const ValidationSide&) = delete;
   ValidationSide& operator=(const ValidationSide&) = delete;
 
@@ -58,6 +65,9 @@ class ValidationSide {
   at::Tensor predict(const at::Tensor& input);
   // The same with the outputs of the layers of these classes, in order of their last calls.
   std::vector<SeenOutput> layers(const at::Tensor& input, const std::vector<std::string>& types);
+  // The same of the layers that `wanted` takes by path and class.
+  using Wanted = std::function<bool(const std::string& path, const std::string& type)>;
+  std::vector<SeenOutput> layers(const at::Tensor& input, const Wanted& wanted);
   // Whether the device's flag says that the last predict() overflowed; false where overflows give inf.
   bool overflowed() const { return overflowed_; }
 
@@ -74,7 +84,10 @@ class ValidationSide {
   at::ScalarType dtype() const { return dtype_; }
 
  private:
+  void begin();
   at::Tensor in_layout(const at::Tensor& value) const;
+
+  std::string cpu_low_precision_;
 
   Trainer trainer_;
   GradientTap tap_;
@@ -83,5 +96,8 @@ class ValidationSide {
   bool channels_last_ = false;
   bool overflowed_ = false;
 };
+
+// Layers by layer_names, or by layer_types where there are none. `options` must outlive it.
+ValidationSide::Wanted wanted_layers(const PrecisionValidatorOptions& options);
 
 }  // namespace npu_train::detail

@@ -5,7 +5,7 @@ import re
 import unittest
 
 import advice
-from programs import ProgramTest, SOURCE, main, npu_tool, run, train_app
+from programs import BIN, ProgramTest, SOURCE, main, npu_tool, run, train_app
 
 # Options of other programs that texts name.
 FOREIGN = set('''--build --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
@@ -61,6 +61,37 @@ class AdvisedCommands(ProgramTest):
         self.assertGreater(len(jobs), 60)
         self.assertEqual(self.each(jobs), {})
 
+    def test_what_the_symptoms_and_the_readme_advise_runs(self):
+        """On a small configuration in place of the one that is named; a check may fail (7), as that of a device that is not there."""
+        small = self.config(precision='32-true', workers=0)
+        quick = ['trainer.max_epochs=1', 'data.train_size=64', 'data.val_size=32']
+        for name in ('dump_a', 'dump_b'):
+            self.assertDone(train_app(small, *quick, 'trainer.max_steps=1', 'output.dir=', f'dump.dir={name}', cwd=self.dir))
+        (self.dir / 'my_project').mkdir()
+        (self.dir / 'my_project' / 'a.py').write_text('import torch\n')
+        sim_npu = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
+        stands_for = {'CONFIG': small, 'CONFIG.yaml': small, 'configs/quickstart.yaml': small, 'A': 'dump_a', 'B': 'dump_b', 'D': 'sim_npu', 'N': '0'}
+        shorter = {'bench': ['--steps', '2', '--warmup', '1', '--no-machine'], 'checklist': ['--steps', '2'], 'validate': ['--samples', '8', '--train-steps', '1'],
+                   'verify-determinism': ['--steps', '2'], 'memory': ['--quick']}
+        ran = 0
+        for command, places in sorted(self.commands.items()):
+            if not places & {'README.md', 'src/doctor/facts/symptoms.tsv'} or len(command) < 3: continue
+            words = [stands_for.get(w, w) for w in command[1:]]
+            if not sim_npu and 'sim_npu' in words: continue
+            if command[0] == 'train_app':
+                if '--help' in words: continue
+                words += [*quick, 'trainer.max_steps=1', 'output.dir=']
+                words = [w for w in words if not str(w).startswith('dump.dir=')] + [f'dump.dir=other{ran}']
+            elif small in words:
+                words += shorter.get(words[0], []) if '--check' not in words else []
+                if words[0] not in ('doctor', 'memory'): words += quick
+            with self.subTest(command):
+                code, out, err = run(BIN / command[0], *words, cwd=self.dir, timeout=1200)
+                self.assertIn(code, (0, 7), (words, out, err))
+                self.assertTrue(code == 0 or {'compare', 'analyze', 'checklist', 'memory', 'doctor', 'validate'} & {words[0]}, (words, out, err))
+            ran += 1
+        self.assertGreater(ran, 12)
+
     def test_keys_of_configurations_exist(self):
         jobs = {}
         for command, places in self.commands.items():
@@ -96,9 +127,9 @@ class AdvisedCommands(ProgramTest):
 
     def test_every_section_of_bench_that_a_text_names_exists(self):
         allowed = re.search(r'comma separated:([^]]*?)--model', npu_tool('bench', '--help')[1], re.S).group(1)
-        sections = set(re.findall(r'[a-z]+', allowed))
+        sections = set(re.findall(r'[a-z-]+', allowed))
         for path in advice.files():
-            for names in re.findall(r'--what[ =]([a-z]+(?:,[a-z]+)*)', own_text(path)):
+            for names in re.findall(r'--what[ =]([a-z][a-z-]*(?:,[a-z-]+)*)', own_text(path)):
                 for name in names.split(','): self.assertIn(name, sections, path)
 
     def test_every_key_that_a_hint_names_exists(self):

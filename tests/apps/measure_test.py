@@ -115,6 +115,30 @@ class Measure(ProgramTest):
         self.assertFails(npu_tool('bench', '--what', 'step'), USAGE, 'no model')
         self.assertFails(npu_tool('bench', '--compare', a, a, '--html', page), USAGE, '--html')
 
+    def test_bench_sweeps_inference_and_sets_cards_next_to_each_other(self):
+        a, page, cards = self.dir / 'a.json', self.dir / 'a.html', self.dir / 'cards.html'
+        what = ('--what', 'step,infer-batch,loader', '--batch', '2', '--steps', '3', '--warmup', '1', '--sweep-steps', '2', '--no-machine', '--no-phases')
+        document = self.json('bench', self.config(precision='32-true'), *what, '--out', a, '--html', page)
+        sweep = [row for row in document['rows'] if row['section'] == 'infer-batch']
+        self.assertEqual([row['batch'] for row in sweep], [1, 2, 4, 8, 16, 32, 64])
+        for row in sweep: self.assertAlmostEqual(row['img_per_s'], 1e3 * row['batch'] / row['latency_ms_p50'], delta=0.5 * row['img_per_s'])
+        for row in document['rows']:
+            if row['section'] == 'loader' and not row.get('failure'): self.assertAlmostEqual(row['ms_per_batch'] * row['img_per_s'] / 1e3, row['batch'], places=6)
+        text = page.read_text()
+        for title in ('Inference: throughput by batch', 'Inference: latency by batch'): self.assertIn(title, text)
+        failing = self.json('bench', self.config(precision='32-true'), 'device=sim_npu', 'sim_npu.hbm=12MiB', 'model.dim=64', 'model.patch_size=2', '--what', 'infer-batch', '--sweep-steps', '1', '--warmup', '1', '--no-machine')
+        self.assertEqual(len([r for r in failing['rows'] if r['section'] == 'infer-batch']), 7)
+        self.assertIn('out of memory', {row.get('failure') for row in failing['rows']})
+        (self.dir / 'mine.csv').write_text('device,batch,samples_per_s\nA100,32,200\n')
+        found = self.json('bench', '--elsewhere')['cards']
+        self.assertEqual((found[1]['device'], found[1]['cann'], found[1]['relative_percent']), ('910B', '7.0.RC1.alpha005', 108.8))
+        out = self.assertDone(npu_tool('bench', '--cards', a, '--figures', self.dir / 'mine.csv', '--elsewhere', '--html', cards))
+        for word in ('cpu', 'A100', 'V100', '910B', 'from elsewhere', '100 %', 'another batch', '0.345'): self.assertIn(word, out)
+        self.look_at(cards)
+        self.assertFails(npu_tool('bench', '--elsewhere', '--steps', '3'), USAGE, '--steps')
+        self.assertFails(npu_tool('bench', '--cards', self.dir / 'none.json'), DATA, 'none.json')
+        self.assertFails(npu_tool('bench', '--what', 'infer-bach', '--model', 'resnet18'), USAGE, "did you mean 'infer-batch'?")
+
     def test_bench_takes_its_words(self):
         config = self.config(precision='32-true')
         quick = ('--steps', '2', '--warmup', '1', '--no-machine', '--no-phases', '--batch', '2')

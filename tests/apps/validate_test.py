@@ -31,6 +31,33 @@ class Validate(ProgramTest):
             self.assertGreater(mixed['max_max_diff'], 0)
             self.assertEqual((mixed['judged']['precision'], mixed['reference']['precision']), ('16-mixed', '32-true'))
 
+    def test_two_forms_of_a_model(self):
+        forms = ('--device', 'cpu', 'model.qkv=split', 'data={name: image_folder, root: nowhere, image_size: 32}', '--forms-batch', '4', '--forms-pairs', '6', '--json')
+        document = json.loads(self.assertDone(self.validate(*forms, '--b', 'model.qkv=fused', '--out', self.dir / 'forms.json', '--forms-batches', '2')))
+        self.assertTrue(document['all_passed'])
+        self.assertEqual(document, json.loads((self.dir / 'forms.json').read_text()))
+        self.assertLess(document['max_diff'], 1e-4)
+        self.assertLessEqual(document['mean_diff'], document['max_diff'])
+        self.assertEqual(document['input'], [4, 3, 32, 32])
+        self.assertEqual(len(document['converted']), 6)  # q, k and v of one block
+        self.assertEqual(len(document['epochs']), 3)
+        self.assertLess(document['epochs'][2]['form'], document['epochs'][0]['form'])
+        self.assertAlmostEqual(document['speed_up'], document['original_ms'] / document['form_ms'])
+        text = self.assertDone(self.validate(*forms[:-1], '--b', 'model.qkv=fused', '--forms-epochs', '0'))
+        for word in ('6 converted', 'time, ms', 'the forms agree'): self.assertIn(word, text)
+        other = self.validate(*forms, '--b', 'model.qkv=fused', '--b', 'model.gelu=tanh', '--forms-epochs', '0', '--forms-limit', '1e-6')
+        self.assertEqual(other[0], CHECK_FAILED, other[2])
+        self.assertIn('other GELUs', other[1])
+        self.assertFails(self.validate(*forms, '--b', 'model.qkv=fused', '--b', 'model.dim=48'), 6, 'weights')
+        self.assertFails(self.validate(*forms, '--b', 'nonsense'), USAGE, 'nonsense', 'KEY=VALUE')
+        self.assertFails(self.validate(*forms, '--b', 'model.qvk=fused'), USAGE, 'qvk')
+
+    def test_one_key_of_one_side(self):
+        document = self.passed('--device', 'cpu', '--b', 'model.fused_kernels=false', '--samples', '8', '--train-steps', '1')
+        self.assertEqual(document['judged'], document['reference'])
+        self.assertFails(self.validate('--device', 'cpu'), USAGE, 'nothing to compare', '--b KEY=VALUE')
+        self.passed('--device', 'cpu', '--a', 'precision=bf16-mixed', '--samples', '8', '--train-steps', '1', '--layer-names', '*mlp.0')
+
     def test_convolutions_in_both_ways_of_overflow(self):
         resnet = ('model={name: resnet18, stem: imagenet}', '--samples', '10', '--train-steps', '1', '--json')
         for soc in ('910A', '910B1'):

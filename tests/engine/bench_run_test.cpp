@@ -37,7 +37,11 @@ TEST_CASE("a size that does not fit is recorded, and the sweep goes on") {
   config.sim_npu.hbm = "12MiB";
   config.model.options.set("dim", ConfigNode(int64_t{64}));
   config.model.options.set("patch_size", ConfigNode(int64_t{2}));
-  const auto report = run_bench(config, quick({"batch"}));
+  const auto report = run_bench(config, quick({"batch", "infer-batch"}));
+  CHECK(report.row("infer-batch", "batch 1")->failure.empty());
+  REQUIRE(report.row("infer-batch", "batch 64") != nullptr);
+  CHECK(report.row("infer-batch", "batch 64")->failure == "out of memory");
+  CHECK(report.row("infer-batch", "batch 64")->number("batch") == 64);
   CHECK(report.row("batch", "batch 1")->failure.empty());
   CHECK(report.row("batch", "batch 1")->number("memory_increase_bytes") > 0);
   REQUIRE(report.row("batch", "batch 64") != nullptr);
@@ -97,6 +101,15 @@ TEST_CASE("every section gives its rows") {
   CHECK(has(notes, "the knee is at"));
   CHECK(has(notes, "data.batch_size="));
   CHECK(has(notes, "batches of 128, 256, 512 were left out, the data has 96 samples"));
+  for (const char* batch : {"batch 1", "batch 2", "batch 4", "batch 8", "batch 16", "batch 32", "batch 64"}) {
+    CAPTURE(batch);
+    REQUIRE(report.row("infer-batch", batch) != nullptr);
+    CHECK(report.row("infer-batch", batch)->number("img_per_s") > 0);
+    CHECK(report.row("infer-batch", batch)->number("latency_ms_p50") > 0);
+  }
+  const auto* loaded = report.row("loader", "as configured");
+  CHECK(loaded->number("ms_per_batch") == doctest::Approx(1e3 * loaded->number("batch") / loaded->number("img_per_s")));
+  for (const char* title : {"Inference: throughput by batch", "Inference: latency by batch"}) CHECK(has(to_html(report), title));
   CHECK(has(to_html(report), "Throughput by batch"));
   for (const char* section : {"step", "train", "infer", "batch"}) {
     CAPTURE(section);

@@ -25,6 +25,15 @@ struct MatrixRow {
 /// Runs `python3 --version`, `cmake --version` and `gcc -dumpfullversion`.
 std::vector<MatrixRow> environment_matrix(const HostView& host, const ProcessFacts& process);
 
+/// What is known of a card beside its kind.
+struct CardFacts {
+  std::string name;  ///< "NVIDIA H100 80GB HBM3", "910B3"; "" where no tool of the vendor says it
+  std::string cann;  ///< version of CANN, for NPUs
+};
+
+/// By npu-smi and the files of CANN for kind "npu", by nvidia-smi for "cuda"; of other kinds nothing is asked.
+CardFacts card_facts(const HostView& host, const std::string& kind, int index);
+
 /// A table for a terminal, and the variables that belong to it.
 std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host, size_t width = 100);
 Json matrix_json(const std::vector<MatrixRow>& rows, const HostView& host);

@@ -31,6 +31,7 @@ struct BenchOptions {
   ///   step           training steps on one random batch: the step alone
   ///   train          the whole loop on the configuration's data
   ///   infer          latency and throughput of predictions, batch 1 and `batch`; with `fuse` beside the fused model
+  ///   infer-batch    predictions in batches of 1, 2, 4, 8, 16, 32 and 64: samples a second and latency; a batch that fails is a row
   ///   forward        predictions on the device beside the CPU's
   ///   amp            the configuration's low precision (bf16-mixed where it has none) beside 32-true, training and inference, from equal
   ///                  weights and batch: time, memory, losses

@@ -23,17 +23,32 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/bench/samples.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/io/json.hpp"
 
 namespace npu_train {
 
+/// How two forms of one model are compared: PrecisionValidator::compare_forms.
+struct FormsOptions {
+  int64_t batch = 8;    ///< samples of the random input
+  int64_t image = 0;    ///< its height and width; 0: the model's, and 224 where it takes any
+  double limit = 1e-4;  ///< largest |a - b| of the outputs, and of a layer
+  int64_t pairs = 10;   ///< predictions of each form that are timed, alternately
+  int64_t epochs = 3;   ///< of the training after it; 0: none
+  int64_t batches = 4;  ///< of an epoch
+  double lr = 1e-4;     ///< of AdamW
+};
+
 struct PrecisionValidatorOptions {
   int64_t samples = 100;      ///< whose outputs are compared; fewer where the data has fewer
   int64_t layers_every = 10;  ///< every so many samples one goes through alone, and its layers are compared; 0: none
   std::vector<std::string> layer_types = {"Linear", "Conv2d"};  ///< classes of these layers, as Task::module_types() names them
-  double flag_above = 1e-4;                                     ///< |a - b| of a layer that is flagged, unless rounding explains more
+  /// Layers by name instead of by class; '*' stands for anything. For two forms of a model "NAME=OTHER" compares layer NAME of the judged
+  /// one with OTHER of the reference.
+  std::vector<std::string> layer_names{};
+  double flag_above = 1e-4;  ///< |a - b| of a layer that is flagged, unless rounding explains more
   double rtol = 1e-5;
   double atol = 1e-8;
   /// Where a side computes in bf16 or fp16: default_tolerance() of align/compare.hpp for it, instead of rtol and atol.
@@ -41,6 +56,7 @@ struct PrecisionValidatorOptions {
   double noise = 8;         ///< roundings by which the weights are moved for b', see above; 0: rounding explains nothing
   int64_t train_steps = 5;  ///< of the short training run, after the step whose gradients and weights are compared
   double large = 1e4;       ///< factor of the large inputs
+  FormsOptions forms{};     ///< where two forms of a model are compared
 };
 
 /// One row of the report. Of a check of several tensors: the one that comes nearest to what is allowed, or exceeds it most.
@@ -99,6 +115,33 @@ struct ValidationReport {
   Json to_json() const;
 };
 
+/// Mean losses of one epoch of both forms.
+struct FormsEpoch {
+  double form = 0, original = 0;
+};
+
+/// An original model and another form of it, as NPUs prefer.
+struct FormsReport {
+  ValidatedSide form, original;
+  std::vector<int64_t> input;             ///< shape
+  double max_diff = 0, mean_diff = 0;     ///< of the outputs, in evaluation mode
+  double reference_max = 0;               ///< largest |output| of the original
+  double limit = 0;                       ///< for max_diff
+  double form_ms = 0, original_ms = 0;    ///< median of a prediction, the copy of its input and output included
+  SpeedRatio speed;                       ///< how much faster the form is
+  std::vector<std::string> converted{};   ///< weights of the form that were put together from others of the original
+  std::vector<ValidatedTensor> layers{};  ///< that both have, in the order of the forward
+  std::vector<FormsEpoch> epochs{};       ///< of the training with AdamW
+  double largest_loss_difference = 0;     ///< of the epochs, relative to the original's loss
+  bool outputs_agree = false, layers_agree = true, training_agrees = true;
+  std::vector<std::string> notes{};
+
+  bool passed() const { return outputs_agree && layers_agree && training_agrees; }
+  /// For people; the verdict is the first line. `width` > 0 is the longest line of its table.
+  std::string str(size_t width = 0) const;
+  Json to_json() const;
+};
+
 /// Runs the checks: outputs, layers, inputs of other kinds (a batch of one, the last partial batch, zeros, large values), gradients, one
 /// optimizer step, a short training run and an evaluation after it. docs/validate.md says what each means.
 class PrecisionValidator {
@@ -113,6 +156,21 @@ class PrecisionValidator {
   /// Error(Usage) where both configurations are the same, and where the model has no layer of `layer_types`; Error(Checkpoint) where
   /// their models differ; what a device cannot do is its own error.
   ValidationReport validate(const RunConfig& judged, const RunConfig& reference, const Parts& parts = builtin_parts()) const;
+
+  /// Compares `form` with `original`, two models that compute the same with other layers (a fused projection of query, key and value and
+  /// three of their own): the original's weights are converted (nn/weights.hpp) and copied into the form, both get one random batch, their
+  /// outputs and layers are compared, both are timed alternately, and both are trained on the same random batches with AdamW. `config` says
+  /// where and how: device, precision, task, seed, threads; `original_config` the same of the original, where it differs. No data is
+  /// opened.
+  ///
+  /// The original keeps its weights, the form the converted ones; both modules stay on the device. Error(Checkpoint) where the weights
+  /// cannot be converted; Error(Usage) for `layer_names` that match nothing.
+  FormsReport compare_forms(const Model& form, const Model& original, const RunConfig& config = {},
+                            const Parts& parts = builtin_parts()) const;
+  FormsReport compare_forms(const Model& form, const RunConfig& form_config, const Model& original, const RunConfig& original_config,
+                            const Parts& parts = builtin_parts()) const;
+  /// The same of the models that two configurations name.
+  FormsReport compare_forms(const RunConfig& form, const RunConfig& original, const Parts& parts = builtin_parts()) const;
 
   const PrecisionValidatorOptions& options() const { return options_; }
 
