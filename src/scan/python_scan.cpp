@@ -266,10 +266,9 @@ class PythonScan {
            scan_.is_device_text(tokens_[i - 2].body_in(text_));
   }
 
-  // "cuda" of ["cuda", "xpu"] and of ("cpu", "cuda"): texts alone, another kind of device among them; not the arguments of a call.
+  // "cuda" of ["cuda", "xpu"]: texts alone, another kind of accelerator among them; not the arguments of a call.
   bool in_list_of_devices(size_t i) const {
-    static constexpr std::string_view kKinds[] = {"cpu", "xpu",  "mps",  "hpu", "npu", "mlu", "musa",
-                                                  "hip", "rocm", "meta", "xla", "tpu", "mtia"};
+    static constexpr std::string_view kKinds[] = {"xpu", "mps", "hpu", "npu", "mlu", "musa", "hip", "rocm", "xla", "tpu", "mtia"};
     constexpr size_t kLongest = 64;
     const auto is_item = [&](size_t k) { return is_kind(k, TokenKind::Text) || is(k, ","); };
     size_t first = i, last = i;
