@@ -25,7 +25,7 @@ class NoImages(ProgramTest):
     def test_tools_that_need_shapes_alone(self):
         for data in (FOLDER, FOLDER.replace('image_folder', 'cifar10'), FOLDER.replace('image_folder', 'cifar100')):
             self.assertTrue(self.data('analyze', config=data)['operators'])
-        self.assertGreater(self.data('memory', '--quick')['peak']['allocated'], 0)
+        self.assertGreater(self.data('memory', '--quick')['allocated'], 0)
         self.assertTrue(self.data('analyze', '--try', 'cpu')['passed'])
         self.assertGreater(self.data('summary')['parameters'], 0)
         self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
@@ -33,7 +33,7 @@ class NoImages(ProgramTest):
     def test_bench_opens_the_data_only_for_sections_that_read_it(self):
         found = self.data('bench', '--what', 'step,infer', '--batch', '2', '--steps', '1', '--warmup', '1', '--infer-steps', '1', '--no-machine')
         self.assertNotIn('could not be opened', json.dumps(found))
-        self.assertIn('3x32x32, 1000 classes', json.dumps(found))
+        self.assertIn('3x32x32, 10 classes', json.dumps(found))
         result = npu_tool('bench', self.config(FOLDER), '--what', 'loader', cwd=self.dir)
         self.assertFails(result, 3, 'nowhere')
 
