@@ -32,7 +32,7 @@ class Scripts(ProgramTest):
         self.assertEqual(sorted(p.name for p in self.root.iterdir()), ['scripts'])
 
     def test_help(self):
-        for name in ('setup', 'get_data', 'test', 'check_torch', 'gpu_bundle', 'build_offline'):
+        for name in ('setup', 'get_data', 'test', 'check_torch', 'check_clang', 'gpu_bundle', 'build_offline'):
             with self.subTest(name): self.assertIn(f'scripts/{name}', self.assertDone(self.script(name, '--help')))
         self.assertIn('--torch-index', self.script('setup', '--help')[1])
         self.assertUntouched()
@@ -58,11 +58,41 @@ class Scripts(ProgramTest):
         self.assertFails(self.script('check_torch', HOME=str(self.dir)), 77, 'skipped', '2.11.0')
         self.assertUntouched()
 
+    def test_check_clang_without_the_compiler_is_skipped(self):
+        self.assertFails(self.script('check_clang', 'clang++-0'), 77, 'skipped', 'clang++-0')
+        self.assertFails(self.script('check_clang', '--all'), 2, "'--all'", '--help')
+        self.assertUntouched()
+
     def test_build_offline_names_what_is_missing(self):
         code, out, err = self.script('build_offline', '--build-dir', self.dir / 'b', 'dependencies')
         self.assertEqual(code, 1)
         self.assertIn('holds no sources of zlib', out + err)
         self.assertIn('scripts/gpu_bundle', out + err)
+
+    def test_the_wheel_of_torch_is_taken_by_its_checksum(self):
+        """Fakes for everything but the script: a Python that notes its arguments and the requirements that it is given."""
+        self.program('g++', '#!/bin/sh\necho 12\n')
+        self.program('cmake', '#!/bin/sh\necho cmake version 3.25.0\n')
+        self.program('ccache', '#!/bin/sh\n')
+        self.program('dpkg-query', '#!/bin/sh\nfor name; do echo "installed $name"; done\n')
+        self.program('python', '#!/bin/sh\necho "python $*" >> "$CALLS"\n'
+                               'case $1 in -c) exit "$ANOTHER_PYTHON" ;; -) exit "$NO_NETWORK" ;; esac\n'
+                               'for word; do case $word in *.txt) cat "$word" >> "$CALLS" ;; esac; done\n', self.root / '.venv' / 'bin')
+        cpu = '--index-url https://download.pytorch.org/whl/cpu'
+        known = ('torch==2.13.0 --hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b',)
+        for name, args, another, no_network, index, hashes in (
+                ('the default', (), 0, 0, cpu, known), ('without a network', (), 0, 1, '', known), ('another Python', (), 1, 0, cpu, ()),
+                ('another index', ('--torch-index', 'https://example.org'), 0, 0, '--index-url https://example.org', ())):
+            with self.subTest(name):
+                self.calls.unlink(missing_ok=True)
+                said = self.assertDone(self.script('setup', '--no-build', *args, ANOTHER_PYTHON=str(another), NO_NETWORK=str(no_network)))
+                installs = [call for call in self.called() if ' pip install ' in call]
+                if hashes: self.assertIn('--no-deps --require-hashes -r', installs.pop(0))
+                self.assertEqual([call for call in self.called() if '--hash' in call], list(hashes))
+                self.assertEqual('by its version alone' in said, not hashes)
+                self.assertEqual(len(installs), 1)
+                self.assertTrue(installs[0].endswith('torch==2.13.0'), installs)
+                self.assertIn(index, installs[0])
 
     def test_train_stops_where_setup_does(self):
         self.assertFails(self.script('train', Torch_DIR=f'{self.dir}/nowhere'), 2, 'TorchConfig.cmake')
