@@ -16,6 +16,8 @@ std::string_view plain_word(std::string_view word) {
   return word;
 }
 
+constexpr size_t kLongestCommand = 200;  // of CMake; a longer one is in no table
+
 class CMakeScan {
  public:
   explicit CMakeScan(FileScan& scan) : scan_(scan), text_(scan.text()), tokens_(cmake_tokens(text_)), rows_(scan.facts().table("cmake")) {
@@ -40,7 +42,7 @@ class CMakeScan {
 
   // One finding for each rule in a command: it is one place to work on.
   void command(size_t name, size_t first, size_t end) {
-    const auto called = to_lower(tokens_[name].in(text_));
+    const auto called = to_lower(tokens_[name].in(text_).substr(0, kLongestCommand));
     std::set<const Rule*> told;
     if (const auto* row = rows_.exact(called + " *"); row == nullptr) {
       if (const auto* star = rows_.find(called + " "); star != nullptr) tell(*star, name, name, told);

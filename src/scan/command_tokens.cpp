@@ -73,6 +73,7 @@ class ShellTokenizer {
  private:
   void end_line(size_t at) {
     if (out_.empty() || out_.back().kind != TokenKind::LineEnd) out_.push_back(token_at(TokenKind::LineEnd, at, at));
+    line_calls_python_ = line_names_python_file_ = false;
   }
 
   size_t word(size_t i, size_t end, bool prose) {
@@ -82,6 +83,8 @@ class ShellTokenizer {
     token.prose = prose;
     token.formatted = i > 0 && (text_[i - 1] == '$' || (i > 1 && text_[i - 1] == '{' && text_[i - 2] == '$'));
     out_.push_back(token);
+    line_calls_python_ |= calls_python(token.in(text_));
+    line_names_python_file_ |= token.in(text_).ends_with(".py");
     return stop;
   }
 
@@ -92,7 +95,7 @@ class ShellTokenizer {
     while (end < text_.size() && text_[end] != mark) end += text_[end] == '\\' && mark == '"' ? 2 : 1;
     end = std::min(end, text_.size());
     const auto body = text_.substr(i + 1, end - i - 1);
-    if (!out_.empty() && out_.back().kind == TokenKind::Name && out_.back().in(text_) == "-c" && line_has(&calls_python)) {
+    if (!out_.empty() && out_.back().kind == TokenKind::Name && out_.back().in(text_) == "-c" && line_calls_python_) {
       out_.push_back(text_at(i, std::min(end + 1, text_.size()), i + 1, end));
       out_.back().formatted = mark == '"';
       return std::min(end + 1, text_.size());
@@ -106,19 +109,10 @@ class ShellTokenizer {
   }
 
   // "python", "/usr/bin/python3.11", "$PYTHON".
-  static bool calls_python(std::string_view word) { return to_lower(word.substr(word.rfind('/') + 1)).starts_with("python"); }
-  static bool names_python_file(std::string_view word) { return word.ends_with(".py"); }
-
-  bool line_has(bool (*fits)(std::string_view)) const {
-    for (auto token = out_.rbegin(); token != out_.rend() && token->kind != TokenKind::LineEnd; ++token)
-      if (token->kind == TokenKind::Name && fits(token->in(text_))) return true;
-    return false;
-  }
+  static bool calls_python(std::string_view word) { return to_lower(word.substr(word.rfind('/') + 1).substr(0, 6)) == "python"; }
 
   // By the command before << and by the last one of the line: cat <<EOF | python.
-  void note_heredoc() {
-    heredoc_is_python_ = !heredoc_.empty() && (heredoc_is_python_ || line_has(&calls_python) || line_has(&names_python_file));
-  }
+  void note_heredoc() { heredoc_is_python_ = !heredoc_.empty() && (heredoc_is_python_ || line_calls_python_ || line_names_python_file_); }
 
   size_t remember_heredoc(size_t i) {
     if (i < text_.size() && text_[i] == '-') ++i;
@@ -157,6 +151,7 @@ class ShellTokenizer {
   std::string_view text_;
   std::string_view heredoc_{};
   bool heredoc_is_python_ = false;
+  bool line_calls_python_ = false, line_names_python_file_ = false;  // a word of the line so far
   std::vector<Token> out_;
 };
 

@@ -8,6 +8,7 @@ namespace npu_train::detail::scan {
 namespace {
 
 constexpr size_t kMostOpened = 16;  // namespaces, each looked through for every name
+constexpr size_t kLongestName = 400;
 
 class CppScan {
  public:
@@ -25,13 +26,12 @@ class CppScan {
     scan_.add(row, tokens_[first].begin, tokens_[last].end() - tokens_[first].begin, std::move(edits));
   }
 
-  // "a::b::c" at `i`, with or without "::" before it; `last` is its last token.
+  // "a::b::c" at `i`, with or without "::" before it; `last` is its last token. Of a name that no table can have, the start.
   std::string read_name(size_t i, size_t& last) const {
-    std::string name(tokens_[i].in(text_));
+    std::string name(tokens_[i].in(text_).substr(0, kLongestName));
     last = i;
     while (is(last + 1, "::") && is_kind(last + 2, TokenKind::Name)) {
-      name += "::";
-      name += tokens_[last + 2].in(text_);
+      if (name.size() < kLongestName) name.append("::").append(tokens_[last + 2].in(text_).substr(0, kLongestName));
       last += 2;
     }
     return name;
@@ -46,6 +46,7 @@ class CppScan {
       size_t at = i + 1;
       if (is_kind(at, TokenKind::Name) && is(at + 1, "=") && is_kind(at + 2, TokenKind::Name)) {
         aliases_[std::string(tokens_[at].in(text_))] = read_name(at + 2, last);
+        i = last;
         continue;
       }
       if (!use) continue;
@@ -54,6 +55,7 @@ class CppScan {
       if (is(at, "::")) ++at;
       if (!is_kind(at, TokenKind::Name)) continue;
       const auto name = read_name(at, last);
+      i = last;
       const auto cut = name.rfind("::");
       if (whole && opened_.size() < kMostOpened) {
         opened_.push_back(name);
@@ -124,7 +126,7 @@ class CppScan {
     const auto& table = scan_.facts().table("cpp.name");
     const auto base = tokens_[first].in(text_);
     const auto alias = aliases_.find(base);
-    const auto full = (alias == aliases_.end() ? std::string(base) : alias->second) + written.substr(base.size());
+    const auto full = (alias == aliases_.end() ? std::string(base) : alias->second).append(written, std::min(base.size(), written.size()));
     auto found = table.find_dotted(full, "::");
     const bool as_written = found.row != nullptr && alias == aliases_.end();
     bool whole = found.length == full.size();
@@ -173,7 +175,7 @@ class CppScan {
     size_t name = i;
     for (size_t at = i + 1; at < tokens_.size() && at < i + kFarthest && name == i; ++at) {
       if (is(at, "__launch_bounds__")) {
-        while (at < tokens_.size() && !is(at, ")")) ++at;
+        while (at < tokens_.size() && at < i + kFarthest && !is(at, ")")) ++at;
       } else if (is(at, ";") || is(at, "{")) {
         break;
       } else if (is(at, "(") && is_kind(at - 1, TokenKind::Name)) {

@@ -132,8 +132,10 @@ class CppTokenizer {
   // R"mark( ... )mark"
   size_t raw(size_t begin, size_t quote) {
     constexpr size_t kLongestMark = 16;
-    const auto open = text_.find('(', quote);
-    if (open == std::string_view::npos || open - quote - 1 > kLongestMark) return quoted(begin, quote);
+    const auto mark = text_.substr(quote + 1, kLongestMark + 1);
+    const auto length = mark.find('(');
+    if (length == std::string_view::npos) return quoted(begin, quote);
+    const auto open = quote + 1 + length;
     const auto closing = ")" + std::string(text_.substr(quote + 1, open - quote - 1)) + "\"";
     const auto close = text_.find(closing, open + 1);
     const size_t body_end = close == std::string_view::npos ? text_.size() : close;

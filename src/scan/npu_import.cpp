@@ -127,13 +127,14 @@ class NpuImport {
   void import_at_the_top() {
     size_t i = 0, begin_of_last = 0, end_of_last = 0;  // of what stays before it
     const auto& imports = names_.imports();
+    auto next = imports.begin();  // they are in order
     while (i < tokens_.size()) {
       if (is_kind(i, TokenKind::LineEnd) || is(i, ";")) {
         ++i;
         continue;
       }
-      const auto future =
-          std::find_if(imports.begin(), imports.end(), [&](const auto& s) { return s.begin == i && s.module == "__future__"; });
+      while (next != imports.end() && next->begin < i) ++next;
+      const auto future = next != imports.end() && next->begin == i && next->module == "__future__" ? next : imports.end();
       const bool documentation = end_of_last == 0 && is_kind(i, TokenKind::Text) && (is_kind(i + 1, TokenKind::LineEnd) || is(i + 1, ";"));
       if (future == imports.end() && !documentation) break;
       begin_of_last = i;

@@ -5,6 +5,7 @@
 namespace npu_train::detail::scan {
 
 constexpr size_t kMostStars = 16;  // each is looked through for every name
+constexpr size_t kLongestName = 400;
 
 PythonNames::PythonNames(std::string_view text, const std::vector<Token>& tokens) : text_(text), tokens_(tokens) {
   for (size_t i = 0; i < tokens_.size();) {
@@ -26,13 +27,13 @@ bool PythonNames::is(size_t i, TokenKind kind, std::string_view word) const {
   return i < tokens_.size() && tokens_[i].kind == kind && tokens_[i].in(text_) == word;
 }
 
-// Reads "a.b.c" at `i` and gives the token behind it.
+// Reads "a.b.c" at `i` and gives the token behind it. Of a name that no table can have, the start: it is copied for every use.
 size_t PythonNames::read_dotted(size_t i, std::string& name, size_t& last) const {
   while (i < tokens_.size() && tokens_[i].kind == TokenKind::Name) {
-    name += tokens_[i].in(text_);
+    if (name.size() < kLongestName) name += tokens_[i].in(text_).substr(0, kLongestName);
     last = i++;
     if (!is(i, TokenKind::Symbol, ".") || i + 1 >= tokens_.size() || tokens_[i + 1].kind != TokenKind::Name) break;
-    name += '.';
+    if (name.size() < kLongestName) name += '.';
     ++i;
   }
   return i;
@@ -73,7 +74,7 @@ size_t PythonNames::read_names(size_t i, ImportStatement& statement) {
     name.bound = name.name.substr(0, name.name.find('.'));
     if (is(i, TokenKind::Name, "as") && i + 1 < tokens_.size() && tokens_[i + 1].kind == TokenKind::Name) {
       name.renamed = true;
-      name.bound = tokens_[i + 1].in(text_);
+      name.bound = tokens_[i + 1].in(text_);  // of any length: looked up as it is
       i += 2;
     }
     statement.names.push_back(std::move(name));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -302,7 +303,9 @@ class PythonScan {
   }
 
   bool in_requirements(size_t i) const {
-    return std::any_of(requirements_.begin(), requirements_.end(), [i](const auto& range) { return range.first < i && i < range.second; });
+    const auto behind =  // the first range that begins at or after the token; ranges are in order and do not overlap
+        std::partition_point(requirements_.begin(), requirements_.end(), [i](const auto& range) { return range.first < i; });
+    return behind != requirements_.begin() && i < std::prev(behind)->second;
   }
 
   // `from torch.nn import DataParallel` alone: there is no other place to tell it at.

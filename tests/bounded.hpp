@@ -1,0 +1,62 @@
+/// Work that may take no more memory, or no more of the processor, than said.
+#pragma once
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <functional>
+
+namespace npu_train::testing {
+
+/// Runs `fn` in a process of its own under the limits that `limit` sets there; true when it came to its end without an exception.
+inline bool runs_under(const std::function<void()>& limit, const std::function<void()>& fn) {
+  const auto pid = ::fork();
+  if (pid == 0) {
+    limit();
+    int code = 1;
+    try {
+      fn();
+      code = 0;
+    } catch (...) {
+    }
+    ::_exit(code);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+/// `fn` in a process that may not take more than `megabytes` beyond what it has.
+inline bool runs_within(size_t megabytes, const std::function<void()>& fn) {
+  const auto limit = [megabytes] {
+    size_t pages = 0;
+    if (std::FILE* statm = std::fopen("/proc/self/statm", "r")) {
+      if (std::fscanf(statm, "%zu", &pages) != 1) pages = 0;
+      std::fclose(statm);
+    }
+    const auto most = pages * static_cast<size_t>(::sysconf(_SC_PAGESIZE)) + (megabytes << 20);
+    const rlimit limits{most, most};
+    ::setrlimit(RLIMIT_AS, &limits);
+  };
+  return runs_under(limit, fn);
+}
+
+/// `fn` in a process that may not use the processor for more than a minute: what others do on the machine does not count. For inputs of
+/// megabytes, at which work that grows in proportion takes about a second, and work that grows by the square takes an hour.
+inline bool grows_in_proportion(const std::function<void()>& fn) {
+  const auto limit = [] {
+    const rlimit limits{60, 60};
+    ::setrlimit(RLIMIT_CPU, &limits);
+  };
+  return runs_under(limit, fn);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kCountsMemory = false;  // sanitizers reserve terabytes of addresses
+#else
+inline constexpr bool kCountsMemory = true;
+#endif
+
+}  // namespace npu_train::testing
