@@ -16,6 +16,9 @@ namespace npu_train::detail {
 namespace {
 
 constexpr int kMaxScans = 500;  // a progressive file may hold any number of scans over the same picture
+// What libjpeg may keep: of a progressive file all coefficients, 2 bytes for each pixel and component, whatever is read of it. Enough for
+// 44 million pixels, 89 with halved colours.
+constexpr long kMostMemory = 256L << 20;
 
 struct ErrorManager {
   jpeg_error_mgr base;
@@ -26,6 +29,9 @@ struct ErrorManager {
 [[noreturn]] void on_error(j_common_ptr cinfo) {
   auto* errors = reinterpret_cast<ErrorManager*>(cinfo->err);
   errors->base.format_message(cinfo, errors->message);
+  if (cinfo->err->msg_code == JERR_NO_BACKING_STORE || cinfo->err->msg_code == JERR_OUT_OF_MEMORY)
+    std::snprintf(errors->message, sizeof errors->message, "a progressive picture that needs more than %ld MiB to be decoded",
+                  kMostMemory >> 20);
   std::longjmp(errors->jump, 1);
 }
 
@@ -59,6 +65,7 @@ class Reader {
     guarded([&] {
       jpeg_create_decompress(&cinfo_);
       cinfo_.progress = &progress_;
+      cinfo_.mem->max_memory_to_use = kMostMemory;
       jpeg_mem_src(&cinfo_, file.data(), static_cast<unsigned long>(file.size()));
       jpeg_read_header(&cinfo_, TRUE);
     });
@@ -79,7 +86,9 @@ class Reader {
     fn();
   }
   [[noreturn]] void fail(const std::string& message) {
-    throw Error(ErrorKind::Data, "JPEG", where_ + ": " + message, "the file is damaged: replace or remove it");
+    const bool large = errors_.base.msg_code == JERR_NO_BACKING_STORE || errors_.base.msg_code == JERR_OUT_OF_MEMORY;
+    throw Error(ErrorKind::Data, "JPEG", where_ + ": " + message,
+                large ? "save it smaller, or not progressive" : "the file is damaged: replace or remove it");
   }
   void check_size() {
     if (height() > 0 && width() > 0 && height() <= Image::kMaxPixels / width()) return;

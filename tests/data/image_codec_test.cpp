@@ -2,6 +2,10 @@
 
 #include "npu_train/data/image_codec.hpp"
 
+#include <algorithm>
+#include <stdexcept>
+
+#include "bounded.hpp"
 #include "pictures.hpp"
 
 using namespace npu_train;
@@ -150,4 +154,32 @@ TEST_CASE("what is no picture is an error, and any bytes after a JPEG's start ar
     }
   }
   CHECK(refused > 10);
+}
+
+TEST_CASE("a progressive JPEG that claims many pixels is refused before their memory is taken") {
+  const std::vector<uint8_t> marker = {0xff, 0xc2};
+  const auto file = to_jpeg(soft(64, 64), {90, 1, true, false});
+  const auto frame = std::search(file.begin(), file.end(), marker.begin(), marker.end()) - file.begin();
+  REQUIRE(frame < static_cast<int64_t>(file.size()));
+  const auto claim = [&](int height, int width) {
+    auto out = file;
+    auto* at = out.data() + frame + 5;
+    at[0] = static_cast<uint8_t>(height >> 8), at[1] = static_cast<uint8_t>(height);
+    at[2] = static_cast<uint8_t>(width >> 8), at[3] = static_cast<uint8_t>(width);
+    return out;
+  };
+  const auto refused = [](const std::vector<uint8_t>& bytes) {
+    return std::string(error_of([&] { decode_image(bytes, "large.jpg"); }).what());
+  };
+  CHECK(has(refused(claim(9000, 9000)),
+            "large.jpg: a progressive picture that needs more than 256 MiB to be decoded; hint: save it smaller, or not progressive"));
+  CHECK_FALSE(has(refused(claim(200, 200)), "MiB"));  // its pixels are missing
+  if (!kCountsMemory) return;
+  CHECK(runs_within(300, [&] {
+    try {
+      decode_box(claim(9000, 9000), "large.jpg", {0, 0, 9000, 9000}, 64, 64);
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::Data || has(e.what(), "end marker")) throw std::runtime_error("out of memory");
+    }
+  }));
 }
