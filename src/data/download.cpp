@@ -1,7 +1,7 @@
 #include "npu_train/data/download.hpp"
 
 #include <fcntl.h>
-#include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,20 +19,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Runs a program of the search path, its messages going to `messages`. Its exit status; 127 when there is no such program.
+/// More than any archive has, and what is unpacked of it.
+constexpr rlim_t kLargestFile = rlim_t{1} << 30;
+
+/// Runs a program of the search path, its messages going to `messages`; it may write no file of more than kLargestFile bytes. Its exit
+/// status; 127 when there is no such program, 126 when a signal ended it.
 int run(std::vector<std::string> arguments, const fs::path& messages) {
   std::vector<char*> argv;
   for (auto& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, messages.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  pid_t child = 0;
-  const int failed = posix_spawnp(&child, argv[0], &actions, nullptr, argv.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) return 127;
+  const std::string message_file = messages.string();
+  const auto child = ::fork();
+  if (child == 0) {  // only what is safe after a fork of a program with threads
+    const int in = ::open("/dev/null", O_RDONLY), out = ::open("/dev/null", O_WRONLY);
+    const int said = ::open(message_file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const rlimit largest{kLargestFile, kLargestFile};
+    if (::dup2(in, STDIN_FILENO) < 0 || ::dup2(out, STDOUT_FILENO) < 0 || ::dup2(said, STDERR_FILENO) < 0) ::_exit(126);
+    if (::setrlimit(RLIMIT_FSIZE, &largest) != 0) ::_exit(126);
+    ::execvp(argv[0], argv.data());
+    ::_exit(127);
+  }
+  if (child < 0) return 126;
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
     if (errno != EINTR) return 126;
@@ -49,10 +56,40 @@ std::string last_words(const fs::path& messages) {
 }
 
 void fetch(const std::string& url, const fs::path& file, const fs::path& messages) {
-  int status = run({"curl", "--fail", "--location", "--silent", "--show-error", "--retry", "2", "--connect-timeout", "20", "--output",
-                    file.string(), url},
+  const bool local = url.starts_with("file://");
+  check(local || url.starts_with("https://"), ErrorKind::Data, "download", url, ": allowed: https:// and file://");
+  // -q comes first: it keeps the user's .curlrc out. A server that sends nothing for a minute is given up.
+  int status = run({"curl",
+                    "-q",
+                    "--proto",
+                    local ? "=file" : "=https",
+                    "--proto-redir",
+                    "=https",
+                    "--max-redirs",
+                    "5",
+                    "--max-filesize",
+                    std::to_string(kLargestFile),
+                    "--speed-limit",
+                    "1",
+                    "--speed-time",
+                    "60",
+                    "--fail",
+                    "--location",
+                    "--silent",
+                    "--show-error",
+                    "--retry",
+                    "2",
+                    "--connect-timeout",
+                    "20",
+                    "--output",
+                    file.string(),
+                    "--",
+                    url},
                    messages);
-  if (status == 127) status = run({"wget", "--quiet", "--tries=3", "--timeout=20", "--output-document", file.string(), url}, messages);
+  if (status == 127 && !local)
+    status = run(
+        {"wget", "--no-config", "--max-redirect=5", "--quiet", "--tries=3", "--timeout=20", "--output-document", file.string(), "--", url},
+        messages);
   if (status == 0) return;
   throw Error(ErrorKind::Data, "download",
               url + ": " + (status == 127 ? "there is neither curl nor wget" : "cannot be fetched" + last_words(messages)),

@@ -2,9 +2,11 @@
 
 #include "npu_train/data/download.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 
+#include "environment_variable.hpp"
 #include "pictures.hpp"
 
 using namespace npu_train;
@@ -26,6 +28,13 @@ Archive make_archive(const TempDir& dir) {
 
 size_t entries(const std::filesystem::path& dir) {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(dir), std::filesystem::directory_iterator()));
+}
+
+std::vector<std::string> lines_of(const std::filesystem::path& file) {
+  std::vector<std::string> out;
+  std::ifstream in(file);
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
 }
 
 bool has_curl() { return std::system("curl --version > /dev/null 2>&1") == 0; }
@@ -77,6 +86,59 @@ TEST_CASE("a wrong checksum, a missing address and a folder in use leave nothing
   CHECK(!std::filesystem::exists(root));
   CHECK(entries(dir / "data") == 0);
   CHECK(error_of([&] { download_archive(archive, (dir / "source").string()); }).kind() == ErrorKind::Data);
+}
+
+TEST_CASE("curl follows https alone, within limits and without the user's settings") {
+  const TempDir dir;
+  // Stands in for curl: notes its arguments and makes its output as large as the test says.
+  const auto programs = dir / "bin", arguments = dir / "arguments";
+  std::filesystem::create_directories(programs);
+  std::ofstream(programs / "curl") << "#!/bin/sh\nprintf '%s\\n' \"$@\" > '" << arguments.string()
+                                   << "'\nwhile [ $# -gt 0 ]; do [ \"$1\" = --output ] && out=$2; shift; done\n"
+                                      "exec dd if=/dev/zero of=\"$out\" bs=1 count=1 seek=\"$SIZE\" status=none\n";
+  std::filesystem::permissions(programs / "curl", std::filesystem::perms::owner_all);
+  const EnvironmentVariable path("PATH", programs.string() + ":" + std::getenv("PATH"));
+  const Archive archive{"https://example.org/a.tar.gz", std::string(32, '0'), "folder"};
+  const auto fetch = [&](const std::string& size) {
+    const EnvironmentVariable bytes("SIZE", size);
+    return std::string(error_of([&] { download_archive(archive, (dir / "data").string()); }).what());
+  };
+  CHECK(has(fetch("1000"), "MD5"));
+  const auto given = lines_of(arguments);
+  REQUIRE(given.size() > 4);
+  CHECK(given[0] == "-q");  // anywhere else it does nothing
+  const auto value = [&](const char* option) {
+    const auto found = std::find(given.begin(), given.end(), option);
+    return found == given.end() || found + 1 == given.end() ? "" : *(found + 1);
+  };
+  CHECK(value("--proto") == "=https");
+  CHECK(value("--proto-redir") == "=https");
+  CHECK(value("--max-redirs") == "5");
+  CHECK(value("--max-filesize") == "1073741824");
+  CHECK(given.back() == archive.url);
+  CHECK(given[given.size() - 2] == "--");
+  // What grows beyond that, though its length was not announced, is cut off.
+  CHECK(has(fetch("1073741824"), "cannot be fetched"));
+  CHECK_FALSE(std::filesystem::exists(dir / "data"));
+  for (const char* url : {"http://example.org/a", "ftp://example.org/a", "-o/tmp/x", "HTTPS.example.org"})
+    CHECK(has(error_of([&] {
+                download_archive({url, archive.md5, "folder"}, (dir / "data").string());
+              }).what(),
+              "allowed: https:// and file://"));
+}
+
+TEST_CASE("the user's .curlrc has no say") {
+  if (!has_curl()) {
+    MESSAGE("skipped: no curl");
+    return;
+  }
+  const TempDir dir;
+  const Archive archive = make_archive(dir);
+  std::ofstream(dir / ".curlrc") << "output = \"" << (dir / "elsewhere").string() << "\"\nproto = \"=http\"\n";
+  const EnvironmentVariable home("HOME", dir.path().string()), curl_home("CURL_HOME", dir.path().string());
+  download_archive(archive, (dir / "data").string());
+  CHECK(std::filesystem::exists(dir / "data/train.bin"));
+  CHECK_FALSE(std::filesystem::exists(dir / "elsewhere"));
 }
 
 TEST_CASE("what is there is not fetched again") {

@@ -16,7 +16,8 @@ struct Archive {
 Archive cifar_archive(CifarKind kind);
 
 /// Leaves the archive's files in `root`. Does nothing when they are there. The folder appears at once or not at all: everything is made
-/// beside it and renamed. Error(Data) says which step failed (no network, wrong checksum, no room) and what to do.
+/// beside it and renamed. Only https is followed (and file:// where the address is one), without the user's settings of curl, up to 5
+/// redirections and 1 GiB. Error(Data) says which step failed (no network, wrong checksum, no room) and what to do.
 void download_cifar(CifarKind kind, const std::string& root);
 void download_archive(const Archive& archive, const std::string& root);
 
