@@ -13,14 +13,11 @@
 #include <limits>
 #include <string_view>
 
+#include "npu_train/core/c_library.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/io/json.hpp"
-
-#ifdef __GLIBC__
-#include <gnu/libc-version.h>
-#endif
 
 namespace npu_train {
 namespace {
@@ -115,15 +112,13 @@ std::map<std::string, std::string> environment() {
                  {"openmp", one_line(at::get_openmp_version())},
                  {"mkl", one_line(at::get_mkl_version())},
                  {"mkldnn.version", one_line(at::get_mkldnn_version())},
+                 {"libc", c_library()},
                  {"cpu", cpu_model()},
                  {"cpu_capability", at::get_cpu_capability()},
                  {"threads", std::to_string(at::get_num_threads())},
                  {"mkldnn", on_off(at::hasMKLDNN() && context.userEnabledMkldnn())},
                  {"deterministic", deterministic && context.deterministicAlgorithmsWarnOnly() ? "warn" : on_off(deterministic)},
                  {"flush_denormal", on_off(flushes_denormals())}};
-#ifdef __GLIBC__
-  facts["libc"] = std::string("glibc ") + ::gnu_get_libc_version();
-#endif
   add_precision(facts, context);
   add_variables(facts);
   return facts;

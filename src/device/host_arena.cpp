@@ -2,7 +2,6 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <dlfcn.h>
-#include <gnu/libc-version.h>
 #include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include <mutex>
 
 #include "device/arena_heap.hpp"
+#include "npu_train/core/c_library.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -112,7 +112,7 @@ std::string c_library_allocator() {
     const std::string text = version;  // 5.3.0-0-g54eaed1d8b56b1aa528be3bdd1877e59c56fa90c
     return "jemalloc " + text.substr(0, text.find('-'));
   }
-  return c10::str("glibc ", ::gnu_get_libc_version());
+  return c_library();
 }
 
 }  // namespace

@@ -10,13 +10,10 @@
 
 #include <filesystem>
 
+#include "npu_train/core/c_library.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/doctor/checks.hpp"
-
-#ifdef __GLIBC__
-#include <gnu/libc-version.h>
-#endif
 
 namespace npu_train {
 namespace {
@@ -68,9 +65,7 @@ ProcessFacts this_process() {
 #else
   out.compiler = "GCC " __VERSION__;
 #endif
-#ifdef __GLIBC__
-  out.libc = std::string("glibc ") + ::gnu_get_libc_version();
-#endif
+  out.libc = c_library();
   out.cpu_capability = at::get_cpu_capability();
   out.threads = at::get_num_threads();
   out.pid = ::getpid();

@@ -11,6 +11,8 @@ from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 # Known to single source files only; a user of the library must not need their headers.
+# Headers of one C library; others (musl) have none of them.
+OF_GLIBC = ("gnu/", "execinfo.h", "mcheck.h", "obstack.h", "argp.h", "fts.h", "error.h", "printf.h")
 PRIVATE = ("yaml-cpp/", "spdlog/", "nlohmann/", "CLI/", "jpeglib.h", "spng.h", "xxhash.h", "zlib.h")
 
 
@@ -82,6 +84,8 @@ def judge(path, room, public, kind, target, table):
             return [f"{path}: room {room} includes {target}; it may include: {', '.join(table[room]) or 'none'}"]
         if not target.startswith("npu_train/"):
             return [f"{path}: includes {target}, a private header of room {first}"]
+    if target.startswith(OF_GLIBC) and str(path) != "src/core/c_library.cpp":
+        return [f"{path}: includes <{target}>, a header of glibc alone"]
     if public and target == "torch/torch.h":
         return [f"{path}: a public header includes torch/torch.h; take the lightest header that works"]
     if public and target.startswith(PRIVATE):
@@ -99,6 +103,7 @@ def self_test():
         "the facade": ("models/a.cpp", "#include <npu_train/trainer.hpp>\n"),
         "torch/torch.h": ("include/npu_train/io/a.hpp", "/// A.\n#include <torch/torch.h>\n"),
         "belongs into one source file": ("include/npu_train/io/a.hpp", "/// A.\n#include <nlohmann/json.hpp>\n"),
+        "of glibc alone": ("src/io/a.cpp", "#include <gnu/libc-version.h>\n"),
         "relative path": ("src/io/a.cpp", '#include "../core/x.hpp"\n'),
         "the room more is not in": ("src/more/a.cpp", "\n"),
         "a circle": ("cmake/rooms.txt", "core: io\nio: core\n"),
