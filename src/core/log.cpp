@@ -12,6 +12,7 @@
 
 #include "npu_train/core/append_file.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/visible_text.hpp"
 
 namespace npu_train {
 namespace {
@@ -49,7 +50,7 @@ const char* word(LogLevel level) {
 }
 
 std::string line_of(LogLevel level, std::string_view message) {
-  return (level == LogLevel::Info ? "" : std::string(word(level)) + ": ") + std::string(message) + "\n";
+  return (level == LogLevel::Info ? "" : std::string(word(level)) + ": ") + detail::visible_lines(message) + "\n";
 }
 
 std::string time_stamp() {

@@ -141,18 +141,27 @@ bool read_number(std::string_view cell, double& out) {
   return true;
 }
 
+// Spreadsheets compute what begins so.
+bool begins_formula(std::string_view cell) {
+  double number = 0;
+  return !cell.empty() && std::string_view("=+-@").find(cell[0]) != std::string_view::npos && !read_number(cell, number);
+}
+
+std::string harmless(const std::string& cell) { return (begins_formula(cell) ? "'" : "") + detail::visible_text(cell); }
+
 }  // namespace
 
 std::string csv_row(const std::vector<std::string>& cells) {
   std::string out;
   for (size_t i = 0; i < cells.size(); ++i) {
     if (i > 0) out += ',';
-    if (!needs_quotes(cells[i], cells.size() == 1)) {
-      out += cells[i];
+    const auto cell = harmless(cells[i]);
+    if (!needs_quotes(cell, cells.size() == 1)) {
+      out += cell;
       continue;
     }
     out += '"';
-    for (const char c : cells[i]) out.append(c == '"' ? 2 : 1, c);
+    for (const char c : cell) out.append(c == '"' ? 2 : 1, c);
     out += '"';
   }
   return out + '\n';

@@ -4,23 +4,14 @@
 
 using namespace npu_train::detail;
 
-TEST_CASE("what acts on a terminal is escaped, a byte otherwise than a code point") {
-  CHECK(visible_text("a\n\t\x1b[2J \xC3\xA9") == "a\\n\\t\\x1b[2J \xC3\xA9");
-  CHECK(visible_text("\x80 \xC2\x80 \xE2\x80\xAE") == "\\x80 \\u0080 \\u202e");
+TEST_CASE("markup is escaped, and what acts unseen") {
+  CHECK(escape_html("<a href='x'>\"&\x1b") == "&lt;a href=&#39;x&#39;&gt;&quot;&amp;\\x1b");
 }
 
-TEST_CASE("a start is counted in code points, and tells that there was more") {
-  CHECK(visible_start("\xC3\xA9\xC3\xA9\xC3\xA9", 2) == "\xC3\xA9\xC3\xA9...");
-  CHECK(visible_start("ab", 2) == "ab");
-  CHECK(visible_start("\xFF\xFF"
-                      "b",
-                      2) == "\\xff\\xff...");
-  CHECK(visible_start("", 0).empty());
-}
-
-TEST_CASE("columns count bytes that are not UTF-8 one by one") {
-  CHECK(columns_of("\xC3\xA9"
-                   "b") == 2);
-  CHECK(columns_of("\x80\x80"
-                   "b") == 3);
+TEST_CASE("code points and a shortened middle") {
+  CHECK(code_points("\xC3\xA9"
+                    "b") == 2);
+  CHECK(shorten_middle("0123456789", 10) == "0123456789");
+  CHECK(shorten_middle("0123456789a", 10) == "0123...89a");
+  CHECK(shorten_middle("\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9\xC3\xA9", 5) == "\xC3\xA9...\xC3\xA9");
 }

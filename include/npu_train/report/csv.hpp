@@ -10,8 +10,10 @@
 
 namespace npu_train {
 
-/// One line with its line end (a plain "\n", which readers of the RFC take). Cells with commas, quotes, line ends or blanks at an end are
-/// quoted; any bytes come back from read_csv as they were.
+/// One line with its line end (a plain "\n", which readers of the RFC take), for reports that people open in a terminal or a spreadsheet.
+/// Cells with commas, quotes or blanks at an end are quoted. What acts on a terminal is escaped ("\x1b"), and a cell that a spreadsheet
+/// would compute (one that begins with = + - or @ and is no number) gets a "'" before it; all other cells come back from read_csv as they
+/// were.
 std::string csv_row(const std::vector<std::string>& cells);
 
 /// Limits of what is read from a file that anybody may have written.

@@ -1,21 +1,13 @@
-/// Text that may come from a file of anybody, made fit to be shown.
+/// Text that may come from a file of anybody, made fit for pages and tables.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
+#include "npu_train/core/visible_text.hpp"
+
 namespace npu_train::detail {
-
-/// UTF-8 without what acts on a terminal or on the order of letters: control characters, text direction marks, invisible letters and bytes
-/// that are not UTF-8 are escaped ("\n", "\x1b", "\u202e").
-std::string visible_text(std::string_view text);
-
-/// visible_text() of at most `longest` code points, bytes that are not UTF-8 counted as one each; "..." tells that there was more.
-std::string visible_start(std::string_view text, size_t longest);
-
-/// Number of code points of any text, bytes that are not UTF-8 counted as one each.
-size_t columns_of(std::string_view text);
 
 /// visible_text() with the markup of HTML escaped, for text and for attributes in double quotes.
 std::string escape_html(std::string_view text);

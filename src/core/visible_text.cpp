@@ -1,0 +1,86 @@
+#include "npu_train/core/visible_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+
+namespace npu_train::detail {
+namespace {
+
+struct CodePoint {
+  uint32_t value = 0;
+  size_t bytes = 0;  // 0: not UTF-8
+};
+
+CodePoint decode(std::string_view text) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[i])); };
+  const uint32_t first = byte(0);
+  if (first < 0x80) return {first, 1};
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
+  if (first < 0xC2 || first > 0xF4 || text.size() < bytes) return {};
+  uint32_t value = first & (0x7FU >> bytes);
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {};
+    value = value << 6 | (byte(i) & 0x3F);
+  }
+  const bool overlong = value < (bytes == 2 ? 0x80U : bytes == 3 ? 0x800U : 0x10000U);
+  const bool surrogate = value >= 0xD800 && value <= 0xDFFF;
+  if (overlong || surrogate || value > 0x10FFFF) return {};
+  return {value, bytes};
+}
+
+bool acts_unseen(uint32_t c) {
+  return c < 0x20 || (c >= 0x7F && c <= 0x9F) || c == 0x61C || c == 0x200B || c == 0x200E || c == 0x200F || (c >= 0x2028 && c <= 0x202E) ||
+         (c >= 0x2066 && c <= 0x2069) || c == 0xFEFF;
+}
+
+std::string escaped(uint32_t c, bool is_byte) {
+  if (c == '\n') return "\\n";
+  if (c == '\r') return "\\r";
+  if (c == '\t') return "\\t";
+  std::array<char, 16> out{};
+  std::snprintf(out.data(), out.size(), is_byte || c < 0x80 ? "\\x%02x" : "\\u%04x", static_cast<unsigned>(c));
+  return out.data();
+}
+
+}  // namespace
+
+std::string visible_text(std::string_view text) { return visible_start(text, text.size()); }
+
+std::string visible_lines(std::string_view text) {
+  std::string out;
+  for (;;) {
+    const auto end = text.find_first_of("\n\t");
+    out += visible_text(text.substr(0, end));
+    if (end == std::string_view::npos) return out;
+    out += text[end];
+    text.remove_prefix(end + 1);
+  }
+}
+
+std::string visible_start(std::string_view text, size_t longest) {
+  std::string out;
+  out.reserve(std::min(text.size(), 4 * std::min(longest, text.size())));
+  for (size_t count = 0; !text.empty(); ++count) {
+    if (count == longest) return out + "...";
+    const auto [value, bytes] = decode(text);
+    if (bytes == 0) {
+      out += escaped(static_cast<unsigned char>(text[0]), true);
+    } else if (acts_unseen(value)) {
+      out += escaped(value, false);
+    } else {
+      out += text.substr(0, bytes);
+    }
+    text.remove_prefix(bytes == 0 ? 1 : bytes);
+  }
+  return out;
+}
+
+size_t columns_of(std::string_view text) {
+  size_t count = 0;
+  for (; !text.empty(); ++count) text.remove_prefix(std::max<size_t>(1, decode(text).bytes));
+  return count;
+}
+
+}  // namespace npu_train::detail
