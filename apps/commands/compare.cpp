@@ -11,6 +11,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/pickle.hpp"
 #include "npu_train/report/page_origin.hpp"
 
 namespace npu_train::cli {
@@ -69,10 +70,9 @@ int finish(const CompareArguments& args, const Result& result, bool agrees) {
 
 bool is_weights(const std::string& path) {
   const std::filesystem::path p(path);
-  const auto extension = to_lower(p.extension().string());
   std::error_code error;
   if (std::filesystem::is_directory(p, error)) return std::filesystem::exists(p / "manifest.json", error) || p.filename() == "checkpoints";
-  return extension == ".safetensors" || extension == ".pth" || extension == ".pt" || extension == ".bin" || extension == ".ckpt";
+  return is_safetensors_name(p) || is_pth_name(p);
 }
 
 // What a path may hold; bits, for what an option is of.

@@ -96,12 +96,11 @@ std::string text_of_value(const StateValue& value) {
 StoredWeights::StoredWeights(const std::filesystem::path& path) {
   std::error_code ignored;
   check(fs::exists(path, ignored), ErrorKind::Data, "checkpoint", path.string(), ": there is no such file or folder");
-  const auto extension = to_lower(path.extension().string());
   if (fs::is_directory(path, ignored)) {
     open_checkpoint(find_checkpoint(path.string()));
-  } else if (extension == ".safetensors") {
+  } else if (is_safetensors_name(path)) {
     add_safetensors(path, "");
-  } else if (extension == ".pth" || extension == ".pt" || extension == ".bin" || extension == ".ckpt") {
+  } else if (is_pth_name(path)) {
     add_pth(path);
   } else {
     throw Error(ErrorKind::Data, "checkpoint", path.string() + ": unknown kind of file",

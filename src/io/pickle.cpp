@@ -7,6 +7,7 @@
 
 #include "io/tensor_size.hpp"
 #include "io/torch_archive.hpp"
+#include "npu_train/core/text.hpp"
 
 namespace npu_train {
 namespace {
@@ -18,7 +19,7 @@ using Kind = PickleValue::Kind;
 constexpr uint64_t kLargestPickle = uint64_t{64} << 20;
 constexpr uint64_t kLargestDirectory = uint64_t{256} << 20;
 constexpr size_t kMostLeaves = 1'000'000;
-constexpr size_t kMostNameBytes = size_t{256} << 20;
+constexpr size_t kMostNameBytes = size_t{128} << 20;
 constexpr size_t kDeepestPickle = 64;
 
 /// Flattens the pickle's value and makes its tensors from the archive's entries.
@@ -43,10 +44,11 @@ class Collector {
     require(depth <= kDeepestPickle, "nested deeper than ", kDeepestPickle, " levels");
     require(++visited_ <= kMostLeaves, "more than ", kMostLeaves, " values");
     name_bytes_ += path.size();
-    require(name_bytes_ <= kMostNameBytes, "the names together are longer than 256 MiB");
+    require(name_bytes_ <= kMostNameBytes, "the names together are longer than 128 MiB");
     switch (value.kind) {
       case Kind::Dict:
-        for (const auto& [key, item] : value.dict) visit(*item, child(path, key_text(*key, path)), depth + 1);
+        for (size_t i = 0; i < value.items.size(); i += 2)
+          visit(*value.items[i + 1], child(path, key_text(*value.items[i], path)), depth + 1);
         break;
       case Kind::List:
       case Kind::Tuple:
@@ -65,13 +67,13 @@ class Collector {
   }
 
   std::string key_text(const PickleValue& key, const std::string& path) const {
-    if (key.kind == Kind::Text) return key.text;
+    if (key.kind == Kind::Text) return std::string(key.text);
     require(key.kind == Kind::Integer || key.kind == Kind::Boolean, "a key of '", path, "' is neither text nor an integer");
     return std::to_string(key.integer);
   }
 
   at::Tensor storage(const PickledTensor& t, const std::string& name) {
-    const auto found = storages_.find(t.key);
+    const auto found = storages_.find(std::string(t.key));
     if (found != storages_.end()) {
       require(found->second.scalar_type() == t.dtype && found->second.numel() == t.storage_size, "the storage of '", name,
               "' is described in two ways");
@@ -81,7 +83,7 @@ class Collector {
     auto out = at::empty({t.storage_size}, at::TensorOptions().dtype(t.dtype));
     archive_.zip().read(entry, out.mutable_data_ptr());
     if (t.dtype == at::kBool) detail::make_bools(out.mutable_data_ptr(), out.nbytes());
-    storages_.emplace(t.key, out);
+    storages_.emplace(std::string(t.key), out);
     return out;
   }
 
@@ -103,6 +105,11 @@ class Collector {
 };
 
 }  // namespace
+
+bool is_pth_name(const std::filesystem::path& path) {
+  const auto extension = to_lower(path.extension().string());
+  return extension == ".pth" || extension == ".pt" || extension == ".bin" || extension == ".ckpt";
+}
 
 PthFile load_pth(const std::filesystem::path& path) {
   const detail::TorchArchive archive(ReadableFile(path, ErrorKind::Checkpoint), {.pickle = kLargestPickle, .directory = kLargestDirectory});

@@ -2,19 +2,100 @@
 
 #include <algorithm>
 #include <array>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "io/torch_storage.hpp"
 
 namespace npu_train::detail {
 namespace {
 
-// Everything that a pickle may name, besides the storages, which become descriptions. What they do stands in call().
+// Everything that a pickle may name, besides the storages, which become descriptions, and plain data. What they do stands in call().
 // A tensor that lay on an NPU is saved by torch_npu as its copy on the host with the NPU's memory format beside it.
-constexpr std::array<std::string_view, 5> kFunctions = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter",
-                                                        "collections OrderedDict", "torch_npu.utils.storage _rebuild_npu_tensor",
-                                                        "torch_npu.npu._format Format"};
+constexpr std::array<std::string_view, 4> kFunctions = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter",
+                                                        "torch_npu.utils.storage _rebuild_npu_tensor", "torch_npu.npu._format Format"};
+
+// Classes of data that checkpoints hold next to tensors. Modules of Python 2 are what protocol 2 writes for those of Python 3.
+const std::unordered_map<std::string_view, PlainForm>& plain_classes() {
+  static const auto all = [] {
+    std::unordered_map<std::string_view, PlainForm> out = {
+        {"collections OrderedDict", PlainForm::Dict},
+        {"collections defaultdict", PlainForm::Dict},
+        {"collections Counter", PlainForm::Dict},
+        {"lightning.fabric.utilities.data AttributeDict", PlainForm::Dict},
+        {"lightning_fabric.utilities.data AttributeDict", PlainForm::Dict},
+        {"lightning.pytorch.utilities.parsing AttributeDict", PlainForm::Dict},
+        {"pytorch_lightning.utilities.parsing AttributeDict", PlainForm::Dict},
+        {"argparse Namespace", PlainForm::Attributes},
+        {"types SimpleNamespace", PlainForm::Attributes},
+        {"collections deque", PlainForm::List},
+        {"torch Size", PlainForm::List},
+    };
+    for (const auto* name : {"__builtin__ set", "builtins set", "__builtin__ frozenset", "builtins frozenset"})
+      out.emplace(name, PlainForm::List);
+    for (const auto* name : {"pathlib Path",
+                             "pathlib PurePath",
+                             "pathlib PosixPath",
+                             "pathlib PurePosixPath",
+                             "pathlib WindowsPath",
+                             "pathlib PureWindowsPath",
+                             "pathlib._local Path",
+                             "pathlib._local PurePath",
+                             "pathlib._local PosixPath",
+                             "pathlib._local PurePosixPath",
+                             "pathlib._local WindowsPath",
+                             "pathlib._local PureWindowsPath",
+                             "numpy.core.multiarray scalar",
+                             "numpy._core.multiarray scalar",
+                             "numpy.core.multiarray _reconstruct",
+                             "numpy._core.multiarray _reconstruct",
+                             "numpy dtype",
+                             "_codecs encode",
+                             "torch device",
+                             "torch.torch_version TorchVersion",
+                             "torch.serialization _get_layout",
+                             "datetime datetime",
+                             "datetime date",
+                             "datetime time",
+                             "datetime timedelta",
+                             "datetime timezone",
+                             "uuid UUID",
+                             "decimal Decimal",
+                             "fractions Fraction",
+                             "__builtin__ complex",
+                             "__builtin__ bytearray",
+                             "__builtin__ slice",
+                             "__builtin__ xrange",
+                             "builtins complex",
+                             "builtins bytearray",
+                             "builtins slice",
+                             "builtins range"})
+      out.emplace(name, PlainForm::Value);
+    return out;
+  }();
+  return all;
+}
+
+// Names that are values themselves: types of numbers, what a defaultdict makes. Calling them is refused.
+bool is_plain_name(std::string_view global) {
+  static const std::unordered_set<std::string_view> types = {"bool", "int",  "long",   "float", "complex", "str",       "unicode",
+                                                             "list", "dict", "object", "tuple", "bytes",   "bytearray", "type"};
+  static const std::unordered_set<std::string_view> torch = {
+      "float", "float16", "float32", "float64",   "half",      "double",     "bfloat16",      "int",
+      "int8",  "int16",   "int32",   "int64",     "uint8",     "uint16",     "uint32",        "uint64",
+      "short", "long",    "bool",    "complex32", "complex64", "complex128", "float8_e4m3fn", "float8_e5m2"};
+  static const std::unordered_set<std::string_view> numpy = {"ndarray", "float16", "float32", "float64", "int8",   "int16", "int32",
+                                                             "int64",   "uint8",   "uint16",  "uint32",  "uint64", "bool_", "str_"};
+  const auto is_one = [&](std::string_view module, const auto& names) {
+    return global.starts_with(module) && names.count(global.substr(module.size())) != 0;
+  };
+  return is_one("__builtin__ ", types) || is_one("builtins ", types) || is_one("torch ", torch) || is_one("numpy ", numpy);
+}
 
 }  // namespace
+
+bool is_plain_class(std::string_view global) { return plain_classes().count(global) != 0; }
+PlainForm plain_form(std::string_view global) { return plain_classes().at(global); }
 
 std::string_view storage_of(std::string_view global) {
   for (const std::string_view module : {"torch ", "torch.storage "}) {
@@ -24,7 +105,8 @@ std::string_view storage_of(std::string_view global) {
 }
 
 bool is_known_global(std::string_view global) {
-  return std::find(kFunctions.begin(), kFunctions.end(), global) != kFunctions.end() || !storage_of(global).empty();
+  return std::find(kFunctions.begin(), kFunctions.end(), global) != kFunctions.end() || !storage_of(global).empty() ||
+         is_plain_class(global) || is_plain_name(global);
 }
 
 std::string refused_global_hint(std::string_view global) {

@@ -9,6 +9,12 @@ namespace npu_train::detail {
 /// `global` is "module name", here and below.
 bool is_known_global(std::string_view global);
 
+/// What a class of plain data is read as: its items (Dict; Attributes: a dict of what is set on it; List) or nothing but a value.
+enum class PlainForm { Dict, Attributes, List, Value };
+bool is_plain_class(std::string_view global);
+/// Of a class for which is_plain_class holds.
+PlainForm plain_form(std::string_view global);
+
 /// "FloatStorage" of "torch FloatStorage" and "torch.storage FloatStorage"; empty for what is no storage that we read.
 std::string_view storage_of(std::string_view global);
 

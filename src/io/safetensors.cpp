@@ -174,6 +174,8 @@ void check_tensors(const NamedTensors& tensors) {
 
 }  // namespace
 
+bool is_safetensors_name(const std::filesystem::path& path) { return to_lower(path.extension().string()) == ".safetensors"; }
+
 SafetensorsFile::SafetensorsFile(const std::filesystem::path& path, ErrorKind kind) : file_(path, kind) {
   HeaderReader(file_).read(names_, infos_, metadata_);
 }

@@ -48,10 +48,7 @@ TorchArchive::TorchArchive(ReadableFile file, const Limits& limits)
   require(zip_.size(*pickle) <= limits.pickle, "data.pkl has ", zip_.size(*pickle), " bytes; allowed: at most ", limits.pickle);
 }
 
-Unpickler TorchArchive::unpickle() const {
-  const auto bytes = zip_.read(prefix_ + std::string(kPickleName));
-  return Unpickler(bytes, source_, zip_.file().kind());
-}
+Unpickler TorchArchive::unpickle() const { return Unpickler(zip_.read(prefix_ + std::string(kPickleName)), source_, zip_.file().kind()); }
 
 uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& name) const {
   const auto elements = byte_count(t.size, 1);
@@ -79,7 +76,7 @@ uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& 
 
 std::string TorchArchive::checked_storage(const PickledTensor& t, const std::string& name) const {
   require(t.storage_size >= 0, "the storage of '", name, "' has a negative size");
-  auto entry = prefix_ + "data/" + t.key;
+  auto entry = (prefix_ + "data/").append(t.key);
   require(zip_.contains(entry), "the data of '", name, "' (", printable(entry), ") is missing in the archive");
   const auto needed = byte_count({t.storage_size}, c10::elementSize(t.dtype));
   require(needed && *needed == zip_.size(entry), "the data of '", name, "' has ", zip_.size(entry), " bytes; its storage claims ",

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <iterator>
 
@@ -26,9 +25,11 @@ void Unpickler::require(bool ok, const Parts&... parts) const {
   check(ok, kind_, "pth", source_, ": ", parts...);
 }
 
-Unpickler::Unpickler(std::string_view bytes, std::string source, ErrorKind kind) : bytes_(bytes), source_(std::move(source)), kind_(kind) {
+Unpickler::Unpickler(std::string bytes, std::string source, ErrorKind kind)
+    : bytes_(std::move(bytes)), source_(std::move(source)), kind_(kind) {
+  false_.kind = true_.kind = Kind::Boolean;
+  true_.integer = 1;
   run();
-  bytes_ = {};
 }
 
 void Unpickler::run() {
@@ -42,7 +43,7 @@ void Unpickler::run() {
 
 std::string_view Unpickler::take(uint64_t bytes) {
   require(bytes <= bytes_.size() - at_, "the pickle ends in the middle");
-  const auto out = bytes_.substr(at_, bytes);
+  const auto out = std::string_view(bytes_).substr(at_, bytes);
   at_ += bytes;
   return out;
 }
@@ -56,8 +57,8 @@ T Unpickler::take_number() {
 
 std::string_view Unpickler::take_line() {
   const auto end = bytes_.find('\n', at_);
-  require(end != std::string_view::npos, "the pickle ends in the middle");
-  const auto out = bytes_.substr(at_, end - at_);
+  require(end != std::string::npos, "the pickle ends in the middle");
+  const auto out = std::string_view(bytes_).substr(at_, end - at_);
   at_ = end + 1;
   return out;
 }
@@ -74,11 +75,25 @@ void Unpickler::push_integer(int64_t value) {
   push(out);
 }
 
-void Unpickler::push_text(Kind kind, uint64_t bytes) {
+void Unpickler::push_text(uint64_t bytes) {
   const auto text = take(bytes);
-  auto* out = make(kind);
+  auto* out = make(Kind::Text);
   out->text = text;
   push(out);
+}
+
+void Unpickler::push_other(uint64_t bytes) {
+  take(bytes);
+  push(make(Kind::Other));
+}
+
+// Little-endian, two's complement. What has more than 64 bits (states of random number generators) is no size of a tensor.
+void Unpickler::push_long(uint64_t bytes) {
+  if (bytes > sizeof(int64_t)) return push_other(bytes);
+  const auto digits = take(bytes);
+  int64_t value = !digits.empty() && (digits.back() & 0x80) ? -1 : 0;
+  std::memcpy(&value, digits.data(), digits.size());
+  push_integer(value);
 }
 
 PickleValue* Unpickler::top() const {
@@ -100,9 +115,15 @@ std::vector<PickleValue*> Unpickler::pop_to_mark() {
   return out;
 }
 
-void Unpickler::push_tuple(std::vector<PickleValue*> items) {
+void Unpickler::put_items(PickleValue* into, const std::vector<PickleValue*>& items) {
+  references_ += items.size();
+  require(references_ <= kMostReferences, "the lists and dicts of the pickle hold more than 8,000,000 values");
+  into->items.insert(into->items.end(), items.begin(), items.end());
+}
+
+void Unpickler::push_tuple(const std::vector<PickleValue*>& items) {
   auto* out = make(Kind::Tuple);
-  out->items = std::move(items);
+  put_items(out, items);
   push(out);
 }
 
@@ -117,15 +138,14 @@ bool Unpickler::step_constant(unsigned char op) {
       take(8);
       return true;  // FRAME
     case 'N':
-      push(make(Kind::None));
+      push(&none_);
       return true;
-    case 0x88:  // NEWTRUE
-    case 0x89: {
-      auto* out = make(Kind::Boolean);
-      out->integer = op == 0x88;
-      push(out);
+    case 0x88:
+      push(&true_);
       return true;
-    }
+    case 0x89:
+      push(&false_);
+      return true;
     case 'J':
       push_integer(take_number<int32_t>());
       return true;  // BININT
@@ -135,53 +155,56 @@ bool Unpickler::step_constant(unsigned char op) {
     case 'M':
       push_integer(take_number<uint16_t>());
       return true;  // BININT2
-    case 0x8a: {    // LONG1
-      const auto digits = take(take_number<uint8_t>());
-      require(digits.size() <= 8, "the pickle has an integer of more than 64 bits");
-      int64_t value = !digits.empty() && (digits.back() & 0x80) ? -1 : 0;
-      std::memcpy(&value, digits.data(), digits.size());
-      push_integer(value);
-      return true;
-    }
-    case 'G': {  // BINFLOAT, big-endian
-      const auto digits = take(8);
-      uint64_t bits = 0;
-      for (const char c : digits) bits = bits << 8 | static_cast<unsigned char>(c);
-      auto* out = make(Kind::Number);
-      std::memcpy(&out->number, &bits, sizeof bits);
-      push(out);
-      return true;
-    }
+    case 0x8a:
+      push_long(take_number<uint8_t>());
+      return true;  // LONG1
+    case 0x8b:
+      push_long(take_number<uint32_t>());
+      return true;  // LONG4
+    case 'G':
+      push_other(8);
+      return true;  // BINFLOAT
     case 'X':
-      push_text(Kind::Text, take_number<uint32_t>());
-      return true;  // BINUNICODE
-    case 0x8c:
-      push_text(Kind::Text, take_number<uint8_t>());
-      return true;  // SHORT_BINUNICODE
-    case 0x8d:
-      push_text(Kind::Text, take_number<uint64_t>());
-      return true;
     case 'T':
-      push_text(Kind::Text, take_number<uint32_t>());
-      return true;  // BINSTRING
+      push_text(take_number<uint32_t>());
+      return true;  // BINUNICODE, BINSTRING
+    case 0x8c:
     case 'U':
-      push_text(Kind::Text, take_number<uint8_t>());
-      return true;
+      push_text(take_number<uint8_t>());
+      return true;  // SHORT_BINUNICODE, SHORT_BINSTRING
+    case 0x8d:
+      push_text(take_number<uint64_t>());
+      return true;  // BINUNICODE8
     case 'B':
-      push_text(Kind::Bytes, take_number<uint32_t>());
-      return true;
+      push_other(take_number<uint32_t>());
+      return true;  // BINBYTES
     case 'C':
-      push_text(Kind::Bytes, take_number<uint8_t>());
-      return true;
+      push_other(take_number<uint8_t>());
+      return true;  // SHORT_BINBYTES
+    case 0x8e:
+      push_other(take_number<uint64_t>());
+      return true;  // BINBYTES8
     default:
       return false;
   }
 }
 
-void Unpickler::set_items(PickleValue* dict, const std::vector<PickleValue*>& flat) const {
+void Unpickler::set_items(PickleValue* dict, const std::vector<PickleValue*>& flat) {
   require(dict->kind == Kind::Dict, "the pickle sets a key of something that is no dict");
   require(flat.size() % 2 == 0, "the pickle sets a key without a value");
-  for (size_t i = 0; i < flat.size(); i += 2) dict->dict.emplace_back(flat[i], flat[i + 1]);
+  put_items(dict, flat);
+}
+
+void Unpickler::append(PickleValue* list, const std::vector<PickleValue*>& items) {
+  require(list->kind == Kind::List, "the pickle appends to something that is no list");
+  put_items(list, items);
+}
+
+// BUILD. Attributes of a dict (state_dict() hangs some on its OrderedDict) are not needed.
+void Unpickler::set_state(PickleValue* object, const PickleValue& state) {
+  if (object->kind == Kind::Other) return;
+  require(object->kind == Kind::Dict && state.kind == Kind::Dict, "the pickle sets the inner state of an object (BUILD), which is refused");
+  if (object->has_attributes) set_items(object, std::vector<PickleValue*>(state.items));  // a copy: it may be the object itself
 }
 
 bool Unpickler::step_container(unsigned char op) {
@@ -193,8 +216,9 @@ bool Unpickler::step_container(unsigned char op) {
       push(make(Kind::Dict));
       return true;
     case ']':
+    case 0x8f:
       push(make(Kind::List));
-      return true;
+      return true;  // EMPTY_LIST, EMPTY_SET
     case ')':
       push_tuple({});
       return true;
@@ -206,16 +230,23 @@ bool Unpickler::step_container(unsigned char op) {
     case 0x87: {
       std::vector<PickleValue*> items(op - 0x84u);
       for (size_t i = items.size(); i-- > 0;) items[i] = pop();
-      push_tuple(std::move(items));
+      push_tuple(items);
       return true;
     }
     case 'a':
     case 'e': {
       const auto items = op == 'a' ? std::vector<PickleValue*>{pop()} : pop_to_mark();
-      require(top()->kind == Kind::List, "the pickle appends to something that is no list");
-      top()->items.insert(top()->items.end(), items.begin(), items.end());
+      append(top(), items);
       return true;
     }
+    case 0x90: {  // ADDITEMS
+      const auto items = pop_to_mark();
+      append(top(), items);
+      return true;
+    }
+    case 0x91:  // FROZENSET
+      push_tuple(pop_to_mark());
+      return true;
     case 's': {
       auto* value = pop();
       auto* key = pop();
@@ -256,6 +287,7 @@ bool Unpickler::step_memo(unsigned char op) {
       memo_[take_number<uint32_t>()] = top();
       return true;
     case 0x94:
+      require(memo_.size() < kMostValues, "the pickle remembers more than 2,000,000 values");
       memo_[memo_.size()] = top();
       return true;  // MEMOIZE
     case 'h':
@@ -273,7 +305,7 @@ void Unpickler::step_call(unsigned char op) {
   switch (op) {
     case 'c': {  // GLOBAL
       const auto module = take_line();
-      push_global(std::string(module), std::string(take_line()));
+      push_global(module, take_line());
       return;
     }
     case 0x93: {  // STACK_GLOBAL
@@ -290,10 +322,17 @@ void Unpickler::step_call(unsigned char op) {
       push(call(*function, *arguments));
       return;
     }
-    case 'b': {  // BUILD: only the attributes that state_dict() hangs on its OrderedDict, which are not needed
+    case 0x81: {  // NEWOBJ
+      const auto* arguments = pop();
+      const auto* type = pop();
+      require(type->kind == Kind::Global && is_plain_class(type->text) && arguments->kind == Kind::Tuple,
+              "the pickle makes an object (NEWOBJ) of something that is no plain data, which is refused");
+      push(plain_object(type->text, *arguments));
+      return;
+    }
+    case 'b': {
       const auto* state = pop();
-      require(top()->kind == Kind::Dict && state->kind == Kind::Dict,
-              "the pickle sets the inner state of an object (BUILD), which is refused");
+      set_state(top(), *state);
       return;
     }
     case 'Q':
@@ -311,19 +350,36 @@ void Unpickler::step_call(unsigned char op) {
   }
 }
 
-void Unpickler::push_global(const std::string& module, const std::string& name) {
-  const auto global = module + " " + name;
-  require(is_known_global(global), "the pickle asks for '", printable(module), ".", printable(name), "'; ", refused_global_hint(global));
+void Unpickler::push_global(std::string_view module, std::string_view name) {
+  constexpr size_t kLongestGlobal = 200;  // no known one comes near it
+  auto global = std::string(module.substr(0, kLongestGlobal)).append(" ").append(name.substr(0, kLongestGlobal));
+  if (globals_.count(global) == 0)
+    require(is_known_global(global), "the pickle asks for '", printable(module), ".", printable(name), "'; ", refused_global_hint(global));
   auto* out = make(Kind::Global);
-  out->text = global;
+  out->text = *globals_.insert(std::move(global)).first;
   push(out);
 }
 
-PickleValue* Unpickler::call(const PickleValue& function, const PickleValue& arguments) {
-  if (function.text == "collections OrderedDict") {
-    require(arguments.items.empty(), "an OrderedDict with arguments is refused");
-    return make(Kind::Dict);
+// What a class of plain data makes of its arguments, without any of its code. One argument that holds the items stands for the object, so
+// that nothing is copied.
+PickleValue* Unpickler::plain_object(std::string_view name, const PickleValue& arguments) {
+  const auto form = plain_form(name);
+  const auto& items = arguments.items;
+  if (form == PlainForm::Value) return make(Kind::Other);
+  const auto holds = form == PlainForm::List ? Kind::List : Kind::Dict;
+  const bool factory = form == PlainForm::Dict && items.size() == 1 && (items[0]->kind == Kind::None || items[0]->kind == Kind::Global);
+  if (items.empty() || factory || (form == PlainForm::List && items.size() == 2)) {  // the last: deque((), longest)
+    auto* out = make(holds);
+    out->has_attributes = form == PlainForm::Attributes;
+    return out;
   }
+  require(items.size() == 1 && (items[0]->kind == holds || (form == PlainForm::List && items[0]->kind == Kind::Tuple)), "a call of ", name,
+          " with arguments that are not its items is refused");
+  return items[0];
+}
+
+PickleValue* Unpickler::call(const PickleValue& function, const PickleValue& arguments) {
+  if (is_plain_class(function.text)) return plain_object(function.text, arguments);
   if (function.text == "torch._utils _rebuild_parameter") {
     require(arguments.items.size() == 3 && arguments.items[0]->kind == Kind::Tensor, "a parameter without a tensor");
     return arguments.items[0];
@@ -356,11 +412,11 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
           "a tensor is described by other things than storage, offset, size and stride");
   if (items.size() == 7 && !from_npu) {
     // Marks like "negated", which the values in the file do not have yet.
-    require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && items[6]->dict.empty()),
+    require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && items[6]->items.empty()),
             "a tensor that is only marked as conjugated or negated is not read; hint: torch.save(tensor.resolve_neg(), path)");
   }
   auto* out = make(Kind::Tensor);
-  out->tensor = items[0]->tensor;
+  out->tensor = std::make_unique<PickledTensor>(*items[0]->tensor);
   out->tensor->offset = items[1]->integer;
   out->tensor->size = integers(*items[2], "size");
   out->tensor->stride = integers(*items[3], "stride");
@@ -371,8 +427,15 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
   return out;
 }
 
-// ("storage", type, key, location, number of elements)
+// A memoised id may be asked for any number of times.
 PickleValue* Unpickler::load_storage(const PickleValue& id) {
+  auto& known = storages_[&id];
+  if (known == nullptr) known = make_storage(id);
+  return known;
+}
+
+// ("storage", type, key, location, number of elements)
+PickleValue* Unpickler::make_storage(const PickleValue& id) {
   const auto& items = id.items;
   require(id.kind == Kind::Tuple && items.size() == 5 && items[0]->kind == Kind::Text && items[0]->text == "storage" &&
               items[1]->kind == Kind::Global && !storage_of(items[1]->text).empty() && items[2]->kind == Kind::Text &&
@@ -380,7 +443,7 @@ PickleValue* Unpickler::load_storage(const PickleValue& id) {
           "the pickle has a persistent id that is no storage");
   require(items[2]->text.size() <= kLongestKey, "the name of a storage has ", items[2]->text.size(), " bytes");
   auto* out = make(Kind::Storage);
-  out->tensor.emplace();
+  out->tensor = std::make_unique<PickledTensor>();
   out->tensor->dtype = *storage_dtype(storage_of(items[1]->text));
   out->tensor->key = items[2]->text;
   out->tensor->storage_size = items[4]->integer;

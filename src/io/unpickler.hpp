@@ -5,11 +5,11 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -20,29 +20,32 @@ namespace npu_train::detail {
 /// A tensor as the pickle describes it; nothing in it is checked against its storage yet.
 struct PickledTensor {
   at::ScalarType dtype = at::kFloat;
-  std::string key;           // entry of the archive
+  std::string_view key;      // entry of the archive
   int64_t storage_size = 0;  // in elements
   int64_t offset = 0;
   std::vector<int64_t> size;
   std::vector<int64_t> stride;
 };
 
-/// One value. All values belong to the Unpickler; pointers between them may form cycles.
+/// One value. All values and what they refer to belong to the Unpickler; pointers between them may form cycles. Small, since a byte of a
+/// pickle may make one.
 struct PickleValue {
-  enum class Kind { None, Boolean, Integer, Number, Text, Bytes, Tuple, List, Dict, Global, Storage, Tensor, Mark };
+  /// Other: data that nobody asks for (fractions, bytes, dates, paths, NumPy's scalars).
+  enum class Kind : unsigned char { None, Boolean, Integer, Text, Tuple, List, Dict, Global, Storage, Tensor, Mark, Other };
   Kind kind = Kind::None;
-  int64_t integer = 0;
-  double number = 0;
-  std::string text;                                         // Text, Bytes; Global: "module name"
-  std::vector<PickleValue*> items;                          // Tuple, List
-  std::vector<std::pair<PickleValue*, PickleValue*>> dict;  // Dict
-  std::optional<PickledTensor> tensor;                      // Storage (dtype, key and size only), Tensor
+  bool has_attributes = false;            // Dict: stands for an object, whose attributes are its items
+  int64_t integer = 0;                    // Integer, Boolean
+  std::string_view text;                  // Text; Global: "module name"
+  std::vector<PickleValue*> items;        // Tuple, List; Dict: keys and values, alternating
+  std::unique_ptr<PickledTensor> tensor;  // Storage (dtype, key and size only), Tensor
 };
 
 class Unpickler {
  public:
   /// `source` stands in messages. Runs the whole pickle. Error(`kind`) for everything that is not on the list.
-  Unpickler(std::string_view bytes, std::string source, ErrorKind kind);
+  Unpickler(std::string bytes, std::string source, ErrorKind kind);
+  Unpickler(const Unpickler&) = delete;  // values refer to each other and to the bytes
+  Unpickler& operator=(const Unpickler&) = delete;
   /// The value that the pickle leaves.
   const PickleValue& result() const { return *result_; }
 
@@ -64,24 +67,35 @@ class Unpickler {
   PickleValue* make(Kind kind);
   void push(PickleValue* value) { stack_.push_back(value); }
   void push_integer(int64_t value);
-  void push_text(Kind kind, uint64_t bytes);
+  void push_text(uint64_t bytes);
+  void push_other(uint64_t bytes);
+  void push_long(uint64_t bytes);
   PickleValue* pop();
   PickleValue* top() const;
   std::vector<PickleValue*> pop_to_mark();
-  void push_tuple(std::vector<PickleValue*> items);
-  void set_items(PickleValue* dict, const std::vector<PickleValue*>& flat) const;
-  void push_global(const std::string& module, const std::string& name);
+  void push_tuple(const std::vector<PickleValue*>& items);
+  void put_items(PickleValue* into, const std::vector<PickleValue*>& items);
+  void append(PickleValue* list, const std::vector<PickleValue*>& items);
+  void set_items(PickleValue* dict, const std::vector<PickleValue*>& flat);
+  void set_state(PickleValue* object, const PickleValue& state);
+  void push_global(std::string_view module, std::string_view name);
   PickleValue* call(const PickleValue& function, const PickleValue& arguments);
+  PickleValue* plain_object(std::string_view name, const PickleValue& arguments);
   PickleValue* rebuild_tensor(const PickleValue& arguments, bool from_npu);
   PickleValue* load_storage(const PickleValue& id);
+  PickleValue* make_storage(const PickleValue& id);
   std::vector<int64_t> integers(const PickleValue& value, const char* what) const;
 
-  std::string_view bytes_;  // empty once the pickle has run
+  std::string bytes_;
   std::string source_;
   ErrorKind kind_;
   size_t at_ = 0;
   size_t dimensions_ = 0;  // of all tensors
+  size_t references_ = 0;  // of all lists, tuples and dicts
   std::deque<PickleValue> values_;
+  PickleValue none_, false_, true_;
+  std::unordered_set<std::string> globals_;
+  std::unordered_map<const PickleValue*, PickleValue*> storages_;  // by the value that identifies it
   std::vector<PickleValue*> stack_;
   std::unordered_map<uint64_t, PickleValue*> memo_;
   PickleValue* result_ = nullptr;

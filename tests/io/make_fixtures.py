@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """Writes tests/io/fixtures/*.pth with PyTorch (any version from 1.6). The files are committed; run this only to change them."""
+import argparse
 import collections
+import datetime
 import os
 import pathlib
 import pickle
+import sys
+import types
 import zipfile
 
+import numpy
 import torch
 
 HERE = pathlib.Path(__file__).parent / "fixtures"
@@ -48,6 +53,33 @@ def repack(source, target, method, zip64=False):
     zipfile.ZIP64_LIMIT, zipfile.ZIP_FILECOUNT_LIMIT = limits
 
 
+def attribute_dict(values):
+    """What Lightning saves hyperparameters as; a class of this name stands in for its own."""
+    name = "lightning.fabric.utilities.data"
+    module = types.ModuleType(name)
+    module.AttributeDict = type("AttributeDict", (dict,), {"__module__": name})
+    for i in range(1, name.count(".") + 2):
+        sys.modules[".".join(name.split(".")[:i])] = module
+    return module.AttributeDict(values)
+
+
+def training_checkpoint():
+    """As training programs save them: plain data of many classes around the tensors. The names of the tensors are counted by the test."""
+    counts = collections.defaultdict(list, {"seen": [1, 2]})
+    args = argparse.Namespace(model="resnet50", lr=0.1, data_dir=pathlib.PurePosixPath("/data/imagenet"), opt_betas=None, amp=True,
+                              dtype=torch.float16, device=torch.device("cuda", 0), shape=torch.Size([3, 224]),
+                              inner=argparse.Namespace(weight=ramp(2)))
+    return {
+        "epoch": 3, "arch": "resnet50", "args": args, "state_dict": collections.OrderedDict(weight=ramp(2, 3), bias=ramp(2)),
+        "metric": numpy.float64(76.1), "best": numpy.int64(2), "history": numpy.arange(3.0), "flag": numpy.bool_(True), "counts": counts,
+        "factory": collections.defaultdict(dict), "counter": collections.Counter("aab"), "set": {1, 2}, "frozen": frozenset("x"),
+        "queue": collections.deque([1, 2], maxlen=5), "hyper_parameters": attribute_dict({"lr": 0.1, "scale": ramp(2)}),
+        "path": pathlib.PurePosixPath("a/b"), "big": 1 << 100, "bytes": b"\x00\xff", "complex": 1 + 2j, "range": range(3), "dtype": numpy.dtype("<f4"),
+        "time": datetime.datetime(2024, 1, 2, tzinfo=datetime.timezone.utc), "took": datetime.timedelta(seconds=3),
+        "types": [int, float, torch.bfloat16, numpy.float32], "torch": torch.__version__, "size": ramp(2, 3).shape,
+    }
+
+
 def main():
     HERE.mkdir(exist_ok=True)
     state = collections.OrderedDict()
@@ -72,6 +104,8 @@ def main():
     torch.save({"state_dict": {"w": torch.nn.Parameter(ramp(3))}, "epoch": 3, "lr": 0.5, "name": "x", "none": None, "flag": True,
                 "optimizer": {"state": {0: {"exp_avg": ramp(3)}}, "param_groups": [{"params": [0], "betas": (0.9, 0.999)}]}}, HERE / "checkpoint.pth")
     torch.save(state, HERE / "protocol4.pth", pickle_protocol=4)
+    for protocol in (2, 4):
+        torch.save(training_checkpoint(), HERE / f"training{protocol}.ckpt", pickle_protocol=protocol)
     repack(HERE / "state_dict.pth", HERE / "deflated.pth", zipfile.ZIP_DEFLATED)
     repack(HERE / "state_dict.pth", HERE / "zip64.pth", zipfile.ZIP_STORED, zip64=True)
     torch.save(state, HERE / "old_format.pth", _use_new_zipfile_serialization=False)

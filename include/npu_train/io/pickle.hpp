@@ -21,6 +21,9 @@ struct PthFile {
   std::vector<std::string> skipped;
 };
 
+/// True for .pth, .pt, .bin and .ckpt, in any case: the names that files of `torch.save` have.
+bool is_pth_name(const std::filesystem::path& path);
+
 /// Reads a file written by `torch.save` (PyTorch 1.6 or newer; stored or deflated, zip64 too).
 /// Error(Checkpoint) for a damaged file, anything that would execute, tensors that reach outside their storage, sparse or quantised
 /// tensors, big-endian files, TorchScript archives, and files in the format before 1.6; the message says how to save it again.

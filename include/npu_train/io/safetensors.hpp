@@ -19,6 +19,9 @@ namespace npu_train {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
+/// True for .safetensors, in any case.
+bool is_safetensors_name(const std::filesystem::path& path);
+
 /// Where one tensor lies in its file; `begin` and `end` count from the start of the file.
 struct TensorInfo {
   at::ScalarType dtype;
