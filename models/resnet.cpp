@@ -187,6 +187,7 @@ const ConfigTable<ResNetOptions>& ResNetOptions::config_table() {
                  one_of({"auto", "false"}))
           .field("weights", &ResNetOptions::weights,
                  "file to start from: safetensors, .pth or a checkpoint; a head of another size is left fresh")
+          .field("weights_strict", &ResNetOptions::weights_strict, "weights of another network are an error; false: load what fits")
           .synonym("classes", "num_classes")
           .synonym("pretrained", "weights")
           .synonym("in_channels", "channels")
@@ -212,6 +213,7 @@ Model resnet(int64_t depth, const ResNetOptions& options) {
               .num_classes = options.num_classes,
               .head = "fc",
               .weights = options.weights,
+              .weights_strict = options.weights_strict,
               .capturable = true,
               .blocks = {}};
   model.blocks.push_back({"stem", [net](const at::Tensor& x) { return net->stem(x); }});

@@ -228,6 +228,7 @@ Model vit(const VitOptions& options, const std::string& name) {
               .num_classes = options.num_classes,
               .head = "heads.head",
               .weights = options.weights,
+              .weights_strict = options.weights_strict,
               .capturable = true,
               .blocks = {}};
   model.blocks.push_back({"embed", [net](const at::Tensor& x) { return net->embed(x); }});

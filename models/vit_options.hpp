@@ -34,7 +34,9 @@ ConfigTable<T> vit_fields(const std::string& title) {
           "false: PyTorch's operations",
           one_of({"auto", "false"}))
       .template field<text>("weights", &VitOptions::weights,
-                            "file to start from: safetensors, .pth or a checkpoint; a head of another size is left fresh");
+                            "file to start from: safetensors, .pth or a checkpoint; a head of another size is left fresh")
+      .template field<bool>("weights_strict", &VitOptions::weights_strict,
+                            "weights of another network are an error; false: load what fits");
   table.synonym("classes", "num_classes")
       .synonym("pretrained", "weights")
       .synonym("in_channels", "channels")

@@ -41,9 +41,10 @@ NamedTensors trained_tensors(const std::string& checkpoint) {
   return tensors_by_every_name(state["model"]);
 }
 
+/// A head that stays fresh would answer too, at random.
 void must_fill(const WeightsReport& report, const std::string& what) {
-  check(report.missing.empty() && report.misshapen.empty() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what,
-        " does not fill the model: ", report.str(), "; hint: the number of classes must be that of the weights");
+  check(report.fits() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not fill the model: ", report.str(),
+        "; hint: the model and its number of classes must be those of the weights");
 }
 
 }  // namespace
@@ -67,7 +68,7 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::string&
   config.model.options.set("weights", ConfigNode(""));
   auto model = parts.models.make(config.model, "model");
   NamedTensors tensors = trained_tensors(checkpoint);
-  must_fill(load_weights(model, tensors), checkpoint);
+  must_fill(load_weights(model, tensors, {.strict = false}), checkpoint);
   Predictor p(std::move(model), device);
   p.classes_ = lines(read_checkpoint_meta(checkpoint).classes);
 
@@ -96,7 +97,7 @@ Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, 
                                   const Parts& parts) {
   PartConfig named{.name = name, .options = {{"num_classes", num_classes}}, .mark = {}};
   auto model = parts.models.make(named, "model");
-  must_fill(load_weights_file(model, weights), weights);
+  must_fill(load_weights_file(model, weights, {.strict = false}), weights);
   Predictor p(std::move(model), device);
   const auto size = p.model_.image_size > 0 ? p.model_.image_size : kImagenetCrop;
   p.set_pipelines(

@@ -88,7 +88,10 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
     model = fresh_model(part, parts, static_cast<uint64_t>(config.seed));
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
-    if (!model.weights.empty()) log_info(load_weights_file(model, model.weights).str());
+    if (!model.weights.empty()) {
+      const auto report = load_weights_file(model, model.weights, {.strict = model.weights_strict});
+      log(report.fits() ? LogLevel::Info : LogLevel::Warning, report.str());
+    }
     model.module->to(device.c10());
     building = {"gradient checkpointing was planned, from forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};

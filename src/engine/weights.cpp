@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/text.hpp"
 #include "npu_train/io/pickle.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
@@ -17,13 +16,19 @@ NamedTensors read_weights_file(const std::string& path) {
     check(state.count("model") != 0, ErrorKind::Checkpoint, "weights", path, ": the checkpoint holds no model");
     return tensors_by_every_name(state.at("model"));
   }
-  const auto extension = to_lower(file.extension().string());
-  if (extension == ".safetensors") return load_safetensors(file);
-  if (extension == ".pth" || extension == ".pt" || extension == ".bin") return load_pth(file).tensors;
+  if (is_safetensors_name(file)) return load_safetensors(file);
+  if (is_pth_name(file)) return load_pth(file).tensors;
   throw Error(ErrorKind::Data, "weights", path + ": unknown kind of file",
-              "known are .safetensors, PyTorch's .pth, .pt and .bin, and checkpoint folders of npu_train");
+              "known are .safetensors, PyTorch's .pth, .pt, .bin and .ckpt, and checkpoint folders of npu_train");
 }
 
-WeightsReport load_weights_file(Model& model, const std::string& path) { return load_weights(model, read_weights_file(path)); }
+WeightsReport load_weights_file(Model& model, const std::string& path, const LoadWeightsOptions& options) {
+  const auto tensors = read_weights_file(path);
+  try {
+    return load_weights(model, tensors, options);
+  } catch (const Error& e) {
+    throw Error(e.kind(), path, e.what(), "", std::current_exception());
+  }
+}
 
 }  // namespace npu_train

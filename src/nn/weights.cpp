@@ -30,6 +30,18 @@ bool optional_name(const std::string& name) { return name.ends_with("num_batches
 
 bool under(const std::string& name, const std::string& path) { return !path.empty() && name.starts_with(path + "."); }
 
+// "layer#.#.conv#.weight": equal for the layers of one series.
+std::string series_of(const std::string& name) {
+  std::string out;
+  for (const char c : name) {
+    if (c < '0' || c > '9')
+      out += c;
+    else if (out.empty() || out.back() != '#')
+      out += '#';
+  }
+  return out;
+}
+
 // The tensors of the file under the names that the model would use.
 class Source {
  public:
@@ -53,12 +65,19 @@ class Source {
   }
 
   // Names of the file that nothing asked for.
-  void list_unused(const NamedTensors& tensors) {
-    std::unordered_set<std::string> unused;
+  void list_unused(const NamedTensors& tensors, const std::string& head) {
+    std::unordered_set<std::string> series;
+    for (const auto& name : wanted_)
+      if (!under(name, head)) series.insert(series_of(name));
+    std::unordered_map<std::string, bool> unused;  // and whether it continues a series
     for (const auto& [name, entry] : by_name_)
-      if (used_.count(name) == 0 && !optional_name(name)) unused.insert(entry.name);
-    for (const auto& [name, value] : tensors)
-      if (unused.count(name) != 0) report_.unexpected.push_back(name);
+      if (used_.count(name) == 0 && !optional_name(name)) unused.emplace(entry.name, series.count(series_of(name)) != 0);
+    for (const auto& [name, value] : tensors) {
+      const auto found = unused.find(name);
+      if (found == unused.end()) continue;
+      report_.unexpected.push_back(name);
+      if (found->second) report_.deeper.push_back(name);
+    }
   }
 
  private:
@@ -154,7 +173,6 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
       if (!optional_name(name)) report.missing.push_back(name);
     } else if (value.sizes() != target.sizes()) {
       report.misshapen.push_back({name, c10::str(target.sizes()), c10::str(value.sizes())});
-      if (under(name, options.head)) report.fresh_head = options.head;
     } else if (!c10::canCast(value.scalar_type(), target.scalar_type())) {
       report.misshapen.push_back({name, c10::str(target.scalar_type()), c10::str(value.scalar_type())});
     } else {
@@ -162,7 +180,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
       copies.emplace_back(target, value);
     }
   }
-  source.list_unused(tensors);
+  source.list_unused(tensors, options.head);
   // A file may hold a tied tensor under one of its names.
   std::unordered_set<const at::TensorImpl*> filled;
   for (const auto& copy : copies) filled.insert(copy.first.unsafeGetTensorImpl());
@@ -170,17 +188,21 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     const auto target = std::find_if(targets.begin(), targets.end(), [&](const auto& t) { return t.first == name; });
     return filled.count(target->second.unsafeGetTensorImpl()) != 0;
   });
+  const auto in_head = [&](const std::string& name) { return under(name, options.head); };
+  if (std::any_of(report.missing.begin(), report.missing.end(), in_head) ||
+      std::any_of(report.misshapen.begin(), report.misshapen.end(), [&](const auto& m) { return in_head(m.name); }))
+    report.fresh_head = options.head;
   // Half a head of the file under fresh other half makes no sense.
   if (!report.fresh_head.empty()) {
     std::erase_if(copies, [&](const auto& copy) {
-      return std::any_of(targets.begin(), targets.end(),
-                         [&](const auto& t) { return under(t.first, options.head) && t.second.is_same(copy.first); });
+      return std::any_of(targets.begin(), targets.end(), [&](const auto& t) { return in_head(t.first) && t.second.is_same(copy.first); });
     });
-    std::erase_if(report.loaded, [&](const std::string& name) { return under(name, options.head); });
+    std::erase_if(report.loaded, in_head);
   }
   check(!report.loaded.empty(), ErrorKind::Checkpoint, "load_weights", "none of the ", tensors.size(), " tensors fits the model; ",
         report.str());
-  check(!options.strict || report.complete(), ErrorKind::Checkpoint, "load_weights", "the weights do not fit; ", report.str());
+  check(!options.strict || report.fits(), ErrorKind::Checkpoint, "load_weights", "these are the weights of another network; ", report.str(),
+        "; hint: give the weights of this one, or model.weights_strict=false (in C++: strict = false) to take what fits");
 
   c10::AutoGradMode no_grad(false);
   for (auto& [target, value] : copies) target.copy_(value);
@@ -192,14 +214,21 @@ WeightsReport load_weights(Model& model, const NamedTensors& tensors, LoadWeight
   return load_weights(*model.module, tensors, options);
 }
 
+bool WeightsReport::fits() const {
+  return deeper.empty() && std::all_of(missing.begin(), missing.end(), [&](const auto& name) { return under(name, fresh_head); }) &&
+         std::all_of(misshapen.begin(), misshapen.end(), [&](const auto& m) { return under(m.name, fresh_head); });
+}
+
 std::string WeightsReport::str() const {
   std::string out = c10::str("weights: ", loaded.size(), " loaded, ", missing.size(), " missing, ", unexpected.size(), " unexpected, ",
                              misshapen.size(), " misshapen");
   if (!removed_prefixes.empty()) out += "\n  prefixes removed: " + join(removed_prefixes);
   if (!converted.empty()) out += "\n  converted: " + first_few(converted);
-  if (!fresh_head.empty()) out += "\n  head '" + fresh_head + "' is of another size than the file's: replaced by a freshly initialised one";
+  if (!fresh_head.empty())
+    out += "\n  head '" + fresh_head + "' is of another size in the file, or missing there: it keeps its fresh values";
   if (!missing.empty()) out += "\n  missing: " + first_few(missing);
   if (!unexpected.empty()) out += "\n  unexpected: " + first_few(unexpected);
+  if (!deeper.empty()) out += "\n  further layers, which the model does not have: " + first_few(deeper);
   if (!misshapen.empty()) {
     std::vector<std::string> names;
     for (const auto& m : misshapen) names.push_back(m.name + " " + m.here + " here, " + m.given + " in the file");

@@ -327,6 +327,26 @@ class BadInput(ProgramTest):
             return result
         return [tool, self.train(f'model.weights={path}')]
 
+    def test_weights_of_another_network(self):
+        checkpoint = run_dir(self.beside)
+        made = self.dir / 'made.safetensors'
+        self.assertDone(npu_tool('weights', '--from', checkpoint, '--to', made))
+        self.assertDone(train_app(self.config(), 'trainer.max_epochs=1', 'output.dir=', f'model.weights={checkpoint}', 'model.num_classes=12'))
+        predict = ('predict', '--model', 'vit_tiny_cifar10', '--num-classes', '10', '--weights', made, '--device', 'cpu', self.picture())
+        hint = 'model.weights_strict=false'
+        self.table([
+            ('another width', self.train(f'model.weights={checkpoint}', 'model.dim=64'), CHECKPOINT, 'another network', 'misshapen', hint),
+            ('of a file', self.train(f'model.weights={made}', 'model.dim=64'), CHECKPOINT, made.name, 'another network'),
+            ('another depth', self.train(f'model.weights={checkpoint}', 'model.depth=2'), CHECKPOINT, 'missing', 'encoder_layer_1', hint),
+            ('in a prediction', lambda: npu_tool(*predict), CHECKPOINT, 'misshapen'),
+            ('in an evaluation', lambda: npu_tool('eval', '--checkpoint', checkpoint, 'model.dim=64'), CHECKPOINT, 'other shape'),
+        ])
+        code, out, err = train_app(self.config(), 'trainer.max_epochs=1', 'output.dir=', f'model.weights={checkpoint}', 'model.depth=2', hint)
+        self.assertEqual(code, 0, out + err)
+        self.assertIn('warning: weights: ', err)
+        code, out, err = npu_tool('weights', '--from', made, '--model', 'vit_tiny_cifar10', '--num-classes', '10', '--json')
+        self.assertEqual((code, json.loads(out)['fits']), (7, False), err)
+
     def test_safetensors_that_lie_about_sizes(self):
         def one(shape, offsets): return {'w': {'dtype': 'F32', 'shape': shape, 'data_offsets': offsets}}
 

@@ -35,6 +35,8 @@ TEST_CASE("options by key") {
   CHECK(r.name == "resnet18");
   CHECK(r.num_classes == 10);
   CHECK(r.weights == "a.safetensors");
+  CHECK(r.weights_strict);
+  CHECK_FALSE(make("vit_tiny_cifar10", {{"weights_strict", false}}).weights_strict);
   CHECK(parameters_of(*r.module).find("conv1.weight")->value.size(2) == 3);
   // As a YAML file writes it, without quotes.
   CHECK(builtin().make({.name = "resnet18", .options = parse_yaml("{fused_kernels: false}", "test"), .mark = {}}, "model").num_classes ==

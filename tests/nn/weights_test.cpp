@@ -8,6 +8,8 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <functional>
+
 #include "npu_train/nn/weights.hpp"
 
 using namespace npu_train;
@@ -81,7 +83,7 @@ TEST_CASE("missing, unexpected and misshapen names") {
   tensors.emplace_back("fc9.weight", at::ones({1}));
   at_name(tensors, "bn.weight") = at::ones({5});
   Model model = head_model(net);
-  const auto report = load_weights(model, tensors);
+  const auto report = load_weights(model, tensors, {.strict = false});
   CHECK(report.missing == std::vector<std::string>{"fc1.bias"});
   CHECK(report.unexpected == std::vector<std::string>{"fc9.weight"});
   REQUIRE(report.misshapen.size() == 1);
@@ -90,21 +92,74 @@ TEST_CASE("missing, unexpected and misshapen names") {
   CHECK(report.misshapen[0].given == "[5]");
   CHECK(report.fresh_head.empty());
   CHECK_FALSE(report.complete());
+  CHECK_FALSE(report.fits());
   const auto text = report.str();
   for (const char* part : {"1 missing", "fc1.bias", "fc9.weight", "bn.weight [3] here, [5] in the file"})
     CHECK(text.find(part) != std::string::npos);
 }
 
-TEST_CASE("strict refuses and leaves the model as it was") {
+TEST_CASE("weights of another network are refused and leave the model as it was; strict = false takes what fits") {
+  struct Row {
+    const char* name;
+    std::function<void(NamedTensors&)> change;
+    const char* part;
+  };
+  const Row rows[] = {
+      {"missing", [](auto& t) { without(t, "fc1.bias"); }, "1 missing"},
+      {"of another shape", [](auto& t) { at_name(t, "bn.weight") = at::ones({5}); }, "bn.weight [3] here, [5] in the file"},
+      {"of another dtype", [](auto& t) { at_name(t, "bn.bias") = at::ones({3}, at::kComplexFloat); }, "bn.bias"},
+      {"a further layer", [](auto& t) { t.emplace_back("fc2.weight", at::ones({1})); },
+       "further layers, which the model does not have: fc2.weight"},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.name));
+    const auto net = std::make_shared<HeadNet>();
+    Model model = head_model(net);
+    const at::Tensor before = net->fc1->weight.detach().clone();
+    auto tensors = copy_of(*net, "module.");
+    for (auto& [name, value] : tensors) name.erase(0, 7);
+    at_name(tensors, "fc1.weight").fill_(9);
+    row.change(tensors);
+    const auto error = testing::error_of([&] { load_weights(model, tensors); });
+    CHECK(error.kind() == ErrorKind::Checkpoint);
+    CHECK(testing::has(error.what(), "another network"));
+    CHECK(testing::has(error.what(), row.part));
+    CHECK(testing::has(error.what(), "model.weights_strict=false"));
+    CHECK(at::equal(net->fc1->weight, before));
+    CHECK_FALSE(load_weights(model, tensors, {.strict = false}).fits());
+    CHECK(net->fc1->weight.min().item<float>() == 9);
+  }
+}
+
+TEST_CASE("what belongs to no series of layers is no other network: buffers of a tool, averages, an optimizer's state") {
   const auto net = std::make_shared<HeadNet>();
-  const at::Tensor before = net->fc1->weight.detach().clone();
-  auto tensors = copy_of(*net);
-  at_name(tensors, "fc1.weight").fill_(9);
-  without(tensors, "fc1.bias");
-  const auto error = testing::error_of([&] { load_weights(*net, tensors, {.strict = true}); });
-  CHECK(error.kind() == ErrorKind::Checkpoint);
-  CHECK(std::string(error.what()).find("fc1.bias") != std::string::npos);
-  CHECK(at::equal(net->fc1->weight, before));
+  Model model = head_model(net);
+  auto tensors = copy_of(*net, "state_dict.");
+  for (const char* name :
+       {"state_dict.projector.weight", "optimizer.state.0.exp_avg", "state_dict_ema.fc1.weight", "state_dict.head2.weight"})
+    tensors.emplace_back(name, at::ones({1}));
+  const auto report = load_weights(model, tensors);
+  CHECK(report.fits());
+  CHECK(report.unexpected.size() == 4);
+  CHECK(report.deeper.empty());
+}
+
+TEST_CASE("a head that is missing, or half of it, stays fresh as a whole") {
+  for (const bool half : {false, true}) {
+    const auto net = std::make_shared<HeadNet>();
+    Model model = head_model(net);
+    const at::Tensor weight = net->head->weight.detach().clone();
+    auto tensors = copy_of(*net);
+    at_name(tensors, "head.weight").fill_(9);
+    if (!half) without(tensors, "head.weight");
+    without(tensors, "head.bias");
+    const auto report = load_weights(model, tensors);
+    CHECK(report.fits());
+    CHECK_FALSE(report.complete());
+    CHECK(report.fresh_head == "head");
+    CHECK(at::equal(net->head->weight, weight));
+    CHECK(testing::error_of([&] { load_weights(*net, tensors); }).kind() == ErrorKind::Checkpoint);  // a module without a known head
+  }
 }
 
 TEST_CASE("nothing fits") {
@@ -162,7 +217,7 @@ TEST_CASE("a head of another size stays fresh, whole, and is said") {
   CHECK(at::equal(net->head->weight, weight));
   CHECK(at::equal(net->head->bias, bias));
   CHECK(net->fc1->weight.min().item<float>() == 4);
-  CHECK(report.str().find("head 'head' is of another size") != std::string::npos);
+  CHECK(report.str().find("head 'head' is of another size in the file") != std::string::npos);
 }
 
 TEST_CASE("fused and split projections, and names of published ViT files") {
@@ -194,7 +249,7 @@ TEST_CASE("fused and split projections, and names of published ViT files") {
   // A part is missing: the whole is missing, the rest unused.
   auto part = copy_of(split);
   without(part, "k_proj.weight");
-  report = load_weights(back, part);
+  report = load_weights(back, part, {.strict = false});
   CHECK(report.missing == std::vector<std::string>{"in_proj_weight"});
 
   struct Mlp : torch::nn::Module {
@@ -221,7 +276,7 @@ TEST_CASE("a dtype that cannot be meant is misshapen") {
   const auto net = std::make_shared<HeadNet>();
   auto tensors = copy_of(*net);
   at_name(tensors, "fc1.bias") = at_name(tensors, "fc1.bias").to(at::kComplexFloat);
-  const auto report = load_weights(*net, tensors);
+  const auto report = load_weights(*net, tensors, {.strict = false});
   REQUIRE(report.misshapen.size() == 1);
   CHECK(report.misshapen[0].given == "ComplexFloat");
 }

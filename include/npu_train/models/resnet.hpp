@@ -19,7 +19,8 @@ struct ResNetOptions {
   /// auto: norm, shortcut and ReLU as one kernel (batch_norm_act) and convolutions as matrix products (lowered_conv2d), where that is
   /// faster; false: PyTorch's operations
   std::string fused_kernels = "auto";
-  std::string weights{};  ///< file to start from
+  std::string weights{};       ///< file to start from
+  bool weights_strict = true;  ///< weights of another network are an error; false loads what fits
   static const ConfigTable<ResNetOptions>& config_table();
 };
 

@@ -28,6 +28,7 @@ struct VitOptions {
   std::string attention_mask = "none";  ///< none; causal: a token sees itself and those before it (class token first)
   std::string fused_kernels = "auto";   ///< auto: packed_linear and attention's own backward, where they are faster; false: PyTorch's
   std::string weights{};                ///< file to start from
+  bool weights_strict = true;           ///< weights of another network are an error; false loads what fits
   static const ConfigTable<VitOptions>& config_table();
 };
 

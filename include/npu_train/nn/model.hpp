@@ -32,9 +32,10 @@ struct Model {
   int64_t image_size = 0;  ///< height and width that it is meant for, in pixels; 0: any
   int64_t channels = 3;
   int64_t num_classes = 0;
-  std::string head{};       ///< path of the classifier ("fc"); "" when there is none to replace
-  std::string weights{};    ///< file to load before training; "" starts fresh. Read by the engine, not by the factory.
-  bool capturable = false;  ///< `forward` queues the same work for every input of a shape, see Task::capturable
+  std::string head{};          ///< path of the classifier ("fc"); "" when there is none to replace
+  std::string weights{};       ///< file to load before training; "" starts fresh. Read by the engine, not by the factory.
+  bool weights_strict = true;  ///< weights of another network are an error; false loads what fits
+  bool capturable = false;     ///< `forward` queues the same work for every input of a shape, see Task::capturable
   /// The same computation as `forward`, cut into its blocks in order; empty for a model that is one piece.
   std::vector<Block> blocks{};
 };

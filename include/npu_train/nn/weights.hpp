@@ -13,10 +13,10 @@
 namespace npu_train {
 
 struct LoadWeightsOptions {
-  /// Path of the classifier, whose size may differ: it then stays as it is. The overload for a Model takes the model's.
+  /// Path of the classifier, which may be missing or of another size: it then stays as it is. The overload for a Model takes the model's.
   std::string head{};
-  /// Error(Checkpoint) for whatever is missing, unexpected or misshapen; the model is then unchanged.
-  bool strict = false;
+  /// Error(Checkpoint) unless the tensors fit (WeightsReport::fits); the model is then unchanged. false loads what fits.
+  bool strict = true;
 };
 
 /// What happened to each name.
@@ -29,13 +29,16 @@ struct WeightsReport {
   std::vector<std::string> loaded;      ///< of the model, filled from the file
   std::vector<std::string> missing;     ///< of the model, not in the file; unchanged. Batch counters may be absent and are not listed.
   std::vector<std::string> unexpected;  ///< of the file, not in the model
+  std::vector<std::string> deeper;      ///< those of them that continue a series of layers of the model ("layer3.6.conv1.weight")
   std::vector<Misshapen> misshapen;     ///< in both, of another shape; unchanged
   std::vector<std::string> removed_prefixes;  ///< "module." ...: taken off names of the file
   std::vector<std::string> converted;  ///< of the model, put together from other names of the file ("... from q_proj, k_proj, v_proj")
-  std::string fresh_head;              ///< the head, when the file's has another size: it keeps its fresh values
+  std::string fresh_head;              ///< the head, when the file has none or one of another size: it keeps its fresh values
 
   /// Everything fitted.
   bool complete() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
+  /// The tensors are of this network: outside the head nothing is missing or misshapen, and the file has no further layers of its kind.
+  bool fits() const;
   /// For a log: one line of counts, then a line for each kind of trouble, long lists cut.
   std::string str() const;
 };
@@ -44,7 +47,7 @@ struct WeightsReport {
 /// - prefixes `module.`, `model.`, `_orig_mod.`, `state_dict.` (also several) of wrappers, unless the model has the name with it;
 /// - `in_proj_weight` of fused projections from `q_proj.weight`, `k_proj.weight`, `v_proj.weight` and the reverse, biases too;
 /// - `mlp.linear_1`, `mlp.linear_2`, the names in torchvision's published ViT files, for `mlp.0`, `mlp.3`.
-/// Error(Checkpoint) when nothing fits. Nothing is written before everything was checked.
+/// Error(Checkpoint) when they do not fit, or, without `strict`, when none does. Nothing is written before everything was checked.
 WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensors, const LoadWeightsOptions& options = {});
 WeightsReport load_weights(Model& model, const NamedTensors& tensors, LoadWeightsOptions options = {});
 
