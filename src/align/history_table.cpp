@@ -15,6 +15,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr size_t kMostCells = 16'000'000;
+constexpr size_t kLongestName = 1'000;  // of a column; a name is copied for every cell
 constexpr JsonLimits kHistoryJson{.values = 16'000'000, .max_bytes = uint64_t{256} << 20};
 constexpr std::array kPhaseColumns = {"phase", "mode", "split"};
 constexpr std::array kLists = {"log_history", "history", "epochs", "logs", "metrics"};
@@ -91,6 +92,8 @@ class JsonHistory {
 
   void members(const Json& object, const std::string& prefix) {
     for (const auto& [key, value] : object.members(source_)) {
+      check(prefix.size() + key.size() <= kLongestName, ErrorKind::Data, "history", source_, ": a name of ", prefix.size() + key.size(),
+            " bytes; allowed: at most ", kLongestName);
       if (value.is_object())
         members(value, prefix + key + "/");
       else
@@ -117,10 +120,14 @@ class JsonHistory {
     size_t rows = 0;
     for (const auto& [key, value] : object.members(source_))
       if (value.is_array()) rows = std::max(rows, value.items(source_).size());
-    for (size_t i = 0; i < rows; ++i) {
-      table_.add_row();
-      for (const auto& [key, value] : object.members(source_))
-        if (value.is_array() && i < value.items(source_).size()) cell(key, value.items(source_)[i]);
+    for (size_t i = 0; i < rows; ++i) table_.add_row();
+    for (const auto& [key, value] : object.members(source_)) {
+      if (!value.is_array()) continue;
+      const auto& items = value.items(source_);
+      for (size_t i = 0; i < items.size(); ++i) {
+        table_.go_to(i);
+        cell(key, items[i]);
+      }
     }
     table_.numbered = true;
   }
@@ -163,7 +170,11 @@ void read_csv_rows(std::string_view text, const std::string& source, HistoryTabl
     csv = parse_csv(text, source, kLimits, separator);
   }
   std::vector<std::string> names;
-  for (const auto& column : csv.columns) names.emplace_back(trimmed(column));
+  for (const auto& column : csv.columns) {
+    names.emplace_back(trimmed(column));
+    check(names.back().size() <= kLongestName, ErrorKind::Data, "history", source, ": a name of ", names.back().size(),
+          " bytes; allowed: at most ", kLongestName);
+  }
   for (const auto& row : csv.rows) {
     table.add_row();
     for (size_t i = 0; i < names.size(); ++i) table.set_text(names[i], separator == ';' ? with_decimal_point(row[i]) : row[i]);
@@ -211,14 +222,17 @@ void read_json_lines(std::string_view text, const std::string& source, HistoryTa
 void HistoryTable::set(const std::string& name, double value) {
   check(++cells_ <= kMostCells, ErrorKind::Data, "history", "more than ", with_commas(static_cast<int64_t>(kMostCells)),
         " numbers; hint: keep fewer columns or every n-th step");
-  const auto [found, is_new] = index_.emplace(name, columns.size());
-  if (is_new) columns.push_back({name, {}});
+  check(name.size() <= kLongestName, ErrorKind::Data, "history", "a name of ", name.size(), " bytes; allowed: at most ", kLongestName);
+  auto found = index_.find(name);
+  if (found == index_.end()) {
+    found = index_.emplace(name, columns.size()).first;
+    columns.push_back({name, {}});
+  }
   auto& cells = columns[found->second].cells;
-  const auto row = rows() - 1;
-  if (!cells.empty() && cells.back().first == row)
+  if (!cells.empty() && cells.back().first == row_)
     cells.back().second = value;  // two columns of one name: the last counts
   else
-    cells.emplace_back(row, value);
+    cells.emplace_back(row_, value);
 }
 
 void HistoryTable::set_text(const std::string& name, std::string_view text) {
@@ -226,8 +240,8 @@ void HistoryTable::set_text(const std::string& name, std::string_view text) {
   if (content.empty()) return;
   if (const auto number = logged_number(content)) return set(name, *number);
   if (std::find(kPhaseColumns.begin(), kPhaseColumns.end(), to_lower(name)) != kPhaseColumns.end())
-    phases.back() = to_lower(content.substr(0, 40));
-  if (texts.size() < 100 && seen_texts_.emplace(name, true).second) texts.push_back(name);
+    phases[row_] = to_lower(content.substr(0, 40));
+  if (texts.size() < 100 && name.size() <= kLongestName && seen_texts_.emplace(name, true).second) texts.push_back(name);
 }
 
 const HistoryTable::Column* HistoryTable::find(const std::string& name) const {

@@ -25,10 +25,15 @@ struct HistoryTable {
   bool of_end = false;     // the one row is the validation at the run's end
 
   size_t rows() const { return phases.size(); }
-  void add_row() { phases.emplace_back(); }
-  // A cell of the last row. Error(Data) beyond the limit of cells.
+  // The last row is the one that is filled, until go_to names another: within a column rows must rise.
+  void add_row() {
+    phases.emplace_back();
+    row_ = rows() - 1;
+  }
+  void go_to(size_t row) { row_ = row; }
+  // A cell of this row. Error(Data) beyond the limit of cells, or for a name of more than 1,000 bytes.
   void set(const std::string& name, double value);
-  // Text of the last row: a number, a phase, or something that is not looked at.
+  // Text of this row: a number, a phase, or something that is not looked at.
   void set_text(const std::string& name, std::string_view text);
   const Column* find(const std::string& name) const;
 
@@ -36,6 +41,7 @@ struct HistoryTable {
   std::map<std::string, size_t> index_;
   std::map<std::string, bool> seen_texts_;
   size_t cells_ = 0;
+  size_t row_ = 0;
 };
 
 // Reads the text of any of the formats.

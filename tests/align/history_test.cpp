@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "align/curves.hpp"
+#include "bounded.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
 
@@ -14,6 +15,7 @@ using npu_train::testing::any_has;
 using npu_train::testing::curve;
 using npu_train::testing::error_of;
 using npu_train::testing::falling;
+using npu_train::testing::grows_in_proportion;
 using npu_train::testing::has;
 using npu_train::testing::kInf;
 using npu_train::testing::kNaN;
@@ -376,4 +378,46 @@ TEST_CASE("history: what cannot be compared is refused") {
   CHECK(error_of([&] { compare_histories(a, History{}); }).kind() == ErrorKind::Usage);
   const auto one = compare_histories(curve(1, falling), curve(1, falling));
   CHECK((one.agrees && one.rows.size() == 1));
+}
+
+TEST_CASE("the work on a hostile log grows in proportion to its size") {
+  const auto listed = [](size_t n, const std::function<std::string(size_t)>& item) {
+    std::string out;
+    for (size_t i = 0; i < n; ++i) out += (i > 0 ? "," : "") + item(i);
+    return out;
+  };
+  const auto number = [](size_t) { return std::string("1"); };
+  const auto keys = [&](const std::string& value) {
+    return listed(300'000, [&](size_t i) { return "\"k" + std::to_string(i) + "\":" + value; });
+  };
+  const std::string name(500'000, 'n');
+  std::string json_lines;
+  for (int i = 0; i < 300'000; ++i) json_lines += "{\"step\":" + std::to_string(i) + ",\"loss\":1}\n";
+  const std::vector<std::pair<const char*, std::string>> rows = {
+      {"one long list and many short ones", "{\"loss\":[" + listed(1'000'000, number) + "]," + keys("[1]") + "}"},
+      {"many columns of one row", "[{\"step\":1,\"loss\":2," + keys("1") + "}]"},
+      {"many values under a long name", "[{\"step\":1,\"loss\":2,\"" + name + "\":{" + keys("1") + "}}]"},
+      {"JSON lines", json_lines},
+  };
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.first));
+    const TempDir dir;
+    write_file_atomic(dir / "log", row.second);
+    CHECK(grows_in_proportion([&] {
+      try {
+        read_history(dir / "log");
+      } catch (const Error&) {
+      }
+    }));
+  }
+  const auto under = history_error("[{\"step\":1,\"loss\":2,\"" + name + "\":{\"a\":1}}]");
+  CHECK(has(under.what(), "a name of 500000 bytes; allowed: at most 1000"));
+  CHECK(has(history_error("step,loss," + name + "\n1,2,3\n").what(), "a name of 500000 bytes; allowed: at most 1000"));
+}
+
+TEST_CASE("lists of an object fill their columns row by row, phases too") {
+  const auto h = history_of(R"({"phase": ["train", "val", "train"], "step": [0, 0, 1], "loss": [3, 9, 2], "lr": [0.1, null, 0.2]})");
+  CHECK(h.step == Steps{0, 1});
+  CHECK(h.loss == Values{3, 2});
+  CHECK(h.lr == Values{0.1, 0.2});
 }
