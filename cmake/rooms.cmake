@@ -1,13 +1,16 @@
 # Each folder of src/ is a room: one OBJECT library, linked by the table in cmake/rooms.txt. Their sum is the library npu_train.
 
-# GCC 12 sees overlaps, overruns and uninitialised reads in std::string and std::variant where there are none (its bugs 105651, 105329).
-set(NPU_TRAIN_WARNINGS_AS_ERRORS
-  $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror;-Wno-error=restrict;-Wno-error=stringop-overflow;-Wno-error=maybe-uninitialized>)
+set(NPU_TRAIN_WARNINGS_AS_ERRORS $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 sees overlaps, overruns and uninitialised reads in std::string and std::variant where there are none (its bugs 105651, 105329).
+  set(NPU_TRAIN_WARNINGS_AS_ERRORS
+    $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror;-Wno-error=restrict;-Wno-error=stringop-overflow;-Wno-error=maybe-uninitialized>)
+endif()
 
 add_library(npu_train_flags INTERFACE)
 target_compile_features(npu_train_flags INTERFACE cxx_std_20)
 target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
-  $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp> ${NPU_TRAIN_WARNINGS_AS_ERRORS}
+  $<IF:$<BOOL:${NPU_TRAIN_OPENMP}>,-fopenmp,-fopenmp-simd> ${NPU_TRAIN_WARNINGS_AS_ERRORS}
   # Garbage collection of what libtorch's headers leave in GCC's memory costs a fifth of a compilation.
   $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=4000000>)
 # libtorch is built with NDEBUG, and a class of its headers (RecordFunction) has another layout without it. So ours have it in every
@@ -61,13 +64,15 @@ endfunction()
 
 # npu_train_compile_together(TARGET ROOM): few compilations instead of many, since what a source of ours includes costs more than what it says:
 # the sources of a target in batches and, from `nn` upwards, one precompiled header of libtorch's costliest.
-# -fPIC: it was compiled so, and GCC refuses it under the -fPIE of a program. -fpch-preprocess: ccache sees it.
+# -fPIC: it was compiled so, and GCC refuses it under the -fPIE of a program. -fpch-preprocess: ccache sees it. -fno-pch-timestamp: the
+# same header gives the same file, so that ccache knows it.
 function(npu_train_compile_together target room)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${NPU_TRAIN_UNITY} UNITY_BUILD_BATCH_SIZE 6)
   npu_train_room_closure(closure ${room})
   if("nn" IN_LIST closure)
     target_precompile_headers(${target} REUSE_FROM npu_train_pch)
-    target_compile_options(${target} PRIVATE -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
+    target_compile_options(${target} PRIVATE -fPIC $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+      "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
   endif()
 endfunction()
 
@@ -132,6 +137,7 @@ macro(npu_train_add_rooms)
   set_target_properties(npu_train_pch PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_link_libraries(npu_train_pch PRIVATE npu_train_flags)
   target_precompile_headers(npu_train_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/pch.hpp)
+  target_compile_options(npu_train_pch PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
 
   file(STRINGS ${PROJECT_SOURCE_DIR}/cmake/rooms.txt lines REGEX "^[a-z]+:")
   set(NPU_TRAIN_ROOMS "")

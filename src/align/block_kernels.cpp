@@ -14,14 +14,22 @@ namespace align_any_machine {
 }  // namespace align_any_machine
 
 // No fused multiply-add, so that both sets give the same bits.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__)
 #define NPU_TRAIN_ALIGN_AVX2
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2")
+#endif
 namespace align_avx2 {
 #include "align/block_kernels.inc"
 }  // namespace align_avx2
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif
 
 template <class T>

@@ -1,6 +1,6 @@
 #include "npu_train/data/loader.hpp"
 
-#include <omp.h>
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -19,6 +19,12 @@ namespace npu_train {
 using detail::Job;
 
 namespace {
+
+// Of this thread only. Asked of the OpenMP runtime that libtorch has loaded: a compiler may bring another one, or none.
+void run_on_one_thread() {
+  static auto* const set = reinterpret_cast<void (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set != nullptr) set(1);
+}
 
 std::string order_digest(const std::vector<int64_t>& order) { return hex64(hash64(order.data(), order.size() * sizeof(int64_t))); }
 
@@ -153,7 +159,7 @@ void Loader::Impl::read_stream(Job& job) {
 }
 
 void Loader::Impl::work() {
-  omp_set_num_threads(1);  // of this thread only: what a data set calls must not start a team per worker
+  run_on_one_thread();  // what a data set calls must not start a team per worker
   std::unique_lock lock(mutex);
   for (;;) {
     std::shared_ptr<Job> job;

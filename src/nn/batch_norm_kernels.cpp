@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <bit>
 
-#ifdef __FP_FAST_FMAF
+#if defined(__FP_FAST_FMAF) || defined(__FMA__) || defined(__ARM_FEATURE_FMA)  // Clang has no word for the first
 #define NPU_TRAIN_NORM_FMA
 #endif
 
@@ -12,16 +12,24 @@ namespace any_machine {
 #include "nn/batch_norm_kernels.inc"
 }  // namespace any_machine
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__GNUC__)
 #define NPU_TRAIN_NORM_AVX2
 #undef NPU_TRAIN_NORM_FMA
 #define NPU_TRAIN_NORM_FMA
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#endif
 namespace avx2 {
 #include "nn/batch_norm_kernels.inc"
 }  // namespace avx2
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 #endif
 
 template <class T>

@@ -25,22 +25,19 @@ class ConfigNode {
   enum class Kind { Null, Scalar, List, Map };
   struct Member;
 
-  ConfigNode() = default;
-  ConfigNode(const char* text) : kind_(Kind::Scalar), scalar_(text), quoted_(true) {}
-  ConfigNode(std::string text) : kind_(Kind::Scalar), scalar_(std::move(text)), quoted_(true) {}
-  ConfigNode(bool value) : kind_(Kind::Scalar), scalar_(value ? "true" : "false") {}
-  ConfigNode(int value) : ConfigNode(static_cast<int64_t>(value)) {}
+  // Defined below: while Member is incomplete, a vector of it may be named but not made.
+  ConfigNode();
+  ConfigNode(const char* text);
+  ConfigNode(std::string text);
+  ConfigNode(bool value);
+  ConfigNode(int value);
   ConfigNode(int64_t value);
   ConfigNode(double value);
   /// A map in code: `ConfigNode{{"lr", 0.1}, {"momentum", 0.9}}`.
   ConfigNode(std::initializer_list<std::pair<std::string, ConfigNode>> members);
 
   static ConfigNode list(std::vector<ConfigNode> items);
-  static ConfigNode map() {
-    ConfigNode n;
-    n.kind_ = Kind::Map;
-    return n;
-  }
+  static ConfigNode map();
   /// A scalar as a parser reads it: unquoted "null", "~" and "" are Null.
   static ConfigNode parsed_scalar(std::string text, bool quoted, Mark mark);
 
@@ -90,6 +87,17 @@ struct ConfigNode::Member {
   Mark key_mark;
   ConfigNode value;
 };
+
+inline ConfigNode::ConfigNode() = default;
+inline ConfigNode::ConfigNode(const char* text) : kind_(Kind::Scalar), scalar_(text), quoted_(true) {}
+inline ConfigNode::ConfigNode(std::string text) : kind_(Kind::Scalar), scalar_(std::move(text)), quoted_(true) {}
+inline ConfigNode::ConfigNode(bool value) : kind_(Kind::Scalar), scalar_(value ? "true" : "false") {}
+inline ConfigNode::ConfigNode(int value) : ConfigNode(static_cast<int64_t>(value)) {}
+inline ConfigNode ConfigNode::map() {
+  ConfigNode n;
+  n.kind_ = Kind::Map;
+  return n;
+}
 
 /// Reads YAML text. Error(Usage) with line and column when it is not YAML, has a key twice, more than one document, an alias that
 /// multiplies beyond 100,000 nodes, or nests deeper than 64.

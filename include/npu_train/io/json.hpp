@@ -21,18 +21,21 @@ class Json {
   enum class Kind { Null, Boolean, Integer, Number, Text, Array, Object };
   struct Member;
 
-  Json() = default;
-  Json(bool value) : value_(value) {}
-  Json(int value) : value_(int64_t{value}) {}
-  Json(int64_t value) : value_(value) {}
+  // Defined below: while Member is incomplete, a vector of it may be named but not made.
+  Json();
+  Json(bool value);
+  Json(int value);
+  Json(int64_t value);
   Json(uint64_t value) = delete;  // hashes do not fit into JSON's numbers: write hex64(value)
-  Json(double value) : value_(value) {}
-  Json(const char* text) : value_(std::string(text)) {}
-  Json(std::string text) : value_(std::move(text)) {}
-  Json(std::string_view text) : value_(std::string(text)) {}
+  Json(double value);
+  Json(const char* text);
+  Json(std::string text);
+  Json(std::string_view text);
 
-  static Json array(std::vector<Json> items = {});
-  static Json object(std::vector<std::pair<std::string, Json>> members = {});
+  static Json array();
+  static Json array(std::vector<Json> items);
+  static Json object();
+  static Json object(std::vector<std::pair<std::string, Json>> members);
 
   Kind kind() const { return static_cast<Kind>(value_.index()); }
   bool is_null() const { return kind() == Kind::Null; }
@@ -72,6 +75,17 @@ struct Json::Member {
   std::string key;
   Json value;
 };
+
+inline Json::Json() = default;
+inline Json::Json(bool value) : value_(value) {}
+inline Json::Json(int value) : value_(int64_t{value}) {}
+inline Json::Json(int64_t value) : value_(value) {}
+inline Json::Json(double value) : value_(value) {}
+inline Json::Json(const char* text) : value_(std::string(text)) {}
+inline Json::Json(std::string text) : value_(std::move(text)) {}
+inline Json::Json(std::string_view text) : value_(std::string(text)) {}
+inline Json Json::array() { return array(std::vector<Json>()); }
+inline Json Json::object() { return object(std::vector<std::pair<std::string, Json>>()); }
 
 /// Limits of what is read from a file that anybody may have written.
 struct JsonLimits {

@@ -1,5 +1,4 @@
 #include <dlfcn.h>
-#include <omp.h>
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -29,6 +28,13 @@ namespace fs = std::filesystem;
 using detail::AscendChip;
 constexpr const char* kFile = "libnpu_train_sim_npu.so";
 constexpr const char* kVariable = "NPU_TRAIN_PLUGIN_DIR";
+
+// Of the calling thread. Asked of the OpenMP runtime that libtorch has loaded: a compiler may bring another one, or none.
+void end_host_team() {
+  constexpr int kSoft = 1;  // omp_pause_soft
+  static auto* const pause = reinterpret_cast<int (*)(int)>(::dlsym(RTLD_DEFAULT, "omp_pause_resource_all"));
+  if (pause != nullptr) pause(kSoft);
+}
 
 const AscendChip& chip_of(const std::string& soc) {
   static const std::map<std::string, AscendChip> chips = {{"910A", *detail::ascend_chip("Ascend910A")},
@@ -139,11 +145,9 @@ class SimNpuBackend final : public detail::GenericBackend {
   // there too. libgomp counts the caller's idle team, and when there are more threads than processors its threads sleep between two loops
   // instead of spinning: a seventh of ResNet-50's step. So either side ends its team when the other one goes on.
   void backward(const at::Tensor& loss) const override {
-    omp_pause_resource_all(omp_pause_soft);
+    end_host_team();
     if (loss.requires_grad())
-      loss.register_hook([](const at::Tensor&) {
-        torch::autograd::Engine::get_default_engine().queue_callback([] { omp_pause_resource_all(omp_pause_soft); });
-      });
+      loss.register_hook([](const at::Tensor&) { torch::autograd::Engine::get_default_engine().queue_callback([] { end_host_team(); }); });
     loss.backward();
   }
   bool overflow_flag(const Device& device) const override { return detail::float_status(checked(device)); }
