@@ -15,9 +15,11 @@
 #include <ctime>
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
+#include "npu_train/core/visible_text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/engine/run_config.hpp"
 
@@ -81,11 +83,11 @@ int guarded(const std::function<int()>& body) {
   try {
     return written(body());
   } catch (const Error& e) {
-    std::fprintf(stderr, "error: %s\n", e.what());
+    std::fprintf(stderr, "error: %s\n", detail::visible_lines(e.what()).c_str());
     return e.exit_code();
   } catch (...) {
     const auto e = translate_current_exception("main");
-    std::fprintf(stderr, "error: %s\n", e.what());
+    std::fprintf(stderr, "error: %s\n", detail::visible_lines(e.what()).c_str());
     return e.exit_code();
   }
 }
@@ -159,9 +161,13 @@ bool is_config_key(const std::string& key) {
 
 }  // namespace
 
-int parse_failed(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
-  if (app.exit(error) == 0) return written(0);  // --help
-  const std::string said = error.what();
+int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** argv) {
+  std::ostringstream help, message;
+  const auto code = app.exit(end, help, message);
+  std::fputs(help.str().c_str(), stdout);
+  std::fputs(detail::visible_lines(message.str()).c_str(), stderr);
+  if (code == 0) return written(0);
+  const std::string said = end.what();
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (!word.starts_with("--") || said.find(word) == std::string::npos) continue;
@@ -170,7 +176,7 @@ int parse_failed(const CLI::App& app, const CLI::ParseError& error, int argc, ch
     if (full.empty()) continue;
     const bool next = i + 1 < argc && argv[i + 1][0] != '-';
     const auto value = word.size() > key.size() + 2 ? word.substr(key.size() + 2) : next ? std::string("=") + argv[i + 1] : "=...";
-    std::fprintf(stderr, "hint: keys of the configuration are given without dashes: %s%s\n", full.c_str(), value.c_str());
+    std::fprintf(stderr, "hint: keys of the configuration are given without dashes: %s\n", detail::visible_text(full + value).c_str());
     break;
   }
   return static_cast<int>(ErrorKind::Usage);

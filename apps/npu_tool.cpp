@@ -35,7 +35,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return cli::parse_failed(app, e, argc, argv);
+    return cli::parse_end(app, e, argc, argv);
   }
   if (version) {
     std::puts(cli::version_text().c_str());

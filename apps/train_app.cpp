@@ -7,6 +7,7 @@
 
 #include "cli.hpp"
 #include "npu_train/core/version.hpp"
+#include "npu_train/core/visible_text.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/run_precision.hpp"
@@ -64,7 +65,7 @@ void report_end(const RunResult& result) {
   if (!result.run_dir.empty()) text += "results: " + result.run_dir + " (config.yaml, train.log, metrics.csv, history.json, events)\n";
   if (!result.best_checkpoint.empty()) text += "best checkpoint: " + result.best_checkpoint + "\n";
   if (!result.last_checkpoint.empty()) text += "last checkpoint: " + result.last_checkpoint + "\n";
-  write(wrapped_lines(text, cli::terminal_columns()));
+  write(wrapped_lines(npu_train::detail::visible_lines(text), cli::terminal_columns()));
 }
 
 int train(const Arguments& args) {
@@ -84,7 +85,7 @@ int train(const Arguments& args) {
   }
   if (args.verify_resume) {
     const auto report = verify_resume(config, parts, {.steps = args.verify_steps, .leave_out = args.leave_out});
-    write(report.str() + "\n");
+    write(npu_train::detail::visible_lines(report.str()) + "\n");
     return report.passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);
   }
   Trainer trainer(config, parts);
@@ -122,7 +123,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return cli::parse_failed(app, e, argc, argv);
+    return cli::parse_end(app, e, argc, argv);
   }
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded([&] {

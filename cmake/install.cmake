@@ -1,3 +1,4 @@
+# The programs and all else that `cmake --install` copies: what scripts/setup builds.
 add_custom_target(npu_train_programs DEPENDS npu_train)
 
 # npu_train_program(TARGET): a program of ours: built into bin/ of the build folder, installed so that it finds libtorch where it was
@@ -13,6 +14,7 @@ endfunction()
 
 # Components: development (headers, package files), static, shared, programs (with the configs). A prefix may hold both kinds of library.
 function(npu_train_install_library target)
+  add_dependencies(npu_train_programs ${target})
   get_target_property(type ${target} TYPE)
   string(TOLOWER "${type}" kind)
   string(REPLACE "_library" "" kind "${kind}")

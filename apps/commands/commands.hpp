@@ -32,7 +32,8 @@ void add_data(CLI::App& app, Command& run);
 /// One JSON document on stdout, or the text for people, its lines broken to the width of the terminal.
 void print(bool json, const Json& document, const std::string& text);
 
-/// Error(Checkpoint) where one of the files could not be written: said before the work whose result they are to hold. "" is none.
+/// Error(Checkpoint) where one of the files could not be written, Error(Usage) where it would be inside a checkpoint: reported before the
+/// work whose result they are to hold. "" is none.
 void check_writable(const std::vector<std::string>& files);
 
 /// The bytes of a size on the command line ("32GiB"); Error(Usage) names `option` where it is none.

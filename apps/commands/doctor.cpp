@@ -169,6 +169,7 @@ int examine(const DoctorArguments& args) {
   }
   if (!device.empty() && device != "auto") Device::parse(device);
   if (device.starts_with("sim_npu")) start_sim_npu(sim_npu);
+  check_writable({args.write_env, args.html});
   const auto host = HostView::live();
   const auto process = this_process();
   if (!args.write_env.empty()) write_file_atomic(args.write_env, wanted_environment(host, process));
@@ -180,7 +181,7 @@ int examine(const DoctorArguments& args) {
     report.add(args.no_hello ? named_device(device) : hello(device, sim_npu));
   if (!args.html.empty()) write_page(args.html, report.to_html());
   print(args.json, args.json ? report.to_json() : Json(), args.json ? "" : report.str(columns()));
-  if (!args.write_env.empty() && !args.json) std::printf("the environment it wants: %s\n", args.write_env.c_str());
+  if (!args.write_env.empty() && !args.json) print(false, {}, "the environment it wants: " + args.write_env + "\n");
   return report.worst() == Verdict::Fail ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }
 

@@ -20,6 +20,7 @@ struct PredictArguments {
 int predict(const PredictArguments& args) {
   check(!args.checkpoint.empty() || (!args.model.empty() && !args.weights.empty()), ErrorKind::Usage, "predict",
         "give --checkpoint DIR, or --model NAME with --num-classes N and --weights FILE");
+  check_writable({args.logits});
   const auto predictor = args.checkpoint.empty() ? Predictor::from_weights(args.model, args.num_classes, args.weights, args.device)
                                                  : Predictor::from_checkpoint(args.checkpoint, args.device);
   Json results = Json::array();

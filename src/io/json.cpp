@@ -1,10 +1,12 @@
 #include "npu_train/io/json.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/visible_text.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train {
@@ -19,7 +21,13 @@ void check_kind(const Json& value, Json::Kind wanted, const std::string& where) 
   check(value.kind() == wanted, ErrorKind::Data, "json", where, ": ", name_of(value.kind()), " where ", name_of(wanted), " is needed");
 }
 
-std::string json_text(std::string_view text) { return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+// In quotes. Beyond what JSON demands, what acts on a terminal is escaped too, in ways that JSON has (\u009b).
+std::string json_text(std::string_view text) {
+  auto out = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (std::all_of(out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x7F; })) return out;
+  for (auto at = out.find('\x7F'); at != std::string::npos; at = out.find('\x7F', at)) out.replace(at, 1, "\\u007f");
+  return detail::visible_text(out);
+}
 
 void write(const Json& value, int indent, int depth, std::string& out) {
   const auto new_line = [&](int level) {
