@@ -32,12 +32,19 @@ struct DumpNode {
   std::shared_ptr<DumpLeaf> leaf;  // shared: the statistics of a device tensor come later
   std::vector<std::pair<std::string, DumpNode>> items;
 
-  static DumpNode of(DumpLeaf leaf) { return {Kind::Leaf, std::make_shared<DumpLeaf>(std::move(leaf)), {}}; }
-  static DumpNode list() { return {Kind::List, nullptr, {}}; }
-  static DumpNode map() { return {Kind::Map, nullptr, {}}; }
-  void add(DumpNode node) { items.emplace_back(std::string(), std::move(node)); }
-  void set(const std::string& key, DumpNode node) { items.emplace_back(key, std::move(node)); }
+  // Defined below: while DumpNode is incomplete, a vector of pairs of it may be named but not made.
+  static DumpNode of(DumpLeaf leaf);
+  static DumpNode list();
+  static DumpNode map();
+  void add(DumpNode node);
+  void set(const std::string& key, DumpNode node);
 };
+
+inline DumpNode DumpNode::of(DumpLeaf leaf) { return {Kind::Leaf, std::make_shared<DumpLeaf>(std::move(leaf)), {}}; }
+inline DumpNode DumpNode::list() { return {Kind::List, nullptr, {}}; }
+inline DumpNode DumpNode::map() { return {Kind::Map, nullptr, {}}; }
+inline void DumpNode::add(DumpNode node) { items.emplace_back(std::string(), std::move(node)); }
+inline void DumpNode::set(const std::string& key, DumpNode node) { items.emplace_back(key, std::move(node)); }
 
 struct DumpEntry {
   std::string name;    // "Module.conv1.Conv2d.forward.0"
