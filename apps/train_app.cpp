@@ -62,10 +62,12 @@ void report_end(const RunResult& result) {
     std::snprintf(line, sizeof line, "  val/%s %.4f\n", name.c_str(), value);
     text += line;
   }
-  if (!result.run_dir.empty()) text += "results: " + result.run_dir + " (config.yaml, train.log, metrics.csv, history.json, events)\n";
-  if (!result.best_checkpoint.empty()) text += "best checkpoint: " + result.best_checkpoint + "\n";
-  if (!result.last_checkpoint.empty()) text += "last checkpoint: " + result.last_checkpoint + "\n";
-  write(wrapped_lines(npu_train::detail::visible_lines(text), cli::terminal_columns()));
+  const auto shown = [](const std::string& path) { return npu_train::detail::visible_text(path); };
+  if (!result.run_dir.empty())
+    text += "results: " + shown(result.run_dir) + " (config.yaml, train.log, metrics.csv, history.json, events)\n";
+  if (!result.best_checkpoint.empty()) text += "best checkpoint: " + shown(result.best_checkpoint) + "\n";
+  if (!result.last_checkpoint.empty()) text += "last checkpoint: " + shown(result.last_checkpoint) + "\n";
+  write(wrapped_lines(text, cli::terminal_columns()));
 }
 
 int train(const Arguments& args) {
