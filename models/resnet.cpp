@@ -74,8 +74,9 @@ class BasicBlock final : public ResidualBlock {
     if (style.zero_init) init::zeros_(bn2_->weight);
   }
   at::Tensor forward(const at::Tensor& x) override {
-    const at::Tensor y = bn1_->norm_act(conv1_->forward(x), {}, true);
-    return bn2_->norm_act(conv2_->forward(y), shortcut(x), true);
+    at::Tensor y = bn1_->norm_act(conv1_->forward(x), {}, true);
+    y = conv2_->forward(y);  // before the shortcut, whatever order a compiler gives to arguments
+    return bn2_->norm_act(y, shortcut(x), true);
   }
 
  private:
@@ -100,7 +101,8 @@ class Bottleneck final : public ResidualBlock {
   at::Tensor forward(const at::Tensor& x) override {
     at::Tensor y = bn1_->norm_act(conv1_->forward(x), {}, true);
     y = bn2_->norm_act(conv2_->forward(y), {}, true);
-    return bn3_->norm_act(conv3_->forward(y), shortcut(x), true);
+    y = conv3_->forward(y);  // before the shortcut, whatever order a compiler gives to arguments
+    return bn3_->norm_act(y, shortcut(x), true);
   }
 
  private:

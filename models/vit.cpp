@@ -180,8 +180,8 @@ class VisionTransformer : public torch::nn::Module {
     return npu_train::dropout(tokens + pos_embedding_, dropout_, is_training());
   }
 
-  // Only the class token is read, so only it is normalised.
-  at::Tensor head(const at::Tensor& x) { return head_->forward(layer_norm(x.select(1, 0), *ln_)); }
+  // All tokens are normalised, as in torchvision's network, so that dumps of both show one tensor; the class token alone is read.
+  at::Tensor head(const at::Tensor& x) { return head_->forward(layer_norm(x, *ln_).select(1, 0)); }
 
   void set_mask(const at::Tensor& mask) {
     for (const auto& block : blocks) block->attention->set_mask(mask);

@@ -1,6 +1,9 @@
 // The half of DumpRecorder that sees what comes back: gradients, the loss, the optimizer.
+#include <ATen/ops/add.h>
+
 #include <cstdlib>
 #include <unordered_map>
+#include <utility>
 
 #include "align/dump_names.hpp"
 #include "align/dump_recorder.hpp"
@@ -30,54 +33,78 @@ void add_options(const ConfigNode& options, DumpNode& to) {
 
 }  // namespace
 
-size_t DumpRecorder::add_backward(const std::string& name, const std::string& parent, const std::vector<at::Tensor>& inputs) {
+size_t DumpRecorder::add_backward(const std::string& name, const std::string& parent, size_t inputs) {
   const size_t index = backwards_.size();
   auto& backward = backwards_.emplace_back();
   backward.entry.name = name;
   if (const auto at = parent.rfind(".forward."); at != std::string::npos)
     backward.entry.parent = parent.substr(0, at) + ".backward." + parent.substr(at + std::string_view(".forward.").size());
-  backward.of_inputs.resize(inputs.size());
-  if (filter_.side("output"))  // of the backward: the gradients of the inputs
-    for (size_t i = 0; i < inputs.size(); ++i) backward.missing += watch(inputs[i], index, false, i);
+  backward.of_inputs.resize(inputs);
+  backward.shares.resize(inputs);
   return index;
 }
 
-void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& outputs) {
+void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& outputs, CallGraph& graph) {
   auto& backward = backwards_[index];
   if (backward.generation++ > 0) backward.missing -= backward.watched_outputs;
   backward.of_outputs.assign(outputs.size(), {});
   backward.watched_outputs = 0;
   if (filter_.side("input"))
-    for (size_t i = 0; i < outputs.size(); ++i) backward.watched_outputs += watch(outputs[i], index, true, i);
+    for (size_t i = 0; i < outputs.size(); ++i) backward.watched_outputs += watch(outputs[i], index, i);
   backward.missing += backward.watched_outputs;
+  if (!filter_.side("output")) return;  // of the backward: the gradients of the inputs
+  graph.follow(outputs, [&](size_t position) -> CallGraph::Listener {
+    backward.missing += backward.shares[position].edges++ == 0;
+    return [weak = weak_from_this(), index, position](const at::Tensor& gradient) {
+      if (const auto self = weak.lock()) self->share_came(index, position, gradient);
+    };
+  });
 }
 
 // Not of leaves: a hook of theirs would stay for ever, and parameters have entries of their own.
-bool DumpRecorder::watch(const at::Tensor& value, size_t index, bool of_output, size_t position) {
+bool DumpRecorder::watch(const at::Tensor& value, size_t index, size_t position) {
   if (!value.defined() || !value.requires_grad() || value.is_leaf()) return false;
-  value.register_hook(
-      [weak = weak_from_this(), index, of_output, position, generation = backwards_[index].generation](const at::Tensor& gradient) {
-        if (const auto self = weak.lock()) self->gradient_came(index, of_output, position, generation, gradient);
-      });
+  value.register_hook([weak = weak_from_this(), index, position, generation = backwards_[index].generation](const at::Tensor& gradient) {
+    if (const auto self = weak.lock()) self->gradient_came(index, position, generation, gradient);
+  });
   return true;
 }
 
-void DumpRecorder::gradient_came(size_t index, bool of_output, size_t position, int generation, const at::Tensor& gradient) {
+void DumpRecorder::gradient_came(size_t index, size_t position, int generation, const at::Tensor& gradient) {
   const std::lock_guard lock(mutex_);
   const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
   auto& backward = backwards_[index];
-  if (closed_ || (of_output && generation != backward.generation)) return;
+  if (closed_ || generation != backward.generation) return;
+  backward.of_outputs[position] = gradient_node(backward, ".input.", position, gradient);
+  note_arrival(index);
+}
+
+void DumpRecorder::share_came(size_t index, size_t position, const at::Tensor& gradient) {
+  const std::lock_guard lock(mutex_);
+  const at::RecordFunctionGuard unseen(/*is_enabled=*/false);
+  auto& backward = backwards_[index];
+  auto& share = backward.shares[position];
+  if (closed_ || share.came == share.edges) return;  // a second backward
+  if (gradient.defined()) share.sum = share.sum.defined() ? at::add(share.sum, gradient) : gradient;
+  if (++share.came < share.edges) return note_arrival(index, /*whole=*/false);
+  backward.of_inputs[position] = gradient_node(backward, ".output.", position, std::exchange(share.sum, {}));
+  note_arrival(index);
+}
+
+DumpNode DumpRecorder::gradient_node(Backward& backward, const std::string& side, size_t position, const at::Tensor& gradient) {
   close_call();  // the forward is over
-  const auto name = backward.entry.name + (of_output ? ".input." : ".output.") + std::to_string(position);
+  const auto name = backward.entry.name + side + std::to_string(position);
   auto node = leaves_.tensor(gradient, name);
-  if (options_.task == "overflow_check" && leaves_.overflowed(node)) {
-    backward.overflowed = true;
-    node = leaves_.tensor(gradient, name, /*keep=*/true);
-  }
-  (of_output ? backward.of_outputs : backward.of_inputs)[position] = std::move(node);
-  if (!backward.came) order_.push_back(index);
-  backward.came = true;
-  --backward.missing;
+  if (options_.task != "overflow_check" || !leaves_.overflowed(node)) return node;
+  backward.overflowed = true;
+  return leaves_.tensor(gradient, name, /*keep=*/true);
+}
+
+void DumpRecorder::note_arrival(size_t index, bool whole) {
+  auto& backward = backwards_[index];
+  if (!std::exchange(backward.came, true)) order_.push_back(index);
+  if (!whole) return;
+  if (backward.missing > 0) --backward.missing;
   end_backward(false);
 }
 
@@ -92,6 +119,9 @@ void DumpRecorder::end_backward(bool all) {
 }
 
 void DumpRecorder::write_backward(Backward& backward) {
+  for (size_t i = 0; i < backward.shares.size(); ++i)  // of which some edges were not used
+    if (auto& sum = backward.shares[i].sum; sum.defined())
+      backward.of_inputs[i] = gradient_node(backward, ".output.", i, std::exchange(sum, {}));
   if (options_.task == "overflow_check" && !backward.overflowed) return;
   const auto list = [](std::vector<DumpNode>& nodes) {
     auto out = DumpNode::list();
@@ -123,9 +153,10 @@ void DumpRecorder::parameter_gradients(const ParameterSet& parameters) {
   std::vector<DumpEntry> entries;
   std::unordered_map<std::string, size_t> by_layer;
   for (const auto& p : parameters) {
-    const auto owner = owner_of(p.name);
-    const auto base = base_of(owner, "layer");
-    if (options_.scope.empty() ? !filter_.has(base) : wanted_.count(base) == 0) continue;
+    const auto layer = layer_of(p.name);  // whole, as msprobe's; a parameter of the model itself stands alone
+    const auto base = base_of(layer.empty() ? p.name : layer, "layer");
+    const auto wanted = [&](const std::string& name) { return options_.scope.empty() ? filter_.has(name) : wanted_.count(name) != 0; };
+    if (!wanted(base) && !wanted(base_of(owner_of(p.name), "layer"))) continue;
     const auto [found, is_new] = by_layer.emplace(base, entries.size());
     if (is_new) {
       const auto prefix = base + ".parameters_grad.";

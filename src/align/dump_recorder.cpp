@@ -88,12 +88,22 @@ DumpNode DumpRecorder::parameters_of(const SeenOp& op, const OpenCall& call) {
   return out;
 }
 
+DumpNode DumpRecorder::own_parameters(const OpenCall& call) {
+  auto out = DumpNode::map();
+  for (const auto& p : model_.parameters)
+    if (layer_of(p.name) == call.owner) {
+      const auto key = p.name.substr(p.name.rfind('.') + 1);
+      out.set(key, leaves_.tensor(p.value, call.name + ".parameters." + key));
+    }
+  return out;
+}
+
 bool DumpRecorder::OpenCall::gave(const at::Tensor& value) const {
   const auto same = [&](const at::Tensor& t) { return storage_of(t) == storage_of(value); };
   return (!outputs.empty() && same(outputs.front())) || std::any_of(casts.begin(), casts.end(), same);
 }
 
-DumpRecorder::OpenCall DumpRecorder::open(const std::string& owner, const std::string& op, std::vector<at::Tensor> inputs) {
+DumpRecorder::OpenCall DumpRecorder::open(const std::string& owner, const std::string& op, std::vector<at::Tensor> inputs, uint64_t begin) {
   OpenCall call;
   call.owner = owner;
   call.base = base_of(owner, op);
@@ -108,7 +118,9 @@ DumpRecorder::OpenCall DumpRecorder::open(const std::string& owner, const std::s
   if (filter_.direction("forward") && filter_.side("input"))
     call.entry.content.set("input_args", tensors(call.inputs, call.name + ".input"));
   if (filter_.direction("forward") && filter_.side("input")) call.entry.content.set("input_kwargs", DumpNode::map());
-  if (filter_.direction("backward")) call.backward = add_backward(call.base + ".backward." + number, call.entry.parent, call.inputs);
+  if (!filter_.direction("backward")) return call;
+  call.backward = add_backward(call.base + ".backward." + number, call.entry.parent, call.inputs.size());
+  call.graph = CallGraph(call.inputs, begin);
   return call;
 }
 
@@ -122,7 +134,7 @@ void DumpRecorder::set_outputs(OpenCall& call, std::vector<at::Tensor> outputs) 
   } else if (filter_.direction("forward") && filter_.side("output")) {
     items.emplace_back("output", tensors(call.outputs, call.name + ".output"));
   }
-  if (call.backward != kNone) watch_outputs(call.backward, call.outputs);
+  if (call.backward != kNone) watch_outputs(call.backward, call.outputs, call.graph);
 }
 
 void DumpRecorder::finish(OpenCall& call) {
@@ -151,6 +163,7 @@ void DumpRecorder::close_call() {
 void DumpRecorder::op_begins(const SeenOp& op) {
   const std::lock_guard lock(mutex_);
   before_ = {};
+  begin_ = next_autograd_node();
   if (closed_ || !filter_.operators() || !op.name.ends_with("_") || op.inputs.empty()) return;
   const auto base = operator_base(op.library, op.name);
   if (filter_.direction("forward") && filter_.side("input"))
@@ -178,7 +191,7 @@ void DumpRecorder::module_op(const SeenOp& op) {
                        std::any_of(inputs.begin(), inputs.end(), [&](const at::Tensor& t) { return call_->gave(t); });
   if (!goes_on) {
     close_call();
-    call_ = open(owner, op.name, std::move(inputs));
+    call_ = open(owner, op.name, std::move(inputs), begin_);
     call_->entry.stack = "operator " + op.name + " with " + op.parameter + (op.scope.empty() ? "" : ", in " + op.scope);
   }
   for (const auto& input : op.tensors)
@@ -209,7 +222,8 @@ void DumpRecorder::plain_op(const SeenOp& op) {
   std::vector<at::Tensor> inputs = data_inputs(op);
   if (filter_.direction("backward")) {
     if (op.name.ends_with("_") && !inputs.empty()) inputs.erase(inputs.begin());  // it is the output now
-    watch_outputs(add_backward(base + "." + number + ".backward", entry.parent, inputs), op.outputs);
+    CallGraph graph(inputs, begin_);
+    watch_outputs(add_backward(base + "." + number + ".backward", entry.parent, inputs.size()), op.outputs, graph);
   }
   if (!filter_.direction("forward")) return;
   const auto output = [&](bool keep) { return tensors(op.outputs, entry.name + ".output", keep); };
@@ -233,8 +247,11 @@ void DumpRecorder::layer_begins(const SeenLayer& layer) {
   const std::lock_guard lock(mutex_);
   if (closed_ || !filter_.modules()) return;
   close_call();
-  layers_.push_back(open(layer.path, "layer", layer.inputs));
-  layers_.back().entry.stack = "declared layer";
+  auto call = open(layer.path, "layer", layer.inputs, next_autograd_node());
+  call.entry.stack = "declared layer";
+  if (call.wanted && filter_.direction("forward") && filter_.side("input"))
+    if (auto parameters = own_parameters(call); !parameters.items.empty()) call.entry.content.set("parameters", std::move(parameters));
+  layers_.push_back(std::move(call));
 }
 
 void DumpRecorder::layer_ended(const SeenLayer& layer) {

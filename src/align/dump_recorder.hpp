@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "align/gradient_shares.hpp"
 #include "align/leaf_maker.hpp"
 #include "npu_train/align/dumper.hpp"
 #include "npu_train/nn/op_observer.hpp"
@@ -78,12 +79,19 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
     DumpEntry entry;
     std::vector<at::Tensor> inputs, outputs, casts;  // casts: of outputs
     size_t backward = kNone;
+    CallGraph graph{};
     bool gave(const at::Tensor& value) const;
+  };
+  // The gradient that a call gives to one input.
+  struct Share {
+    at::Tensor sum;
+    size_t edges = 0, came = 0;
   };
   // Gradients of one call.
   struct Backward {
     DumpEntry entry;
     std::vector<DumpNode> of_outputs, of_inputs;
+    std::vector<Share> shares;  // by input
     size_t missing = 0, watched_outputs = 0;
     int generation = 0;  // of the outputs: what an operator gave may be changed by the next of the same layer
     bool came = false, overflowed = false;
@@ -96,7 +104,8 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void module_op(const SeenOp& op);
   void plain_op(const SeenOp& op);
   void close_call();
-  OpenCall open(const std::string& owner, const std::string& op, std::vector<at::Tensor> inputs);
+  // `begin`: see CallGraph.
+  OpenCall open(const std::string& owner, const std::string& op, std::vector<at::Tensor> inputs, uint64_t begin);
   void set_outputs(OpenCall& call, std::vector<at::Tensor> outputs);
   void finish(OpenCall& call);
   void keep_overflow(OpenCall& call);
@@ -106,14 +115,20 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   // An argument of an operator, with the parameter's name where it is one.
   DumpNode argument(const SeenOp& op, const c10::IValue& value, const std::string& name, bool keep);
   DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
+  // Those that a declared layer owns itself.
+  DumpNode own_parameters(const OpenCall& call);
   // False where only overflows are dumped and there is none.
   bool interesting(const DumpNode& outputs) { return options_.task != "overflow_check" || leaves_.overflowed(outputs); }
   void emit(DumpEntry entry);
   void write_pending();
-  size_t add_backward(const std::string& name, const std::string& parent, const std::vector<at::Tensor>& inputs);
-  void watch_outputs(size_t index, const std::vector<at::Tensor>& outputs);
-  bool watch(const at::Tensor& value, size_t index, bool of_output, size_t position);
-  void gradient_came(size_t index, bool of_output, size_t position, int generation, const at::Tensor& gradient);
+  size_t add_backward(const std::string& name, const std::string& parent, size_t inputs);
+  void watch_outputs(size_t index, const std::vector<at::Tensor>& outputs, CallGraph& graph);
+  bool watch(const at::Tensor& value, size_t index, size_t position);
+  void gradient_came(size_t index, size_t position, int generation, const at::Tensor& gradient);
+  void share_came(size_t index, size_t position, const at::Tensor& gradient);
+  DumpNode gradient_node(Backward& backward, const std::string& side, size_t position, const at::Tensor& gradient);
+  // `whole`: a value is complete, and not a part of its sum.
+  void note_arrival(size_t index, bool whole = true);
   void write_backward(Backward& backward);
 
   const DumpOptions& options_;
@@ -130,7 +145,8 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   std::set<std::string> wanted_;  // bases
   std::optional<OpenCall> call_;
   std::vector<OpenCall> layers_;
-  DumpNode before_;  // inputs of an operator that changes them
+  DumpNode before_;     // inputs of an operator that changes them
+  uint64_t begin_ = 0;  // of the operator under way, see CallGraph
   std::deque<Backward> backwards_;
   std::vector<size_t> order_;      // of arrival
   size_t written_ = 0;             // of order_

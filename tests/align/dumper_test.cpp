@@ -381,3 +381,55 @@ TEST_CASE("a layer has the same calls, inputs and parameters in every precision"
       REQUIRE((i < full.size() ? full[i] : "nothing") == (i < low.size() ? low[i] : "nothing"));
   }
 }
+
+namespace {
+
+// One value that feeds two layers of a declared one, and a shortcut around it; the declared one has a parameter of its own.
+struct ForkNet : torch::nn::Module {
+  struct Fork : torch::nn::Module {
+    torch::nn::Linear left{register_module("left", torch::nn::Linear(4, 4))}, right{register_module("right", torch::nn::Linear(4, 4))};
+    at::Tensor scale = register_parameter("scale", at::ones({4}));
+  };
+  torch::nn::Linear first{register_module("first", torch::nn::Linear(3, 4))};
+  std::shared_ptr<Fork> fork{register_module("fork", std::make_shared<Fork>())};
+  at::Tensor forward(const at::Tensor& x) {
+    const at::Tensor y = first(x);
+    return y + in_layer("fork", y, [this](const at::Tensor& t) { return fork->left(t) * fork->scale + torch::relu(fork->right(t)); });
+  }
+};
+
+}  // namespace
+
+TEST_CASE("the gradient of an input is the call's own share, as msprobe shows it") {
+  const TempDir dir;
+  ForkNet net;
+  Dumper dumper({.task = "tensor", .dir = dir.path()}, dumped_model(net));
+  dumper.start();
+  const at::Tensor loss = net.forward(at::randn({5, 3})).square().sum();
+  dumper.loss(loss);
+  loss.backward();
+  dumper.stop();
+  dumper.step();
+  const auto step = read_dump_step(Dump::open(dir.path()).places().at(0));
+  const auto file = [&](const std::string& name) {
+    return load_pth(fs::path(dir.path()) / "step0/rank0/dump_tensor_data" / (name + ".pt")).tensors.at(0).second;
+  };
+  const auto share = [&](const std::string& layer, const at::Tensor& weight) {
+    const auto call = "Module.fork." + layer + ".Linear.backward.0";
+    const at::Tensor given = file(call + ".output.0"), expected = file(call + ".input.0").mm(weight.detach());
+    CHECK(at::allclose(given, expected, 1e-5, 1e-6));
+    return given;
+  };
+  const at::Tensor left = share("left", net.fork->left->weight), right = share("right", net.fork->right->weight);
+  const auto declared = [&](const char* what) {
+    for (const auto& call : step.calls)
+      if (call.layer == "fork" && call.direction == what) return call.name;
+    return std::string("no call");
+  };
+  const at::Tensor of_fork = file(declared("backward") + ".output.0"), behind = file(declared("backward") + ".input.0");
+  CHECK(at::allclose(of_fork, left + right, 1e-5, 1e-6));
+  CHECK(at::allclose(file("Module.first.Linear.backward.0.input.0"), of_fork + behind, 1e-5, 1e-6));  // the shortcut's share is the rest
+  // parameters that a declared layer owns itself are in its entry, and so are their gradients
+  CHECK(at::equal(file(declared("forward") + ".parameters.scale"), net.fork->scale));
+  CHECK(at::equal(file(declared("parameters_grad") + ".scale"), net.fork->scale.grad()));
+}

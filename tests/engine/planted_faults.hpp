@@ -79,6 +79,12 @@ class PlantedNet {
     return leaf ? layer : parameter;
   }
 
+  // As a dump calls what has its gradient: the whole layer, or the parameter of the model itself.
+  static std::string graded_owner_of(const std::string& parameter) {
+    const auto layer = layer_of(parameter);
+    return layer.empty() ? parameter : layer;
+  }
+
   // Whether a mistake of this kind can be made at this parameter. A fused norm is no operator that FaultInjector sees.
   bool can_have(FaultKind kind, const Parameter& p) const {
     if (kind == FaultKind::Gradient) return true;
@@ -126,7 +132,7 @@ inline FaultPlan draw_fault(uint64_t seed, uint64_t index) {
       if (net.can_have(*plan.kind, p)) able.push_back(p.name);
     if (able.empty()) continue;
     plan.parameter = able[random.below(static_cast<uint32_t>(able.size()))];
-    plan.layer = net.owner_of(plan.parameter);
+    plan.layer = plan.kind == FaultKind::Gradient ? PlantedNet::graded_owner_of(plan.parameter) : net.owner_of(plan.parameter);
     return plan;
   }
 }

@@ -17,7 +17,7 @@
 /// Layers are known without changing the model: an operator that receives a parameter belongs to the parameter's layer, and a Model's
 /// blocks and what a forward declares (nn/layer_scope.hpp) are layers too. Not seen: layers without parameters that nobody declares (their
 /// operators are, at level op or mix), a second backward pass, and what runs in threads of the model's own.
-/// Where a value feeds several layers, the gradient that is shown for each is their sum.
+/// Where a value feeds several layers, each shows its own share of the gradient, as msprobe does: their sum is that of the value.
 #pragma once
 
 #include <ATen/core/Tensor.h>
