@@ -55,6 +55,26 @@ Divergence divergence_at(const StepComparison& step, const CallComparison& call)
   return d;
 }
 
+bool zero_on_one_side(const CallComparison& call) {
+  const auto zero = [](const DumpItem& i) { return i.max && i.min && *i.max == 0 && *i.min == 0; };
+  return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
+    return i.error > 0 && std::isfinite(i.error) && i.item_a.max && i.item_b.max && zero(i.item_a) != zero(i.item_b);
+  });
+}
+
+bool is_batch_norm(const CallComparison& call) { return to_lower(call.type).find("batchnorm") != std::string::npos; }
+
+bool is_norm(const CallComparison& call) { return to_lower(call.type).find("norm") != std::string::npos; }
+
+bool is_activated(const CallComparison& call, bool in_a) {
+  return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
+    const auto& min = in_a ? i.item_a.min : i.item_b.min;
+    return i.side == "output" && (min                                      ? *min
+                                  : i.kind == ItemComparison::Kind::Tensor ? (in_a ? i.metrics.min_a : i.metrics.min_b)
+                                                                           : -1) >= 0;
+  });
+}
+
 CallStructure::CallStructure(const StepComparison& step, const DumpStep& a) {
   constexpr int kDeepest = 64;
   std::map<std::string, std::string> parents;

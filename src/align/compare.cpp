@@ -169,6 +169,7 @@ class DumpComparer {
     const bool places_only = !forgiving;  // a reference does not tell that a fused kernel shows another place
     if ((forgiving || (reference_ && !equal_environments)) && !faulty)
       detail::forgive_rounding(step, a, b, /*later=*/before != judged_.end(), places_only);
+    detail::tell_unproven_places(step);
     compared_ += comparer.tensors();
     no_calls_ |= a.calls.empty() || b.calls.empty();
     without_form_ += step.not_compared;
@@ -238,6 +239,15 @@ class DumpComparer {
 std::string detail::chosen_layers_text(const CompareOptions& options) {
   return " among those that --layers " + options.layers +
          " chose; allowed: last, sensitive, a part of a call's name (conv1), or a pattern (layer1.*)";
+}
+
+void detail::tell_unproven_places(StepComparison& step) {
+  if (step.unproven_places.empty()) return;
+  const auto text = "not proven in this part: " + join({step.unproven_places.begin(), step.unproven_places.end()}) +
+                    " differ as a norm does that one side fuses with the shortcut and ReLU behind it, and no layer behind is compared that "
+                    "shows it; nothing else differs. Compare the layers behind too, or both with model.fused_kernels: false";
+  log_warning("compare: step ", step.step, ": ", text);
+  step.notes.push_back(text);
 }
 
 void detail::tell_unused_tolerances(const CompareOptions& options, DumpComparison& out) {

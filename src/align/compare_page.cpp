@@ -15,28 +15,23 @@ using Kind = ItemComparison::Kind;
 
 bool compared(const CallComparison& call) { return !call.a.empty() && !call.b.empty(); }
 
-// Error of what each call gave, in call order; one curve a direction.
-LinePlot errors_by_call(const StepComparison& step, const Divergence& first) {
-  LinePlot plot{.title = "Error by layer in call order, step " + std::to_string(step.step),
-                .x_label = "call",
-                .y_label = "relative error",
-                .log_y = true};
-  for (const std::string direction : {"forward", "backward", "parameters_grad", "optimizer"}) {
-    LinePlot::Series series{.name = direction};
-    for (size_t i = 0; i < step.calls.size(); ++i) {
-      const auto& call = step.calls[i];
-      const bool optimizer = call.layer.starts_with("optimizer");
-      if (!compared(call) || (optimizer ? direction != "optimizer" : call.direction != direction)) continue;
-      series.x.push_back(static_cast<double>(i));
-      series.y.push_back(call.output_error);
-      series.labels.push_back(call.a);
-    }
-    if (!series.x.empty()) plot.series.push_back(std::move(series));
+// What each call gave is off by, in call order; the calls of a direction.
+BarPlot errors_by_layer(const StepComparison& step, const std::string& direction, const Divergence& first) {
+  BarPlot plot{.title = "Error by layer, " + direction + " of step " + std::to_string(step.step),
+               .value_label = "relative error of the outputs, in call order",
+               .log_scale = true};
+  for (const auto& call : step.calls) {
+    const bool optimizer = call.layer.starts_with("optimizer");
+    if (!compared(call) || optimizer || call.direction != direction) continue;
+    const bool began = first.found && first.step == step.step && call.a == first.call;
+    plot.bars.push_back(
+        {.name = call.layer.empty() ? call.a : call.layer, .value = call.output_error, .note = began ? "first" : "", .marked = began});
   }
-  for (size_t i = 0; i < step.calls.size(); ++i)
-    if (first.found && first.step == step.step && step.calls[i].a == first.call)
-      plot.marks.push_back({static_cast<double>(i), "first: " + first.layer});
   return plot;
+}
+
+bool any_error(const BarPlot& plot) {
+  return std::any_of(plot.bars.begin(), plot.bars.end(), [](const BarPlot::Bar& bar) { return bar.value != 0; });
 }
 
 Histogram errors_by_size(const std::vector<detail::Row>& rows) {
@@ -130,7 +125,7 @@ HtmlTable table_of(const std::vector<detail::Row>& rows) {
 std::string to_html(const DumpComparison& comparison) {
   HtmlPage page("Comparison of two dumps");
   page.facts({{"A", comparison.a}, {"B", comparison.b}});
-  page.paragraph(detail::headline(comparison) + ".", comparison.agrees ? Tone::Good : Tone::Bad);
+  page.paragraph(detail::headline(comparison), comparison.agrees ? Tone::Good : Tone::Bad);
   if (const auto& d = comparison.first; d.found) {
     page.heading(d.within_tolerance ? "First difference, within tolerance" : "First divergence");
     page.paragraph(d.sentence + ".", d.within_tolerance ? Tone::Plain : Tone::Warn);
@@ -148,9 +143,10 @@ std::string to_html(const DumpComparison& comparison) {
   if (!notes.empty()) page.heading("Notes");
   for (const auto& note : notes) page.paragraph(note);
   page.heading("Where the error is");
-  constexpr size_t kMostPlots = 6;
-  for (size_t i = 0; i < std::min(kMostPlots, comparison.steps.size()); ++i)
-    page.plot(errors_by_call(comparison.steps[i], comparison.first));
+  constexpr size_t kMostSteps = 3;
+  for (size_t i = 0; i < std::min(kMostSteps, comparison.steps.size()); ++i)
+    for (const std::string direction : {"forward", "backward", "parameters_grad"})
+      if (const auto plot = errors_by_layer(comparison.steps[i], direction, comparison.first); any_error(plot)) page.bars(plot);
   add_curves(comparison, page);
   const auto rows = detail::rows_of(comparison);
   page.histogram(errors_by_size(rows));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <set>
 #include <string>
 
 #include "npu_train/align/compare.hpp"
@@ -29,6 +30,9 @@ std::string chosen_layers_text(const CompareOptions& options);
 
 // Notes and warns of tolerances that fit no call: a slip of the pen.
 void tell_unused_tolerances(const CompareOptions& options, DumpComparison& out);
+
+// Notes and warns of what a part of the network leaves unproven.
+void tell_unproven_places(StepComparison& step);
 
 // Error of the values as their statistics show it.
 double statistics_error(const DumpItem& a, const DumpItem& b);
@@ -71,6 +75,9 @@ class ItemJudge {
 std::string fact_of(const DumpStep& step, const std::string& name);
 // Whether a dump holds a part of what the run did: by its options, or because it was killed.
 bool is_part(const DumpStep& step);
+// Whether kernels of the run may have done a norm and what follows it at once. Programs that note nothing of it, as those of PyTorch, do
+// not.
+bool fuses_kernels(const DumpStep& step);
 // Whether running statistics are meant, which a call moves: they are what it gives.
 bool is_moved(const ItemComparison& item);
 // Before the errors of a call are counted: what running statistics are off in proportion to the spread of their values.
@@ -89,11 +96,15 @@ std::string not_finite_text(const ItemComparison& item);
 // that are masked, and steps that the loss scale skips, come to something else.
 void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b);
 
+// Layers with a call in the forward, the optimizer's left out.
+std::set<std::string> layers_of(const DumpStep& step);
+// Whether a side that has these layers and not that of `call` cuts the network otherwise there: finer, coarser, or without a name for it.
+bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers);
 // Elements of the parameters that a call of a layer uses; 0 for other calls.
 int64_t parameter_elements(const DumpCall& call);
 // Modules with calls that one side has alone, of which both have as many elements of parameters in all.
 std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b, const std::vector<std::pair<int64_t, int64_t>>& pairs);
-// Whether the layer's module is one of them.
+// Whether the layer, or the module that it is in, is one of them.
 bool is_regrouped(const StepComparison& step, const std::string& layer);
 // A finding where a good part of the layers of one side has no counterpart of its shape: then it is no layer that is to blame.
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b);
@@ -109,7 +120,7 @@ struct Setting {
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting);
 // Likely causes and what to try.
 void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference);
-// What to try about rounding.
-std::string reference_advice(bool has_reference);
+// What to try about rounding: a run in fp32 tells it from faults, and one of the two may be that.
+std::string reference_advice(const DumpStep& a, const DumpStep& b, bool has_reference);
 
 }  // namespace npu_train::detail

@@ -1,11 +1,13 @@
 #include "npu_train/align/compare_report.hpp"
 
 #include <algorithm>
+#include <sstream>
 
 #include "align/report_rows.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/report/number.hpp"
 #include "npu_train/report/text_table.hpp"
+#include "npu_train/report/visible_text.hpp"
 
 namespace npu_train {
 namespace {
@@ -31,8 +33,68 @@ void add_divergence(const Divergence& d, std::string& out) {
   for (size_t i = 0; i < d.advice.size(); ++i) out += (i == 0 ? "  try:    " : "      or: ") + d.advice[i] + "\n";
 }
 
+// The columns of numbers, and what does not fit beside them.
+struct TextRows {
+  std::vector<std::string> columns;
+  std::vector<std::vector<std::string>> cells;
+  std::vector<std::pair<std::string, std::string>> names;  // with messages
+};
+
+// Columns in which no row has anything are left out.
+void drop_empty_columns(TextRows& rows) {
+  for (size_t i = rows.columns.size(); i-- > 0;) {
+    const auto at = static_cast<std::ptrdiff_t>(i);
+    if (std::any_of(rows.cells.begin(), rows.cells.end(), [&](const auto& row) { return !row[i].empty() && row[i] != "-"; })) continue;
+    rows.columns.erase(rows.columns.begin() + at);
+    for (auto& row : rows.cells) row.erase(row.begin() + at);
+  }
+}
+
 std::string cosine_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.cosine, 6) : "-"; }
 std::string max_abs_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.max_abs, 3) : "-"; }
+
+// Names are shown whole: behind the numbers where a line has room for both, else on a line of their own.
+std::string table_text(const std::vector<Row>& list, size_t width) {
+  TextRows rows{{"verdict", "step", "error", "max abs", "cosine", "amplif.", "dtype", "shape"}, {}, {}};
+  for (const auto& [step, call, item] : list) {
+    const auto& any = item->item_a.is_tensor() ? item->item_a : item->item_b;
+    const bool measured = item->kind != Kind::OneSided && item->kind != Kind::NotCompared;
+    rows.cells.push_back({detail::verdict_of(*item), std::to_string(step->step), measured ? short_number(item->error, 3) : "-",
+                          max_abs_of(*item), cosine_of(*item), measured ? short_number(call->amplification, 3) : "-",
+                          detail::short_dtype(any), detail::shape_of(any)});
+    rows.names.emplace_back(detail::name_of(*item), item->message);
+  }
+  drop_empty_columns(rows);
+  const auto whole = [&](bool with_names) {
+    auto columns = rows.columns;
+    if (with_names) columns.insert(columns.end(), {"value", "message"});
+    TextTable table(columns);
+    for (size_t i = 0; i < rows.cells.size(); ++i) {
+      auto cells = rows.cells[i];
+      if (with_names) cells.insert(cells.end(), {rows.names[i].first, rows.names[i].second});
+      table.add_row(std::move(cells));
+    }
+    return table.str();
+  };
+  const auto fits = [&](const std::string& text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);)
+      if (detail::code_points(line) > width) return false;
+    return true;
+  };
+  const auto one_line = whole(true);
+  if (width == 0 || fits(one_line)) return one_line;
+  std::istringstream lines(whole(false));
+  std::string out;
+  size_t row = 0;
+  for (std::string line; std::getline(lines, line); ++row) {
+    out += line + "\n";
+    if (row < 2) continue;  // the head
+    const auto& [name, message] = rows.names[row - 2];
+    out += "  " + detail::visible_text(name) + "\n" + (message.empty() ? "" : "  " + detail::visible_text(message) + "\n");
+  }
+  return out;
+}
 
 Json metrics_json(const PairMetrics& m) {
   return Json::object({{"cosine", m.cosine},
@@ -90,30 +152,20 @@ Json divergence_json(const Divergence& d) {
 }  // namespace
 
 std::string to_text(const DumpComparison& comparison, size_t most, size_t width) {
-  std::string out = "A: " + comparison.a + "\nB: " + comparison.b + "\n";
-  if (!comparison.reference.empty()) out += "reference: " + comparison.reference + "\n";
-  out += "\n";
+  std::string out = detail::headline(comparison) + "\nA: " + plain(comparison.a) + "\nB: " + plain(comparison.b) + "\n";
+  if (!comparison.reference.empty()) out += "reference: " + plain(comparison.reference) + "\n";
+  add_divergence(comparison.first, out);
+  for (const auto& note : detail::notes_of(comparison)) out += "note: " + plain(note) + "\n";
   auto rows = detail::worst_first(detail::rows_of(comparison));
   const auto all = rows.size();
   // agreement needs no rows of what is equal
   std::erase_if(rows, [](const Row& r) { return !r.item->failed && r.item->error == 0 && r.item->kind != Kind::OneSided; });
   if (most > 0 && rows.size() > most) rows.resize(most);
-  if (!rows.empty()) {
-    TextTable table({"step", "value", "shape", "dtype", "error", "max abs", "cosine", "amplif.", "verdict", "message"});
-    for (const auto& [step, call, item] : rows) {
-      const auto& any = item->item_a.is_tensor() ? item->item_a : item->item_b;
-      table.add_row({std::to_string(step->step), detail::name_of(*item), detail::shape_of(any), detail::short_dtype(any),
-                     short_number(item->error, 3), max_abs_of(*item), cosine_of(*item), short_number(call->amplification, 3),
-                     detail::verdict_of(*item), item->message});
-    }
-    out += table.str(width);
-    if (rows.size() < all)
-      out += "(" + std::to_string(rows.size()) + " of " + with_commas(static_cast<int64_t>(all)) + " rows, worst first)\n";
-    out += "\n";
-  }
-  for (const auto& note : detail::notes_of(comparison)) out += "note: " + plain(note) + "\n";
-  add_divergence(comparison.first, out);
-  return out + detail::headline(comparison) + "\n";
+  if (rows.empty()) return out;
+  out += "\n" + table_text(rows, width);
+  if (rows.size() < all)
+    out += "(" + std::to_string(rows.size()) + " of " + with_commas(static_cast<int64_t>(all)) + " rows, worst first)\n";
+  return out;
 }
 
 Json to_json(const DumpComparison& comparison) {

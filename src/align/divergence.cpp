@@ -11,7 +11,13 @@ namespace {
 using Cause = Divergence::Cause;
 using Kind = ItemComparison::Kind;
 
-constexpr double kMostOfKinks = 0.1;  // however large the error of the forward is
+// However large the error of the forward is: a tenth, or what kinks make of the rounding of one layer.
+double most_of_kinks(const StepComparison& step) {
+  constexpr double kTenth = 0.1;
+  double noise = 0;
+  for (const auto& call : step.calls) noise = std::max(noise, call.noise);
+  return std::max(kTenth, kink_error(noise, step.drifted));
+}
 
 // One side has what the other lacks, and should not.
 Divergence lone_failure(const StepComparison& step, const CallComparison& call, const ItemComparison& item) {
@@ -41,7 +47,7 @@ Divergence unreadable(const StepComparison& step) {
 }
 
 // Nothing stands out: the first value beyond its tolerance.
-Divergence first_failure(const StepComparison& step, const DumpStep& a, bool has_reference) {
+Divergence first_failure(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool has_reference) {
   const CallStructure structure(step, a);
   for (const auto& call : step.calls) {
     if (!call.failed || structure.is_around(call)) continue;
@@ -56,8 +62,9 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a, bool has
       return d;
     }
     if (step.drifted) {
-      d.sentence = "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
-                   ", more than a tenth: weights came in with what updates made of rounding, or of a fault that no single layer shows";
+      d.sentence =
+          "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
+          ", more than rounding explains: weights came in with what updates made of rounding, or of a fault that no single layer shows";
       d.likely = {"chaos: training amplifies rounding from step to step, and values of later steps cannot be told from faults"};
       d.advice = {"judge the first steps alone (--steps 0,1), and later ones by their losses: npu_tool compare of two metrics.csv"};
       return d;
@@ -68,8 +75,7 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a, bool has
     if (has_reference)
       d.advice = {"see in the rows how far each run is from the reference; --proportion allows more"};
     else
-      d.advice = {"compare with a third run in fp32 (--reference), which tells rounding from faults",
-                  "raise the tolerance where that run shows the same error"};
+      d.advice = {reference_advice(a, b, has_reference), "raise the tolerance where a sound run shows the same error"};
     return d;
   }
   return {};
@@ -119,7 +125,8 @@ std::string sentence_of(const Divergence& d, const CallComparison& call) {
 
 // Outputs of norms that the other side fuses with what follows them, and the gradients that come back to the same place.
 bool at_vanished(const CallComparison& call, const ItemComparison& item, const Walk& seen) {
-  return std::isfinite(item.error) && seen.vanished.count(call.layer) != 0 && item.side == (in_forward(call) ? "output" : "input");
+  const bool known = seen.vanished.count(call.layer) != 0 || seen.unproven.count(call.layer) != 0;
+  return std::isfinite(item.error) && known && item.side == (in_forward(call) ? "output" : "input");
 }
 
 }  // namespace
@@ -134,17 +141,20 @@ void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b
            });
   });
   const double error = step.drifted ? std::max(seen.forward_error, seen.weight_error) : seen.forward_error;
-  const double most = std::min(kMostOfKinks, kink_error(error, step.drifted));
+  const double most = std::min(most_of_kinks(step), kink_error(error, step.drifted));
   for (auto& call : step.calls) {
     call.failed = false;
     for (auto& item : call.items) {
       const bool values = item.kind == Kind::Tensor || item.kind == Kind::Statistics;
       const bool kink = !places_only && (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
-      if (item.failed && !item.unreadable && values && (kink || at_vanished(call, item, seen))) {
+      const bool place = at_vanished(call, item, seen);
+      if (item.failed && !item.unreadable && values && (kink || place)) {
+        if (place && seen.unproven.count(call.layer) != 0) step.unproven_places.insert(call.layer);
         item.failed = false;
         item.rounding = true;
         --step.failed;
         ++step.rounding;
+        step.other_places += place;
       }
       call.failed |= item.failed;
     }
@@ -156,7 +166,7 @@ Divergence first_divergence(const StepComparison& step, const DumpStep& a, const
   if (unproven.found && step.unproven == step.failed) return unproven;
   if (step.unreadable > 0 && step.unreadable + step.unproven == step.failed) return unreadable(step);
   auto found = walk(step, a, b, setting.same_environment).first;
-  if (!found.found) found = first_failure(step, a, setting.has_reference);
+  if (!found.found) found = first_failure(step, a, b, setting.has_reference);
   if (!found.found) return found;
   found.within_tolerance = step.failed == 0;
   for (const auto& call : step.calls)

@@ -29,24 +29,6 @@ bool has_kind(const CallComparison& call, Kind kind) {
   return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) { return i.kind == kind; });
 }
 
-// Zeros on one side alone are no rounding.
-bool zero_on_one_side(const CallComparison& call) {
-  const auto zero = [](const DumpItem& i) { return i.max && i.min && *i.max == 0 && *i.min == 0; };
-  return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
-    return i.error > 0 && std::isfinite(i.error) && i.item_a.max && i.item_b.max && zero(i.item_a) != zero(i.item_b);
-  });
-}
-
-bool is_norm(const CallComparison& call) { return to_lower(call.type).find("norm") != std::string::npos; }
-
-// The side that fuses kernels gives the value behind the ReLU.
-bool is_activated(const CallComparison& call, bool in_a) {
-  return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
-    const auto& min = in_a ? i.item_a.min : i.item_b.min;
-    return i.side == "output" && (min ? *min : i.kind == Kind::Tensor ? (in_a ? i.metrics.min_a : i.metrics.min_b) : -1) >= 0;
-  });
-}
-
 // Where an activation changes sides few elements differ, by all they have; a loss that is another one changes many a little.
 bool is_concentrated(const CallComparison& call, double forward_error) {
   constexpr double kTimes = 10;
@@ -76,9 +58,11 @@ double largest_output(const CallComparison& call) {
 class Walker {
  public:
   Walker(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact) : step_(step), structure_(step, a), exact_(exact) {
-    const auto fused_a = fact_of(a, "fused_kernels"), fused_b = fact_of(b, "fused_kernels");
-    fused_on_one_side_ = !fused_a.empty() && !fused_b.empty() && fused_a != fused_b;
-    a_fuses_ = fused_a != "false";
+    a_fuses_ = fuses_kernels(a);
+    fused_on_one_side_ = a_fuses_ != fuses_kernels(b);
+    part_ = step.skipped > 0 || is_part(a) || is_part(b);
+    if (part_ && !exact)
+      for (const auto& call : step.calls) unseen_ = std::max(unseen_, call.noise);
     std::vector<double> weights;
     for (const auto& call : step.calls)
       if (in_network(call) && has_parameters(call)) {
@@ -101,7 +85,7 @@ class Walker {
 
   Walk run() {
     const auto found = first();
-    return {found, worst("forward"), weight_error_, vanished_};
+    return {found, forward_error(), weight_error_, vanished_, unproven_};
   }
 
  private:
@@ -140,8 +124,10 @@ class Walker {
   double limit(const CallComparison& call) const {
     if (exact_) return 0;
     const double rounding = kJump * call.noise;
-    return call.direction == "forward" ? rounding : std::max(rounding, kink_error(worst("forward"), step_.carried_error > 0));
+    return call.direction == "forward" ? rounding : std::max(rounding, kink_error(forward_error(), step_.carried_error > 0));
   }
+  // The worst of the forward. What a part leaves out may be as far off as rounding goes.
+  double forward_error() const { return std::max(worst("forward"), unseen_); }
   // The same of a loss and of the gradients that it begins: nothing between the outputs and the loss has a kink.
   double loss_limit(const CallComparison& call) const {
     return exact_ ? kJump * worst("forward") : kJump * gain_ * std::max(call.noise, worst("forward"));
@@ -184,7 +170,7 @@ class Walker {
 
   // The gradient of the outputs, which the loss alone makes.
   Divergence visit_first_gradient(const CallComparison& call, double in) const {
-    if (exact_ || in <= loss_limit(call) || is_concentrated(call, worst("forward"))) return {};
+    if (exact_ || part_ || in <= loss_limit(call) || is_concentrated(call, worst("forward"))) return {};
     auto d = make(loss_ != nullptr ? *loss_ : call, loss_ != nullptr ? Cause::Layer : Cause::Before, worst("forward"), in);
     d.sentence = "the gradient that the loss gives to the output of " + call.layer + " (step " + std::to_string(step_.step) + ") " +
                  apart_text(in, call, "input", false) + ", and the outputs up to there by " + error_text(worst("forward")) +
@@ -198,7 +184,11 @@ class Walker {
     const double most = of_loss(call) ? loss_limit(call) : limit(call);
     // running errors stand for inputs that are not shown (the loss), that are of another place of the network (see below), and for those
     // of which statistics alone are known
-    const bool another_place = call.direction == "backward" && vanished_.count(call.layer) != 0;
+    if (call.direction == "forward")
+      shown_.insert(call.layer);
+    else if (part_ && fused_on_one_side_ && !exact_ && is_batch_norm(call) && shown_.count(call.layer) == 0)
+      unproven_.insert(call.layer);
+    const bool another_place = call.direction == "backward" && (vanished_.count(call.layer) != 0 || unproven_.count(call.layer) != 0);
     double in = takes_inputs(call) && !another_place ? structure_.into(call) : worst(call.direction);
     if (call.direction == "backward" && !std::exchange(any_backward_, true) && takes_inputs(call))
       if (auto found = visit_first_gradient(call, in); found.found) return found;
@@ -226,9 +216,10 @@ class Walker {
     if (out <= most || out <= explained) return {};
     // a norm with and without the activation that a kernel fuses to it
     const bool fused = fused_on_one_side_ && !exact_ && call.direction == "forward" && is_norm(call) && is_activated(call, a_fuses_);
-    if (fused && later >= 0 && std::isfinite(out) && later <= std::max(explained, kVanished * std::min(1.0, out))) {
+    const bool vanishes = later >= 0 && later <= std::max(explained, kVanished * std::min(1.0, out));
+    if (fused && std::isfinite(out) && (vanishes || (part_ && later < 0))) {
       vanishing_.insert(&call);
-      vanished_.insert(call.layer);
+      (vanishes ? vanished_ : unproven_).insert(call.layer);
       return {};
     }
     return make(call, cause_of(call, out), in, out);
@@ -290,14 +281,18 @@ class Walker {
     return {};
   }
 
-  // What reaches a layer; of a parameter that is no layer of its own, what reaches those beside it.
+  // What reaches a layer; of a module without calls of its own what reaches those inside, of a parameter that is no layer those beside it.
   static std::optional<double> error_into(const std::map<std::string, double>& into, const std::string& layer) {
     if (const auto found = into.find(layer); found != into.end()) return found->second;
-    const auto above = layer_of(layer), beside = above.empty() ? above : above + ".";
-    std::optional<double> out;
-    for (auto i = into.lower_bound(beside); i != into.end() && i->first.starts_with(beside); ++i)
-      out = std::max(out.value_or(0), i->second);
-    return out;
+    const auto worst_in = [&](const std::string& module) {
+      const auto front = module.empty() ? module : module + ".";
+      std::optional<double> out;
+      for (auto i = into.lower_bound(front); i != into.end() && i->first.starts_with(front); ++i)
+        out = std::max(out.value_or(0), i->second);
+      return out;
+    };
+    const auto below = worst_in(layer);
+    return below ? below : worst_in(layer_of(layer));
   }
 
   // A layer whose gradients differ though all that they are computed from agrees. Errors run from the loss to the first layer: the last of
@@ -377,6 +372,8 @@ class Walker {
   bool exact_;
   bool any_before_ = false, any_backward_ = false;
   bool fused_on_one_side_ = false, a_fuses_ = false;
+  bool part_ = false;  // not all calls of the step are compared
+  double unseen_ = 0;  // what rounding may have done to those that are not
   const CallComparison* loss_ = nullptr;
   double gain_ = 1;  // of the loss, see loss_limit
   double weight_error_ = 0, worst_noise_ = 0;
@@ -385,7 +382,8 @@ class Walker {
   std::vector<double> goes_on_;  // by call, see visit
   std::map<std::string, double> worst_output_;
   std::set<const CallComparison*> vanishing_;  // whose errors do not go on
-  std::set<std::string> vanished_;             // their layers
+  std::set<std::string> vanished_, unproven_;  // their layers
+  std::set<std::string> shown_;                // layers with a forward so far
 };
 
 }  // namespace

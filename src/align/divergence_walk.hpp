@@ -16,6 +16,13 @@ bool of_loss(const CallComparison& call);
 bool in_forward(const CallComparison& call);
 // Forward and backward calls of the model.
 bool in_network(const CallComparison& call);
+// Zeros on one side alone are no rounding.
+bool zero_on_one_side(const CallComparison& call);
+bool is_norm(const CallComparison& call);
+// The norm that kernels fuse with what follows it.
+bool is_batch_norm(const CallComparison& call);
+// The side that fuses kernels gives the value behind the ReLU.
+bool is_activated(const CallComparison& call, bool in_a);
 // An error in words.
 std::string error_text(double error);
 // "differs by 0.3" of what a call has on this side, or what an error without bound is: "is of another shape ([2] and [3])". `many`:
@@ -48,6 +55,7 @@ struct Walk {
   double forward_error = 0;        // the worst of the forward up to there, without that of the loss
   double weight_error = 0;         // the worst that weights come in with, noise included
   std::set<std::string> vanished;  // norms whose output is another place of the network on the side that fuses kernels
+  std::set<std::string> unproven;  // those of which a part of the network does not show it
 };
 
 // Walks the calls in order and stops at the first that differs by itself. `exact`: no rounding is expected, every difference counts.

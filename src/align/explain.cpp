@@ -23,7 +23,7 @@ class Explainer {
     if (precisions_differ()) {
       d_.likely.insert(d_.likely.begin(),
                        "the runs compute in other precisions: " + fact_of(a_, "precision") + " and " + fact_of(b_, "precision"));
-      if (d_.advice.empty() || has_reference_) d_.advice.insert(d_.advice.begin(), reference_advice(has_reference_));
+      if (d_.advice.empty() || has_reference_) d_.advice.insert(d_.advice.begin(), reference_advice(a_, b_, has_reference_));
     }
     if (!d_.likely.empty()) return;
     switch (d_.cause) {
@@ -76,7 +76,7 @@ class Explainer {
       const auto coarser = coarser_dtype(i.item_a.dtype, i.item_b.dtype);
       if (i.error > noise_of(coarser, coarser)) continue;
       say("the same inputs, rounded to " + coarser + " on one side (" + short_dtype(i.item_a) + " and " + short_dtype(i.item_b) + ")",
-          reference_advice(has_reference_));
+          reference_advice(a_, b_, has_reference_));
       return true;
     }
     return false;
@@ -270,7 +270,7 @@ class Explainer {
     for (const auto& item : call_.items)
       if (item.side == "output" && item.item_a.is_tensor() && item.item_b.is_tensor() && item.item_a.dtype != item.item_b.dtype)
         return say("this layer computes in " + short_dtype(item.item_a) + " in A and in " + short_dtype(item.item_b) + " in B",
-                   reference_advice(has_reference_));
+                   reference_advice(a_, b_, has_reference_));
     const double e = d_.output_error;
     if (e > 5e-4 && e < 2e-2)
       say("this layer computes in bf16 on one side (rounding to 8 bits gives an error of about 0.002 to 0.005)",
@@ -292,8 +292,13 @@ class Explainer {
 
 }  // namespace
 
-std::string reference_advice(bool has_reference) {
-  return std::string("compare runs of one precision") + (has_reference ? "" : ", or add --reference with a run in fp32");
+std::string reference_advice(const DumpStep& a, const DumpStep& b, bool has_reference) {
+  if (has_reference) return "compare runs of one precision";
+  const bool a_is_fp32 = fact_of(a, "precision") == "32-true", b_is_fp32 = fact_of(b, "precision") == "32-true";
+  if (a_is_fp32 == b_is_fp32) return "add --reference with a third run in fp32, which tells rounding from faults";
+  const std::string low = a_is_fp32 ? "B" : "A", full = a_is_fp32 ? "A" : "B";
+  return "compare " + low + " with another run in its precision (" + fact_of(a_is_fp32 ? b : a, "precision") + ") and take " + full +
+         ", which is in fp32, as --reference";
 }
 
 void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference) {

@@ -305,7 +305,8 @@ void ItemJudge::compare_statistics_of(ItemComparison& item) {
 
 Tolerance ItemJudge::tolerance_of(const ItemComparison& item, const CallComparison& call) const {
   auto dtype = coarser_dtype(item.item_a.dtype, item.item_b.dtype);
-  if (item.side != "parameters" && fineness(dtype) < 4) dtype = coarser_dtype(dtype, run_dtype_);
+  const bool computed = item.side != "parameters" || is_moved(item);  // weights are stored, running statistics are not
+  if (computed && fineness(dtype) < 4) dtype = coarser_dtype(dtype, run_dtype_);
   auto out = default_tolerance(dtype, dtype);
   out.atol = options_.atol.value_or(out.atol);
   out.rtol = options_.rtol.value_or(out.rtol);

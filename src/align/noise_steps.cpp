@@ -146,9 +146,11 @@ class StepNoise {
     }
     if (left_out == 0) return;
     item.noise_elements = left_out;
+    const double all = item.metrics.norm_b;
     item.metrics = compare_tensors(a.masked_select(keep), b.masked_select(keep));
-    item.error =
-        item.metrics.nonfinite_mismatch > 0 || !std::isfinite(item.metrics.relative_norm) ? item.error : item.metrics.relative_norm;
+    if (item.metrics.nonfinite_mismatch > 0 || !std::isfinite(item.metrics.relative_norm)) return;
+    // of all values: what is left may be next to nothing, and its own error none of the layer's
+    item.error = all > 0 ? item.metrics.euclidean / all : item.metrics.relative_norm;
   }
 
   // Of statistics, after so many steps: a weight of which a few elements went other ways. All others went the same, so the norm stays.

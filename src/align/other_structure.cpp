@@ -5,6 +5,7 @@
 #include <set>
 
 #include "align/divergence_walk.hpp"
+#include "align/report_rows.hpp"
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/core/text.hpp"
 
@@ -15,18 +16,13 @@ bool is_forward_layer(const DumpCall& call) {
   return call.is_module && call.direction == "forward" && !call.layer.starts_with("optimizer");
 }
 
-std::set<std::string> layers_of(const DumpStep& step) {
-  std::set<std::string> out;
-  for (const auto& call : step.calls)
-    if (is_forward_layer(call)) out.insert(call.layer);
-  return out;
+bool has_below(const std::set<std::string>& layers, const std::string& module) {
+  const auto below = layers.lower_bound(module + ".");
+  return below != layers.end() && below->starts_with(module + ".");
 }
 
 bool has_part_of(const std::set<std::string>& layers, const std::string& module) {
-  const auto at = layers.lower_bound(module);
-  if (at != layers.end() && *at == module) return true;
-  const auto below = layers.lower_bound(module + ".");
-  return below != layers.end() && below->starts_with(module + ".");
+  return layers.count(module) != 0 || has_below(layers, module);
 }
 
 // What one side has alone.
@@ -111,6 +107,22 @@ Divergence other_micro_batches(const StepComparison& step, const DumpStep& a, co
 }
 
 }  // namespace
+
+std::set<std::string> layers_of(const DumpStep& step) {
+  std::set<std::string> out;
+  for (const auto& call : step.calls)
+    if (is_forward_layer(call)) out.insert(call.layer);
+  return out;
+}
+
+// Declared layers and parameters that stand alone are our own way to cut a network. A module without a layer below it is shown as a whole:
+// Python's attention, of which the projections are no calls.
+bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers) {
+  if (call.type == "Layer" || call.type == "Parameter" || has_below(layers, call.layer)) return true;
+  for (auto above = layer_of(call.layer); !above.empty(); above = layer_of(above))
+    if (layers.count(above) != 0) return !has_below(layers, above);
+  return false;
+}
 
 Divergence other_structure(const StepComparison& step, const DumpStep& a, const DumpStep& b) {
   if (step.failed == 0 || is_part(a) || is_part(b)) return {};

@@ -72,31 +72,56 @@ std::string cause_name(Divergence::Cause cause) {
   return names[static_cast<int>(cause)];
 }
 
-std::string headline(const DumpComparison& comparison) {
-  int64_t compared = 0, failed = 0, rounding = 0, unproven = 0, unreadable = 0;
-  const StepComparison* drifted = nullptr;
-  for (const auto& step : comparison.steps) {
-    compared += step.compared, failed += step.failed, rounding += step.rounding, unproven += step.unproven;
-    failed -= step.unreadable, unreadable += step.unreadable;
-    if (drifted == nullptr && step.drifted && step.rounding > 0) drifted = &step;
+namespace {
+
+struct Totals {
+  int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, unproven_places = 0;
+  int64_t drifted_from = -1;  // the first step whose weights came in with what updates made of rounding
+
+  explicit Totals(const DumpComparison& comparison) {
+    for (const auto& step : comparison.steps) {
+      compared += step.compared, rounding += step.rounding, places += step.other_places, unproven += step.unproven;
+      failed += step.failed - step.unreadable, unreadable += step.unreadable;
+      unproven_places += static_cast<int64_t>(step.unproven_places.size());
+      if (drifted_from < 0 && step.drifted && step.rounding > 0) drifted_from = step.step;
+    }
   }
-  const std::string out = counted(compared, "value") + " of " + counted(static_cast<int64_t>(comparison.steps.size()), "step") +
-                          (compared == 1 ? " was" : " were") + " compared: ";
-  std::string but;
-  if (rounding > 0) but = " but for rounding, which takes " + counted(rounding, failed > 0 ? "more value" : "value") + " beyond tolerance";
-  if (drifted != nullptr)
-    but += "; from step " + std::to_string(drifted->step) + " on updates amplify it, and smaller faults would not be seen";
-  if (failed > 0 && failed == unproven)
-    return out + "nothing is proven, " + counted(unproven, "value is", "values are") + " not finite on both sides";
-  const std::string unread = unreadable > 0 ? counted(unreadable, "value") + " cannot be read" : "";
-  if (failed > 0)
-    return out + "the runs differ, " + with_commas(failed) + " beyond tolerance" + (unread.empty() ? "" : "; " + unread) +
-           (but.empty() ? "" : "; the rest agrees" + but);
-  if (unreadable > 0) return out + "nothing is proven, " + unread + "; the rest agrees" + but;
-  if (comparison.sampled) return out + "the part that was read agrees" + but + "; the rest was not looked at";
-  if (!comparison.complete) return out + "what both have agrees" + but + ", but they do not have the same (see the notes)";
-  if (rounding > 0) return out + "the runs agree" + but;
-  return out + (comparison.first.found ? "the runs agree within tolerance" : "the runs agree");
+};
+
+// "55 values exceed the tolerance, all explained by rounding behind ReLU and pooling"
+std::string explained_text(const Totals& n, const char* more) {
+  std::vector<std::string> reasons;
+  if (n.rounding > n.places)
+    reasons.emplace_back(n.drifted_from < 0 ? "rounding behind ReLU and pooling" : "rounding, which ReLU, pooling and updates amplify");
+  if (n.places > 0) reasons.emplace_back("kernels that fuse a norm with what follows it");
+  return counted(n.rounding, std::string(more) + "value exceeds", std::string(more) + "values exceed") + " the tolerance, " +
+         (n.rounding == 1 ? "" : "all ") + "explained by " + join(reasons, " and ") +
+         (n.drifted_from < 0 ? "" : " (from step " + std::to_string(n.drifted_from) + " on smaller faults would not be seen)");
+}
+
+std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
+  const std::string explained = n.rounding > 0 ? "; " + explained_text(n, n.failed > 0 ? "more " : "") : "";
+  const std::string unread = n.unreadable > 0 ? counted(n.unreadable, "value") + " cannot be read" : "";
+  if (n.failed > 0 && n.failed == n.unproven)
+    return "Nothing is proven: " + counted(n.unproven, "value is", "values are") + " not finite on both sides";
+  if (n.failed > 0)
+    return "The runs differ: " + counted(n.failed, "value is", "values are") + " beyond tolerance" + (unread.empty() ? "" : "; " + unread) +
+           explained;
+  if (n.unreadable > 0) return "Nothing is proven: " + unread + "; the rest agrees" + (n.rounding > 0 ? " within rounding" : "");
+  const std::string open =
+      n.unproven_places > 0 ? "; " + counted(n.unproven_places, "layer") + " cannot be proven in this part (see the notes)" : "";
+  const std::string within = n.rounding > 0 ? " within rounding" : comparison.first.found ? " within tolerance" : "";
+  if (comparison.sampled) return "The part that was read agrees" + within + explained + open + "; the rest was not looked at";
+  if (!comparison.complete) return "What both runs have agrees" + within + explained + open + "; they do not have the same (see the notes)";
+  return "The runs agree" + within + explained + open;
+}
+
+}  // namespace
+
+std::string headline(const DumpComparison& comparison) {
+  const Totals n(comparison);
+  return verdict_text(comparison, n) + ". " + counted(n.compared, "value") + " of " +
+         counted(static_cast<int64_t>(comparison.steps.size()), "step") + (n.compared == 1 ? " was" : " were") + " compared.";
 }
 
 namespace {
@@ -128,7 +153,7 @@ std::vector<std::string> notes_of(const DumpComparison& comparison) {
     for (const auto& note : step.notes) out.push_back(where + note);
     if (step.rounding > 0 && step.drifted)
       out.push_back(where + counted(step.rounding, "value") +
-                    " beyond tolerance by up to a tenth: weights came in with what updates made of rounding; no layer differs by itself. "
+                    " beyond tolerance: weights came in with what updates made of rounding; no layer differs by itself. "
                     "--atol or --rtol counts them");
     else if (step.rounding > 0)
       out.push_back(where + counted(step.rounding, "value") +

@@ -36,7 +36,7 @@ std::string short_dtype(const DumpItem& item);
 std::pair<std::string, std::string> crc_of(const ItemComparison& item);
 std::string kind_name(ItemComparison::Kind kind);
 std::string cause_name(Divergence::Cause cause);
-// "The runs agree within tolerance", with what was compared.
+// "The runs agree within tolerance. 1,234 values of 2 steps were compared."
 std::string headline(const DumpComparison& comparison);
 std::vector<std::string> notes_of(const DumpComparison& comparison);
 

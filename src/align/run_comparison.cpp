@@ -244,12 +244,12 @@ RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunCompar
 }
 
 std::string to_text(const RunComparison& comparison, size_t rows, size_t width) {
-  std::string out = "A: " + comparison.a + "\nB: " + comparison.b + "\n\n";
+  std::string out = verdict(comparison) + "\nA: " + comparison.a + "\nB: " + comparison.b + "\n\n";
   add_differences(comparison.config, "configuration", width, out);
   add_differences(comparison.environment, "environment", width, out);
   for (const auto& note : comparison.notes) out += "note: " + note + "\n";
   if (comparison.history) add_history(*comparison.history, rows, width, out);
-  return out + verdict(comparison) + "\n";
+  return out;
 }
 
 Json to_json(const RunComparison& comparison) {

@@ -21,12 +21,22 @@ std::string level_word(const std::string& level) { return level == "L0" ? "modul
 std::string one_sided_cause(const DumpCall& call, const DumpStep& here, const DumpStep& other, const char* absent_in) {
   const std::string where = std::string("missing in ") + absent_in + ": ";
   if (!other.complete) return where + "that dump was cut short";
-  if (call.direction == "backward") return where + "no gradient came back there (frozen, detached, or dumped without backward)";
+  if (call.direction == "backward")
+    return where + "no gradient came back there (frozen, detached, dumped without backward, or its output was changed in place)";
   if (call.direction == "parameters_grad") return where + "no gradient of these parameters there (frozen, or another data_mode)";
   if (here.level != other.level) return where + "level " + level_word(here.level) + " here, " + level_word(other.level) + " there";
   if (!fact_of(other, "part").empty()) return where + "that dump holds a part (" + fact_of(other, "part") + ")";
   if (call.type == "Layer") return where + "a declared layer, which the other program does not declare";
   return where + "another network, another list, scope or sample of the dump, or a fused operator; hint: --mapping FILE pairs other names";
+}
+
+std::string layer_and_number(const DumpCall& call) { return call.layer + "|" + std::to_string(call.number); }
+
+std::vector<const DumpItem*> tensors_of(const DumpCall& call, const std::string& side) {
+  std::vector<const DumpItem*> out;
+  for (const auto& item : call.items)
+    if (item.side == side && item.is_tensor()) out.push_back(&item);
+  return out;
 }
 
 bool has_parameters(const DumpCall& call) {
@@ -41,10 +51,16 @@ bool is_part(const DumpStep& step) {
   return !step.complete || !fact_of(step, "part").empty() || (!sample.empty() && std::atof(sample.c_str()) < 1);
 }
 
-StepContent::StepContent(const DumpStep& step) : step_(step) {
+bool fuses_kernels(const DumpStep& step) {
+  const auto fact = fact_of(step, "fused_kernels");
+  return !fact.empty() && fact != "false";
+}
+
+StepContent::StepContent(const DumpStep& step) : step_(step), layers_(layers_of(step)) {
   for (const auto& call : step.calls) {
-    if (call.direction == "forward" && call.is_module) layers_.insert(call.layer);
     directions_.insert(call.direction);
+    if (call.direction == "parameters_grad") graded_.insert(call.layer);
+    if (call.direction == "forward" && call.is_module) forwards_.emplace(layer_and_number(call), &call);
     if (call.direction == "forward" && call.is_module && !call.layer.starts_with("optimizer"))
       for (const auto& item : call.items)
         if (item.is_tensor()) sides_.insert(item.side);
@@ -54,25 +70,31 @@ StepContent::StepContent(const DumpStep& step) : step_(step) {
 bool StepContent::lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const {
   if (own.direction != "forward" || !own.is_module || !other.is_module || own.layer.starts_with("optimizer") || is_part(step_))
     return false;
-  const auto has = [&](const DumpCall& call) {
-    return std::any_of(call.items.begin(), call.items.end(), [&](const DumpItem& i) { return i.side == side && i.is_tensor(); });
+  return sides_.count(side) != 0 && !tensors_of(other, side).empty() && tensors_of(own, side).empty();
+}
+
+bool StepContent::shows_shares(const DumpCall& backward) const {
+  const auto forward = forwards_.find(layer_and_number(backward));
+  if (forward == forwards_.end() || backward.direction != "backward" || !backward.is_module) return false;
+  const auto given = tensors_of(*forward->second, "input");
+  const auto equal = [&](const DumpItem* i) {
+    return i->shape == given[0]->shape && i->max == given[0]->max && i->min == given[0]->min && i->norm == given[0]->norm &&
+           i->crc == given[0]->crc;
   };
-  return sides_.count(side) != 0 && has(other) && !has(own);
+  return given.size() > 1 && std::all_of(given.begin(), given.end(), equal) && tensors_of(backward, "output").size() > 1;
 }
 
 bool StepContent::lost_gradients(const DumpCall& call) const {
-  return step_.complete && call.is_module && call.direction != "forward" && layers_.count(call.layer) != 0 &&
-         directions_.count(call.direction) != 0;
+  if (!step_.complete || !call.is_module || call.direction == "forward" || layers_.count(call.layer) == 0) return false;
+  // A program that changes the output in place hides what came back to it from hooks; the parameters' gradients show that it came.
+  const bool hidden = call.direction == "backward" && graded_.count(call.layer) != 0;
+  return directions_.count(call.direction) != 0 && !hidden;
 }
 
-// Operators and layers without parameters go by many names and are fused at will: what they do shows in the layers behind them. Declared
-// layers and parameters that stand alone are our own way to cut a network; here it may be cut finer.
+// Operators and layers without parameters go by many names and are fused at will: what they do shows in the layers behind them.
 bool StepContent::lost_layer(const DumpCall& call, const DumpStep& other) const {
   if (!call.is_module || call.direction != "forward" || !has_parameters(call) || call.layer.starts_with("optimizer")) return false;
-  if (call.type == "Layer" || call.type == "Parameter" || directions_.count("forward") == 0) return false;
-  const auto below = layers_.lower_bound(call.layer + ".");
-  const bool finer = below != layers_.end() && below->starts_with(call.layer + ".");
-  return !finer && !is_part(step_) && step_.level == other.level;
+  return directions_.count("forward") != 0 && !is_cut_otherwise(call, layers_) && !is_part(step_) && step_.level == other.level;
 }
 
 StepComparer::StepComparer(const DumpStep& a, const DumpStep& b, const DumpStep* reference, const CompareOptions& options,
@@ -111,7 +133,7 @@ StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
   std::vector<Job> jobs;
   for (size_t c = 0; c < out_.calls.size(); ++c)
     for (auto& item : out_.calls[c].items)
-      if (item.kind != Kind::OneSided) jobs.push_back({&item, &out_.calls[c], reference_of(c, item)});
+      if (item.kind != Kind::OneSided && item.kind != Kind::NotCompared) jobs.push_back({&item, &out_.calls[c], reference_of(c, item)});
   bytes += compare_all(jobs);
   if (to_reference_b_)
     for (const auto& job : jobs) note_reference(job);
@@ -132,6 +154,7 @@ void StepComparer::pair_call(int64_t i, int64_t j) {
   CallComparison call{
       .a = a != nullptr ? a->name : "", .b = b != nullptr ? b->name : "", .layer = any.layer, .type = any.type, .direction = any.direction};
   if (a == nullptr || b == nullptr) return add_one_sided(std::move(call), any, a != nullptr);
+  const bool shares = in_a_.shows_shares(*a) != in_b_.shows_shares(*b);
   for (const auto& [x, y] : match_items(*a, *b, layers_)) {
     ItemComparison item;
     if (x >= 0) item.item_a = a->items[static_cast<size_t>(x)];
@@ -146,8 +169,14 @@ void StepComparer::pair_call(int64_t i, int64_t j) {
           std::string("missing in ") + (x < 0 ? "A" : "B") +
           (gradient ? ": no gradient of this parameter there (frozen or detached)" : ": the call takes or gives other values there");
       item.failed = gradient && (x < 0 ? a_ : b_).complete;
-      if (item.side == "output" || item.side == "parameters")
+      const bool elsewhere = item.side == "parameters" && is_regrouped(out_, any.layer);
+      if (elsewhere) item.message = std::string("missing in ") + (x < 0 ? "A" : "B") + ": part of another layer there";
+      if ((item.side == "output" || item.side == "parameters") && !elsewhere)
         item.failed |= x < 0 ? in_a_.lost_side(*a, *b, item.side) : in_b_.lost_side(*b, *a, item.side);
+    }
+    if (shares && item.side == "output") {
+      item.kind = Kind::NotCompared;
+      item.message = "one tensor that the call was given several times: one side shows its gradient, the other the share of each place";
     }
     call.items.push_back(std::move(item));
   }
@@ -163,7 +192,7 @@ void StepComparer::add_one_sided(CallComparison call, const DumpCall& any, bool 
   item.message = in_a ? one_sided_cause(any, a_, b_, "B") : one_sided_cause(any, b_, a_, "A");
   const bool regrouped = is_regrouped(out_, any.layer);
   if (regrouped) item.message = std::string("missing in ") + (in_a ? "B" : "A") + ": its parameters are part of another layer there";
-  item.failed = absent.lost_gradients(any) || (!regrouped && absent.lost_layer(any, in_a ? a_ : b_));
+  item.failed = !regrouped && (absent.lost_gradients(any) || absent.lost_layer(any, in_a ? a_ : b_));
   call.items.push_back(std::move(item));
   out_.calls.push_back(std::move(call));
   from_a_.push_back(kNone);

@@ -23,10 +23,13 @@ class StepContent {
   bool lost_layer(const DumpCall& call, const DumpStep& other) const;
   // It has tensors of this side (output, parameters) in other calls of its kind, but not in `own`, where the other dump has some.
   bool lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const;
+  // `backward` is of a call that was given one tensor several times, and shows the gradient of each place.
+  bool shows_shares(const DumpCall& backward) const;
 
  private:
   const DumpStep& step_;
-  std::set<std::string> layers_, directions_, sides_;
+  std::set<std::string> layers_, graded_, directions_, sides_;  // graded_: layers with gradients of parameters
+  std::map<std::string, const DumpCall*> forwards_;             // by layer and number
 };
 
 // All are borrowed. `noise`: nullptr where no rounding is expected.

@@ -59,11 +59,11 @@ TEST_CASE("the text ends with where and whether, worst rows first") {
   CHECK(has(text, "likely: rounding"));
   CHECK(text.find("output.1") < text.find("extra"));
   CHECK_FALSE(has(text, "output.0 "));  // equal values need no row
-  CHECK(text.ends_with("the runs differ, 1 beyond tolerance\n"));
+  CHECK(text.starts_with("The runs differ: 1 value is beyond tolerance. 2 values of 1 step were compared.\n"));
   auto part = sample(ItemComparison::Kind::Tensor);
   part.sampled = true;
   part.steps[0].failed = 0;
-  CHECK(has(to_text(part), "the part that was read agrees; the rest was not looked at"));
+  CHECK(has(to_text(part), "The part that was read agrees within tolerance; the rest was not looked at"));
 }
 
 TEST_CASE("the CSV has msprobe's columns for each kind of dump") {
@@ -209,4 +209,49 @@ TEST_CASE("hostile names stay text on the page and on the terminal") {
   const auto page = to_html(comparison);
   CHECK_FALSE(has(page, "<img src=x"));
   CHECK(has(page, "&lt;img src=x"));
+}
+
+TEST_CASE("on a narrow terminal the verdict comes first, names are whole, and columns that hold nothing are left out") {
+  const std::string layer = "encoder.layers.encoder_layer_11.self_attention.out_proj";
+  const auto comparison = sample(ItemComparison::Kind::Statistics, layer);
+  const auto text = to_text(comparison, 20, 80);
+  CAPTURE(text);
+  CHECK(text.starts_with("The runs differ"));
+  CHECK(has(text, "\n  Module." + layer + ".Conv2d.forward.0.output.1\n  differs by 3, allowed 0.001\n"));
+  CHECK_FALSE(has(text, "..."));
+  CHECK(has(text, "\nverdict  "));
+  CHECK_FALSE(has(text, "cosine"));
+  CHECK_FALSE(has(text, "max abs"));
+  CHECK(has(to_text(sample(ItemComparison::Kind::Tensor, layer), 20, 80), "cosine"));
+  size_t begin = text.find("\nverdict");
+  for (size_t end; (end = text.find('\n', begin + 1)) != std::string::npos; begin = end)
+    CHECK(end - begin - 1 <= (has(text.substr(begin, end - begin), "Module.") ? 120 : 80));
+  CHECK(has(to_text(comparison, 20, 200), "Module." + layer + ".Conv2d.forward.0.output.1  differs by 3"));  // with room: one line
+}
+
+TEST_CASE("the verdict is one plain sentence that says how much exceeds the tolerance, and why") {
+  auto comparison = sample(ItemComparison::Kind::Tensor);
+  comparison.agrees = true;
+  comparison.first = {};
+  auto& step = comparison.steps[0];
+  step.failed = 0, step.one_sided = 0, step.compared = 3224, step.rounding = 55;
+  const auto page = to_html(comparison);
+  CHECK(
+      has(page,
+          "The runs agree within rounding; 55 values exceed the tolerance, all explained by rounding behind ReLU and pooling. 3,224 values "
+          "of 1 step were compared."));
+  step.other_places = 55;
+  CHECK(has(to_text(comparison), "all explained by kernels that fuse a norm with what follows it."));
+  step.drifted = true, step.other_places = 0;
+  CHECK(has(to_text(comparison), "rounding, which ReLU, pooling and updates amplify (from step 3 on smaller faults would not be seen)"));
+}
+
+TEST_CASE("the page has a bar with its name for each layer") {
+  const auto page = to_html(sample(ItemComparison::Kind::Tensor));
+  CHECK_FALSE(has(page, "Error by layer"));  // no error, no bars
+  auto comparison = sample(ItemComparison::Kind::Tensor);
+  comparison.steps[0].calls[0].output_error = 0.25;
+  const auto with_error = to_html(comparison);
+  CHECK(has(with_error, "Error by layer, forward of step 3"));
+  CHECK(has(with_error, "<span>conv1</span><b>0.25 \u00b7 first, the largest</b>"));
 }

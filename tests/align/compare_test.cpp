@@ -127,7 +127,7 @@ TEST_CASE("files that cannot be read are told as such, and hide no divergence") 
       CHECK((result.first.cause == Cause::Unreadable));
       CHECK(has(result.first.sentence, "the values of 1 pair of step 0 cannot be read"));
       CHECK(has(result.first.sentence, name));
-      CHECK(has(to_text(result), "nothing is proven, 1 value cannot be read; the rest agrees"));
+      CHECK(has(to_text(result), "Nothing is proven: 1 value cannot be read; the rest agrees"));
       CHECK_FALSE(has(to_text(result), "error grows"));
     }
     const auto fault = runs.run("fault", {.in_net = transpose, .facts = facts});

@@ -270,3 +270,80 @@ TEST_CASE("divergence_walk: weights that are not finite on one side in a later s
     CHECK_FALSE(has(to_text(result), "chaos"));
   }
 }
+
+TEST_CASE("divergence_walk: what a part does not prove of a fused norm is told and raises no alarm") {
+  const TempDir dir;
+  const std::string fused = R"("device": "cpu", "fused_kernels": "auto")", plain = R"("device": "npu:0", "fused_kernels": "false")";
+  const auto a = norm_dump(dir / "a", "BatchNorm2d", -1, plain), b = norm_dump(dir / "b", "BatchNorm2d", 0, fused);
+  const auto part = compare_dumps(a, b, {.layers = "bn1"});
+  CAPTURE(to_text(part));
+  CHECK(part.agrees);
+  CHECK((part.steps[0].unproven_places == std::set<std::string>{"bn1"}));
+  CHECK(has(to_text(part), "not proven in this part: bn1"));
+  CHECK(compare_dumps(a, b).steps[0].unproven_places.empty());  // the layer behind it proves it
+  const auto both = norm_dump(dir / "c", "BatchNorm2d", 0, plain);
+  CHECK_FALSE(
+      compare_dumps(norm_dump(dir / "d", "BatchNorm2d", -1, plain), norm_dump(dir / "e", "BatchNorm2d", 0, plain), {.layers = "bn1"})
+          .agrees);  // neither fuses
+  CHECK(compare_dumps(both, both, {.layers = "bn1"}).steps[0].unproven_places.empty());
+}
+
+TEST_CASE("divergence_walk: a part that has the backward of a fused norm alone, by the dump's own list") {
+  const TempDir dir;
+  const auto dump = [&](const char* name, double into_norm, double out_of_conv, const std::string& fused) {
+    CraftedDump out(dir / name, R"("device": ")" + fused + R"(", "fused_kernels": ")" + fused + R"(", "part": "list: layer4")");
+    out.add_call("Module.bn2.BatchNorm2d.backward.0", R"({"input": [)" + CraftedDump::tensor("[8, 8]", into_norm) + R"(], "output": [)" +
+                                                          CraftedDump::tensor("[8, 8]", 1) + "]}");
+    out.add_backward("Module.conv2.Conv2d.backward.0", CraftedDump::tensor("[8, 8]", out_of_conv));
+    return out.write();
+  };
+  const auto a = dump("a", 1, 1, "false");
+  const auto unproven = compare_dumps(a, dump("b", 3, 1.005, "auto"));  // half a percent: ReLU's kinks in layers that the part leaves out
+  CAPTURE(to_text(unproven));
+  CHECK(unproven.agrees);
+  CHECK((unproven.steps[0].unproven_places == std::set<std::string>{"bn2"}));
+  const auto wrong = compare_dumps(a, dump("c", 3, 1.5, "auto"));
+  CHECK_FALSE(wrong.agrees);
+  CHECK(wrong.first.layer == "conv2");
+}
+
+namespace {
+
+// A run whose forward is off by `forward` and a gradient by `gradient`, in a precision.
+std::filesystem::path precise_dump(const std::filesystem::path& folder, const std::string& precision, const std::string& dtype,
+                                   double forward, double gradient) {
+  CraftedDump dump(folder, R"("device": "cpu", "precision": ")" + precision + "\"");
+  const auto value = [&](double max) { return CraftedDump::tensor("[8, 8]", max, dtype); };
+  dump.add("Module.conv1.Conv2d.forward.0", value(1 + forward), value(1));
+  dump.add_backward("Module.conv1.Conv2d.backward.0", value(1 + gradient));
+  return dump.write();
+}
+
+}  // namespace
+
+TEST_CASE("divergence_walk: gradients of bf16 are allowed what kinks make of bf16, those of fp32 a tenth") {
+  const TempDir dir;
+  const auto agrees = [&](const std::string& low, const std::string& dtype, double forward, double gradient) {
+    return compare_dumps(precise_dump(dir / "a", low, dtype, forward, gradient), precise_dump(dir / "b", "32-true", "float32", 0, 0))
+        .agrees;
+  };
+  CHECK(agrees("bf16-mixed", "bfloat16", 0.01, 0.4));
+  CHECK_FALSE(agrees("bf16-mixed", "bfloat16", 0.01, 5));
+  CHECK_FALSE(agrees("bf16-mixed", "bfloat16", 1e-4, 0.4));  // an error of the forward that does not explain it
+  CHECK(agrees("32-mixed", "float32", 1e-5, 0.02));
+  CHECK_FALSE(agrees("32-mixed", "float32", 9e-4, 0.4));
+}
+
+TEST_CASE("divergence_walk: a run in fp32 that is there is the reference that is advised") {
+  const TempDir dir;
+  const auto advice = [&](const std::string& precision) {
+    const auto result =
+        compare_dumps(precise_dump(dir / "a", "32-true", "float32", 0, 0), precise_dump(dir / "b", precision, "bfloat16", 0.09, 0));
+    CHECK_FALSE(result.agrees);
+    std::string out;
+    for (const auto& text : result.first.advice) out += text + "\n";
+    return out;
+  };
+  CHECK(has(advice("bf16-mixed"), "compare B with another run in its precision (bf16-mixed) and take A, which is in fp32, as --reference"));
+  CHECK_FALSE(has(advice("bf16-mixed"), "third run"));
+}

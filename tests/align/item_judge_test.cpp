@@ -137,3 +137,19 @@ TEST_CASE("item_judge: the state of an optimizer says nothing of the precision t
   };
   CHECK(compare_dumps(write("a", 1.02), write("b", 1)).agrees);  // within the tolerance of bf16
 }
+
+TEST_CASE("item_judge: running statistics are computed in the precision of the run, weights are not") {
+  const TempDir dir;
+  const auto dump = [&](const char* name, double variance, double weight) {
+    CraftedDump out(dir / name);
+    const auto value = CraftedDump::tensor("[8, 4]", 1, "bfloat16");
+    out.add_call("Module.bn1.BatchNorm2d.forward.0", R"({"input_args": [)" + value + R"(], "output": [)" + value +
+                                                         R"(], "parameters": {"weight": )" + CraftedDump::tensor("[4]", weight) +
+                                                         R"(, "running_var": )" + CraftedDump::tensor("[4]", variance) + "}}");
+    return out.write();
+  };
+  const auto b = dump("b", 1, 1);
+  CHECK(compare_dumps(dump("a", 1.004, 1), b).agrees);
+  CHECK_FALSE(compare_dumps(dump("a", 1.3, 1), b).agrees);
+  CHECK_FALSE(compare_dumps(dump("a", 1, 1.004), b).agrees);
+}

@@ -26,7 +26,7 @@ TEST_CASE("NaN on both sides proves nothing; on one side it is found, with its o
       CHECK_FALSE(both.first.within_tolerance);
       CHECK(has(both.first.sentence, "both runs have NaN from the weights of norm"));
       CHECK(has(both.first.sentence, "proves nothing"));
-      CHECK(has(to_text(both), "nothing is proven"));
+      CHECK(has(to_text(both), "Nothing is proven"));
     }
     const auto one = with_fault({.in_net = kNanWeight}, how);
     CAPTURE(explained(one));

@@ -183,3 +183,44 @@ TEST_CASE("other_structure: a call that lost what it gives or its weights is no 
     }
   }
 }
+
+namespace {
+
+// A block of attention and a norm, as one of our dumps and as msprobe shows them of a program in Python.
+std::filesystem::path attention_dump(const std::filesystem::path& folder, bool ours, bool norm_has_gradient = true) {
+  npu_train::testing::CraftedDump dump(folder);
+  const auto x = npu_train::testing::CraftedDump::tensor("[4, 2]"), weight = npu_train::testing::CraftedDump::tensor("[6, 2]");
+  const auto call = [&](const std::string& inputs, const std::string& parameters) {
+    return R"({"input_args": [)" + inputs + R"(], "output": [)" + x + R"(], "parameters": {)" + parameters + "}}";
+  };
+  const auto in_proj = R"("in_proj_weight": )" + weight, plain = R"("weight": )" + npu_train::testing::CraftedDump::tensor("[2, 2]");
+  const std::string attention = ours ? "Module.attn.Layer." : "Module.attn.MultiheadAttention.";
+  dump.add_call("Module.conv.Conv2d.forward.0", call(x, plain));
+  if (ours) dump.add_call("Module.attn.in_proj_weight.Parameter.forward.0", call(x, in_proj));
+  if (ours) dump.add_call("Module.attn.out_proj.Linear.forward.0", call(x, plain));
+  dump.add_call(attention + "forward.0", call(ours ? x : x + ", " + x + ", " + x, in_proj));
+  dump.add_call("Module.norm.BatchNorm2d.forward.0", call(x, plain));
+  if (ours) dump.add_backward("Module.norm.BatchNorm2d.backward.0", x);  // hidden from hooks where a ReLU works in place
+  const auto share = npu_train::testing::CraftedDump::tensor("[4, 2]", 0.3);
+  dump.add_backward(attention + "backward.0", ours ? x : share + ", " + share + ", " + share);
+  dump.add_call("Module.attn." + std::string(ours ? "SelfAttention" : "MultiheadAttention") + ".parameters_grad.0",
+                R"({"in_proj_weight": [)" + weight + "]}");
+  if (norm_has_gradient) dump.add_call("Module.norm.BatchNorm2d.parameters_grad.0", R"({"weight": [)" + x + "]}");
+  return dump.write();
+}
+
+}  // namespace
+
+TEST_CASE("other_structure: a module that the other program shows as a whole, and gradients that it hides, are no other model") {
+  const npu_train::testing::TempDir dir;
+  const auto ours = attention_dump(dir / "ours", true);
+  const auto result = compare_dumps(ours, attention_dump(dir / "theirs", false));
+  CAPTURE(to_text(result));
+  CHECK(result.agrees);
+  CHECK_FALSE(result.first.found);
+  CHECK(has(to_json(result).dump(), "one tensor that the call was given several times"));
+  CHECK(compare_dumps(attention_dump(dir / "theirs", false), ours).agrees);
+  const auto dropped = compare_dumps(ours, attention_dump(dir / "dropped", false, /*norm_has_gradient=*/false));
+  CHECK_FALSE(dropped.agrees);
+  CHECK((dropped.first.cause == Divergence::Cause::Gradient));
+}

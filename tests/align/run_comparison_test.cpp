@@ -37,7 +37,7 @@ TEST_CASE("run folders: configuration, environment and history together") {
   CHECK(far.config->at(0).path == "optimizer.lr");
   const auto text = to_text(far);
   CHECK(has(text, "optimizer.lr"));
-  CHECK(text.ends_with("the histories differ; settings that may change numbers differ: 1 of the configuration\n"));
+  CHECK(text.starts_with("the histories differ; settings that may change numbers differ: 1 of the configuration\n"));
   CHECK_FALSE(to_json(far).at("agrees", "j").boolean("j"));
   CHECK(has(to_html(far), "Learning rate"));
   CHECK(has(to_csv(far), "1,2,3,"));
@@ -46,7 +46,7 @@ TEST_CASE("run folders: configuration, environment and history together") {
   const auto part = compare_runs(dir / "a", dir / "b");
   CHECK(part.agrees());
   CHECK_FALSE(to_json(part).at("complete", "j").boolean("j"));
-  CHECK(to_text(part).ends_with("agree where they have the same steps; the others were not compared\n"));
+  CHECK(has(to_text(part), "agree where they have the same steps; the others were not compared\n"));
 }
 
 TEST_CASE("a run folder and a log are compared as histories, epochs with epochs") {

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -100,10 +101,13 @@ struct StepComparison {
   bool complete_a = true, complete_b = true;
   int64_t compared = 0, failed = 0, rounding = 0, one_sided = 0, skipped = 0, not_compared = 0;
   int64_t unproven = 0, unreadable = 0;  ///< of `failed`
+  int64_t other_places = 0;              ///< of `rounding`: what fused kernels show of another place of the network
   /// What ItemComparison::noise_elements left out of weights (before and after the step), of the optimizer's state and of gradients.
   int64_t noise_weights = 0, noise_state = 0, noise_gradients = 0;
   double carried_error = 0;  ///< the worst relative error of a weight that the steps before explain
   bool drifted = false;      ///< weights came in with what updates made of rounding; see docs/compare.md
+  /// Norms of which one side shows another place of the network, as fused kernels do, though the calls that are compared do not prove it.
+  std::set<std::string> unproven_places{};
   /// Modules whose parameters both have, in layers that are cut otherwise: one fused weight here, three weights there.
   std::vector<std::string> regrouped{};
   std::vector<std::string> notes{};
