@@ -11,7 +11,7 @@ import zipfile
 
 import browser
 from html_page_test import check_page
-from programs import ProgramTest, main, npu_tool, train_app
+from programs import BIN, SOURCE, ProgramTest, main, npu_tool, run, train_app
 
 try:
     import torch
@@ -49,7 +49,19 @@ class CompareTest(ProgramTest):
         code, out, _ = npu_tool('compare', a, other)
         self.assertEqual(code, 7)
         self.assertIn('first divergence: ', out)
-        self.assertIn('beyond tolerance', out.splitlines()[-1])
+        self.assertIn('beyond tolerance', out.splitlines()[0])
+
+    def test_the_readme_s_demo_of_two_healthy_runs_agrees(self):
+        """As it is printed, and with bf16 as processors without units for it compute it."""
+        section = (SOURCE / 'README.md').read_text().split('## Do two runs agree?')[1].split('\n## ')[0]
+        commands = re.search(r'```sh\n(.*?)```', section, re.S).group(1).strip().splitlines()
+        self.assertEqual(sum('precision=bf16-mixed' in line for line in commands), 1)
+        for name, target in (('build', BIN.parent), ('configs', SOURCE / 'configs')): (self.dir / name).symlink_to(target)
+        emulated = [line.replace('precision=bf16-mixed', 'precision=bf16-mixed cpu_low_precision=emulated') for line in commands[1:]]
+        for lines in (commands, emulated):
+            code, out, error = run('bash', '-euo', 'pipefail', '-c', '\n'.join(lines), cwd=self.dir, timeout=1200)
+            self.assertEqual(code, 0, out + error)
+            self.assertIn('The runs agree', out)
 
     def test_equal_environments_show_a_single_bit(self):
         a, b = self.dump('a'), self.dump('b')
@@ -306,7 +318,7 @@ class CompareTest(ProgramTest):
         broken = self.edited(a, 'nan', nan)
         code, result = self.compare(broken, broken)
         self.assertEqual((code, result['first_divergence']['cause']), (7, 'not_proven'), result['summary'])
-        self.assertIn('nothing is proven', result['summary'])
+        self.assertIn('Nothing is proven', result['summary'])
         self.assertTrue(any('not finite on both sides' in note and 'proves nothing' in note for note in result['notes']), result['notes'])
         self.assertEqual(self.compare(broken, a)[0], 7)
 

@@ -1,15 +1,17 @@
-"""Dumps and comparisons mixed with those of Ascend's msprobe itself (pip install mindstudio-probe): skipped without it. The Python that has
-it is this one, or NPU_TRAIN_MSPROBE_PYTHON."""
+"""Dumps and comparisons mixed with those of Ascend's msprobe itself, and of torchvision's networks: skipped without them. The Python that has
+them is NPU_TRAIN_MSPROBE_PYTHON, .venv/msprobe (scripts/setup --dev), or this one."""
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
 
-from programs import ProgramTest, main, npu_tool, run, train_app
+from programs import SOURCE, ProgramTest, main, npu_tool, run, train_app
 
-PYTHON = os.environ.get('NPU_TRAIN_MSPROBE_PYTHON', sys.executable)
+OWN = SOURCE / '.venv/msprobe/bin/python'
+PYTHON = os.environ.get('NPU_TRAIN_MSPROBE_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
 TRAIN = '''
 import json, sys, torch
 from torch import nn
@@ -31,10 +33,49 @@ for i in range(2):
     optimizer.zero_grad()
     debugger.step()
 '''
+# torchvision's operators belong to one version of torch; its networks need none of them.
+NETWORKS = '''
+import sys, torch
+try:
+    from torchvision import models
+except Exception:
+    for name in [name for name in sys.modules if name.startswith('torchvision')]: del sys.modules[name]
+    library = torch.library.Library('torchvision', 'DEF')
+    for name in ('nms', 'qnms'): library.define(name + '(Tensor boxes, Tensor scores, float threshold) -> Tensor')
+    from torchvision import models
+'''
+TORCHVISION = NETWORKS + '''
+import json
+name, side, what = sys.argv[1:]
+torch.manual_seed(0)
+net = getattr(models, name)(num_classes=10, **({'image_size': int(side)} if 'vit' in name else {}))
+if what == 'weights':
+    for path, p in net.named_parameters():
+        if p.dim() == 1: p.data.add_(torch.randn_like(p) * 0.1)
+        if path.endswith('bn3.weight'): p.data.mul_(0.2)  # else rounding grows through fifty layers
+        if path == 'heads.head.weight': p.data.normal_(std=0.02)
+    torch.save(net.state_dict(), 'weights.pth')
+    sys.exit()
+from msprobe.pytorch import PrecisionDebugger
+net.load_state_dict(torch.load('weights.pth'))
+batch = 'batch/step0/rank0/dump_tensor_data/'
+x = torch.load(batch + ('Module.conv_proj' if 'vit' in name else 'Module.conv1') + '.Conv2d.forward.0.input.0.pt')
+target = torch.load(batch + 'Functional.cross_entropy.0.forward.input.1.pt')
+scopes = {'scope': [], 'list': [], 'data_mode': ['all']}
+json.dump({'task': what, 'dump_path': 'theirs', 'rank': [], 'step': [], 'level': 'L0', 'tensor': scopes,
+           'statistics': scopes | {'summary_mode': 'statistics'}}, open('config.json', 'w'))
+debugger = PrecisionDebugger(config_path='config.json')
+debugger.start(model=net)
+torch.nn.functional.cross_entropy(net(x), target).backward()
+debugger.stop()
+debugger.step()
+'''
 
 
-def has_msprobe():
-    return subprocess.run([PYTHON, '-c', 'import msprobe.pytorch, torch'], capture_output=True).returncode == 0
+def has(program): return subprocess.run([PYTHON, '-c', program], capture_output=True).returncode == 0
+
+
+def has_msprobe(): return has('import msprobe.pytorch, torch')
 
 
 @unittest.skipUnless(has_msprobe(), 'msprobe is not installed (pip install mindstudio-probe; NPU_TRAIN_MSPROBE_PYTHON)')
@@ -69,6 +110,38 @@ class Msprobe(ProgramTest):
             self.assertTrue(result['agrees'])
             self.assertEqual([step['step'] for step in result['steps']], [0, 1])
             self.assertGreater(sum(step['compared'] for step in result['steps']), 20)
+
+    @unittest.skipUnless(has(NETWORKS), 'torchvision is not installed (pip install --no-deps torchvision)')
+    def test_the_same_network_in_pytorch_and_here_agrees(self):
+        """Equal weights and batch: torchvision's network by msprobe against ours, every value that both have."""
+        (self.dir / 'network.py').write_text(TORCHVISION)
+        for name, ours, side, task, gradients in (('resnet18', 'resnet18, fused_kernels: false', 64, 'tensor', 25), ('resnet18', 'resnet18', 64, 'tensor', 25),
+                                                  ('resnet50', 'resnet50', 64, 'tensor', 60), ('vit_b_16', 'vit_b16', 32, 'statistics', 60)):
+            with self.subTest(ours):
+                self.python('network.py', name, side, 'weights')
+                config = ('configs/quickstart.yaml', f'model={{name: {ours}, num_classes: 10, image_size: {side}, weights: {self.dir}/weights.pth}}',
+                          f'data={{name: generated, image_size: {side}, batch_size: 4, train_size: 64, val_size: 16}}', 'optimizer={name: sgd, lr: 0.01}',
+                          'lr_scheduler={}', 'trainer.max_steps=1', 'trainer.limit_val_batches=0', 'checkpoint.enabled=false', 'output.dir=""')
+                for dump in ((f'dump={{dir: {self.dir}/batch, task: tensor, level: mix, list: [conv1, conv_proj, cross_entropy]}}',),
+                             (f'dump={{dir: {self.dir}/ours, task: {task}}}',)):
+                    self.assertDone(train_app(*config, *dump, cwd=SOURCE))
+                self.python('network.py', name, side, task)
+                code, out, error = npu_tool('compare', self.dir / 'ours', self.dir / 'theirs', '--json')
+                result = json.loads(out)
+                self.assertEqual(code, 0, result['summary'] + json.dumps(result['first_divergence']) + error)
+                calls = result['steps'][0]['calls']
+                self.assertEqual([i for c in calls for i in c['items'] if 'differs' in i['verdict']], [])
+                # the gradients that the layers give to their inputs, of which a value that feeds several has one from each
+                given = [i for c in calls if c['direction'] == 'backward' for i in c['items'] if i['side'] == 'output' and i['verdict'] in ('agrees', 'rounding')]
+                self.assertGreater(len(given), gradients)
+                both = [c['layer'] for c in calls if c['a'] and c['b'] and c['direction'] == 'forward']
+                for layer in ('layer1.0', 'layer4.0.downsample.1', 'fc') if 'resnet' in name else ('encoder.ln', 'encoder.layers.encoder_layer_0.self_attention'):
+                    self.assertIn(layer, both)
+                shutil.rmtree(self.dir / 'theirs')
+
+    def python(self, *args):
+        code, said, error = run(PYTHON, *args, cwd=self.dir)
+        self.assertEqual(code, 0, said + error)
 
 
 if __name__ == '__main__': main()

@@ -63,6 +63,33 @@ class SimNpu(ProgramTest):
             self.assertEqual(result[0], 0, result[1])
             self.assertIn('fused_kernels: ', result[1])
 
+    def test_a_part_of_what_agrees_raises_no_alarm(self):
+        """One side fuses its norms, and a part may leave out the layer that proves where their outputs belong."""
+        net = ('model={name: resnet18, stem: small}', 'data.batch_size=8', 'grad_scaler={}', 'trainer.max_steps=1', 'trainer.limit_val_batches=0',
+               'checkpoint.enabled=false')
+
+        def dump(name, *words):
+            folders = [self.dir / f'{name}_{device}' for device in ('sim_npu', 'cpu')]
+            for device, folder in zip(('sim_npu', 'cpu'), folders):
+                self.assertDone(self.train('out', f'device={device}', f'dump.dir={folder}', *net, *words, precision='32-true'))
+            return folders
+
+        def compare(folders, *words):
+            code, out, error = npu_tool('compare', *folders, *words)
+            self.assertEqual(code, 0, f'{words}: {out}{error}')
+            return out + error
+        for task in ('statistics', 'tensor'):
+            whole = dump(task, f'dump.task={task}')
+            compare(whole)
+            for seed in range(8): compare(whole, '--sample', '0.1', '--seed', seed)
+            compare(whole, '--layers', 'layer4*')
+            said = compare(whole, '--layers', 'layer4.1.bn2')
+            self.assertIn('warning', said)
+            self.assertIn('not proven in this part: layer4.1.bn2', said)
+        compare(dump('list', 'dump.list=[layer4*]'))
+        compare(dump('backward', 'dump.list=[layer4*]', 'dump.data_mode=[backward]'))
+        compare(dump('scope', 'dump.scope=[layer2.0.conv1, layer3.1.bn2]'))
+
     def test_usage(self):
         self.assertFails(self.train('out', 'device=sim_npu', 'sim_npu.unsupported_ops=refuse'), 2, "'refuse'", 'error', 'ignore')
         self.assertFails(self.train('out', 'device=sim_npu', 'sim_npu.hbm=plenty'), 2, "'plenty'", '32GiB')
