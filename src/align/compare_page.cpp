@@ -18,14 +18,16 @@ bool compared(const CallComparison& call) { return !call.a.empty() && !call.b.em
 // What each call gave is off by, in call order; the calls of a direction.
 BarPlot errors_by_layer(const StepComparison& step, const std::string& direction, const Divergence& first) {
   BarPlot plot{.title = "Error by layer, " + direction + " of step " + std::to_string(step.step),
-               .value_label = "relative error of the outputs, in call order",
-               .log_scale = true};
+               .x_label = "layer, in the order of the calls",
+               .y_label = "relative error of the outputs",
+               .log_y = true};
   for (const auto& call : step.calls) {
     const bool optimizer = call.layer.starts_with("optimizer");
     if (!compared(call) || optimizer || call.direction != direction) continue;
     const bool began = first.found && first.step == step.step && call.a == first.call;
-    plot.bars.push_back(
-        {.name = call.layer.empty() ? call.a : call.layer, .value = call.output_error, .note = began ? "first" : "", .marked = began});
+    plot.bars.push_back({.name = call.layer.empty() ? call.a : call.layer,
+                         .value = call.output_error,
+                         .group = began ? "where the runs part" : ""});
   }
   return plot;
 }
