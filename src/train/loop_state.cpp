@@ -139,11 +139,11 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
     without_improvement_ = s.integer("without_improvement", "loop");
     early_best_ = s.number("early_best", "loop");
     *sums_ = {};
-    for (const auto& [key, value] : s.values)
-      if (key.starts_with("epoch/sum/")) {
-        const auto name = key.substr(10);
+    auto names = parts_.task->metric_names();
+    names.insert(names.begin(), "loss");  // in the order of reports
+    for (const auto& name : names)
+      if (const auto key = "epoch/sum/" + name; s.values.count(key) > 0)
         sums_->metrics.restore(name, s.number(key, "loop"), s.number("epoch/weight/" + name, "loop"));
-      }
     sums_->samples = s.integer("epoch/samples", "loop");
     sums_->skipped = s.integer("epoch/skipped", "loop");
     sums_->seconds = s.number("epoch/seconds", "loop");
