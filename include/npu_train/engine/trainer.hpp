@@ -61,7 +61,8 @@ class Trainer {
   std::optional<EpochReport> train_epoch();
 
   /// Goes on from a checkpoint: auto (newest valid one of this output.name, none is fine), last, best, or a path. Returns its path, ""
-  /// when auto found none. Error(Checkpoint) when it cannot be used.
+  /// when auto found none. Error(Checkpoint) when it cannot be used, or when another run writes into its folder: the message names that
+  /// run.
   std::string resume(const std::string& which = "auto");
   /// Writes a checkpoint now; returns its path.
   std::string save_checkpoint();
