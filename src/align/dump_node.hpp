@@ -30,9 +30,10 @@ struct DumpNode {
   enum class Kind { Null, Leaf, List, Map };
   Kind kind = Kind::Null;
   std::shared_ptr<DumpLeaf> leaf;  // shared: the statistics of a device tensor come later
-  std::vector<std::pair<std::string, DumpNode>> items;
+  struct Item;
+  std::vector<Item> items;
 
-  // Defined below: while DumpNode is incomplete, a vector of pairs of it may be named but not made.
+  // Defined below: while Item is incomplete, a vector of it may be named but not made.
   static DumpNode of(DumpLeaf leaf);
   static DumpNode list();
   static DumpNode map();
@@ -40,11 +41,16 @@ struct DumpNode {
   void set(const std::string& key, DumpNode node);
 };
 
+struct DumpNode::Item {
+  std::string first;  // key of a map
+  DumpNode second;
+};
+
 inline DumpNode DumpNode::of(DumpLeaf leaf) { return {Kind::Leaf, std::make_shared<DumpLeaf>(std::move(leaf)), {}}; }
 inline DumpNode DumpNode::list() { return {Kind::List, nullptr, {}}; }
 inline DumpNode DumpNode::map() { return {Kind::Map, nullptr, {}}; }
-inline void DumpNode::add(DumpNode node) { items.emplace_back(std::string(), std::move(node)); }
-inline void DumpNode::set(const std::string& key, DumpNode node) { items.emplace_back(key, std::move(node)); }
+inline void DumpNode::add(DumpNode node) { items.push_back({std::string(), std::move(node)}); }
+inline void DumpNode::set(const std::string& key, DumpNode node) { items.push_back({key, std::move(node)}); }
 
 struct DumpEntry {
   std::string name;    // "Module.conv1.Conv2d.forward.0"

@@ -303,8 +303,9 @@ DumpStep read_dump_step(const Dump::Place& place) {
   DumpStep out{.step = place.step, .rank = place.rank, .folder = place.folder, .task = {}, .level = {}};
   const auto path = place.folder / "dump.json";
   const auto source = path.string();
-  const auto [json, complete] = load_json_prefix(path, kLimits);
-  out.complete = complete;
+  const auto document = load_json_prefix(path, kLimits);
+  const auto& json = document.value;
+  out.complete = document.complete;
   check(json.is_object(), ErrorKind::Data, "dump", source, ": no JSON object; not a dump.json");
   const auto text = [&](const char* key) {
     const auto* found = json.find(key);
