@@ -201,7 +201,7 @@ void DumpRecorder::module_op(const SeenOp& op) {
     auto& items = call_->entry.content.items;
     const auto there = std::find_if(items.begin(), items.end(), [](const auto& item) { return item.first == "parameters"; });
     if (there == items.end())
-      items.emplace_back("parameters", std::move(parameters));
+      items.push_back({"parameters", std::move(parameters)});
     else
       for (auto& [key, node] : parameters.items) there->second.set(key, std::move(node));
   }
