@@ -132,7 +132,7 @@ void DumpRecorder::set_outputs(OpenCall& call, std::vector<at::Tensor> outputs) 
   if (options_.task == "overflow_check") {
     keep_overflow(call);
   } else if (filter_.direction("forward") && filter_.side("output")) {
-    items.emplace_back("output", tensors(call.outputs, call.name + ".output"));
+    items.push_back({"output", tensors(call.outputs, call.name + ".output")});
   }
   if (call.backward != kNone) watch_outputs(call.backward, call.outputs, call.graph);
 }
