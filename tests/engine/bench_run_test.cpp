@@ -135,7 +135,7 @@ TEST_CASE("every section measures the model that a training would take") {
   const auto without = run_bench(missing, quick({"infer"}));
   CHECK(without.input == "3x32x32, 10 classes");  // what the data would say: it is not opened
   CHECK(without.data == "cifar10, 50,000 samples");
-  const auto reading = run_bench(missing, quick({"infer", "train"}));
+  const auto reading = run_bench(missing, quick({"step", "train"}));
   CHECK(reading.input == "3x224x224, 1000 classes");
   CHECK(has(reading.notes.at(0), "/nowhere"));
   CHECK(has(reading.notes.at(0), "the model's own size of pictures and classes"));
