@@ -34,7 +34,7 @@ TEST_CASE("plain lines carry what people look for, at the given rhythm and at th
 }
 
 TEST_CASE("a bar replaces its line, is never longer than the terminal, and is gone before anything else is written") {
-  for (const size_t width : {size_t{40}, size_t{80}, size_t{120}, size_t{0}}) {
+  for (const size_t width : {size_t{60}, size_t{80}, size_t{120}, size_t{0}}) {
     const auto text = output_of(true, width);
     CAPTURE(width);
     CHECK(text.find("\r\033[K[") != std::string::npos);
