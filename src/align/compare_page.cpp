@@ -25,9 +25,8 @@ BarPlot errors_by_layer(const StepComparison& step, const std::string& direction
     const bool optimizer = call.layer.starts_with("optimizer");
     if (!compared(call) || optimizer || call.direction != direction) continue;
     const bool began = first.found && first.step == step.step && call.a == first.call;
-    plot.bars.push_back({.name = call.layer.empty() ? call.a : call.layer,
-                         .value = call.output_error,
-                         .group = began ? "where the runs part" : ""});
+    plot.bars.push_back(
+        {.name = call.layer.empty() ? call.a : call.layer, .value = call.output_error, .group = began ? "where the runs part" : ""});
   }
   return plot;
 }

@@ -113,7 +113,7 @@ std::string cards_text(const std::vector<CardRow>& cards, size_t width) {
   check(!cards.empty(), ErrorKind::Usage, "bench", "no cards to set next to each other; give reports, --figures FILE.csv or --elsewhere");
   TextTable table({std::begin(kColumns), std::end(kColumns)});
   for (const auto& card : cards) table.add_row(cells(card, cards.front()));
-  return (width > 0 ? table.wrapped(width) : table.str()) + "relative: samples a second over those of the first row\n";
+  return table.str(width) + "relative: samples a second over those of the first row\n";
 }
 
 Json cards_json(const std::vector<CardRow>& cards) {

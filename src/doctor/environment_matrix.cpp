@@ -86,7 +86,7 @@ std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host
   TextTable variables({"variable", "here"});
   for (const char* name : kMatrixVariables) variables.add_row({name, or_dash(host.variable(name))});
   return "recommended by the guides of CANN 7 (2023) and today (table of " + detail::facts_note(facts::matrix, "as of") + ")\n\n" +
-         table.wrapped(width) + "\n" + variables.wrapped(width);
+         table.str(width) + "\n" + variables.str(width);
 }
 
 Json matrix_json(const std::vector<MatrixRow>& rows, const HostView& host) {

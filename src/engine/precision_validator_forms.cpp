@@ -229,8 +229,8 @@ FormsReport PrecisionValidator::compare_forms(const RunConfig& form, const RunCo
 }
 
 std::string FormsReport::str(size_t width) const {
-  std::string out = std::string("the forms ") + (passed() ? "agree" : "DIFFER") + "\n\nform:      " + form.str() + "\noriginal:  " + original.str() + "\ninput:     " + detail::shape_text(input) +
-                    ", random\nweights:   " +
+  std::string out = std::string("the forms ") + (passed() ? "agree" : "DIFFER") + "\n\nform:      " + form.str() +
+                    "\noriginal:  " + original.str() + "\ninput:     " + detail::shape_text(input) + ", random\nweights:   " +
                     (converted.empty() ? std::string("copied") : std::to_string(converted.size()) + " converted, the others copied") +
                     "\n\n";
   TextTable table({"check", "form", "original", "largest difference", "mean difference", "allowed", "verdict"});
