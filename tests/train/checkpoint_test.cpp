@@ -180,7 +180,9 @@ TEST_CASE("a manifest that lacks files, lists them twice or counts what cannot b
       if (file.at("name", "").text("") != name) out.push_back(file);
     return out;
   };
+  const auto whole = read_text(fs::path(path) / "manifest.json");
   const auto refused = [&](const char* key, const Json& value, const std::string& word) {
+    write_text(fs::path(path) / "manifest.json", whole);
     write_format_1(path, {{key, value}});
     for (const auto& e : {error_of([&] { verify_checkpoint(path); }), error_of([&] { load_checkpoint(path); }),
                           error_of([&] { read_checkpoint_meta(path); })}) {
