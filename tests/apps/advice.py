@@ -54,7 +54,7 @@ class Options:
     def read(text):
         out = {}
         for line in text.splitlines():
-            if match := re.match(r'^\s+(?:-\w,)?(--[\w-]+(?:,--[\w-]+)*)(?:\{[^}]*\})?(\s(?:TEXT|INT|FLOAT|UINT|NUMBER|\w+:)\S*)?', line):
+            if match := re.match(r'^\s+(?:-\w,)?(--[\w-]+(?:,--[\w-]+)*)(?:\{[^}]*\})?(\s(?:TEXT|INT|FLOAT|UINT|NUMBER|[A-Z]{3,}:)\S*)?', line):
                 for name in match.group(1).split(','): out[name] = bool(match.group(2))
         return out
 

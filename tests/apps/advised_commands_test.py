@@ -66,7 +66,7 @@ class AdvisedCommands(ProgramTest):
         small = self.config(precision='32-true', workers=0)
         quick = ['trainer.max_epochs=1', 'data.train_size=64', 'data.val_size=32']
         for name in ('dump_a', 'dump_b'):
-            self.assertDone(train_app(small, *quick, 'trainer.max_steps=1', 'output.dir=', f'dump.dir={name}', cwd=self.dir))
+            self.assertDone(train_app(small, *quick, 'trainer.max_steps=1', 'output.dir=""', f'dump.dir={name}', cwd=self.dir))
         (self.dir / 'my_project').mkdir()
         (self.dir / 'my_project' / 'a.py').write_text('import torch\n')
         sim_npu = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
@@ -80,7 +80,7 @@ class AdvisedCommands(ProgramTest):
             if not sim_npu and 'sim_npu' in words: continue
             if command[0] == 'train_app':
                 if '--help' in words: continue
-                words += [*quick, 'trainer.max_steps=1', 'output.dir=']
+                words += [*quick, 'trainer.max_steps=1', 'output.dir=""']
                 words = [w for w in words if not str(w).startswith('dump.dir=')] + [f'dump.dir=other{ran}']
             elif small in words:
                 words += shorter.get(words[0], []) if '--check' not in words else []
