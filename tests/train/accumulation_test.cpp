@@ -96,7 +96,6 @@ struct Window {
 void check_gradient(const Window& w, const std::string& mode, double tolerance) {
   CAPTURE(mode);
   CAPTURE(w.rows.size());
-  const auto& device = device_under_test();
   Toy toy(mode);
   std::vector<Batch> window;
   std::vector<at::Tensor> inputs, targets;
