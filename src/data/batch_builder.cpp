@@ -233,6 +233,7 @@ void BatchBuilder::leave_out_bad(Job& job) const {
     if (options_.last_batch != LastBatch::Pad) job.batch = job.batch.map([kept](const at::Tensor& t) { return t.narrow(0, 0, kept); });
   }
   for (int64_t k = 0; k < kept; ++k) {
+    if (good[k] == k) continue;  // a sample moved onto itself would be empty
     job.ids[k] = job.ids[good[k]];
     if (pictures_ == nullptr && k != good[k]) job.samples[k] = std::move(job.samples[good[k]]);
   }

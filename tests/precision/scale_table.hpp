@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/full.h>
 #include <torch/optim/sgd.h>
+#include <algorithm>
 
 #include <string>
 #include <vector>
@@ -156,7 +157,8 @@ class PrecisionUnderTest {
     out.mode = "16-mixed";
     auto& s = out.grad_scaler;
     s.init_scale = o.init_scale, s.growth_factor = o.growth_factor, s.backoff_factor = o.backoff_factor;
-    s.growth_interval = o.growth_interval, s.min_scale = o.min_scale, s.max_scale = o.max_scale;
+    s.growth_interval = o.growth_interval, s.min_scale = o.min_scale,
+    s.max_scale = std::min(o.max_scale, 1e38);  // a configuration knows no infinity
     s.dynamic = o.dynamic, s.hysteresis = o.hysteresis;
     return out;
   }
