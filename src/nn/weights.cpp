@@ -199,10 +199,10 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     });
     std::erase_if(report.loaded, in_head);
   }
-  check(!report.loaded.empty(), ErrorKind::Checkpoint, "load_weights", "none of the ", tensors.size(), " tensors fits the model; ",
-        report.str());
   check(!options.strict || report.fits(), ErrorKind::Checkpoint, "load_weights", "these are the weights of another network; ", report.str(),
         "; hint: give the weights of this one, or model.weights_strict=false (in C++: strict = false) to take what fits");
+  check(!report.loaded.empty(), ErrorKind::Checkpoint, "load_weights", "none of the ", tensors.size(), " tensors fits the model; ",
+        report.str());
 
   c10::AutoGradMode no_grad(false);
   for (auto& [target, value] : copies) target.copy_(value);
