@@ -216,7 +216,7 @@ void Progress::on_epoch_end(TrainLoop&, const EpochReport& r) {
 
 void Progress::on_checkpoint(TrainLoop&, const std::string& path) {
   clear_bar();
-  write_(wrapped_line("saved " + path, width()));
+  write_(wrapped_line("saved " + detail::visible_text(path), width()));
 }
 
 }  // namespace npu_train

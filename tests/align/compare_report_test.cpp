@@ -253,5 +253,7 @@ TEST_CASE("the page has a bar with its name for each layer") {
   comparison.steps[0].calls[0].output_error = 0.25;
   const auto with_error = to_html(comparison);
   CHECK(has(with_error, "Error by layer, forward of step 3"));
-  CHECK(has(with_error, "<span>conv1</span><b>0.25 \u00b7 first, the largest</b>"));
+  CHECK(has(with_error, "<span class=\"name\">conv1</span>"));
+  CHECK(has(with_error, "<span class=\"value\">0.25</span>"));
+  CHECK(has(with_error, "where the runs part"));
 }
