@@ -235,7 +235,7 @@ void BatchBuilder::leave_out_bad(Job& job) const {
   for (int64_t k = 0; k < kept; ++k) {
     if (good[k] == k) continue;  // a sample moved onto itself would be empty
     job.ids[k] = job.ids[good[k]];
-    if (pictures_ == nullptr && k != good[k]) job.samples[k] = std::move(job.samples[good[k]]);
+    if (pictures_ == nullptr) job.samples[k] = std::move(job.samples[good[k]]);
   }
   job.ids.resize(kept);
   if (pictures_ == nullptr) job.samples.resize(kept);

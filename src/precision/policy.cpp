@@ -1,7 +1,6 @@
 #include "npu_train/precision/policy.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -69,9 +68,7 @@ PrecisionPolicy precision_policy(const PrecisionOptions& options, const Device& 
   p.device = device;
   p.mode = resolve_mode(options.mode, device);
   const bool fp16 = p.mode.starts_with("16-") || p.mode == "O3";
-  auto scaler = to_node(options.grad_scaler);
-  if (options.grad_scaler.max_scale == std::numeric_limits<double>::infinity()) scaler.erase("max_scale");  // no cap, only in code
-  bind<GradScalerOptions>(scaler, "grad_scaler");  // the checks that a file's section gets
+  bind<GradScalerOptions>(to_node(options.grad_scaler), "grad_scaler");  // the checks that a file's section gets
   const auto& wanted = options.grad_scaler.enabled;
   check(wanted != "true" || fp16, ErrorKind::Usage, "grad_scaler.enabled", "a loss scale makes no sense with precision ", p.mode,
         ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");
