@@ -302,7 +302,7 @@ class BadInput(ProgramTest):
         self.damaged('one digit', lambda folder: self.edit(folder / 'manifest.json', '"serial": ', '"serial": 1'), 'checksum', **every)
         secret = self.dir / 'secret'
         secret.write_text('outside')
-        self.damaged('leads out', changed(lambda m: m['files'][0].update(name='../../../../../secret')), 'only names inside', **every)
+        self.damaged('leads out', changed(lambda m: m['files'].append({**m['files'][0], 'name': '../../../../../secret'})), 'only names inside', **every)
 
     def edit(self, path, old, new):
         text = path.read_text()
