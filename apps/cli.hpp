@@ -16,8 +16,8 @@ int guarded(const std::function<int()>& body);
 /// `code`, or 6 with a message on stderr where stdout took not all that was written to it (a full disk, a closed pipe).
 int written(int code);
 
-/// The exit code after CLI11 ended: 0 for help, which goes to stdout, else 2 with its message on stderr. An option that is a key of a
-/// configuration ("--lr=3") is shown as it is written (optimizer.lr=3).
+/// The exit code after CLI11 ended: 0 for help, which goes to stdout, else 2 with its message on stderr. A key of a
+/// configuration that is given with dashes is shown as it is written (optimizer.lr=3).
 int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** argv);
 
 /// Columns of the terminal that stdout is; 0 where it is none.

@@ -8,7 +8,7 @@ import advice
 from programs import BIN, ProgramTest, SOURCE, main, npu_tool, run, train_app
 
 # Options of other programs that texts name.
-FOREIGN = set('''--build --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
+FOREIGN = set('''--build --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
 --no-as-needed --query-gpu --privileged --nproc-per-node --nproc_per_node --ulimit --msproftx --version --help --target --rerun-failed --gpus --rm --volume --format
 --trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --extract --gzip --cap-add --security-opt --id --memory --cpus --output'''.split())
 
