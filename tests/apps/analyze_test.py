@@ -91,7 +91,7 @@ class Analyze(ProgramTest):
         self.assertFails(self.analyze('--soc', 'H100'), USAGE, "'H100'", '910B1')
         self.assertFails(self.analyze('--torch', '1.8'), USAGE, "'1.8'", '2.11 to 2.13')
         self.assertFails(self.analyze('--try', 'tpu'), USAGE, 'tpu')
-        self.assertFails(self.analyze('data={name: cifar10, root: /nowhere}'), DATA, '/nowhere')
+        self.assertDone(self.analyze('data={name: cifar10, root: /nowhere}'))  # shapes are all that counts
 
 
 if __name__ == '__main__': main()

@@ -99,7 +99,8 @@ class Msprobe(ProgramTest):
 
     def test_our_comparison_reads_their_dumps(self):
         (self.dir / 'train.py').write_text(TRAIN)
-        for task, level, summary in (('statistics', 'L0', 'statistics'), ('tensor', 'mix', 'statistics'), ('statistics', 'L1', 'md5')):
+        # msprobe takes checksums in threads of its own, so of operators that work in place (L1) they may be of the value afterwards
+        for task, level, summary in (('statistics', 'L1', 'statistics'), ('tensor', 'mix', 'statistics'), ('statistics', 'L0', 'md5')):
             dumps = [self.dir / f'{task}_{level}_{summary}_{name}' for name in ('a', 'b')]
             for dump in dumps:
                 code, said, error = run(PYTHON, 'train.py', task, level, summary, dump, cwd=self.dir)
