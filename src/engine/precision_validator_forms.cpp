@@ -12,6 +12,7 @@
 #include "npu_train/align/pair_metrics.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/precision_validator.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -188,7 +189,7 @@ Model model_of(const RunConfig& config, const Parts& parts) {
     const auto data = detail::shapes_only(parts, config).datasets.make(config.data, "data");
     part = with_data_defaults(part, data.info(), data.options.image_size, parts);
   }
-  auto model = parts.models.make(part, "model");
+  auto model = make_model(part, parts, static_cast<uint64_t>(config.seed));
   if (!model.weights.empty()) load_weights_file(model, model.weights);
   return model;
 }

@@ -3,9 +3,7 @@
 #include "model_precision.hpp"
 
 #include <algorithm>
-#include <mutex>
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
@@ -17,9 +15,9 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
-#include "npu_train/nn/own_generator.hpp"
 #include "npu_train/precision/emulation.hpp"
 
 namespace npu_train {
@@ -48,20 +46,6 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   return with_checkpoints(std::move(model), marks, plan.every);
 }
 
-/// The model with initial weights that follow from `seed` alone, whatever other threads draw. The CPU's default generator goes on where
-/// they end, as if it had drawn them.
-Model fresh_model(const PartConfig& part, const Parts& parts, uint64_t seed) {
-  auto generator = at::detail::createCPUGenerator(seed);
-  auto model = [&] {
-    const OwnGenerator own(generator);
-    return parts.models.make(part, "model");
-  }();
-  auto shared = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(shared.mutex());
-  shared.set_state(generator.get_state());
-  return model;
-}
-
 bool wants_channels_last(const std::string& memory_format, const Device& device, const ParameterSet& parameters) {
   const bool has = backend_of(device).capabilities(device).channels_last;
   check(has || memory_format != "channels_last", ErrorKind::Usage, "trainer.memory_format", device.str(),
@@ -86,7 +70,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
           "; hint: model: {name: resnet50}, or give fit() a task of your own");
     building = {"the model was made and moved", "a smaller model, or a card with more memory; see what else lies on the device"};
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
-    model = fresh_model(part, parts, static_cast<uint64_t>(config.seed));
+    model = make_model(part, parts, static_cast<uint64_t>(config.seed));
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
     if (!model.weights.empty()) {
       const auto report = load_weights_file(model, model.weights, {.strict = model.weights_strict});
