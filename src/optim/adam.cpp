@@ -29,16 +29,32 @@ void count_step(const std::vector<at::Tensor>& steps, const at::Tensor& found_in
     at::_foreach_add_(steps, 1);
 }
 
-template <class Bucket>
-std::optional<at::Tensor> found_inf_of(const Bucket& b) {
-  return b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt;
+// What a fused kernel takes: lists of one dtype, and what decides the step.
+struct Operands {
+  at::TensorList parameters, gradients, mean, square, steps;
+  double lr;
+  std::optional<at::Tensor> found_inf;
+};
+
+template <class Options>
+void fused_adamw(const Operands& o, const Options& options, double weight_decay) {
+  at::_fused_adamw_(o.parameters, o.gradients, o.mean, o.square, /*max_exp_avg_sqs=*/{}, o.steps, o.lr, options.betas[0], options.betas[1],
+                    weight_decay, options.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, o.found_inf);
 }
 
-template <class Bucket, class Options>
-void fused_adamw(Bucket& b, const Options& options, double weight_decay) {
-  at::_fused_adamw_(b.parameters, b.gradients, b.slots[detail::kMean], b.slots[detail::kSquare], /*max_exp_avg_sqs=*/{},
-                    b.slots[detail::kStep], b.lr, options.betas[0], options.betas[1], weight_decay, options.eps, /*amsgrad=*/false,
-                    /*maximize=*/false, /*grad_scale=*/{}, found_inf_of(b));
+// Counts the step and updates the bucket by `fused`. Parameters of fp16 and bf16 step in fp32, in which their state is kept, and are
+// rounded once: in fp16 the squares of gradients below 2e-4 are 0, and the step would be a division by eps.
+template <class Bucket, class Fn>
+void step_bucket(Bucket& b, bool low_precision, const Fn& fused) {
+  count_step(b.slots[detail::kStep], b.found_inf);
+  const auto found_inf = b.found_inf.defined() ? std::optional(b.found_inf) : std::nullopt;
+  const auto &mean = b.slots[detail::kMean], &square = b.slots[detail::kSquare], &steps = b.slots[detail::kStep];
+  if (!low_precision) return fused(Operands{b.parameters, b.gradients, mean, square, steps, b.lr, found_inf});
+  for (size_t i = 0; i < b.parameters.size(); ++i) {
+    const at::Tensor value = b.parameters[i].detach().to(at::kFloat), gradient = b.gradients[i].to(at::kFloat);
+    fused(Operands{value, gradient, mean[i], square[i], steps[i], b.lr, found_inf});
+    b.parameters[i].copy_(value);
+  }
 }
 
 }  // namespace
@@ -57,36 +73,36 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
     : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
       options_(options) {
   detail::check_adam_options("adam", options_);
-  add_slot("exp_avg");
-  add_slot("exp_avg_sq");
-  add_slot("step", /*like_parameter=*/false);
+  add_slot("exp_avg", SlotKind::Wide);
+  add_slot("exp_avg_sq", SlotKind::Wide);
+  add_slot("step", SlotKind::Number);
 }
 
 void Adam::update(Bucket& b) {
-  count_step(b.slots[detail::kStep], b.found_inf);
   const double decay = options_.weight_decay * b.decay_mult;
-  if (b.parameters.front().is_privateuseone()) {  // torch_npu has _fused_adamw_ alone, which is the same but for the decay
-    if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
-    fused_adamw(b, options_, /*weight_decay=*/0);
-    return;
-  }
-  at::_fused_adam_(b.parameters, b.gradients, b.slots[detail::kMean], b.slots[detail::kSquare], /*max_exp_avg_sqs=*/{},
-                   b.slots[detail::kStep], b.lr, options_.betas[0], options_.betas[1], decay, options_.eps, /*amsgrad=*/false,
-                   /*maximize=*/false, /*grad_scale=*/{}, found_inf_of(b));
+  step_bucket(b, is_low_precision(b), [&](const Operands& o) {
+    if (o.parameters.front().is_privateuseone()) {  // torch_npu has _fused_adamw_ alone, which is the same but for the decay
+      auto decayed = o;
+      const auto gradients = decay != 0 ? at::_foreach_add(o.gradients, o.parameters, decay) : o.gradients.vec();
+      decayed.gradients = gradients;
+      return fused_adamw(decayed, options_, /*weight_decay=*/0);
+    }
+    at::_fused_adam_(o.parameters, o.gradients, o.mean, o.square, /*max_exp_avg_sqs=*/{}, o.steps, o.lr, options_.betas[0],
+                     options_.betas[1], decay, options_.eps, /*amsgrad=*/false, /*maximize=*/false, /*grad_scale=*/{}, o.found_inf);
+  });
 }
 
 AdamW::AdamW(ParameterSet parameters, AdamWOptions options)
     : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
       options_(options) {
   detail::check_adam_options("adamw", options_);
-  add_slot("exp_avg");
-  add_slot("exp_avg_sq");
-  add_slot("step", /*like_parameter=*/false);
+  add_slot("exp_avg", SlotKind::Wide);
+  add_slot("exp_avg_sq", SlotKind::Wide);
+  add_slot("step", SlotKind::Number);
 }
 
 void AdamW::update(Bucket& b) {
-  count_step(b.slots[detail::kStep], b.found_inf);
-  fused_adamw(b, options_, options_.weight_decay * b.decay_mult);
+  step_bucket(b, is_low_precision(b), [&](const Operands& o) { fused_adamw(o, options_, options_.weight_decay * b.decay_mult); });
 }
 
 }  // namespace npu_train

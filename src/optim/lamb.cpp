@@ -41,9 +41,9 @@ Lamb::Lamb(ParameterSet parameters, LambOptions options)
     : Optimizer(options.no_decay ? split_no_decay(std::move(parameters)) : std::move(parameters), options.lr, default_groups()),
       options_(options) {
   detail::check_adam_options("lamb", options_);
-  add_slot("exp_avg");
-  add_slot("exp_avg_sq");
-  add_slot("step", /*like_parameter=*/false);
+  add_slot("exp_avg", SlotKind::Wide);
+  add_slot("exp_avg_sq", SlotKind::Wide);
+  add_slot("step", SlotKind::Number);
 }
 
 void Lamb::update(Bucket& b) {

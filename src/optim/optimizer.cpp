@@ -58,18 +58,27 @@ void Optimizer::check_parameters(const ParameterSet& parameters) const {
 
 namespace {
 
-at::Tensor fresh_state(const Parameter& p, bool like_parameter) {
-  const auto value = p.value.detach();
-  return like_parameter ? at::zeros_like(value) : at::zeros({}, value.options().dtype(at::kFloat));
+bool is_low(at::ScalarType dtype) { return dtype == at::kHalf || dtype == at::kBFloat16; }
+
+at::ScalarType state_dtype(bool wide, const at::Tensor& value) {
+  return wide && is_low(value.scalar_type()) ? at::kFloat : value.scalar_type();
 }
 
 }  // namespace
 
-void Optimizer::add_slot(const std::string& name, bool like_parameter) {
-  Slot slot{name, like_parameter, {}};
-  for (const auto& p : parameters_) slot.tensors.push_back(fresh_state(p, like_parameter));
+at::Tensor Optimizer::fresh_state(const at::Tensor& parameter, SlotKind kind) {
+  const auto value = parameter.detach();
+  if (kind == SlotKind::Number) return at::zeros({}, value.options().dtype(at::kFloat));
+  return at::zeros_like(value, value.options().dtype(state_dtype(kind == SlotKind::Wide, value)));
+}
+
+void Optimizer::add_slot(const std::string& name, SlotKind kind) {
+  Slot slot{name, kind, {}};
+  for (const auto& p : parameters_) slot.tensors.push_back(fresh_state(p.value, kind));
   slots_.push_back(std::move(slot));
 }
+
+bool Optimizer::is_low_precision(const Bucket& bucket) { return is_low(bucket.parameters.front().scalar_type()); }
 
 void Optimizer::set_parameters(ParameterSet parameters) {
   parameters = grouped(std::move(parameters));
@@ -80,7 +89,7 @@ void Optimizer::set_parameters(ParameterSet parameters) {
     std::vector<at::Tensor> tensors;
     for (const auto& p : parameters) {
       const auto had = before.find(p.name);
-      tensors.push_back(had != before.end() ? slot.tensors[had->second] : fresh_state(p, slot.like_parameter));
+      tensors.push_back(had != before.end() ? slot.tensors[had->second] : fresh_state(p.value, slot.kind));
     }
     slot.tensors = std::move(tensors);
   }
@@ -92,9 +101,10 @@ void Optimizer::follow_layout(size_t i) {
   const auto& value = parameters_[i].value;
   for (auto& slot : slots_) {
     auto& t = slot.tensors[i];
-    if (slot.like_parameter) {
-      if (t.strides() != value.strides() || t.device() != value.device() || t.scalar_type() != value.scalar_type())
-        t = at::empty_like(value, value.options().requires_grad(false)).copy_(t);
+    if (slot.kind != SlotKind::Number) {
+      const auto dtype = state_dtype(slot.kind == SlotKind::Wide, value);
+      if (t.strides() != value.strides() || t.device() != value.device() || t.scalar_type() != dtype)
+        t = at::empty_like(value, value.options().requires_grad(false).dtype(dtype)).copy_(t);
     } else if (t.device() != value.device()) {
       t = t.to(value.device());
     }

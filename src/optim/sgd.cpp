@@ -26,7 +26,7 @@ Sgd::Sgd(ParameterSet parameters, SgdOptions options)
   check(options.momentum >= 0 && options.momentum <= 1, ErrorKind::Usage, "sgd", "momentum is ", options.momentum,
         "; it must be between 0 and 1");
   check(!options.nesterov || options.momentum > 0, ErrorKind::Usage, "sgd", "nesterov needs a momentum above 0");
-  if (options_.momentum > 0) add_slot("momentum");
+  if (options_.momentum > 0) add_slot("momentum", SlotKind::LikeParameter);
 }
 
 // In fp32, rounded once: libtorch's fused kernel of the CPU leaves every full vector of fp16 and bf16 numbers as it was (pytorch #191763).
@@ -49,7 +49,7 @@ void Sgd::fused(at::TensorList parameters, at::TensorList gradients, at::TensorL
 void Sgd::update(Bucket& b) {
   const double decay = options_.weight_decay * b.decay_mult;
   const auto& first = b.parameters.front();
-  if (first.is_cpu() && (first.scalar_type() == at::kHalf || first.scalar_type() == at::kBFloat16)) return update_low(b, decay);
+  if (first.is_cpu() && is_low_precision(b)) return update_low(b, decay);
   if (options_.momentum == 0 && first.is_privateuseone()) {  // torch_npu's _fused_sgd_ wants a momentum
     if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
     at::_foreach_add_(b.parameters, b.gradients, -b.lr);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "npu_train/device/backend.hpp"
 #include "npu_train/nn/op_observer.hpp"
@@ -94,6 +95,9 @@ struct Step {
   std::vector<int64_t> gradient_samples;
 };
 
+// Memory that an operator has only reserved: what lies in it says nothing.
+bool is_unwritten(std::string_view op) { return op.starts_with("empty") || op.starts_with("new_empty"); }
+
 // One micro-batch under observation.
 class Replay {
  public:
@@ -133,7 +137,7 @@ class Replay {
 
  private:
   void see(const SeenOp& op) {
-    if (!is_value(op.output)) return;
+    if (!is_value(op.output) || is_unwritten(op.name)) return;
     Step step;
     step.layer = op.parameter.empty() ? after(last_layer_) : owner_of(op.parameter);
     step.op = op.name;

@@ -170,3 +170,25 @@ TEST_CASE("a step that overflowed leaves parameters and state of every dtype bit
         for (const auto& [name, tensor] : o->state().tensors) CHECK(at::equal(tensor, before[i++]));
       }
 }
+
+TEST_CASE("a step by gradients whose squares fp16 cannot hold is as large as any other") {
+  const auto& device = device_under_test();
+  for (const auto type : {at::kHalf, at::kBFloat16})
+    for (const std::string name : {"adam", "adamw", "lamb"}) {
+      CAPTURE(name);
+      CAPTURE(std::string(c10::toString(type)));
+      ParameterSet set;
+      const at::Tensor w = torch::ones({100}, at::TensorOptions(device.c10()).dtype(type)).requires_grad_();
+      set.add({.name = "w", .value = w});
+      OptimizerRegistry registry("optimizer");
+      add_builtin_optimizers(registry);
+      const auto o = registry.make({.name = name, .options = {{"lr", 0.01}, {"weight_decay", 0.0}}}, "optimizer", set);
+      for (int t = 1; t <= 10; ++t) {
+        w.mutable_grad() = torch::full_like(w.detach(), 1e-5);
+        o->step();
+        // the mean of the gradients over the root of that of their squares is 1, in each step; so is lamb's trust times it
+        const double expected = name == "lamb" ? std::pow(0.99, t) : 1 - 0.01 * t;
+        CHECK((in_double(w) - expected).abs().max().item<double>() < (type == at::kHalf ? 0x1p-11 : 0x1p-8) * t + 2e-4 * t);
+      }
+    }
+}

@@ -26,11 +26,18 @@ struct ProneImpl : torch::nn::Module {
     at::Tensor h = torch::relu(first(x));
     if (where == "forward") h = h * 100;
     h = middle(h);
+    if (where == "reserved") {
+      { const auto left_over = torch::full({16, 16}, NAN); }
+      auto reserved = torch::empty({16, 16});  // the memory of the tensor before
+      has_left_over |= reserved.isnan().any().item<bool>();
+      h = h + reserved.zero_().select(1, 0).unsqueeze(1);
+    }
     if (where == "parameter") h = h * (1 + torch::sqrt(gain - 1));  // the slope of sqrt at 0
     if (where == "backward") h = h + torch::sqrt(torch::relu(h - 1e4)) * 0.1;
     return head(torch::dropout(h, 0.1, is_training()));
   }
   std::string where;
+  bool has_left_over = false;
   torch::nn::Linear first{nullptr}, middle{nullptr}, head{nullptr};
   at::Tensor gain;
 };
@@ -141,6 +148,13 @@ TEST_CASE("without an overflow the report says so") {
   const auto r = c.explain({batch_of()});
   CHECK(r.source.phase == "unknown");
   CHECK(has(advice_of(r), "another rank"));
+}
+
+TEST_CASE("what lies in memory that was only reserved is no overflow") {
+  Case c("reserved");
+  const auto r = c.explain({batch_of()});
+  CHECK(c.net->has_left_over);  // the allocator gave the memory back that held NaN
+  CHECK(r.source.phase == "unknown");
 }
 
 TEST_CASE("text and JSON hold the same") {

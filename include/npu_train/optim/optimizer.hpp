@@ -55,14 +55,15 @@ class Optimizer : public SkippableStep, public Stateful {
   void load_state(const State& state) override;
 
  protected:
-  /// One list per kind of state; entry i belongs to parameter i. `like_parameter`: same shape, strides and dtype as the parameter, zeros;
-  /// else one fp32 number, zero.
+  /// What a kind of state is for each parameter, zero at first: a tensor of its shape, strides and dtype; the same in fp32 at least, for
+  /// numbers that leave the range of fp16 (squares of gradients); or one number in fp32.
+  enum class SlotKind { LikeParameter, Wide, Number };
   struct Slot {
     std::string name;
-    bool like_parameter;
-    std::vector<at::Tensor> tensors;
+    SlotKind kind;
+    std::vector<at::Tensor> tensors;  ///< entry i belongs to parameter i
   };
-  void add_slot(const std::string& name, bool like_parameter = true);
+  void add_slot(const std::string& name, SlotKind kind);
   /// The groups that the constructor gave to `parameters`, for those that come later (set_parameters).
   virtual ParameterSet grouped(ParameterSet parameters) const { return parameters; }
 
@@ -75,6 +76,8 @@ class Optimizer : public SkippableStep, public Stateful {
     double decay_mult;
     at::Tensor found_inf;  ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
   };
+  /// Whether the parameters of a bucket are fp16 or bf16.
+  static bool is_low_precision(const Bucket& bucket);
   /// Updates one bucket; gradients are ready.
   virtual void update(Bucket& bucket) = 0;
 
@@ -82,6 +85,7 @@ class Optimizer : public SkippableStep, public Stateful {
   void check_parameters(const ParameterSet& parameters) const;
   std::vector<Bucket> make_buckets();
   void follow_layout(size_t i);
+  static at::Tensor fresh_state(const at::Tensor& parameter, SlotKind kind);
 
   ParameterSet parameters_;
   double lr_;
