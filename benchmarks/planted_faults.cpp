@@ -1,5 +1,5 @@
 // Does compare_dumps name the layer that was broken? Draws mistakes over all layers of ResNet-50 and ViT-tiny, and pairs of runs that
-// differ in rounding alone. See tests/engine/planted_faults.hpp.
+// differ in rounding alone. See tests/tools/align/planted_faults.hpp.
 #include <unistd.h>
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/planted_faults.hpp"
-#include "npu_train/report/text_table.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+#include "tools/align/planted_faults.hpp"
 
 namespace {
 

@@ -5,22 +5,13 @@
 #include <cstdio>
 #include <filesystem>
 
-#include <npu_train/align/compare_report.hpp>
-#include <npu_train/align/dumper.hpp>
-#include <npu_train/analyze/analysis.hpp>
-#include <npu_train/analyze/profiler.hpp>
-#include <npu_train/analyze/try_device.hpp>
 #include <npu_train/base/digest.hpp>
-#include <npu_train/bench/samples.hpp>
 #include <npu_train/core/hash.hpp>
 #include <npu_train/core/text.hpp>
 #include <npu_train/data/datasets.hpp>
 #include <npu_train/data/generated.hpp>
 #include <npu_train/device/backend.hpp>
 #include <npu_train/dist/process_group.hpp>
-#include <npu_train/doctor/checks.hpp>
-#include <npu_train/engine/leak_watch.hpp>
-#include <npu_train/engine/predict_memory.hpp>
 #include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
 #include <npu_train/models/resnet.hpp>
@@ -29,10 +20,19 @@
 #include <npu_train/optim/adamw.hpp>
 #include <npu_train/optim/schedule.hpp>
 #include <npu_train/precision/precision.hpp>
-#include <npu_train/report/csv.hpp>
-#include <npu_train/report/html_page.hpp>
-#include <npu_train/report/number.hpp>
-#include <npu_train/report/page_origin.hpp>
+#include <npu_train/tools/align/compare_report.hpp>
+#include <npu_train/tools/align/dumper.hpp>
+#include <npu_train/tools/analyze/analysis.hpp>
+#include <npu_train/tools/analyze/profiler.hpp>
+#include <npu_train/tools/analyze/try_device.hpp>
+#include <npu_train/tools/bench/samples.hpp>
+#include <npu_train/tools/doctor/checks.hpp>
+#include <npu_train/tools/memory/leak_watch.hpp>
+#include <npu_train/tools/memory/predict_memory.hpp>
+#include <npu_train/tools/report/csv.hpp>
+#include <npu_train/tools/report/html_page.hpp>
+#include <npu_train/tools/report/number.hpp>
+#include <npu_train/tools/report/page_origin.hpp>
 #include <npu_train/train/loop.hpp>
 #include <npu_train/trainer.hpp>
 

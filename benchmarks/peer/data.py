@@ -5,7 +5,7 @@
   python benchmarks/peer/data.py --jpegs data/imagenet/train --workers 2          # random box to 224, mirror, colours, rotation, normalise
   python benchmarks/peer/data.py --make-jpegs DIR                                 # writes pictures to measure with, 500x375, ten classes
 
-Needs torchvision and pillow. The JSON line has img_per_s, images, batch, workers; the first epoch does not count.
+Needs torchvision and pillow. The JSON line has samples_per_s, images, batch, workers; the first epoch does not count.
 """
 import argparse
 import json
@@ -119,7 +119,7 @@ def main():
     a.batch = a.batch or (128 if a.cifar else 32)
     batches = cifar(a.cifar, a.batch, a.workers) if a.cifar else jpegs(a.jpegs, a.batch, a.workers)
     images, speed = measure(batches)
-    print(json.dumps({'images': images, 'img_per_s': speed, 'batch': a.batch, 'workers': a.workers, 'torch': torch.__version__}))
+    print(json.dumps({'images': images, 'samples_per_s': speed, 'batch': a.batch, 'workers': a.workers, 'torch': torch.__version__}))
 
 
 if __name__ == '__main__': main()

@@ -4,7 +4,7 @@
   python benchmarks/peer/infer.py --model resnet50 --batch 1 --channels-last
   python benchmarks/peer/infer.py --model vit_b16 --batch 32 --precision bf16-mixed
 
-The JSON line has latency_ms_p50, latency_ms_p95, latency_ms_p99, latency_ms_min, img_per_s (of the median), peak_rss_mb, parameters,
+The JSON line has latency_ms_p50, latency_ms_p95, latency_ms_p99, latency_ms_min, samples_per_s (of the median), peak_rss_mb, parameters,
 flops_per_image.
 """
 import torch
@@ -26,7 +26,7 @@ def main():
     common.timed(a, predict, a.warmup)
     seconds = common.timed(a, predict, a.steps)
     latency = {f'latency_ms_p{q}': 1e3 * common.percentile(seconds, q) for q in (50, 95, 99)}
-    common.report(a, **latency, latency_ms_min=1e3 * seconds[0], img_per_s=a.batch / common.percentile(seconds, 50))
+    common.report(a, **latency, latency_ms_min=1e3 * seconds[0], samples_per_s=a.batch / common.percentile(seconds, 50))
 
 
 if __name__ == '__main__': main()

@@ -41,7 +41,7 @@ class Pair:
 
 
 def time(row, key='step_ms_min'): return Figure(row, key, 'speed')
-def speed(row): return Figure(row, 'img_per_s', 'speed', larger=True)
+def speed(row): return Figure(row, 'samples_per_s', 'speed', larger=True)
 def memory(row): return Figure(row, 'peak_rss_mb', 'share')
 
 

@@ -5,7 +5,7 @@
   python benchmarks/peer/train.py --model resnet50 --image 32 --batch 128 --channels-last --data data/cifar-10-batches-bin
   python benchmarks/peer/train.py --model vit_tiny_cifar10 --batch 128 --precision bf16-mixed
 
-The JSON line has step_ms_min, step_ms_median, img_per_s (of the median), first_step_s (since the process was started), loss, peak_rss_mb,
+The JSON line has step_ms_min, step_ms_median, samples_per_s (of the median), first_step_s (since the process was started), loss, peak_rss_mb,
 on a GPU peak_memory_bytes, parameters, flops_per_image. A step is getting the batch, copying it to the device, forward, backward, update.
 """
 import itertools
@@ -60,7 +60,7 @@ def main():
     common.timed(a, run.step, a.warmup - 1)
     seconds = common.timed(a, run.step, a.steps)
     middle = common.percentile(seconds, 50)
-    common.report(a, step_ms_min=1e3 * seconds[0], step_ms_median=1e3 * middle, img_per_s=a.batch / middle, first_step_s=first,
+    common.report(a, step_ms_min=1e3 * seconds[0], step_ms_median=1e3 * middle, samples_per_s=a.batch / middle, first_step_s=first,
                   loss=run.loss.item())
 
 

@@ -1,7 +1,7 @@
 #include "npu_train/base/state.hpp"
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/text.hpp"
+#include "npu_train/core/first_few.hpp"
 
 namespace npu_train {
 namespace {
@@ -22,14 +22,9 @@ const typename Map::mapped_type& entry(const Map& map, const std::string& key, c
   const auto found = map.find(key);
   if (found != map.end()) return found->second;
   std::vector<std::string> names;
-  for (const auto& [name, value] : map) {
-    names.push_back(name);
-    if (names.size() == 20) {
-      names.push_back("...");
-      break;
-    }
-  }
-  throw Error(ErrorKind::Checkpoint, part, "the state has no '" + key + "'; there are: " + (names.empty() ? "none" : join(names)),
+  for (const auto& [name, value] : map) names.push_back(name);
+  throw Error(ErrorKind::Checkpoint, part,
+              "the state has no '" + key + "'; there are: " + (names.empty() ? "none" : detail::first_few(names, 20)),
               "it was saved by another version or for another kind of " + part);
 }
 

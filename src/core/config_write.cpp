@@ -5,6 +5,7 @@
 
 #include "core/scalar.hpp"
 #include "npu_train/core/config_node.hpp"
+#include "npu_train/core/visible_text.hpp"
 
 namespace npu_train {
 namespace {
@@ -29,10 +30,29 @@ bool plain_is_safe(const std::string& text) {
   return true;
 }
 
+// Bytes beyond ASCII as YAML and JSON have them: what acts on a terminal as \u202e, a byte that is no UTF-8 as \ufffd.
+std::string beyond_ascii(std::string_view text) {
+  auto out = detail::visible_text(text);
+  for (size_t at = out.find("\\x"); at != std::string::npos; at = out.find("\\x", at)) out.replace(at, 4, "\\ufffd");
+  return out;
+}
+
 std::string quoted(const std::string& text) {
+  constexpr size_t kPiece = 256;  // so that the work of replacing stays in proportion
   std::string out = "\"";
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x80) {
+      size_t end = i + 1;
+      const auto continues = [&] { return (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80; };
+      while (end < text.size() && static_cast<unsigned char>(text[end]) >= 0x80 &&
+             (end - i < kPiece || (continues() && end - i < kPiece + 4)))
+        ++end;
+      out += beyond_ascii(std::string_view(text).substr(i, end - i));
+      i = end - 1;
+      continue;
+    }
     if (c == '"' || c == '\\') {
       out += '\\';
       out += c;

@@ -69,7 +69,7 @@ Verdict judge(const std::error_code& code) {
   return {ErrorKind::Data};
 }
 
-std::string first_line(std::string_view text) {
+std::string without_frames(std::string_view text) {
   // The C++ frames that c10 appends say nothing to a user; they stay in the cause.
   return std::string(text.substr(0, text.find("\nException raised from")));
 }
@@ -84,7 +84,7 @@ Error translate_current_exception(const std::string& where) {
   } catch (const Error& e) {
     return e;
   } catch (const c10::Error& e) {
-    const auto text = first_line(e.what_without_backtrace());
+    const auto text = without_frames(e.what_without_backtrace());
     const auto verdict = judge(e, text);
     return Error(verdict.kind, where, text, verdict.hint, cause);
   } catch (const std::bad_alloc&) {
@@ -93,7 +93,7 @@ Error translate_current_exception(const std::string& where) {
     const auto verdict = judge(e.code());
     return Error(verdict.kind, where, e.what(), verdict.hint, cause);
   } catch (const std::exception& e) {
-    const auto text = first_line(e.what());
+    const auto text = without_frames(e.what());
     const bool memory = has(text, "out of memory") || has(text, "can't allocate memory");
     return Error(memory ? ErrorKind::OutOfMemory : ErrorKind::Internal, where, text, memory ? kMemoryHint : "", cause);
   } catch (...) {

@@ -1,9 +1,9 @@
 #include "npu_train/core/seed.hpp"
 
+#include <ATen/core/PhiloxRNGEngine.h>  // includes only the standard library and c10/macros
+
 #include <cmath>
 #include <numbers>
-
-#include "core/philox.hpp"
 
 namespace npu_train {
 namespace {
@@ -36,10 +36,8 @@ uint64_t rank_seed(uint64_t seed, int rank) { return rank == 0 ? seed : derive_s
 
 uint32_t Philox::operator()() {
   if (left_ == 0) {
-    block_ = detail::philox_block({static_cast<uint32_t>(counter_), static_cast<uint32_t>(counter_ >> 32), static_cast<uint32_t>(stream_),
-                                   static_cast<uint32_t>(stream_ >> 32)},
-                                  {static_cast<uint32_t>(key_), static_cast<uint32_t>(key_ >> 32)});
-    ++counter_;
+    at::Philox4_32 block(key_, stream_, counter_++);
+    for (auto& number : block_) number = block();
     left_ = 4;
   }
   return block_[static_cast<size_t>(4 - left_--)];

@@ -77,10 +77,16 @@ std::string visible_start(std::string_view text, size_t longest) {
   return out;
 }
 
-size_t columns_of(std::string_view text) {
+size_t code_points(std::string_view text) {
   size_t count = 0;
   for (; !text.empty(); ++count) text.remove_prefix(std::max<size_t>(1, decode(text).bytes));
   return count;
+}
+
+size_t byte_of_point(std::string_view text, size_t points) {
+  size_t at = 0;
+  for (; at < text.size() && points > 0; --points) at += std::max<size_t>(1, decode(text.substr(at)).bytes);
+  return at;
 }
 
 }  // namespace npu_train::detail

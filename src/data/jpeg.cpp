@@ -15,7 +15,8 @@
 namespace npu_train::detail {
 namespace {
 
-constexpr int kMaxScans = 500;  // a progressive file may hold any number of scans over the same picture
+// A progressive file may hold any number of scans, each of a few bytes, and each is work for every pixel. Encoders write about ten.
+constexpr int kMaxScans = 100;
 // What libjpeg may keep: of a progressive file all coefficients, 2 bytes for each pixel and component, whatever is read of it. Enough for
 // 44 million pixels, 89 with halved colours.
 constexpr long kMostMemory = 256L << 20;

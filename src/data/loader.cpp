@@ -1,17 +1,11 @@
-#include "npu_train/data/loader.hpp"
+#include "data/loader_impl.hpp"
 
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
 #include <limits>
-#include <mutex>
-#include <thread>
 
-#include "data/batch_builder.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/hash.hpp"
 #include "npu_train/core/log.hpp"
 
 namespace npu_train {
@@ -26,91 +20,10 @@ void run_on_one_thread() {
   if (set != nullptr) set(1);
 }
 
-std::string order_digest(const std::vector<int64_t>& order) { return hex64(hash64(order.data(), order.size() * sizeof(int64_t))); }
-
 /// A stream has no last batch until it ends.
 constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
 
 }  // namespace
-
-struct Loader::Impl {
-  Impl(std::shared_ptr<const Dataset> d, std::shared_ptr<IterableDataset> s, Pipeline pipeline, LoaderOptions o)
-      : dataset(std::move(d)),
-        stream(std::move(s)),
-        options(std::move(o)),
-        info(dataset != nullptr ? dataset->info() : stream->info()),
-        builder(dataset, std::move(pipeline), options, info),
-        seed(options.seed) {
-    chunk = options.num_workers > 0 ? std::clamp<int64_t>(options.batch_size / (2 * options.num_workers), 1, 64) : options.batch_size;
-  }
-  /// Apart from the constructor, so that the destructor joins those that did start when one cannot.
-  void launch() {
-    for (int64_t i = 0; i < options.num_workers; ++i) workers.emplace_back([this] { work(); });
-  }
-  ~Impl() {
-    {
-      const std::lock_guard lock(mutex);
-      stop = true;
-    }
-    work_there.notify_all();
-    for (auto& worker : workers) worker.join();
-  }
-
-  std::vector<int64_t> order_of(int64_t of_epoch) const {
-    return options.shuffle ? permutation(seed, of_epoch, dataset->size()) : sequence(dataset->size());
-  }
-  int64_t batches_of(int64_t samples) const {
-    return options.last_batch == LastBatch::Drop ? samples / options.batch_size : (samples + options.batch_size - 1) / options.batch_size;
-  }
-  int64_t samples_on_rank() const {
-    const int64_t n = dataset->size(), ranks = options.world_size;
-    if (options.shard == ShardMode::Pad) return (n + ranks - 1) / ranks;
-    return n / ranks + (options.shard == ShardMode::Uneven && options.rank < n % ranks ? 1 : 0);
-  }
-
-  void work();
-  void start(int64_t of_epoch, int64_t first_batch);
-  std::shared_ptr<Job> open_next();
-  void read_stream(Job& job);
-  std::shared_ptr<Job> take_ready();
-  bool may_open() const {
-    return !opening && next_index < end && static_cast<int64_t>(jobs.size()) < options.num_workers * options.prefetch_factor;
-  }
-  std::shared_ptr<Job> with_work_left() const;
-  void note_bad_samples(const Job& job);
-  void report_bad_samples();
-  void fail(Job& job) const { job.error = std::current_exception(); }
-
-  const std::shared_ptr<const Dataset> dataset;
-  const std::shared_ptr<IterableDataset> stream;
-  const LoaderOptions options;
-  const DatasetInfo info;
-  const detail::BatchBuilder builder;
-  int64_t chunk = 1;
-
-  // The consumer's side.
-  uint64_t seed;
-  int64_t epoch = 0, cursor = 0;
-  bool begun = false;
-  int64_t bad_samples = 0;  // of this epoch
-  int64_t reported_bad = 0;
-  int64_t named_bad = 0;  // of all epochs
-  State stream_state;     // after the batch given last
-  bool loaded = false;    // stream_state was loaded and not begun yet
-
-  // Shared with the workers.
-  mutable std::mutex mutex;
-  std::condition_variable work_there, batch_there;
-  std::deque<std::shared_ptr<Job>> jobs;  // open or ready, in order
-  std::vector<int64_t> mine;              // samples of this epoch on this rank
-  uint64_t job_seed = 0;
-  int64_t job_epoch = 0;
-  int64_t next_index = 0, end = 0;  // the batch to open next; the one after the last
-  int64_t next_number = 0;          // of the stream's samples
-  bool opening = false;             // somebody is at `open_next`, outside the lock: the order of opening is the order of batches
-  bool stop = false;
-  std::vector<std::thread> workers;  // last: they use all of the above
-};
 
 std::shared_ptr<Job> Loader::Impl::with_work_left() const {
   for (const auto& job : jobs) {
@@ -364,60 +277,5 @@ int64_t Loader::cursor() const { return impl_->cursor; }
 int64_t Loader::bad_samples() const { return impl_->bad_samples; }
 const DatasetInfo& Loader::info() const { return impl_->info; }
 const LoaderOptions& Loader::options() const { return impl_->options; }
-
-State Loader::state() const {
-  const auto& self = *impl_;
-  State out;
-  out.values["seed"] = static_cast<int64_t>(self.seed);
-  out.values["epoch"] = self.epoch;
-  out.values["cursor"] = self.cursor;
-  out.values["batch_size"] = self.options.batch_size;
-  out.values["world_size"] = self.options.world_size;
-  if (self.dataset != nullptr) {
-    out.values["samples"] = self.dataset->size();
-    out.values["order"] = order_digest(self.order_of(self.epoch));
-  } else {
-    for (const auto& [key, value] : self.stream_state.values) out.values["stream/" + key] = value;
-    for (const auto& [key, value] : self.stream_state.tensors) out.tensors["stream/" + key] = value;
-  }
-  return out;
-}
-
-void Loader::load_state(const State& state) {
-  auto& self = *impl_;
-  const char* const part = "data loader";
-  const auto seed = static_cast<uint64_t>(state.integer("seed", part));
-  const int64_t epoch = state.integer("epoch", part), cursor = state.integer("cursor", part);
-  const int64_t batch_size = state.integer("batch_size", part), world_size = state.integer("world_size", part);
-  check(epoch >= 0 && cursor >= 0, ErrorKind::Checkpoint, part, "the state stands at epoch ", epoch, ", batch ", cursor);
-  check(cursor == 0 || (batch_size == self.options.batch_size && world_size == self.options.world_size), ErrorKind::Checkpoint, part,
-        "the state stands inside an epoch, with batches of ", batch_size, " on ", world_size, " ranks; here they are ",
-        self.options.batch_size, " on ", self.options.world_size, "; resume with the same, or from the end of an epoch");
-  State of_stream;
-  if (self.dataset != nullptr && cursor > 0) {  // between epochs other data may follow
-    const int64_t samples = state.integer("samples", part);
-    check(samples == self.dataset->size(), ErrorKind::Checkpoint, part, "the state belongs to a data set of ", samples,
-          " samples; this one has ", self.dataset->size());
-    const uint64_t before = std::exchange(self.seed, seed);
-    const std::string here = order_digest(self.order_of(epoch));
-    self.seed = before;
-    check(here == state.text("order", part), ErrorKind::Checkpoint, part, "the order of the samples in epoch ", epoch,
-          " is not the one of the state (shuffled or not?)");
-  } else if (self.dataset == nullptr) {
-    const std::string prefix = "stream/";
-    for (const auto& [key, value] : state.values) {
-      if (key.starts_with(prefix)) of_stream.values[key.substr(prefix.size())] = value;
-    }
-    for (const auto& [key, value] : state.tensors) {
-      if (key.starts_with(prefix)) of_stream.tensors[key.substr(prefix.size())] = value;
-    }
-  }
-  self.seed = seed;
-  self.epoch = epoch;
-  self.cursor = cursor;
-  self.stream_state = std::move(of_stream);
-  self.loaded = true;
-  self.begun = false;
-}
 
 }  // namespace npu_train

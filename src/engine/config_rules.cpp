@@ -1,12 +1,12 @@
 #include "engine/config_rules.hpp"
 
-#include "engine/model_precision.hpp"
-#include "npu_train/align/config_diff.hpp"
-#include "npu_train/align/dump_options.hpp"
+#include <algorithm>
+
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/data/transform.hpp"
+#include "npu_train/engine/model_precision.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/precision/fp32_ops.hpp"
 #include "npu_train/precision/loss_scale.hpp"
@@ -27,11 +27,24 @@ void check_data(const RunConfig& config, const std::function<void(const char*, c
   if (const auto workers = text("num_workers"); !workers.empty()) rule("data.num_workers", [&] { parse_num_workers(workers); });
 }
 
-/// A schedule is arithmetic: made for a run of some length, it shows what its own keys contradict.
-void check_schedule(const RunConfig& config, const Parts& parts) {
-  if (config.lr_scheduler.name.empty() || !parts.schedules.contains(config.lr_scheduler.name)) return;
+/// An optimizer of the library, made without parameters: it shows what its own keys contradict. Gives its lr; 0 where a program brings the
+/// optimizer, which may not work without parameters.
+double check_optimizer(const RunConfig& config, const Parts& parts) {
+  OptimizerRegistry own{"optimizer"};
+  add_builtin_optimizers(own);
+  if (!is_own_part(parts.optimizers, own, config.optimizer.name)) return 0;
+  return parts.optimizers.make(config.optimizer, "optimizer", {})->lr();
+}
+
+/// A schedule is arithmetic: made for the run as far as its length is known without data, it shows what its own keys contradict.
+void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
+  const auto& name = config.lr_scheduler.name;
+  if (name.empty() || !parts.schedules.contains(name)) return;
+  const auto& limits = config.trainer;
   ScheduleContext context;
-  context.total_epochs = context.total_steps = 1;
+  context.total_epochs = limits.max_epochs;
+  context.total_steps = limits.max_steps >= 0 ? limits.max_steps : std::min<int64_t>(limits.max_epochs, 1);
+  if (name != "one_cycle") context.base_lr = lr;  // its rate only decides about a warning, which the run gives
   parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
 }
 
@@ -61,14 +74,32 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
          ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");
   rule("amp", [&] { amp_modules(config.amp); });
   rule("amp.fp32_ops", [&] { check_fp32_ops(config.amp.fp32_ops); });
-  rule("dump.steps", [&] { StepRanges{config.dump.steps}; });
+  refuse("trainer.profiler", config.trainer.profiler != "none" && !parts.observers.contains("profiler"), "this program has no profiler",
+         "; hint: it belongs to npu_train::tools: link that library and call add_tools(parts)");
   rule("sim_npu.hbm", [&] {
     const auto bytes = parse_bytes(config.sim_npu.hbm);
     check(bytes && *bytes > 0, ErrorKind::Usage, "sim_npu.hbm", "'", config.sim_npu.hbm, "' is not a size such as 32GiB or 512MiB");
   });
   check_data(config, rule);
-  // what a schedule's table finds is among the problems already
-  if (problems.empty()) rule("lr_scheduler", [&] { check_schedule(config, parts); });
+  // what a part's table finds is among the problems already
+  const auto sound = [&](const std::string& section) {
+    return std::none_of(problems.all().begin(), problems.all().end(), [&](const auto& p) { return p.path.starts_with(section); });
+  };
+  // a message that begins with a key is about that key
+  const auto part_rule = [&](const char* path, const PartConfig& part, const std::function<void()>& fn) {
+    try {
+      fn();
+    } catch (const Error& e) {
+      const auto message = message_of(e);
+      const auto key = message.substr(0, message.find_first_of(" :"));
+      const auto place = std::string(path) + (part.options.find(key) != nullptr ? "." + key : "");
+      problems.add(mark_of(place), place, message);
+    }
+  };
+  double lr = 0;
+  if (sound("optimizer")) part_rule("optimizer", config.optimizer, [&] { lr = check_optimizer(config, parts); });
+  if (sound("lr_scheduler") && sound("trainer.max_epochs") && sound("trainer.max_steps"))
+    part_rule("lr_scheduler", config.lr_scheduler, [&] { check_schedule(config, parts, lr); });
 }
 
 void resolve_transforms(ConfigNode& data, ConfigProblems& problems) {

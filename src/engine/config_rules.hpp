@@ -20,6 +20,13 @@ using MarkOf = std::function<Mark(const std::string& path)>;
 /// written.
 void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark_of, ConfigProblems& problems);
 
+/// Whether `name` in `registry` is the library's own part, and not one that a program put in its place: of such a part it is known that it
+/// can be made to see what it refuses or has.
+template <class R>
+bool is_own_part(const R& registry, const R& own, const std::string& name) {
+  return own.contains(name) && registry.contains(name) && own.doc(name) == registry.doc(name);
+}
+
 /// The options of each transform of `data` filled in, where the library knows the transform; mistakes go to `problems`.
 void resolve_transforms(ConfigNode& data, ConfigProblems& problems);
 

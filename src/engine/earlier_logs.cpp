@@ -59,6 +59,13 @@ std::optional<Row> parse_row(std::string_view line, const std::vector<std::strin
   return row;
 }
 
+/// A header of an earlier version, which called samples_per_second images_per_second.
+std::string with_new_names(std::string header) {
+  constexpr std::string_view old = ",images_per_second,";
+  if (const auto at = header.find(old); at != std::string::npos) header.replace(at, old.size(), ",samples_per_second,");
+  return header;
+}
+
 /// Whether a row was written before the state of `loop` was saved. A save at the last step of an epoch comes before the end of that epoch,
 /// which is then run again; of steps that were skipped, each of which has a row, there are as many as the loop counts.
 bool is_earlier(const TrainLoop& loop, const Row& row, int64_t& skips) {
@@ -75,7 +82,7 @@ std::string earlier_rows(const TrainLoop& loop, const fs::path& path, const std:
   int64_t skips = 0, number = 1;
   {
     std::ifstream in(path);
-    const bool known = std::getline(in, line) && line == join(columns, ",");
+    const bool known = std::getline(in, line) && with_new_names(line) == join(columns, ",");
     if (!known) damage = "its columns are not those of this run";
     while (known && std::getline(in, line) && !in.eof()) {  // a last line without its end was cut off by a kill
       ++number;

@@ -1,4 +1,4 @@
-#include "model_precision.hpp"
+#include "npu_train/engine/model_precision.hpp"
 
 #include <algorithm>
 #include <set>

@@ -64,8 +64,13 @@ void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const Transf
 
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
   const auto checkpoint = find_checkpoint(path);
-  auto config = bind_config(load_checkpoint_config(checkpoint), parts);
-  config.model.options.set("weights", ConfigNode(""));
+  auto node = load_checkpoint_config(checkpoint);
+  ConfigSections of_the_training;
+  ConfigProblems not_of_a_prediction;
+  parts.observers.take_sections(node, of_the_training, not_of_a_prediction);
+  auto config = bind_config(node, parts);
+  config.trainer.profiler = "none";
+  config.model.options.erase("weights");
   auto model = parts.models.make(config.model, "model");
   NamedTensors tensors = trained_tensors(checkpoint);
   must_fill(load_weights(model, tensors, {.strict = false}), checkpoint);

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/wrapped.hpp"
 #include "npu_train/device/backend.hpp"
-#include "npu_train/report/visible_text.hpp"
-#include "npu_train/report/wrapped.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {
@@ -209,7 +209,7 @@ void Progress::on_epoch_end(TrainLoop&, const EpochReport& r) {
   clear_bar();
   auto out = format("epoch %lld done:", static_cast<long long>(r.epoch + 1)) + " train" + metrics_text(r.train);
   if (!r.val.empty()) out += "  | val" + metrics_text(r.val);
-  out += format("  | %.1f img/s, %s", r.images_per_second, human_duration(r.seconds).c_str());
+  out += format("  | %.1f img/s, %s", r.samples_per_second, human_duration(r.seconds).c_str());
   if (r.skipped > 0) out += format(", %lld skipped", static_cast<long long>(r.skipped));
   write_(wrapped_line(out, width()));
 }

@@ -1,6 +1,6 @@
 #include "run_build.hpp"
 #include "engine/config_rules.hpp"
-#include "model_precision.hpp"
+#include "npu_train/engine/model_precision.hpp"
 
 #include <algorithm>
 
@@ -19,6 +19,7 @@
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/precision/emulation.hpp"
+#include "npu_train/train/monitors.hpp"
 
 namespace npu_train {
 namespace {
@@ -54,6 +55,15 @@ bool wants_channels_last(const std::string& memory_format, const Device& device,
   return std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return p.value.dim() == 4 && p.value.size(2) > 1; });
 }
 
+/// As far as a task's metrics are known without its model: those of the library's own tasks.
+void check_monitors(const RunConfig& config, const Parts& parts) {
+  if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return;
+  Model none;
+  none.module = std::make_shared<torch::nn::Module>();
+  none.forward = [](const at::Tensor& input) { return input; };
+  detail::check_monitors(parts.tasks.make(config.task, "task", none)->metric_names(), config.checkpoint, config.early_stopping);
+}
+
 }  // namespace
 
 void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
@@ -62,6 +72,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
+  if (!task) check_monitors(config, parts);
   building = {"the data set was opened", "a data set that is read from disk, or a machine with more memory"};
   make_data(config, parts);
   write_statistics();
@@ -212,30 +223,16 @@ void Run::open_store(const std::string& dir, const CheckpointOptions& options) {
   loop->set_store(store.get());
 }
 
-void Run::open_dump(const RunConfig& config, const std::string& run_dir) {
-  if (!config.dump.enabled || dumper != nullptr) return;
-  auto options = config.dump;
-  if (options.dir.empty()) options.dir = run_dir.empty() ? "dump" : run_dir + "/dump";
-  for (const auto rank : options.ranks)
-    if (rank >= group->world_size()) log_warning("dump.ranks: there is no rank ", rank, "; this run has ", group->world_size());
-  std::map<std::string, std::string> facts = {{"device", device.str()},
-                                              {"precision", precision->name()},
-                                              {"memory_format", train->options().channels_last ? "channels_last" : "contiguous"}};
-  if (const auto dtype = precision->low_precision_dtype(); dtype != at::kFloat && device.is_cpu())
-    facts["cpu_low_precision"] = emulates(cpu_low_precision_of(config.cpu_low_precision), dtype) ? "emulated" : "native";
-  const auto* options_of_model = resolved.find("model");
-  const auto* name = options_of_model != nullptr && options_of_model->is_map() ? options_of_model->find("name") : nullptr;
-  if (name != nullptr && name->is_scalar()) facts["model"] = name->scalar();
-  const auto* fused = options_of_model != nullptr && options_of_model->is_map() ? options_of_model->find("fused_kernels") : nullptr;
-  if (fused != nullptr && fused->is_scalar())
-    facts["fused_kernels"] = device.is_cpu() ? fused->scalar() : "false";  // what runs: only the CPU has them
-  facts["gradient_clip"] = config.trainer.gradient_clip_val > 0
-                               ? config.trainer.gradient_clip_algorithm + " " + shortest(config.trainer.gradient_clip_val)
-                               : "none";
-  dumper = std::make_unique<Dumper>(options, dumped_model(*task), group->rank(), facts);
-  dumper->watch(*optimizer, precision.get());
-  loop->observers().add(dumper.get());
-  log_info("dump: ", options.level, " ", options.task, " in ", options.dir);
+RunView Run::view(const RunConfig& config, const Parts& parts) const {
+  RunView out{config, parts, resolved, device, model};
+  out.group = group.get();
+  out.task = task.get();
+  out.precision = precision.get();
+  out.optimizer = optimizer.get();
+  out.loop = loop.get();
+  out.building = building.what;
+  out.remedy = building.remedy;
+  return out;
 }
 
 void Run::announce(const RunConfig& config, const std::string& run_dir) const {

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "npu_train/align/dumper.hpp"
 #include "npu_train/engine/run_config.hpp"
+#include "npu_train/engine/run_observer.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {
@@ -28,7 +28,7 @@ struct Run {
   std::unique_ptr<CheckpointStore> store;
   ConfigNode resolved;
   std::unique_ptr<TrainLoop> loop;
-  std::unique_ptr<Dumper> dumper;  // nullptr: nothing is dumped
+  std::vector<std::unique_ptr<RunObserver>> observers;  // they go first
 
   /// What build() is at, and what helps where memory does not suffice for it.
   struct Building {
@@ -37,8 +37,8 @@ struct Run {
 
   void build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop);
   void open_store(const std::string& dir, const CheckpointOptions& options);
-  /// From now on steps are dumped, where the configuration asks for it. `run_dir` is "" for a run without a folder.
-  void open_dump(const RunConfig& config, const std::string& run_dir);
+  /// What there is so far, for the observers.
+  RunView view(const RunConfig& config, const Parts& parts) const;
   /// One line each to the log: what runs, where, how large a step is.
   void announce(const RunConfig& config, const std::string& run_dir) const;
 

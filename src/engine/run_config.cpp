@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/config_rules.hpp"
-#include "npu_train/align/config_diff.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/precision/emulation.hpp"
 
 namespace npu_train {
@@ -58,7 +58,6 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("checkpoint", &T::checkpoint, "what is saved, and when")
           .field("early_stopping", &T::early_stopping, "stop when nothing improves")
           .field("output", &T::output, "where a run leaves its files")
-          .field("dump", &T::dump, "what the run computes, layer by layer, for npu_tool compare; on where the section is there")
           .synonym("scheduler", "lr_scheduler")
           .synonym("seed_everything", "seed")
           .synonym("model_ema", "ema");
@@ -80,16 +79,53 @@ void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& proble
   resolve(config.task, parts.tasks, "task");
   resolve(config.optimizer, parts.optimizers, "optimizer");
   resolve(config.lr_scheduler, parts.schedules, "lr_scheduler");
+  config.sections = parts.observers.resolve(config.sections, problems);
+}
+
+void put_sections(ConfigNode& node, const ConfigSections& sections) {
+  for (const auto& [name, section] : sections) {
+    ConfigNode::Member member;
+    member.key = name;
+    member.value = section;
+    node.put(std::move(member));
+  }
+}
+
+/// Everything of `config`, its sections last.
+ConfigNode whole_node(const RunConfig& config) {
+  auto node = to_node(config);
+  put_sections(node, config.sections);
+  return node;
 }
 
 }  // namespace
 
 namespace {
 
-RunConfig bind_sections(const ConfigNode& node, ConfigProblems& problems) {
+/// Keys that are neither of the table nor of an observer: reported here, where all names are known, and taken out.
+void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
+  if (!node.is_map()) return;
+  std::vector<std::string> names;
+  for (const auto& field : config_fields(parts)) names.push_back(field.name);
+  const auto& synonyms = RunConfig::config_table().synonyms();
+  const auto members = node.members();
+  for (const auto& member : members) {
+    const auto& key = member.key;
+    const bool known = std::find(names.begin(), names.end(), key) != names.end() ||
+                       std::any_of(synonyms.begin(), synonyms.end(), [&](const auto& synonym) { return synonym.first == key; });
+    if (known) continue;
+    const auto near = nearest_name(key, names);
+    problems.add(member.key_mark, key,
+                 "no such key; " + (near.empty() ? "there are: " : "did you mean '" + near + "'? There are: ") + join(names));
+    node.erase(key);
+  }
+}
+
+RunConfig bind_sections(ConfigNode node, const Parts& parts, ConfigProblems& problems) {
   RunConfig config;
+  parts.observers.take_sections(node, config.sections, problems);
+  report_unknown(node, parts, problems);
   bind_into(config, node, "", problems);
-  if (const auto* dump = node.find("dump"); dump != nullptr && dump->find("enabled") == nullptr) config.dump.enabled = true;
   return config;
 }
 
@@ -133,7 +169,7 @@ void check_parts(const RunConfig& config, const Parts& parts, const detail::Mark
 
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts) {
   ConfigProblems problems;
-  auto config = bind_sections(node, problems);
+  auto config = bind_sections(node, parts, problems);
   const auto written_model = config.model;
   if (problems.empty()) resolve_parts(config, parts, problems, UnknownParts::Kept);
   if (problems.empty()) detail::resolve_transforms(config.data.options, problems);
@@ -148,12 +184,19 @@ std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string&
   }
   for (const char* key : {"num_classes", "image_size"})
     if (written_model.options.find(key) == nullptr && config.model.options.find(key) != nullptr) config.model.options.set(key, kLeftToData);
-  return to_node(config);
+  return whole_node(config);
+}
+
+std::vector<FieldInfo> config_fields(const Parts& parts) {
+  auto out = RunConfig::config_table().describe();
+  const auto sections = parts.observers.describe();
+  out.insert(out.end(), sections.begin(), sections.end());
+  return out;
 }
 
 std::string full_key(const std::string& key, const Parts& parts) {
   const auto is = [&](const FieldInfo& f) { return f.name == key; };
-  const auto fields = RunConfig::config_table().describe();
+  const auto fields = config_fields(parts);
   if (std::any_of(fields.begin(), fields.end(), is)) return "";
   for (const auto& [other, name] : RunConfig::config_table().synonyms())
     if (other == key) return "";
@@ -185,7 +228,7 @@ RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   ConfigProblems problems;
   auto node = given;
   report_misplaced(node, parts, problems);
-  auto config = bind_sections(node, problems);
+  auto config = bind_sections(node, parts, problems);
   check_parts(config, parts, marks_in(node), problems);
   problems.throw_if_any();
   return config;  // options as written: what is left open may still be decided by other parts
@@ -195,7 +238,11 @@ void check_config(const RunConfig& config, const Parts& parts) {
   ConfigProblems problems;
   RunConfig bound;
   bind_into(bound, to_node(config), "", problems);
-  if (config.data.name.empty()) {  // of data that are given in code
+  auto sections = ConfigNode::map();
+  put_sections(sections, config.sections);
+  parts.observers.take_sections(sections, bound.sections, problems);
+  for (const auto& unknown : sections.members()) bound.sections[unknown.key] = unknown.value;  // reported with the parts
+  if (config.data.name.empty()) {                                                              // of data that are given in code
     detail::PlainDataOptions plain;
     bind_into(plain, config.data.options, "data", problems);
   }
@@ -217,7 +264,7 @@ ConfigNode resolved(const RunConfig& config, const Parts& parts) {
   problems.throw_if_any();
   for (const char* key : {"num_classes", "image_size"})  // left open: the data decides
     if (config.model.options.find(key) == nullptr) full.model.options.erase(key);
-  return to_node(full);
+  return whole_node(full);
 }
 
 PartConfig with_data_defaults(PartConfig model, const DatasetInfo& info, int64_t image_size, const Parts& parts) {

@@ -54,7 +54,7 @@ Json to_json(const EpochReport& r) {
                        {"skipped", r.skipped},
                        {"seconds", r.seconds},
                        {"val_seconds", r.val_seconds},
-                       {"images_per_second", r.images_per_second},
+                       {"samples_per_second", r.samples_per_second},
                        {"data_wait", r.data_wait},
                        {"peak_memory_bytes", r.peak_memory}});
 }
@@ -116,7 +116,7 @@ void RunFiles::Impl::open(TrainLoop& loop) {
   if (std::exchange(opened, true)) return;
   columns = {"loss"};
   for (const auto& name : loop.parts().task->metric_names()) columns.push_back(name);
-  for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "images_per_second", "data_wait", "seconds"})
+  for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "samples_per_second", "data_wait", "seconds"})
     columns.emplace_back(name);
   const bool goes_on = loop.batches_seen() > 0;
   logging("metrics.csv", [&] {
@@ -171,7 +171,7 @@ void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
                                {"grad_norm", r.grad_norm},
                                {"loss_scale", r.loss_scale},
                                {"skipped", r.taken ? 0 : 1},
-                               {"images_per_second", r.seconds > 0 ? static_cast<double>(r.samples) / r.seconds : 0},
+                               {"samples_per_second", r.seconds > 0 ? static_cast<double>(r.samples) / r.seconds : 0},
                                {"data_wait", r.data_wait},
                                {"seconds", r.seconds}});
   impl_->row("train", r.epoch, r.global_step, values);
@@ -187,7 +187,7 @@ void RunFiles::on_epoch_end(TrainLoop&, const EpochReport& r) {
   values.insert(values.end(), {{"lr", r.lr},
                                {"loss_scale", r.loss_scale},
                                {"skipped", static_cast<double>(r.skipped)},
-                               {"images_per_second", r.images_per_second},
+                               {"samples_per_second", r.samples_per_second},
                                {"data_wait", r.data_wait},
                                {"seconds", r.seconds}});
   impl_->row("epoch", r.epoch, r.global_step, values);

@@ -6,8 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
-#include "model_precision.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/engine/model_precision.hpp"
 #include "npu_train/nn/op_observer.hpp"
 
 namespace npu_train {

@@ -6,20 +6,17 @@
 
 #include <ATen/Parallel.h>
 
-#include "npu_train/align/environment.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/dist/launch.hpp"
-#include "npu_train/engine/leak_watch.hpp"
+#include "npu_train/engine/environment.hpp"
 #include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/run_files.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/folder.hpp"
 #include "npu_train/io/folder_lock.hpp"
 #include "npu_train/train/loop.hpp"
-#include "out_of_memory.hpp"
 #include "process_state.hpp"
-#include "profiled_fit.hpp"
 #include "run_build.hpp"
 
 namespace npu_train {
@@ -49,36 +46,63 @@ struct Trainer::Impl {
       try {
         return translated(where, fn);
       } catch (const Error& e) {
-        if (e.kind() == ErrorKind::OutOfMemory) throw out_of_memory(e);
-        if (log_file) log_file(LogLevel::Error, e.what());  // what ended a run stands at the end of its log
+        const auto explained = explain(e);
+        if (log_file) log_file(LogLevel::Error, (explained ? *explained : e).what());  // what ended a run stands at the end of its log
+        if (explained) throw *explained;
         throw;
       }
     });
   }
 
-  /// With what can be found out, which the run's log gets too.
-  Error out_of_memory(const Error& cause) {
-    auto error = detail::explain_out_of_memory(run, config, parts, run.loop->take_failed_window(), cause);
-    if (log_file) log_file(LogLevel::Error, error.what());
-    return error;
+  RunView view() const { return run.view(config, parts); }
+
+  /// The error with what an observer of the run finds out about it.
+  std::optional<Error> explain(const Error& error) {
+    auto failed = run.loop ? run.loop->take_failed_window() : std::nullopt;
+    for (const auto& observer : run.observers)
+      if (auto explained = observer->explain(view(), failed, error)) return explained;
+    return std::nullopt;
   }
 
   void build() {
     const auto task = run.task;
     const auto data = run.data;
     try {
+      run.observers = parts.observers.make(config.sections);
       run.build(config, parts, stop);
     } catch (...) {  // half a run would be taken for one that was given
-      std::optional<Error> explained;
-      if (const auto error = translate_current_exception("Trainer::setup"); error.kind() == ErrorKind::OutOfMemory)
-        explained = detail::explain_out_of_memory_in_setup(run, config, error);
+      const auto explained = explain(translate_current_exception("Trainer::setup"));
       begin(task, data);
       if (explained) throw *explained;
       throw;
     }
     for (const auto& c : callbacks) run.loop->add_callback(c);
-    run.loop->add_callback(std::make_shared<LeakWatch>());
+    for (const auto& o : run.observers) o->on_setup(view());
     for (auto* o : observers) run.loop->observers().add(o);
+  }
+
+  /// Before a call that computes steps.
+  void start() {
+    for (const auto& o : run.observers) o->on_start(view(), run_dir);
+  }
+
+  /// The loop's fit between the observers' calls. What fails in one of them after an error is only logged: the error goes on.
+  RunResult watched_fit() {
+    for (const auto& o : run.observers) o->on_fit_start(view());
+    RunResult result;
+    try {
+      result = run.loop->fit();
+    } catch (...) {
+      for (const auto& o : run.observers) try {
+          o->on_fit_end(view(), run_dir, /*failed=*/true);
+        } catch (const std::exception& e) {
+          log_warning("after the error that ends this run: ", e.what());
+        }
+      throw;
+    }
+    for (const auto& o : run.observers) o->on_fit_end(view(), run_dir, /*failed=*/false);
+    result.run_dir = run_dir;
+    return result;
   }
 
   /// A new run over what is given in code, or over the configuration where that is empty.
@@ -143,16 +167,17 @@ struct Trainer::Impl {
   }
 
   /// Tools that only take steps do without validation data, whatever the configuration watches; a training does not.
-  void check_early_stopping() const {
+  void check_early_stopping(bool has_data) const {
     const auto& early = config.early_stopping;
-    const bool validates = run.val.has_value() && config.trainer.check_val_every_n_epoch > 0 && config.trainer.limit_val_batches != 0;
+    const bool validates = has_data && config.trainer.check_val_every_n_epoch > 0 && config.trainer.limit_val_batches != 0;
     check(!early.enabled || validates || early.monitor.starts_with("train/"), ErrorKind::Usage, "early_stopping.monitor", "'",
           early.monitor, "' is measured on validation data, and this run does not validate");
   }
 
   RunResult fit() {
+    check_early_stopping(/*has_data=*/true);  // before any are opened
     return call("Trainer::fit", [&] {
-      check_early_stopping();
+      check_early_stopping(run.val.has_value());
       open_run_dir();
       struct End {
         Impl& self;
@@ -160,8 +185,8 @@ struct Trainer::Impl {
       } end{*this};
       const ScopedLogTee tee(log_file);
       run.announce(config, run_dir);
-      run.open_dump(config, run_dir);
-      return ProfiledFit(config, run).fit(run_dir);
+      start();
+      return watched_fit();
     });
   }
 
@@ -272,7 +297,7 @@ at::Tensor Trainer::predict(const at::Tensor& input) {
 
 StepReport Trainer::train_step(const std::vector<Batch>& window) {
   return impl_->call("Trainer::train_step", [&] {
-    impl_->run.open_dump(impl_->config, impl_->run_dir);
+    impl_->start();
     return impl_->run.loop->train_step(window);
   });
 }
@@ -283,7 +308,7 @@ void Trainer::set_epoch(int64_t epoch) {
 
 std::optional<EpochReport> Trainer::train_epoch() {
   return impl_->call("Trainer::train_epoch", [&] {
-    impl_->run.open_dump(impl_->config, impl_->run_dir);
+    impl_->start();
     return impl_->run.loop->train_epoch();
   });
 }

@@ -19,7 +19,7 @@ NamedTensors read_weights_file(const std::string& path) {
   if (is_safetensors_name(file)) return load_safetensors(file);
   if (is_pth_name(file)) return load_pth(file).tensors;
   throw Error(ErrorKind::Data, "weights", path + ": unknown kind of file",
-              "known are .safetensors, PyTorch's .pth, .pt, .bin and .ckpt, and checkpoint folders of npu_train");
+              "known are .safetensors, PyTorch's .pth, .pt, .bin, .ckpt and .pth.tar, and checkpoint folders of npu_train");
 }
 
 WeightsReport load_weights_file(Model& model, const std::string& path, const LoadWeightsOptions& options) {

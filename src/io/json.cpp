@@ -25,8 +25,10 @@ void check_kind(const Json& value, Json::Kind wanted, const std::string& where) 
 std::string json_text(std::string_view text) {
   auto out = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (std::all_of(out.begin(), out.end(), [](char c) { return static_cast<unsigned char>(c) < 0x7F; })) return out;
-  for (auto at = out.find('\x7F'); at != std::string::npos; at = out.find('\x7F', at)) out.replace(at, 1, "\\u007f");
-  return detail::visible_text(out);
+  std::string escaped;
+  escaped.reserve(out.size());
+  for (const char c : out) c == '\x7F' ? escaped.append("\\u007f") : escaped.append(1, c);
+  return detail::visible_text(escaped);
 }
 
 void write(const Json& value, int indent, int depth, std::string& out) {

@@ -47,8 +47,12 @@ class Collector {
     require(name_bytes_ <= kMostNameBytes, "the names together are longer than 128 MiB");
     switch (value.kind) {
       case Kind::Dict:
-        for (size_t i = 0; i < value.items.size(); i += 2)
-          visit(*value.items[i + 1], child(path, key_text(*value.items[i], path)), depth + 1);
+        for (size_t i = 0; i < value.items.size(); i += 2) {
+          const auto before = out_.tensors.size();
+          visit(*value.items[i + 1], child(path, key_text(*value.items[i])), depth + 1);
+          require(has_name(*value.items[i]) || out_.tensors.size() == before, "a tensor in '", path,
+                  "' has a key that is neither text nor an integer");
+        }
         break;
       case Kind::List:
       case Kind::Tuple:
@@ -66,10 +70,11 @@ class Collector {
     }
   }
 
-  std::string key_text(const PickleValue& key, const std::string& path) const {
+  static bool has_name(const PickleValue& key) { return key.kind == Kind::Text || key.kind == Kind::Integer || key.kind == Kind::Boolean; }
+
+  static std::string key_text(const PickleValue& key) {
     if (key.kind == Kind::Text) return std::string(key.text);
-    require(key.kind == Kind::Integer || key.kind == Kind::Boolean, "a key of '", path, "' is neither text nor an integer");
-    return std::to_string(key.integer);
+    return has_name(key) ? std::to_string(key.integer) : "?";
   }
 
   at::Tensor storage(const PickledTensor& t, const std::string& name) {
@@ -108,6 +113,7 @@ class Collector {
 
 bool is_pth_name(const std::filesystem::path& path) {
   const auto extension = to_lower(path.extension().string());
+  if (extension == ".tar") return is_pth_name(path.stem());  // model_best.pth.tar, as PyTorch's examples and timm name it
   return extension == ".pth" || extension == ".pt" || extension == ".bin" || extension == ".ckpt";
 }
 

@@ -69,7 +69,7 @@ uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& 
       left -= steps * stride;
     }
     // An expanded tensor of a few bytes could stand for any amount of memory.
-    require(*elements <= room, "'", name, "' has more elements than its storage");
+    require(*elements <= room, "'", name, "' has more elements than its storage; hint: torch.save(tensor.contiguous(), path)");
   }
   return *elements;
 }

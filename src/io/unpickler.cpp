@@ -279,16 +279,19 @@ bool Unpickler::step_memo(unsigned char op) {
     require(found != memo_.end(), "the pickle reads a memo that was never written");
     push(found->second);
   };
+  const auto put = [this](uint64_t index) {
+    memo_[index] = top();
+    require(memo_.size() <= kMostValues, "the pickle remembers more than 2,000,000 values");
+  };
   switch (op) {
     case 'q':
-      memo_[take_number<uint8_t>()] = top();
+      put(take_number<uint8_t>());
       return true;
     case 'r':
-      memo_[take_number<uint32_t>()] = top();
+      put(take_number<uint32_t>());
       return true;
     case 0x94:
-      require(memo_.size() < kMostValues, "the pickle remembers more than 2,000,000 values");
-      memo_[memo_.size()] = top();
+      put(memo_.size());
       return true;  // MEMOIZE
     case 'h':
       get(take_number<uint8_t>());

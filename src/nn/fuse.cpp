@@ -18,6 +18,7 @@
 #include "npu_train/base/storage.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/first_line.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
@@ -97,8 +98,6 @@ int64_t peak_of(const std::function<at::Tensor()>& fn, const Device& device) {
   return std::max<int64_t>(peak_bytes_of(device, [&] { kept = fn(); }), 0);
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }  // behind it libtorch has the stack
-
 // What is said of more memory than is allowed.
 std::string too_much(double memory_overhead, const FuseOptions& options, const char* since = "") {
   const auto rounded = [](double x) { return shortest(std::round(x * 100) / 100); };
@@ -136,7 +135,7 @@ class Trial {
       out.memory_overhead = options_.keep_weights || !chain_.only_reader ? choice.with_weight : share(bytes);
     } catch (const std::exception& e) {  // oneDNN has exceptions of its own
       out.error = std::numeric_limits<double>::infinity();
-      out.reason = "this form failed: " + first_line(e.what());
+      out.reason = "this form failed: " + detail::first_line(e.what());
       return choice;
     }
     out.reason = objection(out);
@@ -175,7 +174,7 @@ Choice best_form(const OpChain& chain, const FuseOptions& options, const Device&
       if (best.pattern.form.empty() || rank(found.pattern) > rank(best.pattern)) best = std::move(found);
     }
   } catch (const std::exception& e) {
-    best.pattern.reason = "it could not be tried: " + first_line(e.what());
+    best.pattern.reason = "it could not be tried: " + detail::first_line(e.what());
   }
   return best;
 }
@@ -307,7 +306,7 @@ class Fusion {
         return keep_nothing(
             c10::str("the whole forward would take ", shortest(std::round(100 * whole.after / whole.before) / 100), " times as long"));
     } catch (const std::exception& e) {
-      return keep_nothing("the fused model fails: " + first_line(e.what()));
+      return keep_nothing("the fused model fails: " + detail::first_line(e.what()));
     }
     for (auto* fused : without_weight()) release(*fused, parameters_);
     return {run_by(model_, plan()), report_};

@@ -11,12 +11,13 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
 namespace {
 
-constexpr std::array<const char*, 4> kPrefixes = {"module.", "model.", "_orig_mod.", "state_dict."};
+constexpr std::array<const char*, 6> kPrefixes = {"module.", "model.", "_orig_mod.", "state_dict.", "model_state_dict.", "net."};
 constexpr std::array<const char*, 3> kSplit = {"q_proj.", "k_proj.", "v_proj."};
 
 bool replace_once(std::string& text, const std::string& from, const std::string& to) {
@@ -151,11 +152,7 @@ class Source {
   std::unordered_set<std::string> used_;
 };
 
-std::string first_few(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 8;
-  if (names.size() <= kShown) return join(names);
-  return join({names.begin(), names.begin() + kShown}) + ", and " + std::to_string(names.size() - kShown) + " more";
-}
+std::string first_few(const std::vector<std::string>& names) { return detail::first_few(names, 8); }
 
 }  // namespace
 
@@ -173,7 +170,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
       if (!optional_name(name)) report.missing.push_back(name);
     } else if (value.sizes() != target.sizes()) {
       report.misshapen.push_back({name, c10::str(target.sizes()), c10::str(value.sizes())});
-    } else if (!c10::canCast(value.scalar_type(), target.scalar_type())) {
+    } else if (!optional_name(name) && !c10::canCast(value.scalar_type(), target.scalar_type())) {
       report.misshapen.push_back({name, c10::str(target.scalar_type()), c10::str(value.scalar_type())});
     } else {
       report.loaded.push_back(name);

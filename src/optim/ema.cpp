@@ -15,6 +15,7 @@
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"
+#include "optim/first_names.hpp"
 
 namespace npu_train {
 namespace {
@@ -135,10 +136,11 @@ State Ema::state() const {
   return out;
 }
 
-void Ema::load_state(const State& state) {
-  const auto updates = state.integer("updates", "ema");
+void Ema::load_state(const State& saved) {
+  const auto updates = saved.integer("updates", "ema");
   check(updates >= 0, ErrorKind::Checkpoint, kEma, "updates is ", updates);
   const auto own = this->state();
+  const auto state = detail::under_first_names(saved, own, model_, "ema");
   for (const auto& [key, tensor] : own.tensors) {
     const auto found = state.tensors.find(key);
     check(found != state.tensors.end(), ErrorKind::Checkpoint, kEma, "the saved state has no ", key);

@@ -14,6 +14,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "optim/first_names.hpp"
 
 namespace npu_train {
 namespace {
@@ -168,12 +169,13 @@ State Optimizer::state() const {
   return out;
 }
 
-void Optimizer::load_state(const State& state) {
+void Optimizer::load_state(const State& saved) {
   const auto where = "optimizer " + name();
   const auto refuse = [&](bool ok, const auto&... what) { check(ok, ErrorKind::Checkpoint, where.c_str(), what...); };
-  refuse(state.text("optimizer", where) == name(), "the saved state is of '", state.text("optimizer", where),
+  refuse(saved.text("optimizer", where) == name(), "the saved state is of '", saved.text("optimizer", where),
          "'; hint: resume with that optimizer");
   const auto own = this->state();
+  const auto state = detail::under_first_names(saved, own, parameters_, where);
   for (const auto& [key, tensor] : own.tensors) {
     const auto found = state.tensors.find(key);
     refuse(found != state.tensors.end(), "the saved state has no ", key);

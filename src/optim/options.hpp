@@ -19,7 +19,7 @@ void check_adam_options(const char* where, const Options& o) {
   check_at_least_zero(where, "weight_decay", o.weight_decay);
   check(o.betas.size() == 2, ErrorKind::Usage, where, "betas has ", o.betas.size(), " numbers; it needs 2, such as [0.9, 0.999]");
   for (const double beta : o.betas)
-    check(beta >= 0 && beta < 1, ErrorKind::Usage, where, "a beta is ", beta, "; it must be at least 0 and less than 1");
+    check(beta >= 0 && beta < 1, ErrorKind::Usage, where, "betas has a ", beta, "; each must be at least 0 and less than 1");
 }
 
 }  // namespace npu_train::detail

@@ -25,7 +25,7 @@ Sgd::Sgd(ParameterSet parameters, SgdOptions options)
   detail::check_at_least_zero("sgd", "weight_decay", options.weight_decay);
   check(options.momentum >= 0 && options.momentum <= 1, ErrorKind::Usage, "sgd", "momentum is ", options.momentum,
         "; it must be between 0 and 1");
-  check(!options.nesterov || options.momentum > 0, ErrorKind::Usage, "sgd", "nesterov needs a momentum above 0");
+  check(!options.nesterov || options.momentum > 0, ErrorKind::Usage, "sgd", "nesterov is true and momentum 0; it needs a momentum above 0");
   if (options_.momentum > 0) add_slot("momentum", SlotKind::LikeParameter);
 }
 

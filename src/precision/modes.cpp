@@ -24,6 +24,11 @@ class AutocastScope final : public PrecisionScope {
   Autocast autocast_;
 };
 
+/// The other names of tied parameters, for what is updated in their place.
+void add_aliases(const ParameterSet& from, ParameterSet& to) {
+  for (const auto& [alias, name] : from.aliases()) to.add({.name = alias, .value = to.find(name)->value});
+}
+
 }  // namespace
 
 std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(autocast_); }
@@ -94,6 +99,7 @@ ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const 
     masters_.push_back(master);
     updated_.add({.name = p.name, .value = master, .group = p.group, .owner = p.owner});
   }
+  add_aliases(model_parameters, updated_);
   return updated_;
 }
 
@@ -111,6 +117,7 @@ ParameterSet TruePrecision::refresh(const ParameterSet& model_parameters) {
     }
     all.add(std::move(updated));
   }
+  add_aliases(model_parameters, all);
   low_ = std::move(low);
   masters_ = std::move(masters);
   return Precision::refresh(all);

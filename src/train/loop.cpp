@@ -283,7 +283,7 @@ bool TrainLoop::end_epoch(EpochReport& report) {
   report.loss_scale = parts_.precision->scale();
   report.skipped = sums_->skipped;
   report.seconds = sums_->seconds;
-  report.images_per_second = sums_->seconds > 0 ? static_cast<double>(sums_->samples) / sums_->seconds : 0;
+  report.samples_per_second = sums_->seconds > 0 ? static_cast<double>(sums_->samples) / sums_->seconds : 0;
   report.data_wait = sums_->data_wait;
   if (validates() && (options_.fast_dev_run || (epoch_ + 1) % options_.check_val_every_n_epoch == 0)) {
     const auto start = parts_.clock->now();

@@ -7,26 +7,14 @@
 #include "loop_impl.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/core/text.hpp"
+#include "npu_train/train/monitors.hpp"
 
 namespace npu_train {
 namespace {
 constexpr int64_t kMaxRollbacks = 2;
 }
 
-/// A metric that does not exist would rank nothing and stop nothing, in silence.
-void TrainLoop::check_monitors() const {
-  auto names = parts_.task->metric_names();
-  names.insert(names.begin(), "loss");
-  const auto known = [&](const char* key, const std::string& monitor) {
-    const auto metric = monitor.starts_with("train/") ? monitor.substr(6) : (monitor.starts_with("val/") ? monitor.substr(4) : monitor);
-    check(std::find(names.begin(), names.end(), metric) != names.end(), ErrorKind::Usage, key, "no metric '", monitor,
-          "'; there are, under train/ and val/: ", join(names));
-  };
-  known("checkpoint.monitor", checkpoint_.monitor);
-  if (!early_.enabled) return;
-  known("early_stopping.monitor", early_.monitor);
-}
+void TrainLoop::check_monitors() const { detail::check_monitors(parts_.task->metric_names(), checkpoint_, early_); }
 
 bool TrainLoop::validates() const {
   return parts_.val_loader != nullptr && options_.check_val_every_n_epoch > 0 && options_.limit_val_batches != 0;

@@ -4,6 +4,7 @@
 
 #include "loop_impl.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/first_few.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 
@@ -43,8 +44,9 @@ void TrainLoop::warn_of_untrained() {
     if (p.value.requires_grad() && parts_.optimizer->parameters().find(p.name) == nullptr) names.push_back(p.name);
   if (names.empty()) return;
   untrained_warned_ = true;
-  log_warning(names.size(), " parameters require a gradient and are not trained (", names.front(), names.size() > 1 ? " ..." : "",
-              "): they were frozen when the run was set up; hint: call TrainLoop::refresh_parameters() after requires_grad is changed");
+  log_warning(names.size(), names.size() == 1 ? " parameter requires" : " parameters require", " a gradient and ",
+              names.size() == 1 ? "is" : "are", " not trained (", detail::first_few(names, 3),
+              "): frozen when the run was set up; hint: call TrainLoop::refresh_parameters() after requires_grad is changed");
 }
 
 }  // namespace npu_train

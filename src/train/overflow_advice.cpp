@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <sstream>
 
+#include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
 
@@ -94,8 +95,7 @@ std::string OverflowReport::str() const {
   out << "source: " << source.str() << " (micro-batch " << micro_batch << ")\n";
   if (!samples.empty()) out << "samples to blame: " << numbers(samples) << "\n";
   out << "parameters with a gradient that is not finite: " << parameters.size() << " of " << parameters_in_all;
-  for (size_t i = 0; i < std::min<size_t>(parameters.size(), 5); ++i) out << (i == 0 ? ": " : ", ") << parameters[i];
-  out << (parameters.size() > 5 ? ", ...\n" : "\n");
+  out << (parameters.empty() ? "" : ": ") << detail::first_few(parameters, 5) << "\n";
   size_t width = 5;
   for (const auto& l : layers) width = std::max(width, l.layer.size());
   const auto row = [&](const std::string& layer, const std::string& a, const std::string& b, const std::string& c) {

@@ -6,23 +6,39 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/copy.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/optim/clip.hpp"
-#include "npu_train/precision/finite_check.hpp"
+#include "train/kept_buffers.hpp"
+#include "train/overflow_forensics.hpp"
 #include "train/window_graph.hpp"
 
 namespace npu_train {
+
+namespace {
+
+bool lies_on(const Batch& batch, const at::Device& device) {
+  const auto& fields = batch.fields();
+  return std::all_of(fields.begin(), fields.end(), [&](const auto& field) { return field.second.device() == device; });
+}
+
+// torch_npu's fused kernels do without found_inf, or read it on the host. The host wants it after the step anyway: there it reads before.
+bool host_decides(const StepGate& gate) { return gate.found_inf.defined() && gate.found_inf.device().is_privateuseone(); }
+
+}  // namespace
 
 TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, ProcessGroup& group, const Observers& observers,
                      StepOptions options)
     : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), group_(group), observers_(observers), options_(options) {
   check(options_.clip_value >= 0 && std::isfinite(options_.clip_value) && options_.last_skip >= 0, ErrorKind::Usage, "TrainStep",
         "clip_value is ", options_.clip_value, " and last_skip ", options_.last_skip, "; allowed: finite numbers of at least 0");
+  buffers_ = std::make_unique<detail::KeptBuffers>(task_);
+  const auto device = optimizer_.parameters()[0].value.device();
+  forensics_ = std::make_unique<detail::OverflowForensics>(
+      task_, precision_, optimizer_, options_, *buffers_,
+      [device, bring = options_.bring](const Batch& batch) { return lies_on(batch, device) || !bring ? batch : bring(batch); });
   if (options_.graphs)
     graph_ = std::make_unique<detail::WindowGraph>(device_of(optimizer_.parameters()[0].value.device()), task_, optimizer_.parameters());
 }
@@ -31,10 +47,7 @@ TrainStep::TrainStep(TrainStep&&) noexcept = default;
 TrainStep::~TrainStep() = default;
 
 Batch TrainStep::bring(const Batch& batch, int micro_batch) {
-  const auto& device = optimizer_.parameters()[0].value.device();
-  const auto& fields = batch.fields();
-  if (!options_.bring || std::all_of(fields.begin(), fields.end(), [&](const auto& field) { return field.second.device() == device; }))
-    return batch;
+  if (!options_.bring || lies_on(batch, optimizer_.parameters()[0].value.device())) return batch;
   phase_ = Phase::Transfer;
   return observers_.run(Phase::Transfer, attempts_, micro_batch, [&] { return options_.bring(batch); });
 }
@@ -84,8 +97,19 @@ detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches
   return eagerly(batches, {});
 }
 
-StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight) {
-  check(!batches.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
+template <class Fn>
+decltype(auto) TrainStep::run_phase(Phase phase, Fn&& fn) {
+  phase_ = phase;
+  return observers_.run(phase, attempts_, 0, std::forward<Fn>(fn));
+}
+
+void TrainStep::set_attempts(int64_t attempts) {
+  attempts_ = attempts;
+  forensics_->set_taken_one(attempts > 0);
+}
+
+void TrainStep::begin_window(const std::vector<Batch>& window, double full_weight) {
+  check(!window.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
   check(full_weight >= 0 && std::isfinite(full_weight), ErrorKind::Usage, "TrainStep", "full_weight is ", full_weight,
         "; it must be positive, or 0 to take it from the first batch");
   phase_ = Phase::Transfer;
@@ -93,55 +117,31 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   start_kept_ = false;
   optimizer_.zero_grad();  // what the host, or a window that threw, left behind
   task_.parameters().zero_grad();
-  const bool explains = options_.on_overflow && (precision_.may_skip() || options_.detect_anomaly);
-  if (precision_.may_skip() || explains || options_.keep_start) keep_buffers();
+  if (precision_.may_skip() || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
-  if (explains && !precision_.may_skip()) clear_overflow_flags(task_.parameters().values());  // else precision_ does
-  if (explains) random_ = RandomState({optimizer_.parameters()[0].value.device()});
+  forensics_->begin();
   precision_.begin_step();
+}
+
+StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight) {
+  begin_window(batches, full_weight);
   const auto window = forward_backward(batches, full_weight);
-  full_weight_ = window.full_weight;
 
   const at::NoGradGuard no_grad;
-  const auto& parameters = optimizer_.parameters();
   const double total_weight = group_.all_reduce_sum(window.weight);
-  phase_ = Phase::Reduce;
-  observers_.run(Phase::Reduce, attempts_, 0, [&] {
-    if (group_.world_size() > 1)
-      for (const auto& p : parameters)
-        if (auto grad = p.value.grad(); grad.defined()) group_.all_reduce_sum(grad);
-  });
-  phase_ = Phase::Unscale;
-  StepGate gate = observers_.run(Phase::Unscale, attempts_, 0, [&] {
-    auto g = precision_.unscale_and_check(window.full_weight / total_weight);
-    if (g.found_inf.defined()) group_.all_reduce_max(g.found_inf);
-    return g;
-  });
-  if (explains && !precision_.may_skip()) explain_anomaly(batches);
-  phase_ = Phase::Clip;
-  const auto norm = observers_.run(Phase::Clip, attempts_, 0, [&] { return clip(); });
-  // torch_npu's fused kernels do without found_inf, or read it on the host. The host wants it after the step anyway: there it reads before.
-  const bool host_decides = gate.found_inf.defined() && gate.found_inf.device().is_privateuseone();
-  phase_ = Phase::Optimizer;
-  observers_.run(Phase::Optimizer, attempts_, 0, [&] {
-    if (!host_decides)
-      optimizer_.step(gate);
-    else if (!precision_.last_step_skipped())
-      optimizer_.step({.inv_scale = gate.inv_scale, .found_inf = {}});
-    precision_.after_step(gate);
-  });
+  run_phase(Phase::Reduce, [&] { reduce(); });
+  const auto gate = run_phase(Phase::Unscale, [&] { return unscale(window.full_weight / total_weight); });
+  forensics_->look_at_gradients(batches, window.full_weight, attempts_);
+  const auto norm = run_phase(Phase::Clip, [&] { return clip(); });
+  run_phase(Phase::Optimizer, [&] { update_or_skip(gate); });
 
   StepResult result;
   result.taken = !precision_.may_skip() || !precision_.last_step_skipped();
-  if (!result.taken) {
-    restore_buffers();
-    if (explains) explain_skip(batches);
-  }
+  if (!result.taken) buffers_->restore();
+  forensics_->end(result.taken, batches, window.full_weight, attempts_);
   precision_.update(gate);
   optimizer_.zero_grad();
-  if (result.taken && ema_ != nullptr) ema_->update(parameters, host_decides ? StepGate{} : gate);
-  taken_one_ |= result.taken;
-  explained_ &= !result.taken;
+  if (result.taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), host_decides(gate) ? StepGate{} : gate);
   ++attempts_;
   result.packed = at::cat({window.sums, norm});
   result.loss_weight = window.weight / window.full_weight;
@@ -150,38 +150,24 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   return result;
 }
 
-void TrainStep::explain_skip(const std::vector<Batch>& window) {
-  constexpr int64_t kInARow = 3, kInARowAtStart = 16;
-  const int64_t streak = precision_.skip_streak() + 1;  // with this one
-  const bool last = options_.last_skip > 0 && streak >= options_.last_skip && precision_.at_floor();
-  if (streak != (options_.detect_anomaly ? 1 : taken_one_ ? kInARow : kInARowAtStart) && !(last && !explained_)) return;
-  task_.parameters().zero_grad();  // the replay needs their memory, and nobody them
-  explain(window, streak);
-  explained_ = true;
+void TrainStep::reduce() {
+  if (group_.world_size() == 1) return;
+  for (const auto& p : optimizer_.parameters())
+    if (auto grad = p.value.grad(); grad.defined()) group_.all_reduce_sum(grad);
 }
 
-void TrainStep::explain_anomaly(const std::vector<Batch>& window) {
-  if (npu_train::unscale_and_check(optimizer_.parameters(), 1).item<float>() == 0) return;
-  const auto after = buffers_;
-  std::vector<at::Tensor> values;
-  for (const auto& [name, buffer] : after) values.push_back(buffer.detach().clone());
-  restore_buffers();
-  explain(window, 0);
-  for (size_t i = 0; i < values.size(); ++i) after[i].second.data().copy_(values[i]);
+StepGate TrainStep::unscale(double factor) {
+  auto gate = precision_.unscale_and_check(factor);
+  if (gate.found_inf.defined()) group_.all_reduce_max(gate.found_inf);
+  return gate;
 }
 
-void TrainStep::explain(const std::vector<Batch>& window, int64_t streak) {
-  const at::AutoGradMode recording(true);
-  auto here = window;
-  for (size_t k = 0; k < here.size(); ++k) here[k] = bring(here[k], static_cast<int>(k));
-  auto report = explain_overflow(task_, precision_,
-                                 {.window = &here,
-                                  .random = random_,
-                                  .restore_buffers = [this] { restore_buffers(); },
-                                  .attempt = attempts_,
-                                  .full_weight = full_weight_});
-  report.skip_streak = streak;
-  options_.on_overflow(report);
+void TrainStep::update_or_skip(const StepGate& gate) {
+  if (!host_decides(gate))
+    optimizer_.step(gate);
+  else if (!precision_.last_step_skipped())
+    optimizer_.step({.inv_scale = gate.inv_scale, .found_inf = {}});
+  precision_.after_step(gate);
 }
 
 at::Tensor TrainStep::clip() {
@@ -195,21 +181,7 @@ void TrainStep::undo_window() {
   const at::NoGradGuard no_grad;
   optimizer_.zero_grad();
   task_.parameters().zero_grad();
-  if (start_kept_) restore_buffers();
-}
-
-void TrainStep::keep_buffers() {
-  const at::NoGradGuard no_grad;
-  if (buffers_.empty()) buffers_ = task_.buffers();
-  if (kept_.size() != buffers_.size()) kept_.clear();
-  if (kept_.empty())
-    for (const auto& [name, buffer] : buffers_) kept_.push_back(at::empty_like(buffer));
-  for (size_t i = 0; i < kept_.size(); ++i) kept_[i].copy_(buffers_[i].second);
-}
-
-void TrainStep::restore_buffers() {
-  // through .data(): autograd may still hold the version counter of a buffer that the forward saved
-  for (size_t i = 0; i < kept_.size(); ++i) buffers_[i].second.data().copy_(kept_[i]);
+  if (start_kept_) buffers_->restore();
 }
 
 }  // namespace npu_train

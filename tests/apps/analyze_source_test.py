@@ -11,7 +11,7 @@ import browser
 from html_page_test import check_page
 from programs import SOURCE, ProgramTest, main, npu_tool, tree
 
-PROJECTS = SOURCE / 'tests' / 'scan' / 'projects'
+PROJECTS = SOURCE / 'tests/tools/scan/projects'
 
 
 def expected(name):

@@ -12,6 +12,15 @@ class Examples(ProgramTest):
         self.assertGreater(float(re.search(r'accuracy ([\d.]+)', out).group(1)), 50)  # of ten classes
         self.assertTrue((run_dir(self.dir / 'outputs') / 'checkpoints/best/manifest.json').exists())
 
+    def test_every_command_with_a_model_of_ones_own(self):
+        tool, out = BIN / 'example_own_tool', self.dir / 'out'
+        model = ('model={name: linear_net}', 'precision=32-true', f'output.dir={out}', 'trainer.max_steps=2')
+        self.assertDone(run(tool, 'train', self.config(), *model))
+        text = self.assertDone(run(tool, 'eval', '--checkpoint', run_dir(out)))
+        self.assertIn('val/acc1', text)
+        self.assertDone(run(tool, 'verify-determinism', self.config(), *model, '--steps', '1'))
+        self.assertFails(run(BIN / 'npu_tool', 'eval', '--checkpoint', run_dir(out)), 2, "no model has the name 'linear_net'")
+
     def test_regression(self):
         out = self.assertDone(run(BIN / 'example_regression', cwd=self.dir))
         self.assertLess(float(re.search(r'mean absolute error ([\d.]+)', out).group(1)), 0.1)

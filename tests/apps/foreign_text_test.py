@@ -42,7 +42,10 @@ class ForeignText(ProgramTest):
         self.assertQuiet(train_app(self.config(), f'--{ESCAPES}'), 2)
         out = self.dir / f'out{ESCAPES}'
         self.assertQuiet(train_app(self.config(precision='32-true'), 'trainer.max_epochs=1', f'output.dir={out}'), 0)
-        self.assertIsNone(ACTS.search((run_dir(out) / 'train.log').read_text()))
+        for name in ('train.log', 'config.yaml', 'metrics.csv', 'history.json'):
+            with self.subTest(name): self.assertIsNone(ACTS.search((run_dir(out) / name).read_text()))
+        printed = train_app(self.config(), '--print-config', f'output.dir={out}')
+        self.assertQuiet(printed, 0, '\\u202e')
 
     def test_keys(self):
         self.assertQuiet(train_app(self.config(SMALL.format(precision='32-true', workers=0) + '\n"\\e]0;title\\a\\e[2J": 1\n')), 2)
@@ -72,6 +75,9 @@ class ForeignText(ProgramTest):
         link.symlink_to(checkpoint)
         for command in (('weights', '--from', checkpoint, '--to', model), ('weights', '--from', model, '--to', link / 'new.safetensors'),
                         ('compare', checkpoint, checkpoint, '--csv', checkpoint / 'state.json'),
+                        ('analyze', '--source', self.dir, '--csv', model), ('analyze', '--source', self.dir, '--html', model),
+                        ('analyze', self.config(), '--html', model), ('memory', self.config(), '--html', model),
+                        ('checklist', self.config(), '--device', 'cpu', '--html', model),
                         ('predict', '--checkpoint', checkpoint, '--logits', checkpoint / 'l.npy', self.dir / 'none.png')):
             with self.subTest(command[0]): self.assertFails(npu_tool(*command), 2, 'inside a checkpoint', 'elsewhere')
         self.assertEqual({path.name: path.read_bytes() for path in checkpoint.iterdir()}, before)

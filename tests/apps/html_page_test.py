@@ -165,12 +165,11 @@ class EveryPage(ProgramTest):
             footer = page.run('document.querySelector("footer").innerText')
             self.assertRegex(footer, r'npu_train \d+\.\d+\.\d+ · \d{4}-\d\d-\d\d \d\d:\d\d UTC')
             for word in words: self.assertIn(word, footer)
-            if not verdict: return
-            # the first thing under the title is one sentence
-            self.assertRegex(page.run('document.querySelector("h1").nextElementSibling.tagName + document.querySelector("h1 + p").innerText'),
-                             r'(?s)^P[A-Z0-9].*\.$')
+            if verdict:  # the first thing under the title is one sentence
+                first = page.run('document.querySelector("h1").nextElementSibling.tagName + document.querySelector("h1 + p").innerText')
+                self.assertRegex(first, r'(?s)^P[A-Z0-9].*\.$')
 
-    def page(self, name, *args, codes=(0, ), verdict=True):
+    def check_page_of(self, name, *args, codes=(0, ), verdict=True):
         path = self.dir / f'{name}.html'
         code, out, err = npu_tool(*args, '--html', path)
         self.assertIn(code, codes, out + err)
@@ -178,21 +177,21 @@ class EveryPage(ProgramTest):
         return path.read_text()
 
     def test_memory(self):
-        text = self.page('memory', 'memory', self.config(precision='32-true'), 'model.depth=6', '--hbm', '1GiB')
+        text = self.check_page_of('memory', 'memory', self.config(precision='32-true'), 'model.depth=6', '--hbm', '1GiB')
         self.assertIn('<ol class="rows', text)  # bars with the names of layers
         self.assertNotIn('class="series', text.split('Activations kept', 1)[1].split('</figure>', 1)[0])
 
-    def test_analyze(self): self.page('analyze', 'analyze', self.config(precision='32-true'), codes=(0, 7))
+    def test_analyze(self): self.check_page_of('analyze', 'analyze', self.config(precision='32-true'), codes=(0, 7))
 
     def test_scan(self):
         (self.dir / 'project').mkdir()
         (self.dir / 'project' / 'train.py').write_text('import torch\nimport apex\nx = torch.ones(3).cuda()\n' * 5)
-        self.page('scan', 'analyze', '--source', self.dir / 'project', codes=(0, 7))
+        self.check_page_of('scan', 'analyze', '--source', self.dir / 'project', codes=(0, 7))
 
-    def test_doctor(self): self.page('doctor', 'doctor', '--no-hello', '--output', self.dir, codes=(0, 7))
+    def test_doctor(self): self.check_page_of('doctor', 'doctor', '--no-hello', '--output', self.dir, codes=(0, 7))
 
     def test_checklist(self):
-        text = self.page('checklist', 'checklist', self.config(precision='32-true'), '--device', 'sim_npu', codes=(0, 7))
+        text = self.check_page_of('checklist', 'checklist', self.config(precision='32-true'), '--device', 'sim_npu', codes=(0, 7))
         self.assertRegex(text, r'<td>the machine is set up</td><td>not checked</td>|set up</td><td>not checked</td>')
         self.assertNotIn('class="note good"', text)
 
@@ -201,13 +200,13 @@ class EveryPage(ProgramTest):
         what = ('--batch', '2', *small, '--no-machine', '--scale-batch', '1,2', '--scale-steps', '2')
         before = self.dir / 'before.json'
         self.assertDone(npu_tool('bench', config, '--what', 'step', *what, '--out', before))
-        self.page('bench', 'bench', config, '--what', 'step,train,infer,batch,loader', *what, '--history', before)
+        self.check_page_of('bench', 'bench', config, '--what', 'step,train,infer,batch,loader', *what, '--history', before)
 
     def test_baseline(self):
         config, file = self.config(precision='32-true'), self.dir / 'b.json'
         short = ('trainer.max_epochs=1', 'output.dir=""')
         self.assertDone(npu_tool('baseline', config, *short, '--out', file))
-        self.page('baseline', 'baseline', config, *short, '--against', file, '--least-speed', '0.01', codes=(0, 7))
+        self.check_page_of('baseline', 'baseline', config, *short, '--against', file, '--least-speed', '0.01', codes=(0, 7))
 
     def test_profile(self):
         self.assertDone(train_app(self.config(precision='32-true'), 'trainer.max_epochs=1', 'trainer.profiler=chrome', f'output.dir={self.dir}/out'))
@@ -218,8 +217,8 @@ class EveryPage(ProgramTest):
         for name, lr in (('a', 0.002), ('b', 0.02)):
             self.assertDone(train_app(config, 'trainer.max_epochs=1', 'trainer.max_steps=4', f'optimizer.lr={lr}', f'output.dir={self.dir}/{name}',
                                       f'dump.dir={self.dir}/dump_{name}', 'dump.task=statistics'))
-        self.page('dumps', 'compare', self.dir / 'dump_a', self.dir / 'dump_b', codes=(0, 7), verdict=False)
-        self.page('runs', 'compare', run_dir(self.dir / 'a'), run_dir(self.dir / 'b'), codes=(0, 7), verdict=False)
+        self.check_page_of('dumps', 'compare', self.dir / 'dump_a', self.dir / 'dump_b', codes=(0, 7), verdict=False)
+        self.check_page_of('runs', 'compare', run_dir(self.dir / 'a'), run_dir(self.dir / 'b'), codes=(0, 7), verdict=False)
 
 
 class CheckItself(unittest.TestCase):

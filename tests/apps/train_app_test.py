@@ -55,6 +55,23 @@ class TrainApp(ProgramTest):
         self.assertEqual(train_app('--no-such-flag')[0], 2)
         self.assertFails(train_app('--list', 'nonsense'), 2, 'models')
 
+    def test_contradictions_end_with_2_before_a_file_is_touched(self):
+        text = 'model: {name: resnet18}\ndata: {name: cifar10, root: nowhere}\noutput: {dir: out}\n'
+        for line, key, *words in (
+                ('optimizer: {name: adamw, betas: [0.9, 1.0]}', 'betas', 'less than 1'),
+                ('optimizer: {name: sgd, momentum: 0, nesterov: true}', 'nesterov', 'momentum above 0'),
+                ('optimizer: {name: lamb, betas: [0.9]}', 'betas', 'it needs 2'),
+                ('optimizer: {name: sgd, lr: -0.1}', 'lr', 'at least 0'),
+                ('optimizer: {name: adam, weight_decay: 2.0e+30}', 'weight_decay', 'less than 1e30'),
+                ('lr_scheduler: {name: cosine, min_lr: 0.5}', 'min_lr', "the optimizer's lr, 0.1"),
+                ('lr_scheduler: {name: step, step_size: -3}', 'step_size', 'at least 1')):
+            with self.subTest(line):
+                place = f'c.yaml:4:{line.index(key + ": ") + len(key) + 3}: {line.split(":")[0]}.{key}: '
+                self.assertFails(train_app(self.config(text + line + '\n'), cwd=self.dir), 2, place, *words)
+        for words in (['checkpoint.monitor=val/f1'], ['early_stopping={enabled: true, monitor: val/acc}'], ['task=regressor', 'checkpoint.monitor=val/acc1']):
+            with self.subTest(words): self.assertFails(train_app(self.config(text), *words, cwd=self.dir), 2, '.monitor] no metric', 'there are')
+        self.assertEqual([p.name for p in self.dir.iterdir()], ['c.yaml'])
+
     def test_data_device_and_disk_errors_have_their_codes(self):
         cifar = SOURCE / 'configs' / 'resnet50_cifar10.yaml'
         self.assertFails(train_app(cifar, f'data.root={self.dir}/nowhere'), 3, 'nowhere', 'get_data', 'generated')

@@ -52,6 +52,16 @@ class Validate(ProgramTest):
         self.assertEqual(other[0], CHECK_FAILED, other[2])
         self.assertIn('other GELUs', other[1])
         self.assertFails(self.validate(*forms, '--b', 'model.qkv=fused', '--b', 'model.dim=48'), 6, 'weights')
+        fast = (*forms, '--b', 'model.qkv=fused', '--forms-epochs', '0')
+        for precision, flags, sides in (('auto', (), ('32-true', '32-true')), ('32-true', ('--precision', 'bf16-mixed'), ('bf16-mixed', 'bf16-mixed')),
+                                        ('bf16-mixed', ('--precision', '32-true'), ('32-true', '32-true')),
+                                        ('auto', ('--precision', 'bf16-mixed', '--against-precision', '32-true'), ('bf16-mixed', '32-true'))):
+            with self.subTest(precision, flags=flags):
+                code, out, err = self.validate(*fast, *flags, precision=precision)
+                document = json.loads(out)
+                self.assertEqual((document['form']['precision'], document['original']['precision']), sides, err)
+                if code != 0: self.assertIn('bf16', ' '.join(document['notes']))
+                if 'bf16-mixed' not in sides: self.assertEqual(code, 0, err)
         self.assertFails(self.validate(*forms, '--b', 'nonsense'), USAGE, 'nonsense', 'KEY=VALUE')
         self.assertFails(self.validate(*forms, '--b', 'model.qvk=fused'), USAGE, 'qvk')
 

@@ -19,7 +19,7 @@ PRIVATE = ("yaml-cpp/", "spdlog/", "nlohmann/", "CLI/", "jpeglib.h", "spng.h", "
 def read_table(root):
     table = {}
     for line in (root / "cmake/rooms.txt").read_text().splitlines():
-        match = re.match(r"([a-z]+):(.*)$", line)
+        match = re.match(r"((?:tools/)?[a-z]+):(.*)$", line)
         if match:
             table[match[1]] = match[2].split()
     return table
@@ -47,7 +47,13 @@ def room_of(path):
     if parts[0] == "models":
         return "models"
     inner = parts[2:] if parts[0] == "include" else parts[1:]
-    return inner[0] if len(inner) > 1 else "engine"
+    return first_room("/".join(inner)) if len(inner) > 1 else "engine"
+
+
+def first_room(path):
+    """The room that a path below src/ or include/npu_train/ begins with: "io", "tools/align"."""
+    parts = path.split("/")
+    return "/".join(parts[:2]) if parts[0] == "tools" else parts[0]
 
 
 def check(root):
@@ -66,8 +72,13 @@ def check(root):
             problems.append(f"{path}: does not begin with a /// comment that says what it is for")
         for kind, target in INCLUDE.findall(text):
             problems += judge(path, room, public, kind, target, table)
-    for header in sorted((root / "include/npu_train").glob("*/*.hpp")):
-        room, name = header.parent.name, header.stem
+    for file in sorted((root / "tests").rglob("*.[ch]pp")):  # a test of the library links no tool
+        room = first_room(str(file.relative_to(root / "tests").parent))
+        if room in table and not room.startswith("tools/"):
+            problems += [f"{file.relative_to(root)}: a test of the room {room} includes {target}" for _, target in INCLUDE.findall(file.read_text(errors="replace"))
+                         if target.startswith("npu_train/tools/")]
+    for header in sorted((root / "include/npu_train").glob("*/**/*.hpp")):
+        room, name = header.parent.relative_to(root / "include/npu_train"), header.stem
         if not (root / "tests" / room / f"{name}_test.cpp").is_file():
             problems.append(f"{header.relative_to(root)}: tests/{room}/{name}_test.cpp is missing")
     return problems
@@ -78,7 +89,7 @@ def judge(path, room, public, kind, target, table):
         return [f"{path}: includes {target} by a relative path"]
     if target == "npu_train/trainer.hpp" and room != "engine":
         return [f"{path}: includes the facade, which stands above it"]
-    first = target.removeprefix("npu_train/").split("/")[0] if target.startswith("npu_train/") or kind == '"' else None
+    first = first_room(target.removeprefix("npu_train/")) if target.startswith("npu_train/") or kind == '"' else None
     if first in table and first != room:
         if first not in table[room]:
             return [f"{path}: room {room} includes {target}; it may include: {', '.join(table[room]) or 'none'}"]
@@ -107,12 +118,16 @@ def self_test():
         "relative path": ("src/io/a.cpp", '#include "../core/x.hpp"\n'),
         "the room more is not in": ("src/more/a.cpp", "\n"),
         "a circle": ("cmake/rooms.txt", "core: io\nio: core\n"),
+        "room io includes npu_train/tools/a/x.hpp": ("src/io/a.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
+        "room tools/a includes npu_train/device/x.hpp": ("src/tools/a/a.cpp", '#include "npu_train/device/x.hpp"\n'),
+        "a test of the room io includes npu_train/tools/a/x.hpp": ("tests/io/a_test.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
+        "the room tools/more is not in": ("src/tools/more/a.cpp", "\n"),
     }
     missed = []
     for part, (name, text) in mistakes.items():
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
-            for path, content in {"cmake/rooms.txt": "core:\nio: core\ndevice: core\ntrain: io\nmodels: core\nengine: train\n",
+            for path, content in {"cmake/rooms.txt": "core:\nio: core\ndevice: core\ntrain: io\nmodels: core\nengine: train\ntools/a: io\n",
                                   "src/io/good.cpp": '#include "npu_train/core/a.hpp"\n#include "io/b.hpp"\n#include <vector>\n', name: text}.items():
                 (root / path).parent.mkdir(parents=True, exist_ok=True)
                 (root / path).write_text(content)

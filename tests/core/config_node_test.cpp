@@ -158,6 +158,24 @@ TEST_CASE("YAML text reads back as an equal node") {
   CHECK(to_yaml(ConfigNode{{"optimizer", nodes[3]}}) == "optimizer: {lr: 0.1, n: 3, flag: true, name: sgd, none: null}\n");
 }
 
+TEST_CASE("YAML and JSON text hold nothing that acts on a terminal") {
+  const std::string given =
+      "a\x1b[2J\r\x07\xc2\x9b"  // also a control character beyond ASCII, a mark of direction, a byte that is no UTF-8
+      "31m\xe2\x80\xae\xff\xc3\xa9";
+  const ConfigNode node{{"dir", given}, {given, 1}};
+  const std::string escaped = R"("a\u001b[2J\u000d\u0007\u009b31m\u202e\ufffd)"
+                              "\xc3\xa9\"";
+  CHECK(to_yaml(node) == "dir: " + escaped + "\n" + escaped + ": 1\n");
+  CHECK(to_json(node) == "{\"dir\": " + escaped + ", " + escaped + ": 1}");
+  const auto read =
+      "a\x1b[2J\r\x07\xc2\x9b"
+      "31m\xe2\x80\xae\xef\xbf\xbd\xc3\xa9";
+  CHECK((parse_yaml(to_yaml(node), "x") == ConfigNode{{"dir", read}, {read, 1}}));
+  std::string accents;
+  for (int i = 0; i < 1000; ++i) accents += "\xc3\xa9\xe2\x82\xac\xf0\x9f\x99\x82";
+  CHECK((parse_yaml(to_yaml({{"a", accents}}), "x") == ConfigNode{{"a", accents}}));
+}
+
 TEST_CASE("a text and a number that look the same are not equal") {
   CHECK_FALSE(ConfigNode("1") == ConfigNode(1));
   CHECK(ConfigNode("sgd") == parse_yaml("sgd", "x"));

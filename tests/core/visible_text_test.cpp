@@ -18,11 +18,11 @@ TEST_CASE("a start is counted in code points, and tells that there was more") {
   CHECK(visible_start("", 0).empty());
 }
 
-TEST_CASE("columns count bytes that are not UTF-8 one by one") {
-  CHECK(columns_of("\xC3\xA9"
-                   "b") == 2);
-  CHECK(columns_of("\x80\x80"
-                   "b") == 3);
+TEST_CASE("code points count bytes that are not UTF-8 one by one") {
+  CHECK(code_points("\xC3\xA9"
+                    "b") == 2);
+  CHECK(code_points("\x80\x80"
+                    "b") == 3);
 }
 
 TEST_CASE("of lines, their ends and tabs stay") {

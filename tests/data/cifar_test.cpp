@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "only_if.hpp"
 #include "pictures.hpp"
 
 using namespace npu_train;
@@ -109,12 +110,9 @@ TEST_CASE("pictures written in CIFAR's layout are read back") {
   CHECK(std::equal(pixels.begin(), pixels.end(), back.pixels(0)));
 }
 
-TEST_CASE("the real subset has its classes in balance") {
-  const auto root = shared_dir() / "data" / "cifar10-subset";
-  if (shared_dir().empty() || !std::filesystem::exists(root)) {
-    MESSAGE("skipped: no real CIFAR-10 pictures beside the repository (NPU_TRAIN_SHARED)");
-    return;
-  }
+TEST_CASE("the real subset has its classes in balance" *
+          only_if(!real_images().empty(), "no real CIFAR-10 images next to the repository (NPU_TRAIN_SHARED)")) {
+  const auto root = real_images();
   const CifarDataset train(CifarKind::Cifar10, root.string(), Split::Train), val(CifarKind::Cifar10, root.string(), Split::Val);
   CHECK(train.size() == 4660);
   CHECK(val.size() == 846);

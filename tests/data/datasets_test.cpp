@@ -11,6 +11,7 @@
 
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/generated.hpp"
+#include "only_if.hpp"
 #include "pictures.hpp"
 
 using namespace npu_train;
@@ -142,12 +143,9 @@ TEST_CASE("a data set of one's own takes two functions and a line") {
   CHECK(samples == 12);
 }
 
-TEST_CASE("real pictures: an epoch of the subset, the same for one and three workers") {
-  const auto root = shared_dir() / "data" / "cifar10-subset";
-  if (shared_dir().empty() || !std::filesystem::exists(root)) {
-    MESSAGE("skipped: no real CIFAR-10 pictures beside the repository (NPU_TRAIN_SHARED)");
-    return;
-  }
+TEST_CASE("real pictures: an epoch of the subset, the same for one and three workers" *
+          only_if(!real_images().empty(), "no real CIFAR-10 images next to the repository (NPU_TRAIN_SHARED)")) {
+  const auto root = real_images();
   double sums[2] = {};
   for (int i = 0; i < 2; ++i) {
     const DatasetPair pair =

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "environment_variable.hpp"
+#include "only_if.hpp"
 #include "pictures.hpp"
 
 using namespace npu_train;
@@ -37,7 +38,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& file) {
   return out;
 }
 
-bool has_curl() { return std::system("curl --version > /dev/null 2>&1") == 0; }
+constexpr const char* kNoCurl = "there is no program curl";
 
 }  // namespace
 
@@ -53,11 +54,7 @@ TEST_CASE("MD5 of the examples of RFC 1321") {
   CHECK(sum(std::string(3'000'000, 'x')).size() == 32);
 }
 
-TEST_CASE("an archive lands in its folder, whole; nothing else is left") {
-  if (!has_curl()) {
-    MESSAGE("skipped: no curl");
-    return;
-  }
+TEST_CASE("an archive lands in its folder, whole; nothing else is left" * only_if(has_program("curl"), kNoCurl)) {
   const TempDir dir;
   const Archive archive = make_archive(dir);
   const auto root = dir / "data/here";
@@ -67,11 +64,7 @@ TEST_CASE("an archive lands in its folder, whole; nothing else is left") {
   CHECK(entries(dir / "data") == 1);
 }
 
-TEST_CASE("a wrong checksum, a missing address and a folder in use leave nothing behind") {
-  if (!has_curl()) {
-    MESSAGE("skipped: no curl");
-    return;
-  }
+TEST_CASE("a wrong checksum, a missing address and a folder in use leave nothing behind" * only_if(has_program("curl"), kNoCurl)) {
   const TempDir dir;
   const Archive archive = make_archive(dir);
   const auto root = dir / "data/here";
@@ -127,11 +120,7 @@ TEST_CASE("curl follows https alone, within limits and without the user's settin
               "allowed: https:// and file://"));
 }
 
-TEST_CASE("the user's .curlrc has no say") {
-  if (!has_curl()) {
-    MESSAGE("skipped: no curl");
-    return;
-  }
+TEST_CASE("the user's .curlrc has no say" * only_if(has_program("curl"), kNoCurl)) {
   const TempDir dir;
   const Archive archive = make_archive(dir);
   std::ofstream(dir / ".curlrc") << "output = \"" << (dir / "elsewhere").string() << "\"\nproto = \"=http\"\n";

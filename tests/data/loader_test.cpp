@@ -210,15 +210,25 @@ TEST_CASE("an error in a worker names sample and file, in its turn; the loader g
 
 TEST_CASE("a loader may go at any moment, also with errors and full queues") {
   for (int round = 0; round < 20; ++round) {
-    Loader loader(std::make_shared<Numbers>(60, round % 2 == 0 ? 7 : -1), {}, options(4, 4));
-    loader.begin_epoch(round);
-    for (int i = 0; i < round % 5; ++i) {
-      try {
-        loader.next();
-      } catch (const Error&) {
+    CAPTURE(round);
+    const auto data = std::make_shared<Numbers>(60, round % 2 == 0 ? 7 : -1);
+    int batches = 0, errors = 0;
+    {
+      Loader loader(data, {}, options(4, 4));
+      loader.begin_epoch(round);
+      for (int i = 0; i < round % 5; ++i) {
+        try {
+          batches += loader.next() ? 1 : 0;
+        } catch (const Error& e) {
+          CHECK(has(e.what(), "sample 7"));
+          ++errors;
+        }
       }
+      if (round % 3 == 0) loader.begin_epoch(round + 1);
     }
-    if (round % 3 == 0) loader.begin_epoch(round + 1);
+    CHECK(batches + errors == round % 5);
+    CHECK(errors <= (round % 2 == 0 ? 1 : 0));
+    CHECK(data.use_count() == 1);  // no worker is left that reads it
   }
 }
 

@@ -6,6 +6,7 @@
 #include <torch/nn.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "device/ascend_chip.hpp"
@@ -15,6 +16,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/sim_npu.hpp"
+#include "only_if.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -42,6 +44,11 @@ const DeviceBackend& torch_npu() {
   return backend_of({"npu", 0});
 }
 
+bool has_torch_npu() {
+  const auto places = npu_train::detail::torch_npu_places();
+  return std::any_of(places.begin(), places.end(), [](const auto& place) { return fs::exists(place); });
+}
+
 void overflow_on(int device) {
   auto* fn = reinterpret_cast<void (*)(int)>(dlsym(RTLD_DEFAULT, "fake_npu_overflow"));
   REQUIRE((fn != nullptr));
@@ -50,9 +57,8 @@ void overflow_on(int device) {
 
 }  // namespace
 
-TEST_CASE("without the library: where it was looked for, what to install, in which version") {
-  for (const auto& place : npu_train::detail::torch_npu_places())
-    if (fs::exists(place)) return;  // this machine has it
+TEST_CASE("without the library: where it was looked for, what to install, in which version" *
+          only_if(!has_torch_npu(), "this machine has libtorch_npu.so")) {
   const auto text = error_of([] { resolve_device("npu"); });
   CHECK((text.kind() == ErrorKind::Device));
   CHECK(has(text.what(), "libtorch_npu.so is not found"));

@@ -1,10 +1,13 @@
 // Options that were filled in code pass the same checks as those of a file.
 #include "testing.hpp"
 
+#include <algorithm>
 #include <functional>
 #include <tuple>
 
 #include "environment_variable.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/optim/sgd.hpp"
 #include "npu_train/precision/policy.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "small_trainer.hpp"
@@ -41,7 +44,6 @@ TEST_CASE("the constructor of a Trainer refuses what a file is refused for") {
       {[](C& c) { c.precision = "fp8"; }, "precision: 'fp8' is not known"},
       {[](C& c) { c.deterministic = "yes"; }, "deterministic"},
       {[](C& c) { c.seed = -1; }, "seed"},
-      {[](C& c) { c.dump.sample = 0; }, "dump.sample"},
       {[](C& c) { c.sim_npu.devices = 0; }, "sim_npu.devices"},
       {[](C& c) {
          c.optimizer = {.name = "sgd", .options = {{"lr", -1}}};
@@ -78,7 +80,6 @@ TEST_CASE("what keys contradict is found with the rest, in code and in a file") 
       {[](C& c) { c.grad_scaler.enabled = "true"; }, "{precision: 32-true, grad_scaler: {enabled: true}}", "a loss scale makes no sense"},
       {[](C& c) { c.amp = {.fp32_modules = {"head"}, .low_precision_modules = {"head"}}; },
        "amp: {fp32_modules: [head], low_precision_modules: [head]}", "is in fp32_modules and in low_precision_modules"},
-      {[](C& c) { c.dump.steps = {"6-4"}; }, "dump: {steps: [6-4]}", "ends before it begins"},
       {[](C& c) { c.sim_npu.hbm = "much"; }, "sim_npu: {hbm: much}", "is not a size"},
       {[](C& c) {
          c.data = {.name = "generated", .options = {{"num_workers", "many"}}};
@@ -99,6 +100,97 @@ TEST_CASE("what keys contradict is found with the rest, in code and in a file") 
     CHECK_MESSAGE(has(e.what(), words), e.what());
     CHECK_MESSAGE(has(e.what(), "a.yaml:1:"), e.what());
   }
+}
+
+TEST_CASE("what an optimizer and a schedule would refuse when they are made is found with the rest, at its key") {
+  const std::tuple<PartConfig, const char*, const char*> cases[] = {
+      {{"sgd", {{"nesterov", true}, {"momentum", 0}}}, "optimizer.nesterov", "it needs a momentum above 0"},
+      {{"sgd", {{"lr", 1e31}}}, "optimizer.lr", "less than 1e30"},
+      {{"sgd", {{"momentum", 1.5}}}, "optimizer.momentum", "between 0 and 1"},
+      {{"adam", {{"betas", ConfigNode::list({0.9, 1.0})}}}, "optimizer.betas", "each must be at least 0 and less than 1"},
+      {{"adamw", {{"betas", ConfigNode::list({0.9})}}}, "optimizer.betas", "betas has 1 numbers; it needs 2"},
+      {{"lamb", {{"betas", ConfigNode::list({0.9, 0.99, 0.999})}}}, "optimizer.betas", "it needs 2"},
+      {{"adamw", {{"eps", -1e-8}}}, "optimizer.eps", "at least 0"},
+      {{"lamb", {{"weight_decay", 1e30}}}, "optimizer.weight_decay", "less than 1e30"},
+      {{"cosine", {{"min_lr", 0.2}}}, "lr_scheduler.min_lr", "between 0 and the optimizer's lr, 0.1"},
+      {{"polynomial", {{"interval", "step"}, {"min_lr", 7}}}, "lr_scheduler.min_lr", "the optimizer's lr"},
+      {{"step", {{"step_size", 0}}}, "lr_scheduler.step_size", "at least 1"},
+      {{"linear", {{"total_iters", -2}}}, "lr_scheduler.total_iters", "at least 0"},
+      {{"cosine", {{"interval", "step"}, {"warmup_epochs", 3}}}, "lr_scheduler.warmup_epochs", "interval is step"},
+  };
+  for (const auto& [part, path, words] : cases) {
+    const bool schedule = std::string(path).starts_with("lr_scheduler");
+    const auto put = [&part = part, schedule](RunConfig& c) { (schedule ? c.lr_scheduler : c.optimizer) = part; };
+    const auto in_code = refused(put);
+    CHECK_MESSAGE((has(in_code, path) && has(in_code, words)), in_code);
+    ConfigNode options{{"name", part.name}};
+    for (const auto& member : part.options.members()) options.put(member);
+    const auto yaml = std::string("seed: 3\n") + (schedule ? "lr_scheduler" : "optimizer") + ": " + to_yaml_line(options) + "\n";
+    const auto e = error_of([&] { bind_config(parse_yaml(yaml, "a.yaml")); });
+    CHECK(e.kind() == ErrorKind::Usage);
+    const auto key = std::string(path).substr(std::string(path).rfind('.') + 1) + ": ";
+    const auto column = yaml.find(key) + key.size() - yaml.find('\n');
+    const auto place = "a.yaml:2:" + std::to_string(column) + ": " + path;
+    CHECK_MESSAGE((has(e.what(), place) && has(e.what(), words)), place, "\n", e.what());
+  }
+}
+
+TEST_CASE("a falling schedule of a run without an end is refused, one with a length of its own is not") {
+  RunConfig c{.device = "cpu", .lr_scheduler = {.name = "cosine"}, .trainer = {.max_epochs = -1, .max_time = 60}, .output = {.dir = ""}};
+  CHECK(has(error_of([&] { check_config(c); }).what(), "lr_scheduler: the run has no known length in epochs"));
+  c.lr_scheduler.options.set("T_max", 5);
+  CHECK_NOTHROW(check_config(c));
+  c.lr_scheduler = {.name = "one_cycle", .options = {{"max_lr", 3}}};  // by step
+  CHECK(has(error_of([&] { check_config(c); }).what(), "the run has no known length in steps"));
+  c.trainer.max_steps = 10;
+  int warnings = 0;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::Warning; });
+  CHECK_NOTHROW(check_config(c));
+  CHECK(warnings == 0);  // the run gives it, once
+}
+
+TEST_CASE("an optimizer that a program brings is made with parameters only") {
+  auto parts = builtin_parts();
+  int made = 0;
+  parts.optimizers.add<SgdOptions>("sgd", "my own", [&](const SgdOptions& o, const ParameterSet& set) -> std::unique_ptr<Optimizer> {
+    ++made;
+    REQUIRE(!set.empty());
+    return std::make_unique<Sgd>(set, o);
+  });
+  RunConfig c{.device = "cpu", .precision = "32-true", .output = {.dir = ""}};
+  c.optimizer = {"sgd", {{"nesterov", true}, {"momentum", 0}}};
+  CHECK_NOTHROW(Trainer(c, parts));
+  CHECK(made == 0);
+}
+
+TEST_CASE("as many mistakes are listed as are counted, whatever they are") {
+  const std::vector<std::string> mistakes = {"seed: -1",
+                                             "precision: fp8",
+                                             "device: gpu",
+                                             "optimizer: {name: adamw, betas: [0.9, 1]}",
+                                             "lr_scheduler: {name: cosine, warmup_steps: 3}",
+                                             "trainer: {gradient_checkpointing: blcks}",
+                                             "grad_scaler: {init_scale: 0.5}",
+                                             "dump: {steps: [6-4]}",
+                                             "sim_npu: {hbm: much}",
+                                             "data: {name: generated, num_workers: many}",
+                                             "max_epochs: 3",
+                                             "colour: red"};
+  for (size_t n = 1; n <= mistakes.size(); ++n)
+    for (size_t first = 0; first < mistakes.size(); ++first) {
+      std::string yaml;
+      for (size_t i = 0; i < n; ++i) yaml += mistakes[(first + i) % mistakes.size()] + "\n";
+      const std::string message = error_of([&] { bind_config(parse_yaml(yaml, "a.yaml")); }).what();
+      size_t listed = 0;
+      for (size_t at = message.find("a.yaml:"); at != std::string::npos; at = message.find("a.yaml:", at + 1)) ++listed;
+      CHECK_MESSAGE(listed == n, yaml, message);
+      CHECK_MESSAGE(has(message, std::to_string(n) + " mistakes") == (n > 1), message);
+    }
+  std::string many = "trainer:\n";
+  for (int i = 0; i < 200; ++i) many += "  wrong_" + std::to_string(i) + ": 1\n";
+  const std::string message = error_of([&] { bind_config(parse_yaml(many, "a.yaml")); }).what();
+  CHECK(has(message, "200 mistakes"));
+  CHECK(std::count(message.begin(), message.end(), '\n') == 200);
 }
 
 TEST_CASE("five mistakes are five, wherever they stand") {

@@ -79,6 +79,47 @@ TEST_CASE("monitored metrics must exist, and by default they do") {
   CHECK(has(error_of([&] { Trainer(config).fit(regressor(torch::nn::Linear(4, 1)), numbers()); }).what(), "does not validate"));
 }
 
+TEST_CASE("a monitor that the task cannot have is refused before data are opened and a folder is made") {
+  TempDir dir;
+  auto config = generated_run(dir / "out");
+  auto parts = builtin_parts();
+  int opened = 0;
+  parts.datasets.add<NoOptions>("generated", "counts", [&](const NoOptions&) -> DatasetPair {
+    ++opened;
+    throw Error(ErrorKind::Data, "data", "opened");
+  });
+  config.data.options = ConfigNode::map();
+  const auto fit = [&] { return error_of([&] { Trainer(config, parts).fit(); }); };
+  for (const char* monitor : {"val/f1", "acc", "train/mae", "val/"}) {
+    config.checkpoint.monitor = monitor;
+    CHECK(fit().kind() == ErrorKind::Usage);
+    CHECK(has(fit().what(),
+              std::string("[checkpoint.monitor] no metric '") + monitor + "'; there are, under train/ and val/: loss, acc1, acc5"));
+  }
+  config.checkpoint.monitor = "auto";
+  config.early_stopping = {.enabled = true, .monitor = "val/accuracy"};
+  CHECK(has(fit().what(), "[early_stopping.monitor] no metric 'val/accuracy'"));
+  config.early_stopping.monitor = "val/loss";
+  config.trainer.check_val_every_n_epoch = 0;
+  CHECK(has(fit().what(), "does not validate"));
+  CHECK(opened == 0);
+  config.trainer.check_val_every_n_epoch = 1;
+  for (const char* monitor : {"auto", "val/acc5", "acc1", "train/loss"}) {  // what there is
+    config.checkpoint.monitor = monitor;
+    CHECK(fit().kind() == ErrorKind::Data);
+  }
+  config.task.name = "regressor";
+  config.checkpoint.monitor = "val/mae";
+  CHECK(fit().kind() == ErrorKind::Data);
+  // of a task that a program brings the metrics are known when there is one
+  parts.tasks.add<NoOptions>("mine", "my own", [](const NoOptions&, const Model& model) { return regressor(model); });
+  config.task.name = "mine";
+  config.checkpoint.monitor = "val/f1";
+  CHECK(fit().kind() == ErrorKind::Data);
+  CHECK(opened == 6);
+  CHECK_FALSE(fs::exists(dir / "out"));
+}
+
 TEST_CASE("the last weights have their score, also when their checkpoint came before the validation") {
   TempDir dir;
   auto config = generated_run(dir.path());

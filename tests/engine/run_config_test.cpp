@@ -1,6 +1,5 @@
 #include "testing.hpp"
 
-#include "npu_train/align/config_diff.hpp"
 #include "npu_train/engine/run_config.hpp"
 
 #include <fstream>
@@ -84,13 +83,19 @@ TEST_CASE("mistakes come together, each with place and nearest name") {
 }
 
 TEST_CASE("impossible values") {
-  message("precision: fp8");
-  message("deterministic: maybe");
-  message("seed: -1");
-  message("optimizer: 3");
-  message("trainer: [1, 2]");
-  message("- a list");
-  message("optimizer: {name: sgd, lr: -1}");
+  struct Row {
+    const char *yaml, *place, *given;
+  };
+  for (const Row& row :
+       {Row{"precision: fp8", "a.yaml:1:12: precision", "'fp8'"}, Row{"deterministic: maybe", "a.yaml:1:16: deterministic", "'maybe'"},
+        Row{"seed: -1", "a.yaml:1:7: seed", "'-1'"}, Row{"optimizer: 3", "a.yaml:1:12: optimizer.name", "'3'"},
+        Row{"trainer: [1, 2]", "a.yaml:1:10: trainer", "a list of 2"}, Row{"- a list", "a.yaml:1:1: ", "a list of 1"},
+        Row{"optimizer: {name: sgd, lr: -1}", "a.yaml:1:28: optimizer.lr", "'-1'"}}) {
+    const auto text = message(row.yaml);
+    CAPTURE(text);
+    CHECK(has(text, row.place));
+    CHECK(has(text, row.given));
+  }
 }
 
 TEST_CASE("overrides win, and make sections that are not there") {

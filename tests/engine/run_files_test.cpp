@@ -177,6 +177,22 @@ TEST_CASE("the validation of a run that was stopped inside an epoch stays in the
   CHECK((column_of(run_dir / "metrics.csv", "step", "val") == std::vector<double>{3, 4, 8}));
 }
 
+TEST_CASE("the log of an earlier version, which counted images per second, goes on") {
+  TempDir dir;
+  const auto config = short_config(dir);
+  const fs::path run_dir = Trainer(config).fit().run_dir, csv = run_dir / "metrics.csv";
+  const auto wanted = logged(run_dir);
+  auto text = log_text(csv);
+  text.replace(text.find("samples_per_second"), std::string_view("samples_per_second").size(), "images_per_second");
+  std::ofstream(csv, std::ios::trunc) << text;
+  killed_after(run_dir, "epoch=001-step=4");
+  Trainer again(config);
+  again.resume("auto");
+  again.fit();
+  CHECK((logged(run_dir) == wanted));
+  CHECK_FALSE(fs::exists(csv.string() + ".damaged"));
+}
+
 TEST_CASE("a damaged log is set aside with a warning and does not keep a run from going on") {
   TempDir dir;
   const auto config = short_config(dir);

@@ -110,6 +110,16 @@ TEST_CASE("the lock of another process is refused by name and goes when that is 
   }
 }
 
+TEST_CASE("the lock of the operating system holds whatever the file says, as before its holder wrote it") {
+  for (const char* text : {"", "{ no lock"}) {
+    CAPTURE(text);
+    const TempDir dir;
+    const FolderLock lock(dir.path(), {.beat = 1e6, .shared = false});
+    std::ofstream(dir / FolderLock::kFile, std::ios::trunc) << text;
+    refused(dir, ": is in use by another process", {.shared = false});
+  }
+}
+
 TEST_CASE("a child after fork() that ends does not end its parent's lock") {
   const TempDir dir;
   auto lock = std::make_unique<FolderLock>(dir.path());

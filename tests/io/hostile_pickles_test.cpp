@@ -216,6 +216,11 @@ TEST_CASE("bombs cost no memory") {
   for (int i = 0; i < 480'000; ++i) ids += "(h\1h\2h\3h\3K\6tQ0";
   std::string appended = "]";
   for (int i = 0; i < 30'000'000; ++i) appended += "Na";
+  std::string remembered = "N";
+  for (int i = 0; i < 12'000'000; ++i) {
+    remembered += 'r';
+    for (int byte = 0; byte < 4; ++byte) remembered += static_cast<char>(i >> 8 * byte);
+  }
   const std::string mebibyte(1 << 20, '\0');
   const auto claim = [](size_t elements) {
     return pickle(TensorClaim{.size = integer_op(static_cast<int64_t>(elements)) + "\x85",
@@ -239,6 +244,7 @@ TEST_CASE("bombs cost no memory") {
       {"1.9 million storages", torch_archive(pickle(storages))},
       {"storages with an id each", torch_archive(pickle(ids))},
       {"a list of 30 million", torch_archive(pickle(appended))},
+      {"a memo of 12 million by number", torch_archive(pickle(remembered))},
       {"a memo of 30 million", torch_archive(pickle("N" + std::string(30'000'000, '\x94')))},
       {"a gigabyte of zeros, packed", packed_zeros},
       {"a pickle of zeros, packed", zip({{"a/data.pkl", deflated(mebibyte, 100), 8, 100 << 20, true}, {"a/data/0", "1234"}})},

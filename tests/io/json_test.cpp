@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "bounded.hpp"
 #include "npu_train/io/file.hpp"
 
 using namespace npu_train;
@@ -165,18 +166,26 @@ TEST_CASE("wherever it is cut, what is there is a part of the document") {
 TEST_CASE("damaged JSON gives an Error or a value, nothing else") {
   const std::string good = R"({"a": [1, 2.5, "x\u00e9", null, true], "b": {"c": -1e-3}})";
   std::mt19937 random(3);
+  int values = 0, errors = 0;
+  const auto survives = [&](const std::function<Json()>& parse) {
+    try {
+      const auto text = parse().dump(0);
+      CHECK(parse_json(text, "x").dump(0) == text);
+      ++values;
+    } catch (const Error& e) {
+      CHECK(e.kind() == ErrorKind::Data);
+      ++errors;
+    }
+  };
   for (int i = 0; i < 5000; ++i) {
+    CAPTURE(i);
     auto text = good;
     for (int k = 0; k <= i % 3; ++k) text[random() % text.size()] = static_cast<char>(random());
-    try {
-      parse_json(text, "x");
-    } catch (const Error&) {
-    }
-    try {
-      parse_json_prefix(text.substr(0, random() % (text.size() + 1)), "x");
-    } catch (const Error&) {
-    }
+    survives([&] { return parse_json(text, "x"); });
+    survives([&] { return parse_json_prefix(text.substr(0, random() % (text.size() + 1)), "x").value; });
   }
+  CHECK(values > 1000);
+  CHECK(errors > 1000);
 }
 
 TEST_CASE("files") {
@@ -192,6 +201,14 @@ TEST_CASE("files") {
   CHECK(cut.value.dump(0) == "{\"a\": 1}");
   CHECK(load_json_prefix(dir / "a.json").complete);
   CHECK_THROWS_AS(load_json_prefix(dir / "b.json"), Error);
+}
+
+TEST_CASE("a text of deletes is written escaped in time in proportion to its size") {
+  CHECK(Json("a\x7f\x1b\xc2\x9b\xe2\x80\xae").dump() == R"("a\u007f\u001b\u009b\u202e")");
+  const Json deletes(std::string(8'000'000, '\x7f'));
+  CHECK(testing::grows_in_proportion([&] {
+    if (deletes.dump().size() != 6 * 8'000'000 + 2) throw std::runtime_error("another size");
+  }));
 }
 
 TEST_CASE("the values of a state come back bit for bit") {

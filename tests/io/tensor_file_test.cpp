@@ -19,6 +19,7 @@
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/npy.hpp"
 #include "npu_train/io/pickle.hpp"
+#include "only_if.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -45,6 +46,17 @@ at::Tensor read_in_order(const TensorFile& file, int64_t piece) {
   for (int64_t first = 0; first < file.numel(); first += piece)
     file.read_storage_order(first, std::min(piece, file.numel() - first), to + first * static_cast<int64_t>(out.element_size()));
   return out;
+}
+
+// The exit status of the Python of the development environment, or else of the system; -1 when a signal ended it.
+int run_python(const std::string& arguments) {
+  const auto own = fs::path(NPU_TRAIN_SOURCE_DIR) / ".venv/bin/python";
+  const int status = std::system(("'" + (fs::exists(own) ? own.string() : "python3") + "' " + arguments).c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+bool python_has_torch() {  // looks for the packages without importing them, which takes seconds
+  return run_python("-c 'from importlib.util import find_spec as f; exit(not (f(\"torch\") and f(\"numpy\")))' 2> /dev/null") == 0;
 }
 
 std::string open_error(const fs::path& path) {
@@ -107,7 +119,8 @@ TEST_CASE("save_pt copies only what must be copied and writes what the tensor me
   CHECK_FALSE(fs::exists(dir / "c.pt"));
 }
 
-TEST_CASE("Python reads what is written here, and its files are read") {
+TEST_CASE("Python reads what is written here, and its files are read" *
+          only_if(python_has_torch(), "there is no Python with torch and numpy")) {
   const TempDir dir;
   fs::create_directory(dir / "cpp");
   for (const auto& [type, name] : kTensorTypes) {
@@ -116,16 +129,8 @@ TEST_CASE("Python reads what is written here, and its files are read") {
     save_pt(dir / "cpp" / (name + "_4x0.pt"), ramp({4, 0}, type));
   }
   save_pt(dir / "cpp" / "float32_300x1x70000.pt", ramp({300, 1, 70000}));
-  const auto source = fs::path(NPU_TRAIN_SOURCE_DIR);
-  const auto python = fs::exists(source / ".venv/bin/python") ? source / ".venv/bin/python" : fs::path("python3");
-  const auto command = "'" + python.string() + "' '" + (source / "tests/io/pt_files.py").string() + "' '" + dir.path().string() + "'";
-  const int status = std::system(command.c_str());
-  REQUIRE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77 || WEXITSTATUS(status) == 127) {
-    MESSAGE("skipped: there is no Python with torch");
-    return;
-  }
-  REQUIRE(WEXITSTATUS(status) == 0);
+  const auto script = (fs::path(NPU_TRAIN_SOURCE_DIR) / "tests/io/pt_files.py").string();
+  REQUIRE(run_python("'" + script + "' '" + dir.path().string() + "'") == 0);
 
   const auto t = ramp({2, 3, 2, 2});
   int read = 0;

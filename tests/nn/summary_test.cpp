@@ -104,7 +104,9 @@ TEST_CASE("modes come back after an error too, which arrives as ours") {
   const auto net = std::make_shared<PictureNet>();
   Model model = picture_model(net);
   model.channels = 4;
-  CHECK_NOTHROW(testing::error_of([&] { summarize(model); }));
+  const auto e = testing::error_of([&] { summarize(model); });
+  CHECK(testing::has(e.what(), "[summarize]"));
+  CHECK(testing::has(e.what(), "to have 3 channels"));
   CHECK(net->drop->is_training());
   CHECK(testing::error_of([] { summarize(Model{}); }).kind() == ErrorKind::Usage);
 }

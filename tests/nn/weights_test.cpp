@@ -8,6 +8,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "npu_train/nn/weights.hpp"
@@ -73,6 +74,17 @@ TEST_CASE("everything fits: parameters and buffers are copied, other dtypes conv
   CHECK(to->fc1->weight.requires_grad());
   CHECK(to->bn->running_mean[0].item<float>() == 3);
   CHECK(to->bn->num_batches_tracked.item<int64_t>() == 7);
+}
+
+TEST_CASE("a counter of batches is taken in whatever dtype it was cast to with the rest") {
+  const auto from = std::make_shared<HeadNet>(), to = std::make_shared<HeadNet>();
+  from->bn->num_batches_tracked.fill_(7);
+  auto tensors = copy_of(*from);
+  for (auto& [name, tensor] : tensors) tensor = tensor.to(at::kHalf);
+  Model model = head_model(to);
+  CHECK(load_weights(model, tensors).complete());
+  CHECK(to->bn->num_batches_tracked.item<int64_t>() == 7);
+  CHECK((to->bn->num_batches_tracked.scalar_type() == at::kLong));
 }
 
 TEST_CASE("missing, unexpected and misshapen names") {
@@ -169,13 +181,14 @@ TEST_CASE("nothing fits") {
 }
 
 TEST_CASE("prefixes of wrappers are removed and said") {
-  for (const std::string prefix : {"module.", "model.", "_orig_mod.", "state_dict.", "state_dict.module._orig_mod."}) {
+  for (const std::string prefix :
+       {"module.", "model.", "_orig_mod.", "state_dict.", "model_state_dict.", "net.", "state_dict.module._orig_mod."}) {
     const auto from = std::make_shared<HeadNet>(), to = std::make_shared<HeadNet>();
     Model model = head_model(to);
     const auto report = load_weights(model, copy_of(*from, prefix));
     CHECK(report.complete());
     CHECK(at::equal(to->head->bias, from->head->bias));
-    CHECK(report.removed_prefixes.size() == (prefix.size() > 12 ? 3 : 1));
+    CHECK(report.removed_prefixes.size() == (prefix.find(".m") != std::string::npos ? 3 : 1));
     CHECK(report.str().find("prefixes removed: ") != std::string::npos);
   }
 }
@@ -279,4 +292,26 @@ TEST_CASE("a dtype that cannot be meant is misshapen") {
   const auto report = load_weights(*net, tensors, {.strict = false});
   REQUIRE(report.misshapen.size() == 1);
   CHECK(report.misshapen[0].given == "ComplexFloat");
+}
+
+TEST_CASE("each list of the report has as many names as its count, shown or counted") {
+  for (const size_t n : {1, 2, 5, 8, 9, 40}) {
+    CAPTURE(n);
+    WeightsReport report;
+    for (size_t i = 0; i < n; ++i) {
+      const auto number = "<" + std::to_string(i) + ">";
+      report.missing.push_back("m" + number);
+      report.unexpected.push_back("u" + number);
+      report.misshapen.push_back({"s" + number, "[1]", "[2]"});
+      report.converted.push_back("c" + number);
+    }
+    const auto text = report.str();
+    CHECK(text.starts_with(c10::str("weights: 0 loaded, ", n, " missing, ", n, " unexpected, ", n, " misshapen\n")));
+    for (const std::string list : {"  missing: ", "  unexpected: ", "  misshapen: ", "  converted: "}) {
+      const auto line = text.substr(text.find(list), text.find('\n', text.find(list)) - text.find(list));
+      const auto named = static_cast<size_t>(std::count(line.begin(), line.end(), '<'));
+      const auto more = line.find(", and ");
+      CHECK_MESSAGE(named + (more == std::string::npos ? 0 : std::stoul(line.substr(more + 6))) == n, line);
+    }
+  }
 }

@@ -256,6 +256,37 @@ TEST_CASE("a state that does not fit is refused and changes nothing") {
   }
 }
 
+TEST_CASE("the state of a tied tensor loads from both of its names, and from either") {
+  const auto copy_of = [](State state) {
+    for (auto& [key, t] : state.tensors) t = t.clone();
+    return state;
+  };
+  for (const auto& name : optimizer_names()) {
+    CAPTURE(name);
+    ParameterSet tied;
+    tied.add({.name = "embed", .value = at::ones({4}).set_requires_grad(true)});
+    tied.add({.name = "head", .value = tied[0].value});
+    const auto o = make_optimizer(name, tied);
+    random_gradients(tied, 1);
+    o->step();
+    const auto kept = copy_of(o->state());
+    for (const bool both : {true, false}) {
+      auto old = copy_of(kept);
+      for (const auto& [key, tensor] : kept.tensors) {
+        old.tensors.emplace(key.substr(0, key.find('/')) + "/head", both ? tensor + 1 : tensor);
+        if (!both) old.tensors.erase(key);
+      }
+      random_gradients(tied, 2);
+      o->step();
+      o->load_state(old);
+      CHECK(digest(o->state()) == digest(kept));
+    }
+    auto other = copy_of(kept);
+    other.tensors.emplace(kept.tensors.begin()->first + "_too", at::ones({4}));
+    CHECK(error_of([&] { o->load_state(other); }).kind() == ErrorKind::Checkpoint);
+  }
+}
+
 TEST_CASE("tensors that cannot be trained are refused by name") {
   const auto usage = [](const at::Tensor& t, int group = 0) {
     ParameterSet set;

@@ -2,7 +2,11 @@
 
 #include "npu_train/train/overflow_report.hpp"
 
+#include <algorithm>
+
 #include <torch/nn.h>
+
+#include <cstring>
 
 #include "npu_train/base/digest.hpp"
 #include "npu_train/device/random.hpp"
@@ -27,7 +31,10 @@ struct ProneImpl : torch::nn::Module {
     if (where == "forward") h = h * 100;
     h = middle(h);
     if (where == "reserved") {
-      { const auto left_over = torch::full({16, 16}, NAN); }
+      {  // NaN that no operator wrote
+        const auto left_over = torch::empty({16, 16});
+        std::memset(left_over.data_ptr(), 0xFF, left_over.nbytes());
+      }
       auto reserved = torch::empty({16, 16});  // the memory of the tensor before
       has_left_over |= reserved.isnan().any().item<bool>();
       h = h + reserved.zero_().select(1, 0).unsqueeze(1);
@@ -228,5 +235,20 @@ TEST_CASE("looking for anomalies changes nothing: the weights after a step are t
     };
     CAPTURE(mode);
     CHECK((bits(true) == bits(false)));
+  }
+}
+
+TEST_CASE("parameters that are not named are counted") {
+  for (const size_t n : {0, 1, 2, 5, 6, 30}) {
+    OverflowReport r;
+    r.parameters_in_all = 30;
+    for (size_t i = 0; i < n; ++i) r.parameters.push_back("<" + std::to_string(i) + ">");
+    const auto text = r.str();
+    const auto begin = text.find("not finite: " + std::to_string(n) + " of 30");
+    REQUIRE(begin != std::string::npos);
+    const auto line = text.substr(begin, text.find('\n', begin) - begin);
+    const auto more = line.find(", and ");
+    CHECK(std::count(line.begin(), line.end(), '<') == static_cast<long>(std::min<size_t>(n, 5)));
+    CHECK((more == std::string::npos ? 5 : 5 + std::stoul(line.substr(more + 6))) == std::max<size_t>(n, 5));
   }
 }

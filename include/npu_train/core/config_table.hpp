@@ -1,4 +1,5 @@
 /// Binds plain structs to configuration text. One table per struct gives reading with errors, --print-config and the docs.
+/// Ours because yaml-cpp only parses: it keeps the first of two equal keys silently and has no bounds, no defaults, no known keys.
 ///
 /// A struct becomes configurable by naming its table:
 ///   struct SgdOptions {

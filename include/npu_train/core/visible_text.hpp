@@ -18,6 +18,9 @@ std::string visible_lines(std::string_view text);
 std::string visible_start(std::string_view text, size_t longest);
 
 /// Number of code points of any text, bytes that are not UTF-8 counted as one each.
-size_t columns_of(std::string_view text);
+size_t code_points(std::string_view text);
+
+/// The byte behind the first `points` code points, counted in the same way, or the size of the text.
+size_t byte_of_point(std::string_view text, size_t points);
 
 }  // namespace npu_train::detail

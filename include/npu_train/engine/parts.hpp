@@ -9,6 +9,7 @@
 
 #include "npu_train/core/registry.hpp"
 #include "npu_train/data/datasets.hpp"
+#include "npu_train/engine/run_observer.hpp"
 #include "npu_train/nn/model.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/optim/schedule.hpp"
@@ -25,9 +26,10 @@ struct Parts {
   TaskRegistry tasks{"task"};
   OptimizerRegistry optimizers{"optimizer"};
   ScheduleRegistry schedules{"learning rate schedule"};
+  ObserverRegistry observers{};  ///< sections of observers, such as `dump` of npu_train::tools
 };
 
-/// Everything that the library brings.
+/// Everything that the library brings; no observers.
 Parts builtin_parts();
 
 }  // namespace npu_train

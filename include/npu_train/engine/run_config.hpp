@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/align/dump_options.hpp"
 #include "npu_train/core/config_table.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "npu_train/engine/parts.hpp"
@@ -55,7 +54,7 @@ struct RunConfig {
   CheckpointOptions checkpoint{};
   EarlyStoppingOptions early_stopping{};
   OutputOptions output{};
-  DumpOptions dump{};  ///< what the run computes, for npu_tool compare; a file that has the section turns it on
+  ConfigSections sections{};  ///< those of Parts.observers: sections["dump"] = {{"level", "op"}}; what is there is on
   static const ConfigTable<RunConfig>& config_table();
 };
 
@@ -63,7 +62,7 @@ struct RunConfig {
 /// what was given, what is allowed, the nearest name. The options of the parts are checked against `parts` as well.
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts());
 
-/// The same from a node that was read before.
+/// The same from a node that was read before. A section that is switched off counts as absent.
 RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts());
 
 /// The checks that a file gets, for a struct that was filled in code: the tables, the options of the parts, and what keys contradict.
@@ -73,11 +72,18 @@ void check_config(const RunConfig& config, const Parts& parts = builtin_parts())
 /// The key of a section that `key` is short for: "optimizer.lr" of "lr"; "" for a key of a configuration itself, and for what is none.
 std::string full_key(const std::string& key, const Parts& parts = builtin_parts());
 
+/// The keys of a configuration, those of the observers' sections included.
+std::vector<FieldInfo> config_fields(const Parts& parts = builtin_parts());
+
 /// The configuration with every default filled in, the options of its parts too: what --print-config shows and a checkpoint keeps.
 ConfigNode resolved(const RunConfig& config, const Parts& parts = builtin_parts());
 
+/// Stands for a value that the data decide when the program runs. Next to any other value it is not a change of numbers: with the same
+/// data the two are the same, and other data are a difference of their own.
+inline constexpr const char* kLeftToData = "(left to the data)";
+
 /// A configuration as a comparison with another one needs it: resolved, with the options of the transforms too, and kLeftToData
-/// (align/config_diff.hpp) for what the data decide. Parts that `parts` does not know stay as they are written. Nothing, and the reason in
+/// for what the data decide. Parts that `parts` does not know stay as they are written. Nothing, and the reason in
 /// `why`, for what is no configuration of train_app: a mistake in it, or no model or no data named.
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts = builtin_parts());
 

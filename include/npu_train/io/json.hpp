@@ -1,4 +1,5 @@
 /// JSON documents: manifests, histories, states, and the lists of a dump. Numbers come back as they were, inf and nan too.
+/// Ours, around nlohmann's parser: that library has no limits of depth and size, keeps the last of two equal keys and writes nan as null.
 #pragma once
 
 #include <cstdint>

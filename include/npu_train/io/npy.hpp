@@ -1,4 +1,5 @@
 /// One tensor in NumPy's .npy format (version 1.0; https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
+/// Ours because libtorch has no reader for it; sizes are checked against the file before memory is taken, and objects are refused.
 #pragma once
 
 #include <ATen/core/Tensor.h>

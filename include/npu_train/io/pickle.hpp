@@ -3,6 +3,7 @@
 /// A .pth file is a zip archive with a pickle inside. A pickle is a program; this reader knows only the handful of instructions that
 /// build dicts, lists, tuples, strings, numbers and tensors. Whatever else a file asks for (any class or function that is not on a
 /// short list) is refused by name before anything happens.
+/// Ours because torch::pickle_load does not read such files: it gives None for a dict with parameters.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +22,7 @@ struct PthFile {
   std::vector<std::string> skipped;
 };
 
-/// True for .pth, .pt, .bin and .ckpt, in any case: the names that files of `torch.save` have.
+/// True for .pth, .pt, .bin and .ckpt, in any case, also with .tar behind it: the names that files of `torch.save` have.
 bool is_pth_name(const std::filesystem::path& path);
 
 /// Reads a file written by `torch.save` (PyTorch 1.6 or newer; stored or deflated, zip64 too).

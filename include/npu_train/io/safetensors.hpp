@@ -1,6 +1,7 @@
 /// Tensors by name in a file that cannot execute anything: the safetensors format.
 /// Layout: 8 bytes little-endian length of the header, a JSON header (names, dtypes, shapes, byte ranges), the data without holes.
 /// Reference: the format section of the safetensors documentation.
+/// Ours because the format's own library is Rust; every range is checked against the file before a byte of a tensor is read.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -44,7 +44,8 @@ struct WeightsReport {
 };
 
 /// Copies `tensors` into the parameters and buffers of `module`, converting dtype and device. Understood beside equal names:
-/// - prefixes `module.`, `model.`, `_orig_mod.`, `state_dict.` (also several) of wrappers, unless the model has the name with it;
+/// - prefixes `module.`, `model.`, `_orig_mod.`, `state_dict.`, `model_state_dict.`, `net.` (also several) of wrappers and of checkpoints
+///   around the weights, unless the model has the name with it;
 /// - `in_proj_weight` of fused projections from `q_proj.weight`, `k_proj.weight`, `v_proj.weight` and the reverse, biases too;
 /// - `mlp.linear_1`, `mlp.linear_2`, the names in torchvision's published ViT files, for `mlp.0`, `mlp.3`.
 /// Error(Checkpoint) when they do not fit, or, without `strict`, when none does. Nothing is written before everything was checked.

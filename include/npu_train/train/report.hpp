@@ -41,7 +41,7 @@ struct EpochReport {
   int64_t skipped = 0;  ///< skipped steps of this epoch
   double seconds = 0;   ///< training part
   double val_seconds = 0;
-  double images_per_second = 0;
+  double samples_per_second = 0;
   double data_wait = 0;     ///< of `seconds`: waiting for data, in seconds
   int64_t peak_memory = 0;  ///< bytes on the device (host: peak resident set)
 };

@@ -60,6 +60,8 @@ struct StepResult {
 };
 
 namespace detail {
+class KeptBuffers;
+class OverflowForensics;
 class WindowGraph;
 struct WindowSums;
 }  // namespace detail
@@ -86,19 +88,20 @@ class TrainStep {
 
   /// Windows processed, skipped ones included.
   int64_t attempts() const { return attempts_; }
-  void set_attempts(int64_t attempts) { attempts_ = attempts, taken_one_ = attempts > 0; }
+  void set_attempts(int64_t attempts);
 
  private:
   // `scale`: of the loss, fp32 on the device; undefined: what the precision multiplies by.
   void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
   detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
+  void begin_window(const std::vector<Batch>& window, double full_weight);
+  void reduce();
+  StepGate unscale(double factor);
   at::Tensor clip();
-  void explain_skip(const std::vector<Batch>& window);
-  void explain_anomaly(const std::vector<Batch>& window);
-  void explain(const std::vector<Batch>& window, int64_t streak);
+  void update_or_skip(const StepGate& gate);
   Batch bring(const Batch& batch, int micro_batch);
-  void keep_buffers();
-  void restore_buffers();
+  template <class Fn>
+  decltype(auto) run_phase(Phase phase, Fn&& fn);
 
   Task& task_;
   Precision& precision_;
@@ -111,12 +114,8 @@ class TrainStep {
   Phase phase_ = Phase::Transfer;
   int micro_batch_ = 0;
   bool start_kept_ = false;  // of the window under way
-  double full_weight_ = 0;   // R, of the same
-  bool taken_one_ = false;
-  bool explained_ = false;  // this row of skipped steps
-  RandomState random_;      // before the window
-  std::vector<NamedTensor> buffers_;
-  std::vector<at::Tensor> kept_;
+  std::unique_ptr<detail::KeptBuffers> buffers_;
+  std::unique_ptr<detail::OverflowForensics> forensics_;
   std::unique_ptr<detail::WindowGraph> graph_;
 };
 

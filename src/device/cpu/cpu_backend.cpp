@@ -1,11 +1,10 @@
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <fstream>
 
 #include "device/cpu/cpu_features.hpp"
 #include "device/generic_backend.hpp"
+#include "npu_train/core/cgroup.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -13,12 +12,9 @@ namespace detail {
 namespace {
 
 int64_t machine_memory() {
-  int64_t total = proc_kib(read_small_file("/proc/meminfo"), "MemTotal");
-  for (const char* path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    const int64_t limit = std::strtoll(read_small_file(path).c_str(), nullptr, 10);  // "max" reads as 0
-    if (limit > 0) total = total < 0 ? limit : std::min(total, limit);
-  }
-  return total;
+  const int64_t total = proc_kib(read_small_file("/proc/meminfo"), "MemTotal");
+  const auto limit = cgroup_limits().memory;
+  return limit && (total < 0 || *limit < total) ? *limit : total;
 }
 
 class CpuBackend final : public DeviceBackend {

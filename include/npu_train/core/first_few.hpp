@@ -1,0 +1,18 @@
+/// Lists of names in messages.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+
+/// "a, b, c"; of more than `most` the first ones, and how many more there are: "a, b, and 3 more".
+inline std::string first_few(const std::vector<std::string>& names, size_t most) {
+  if (names.size() <= most) return join(names);
+  const std::vector<std::string> shown(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(most));
+  return join(shown) + ", and " + std::to_string(names.size() - most) + " more";
+}
+
+}  // namespace npu_train::detail

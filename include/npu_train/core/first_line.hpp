@@ -1,0 +1,18 @@
+/// The part of what a program or libtorch says that fits a message.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+namespace npu_train::detail {
+
+/// The first line that is not blank, without the blanks around it.
+inline std::string first_line(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  text = text.substr(0, text.find('\n'));
+  return std::string(text.substr(0, text.find_last_not_of(kBlanks) + 1));
+}
+
+}  // namespace npu_train::detail

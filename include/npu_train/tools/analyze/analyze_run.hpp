@@ -1,0 +1,23 @@
+/// What of a configured run will not run, or not run well, on an Ascend NPU: see analyze/analysis.hpp and analyze/try_device.hpp.
+#pragma once
+
+#include <string>
+
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/tools/analyze/analysis.hpp"
+#include "npu_train/tools/analyze/try_device.hpp"
+
+namespace npu_train {
+
+/// Takes two steps of the configuration's training, writes nothing, and looks up what the second one dispatched, reduction, unscaling,
+/// clipping and the optimizer's step included. It runs on the CPU, whatever `device` says, and in the configuration's precision, `auto`
+/// being what the chip would take. bf16 and fp16 are emulated on every CPU, so that the answer does not depend on which one it is. Errors
+/// of the configuration, the data and the model go through.
+Analysis analyze_run(const RunConfig& config, const AnalysisOptions& options = {}, const Parts& parts = builtin_parts());
+
+/// try_device() for the configuration's model and the first batch of its data; `sim_npu` starts with the configuration's options.
+TrialReport try_run(const RunConfig& config, const std::string& device, const TrialOptions& options = {},
+                    const Parts& parts = builtin_parts());
+
+}  // namespace npu_train

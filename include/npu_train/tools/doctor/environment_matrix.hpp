@@ -1,0 +1,41 @@
+/// The software of a machine for Ascend NPUs, next to what is recommended and needed: by the guides of CANN 7 (2023) and today.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/io/json.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
+#include "npu_train/tools/doctor/host_view.hpp"
+
+namespace npu_train {
+
+/// A row of src/tools/doctor/facts/matrix.tsv with what this machine has.
+struct MatrixRow {
+  std::string component;                         ///< "CANN", "Python", "atc"
+  std::string here;                              ///< version or path on this machine; "" when it is not installed
+  std::string recommended_cann7, minimum_cann7;  ///< "" when there is none
+  std::string recommended, minimum;              ///< today
+  std::string note;
+  /// Whether `here` is a version below the older of both minima.
+  bool too_old() const;
+};
+
+/// Runs `python3 --version`, `cmake --version` and `gcc -dumpfullversion`.
+std::vector<MatrixRow> environment_matrix(const HostView& host, const ProcessFacts& process);
+
+/// What is known of a card beside its kind.
+struct CardFacts {
+  std::string name;  ///< "NVIDIA H100 80GB HBM3", "910B3"; "" where no tool of the vendor says it
+  std::string cann;  ///< version of CANN, for NPUs
+};
+
+/// By npu-smi and the files of CANN for kind "npu", by nvidia-smi for "cuda"; of other kinds nothing is asked.
+CardFacts card_facts(const HostView& host, const std::string& kind, int index);
+
+/// A table for a terminal, and the variables that belong to it.
+std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host, size_t width = 100);
+Json matrix_json(const std::vector<MatrixRow>& rows, const HostView& host);
+
+}  // namespace npu_train

@@ -1,0 +1,51 @@
+/// A device's first sums: a matrix product in every dtype against the CPU's in double precision, and one training step in every precision.
+#pragma once
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "npu_train/device/device.hpp"
+#include "npu_train/tools/doctor/finding.hpp"
+
+namespace npu_train {
+
+/// What a matrix product gave.
+struct MatmulResult {
+  double milliseconds = 0;    ///< the best of the repetitions
+  double norm = 0;            ///< Frobenius norm of the product
+  double relative_error = 0;  ///< |product - reference| / |reference|, Frobenius norms
+  bool finite = true;         ///< no inf and no NaN in the product
+};
+
+/// Multiplies two matrices [size, size] of fixed uniform numbers in [-1, 1) on `device`. The reference is the product of the same rounded
+/// numbers on the CPU in double. Error(Device) and Error(OutOfMemory) as they come.
+MatmulResult hello_matmul(const Device& device, c10::ScalarType dtype, int64_t size = 1000, int repetitions = 5);
+
+/// The relative error that is allowed: 1e-4 in fp32 (TF32 gives about 3e-4 and does not pass); in other dtypes twice the dtype's epsilon:
+/// rounding the product gives half of it at most, and hardware may add up partial sums in the dtype too.
+double hello_tolerance(c10::ScalarType dtype);
+
+/// Judges a product.
+Finding judge_matmul(const Device& device, c10::ScalarType dtype, const MatmulResult& result);
+
+/// One training step in a precision ("bf16-mixed") on a device; gives its finding. An Error that it throws becomes a finding that fails.
+using TrainingStep = std::function<Finding(const Device& device, const std::string& precision)>;
+
+struct HelloOptions {
+  int64_t size = 1000;
+  std::vector<std::string> precisions{};  ///< for `step`
+  TrainingStep step{};                    ///< none: products only
+};
+
+/// fp32, fp16 and bf16 on every device, then the training steps. A device that fails or is gone is a finding; the others go on.
+std::vector<Finding> check_hello(const std::vector<Device>& devices, const HelloOptions& options = {});
+
+/// All devices that this process can use: of npu, cuda and cpu. A kind that shows signs of being there but does not start is told in
+/// `problems`.
+std::vector<Device> usable_devices(std::vector<Finding>& problems);
+
+}  // namespace npu_train

@@ -1,0 +1,60 @@
+/// Notices what grows from step to step and does not stop: memory, file handles, threads.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/device/device.hpp"
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/train/callback.hpp"
+
+namespace npu_train {
+
+/// What this process holds; -1 where that is not to be had.
+struct ProcessUse {
+  int64_t device_bytes = -1;  ///< of tensors on the device; not on a CPU
+  int64_t host_bytes = -1;    ///< anonymous memory: mapped files do not count
+  int64_t handles = -1;       ///< open files, sockets, pipes
+  int64_t threads = -1;
+};
+
+/// Reads /proc/self, and the device's allocator. Well below a millisecond.
+ProcessUse process_use(const Device& device);
+
+/// Growth a step of what was read at `steps`, where it is steady: the medians of all four quarters rise, a straight line explains it, and
+/// it is at least `least`. Nothing for what only warms up, jumps once or swings. Theil and Sen's slope: the median over all pairs.
+std::optional<double> steady_growth(const std::vector<std::pair<double, double>>& samples, double least);
+
+/// Reads every tenth of the first 200 steps and every fiftieth later, and from step 200 on warns of each kind that grew steadily over the
+/// last 20 readings, once.
+class LeakWatch final : public Callback {
+ public:
+  using Read = std::function<ProcessUse(const Device&)>;
+  explicit LeakWatch(Read read = process_use) : read_(std::move(read)) {}
+
+  void on_step_end(TrainLoop& loop, const StepReport& report) override;
+  /// Told so far: "file handles grow by 1 a step (41 at step 20, 221 at step 200)".
+  const std::vector<std::string>& findings() const { return findings_; }
+
+ private:
+  static constexpr size_t kKinds = 4;
+  void note(int64_t step, const ProcessUse& use);
+  void judge();
+
+  Read read_;
+  int64_t steps_ = 0;
+  std::deque<std::pair<double, std::array<double, kKinds>>> samples_;
+  std::array<bool, kKinds> told_{};
+  std::vector<std::string> findings_;
+};
+
+/// Adds a LeakWatch to every run.
+void add_leak_watch(Parts& parts);
+
+}  // namespace npu_train

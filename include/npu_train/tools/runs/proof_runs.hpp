@@ -1,0 +1,38 @@
+/// What the proofs share: short runs that write nothing, and their states to compare.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/engine/trainer.hpp"
+
+namespace npu_train::detail {
+
+/// The configuration without files, validation and early ends.
+RunConfig without_side_effects(RunConfig config);
+
+/// The same without initial weights from a file: for what needs the shapes of a model alone.
+RunConfig without_files(RunConfig config);
+
+/// Parts whose data sets open no image: for what needs the shapes of a batch alone. Of data that only opening tells, as it is.
+Parts shapes_only(const Parts& parts, const RunConfig& config);
+
+/// The run of a configuration ends before a proof has its steps.
+class TooFewSteps : public Error {
+ public:
+  TooFewSteps(const char* where, int64_t taken_steps, int64_t needed_steps);
+  int64_t taken, needed;
+};
+
+/// A trainer that has taken `steps` steps. TooFewSteps, an Error(Usage), under the name `where` when the run ends before.
+Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps, const char* where);
+
+/// Owns its tensors: the live state goes on changing.
+RunState snapshot(Trainer& trainer);
+
+/// Parts of `a` that are not bit-equal in `b`; wall times do not count.
+std::vector<std::string> differing_parts(const RunState& a, const RunState& b);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,27 @@
+/// A source scan as text for a terminal, as JSON, as CSV and as a page.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "npu_train/io/json.hpp"
+#include "npu_train/tools/scan/source_scan.hpp"
+
+namespace npu_train {
+
+/// One sentence: verdict, places, hours.
+std::string headline(const SourceScan& scan);
+
+/// Verdict, libraries, what to do by rule, and the places, the worst first. Of the places `rows` are shown, 0: all. `width` as for
+/// TextTable::str.
+std::string to_text(const SourceScan& scan, size_t rows = 50, size_t width = 0);
+
+/// {"source", "verdict", "hours", "hours_mechanical", "places", "files", "lines", "skipped", "libraries", "rules", "findings", "notes"}.
+Json to_json(const SourceScan& scan);
+
+/// One row for each finding: file, line, column, severity, rule, text, replacement, mechanical, hours, advice.
+std::string to_csv(const SourceScan& scan);
+
+std::string to_html(const SourceScan& scan);
+
+}  // namespace npu_train

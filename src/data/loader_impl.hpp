@@ -1,0 +1,96 @@
+// What a Loader consists of: loader.cpp makes batches, loader_state.cpp saves and restores the position.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "data/batch_builder.hpp"
+#include "npu_train/data/loader.hpp"
+
+namespace npu_train {
+
+struct Loader::Impl {
+  Impl(std::shared_ptr<const Dataset> d, std::shared_ptr<IterableDataset> s, Pipeline pipeline, LoaderOptions o)
+      : dataset(std::move(d)),
+        stream(std::move(s)),
+        options(std::move(o)),
+        info(dataset != nullptr ? dataset->info() : stream->info()),
+        builder(dataset, std::move(pipeline), options, info),
+        seed(options.seed) {
+    chunk = options.num_workers > 0 ? std::clamp<int64_t>(options.batch_size / (2 * options.num_workers), 1, 64) : options.batch_size;
+  }
+  /// Apart from the constructor, so that the destructor joins those that did start when one cannot.
+  void launch() {
+    for (int64_t i = 0; i < options.num_workers; ++i) workers.emplace_back([this] { work(); });
+  }
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    work_there.notify_all();
+    for (auto& worker : workers) worker.join();
+  }
+
+  std::vector<int64_t> order_of(int64_t of_epoch) const {
+    return options.shuffle ? permutation(seed, of_epoch, dataset->size()) : sequence(dataset->size());
+  }
+  int64_t batches_of(int64_t samples) const {
+    return options.last_batch == LastBatch::Drop ? samples / options.batch_size : (samples + options.batch_size - 1) / options.batch_size;
+  }
+  int64_t samples_on_rank() const {
+    const int64_t n = dataset->size(), ranks = options.world_size;
+    if (options.shard == ShardMode::Pad) return (n + ranks - 1) / ranks;
+    return n / ranks + (options.shard == ShardMode::Uneven && options.rank < n % ranks ? 1 : 0);
+  }
+
+  void work();
+  void start(int64_t of_epoch, int64_t first_batch);
+  std::shared_ptr<detail::Job> open_next();
+  void read_stream(detail::Job& job);
+  std::shared_ptr<detail::Job> take_ready();
+  bool may_open() const {
+    return !opening && next_index < end && static_cast<int64_t>(jobs.size()) < options.num_workers * options.prefetch_factor;
+  }
+  std::shared_ptr<detail::Job> with_work_left() const;
+  void note_bad_samples(const detail::Job& job);
+  void report_bad_samples();
+  void fail(detail::Job& job) const { job.error = std::current_exception(); }
+
+  const std::shared_ptr<const Dataset> dataset;
+  const std::shared_ptr<IterableDataset> stream;
+  const LoaderOptions options;
+  const DatasetInfo info;
+  const detail::BatchBuilder builder;
+  int64_t chunk = 1;
+
+  // The consumer's side.
+  uint64_t seed;
+  int64_t epoch = 0, cursor = 0;
+  bool begun = false;
+  int64_t bad_samples = 0;  // of this epoch
+  int64_t reported_bad = 0;
+  int64_t named_bad = 0;  // of all epochs
+  State stream_state;     // after the batch given last
+  bool loaded = false;    // stream_state was loaded and not begun yet
+
+  // Shared with the workers.
+  mutable std::mutex mutex;
+  std::condition_variable work_there, batch_there;
+  std::deque<std::shared_ptr<detail::Job>> jobs;  // open or ready, in order
+  std::vector<int64_t> mine;                      // samples of this epoch on this rank
+  uint64_t job_seed = 0;
+  int64_t job_epoch = 0;
+  int64_t next_index = 0, end = 0;  // the batch to open next; the one after the last
+  int64_t next_number = 0;          // of the stream's samples
+  bool opening = false;             // somebody is at `open_next`, outside the lock: the order of opening is the order of batches
+  bool stop = false;
+  std::vector<std::thread> workers;  // last: they use all of the above
+};
+
+}  // namespace npu_train

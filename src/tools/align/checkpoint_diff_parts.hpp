@@ -1,0 +1,63 @@
+// The pieces of a comparison of weights.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "npu_train/io/safetensors.hpp"
+#include "npu_train/tools/align/compare.hpp"
+
+namespace npu_train::detail {
+
+// Tensors of a checkpoint or a file of weights, read when they are asked for where the format allows.
+class StoredWeights {
+ public:
+  struct Entry {
+    std::string part;  // model | optimizer | ema
+    std::string name;  // "conv1.weight"; of the optimizer the parameter's with the slot behind it: "conv1.weight.momentum"
+    std::string key;   // in its file
+    size_t file = 0;   // of files_; unused for what is in memory
+    at::ScalarType dtype = at::kFloat;
+    std::vector<int64_t> shape{};
+  };
+
+  explicit StoredWeights(const std::filesystem::path& path);
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  at::Tensor read(const Entry& entry) const;
+  bool has(const std::string& part) const;
+  // Names of the model's tensors that are one tensor in memory, in groups of two and more. Of .safetensors none are known: that format
+  // keeps each name's values apart.
+  std::vector<std::vector<std::string>> tied() const;
+  // What the checkpoint says of itself, and single values of its state ("scaler.scale").
+  const std::map<std::string, std::string>& facts() const { return facts_; }
+
+ private:
+  void open_checkpoint(const std::filesystem::path& folder);
+  void add_safetensors(const std::filesystem::path& file, const std::string& part);
+  void add_pth(const std::filesystem::path& file);
+  void drop_prefixes();
+  void restore_order();
+
+  std::vector<Entry> entries_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, at::Tensor> in_memory_;
+  std::map<std::string, std::string> facts_;
+};
+
+// The layers of one side as calls of a dump, for the matching of dumps. Each item's data_name is the index of its entry.
+// `mapping`: layers and tensors that go by another name in B; `parts`: those that are compared.
+DumpStep layers_of(const StoredWeights& weights, const std::set<std::string>& parts, const std::map<std::string, std::string>& mapping);
+
+// What is one tensor in `here` and not in `there`.
+std::vector<std::string> ties_broken(const StoredWeights& here, const StoredWeights& there, const std::string& here_name,
+                                     const std::string& there_name);
+
+// The first layer that differs, and why.
+Divergence first_difference_of(const StepComparison& step, const std::map<std::string, std::string>& facts_a,
+                               const std::map<std::string, std::string>& facts_b);
+
+}  // namespace npu_train::detail

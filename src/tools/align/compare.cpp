@@ -1,0 +1,283 @@
+#include "npu_train/tools/align/compare.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/align/dump_options.hpp"
+#include "tools/align/step_comparer.hpp"
+
+namespace npu_train {
+namespace {
+
+// What older dumps and msprobe's do not tell may differ; of the second list they told nothing, and most programs have no such thing.
+bool same_environment(const DumpStep& a, const DumpStep& b) {
+  for (const char* fact : {"version", "libtorch", "device", "precision", "threads", "cpu"})
+    if (detail::fact_of(a, fact).empty() || detail::fact_of(a, fact) != detail::fact_of(b, fact)) return false;
+  for (const char* fact : {"fused_kernels", "memory_format", "cpu_low_precision", "mkldnn", "deterministic"})
+    if (detail::fact_of(a, fact) != detail::fact_of(b, fact)) return false;
+  return true;
+}
+
+// What was asked for is taken at its word.
+bool given_tolerance(const CompareOptions& options) { return options.atol || options.rtol || !options.layer_tolerance.empty(); }
+
+bool is_sample(const DumpStep& step) {
+  const auto part = [&](const char* fact) {
+    const auto share = detail::fact_of(step, fact);
+    return !share.empty() && std::atof(share.c_str()) < 1;
+  };
+  return part("sample") || part("sample_elements");
+}
+
+using Places = std::map<std::pair<int64_t, std::string>, const Dump::Place*>;
+
+Places places_of(const Dump& dump) {
+  Places out;
+  for (const auto& p : dump.places()) out.emplace(std::pair(p.step, p.rank), &p);
+  return out;
+}
+
+const Dump::Place* find_place(const Places& places, const Dump::Place& like) {
+  const auto found = places.find({like.step, like.rank});
+  return found == places.end() ? nullptr : found->second;
+}
+
+bool wanted(const Dump::Place& place, const CompareOptions& options) {
+  if (!options.rank.empty() && place.rank != options.rank) return false;
+  return options.steps.empty() || std::find(options.steps.begin(), options.steps.end(), place.step) != options.steps.end();
+}
+
+void note_missing(const Dump& here, const Dump& there, const char* side, const CompareOptions& options, DumpComparison& out) {
+  std::vector<std::string> missing;
+  const auto others = places_of(there);
+  for (const auto& p : here.places())
+    if (wanted(p, options) && find_place(others, p) == nullptr)
+      missing.push_back(std::to_string(p.step) + (p.rank == "rank0" ? "" : "/" + p.rank));
+  if (!missing.empty())
+    out.notes.push_back("only " + std::string(side) + " has step " + join(missing) +
+                        ": the other run was shorter, was killed, or dumped other steps");
+}
+
+void note_facts(const DumpStep& a, const DumpStep& b, DumpComparison& out) {
+  for (const auto& [key, value] : a.facts) {
+    const auto other = b.facts.find(key);
+    if (key == "step" || key == "loss_scale" || other == b.facts.end() || other->second == value) continue;
+    out.notes.push_back(key + ": " + value + " and " + other->second);
+  }
+}
+
+// "0, 1 of rank0", shortened where there are many.
+std::string list_of(const Dump& dump) {
+  constexpr size_t kMost = 10;
+  std::map<std::string, std::vector<std::string>> by_rank;
+  for (const auto& p : dump.places()) by_rank[p.rank].push_back(std::to_string(p.step));
+  std::vector<std::string> out;
+  for (auto& [rank, steps] : by_rank) {
+    if (out.size() == kMost) {
+      out.emplace_back("...");
+      break;
+    }
+    if (steps.size() > kMost) steps = {steps[0], steps[1], steps[2], "...", steps.back()};
+    out.push_back(join(steps) + " of " + rank);
+  }
+  return join(out, "; ");
+}
+
+// Names of the mapping: an error where nobody has any of them, a warning where some are unknown.
+void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& options, DumpComparison& out) {
+  if (unknown.empty()) return;
+  const std::vector<std::string> all(unknown.begin(), unknown.end());
+  check(unknown.size() < 2 * options.mapping.size(), ErrorKind::Usage, "compare",
+        "--mapping: none of its names is in the dumps: ", join(all, "; "), "; allowed: layers (layer1.0.conv1) and whole calls");
+  for (const auto& name : all) {
+    log_warning("compare: --mapping names ", name);
+    out.notes.push_back("--mapping names " + name);
+  }
+}
+
+// What a step leaves to the next.
+struct Judged {
+  Judged() = default;
+  explicit Judged(const StepComparison& compared) : step(compared.step) {
+    for (const auto& call : compared.calls)
+      if (call.layer.starts_with("optimizer")) weight_error = std::max({weight_error, call.parameter_error, compared.carried_error});
+  }
+  // Of what lies between steps that do not follow each other nothing is known.
+  double carried(int64_t next) const { return next == step + 1 && weight_error >= 0 ? weight_error : kUnknownDrift; }
+
+  int64_t step = 0;
+  double weight_error = -1;
+
+ private:
+  static constexpr double kUnknownDrift = 0.1;
+};
+
+class DumpComparer {
+ public:
+  DumpComparer(const std::filesystem::path& a, const std::filesystem::path& b, const CompareOptions& options)
+      : options_(options), a_(Dump::open(a)), b_(Dump::open(b)) {
+    if (!options.reference.empty()) reference_ = Dump::open(options.reference);
+    out_.a = a.string();
+    out_.b = b.string();
+    out_.reference = options.reference.string();
+    out_.sampled = options.sample < 1 || !options.layers.empty();
+  }
+
+  DumpComparison run() {
+    note_missing(a_, b_, "A", options_, out_);
+    note_missing(b_, a_, "B", options_, out_);
+    for (const auto* dump : {&a_, &b_})
+      for (const auto& place : dump->places()) out_.sampled |= !wanted(place, options_);  // --steps or --rank chose a part
+    out_.complete = out_.notes.empty();
+    const auto in_b = places_of(b_), in_reference = reference_ ? places_of(*reference_) : Places();
+    for (const auto& place : a_.places()) {
+      const auto* other = find_place(in_b, place);
+      if (other == nullptr || !wanted(place, options_)) continue;
+      std::optional<DumpStep> reference;
+      if (const auto* r = find_place(in_reference, place); r != nullptr) reference = read_dump_step(*r);
+      if (reference_ && !reference)
+        out_.notes.push_back("step " + std::to_string(place.step) + ": not in the reference; compared without it");
+      compare(read_dump_step(place), read_dump_step(*other), reference ? &*reference : nullptr);
+    }
+    check_compared();
+    check_reference();
+    tell_unknown(unknown_, options_, out_);
+    detail::tell_unused_tolerances(options_, out_);
+    out_.first.within_tolerance &= out_.agrees;  // what is within it in one step may go beyond in the next
+    if (out_.first.within_tolerance) out_.first.likely.clear(), out_.first.advice.clear();  // nothing is wrong
+    return std::move(out_);
+  }
+
+ private:
+  void compare(const DumpStep& a, const DumpStep& b, const DumpStep* reference) {
+    if (out_.steps.empty()) {
+      out_.facts_a = a.facts;
+      out_.facts_b = b.facts;
+      note_facts(a, b, out_);
+    }
+    const bool equal_environments = same_environment(a, b);
+    const bool forgiving = !equal_environments && !reference_ && !options_.exact && !given_tolerance(options_);
+    detail::StepComparer comparer(a, b, reference, options_, forgiving ? &noise_ : nullptr);
+    const auto before = judged_.find(a.rank);
+    auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.carried(a.step));
+    // what a step got wrong goes on in those behind it, and is no rounding
+    const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
+    const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
+    const bool places_only = !forgiving;  // a reference does not tell that a fused kernel shows another place
+    if ((forgiving || (reference_ && !equal_environments)) && !faulty)
+      detail::forgive_rounding(step, a, b, /*later=*/before != judged_.end(), places_only);
+    detail::tell_unproven_places(step);
+    compared_ += comparer.tensors();
+    no_calls_ |= a.calls.empty() || b.calls.empty();
+    without_form_ += step.not_compared;
+    out_.complete &= step.one_sided == 0 && step.not_compared == 0 && a.complete && b.complete;
+    out_.sampled |= is_sample(a) || is_sample(b);
+    for (const auto* s : {&a, &b})
+      if (!s->complete && s->calls.empty()) cut_ = (s->folder / "dump.json").string();
+    for (const auto* s : {&a, &b})
+      if (!s->complete) step.notes.push_back((s->folder / "dump.json").string() + ": cut short; compared up to its last whole call");
+    detail::fail_unproven(step, a, b);
+    out_.agrees &= step.failed == 0;
+    const bool nothing_yet = !out_.first.found || (out_.first.within_tolerance && step.unproven + step.unreadable > 0) ||
+                             (unread && step.failed > step.unreadable);
+    if (nothing_yet) out_.first = detail::first_divergence(step, a, b, {equal_environments, reference_.has_value()});
+    if (out_.steps.empty())
+      unknown_ = comparer.unknown_names();
+    else
+      std::erase_if(unknown_, [&](const auto& name) { return comparer.unknown_names().count(name) == 0; });
+    const auto& use = comparer.reference_use();
+    use_.values += use.values, use_.missing += use.missing, use_.not_finite += use.not_finite;
+    if (use_.first_not_finite.empty()) use_.first_not_finite = use.first_not_finite;
+    judged_[step.rank] = Judged(step);
+    out_.steps.push_back(std::move(step));
+  }
+
+  void check_compared() const {
+    check(!out_.steps.empty(), ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no step",
+          options_.steps.empty() && options_.rank.empty() ? "" : " of those asked for", " is in both; A has ", list_of(a_), ", B has ",
+          list_of(b_));
+    check(compared_ > 0, ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no value of one could be compared with one of the other",
+          !options_.layers.empty() ? detail::chosen_layers_text(options_)
+          : !cut_.empty()          ? "; " + cut_ + " is cut short before the end of its first call"
+          : no_calls_              ? ": one of them has no call, so it was killed before its first or dumps nothing"
+          : without_form_ > 0      ? ": they have no common form (values, statistics or checksum)"
+                                   : "; are they of the same network? hint: --mapping FILE pairs other names");
+  }
+
+  // A few values that one network more or less has are no other one.
+  void check_reference() {
+    if (!reference_) return;
+    check(use_.missing * 4 <= use_.values, ErrorKind::Usage, "compare", "--reference ", out_.reference, ": ", with_commas(use_.missing),
+          " of ", with_commas(use_.values),
+          " values have no counterpart of their shape in it; allowed: a run of the same network and batch");
+    check(use_.not_finite == 0, ErrorKind::Usage, "compare", "--reference ", out_.reference, ": ", with_commas(use_.not_finite),
+          " values of it are not finite where those of both runs are, the first ", use_.first_not_finite,
+          "; allowed: a sound run, in fp32");
+    if (use_.missing > 0)
+      out_.notes.push_back(with_commas(use_.missing) + " of " + with_commas(use_.values) +
+                           " values have no counterpart in the reference; compared without it");
+  }
+
+  const CompareOptions& options_;
+  Dump a_, b_;
+  std::optional<Dump> reference_;
+  DumpComparison out_;
+  detail::NoiseSteps noise_;
+  std::string cut_;                           // a dump.json without one whole call
+  detail::StepComparer::ReferenceUse use_{};  // of all steps
+  std::set<std::string> unknown_;             // names of the mapping, in every step so far
+  std::map<std::string, Judged> judged_;      // by rank: the last step
+  int64_t compared_ = 0, without_form_ = 0;
+  bool no_calls_ = false;
+};
+
+}  // namespace
+
+std::string detail::chosen_layers_text(const CompareOptions& options) {
+  return " among those that --layers " + options.layers +
+         " chose; allowed: last, sensitive, a part of a call's name (conv1), or a pattern (layer1.*)";
+}
+
+void detail::tell_unproven_places(StepComparison& step) {
+  if (step.unproven_places.empty()) return;
+  const auto text = "not proven in this part: " + join({step.unproven_places.begin(), step.unproven_places.end()}) +
+                    " differ as a norm does that one side fuses with the shortcut and ReLU behind it, and no layer behind is compared that "
+                    "shows it; nothing else differs. Compare the layers behind too, or both with model.fused_kernels: false";
+  log_warning("compare: step ", step.step, ": ", text);
+  step.notes.push_back(text);
+}
+
+void detail::tell_unused_tolerances(const CompareOptions& options, DumpComparison& out) {
+  for (const auto& [pattern, tolerance] : options.layer_tolerance) {
+    const auto fits = [&, &name = pattern](const CallComparison& call) { return call_matches(call.a, name); };
+    if (std::any_of(out.steps.begin(), out.steps.end(),
+                    [&](const auto& step) { return std::any_of(step.calls.begin(), step.calls.end(), fits); }))
+      continue;
+    const auto text = "--tolerance " + pattern + " fits no layer or call that was compared";
+    log_warning("compare: ", text);
+    out.notes.push_back(text);
+  }
+}
+
+void detail::check_options(const CompareOptions& options) {
+  check(options.sample > 0 && options.sample <= 1, ErrorKind::Usage, "compare", "a sample of ", options.sample,
+        "; allowed: above 0, up to 1");
+  check(options.proportion > 0 && std::isfinite(options.proportion), ErrorKind::Usage, "compare", "a proportion of ", options.proportion,
+        "; allowed: above 0; 1 asks for an error no larger than the other run's");
+  const auto tolerance = [](double value, const std::string& name) {
+    check(value >= 0 && std::isfinite(value), ErrorKind::Usage, "compare", name, " ", value, "; allowed: a number of 0 or more");
+  };
+  tolerance(options.atol.value_or(0), "atol");
+  tolerance(options.rtol.value_or(0), "rtol");
+  for (const auto& [pattern, t] : options.layer_tolerance) tolerance(t.atol, "atol of " + pattern), tolerance(t.rtol, "rtol of " + pattern);
+}
+
+DumpComparison compare_dumps(const std::filesystem::path& a, const std::filesystem::path& b, const CompareOptions& options) {
+  detail::check_options(options);
+  return DumpComparer(a, b, options).run();
+}
+
+}  // namespace npu_train

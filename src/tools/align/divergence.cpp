@@ -1,0 +1,193 @@
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/core/text.hpp"
+#include "tools/align/divergence_walk.hpp"
+#include "tools/align/report_rows.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+using Cause = Divergence::Cause;
+using Kind = ItemComparison::Kind;
+
+// However large the error of the forward is: a tenth, or what kinks make of the rounding of one layer.
+double most_of_kinks(const StepComparison& step) {
+  constexpr double kTenth = 0.1;
+  double noise = 0;
+  for (const auto& call : step.calls) noise = std::max(noise, call.noise);
+  return std::max(kTenth, kink_error(noise, step.drifted));
+}
+
+// One side has what the other lacks, and should not.
+Divergence lone_failure(const StepComparison& step, const CallComparison& call, const ItemComparison& item) {
+  auto d = divergence_at(step, call);
+  d.cause = call.direction == "forward" ? Cause::Layer : Cause::Gradient;
+  d.sentence = (item.a.empty() ? item.b : item.a) + " is in " + (item.a.empty() ? "B" : "A") + " alone; " + item.message;
+  d.likely = {call.direction == "forward" ? "another network, or a layer that one side calls more often"
+                                          : "the gradient is dropped, detached or frozen on one side"};
+  d.advice = {"compare the configurations, and what each program dumps; --mapping FILE pairs other names"};
+  return d;
+}
+
+// Files that cannot be read, where nothing else differs.
+Divergence unreadable(const StepComparison& step) {
+  for (const auto& call : step.calls)
+    for (const auto& item : call.items) {
+      if (!item.failed || !item.unreadable) continue;
+      auto d = divergence_at(step, call);
+      d.cause = Cause::Unreadable;
+      d.sentence = "the values of " + counted(step.unreadable, "pair") + " of step " + std::to_string(step.step) +
+                   " cannot be read from their files, the first " + (item.a.empty() ? item.b : item.a) + ": " + item.message;
+      d.likely = {"a dump that was cut short, changed, or copied without its folders dump_tensor_data"};
+      d.advice = {"dump again, or copy the whole dump; --layers and --steps leave out what is damaged"};
+      return d;
+    }
+  return {};
+}
+
+// Nothing stands out: the first value beyond its tolerance.
+Divergence first_failure(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool has_reference) {
+  const CallStructure structure(step, a);
+  for (const auto& call : step.calls) {
+    if (!call.failed || structure.is_around(call)) continue;
+    const auto failed =
+        std::find_if(call.items.begin(), call.items.end(), [](const ItemComparison& i) { return i.failed && !i.unreadable; });
+    if (failed == call.items.end()) continue;
+    if (failed->kind == Kind::OneSided) return lone_failure(step, call, *failed);
+    auto d = divergence_at(step, call);
+    if (std::isinf(failed->error)) {
+      d.sentence = "the " + (failed->side.empty() ? "values" : failed->side) + " of " + place_of(d) + " " +
+                   apart_text(failed->error, call, failed->side, failed->side == "parameters");
+      return d;
+    }
+    if (step.drifted) {
+      d.sentence =
+          "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
+          ", more than rounding explains: weights came in with what updates made of rounding, or of a fault that no single layer shows";
+      d.likely = {"chaos: training amplifies rounding from step to step, and values of later steps cannot be told from faults"};
+      d.advice = {"judge the first steps alone (--steps 0,1), and later ones by their losses: npu_tool compare of two metrics.csv"};
+      return d;
+    }
+    d.sentence = "the error grows from call to call and leaves the tolerance at " + call.a + " in step " + std::to_string(step.step) +
+                 "; no single layer begins it";
+    d.likely = {"rounding that adds up: another order of accumulation, another precision, other kernels"};
+    if (has_reference)
+      d.advice = {"see in the rows how far each run is from the reference; --proportion allows more"};
+    else
+      d.advice = {reference_advice(a, b, has_reference), "raise the tolerance where a sound run shows the same error"};
+    return d;
+  }
+  return {};
+}
+
+// The operators that one side alone runs right before `call`.
+void tell_lone_operators(const StepComparison& step, const CallComparison& call, Divergence& d) {
+  constexpr size_t kMost = 3;
+  if (d.cause != Cause::Layer && d.cause != Cause::Before) return;
+  std::vector<std::string> lone;
+  for (const auto& before : step.calls) {
+    if (&before == &call) break;
+    if (before.direction != "forward") continue;
+    if (two_sided(before) && before.output_error == 0) lone.clear();  // up to there both compute the same
+    const auto& name = before.a.empty() ? before.b : before.a;
+    if (!two_sided(before) && !name.starts_with("Module.")) lone.push_back(name + " in " + (before.a.empty() ? "B" : "A"));
+  }
+  if (lone.empty()) return;
+  if (lone.size() > kMost) lone.resize(kMost);
+  d.likely.insert(d.likely.begin(), "operators of one side alone before it: " + join(lone));
+}
+
+std::string sentence_of(const Divergence& d, const CallComparison& call) {
+  const std::string in = call.direction == "parameters_grad" ? "parameters_grad" : "output";
+  switch (d.cause) {
+    case Cause::Input:
+      return "the runs begin with other data: the input of " + place_of(d) + " " + apart_text(d.input_error, call, "input", false);
+    case Cause::Weights:
+      return "the weights of " + place_of(d) + " " + apart_text(d.input_error, call, "parameters", true) + " before they are used";
+    case Cause::Before:
+      return "what reaches " + place_of(d) + " " + apart_text(d.input_error, call, "input", false) +
+             ", though every layer before it agrees: the difference is made between them";
+    case Cause::Gradient:
+      return "the gradients of the parameters of " + place_of(d) + " " + apart_text(d.output_error, call, in, true) +
+             ", though what they are computed from agrees";
+    case Cause::Optimizer:
+      return "the optimizer's step " + apart_text(d.output_error, call, in, false) + "; the gradients " +
+             (d.input_error == 0          ? "are equal"
+              : std::isinf(d.input_error) ? "do too"
+                                          : "differ by " + error_text(d.input_error));
+    default:
+      break;
+  }
+  return place_of(d) + " gives outputs that " + apart_text(d.output_error, call, in, true) + " from inputs that " +
+         (d.input_error == 0 ? "are equal" : apart_text(d.input_error, call, "input", true));
+}
+
+// Outputs of norms that the other side fuses with what follows them, and the gradients that come back to the same place.
+bool at_vanished(const CallComparison& call, const ItemComparison& item, const Walk& seen) {
+  const bool known = seen.vanished.count(call.layer) != 0 || seen.unproven.count(call.layer) != 0;
+  return std::isfinite(item.error) && known && item.side == (in_forward(call) ? "output" : "input");
+}
+
+}  // namespace
+
+void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later, bool places_only) {
+  const auto seen = walk(step, a, b, /*exact=*/false);
+  if (seen.first.found) return;
+  step.drifted = !places_only && later && seen.weight_error > 0;
+  const bool forward_agrees = std::none_of(step.calls.begin(), step.calls.end(), [&](const CallComparison& call) {
+    return in_forward(call) && std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
+             return i.failed && !i.unreadable && !at_vanished(call, i, seen);
+           });
+  });
+  const double error = step.drifted ? std::max(seen.forward_error, seen.weight_error) : seen.forward_error;
+  const double most = std::min(most_of_kinks(step), kink_error(error, step.drifted));
+  for (auto& call : step.calls) {
+    call.failed = false;
+    for (auto& item : call.items) {
+      const bool values = item.kind == Kind::Tensor || item.kind == Kind::Statistics;
+      const bool kink = !places_only && (step.drifted || (forward_agrees && !in_forward(call))) && item.error <= most;
+      const bool place = at_vanished(call, item, seen);
+      if (item.failed && !item.unreadable && values && (kink || place)) {
+        if (place && seen.unproven.count(call.layer) != 0) step.unproven_places.insert(call.layer);
+        item.failed = false;
+        item.rounding = true;
+        --step.failed;
+        ++step.rounding;
+        step.other_places += place;
+      }
+      call.failed |= item.failed;
+    }
+  }
+}
+
+Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting) {
+  const auto unproven = first_unproven(step);
+  if (unproven.found && step.unproven == step.failed) return unproven;
+  if (step.unreadable > 0 && step.unreadable + step.unproven == step.failed) return unreadable(step);
+  auto found = walk(step, a, b, setting.same_environment).first;
+  if (!found.found) found = first_failure(step, a, b, setting.has_reference);
+  if (!found.found) return found;
+  found.within_tolerance = step.failed == 0;
+  for (const auto& call : step.calls)
+    if (found.call == (call.a.empty() ? call.b : call.a)) {
+      if (found.sentence.empty()) found.sentence = sentence_of(found, call);
+      explain(found, call, a, b, setting.has_reference);
+      tell_lone_operators(step, call, found);
+      break;
+    }
+  if (setting.same_environment) {
+    const auto beyond = walk(step, a, b, false).first;
+    if (beyond.found && beyond.call != found.call) found.advice.push_back("the first difference beyond rounding is at " + place_of(beyond));
+  }
+  if (unproven.found) found.advice.push_back(unproven.sentence);
+  for (const auto other : {other_models, other_structure}) {
+    auto networks = other(step, a, b);
+    if (!networks.found) continue;
+    if (!found.sentence.empty()) networks.advice.push_back("in what both have: " + found.sentence);
+    return networks;
+  }
+  return found;
+}
+
+}  // namespace npu_train::detail

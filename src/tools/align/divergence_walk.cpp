@@ -1,0 +1,398 @@
+#include "tools/align/divergence_walk.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/core/median.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+using Kind = ItemComparison::Kind;
+using Cause = Divergence::Cause;
+
+constexpr double kJump = 10;        // of the error, that rounding does not explain
+constexpr double kChaos = 30;       // the same where weights came in with what updates made of rounding
+constexpr double kOutlier = 1.4;    // amplification over what is usual for the class of layer
+constexpr double kVanished = 1e-3;  // share of an error that is left of one that does not go on
+constexpr double kMostGain = 100;   // of a loss, over the error of what it is computed from
+constexpr double kCarried = 2;      // of the error of weights after an update, that they may have in the next step
+constexpr double kOptions = 1e-6;   // of numbers that an optimizer was given
+constexpr size_t kPeers = 4;        // layers that make it usual
+
+bool has_kind(const CallComparison& call, Kind kind) {
+  return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) { return i.kind == kind; });
+}
+
+// Where an activation changes sides few elements differ, by all they have; a loss that is another one changes many a little.
+bool is_concentrated(const CallComparison& call, double forward_error) {
+  constexpr double kTimes = 10;
+  return std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {
+    const auto& m = i.metrics;
+    if (i.side != "input" || i.kind != Kind::Tensor || m.rmse == 0) return false;
+    const double share = m.mean_abs * m.mean_abs / (m.rmse * m.rmse);
+    return share <= kTimes * forward_error + 2 / static_cast<double>(std::max<int64_t>(1, m.elements));
+  });
+}
+
+// Of outputs with this error.
+Cause cause_of(const CallComparison& call, double error) {
+  const bool not_finite = std::any_of(call.items.begin(), call.items.end(), [](const ItemComparison& i) {
+    return i.side != "input" && std::isinf(i.error) && (i.kind == Kind::Tensor || i.kind == Kind::Statistics);
+  });
+  return std::isinf(error) && not_finite ? Cause::NotFinite : Cause::Layer;
+}
+
+double largest_output(const CallComparison& call) {
+  double out = 0;
+  for (const auto& i : call.items)
+    if (i.side == "output") out = std::max({out, std::abs(i.item_b.max.value_or(0)), std::abs(i.item_b.min.value_or(0))});
+  return out;
+}
+
+class Walker {
+ public:
+  Walker(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact) : step_(step), structure_(step, a), exact_(exact) {
+    a_fuses_ = fuses_kernels(a);
+    fused_on_one_side_ = a_fuses_ != fuses_kernels(b);
+    part_ = step.skipped > 0 || is_part(a) || is_part(b);
+    if (part_ && !exact)
+      for (const auto& call : step.calls) unseen_ = std::max(unseen_, call.noise);
+    std::vector<double> weights;
+    for (const auto& call : step.calls)
+      if (in_network(call) && has_parameters(call)) {
+        if (!std::isfinite(call.parameter_error)) continue;  // no drift explains it
+        weights.push_back(call.parameter_error);
+        weight_error_ = std::max({weight_error_, call.parameter_error, call.noise_error});
+      }
+    if (!exact && step.carried_error > 0) jump_back_ = kChaos;
+    if (!exact && step.step > 0) drift_ = upper_median(weights);
+    find_outputs();
+    double later = -1;
+    goes_on_.resize(step.calls.size());
+    for (size_t i = step.calls.size(); i-- > 0;) {
+      const auto& call = step.calls[i];
+      goes_on_[i] = later;
+      if (in_network(call) && call.direction == "forward" && takes_inputs(call) && !structure_.is_around(call))
+        later = std::max(later, call.input_error);
+    }
+  }
+
+  Walk run() {
+    const auto found = first();
+    return {found, forward_error(), weight_error_, vanished_, unproven_};
+  }
+
+ private:
+  Divergence first() {
+    if (auto found = visit_all("forward"); found.found) return found;
+    if (auto found = missing_gradient(); found.found) return found;
+    if (auto found = gradients(/*only_zeros=*/true); found.found) return found;
+    if (auto found = visit_all("backward"); found.found) return found;
+    if (auto found = gradients(/*only_zeros=*/false); found.found) return found;
+    if (auto found = optimizer(); found.found) return found;
+    return outlier();
+  }
+
+  static bool takes_inputs(const CallComparison& call) {
+    return std::any_of(call.items.begin(), call.items.end(), [](const auto& i) { return i.side == "input"; });
+  }
+  static bool has_parameters(const CallComparison& call) {
+    return std::any_of(call.items.begin(), call.items.end(), [](const auto& i) { return i.side == "parameters" && !is_moved(i); });
+  }
+
+  // The loss, and the values that it is computed from.
+  void find_outputs() {
+    double outputs = 0;
+    for (const auto& call : step_.calls) {
+      if (!in_network(call) || call.direction != "forward") continue;
+      if (of_loss(call))
+        loss_ = &call;
+      else if (!structure_.is_around(call))
+        outputs = largest_output(call);
+    }
+    const double size = loss_ != nullptr ? largest_output(*loss_) : 1;
+    gain_ = std::min(kMostGain, std::max(1.0, outputs) / std::min(1.0, std::max(size, 1 / kMostGain)));
+  }
+
+  // Errors that rounding explains.
+  double limit(const CallComparison& call) const {
+    if (exact_) return 0;
+    const double rounding = kJump * call.noise;
+    return call.direction == "forward" ? rounding : std::max(rounding, kink_error(forward_error(), step_.carried_error > 0));
+  }
+  // The worst of the forward. What a part leaves out may be as far off as rounding goes.
+  double forward_error() const { return std::max(worst("forward"), unseen_); }
+  // The same of a loss and of the gradients that it begins: nothing between the outputs and the loss has a kink.
+  double loss_limit(const CallComparison& call) const {
+    return exact_ ? kJump * worst("forward") : kJump * gain_ * std::max(call.noise, worst("forward"));
+  }
+  double worst(const std::string& direction) const {
+    const auto found = worst_output_.find(direction);
+    return found == worst_output_.end() ? 0 : found->second;
+  }
+
+  Divergence make(const CallComparison& call, Cause cause, double in, double out) const {
+    auto d = divergence_at(step_, call);
+    d.cause = cause;
+    d.input_error = in;
+    d.output_error = out;
+    return d;
+  }
+
+  Divergence visit_all(const std::string& direction) {
+    for (size_t i = 0; i < step_.calls.size(); ++i) {
+      const auto& call = step_.calls[i];
+      if (!in_network(call) || call.direction != direction) continue;
+      const bool loss = direction == "forward" && of_loss(call);
+      if (auto found = loss ? visit_loss(call) : visit(call, goes_on_[i]); found.found) return found;
+      if (loss || vanishing_.count(&call) != 0) continue;
+      // noise of a weight that no loss depends on
+      const bool noise = !exact_ && call.noise_error > structure_.into(call);
+      auto& worst_yet = noise ? worst_noise_ : worst_output_[direction];
+      worst_yet = std::max(worst_yet, structure_.out_of(call));
+    }
+    return {};
+  }
+
+  // A mistake in the loss is no rounding of the forward.
+  Divergence visit_loss(const CallComparison& call) {
+    const double in = takes_inputs(call) ? structure_.into(call) : worst("forward");
+    const double out = structure_.out_of(call);
+    if (out <= std::max(loss_limit(call), exact_ ? 0 : kJump * gain_ * in)) return {};
+    return make(call, cause_of(call, out), in, out);
+  }
+
+  // The gradient of the outputs, which the loss alone makes.
+  Divergence visit_first_gradient(const CallComparison& call, double in) const {
+    if (exact_ || part_ || in <= loss_limit(call) || is_concentrated(call, worst("forward"))) return {};
+    auto d = make(loss_ != nullptr ? *loss_ : call, loss_ != nullptr ? Cause::Layer : Cause::Before, worst("forward"), in);
+    d.sentence = "the gradient that the loss gives to the output of " + call.layer + " (step " + std::to_string(step_.step) + ") " +
+                 apart_text(in, call, "input", false) + ", and the outputs up to there by " + error_text(worst("forward")) +
+                 ": the loss is another one";
+    return d;
+  }
+
+  // `later`: the largest error that a later call of the forward is given; -1 where there is none.
+  Divergence visit(const CallComparison& call, double later) {
+    if (auto found = options(call); found.found) return found;
+    const double most = of_loss(call) ? loss_limit(call) : limit(call);
+    // running errors stand for inputs that are not shown (the loss), that are of another place of the network (see below), and for those
+    // of which statistics alone are known
+    if (call.direction == "forward")
+      shown_.insert(call.layer);
+    else if (part_ && fused_on_one_side_ && !exact_ && is_batch_norm(call) && shown_.count(call.layer) == 0)
+      unproven_.insert(call.layer);
+    const bool another_place = call.direction == "backward" && (vanished_.count(call.layer) != 0 || unproven_.count(call.layer) != 0);
+    double in = takes_inputs(call) && !another_place ? structure_.into(call) : worst(call.direction);
+    if (call.direction == "backward" && !std::exchange(any_backward_, true) && takes_inputs(call))
+      if (auto found = visit_first_gradient(call, in); found.found) return found;
+    if (!exact_ && has_kind(call, Kind::Statistics)) in = std::max(in, worst(call.direction));
+    if (call.direction == "forward") {
+      if (auto found = this->weights(call); found.found) return found;
+    }
+    // what updates made of rounding lies in the direction of the inputs: outputs feel it more than its size tells
+    const double weights =
+        exact_ || !has_parameters(call) ? call.parameter_error : std::max({call.parameter_error, call.noise_error, step_.carried_error});
+    if (!exact_ && call.direction == "forward") in = std::max(in, weights);
+    // an error that came in with the input was made before, seen in an output or not
+    const bool inherited = structure_.is_around(call) || !takes_inputs(call) || another_place ||
+                           in <= kJump * std::max({worst(call.direction), worst("forward"), worst_noise_, weights});
+    if (in > most && !inherited) return make(call, any_before_ ? Cause::Before : Cause::Input, in, call.output_error);
+    any_before_ = true;
+    const double out = structure_.out_of(call);
+    const double explained = (call.direction == "backward" ? jump_back_ : kJump) * std::max(in, exact_ ? 0 : call.noise);
+    if (const double moved = call.moved_error; moved > std::max(most, explained)) {
+      auto d = make(call, Cause::Layer, in, moved);
+      d.sentence = "the running statistics of " + call.layer + " (" + call.type + ", step " + std::to_string(step_.step) + ") " +
+                   apart_text(moved, call, "parameters", true) + ", its inputs by " + error_text(in);
+      return d;
+    }
+    if (out <= most || out <= explained) return {};
+    // a norm with and without the activation that a kernel fuses to it
+    const bool fused = fused_on_one_side_ && !exact_ && call.direction == "forward" && is_norm(call) && is_activated(call, a_fuses_);
+    const bool vanishes = later >= 0 && later <= std::max(explained, kVanished * std::min(1.0, out));
+    if (fused && std::isfinite(out) && (vanishes || (part_ && later < 0))) {
+      vanishing_.insert(&call);
+      (vanishes ? vanished_ : unproven_).insert(call.layer);
+      return {};
+    }
+    return make(call, cause_of(call, out), in, out);
+  }
+
+  // Numbers and words that an operator was given.
+  Divergence options(const CallComparison& call) const {
+    if (call.direction != "forward") return {};
+    const auto other = std::find_if(call.items.begin(), call.items.end(),
+                                    [](const auto& i) { return i.side == "input" && i.kind == Kind::Value && i.failed; });
+    if (other == call.items.end()) return {};
+    auto d = make(call, Cause::Layer, 0, call.output_error);
+    d.sentence = place_of(d) + " is called with other options: " + other->a + " is " + other->message;
+    d.likely = {"another option of this operator (rate, eps, stride, scale)"};
+    d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml"};
+    return d;
+  }
+
+  // Weights are not computed before the first update: they are equal, or rounded once.
+  Divergence weights(const CallComparison& call) const {
+    const double drifted = step_.step > 0 ? std::max({kJump * call.noise, kJump * drift_, kCarried * step_.carried_error}) : 0;
+    const double most = exact_ ? 0 : std::max(drifted, weight_noise(call));
+    return call.parameter_error > most || std::isinf(call.parameter_error)
+               ? make(call, Cause::Weights, call.parameter_error, call.output_error)
+               : Divergence{};
+  }
+  // Devices sum statistics of equal values in fp32, each in its own order.
+  static double summing_noise(const ItemComparison& item) {
+    if (item.kind != Kind::Statistics) return 0;
+    double elements = 1;
+    for (const auto size : item.item_b.shape) elements *= static_cast<double>(size);
+    return 0x1p-24 * std::sqrt(std::max(elements, 1.0));
+  }
+  static double weight_noise(const CallComparison& call) {
+    double out = 0;
+    for (const auto& i : call.items)
+      if (i.side == "parameters" && i.error > 0) out = std::max({out, noise_of(i.item_a.dtype, i.item_b.dtype), summing_noise(i)});
+    return out;
+  }
+
+  // A parameter that has no gradient on one side. What the comparer has failed is meant: the other side has the layer.
+  Divergence missing_gradient() const {
+    for (const auto& call : step_.calls) {
+      if (call.direction == "forward") continue;
+      for (const auto& i : call.items) {
+        const bool none = i.kind == Kind::Unmatched && i.item_a.is_tensor() != i.item_b.is_tensor();
+        if (!i.failed || (i.kind != Kind::OneSided && !none)) continue;
+        const bool in_a = none ? !i.item_a.is_tensor() : call.a.empty() || (!call.b.empty() && i.a.empty());
+        const auto& name = i.a.empty() ? i.b : i.a;
+        auto d = make(call, Cause::Gradient, 0, std::numeric_limits<double>::infinity());
+        d.sentence = std::string(in_a ? "A" : "B") + " has no gradient of " + call.layer +
+                     (two_sided(call) ? "'s " + name.substr(name.rfind('.') + 1) : "") + " (" + call.type + ", " + call.direction +
+                     ", step " + std::to_string(step_.step) + "), though " + (in_a ? "B" : "A") + " has one";
+        d.likely = {"the gradient is dropped, detached or frozen on one side"};
+        d.advice = {"look for no_grad, detach, requires_grad false, or a dump without parameters_grad"};
+        return d;
+      }
+    }
+    return {};
+  }
+
+  // What reaches a layer; of a module without calls of its own what reaches those inside, of a parameter that is no layer those beside it.
+  static std::optional<double> error_into(const std::map<std::string, double>& into, const std::string& layer) {
+    if (const auto found = into.find(layer); found != into.end()) return found->second;
+    const auto worst_in = [&](const std::string& module) {
+      const auto front = module.empty() ? module : module + ".";
+      std::optional<double> out;
+      for (auto i = into.lower_bound(front); i != into.end() && i->first.starts_with(front); ++i)
+        out = std::max(out.value_or(0), i->second);
+      return out;
+    };
+    const auto below = worst_in(layer);
+    return below ? below : worst_in(layer_of(layer));
+  }
+
+  // A layer whose gradients differ though all that they are computed from agrees. Errors run from the loss to the first layer: the last of
+  // several is nearest to where it began.
+  Divergence gradients(bool only_zeros) const {
+    std::map<std::string, double> into;
+    bool know_backward = false;
+    for (const auto& call : step_.calls) {
+      if (!in_network(call)) continue;
+      into[call.layer] = std::max(into[call.layer], call.input_error);
+      know_backward |= call.direction == "backward";
+    }
+    Divergence out;
+    for (const auto& call : step_.calls) {
+      if (!two_sided(call) || call.direction != "parameters_grad" || call.output_error <= limit(call)) continue;
+      const auto error = error_into(into, call.layer);
+      const double in = error.value_or(0);
+      const bool stands_out =
+          only_zeros ? zero_on_one_side(call) && in < 0.5 : call.output_error > jump_back_ * std::max(in, exact_ ? 0 : call.noise);
+      if (know_backward ? error.has_value() && stands_out : !only_zeros) out = make(call, Cause::Gradient, in, call.output_error);
+    }
+    return out;
+  }
+
+  Divergence optimizer() const {
+    double gradient = 0;
+    for (const auto& call : step_.calls)
+      if (two_sided(call) && call.direction == "parameters_grad") gradient = std::max(gradient, call.output_error);
+    for (const auto& call : step_.calls) {
+      if (!two_sided(call) || !of_optimizer(call)) continue;
+      const bool options = std::any_of(call.items.begin(), call.items.end(),
+                                       [](const auto& i) { return i.kind == Kind::Value && i.failed && i.error > kOptions; });
+      const double error = std::max({call.parameter_error, call.output_error, call.input_error});
+      if (options) return make(call, Cause::Optimizer, gradient, error);
+      if (error > limit(call) && error > jump_back_ * std::max({gradient, drift_, exact_ ? 0 : std::max(call.noise, step_.carried_error)}))
+        return make(call, Cause::Optimizer, gradient, error);
+    }
+    return {};
+  }
+
+  // A mistake that is hardly larger than the rounding that reaches it: the one layer that amplifies unlike the others of its class.
+  Divergence outlier() const {
+    if (step_.carried_error > 0 && !exact_) return {};  // weights differ, each in its own way; they were judged above
+    struct Amplification {
+      const CallComparison* call;
+      double times;
+    };
+    std::map<std::string, std::vector<Amplification>> classes;
+    for (const auto& call : step_.calls)
+      if (in_network(call) && call.direction == "forward" && has_kind(call, Kind::Tensor) && takes_inputs(call) &&
+          !structure_.is_around(call) && vanishing_.count(&call) == 0 && call.output_error > call.noise)
+        classes[call.type].push_back({&call, call.output_error / std::max({call.input_error, call.parameter_error, call.noise / 4})});
+    const CallComparison* found = nullptr;
+    double most = 1, next = 1;
+    for (const auto& [type, calls] : classes) {
+      if (calls.size() < kPeers) continue;
+      std::vector<double> times;
+      for (const auto& c : calls) times.push_back(c.times);
+      const double usual = std::max(1.0, upper_median(times));
+      for (const auto& c : calls) {
+        const double over = c.times / usual;
+        if (over > most)
+          next = std::exchange(most, over), found = c.call;
+        else
+          next = std::max(next, over);
+      }
+    }
+    if (found == nullptr || most < kOutlier || std::log(most) < 2 * std::log(next)) return {};
+    auto d = make(*found, Cause::Layer, found->input_error, found->output_error);
+    d.sentence = d.layer + " (" + d.type + ", forward, step " + std::to_string(d.step) + ") amplifies the error of its inputs from " +
+                 error_text(d.input_error) + " to " + error_text(d.output_error) + ", which no other layer of its class does";
+    return d;
+  }
+
+  const StepComparison& step_;
+  CallStructure structure_;
+  bool exact_;
+  bool any_before_ = false, any_backward_ = false;
+  bool fused_on_one_side_ = false, a_fuses_ = false;
+  bool part_ = false;  // not all calls of the step are compared
+  double unseen_ = 0;  // what rounding may have done to those that are not
+  const CallComparison* loss_ = nullptr;
+  double gain_ = 1;  // of the loss, see loss_limit
+  double weight_error_ = 0, worst_noise_ = 0;
+  double drift_ = 0;             // of the weights, by steps before
+  double jump_back_ = kJump;     // behind the forward
+  std::vector<double> goes_on_;  // by call, see visit
+  std::map<std::string, double> worst_output_;
+  std::set<const CallComparison*> vanishing_;  // whose errors do not go on
+  std::set<std::string> vanished_, unproven_;  // their layers
+  std::set<std::string> shown_;                // layers with a forward so far
+};
+
+}  // namespace
+
+double kink_error(double forward_error, bool later) {
+  constexpr double kTimes = 8, kTimesLater = 10;
+  return (later ? kTimesLater : kTimes) * std::sqrt(forward_error);
+}
+
+Walk walk(const StepComparison& step, const DumpStep& a, const DumpStep& b, bool exact) { return Walker(step, a, b, exact).run(); }
+
+}  // namespace npu_train::detail

@@ -1,0 +1,67 @@
+// What a dump says of one call, before it becomes JSON.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/tools/align/statistics.hpp"
+
+namespace npu_train::detail {
+
+struct DumpLeaf {
+  std::string type;   // "torch.Tensor", "int" ...
+  std::string value;  // JSON, of what is no tensor
+  std::string dtype;  // "torch.float32"
+  std::vector<int64_t> shape;
+  bool requires_grad = false;
+  std::string parameter;  // of an operator's input that is one: its name
+  std::optional<TensorStatistics> statistics;
+  std::optional<uint32_t> crc;
+  std::string data_name;
+  int64_t sampled = 0;  // elements that the file holds, where it holds a sample
+};
+
+// A tree as msprobe writes it: null, leaf, list or map.
+struct DumpNode {
+  enum class Kind { Null, Leaf, List, Map };
+  Kind kind = Kind::Null;
+  std::shared_ptr<DumpLeaf> leaf;  // shared: the statistics of a device tensor come later
+  struct Item;
+  std::vector<Item> items;
+
+  // Defined below: while Item is incomplete, a vector of it may be named but not made.
+  static DumpNode of(DumpLeaf leaf);
+  static DumpNode list();
+  static DumpNode map();
+  void add(DumpNode node);
+  void set(const std::string& key, DumpNode node);
+};
+
+struct DumpNode::Item {
+  std::string first;  // key of a map
+  DumpNode second;
+};
+
+inline DumpNode DumpNode::of(DumpLeaf leaf) { return {Kind::Leaf, std::make_shared<DumpLeaf>(std::move(leaf)), {}}; }
+inline DumpNode DumpNode::list() { return {Kind::List, nullptr, {}}; }
+inline DumpNode DumpNode::map() { return {Kind::Map, nullptr, {}}; }
+inline void DumpNode::add(DumpNode node) { items.push_back({std::string(), std::move(node)}); }
+inline void DumpNode::set(const std::string& key, DumpNode node) { items.push_back({key, std::move(node)}); }
+
+struct DumpEntry {
+  std::string name;    // "Module.conv1.Conv2d.forward.0"
+  std::string parent;  // name of the call around it; "" at the top
+  std::string stack;   // where it was called
+  DumpNode content = DumpNode::map();
+};
+
+std::string to_json(const DumpNode& node);
+std::string json_string(const std::string& text);
+// As Python's json writes it: NaN and Infinity are words.
+std::string json_number(double value);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,156 @@
+// One step of a run as entries of a dump: calls of layers and operators, and the gradients that come back to them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/tools/align/dumper.hpp"
+#include "tools/align/gradient_shares.hpp"
+#include "tools/align/leaf_maker.hpp"
+
+namespace npu_train::detail {
+
+// Which calls a dump holds.
+class DumpFilter {
+ public:
+  explicit DumpFilter(const DumpOptions& options);
+  bool modules() const { return options_.level != "op"; }
+  bool operators() const { return options_.level != "module"; }
+  // `base` is the name of a call without direction and number: "Module.conv1.Conv2d". Walks through the scope, so once for each call.
+  bool enter(const std::string& base);
+  void leave(const std::string& base);
+  bool has(const std::string& base) const;
+  // "dump.list: 'heed' fits no layer or operator of this dump; did you mean 'head'?" for each name of list and scope that no call had so
+  // far.
+  std::vector<std::string> unmatched() const;
+  // Words of data_mode: a group of which none is named is whole.
+  bool direction(const char* word) const { return open(word, {"forward", "backward"}); }
+  bool side(const char* word) const { return open(word, {"input", "output"}); }
+  bool extra(const char* word) const;
+
+ private:
+  bool open(const std::string& word, const std::vector<std::string>& group) const;
+  bool only_extras() const;
+  void note(const std::string& base) const;
+  std::string nearest(const std::string& pattern) const;
+  const DumpOptions& options_;
+  std::vector<std::string> scope_, list_;
+  mutable std::vector<bool> fits_, scope_fits_;  // by name of the list and of the scope
+  mutable std::set<std::string> seen_;           // bases, for advice
+  bool scope_open_ = true;
+};
+
+class DumpRecorder : public OpListener, public std::enable_shared_from_this<DumpRecorder> {
+ public:
+  // `folder` is the step's; all are borrowed but the folder.
+  DumpRecorder(const DumpOptions& options, const DumpedModel& model, TensorSink& sink, std::unique_ptr<DumpFolder> folder, bool saturates);
+
+  void op_begins(const SeenOp& op) override;
+  void op_ended(const SeenOp& op) override;
+  void layer_begins(const SeenLayer& layer) override;
+  void layer_ended(const SeenLayer& layer) override;
+
+  void end_forward();
+  void loss(const at::Tensor& loss);
+  // Writes what came back so far; `all`: what did not come will not.
+  void end_backward(bool all);
+  void parameter_gradients(const ParameterSet& parameters);
+  void optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale);
+  void close();
+  // Whether nothing was dumped so far that was asked for: no layer, no operator, and no optimizer where data_mode names it.
+  bool empty() const { return empty_; }
+  std::vector<std::string> unmatched() const { return filter_.unmatched(); }
+
+ private:
+  // A call of a layer: a declared one, or one that is known by its parameters and may go on with the next operator.
+  struct OpenCall {
+    std::string owner, base, name;  // path; "Module.conv1.Conv2d"; with direction and number
+    bool wanted = false, overflowed = false;
+    std::set<std::string> used;  // parameters
+    DumpEntry entry;
+    std::vector<at::Tensor> inputs, outputs, casts;  // casts: of outputs
+    size_t backward = kNone;
+    CallGraph graph{};
+    bool gave(const at::Tensor& value) const;
+  };
+  // The gradient that a call gives to one input.
+  struct Share {
+    at::Tensor sum;
+    size_t edges = 0, came = 0;
+  };
+  // Gradients of one call.
+  struct Backward {
+    DumpEntry entry;
+    std::vector<DumpNode> of_outputs, of_inputs;
+    std::vector<Share> shares;  // by input
+    size_t missing = 0, watched_outputs = 0;
+    int generation = 0;  // of the outputs: what an operator gave may be changed by the next of the same layer
+    bool came = false, overflowed = false;
+  };
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+
+  std::string owner_of(const std::string& parameter) const;
+  std::string base_of(const std::string& owner, const std::string& op) const;
+  std::string around() const;
+  void module_op(const SeenOp& op);
+  void plain_op(const SeenOp& op);
+  void close_call();
+  // `begin`: see CallGraph.
+  OpenCall open(const std::string& owner, const std::string& op, std::vector<at::Tensor> inputs, uint64_t begin);
+  void set_outputs(OpenCall& call, std::vector<at::Tensor> outputs);
+  void finish(OpenCall& call);
+  void keep_overflow(OpenCall& call);
+  int64_t next_number(const std::string& base) { return calls_[base]++; }
+  DumpNode tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep = false);
+  static std::vector<at::Tensor> data_inputs(const SeenOp& op);
+  // An argument of an operator, with the parameter's name where it is one.
+  DumpNode argument(const SeenOp& op, const c10::IValue& value, const std::string& name, bool keep);
+  DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
+  // Those that a declared layer owns itself.
+  DumpNode own_parameters(const OpenCall& call);
+  // False where only overflows are dumped and there is none.
+  bool interesting(const DumpNode& outputs) { return options_.task != "overflow_check" || leaves_.overflowed(outputs); }
+  void emit(DumpEntry entry);
+  void write_pending();
+  size_t add_backward(const std::string& name, const std::string& parent, size_t inputs);
+  void watch_outputs(size_t index, const std::vector<at::Tensor>& outputs, CallGraph& graph);
+  bool watch(const at::Tensor& value, size_t index, size_t position);
+  void gradient_came(size_t index, size_t position, int generation, const at::Tensor& gradient);
+  void share_came(size_t index, size_t position, const at::Tensor& gradient);
+  DumpNode gradient_node(Backward& backward, const std::string& side, size_t position, const at::Tensor& gradient);
+  // `whole`: a value is complete, and not a part of its sum.
+  void note_arrival(size_t index, bool whole = true);
+  void write_backward(Backward& backward);
+
+  const DumpOptions& options_;
+  const DumpedModel& model_;
+  DumpFilter filter_;
+  std::unique_ptr<DumpFolder> folder_;
+  LeafMaker leaves_;
+  std::recursive_mutex mutex_;  // hooks come from autograd's threads
+  bool closed_ = false;
+  bool empty_ = true;
+
+  std::map<std::string, bool> is_leaf_;  // layers that own parameters: whether no other layer is below them
+  std::map<std::string, int64_t> calls_;
+  std::set<std::string> wanted_;  // bases
+  std::optional<OpenCall> call_;
+  std::vector<OpenCall> layers_;
+  DumpNode before_;     // inputs of an operator that changes them
+  uint64_t begin_ = 0;  // of the operator under way, see CallGraph
+  std::deque<Backward> backwards_;
+  std::vector<size_t> order_;      // of arrival
+  size_t written_ = 0;             // of order_
+  std::deque<DumpEntry> pending_;  // entries whose statistics are still on the device
+};
+
+}  // namespace npu_train::detail

@@ -1,0 +1,69 @@
+#include "npu_train/tools/align/dump_section.hpp"
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/engine/run_config.hpp"
+#include "npu_train/precision/emulation.hpp"
+#include "npu_train/tools/align/dumper.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train {
+namespace {
+
+using Facts = std::map<std::string, std::string>;
+
+/// What decides the rounding of a run.
+Facts facts_of(const RunView& run) {
+  const auto dtype = run.precision->low_precision_dtype();
+  Facts facts = {{"device", run.device.str()},
+                 {"precision", run.precision->name()},
+                 {"memory_format", run.loop->parts().train_loader->options().channels_last ? "channels_last" : "contiguous"}};
+  if (dtype != at::kFloat && run.device.is_cpu())
+    facts["cpu_low_precision"] = emulates(cpu_low_precision_of(run.config.cpu_low_precision), dtype) ? "emulated" : "native";
+  const auto* model = run.resolved.find("model");
+  const auto scalar = [&](const char* key) {
+    const auto* node = model != nullptr && model->is_map() ? model->find(key) : nullptr;
+    return node != nullptr && node->is_scalar() ? std::optional(node->scalar()) : std::nullopt;
+  };
+  if (const auto name = scalar("name")) facts["model"] = *name;
+  if (const auto fused = scalar("fused_kernels")) facts["fused_kernels"] = run.device.is_cpu() ? *fused : "false";  // only the CPU has them
+  const auto& trainer = run.config.trainer;
+  facts["gradient_clip"] =
+      trainer.gradient_clip_val > 0 ? trainer.gradient_clip_algorithm + " " + shortest(trainer.gradient_clip_val) : "none";
+  return facts;
+}
+
+class DumpObserver final : public RunObserver {
+ public:
+  explicit DumpObserver(DumpOptions options) : options_(std::move(options)) {}
+
+  void on_start(const RunView& run, const std::string& run_dir) override {
+    if (dumper_) return;
+    if (options_.dir.empty()) options_.dir = run_dir.empty() ? "dump" : run_dir + "/dump";
+    for (const auto rank : options_.ranks)
+      if (rank >= run.group->world_size()) log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.group->world_size());
+    dumper_.emplace(options_, dumped_model(*run.task), run.group->rank(), facts_of(run));
+    dumper_->watch(*run.optimizer, run.precision);
+    run.loop->observers().add(&*dumper_);
+    log_info("dump: ", options_.level, " ", options_.task, " in ", options_.dir);
+  }
+
+ private:
+  DumpOptions options_;
+  std::optional<Dumper> dumper_;
+};
+
+}  // namespace
+
+void add_dump(Parts& parts) {
+  parts.observers.add_section<DumpOptions>(
+      "dump", "what the run computes, layer by layer, for npu_tool compare",
+      [](const DumpOptions& options) { return std::make_unique<DumpObserver>(options); },
+      [](const DumpOptions& options) { StepRanges{options.steps}; });
+}
+
+}  // namespace npu_train

@@ -1,0 +1,243 @@
+#include "npu_train/tools/align/dumper.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <torch/nn/module.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/engine/environment.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/optim/optimizer.hpp"
+#include "npu_train/precision/precision.hpp"
+#include "npu_train/tools/align/dump_reader.hpp"
+#include "npu_train/train/task.hpp"
+#include "tools/align/dump_recorder.hpp"
+
+namespace npu_train {
+
+DumpedModel dumped_model(const torch::nn::Module& module) {
+  return {.parameters = parameters_of(module), .buffers = buffers_of(module), .types = module_types(module)};
+}
+
+DumpedModel dumped_model(Task& task) { return {.parameters = task.parameters(), .buffers = task.buffers(), .types = task.module_types()}; }
+
+namespace {
+
+// What an earlier, longer run left behind would be taken for steps of this one.
+void remove_later_steps(const std::filesystem::path& dir, int64_t step, const std::string& rank) {
+  if (!is_dump(dir)) return;
+  const auto dump = Dump::open(dir);
+  for (const auto& place : dump.places())
+    if (place.step >= step && place.rank == rank && place.folder.filename() == rank) std::filesystem::remove_all(place.folder);
+}
+
+// What the options leave out, in words: calls that are not there are not missing. "" for a dump of everything.
+std::string part_of(const DumpOptions& options) {
+  std::vector<std::string> out;
+  const std::pair<const char*, const std::vector<std::string>*> parts[] = {
+      {"scope", &options.scope}, {"list", &options.list}, {"data_mode", &options.data_mode}};
+  for (const auto& [name, value] : parts)
+    if (!value->empty()) out.push_back(std::string(name) + ": " + join(*value));
+  return join(out, "; ");
+}
+
+std::string asked_for(const DumpOptions& options) {
+  const auto part = part_of(options);
+  return part + (part.empty() ? "" : "; ") + "level: " + options.level +
+         (options.sample < 1 ? "; sample: " + shortest(options.sample) : std::string());
+}
+
+}  // namespace
+
+struct Dumper::Impl {
+  Impl(const DumpOptions& options, int rank, std::map<std::string, std::string> noted)
+      : steps(options.steps),
+        rank_wanted(options.ranks.empty() || std::find(options.ranks.begin(), options.ranks.end(), rank) != options.ranks.end()),
+        rank_folder("rank" + std::to_string(rank)),
+        facts(std::move(noted)),
+        sink(options.format == "npy", options.async) {}
+
+  StepRanges steps;
+  bool rank_wanted;
+  std::string rank_folder;
+  bool begun = false;
+  int64_t first_step = -1, last_step = -1;  // that the run had; -1 before
+  std::map<std::string, std::string> facts;
+  const Optimizer* watched = nullptr;
+  const Precision* precision = nullptr;
+  detail::TensorSink sink;
+  std::shared_ptr<detail::DumpRecorder> recorder;  // of the step under way
+  std::unique_ptr<OpObserver> observer;
+};
+
+Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::string, std::string> facts)
+    : options_(std::move(options)), model_(std::move(model)) {
+  bind<DumpOptions>(to_node(options_), "dump");  // the checks that a file's section gets
+  check(options_.scope.size() <= 2, ErrorKind::Usage, "dump.scope", options_.scope.size(),
+        " names; allowed: one, or the first and the last");
+  const auto& words = options_.data_mode;
+  const bool only_optimizer = !words.empty() && std::all_of(words.begin(), words.end(), [](const auto& w) { return w == "optimizer"; });
+  check(
+      !only_optimizer || options_.task != "overflow_check", ErrorKind::Usage, "dump.data_mode",
+      "[optimizer] with task overflow_check dumps nothing: what overflows is looked for in layers and operators; allowed: task statistics "
+      "or tensor, or forward, backward and parameters_grad");
+  if (options_.task == "statistics" && (options_.sample_elements < 1 || options_.format != "pt"))
+    log_warning("dump.", options_.format != "pt" ? "format" : "sample_elements",
+                " is of files of values, which task statistics does not write; it takes task: tensor");
+  if (options_.dir.empty()) options_.dir = "dump";
+  std::error_code error;
+  check(!std::filesystem::exists(options_.dir, error) || std::filesystem::is_directory(options_.dir, error), ErrorKind::Usage, "dump.dir",
+        options_.dir, " is a file; allowed: a folder, which is made where there is none");
+  impl_ = std::make_unique<Impl>(options_, rank, std::move(facts));
+}
+
+Dumper::~Dumper() {
+  try {
+    finish_step();
+    if (!impl_->rank_wanted || impl_->first_step < 0) return;
+    if (const auto missed = impl_->steps.outside(impl_->first_step, impl_->last_step); !missed.empty())
+      log_warning("dump.steps: ", join(missed), missed.size() == 1 ? " was" : " were", " not reached; the run had steps ",
+                  impl_->first_step, " to ", impl_->last_step);
+  } catch (...) {  // a disk that failed was told before, or the run ends by another exception
+  }
+}
+
+void Dumper::watch(const Optimizer& optimizer, const Precision* precision) {
+  impl_->watched = &optimizer;
+  impl_->precision = precision;
+}
+
+// What a comparison must know of a step, as JSON.
+std::map<std::string, std::string> Dumper::own_facts() const {
+  using detail::json_number, detail::json_string;
+  auto environment = npu_train::environment();
+  return {{"version", json_string(NPU_TRAIN_VERSION)},
+          {"libtorch", json_string(TORCH_VERSION)},
+          {"step", std::to_string(step_)},
+          {"cpu", json_string(at::get_cpu_capability())},
+          {"threads", std::to_string(at::get_num_threads())},
+          {"mkldnn", json_string(environment["mkldnn"])},
+          {"deterministic", json_string(environment["deterministic"])},
+          {"sample", json_number(options_.sample)},
+          {"sample_elements", json_number(options_.sample_elements)},
+          {"seed", std::to_string(options_.seed)},
+          {"loss_scale", json_number(impl_->precision != nullptr ? impl_->precision->scale() : 1.0)}};
+}
+
+bool Dumper::begin_step() {
+  if (impl_->recorder) return true;
+  if (impl_->first_step < 0) impl_->first_step = step_;
+  impl_->last_step = std::max(impl_->last_step, step_);
+  if (!impl_->rank_wanted || !impl_->steps.contains(step_)) return false;
+  if (!impl_->begun) remove_later_steps(options_.dir, step_, impl_->rank_folder);
+  impl_->begun = true;
+  const auto folder = std::filesystem::path(options_.dir) / ("step" + std::to_string(step_)) / impl_->rank_folder;
+  using detail::json_string;
+  const char* level = options_.level == "module" ? "L0" : options_.level == "op" ? "L1" : "mix";
+  std::string head =
+      "\"task\": " + json_string(options_.task) + ", \"level\": \"" + level + "\", \"framework\": \"pytorch\", " + "\"dump_data_dir\": ";
+  const auto data = std::filesystem::absolute(folder / "dump_tensor_data");
+  head += options_.task == "statistics" ? "null" : json_string(data.string());
+  auto facts = own_facts();
+  for (const auto& [key, value] : impl_->facts) facts.emplace(key, json_string(value));
+  if (const auto part = part_of(options_); !part.empty()) facts.emplace("part", json_string(part));
+  std::vector<std::string> members;
+  for (const auto& [key, value] : facts) members.push_back(json_string(key) + ": " + value);
+  head += ",\n\"npu_train\": {" + join(members);
+  auto files = std::make_unique<detail::DumpFolder>(folder, head + "},");
+  if (options_.task != "statistics") std::filesystem::create_directories(folder / "dump_tensor_data");
+  bool saturates = false;
+  if (!model_.parameters.empty()) {
+    const auto device = device_of(model_.parameters[0].value.device());
+    saturates = backend_of(device).capabilities(device).saturating_overflow;
+  }
+  impl_->recorder = std::make_shared<detail::DumpRecorder>(options_, model_, impl_->sink, std::move(files), saturates);
+  return true;
+}
+
+void Dumper::observe() {
+  impl_->observer = std::make_unique<OpObserver>(model_.parameters, *impl_->recorder, /*every=*/true);
+  for (const auto& [name, buffer] : model_.buffers) impl_->observer->watch(name, buffer);
+}
+
+void Dumper::stop_observing() {
+  if (!impl_->observer) return;
+  const auto error = impl_->observer->error();
+  impl_->observer.reset();
+  impl_->recorder->end_forward();
+  if (error != nullptr) std::rethrow_exception(error);
+}
+
+void Dumper::finish_step() {
+  if (!impl_->recorder) return;
+  impl_->observer.reset();
+  const auto recorder = std::move(impl_->recorder);
+  recorder->end_backward(true);
+  recorder->close();
+  impl_->sink.wait();
+  const auto unmatched = recorder->unmatched();
+  for (const auto& text : unmatched) warn_once(text, text);
+  if (recorder->empty() && options_.task != "overflow_check")
+    warn_once("dump of nothing", "dump: no layer and no operator of step " + std::to_string(step_) + " was dumped" +
+                                     (unmatched.empty() ? "; asked for: " + asked_for(options_) : ""));
+}
+
+void Dumper::start() {
+  stop_observing();  // of a forward that came to no loss
+  if (begin_step()) observe();
+}
+
+void Dumper::loss(const at::Tensor& loss) {
+  if (!impl_->recorder) return;
+  stop_observing();
+  impl_->recorder->loss(loss);
+}
+
+void Dumper::stop() {
+  if (!impl_->recorder) return;
+  stop_observing();
+  impl_->recorder->end_backward(true);
+  impl_->recorder->parameter_gradients(model_.parameters);
+}
+
+void Dumper::step() {
+  if (impl_->recorder && impl_->watched != nullptr)
+    impl_->recorder->optimizer(*impl_->watched, model_.parameters, impl_->precision != nullptr ? impl_->precision->scale() : 1.0);
+  finish_step();
+  ++step_;
+}
+
+void Dumper::phase_begin(Phase phase, int64_t attempt, int micro_batch) {
+  if (phase != Phase::Forward) return;
+  if (micro_batch == 0) {
+    finish_step();
+    step_ = attempt;
+  }
+  if (begin_step()) observe();
+}
+
+void Dumper::phase_end(Phase phase, int64_t /*attempt*/, int /*micro_batch*/) {
+  if (!impl_->recorder) return;
+  if (phase == Phase::Forward) stop_observing();
+  if (phase == Phase::Backward) impl_->recorder->end_backward(true);
+  if (phase == Phase::Unscale)
+    impl_->recorder->parameter_gradients(impl_->watched != nullptr ? impl_->watched->parameters() : model_.parameters);
+  if (phase == Phase::Optimizer) step();
+}
+
+void Dumper::phase_error(Phase phase, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) {
+  if (phase == Phase::Forward || phase == Phase::Backward) finish_step();
+}
+
+void Dumper::on_loss(const at::Tensor& value, int64_t /*attempt*/, int /*micro_batch*/) { loss(value); }
+
+}  // namespace npu_train

@@ -1,0 +1,277 @@
+// From what two curves look like to what may be behind it.
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "tools/align/history_parts.hpp"
+#include "tools/align/report_rows.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr double kRounding = 1e-4;      // of a loss in fp32 before the first update
+constexpr double kLowPrecision = 1e-2;  // the same in bf16, fp16 or TF32
+constexpr size_t kLeastRows = 8;        // to speak of a shape
+
+std::string share_text(double relative) {
+  if (std::isinf(relative)) return "without bound";
+  return std::isnan(relative) ? "unknown" : short_number(100 * relative, 3) + " %";
+}
+
+std::string at_step(int64_t step) { return "step " + std::to_string(step); }
+
+class HistoryExplainer {
+ public:
+  HistoryExplainer(HistoryComparison& c, const History& a, const History& b, const HistoryOptions& options)
+      : c_(c), a_(a), b_(b), options_(options) {}
+
+  void run() {
+    unproven();
+    overlap();
+    summary();
+    not_finite();
+    learning_rates();
+    skipped();
+    if (!c_.first_unequal || finite_rows() == 0) return;
+    if (renumbered() || constant_factor()) return;
+    other_columns();
+    if (differs_at_first()) return;
+    if (!jump()) growth();
+  }
+
+ private:
+  void say(const std::string& likely, const std::string& advice) {
+    c_.likely.push_back(likely);
+    c_.advice.push_back(advice);
+  }
+  void see(const std::string& sentence) { c_.sentences.push_back(sentence); }
+
+  size_t finite_rows() const {
+    return static_cast<size_t>(std::count_if(c_.rows.begin(), c_.rows.end(), [](const auto& row) { return std::isfinite(row.relative); }));
+  }
+
+  // NaN in both is no agreement: two runs that both failed may have failed in other ways.
+  void unproven() {
+    if (!c_.first_unproven) return;
+    int64_t n = 0, behind = 0;
+    for (const auto& row : c_.rows) {
+      n += row.relative == 0 && !std::isfinite(row.loss_a);
+      behind += row.step >= *c_.first_unproven;
+    }
+    const auto at = at_step(*c_.first_unproven);
+    see((n > 1 && n == behind ? "from " + at + " on"
+         : n == 1             ? "at " + at
+                              : "at " + counted(n, "step") + ", first at " + at) +
+        " neither loss is finite, which proves nothing");
+    say("both runs overflowed or diverged",
+        "dump both at this step and the one before with task: overflow_check; compare the training again once its losses are finite");
+  }
+
+  void overlap() {
+    const auto common = static_cast<int64_t>(c_.rows.size()), one_sided = static_cast<int64_t>(c_.only_a.size() + c_.only_b.size());
+    if (!c_.complete)
+      see(with_commas(common) + " of " + counted(common + one_sided, "step") + (common == 1 ? " is" : " are") +
+          " common; what follows is of " + (common == 1 ? "it" : "them") + " alone");
+  }
+
+  void summary() {
+    const auto n = counted(static_cast<int64_t>(c_.rows.size()), "common step");
+    if (!c_.first_unequal)
+      return see("the losses are equal in all digits at all " + n + (c_.first_unproven ? ", NaN and infinities too" : ""));
+    see("over " + n + " the losses differ by " + share_text(c_.mean_relative) + " on average, by " + share_text(c_.last_quarter_relative) +
+        " in the last quarter (allowed: " + share_text(options_.mean_rtol) + "); the most is " + share_text(c_.max_relative) + " at " +
+        at_step(c_.max_step));
+    see("the first difference in any digit is at " + at_step(*c_.first_unequal) +
+        (c_.first_beyond ? ", the first of more than " + share_text(options_.step_rtol) + " at " + at_step(*c_.first_beyond) : "") +
+        (c_.diverged ? "; from " + at_step(*c_.diverged) + " on they stay apart" : ""));
+  }
+
+  void not_finite() {
+    if (!c_.first_not_finite) return;
+    const auto row = std::find_if(c_.rows.begin(), c_.rows.end(), [&](const auto& r) { return r.step == *c_.first_not_finite; });
+    const bool in_a = !std::isfinite(row->loss_a);
+    const std::string side = in_a ? "A" : "B";
+    see("at " + at_step(row->step) + " the loss of " + side + " is " + short_number(in_a ? row->loss_a : row->loss_b) + ", that of " +
+        (in_a ? "B" : "A") + " is " + short_number(in_a ? row->loss_b : row->loss_a));
+    say("an overflow in " + side + " alone: fp16 holds at most 65504; or a device that saturates where the other gives inf",
+        "dump " + side +
+            " at this step and the one before with task: overflow_check; compute the layer that it names in fp32, or use bf16");
+  }
+
+  void learning_rates() {
+    if (!c_.first_lr) return;
+    const auto row = std::find_if(c_.rows.begin(), c_.rows.end(), [&](const auto& r) { return r.step == *c_.first_lr; });
+    see("the learning rates differ from " + at_step(row->step) + " on: " + shortest(row->lr_a) + " and " + shortest(row->lr_b));
+    if (const int shift = lr_shift(); shift != 0) {
+      say("the same schedule, one step apart: logged before the schedule's step by one and after it by the other, or begun one step later",
+          "see at which step each one applies the first value; only the second changes the training");
+      return;
+    }
+    say("another schedule or another base rate",
+        "compare lr, warm-up, interval (epoch or step), total steps, and batch size where lr is scaled by it");
+  }
+
+  // 1 or -1: B's rates are those of A so many rows later.
+  int lr_shift() const {
+    const auto& rows = c_.rows;
+    for (const int shift : {1, -1}) {
+      size_t same = 0, changes = 0;
+      for (size_t i = 0; i + 1 < rows.size(); ++i) {
+        const double a = shift > 0 ? rows[i + 1].lr_a : rows[i].lr_a, b = shift > 0 ? rows[i].lr_b : rows[i + 1].lr_b;
+        same += std::abs(a - b) <= options_.lr_rtol * std::abs(b);
+        changes += rows[i].lr_b != rows[i + 1].lr_b;
+      }
+      if (changes > 0 && rows.size() > kLeastRows && same * 10 >= (rows.size() - 1) * 9) return shift;
+    }
+    return 0;
+  }
+
+  void skipped() {
+    if (a_.skipped == b_.skipped) return;
+    see("steps were skipped: " + std::to_string(a_.skipped.size()) + " in A, " + std::to_string(b_.skipped.size()) + " in B");
+    say("overflows in one run alone, which skip the optimizer and leave every later step with other weights",
+        "fix the loss scale on both sides (grad_scaler.dynamic=false); look into the overflow reports of the runs");
+  }
+
+  // Whether B counts its steps from another number than A. The curves must move for that to be seen.
+  bool renumbered() {
+    if (c_.rows.size() < kLeastRows || !(c_.mean_relative > kRounding)) return false;
+    for (const int64_t by : {int64_t{1}, int64_t{-1}}) {
+      const auto moved = mean_relative_at(a_, b_, options_.shift + by, c_.rows.size() / 2);
+      if (!moved || *moved > 0.1 * c_.mean_relative) continue;
+      see("moved by one step the curves differ by " + share_text(*moved) + " only: step s of B is step s" + (by > 0 ? " + 1" : " - 1") +
+          " of A");
+      say("one program counts its steps from 0, the other from 1, or one logs before and the other after the step",
+          "compare again with B moved by " + std::to_string(options_.shift + by));
+      return true;
+    }
+    return false;
+  }
+
+  bool constant_factor() {
+    std::vector<double> ratios;
+    for (const auto& row : c_.rows)
+      if (std::isfinite(row.loss_a) && std::isfinite(row.loss_b) && row.loss_b != 0) ratios.push_back(row.loss_a / row.loss_b);
+    if (ratios.size() < kLeastRows) return false;
+    auto sorted = ratios;
+    std::sort(sorted.begin(), sorted.end());
+    const double factor = sorted[sorted.size() / 2];
+    const auto near =
+        std::count_if(ratios.begin(), ratios.end(), [&](double r) { return std::abs(r - factor) <= 0.01 * std::abs(factor); });
+    if (std::abs(factor - 1) < 0.03 || static_cast<size_t>(near) * 10 < ratios.size() * 9) return false;
+    see("the losses of A are " + short_number(factor, 3) + " times those of B throughout");
+    say("the losses are scaled or averaged in another way: mean or sum, over micro-batches or ranks, with or without label smoothing or "
+        "an auxiliary loss, or logged times the loss scale",
+        "compare how the logged number is made; the training itself may agree");
+    return true;
+  }
+
+  // The first step at which a column of both differs by more than `rtol`.
+  std::optional<int64_t> first_difference(const char* name, double rtol) const {
+    const auto x = a_.others.find(name), y = b_.others.find(name);
+    if (x == a_.others.end() || y == b_.others.end()) return std::nullopt;
+    for (size_t i = 0, j = 0; i < a_.step.size() && j < b_.step.size();) {
+      const int64_t step_a = a_.step[i], step_b = b_.step[j] + options_.shift;
+      if (step_a == step_b && std::abs(x->second[i] - y->second[j]) > rtol * std::abs(y->second[j])) return step_a;
+      i += step_a <= step_b;
+      j += step_b <= step_a;
+    }
+    return std::nullopt;
+  }
+
+  void other_columns() {
+    const auto norm = first_difference("grad_norm", options_.step_rtol);
+    if (norm && (!c_.first_beyond || *norm < *c_.first_beyond)) {
+      see("the gradients differ before the losses do: grad_norm from " + at_step(*norm) + " on");
+      say("the backward pass, or how gradients are averaged over micro-batches and ranks",
+          "dump this step on both sides with parameters_grad and compare");
+    }
+    if (const auto scale = first_difference("loss_scale", options_.lr_rtol))
+      see("the loss scales differ from " + at_step(*scale) + " on: one run met an overflow that the other did not");
+  }
+
+  bool differs_at_first() {
+    const auto& first = c_.rows.front();
+    if (std::isinf(first.relative) || first.relative <= kRounding) return false;
+    const bool begins = first.step <= 1;
+    see("the losses differ by " + share_text(first.relative) + " at " + at_step(first.step) +
+        (begins ? " already, before any update could tell" : ", the first that both log"));
+    if (first.relative > kLowPrecision) {
+      say(begins ? "other initial weights, or other data" : "other initial weights, other data, or a difference in the steps before it",
+          "start both from one file of weights; see that the first batch is the same (seed, shuffle, augmentation, batch size, ranks)");
+      say("dropout, or another loss (label smoothing, reduction, ignored classes)", "compare the configurations; switch dropout off once");
+      return true;
+    }
+    if (begins) {
+      say("bf16, fp16 or TF32 in the forward of one side (a first loss then differs by 0.01 to 1 %)",
+          "run both in fp32 once: precision 32-true, TF32 off");
+      say("augmentation or dropout drawn from other random numbers", "compare without them, or with rng: portable");
+    }
+    return false;  // what comes after it may say more
+  }
+
+  // One step at which agreeing curves part.
+  bool jump() {
+    double before = 0;
+    for (size_t i = 0; i < c_.rows.size(); ++i) {
+      const auto& row = c_.rows[i];
+      if (std::isinf(row.relative)) return c_.first_not_finite.has_value();  // told
+      if (row.relative > options_.step_rtol && i >= 3 && before < options_.step_rtol / 5) {
+        const bool stays = c_.diverged && *c_.diverged <= row.step;
+        see("up to " + at_step(c_.rows[i - 1].step) + " the losses agree to " + share_text(before) + "; at " + at_step(row.step) +
+            " they differ by " + share_text(row.relative) + (stays ? ", and do from there on" : ", later less again"));
+        say("an overflow or a skipped step on one side at or before this step",
+            "compare loss scales and skipped steps; dump both runs at this step and the one before");
+        say(stays ? "a change in the course of the run: an epoch's end with another order of data, a resumed run, a step of the schedule"
+                  : "another batch at this step, such as a last batch that is dropped or filled up",
+            "see whether the step is at an epoch's boundary; compare shuffle, drop_last and the seed of the order");
+        return true;
+      }
+      before = std::max(before, row.relative);
+    }
+    return false;
+  }
+
+  void growth() {
+    const auto n = c_.rows.size();
+    if (n < kLeastRows) return;
+    const auto mean_of = [&](size_t from, size_t to) {
+      double sum = 0;
+      size_t count = 0;
+      for (size_t i = from; i < to; ++i)
+        if (std::isfinite(c_.rows[i].relative)) {
+          sum += c_.rows[i].relative;
+          ++count;
+        }
+      return count > 0 ? sum / static_cast<double>(count) : 0;
+    };
+    const double early = mean_of(0, n / 4), late = mean_of(n - n / 4, n);
+    if (late > 3 * early) {
+      see("the difference grows little by little, from " + share_text(early) + " in the first quarter to " + share_text(late) +
+          " in the last");
+      say("rounding: other kernels, another order of sums or another precision, which training makes larger step by step",
+          "harmless while the mean stays within tolerance; compare two runs of one side with other seeds to see how far noise alone goes");
+      if (!c_.agrees)
+        say("a small difference that acts at every step: eps, weight decay, momentum, bias correction, clipping, BatchNorm's momentum",
+            "compare the configurations, then dumps of the first steps with data_mode optimizer");
+    } else if (c_.first_beyond || !c_.agrees) {
+      see("the difference neither begins at one step nor grows: " + share_text(early) + " in the first quarter, " + share_text(late) +
+          " in the last");
+      say("other batches at the same steps: order of data, augmentation, dropout masks", "compare seed, shuffle, batch size and ranks");
+    }
+  }
+
+  HistoryComparison& c_;
+  const History& a_;
+  const History& b_;
+  const HistoryOptions& options_;
+};
+
+}  // namespace
+
+void explain_histories(HistoryComparison& comparison, const History& a, const History& b, const HistoryOptions& options) {
+  HistoryExplainer(comparison, a, b, options).run();
+}
+
+}  // namespace npu_train::detail

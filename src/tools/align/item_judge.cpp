@@ -1,0 +1,398 @@
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/io/tensor_file.hpp"
+#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "tools/align/compare_parts.hpp"
+
+namespace npu_train {
+namespace detail {
+namespace {
+
+constexpr int64_t kPiece = int64_t{1} << 15;  // elements: both sides stay in the cache
+constexpr double kSums = 1e-6;                // of the largest value: what the order of a sum in fp32 makes of statistics
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::vector<std::string> parts;
+  for (const auto n : shape) parts.push_back(std::to_string(n));
+  return "[" + join(parts) + "]";
+}
+
+int64_t count(const std::vector<int64_t>& shape) {
+  int64_t n = 1;
+  for (const auto size : shape) {
+    if (size < 0 || (size > 0 && n > (int64_t{1} << 60) / size)) return -1;
+    n *= size;
+  }
+  return n;
+}
+
+std::string shape_cause(const DumpItem& a, const DumpItem& b) {
+  auto sorted_a = a.shape, sorted_b = b.shape;
+  std::sort(sorted_a.begin(), sorted_a.end());
+  std::sort(sorted_b.begin(), sorted_b.end());
+  std::string out = "shapes " + shape_text(a.shape) + " and " + shape_text(b.shape) + ": ";
+  if (sorted_a == sorted_b) return out + "the same sizes in another order, a transposed or permuted layout";
+  if (count(a.shape) == count(b.shape)) return out + "as many elements, seen in another shape";
+  if (a.shape.size() == b.shape.size() && !a.shape.empty() && a.shape[0] != b.shape[0] &&
+      std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1))
+    return out + "another batch size (data.batch_size, or a last batch that is not full)";
+  return out + "another network or picture size";
+}
+
+// Of dtypes that TensorFile does not read there are statistics and checksums alone.
+bool has_readable_values(const DumpItem& item) {
+  static constexpr const char* unread[] = {"complex", "float8", "uint16", "uint32", "uint64"};
+  const auto dtype = to_lower(item.dtype);
+  return !item.data_name.empty() &&
+         std::none_of(std::begin(unread), std::end(unread), [&](const char* word) { return dtype.find(word) != std::string::npos; });
+}
+
+// A file of another shape holds its elements in another order, as that of a transposed tensor does.
+void check_shape(const TensorFile& file, const DumpItem& item) {
+  const auto expected = item.sampled > 0 ? std::vector<int64_t>{item.sampled} : item.shape;
+  const bool one_order = file.numel() <= 1 && count(expected) == file.numel();
+  check(file.sizes() == expected || one_order, ErrorKind::Data, "compare", file.path().string(), ": the file's shape is ",
+        shape_text(file.sizes()), ", dump.json says ", shape_text(expected), item.sampled > 0 ? " (a sample)" : "");
+}
+
+// Other seeds draw other elements: then the statistics, which are of all, are what both have.
+bool same_sample(const DumpItem& a, const DumpItem& b, const DumpStep& step_a, const DumpStep& step_b) {
+  if (a.sampled == 0 && b.sampled == 0) return true;
+  if (a.sampled != b.sampled) return false;
+  const auto equal = [&](const char* fact) {
+    const auto x = fact_of(step_a, fact), y = fact_of(step_b, fact);
+    return x.empty() || y.empty() || x == y;
+  };
+  return equal("seed") && equal("sample_elements");
+}
+
+// Elements of one side, divided by its loss scale.
+class Side {
+ public:
+  Side(TensorFile file, double scale) : file_(std::move(file)), scale_(scale) {
+    buffer_.resize(static_cast<size_t>(std::min<int64_t>(kPiece, file_.numel())) * std::max<size_t>(c10::elementSize(file_.dtype()), 4));
+  }
+  const TensorFile& file() const { return file_; }
+  at::ScalarType dtype() const { return scale_ == 1 ? file_.dtype() : at::kFloat; }
+  const void* read(int64_t first, int64_t n, bool storage_order) {
+    if (storage_order)
+      file_.read_storage_order(first, n, buffer_.data());
+    else
+      file_.read(first, n, buffer_.data());
+    if (scale_ == 1) return buffer_.data();
+    scaled_ = at::from_blob(buffer_.data(), {n}, at::TensorOptions().dtype(file_.dtype())).to(at::kFloat).div_(scale_);
+    return scaled_.const_data_ptr();
+  }
+
+ private:
+  TensorFile file_;
+  double scale_;
+  std::vector<char> buffer_;
+  at::Tensor scaled_;
+};
+
+double loss_scale_of(const DumpStep& step) {
+  const auto found = step.facts.find("loss_scale");
+  if (found == step.facts.end()) return 1;
+  const double scale = std::atof(found->second.c_str());
+  return scale > 0 && std::isfinite(scale) ? scale : 1;
+}
+
+double relative(double a, double b, double scale) {
+  if (a == b || (std::isnan(a) && std::isnan(b))) return 0;
+  const double d = std::abs(a - b) / (scale > 0 ? scale : std::max(std::abs(a), std::abs(b)));
+  return std::isnan(d) ? kNever : d;
+}
+
+bool is_number(const std::string& text, double& out) {
+  char* end = nullptr;
+  out = std::strtod(text.c_str(), &end);
+  return !text.empty() && end == text.c_str() + text.size();
+}
+
+}  // namespace
+
+int fineness(const std::string& dtype) {
+  static const std::vector<std::string> order = {"torch.bfloat16", "torch.float16", "torch.float32", "torch.float64"};
+  const auto at = std::find(order.begin(), order.end(), dtype);
+  return at == order.end() ? 4 : static_cast<int>(at - order.begin());
+}
+
+std::string coarser_dtype(const std::string& a, const std::string& b) { return fineness(a) <= fineness(b) ? a : b; }
+
+double noise_of(const std::string& dtype_a, const std::string& dtype_b) {
+  switch (fineness(coarser_dtype(dtype_a, dtype_b))) {
+    case 0:
+      return 8e-3;
+    case 1:
+      return 2e-3;
+    case 2:
+      return 4e-6;
+    default:
+      return 1e-13;
+  }
+}
+
+std::string fact_of(const DumpStep& step, const std::string& name) {
+  const auto found = step.facts.find(name);
+  return found == step.facts.end() ? "" : found->second;
+}
+
+bool is_moved(const ItemComparison& item) { return item.a.ends_with(".running_mean") || item.a.ends_with(".running_var"); }
+
+// A mean may be next to nothing beside the spread of what it is of, and as uncertain as that.
+double moved_error_of(const ItemComparison& item, const CallComparison& call) {
+  if (!std::isfinite(item.error) || !item.a.ends_with(".running_mean")) return item.error;
+  const auto spread = std::find_if(call.items.begin(), call.items.end(), [](const auto& i) { return i.b.ends_with(".running_var"); });
+  if (spread == call.items.end() || !spread->item_b.mean || !item.item_b.norm) return item.error;
+  const double all = std::sqrt(*spread->item_b.mean * static_cast<double>(std::max<int64_t>(1, count(item.item_b.shape))));
+  return item.error * std::min(1.0, all > 0 ? *item.item_b.norm / all : 1.0);
+}
+
+double statistics_error(const DumpItem& a, const DumpItem& b) {
+  if (!a.max || !b.max) return 0;
+  const double largest = std::max(std::abs(b.max.value_or(0)), std::abs(b.min.value_or(0)));
+  double out = std::max(relative(*a.max, *b.max, largest), relative(a.min.value_or(0), b.min.value_or(0), largest));
+  if (a.norm && b.norm) {
+    out = std::max(out, relative(*a.norm, *b.norm, *b.norm));
+    const auto n = count(b.shape);
+    if (a.mean && b.mean && n > 0) out = std::max(out, relative(*a.mean, *b.mean, *b.norm / std::sqrt(static_cast<double>(n))));
+  }
+  return out;
+}
+
+namespace {
+
+// Of values. Where B is zero and A is not, A is the measure, as it is of statistics.
+double error_of(const PairMetrics& m) {
+  if (m.nonfinite_mismatch > 0 || std::isnan(m.relative_norm)) return kNever;
+  return std::isinf(m.relative_norm) ? m.euclidean / m.norm_a : m.relative_norm;
+}
+
+// The coarsest dtype of a good part of the outputs; one layer that falls out of the frame is no precision of a run.
+std::string dtype_of_run(const DumpStep& step) {
+  std::map<std::string, int64_t> counts;
+  int64_t all = 0;
+  const auto count_items = [&](bool of_forward) {
+    for (const auto& call : step.calls)
+      for (const auto& item : call.items)
+        if ((call.direction == "forward") == of_forward && !call.layer.starts_with("optimizer") && item.side == "output" &&
+            fineness(item.dtype) < 4)
+          ++counts[item.dtype], ++all;
+  };
+  count_items(true);
+  if (all == 0) count_items(false);  // a dump of gradients alone
+  std::string out = "torch.float64";
+  for (const auto& [dtype, n] : counts)
+    if (n * 4 >= all && fineness(dtype) < fineness(out)) out = dtype;
+  return out;
+}
+
+}  // namespace
+
+ItemJudge::ItemJudge(const DumpStep& a, const DumpStep& b, const CompareOptions& options)
+    : a_(a), b_(b), options_(options), dtype_a_(dtype_of_run(a)), dtype_b_(dtype_of_run(b)), run_dtype_(coarser_dtype(dtype_a_, dtype_b_)) {
+  for (const auto& call : b.calls)
+    for (const auto& item : call.items)
+      if (item.max && item.side != "parameters" && call.direction != "forward") {
+        const double scale = call.direction == "backward" ? loss_scale_of(b) : 1;
+        const double largest = std::max(std::abs(*item.max), std::abs(item.min.value_or(0))) / scale;
+        if (std::isfinite(largest)) scales_[call.direction] = std::max(scales_[call.direction], largest);
+      }
+}
+
+int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) const {
+  using Kind = ItemComparison::Kind;
+  const auto &a = item.item_a, &b = item.item_b;
+  const bool scaled = direction == "backward";
+  const double scale_a = scaled ? loss_scale_of(a_) : 1, scale_b = scaled ? loss_scale_of(b_) : 1;
+  if (a.is_tensor() != b.is_tensor()) {
+    item.kind = Kind::Unmatched;
+    item.message = a.is_tensor() ? "a tensor here, " + b.value + " there" : a.value + " here, a tensor there";
+    item.error = kNever;
+    return 0;
+  }
+  if (!a.is_tensor()) {
+    double x = 0, y = 0;
+    const bool numbers = is_number(a.value, x) && is_number(b.value, y);
+    item.kind = Kind::Value;
+    item.error = a.value == b.value || item.a.ends_with(".loss_scale") ? 0 : numbers ? relative(x, y, 0) : kNever;
+    return 0;
+  }
+  if (a.shape != b.shape) {
+    item.kind = Kind::Unmatched;
+    item.message = shape_cause(a, b);
+    item.error = kNever;
+    return 0;
+  }
+  if (has_readable_values(a) && has_readable_values(b) && same_sample(a, b, a_, b_)) {
+    item.kind = Kind::Tensor;
+    const auto bytes = compare_files(item, scale_a, scale_b);
+    if (item.kind == Kind::Tensor || !a.max || !b.max) return bytes;
+    const auto why = std::move(item.message);  // the values cannot be read: what the statistics tell is still there
+    item.kind = Kind::Statistics;
+    compare_statistics(item, scale_a, scale_b);
+    item.message = why;
+    return bytes;
+  }
+  if (!a.crc.empty() && !b.crc.empty()) {
+    item.kind = Kind::Checksum;
+    item.error = a.crc == b.crc ? 0 : 1;
+    return 0;
+  }
+  item.kind = Kind::Statistics;
+  const bool none = !a.max && !b.max, one = a.max.has_value() != b.max.has_value();
+  if (one || (none && count(a.shape) > 0 && a.dtype.find("bool") == std::string::npos)) {
+    item.kind = Kind::NotCompared;
+    item.message = "no common form: values, statistics or checksum on both sides";
+    return 0;
+  }
+  compare_statistics(item, scale_a, scale_b);
+  return 0;
+}
+
+void ItemJudge::compare_statistics(ItemComparison& item, double scale_a, double scale_b) const {
+  const auto scaled = [](DumpItem& i, double scale) {
+    for (auto* v : {&i.max, &i.min, &i.mean, &i.norm})
+      if (*v) **v /= scale;
+  };
+  scaled(item.item_a, scale_a);
+  scaled(item.item_b, scale_b);
+  item.error = statistics_error(item.item_a, item.item_b);
+}
+
+int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double scale_b) const {
+  bool damaged = true;
+  try {
+    Side a(TensorFile::open(a_.file_of(item.item_a)), scale_a), b(TensorFile::open(b_.file_of(item.item_b)), scale_b);
+    check_shape(a.file(), item.item_a);
+    check_shape(b.file(), item.item_b);
+    const auto n = a.file().numel();
+    check(n == b.file().numel(), ErrorKind::Data, "compare", item.a, ": the files hold ", n, " and ", b.file().numel(), " elements");
+    const bool storage = a.file().same_order_as(b.file()) && !(a.file().streams() && b.file().streams());
+    PairAccumulator pair(a.dtype(), b.dtype());
+    for (int64_t at = 0; at < n; at += kPiece) {
+      const auto piece = std::min(kPiece, n - at);
+      pair.add(a.read(at, piece, storage), b.read(at, piece, storage), piece);
+    }
+    item.metrics = pair.result();
+    item.error = error_of(item.metrics);
+    if (scale_a != 1 || scale_b != 1) compare_statistics_of(item);
+    return n * static_cast<int64_t>(c10::elementSize(a.file().dtype()) + c10::elementSize(b.file().dtype()));
+  } catch (const Error& e) {
+    item.kind = ItemComparison::Kind::NotCompared;
+    item.message = e.what();
+    item.failed = true;
+    item.unreadable = damaged;
+    return 0;
+  }
+}
+
+// What the table shows of scaled gradients is what was compared.
+void ItemJudge::compare_statistics_of(ItemComparison& item) {
+  const auto& m = item.metrics;
+  item.item_a.max = m.max_a, item.item_a.min = m.min_a, item.item_a.mean = m.mean_a, item.item_a.norm = m.norm_a;
+  item.item_b.max = m.max_b, item.item_b.min = m.min_b, item.item_b.mean = m.mean_b, item.item_b.norm = m.norm_b;
+}
+
+Tolerance ItemJudge::tolerance_of(const ItemComparison& item, const CallComparison& call) const {
+  auto dtype = coarser_dtype(item.item_a.dtype, item.item_b.dtype);
+  const bool computed = item.side != "parameters" || is_moved(item);  // weights are stored, running statistics are not
+  if (computed && fineness(dtype) < 4) dtype = coarser_dtype(dtype, run_dtype_);
+  auto out = default_tolerance(dtype, dtype);
+  out.atol = options_.atol.value_or(out.atol);
+  out.rtol = options_.rtol.value_or(out.rtol);
+  for (const auto& [pattern, tolerance] : options_.layer_tolerance)
+    if (call_matches(call.a, pattern)) out = tolerance;
+  return out;
+}
+
+void ItemJudge::judge(ItemComparison& item, const CallComparison& call) const {
+  if (!item.unreadable || item.kind != ItemComparison::Kind::Statistics) return judge_readable(item, call);
+  const auto why = std::exchange(item.message, "");
+  item.failed = false;
+  judge_readable(item, call);
+  item.unreadable = !item.failed;  // else the statistics alone tell that the runs differ
+  item.failed = true;
+  item.message = why + (item.message.empty() ? "" : "; its statistics: " + item.message);
+}
+
+void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call) const {
+  using Kind = ItemComparison::Kind;
+  if (item.kind == Kind::OneSided) return;
+  if (item.kind == Kind::NotCompared) return;
+  const bool all_noise = item.kind == Kind::Statistics || item.metrics.elements == 0;
+  if (item.noise_elements > 0 && all_noise) return;
+  if (item.kind == Kind::Unmatched || !item.message.empty()) {
+    item.failed = true;
+    return;
+  }
+  if (options_.exact || item.kind == Kind::Checksum) {
+    item.failed = item.error > 0 || (item.kind == Kind::Tensor && !item.metrics.identical);
+    if (item.failed) item.message = item.kind == Kind::Checksum ? "other bytes" : "not the same bits";
+    return;
+  }
+  if (item.kind == Kind::Value) {
+    item.failed = item.error > 1e-6;
+    constexpr size_t kMostShown = 100;
+    if (item.failed) item.message = item.item_a.value.substr(0, kMostShown) + " and " + item.item_b.value.substr(0, kMostShown);
+    return;
+  }
+  const auto t = tolerance_of(item, call);
+  const auto scale = scales_.find(call.direction);
+  double largest_b = item.kind == Kind::Tensor ? std::max(std::abs(item.metrics.max_b), std::abs(item.metrics.min_b))
+                                               : std::max(std::abs(item.item_b.max.value_or(0)), std::abs(item.item_b.min.value_or(0)));
+  if (!std::isfinite(
+          largest_b))  // of values that are masked with -inf the largest is not known: it is at least the root of the mean square
+    largest_b = item.kind == Kind::Tensor && item.metrics.elements > 0
+                    ? item.metrics.norm_b / std::sqrt(static_cast<double>(item.metrics.elements))
+                    : 0;
+  const double atol = t.atol * (scale == scales_.end() ? 1.0 : std::min(1.0, scale->second));
+  const double allowed = atol + t.rtol * largest_b;
+  double seen = item.metrics.max_abs;
+  if (item.kind == Kind::Statistics) {
+    const auto apart = [](const std::optional<double>& a, const std::optional<double>& b) {
+      return a && b && !(*a == *b) && !(std::isnan(*a) && std::isnan(*b)) ? std::abs(*a - *b) : 0;
+    };
+    const auto &a = item.item_a, &b = item.item_b;
+    // a norm may differ by as much as its largest element may, in proportion
+    const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
+    const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are rounded all the same
+    const double sums = std::max(apart(a.mean, b.mean), norm);
+    seen = std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
+  }
+  if (std::isinf(item.error)) {
+    item.message = not_finite_text(item);
+  } else if (item.reference_error_a >= 0) {
+    const double limit = options_.proportion * std::max(cost_of(item, call), noise() / 8);
+    if (item.reference_error_a > limit)
+      item.message = "error to the reference " + short_number(item.reference_error_a, 3) + ", the other run's " +
+                     short_number(item.reference_error_b, 3) + ", allowed " + short_number(limit, 3);
+  } else if (!(seen <= allowed)) {
+    char text[96];
+    std::snprintf(text, sizeof text, "differs by %.3g, allowed %.3g", seen, allowed);
+    item.message = text;
+  }
+  item.failed = !item.message.empty();
+}
+
+}  // namespace detail
+
+Tolerance default_tolerance(const std::string& dtype_a, const std::string& dtype_b) {
+  const auto dtype = detail::coarser_dtype(dtype_a, dtype_b);
+  if (dtype == "torch.bfloat16") return {1e-2, 5e-2};
+  if (dtype == "torch.float16") return {1e-3, 1e-2};
+  if (dtype == "torch.float32") return {1e-5, 1e-3};
+  if (dtype == "torch.float64") return {1e-8, 1e-6};
+  return {0, 0};
+}
+
+}  // namespace npu_train

@@ -1,0 +1,60 @@
+// Turns values into leaves of a dump: statistics, checksums, files.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "npu_train/tools/align/dump_options.hpp"
+#include "tools/align/dump_folder.hpp"
+#include "tools/align/tensor_sink.hpp"
+
+namespace npu_train::detail {
+
+class LeafMaker {
+ public:
+  // `tensors`: the folder of their files. `saturates`: an overflow gives the largest number. Options and sink are borrowed.
+  LeafMaker(const DumpOptions& options, TensorSink& sink, std::filesystem::path tensors, bool saturates);
+
+  // `name` is that of the item ("Module.conv1.Conv2d.forward.0.input.0"). With `keep` its values go to a file, whatever the task.
+  DumpNode tensor(const at::Tensor& value, const std::string& name, bool keep = false);
+  // Any argument of an operator: tensors, lists of them, numbers, text.
+  DumpNode value(const c10::IValue& value, const std::string& name, bool keep = false);
+  static DumpNode number(double value);
+  static DumpNode text(const std::string& value);
+
+  // Statistics of device tensors that were asked for, read at once. Calls that are written before lack them.
+  void resolve();
+  // Values may have changed in ways that no version counter shows, as fused optimizers do.
+  void forget() { known_.clear(); }
+  void forget(const at::Tensor& value) { known_.erase(value.unsafeGetTensorImpl()); }
+  bool has_pending() const { return !rows_.empty(); }
+  // Whether a value in it is not finite, or at the limit of its type where overflows saturate.
+  bool overflowed(const DumpNode& node);
+
+ private:
+  // A tensor that was seen already, as long as it is the same and unchanged.
+  struct Known {
+    c10::weak_intrusive_ptr<at::TensorImpl> tensor;
+    int64_t version;
+    std::shared_ptr<DumpLeaf> leaf;
+  };
+  DumpNode again(const Known& known, const at::Tensor& value, const std::string& name, bool keep);
+  void summarize(const at::Tensor& value, const std::shared_ptr<DumpLeaf>& leaf);
+  void save(const at::Tensor& value, const std::string& name, DumpLeaf& leaf);
+  std::string file_of(const std::string& name) const;
+
+  const DumpOptions& options_;
+  TensorSink& sink_;
+  std::filesystem::path tensors_;
+  bool saturates_;
+  std::unordered_map<const at::TensorImpl*, Known> known_;
+  std::vector<std::pair<at::Tensor, std::shared_ptr<DumpLeaf>>> rows_;  // of device_statistics
+};
+
+// Positions of a sample of `share` of n elements, ascending; the same for the same n and seed.
+at::Tensor sample_positions(int64_t n, double share, uint64_t seed);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,279 @@
+#include "tools/align/match_calls.hpp"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/core/seed.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/align/dump_options.hpp"
+#include "tools/align/report_rows.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+// Classes that do the same under other names.
+std::string plain_type(const DumpCall& call) {
+  std::string type = call.type;
+  if (type.ends_with("Impl")) type.erase(type.size() - 4);
+  if (type == "SyncBatchNorm" || type == "FrozenBatchNorm2d") return "BatchNorm2d";
+  if (type == "NonDynamicallyQuantizableLinear") return "Linear";
+  return type;
+}
+
+std::string without_call(const DumpCall& call, const DumpItem& item) {
+  return item.name.substr(std::min(call.name.size(), item.name.size()));
+}
+
+// ".output.momentum/head.weight" as B calls it: ".output.momentum/classifier.weight".
+std::string name_in_b(const DumpCall& call, const DumpItem& item, const std::map<std::string, std::string>& layers) {
+  auto name = without_call(call, item);
+  if (layers.empty() || !call.layer.starts_with("optimizer")) return name;
+  constexpr std::string_view kParameters = ".parameters.";
+  const auto slash = name.find('/');
+  const size_t at = name.starts_with(kParameters) ? kParameters.size() : slash == std::string::npos ? name.size() : slash + 1;
+  const auto parameter = name.substr(at);
+  for (const auto& layer : {parameter, layer_of(parameter)})  // one that stands alone is a layer
+    if (const auto found = layers.find(layer); found != layers.end()) return name.replace(at, layer.size(), found->second);
+  return name;
+}
+
+// Whether the inputs and outputs that both show are of one shape.
+bool shapes_fit(const DumpCall& a, const DumpCall& b) {
+  std::map<std::string, const DumpItem*> of_b;
+  for (const auto& item : b.items) of_b.emplace(without_call(b, item), &item);
+  return std::all_of(a.items.begin(), a.items.end(), [&](const DumpItem& item) {
+    const auto found = of_b.find(without_call(a, item));
+    return found == of_b.end() || !item.is_tensor() || !found->second->is_tensor() || item.shape == found->second->shape;
+  });
+}
+
+// The tensors of a call, as they are in every run of a network.
+std::string shapes_of(const DumpCall& call) {
+  std::string out;
+  for (const auto& item : call.items)
+    if (item.is_tensor()) {
+      out += item.side + ":";
+      for (const auto n : item.shape) out += std::to_string(n) + ",";
+    }
+  return out;
+}
+
+constexpr size_t kMostAligned = 4'000'000;  // products of two lengths
+
+// Positions of the longest common subsequence.
+std::vector<std::pair<size_t, size_t>> longest_common(const std::vector<std::string>& a, const std::vector<std::string>& b) {
+  const size_t columns = b.size() + 1;
+  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // of what lies behind (i, j)
+  for (size_t i = a.size(); i-- > 0;)
+    for (size_t j = b.size(); j-- > 0;)
+      length[i * columns + j] =
+          a[i] == b[j] ? length[(i + 1) * columns + j + 1] + 1 : std::max(length[(i + 1) * columns + j], length[i * columns + j + 1]);
+  std::vector<std::pair<size_t, size_t>> out;
+  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+    if (a[i] == b[j])
+      out.emplace_back(i++, j++);
+    else if (length[(i + 1) * columns + j] >= length[i * columns + j + 1])
+      ++i;
+    else
+      ++j;
+  }
+  return out;
+}
+
+using Groups = std::map<std::string, std::pair<std::vector<size_t>, std::vector<size_t>>>;
+
+class Matcher {
+ public:
+  Matcher(const DumpStep& a, const DumpStep& b) : a_(a), b_(b), of_a_(a.calls.size(), -1), of_b_(b.calls.size(), -1) {}
+
+  // Pairs what has the same key on both sides, in order where several have.
+  template <class KeyA, class KeyB>
+  void by(KeyA key_a, KeyB key_b) {
+    for (const auto& [key, sides] : groups(key_a, key_b))
+      for (size_t i = 0; i < std::min(sides.first.size(), sides.second.size()); ++i) pair(sides.first[i], sides.second[i]);
+  }
+
+  // Operators of a kind that the sides call another number of times: a number in the name counts those of one side. In order, by shape.
+  void shifted_operators() {
+    const auto key = [](const DumpCall& call) { return call.is_module ? std::string() : plain_type(call) + "|" + call.direction; };
+    for (const auto& [name, sides] : groups(key, key)) {
+      const auto &a = sides.first, &b = sides.second;
+      if (a.size() == b.size() || a.size() * b.size() > kMostAligned) continue;
+      std::vector<std::string> shapes_a, shapes_b;
+      for (const auto i : a) shapes_a.push_back(shapes_of(a_.calls[i]));
+      for (const auto j : b) shapes_b.push_back(shapes_of(b_.calls[j]));
+      for (const auto& [i, j] : longest_common(shapes_a, shapes_b)) pair(a[i], b[j]);
+      for (const auto& [side, taken] : {std::pair(&a, &alone_a_), std::pair(&b, &alone_b_)}) taken->insert(side->begin(), side->end());
+    }
+  }
+
+  // The same where no name tells that two calls belong together: both sides must have as many, and their shapes must fit. Gives the pairs.
+  template <class Key>
+  std::vector<std::pair<size_t, size_t>> by_order(Key key) {
+    std::vector<std::pair<size_t, size_t>> out;
+    for (const auto& [name, sides] : groups(key, key)) {
+      if (sides.first.size() != sides.second.size()) continue;
+      for (size_t i = 0; i < sides.first.size(); ++i)
+        if (shapes_fit(a_.calls[sides.first[i]], b_.calls[sides.second[i]])) out.emplace_back(sides.first[i], sides.second[i]);
+    }
+    std::sort(out.begin(), out.end());
+    for (const auto& [i, j] : out) pair(i, j);
+    return out;
+  }
+
+  CallPairs pairs() const {
+    CallPairs out;
+    std::map<int64_t, std::vector<int64_t>> behind;  // what only B has, by the last paired call of B before it
+    int64_t last = -1;
+    for (size_t j = 0; j < of_b_.size(); ++j) {
+      if (of_b_[j] >= 0)
+        last = static_cast<int64_t>(j);
+      else
+        behind[last].push_back(static_cast<int64_t>(j));
+    }
+    const auto flush = [&](int64_t place) {
+      for (const auto j : behind[place]) out.emplace_back(-1, j);
+    };
+    flush(-1);
+    for (size_t i = 0; i < of_a_.size(); ++i) {
+      out.emplace_back(static_cast<int64_t>(i), of_a_[i]);
+      if (of_a_[i] >= 0) flush(of_a_[i]);
+    }
+    return out;
+  }
+
+ private:
+  // What is left over, by key; in order.
+  template <class KeyA, class KeyB>
+  Groups groups(KeyA key_a, KeyB key_b) const {
+    Groups groups;
+    for (size_t i = 0; i < of_a_.size(); ++i)
+      if (of_a_[i] < 0 && alone_a_.count(i) == 0)
+        if (auto key = key_a(a_.calls[i]); !key.empty()) groups[key].first.push_back(i);
+    for (size_t i = 0; i < of_b_.size(); ++i)
+      if (of_b_[i] < 0 && alone_b_.count(i) == 0)
+        if (auto key = key_b(b_.calls[i]); !key.empty()) groups[key].second.push_back(i);
+    return groups;
+  }
+
+  void pair(size_t i, size_t j) {
+    of_a_[i] = static_cast<int64_t>(j);
+    of_b_[j] = static_cast<int64_t>(i);
+  }
+
+  const DumpStep& a_;
+  const DumpStep& b_;
+  std::vector<int64_t> of_a_, of_b_;
+  std::set<size_t> alone_a_, alone_b_;  // settled; those without a pair have none
+};
+
+std::string with_number(const DumpCall& call, const std::string& layer) {
+  return layer + "|" + call.direction + "|" + std::to_string(call.number);
+}
+
+// A name of the mapping that neither layer nor call has is a slip of the pen.
+std::set<std::string> unknown_names(const DumpStep& a, const DumpStep& b, const std::map<std::string, std::string>& mapping) {
+  const auto names_in = [](const DumpStep& step) {
+    std::set<std::string> names;
+    for (const auto& call : step.calls) names.insert({call.name, call.layer});
+    return names;
+  };
+  std::set<std::string> out;
+  if (mapping.empty()) return out;
+  const auto in_a = names_in(a), in_b = names_in(b);
+  for (const auto& [from, to] : mapping) {
+    if (in_a.count(from) == 0) out.insert(from + ", which A does not have");
+    if (in_b.count(to) == 0) out.insert(to + ", which B does not have");
+  }
+  return out;
+}
+
+}  // namespace
+
+CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions& options) {
+  Matcher matcher(a, b);
+  const auto& map = options.mapping;
+  CallMatch out{.pairs = {}, .unknown = unknown_names(a, b, map)};
+  if (!map.empty()) {
+    const auto mapped = [&](const DumpCall& call) {
+      if (const auto whole = map.find(call.name); whole != map.end()) return whole->second;
+      const auto layer = map.find(call.layer);
+      return layer == map.end() ? std::string() : with_number(call, layer->second);
+    };
+    std::set<std::string> targets;
+    for (const auto& [from, to] : map) targets.insert(to);
+    matcher.by(mapped, [&](const DumpCall& call) {
+      if (targets.count(call.name) != 0) return call.name;
+      return targets.count(call.layer) != 0 ? with_number(call, call.layer) : std::string();
+    });
+  }
+  if (options.fuzzy) matcher.shifted_operators();
+  const auto same = [&](auto key) { matcher.by(key, key); };
+  same([](const DumpCall& call) { return call.name; });
+  if (options.fuzzy) {
+    same([](const DumpCall& call) { return call.is_module ? with_number(call, call.layer) : std::string(); });
+    same([](const DumpCall& call) { return to_lower(call.layer) + "|" + call.direction + "|" + to_lower(plain_type(call)); });
+    const auto in_order = [](const DumpCall& call) { return plain_type(call) + "|" + call.direction + (call.is_module ? "|m" : "|o"); };
+    if (const auto guessed = matcher.by_order(in_order); !guessed.empty()) {
+      const auto n = static_cast<int64_t>(guessed.size());
+      out.notes.push_back(counted(n, "call") + (n == 1 ? " was" : " were") + " paired by class and order alone, as " +
+                          a.calls[guessed[0].first].name + " with " + b.calls[guessed[0].second].name +
+                          "; --mapping FILE pairs by name, --strict-names leaves them out");
+    }
+  }
+  out.pairs = matcher.pairs();
+  for (const auto& [i, j] : out.pairs) {
+    if (i < 0 || j < 0) continue;
+    const auto &layer_a = a.calls[static_cast<size_t>(i)].layer, &layer_b = b.calls[static_cast<size_t>(j)].layer;
+    if (layer_a != layer_b) out.layers.emplace(layer_a, layer_b);
+  }
+  return out;
+}
+
+CallPairs match_items(const DumpCall& a, const DumpCall& b, const std::map<std::string, std::string>& layers) {
+  CallPairs out;
+  std::vector<bool> taken(b.items.size(), false);
+  std::map<std::string, size_t> by_name;
+  for (size_t j = 0; j < b.items.size(); ++j) by_name.emplace(without_call(b, b.items[j]), j);
+  std::vector<size_t> open;
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    auto found = by_name.find(name_in_b(a, a.items[i], layers));
+    if (found == by_name.end()) found = by_name.find(without_call(a, a.items[i]));  // of calls that were paired by another's name
+    if (found != by_name.end() && !taken[found->second]) {
+      taken[found->second] = true;
+      out.emplace_back(static_cast<int64_t>(i), static_cast<int64_t>(found->second));
+    } else {
+      out.emplace_back(static_cast<int64_t>(i), -1);
+    }
+  }
+  for (size_t j = 0; j < b.items.size(); ++j)
+    if (!taken[j]) out.emplace_back(-1, static_cast<int64_t>(j));
+  return out;
+}
+
+ChosenCalls::ChosenCalls(const DumpStep& step, const CompareOptions& options) : step_(step), options_(options) {
+  const auto last = std::find_if(step.calls.rbegin(), step.calls.rend(), [](const DumpCall& call) {
+    return call.is_module && call.direction == "forward" && call.layer != "loss" && !call.layer.starts_with("optimizer");
+  });
+  if (last != step.calls.rend()) last_layer_ = last->layer;
+}
+
+bool ChosenCalls::has(size_t index) const {
+  const auto& call = step_.calls[index];
+  if (options_.sample < 1) {
+    const auto drawn = derive_seed(static_cast<uint64_t>(options_.seed), "compare " + call.name);
+    if (static_cast<double>(drawn >> 11) * 0x1.0p-53 >= options_.sample) return false;
+  }
+  const auto& layers = options_.layers;
+  if (layers.empty()) return true;
+  const bool at_the_end = call.layer == last_layer_ || call.layer == "loss";
+  if (layers == "last") return at_the_end;
+  if (layers != "sensitive") return call_matches(call.name, layers);
+  const auto type = to_lower(call.type);
+  const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
+  return index == 0 || at_the_end || is("norm") || is("softmax") || is("attention") || is("loss") || is("cross_entropy");
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,143 @@
+// Networks that are alike, of which one side has more layers, or runs them more often in a step.
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/core/text.hpp"
+#include "tools/align/divergence_walk.hpp"
+#include "tools/align/report_rows.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+bool is_forward_layer(const DumpCall& call) {
+  return call.is_module && call.direction == "forward" && !call.layer.starts_with("optimizer");
+}
+
+bool has_below(const std::set<std::string>& layers, const std::string& module) {
+  const auto below = layers.lower_bound(module + ".");
+  return below != layers.end() && below->starts_with(module + ".");
+}
+
+bool has_part_of(const std::set<std::string>& layers, const std::string& module) {
+  return layers.count(module) != 0 || has_below(layers, module);
+}
+
+// What one side has alone.
+struct LoneLayers {
+  int64_t count = 0;
+  const CallComparison* first = nullptr;
+  std::string module;  // the outermost one around the first of which the other side has nothing
+  std::string text(const char* side) const {
+    return counted(count, "layer") + " with parameters " + (count == 1 ? "is" : "are") + " in " + side + " alone, " +
+           (count == 1 ? "in " : "the first in ") + module;
+  }
+};
+
+LoneLayers lone_layers(const StepComparison& step, const std::set<std::string>& others, bool in_a) {
+  LoneLayers out;
+  for (const auto& call : step.calls) {
+    if (call.direction != "forward" || two_sided(call) || call.a.empty() == in_a || others.count(call.layer) != 0) continue;
+    if (call.items.empty() || !call.items[0].failed) continue;  // no parameters, or left out on purpose
+    ++out.count;
+    if (out.first != nullptr) continue;
+    out.first = &call;
+    out.module = call.layer;
+    for (auto above = layer_of(call.layer); !above.empty() && !has_part_of(others, above); above = layer_of(above)) out.module = above;
+  }
+  return out;
+}
+
+// How often a side ran the network, and with what.
+struct Runs {
+  std::map<std::string, int64_t> calls;  // by layer with parameters
+  std::vector<int64_t> input;            // shape of the first
+};
+
+Runs runs_of(const DumpStep& step) {
+  Runs out;
+  for (const auto& call : step.calls) {
+    if (!is_forward_layer(call) || parameter_elements(call) == 0) continue;
+    ++out.calls[call.layer];
+    if (!out.input.empty()) continue;
+    const auto input = std::find_if(call.items.begin(), call.items.end(), [](const auto& i) { return i.side == "input" && i.is_tensor(); });
+    if (input != call.items.end()) out.input = input->shape;
+  }
+  return out;
+}
+
+// The calls of each layer, where they are as many times as often in A as in B for all; {1, 1} else.
+std::pair<int64_t, int64_t> times_of(const Runs& a, const Runs& b) {
+  std::optional<std::pair<int64_t, int64_t>> out;
+  int64_t alike = 0;
+  for (const auto& [layer, n] : a.calls) {
+    const auto other = b.calls.find(layer);
+    if (other == b.calls.end()) continue;
+    if (!out || n < out->first) out = {n, other->second};
+    ++alike;
+  }
+  if (!out || alike < 2) return {1, 1};
+  for (const auto& [layer, n] : a.calls)
+    if (const auto other = b.calls.find(layer); other != b.calls.end() && n * out->second != other->second * out->first) return {1, 1};
+  return *out;
+}
+
+std::string times_text(int64_t n, const std::vector<int64_t>& input) {
+  std::vector<std::string> sizes;
+  for (const auto size : input) sizes.push_back(std::to_string(size));
+  return (n == 1 ? "once" : std::to_string(n) + " times") + (sizes.empty() ? "" : " with an input of [" + join(sizes) + "]");
+}
+
+Divergence other_micro_batches(const StepComparison& step, const DumpStep& a, const DumpStep& b) {
+  const auto of_a = runs_of(a), of_b = runs_of(b);
+  const auto [in_a, in_b] = times_of(of_a, of_b);
+  if (in_a == in_b) return {};
+  const auto first = std::find_if(step.calls.begin(), step.calls.end(), in_network);
+  if (first == step.calls.end()) return {};
+  auto d = divergence_at(step, *first);
+  d.cause = Divergence::Cause::Input;
+  d.sentence = "the runs cut step " + std::to_string(step.step) + " into other micro-batches: A runs the network " +
+               times_text(in_a, of_a.input) + ", B " + times_text(in_b, of_b.input);
+  d.likely = {"another trainer.accumulate_grad_batches, or another number of batches in a window"};
+  d.advice = {"dump both with the same accumulate_grad_batches and data.batch_size",
+              "where they must differ compare the losses and the checkpoints: npu_tool compare of two metrics.csv, of two checkpoints"};
+  return d;
+}
+
+}  // namespace
+
+std::set<std::string> layers_of(const DumpStep& step) {
+  std::set<std::string> out;
+  for (const auto& call : step.calls)
+    if (is_forward_layer(call)) out.insert(call.layer);
+  return out;
+}
+
+// Declared layers and parameters that stand alone are our own way to cut a network. A module without a layer below it is shown as a whole:
+// Python's attention, of which the projections are no calls.
+bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers) {
+  if (call.type == "Layer" || call.type == "Parameter" || has_below(layers, call.layer)) return true;
+  for (auto above = layer_of(call.layer); !above.empty(); above = layer_of(above))
+    if (layers.count(above) != 0) return !has_below(layers, above);
+  return false;
+}
+
+Divergence other_structure(const StepComparison& step, const DumpStep& a, const DumpStep& b) {
+  if (step.failed == 0 || is_part(a) || is_part(b)) return {};
+  if (auto batches = other_micro_batches(step, a, b); batches.found) return batches;
+  const auto of_a = lone_layers(step, layers_of(b), true), of_b = lone_layers(step, layers_of(a), false);
+  if (of_a.count == 0 && of_b.count == 0) return {};
+  const auto& first = of_a.first != nullptr ? of_a : of_b;
+  auto d = divergence_at(step, *first.first);
+  d.cause = Divergence::Cause::Model;
+  d.layer = first.module;
+  d.sentence = "the networks differ: " + (of_a.count > 0 ? of_a.text("A") : "") + (of_a.count > 0 && of_b.count > 0 ? "; " : "") +
+               (of_b.count > 0 ? of_b.text("B") : "");
+  d.likely = {"another depth, a block that one program leaves out, or other names"};
+  d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml", "--mapping FILE pairs layers that have other names"};
+  return d;
+}
+
+}  // namespace npu_train::detail

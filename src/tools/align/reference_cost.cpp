@@ -1,0 +1,40 @@
+// Tolerance in proportion: what a precision costs a value, by a third run in fp32.
+#include <algorithm>
+#include <cmath>
+
+#include "tools/align/divergence_walk.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+using Kind = ItemComparison::Kind;
+
+// Values that are alike in what precision costs them.
+std::string group_of(const ItemComparison& item, const CallComparison& call) {
+  return (of_optimizer(call) ? "optimizer" : call.direction) + " " + item.side;
+}
+
+// Statistics agree by luck, and an optimizer makes whole steps of gradients that are next to nothing: one such value tells nothing of the
+// cost, the worst of its kind does.
+bool by_group(const ItemComparison& item, const CallComparison& call) {
+  return item.kind == Kind::Statistics || of_optimizer(call) || item.side == "parameters";
+}
+
+}  // namespace
+
+void ItemJudge::learn_costs(const StepComparison& step) {
+  for (const auto& call : step.calls)
+    for (const auto& item : call.items)
+      if (auto& cost = costs_[group_of(item, call)]; std::isfinite(item.reference_error_b)) cost = std::max(cost, item.reference_error_b);
+}
+
+double ItemJudge::cost_of(const ItemComparison& item, const CallComparison& call) const {
+  constexpr double kMost = 0.1;  // beyond it errors do not grow in proportion
+  constexpr double kEpsilons[] = {0x1p-8, 0x1p-11, 0x1p-24, 0x1p-53, 1};
+  const auto group = costs_.find(group_of(item, call));
+  const double cost = by_group(item, call) && group != costs_.end() ? group->second : item.reference_error_b;
+  const double times = kEpsilons[fineness(dtype_a_)] / kEpsilons[fineness(dtype_b_)];  // of the runs: one layer that falls out may not
+  return std::max(cost, std::min(kMost, times * cost));
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,177 @@
+#include "tools/align/report_rows.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "npu_train/core/text.hpp"
+#include "tools/align/compare_parts.hpp"
+
+namespace npu_train::detail {
+
+using Kind = ItemComparison::Kind;
+
+std::string counted(int64_t n, const std::string& one, const std::string& many) {
+  return with_commas(n) + " " + (n == 1 ? one : many.empty() ? one + "s" : many);
+}
+
+std::vector<Row> rows_of(const DumpComparison& comparison) {
+  std::vector<Row> out;
+  for (const auto& step : comparison.steps)
+    for (const auto& call : step.calls)
+      for (const auto& item : call.items) out.push_back({&step, &call, &item});
+  return out;
+}
+
+std::vector<Row> worst_first(std::vector<Row> rows) {
+  const auto rank = [](const Row& r) {
+    const bool told = r.item->rounding || r.item->kind == Kind::OneSided || r.item->kind == Kind::NotCompared;
+    const int group = r.item->failed ? 0 : told ? 1 : 2;
+    return std::pair(group, -r.item->error);
+  };
+  std::stable_sort(rows.begin(), rows.end(), [&](const Row& a, const Row& b) { return rank(a) < rank(b); });
+  return rows;
+}
+
+std::string verdict_of(const ItemComparison& item) {
+  if (item.kind == Kind::OneSided) return std::string(item.b.empty() ? "A only" : "B only") + (item.failed ? ", differs" : "");
+  if (item.kind == Kind::NotCompared) return "not compared";
+  if (item.failed && item.unreadable) return "unreadable";
+  return item.failed ? "differs" : item.rounding ? "rounding" : "agrees";
+}
+
+std::string name_of(const ItemComparison& item) { return item.a.empty() ? item.b : item.a; }
+
+std::string shape_of(const DumpItem& item) {
+  std::vector<std::string> parts;
+  for (const auto n : item.shape) parts.push_back(std::to_string(n));
+  std::string out = "[";
+  out += join(parts);
+  return item.is_tensor() ? out + "]" : "";
+}
+
+std::string short_dtype(const DumpItem& item) { return item.dtype.substr(item.dtype.rfind('.') + 1); }
+
+std::pair<std::string, std::string> crc_of(const ItemComparison& item) {
+  const auto either = [](const std::optional<uint32_t>& computed, const std::string& dumped) {
+    char text[16] = "";
+    if (computed) std::snprintf(text, sizeof text, "%08x", *computed);
+    return computed ? std::string(text) : dumped;
+  };
+  return {either(item.metrics.crc_a, item.item_a.crc), either(item.metrics.crc_b, item.item_b.crc)};
+}
+
+std::string kind_name(Kind kind) {
+  static constexpr const char* names[] = {"tensor", "statistics", "crc32", "value", "one_sided", "unmatched", "not_compared"};
+  return names[static_cast<int>(kind)];
+}
+
+std::string cause_name(Divergence::Cause cause) {
+  static constexpr const char* names[] = {"input",     "weights",    "layer",      "before", "gradient",
+                                          "optimizer", "not_finite", "not_proven", "model",  "unreadable"};
+  return names[static_cast<int>(cause)];
+}
+
+namespace {
+
+struct Totals {
+  int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, unproven_places = 0;
+  int64_t drifted_from = -1;  // the first step whose weights came in with what updates made of rounding
+
+  explicit Totals(const DumpComparison& comparison) {
+    for (const auto& step : comparison.steps) {
+      compared += step.compared, rounding += step.rounding, places += step.other_places, unproven += step.unproven;
+      failed += step.failed - step.unreadable, unreadable += step.unreadable;
+      unproven_places += static_cast<int64_t>(step.unproven_places.size());
+      if (drifted_from < 0 && step.drifted && step.rounding > 0) drifted_from = step.step;
+    }
+  }
+};
+
+// "55 values exceed the tolerance, all explained by rounding behind ReLU and pooling"
+std::string explained_text(const Totals& n, const char* more) {
+  std::vector<std::string> reasons;
+  if (n.rounding > n.places)
+    reasons.emplace_back(n.drifted_from < 0 ? "rounding behind ReLU and pooling" : "rounding, which ReLU, pooling and updates amplify");
+  if (n.places > 0) reasons.emplace_back("kernels that fuse a norm with what follows it");
+  return counted(n.rounding, std::string(more) + "value exceeds", std::string(more) + "values exceed") + " the tolerance, " +
+         (n.rounding == 1 ? "" : "all ") + "explained by " + join(reasons, " and ") +
+         (n.drifted_from < 0 ? "" : " (from step " + std::to_string(n.drifted_from) + " on smaller faults would not be seen)");
+}
+
+std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
+  const std::string explained = n.rounding > 0 ? "; " + explained_text(n, n.failed > 0 ? "more " : "") : "";
+  const std::string unread = n.unreadable > 0 ? counted(n.unreadable, "value") + " cannot be read" : "";
+  if (n.failed > 0 && n.failed == n.unproven)
+    return "Nothing is proven: " + counted(n.unproven, "value is", "values are") + " not finite on both sides";
+  if (n.failed > 0)
+    return "The runs differ: " + counted(n.failed, "value is", "values are") + " beyond tolerance" + (unread.empty() ? "" : "; " + unread) +
+           explained;
+  if (n.unreadable > 0) return "Nothing is proven: " + unread + "; the rest agrees" + (n.rounding > 0 ? " within rounding" : "");
+  const std::string open =
+      n.unproven_places > 0 ? "; " + counted(n.unproven_places, "layer") + " cannot be proven in this part (see the notes)" : "";
+  const std::string within = n.rounding > 0 ? " within rounding" : comparison.first.found ? " within tolerance" : "";
+  if (comparison.sampled) return "The part that was read agrees" + within + explained + open + "; the rest was not looked at";
+  if (!comparison.complete) return "What both runs have agrees" + within + explained + open + "; they do not have the same (see the notes)";
+  return "The runs agree" + within + explained + open;
+}
+
+}  // namespace
+
+std::string headline(const DumpComparison& comparison) {
+  const Totals n(comparison);
+  return verdict_text(comparison, n) + ". " + counted(n.compared, "value") + " of " +
+         counted(static_cast<int64_t>(comparison.steps.size()), "step") + (n.compared == 1 ? " was" : " were") + " compared.";
+}
+
+namespace {
+
+int64_t nan_on_both(const StepComparison& step) {
+  int64_t n = 0;
+  for (const auto& call : step.calls) n += std::count_if(call.items.begin(), call.items.end(), is_nan_in_both);
+  return n;
+}
+
+// "96 elements of weights and 192 of the optimizer's state"; "" where nothing was left out.
+std::string noise_text(const StepComparison& step) {
+  std::vector<std::string> parts;
+  const auto add = [&](int64_t n, const char* what) {
+    if (n > 0) parts.push_back((parts.empty() ? counted(n, "element") : with_commas(n)) + " of " + what);
+  };
+  add(step.noise_weights, "weights");
+  add(step.noise_state, "the optimizer's state");
+  add(step.noise_gradients, "gradients");
+  return join(parts);
+}
+
+}  // namespace
+
+std::vector<std::string> notes_of(const DumpComparison& comparison) {
+  auto out = comparison.notes;
+  for (const auto& step : comparison.steps) {
+    const auto where = "step " + std::to_string(step.step) + (step.rank.empty() || step.rank == "rank0" ? "" : "/" + step.rank) + ": ";
+    for (const auto& note : step.notes) out.push_back(where + note);
+    if (step.rounding > 0 && step.drifted)
+      out.push_back(where + counted(step.rounding, "value") +
+                    " beyond tolerance: weights came in with what updates made of rounding; no layer differs by itself. "
+                    "--atol or --rtol counts them");
+    else if (step.rounding > 0)
+      out.push_back(where + counted(step.rounding, "value") +
+                    " beyond tolerance by what rounding does behind ReLU and pooling, or where a fused kernel shows another place of the "
+                    "network; no layer differs by itself. --atol or --rtol counts them");
+    if (const auto noise = noise_text(step); !noise.empty())
+      out.push_back(where + noise +
+                    " left out: their gradient is nothing but rounding on both sides (as that of a key's bias in "
+                    "attention), and the optimizer makes steps of noise of it");
+    if (step.unproven > 0) out.push_back(where + counted(step.unproven, "value") + " not finite on both sides, which proves nothing");
+    if (const auto n = nan_on_both(step); n > step.unproven)
+      out.push_back(where + counted(n - step.unproven, "value") +
+                    " with NaN on both sides, which do not reach the loss or the weights: masked, or of a step that the loss scale skips");
+    if (step.not_compared > 0) out.push_back(where + counted(step.not_compared, "value") + " could not be compared");
+    if (step.one_sided > 0) out.push_back(where + counted(step.one_sided, "value or call", "values or calls") + " on one side only");
+    if (step.skipped > 0) out.push_back(where + counted(step.skipped, "call") + " left out by --sample or --layers");
+  }
+  return out;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,43 @@
+// Values that tables, CSV and pages share.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/io/json.hpp"
+#include "npu_train/io/json_texts.hpp"
+#include "npu_train/tools/align/compare.hpp"
+
+namespace npu_train::detail {
+
+// "1 step", "1,234 steps".
+std::string counted(int64_t n, const std::string& one, const std::string& many = "");
+
+// A pair with its call and step.
+struct Row {
+  const StepComparison* step;
+  const CallComparison* call;
+  const ItemComparison* item;
+};
+
+// In call order; what was compared, and what is on one side only.
+std::vector<Row> rows_of(const DumpComparison& comparison);
+// The worst first: failures by error, then what is on one side, then the rest by error.
+std::vector<Row> worst_first(std::vector<Row> rows);
+
+// agrees | differs | A only | B only | not compared
+std::string verdict_of(const ItemComparison& item);
+std::string name_of(const ItemComparison& item);
+std::string shape_of(const DumpItem& item);
+// "float32" of "torch.float32"; whatever a dump calls it.
+std::string short_dtype(const DumpItem& item);
+// CRC-32 of both sides in 8 digits, of the values or as the dumps have it; "" where it is not known.
+std::pair<std::string, std::string> crc_of(const ItemComparison& item);
+std::string kind_name(ItemComparison::Kind kind);
+std::string cause_name(Divergence::Cause cause);
+// "The runs agree within tolerance. 1,234 values of 2 steps were compared."
+std::string headline(const DumpComparison& comparison);
+std::vector<std::string> notes_of(const DumpComparison& comparison);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,299 @@
+#include "npu_train/tools/align/run_comparison.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/engine/environment.hpp"
+#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/tools/report/html_page.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+#include "tools/align/compare_parts.hpp"
+#include "tools/align/report_rows.hpp"
+
+namespace npu_train {
+namespace fs = std::filesystem;
+using detail::json_texts;
+namespace {
+
+enum class What { RunFolder, History, Config, Environment, Unknown };
+
+What kind_of(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return fs::exists(path / "config.yaml", error) ? What::RunFolder : What::Unknown;
+  if (path.filename() == "environment.json") return What::Environment;
+  const auto extension = to_lower(path.extension().string());
+  if (extension == ".yaml" || extension == ".yml") return What::Config;
+  return extension == ".csv" || extension == ".json" || extension == ".jsonl" || extension == ".log" ? What::History : What::Unknown;
+}
+
+bool any_numeric(const std::optional<std::vector<ConfigDifference>>& list) {
+  return list && std::any_of(list->begin(), list->end(), [](const auto& d) { return d.numeric; });
+}
+
+// A default that one side spells out is no difference, as far as both are of the program that has these defaults.
+void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
+  const auto read = [](const fs::path& path) { return detail::as_input([&] { return load_yaml(path.string()); }); };
+  auto config_a = read(a), config_b = read(b);
+  if (options.complete_config) {
+    std::string why_a, why_b;
+    auto whole_a = options.complete_config(config_a, why_a), whole_b = options.complete_config(config_b, why_b);
+    if (whole_a && whole_b) {
+      config_a = std::move(*whole_a);
+      config_b = std::move(*whole_b);
+    } else if (whole_a || whole_b) {
+      out.notes.push_back((whole_a ? out.b + ": " + why_b : out.a + ": " + why_a) +
+                          "; so no defaults were filled in, and both are compared as they are written");
+    }
+  }
+  out.config = compare_configs(config_a, config_b);
+}
+
+// A mean of an epoch is no loss of a step: where one side has epochs alone, those of the other are taken.
+void read_histories(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
+  auto history_a = read_history(a, options.columns_a), history_b = read_history(b, options.columns_b);
+  for (const auto* h : {&history_a, &history_b})
+    check(history_a.of_end == history_b.of_end || !h->of_end, ErrorKind::Data, "history", h->source,
+          ": the run ended in its first epoch, so the file has no loss but that of the validation at its end, and the other side has "
+          "losses of "
+          "the training; hint: metrics.csv of the run's folder has its steps");
+  if (history_a.of_epochs && !history_b.of_epochs) history_b = read_history(b, options.columns_b, HistoryRows::Epochs);
+  if (history_b.of_epochs && !history_a.of_epochs) history_a = read_history(a, options.columns_a, HistoryRows::Epochs);
+  if (history_a.of_epochs != history_b.of_epochs)
+    out.notes.push_back(std::string("the losses of ") + (history_a.of_epochs ? "A" : "B") +
+                        " are means of epochs, those of the other side may be of single steps");
+  out.history = compare_histories(history_a, history_b, options.history);
+}
+
+void read_run_folders(const fs::path& a, const fs::path& b, const RunComparisonOptions& options, RunComparison& out) {
+  read_configs(a / "config.yaml", b / "config.yaml", options, out);
+  const auto environment_a = a / "environment.json", environment_b = b / "environment.json";
+  if (fs::exists(environment_a) && fs::exists(environment_b))
+    out.environment = compare_environments(read_environment(environment_a), read_environment(environment_b));
+  else
+    out.notes.push_back("no environment.json in both: environments were not compared");
+  read_histories(a, b, options, out);
+}
+
+void add_differences(const std::optional<std::vector<ConfigDifference>>& list, const char* what, size_t width, std::string& out) {
+  if (!list) return;
+  if (list->empty()) {
+    out += std::string(what) + ": equal\n\n";
+    return;
+  }
+  TextTable table({what, "A", "B", "may change numbers"});
+  for (const auto& d : *list) table.add_row({d.path, d.a, d.b, d.numeric ? "yes" : "no"});
+  out += table.str(width) + "\n";
+}
+
+Json differences_json(const std::optional<std::vector<ConfigDifference>>& list) {
+  if (!list) return {};
+  auto out = Json::array();
+  for (const auto& d : *list) out.push_back(Json::object({{"path", d.path}, {"a", d.a}, {"b", d.b}, {"numeric", d.numeric}}));
+  return out;
+}
+
+Json step_json(const std::optional<int64_t>& step) { return step ? Json(*step) : Json(); }
+
+Json history_json(const HistoryComparison& h) {
+  auto rows = Json::array();
+  for (const auto& r : h.rows)
+    rows.push_back(Json::object(
+        {{"step", r.step}, {"loss_a", r.loss_a}, {"loss_b", r.loss_b}, {"relative", r.relative}, {"lr_a", r.lr_a}, {"lr_b", r.lr_b}}));
+  return Json::object({{"agrees", h.agrees},
+                       {"complete", h.complete},
+                       {"steps", static_cast<int64_t>(h.rows.size())},
+                       {"mean_relative", h.mean_relative},
+                       {"last_quarter_relative", h.last_quarter_relative},
+                       {"max_relative", h.max_relative},
+                       {"max_step", h.max_step},
+                       {"first_unequal", step_json(h.first_unequal)},
+                       {"first_beyond", step_json(h.first_beyond)},
+                       {"diverged", step_json(h.diverged)},
+                       {"first_not_finite", step_json(h.first_not_finite)},
+                       {"first_unproven", step_json(h.first_unproven)},
+                       {"first_lr", step_json(h.first_lr)},
+                       {"only_a", static_cast<int64_t>(h.only_a.size())},
+                       {"only_b", static_cast<int64_t>(h.only_b.size())},
+                       {"sentences", json_texts(h.sentences)},
+                       {"likely", json_texts(h.likely)},
+                       {"advice", json_texts(h.advice)},
+                       {"notes", json_texts(h.notes)},
+                       {"rows", std::move(rows)}});
+}
+
+void add_history(const HistoryComparison& h, size_t most, size_t width, std::string& out) {
+  auto rows = h.rows;
+  std::stable_sort(rows.begin(), rows.end(), [](const auto& x, const auto& y) {
+    return std::isnan(x.relative) != std::isnan(y.relative) ? std::isnan(x.relative) : x.relative > y.relative;
+  });
+  std::erase_if(rows, [](const HistoryRow& r) { return r.relative == 0; });
+  if (most > 0 && rows.size() > most) rows.resize(most);
+  if (!rows.empty()) {
+    TextTable table({"step", "loss A", "loss B", "relative", "lr A", "lr B"});
+    for (const auto& r : rows)
+      table.add_row({std::to_string(r.step), short_number(r.loss_a, 6), short_number(r.loss_b, 6), short_number(r.relative, 3),
+                     h.lr_compared ? shortest(r.lr_a) : "-", h.lr_compared ? shortest(r.lr_b) : "-"});
+    out += table.str(width);
+    if (rows.size() < h.rows.size())
+      out += "(" + with_commas(static_cast<int64_t>(rows.size())) + " of " + with_commas(static_cast<int64_t>(h.rows.size())) +
+             " steps, worst first)\n";
+    out += "\n";
+  }
+  for (const auto& text : h.notes) out += "note: " + text + "\n";
+  for (const auto& text : h.sentences) out += text + "\n";
+  for (size_t i = 0; i < h.likely.size(); ++i)
+    out += "  likely: " + h.likely[i] + (i < h.advice.size() ? "; try: " + h.advice[i] : "") + "\n";
+}
+
+// "2 keys of the configuration and 1 of the environment that may change numbers are not equal"; "" where none is.
+std::string told_differences(const RunComparison& c) {
+  const auto count = [](const std::optional<std::vector<ConfigDifference>>& list) {
+    return list ? std::count_if(list->begin(), list->end(), [](const auto& d) { return d.numeric; }) : 0;
+  };
+  std::vector<std::string> parts;
+  if (const auto n = count(c.config); n > 0) parts.push_back(with_commas(n) + " of the configuration");
+  if (const auto n = count(c.environment); n > 0) parts.push_back(with_commas(n) + " of the environment");
+  return parts.empty() ? "" : "settings that may change numbers differ: " + join(parts, " and ");
+}
+
+std::string verdict(const RunComparison& c) {
+  if (!c.history) return c.agrees() ? "nothing differs that may change numbers" : "differences may change numbers";
+  const std::string told = told_differences(c);
+  const std::string out = !c.agrees()           ? "the histories differ"
+                          : c.history->complete ? "the histories agree"
+                                                : "the histories agree where they have the same steps; the others were not compared";
+  return told.empty() ? out : out + "; " + told;
+}
+
+void add_table(HtmlPage& page, const std::optional<std::vector<ConfigDifference>>& list, const std::string& title) {
+  if (!list) return;
+  page.heading(title);
+  if (list->empty()) return page.paragraph("Equal.", Tone::Good);
+  HtmlTable table{.title = title, .columns = {{"Key"}, {"A"}, {"B"}, {"May change numbers"}}};
+  for (const auto& d : *list)
+    table.rows.push_back({{d.path}, {d.a}, {d.b}, {d.numeric ? "yes" : "no", {}, d.numeric ? Tone::Warn : Tone::Plain}});
+  page.table(table);
+}
+
+void add_curves(HtmlPage& page, const HistoryComparison& h) {
+  LinePlot loss{.title = "Loss", .x_label = "step", .y_label = "loss", .series = {{"A"}, {"B"}}};
+  LinePlot rate{.title = "Learning rate", .x_label = "step", .y_label = "lr", .series = {{"A"}, {"B"}}};
+  LinePlot apart{
+      .title = "Difference of the losses", .x_label = "step", .y_label = "relative", .log_y = true, .series = {{"|A - B| / |B|"}}};
+  HtmlTable table{.title = "Steps",
+                  .columns = {{"Step", true}, {"Loss A", true}, {"Loss B", true}, {"Relative", true}, {"LR A", true}, {"LR B", true}}};
+  for (const auto& r : h.rows) {
+    const auto x = static_cast<double>(r.step);
+    const std::vector<std::pair<LinePlot::Series*, double>> points = {{&loss.series[0], r.loss_a},
+                                                                      {&loss.series[1], r.loss_b},
+                                                                      {&rate.series[0], r.lr_a},
+                                                                      {&rate.series[1], r.lr_b},
+                                                                      {&apart.series[0], r.relative}};
+    for (const auto& [series, y] : points) series->x.push_back(x), series->y.push_back(y);
+    table.rows.push_back({HtmlTable::Cell::number(x), HtmlTable::Cell::number(r.loss_a, Tone::Plain, 6),
+                          HtmlTable::Cell::number(r.loss_b, Tone::Plain, 6), HtmlTable::Cell::number(r.relative),
+                          HtmlTable::Cell::number(r.lr_a), HtmlTable::Cell::number(r.lr_b)});
+  }
+  if (h.diverged) loss.marks.push_back({static_cast<double>(*h.diverged), "part here"});
+  page.plot(loss);
+  page.plot(apart);
+  if (h.lr_compared) page.plot(rate);
+  page.heading("Steps");
+  page.table(table);
+}
+
+}  // namespace
+
+std::string kind_of_run_file(const fs::path& path) {
+  switch (kind_of(path)) {
+    case What::RunFolder:
+      return "a run folder";
+    case What::History:
+      return "a loss history";
+    case What::Config:
+      return "a configuration";
+    case What::Environment:
+      return "an environment";
+    case What::Unknown:
+      break;
+  }
+  return "";
+}
+
+bool RunComparison::agrees() const { return history ? history->agrees : !any_numeric(config) && !any_numeric(environment); }
+
+RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options) {
+  RunComparison out{.a = a.string(), .b = b.string()};
+  for (const auto& path : {a, b}) check(fs::exists(path), ErrorKind::Data, "compare", path.string(), ": there is no such file or folder");
+  auto kind = kind_of(a);
+  const auto other = kind_of(b);
+  const bool with_log = (kind == What::RunFolder && other == What::History) || (kind == What::History && other == What::RunFolder);
+  if (with_log) kind = What::History;
+  check((with_log || kind == other) && kind != What::Unknown, ErrorKind::Usage, "compare", out.a, " and ", out.b,
+        ": not two of a kind; allowed: two dumps, two run folders, two histories (.csv, .json, .jsonl), two checkpoints (a folder, "
+        ".safetensors, "
+        ".pth), two configurations (.yaml)");
+  if (kind == What::RunFolder) read_run_folders(a, b, options, out);
+  if (kind == What::History) read_histories(a, b, options, out);
+  if (kind == What::Config) read_configs(a, b, options, out);
+  if (kind == What::Environment) out.environment = compare_environments(read_environment(a), read_environment(b));
+  return out;
+}
+
+std::string to_text(const RunComparison& comparison, size_t rows, size_t width) {
+  std::string out = verdict(comparison) + "\nA: " + comparison.a + "\nB: " + comparison.b + "\n\n";
+  add_differences(comparison.config, "configuration", width, out);
+  add_differences(comparison.environment, "environment", width, out);
+  for (const auto& note : comparison.notes) out += "note: " + note + "\n";
+  if (comparison.history) add_history(*comparison.history, rows, width, out);
+  return out;
+}
+
+Json to_json(const RunComparison& comparison) {
+  return Json::object({{"a", comparison.a},
+                       {"b", comparison.b},
+                       {"agrees", comparison.agrees()},
+                       {"complete", !comparison.history || comparison.history->complete},
+                       {"summary", verdict(comparison)},
+                       {"history", comparison.history ? history_json(*comparison.history) : Json()},
+                       {"config", differences_json(comparison.config)},
+                       {"environment", differences_json(comparison.environment)},
+                       {"notes", json_texts(comparison.notes)}});
+}
+
+std::string to_csv(const RunComparison& comparison) {
+  if (!comparison.history) {
+    auto out = csv_row({"What", "Key", "A", "B", "May change numbers"});
+    for (const auto& [what, list] : {std::pair("configuration", &comparison.config), std::pair("environment", &comparison.environment)})
+      if (*list)
+        for (const auto& d : **list) out += csv_row({what, d.path, d.a, d.b, d.numeric ? "yes" : "no"});
+    return out;
+  }
+  auto out = csv_row({"Step", "Loss A", "Loss B", "Absolute", "Relative", "LR A", "LR B"});
+  for (const auto& r : comparison.history->rows)
+    out += csv_row({std::to_string(r.step), shortest(r.loss_a), shortest(r.loss_b), shortest(r.absolute), shortest(r.relative),
+                    shortest(r.lr_a), shortest(r.lr_b)});
+  return out;
+}
+
+std::string to_html(const RunComparison& comparison) {
+  HtmlPage page("Comparison of two runs");
+  page.facts({{"A", comparison.a}, {"B", comparison.b}});
+  page.paragraph(verdict(comparison) + ".", comparison.agrees() ? Tone::Good : Tone::Bad);
+  if (comparison.history) {
+    for (const auto& text : comparison.history->sentences) page.paragraph(text);
+    for (const auto& text : comparison.history->notes) page.paragraph("Note: " + text);
+    for (const auto& text : comparison.history->likely) page.paragraph("Likely: " + text + ".");
+    for (const auto& text : comparison.history->advice) page.paragraph("Try: " + text + ".");
+    add_curves(page, *comparison.history);
+  }
+  for (const auto& note : comparison.notes) page.paragraph(note);
+  add_table(page, comparison.config, "Configuration");
+  add_table(page, comparison.environment, "Environment");
+  return page.str();
+}
+
+}  // namespace npu_train

@@ -1,0 +1,87 @@
+// One step of two dumps: pairs, errors and verdicts.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tools/align/compare_parts.hpp"
+#include "tools/align/match_calls.hpp"
+#include "tools/align/noise_steps.hpp"
+
+namespace npu_train::detail {
+
+// What one side has of layers and gradients.
+class StepContent {
+ public:
+  explicit StepContent(const DumpStep& step);
+  // It has the layer and other gradients, but not those of `call`, which the other side has.
+  bool lost_gradients(const DumpCall& call) const;
+  // It should have the layer of `call`, which the other side has: one with parameters, in a dump of everything.
+  bool lost_layer(const DumpCall& call, const DumpStep& other) const;
+  // It has tensors of this side (output, parameters) in other calls of its kind, but not in `own`, where the other dump has some.
+  bool lost_side(const DumpCall& own, const DumpCall& other, const std::string& side) const;
+  // `backward` is of a call that was given one tensor several times, and shows the gradient of each place.
+  bool shows_shares(const DumpCall& backward) const;
+
+ private:
+  const DumpStep& step_;
+  std::set<std::string> layers_, graded_, directions_, sides_;  // graded_: layers with gradients of parameters
+  std::map<std::string, const DumpCall*> forwards_;             // by layer and number
+};
+
+// All are borrowed. `noise`: nullptr where no rounding is expected.
+class StepComparer {
+ public:
+  StepComparer(const DumpStep& a, const DumpStep& b, const DumpStep* reference, const CompareOptions& options, NoiseSteps* noise);
+
+  // `carried_error`: see StepComparison.
+  StepComparison run(int64_t& bytes, double carried_error = 0);
+  // That were compared.
+  int64_t tensors() const { return tensors_; }
+  // How far the reference went.
+  struct ReferenceUse {
+    int64_t values = 0, missing = 0, not_finite = 0;
+    std::string first_not_finite{};
+  };
+  const ReferenceUse& reference_use() const { return reference_use_; }
+  // Of the mapping, see CallMatch.
+  const std::set<std::string>& unknown_names() const { return unknown_; }
+
+ private:
+  // Everything that is compared, in one list, so that threads share it evenly.
+  struct Job {
+    ItemComparison* item;
+    const CallComparison* call;
+    const DumpItem* reference = nullptr;
+  };
+
+  void pair_call(int64_t i, int64_t j);
+  void add_one_sided(CallComparison call, const DumpCall& any, bool in_a);
+  const DumpItem* reference_of(size_t call, const ItemComparison& item) const;
+  int64_t compare_one(const Job& job) const;
+  int64_t compare_all(const std::vector<Job>& jobs) const;
+  void finish(CallComparison& call);
+  void note_reference(const Job& job);
+  void add_error(const ItemComparison& item, CallComparison& call) const;
+
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+  const DumpStep &a_, &b_;
+  const CompareOptions& options_;
+  NoiseSteps* noise_;
+  ItemJudge judge_;
+  StepContent in_a_, in_b_;
+  ChosenCalls chosen_a_, chosen_b_;
+  std::optional<ItemJudge> to_reference_a_, to_reference_b_;
+  std::map<size_t, const DumpCall*> references_;  // by the index in A
+  std::vector<size_t> from_a_;                    // by call of out_
+  std::set<std::string> unknown_;
+  std::map<std::string, std::string> layers_;  // see CallMatch
+  ReferenceUse reference_use_;
+  StepComparison out_;
+  int64_t tensors_ = 0;
+};
+
+}  // namespace npu_train::detail

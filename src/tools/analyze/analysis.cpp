@@ -1,0 +1,258 @@
+#include "npu_train/tools/analyze/analysis.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/facts_table.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/device.hpp"
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/train/task.hpp"
+#include "tools/analyze/facts/advice.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr size_t kManyCustom = 5;
+constexpr int64_t kBlock = 16;  // of the matrix units
+
+struct Advice {
+  std::string severity, text;
+  double hours = 0;
+};
+
+const std::map<std::string, Advice>& advice_table() {
+  static const auto table = [] {
+    std::map<std::string, Advice> out;
+    for (const auto& row : detail::facts_texts(facts::advice, "advice.tsv", 4)) out[row[0]] = {row[1], row[3], std::stod(row[2])};
+    return out;
+  }();
+  return table;
+}
+
+int rank_of(const std::string& severity) { return severity == "blocks" ? 0 : severity == "change" ? 1 : severity == "check" ? 2 : 3; }
+
+bool has_dtype(const std::vector<std::string>& list, const std::string& dtype) {
+  return list.empty() || dtype.empty() || std::find(list.begin(), list.end(), dtype) != list.end();
+}
+
+// Collects what is to be known, one finding for each kind and subject.
+class Findings {
+ public:
+  explicit Findings(Analysis& out) : out_(out) {}
+
+  void add(const std::string& kind, const std::string& subject, const std::string& detail) {
+    if (!seen_.insert(kind + "\n" + subject).second) return;
+    const auto& advice = advice_table().at(kind);
+    out_.findings.push_back({kind, advice.severity, subject, detail, advice.text, advice.hours});
+  }
+
+  void finish() {
+    std::stable_sort(out_.findings.begin(), out_.findings.end(),
+                     [](const MigrationFinding& a, const MigrationFinding& b) { return rank_of(a.severity) < rank_of(b.severity); });
+  }
+
+ private:
+  Analysis& out_;
+  std::set<std::string> seen_;
+};
+
+std::string where(const OperatorUse& use) {
+  return use.phase + ", " + std::to_string(use.calls) + (use.calls == 1 ? " call" : " calls") +
+         (use.layers.empty() ? "" : ", in " + use.layers.front() + (use.layers.size() > 1 ? " and others" : ""));
+}
+
+void judge_support(const Analysis::Operator& op, Findings& findings) {
+  const auto& use = op.use;
+  const auto name = use.full_name();
+  switch (op.facts.support) {
+    case OperatorSupport::Unsupported:
+    case OperatorSupport::Custom:
+    case OperatorSupport::CpuFallback:
+    case OperatorSupport::Unknown:
+      findings.add(support_name(op.facts.support), name, where(use));
+      break;
+    case OperatorSupport::Limited:  // of views and casts nobody needs to look
+      if (use.works) findings.add("limited", name, where(use) + (op.facts.limits.empty() ? "" : ": " + op.facts.limits));
+      break;
+    case OperatorSupport::Native:
+    case OperatorSupport::Composite:
+      break;
+  }
+}
+
+void judge_operator(const Analysis::Operator& op, Findings& findings) {
+  const auto& use = op.use;
+  const auto name = use.full_name();
+  judge_support(op, findings);
+  // behind the backward pass runs this library, which reads one flag of a step and no more
+  const bool of_the_model = use.phase == phase_name(Phase::Forward) || use.phase == phase_name(Phase::Backward);
+  if (use.dynamic_shape && of_the_model) findings.add("dynamic_shape", name, where(use));
+  if (use.host_read && of_the_model) findings.add("host_read", name, where(use));
+  if (!use.works) return;
+  const auto dtype = use.computed_in();
+  if (dtype == "fp64") {
+    findings.add("fp64", name, where(use));
+  } else if (!has_dtype(op.facts.dtypes, dtype)) {
+    findings.add("dtype", name, dtype + " is not among the dtypes that are listed: " + join(op.facts.dtypes));
+  }
+  static const std::set<std::string> arithmetic = {"add", "add_",      "sub",          "sub_",    "mul",    "mul_",
+                                                   "div", "div_",      "sort",         "argsort", "cumsum", "topk",
+                                                   "sum", "remainder", "floor_divide", "pow",     "mm",     "matmul"};
+  if (dtype == "int64" && arithmetic.count(use.name) != 0) findings.add("int64", name, where(use));
+}
+
+using PartsByOperator = std::map<std::string, std::set<std::string>>;  // OperatorInventory::parts
+
+OperatorFacts facts_of(const AscendOperators& table, const std::string& full_name) {
+  const auto colons = full_name.find("::");
+  const auto library = colons == std::string::npos ? "aten" : full_name.substr(0, colons);
+  const auto name = colons == std::string::npos ? full_name : full_name.substr(colons + 2);
+  const auto dot = name.find('.');
+  return table.find(library, name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
+}
+
+// Of a kernel that libtorch takes on CPUs alone; on the chip it takes another one.
+bool is_of_the_cpu(const std::string& name) {
+  return name.find("mkldnn") != std::string::npos || name.find("_for_cpu") != std::string::npos || name.find("npu_train::") == 0;
+}
+
+// The operators that `name` comes down to: those that have a kernel of their own, or no parts that were seen.
+void find_leaves(const std::string& name, const PartsByOperator& parts, const AscendOperators& table, std::set<std::string>& seen,
+                 std::set<std::string>& leaves) {
+  if (!seen.insert(name).second) return;
+  const auto made_of = parts.find(name);
+  if (!facts_of(table, name).composite || made_of == parts.end()) {
+    leaves.insert(name);
+    return;
+  }
+  for (const auto& part : made_of->second) find_leaves(part, parts, table, seen, leaves);
+}
+
+// Operators without a kernel of their own are looked up by what they called here, down to those that have one.
+void judge_composites(const Analysis& analysis, const PartsByOperator& parts, const AscendOperators& table, Findings& findings) {
+  std::set<std::string> names, known, open;
+  for (const auto& op : analysis.operators) {
+    const auto name = op.use.full_name();
+    if (!op.facts.composite || !op.use.works || !names.insert(name).second) continue;
+    std::set<std::string> seen, leaves;
+    find_leaves(name, parts, table, seen, leaves);
+    for (const auto& leaf : leaves) {
+      const auto facts = facts_of(table, leaf);
+      if (is_of_the_cpu(leaf) || leaf == name) {
+        open.insert(leaf);
+      } else if (facts.composite) {
+        continue;  // called nothing: it gave back what it got
+      } else if (facts.support == OperatorSupport::Native || facts.support == OperatorSupport::Limited) {
+        known.insert(leaf);
+      } else {
+        findings.add(support_name(facts.support), leaf, "called by " + name + ", " + where(op.use));
+      }
+    }
+  }
+  if (names.empty()) return;
+  const auto listed = [](const std::set<std::string>& set) { return join(std::vector<std::string>(set.begin(), set.end())); };
+  findings.add("composite", std::to_string(names.size()) + (names.size() == 1 ? " kind" : " kinds"),
+               listed(names) + (known.empty() ? "" : ": made of " + listed(known) + ", which the tables have") +
+                   (open.empty() ? "" : "; not known is what the chip takes for " + listed(open)));
+}
+
+void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& classes, Analysis& out, Findings& findings) {
+  std::map<std::string, std::vector<std::string>> by_dtype;
+  for (const auto& p : parameters) {
+    by_dtype[listed_dtype(c10::toString(p.value.scalar_type()))].push_back(p.name);
+    const auto& w = p.value;
+    if (w.dim() < 2 || !p.name.ends_with("weight")) continue;
+    // pictures have three channels and data sets as many classes as they have
+    const bool odd = (w.size(0) % kBlock != 0 && classes.count(w.size(0)) == 0) || (w.size(1) % kBlock != 0 && w.size(1) > 4);
+    if (odd) findings.add("alignment", p.name, c10::str(w.sizes()) + ": no multiples of " + std::to_string(kBlock));
+  }
+  for (const auto& [dtype, names] : by_dtype) out.parameter_dtypes.emplace_back(dtype, static_cast<int64_t>(names.size()));
+  std::sort(out.parameter_dtypes.begin(), out.parameter_dtypes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  for (size_t i = 1; i < out.parameter_dtypes.size(); ++i) {
+    const auto& names = by_dtype[out.parameter_dtypes[i].first];
+    findings.add("parameter_dtypes", out.parameter_dtypes[i].first,
+                 std::to_string(names.size()) + " of them, such as " + names.front() + ", beside " +
+                     std::to_string(out.parameter_dtypes[0].second) + " of " + out.parameter_dtypes[0].first);
+  }
+}
+
+}  // namespace
+
+double Analysis::hours() const {
+  double out = 0;
+  for (const auto& f : findings) out += f.hours;
+  return out;
+}
+
+std::string Analysis::verdict() const {
+  const auto any = [&](const char* severity) {
+    return std::any_of(findings.begin(), findings.end(), [&](const MigrationFinding& f) { return f.severity == severity; });
+  };
+  return any("blocks") ? "blocked" : any("change") ? "feasible" : "ready";
+}
+
+Analysis analyze(const OperatorInventory& inventory, const ParameterSet& parameters, const AnalysisOptions& options) {
+  const AscendOperators table(options.soc, options.torch);
+  Analysis out;
+  out.options = options;
+  out.options.soc = table.soc();
+  Findings findings(out);
+  if (!table.assumed().empty()) findings.add("series", table.soc(), table.assumed());
+  std::set<std::string> custom;
+  bool bf16 = false;
+  for (auto& use : inventory.uses()) {
+    out.seconds += use.seconds;
+    auto facts = table.find(use.library, use.name, use.overload);
+    if (facts.support == OperatorSupport::Custom) custom.insert(use.full_name());
+    bf16 |= use.works && use.computed_in() == "bf16";
+    out.operators.push_back({std::move(use), std::move(facts)});
+    judge_operator(out.operators.back(), findings);
+  }
+  if (custom.size() > kManyCustom)
+    findings.add("many_custom", std::to_string(custom.size()) + " kinds", "more than " + std::to_string(kManyCustom) + " custom operators");
+  if (bf16 && !table.bf16()) findings.add("bf16", table.soc(), "the step computes in bf16");
+  if (options.hbm > 0 && options.predicted_peak > options.hbm)
+    findings.add(options.fits_with.empty() ? "memory" : "memory_change", human_bytes(static_cast<double>(options.predicted_peak)),
+                 "predicted for the step; the card has " + human_bytes(static_cast<double>(options.hbm)) +
+                     (options.fits_with.empty() ? "" : "; it fits with " + options.fits_with));
+  for (const auto& [heads, size] : inventory.heads())
+    if (size % kBlock != 0)
+      findings.add("alignment", std::to_string(heads) + " heads of " + std::to_string(size),
+                   "attention; the size of a head is no multiple of " + std::to_string(kBlock));
+  judge_composites(out, inventory.parts(), table, findings);
+  judge_parameters(parameters, inventory.classes(), out, findings);
+  findings.finish();
+  return out;
+}
+
+Analysis analyze(Task& task, const Batch& batch, const AnalysisOptions& options) {
+  return translated("analyze", [&] {
+    const auto parameters = task.parameters();
+    check(!parameters.empty(), ErrorKind::Usage, "analyze", "the model has no parameters: there is nothing to train");
+    OperatorInventory inventory(parameters);
+    task.set_training(true);
+    const auto input = to_device(batch, device_of(parameters[0].value.device()));
+    const auto observed = [&](Phase phase, const auto& body) {
+      inventory.phase_begin(phase, 0, 0);
+      try {
+        body();
+      } catch (...) {
+        inventory.phase_error(phase, 0, 0, std::current_exception());
+        throw;
+      }
+      inventory.phase_end(phase, 0, 0);
+    };
+    StepOutput output;
+    observed(Phase::Forward, [&] { output = task.training_step(input); });
+    check_output(output, "analyze");
+    observed(Phase::Backward, [&] { output.loss.backward(); });
+    auto result = analyze(inventory, parameters, options);
+    parameters.zero_grad();
+    return result;
+  });
+}
+
+}  // namespace npu_train

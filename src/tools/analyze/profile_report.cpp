@@ -1,0 +1,223 @@
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/analyze/profiler.hpp"
+#include "npu_train/tools/report/html_page.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr size_t kShown = 15;  // operators and layers of a text
+
+/// Operators or layers of the traced windows, summed.
+struct TracedTime {
+  std::string phase, name;
+  int64_t calls = 0;
+  double seconds = 0;
+  int64_t grown = 0;  // bytes that tensors hold more after its calls than before
+};
+
+double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+/// Below a hundredth nothing: what is that small does not matter here.
+double rounded(double value) { return std::abs(value) < 0.01 ? 0 : value; }
+std::string short_text(double value) { return short_number(rounded(value), 3); }
+std::string percent(double share) { return short_text(100 * share) + " %"; }
+std::string milliseconds(double seconds) { return short_text(1e3 * seconds) + " ms"; }
+
+double share_of(const Profile& profile, Phase phase) {
+  for (const auto& p : profile.phases)
+    if (p.phase == phase) return share(p.seconds, profile.seconds);
+  return 0;
+}
+
+std::vector<TracedTime> traced_times(const Profile& profile, bool by_layer) {
+  std::map<std::pair<std::string, std::string>, TracedTime> sums;
+  int64_t window = -1, bytes = -1;
+  for (const auto& event : profile.events) {
+    if (event.window != window) bytes = profile.bytes_above_start ? 0 : -1;
+    window = event.window;
+    const auto before = bytes;
+    bytes = event.bytes;
+    if (event.kind != TraceEvent::Kind::Operator || (by_layer && event.layer.empty())) continue;
+    const auto& name = by_layer ? event.layer : event.name;
+    auto& sum = sums[{phase_name(event.phase), name}];
+    sum.phase = phase_name(event.phase);
+    sum.name = name;
+    ++sum.calls;
+    sum.seconds += event.seconds;
+    if (before >= 0 && bytes >= 0) sum.grown += bytes - before;
+  }
+  std::vector<TracedTime> out;
+  for (auto& [key, sum] : sums) out.push_back(std::move(sum));
+  std::stable_sort(out.begin(), out.end(), [](const TracedTime& a, const TracedTime& b) { return a.seconds > b.seconds; });
+  return out;
+}
+
+std::string headline(const Profile& profile) {
+  const auto n = std::max<int64_t>(profile.windows, 1);
+  std::string out = std::to_string(profile.windows) + (profile.windows == 1 ? " window" : " windows") + " on " + profile.device + " in " +
+                    short_number(profile.seconds, 3) + " s, " + milliseconds(profile.seconds / static_cast<double>(n)) + " each";
+  if (profile.first) out += "; the first, which is not counted, took " + short_number(*profile.first, 3) + " s";
+  return out;
+}
+
+std::vector<std::string> notes(const Profile& profile) {
+  std::vector<std::string> out;
+  if (profile.synchronised) out.push_back("The device was waited for after each phase: without the profiler phases overlap.");
+  if (profile.events.empty()) return out;
+  if (!profile.first)
+    out.push_back("There was one window: operators and layers are those of it, with what the first of a run takes longer.");
+  else
+    out.push_back("Operators and layers are those of " + std::to_string(profile.events.back().window - profile.events.front().window + 1) +
+                  " traced window(s), which are slower and do not count in the phases where there are others.");
+  return out;
+}
+
+Json to_json(const std::vector<TracedTime>& times) {
+  auto out = Json::array();
+  for (const auto& t : times)
+    out.push_back(
+        Json::object({{"name", t.name}, {"phase", t.phase}, {"calls", t.calls}, {"seconds", t.seconds}, {"grown_bytes", t.grown}}));
+  return out;
+}
+
+std::string text_of(const std::vector<TracedTime>& times, const std::string& what) {
+  TextTable table({what, "phase", "calls", "time", "memory kept"});
+  for (size_t i = 0; i < times.size() && i < kShown; ++i) {
+    const auto& t = times[i];
+    table.add_row({t.name, t.phase, std::to_string(t.calls), milliseconds(t.seconds), human_bytes(static_cast<double>(t.grown))});
+  }
+  return "\n" + table.str();
+}
+
+HtmlTable html_table(const std::vector<TracedTime>& times, const std::string& what) {
+  HtmlTable table{.title = "Time by " + what + ", in the traced windows",
+                  .columns = {{what}, {"phase"}, {"calls", true}, {"ms", true}, {"memory kept, MiB", true}}};
+  for (const auto& t : times)
+    table.rows.push_back({{t.name},
+                          {t.phase},
+                          HtmlTable::Cell::number(static_cast<double>(t.calls)),
+                          HtmlTable::Cell::number(rounded(1e3 * t.seconds)),
+                          HtmlTable::Cell::number(rounded(static_cast<double>(t.grown) / (1 << 20)))});
+  return table;
+}
+
+/// What tensors held during the last traced window, after each operator.
+LinePlot memory_plot(const Profile& profile) {
+  LinePlot plot{
+      .title = profile.bytes_above_start ? "Memory of tensors during a window, above its start" : "Memory of the device in a window",
+      .x_label = "ms of the window",
+      .y_label = "MiB"};
+  LinePlot::Series series{.name = "held"};
+  double begin = -1;
+  const auto window = profile.events.back().window;
+  for (const auto& event : profile.events) {
+    if (event.window != window || event.bytes < 0) continue;
+    if (begin < 0) begin = event.begin;
+    const auto end = 1e3 * (event.begin + event.seconds - begin);
+    if (event.kind == TraceEvent::Kind::Phase) {
+      if (event.seconds > 0 && (event.phase == Phase::Forward || event.phase == Phase::Backward || event.phase == Phase::Optimizer))
+        plot.marks.push_back({1e3 * (event.begin - begin), event.name});
+    } else {
+      series.x.push_back(end);
+      series.y.push_back(static_cast<double>(event.bytes) / (1 << 20));
+      series.labels.push_back(event.layer.empty() || event.layer == event.name ? event.name : event.layer + " (" + event.name + ")");
+    }
+  }
+  plot.series.push_back(std::move(series));
+  return plot;
+}
+
+}  // namespace
+
+double Profile::between() const {
+  double inside = 0;
+  for (const auto& p : phases) inside += p.seconds;
+  return std::max(0.0, seconds - inside);
+}
+
+std::vector<std::string> advice(const Profile& profile) {
+  std::vector<std::string> out;
+  const auto say = [&](Phase phase, double above, const std::string& text) {
+    const auto here = share_of(profile, phase);
+    if (here > above) out.push_back(percent(here) + " of the time is " + text);
+  };
+  say(Phase::DataWait, 0.1, "waiting for data: raise data.num_workers, use cheaper transforms or a faster disk, or data.augment_on=device");
+  say(Phase::Transfer, 0.05, "copying batches to the device: data.augment_on=device sends bytes, a quarter; or take larger batches");
+  say(Phase::Optimizer, 0.25, "the optimizer: take larger batches, or gather more of them with trainer.accumulate_grad_batches");
+  say(Phase::Clip, 0.05, "clipping gradients: leave out trainer.gradient_clip_val where gradients stay small");
+  say(Phase::Callbacks, 0.05, "callbacks: raise trainer.log_every_n_steps, or move work of your own callbacks to another thread");
+  say(Phase::Validation, 0.3, "validation: raise trainer.check_val_every_n_epoch, or bound trainer.limit_val_batches");
+  say(Phase::Checkpoint, 0.1, "writing checkpoints: raise checkpoint.every_n_epochs or checkpoint.every_n_train_steps");
+  if (const auto between = share(profile.between(), profile.seconds); between > 0.1)
+    out.push_back(percent(between) +
+                  " of the time is outside all phases: reading losses, averaging weights, or your own code around steps");
+  return out;
+}
+
+std::string to_text(const Profile& profile) {
+  TextTable table({"phase", "calls", "time", "share", "per window"});
+  const auto windows = static_cast<double>(std::max<int64_t>(profile.windows, 1));
+  const auto row = [&](const std::string& name, const std::string& calls, double seconds) {
+    table.add_row({name, calls, (seconds < 1 ? milliseconds(seconds) : short_text(seconds) + " s"),
+                   percent(share(seconds, profile.seconds)), milliseconds(seconds / windows)});
+  };
+  for (const auto& p : profile.phases) row(phase_name(p.phase), with_commas(p.calls), p.seconds);
+  row("between", "", profile.between());
+  std::string out = headline(profile) + "\n" + table.str();
+  if (!profile.events.empty()) out += text_of(traced_times(profile, false), "operator") + text_of(traced_times(profile, true), "layer");
+  for (const auto& line : notes(profile)) out += line + "\n";
+  for (const auto& line : advice(profile)) out += "advice: " + line + "\n";
+  return out;
+}
+
+Json to_json(const Profile& profile) {
+  auto phases = Json::array(), hints = Json::array();
+  for (const auto& p : profile.phases)
+    phases.push_back(Json::object(
+        {{"phase", phase_name(p.phase)}, {"calls", p.calls}, {"seconds", p.seconds}, {"share", share(p.seconds, profile.seconds)}}));
+  for (const auto& line : advice(profile)) hints.push_back(line);
+  auto out = Json::object({{"device", profile.device},
+                           {"windows", profile.windows},
+                           {"seconds", profile.seconds},
+                           {"first_window_seconds", profile.first ? Json(*profile.first) : Json()},
+                           {"synchronised", profile.synchronised},
+                           {"phases", std::move(phases)},
+                           {"between_seconds", profile.between()},
+                           {"advice", std::move(hints)}});
+  if (profile.events.empty()) return out;
+  out.set("operators", to_json(traced_times(profile, false)));
+  out.set("layers", to_json(traced_times(profile, true)));
+  return out;
+}
+
+std::string to_html(const Profile& profile) {
+  HtmlPage page("Where training's time goes");
+  page.paragraph(headline(profile) + ".");
+  for (const auto& line : notes(profile)) page.paragraph(line);
+  for (const auto& line : advice(profile)) page.paragraph(line + ".", Tone::Warn);
+  HtmlTable phases{.title = "Phases",
+                   .columns = {{"phase"}, {"calls", true}, {"seconds", true}, {"share, %", true}, {"ms per window", true}}};
+  const auto windows = static_cast<double>(std::max<int64_t>(profile.windows, 1));
+  const auto row = [&](const std::string& name, double calls, double seconds) {
+    phases.rows.push_back({{name},
+                           HtmlTable::Cell::number(calls),
+                           HtmlTable::Cell::number(rounded(seconds)),
+                           HtmlTable::Cell::number(rounded(100 * share(seconds, profile.seconds)), Tone::Plain, 3),
+                           HtmlTable::Cell::number(rounded(1e3 * seconds / windows))});
+  };
+  for (const auto& p : profile.phases) row(phase_name(p.phase), static_cast<double>(p.calls), p.seconds);
+  row("between", 0, profile.between());
+  page.table(phases);
+  if (profile.events.empty()) return page.str();
+  page.plot(memory_plot(profile));
+  page.table(html_table(traced_times(profile, true), "layer"));
+  page.table(html_table(traced_times(profile, false), "operator"));
+  return page.str();
+}
+
+}  // namespace npu_train

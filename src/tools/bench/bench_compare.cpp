@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/bench/bench_report.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+
+namespace npu_train {
+namespace {
+
+/// By which factor the machine itself differed: 1 where it was not measured.
+double drift(const BenchReport& a, const BenchReport& b) {
+  double out = 1;
+  for (const auto& [x, y] : {std::pair{a.gemm_flops, b.gemm_flops}, std::pair{a.copy_bytes_per_second, b.copy_bytes_per_second}})
+    if (x > 0 && y > 0) out = std::max({out, x / y, y / x});
+  return out;
+}
+
+bool enough(const Samples& s) { return static_cast<int64_t>(s.size()) >= kLeastForVerdict; }
+
+SpeedRatio::Verdict judge(const BenchDifference& d, const BenchRow& a, const BenchRow& b) {
+  if (!enough(a.samples) || !enough(b.samples)) return SpeedRatio::Verdict::TooFewPairs;
+  if (d.low > 1) return SpeedRatio::Verdict::Faster;
+  if (d.high < 1) return SpeedRatio::Verdict::Slower;
+  return SpeedRatio::Verdict::NoDifference;
+}
+
+std::string verdict_text(const BenchDifference& d) {
+  if (d.verdict == SpeedRatio::Verdict::Faster) return "A is faster";
+  if (d.verdict == SpeedRatio::Verdict::TooFewPairs) return "too few times for a verdict";
+  return d.verdict == SpeedRatio::Verdict::Slower ? "A is slower" : "no difference beyond the scatter";
+}
+
+std::string work_of(const BenchReport& r) {
+  std::string out = (r.model.empty() ? "no model" : r.model) + " on " + r.device + " in " + r.precision;
+  out += " (" + with_commas(r.parameters) + " parameters, " + short_number(static_cast<double>(r.flops_per_image) * 1e-9) + " GFLOP";
+  return out + (r.data.empty() ? "" : ", " + r.data) + ")";
+}
+
+void note_environments(const BenchReport& a, const BenchReport& b, BenchComparison& out) {
+  for (const auto& [name, value] : a.environment) {
+    const auto other = b.environment.find(name);
+    if (other == b.environment.end() || other->second == value) continue;
+    out.notes.push_back(name + " is " + value + " in A, " + other->second + " in B");
+  }
+}
+
+}  // namespace
+
+bool same_work(const BenchReport& a, const BenchReport& b) {
+  // a report whose sections read no data does not always know how much there is
+  const auto name = [](const std::string& data) { return data.substr(0, data.find(", ")); };
+  const bool same_data = a.data == b.data || (name(a.data) == name(b.data) && (a.data == name(a.data) || b.data == name(b.data)));
+  return same_data && a.model == b.model && a.device == b.device && a.precision == b.precision && a.parameters == b.parameters &&
+         a.flops_per_image == b.flops_per_image;
+}
+
+bool BenchComparison::passed() const {
+  return std::none_of(rows.begin(), rows.end(), [](const BenchDifference& d) { return d.verdict == SpeedRatio::Verdict::Slower; });
+}
+
+BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b) {
+  check(same_work(a, b), ErrorKind::Usage, "bench", "A is of ", work_of(a), ", B of ", work_of(b),
+        "; reports of the same work are compared");
+  BenchComparison out{.a = a.model, .b = b.model};
+  const auto machine = drift(a, b);
+  for (const auto& row : a.rows) {
+    const auto* other = b.row(row.section, row.name);
+    if (other == nullptr) {
+      out.notes.push_back(row.section + " " + row.name + " is in A alone");
+      continue;
+    }
+    if (row.samples.size() == 0 || other->samples.size() == 0) {
+      const bool failed = !row.failure.empty() || !other->failure.empty();
+      if (failed && row.section != "power")
+        out.notes.push_back(row.section + " " + row.name + " failed in " +
+                            (row.failure.empty()      ? "B"
+                             : other->failure.empty() ? "A"
+                                                      : "both"));
+      continue;
+    }
+    BenchDifference d{.section = row.section, .name = row.name};
+    d.a_ms = 1e3 * row.samples.median();
+    d.b_ms = 1e3 * other->samples.median();
+    d.value = d.b_ms / d.a_ms;
+    const auto [a_low, a_high] = row.samples.median_interval();
+    const auto [b_low, b_high] = other->samples.median_interval();
+    d.low = b_low / a_high / machine;
+    d.high = b_high / a_low * machine;
+    d.verdict = judge(d, row, *other);
+    out.rows.push_back(d);
+  }
+  for (const auto& row : b.rows)
+    if (a.row(row.section, row.name) == nullptr) out.notes.push_back(row.section + " " + row.name + " is in B alone");
+  check(!out.rows.empty(), ErrorKind::Usage, "bench", "no measurement with times is in both reports; hint: take both with the same --what");
+  if (machine > 1.05)
+    out.notes.push_back("the machine's own speed differed by a factor of " + short_number(machine, 3) + " between the two");
+  note_environments(a, b, out);
+  return out;
+}
+
+std::string to_text(const BenchComparison& c, size_t width) {
+  TextTable table({"verdict", "section", "what", "A ms", "B ms", "speed of A", "low", "high"});
+  for (const auto& d : c.rows)
+    table.add_row({verdict_text(d), d.section, d.name, short_number(d.a_ms), short_number(d.b_ms), short_number(d.value, 3),
+                   short_number(d.low, 3), short_number(d.high, 3)});
+  std::string out = (c.passed() ? "no row of A is slower\n\n" : "A IS SLOWER\n\n") + table.str(width);
+  for (const auto& note : c.notes) out += "note: " + note + "\n";
+  return out;
+}
+
+Json to_json(const BenchComparison& c) {
+  auto rows = Json::array(), notes = Json::array();
+  for (const auto& d : c.rows)
+    rows.push_back(Json::object({{"section", d.section},
+                                 {"name", d.name},
+                                 {"a_ms", d.a_ms},
+                                 {"b_ms", d.b_ms},
+                                 {"speed", d.value},
+                                 {"low", d.low},
+                                 {"high", d.high},
+                                 {"verdict", verdict_text(d)}}));
+  for (const auto& note : c.notes) notes.push_back(note);
+  return Json::object({{"passed", c.passed()}, {"rows", std::move(rows)}, {"notes", std::move(notes)}});
+}
+
+}  // namespace npu_train

@@ -1,0 +1,157 @@
+#include "bench_step.hpp"
+
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "bench_phases.hpp"
+#include "npu_train/base/storage.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/live_bytes.hpp"
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/nn/summary.hpp"
+#include "npu_train/tools/runs/proof_runs.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr double kPasses = 3;  // FLOPs of a step over those of a forward: the backward computes two products for each
+
+RunConfig step_config(RunConfig config, int64_t batch_size) {
+  config = bench_config(std::move(config));
+  config.model.options.erase("weights");  // nor their values
+  config.data = {};                       // no data set: only the size of a batch counts
+  config.data.options.set("batch_size", ConfigNode(batch_size));
+  config.data.options.set("num_workers", ConfigNode("0"));
+  return config;
+}
+
+/// Sums what operators receive and give. What only looks at a tensor in another shape moves nothing.
+struct MovedBytes final : OpListener {
+  int64_t bytes = 0;
+  void op_ended(const SeenOp& op) override {
+    const auto* given = storage_of(op.output);
+    const bool in_place = op.name.ends_with("_");
+    if (given != nullptr && !in_place)
+      for (const auto& input : op.tensors)
+        if (storage_of(input.value) == given) return;
+    for (const auto& input : op.tensors) bytes += size_of(input.value) * (in_place && storage_of(input.value) == given ? 2 : 1);
+    if (!in_place)
+      for (const auto& output : op.outputs) bytes += size_of(output);
+  }
+  bool sees_all() const override { return true; }
+  static int64_t size_of(const at::Tensor& t) { return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0; }
+};
+
+}  // namespace
+
+RunConfig bench_config(RunConfig config) {
+  config = without_side_effects(std::move(config));
+  config.trainer.max_epochs = -1;
+  config.trainer.max_steps = -1;
+  config.trainer.accumulate_grad_batches = 1;
+  config.lr_scheduler = {.name = "constant"};  // a curve needs the length of a real run
+  return config;
+}
+
+BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
+    : trainer_(step_config(std::move(config), batch_size), parts) {
+  // a data set that says nothing of pictures or classes
+  trainer_.setup(nullptr, std::make_shared<TensorDataset>(at::zeros({batch_size, 1}), at::zeros({batch_size})));
+  const auto& model = trainer_.model();
+  device_ = trainer_.loop().parts().device;
+  at::manual_seed(static_cast<uint64_t>(trainer_.config().seed));  // so that two runs can be compared
+  batch_ = Batch(at::randn({batch_size, model.channels, model.image_size, model.image_size}),
+                 at::randint(model.num_classes, {batch_size}, at::kLong));
+  if (trainer_.loop().parts().train_loader->options().channels_last)
+    batch_.set("input", batch_.input().contiguous(at::MemoryFormat::ChannelsLast));
+  flops_ = npu_train::flops_per_sample(model);
+  const auto& backend = backend_of(device_);
+  if (backend.capabilities(device_).pinned_memory) batch_ = pin(batch_);  // as the batches of a loader are
+  before_ = backend.memory(device_).allocated;
+  backend.reset_peak(device_);
+}
+
+void BenchStep::train() {
+  trainer_.train_step(batch_);
+  backend_of(device_).synchronize(device_);
+}
+
+void BenchStep::predict() { trainer_.predict(batch_.input()); }
+
+at::Tensor BenchStep::input() const { return to_device(batch_, device_).input(); }
+
+double BenchStep::loss() { return scalar_or(trainer_.train_step(batch_).metrics, "loss", 0); }
+
+double BenchStep::validation_loss() {
+  const auto& parts = trainer_.loop().parts();
+  const at::NoGradGuard no_grad;
+  trainer_.model().module->eval();
+  const auto scope = parts.precision->forward_scope();
+  const auto out = parts.task->validation_step(parts.precision->cast_input(to_device(batch_, device_)));
+  trainer_.model().module->train();
+  return out.loss.item().toDouble();
+}
+
+int64_t BenchStep::activation_bytes() {
+  const auto& parts = trainer_.loop().parts();
+  const auto batch = to_device(batch_, device_);
+  const auto pass = [&] {
+    const auto scope = parts.precision->forward_scope();
+    parts.task->training_step(parts.precision->cast_input(batch)).loss.backward();
+  };
+  pass();  // gradients are there before
+  const int64_t peak = peak_bytes_of(device_, pass);
+  parts.task->parameters().zero_grad();
+  return peak;
+}
+
+void BenchStep::describe(BenchRow& row, const Samples& samples, double gemm_flops) const {
+  const auto batch = static_cast<double>(batch_size());
+  const auto add = [&](const char* key, double value) { row.numbers.emplace_back(key, value); };
+  add("batch", batch);
+  add("steps", static_cast<double>(samples.size()));
+  add("samples_per_s", batch / samples.median());
+  add("step_ms_median", 1e3 * samples.median());
+  add("step_ms_min", 1e3 * samples.min());
+  add("step_ms_p95", 1e3 * samples.percentile(95));
+  add("scatter", samples.scatter());
+  add_memory(row);
+  if (gemm_flops > 0) add("share_of_gemm", kPasses * static_cast<double>(flops_) * batch / samples.min() / gemm_flops);
+  row.samples = samples;
+}
+
+void add_memory_numbers(BenchRow& row, int64_t before, int64_t peak) {
+  if (before >= 0) row.numbers.emplace_back("initial_memory_bytes", static_cast<double>(before));
+  if (peak >= 0) row.numbers.emplace_back("peak_memory_bytes", static_cast<double>(peak));
+  if (peak >= 0 && before >= 0) row.numbers.emplace_back("memory_increase_bytes", static_cast<double>(peak - before));
+}
+
+void BenchStep::add_memory(BenchRow& row) const { add_memory_numbers(row, before_, backend_of(device_).memory(device_).peak); }
+
+int64_t BenchStep::bytes_moved() {
+  MovedBytes moved;
+  {
+    const OpObserver observer(trainer_.task().parameters(), moved, /*every=*/true);
+    train();
+  }
+  return moved.bytes;
+}
+
+BenchRow BenchStep::phases(const std::string& of, int64_t steps) {
+  Profiler profiler(device_, trainer_.task().parameters());
+  auto& observers = trainer_.loop().observers();
+  observers.add(&profiler);
+  try {
+    for (int64_t i = 0; i <= steps; ++i) train();  // the first does not count
+  } catch (...) {
+    observers.remove(&profiler);
+    throw;
+  }
+  observers.remove(&profiler);
+  return phase_row(of, profiler.profile());
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,25 @@
+// npu_tool analyze CONFIG: a run on this machine, looked up for an NPU, or tried on a device.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/tools/analyze/analysis.hpp"
+
+namespace npu_train::cli {
+
+struct AnalyzeArguments {
+  std::vector<std::string> words;  // CONFIG key=value ...
+  AnalysisOptions options;
+  std::string device, html, hbm;
+  size_t rows = 30;
+  bool json = false;
+};
+
+// Exit status: 0, or 7 where something blocks.
+int analyze_config(const AnalyzeArguments& args, const Parts& parts);
+// The same of `--try DEVICE`.
+int analyze_trial(const AnalyzeArguments& args, const Parts& parts);
+
+}  // namespace npu_train::cli

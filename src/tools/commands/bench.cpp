@@ -1,0 +1,214 @@
+#include "npu_train/tools/bench/bench_cards.hpp"
+#include "npu_train/tools/bench/bench_run.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "cli.hpp"
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/tools/report/page_origin.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+struct BenchArguments {
+  std::vector<std::string> words, compare, history, cards;
+  std::string model, precision, device, out, csv, html, figures;
+  bool elsewhere = false;
+  int64_t image = 0, threads = 0;
+  BenchOptions options;
+  bool json = false;
+};
+
+/// Generated pictures of the model's own size, for sections that read data where no data is named.
+void give_pictures(RunConfig& config, const BenchOptions& options, const Parts& parts) {
+  const auto reads = [](const std::string& w) { return w == "train" || w == "loader" || w == "scaling"; };
+  if (std::none_of(options.what.begin(), options.what.end(), reads)) return;
+  config.data.name = "generated";
+  if (config.data.options.find("batch_size") == nullptr) config.data.options.set("batch_size", ConfigNode(options.batch));
+  ConfigProblems problems;
+  const auto model = parts.models.resolve(config.model, "model", problems);
+  problems.throw_if_any();
+  if (const auto* size = model.options.find("image_size")) config.data.options.set("image_size", *size);
+}
+
+RunConfig read_config(const BenchArguments& args, const Parts& parts) {
+  auto [file, overrides] = split_words(args.words);
+  if (!args.model.empty()) {
+    overrides.insert(overrides.begin(), "model={name: " + args.model + "}");  // words with model.KEY=VALUE add to it
+    overrides.push_back("model.name=" + args.model);
+  }
+  if (!args.precision.empty()) overrides.push_back("precision=" + args.precision);
+  if (!args.device.empty()) overrides.push_back("device=" + args.device);
+  if (args.threads > 0) overrides.push_back("trainer.threads=" + std::to_string(args.threads));
+  ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(file);
+  if (file.empty()) {
+    const bool vit = args.model.starts_with("vit");
+    node.set("optimizer", vit ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
+                              : ConfigNode{{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}, {"weight_decay", 1e-4}});
+    if (args.options.fuse) node.set("precision", "32-true");  // the only one that is measured fused
+  }
+  for (const auto& text : overrides) apply_override(node, text);
+  if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
+  auto config = bind_config(node, parts);
+  if (file.empty() && config.data.name.empty() && !config.model.name.empty()) give_pictures(config, args.options, parts);
+  if (args.image > 0 && !config.data.name.empty()) config.data.options.set("image_size", ConfigNode(args.image));
+  return config;
+}
+
+/// The report, and the numbers of its first row at the top, where scripts look.
+Json document_of(const BenchReport& report) {
+  auto out = to_json(report);
+  if (report.rows.empty()) return out;
+  for (const auto& [key, value] : report.rows.front().numbers) out.set(key, value);
+  out.set("peak_rss_mb", static_cast<double>(host_peak_rss()) / (1 << 20));
+  return out;
+}
+
+int compare(const BenchArguments& args) {
+  const auto c = compare_bench_reports(read_bench_report(args.compare[0]), read_bench_report(args.compare[1]));
+  print(args.json, to_json(c), to_text(c, terminal_columns()));
+  return c.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+}
+
+/// Reports, figures of a file and published ones, next to each other.
+int cards(const BenchArguments& args) {
+  check_writable({args.html});
+  std::vector<CardRow> rows;
+  for (const auto& file : args.cards)
+    for (auto& row : card_rows(read_bench_report(file), file)) rows.push_back(std::move(row));
+  const auto add = [&](const std::vector<CardRow>& more) { rows.insert(rows.end(), more.begin(), more.end()); };
+  if (!args.figures.empty()) add(read_cards(args.figures));
+  if (args.elsewhere) add(cards_from_elsewhere());
+  const auto text = cards_text(rows, terminal_columns());
+  if (!args.html.empty()) write_file_atomic(args.html, cards_html(rows));
+  print(args.json, args.json ? cards_json(rows) : Json(), text);
+  return 0;
+}
+
+void check_flags(const BenchArguments& args) {
+  const auto asked = [&](const char* section) {
+    return std::find(args.options.what.begin(), args.options.what.end(), section) != args.options.what.end();
+  };
+  check(args.history.empty() || !args.html.empty(), ErrorKind::Usage, "bench", "--history is for the page; hint: --html FILE");
+  check(!args.options.fuse || asked("infer"), ErrorKind::Usage, "bench", "--fuse belongs to --what infer");
+  check(!args.options.activations || asked("step"), ErrorKind::Usage, "bench", "--activations belongs to --what step");
+  std::vector<std::string> files;
+  for (const auto& file : {args.out, args.csv, args.html})
+    if (!file.empty()) files.push_back(std::filesystem::absolute(file).lexically_normal().string());
+  std::sort(files.begin(), files.end());
+  const auto twice = std::adjacent_find(files.begin(), files.end());
+  check(twice == files.end(), ErrorKind::Usage, "bench", "two outputs go to ", twice == files.end() ? "" : *twice);
+}
+
+int bench(const BenchArguments& args, const Parts& parts) {
+  if (!args.compare.empty()) return compare(args);
+  if (!args.cards.empty() || !args.figures.empty() || args.elsewhere) return cards(args);
+  check_flags(args);
+  check_writable({args.out, args.csv, args.html});
+  std::vector<BenchReport> history;
+  for (const auto& file : args.history) history.push_back(read_bench_report(file));
+  auto options = args.options;
+  options.stopped = [] { return signal_received() != 0; };
+  on_stop_signal([] {});
+  const auto report = run_bench(read_config(args, parts), options, parts);
+  const auto document = document_of(report);
+  if (!args.out.empty()) save_json(args.out, document);
+  if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(report));
+  if (!args.html.empty()) write_page(args.html, to_html(report, history));
+  print(args.json, document, to_text(report, terminal_columns()));
+  return signal_received() != 0 ? 128 + signal_received() : report.exit_code;
+}
+
+/// A section that does not exist is a mistake on the command line, found before anything else.
+CLI::Validator one_of_sections() {
+  return CLI::Validator(
+      [](std::string& name) {
+        const auto& all = bench_sections();
+        if (std::find(all.begin(), all.end(), name) != all.end()) return std::string();
+        const auto near = nearest_name(name, all);
+        return "'" + name + "' is no section" + (near.empty() ? "" : "; did you mean '" + near + "'?") + "; allowed: " + join(all);
+      },
+      "");
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Command& run) {
+  auto args = std::make_shared<BenchArguments>();
+  auto& o = args->options;
+  auto* sub = app.add_subcommand("bench", "measure training, inference and the loader on this machine");
+  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]; the flags below win");
+  sub->add_option("--what", o.what, "what is measured, comma separated: " + join(bench_sections()))
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(one_of_sections())
+      ->capture_default_str();
+  sub->add_option("--model", args->model, "model by name");
+  sub->add_option("--image", args->image, "height and width of the pictures")->check(above_zero());
+  sub->add_option("--batch", o.batch, "samples of a step of random input")->check(above_zero())->capture_default_str();
+  sub->add_option("--precision", args->precision, "as in a configuration");
+  sub->add_option("--device", args->device, "as in a configuration");
+  sub->add_option("--steps", o.steps, "steps that count")->check(above_zero())->capture_default_str();
+  sub->add_option("--warmup", o.warmup, "steps before")->check(above_zero())->capture_default_str();
+  sub->add_option("--infer-steps", o.infer_steps, "predictions that count")->check(above_zero())->capture_default_str();
+  sub->add_option("--sweep-steps", o.sweep_steps, "steps of each size of a sweep")->check(above_zero())->capture_default_str();
+  sub->add_option("--pairs", o.pairs, "repetitions of what is measured in turn; a verdict needs six")
+      ->check(above_zero())
+      ->capture_default_str();
+  sub->add_option("--threads", args->threads, "CPU threads of operators")->check(above_zero());
+  sub->add_flag("--activations", o.activations,
+                "with step: also measure what forward and backward need beside parameters, gradients and optimizer");
+  sub->add_flag("--fuse", o.fuse, "with infer: also the fused model, beside the plain one");
+  sub->add_flag("!--no-phases", o.phases, "with step and train: do not tell phases of a step and bytes moved");
+  const auto sizes = [&](const char* name, std::vector<int64_t>& list, const std::string& text) {
+    sub->add_option(name, list, "with scaling: " + text)->delimiter(',')->allow_extra_args(false)->check(above_zero());
+  };
+  sizes("--scale-batch", o.scaling.batch, "samples of a step (8,16,32,64); the first also where something else grows");
+  sizes("--scale-depth", o.scaling.depth, "depths of the model (2,4,8,12; of ResNets 18,34)");
+  sizes("--scale-image", o.scaling.image, "heights and widths of pictures (half, one and two times the model's)");
+  sizes("--scale-threads", o.scaling.threads, "CPU threads (1,2,4 to all)");
+  sizes("--scale-workers", o.scaling.workers, "workers of the loader (1,2,4 to the number of cores)");
+  sizes("--scale-layers", o.scaling.layers, "layers of what is dumped and compared (16,32,64,128)");
+  sub->add_option("--scale-steps", o.scaling.steps, "with scaling: steps that count, of each size")
+      ->check(above_zero())
+      ->capture_default_str();
+  sub->add_option("--null-trials", o.null_trials, "with null: comparisons of two equal programs, of --pairs pairs each")
+      ->check(above_zero())
+      ->capture_default_str();
+  sub->add_flag("!--no-machine", o.machine, "do not measure what the machine multiplies and copies at most");
+  sub->add_option("--history", args->history, "earlier reports, the oldest first, for the page");
+  sub->add_option("--out", args->out, "write the JSON document to this file");
+  sub->add_option("--csv", args->csv, "write the numbers as a table");
+  const auto measuring = sub->get_options([](CLI::Option*) { return true; });
+  auto* html = sub->add_option("--html", args->html, "write a self-contained page");
+  sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other; takes --json alone")->expected(2);
+  const CLI::Option* of_cards[] = {
+      sub->add_option("--cards", args->cards,
+                      "A.json B.json ...: set the cards of reports next to each other; speeds relative to the first row"),
+      sub->add_option("--figures", args->figures,
+                      "with or without --cards: further figures, from a CSV file with columns device, batch, samples_per_s, and cann, "
+                      "seconds_per_step, memory_gb, power_w, source"),
+      sub->add_flag("--elsewhere", args->elsewhere, "the same: figures that others published")};
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, measuring, html, of_cards = std::vector<const CLI::Option*>(std::begin(of_cards), std::end(of_cards)), &run] {
+    const CLI::Option* set = nullptr;
+    for (const auto* option : of_cards)
+      if (option->count() > 0) set = option;
+    for (const auto* option : measuring) {
+      if (option->count() == 0) continue;
+      if (!args->compare.empty()) throw CLI::ExcludesError("--compare", option->get_name());
+      if (set != nullptr) throw CLI::ExcludesError(set->get_name(), option->get_name());
+    }
+    if (!args->compare.empty() && (html->count() > 0 || set != nullptr))
+      throw CLI::ExcludesError("--compare", set != nullptr ? set->get_name() : html->get_name());
+    run = [args](const Parts& parts) { return bench(*args, parts); };
+  });
+}
+
+}  // namespace npu_train::cli

@@ -1,0 +1,185 @@
+#include "cli.hpp"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/core/visible_text.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/engine/run_config.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+namespace fs = std::filesystem;
+std::atomic<int> g_signal{0};
+std::atomic<int64_t> g_signal_time{0};
+std::atomic<void (*)()> g_stop{nullptr};
+
+int64_t nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+extern "C" void handle(int number) {
+  const int before = errno;
+  const auto now = nanoseconds();
+  int64_t none = 0;
+  if (g_signal_time.compare_exchange_strong(none, now)) {
+    g_signal = number;
+    if (auto stop = g_stop.load()) stop();
+  } else if ((number == SIGINT || number == SIGTERM) && now - none >= 1'000'000'000) {
+    // Somebody insists. Sooner it is the same wish once more: timeout(1) signals a process and then its group.
+    std::signal(number, SIG_DFL);
+    std::raise(number);
+  }
+  errno = before;
+}
+
+std::string find_config(const std::string& path) {
+  if (fs::exists(path)) return path;
+  std::error_code error;
+  const auto program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return path;
+  const auto prefix = program.parent_path().parent_path();
+  const auto installed = prefix / "share" / "npu_train" / path;
+  return fs::exists(installed) ? installed.string() : path;
+}
+
+}  // namespace
+
+int written(int code) {
+  errno = 0;
+  std::cout.flush();
+  const bool whole = std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout.good();
+  if (whole) return code;
+  std::fprintf(stderr, "error: [stdout] the output could not be written%s%s\n", errno != 0 ? ": " : "",
+               errno != 0 ? std::strerror(errno) : "");
+  return code != 0 ? code : static_cast<int>(ErrorKind::Checkpoint);
+}
+
+size_t terminal_columns() {
+  winsize size{};
+  return ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
+int guarded(const std::function<int()>& body) {
+  try {
+    return written(body());
+  } catch (const Error& e) {
+    std::fprintf(stderr, "error: %s\n", detail::visible_lines(e.what()).c_str());
+    return e.exit_code();
+  } catch (...) {
+    const auto e = translate_current_exception("main");
+    std::fprintf(stderr, "error: %s\n", detail::visible_lines(e.what()).c_str());
+    return e.exit_code();
+  }
+}
+
+void open_standard_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF && ::open("/dev/null", O_RDWR) != fd) std::abort();
+}
+
+void on_stop_signal(void (*stop)()) {
+  g_stop = stop;
+  struct sigaction action {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGPIPE}) {
+    struct sigaction before {};
+    sigaction(number, nullptr, &before);
+    if (number != SIGHUP || before.sa_handler != SIG_IGN) sigaction(number, &action, nullptr);
+  }
+}
+
+int signal_received() { return g_signal.load(); }
+
+std::string version_text() {
+  std::string out = "npu_train " NPU_TRAIN_VERSION " (libtorch " TORCH_VERSION ";";
+  for (const auto* backend : all_backends()) out += " " + backend->name() + (backend->is_available() ? "" : " no") + ",";
+  out.back() = ')';
+  return out;
+}
+
+namespace {
+
+/// "key = value", "key= value" and "key =value" come as several words.
+void refuse_blanks(const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto& word = words[i];
+    const bool begins = word.starts_with('=') && i > 0;
+    const bool ends = word.ends_with('=') && i + 1 < words.size() && words[i + 1].find('=') == std::string::npos;
+    if (!begins && !(ends && words[i + 1].find(".yaml") == std::string::npos)) continue;
+    const auto first = begins ? words[i - 1] : "", last = ends ? words[i + 1] : "";
+    throw Error(ErrorKind::Usage, "command line", "an override is one word, without blanks around '='", "write " + first + word + last);
+  }
+}
+
+}  // namespace
+
+ConfigWords split_words(const std::vector<std::string>& words) {
+  refuse_blanks(words);
+  ConfigWords out;
+  for (const auto& word : words) {
+    if (word.find('=') != std::string::npos) {
+      out.overrides.push_back(word);
+    } else {
+      check(out.file.empty(), ErrorKind::Usage, "command line", "two configurations are given: ", out.file, " and ", word,
+            "; overrides are key=value");
+      out.file = find_config(word);
+    }
+  }
+  return out;
+}
+
+namespace {
+
+/// "seed", "trainer.max_epochs".
+bool is_config_key(const std::string& key, const Parts& parts) {
+  const auto fields = config_fields(parts);
+  const auto section = key.substr(0, key.find('.'));
+  return std::any_of(fields.begin(), fields.end(), [&](const FieldInfo& f) { return f.name == section; });
+}
+
+}  // namespace
+
+int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** argv, const Parts& parts) {
+  std::ostringstream help, message;
+  const auto code = app.exit(end, help, message);
+  std::fputs(help.str().c_str(), stdout);
+  std::fputs(detail::visible_lines(message.str()).c_str(), stderr);
+  if (code == 0) return written(0);
+  const std::string said = end.what();
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (!word.starts_with("--") || said.find(word) == std::string::npos) continue;
+    const auto key = word.substr(2, word.find('=') - 2);
+    const auto full = is_config_key(key, parts) ? key : full_key(key, parts);
+    if (full.empty()) continue;
+    const bool next = i + 1 < argc && argv[i + 1][0] != '-';
+    const auto value = word.size() > key.size() + 2 ? word.substr(key.size() + 2) : next ? std::string("=") + argv[i + 1] : "=...";
+    std::fprintf(stderr, "hint: keys of the configuration are given without dashes: %s\n", detail::visible_text(full + value).c_str());
+    break;
+  }
+  return static_cast<int>(ErrorKind::Usage);
+}
+
+}  // namespace npu_train::cli

@@ -1,0 +1,74 @@
+#include "cli.hpp"
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/page_origin.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+struct MemoryArguments {
+  std::vector<std::string> words;
+  std::string hbm, html;
+  std::vector<int64_t> check;
+  bool quick = false, json = false;
+};
+
+// What was predicted against what two steps take.
+int memory_check(const RunConfig& config, const MemoryArguments& args, const Parts& parts) {
+  auto rows = Json::array();
+  TextTable table({"batch", "predicted", "measured", "error"});
+  for (const auto& row : check_memory(config, args.check, parts)) {
+    table.add_row({std::to_string(row.batch), human_bytes(static_cast<double>(row.predicted)),
+                   human_bytes(static_cast<double>(row.measured)), short_number(100 * row.error(), 3) + " %"});
+    rows.push_back(
+        Json::object({{"batch_size", row.batch}, {"predicted", row.predicted}, {"measured", row.measured}, {"error", row.error()}}));
+  }
+  print(args.json, rows, args.json ? "" : table.str(terminal_columns()));
+  return 0;
+}
+
+int memory(const MemoryArguments& args, const Parts& parts) {
+  check_writable({args.html});
+  MemoryPredictionOptions options;
+  if (!args.hbm.empty()) options.hbm = size_argument("--hbm", args.hbm);
+  options.variants = !args.quick;
+  const auto [file, overrides] = split_words(args.words);
+  check(!file.empty(), ErrorKind::Usage, "memory",
+        "no configuration is given; hint: npu_tool memory CONFIG.yaml --hbm 32GiB [key=value ...]");
+  auto config = load_config(file, overrides, parts);
+  config.sim_npu.hbm = "1024TiB";  // the limit is applied to the prediction, not to the steps that it is made from
+  config.sim_npu.unsupported_ops = "ignore";
+  const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
+  if (!args.check.empty()) return memory_check(config, args, parts);
+  const auto prediction = predict_memory(config, options, parts);
+  if (!args.html.empty()) write_page(args.html, to_html(prediction));
+  print(args.json, args.json ? to_json(prediction) : Json(), args.json ? "" : to_text(prediction, terminal_columns()));
+  return prediction.fits() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+}
+
+}  // namespace
+
+void add_memory(CLI::App& app, Command& run) {
+  auto args = std::make_shared<MemoryArguments>();
+  auto* sub = app.add_subcommand("memory", "predict how much memory a training takes, from steps of 2 and 3 samples, and what batch fits");
+  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
+  auto* hbm = sub->add_option("--hbm", args->hbm,
+                              "memory of the card (32GiB, 32GB, 512MiB): the largest batch that fits is told; exit code 7 where "
+                              "the configuration's does not");
+  auto* quick = sub->add_flag("--quick", args->quick, "only this configuration, not the other precisions with and without checkpointing");
+  auto* check = sub->add_option("--check", args->check, "train two steps with each of these batches on the device (4,8,13), and compare")
+                    ->delimiter(',')
+                    ->allow_extra_args(false)
+                    ->check(above_zero());
+  auto* html = sub->add_option("--html", args->html, "write a self-contained page");
+  for (auto* of_the_prediction : {hbm, quick, html}) check->excludes(of_the_prediction);
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args](const Parts& parts) { return memory(*args, parts); }; });
+}
+
+}  // namespace npu_train::cli

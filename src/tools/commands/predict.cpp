@@ -1,0 +1,63 @@
+#include <ATen/ops/cat.h>
+
+#include <cstdio>
+
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/engine/predictor.hpp"
+#include "npu_train/io/npy.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+struct PredictArguments {
+  std::string checkpoint, model, weights, logits, device = "auto";
+  int64_t num_classes = 1000, top = 5;
+  std::vector<std::string> pictures;
+  bool json = false;
+};
+
+int predict(const PredictArguments& args, const Parts& parts) {
+  check(!args.checkpoint.empty() || (!args.model.empty() && !args.weights.empty()), ErrorKind::Usage, "predict",
+        "give --checkpoint DIR, or --model NAME with --num-classes N and --weights FILE");
+  check_writable({args.logits});
+  const auto predictor = args.checkpoint.empty() ? Predictor::from_weights(args.model, args.num_classes, args.weights, args.device, parts)
+                                                 : Predictor::from_checkpoint(args.checkpoint, args.device, parts);
+  Json results = Json::array();
+  std::string text;
+  std::vector<at::Tensor> all;
+  for (const auto& path : args.pictures) {
+    all.push_back(predictor(predictor.read_picture(path).unsqueeze(0)));
+    text += path + "\n";
+    Json top = Json::array();
+    for (const auto& answer : predictor.top_answers(all.back(), args.top)) {
+      top.push_back(Json::object({{"class", answer.label}, {"name", answer.name}, {"probability", answer.probability}}));
+      char line[256];
+      std::snprintf(line, sizeof line, "  %6.2f %%  %s\n", 100 * answer.probability, answer.name.c_str());
+      text += line;
+    }
+    results.push_back(Json::object({{"picture", path}, {"top", top}}));
+  }
+  if (!args.logits.empty()) save_npy(args.logits, at::cat(all));
+  print(args.json, Json::object({{"predictions", results}}), text);
+  return 0;
+}
+
+}  // namespace
+
+void add_predict(CLI::App& app, Command& run) {
+  auto args = std::make_shared<PredictArguments>();
+  auto* sub = app.add_subcommand("predict", "classify pictures");
+  sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
+  sub->add_option("--model", args->model, "or: a model by name ...");
+  sub->add_option("--weights", args->weights, "... with weights from this .safetensors or .pth file");
+  sub->add_option("--num-classes", args->num_classes, "classes of those weights")->check(above_zero());
+  sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
+  sub->add_option("--top", args->top, "classes to show")->check(above_zero());
+  sub->add_option("--logits", args->logits, "write the logits of all pictures to this .npy file");
+  sub->add_option("pictures", args->pictures, "JPEG or PNG files")->required();
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args](const Parts& parts) { return predict(*args, parts); }; });
+}
+
+}  // namespace npu_train::cli

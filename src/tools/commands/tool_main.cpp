@@ -1,0 +1,57 @@
+// Tools around training: npu_tool SUBCOMMAND ... ; every one speaks JSON with --json.
+#include <CLI/CLI.hpp>
+
+#include "cli.hpp"
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/device/host_arena.hpp"
+#include "npu_train/tools/commands/main.hpp"
+
+namespace npu_train {
+
+int tool_main(int argc, char** argv, const Parts& parts) {
+  cli::open_standard_descriptors();
+  CLI::App app("Tools around training.");
+  app.require_subcommand(0, 1);
+  bool version = false;
+  app.add_flag("--version", version, "print versions and devices");
+  bool parse_only = false;
+  app.add_flag("--parse-only", parse_only, "read the command line, report a mistake in it, and stop");
+  cli::Command run;
+  cli::add_eval(app, run);
+  cli::add_predict(app, run);
+  cli::add_summary(app, run);
+  cli::add_weights(app, run);
+  cli::add_bench(app, run);
+  cli::add_verify_determinism(app, run);
+  cli::add_compare(app, run);
+  cli::add_validate(app, run);
+  cli::add_analyze(app, run);
+  cli::add_doctor(app, run);
+  cli::add_memory(app, run);
+  cli::add_baseline(app, run);
+  cli::add_checklist(app, run);
+  cli::add_data(app, run);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return cli::parse_end(app, e, argc, argv, parts);
+  }
+  if (version) {
+    std::puts(cli::version_text().c_str());
+    return cli::written(0);
+  }
+  if (!run) {
+    std::fputs(app.help().c_str(), stderr);
+    return static_cast<int>(ErrorKind::Usage);
+  }
+  if (parse_only) return 0;
+  ScopedLogSink sink(make_standard_sink());
+  return cli::guarded([&] {
+    const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
+    return run(parts);
+  });
+}
+
+}  // namespace npu_train

@@ -1,0 +1,140 @@
+// Trains what a configuration file describes: train_app CONFIG [key=value ...]
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <optional>
+
+#include "cli.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/wrapped.hpp"
+#include "npu_train/device/host_arena.hpp"
+#include "npu_train/engine/progress.hpp"
+#include "npu_train/engine/run_precision.hpp"
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/tools/commands/main.hpp"
+#include "npu_train/tools/validate/verify_resume.hpp"
+#include "number_checks.hpp"
+
+namespace npu_train {
+namespace {
+
+struct Arguments {
+  std::vector<std::string> words;  // the configuration and the overrides
+  std::string resume, list;
+  std::optional<int64_t> overfit_batches;
+  int64_t verify_steps = 3;
+  bool fast_dev_run = false, detect_anomaly = false, verify_resume = false, print_config = false, print_precision = false, version = false;
+  std::vector<std::string> leave_out;
+};
+
+Trainer* g_trainer = nullptr;
+
+void write(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
+std::vector<std::string> names_of(const std::string& kind, const Parts& parts) {
+  if (kind == "models") return parts.models.names();
+  if (kind == "datasets") return parts.datasets.names();
+  if (kind == "tasks") return parts.tasks.names();
+  if (kind == "optimizers") return parts.optimizers.names();
+  if (kind == "schedulers") return parts.schedules.names();
+  throw Error(ErrorKind::Usage, "--list", "'" + kind + "' is no kind of part; there are: models, datasets, tasks, optimizers, schedulers");
+}
+
+RunConfig read_config(const Arguments& args, const Parts& parts) {
+  auto [file, overrides] = cli::split_words(args.words);
+  check(!file.empty(), ErrorKind::Usage, "train_app", "no configuration is given; hint: train_app configs/quickstart.yaml");
+  if (args.overfit_batches) overrides.push_back("trainer.overfit_batches=" + std::to_string(*args.overfit_batches));
+  if (args.fast_dev_run) overrides.push_back("trainer.fast_dev_run=true");
+  if (args.detect_anomaly) overrides.push_back("trainer.detect_anomaly=true");
+  return load_config(file, overrides, parts);
+}
+
+void report_end(const RunResult& result) {
+  auto text = std::string("done: ") + stop_reason_name(result.reason) + "; " + std::to_string(result.global_step) + " steps" +
+              (result.skipped_steps > 0 ? ", " + std::to_string(result.skipped_steps) + " skipped" : "") + "\n";
+  for (const auto& [name, value] : result.final_val) {
+    char line[128];
+    std::snprintf(line, sizeof line, "  val/%s %.4f\n", name.c_str(), value);
+    text += line;
+  }
+  const auto shown = [](const std::string& path) { return npu_train::detail::visible_text(path); };
+  if (!result.run_dir.empty())
+    text += "results: " + shown(result.run_dir) + " (config.yaml, train.log, metrics.csv, history.json, events)\n";
+  if (!result.best_checkpoint.empty()) text += "best checkpoint: " + shown(result.best_checkpoint) + "\n";
+  if (!result.last_checkpoint.empty()) text += "last checkpoint: " + shown(result.last_checkpoint) + "\n";
+  write(wrapped_lines(text, cli::terminal_columns()));
+}
+
+int train(const Arguments& args, const Parts& parts) {
+  if (!args.list.empty()) {
+    for (const auto& name : names_of(args.list, parts)) write(name + "\n");
+    return 0;
+  }
+  const auto config = read_config(args, parts);
+  if (args.print_config) {
+    write(to_yaml(resolved(config, parts)));
+    return 0;
+  }
+  if (args.print_precision) {
+    write(to_yaml(precision_policy(config, parts).node()));
+    return 0;
+  }
+  if (args.verify_resume) {
+    const auto report = verify_resume(config, parts, {.steps = args.verify_steps, .leave_out = args.leave_out});
+    write(npu_train::detail::visible_lines(report.str()) + "\n");
+    return report.passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+  }
+  Trainer trainer(config, parts);
+  g_trainer = &trainer;
+  cli::on_stop_signal([] { g_trainer->request_stop(); });
+  struct Uninstall {
+    ~Uninstall() { cli::on_stop_signal(nullptr); }
+  } uninstall;  // before the trainer goes
+  trainer.add_callback(
+      std::make_shared<Progress>(write, ::isatty(STDOUT_FILENO) != 0, config.trainer.log_every_n_steps, cli::terminal_columns));
+  if (!args.resume.empty()) trainer.resume(args.resume);
+  report_end(trainer.fit());
+  return cli::signal_received() == 0 ? 0 : 128 + cli::signal_received();
+}
+
+}  // namespace
+
+int train_main(int argc, char** argv, const Parts& parts) {
+  cli::open_standard_descriptors();
+  Arguments args;
+  CLI::App app("Trains what a configuration file describes.");
+  app.add_option("config", args.words, "CONFIG.yaml [key=value ...], for example trainer.max_epochs=3 precision=16-mixed");
+  app.add_option("--resume", args.resume, "go on from a checkpoint: auto (the newest whole one, or a new run), last, best, or a path");
+  app.add_flag("--fast-dev-run", args.fast_dev_run, "one training and one validation batch; nothing is written");
+  app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches again and again");
+  app.add_flag("--detect-anomaly", args.detect_anomaly, "explain the first overflow, and gradients that are not finite; slower");
+  app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
+  app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")->check(cli::above_zero());
+  app.add_option("--leave-out", args.leave_out, "a part that --verify-resume does not restore, to see that it notices; may be given again")
+      ->allow_extra_args(false);
+  app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");
+  app.add_flag("--print-precision", args.print_precision, "print in which dtype each layer computes and how overflow is found, and stop");
+  app.add_option("--list", args.list, "names that a configuration can use: models, datasets, tasks, optimizers, schedulers");
+  app.add_flag("--version", args.version, "print versions and devices");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return cli::parse_end(app, e, argc, argv, parts);
+  }
+  ScopedLogSink sink(make_standard_sink());
+  return cli::guarded([&] {
+    const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
+    if (args.version) {
+      write(cli::version_text() + "\n");
+      return 0;
+    }
+    return train(args, parts);
+  });
+}
+
+}  // namespace npu_train

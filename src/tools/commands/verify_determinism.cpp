@@ -1,0 +1,47 @@
+#include "npu_train/tools/validate/verify_determinism.hpp"
+#include "cli.hpp"
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+struct VerifyArguments {
+  std::vector<std::string> words;
+  VerifyDeterminismOptions options;
+  bool json = false;
+};
+
+Json names(const std::vector<std::string>& parts) {
+  Json out = Json::array();
+  for (const auto& part : parts) out.push_back(part);
+  return out;
+}
+
+int verify(const VerifyArguments& args, const Parts& parts) {
+  const auto [file, overrides] = split_words(args.words);
+  check(!file.empty(), ErrorKind::Usage, "verify-determinism", "no configuration; give CONFIG.yaml [key=value ...]");
+  const auto report = verify_determinism(load_config(file, overrides, parts), parts, args.options);
+  print(args.json,
+        Json::object({{"passed", report.passed},
+                      {"steps", report.steps},
+                      {"different_when_repeated", names(report.repeat)},
+                      {"different_with_other_workers", names(report.workers)},
+                      {"digest", report.digest}}),
+        report.str() + "\n");
+  return report.passed ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+}
+
+}  // namespace
+
+void add_verify_determinism(CLI::App& app, Command& run) {
+  auto args = std::make_shared<VerifyArguments>();
+  auto* sub = app.add_subcommand("verify-determinism", "prove that a configuration repeats bit for bit, with any number of loader workers");
+  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
+  sub->add_option("--steps", args->options.steps, "optimizer steps of each run")->capture_default_str();
+  sub->add_option("--other-workers", args->options.other_workers, "loader workers of the third run")->capture_default_str();
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args](const Parts& parts) { return verify(*args, parts); }; });
+}
+
+}  // namespace npu_train::cli

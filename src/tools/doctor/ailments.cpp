@@ -1,0 +1,133 @@
+#include "tools/doctor/ailments.hpp"
+#include "npu_train/core/facts_table.hpp"
+
+#include <algorithm>
+#include <cctype>
+
+#include "npu_train/core/text.hpp"
+#include "tools/doctor/facts/codes.hpp"
+#include "tools/doctor/facts/symptoms.hpp"
+#include "tools/doctor/parse.hpp"
+#include "tools/doctor/pattern_matcher.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr size_t kContext = 64;  // bytes before a number in which a word of an error makes it a code
+
+bool is_word_byte(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+bool all_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+// "507000-507008" as each of its numbers; a single code as itself.
+std::vector<std::string> code_patterns(const std::string& code) {
+  const auto dash = code.find('-');
+  if (dash == std::string::npos) return {to_lower(code)};
+  std::vector<std::string> out;
+  const auto from = detail::whole_number(code.substr(0, dash)), to = detail::whole_number(code.substr(dash + 1));
+  for (auto i = from.value_or(0); i <= to.value_or(-1); ++i) out.push_back(std::to_string(i));
+  return out;
+}
+
+std::vector<Ailment> read_ailments() {
+  std::vector<Ailment> out;
+  for (const auto& row : detail::facts_texts(facts::codes, "codes.tsv", 6))
+    out.push_back(
+        {row[0], row[1], row[3], row[4], row[5], static_cast<int>(detail::whole_number(row[2]).value_or(2)), code_patterns(row[0]), true});
+  for (const auto& row : detail::facts_texts(facts::symptoms, "symptoms.tsv", 6)) {
+    auto patterns = detail::split(row[2], '|');
+    std::erase(patterns, "");
+    out.push_back({row[0], "symptom", row[3], row[4], row[5], static_cast<int>(detail::whole_number(row[1]).value_or(2)), patterns, false});
+  }
+  return out;
+}
+
+// All that is looked for, in one pass.
+struct Matcher {
+  std::vector<detail::Hit> hits;  // of each pattern, without a place
+  detail::PatternMatcher patterns;
+
+  static Matcher make() {
+    using Kind = detail::Hit::Kind;
+    std::vector<detail::Hit> hits;
+    std::vector<std::string> all;
+    const auto add = [&](const std::string& pattern, Kind kind, const Ailment* ailment) {
+      hits.push_back({kind, ailment, 0, pattern.size()});
+      all.push_back(pattern);
+    };
+    for (const auto& ailment : known_ailments())
+      for (const auto& pattern : ailment.patterns) add(pattern, Kind::Ailment, &ailment);
+    for (const char* word : {"error", "fatal", "exception"}) add(word, Kind::ErrorWord, nullptr);
+    for (const char* word : {"error code is", "errcode", "error code:"}) add(word, Kind::CodeFollows, nullptr);
+    return {hits, detail::PatternMatcher(all)};
+  }
+};
+
+bool stands_alone(std::string_view line, size_t place, size_t length) {
+  const bool before = place > 0 && is_word_byte(line[place - 1]),
+             after = place + length < line.size() && is_word_byte(line[place + length]);
+  // not a piece of a decimal number either: 0.507018, 507018.5
+  const bool fraction = (place > 1 && line[place - 1] == '.' && is_word_byte(line[place - 2])) ||
+                        (place + length + 1 < line.size() && line[place + length] == '.' &&
+                         std::isdigit(static_cast<unsigned char>(line[place + length + 1])) != 0);
+  return !before && !after && !fraction;
+}
+
+bool has_error_word(std::string_view line, size_t place) {
+  const auto from = place > kContext ? place - kContext : 0;
+  const auto before = to_lower(line.substr(from, place - from));
+  for (const char* word : {"err", "code", "ret", "acl", "status"})
+    if (before.find(word) != std::string::npos) return true;
+  return false;
+}
+
+}  // namespace
+
+const std::vector<Ailment>& known_ailments() {
+  static const auto known = read_ailments();
+  return known;
+}
+
+namespace detail {
+
+void find_ailments(std::string_view line, bool context, const std::function<void(const Hit&)>& found) {
+  static const auto matcher = Matcher::make();
+  matcher.patterns.each(line, [&](size_t pattern, size_t place) {
+    auto hit = matcher.hits[pattern];
+    hit.place = place;
+    if (hit.ailment != nullptr && hit.ailment->is_code) {
+      if (!stands_alone(line, place, hit.length)) return;
+      if (context && all_digits(line.substr(place, hit.length)) && !has_error_word(line, place)) return;
+    }
+    found(hit);
+  });
+}
+
+std::optional<Ailment> family_of(std::string_view code) {
+  Ailment out{.name = std::string(code), .layer = "", .meaning = "", .causes = "", .fix = "", .rank = 2, .patterns = {}, .is_code = true};
+  if (code.size() == 8 && to_lower(code.substr(0, 3)) == "err" && all_digits(code.substr(3))) {
+    static constexpr const char* kModules[] = {"its Python or C++ layer (PTA)", "its operators (OPS)", "communication (DIST)",
+                                               "graphs (GRAPH)", "profiling (PROF)"};
+    std::transform(out.name.begin(), out.name.end(), out.name.begin(), [](unsigned char c) { return std::toupper(c); });
+    const auto module = static_cast<size_t>(whole_number(code.substr(3, 2)).value_or(99));
+    out.layer = "torch_npu";
+    out.meaning = std::string("an error of torch_npu") + (module < std::size(kModules) ? std::string(" in ") + kModules[module] : "") +
+                  "; the code itself is not in the table";
+    out.fix = "read the text beside the code, and the codes of CANN and HCCL in the lines that follow";
+    return out;
+  }
+  if (code.size() != 6 || !all_digits(code) || code[0] < '1' || code[0] > '5') return std::nullopt;
+  out.layer = "CANN";
+  out.meaning = std::string(code[0] == '1'   ? "a call that CANN refused"
+                            : code[0] == '2' ? "something that CANN needs was used up or not there"
+                            : code[0] == '3' ? "a limit of storage"
+                                             : "an error inside CANN or on the device") +
+                "; the code itself is not in the table";
+  out.fix = "read the lines EE, EZ and EI near it, and the log in ~/ascend/log";
+  return out;
+}
+
+}  // namespace detail
+}  // namespace npu_train

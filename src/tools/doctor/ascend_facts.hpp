@@ -1,0 +1,65 @@
+// What of Ascend NPUs and their software is on a machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/tools/doctor/checks.hpp"
+#include "npu_train/tools/doctor/host_view.hpp"
+#include "tools/doctor/npu_smi.hpp"
+
+namespace npu_train::detail {
+
+inline constexpr const char* kAscend = "ascend";
+inline constexpr const char* kManagerNodes[] = {"/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc"};
+
+struct AscendChipFacts {
+  std::string prefix, family;
+  bool bf16 = false;
+  std::string overflow;  // ieee, saturates, choice
+};
+
+// A CANN that was found.
+struct CannFacts {
+  std::string home;  // "" without one
+  bool from_environment = false;
+  std::string version;  // "" when no file tells it
+  std::string version_file;
+  std::string set_env;  // script that sets its environment; "" when it is not beside it
+};
+
+struct AscendFacts {
+  std::vector<int> nodes;  // N of /dev/davinciN
+  std::vector<std::string> pci;
+  std::string driver;          // folder
+  std::string driver_version;  // "" when the driver is not here
+  CommandResult smi_result;    // NotFound when it was not asked
+  NpuSmi smi;
+  CannFacts cann;
+
+  bool device() const { return !nodes.empty() || !pci.empty() || !driver_version.empty(); }
+};
+
+AscendFacts ascend_facts(const HostView& host);
+CannFacts cann_facts(const HostView& host);
+
+// Version of the torch_npu that device npu would load; "" without one, or where no file tells it.
+std::string torch_npu_here(const HostView& host, const ProcessFacts& process);
+
+// By CANN's name or npu-smi's ("Ascend910B3", "910B3"). Cards of Atlas A3 say only "Ascend910", which `physical_ids` tells from the first
+// generation.
+std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids);
+std::vector<std::string> chip_families();
+
+// Folders of LD_LIBRARY_PATH in their order; empty ones are left out.
+std::vector<std::string> library_path(const HostView& host);
+// Whether a part of the path is named so: "/a/devlib/b" has "devlib".
+bool has_part(const std::string& path, std::string_view name);
+
+// The findings of the sources ascend_*_checks.cpp.
+std::vector<Finding> driver_findings(const HostView& host, const AscendFacts& ascend, const ProcessFacts& process);
+std::vector<Finding> cann_findings(const HostView& host, const AscendFacts& ascend, const ProcessFacts& process);
+std::vector<Finding> torch_npu_findings(const HostView& host, const AscendFacts& ascend, const ProcessFacts& process);
+
+}  // namespace npu_train::detail

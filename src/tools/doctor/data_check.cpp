@@ -1,0 +1,129 @@
+#include "npu_train/tools/doctor/data_check.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+
+namespace npu_train {
+namespace {
+
+/// The class of a sample; -1 where its target is none.
+int64_t label_of(const Sample& sample, int64_t classes) {
+  for (const auto& [name, value] : sample.fields)
+    if (name == "target" && value.numel() == 1 && value.scalar_type() == at::kLong)
+      if (const auto label = value.item<int64_t>(); label >= 0 && label < classes) return label;
+  return -1;
+}
+
+/// All samples of one split.
+class SplitReader {
+ public:
+  SplitReader(std::string split, int64_t classes) : split_(std::move(split)), counts_(static_cast<size_t>(classes)) {}
+
+  void read(const Dataset& data) {
+    std::atomic<int64_t> next{0};
+    const auto work = [&] {
+      for (int64_t i = 0; (i = next++) < data.size();) note(i, data.where(i), [&] { return data.get(i); });
+    };
+    samples_ = data.size();
+    std::vector<std::thread> threads;
+    for (int64_t i = 1; i < std::min<int64_t>(16, cpu_count()); ++i) threads.emplace_back(work);
+    work();
+    for (auto& thread : threads) thread.join();
+    std::sort(bad_.begin(), bad_.end(), [](const auto& a, const auto& b) { return a.index < b.index; });
+  }
+
+  void read(IterableDataset& data) {
+    data.begin_epoch(0);
+    for (bool more = true; more && bad_.empty();) {
+      note(samples_++, "", [&] {
+        auto sample = data.next();
+        more = sample.has_value();
+        return sample.value_or(Sample{});
+      });
+      if (!more) --samples_;
+    }
+  }
+
+  std::vector<BadSample>& bad() { return bad_; }
+  int64_t samples() const { return samples_; }
+  int64_t count(size_t label) const { return counts_[label]; }
+
+ private:
+  template <class Get>
+  void note(int64_t index, const std::string& place, Get&& get) {
+    try {
+      const auto label = label_of(get(), static_cast<int64_t>(counts_.size()));
+      const std::lock_guard lock(mutex_);
+      if (label >= 0) ++counts_[static_cast<size_t>(label)];
+    } catch (...) {
+      const auto error = translate_current_exception("data");
+      const std::lock_guard lock(mutex_);
+      bad_.push_back({split_, index, place, error.what()});
+    }
+  }
+
+  std::string split_;
+  std::vector<int64_t> counts_;
+  std::vector<BadSample> bad_;
+  int64_t samples_ = 0;  // of a stream those up to the first that cannot be read
+  std::mutex mutex_;
+};
+
+}  // namespace
+
+DataCheck check_data(const RunConfig& config, const Parts& parts) {
+  return translated("data check", [&] {
+    check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; there are: ", join(parts.datasets.names()));
+    const auto pair = parts.datasets.make(config.data, "data");
+    DataCheck out;
+    out.summary = pair.summary();
+    const auto info = pair.info();
+    SplitReader train("train", info.num_classes), val("val", info.num_classes);
+    if (pair.train != nullptr) train.read(*pair.train);
+    if (pair.train_stream != nullptr) train.read(*pair.train_stream);
+    if (pair.val != nullptr) val.read(*pair.val);
+    out.train = train.samples();
+    out.val = val.samples();
+    for (size_t i = 0; i < static_cast<size_t>(info.num_classes); ++i)
+      out.classes.push_back({i < info.class_names.size() ? info.class_names[i] : std::to_string(i), train.count(i), val.count(i)});
+    for (auto* reader : {&train, &val}) std::move(reader->bad().begin(), reader->bad().end(), std::back_inserter(out.bad));
+    return out;
+  });
+}
+
+std::string to_text(const DataCheck& check, size_t width) {
+  std::string out = "data: " + check.summary + "\n";
+  if (!check.classes.empty()) {
+    TextTable table({"class", "train", "val"});
+    for (const auto& c : check.classes) table.add_row({c.name, with_commas(c.train), with_commas(c.val)});
+    out += table.str(width);
+  }
+  if (check.passed()) return out + "every sample can be read\n";
+  out += with_commas(static_cast<int64_t>(check.bad.size())) + " of " + with_commas(check.train + check.val) + " samples cannot be read:\n";
+  for (const auto& b : check.bad) {
+    const bool named = b.place.empty() || b.message.find(b.place) != std::string::npos;
+    out += "  " + b.split + " " + std::to_string(b.index) + ": " + (named ? "" : b.place + ": ") + b.message + "\n";
+  }
+  return out + "hint: repair or remove them, or train with data.on_bad_sample=skip\n";
+}
+
+Json to_json(const DataCheck& check) {
+  auto classes = Json::array(), bad = Json::array();
+  for (const auto& c : check.classes) classes.push_back(Json::object({{"class", c.name}, {"train", c.train}, {"val", c.val}}));
+  for (const auto& b : check.bad)
+    bad.push_back(Json::object({{"split", b.split}, {"index", b.index}, {"place", b.place}, {"message", b.message}}));
+  return Json::object({{"summary", check.summary},
+                       {"train", check.train},
+                       {"val", check.val},
+                       {"classes", std::move(classes)},
+                       {"bad", std::move(bad)},
+                       {"passed", check.passed()}});
+}
+
+}  // namespace npu_train

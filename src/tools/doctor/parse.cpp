@@ -1,0 +1,99 @@
+#include "tools/doctor/parse.hpp"
+
+#include <charconv>
+
+namespace npu_train::detail {
+namespace {
+
+constexpr size_t kMostParts = 100'000;
+constexpr int kMostNumbers = 65'536;
+constexpr std::string_view kBlanks = " \t\r\n";
+
+std::string_view trimmed_view(std::string_view text) {
+  const auto from = text.find_first_not_of(kBlanks);
+  if (from == std::string_view::npos) return {};
+  return text.substr(from, text.find_last_not_of(kBlanks) - from + 1);
+}
+
+}  // namespace
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> out;
+  while (out.size() + 1 < kMostParts) {
+    const auto at = text.find(separator);
+    if (at == std::string_view::npos) break;
+    out.emplace_back(text.substr(0, at));
+    text.remove_prefix(at + 1);
+  }
+  out.emplace_back(text);
+  return out;
+}
+
+std::vector<std::string> words(std::string_view text) {
+  std::vector<std::string> out;
+  while (out.size() < kMostParts) {
+    const auto from = text.find_first_not_of(kBlanks);
+    if (from == std::string_view::npos) break;
+    text.remove_prefix(from);
+    const auto to = std::min(text.find_first_of(kBlanks), text.size());
+    out.emplace_back(text.substr(0, to));
+    text.remove_prefix(to);
+  }
+  return out;
+}
+
+std::string trimmed(std::string_view text) { return std::string(trimmed_view(text)); }
+
+std::optional<std::string> value_of(std::string_view text, std::string_view key, char separator) {
+  while (!text.empty()) {
+    const auto line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    const auto at = line.find(separator);
+    if (at == std::string_view::npos || trimmed_view(line.substr(0, at)) != key) continue;
+    auto value = trimmed_view(line.substr(at + 1));
+    if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front())
+      value = value.substr(1, value.size() - 2);
+    return std::string(value);
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> leading_number(std::string_view text) {
+  const auto start = trimmed_view(text);
+  int64_t out = 0;
+  const auto [end, error] = std::from_chars(start.data(), start.data() + start.size(), out);
+  return error == std::errc() ? std::optional(out) : std::nullopt;
+}
+
+std::optional<int64_t> whole_number(std::string_view text) {
+  const auto start = trimmed_view(text);
+  int64_t out = 0;
+  const auto [end, error] = std::from_chars(start.data(), start.data() + start.size(), out);
+  return error == std::errc() && end == start.data() + start.size() ? std::optional(out) : std::nullopt;
+}
+
+std::optional<int64_t> kib_value(std::string_view text, std::string_view key) {
+  const auto value = value_of(text, key, ':');
+  const auto number = value ? leading_number(*value) : std::nullopt;
+  if (!number || *number < 0 || *number > (int64_t{1} << 50)) return std::nullopt;
+  return *number * 1024;
+}
+
+std::optional<std::vector<int>> number_list(std::string_view text) {
+  std::vector<int> out;
+  if (trimmed_view(text).empty()) return out;
+  for (const auto& part : split(trimmed_view(text), ',')) {
+    const auto dash = part.find('-');
+    const auto from = whole_number(part.substr(0, dash));
+    const auto to = dash == std::string::npos ? from : whole_number(part.substr(dash + 1));
+    if (!from || !to || *from < 0 || *to < *from || *to >= kMostNumbers || out.size() + (*to - *from) > kMostNumbers) return std::nullopt;
+    for (auto i = *from; i <= *to; ++i) out.push_back(static_cast<int>(i));
+  }
+  return out;
+}
+
+std::string shortened(std::string_view text, size_t longest) {
+  return text.size() <= longest ? std::string(text) : std::string(text.substr(0, longest)) + "...";
+}
+
+}  // namespace npu_train::detail

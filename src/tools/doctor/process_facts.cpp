@@ -1,0 +1,76 @@
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/Version.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <caffe2/core/common.h>
+#include <dlfcn.h>
+#include <sys/utsname.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "npu_train/core/c_library.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/tools/doctor/checks.hpp"
+
+namespace npu_train {
+namespace {
+
+std::string torch_library_version() {
+  const auto& options = caffe2::GetBuildOptions();
+  const auto found = options.find("TORCH_VERSION");
+  return found == options.end() ? "" : found->second;
+}
+
+std::string torch_library_folder() {
+  Dl_info info{};
+  if (::dladdr(reinterpret_cast<const void*>(&at::globalContext), &info) == 0 || info.dli_fname == nullptr) return "";
+  std::error_code none;
+  const auto file = std::filesystem::canonical(info.dli_fname, none);
+  return none || file.extension() == "" ? "" : file.parent_path().string();
+}
+
+void read_cuda(ProcessFacts& out) {
+  if (!at::hasCUDA()) {
+    // a CUDA build without a usable GPU still has its hooks
+    if (!at::detail::getCUDAHooks().hasCUDART()) return;
+  }
+  try {
+    out.cuda_runtime = static_cast<int>(at::detail::getCUDAHooks().versionCUDART());
+    out.cuda_devices = at::detail::getCUDAHooks().getNumGPUs();
+  } catch (const std::exception&) {
+    // built with CUDA, but its driver does not answer: no devices
+  }
+  using Backend = at::Float32Backend;
+  const auto& context = at::globalContext();
+  out.tf32_matmul = context.float32Precision(Backend::CUDA, at::Float32Op::MATMUL) == at::Float32Precision::TF32;
+  out.tf32_conv = context.float32Precision(Backend::CUDA, at::Float32Op::CONV) == at::Float32Precision::TF32;
+}
+
+}  // namespace
+
+ProcessFacts this_process() {
+  ProcessFacts out;
+  ::utsname names{};
+  out.machine = ::uname(&names) == 0 ? names.machine : "unknown";
+  out.npu_train = NPU_TRAIN_VERSION;
+  out.torch_headers = TORCH_VERSION;
+  out.torch_library = torch_library_version();
+  out.torch_folder = torch_library_folder();
+  out.cxx11_abi = _GLIBCXX_USE_CXX11_ABI != 0;
+#ifdef __clang__
+  out.compiler = "Clang " __clang_version__;
+#else
+  out.compiler = "GCC " __VERSION__;
+#endif
+  out.libc = c_library();
+  out.cpu_capability = at::get_cpu_capability();
+  out.threads = at::get_num_threads();
+  out.pid = ::getpid();
+  read_cuda(out);
+  return out;
+}
+
+}  // namespace npu_train

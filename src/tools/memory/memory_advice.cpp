@@ -1,0 +1,178 @@
+#include "memory_advice.hpp"
+
+#include <optional>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/engine/model_precision.hpp"
+#include "npu_train/nn/checkpoint_plan.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+class Advice {
+ public:
+  Advice(const RunView& run, const FailedWork& failed) : run_(run), config_(run.config), parts_(run.parts), failed_(failed) {}
+
+  MemoryAdvice find() {
+    propose_fewer_samples();
+    propose_precision();
+    if (training()) propose_checkpointing();
+    if (training() && !failed_.on_host && out_.changes.empty()) propose_windows_on_host();
+    if (failed_.pass == Pass::Sanity)
+      out_.changes.push_back(
+          {"trainer.num_sanity_val_steps=0", "-", "this check is left out; the validation after the epoch needs as much"});
+    if (failed_.pass == Pass::Sanity || failed_.pass == Pass::Validation)
+      out_.changes.push_back({"trainer.limit_val_batches=0", "-", "no validation at all"});
+    return std::move(out_);
+  }
+
+ private:
+  bool training() const { return failed_.pass == Pass::Training; }
+
+  MemoryTrace trace(Task& task, Precision& precision, int64_t micro_batches, int64_t rows, bool on_host) {
+    forget_gradients(run_);
+    auto few = rows_of(failed_.samples, rows);
+    if (training() && !on_host)
+      few = to_device(few, run_.device);  // all micro-batches of a window lie there, and are counted with the rest
+    const std::vector<Batch> batches(training() && micro_batches > 1 ? 2 : 1, few);
+    MemoryRecorder recorder(task, run_.device, run_.optimizer->parameters());
+    run_again(task, precision, run_.device, failed_.pass, batches, recorder, on_host);
+    return recorder.take();
+  }
+
+  // From windows of few samples with the run's own tensors; the second micro-batch of one finds gradients.
+  std::optional<MemoryModel> measure(const std::string& change, Task& task, Precision& precision, int64_t micro_batches) {
+    return measure(change, task, precision, micro_batches, failed_.on_host);
+  }
+  std::optional<MemoryModel> measure(const std::string& change, Task& task, Precision& precision, int64_t micro_batches, bool on_host) {
+    for (const int64_t few : {kFewSamples, int64_t{1}}) {
+      int64_t rows = few;
+      try {
+        trace(task, precision, micro_batches, rows, on_host);
+        auto small = trace(task, precision, micro_batches, rows, on_host);
+        auto large = trace(task, precision, micro_batches, ++rows, on_host);
+        out_.few = std::min(out_.few, few);
+        auto resident = failed_.resident;
+        if (on_host) std::erase_if(resident.tensors, [](const auto& t) { return t.first == MemoryUse::Batch; });
+        return MemoryModel(std::move(resident), std::move(small), few, std::move(large), few + 1);
+      } catch (...) {
+        const auto error = translate_current_exception("memory");
+        const bool ran_out = error.kind() == ErrorKind::OutOfMemory;
+        if (few > 1 && !ran_out) throw;
+        if (few > 1) continue;
+        out_.unmeasured.push_back(change +
+                                  (ran_out ? c10::str(rows == 1 ? ": not even 1 sample runs" : ": 1 sample runs, 2 do not")
+                                           : c10::str(": more than ", kFewSamples, " samples do not run, and 1 is refused by the model")));
+      }
+    }
+    return std::nullopt;
+  }
+
+  bool fits(const MemoryModel& model, int64_t rows) const { return model.fits(rows, failed_.room, failed_.exact); }
+
+  // The largest micro-batch up to `most` that divides the window and fits; 0: none. Of a validation a power of two.
+  int64_t fitting_rows(const MemoryModel& model) const { return fitting_rows(model, failed_.rows - 1); }
+  int64_t fitting_rows(const MemoryModel& model, int64_t most) const {
+    if (!training()) return power_below(std::min(failed_.rows - 1, model.largest_batch(failed_.room, failed_.exact)));
+    for (int64_t rows = most; rows >= 1; --rows)
+      if (failed_.window_rows % rows == 0 && fits(model, rows)) return rows;
+    return 0;
+  }
+
+  void propose(const std::string& overrides, const MemoryModel& model, int64_t rows, const std::string& cost) {
+    const auto peak = model.peak(rows);
+    out_.changes.push_back({overrides, human_bytes(static_cast<double>(failed_.exact ? peak.allocated : peak.reserved)), cost});
+  }
+
+  std::string fewer_samples(int64_t rows) const {
+    switch (failed_.pass) {
+      case Pass::Training:
+        return c10::str("data.batch_size=", rows, " trainer.accumulate_grad_batches=", failed_.window_rows / rows);
+      case Pass::Prediction:
+        return c10::str("to predict at most ", rows, rows == 1 ? " sample" : " samples", " at a time");
+      case Pass::Sanity:
+      case Pass::Validation:
+        break;
+    }
+    return c10::str("data.val_batch_size=", rows);
+  }
+
+  // Of normalisation layers that see smaller batches.
+  std::string note_of_pieces() const {
+    return run_.task->buffers().empty() ? "" : "; statistics of normalisation layers are of smaller batches";
+  }
+
+  void propose_fewer_samples() {
+    const auto model = measure(training() ? "smaller micro-batches" : "smaller batches", *run_.task, *run_.precision, 2);
+    if (!model) return;
+    if (const auto rows = fitting_rows(*model); rows > 0)
+      propose(fewer_samples(rows), *model, rows,
+              training() ? "the same update, about the same time" + note_of_pieces() : "the same results, about the same time");
+  }
+
+  void propose_precision() {
+    const auto can = backend_of(run_.device).capabilities(run_.device);
+    if (run_.precision->low_precision_dtype() != at::kFloat || !(can.native_bf16 || can.native_fp16)) return;
+    auto options = precision_options(config_);
+    options.mode = can.native_bf16 ? "bf16-mixed" : "16-mixed";
+    const auto precision = make_precision(options, run_.device);
+    const auto change = "precision=" + options.mode;
+    if (const auto model = measure(change, *run_.task, *precision, failed_.micro_batches); model && fits(*model, failed_.rows))
+      propose(change, *model, failed_.rows, "activations of half the size, mostly faster; other roundings");
+  }
+
+  void propose_checkpointing() {
+    if (run_.model.module == nullptr || run_.model.blocks.empty() || config_.trainer.gradient_checkpointing != "none") return;
+    std::vector<bool> marks(run_.model.blocks.size(), true);
+    marks.back() = false;
+    const auto task = parts_.tasks.make(config_.task, "task", with_checkpoints(run_.model, marks));
+    task->set_training(true);
+    const std::string change = "trainer.gradient_checkpointing=blocks",
+                      cost = "the same update; forwards run twice: about a third more time";
+    const auto model = measure(change, *task, *run_.precision, failed_.micro_batches);
+    if (model && fits(*model, failed_.rows)) return propose(change, *model, failed_.rows, cost);
+    if (!model || !out_.changes.empty()) return;
+    const auto in_pieces = measure(change + " in smaller micro-batches", *task, *run_.precision, 2);
+    if (const auto rows = in_pieces ? fitting_rows(*in_pieces) : 0; rows > 0)
+      propose(change + " " + fewer_samples(rows), *in_pieces, rows, cost + note_of_pieces());
+  }
+
+  // Where the pictures of a window fill the device: they can wait on the host, or there can be fewer of them.
+  void propose_windows_on_host() {
+    const std::string change = "windows that wait on the host";
+    if (run_.loop->parts().group->world_size() == 1) {
+      const auto model = measure(change, *run_.task, *run_.precision, 2, /*on_host=*/true);
+      const auto rows = model ? fitting_rows(*model, failed_.micro_batches > 1 ? failed_.rows : failed_.rows - 1) : 0;
+      if (rows > 0)
+        propose("trainer.on_oom=retry " + fewer_samples(rows), *model, rows,
+                "the same update; a window waits on the host, and each micro-batch is copied in its turn" + note_of_pieces());
+    }
+    const auto alone = measure("smaller windows", *run_.task, *run_.precision, 1, /*on_host=*/true);
+    const auto rows = alone ? std::min(alone->largest_batch(failed_.room, failed_.exact), failed_.window_rows - 1) : 0;
+    if (const auto fewer = power_below(rows); fewer > 0)
+      propose(c10::str("data.batch_size=", fewer, config_.trainer.accumulate_grad_batches > 1 ? " trainer.accumulate_grad_batches=1" : ""),
+              *alone, fewer,
+              c10::str("another update, of ", fewer, " samples instead of ", failed_.window_rows, ": adapt the learning rate"));
+  }
+
+  const RunView& run_;
+  const RunConfig& config_;
+  const Parts& parts_;
+  const FailedWork& failed_;
+  MemoryAdvice out_;
+};
+
+}  // namespace
+
+MemoryAdvice changes_that_fit(const RunView& run, const FailedWork& failed) { return Advice(run, failed).find(); }
+
+void forget_gradients(const RunView& run) {
+  run.optimizer->zero_grad();
+  run.task->parameters().zero_grad();
+  backend_of(run.device).empty_cache(run.device);
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,257 @@
+#include "npu_train/tools/memory/predict_memory.hpp"
+
+#include <algorithm>
+
+#include "memory_steps.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/without_hint.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/engine/model_precision.hpp"
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/tools/runs/proof_runs.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train {
+namespace {
+
+using detail::kFewSamples, detail::kMoreSamples;
+
+constexpr const char* kPrecisions[] = {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"};
+constexpr const char* kCheckpointing[] = {"none", "blocks"};
+
+struct Measured {
+  MemoryModel model;
+  std::string device, precision;
+  int64_t batch = 0;
+};
+
+// Where a card would be used the simulated one is, when there is none.
+std::string device_for(const RunConfig& config) {
+  if (config.device != "auto") return config.device;
+  const auto here = resolve_device("auto");
+  if (!here.is_cpu()) return here.str();
+  try {
+    start_sim_npu(config.sim_npu);
+    return "sim_npu";
+  } catch (const Error& e) {
+    log_warning("memory: the simulated NPU cannot be used, the CPU's kernels stand in for it: ", e.what());
+    return "cpu";
+  }
+}
+
+Batch first_batch(Trainer& trainer, int64_t size) {
+  auto data = trainer.data();
+  data.options.batch_size = size;
+  data.options.num_workers = "0";
+  auto options = trainer.loop().parts().train_loader->options();
+  options.finish = {};
+  options.num_workers = 0;
+  auto loader = train_loader(data, options);
+  loader.begin_epoch(0);
+  auto batch = loader.next();
+  check(batch && batch->rows() == size, ErrorKind::Data, "memory", "the data gave no batch of ", size, " samples");
+  return *batch;
+}
+
+// Samples are repeated where the data set has too few.
+Batch batch_of(Trainer& trainer, int64_t size) {
+  const auto& loader = *trainer.loop().parts().train_loader;
+  const auto there = loader.samples_per_epoch().value_or(size);
+  return there >= size ? first_batch(trainer, size) : detail::rows_of(first_batch(trainer, std::max<int64_t>(1, there)), size);
+}
+
+MemoryTrace record(Trainer& trainer, const std::vector<Batch>& window) {
+  auto& loop = trainer.loop();
+  MemoryRecorder recorder(trainer.task(), loop.parts().device, loop.parts().optimizer->parameters());
+  loop.observers().add(&recorder);
+  try {
+    trainer.train_step(window);
+  } catch (...) {
+    loop.observers().remove(&recorder);
+    throw;
+  }
+  loop.observers().remove(&recorder);
+  return recorder.take();
+}
+
+Measured measure(const RunConfig& given, const Parts& parts) {
+  auto config = detail::without_files(given);
+  config.device = device_for(given);
+  config.trainer.profiler = "none";
+  config.trainer.on_oom = "stop";
+  if (config.grad_scaler.dynamic) {  // steps that overflow and are skipped are not what is asked for
+    config.grad_scaler.init_scale = 1;
+    config.grad_scaler.min_scale = std::min(config.grad_scaler.min_scale, 1.0);
+  }
+  Trainer trainer(config, detail::shapes_only(parts, config));
+  trainer.setup();
+  const auto& run = trainer.loop().parts();
+  const auto large = batch_of(trainer, kMoreSamples);
+  const auto small = large.pending.empty() ? large.narrow(0, kFewSamples) : batch_of(trainer, kFewSamples);
+  const auto recorded = static_cast<size_t>(std::min<int64_t>(2, config.trainer.accumulate_grad_batches));  // the others are as the second
+  const std::vector<Batch> small_window(recorded, small), large_window(recorded, large);
+  trainer.train_step(small_window);  // the first step sets up kernels and state
+  auto resident = detail::resident_memory(run);
+  const auto large_trace = record(trainer, large_window), small_trace = record(trainer, small_window);
+  Measured out{.model = MemoryModel(std::move(resident), small_trace, kFewSamples, large_trace, kMoreSamples),
+               .device = run.device.str(),
+               .precision = run.precision->name(),
+               .batch = run.train_loader->options().batch_size};
+  out.model.add_waiting_batches(config.trainer.accumulate_grad_batches - static_cast<int64_t>(recorded));
+  return out;
+}
+
+MemoryPrediction::Variant variant_of(const Measured& measured, const MemoryPredictionOptions& options) {
+  const auto peak = measured.model.peak(measured.batch);
+  return {.precision = measured.precision,
+          .checkpointing = {},
+          .allocated = peak.allocated,
+          .reserved = peak.reserved,
+          .largest = options.hbm > 0 ? measured.model.largest_batch(options.hbm) : 0,
+          .problem = {}};
+}
+
+// In the order of the lists; the configuration's own first where it is in none.
+std::vector<MemoryPrediction::Variant> variants_of(const RunConfig& given, const Measured& own, const MemoryPredictionOptions& options,
+                                                   const Parts& parts) {
+  std::vector<MemoryPrediction::Variant> out;
+  auto chosen = variant_of(own, options);
+  chosen.checkpointing = given.trainer.gradient_checkpointing;
+  chosen.chosen = true;
+  bool listed = false;
+  for (const char* precision : kPrecisions)
+    for (const char* checkpointing : kCheckpointing) {
+      if (precision == chosen.precision && checkpointing == chosen.checkpointing) {
+        out.push_back(chosen);
+        listed = true;
+        continue;
+      }
+      auto config = given;
+      config.precision = precision;
+      config.trainer.gradient_checkpointing = checkpointing;
+      MemoryPrediction::Variant variant;
+      try {
+        variant = variant_of(measure(config, parts), options);
+      } catch (const Error& e) {
+        variant.problem = without_hint(e.what());
+      }
+      variant.precision = precision;
+      variant.checkpointing = checkpointing;
+      out.push_back(std::move(variant));
+    }
+  if (!listed) out.insert(out.begin(), chosen);
+  return out;
+}
+
+}  // namespace
+
+ResidentMemory detail::resident_memory(const LoopParts& parts, const std::vector<Batch>& waiting) {
+  ResidentMemory out;
+  out.add(MemoryUse::Parameters, parts.task->parameters().values());
+  std::vector<at::Tensor> buffers, state;
+  for (const auto& [name, tensor] : parts.task->buffers()) buffers.push_back(tensor);
+  out.add(MemoryUse::Buffers, buffers);
+  out.add(MemoryUse::Masters, parts.optimizer->parameters().values());
+  for (const auto& [name, tensor] : parts.optimizer->state().tensors) state.push_back(tensor);
+  out.add(MemoryUse::Optimizer, state);
+  state.clear();
+  if (parts.ema != nullptr)
+    for (const auto& [name, tensor] : parts.ema->state().tensors) state.push_back(tensor);
+  out.add(MemoryUse::Averages, state);
+  state.clear();
+  for (const auto& batch : waiting)
+    for (const auto& [name, tensor] : batch.fields()) state.push_back(tensor);
+  out.add(MemoryUse::Batch, state);
+  if (!parts.device.is_cpu()) {
+    const auto allocated = backend_of(parts.device).memory(parts.device).allocated;
+    if (allocated > out.total()) out.tensors.emplace_back(MemoryUse::Other, allocated - out.total());
+  }
+  return out;
+}
+
+MemoryModel measure_memory(const RunConfig& config, const Parts& parts) {
+  return translated("memory", [&] { return measure(config, parts).model; });
+}
+
+MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionOptions& options, const Parts& parts) {
+  return translated("memory", [&] {
+    const auto measured = measure(config, parts);
+    MemoryPrediction out;
+    out.model = config.model.name;
+    out.device = measured.device;
+    out.precision = measured.precision;
+    out.checkpointing = config.trainer.gradient_checkpointing;
+    out.optimizer = config.optimizer.name;
+    out.batch = measured.batch;
+    out.accumulate = config.trainer.accumulate_grad_batches;
+    out.small_batch = kFewSamples;
+    out.large_batch = kMoreSamples;
+    out.matched = measured.model.matched();
+    out.peak = measured.model.peak(measured.batch);
+    out.hbm = options.hbm;
+    if (options.hbm > 0) out.largest = measured.model.largest_batch(options.hbm);
+    if (options.variants) out.variants = variants_of(config, measured, options, parts);
+    if (!out.matched)
+      out.notes.push_back(
+          "the two steps took different blocks of memory, so that only the peak of each phase was extrapolated; blocks of "
+          "the caching allocator are a twentieth more");
+    if (out.checkpointing.starts_with("budget"))
+      out.notes.push_back("which blocks are computed again was chosen for batch " + std::to_string(out.batch) + " and kept for the others");
+    return out;
+  });
+}
+
+std::string fitting_overrides(const RunConfig& given, int64_t hbm, const Parts& parts) {
+  return translated("memory", [&] {
+    auto config = given;
+    // two micro-batches are recorded: the second of a window finds gradients
+    config.trainer.accumulate_grad_batches = std::max<int64_t>(2, given.trainer.accumulate_grad_batches);
+    const auto in_pieces = [&](bool on_host = false) -> std::string {
+      auto [model, device, precision, batch] = measure(config, parts);
+      const auto window = batch * given.trainer.accumulate_grad_batches;
+      for (auto rows = batch; rows >= 1; --rows) {
+        if (window % rows != 0 || rows == window) continue;
+        model.add_waiting_batches(on_host ? 0 : window / rows - 2);
+        if (model.fits(rows, hbm)) return c10::str("data.batch_size=", rows, " trainer.accumulate_grad_batches=", window / rows);
+      }
+      return "";
+    };
+    const auto on_host = [&](const std::string& before) {  // the batches of a window, which may fill the card
+      const auto pieces = in_pieces(true);
+      return pieces.empty() ? pieces : before + "trainer.on_oom=retry " + pieces;
+    };
+    if (const auto pieces = in_pieces(); !pieces.empty()) return pieces;
+    if (auto pieces = on_host(""); !pieces.empty() || given.trainer.gradient_checkpointing != "none") return pieces;
+    const std::string checkpointing = "trainer.gradient_checkpointing=blocks";
+    auto whole = given;
+    whole.trainer.gradient_checkpointing = config.trainer.gradient_checkpointing = "blocks";
+    if (const auto measured = measure(whole, parts); measured.model.fits(measured.batch, hbm)) return checkpointing;
+    if (const auto pieces = in_pieces(); !pieces.empty()) return checkpointing + " " + pieces;
+    return on_host(checkpointing + " ");
+  });
+}
+
+std::vector<MemoryCheck> check_memory(const RunConfig& given, const std::vector<int64_t>& batches, const Parts& parts) {
+  return translated("memory", [&] {
+    auto config = detail::without_files(given);
+    config.device = device_for(given);
+    const auto device = run_device(config);
+    check(!device.is_cpu(), ErrorKind::Usage, "memory", "the peak of a CPU's tensors is not kept by its allocator; hint: device=sim_npu");
+    const auto model = measure(config, parts).model;
+    config.trainer.max_steps = 2;
+    config.trainer.max_epochs = -1;
+    config.checkpoint.enabled = false;
+    std::vector<MemoryCheck> out;
+    for (const auto batch : batches) {
+      config.data.options.set("batch_size", ConfigNode(batch));
+      backend_of(device).empty_cache(device);
+      backend_of(device).reset_peak(device);
+      Trainer(config, detail::shapes_only(parts, config)).fit();
+      out.push_back({batch, model.peak(batch).allocated, backend_of(device).memory(device).peak});
+    }
+    return out;
+  });
+}
+
+}  // namespace npu_train

@@ -1,0 +1,76 @@
+#include "npu_train/tools/report/html_page.hpp"
+
+#include "npu_train/core/hash.hpp"
+#include "npu_train/tools/report/visible_text.hpp"
+#include "tools/report/html_table.hpp"
+#include "tools/report/page_parts.hpp"
+
+namespace npu_train {
+
+using detail::escape_html;
+
+namespace {
+
+constexpr size_t kWideFact = 18;
+
+}  // namespace
+
+HtmlPage::HtmlPage(std::string title) : title_(std::move(title)) {}
+
+void HtmlPage::heading(const std::string& text) { add("<h2>" + escape_html(text) + "</h2>\n"); }
+
+void HtmlPage::paragraph(const std::string& text, Tone tone) {
+  add("<p" + (tone == Tone::Plain ? "" : " class=\"note " + detail::tone_class(tone) + "\"") + ">" + escape_html(text) + "</p>\n");
+}
+
+void HtmlPage::facts(const std::vector<Fact>& facts) {
+  std::string out = "<dl class=\"facts\">\n";
+  for (const auto& [name, value, tone] : facts) {
+    out += std::string("<div") + (detail::code_points(value) > kWideFact ? " class=\"wide\"" : "") + "><dt>" + escape_html(name) +
+           "</dt><dd" + (tone == Tone::Plain ? "" : " class=\"" + detail::tone_class(tone) + "\"") + ">" + escape_html(value) +
+           "</dd></div>\n";
+  }
+  add(out + "</dl>\n");
+}
+
+void HtmlPage::plot(const LinePlot& plot) { add_plot(to_html(plot)); }
+
+void HtmlPage::bars(const BarPlot& plot) { add_plot(to_html(plot)); }
+
+void HtmlPage::histogram(const Histogram& histogram) { add_plot(to_html(histogram)); }
+
+void HtmlPage::table(const HtmlTable& table) { add(detail::table_html(table)); }
+
+void HtmlPage::add(const std::string& html) {
+  if (in_plots_) body_ += "</div>\n";
+  in_plots_ = false;
+  body_ += html;
+}
+
+void HtmlPage::add_plot(const std::string& html) {
+  if (!in_plots_) body_ += "<div class=\"plots\">\n";
+  in_plots_ = true;
+  body_ += html;
+}
+
+std::string HtmlPage::str() const {
+  const auto title = escape_html(title_);
+  // Should text ever get past the escaping: nothing is fetched, and only a script that names a hash of the whole content runs.
+  const auto nonce = hex64(hash64(title + body_));
+  std::string out = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
+  out +=
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src "
+      "'nonce-" +
+      nonce + "'; base-uri 'none'; form-action 'none'\">\n";
+  out += "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n";
+  out += "<link rel=\"icon\" href=\"data:,\">\n<title>" + title + "</title>\n<style>\n";
+  out += detail::kPageStyle;
+  const auto script = "<script nonce=\"" + nonce + "\">";
+  // Before the body, so that long tables are never laid out as a whole.
+  out += "</style>\n" + script + "document.documentElement.classList.add('js')</script>\n</head>\n<body>\n<main>\n<h1>" + title + "</h1>\n";
+  out += body_ + (in_plots_ ? "</div>\n" : "") + "</main>\n" + script + "\n";
+  out += detail::kPageScript;
+  return out + "</script>\n</body>\n</html>\n";
+}
+
+}  // namespace npu_train

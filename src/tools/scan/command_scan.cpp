@@ -1,0 +1,141 @@
+// CMake files and shell scripts.
+#include <algorithm>
+#include <set>
+
+#include "npu_train/core/text.hpp"
+#include "tools/scan/embedded.hpp"
+#include "tools/scan/file_scan.hpp"
+
+namespace npu_train::detail::scan {
+namespace {
+
+// "CUDA_LIBRARIES" of "${CUDA_LIBRARIES}".
+std::string_view plain_word(std::string_view word) {
+  if (word.starts_with("${") && word.ends_with('}')) return word.substr(2, word.size() - 3);
+  if (word.starts_with("$ENV{") && word.ends_with('}')) return word.substr(5, word.size() - 6);
+  return word;
+}
+
+constexpr size_t kLongestCommand = 200;  // of CMake; a longer one is in no table
+
+class CMakeScan {
+ public:
+  explicit CMakeScan(FileScan& scan) : scan_(scan), text_(scan.text()), tokens_(cmake_tokens(text_)), rows_(scan.facts().table("cmake")) {
+    knows_npu_ = to_lower(text_).find("torch_npu") != std::string::npos;
+  }
+
+  void run() {
+    for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
+      if (tokens_[i].kind != TokenKind::Name || tokens_[i + 1].in(text_) != "(") continue;
+      size_t end = i + 2;
+      for (int depth = 1; end < tokens_.size() && depth > 0; ++end) {
+        if (tokens_[end].in(text_) == "(") ++depth;
+        if (tokens_[end].in(text_) == ")") --depth;
+      }
+      command(i, i + 2, end - 1);
+      i = end - 1;
+    }
+  }
+
+ private:
+  std::string_view word(size_t i) const { return tokens_[i].kind == TokenKind::Text ? tokens_[i].body_in(text_) : tokens_[i].in(text_); }
+
+  // One finding for each rule in a command: it is one place to work on.
+  void command(size_t name, size_t first, size_t end) {
+    const auto called = to_lower(tokens_[name].in(text_).substr(0, kLongestCommand));
+    std::set<const Rule*> told;
+    if (const auto* row = rows_.exact(called + " *"); row == nullptr) {
+      if (const auto* star = rows_.find(called + " "); star != nullptr) tell(*star, name, name, told);
+    } else {
+      tell(*row, name, name, told);
+    }
+    for (size_t i = first; i < end; ++i) {
+      if (tokens_[i].kind == TokenKind::Symbol) continue;
+      argument(called, i, told);
+    }
+    const bool names_package = called == "find_package" || called == "fetchcontent_declare" || called == "pkg_check_modules";
+    if (names_package && first < end)
+      if (const auto* library = scan_.facts().by_cmake(word(first))) scan_.add(*library, tokens_[first].begin, tokens_[first].length);
+  }
+
+  void argument(const std::string& called, size_t i, std::set<const Rule*>& told) {
+    const auto given = word(i);
+    if (const auto* row = rows_.exact(called + " " + std::string(given))) {
+      if (row->rule->id != "cmake-torch" || !knows_npu_) tell(*row, i, i, told);
+      return;
+    }
+    if (given.find(' ') != std::string_view::npos) return;
+    const auto* row = rows_.find("* " + std::string(plain_word(given)));
+    if (row == nullptr && given.ends_with(".cu")) row = rows_.exact("* *.cu");
+    if (row != nullptr) tell(*row, i, i, told);
+  }
+
+  void tell(const Pattern& row, size_t first, size_t last, std::set<const Rule*>& told) {
+    if (told.insert(row.rule).second) scan_.add(row, tokens_[first].begin, tokens_[last].end() - tokens_[first].begin);
+  }
+
+  FileScan& scan_;
+  std::string_view text_;
+  std::vector<Token> tokens_;
+  const PatternTable& rows_;
+  bool knows_npu_ = false;
+};
+
+// "${X:-cuda}" and "$X" are split by the tokens already.
+bool is_env(const Token& token, std::string_view next) { return !token.prose || token.formatted || next == "="; }
+
+std::string as_it_is(std::string_view text) { return std::string(text); }
+
+// Between double quotes a shell takes a backslash off.
+EmbeddedCode python_of(const Token& token, std::string_view text) {
+  EmbeddedCode out;
+  const auto body = token.body_in(text);
+  for (size_t i = 0; i < body.size(); ++i) {
+    const bool escaped =
+        token.formatted && body[i] == '\\' && i + 1 < body.size() && std::string_view("\"\\$`").find(body[i + 1]) != std::string_view::npos;
+    const size_t at = token.body + i;
+    out.add(escaped ? body[++i] : body[i], at, at + (escaped ? 2 : 1));
+  }
+  return out;
+}
+
+}  // namespace
+
+void scan_cmake(FileScan& scan) { CMakeScan(scan).run(); }
+
+void scan_shell(FileScan& scan, const IsLocalModule& is_local) {
+  const auto text = scan.text();
+  const auto tokens = shell_tokens(text);
+  const auto& rows = scan.facts().table("shell");
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto& token = tokens[i];
+    if (token.kind == TokenKind::Text) python_of(token, text).scan_as_python(scan, is_local, &as_it_is);
+    if (token.kind != TokenKind::Name) continue;
+    auto word = token.in(text);
+    const auto next = i + 1 < tokens.size() && tokens[i + 1].begin == token.end() ? tokens[i + 1].in(text) : std::string_view();
+    if (is_env(token, next)) {
+      auto name = word;  // ${NAME:-default} ends at the colon
+      if (token.formatted) name = name.substr(0, std::min(name.find(':'), name.find('-')));
+      if (scan.add_environment(name, token.begin)) continue;
+    }
+    if (token.prose || token.formatted) continue;
+    // --runtime=nvidia is one option.
+    if (word.starts_with("--") && next == "=" && i + 2 < tokens.size())
+      if (const auto* row = rows.find(text.substr(token.begin, tokens[i + 2].end() - token.begin))) {
+        scan.add(*row, token.begin, tokens[i + 2].end() - token.begin);
+        continue;
+      }
+    const auto name = word.substr(word.starts_with('/') ? word.rfind('/') + 1 : 0);  // /usr/bin/nvidia-smi
+    if (const auto* row = rows.find(name)) {
+      scan.add(*row, token.end() - static_cast<uint32_t>(name.size()), static_cast<uint32_t>(name.size()));
+      continue;
+    }
+    if (const auto* library = name == "deepspeed" ? scan.facts().by_package(name) : nullptr) {
+      scan.add(*library, token.begin, token.length);
+      continue;
+    }
+    scan.add_device_text(word, token.begin);
+  }
+}
+
+}  // namespace npu_train::detail::scan

@@ -1,0 +1,203 @@
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tools/scan/file_scan.hpp"
+
+namespace npu_train::detail::scan {
+namespace {
+
+constexpr size_t kMostOpened = 16;  // namespaces, each looked through for every name
+constexpr size_t kLongestName = 400;
+
+class CppScan {
+ public:
+  explicit CppScan(FileScan& scan) : scan_(scan), text_(scan.text()), tokens_(cpp_tokens(text_)) {}
+
+  void run() {
+    find_aliases();
+    for (size_t i = 0; i < tokens_.size();) i = token(i);
+  }
+
+ private:
+  bool is(size_t i, std::string_view word) const { return i < tokens_.size() && tokens_[i].in(text_) == word; }
+  bool is_kind(size_t i, TokenKind kind) const { return i < tokens_.size() && tokens_[i].kind == kind; }
+  void add(const Pattern& row, size_t first, size_t last, std::vector<Edit> edits = {}) {
+    scan_.add(row, tokens_[first].begin, tokens_[last].end() - tokens_[first].begin, std::move(edits));
+  }
+
+  // "a::b::c" at `i`, with or without "::" before it; `last` is its last token. Of a name that no table can have, the start.
+  std::string read_name(size_t i, size_t& last) const {
+    std::string name(tokens_[i].in(text_).substr(0, kLongestName));
+    last = i;
+    while (is(last + 1, "::") && is_kind(last + 2, TokenKind::Name)) {
+      if (name.size() < kLongestName) name.append("::").append(tokens_[last + 2].in(text_).substr(0, kLongestName));
+      last += 2;
+    }
+    return name;
+  }
+
+  // namespace a = b::c; using a = b::c; using b::c; using namespace b;
+  void find_aliases() {
+    size_t last = 0;
+    for (size_t i = 0; i + 2 < tokens_.size(); ++i) {
+      const bool use = is(i, "using");
+      if (!use && !is(i, "namespace")) continue;
+      size_t at = i + 1;
+      if (is_kind(at, TokenKind::Name) && is(at + 1, "=") && is_kind(at + 2, TokenKind::Name)) {
+        aliases_[std::string(tokens_[at].in(text_))] = read_name(at + 2, last);
+        i = last;
+        continue;
+      }
+      if (!use) continue;
+      const bool whole = is(at, "namespace");
+      if (whole) ++at;
+      if (is(at, "::")) ++at;
+      if (!is_kind(at, TokenKind::Name)) continue;
+      const auto name = read_name(at, last);
+      i = last;
+      const auto cut = name.rfind("::");
+      if (whole && opened_.size() < kMostOpened) {
+        opened_.push_back(name);
+      } else if (!whole && cut != std::string::npos) {
+        aliases_[name.substr(cut + 2)] = name;
+      }
+    }
+  }
+
+  size_t token(size_t i) {
+    const auto& token = tokens_[i];
+    if (token.kind == TokenKind::Header) {
+      header(i);
+    } else if (token.kind == TokenKind::Text) {
+      const auto body = token.body_in(text_);
+      if (!scan_.add_environment(body, token.body)) scan_.add_device_text(body, token.body);
+    } else if (token.kind == TokenKind::Name) {
+      const bool of_object = i > 0 && (is(i - 1, ".") || is(i - 1, "->"));
+      return of_object ? member(i) : name(i);
+    } else if (is(i, "<<<")) {
+      add({&scan_.facts().rule("kernel-launch"), "", ""}, launched(i), i);
+    }
+    return i + 1;
+  }
+
+  void header(size_t i) {
+    const auto path = tokens_[i].body_in(text_);
+    const auto* row = scan_.facts().table("cpp.header").find(path);
+    if (row != nullptr) scan_.add(*row, tokens_[i].body, tokens_[i].body_length);
+  }
+
+  // .cuda(), ->is_cuda()
+  size_t member(size_t i) {
+    if (!is(i + 1, "(")) return i + 1;
+    const auto* row = scan_.facts().table("cpp.method").exact(tokens_[i].in(text_));
+    if (row == nullptr) return i + 1;
+    const bool whole_call = row->replacement.ends_with(')');  // takes the place of the arguments too
+    const bool mechanical = !row->replacement.empty() && (!whole_call || is(i + 2, ")"));
+    const size_t last = whole_call && mechanical ? i + 2 : i;
+    std::vector<Edit> edits;
+    if (mechanical) edits.push_back({tokens_[i].begin, tokens_[last].end() - tokens_[i].begin, row->replacement});
+    add(*row, i - 1, last, std::move(edits));
+    return last + 1;
+  }
+
+  // The name before "<<<", behind which template arguments may stand.
+  size_t launched(size_t i) const {
+    constexpr size_t kFarthest = 40;
+    size_t at = i;
+    int depth = 0;
+    while (at > 0 && i - at < kFarthest) {
+      --at;
+      if (is(at, ">")) ++depth;
+      if (is(at, "<")) --depth;
+      if (depth == 0) return is_kind(at, TokenKind::Name) ? at : at > 0 && is(at, "<") && is_kind(at - 1, TokenKind::Name) ? at - 1 : i;
+    }
+    return i;
+  }
+
+  size_t name(size_t i) {
+    size_t last = i;
+    const auto written = read_name(i, last);
+    if (!known_name(i, last, written) && last == i) word(i);
+    return last + 1;
+  }
+
+  bool known_name(size_t first, size_t last, const std::string& written) {
+    const auto& table = scan_.facts().table("cpp.name");
+    const auto base = tokens_[first].in(text_);
+    const auto alias = aliases_.find(base);
+    const auto full = (alias == aliases_.end() ? std::string(base) : alias->second).append(written, std::min(base.size(), written.size()));
+    auto found = table.find_dotted(full, "::");
+    const bool as_written = found.row != nullptr && alias == aliases_.end();
+    bool whole = found.length == full.size();
+    const bool plain_word = first == last && !is(last + 1, "(");  // after `using namespace torch` a variable may be called `mode`
+    for (size_t k = 0; found.row == nullptr && !plain_word && k < opened_.size(); ++k) {
+      const auto inside = opened_[k] + "::" + written;
+      const auto match = table.find_dotted(inside, "::");
+      if (match.row == nullptr || match.length <= opened_[k].size()) continue;
+      found = match;
+      whole = match.length == inside.size();
+    }
+    if (found.row == nullptr) return false;
+    if (first > 0 && is(first - 1, "namespace")) return true;
+    std::vector<Edit> edits;
+    const auto& row = *found.row;
+    if (whole && !row.replacement.empty() && as_written) {
+      edits.push_back({tokens_[first].begin, tokens_[last].end() - tokens_[first].begin, row.replacement});
+    } else if (whole && !row.replacement.empty()) {
+      // Through an alias only the last component changes its name: kCUDA, DeviceType::CUDA.
+      edits.push_back({tokens_[last].begin, tokens_[last].length, row.replacement.substr(row.replacement.rfind(':') + 1)});
+    }
+    add(row, first, last, std::move(edits));
+    return true;
+  }
+
+  // __global__, cudaMalloc(...), cudaStream_t
+  void word(size_t i) {
+    const auto text = tokens_[i].in(text_);
+    // TORCH_LIBRARY_IMPL(project, CUDA, m)
+    if (is(i + 1, "(") && is(i + 3, ",") && is(i + 4, "CUDA"))
+      if (const auto* row = scan_.facts().table("cpp.name").exact(std::string(text) + "(CUDA)")) return add(*row, i, i + 4);
+    if (const auto* row = scan_.facts().table("cpp.kernel").exact(text)) {
+      kernel(*row, i);
+      return;
+    }
+    size_t upper = 0;
+    while (upper < text.size() && text[upper] >= 'a' && text[upper] <= 'z') ++upper;
+    const bool camel = upper < text.size() && text[upper] >= 'A' && text[upper] <= 'Z';
+    if (!camel || !(is(i + 1, "(") || text.ends_with("_t"))) return;
+    if (const auto* row = scan_.facts().table("cpp.prefix").exact(text.substr(0, upper))) add(*row, i, i);
+  }
+
+  // A qualifier tells of a kernel where a function follows; shown up to its name.
+  void kernel(const Pattern& row, size_t i) {
+    constexpr size_t kFarthest = 60;
+    size_t name = i;
+    for (size_t at = i + 1; at < tokens_.size() && at < i + kFarthest && name == i; ++at) {
+      if (is(at, "__launch_bounds__")) {
+        while (at < tokens_.size() && at < i + kFarthest && !is(at, ")")) ++at;
+      } else if (is(at, ";") || is(at, "{")) {
+        break;
+      } else if (is(at, "(") && is_kind(at - 1, TokenKind::Name)) {
+        name = at - 1;
+      }
+    }
+    const bool function = name != i;
+    if (!function && row.rule->id == "cuda-kernel") return;
+    // `__constant__ __device__` is one place.
+    if (i > 0 && scan_.facts().table("cpp.kernel").exact(tokens_[i - 1].in(text_)) != nullptr) return;
+    add(row, i, std::max(i, name));
+  }
+
+  FileScan& scan_;
+  std::string_view text_;
+  std::vector<Token> tokens_;
+  TextMap<std::string> aliases_;
+  std::vector<std::string> opened_;
+};
+
+}  // namespace
+
+void scan_cpp(FileScan& scan) { CppScan(scan).run(); }
+
+}  // namespace npu_train::detail::scan

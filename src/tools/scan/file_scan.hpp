@@ -1,0 +1,106 @@
+// What is found in one file: places with the edits that mend them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "tools/scan/facts.hpp"
+#include "tools/scan/tokens.hpp"
+
+namespace npu_train::detail::scan {
+
+/// Replaces `length` bytes at `begin`; never more than a part of one line.
+struct Edit {
+  uint32_t begin = 0, length = 0;
+  std::string text;
+};
+
+struct Hit {
+  const Rule* rule = nullptr;
+  const Library* library = nullptr;
+  uint32_t begin = 0, length = 0;
+  std::string_view advice{};  // of the tables
+  std::vector<Edit> edits{};  // empty: a person has to do it
+};
+
+enum class Language { None, Python, Cpp, Cuda, CMake, Requirements, Toml, Conda, Shell, Yaml, Json, Notebook };
+
+/// By the name of a file; `start` is its first line, for files without an extension.
+Language language_of(std::string_view file_name, std::string_view folder_name, std::string_view start);
+
+struct SourceFile {
+  std::string path;  // relative, as the file system has it
+  Language language = Language::None;
+  std::string text;
+};
+
+/// Collects hits; they are sorted by place at the end.
+class FileScan {
+ public:
+  FileScan(const Facts& facts, const SourceFile& file) : facts_(facts), file_(file) {}
+
+  const Facts& facts() const { return facts_; }
+  std::string_view text() const { return file_.text; }
+  const SourceFile& file() const { return file_; }
+
+  void add(const Pattern& row, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
+  void add(const Library& library, uint32_t begin, uint32_t length);
+  void add(Hit hit) { hits_.push_back(std::move(hit)); }
+  /// Raises what a text says that is nothing but a device, a backend, a name of an environment variable or a CUDA tensor type.
+  /// `editable` false: it is told without an edit. False when it is none of these.
+  bool add_device_text(std::string_view body, uint32_t at, bool editable = true);
+  bool is_device_text(std::string_view body) const;
+  bool add_environment(std::string_view name, uint32_t at);
+  /// True when an edit was added that names the device npu.
+  bool has_device_edits() const;
+  /// True when all of those lie in this range.
+  bool edits_lie_in(uint32_t begin, uint32_t end) const;
+
+  using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
+  /// Edits in these ranges are dropped: the code there serves NPUs already (rule serves-npu). In `variables` that goes for CUDA's
+  /// environment variables, elsewhere for everything but them: a function that takes any accelerator may still choose it by
+  /// CUDA_VISIBLE_DEVICES.
+  void leave(const Ranges& ranges, const Ranges& variables);
+  /// Where the file first uses an NPU; -1: nowhere.
+  int64_t first_npu_use = -1;
+
+  std::vector<Hit> take();
+
+ private:
+  const Facts& facts_;
+  const SourceFile& file_;
+  std::vector<Hit> hits_;
+};
+
+/// True when `import NAME` in this file means a module of the project itself.
+using IsLocalModule = std::function<bool(std::string_view name)>;
+
+void scan_python(FileScan& scan, const IsLocalModule& is_local);
+void scan_cpp(FileScan& scan);
+void scan_cmake(FileScan& scan);
+void scan_shell(FileScan& scan, const IsLocalModule& is_local);
+void scan_notebook(FileScan& scan, const IsLocalModule& is_local);
+void scan_yaml(FileScan& scan);
+void scan_json(FileScan& scan);
+void scan_requirements(FileScan& scan);
+void scan_toml(FileScan& scan);
+void scan_conda(FileScan& scan);
+/// One line of a requirements file, or one text of install_requires, that begins at `at`.
+void scan_requirement(FileScan& scan, std::string_view line, uint32_t at);
+
+/// All hits of a file by place, edits that overlap or span lines left out.
+/// `first_npu_use`: the place of the first code for NPUs, -1 where there is none.
+std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, int64_t* first_npu_use = nullptr);
+
+/// What stands in the place of a hit after its edits; of what is inserted elsewhere, that alone.
+std::string replacement_of(std::string_view text, const Hit& hit);
+
+/// The text after the edits of all hits, which are sorted.
+std::string edited(std::string_view text, const std::vector<Hit>& hits);
+
+}  // namespace npu_train::detail::scan

@@ -1,0 +1,357 @@
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <utility>
+
+#include "tools/scan/file_scan.hpp"
+#include "tools/scan/python_names.hpp"
+#include "tools/scan/serves_npu.hpp"
+
+namespace npu_train::detail::scan {
+namespace {
+
+class PythonScan {
+ public:
+  PythonScan(FileScan& scan, const IsLocalModule& is_local)
+      : scan_(scan), is_local_(is_local), text_(scan.text()), tokens_(python_tokens(text_)), names_(text_, tokens_) {}
+
+  void run() {
+    find_own_methods();
+    find_own_attributes();
+    find_requirements();
+    for (const auto& statement : names_.imports()) import_statement(statement);
+    const auto& imports = names_.imports();
+    size_t next_import = 0;
+    for (size_t i = 0; i < tokens_.size();) {
+      if (i == 0 || is_kind(i - 1, TokenKind::LineEnd)) statement_ = i;
+      while (next_import < imports.size() && imports[next_import].end <= i) ++next_import;
+      if (next_import < imports.size() && imports[next_import].begin <= i) {
+        i = imports[next_import].end;
+      } else {
+        i = token(i);
+      }
+    }
+    names_without_use();
+    scan_.leave(npu_ranges(text_, tokens_), variable_ranges(text_, tokens_));
+    scan_.first_npu_use = npu_train::detail::scan::first_npu_use(text_, tokens_);
+    import_torch_npu(scan_, tokens_, names_);
+  }
+
+ private:
+  bool is(size_t i, std::string_view word) const { return i < tokens_.size() && tokens_[i].in(text_) == word; }
+  bool is_kind(size_t i, TokenKind kind) const { return i < tokens_.size() && tokens_[i].kind == kind; }
+  uint32_t begin(size_t i) const { return tokens_[i].begin; }
+  // Bytes from the start of token `first` to the end of token `last`.
+  uint32_t span(size_t first, size_t last) const { return tokens_[last].end() - tokens_[first].begin; }
+
+  void add(const Pattern& row, size_t first, size_t last, std::vector<Edit> edits = {}) {
+    scan_.add(row, begin(first), span(first, last), std::move(edits));
+  }
+
+  Edit edit(size_t first, size_t last, std::string text) const { return {begin(first), span(first, last), std::move(text)}; }
+
+  // def cuda(self): what a rewrite turns into .npu() is not there.
+  void find_own_methods() {
+    const auto& methods = scan_.facts().table("py.method");
+    for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
+      if (!is(i, "def") || !is_kind(i, TokenKind::Name) || !is_kind(i + 1, TokenKind::Name)) continue;
+      const auto* row = methods.exact(tokens_[i + 1].in(text_));
+      if (row == nullptr || row->replacement.empty()) continue;
+      own_methods_.insert(std::string(tokens_[i + 1].in(text_)));
+      scan_.add({&scan_.facts().rule("own-cuda-method"), "", ""}, begin(i), span(i, i + 1));
+    }
+  }
+
+  // self.is_cuda = ..., def is_cuda(self): a name of the project's own, not of a tensor.
+  void find_own_attributes() {
+    const auto& attributes = scan_.facts().table("py.attribute");
+    for (size_t i = 0; i + 3 < tokens_.size(); ++i) {
+      const bool defined = is(i, "def") && is_kind(i + 1, TokenKind::Name);
+      const bool set = is(i, "self") && is(i + 1, ".") && (is(i + 3, "=") || is(i + 3, ":"));
+      if (!defined && !set) continue;
+      const auto name = tokens_[defined ? i + 1 : i + 2].in(text_);
+      if (attributes.exact(name) != nullptr) own_attributes_.insert(std::string(name));
+    }
+  }
+
+  void import_statement(const ImportStatement& statement) {
+    if (statement.relative) return;
+    std::set<const Library*> told;
+    const auto library = [&](std::string_view module, size_t first, size_t last) {
+      const auto* found = scan_.facts().by_import(module);
+      if (found == nullptr || is_local_(module.substr(0, module.find('.'))) || !told.insert(found).second) return;
+      scan_.add(*found, begin(first), span(first, last));
+    };
+    if (!statement.from) {
+      for (const auto& name : statement.names) {
+        library(name.name, name.first, name.last);
+        import_of_module(name);
+      }
+      return;
+    }
+    if (statement.names.empty()) library(statement.module, statement.module_first, statement.module_last);
+    for (const auto& name : statement.names) {
+      const auto full = statement.module + "." + name.name;
+      const bool of_name = scan_.facts().by_import(full) != scan_.facts().by_import(statement.module);
+      of_name ? library(full, name.first, name.last) : library(statement.module, statement.module_first, statement.module_last);
+    }
+    import_from(statement);
+  }
+
+  // import torch.cuda.amp as amp
+  void import_of_module(const ImportedName& name) {
+    if (!lies_in(name.name, "torch.cuda")) return;
+    const auto* row = scan_.facts().table("py.module").exact(name.name);
+    if (row == nullptr) {
+      scan_.add({&scan_.facts().rule("cuda-import"), "", ""}, begin(name.first), span(name.first, name.last));
+      return;
+    }
+    // Without `as` the statement binds torch, which still has to be bound.
+    add(*row, name.first, name.last, {edit(name.first, name.last, name.renamed ? row->replacement : "torch")});
+  }
+
+  // from torch.cuda.amp import autocast; from torch import cuda
+  void import_from(const ImportStatement& statement) {
+    const auto& facts = scan_.facts();
+    if (lies_in(statement.module, "torch.cuda")) {
+      const auto* row = facts.table("py.module").exact(statement.module);
+      const bool all = row != nullptr && std::all_of(statement.names.begin(), statement.names.end(), [&](const ImportedName& name) {
+                         const auto found = facts.table("py.name").find_dotted(statement.module + "." + name.name, ".");
+                         return found.row != nullptr && !found.row->replacement.empty();
+                       });
+      const Pattern plain{&facts.rule("cuda-import"), "", ""};
+      add(row == nullptr ? plain : *row, statement.module_first, statement.module_last,
+          all ? std::vector<Edit>{edit(statement.module_first, statement.module_last, row->replacement)} : std::vector<Edit>());
+      return;
+    }
+    for (const auto& name : statement.names) {
+      const auto full = statement.module + "." + name.name;
+      const auto* row = full == "torch.cuda" ? facts.table("py.module").exact(full) : nullptr;
+      if (row == nullptr) continue;
+      std::vector<Edit> edits;
+      if (statement.names.size() == 1) {
+        edits.push_back(edit(statement.module_first, statement.module_last, "torch_npu"));
+        edits.push_back(edit(name.first, name.last, name.renamed ? "npu" : "npu as cuda"));
+      }
+      add(*row, name.first, name.last, std::move(edits));
+    }
+  }
+
+  size_t token(size_t i) {
+    if (is_kind(i, TokenKind::Text)) {
+      string(i);
+      return i + 1;
+    }
+    if (!is_kind(i, TokenKind::Name)) return i + 1;
+    if (i > 0 && is(i - 1, ".")) {
+      member(i);
+      return i + 1;
+    }
+    keyword(i);
+    return chain(i);
+  }
+
+  // a.b.c, as far as it goes; gives the token behind it.
+  size_t chain(size_t first) {
+    std::string written(tokens_[first].in(text_));
+    size_t last = first;
+    while (is(last + 1, ".") && is_kind(last + 2, TokenKind::Name)) {
+      written += '.';
+      written += tokens_[last + 2].in(text_);
+      last += 2;
+    }
+    if (!known_name(first, last, written))
+      for (size_t i = first + 2; i <= last; i += 2) member(i);
+    return last + 1;
+  }
+
+  // Looks the name up as what the imports make of it. True when that settles the chain.
+  bool known_name(size_t first, size_t last, const std::string& written) {
+    const auto base = tokens_[first].in(text_);
+    const auto* target = names_.target(base);
+    const auto full = (target == nullptr ? std::string(base) : *target) + written.substr(base.size());
+    const auto& table = scan_.facts().table("py.name");
+    auto found = table.find_dotted(full, ".");
+    if (found.row == nullptr && target == nullptr)
+      for (const auto& module : names_.stars())
+        if (found = table.find_dotted(module + "." + written, "."); found.row != nullptr) {
+          add(*found.row, first, last);
+          return true;
+        }
+    if (found.row == nullptr && target != nullptr && last == first + 2) {
+      if (!names_.is_module(base)) member(last, true);  // numpy.double() is a function
+      return true;
+    }
+    if (found.row == nullptr || (target == nullptr && base != "torch")) return false;
+    used_.insert(std::string(base));
+    if (found.row->rule->id == "data-parallel" && is_type_test(first, last)) return true;  // finds none where none is made
+    name_found(first, last, found, target == nullptr ? base : std::string_view(*target), full);
+    return true;
+  }
+
+  // isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel))
+  bool is_type_test(size_t first, size_t last) const {
+    constexpr size_t kFarthest = 64;
+    if (is(last + 1, "(")) return false;
+    int closed = 0;
+    for (size_t i = first; i > 1 && first - i < kFarthest && !is_kind(i - 1, TokenKind::LineEnd);) {
+      --i;
+      if (is(i, ")") || is(i, "]")) ++closed;
+      if (!is(i, "(") && !is(i, "[")) continue;
+      if (closed > 0)
+        --closed;
+      else if (is(i - 1, "isinstance") || is(i - 1, "issubclass"))
+        return true;
+    }
+    return false;
+  }
+
+  void name_found(size_t first, size_t last, const PatternTable::DottedMatch& found, std::string_view target, const std::string& full) {
+    const auto& row = *found.row;
+    const auto beyond = full.substr(found.length);  // attributes behind the part that is known
+    size_t end = last - 2 * static_cast<size_t>(std::count(beyond.begin(), beyond.end(), '.'));
+    end = std::max(end, first);
+    for (size_t i = end + 2; i <= last; i += 2) member(i);
+    // What an import of torch.cuda brought in is mended at the import.
+    if (!row.replacement.empty() && lies_in(target, "torch.cuda")) return;
+    if (row.replacement.empty() || !lies_in(row.replacement, target)) return add(row, first, end);
+    auto replacement = row.replacement;
+    if (replacement.ends_with('*')) {  // "torch.npu.random.*" keeps what the star of the pattern stood for
+      const auto known = full.substr(0, found.length);
+      replacement = replacement.substr(0, replacement.size() - 1) + known.substr(known.rfind('.') + 1);
+    }
+    const auto text = std::string(tokens_[first].in(text_)) + replacement.substr(target.size());
+    const bool together = text_.substr(begin(first), span(first, end)).find_first_of(" \t\r\n\\") == std::string_view::npos;
+    add(row, first, end, together ? std::vector<Edit>{edit(first, end, text)} : std::vector<Edit>());
+  }
+
+  // .cuda(), .is_cuda on any receiver.
+  void member(size_t i, bool only_mechanical = false) {
+    const auto name = tokens_[i].in(text_);
+    const bool called = is(i + 1, "(");
+    const auto* row = called ? scan_.facts().table("py.method").exact(name) : nullptr;
+    if (row == nullptr) row = scan_.facts().table("py.attribute").exact(name);
+    if (row == nullptr || (only_mechanical && row->replacement.empty())) return;
+    if (!called && i >= 2 && is(i - 2, "self") && own_attributes_.contains(std::string(name))) return;
+    const bool own = own_methods_.contains(std::string(name)) && i >= 2 && is(i - 2, "self");
+    const bool mechanical = !row->replacement.empty() && !own;
+    add(*row, i - 1, i, mechanical ? std::vector<Edit>{edit(i, i, row->replacement)} : std::vector<Edit>());
+  }
+
+  // fused=True, cuda_sources=[...]
+  void keyword(size_t i) {
+    if (!is(i + 1, "=") || i == 0 || !(is(i - 1, "(") || is(i - 1, ","))) return;
+    const auto& table = scan_.facts().table("py.keyword");
+    const auto name = tokens_[i].in(text_);
+    if (const auto* row = table.exact(name)) return add(*row, i, i);
+    if (i + 2 >= tokens_.size()) return;
+    const auto& value = tokens_[i + 2];
+    const auto text = value.kind == TokenKind::Text ? '"' + std::string(value.body_in(text_)) + '"' : std::string(value.in(text_));
+    if (const auto* row = table.exact(std::string(name) + "=" + text)) add(*row, i, i + 2);
+  }
+
+  // True when "[" behind this token takes an item and does not begin a list.
+  bool is_value(size_t i) const {
+    static constexpr std::string_view kWords[] = {"return", "in",    "else", "and",    "or",   "not",
+                                                  "if",     "yield", "is",   "assert", "case", "lambda"};
+    if (is_kind(i, TokenKind::Name)) return std::find(std::begin(kWords), std::end(kWords), tokens_[i].in(text_)) == std::end(kWords);
+    return is(i, "]") || is(i, ")") || is(i, "}");
+  }
+
+  void string(size_t i) {
+    const auto& token = tokens_[i];
+    const auto body = token.body_in(text_);
+    const bool starts = i == 0 || is_kind(i - 1, TokenKind::LineEnd);
+    if (starts && is_kind(i + 1, TokenKind::LineEnd)) return;  // documentation
+    if (scan_.add_environment(body, token.body)) return;
+    if (in_requirements(i)) return scan_requirement(scan_, body, token.body);
+    if (is(statement_, "__all__")) return;                                      // names
+    if (i >= 2 && is(i - 1, "[") && is(i + 1, "]") && is_value(i - 2)) return;  // the key of something stored
+    if (i > 0 && (is(i - 1, "{") || is(i - 1, ",")) && is(i + 1, ":")) {
+      if (scan_.is_device_text(body)) scan_.add({&scan_.facts().rule("device-key"), "", ""}, token.begin, token.length);
+      return;
+    }
+    if (is_value_of_device(i)) return;  // its key is told
+    if (scan_.is_device_text(body) && in_list_of_devices(i)) {
+      scan_.add({&scan_.facts().rule("device-list"), "", ""}, token.begin, token.length);
+      return;
+    }
+    scan_.add_device_text(body, token.body);
+  }
+
+  // "nccl" of {"cuda": "nccl"}.
+  bool is_value_of_device(size_t i) const {
+    return i >= 3 && is(i - 1, ":") && is_kind(i - 2, TokenKind::Text) && (is(i - 3, "{") || is(i - 3, ",")) &&
+           scan_.is_device_text(tokens_[i - 2].body_in(text_));
+  }
+
+  // "cuda" of ["cuda", "xpu"]: texts alone, another kind of accelerator among them; not the arguments of a call.
+  bool in_list_of_devices(size_t i) const {
+    static constexpr std::string_view kKinds[] = {"xpu", "mps", "hpu", "npu", "mlu", "musa", "hip", "rocm", "xla", "tpu", "mtia"};
+    constexpr size_t kLongest = 64;
+    const auto is_item = [&](size_t k) { return is_kind(k, TokenKind::Text) || is(k, ","); };
+    size_t first = i, last = i;
+    while (first > 0 && i - first < kLongest && is_item(first - 1)) --first;
+    while (last - i < kLongest && is_item(last + 1)) ++last;
+    if (first == 0) return false;
+    const bool several = last - first > 1;  // Literal["cuda", "xpu"]: no key of something stored
+    const bool list = is(first - 1, "[") && (several || first < 2 || !is_value(first - 2));
+    const bool tuple = is(first - 1, "(") && (first < 2 || !is_value(first - 2));
+    if (!list && !tuple && !is(first - 1, "{")) return false;
+    return std::any_of(
+        tokens_.begin() + static_cast<ptrdiff_t>(first), tokens_.begin() + static_cast<ptrdiff_t>(last) + 1,
+        [&](const Token& t) { return std::find(std::begin(kKinds), std::end(kKinds), t.body_in(text_)) != std::end(kKinds); });
+  }
+
+  // Where the texts of install_requires=[...] of a setup.py stand, or those of a list that `requirements` is set to.
+  void find_requirements() {
+    const auto path = std::string_view(scan_.file().path);
+    if (path.substr(path.rfind('/') + 1) != "setup.py") return;
+    for (size_t i = 0; i + 2 < tokens_.size(); ++i) {
+      const bool list = is(i + 1, "=") && (is(i + 2, "[") || is(i + 2, "{") || is(i + 2, "("));
+      if (!list || !is_kind(i, TokenKind::Name) || tokens_[i].in(text_).find("require") == std::string_view::npos) continue;
+      int depth = 0;
+      size_t end = i + 2;
+      for (; end < tokens_.size(); ++end) {
+        if (is(end, "[") || is(end, "{") || is(end, "(")) ++depth;
+        if ((is(end, "]") || is(end, "}") || is(end, ")")) && --depth == 0) break;
+      }
+      requirements_.emplace_back(i, end);
+      i = end;
+    }
+  }
+
+  bool in_requirements(size_t i) const {
+    const auto behind =  // the first range that begins at or after the token; ranges are in order and do not overlap
+        std::partition_point(requirements_.begin(), requirements_.end(), [i](const auto& range) { return range.first < i; });
+    return behind != requirements_.begin() && i < std::prev(behind)->second;
+  }
+
+  // `from torch.nn import DataParallel` alone: there is no other place to tell it at.
+  void names_without_use() {
+    for (const auto& statement : names_.imports()) {
+      if (!statement.from || statement.relative || lies_in(statement.module, "torch.cuda")) continue;
+      for (const auto& name : statement.names) {
+        const auto full = statement.module + "." + name.name;
+        if (used_.contains(name.bound) || full == "torch.cuda") continue;
+        const auto found = scan_.facts().table("py.name").find_dotted(full, ".");
+        if (found.row != nullptr && found.length == full.size()) add(*found.row, name.first, name.last);
+      }
+    }
+  }
+
+  FileScan& scan_;
+  const IsLocalModule& is_local_;
+  std::string_view text_;
+  std::vector<Token> tokens_;
+  PythonNames names_;
+  std::set<std::string> own_methods_, own_attributes_, used_;
+  std::vector<std::pair<size_t, size_t>> requirements_;
+  size_t statement_ = 0;  // first token of the line that is read
+};
+
+}  // namespace
+
+void scan_python(FileScan& scan, const IsLocalModule& is_local) { PythonScan(scan, is_local).run(); }
+
+}  // namespace npu_train::detail::scan

@@ -1,0 +1,181 @@
+#include <algorithm>
+#include <utility>
+
+#include "tools/scan/tokens.hpp"
+
+namespace npu_train::detail::scan {
+namespace {
+
+// Fields inside of fields inside of ... : deeper ones are plain text.
+constexpr int kDeepest = 4;
+// Bytes that may be looked through for the ends of fields that have none; then texts are taken as plain ones.
+constexpr size_t kMostWasted = size_t{32} << 20;
+
+class PythonTokenizer {
+ public:
+  PythonTokenizer(std::string_view text, std::vector<Token>& out) : text_(text), out_(out) {}
+
+  void run(size_t begin, size_t end, int level) {
+    size_t i = begin;
+    int brackets = 0;
+    while (i < end) {
+      const char c = text_[i];
+      if (c == '\n') {
+        ++i;
+        if (begins_statement(i)) brackets = 0;  // a bracket that was never closed hides no more than that
+        if (brackets == 0 && level == 0) end_line(i - 1);
+      } else if (c == ' ' || c == '\t' || c == '\r' || c == '\f' || c == '\\') {
+        ++i;  // a backslash continues the line
+        if (c == '\\') i = std::min(end, i + (text_.substr(i).starts_with("\r\n") ? 2 : 1));
+      } else if (c == '#') {
+        i = std::min(end, text_.substr(0, end).find('\n', i));
+      } else if (is_name_start(c)) {
+        i = name(i, end, level);
+      } else if (is_digit(c)) {
+        i = number(i, end);
+      } else if (c == '"' || c == '\'') {
+        i = string(i, i, end, false, level);
+      } else {
+        if (c == '(' || c == '[' || c == '{') ++brackets;
+        if ((c == ')' || c == ']' || c == '}') && brackets > 0) --brackets;
+        i = symbol(i, end);
+      }
+    }
+    if (level == 0) end_line(end);
+  }
+
+ private:
+  bool begins_statement(size_t i) const {
+    const auto rest = text_.substr(i, 7);
+    return rest.starts_with("import ") || rest.starts_with("def ") || rest.starts_with("class ");
+  }
+
+  void add(TokenKind kind, size_t begin, size_t end) {
+    out_.push_back({.kind = kind, .begin = static_cast<uint32_t>(begin), .length = static_cast<uint32_t>(end - begin)});
+  }
+
+  void end_line(size_t at) {
+    if (!out_.empty() && out_.back().kind != TokenKind::LineEnd) add(TokenKind::LineEnd, at, at);
+  }
+
+  size_t name(size_t i, size_t end, int level) {
+    size_t stop = i;
+    while (stop < end && is_name(text_[stop])) ++stop;
+    const auto word = text_.substr(i, stop - i);
+    const bool quoted =
+        stop < end && (text_[stop] == '"' || text_[stop] == '\'') && word.size() <= 2 &&
+        std::all_of(word.begin(), word.end(), [](char c) { return std::string_view("rRbBuUfFtT").find(c) != std::string_view::npos; });
+    if (quoted) {
+      const bool fields = word.find_first_of("fFtT") != std::string_view::npos;
+      return string(i, stop, end, fields, level);
+    }
+    add(TokenKind::Name, i, stop);
+    return stop;
+  }
+
+  size_t number(size_t i, size_t end) {
+    size_t stop = i;
+    while (stop < end && (is_name(text_[stop]) || text_[stop] == '.' ||
+                          ((text_[stop] == '+' || text_[stop] == '-') && (text_[stop - 1] == 'e' || text_[stop - 1] == 'E'))))
+      ++stop;
+    add(TokenKind::Number, i, stop);
+    return stop;
+  }
+
+  size_t symbol(size_t i, size_t end) {
+    const auto two = text_.substr(i, std::min<size_t>(2, end - i));
+    const bool pair = two == "==" || two == "!=" || two == "<=" || two == ">=" || two == ":=" || two == "->" || two == "**" || two == "//";
+    add(TokenKind::Symbol, i, i + (pair ? 2 : 1));
+    return i + (pair ? 2 : 1);
+  }
+
+  // The string whose quotes begin at `quote`; `begin` is where its prefix does.
+  size_t string(size_t begin, size_t quote, size_t end, bool fields, int level) {
+    std::vector<std::pair<size_t, size_t>> ranges;
+    const auto [body, body_end, stop] = extent(quote, end, fields && level < kDeepest && wasted_ < kMostWasted, level, &ranges);
+    add(TokenKind::Text, begin, stop);
+    auto& token = out_.back();
+    token.body = static_cast<uint32_t>(body);
+    token.body_length = static_cast<uint32_t>(body_end - body);
+    token.formatted = fields;
+    for (const auto& [first, last] : ranges) {
+      add(TokenKind::Symbol, first - 1, first);
+      run(first, last, level + 1);
+      add(TokenKind::Symbol, last, last + 1);
+    }
+    return stop;
+  }
+
+  struct Extent {
+    size_t body, body_end, stop;
+  };
+
+  // Where a string ends; with `fields`, also what stands in its braces.
+  Extent extent(size_t quote, size_t end, bool fields, int level, std::vector<std::pair<size_t, size_t>>* ranges) const {
+    const char mark = text_[quote];
+    const bool triple = quote + 2 < end && text_[quote + 1] == mark && text_[quote + 2] == mark;
+    const size_t body = quote + (triple ? 3 : 1);
+    for (size_t i = body; i < end;) {
+      const char c = text_[i];
+      if (c == '\\') {
+        i += 2;
+      } else if (c == mark && !triple) {
+        return {body, i, i + 1};
+      } else if (c == mark && i + 2 < end && text_[i + 1] == mark && text_[i + 2] == mark) {
+        return {body, i, i + 3};
+      } else if (c == '\n' && !triple) {
+        return {body, i, i};
+      } else if (fields && c == '{') {
+        if (i + 1 < end && text_[i + 1] == '{') {
+          i += 2;
+          continue;
+        }
+        size_t looked_to = i;
+        const size_t close = field_end(i + 1, end, triple, level, looked_to);
+        fields = close < end;  // one that is never closed makes the rest plain text
+        if (!fields) wasted_ += looked_to - i;
+        if (fields && ranges != nullptr) ranges->emplace_back(i + 1, close);
+        i = fields ? close + 1 : i + 1;
+      } else {
+        ++i;
+      }
+    }
+    return {body, end, end};
+  }
+
+  // The brace that closes the field which begins at `i`, or `end`. In the format behind a colon quotes are ordinary letters.
+  size_t field_end(size_t i, size_t end, bool lines, int level, size_t& looked_to) const {
+    int depth = 0;
+    bool format = false;
+    for (; i < end; looked_to = i) {
+      const char c = text_[i];
+      if (c == '\n' && !lines) return end;
+      if (!format && (c == '"' || c == '\'')) {
+        i = std::max(i + 1, extent(i, end, false, level + 1, nullptr).stop);
+        continue;
+      }
+      if (c == ':' && depth == 0) format = true;
+      if (c == '(' || c == '[' || c == '{') ++depth;
+      if (c == '}' && depth == 0) return i;
+      if (c == ')' || c == ']' || c == '}') --depth;
+      if (depth < 0) return end;
+      ++i;
+    }
+    return end;
+  }
+
+  std::string_view text_;
+  std::vector<Token>& out_;
+  mutable size_t wasted_ = 0;
+};
+
+}  // namespace
+
+std::vector<Token> python_tokens(std::string_view text) {
+  std::vector<Token> out;
+  PythonTokenizer(text, out).run(text.starts_with("\xEF\xBB\xBF") ? 3 : 0, text.size(), 0);
+  if (out.empty()) out.push_back({.kind = TokenKind::LineEnd, .begin = static_cast<uint32_t>(text.size())});
+  return out;
+}
+
+}  // namespace npu_train::detail::scan

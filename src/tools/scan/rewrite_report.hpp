@@ -1,0 +1,30 @@
+// The three files that tell what a rewrite did and what it left to do.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "npu_train/io/file.hpp"
+#include "npu_train/tools/scan/rewrite.hpp"
+#include "tools/scan/unified_diff.hpp"
+
+namespace npu_train::detail::scan {
+
+/// Writes log.json and changes.diff while the copy is made: both grow with the project, not with the memory.
+class RewriteLog {
+ public:
+  /// `folder` becomes the report; `source` is shown.
+  RewriteLog(const std::filesystem::path& folder, const std::string& source);
+  void add(const SourceFile& file, const std::vector<Hit>& hits);
+  void finish(const Rewrite& totals);
+
+ private:
+  AtomicFile log_, diff_;
+  bool first_ = true;
+};
+
+/// The content of todo.md.
+std::string todo_text(const Rewrite& rewrite);
+
+}  // namespace npu_train::detail::scan

@@ -1,0 +1,191 @@
+#include "npu_train/tools/scan/scan_report.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/report/csv.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+#include "tools/scan/report_rows.hpp"
+
+namespace npu_train {
+
+using namespace detail::scan;
+
+namespace {
+
+// The first few, those with most hours.
+std::string what_blocks(const SourceScan& scan) {
+  constexpr size_t kNamed = 3;
+  std::vector<std::string> titles;
+  for (const auto& rule : scan.rules)
+    if (rule.severity == Severity::Blocks) titles.push_back(rule.title);
+  const auto more = titles.size() > kNamed ? titles.size() - kNamed : 0;
+  if (more > 0) titles.resize(kNamed);
+  return join(titles) + (more > 0 ? " and " + std::to_string(more) + " more" : "");
+}
+
+}  // namespace
+
+std::string headline(const SourceScan& scan) {
+  std::string out = to_string(scan.verdict);
+  if (const auto by = what_blocks(scan); !by.empty()) out += " by " + by;
+  out += ": " + counted(scan.places, "place") + " in " + counted(scan.files, "source file") + " (" + with_commas(scan.lines) + " lines), " +
+         short_number(scan.hours) + " h by hand";
+  if (scan.hours_mechanical > 0) out += ", of which a rewrite does " + short_number(scan.hours_mechanical) + " h";
+  return out;
+}
+
+namespace detail::scan {
+
+std::string serves_npu_text(const SourceScan& scan) {
+  int64_t left = 0;
+  for (const auto& rule : scan.rules)
+    if (rule.id == "serves-npu") left = rule.places;
+  return "The project serves NPUs already (" + scan.serves_npu +
+         "): its authors have met what operators and libraries lack, which is listed "
+         "without hours" +
+         (left > 0 ? "; " + counted(left, "place") + " with code for both CUDA and NPUs " + (left == 1 ? "is" : "are") + " left as written"
+                   : std::string()) +
+         ".";
+}
+
+std::string counted(int64_t count, const std::string& what) { return with_commas(count) + " " + what + (count == 1 ? "" : "s"); }
+
+std::vector<const SourceFinding*> worst_first(const SourceScan& scan) {
+  std::vector<const SourceFinding*> out;
+  for (const auto& finding : scan.findings) out.push_back(&finding);
+  std::stable_sort(out.begin(), out.end(), [](const auto* a, const auto* b) { return a->severity > b->severity; });
+  return out;
+}
+
+}  // namespace detail::scan
+
+namespace {
+
+std::string libraries_text(const SourceScan& scan, size_t width) {
+  if (scan.libraries.empty()) return "";
+  TextTable table({"Library", "On NPUs", "Hours", "First place", "What to do"});
+  for (const auto& library : scan.libraries)
+    table.add_row({library.name, to_string(library.state), short_number(library.hours), library.first_place,
+                   (library.replacement.empty() ? "" : "Use " + library.replacement + ". ") + library.advice});
+  return "\nLibraries\n" + table.str(width);
+}
+
+std::string rules_text(const SourceScan& scan) {
+  std::string out;
+  for (const auto& rule : scan.rules) {
+    if (rule.id.starts_with("library:")) continue;
+    out += "\n" + std::string(to_string(rule.severity)) + "  " + rule.id + ": " + rule.title + ", " + counted(rule.places, "place") +
+           " in " + counted(rule.files, "file") + ", " + short_number(rule.hours) + " h";
+    if (rule.mechanical > 0)
+      out += rule.mechanical == rule.places ? " (a rewrite does it)" : " (a rewrite does " + with_commas(rule.mechanical) + ")";
+    out += "\n    " + rule.why + " " + rule.advice + "\n";
+  }
+  return out.empty() ? "" : "\nWhat to do\n" + out;
+}
+
+std::string places_text(const SourceScan& scan, size_t rows, size_t width) {
+  if (scan.findings.empty()) return "";
+  TextTable table({"Severity", "Place", "Rule", "Found", "A rewrite puts", "Note"});
+  const auto sorted = worst_first(scan);
+  const size_t shown = rows == 0 ? sorted.size() : std::min(rows, sorted.size());
+  for (size_t i = 0; i < shown; ++i) {
+    const auto& f = *sorted[i];
+    table.add_row({to_string(f.severity), f.file + ":" + std::to_string(f.line) + ":" + std::to_string(f.column), f.rule, f.text,
+                   f.replacement, f.advice});
+  }
+  auto out = "\nPlaces\n" + table.str(width);
+  if (const auto left = scan.places - static_cast<int64_t>(shown); left > 0) out += "and " + counted(left, "further place") + "\n";
+  return out;
+}
+
+Json json_of(const SourceFinding& f) {
+  return Json::object({{"file", f.file},
+                       {"line", f.line},
+                       {"column", f.column},
+                       {"text", f.text},
+                       {"rule", f.rule},
+                       {"severity", to_string(f.severity)},
+                       {"advice", f.advice},
+                       {"mechanical", f.mechanical},
+                       {"replacement", f.replacement},
+                       {"hours", f.hours}});
+}
+
+Json json_of(const RuleUse& r) {
+  return Json::object({{"id", r.id},
+                       {"title", r.title},
+                       {"severity", to_string(r.severity)},
+                       {"why", r.why},
+                       {"advice", r.advice},
+                       {"places", r.places},
+                       {"files", r.files},
+                       {"mechanical", r.mechanical},
+                       {"hours", r.hours},
+                       {"hours_mechanical", r.hours_mechanical}});
+}
+
+Json json_of(const LibraryUse& l) {
+  return Json::object({{"name", l.name},
+                       {"state", to_string(l.state)},
+                       {"replacement", l.replacement},
+                       {"advice", l.advice},
+                       {"hours", l.hours},
+                       {"places", l.places},
+                       {"first_place", l.first_place}});
+}
+
+template <class Item>
+Json array_of(const std::vector<Item>& items) {
+  auto out = Json::array();
+  for (const auto& item : items) out.push_back(json_of(item));
+  return out;
+}
+
+}  // namespace
+
+std::string to_text(const SourceScan& scan, size_t rows, size_t width) {
+  auto out = scan.source + ": " + headline(scan) + "\n";
+  if (!scan.serves_npu.empty()) out += serves_npu_text(scan) + "\n";
+  out += libraries_text(scan, width) + rules_text(scan) + places_text(scan, rows, width);
+  if (!scan.notes.empty() || scan.links > 0) out += "\nNot scanned\n";
+  for (const auto& note : scan.notes) out += "    " + note + "\n";
+  if (scan.links > 0) out += "    " + counted(scan.links, "link") + ", not followed\n";
+  return out;
+}
+
+Json to_json(const SourceScan& scan) {
+  auto notes = Json::array();
+  for (const auto& note : scan.notes) notes.push_back(note);
+  return Json::object({{"source", scan.source},
+                       {"verdict", to_string(scan.verdict)},
+                       {"summary", headline(scan)},
+                       {"serves_npu", scan.serves_npu},
+                       {"hours", scan.hours},
+                       {"hours_mechanical", scan.hours_mechanical},
+                       {"places", scan.places},
+                       {"files", scan.files},
+                       {"lines", scan.lines},
+                       {"skipped", Json::object({{"other_files", scan.other_files},
+                                                 {"binary_files", scan.binary_files},
+                                                 {"folders", scan.folders_skipped},
+                                                 {"links", scan.links}})},
+                       {"libraries", array_of(scan.libraries)},
+                       {"rules", array_of(scan.rules)},
+                       {"findings", array_of(scan.findings)},
+                       {"notes", notes}});
+}
+
+std::string to_csv(const SourceScan& scan) {
+  auto out = csv_row({"file", "line", "column", "severity", "rule", "text", "replacement", "mechanical", "hours", "advice"});
+  std::map<std::string, const RuleUse*> rules;
+  for (const auto& rule : scan.rules) rules[rule.id] = &rule;
+  for (const auto& f : scan.findings)
+    out += csv_row({f.file, std::to_string(f.line), std::to_string(f.column), to_string(f.severity), f.rule, f.text, f.replacement,
+                    f.mechanical ? "true" : "false", shortest(f.hours), f.advice.empty() ? rules[f.rule]->advice : f.advice});
+  return out;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,280 @@
+#include "npu_train/tools/scan/source_scan.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "npu_train/core/text.hpp"
+#include "npu_train/tools/report/visible_text.hpp"
+#include "tools/scan/project.hpp"
+
+namespace npu_train {
+
+using namespace detail::scan;
+using detail::code_points;
+using detail::visible_start;
+using detail::visible_text;
+
+const char* to_string(Severity severity) {
+  switch (severity) {
+    case Severity::Note:
+      return "note";
+    case Severity::Check:
+      return "check";
+    case Severity::Change:
+      return "change";
+    default:
+      return "blocks";
+  }
+}
+
+const char* to_string(LibraryState state) {
+  switch (state) {
+    case LibraryState::Works:
+      return "works";
+    case LibraryState::Partial:
+      return "a part works";
+    case LibraryState::Fork:
+      return "an adapted version works";
+    case LibraryState::Replacement:
+      return "replaced by something else";
+    default:
+      return "nothing known";
+  }
+}
+
+const char* to_string(Feasibility verdict) {
+  switch (verdict) {
+    case Feasibility::Ready:
+      return "ready";
+    case Feasibility::FeasibleWithChanges:
+      return "feasible with changes";
+    default:
+      return "blocked";
+  }
+}
+
+namespace {
+
+constexpr size_t kNotes = 100;
+
+// Lines and columns of places that come in order.
+class Places {
+ public:
+  explicit Places(std::string_view text) : text_(text) {}
+  void move_to(size_t at) {
+    if (at < at_) at_ = line_begin_ = 0, line_ = 1;
+    for (; at_ < at; ++at_)
+      if (text_[at_] == '\n' || (text_[at_] == '\r' && (at_ + 1 == text_.size() || text_[at_ + 1] != '\n'))) {
+        ++line_;
+        line_begin_ = at_ + 1;
+      }
+  }
+  int64_t line() const { return line_; }
+  int64_t column() const {
+    return static_cast<int64_t>(code_points(text_.substr(line_begin_, std::min<size_t>(at_ - line_begin_, 100'000)))) + 1;
+  }
+
+ private:
+  std::string_view text_;
+  size_t at_ = 0, line_begin_ = 0;
+  int64_t line_ = 1;
+};
+
+int64_t lines_of(std::string_view text) {
+  const auto ends = std::count(text.begin(), text.end(), '\n');
+  return ends + (!text.empty() && text.back() != '\n' ? 1 : 0);
+}
+
+class Collector {
+ public:
+  explicit Collector(const ScanOptions& options) : options_(options) {}
+
+  void add_file(const SourceFile& file, std::vector<Hit> hits, SourceScan& out) {
+    std::stable_sort(hits.begin(), hits.end(), [](const Hit& a, const Hit& b) { return a.begin < b.begin; });
+    Places places(file.text);
+    std::map<const Rule*, size_t> in_file;
+    const auto name = visible_text(file.path);
+    for (const auto& hit : hits) {
+      auto& use = uses_[hit.rule];
+      const auto before = in_file[hit.rule]++;
+      if (hit.rule->met) met_.insert(hit.rule->id);
+      const auto known = hit.rule->per == CountedFor::Operator && !use.operators.insert(operator_of(file.text, hit)).second;
+      const double hours = known ? 0 : hours_of(*hit.rule, use.places, before);
+      ++use.places;
+      use.files += before == 0;
+      use.hours += hours;
+      if (!hit.edits.empty()) {
+        ++use.mechanical;
+        use.hours_mechanical += hours;
+      }
+      if (hit.library != nullptr) ++libraries_[hit.library].places;
+      const bool kept = before < options_.places_per_rule_and_file && out.findings.size() < options_.findings;
+      const bool first = hit.library != nullptr && libraries_[hit.library].first_place.empty();
+      if (!kept && !first) continue;
+      places.move_to(hit.begin);
+      if (first) libraries_[hit.library].first_place = name + ":" + std::to_string(places.line());
+      if (kept) out.findings.push_back(finding(name, file.text, hit, places, hours));
+    }
+  }
+
+  void finish(SourceScan& out, bool serves_npu) {
+    for (auto& [rule, use] : uses_) {
+      if (serves_npu && rule->met) use.hours = use.hours_mechanical = 0;
+      RuleUse total;
+      total.id = rule->id;
+      total.title = rule->title;
+      total.why = rule->why;
+      total.advice = rule->advice;
+      total.severity = serves_npu && rule->met ? Severity::Note : rule->severity;
+      total.places = use.places;
+      total.files = use.files;
+      total.mechanical = use.mechanical;
+      total.hours = use.hours;
+      total.hours_mechanical = use.hours_mechanical;
+      out.places += use.places;
+      out.hours += use.hours;
+      out.hours_mechanical += use.hours_mechanical;
+      out.rules.push_back(std::move(total));
+    }
+    std::sort(out.rules.begin(), out.rules.end(), [](const RuleUse& a, const RuleUse& b) {
+      if (a.severity != b.severity) return a.severity > b.severity;
+      return a.hours != b.hours ? a.hours > b.hours : a.id < b.id;
+    });
+    for (const auto& [library, use] : libraries_)
+      out.libraries.push_back({library->name, library->state, library->replacement, library->advice,
+                               serves_npu && library->rule.met ? 0 : library->hours, use.places, use.first_place});
+    if (serves_npu)
+      for (auto& f : out.findings)
+        if (met_.contains(f.rule)) f.severity = Severity::Note, f.hours = 0;
+    std::sort(out.libraries.begin(), out.libraries.end(),
+              [](const LibraryUse& a, const LibraryUse& b) { return a.state != b.state ? a.state > b.state : a.name < b.name; });
+    const auto worst = out.rules.empty() ? Severity::Note : out.rules.front().severity;
+    out.verdict = worst == Severity::Blocks ? Feasibility::Blocked
+                  : worst == Severity::Note ? Feasibility::Ready
+                                            : Feasibility::FeasibleWithChanges;
+  }
+
+ private:
+  struct Use {
+    int64_t places = 0, files = 0, mechanical = 0;
+    double hours = 0, hours_mechanical = 0;
+    std::set<std::string> operators;  // of a rule that counts each once
+  };
+  struct LibraryPlaces {
+    int64_t places = 0;
+    std::string first_place;
+  };
+
+  // "interpolate" of F.interpolate and of torch.nn.functional.interpolate.
+  static std::string operator_of(std::string_view text, const Hit& hit) {
+    constexpr size_t kLongest = 200;
+    const auto found = text.substr(hit.begin, std::min<size_t>(hit.length, kLongest));
+    return std::string(found.substr(found.find_last_of(".:") + 1));
+  }
+
+  static double hours_of(const Rule& rule, int64_t places, size_t in_file) {
+    const bool counts =
+        rule.per == CountedFor::Place || rule.per == CountedFor::Operator || (rule.per == CountedFor::File ? in_file == 0 : places == 0);
+    return counts ? rule.hours : 0;
+  }
+
+  static SourceFinding finding(const std::string& file, std::string_view text, const Hit& hit, const Places& places, double hours) {
+    constexpr size_t kShown = 80;
+    SourceFinding out;
+    out.file = file;
+    out.line = places.line();
+    out.column = places.column();
+    out.rule = hit.rule->id;
+    out.severity = hit.rule->severity;
+    out.text = visible_start(text.substr(hit.begin, std::min<size_t>(hit.length, 4 * kShown)), kShown);
+    out.advice = hit.advice;
+    out.mechanical = !hit.edits.empty();
+    if (out.mechanical) out.replacement = visible_start(detail::scan::replacement_of(text, hit), kShown);
+    out.hours = hours;
+    return out;
+  }
+
+  struct ByName {
+    bool operator()(const Rule* a, const Rule* b) const { return a->id < b->id; }
+    bool operator()(const Library* a, const Library* b) const { return a->name < b->name; }
+  };
+
+  const ScanOptions& options_;
+  std::map<const Rule*, Use, ByName> uses_;
+  std::map<const Library*, LibraryPlaces, ByName> libraries_;
+  std::set<std::string> met_;  // rules that a project which serves NPUs has met
+};
+
+void note(SourceScan& scan, const std::string& text) { scan.notes.push_back(visible_text(text)); }
+
+/// Of more than kNotes the first ones, and how many more there are.
+void cut_notes(SourceScan& scan) {
+  if (scan.notes.size() <= kNotes) return;
+  const auto more = scan.notes.size() - (kNotes - 1);
+  scan.notes.resize(kNotes);
+  scan.notes.back() = "and " + with_commas(static_cast<int64_t>(more)) + " more";
+}
+
+std::vector<Hit> hits_of(const Facts& facts, const LocalModules& modules, const SourceFile& file, SourceScan& out) {
+  int64_t npu = -1;
+  auto hits = scan_file(
+      facts, file, [&](std::string_view name) { return modules.is_local(file.path, name); }, &npu);
+  if (npu >= 0 && out.serves_npu.empty()) {
+    Places place(file.text);
+    place.move_to(static_cast<size_t>(npu));
+    out.serves_npu = visible_text(file.path) + ":" + std::to_string(place.line());
+  }
+  return hits;
+}
+
+}  // namespace
+
+SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& options) {
+  const auto root = source_folder(folder);
+  std::vector<std::string> unreadable;
+  const auto entries = walk(root, {.max_entries = options.max_files}, unreadable);
+  const Facts facts;
+  const LocalModules modules(entries, root.filename().string());
+  Collector collector(options);
+  SourceScan out;
+  out.source = visible_text(folder.string());
+  for (const auto& text : unreadable) note(out, text);
+  for (const auto& entry : entries) {
+    if (entry.kind == WalkEntry::Kind::Link) ++out.links;
+    if (entry.kind == WalkEntry::Kind::Folder && entry.skipped) {
+      ++out.folders_skipped;
+      note(out, entry.path + ": not scanned");
+    }
+    if (entry.kind != WalkEntry::Kind::File) continue;
+    SourceFile file;
+    std::string why;
+    switch (read_source(root, entry, options.max_file_bytes, file, why)) {
+      case ReadResult::Source:
+        ++out.files;
+        out.lines += lines_of(file.text);
+        collector.add_file(file, hits_of(facts, modules, file, out), out);
+        break;
+      case ReadResult::Other:
+        ++out.other_files;
+        break;
+      case ReadResult::Binary:
+        ++out.binary_files;
+        note(out, entry.path + ": no text, not scanned");
+        break;
+      default:
+        note(out, entry.path + ": not scanned: " + why);
+    }
+  }
+  check(out.files > 0, ErrorKind::Data, "scan", folder.string(),
+        ": no source files (Python, C++, CUDA, CMake, requirements, shell, settings) among ",
+        with_commas(out.other_files + out.binary_files), " files; hint: give the folder of a project");
+  cut_notes(out);
+  std::error_code ignored;
+  const bool converted = std::filesystem::exists(root / kReportFolder, ignored);  // its code for NPUs is the rewrite's
+  collector.finish(out, options.serves_npu.value_or(!converted && !out.serves_npu.empty()));
+  if (converted && !options.serves_npu.value_or(false)) out.serves_npu.clear();
+  return out;
+}
+
+}  // namespace npu_train

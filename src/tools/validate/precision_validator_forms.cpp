@@ -1,0 +1,301 @@
+// Two forms of one model.
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/engine/make_model.hpp"
+#include "npu_train/engine/weights.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/weights.hpp"
+#include "npu_train/tools/align/dump_options.hpp"
+#include "npu_train/tools/align/pair_metrics.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+#include "npu_train/tools/runs/proof_runs.hpp"
+#include "npu_train/tools/validate/precision_validator.hpp"
+#include "npu_train/train/loop.hpp"
+#include "precision_validator_side.hpp"
+
+namespace npu_train {
+namespace {
+
+using detail::SeenOutput, detail::ValidationSide;
+
+constexpr const char* kForms = "PrecisionValidator";
+constexpr int64_t kAnySide = 224;
+constexpr double kLossTolerance = 1e-2;  // relative, of an epoch: AdamW makes a step of a gradient that is all rounding
+
+/// As `config` says where and how; the rest is that of the comparison.
+RunConfig side_config(RunConfig config, const FormsOptions& options) {
+  config = detail::without_side_effects(std::move(config));
+  if (config.precision == "auto") config.precision = "32-true";  // forms are compared, not precisions
+  config.model = {};
+  config.amp.fp32_modules.clear();
+  config.amp.low_precision_modules.clear();
+  config.data = {};
+  config.data.options.set("batch_size", ConfigNode(options.batch));
+  config.data.options.set("num_workers", ConfigNode("0"));
+  config.optimizer = {.name = "adamw", .options = {{"lr", options.lr}}};
+  config.lr_scheduler = {.name = "constant"};
+  config.ema.enabled = false;
+  config.rng = "portable";
+  config.trainer.max_epochs = -1;
+  config.trainer.max_steps = -1;
+  config.trainer.accumulate_grad_batches = 1;
+  config.trainer.gradient_checkpointing = "none";
+  return config;
+}
+
+NamedTensors copied(const NamedTensors& tensors) {
+  NamedTensors out;
+  for (const auto& [name, value] : tensors) out.emplace_back(name, value.detach().to(at::kCPU).clone());
+  return out;
+}
+
+/// The original's weights in the form.
+std::vector<std::string> convert(Model form, const NamedTensors& weights) {
+  const auto report = load_weights(form, weights);
+  check(report.complete() && report.fresh_head.empty(), ErrorKind::Checkpoint, kForms,
+        "the original's weights do not make those of the other form: ", report.str(), "; both must be one network in two forms");
+  return report.converted;
+}
+
+class FormsRun {
+ public:
+  FormsRun(const PrecisionValidatorOptions& options, const Model& form, const RunConfig& form_config, const Model& original,
+           const RunConfig& original_config, const Parts& parts)
+      : options_(options),
+        form_model_(form),
+        model_(original),
+        weights_(copied(named_state(*original.module))),
+        converted_(convert(form, weights_)),
+        form_weights_(copied(named_state(*form.module))),
+        form_(side_config(form_config, options.forms), parts, parts.tasks.make(form_config.task, "task", form), no_data()),
+        original_(side_config(original_config, options.forms), parts, parts.tasks.make(original_config.task, "task", original), no_data()) {
+    seed_ = static_cast<uint64_t>(original_config.seed);
+  }
+
+  FormsReport run() {
+    report_.form = form_.facts();
+    report_.original = original_.facts();
+    report_.converted = converted_;
+    report_.limit = options_.forms.limit;
+    const auto batch = random_batch(0);
+    report_.input = batch.input().sizes().vec();
+    outputs(batch.input());
+    layers(batch.input());
+    const auto times =
+        measure_in_turn([&] { form_.predict(batch.input()); }, [&] { original_.predict(batch.input()); }, options_.forms.pairs);
+    report_.form_ms = 1e3 * times.one.median();
+    report_.original_ms = 1e3 * times.other.median();
+    report_.speed = times.ratio();
+    train();
+    if (!report_.outputs_agree || !report_.layers_agree)
+      for (const auto* side : {&report_.form, &report_.original})
+        if (side->dtype != "fp32" && report_.notes.empty())
+          report_.notes.push_back("in " + side->dtype + " forms differ by roundings; the limit is meant for 32-true");
+    load_weights(model_, weights_);
+    load_weights(form_model_, form_weights_);
+    return std::move(report_);
+  }
+
+ private:
+  std::shared_ptr<const Dataset> no_data() const {
+    return std::make_shared<TensorDataset>(at::zeros({options_.forms.batch, 1}), at::zeros({options_.forms.batch}));
+  }
+
+  Batch random_batch(int64_t number) const {
+    const int64_t side = options_.forms.image > 0 ? options_.forms.image : model_.image_size > 0 ? model_.image_size : kAnySide;
+    auto generator = at::detail::createCPUGenerator(seed_ + static_cast<uint64_t>(number));
+    auto input = at::randn({options_.forms.batch, model_.channels, side, side}, generator);
+    const auto classes = std::max<int64_t>(1, model_.num_classes > 0 ? model_.num_classes : 2);
+    return Batch(std::move(input), at::randint(classes, {options_.forms.batch}, generator, at::kLong));
+  }
+
+  void outputs(const at::Tensor& input) {
+    const auto a = form_.predict(input), b = original_.predict(input);
+    check(a.sizes() == b.sizes(), ErrorKind::Usage, kForms, "the outputs have the shapes ", a.sizes(), " and ", b.sizes(),
+          "; both must be one network in two forms");
+    const auto metrics = compare_tensors(a, b);
+    report_.max_diff = metrics.max_abs;
+    report_.mean_diff = metrics.mean_abs;
+    report_.reference_max = b.abs().max().item<double>();
+    report_.outputs_agree = metrics.max_abs < options_.forms.limit && metrics.nonfinite_mismatch == 0;
+  }
+
+  /// The name that a layer of the form has in the original.
+  std::string name_in_original(const std::string& name) const {
+    for (const auto& pair : options_.layer_names)
+      if (const auto equal = pair.find('='); equal != std::string::npos && pair.substr(0, equal) == name) return pair.substr(equal + 1);
+    return name;
+  }
+
+  void layers(const at::Tensor& input) {
+    auto of_form = options_, of_original = options_;
+    for (size_t i = 0; i < options_.layer_names.size(); ++i) {
+      const auto& name = options_.layer_names[i];
+      of_form.layer_names[i] = name.substr(0, name.find('='));
+      of_original.layer_names[i] = name.substr(name.find('=') == std::string::npos ? 0 : name.find('=') + 1);
+    }
+    const auto a = form_.layers(input, detail::wanted_layers(of_form)), b = original_.layers(input, detail::wanted_layers(of_original));
+    for (const auto& seen : a) {
+      const auto name = name_in_original(seen.layer);
+      const auto other = std::find_if(b.begin(), b.end(), [&](const SeenOutput& o) { return o.layer == name; });
+      if (other == b.end() || other->value.sizes() != seen.value.sizes()) continue;
+      const auto metrics = compare_tensors(seen.value, other->value);
+      ValidatedTensor row{.name = seen.layer, .type = seen.type, .shape = seen.value.sizes().vec()};
+      row.max_diff = metrics.max_abs, row.mean_diff = metrics.mean_abs, row.reference_max = other->value.abs().max().item<double>();
+      row.allowed = options_.forms.limit;
+      row.flagged = metrics.max_abs >= options_.forms.limit || metrics.nonfinite_mismatch > 0;
+      report_.layers_agree &= !row.flagged;
+      report_.layers.push_back(std::move(row));
+    }
+    check(!report_.layers.empty() || options_.layer_names.empty(), ErrorKind::Usage, kForms, "no layer that both forms have is one of ",
+          join(options_.layer_names), "; hint: NAME=OTHER where the forms name it differently");
+  }
+
+  void train() {
+    for (int64_t epoch = 0; epoch < options_.forms.epochs; ++epoch) {
+      FormsEpoch mean;
+      for (int64_t i = 0; i < options_.forms.batches; ++i) {
+        const auto batch = random_batch(1 + i);
+        mean.form += form_.step(batch).loss / static_cast<double>(options_.forms.batches);
+        mean.original += original_.step(batch).loss / static_cast<double>(options_.forms.batches);
+      }
+      report_.epochs.push_back(mean);
+      const double difference = std::abs(mean.form - mean.original) / std::max(std::abs(mean.original), 1e-12);
+      report_.largest_loss_difference = std::max(report_.largest_loss_difference, difference);
+      report_.training_agrees &= difference <= kLossTolerance && std::isfinite(mean.form) && std::isfinite(mean.original);
+    }
+  }
+
+  const PrecisionValidatorOptions& options_;
+  Model form_model_, model_;
+  NamedTensors weights_;
+  std::vector<std::string> converted_;
+  NamedTensors form_weights_;
+  ValidationSide form_, original_;
+  uint64_t seed_ = 0;
+  FormsReport report_;
+};
+
+/// The model of a configuration, of the size and classes that its data has; the data is not opened.
+Model model_of(const RunConfig& config, const Parts& parts) {
+  check(!config.model.name.empty(), ErrorKind::Usage, kForms, "no model is named");
+  auto part = config.model;
+  if (!config.data.name.empty()) {
+    const auto data = detail::shapes_only(parts, config).datasets.make(config.data, "data");
+    part = with_data_defaults(part, data.info(), data.options.image_size, parts);
+  }
+  auto model = make_model(part, parts, static_cast<uint64_t>(config.seed));
+  if (!model.weights.empty()) load_weights_file(model, model.weights);
+  return model;
+}
+
+std::string option_of(const RunConfig& config, const Parts& parts, const char* key) {
+  ConfigProblems problems;
+  const auto part = parts.models.resolve(config.model, "model", problems);
+  problems.throw_if_any();
+  const auto* node = part.options.find(key);
+  return node != nullptr && node->is_scalar() ? node->scalar() : "";
+}
+
+}  // namespace
+
+FormsReport PrecisionValidator::compare_forms(const Model& form, const Model& original, const RunConfig& config, const Parts& parts) const {
+  return compare_forms(form, config, original, config, parts);
+}
+
+FormsReport PrecisionValidator::compare_forms(const Model& form, const RunConfig& form_config, const Model& original,
+                                              const RunConfig& original_config, const Parts& parts) const {
+  return translated(kForms, [&] {
+    check(form.module != nullptr && original.module != nullptr && form.module != original.module, ErrorKind::Usage, kForms,
+          "two forms are two modules of their own");
+    return FormsRun(options_, form, form_config, original, original_config, parts).run();
+  });
+}
+
+FormsReport PrecisionValidator::compare_forms(const RunConfig& form, const RunConfig& original, const Parts& parts) const {
+  return translated(kForms, [&] {
+    const auto b = model_of(original, parts);
+    auto given = form;
+    given.model.options.erase("weights");  // they are the original's
+    auto report = compare_forms(model_of(given, parts), form, b, original, parts);
+    if (const auto x = option_of(form, parts, "gelu"), y = option_of(original, parts, "gelu"); x != y)
+      report.notes.push_back("the forms have other GELUs (" + x + " and " + y + "), which differ by up to 5e-4 in each layer");
+    return report;
+  });
+}
+
+std::string FormsReport::str(size_t width) const {
+  std::string out = std::string("the forms ") + (passed() ? "agree" : "DIFFER") + "\n\nform:      " + form.str() +
+                    "\noriginal:  " + original.str() + "\ninput:     " + detail::shape_text(input) + ", random\nweights:   " +
+                    (converted.empty() ? std::string("copied") : std::to_string(converted.size()) + " converted, the others copied") +
+                    "\n\n";
+  TextTable table({"check", "form", "original", "largest difference", "mean difference", "allowed", "verdict"});
+  const auto verdict = [](bool passed) { return passed ? "passed" : "FAILED"; };
+  table.add_row(
+      {"outputs", "", "", short_number(max_diff), short_number(mean_diff), "below " + short_number(limit), verdict(outputs_agree)});
+  const auto* worst = layers.empty() ? nullptr : &*std::max_element(layers.begin(), layers.end(), [](const auto& a, const auto& b) {
+    return a.max_diff < b.max_diff;
+  });
+  if (worst != nullptr)
+    table.add_row({std::to_string(layers.size()) + " layers", worst->name, "", short_number(worst->max_diff),
+                   short_number(worst->mean_diff), "below " + short_number(limit), verdict(layers_agree)});
+  table.add_row({"time, ms", short_number(form_ms, 4), short_number(original_ms, 4), "", "", "", ""});
+  for (size_t i = 0; i < epochs.size(); ++i)
+    table.add_row({"epoch " + std::to_string(i + 1) + ", loss", short_number(epochs[i].form, 6), short_number(epochs[i].original, 6),
+                   short_number(std::abs(epochs[i].form - epochs[i].original)), "", "1 %", ""});
+  if (!epochs.empty())
+    table.add_row({"training", "", "", short_number(100 * largest_loss_difference) + " %", "", "1 %", verdict(training_agrees)});
+  out += table.str(width) + "\nthe form is " + speed.str() + " (" + short_number(original_ms / form_ms, 3) + " by medians)\n";
+  for (const auto& note : notes) out += "note: " + note + "\n";
+  return out;
+}
+
+Json FormsReport::to_json() const {
+  const auto side = [](const ValidatedSide& s) {
+    return Json::object({{"device", s.device}, {"precision", s.precision}, {"dtype", s.dtype}, {"emulated", s.emulated}});
+  };
+  auto shape = Json::array(), names = Json::array(), rows = Json::array(), losses = Json::array(), said = Json::array();
+  for (const auto size : input) shape.push_back(size);
+  for (const auto& name : converted) names.push_back(name);
+  for (const auto& l : layers)
+    rows.push_back(Json::object({{"name", l.name},
+                                 {"type", l.type},
+                                 {"max_diff", l.max_diff},
+                                 {"mean_diff", l.mean_diff},
+                                 {"reference_max", l.reference_max},
+                                 {"flagged", l.flagged}}));
+  for (const auto& e : epochs) losses.push_back(Json::object({{"form", e.form}, {"original", e.original}}));
+  for (const auto& note : notes) said.push_back(note);
+  return Json::object({{"all_passed", passed()},
+                       {"form", side(form)},
+                       {"original", side(original)},
+                       {"input", shape},
+                       {"converted", names},
+                       {"max_diff", max_diff},
+                       {"mean_diff", mean_diff},
+                       {"reference_max", reference_max},
+                       {"limit", limit},
+                       {"outputs_agree", outputs_agree},
+                       {"form_ms", form_ms},
+                       {"original_ms", original_ms},
+                       {"speed_up", original_ms / form_ms},
+                       {"speed", speed.str()},
+                       {"layers", rows},
+                       {"layers_agree", layers_agree},
+                       {"epochs", losses},
+                       {"largest_loss_difference", largest_loss_difference},
+                       {"training_agrees", training_agrees},
+                       {"notes", said}});
+}
+
+}  // namespace npu_train

@@ -1,0 +1,103 @@
+// One of the runs that a PrecisionValidator compares.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/tools/validate/precision_validator.hpp"
+
+namespace npu_train::detail {
+
+// Distance from 1 to the next number of a dtype.
+double epsilon_of(at::ScalarType dtype);
+at::ScalarType coarser(at::ScalarType a, at::ScalarType b);
+
+// "8x3x224x224".
+std::string shape_text(const std::vector<int64_t>& shape);
+
+// On the host, fp32, by name.
+using HostTensors = std::map<std::string, at::Tensor>;
+
+struct SeenOutput {
+  std::string layer, type, op;
+  at::Tensor value;  // on the host, fp32
+};
+
+// Gradients of each step as the optimizer is to see them: the loss scale removed, before clipping.
+class GradientTap : public StepObserver {
+ public:
+  explicit GradientTap(Trainer& trainer) : trainer_(trainer) {}
+  void phase_begin(Phase phase, int64_t attempt, int micro_batch) override;
+  HostTensors seen;
+  const HostTensors* instead = nullptr;    // put in place of the run's own, once they are seen
+  at::ScalarType rounded_to = at::kFloat;  // and those that the optimizer gets
+
+ private:
+  Trainer& trainer_;
+};
+
+struct TakenStep {
+  double loss = 0;
+  bool taken = false;
+  int64_t skipped = 0;  // before it, by overflows under a high loss scale
+  double loss_scale = 1;
+  HostTensors gradients;
+};
+
+class ValidationSide {
+ public:
+  ValidationSide(const RunConfig& config, const Parts& parts);
+  // A task that is given, in place of the configuration's model and data.
+  ValidationSide(const RunConfig& config, const Parts& parts, std::shared_ptr<Task> task, std::shared_ptr<const Dataset> data);
+  ValidationSide(const ValidationSide&) = delete;
+  ValidationSide& operator=(const ValidationSide&) = delete;
+
+  // Takes the weights of `state`, and its moving average where both have one.
+  void take_weights(const RunState& state);
+  // Each parameter times 1 + eps * u with u drawn evenly from [-1, 1].
+  void shake(RunState state, double eps);
+
+  // Evaluation mode; logits on the host, fp32.
+  at::Tensor predict(const at::Tensor& input);
+  // The same with the outputs of the layers of these classes, in order of their last calls.
+  std::vector<SeenOutput> layers(const at::Tensor& input, const std::vector<std::string>& types);
+  // The same of the layers that `wanted` takes by path and class.
+  using Wanted = std::function<bool(const std::string& path, const std::string& type)>;
+  std::vector<SeenOutput> layers(const at::Tensor& input, const Wanted& wanted);
+  // Whether the device's flag says that the last predict() overflowed; false where overflows give inf.
+  bool overflowed() const { return overflowed_; }
+
+  // One optimizer step. A step that the loss scale skips is tried again with the same random numbers. `gradients` replace its own; what
+  // the optimizer gets is rounded to `rounded_to`.
+  TakenStep step(const Batch& batch, at::ScalarType rounded_to = at::kFloat, const HostTensors* gradients = nullptr);
+
+  // The coarsest dtype that the optimizer updates.
+  at::ScalarType updated_dtype();
+  // Parameters (fp32 masters where there are some) and buffers, copied to the host.
+  HostTensors weights();
+  Trainer& trainer() { return trainer_; }
+  const ValidatedSide& facts() const { return facts_; }
+  at::ScalarType dtype() const { return dtype_; }
+
+ private:
+  void begin();
+  at::Tensor in_layout(const at::Tensor& value) const;
+
+  std::string cpu_low_precision_;
+
+  Trainer trainer_;
+  GradientTap tap_;
+  ValidatedSide facts_;
+  at::ScalarType dtype_ = at::kFloat;
+  bool channels_last_ = false;
+  bool overflowed_ = false;
+};
+
+// Layers by layer_names, or by layer_types where there are none. `options` must outlive it.
+ValidationSide::Wanted wanted_layers(const PrecisionValidatorOptions& options);
+
+}  // namespace npu_train::detail

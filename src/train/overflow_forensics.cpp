@@ -1,0 +1,72 @@
+#include "train/overflow_forensics.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include "npu_train/precision/finite_check.hpp"
+
+namespace npu_train::detail {
+
+OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const StepOptions& options,
+                                     KeptBuffers& buffers, std::function<Batch(const Batch&)> bring)
+    : task_(task),
+      precision_(precision),
+      optimizer_(optimizer),
+      report_to_(options.on_overflow),
+      detect_anomaly_(options.detect_anomaly),
+      last_skip_(options.last_skip),
+      buffers_(buffers),
+      bring_(std::move(bring)) {}
+
+bool OverflowForensics::watches() const { return report_to_ && (precision_.may_skip() || detect_anomaly_); }
+
+void OverflowForensics::begin() {
+  if (!watches()) return;
+  if (!precision_.may_skip()) clear_overflow_flags(task_.parameters().values());  // else precision_ does
+  random_ = RandomState({optimizer_.parameters()[0].value.device()});
+}
+
+void OverflowForensics::look_at_gradients(const std::vector<Batch>& window, double full_weight, int64_t attempt) {
+  if (!watches() || precision_.may_skip()) return;
+  if (unscale_and_check(optimizer_.parameters(), 1).item<float>() == 0) return;
+  const auto after = buffers_.buffers();
+  std::vector<at::Tensor> values;
+  for (const auto& [name, buffer] : after) values.push_back(buffer.detach().clone());
+  buffers_.restore();
+  explain(window, full_weight, attempt, 0);
+  for (size_t i = 0; i < values.size(); ++i) after[i].second.data().copy_(values[i]);
+}
+
+void OverflowForensics::end(bool taken, const std::vector<Batch>& window, double full_weight, int64_t attempt) {
+  if (taken) {
+    taken_one_ = true;
+    explained_ = false;
+    return;
+  }
+  const int64_t streak = precision_.skip_streak() + 1;  // with this one
+  if (!watches() || !is_due(streak)) return;
+  task_.parameters().zero_grad();  // the replay needs their memory, and nobody them
+  explain(window, full_weight, attempt, streak);
+  explained_ = true;
+}
+
+bool OverflowForensics::is_due(int64_t streak) const {
+  constexpr int64_t kInARow = 3, kInARowAtStart = 16;
+  const bool last = last_skip_ > 0 && streak >= last_skip_ && precision_.at_floor();
+  return streak == (detect_anomaly_ ? 1 : taken_one_ ? kInARow : kInARowAtStart) || (last && !explained_);
+}
+
+void OverflowForensics::explain(const std::vector<Batch>& window, double full_weight, int64_t attempt, int64_t streak) {
+  const at::AutoGradMode recording(true);
+  std::vector<Batch> here;
+  for (const auto& batch : window) here.push_back(bring_(batch));
+  auto report = explain_overflow(task_, precision_,
+                                 {.window = &here,
+                                  .random = random_,
+                                  .restore_buffers = [this] { buffers_.restore(); },
+                                  .attempt = attempt,
+                                  .full_weight = full_weight});
+  report.skip_streak = streak;
+  report_to_(report);
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,47 @@
+// Which skipped steps are explained, and how: StepOptions::on_overflow and detect_anomaly.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "npu_train/device/random.hpp"
+#include "npu_train/train/step.hpp"
+#include "train/kept_buffers.hpp"
+
+namespace npu_train::detail {
+
+class OverflowForensics {
+ public:
+  // The parts are borrowed. `buffers` holds those from before the window. `bring` gives a micro-batch on the device.
+  OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const StepOptions& options, KeptBuffers& buffers,
+                    std::function<Batch(const Batch&)> bring);
+
+  // Whether anything can come to be explained: then the buffers of each window's start are kept.
+  bool watches() const;
+  // Before a window: what a replay of it needs.
+  void begin();
+  // With the gradients of a step that cannot be skipped: explains those that are not finite.
+  void look_at_gradients(const std::vector<Batch>& window, double full_weight, int64_t attempt);
+  // After the step, which was taken or not.
+  void end(bool taken, const std::vector<Batch>& window, double full_weight, int64_t attempt);
+  void set_taken_one(bool taken_one) { taken_one_ = taken_one; }
+
+ private:
+  bool is_due(int64_t streak) const;
+  void explain(const std::vector<Batch>& window, double full_weight, int64_t attempt, int64_t streak);
+
+  Task& task_;
+  Precision& precision_;
+  Optimizer& optimizer_;
+  std::function<void(const OverflowReport&)> report_to_;
+  bool detect_anomaly_;
+  int64_t last_skip_;
+  KeptBuffers& buffers_;
+  std::function<Batch(const Batch&)> bring_;
+  RandomState random_;  // before the window
+  bool taken_one_ = false;
+  bool explained_ = false;  // this row of skipped steps
+};
+
+}  // namespace npu_train::detail

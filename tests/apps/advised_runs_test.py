@@ -1,0 +1,216 @@
+"""Every command that a text of this project advises is run on small files in place of those that it names, or is in NOT_RUN with the reason."""
+import concurrent.futures
+import json
+import re
+import shutil
+import struct
+import unittest
+import zipfile
+
+import advice
+from pictures import cifar10, png
+from programs import BIN, ProgramTest, SOURCE, main, run
+
+NAMED = 'the name of a subcommand or an option, without what it needs'
+NOT_RUN = {
+    'npu_tool SUBCOMMAND': 'a placeholder',
+    'npu_tool analyze': NAMED,
+    'npu_tool analyze --source': NAMED,
+    'npu_tool analyze --try npu': NAMED,
+    'npu_tool baseline': NAMED,
+    'npu_tool bench --activations': NAMED,
+    'npu_tool bench --cards --elsewhere': NAMED,
+    'npu_tool compare': NAMED,
+    'npu_tool data': NAMED,
+    'npu_tool doctor --explain': NAMED,
+    'npu_tool eval': NAMED,
+    'npu_tool memory': NAMED,
+    'npu_tool predict': NAMED,
+    'npu_tool summary': NAMED,
+    'npu_tool validate': NAMED,
+    'npu_tool verify-determinism': NAMED,
+    'npu_tool weights': NAMED,
+    'train_app --detect-anomaly': NAMED,
+    'train_app --verify-resume': NAMED,
+    'train_app npu_tool npu_train_sim_npu': 'targets of a build, no command',
+}
+# Of scripts: what runs them, or why nothing on this machine does.
+SCRIPTS = {
+    'bench_peer': 'apps.bench_peer',
+    'build_offline': 'apps.scripts; needs a bundle',
+    'check_clang': 'apps.scripts; CI runs it',
+    'check_config_docs': 'CI runs it',
+    'check_readme': 'CI runs it',
+    'check_tests': 'CI runs it',
+    'check_torch': 'apps.scripts; CI runs it',
+    'check_words': 'CI runs it',
+    'docs': 'CI runs it',
+    'format': 'CI runs it',
+    'get_data': 'apps.scripts; needs a network',
+    'gpu_bundle': 'apps.scripts; needs a network',
+    'mutants': 'builds for an hour; CI runs its --check',
+    'sanitize': 'builds for an hour',
+    'setup': 'apps.scripts; needs a network',
+    'test': 'apps.scripts; runs this very test',
+    'train': 'apps.scripts; builds',
+    'try_bare': 'needs root and a network',
+}
+SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
+NPU = 'sim_npu' if SIM_NPU else 'cpu'
+# Small things in place of what texts name.
+STANDS_FOR = {
+    'CONFIG': 'configs/quickstart.yaml', 'CONFIG.yaml': 'configs/quickstart.yaml', 'config.yaml': 'configs/quickstart.yaml', 'my.yaml': 'my.yaml',
+    'A': 'dump_a', 'B': 'dump_b', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
+    'device=npu': f'device={NPU}', 'device=<kind>': 'device=cpu', 'resnet50': 'resnet18', 'vit_b16': 'vit_tiny_cifar10', '/data/runs': 'runs',
+    'FILE': 'file.json', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}'}
+SHORTER = {
+    'bench': {'--steps': '1', '--warmup': '1', '--infer-steps': '1', '--sweep-steps': '1', '--pairs': '1', '--null-trials': '1', '--scale-steps': '1',
+              '--scale-batch': '1,2', '--scale-depth': '1,2', '--scale-image': '32,40', '--scale-threads': '1', '--scale-workers': '1',
+              '--scale-layers': '1,2', '--no-machine': ''},
+    'checklist': {'--steps': '2'}, 'memory': {'--quick': ''}, 'verify-determinism': {'--steps': '2'},
+    'validate': {'--samples': '4', '--train-steps': '1', '--forms-batch': '2', '--forms-pairs': '1', '--forms-epochs': '1', '--forms-batches': '1'}}
+SHORT_RUN = ['trainer.max_epochs=1', 'trainer.max_steps=2']
+SMALL_DATA = ['data.batch_size=8', 'data.num_workers=0', 'trainer.threads=1', 'precision=32-true', 'device=cpu']
+SMALL_NET = 'model={name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8}'
+SMALL_CONFIGS = {
+    'quickstart': ['data.train_size=32', 'data.val_size=16'],
+    'resnet50_cifar10': [],
+    'resnet50_cifar10_224': [SMALL_NET.replace('patch_size: 8', 'patch_size: 32')],
+    'resnet50_imagefolder': ['data.root=my/pictures'],
+    'vit_b16_imagefolder': ['data.root=my/pictures', 'trainer.accumulate_grad_batches=1'],
+}
+CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'validate'}  # may find something: 7
+
+
+def pth(path, tensors):
+    """Tensors of safetensors' header and bytes, as torch.save writes a dictionary of them."""
+    text = lambda s: b'X' + struct.pack('<I', len(s)) + s.encode()
+    numbers = lambda ns: b'(' + b''.join(b'J' + struct.pack('<i', n) for n in ns) + b't'
+    with zipfile.ZipFile(path, 'w') as archive:
+        items = b''
+        for key, (name, (shape, data)) in enumerate(tensors.items()):
+            strides = [1]
+            for n in reversed(shape[1:]): strides.insert(0, strides[0] * n)
+            storage = b'(' + text('storage') + b'ctorch\nFloatStorage\n' + text(str(key)) + text('cpu') + b'J' + struct.pack('<i', len(data) // 4) + b'tQ'
+            items += text(name) + b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + b'K\0' + numbers(shape) + numbers(strides[:len(shape)])
+            items += b'\x89ccollections\nOrderedDict\n)RtR'
+            archive.writestr(f'archive/data/{key}', data)
+        archive.writestr('archive/data.pkl', b'\x80\x02}(' + items + b'u.')
+        archive.writestr('archive/byteorder', 'little')
+        archive.writestr('archive/version', '3\n')
+
+
+def floats_of(path):
+    """{name: (shape, bytes)} of the fp32 tensors of a safetensors file."""
+    content = path.read_bytes()
+    length = struct.unpack('<Q', content[:8])[0]
+    header = json.loads(content[8:8 + length])
+    data = lambda begin, end: content[8 + length + begin:8 + length + end]
+    return {n: (t['shape'], data(*t['data_offsets'])) for n, t in header.items() if n != '__metadata__' and t['dtype'] == 'F32'}
+
+
+class AdvisedRuns(ProgramTest):
+    maxDiff = None
+
+    def make(self, *args):
+        code, out, err = run(*args, cwd=self.dir, timeout=600)
+        self.assertIn(code, (0, 7), (args, out, err))
+        return out
+
+    def make_files(self):
+        """Everything that commands name, made with as few runs as possible."""
+        d = self.dir
+        for split in ('train', 'val'):
+            for label in ('cat', 'dog'):
+                (d / 'my/pictures' / split / label).mkdir(parents=True)
+                for i in range(4): png(d / 'my/pictures' / split / label / f'{i}.png', 40, (60 * i, 90, 20))
+        png(d / 'cat.jpg', 48, (200, 10, 10))
+        png(d / 'dog.png', 48, (10, 10, 200))
+        cifar10(d / 'data/cifar-10-batches-bin')
+        (d / 'my_project').mkdir()
+        (d / 'my_project/a.py').write_text('import torch\nprint(torch.cuda.is_available())\n')
+        (d / 'configs').mkdir()
+        for name, smaller in SMALL_CONFIGS.items():
+            small = self.make(BIN / 'train_app', SOURCE / f'configs/{name}.yaml', SMALL_NET, *smaller, *SMALL_DATA, '--print-config')
+            (d / f'configs/{name}.yaml').write_text(small)
+        for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
+        (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
+        self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')
+        self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'model={name: resnet18, num_classes: 1000}', 'output.name=resnet50_generated')
+        (d / 'reference').mkdir()
+        for name in ('dump_b', 'dump_new', 'dump_npu', 'dump_gpu', 'dump_cpu', 'dump_fp32', 'reference/dump'): (d / name).symlink_to(d / 'dump_a')
+        weights = next((d / 'outputs/resnet50_generated/version_0/checkpoints').glob('last/model.safetensors'))
+        shutil.copy(weights, d / 'resnet50.safetensors')
+        pth(d / 'resnet50.pth', floats_of(weights))
+        self.make(BIN / 'npu_tool', 'bench', 'configs/quickstart.yaml', '--what', 'step', '--steps', '1', '--no-machine', '--out', 'today.json')
+        for name in ('monday.json', 'tuesday.json'): shutil.copy(d / 'today.json', d / name)
+        self.make(BIN / 'npu_tool', 'baseline', 'configs/quickstart.yaml', *SHORT_RUN[:1], '--out', 'cpu.json')
+        shutil.copy(d / 'cpu.json', d / 'npu.json')
+
+    def small(self, command, number):
+        """The command as it is run here."""
+        program, words = command[0], [STANDS_FOR.get(w, w) for w in command[1:]]
+        words = [f'dumps/{number}' if w in ('my_project_npu', 'OUT') else w for w in words]
+        words = [re.sub(r'^dump\.dir=.*', f'dump.dir=dumps/{number}', w) for w in words]
+        if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'  # X
+        if '--image' in words: words[words.index('--image') + 1] = '32'
+        if '--batch' in words: words[words.index('--batch') + 1] = '2'
+        if '--num-classes' in words: words[words.index('--num-classes') + 1] = '1000'
+        if '--help' in words or '--version' in words: return [program, *words]
+        if program == 'train_app':
+            if any(w.startswith('dump.') for w in words): words.append('dump.enabled=true')  # the small file has it off
+            if '--verify-resume' in words: words += ['--verify-steps', '1']
+            elif '--resume' in words: words += SHORT_RUN + ['output.name=small']
+            elif not any(w.startswith('--print') for w in words): words += SHORT_RUN + ['checkpoint.save_top_k=0', f'output.dir=out{number}']
+            return [program, *words]
+        if words[0] == 'memory' and '--check' in words: return [program, *words, f'device={NPU}']
+        if not {'--compare', '--cards'} & set(words):
+            for option, value in SHORTER.get(words[0], {}).items():
+                if option not in words: words += [option, value] if value else [option]
+        if 'null' in words: words[words.index('--pairs') + 1] = '6'
+        config = any(w.endswith('.yaml') for w in words)
+        if words[0] == 'bench' and not config and not {'--model', '--compare', '--cards'} & set(words):
+            words += ['--model', 'resnet18', '--image', '32', '--batch', '2']
+        if words[0] in ('baseline', 'checklist', 'validate') and config: words += SHORT_RUN[:1]
+        return [program, *words]
+
+    def problem(self, name, small):
+        """Runs it; '' if it does what was advised. A check may find something, as on a device that is not there."""
+        code, out, err = run(BIN / small[0], *small[1:], cwd=self.dir, timeout=600)
+        good = code == 0 or (code == 7 and {'--leave-out', *CHECKS} & set(small))
+        return '' if good else f'{name}: ran as {" ".join(small)}: {code}\n{out[-500:]}{err[-1500:]}'
+
+    def test_every_advised_command_runs(self):
+        self.make_files()
+        commands = {' '.join(c): c for c in advice.commands(advice.Options())}
+        self.assertEqual(set(NOT_RUN) - set(commands), set(), 'no text names these any more')
+        jobs = {}
+        for name, command in sorted(commands.items()):
+            if name in NOT_RUN: continue
+            small = self.small(command, len(jobs))
+            if not SIM_NPU and ('sim_npu' in ' '.join(small) or '--check' in small): continue
+            jobs.setdefault(re.sub(r'(out|dumps/)\d+', '', ' '.join(small)), (name, small))
+
+        resumed = [j for j in jobs.values() if '--resume' in j[1]]  # one folder, one run at a time
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            told = list(pool.map(lambda j: self.problem(*j), [j for j in jobs.values() if j not in resumed]))
+        told += [self.problem(*j) for j in resumed]
+        self.assertGreater(len(jobs), 60)
+        self.assertEqual([t for t in told if t], [])
+
+    def test_a_command_that_does_not_run_is_reported(self):
+        for text in ('npu_tool bench --model resnet50 --what nonsense', 'npu_tool summary --model no_such_net', 'train_app no_such.yaml trainer.max_steps=2',
+                     'npu_tool predict', 'npu_tool summary --layer'):
+            with self.subTest(text): self.assertIn(text + ': ran as', self.problem(text, self.small(text.split(), 0)))
+
+    def test_every_script_that_a_text_names_is_run_by_a_test_or_listed(self):
+        named = set()
+        for path in advice.files():
+            if path.parts[-2] == 'scripts': continue
+            named |= set(re.findall(r'(?<![\w/.])scripts/([a-z_]+)(?![\w./])', path.read_text(errors='replace')))
+        known = {p.name for p in (SOURCE / 'scripts').iterdir() if p.is_file() and '.' not in p.name}
+        self.assertEqual((named & known) - set(SCRIPTS), set())
+        self.assertEqual(set(SCRIPTS) - known, set())
+
+
+if __name__ == '__main__': main()

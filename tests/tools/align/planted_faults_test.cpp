@@ -1,0 +1,52 @@
+#include "testing.hpp"
+
+#include "tools/align/planted_faults.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+// All that a failed check must say.
+std::string told(const FaultPlan& plan, const DumpComparison& result) {
+  return std::string(plan.network) + ", " + (plan.kind ? name_of(*plan.kind) : "no mistake") + " at " + plan.parameter + ", noise " +
+         name_of(plan.noise) + ": " + (result.first.found ? result.first.sentence : "nothing found");
+}
+
+}  // namespace
+
+// The whole experiment is benchmarks/planted_faults.cpp.
+TEST_CASE("a mistake planted anywhere in ResNet-50 or ViT-tiny is found at its layer") {
+  const TempDir dir;
+  constexpr uint64_t kSeed = 3;
+  int right = 0, drawn = 0;
+  for (uint64_t i = 0; drawn < 8; ++i, ++drawn) {
+    const auto plan = draw_fault(kSeed, i);
+    const auto result = compare_runs(plan, dir.path(), i % 4 < 2 ? "tensor" : "statistics");
+    const bool found = is_right(plan, result.first);
+    right += found;
+    if (!found) MESSAGE(told(plan, result));
+  }
+  CHECK(right >= 7);
+}
+
+TEST_CASE("runs without a mistake raise no alarm") {
+  const TempDir dir;
+  FaultPlan plans[] = {{.network = "resnet50_fused", .seed = 5, .steps = 2},
+                       {.network = "vit_tiny", .seed = 6, .noise = Noise::NativeKernels, .steps = 2},
+                       {.network = "vit_tiny", .seed = 7, .noise = Noise::Threads, .steps = 2},
+                       {.network = "resnet50", .seed = 8, .noise = Noise::NativeKernels},
+                       {.network = "resnet50", .seed = 9, .noise = Noise::Fused}};
+  for (const auto& plan : plans) {
+    const auto result = compare_runs(plan, dir.path(), "tensor");
+    CAPTURE(told(plan, result));
+    CHECK(is_quiet(plan, result));
+    CHECK(compare_dumps(dir.path() / "a", dir.path() / "b", {.rtol = 1e-3}).agrees == (plan.network != "resnet50"));  // at its word
+  }
+}
+
+TEST_CASE("a mistake that was not planted is an error of the experiment") {
+  FaultPlan plan{.network = "resnet50_fused", .seed = 1, .kind = FaultKind::Eps, .parameter = "bn1.weight", .layer = "bn1"};
+  const TempDir dir;
+  CHECK(has(error_of([&] { compare_runs(plan, dir.path(), "statistics"); }).what(), "0 calls"));
+}

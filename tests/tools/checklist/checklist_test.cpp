@@ -1,0 +1,118 @@
+// The checklist of a migration, on the simulated NPU and on a device that is not there.
+#include "testing.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+#include "engine/short_run.hpp"
+#include "npu_train/tools/bench/baseline.hpp"
+#include "npu_train/tools/checklist/checklist.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+ItemState state_of(const Checklist& list, const std::string& item) {
+  for (const auto& i : list.items)
+    if (has(i.item, item)) return i.state;
+  FAIL("no item " << item);
+  return ItemState::ByHand;
+}
+
+}  // namespace
+
+// First: a process that has seen a backward pass takes no further kind of device.
+TEST_CASE("on the simulated NPU a whole list") {
+  resolve_device("sim_npu");
+  TempDir dir;
+  save_json(dir / "cpu.json", to_json(record_baseline(short_run())));
+  std::ofstream(dir / "train.py") << "import torch\nx = torch.ones(3).cuda()\n";
+  const auto file = (dir / "cpu.json").string();
+  const auto list =
+      migration_checklist(short_run(), {.device = "sim_npu", .source = dir.path().string(), .reference = file, .baseline = file});
+  CHECK((state_of(list, "the machine is set up") == ItemState::NotChecked));  // no driver and no CANN here
+  for (const char* item : {"the device is there", "the device computes", "every operator", "the model trains on the device",
+                           "agree with the CPU", "losses and accuracy", "the speed", "resumes bit for bit"}) {
+    CAPTURE(item);
+    CHECK((state_of(list, item) == ItemState::Done));
+  }
+  CHECK((state_of(list, "sources") == ItemState::NotDone));
+  CHECK((state_of(list, "handed over") == ItemState::ByHand));
+  std::vector<std::string> stages;
+  for (const auto& i : list.items) {
+    if (stages.empty() || stages.back() != i.stage) stages.push_back(i.stage);
+    if (i.state == ItemState::Done) {
+      CHECK(!i.evidence.empty());
+      CHECK(i.next.empty());
+    } else {
+      CHECK(!i.next.empty());
+    }
+  }
+  CHECK((stages == std::vector<std::string>{"environment", "code", "precision", "performance", "delivery"}));
+  CHECK(has(to_text(list), list.summary()));
+  CHECK(has(to_html(list), "Checklist"));
+  CHECK(to_json(list).at("items", "json").items("items").size() == list.items.size());
+}
+
+TEST_CASE("a device that is not there fails its items, and leaves the others") {
+  const auto list = migration_checklist(short_run(), {.device = "cuda:7", .train = "train_app c.yaml"});
+  const auto timeline =
+      std::find_if(list.items.begin(), list.items.end(), [](const ChecklistItem& i) { return has(i.item, "timeline shows no gaps"); });
+  REQUIRE(timeline != list.items.end());
+  CHECK(has(timeline->next, "nsys profile --trace=cuda,nvtx --output=npu_train train_app c.yaml device=cuda:7"));
+  CHECK((state_of(list, "the device is there") == ItemState::NotDone));
+  CHECK((state_of(list, "the model trains on the device") == ItemState::NotDone));
+  CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
+  CHECK((state_of(list, "the chip has every operator") == ItemState::Done));
+  CHECK((state_of(list, "sources") == ItemState::NotChecked));
+  CHECK((state_of(list, "the speed") == ItemState::NotChecked));
+  CHECK((state_of(list, "handed over") == ItemState::ByHand));
+  CHECK(has(to_html(list), "<p class=\"note bad\">The migration is not complete"));
+}
+
+TEST_CASE("a list with items that nobody checked is not green, and an NPU without driver and CANN is not set up") {
+  const auto on_npu = migration_checklist(short_run(), {.device = "npu"});
+  const auto item = std::find_if(on_npu.items.begin(), on_npu.items.end(), [](const ChecklistItem& i) { return has(i.item, "is set up"); });
+  REQUIRE(item != on_npu.items.end());
+  CHECK((item->state == ItemState::NotDone));
+  CHECK(item->evidence == "no driver and CANN found on this machine");
+  Checklist list{.device = "npu", .items = {{"code", "a", ItemState::Done, "seen"}, {"code", "b", ItemState::NotChecked, "", "do"}}};
+  CHECK(list.summary() == "1 of 2 done, 0 not done, 1 not checked, 0 by hand");
+  CHECK(has(to_html(list), "<p class=\"note warn\">Nothing that was checked failed, but the migration is not complete"));
+  CHECK(has(to_html(list), "<td>not checked</td>"));
+  CHECK(has(to_text(list), "  not checked  b\n               -> do\n"));
+  list.items.pop_back();
+  CHECK(has(to_html(list), "<p class=\"note good\">The migration is complete: all 1 items are done."));
+}
+
+TEST_CASE("what a short run cannot show is not checked, with what would show it; a simulator's speed too") {
+  auto config = short_run();
+  config.data.options.set("train_size", ConfigNode(int64_t{32}));  // four steps
+  auto simulated = record_baseline(config);
+  simulated.device = "sim_npu:0";
+  TempDir dir;
+  const auto file = (dir / "b.json").string();
+  save_json(file, to_json(simulated));
+  const auto list = migration_checklist(config, {.device = "cpu", .reference = file, .baseline = file});
+  CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
+  for (const auto& i : list.items) {
+    if (has(i.item, "resumes bit for bit")) {
+      CHECK((i.state == ItemState::NotChecked));
+      CHECK(i.evidence == "not judged, since the run ends after 4 steps and 6 are needed");
+      CHECK(i.next == "give --steps 2, or a longer run");
+    }
+    if (has(i.item, "the speed")) {
+      CHECK((i.state == ItemState::NotChecked));
+      CHECK(has(i.evidence, "says nothing of a chip"));
+    }
+  }
+  CHECK((state_of(migration_checklist(config, {.device = "cpu", .steps = 2}), "resumes bit for bit") == ItemState::Done));
+}
+
+TEST_CASE("steps that make no sense are refused") {
+  CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .steps = 0}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .soc = "H100"}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .source = "/nowhere"}); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { migration_checklist(short_run(), {.device = "cpu", .reference = "/nowhere.json"}); }).kind() == ErrorKind::Data);
+}

@@ -1,0 +1,77 @@
+#include "testing.hpp"
+
+#include "npu_train/tools/doctor/data_check.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+TEST_CASE("a data set that can be read is counted by class") {
+  RunConfig config;
+  config.data = {.name = "generated", .options = {{"train_size", 50}, {"val_size", 20}}};
+  const auto found = check_data(config);
+  CHECK(found.passed());
+  CHECK(found.train == 50);
+  CHECK(found.val == 20);
+  CHECK(found.summary == "50 + 20 images, 10 classes");
+  REQUIRE(found.classes.size() == 10);
+  int64_t train = 0, val = 0;
+  for (const auto& c : found.classes) train += c.train, val += c.val;
+  CHECK(train == 50);
+  CHECK(val == 20);
+  CHECK(has(to_text(found), "every sample can be read"));
+}
+
+TEST_CASE("a configuration without data is a mistake of use") {
+  CHECK(error_of([] { check_data(RunConfig{}); }).kind() == ErrorKind::Usage);
+}
+
+namespace {
+
+/// 20 samples, one of which cannot be read.
+class BrokenStream final : public IterableDataset {
+ public:
+  explicit BrokenStream(int64_t broken) : broken_(broken) {}
+  DatasetInfo info() const override { return {}; }
+  void begin_epoch(int64_t) override { at_ = 0; }
+  std::optional<Sample> next() override {
+    if (at_ == broken_) throw Error(ErrorKind::Data, "stream", "broken");
+    if (at_ == 20) return std::nullopt;
+    ++at_;
+    return Sample{};
+  }
+  void shard(int64_t, int64_t) override {}
+  State state() const override { return {}; }
+  void load_state(const State&) override {}
+
+ private:
+  int64_t broken_, at_ = 0;
+};
+
+}  // namespace
+
+TEST_CASE("as many samples are listed as are counted, and a stream has as many as were read") {
+  for (const int64_t n : {1, 2, 5, 300}) {
+    DataCheck found;
+    found.train = 1000;
+    for (int64_t i = 0; i < n; ++i) found.bad.push_back({"train", i, "", "broken"});
+    const auto text = to_text(found);
+    CHECK(has(text, std::to_string(n) + " of 1,000 samples cannot be read:\n"));
+    int64_t lines = 0;
+    for (size_t at = text.find(": broken\n"); at != std::string::npos; at = text.find(": broken\n", at + 1)) ++lines;
+    CHECK(lines == n);
+  }
+  auto parts = builtin_parts();
+  for (const int64_t broken : {-1, 0, 4}) {
+    parts.datasets.add<NoOptions>("stream", "a stream", [&](const NoOptions&) {
+      DatasetPair pair;
+      pair.train_stream = std::make_shared<BrokenStream>(broken);
+      return pair;
+    });
+    RunConfig config;
+    config.data.name = "stream";
+    const auto found = check_data(config, parts);
+    CHECK(found.train == (broken < 0 ? 20 : broken + 1));
+    CHECK(found.passed() == (broken < 0));
+    if (broken >= 0) CHECK(has(to_text(found), "1 of " + std::to_string(broken + 1) + " samples cannot be read"));
+  }
+}

@@ -1,0 +1,233 @@
+#include "testing.hpp"
+
+#include "npu_train/tools/doctor/explain.hpp"
+
+#include <functional>
+#include <random>
+#include <set>
+#include <sstream>
+#include <streambuf>
+
+using namespace npu_train;
+using npu_train::testing::error_of;
+using npu_train::testing::has;
+
+namespace {
+
+std::string name_of(const std::string& text) { return explain(text).at(0).name; }
+
+LogReport scan(const std::string& text) {
+  std::istringstream in(text);
+  return explain_log(in);
+}
+
+// A stream of `size` bytes that are made as they are read.
+class Endless : public std::streambuf {
+ public:
+  Endless(uint64_t size, std::function<std::string(uint64_t)> line) : left_(size), line_(std::move(line)) {}
+
+ protected:
+  int_type underflow() override {
+    if (left_ == 0) return traits_type::eof();
+    block_.clear();
+    while (block_.size() < 65536) block_ += line_(number_++);
+    if (block_.size() > left_) block_.resize(left_);
+    left_ -= block_.size();
+    setg(block_.data(), block_.data(), block_.data() + block_.size());
+    return traits_type::to_int_type(block_[0]);
+  }
+
+ private:
+  uint64_t left_, number_ = 0;
+  std::function<std::string(uint64_t)> line_;
+  std::string block_;
+};
+
+}  // namespace
+
+TEST_CASE("the tables: unique names, meanings and fixes, patterns in lower case and of one owner") {
+  std::set<std::string> names, patterns;
+  for (const auto& a : known_ailments()) {
+    INFO(a.name);
+    CHECK(names.insert(a.name).second);
+    CHECK(!a.meaning.empty());
+    CHECK(!a.fix.empty());
+    CHECK(!a.layer.empty());
+    CHECK((a.rank >= 1 && a.rank <= 4));
+    CHECK(!a.patterns.empty());
+    for (const auto& p : a.patterns) {
+      CHECK(patterns.insert(p).second);
+      CHECK(p.size() >= 4);
+      for (const char c : p) CHECK(!(c >= 'A' && c <= 'Z'));
+    }
+  }
+  CHECK(names.size() > 90);
+}
+
+TEST_CASE("codes, however they are written") {
+  CHECK(name_of("507018") == "507018");
+  CHECK(has(explain("507018")[0].meaning, "AI CPU"));
+  CHECK(name_of("0x7BC8A") == "507018");
+  CHECK(name_of(" error code is 507018 ") == "507018");
+  CHECK(name_of("ei0006") == "EI0006");
+  CHECK(name_of("507044") == "507042-507045");
+  CHECK(name_of("507000") == "507000-507008");
+  CHECK(name_of("ERR00100") == "ERR00100");
+  // several at once: what names the cause first
+  const auto both = explain("ERR00100 PTA call acl api failed, error code is 507015");
+  REQUIRE(both.size() == 2);
+  CHECK(both[0].name == "507015");
+}
+
+TEST_CASE("codes that only their family explains") {
+  CHECK(has(explain("ERR02077")[0].meaning, "communication"));
+  CHECK(explain("err02077")[0].name == "ERR02077");
+  CHECK(has(explain("507999")[0].meaning, "inside CANN"));
+  CHECK(has(explain("107777")[0].meaning, "refused"));
+}
+
+TEST_CASE("symptoms by name and in words") {
+  for (const char* name :
+       {"is_available false", "library not found", "device busy", "allocation failed", "outputs differ", "slow", "out of memory"})
+    CHECK(name_of(name) == name);
+  CHECK(name_of("torch.npu.is_available() is False") == "is_available false");
+  CHECK(name_of("libhccl.so: cannot open shared object file: No such file or directory") == "library not found");
+  CHECK(name_of("my training is slow") == "slow");
+  CHECK(name_of("No module named torch_npu") == "torch_npu not installed");
+  CHECK(name_of("ModuleNotFoundError: No module named 'torch_npu'") == "torch_npu not installed");
+  CHECK(name_of("segfault") == "crash");
+  CHECK(name_of("Segmentation fault (core dumped)") == "crash");
+  CHECK(name_of("Illegal instruction") == "illegal instruction");
+  CHECK(name_of("it hangs") == "hangs");
+  CHECK(name_of("my training hangs") == "hangs");
+  CHECK(name_of("OOM") == "out of memory");
+  CHECK(name_of("CUDA out of memory. Tried to allocate 2 GiB") == "out of memory");
+  CHECK(name_of("loss is NaN") == "loss is not finite");
+}
+
+TEST_CASE("symptoms as guides for Ascend name them, in Chinese") {
+  const std::pair<const char*, const char*> asked[] = {{"torch.npu.is_available()返回False", "is_available false"},
+                                                       {"torch.npu.is_available() 返回 False", "is_available false"},
+                                                       {"libascend.so找不到", "library not found"},
+                                                       {"NPU设备显示但无法使用", "device busy"},
+                                                       {"内存分配失败", "allocation failed"},
+                                                       {"模型输出不一致", "outputs differ"},
+                                                       {"训练速度慢", "slow"},
+                                                       {"训练 速度慢", "slow"},
+                                                       {"内存不足", "out of memory"},
+                                                       {"训练中途OOM", "out of memory"},
+                                                       {"中间结果差异过大", "intermediate results differ"},
+                                                       {"特定层无输出", "a layer gives no output"},
+                                                       {"随机性导致结果不一致", "runs do not repeat"},
+                                                       {"文件对比耗时过长", "comparison takes long"}};
+  for (const auto& [text, name] : asked) {
+    INFO(text);
+    const auto found = explain(text);
+    CHECK(found.size() == 1);
+    CHECK(found[0].name == name);
+  }
+  CHECK(name_of("速度特别慢") == "slow");  // in other words: by its characters
+  CHECK(name_of("特定的层没有输出") == "a layer gives no output");
+  CHECK(scan("2023-11-02 错误：训练中途OOM\n").sightings.at(0).ailment.name == "out of memory");
+  CHECK((error_of([] { explain("紫色的大象"); }).kind() == ErrorKind::Usage));
+}
+
+TEST_CASE("symptoms in words that no log shows") {
+  CHECK(name_of("memory leak") == "memory leak");
+  CHECK(name_of("model outputs inconsistent") == "outputs differ");
+  CHECK(name_of("results are not reproducible") == "runs do not repeat");
+  CHECK(name_of("intermediate results differ too much") == "intermediate results differ");
+  const auto text = [](const char* symptom) { return explanation_text(explain(symptom)); };
+  CHECK(has(text("NPU设备显示但无法使用"), "another process holds the device"));
+  CHECK(has(text("特定层无输出"), "does not support"));
+  CHECK(has(text("特定层无输出"), "dynamic shape"));
+  CHECK(has(text("文件对比耗时过长"), "--sample 0.1"));
+  CHECK(has(text("文件对比耗时过长"), "parallel"));
+}
+
+TEST_CASE("what is not known is told with what is") {
+  for (const char* text : {"purple elephants", "999999", "x", "12"}) {
+    const auto e = error_of([&] { explain(text); });
+    CHECK((e.kind() == ErrorKind::Usage));
+    CHECK(has(e.what(), "out of memory"));
+    CHECK(has(e.what(), text));
+  }
+  CHECK(has(error_of([] { explain("EI0007"); }).what(), "did you mean EI000"));
+  CHECK((error_of([] { explain("  "); }).kind() == ErrorKind::Usage));
+  CHECK((error_of([] { explain(std::string(1 << 20, 'q')); }).kind() == ErrorKind::Usage));
+}
+
+TEST_CASE("a log: the cause before what follows from it, with lines and counts") {
+  std::string log = "starting\nepoch 1 step 507018 loss 2.3\n";
+  log += "[W] CAUTION: The operator aten::foo is not supported; will fall back to run on the CPU\n";
+  log += "EZ9999: Inner Error!\n";
+  for (int i = 0; i < 3; ++i) log += "RuntimeError: ERR00100 PTA call acl api failed\n";
+  log += "NPU function error: aclrtSynchronizeStream, error code is 507015[Error]\r\n";
+  log += "EI0002: notify timeout\n";
+  const auto report = scan(log);
+  std::vector<std::string> names;
+  for (const auto& s : report.sightings) names.push_back(s.ailment.name);
+  CHECK((names == std::vector<std::string>{"507015", "EI0002", "EZ9999", "ERR00100", "falls back to the CPU"}));
+  CHECK(report.sightings[0].first_line == 8);
+  CHECK(report.sightings[3].count == 3);
+  CHECK(has(report.sightings[0].excerpt, "aclrtSynchronizeStream"));
+  CHECK(report.lines == 9);
+  CHECK(report.first_error_line == 4);
+  CHECK(has(report.str(), "1. 507015: an operator on the AI Core failed"));
+  CHECK(has(report.str(), "3 times, first in line 5"));
+  CHECK(report.to_json().at("found", "x").items("x").size() == 5);
+}
+
+TEST_CASE("numbers are codes only in an error") {
+  CHECK(scan("step 507018\nloss 107001 200000\n").sightings.empty());
+  CHECK(scan("error 1507018 and 5070181 and x507018 at 0.507018 and 507018.5\n").sightings.empty());
+  CHECK(scan("ret=507018,\n").sightings.size() == 1);
+  CHECK(scan("error " + std::string(100, ' ') + "step 507018\n").sightings.empty());
+  CHECK(scan("NPUERR00100X EI00061\n").sightings.empty());
+  CHECK(scan("error code is 512345\n").sightings.at(0).ailment.name == "512345");
+}
+
+TEST_CASE("logs of nothing, of one error that is not known, of bytes, compressed") {
+  CHECK(has(scan("").str(), "empty"));
+  const auto unknown = scan("all is well\nfatal: the moon is down\n");
+  CHECK(unknown.sightings.empty());
+  CHECK(has(unknown.str(), "line 2: fatal: the moon is down"));
+  CHECK(scan("one line without an end").lines == 1);
+  CHECK(scan("a\nb\n").lines == 2);
+  std::mt19937 random(3);
+  std::string bytes;
+  for (int i = 0; i < 500'000; ++i) bytes += static_cast<char>(random());
+  const auto report = scan(bytes + "\nerror code is 507018\n" + bytes);
+  REQUIRE(!report.sightings.empty());
+  for (const unsigned char c : report.str()) CHECK((c == '\n' || c >= 0x20));
+  CHECK(parse_json(report.to_json().dump(), "x").is_object());
+  CHECK(scan(std::string("\x1f\x8b\x08\x00", 4) + bytes).compressed);
+  CHECK(has(scan(std::string("\x1f\x8b\x08\x00", 4)).str(), "zcat"));
+}
+
+TEST_CASE("progress bars and lines without end") {
+  std::string bar;
+  for (int i = 0; i < 20'000; ++i) bar += "\repoch 1: " + std::to_string(i) + "/20000";
+  const auto report = scan(bar + "\rerror code is 507015\ndone\n");
+  CHECK(report.lines == 2);
+  CHECK(report.long_lines == 0);
+  CHECK(report.sightings.at(0).first_line == 1);
+  const auto wide = scan(std::string(300'000, 'x') + " error code is 507015\nsecond\n");
+  CHECK(wide.long_lines == 1);
+  CHECK(wide.lines == 2);
+  CHECK(wide.sightings.at(0).excerpt.size() <= 240);
+  CHECK(has(wide.str(), "64 KiB"));
+}
+
+TEST_CASE("a log of a gigabyte takes the memory of a line") {
+  Endless source(uint64_t{1} << 30, [](uint64_t i) {
+    return i % 100'000 == 7 ? std::string("EI0002 error code is 507018\n") : "step " + std::to_string(i) + std::string(400, '.') + "\n";
+  });
+  std::istream in(&source);
+  const auto report = explain_log(in);
+  CHECK(report.bytes == uint64_t{1} << 30);
+  REQUIRE(report.sightings.size() == 2);
+  CHECK(report.sightings[0].ailment.name == "507018");
+  CHECK(report.sightings[0].count > 10);
+  CHECK(report.sightings[0].first_line == 8);
+}

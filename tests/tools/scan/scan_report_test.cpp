@@ -1,0 +1,96 @@
+#include "testing.hpp"
+
+#include "npu_train/tools/scan/scan_report.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+#include "npu_train/tools/report/csv.hpp"
+#include "tools/scan/project_files.hpp"
+
+using namespace npu_train;
+using npu_train::testing::has;
+using npu_train::testing::TempDir;
+
+namespace {
+
+SourceScan scan_of(const std::string& name) { return scan_source(npu_train::testing::project(name)); }
+
+}  // namespace
+
+TEST_CASE("the text tells verdict, hours, libraries, what to do and the places") {
+  const auto scan = scan_of("llm_finetune");
+  const auto text = to_text(scan);
+  CHECK(has(text, "blocked by library BMTrain, library grouped_gemm: 41 places in 8 source files"));
+  CHECK(has(text, "BMTrain"));
+  CHECK(has(text, "change  triton-kernel: a kernel written in Triton, 1 place in 1 file, 8 h"));
+  CHECK(has(text, "kernels/rms_norm.py:7:2"));
+  CHECK(has(to_text(scan, 5), "and 36 further places"));
+  const auto ready = to_text(scan_of("plain"));
+  CHECK(has(ready, "ready: 0 places in 3 source files"));
+  CHECK_FALSE(has(ready, "What to do"));
+}
+
+TEST_CASE("JSON and CSV hold every finding") {
+  const auto scan = scan_of("resnet_ddp");
+  const auto json = parse_json(to_json(scan).dump(), "scan");
+  CHECK(json.at("verdict", "scan").text("scan") == "feasible with changes");
+  CHECK(json.at("findings", "scan").items("scan").size() == scan.findings.size());
+  CHECK(json.at("hours", "scan").number("scan") == doctest::Approx(scan.hours));
+  const auto csv = parse_csv(to_csv(scan), "scan.csv");
+  REQUIRE(csv.rows.size() == scan.findings.size());
+  const auto hours = csv.numbers("hours");
+  double sum = 0;
+  for (const auto h : hours) sum += h;
+  CHECK(sum == doctest::Approx(scan.hours));
+  CHECK_FALSE(csv.rows[0][csv.index("advice")].empty());
+}
+
+TEST_CASE("the page is self-contained and cannot be written by a file name") {
+  const TempDir dir;
+  std::ofstream(dir / "<script>alert(1)<.py") << "x.to('cuda')\n";
+  const auto page = to_html(scan_source(dir.path()));
+  CHECK(has(page, "&lt;script&gt;alert(1)&lt;.py"));
+  CHECK_FALSE(has(page, "<script>alert"));
+  CHECK(has(page, "default-src 'none'"));
+  CHECK(has(to_html(scan_of("detector")), "box_iou_kernel"));
+}
+
+TEST_CASE("what is listed and what is left out make the count") {
+  for (const int64_t n : {1, 2, 5, 120}) {
+    CAPTURE(n);
+    SourceScan scan;
+    scan.verdict = Feasibility::Blocked;
+    scan.places = n;
+    scan.files = 1;
+    for (int64_t i = 0; i < n; ++i) {
+      RuleUse rule;
+      rule.title = "<" + std::to_string(i) + ">";
+      rule.severity = Severity::Blocks;
+      scan.rules.push_back(rule);
+      SourceFinding finding;
+      finding.file = "a.py";
+      finding.line = i + 1;
+      scan.findings.push_back(finding);
+    }
+    const auto head = headline(scan);
+    CHECK(has(head, std::to_string(n) + (n == 1 ? " place in" : " places in")));
+    const auto named = std::count(head.begin(), head.end(), '<');
+    CHECK(named == std::min<int64_t>(n, 3));
+    CHECK(has(head, " and " + std::to_string(n - 3) + " more") == (n > 3));
+    const auto text = to_text(scan, 4);
+    int64_t rows = 0;
+    for (size_t at = text.find("a.py:"); at != std::string::npos; at = text.find("a.py:", at + 1)) ++rows;
+    CHECK(rows == std::min<int64_t>(n, 4));
+    CHECK(has(text, "and " + std::to_string(n - 4) + (n == 5 ? " further place\n" : " further places\n")) == (n > 4));
+  }
+  for (const int n : {1, 2, 100, 101, 150}) {
+    CAPTURE(n);
+    const TempDir dir;
+    std::ofstream(dir / "a.py") << "x = 1\n";
+    for (int i = 0; i < n; ++i) std::ofstream(dir / ("b" + std::to_string(i) + ".py")) << std::string("\0\1\0", 3);
+    const auto notes = scan_source(dir.path()).notes;
+    CHECK(notes.size() == static_cast<size_t>(std::min(n, 100)));
+    CHECK((notes.back() == "and " + std::to_string(n - 99) + " more") == (n > 100));
+  }
+}
