@@ -65,11 +65,12 @@ void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const Transf
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
   const auto checkpoint = find_checkpoint(path);
   auto node = load_checkpoint_config(checkpoint);
+  // Observers watched the training; this program may not have them.
   ConfigSections of_the_training;
   ConfigProblems not_of_a_prediction;
   parts.observers.take_sections(node, of_the_training, not_of_a_prediction);
+  if (auto* trainer = node.find("trainer"); trainer != nullptr && trainer->is_map()) trainer->erase("profiler");
   auto config = bind_config(node, parts);
-  config.trainer.profiler = "none";
   config.model.options.erase("weights");
   auto model = parts.models.make(config.model, "model");
   NamedTensors tensors = trained_tensors(checkpoint);

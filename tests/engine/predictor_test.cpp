@@ -5,6 +5,7 @@
 #include <torch/nn.h>
 
 #include "data/pictures.hpp"
+#include "engine/short_run.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/io/safetensors.hpp"
 #include "npu_train/models/resnet.hpp"
@@ -38,6 +39,20 @@ TEST_CASE("a checkpoint answers as the trainer did, without its data") {
   write_bytes((dir / "wide.png").string(), to_png(rough(40, 90)));
   CHECK((predictor.read_picture((dir / "wide.png").string()).sizes() == at::IntArrayRef({3, 32, 32})));
   CHECK(error_of([&] { predictor.classify((dir / "none.png").string()); }).kind() == ErrorKind::Data);
+}
+
+TEST_CASE("a checkpoint of a training with a profiler and a dump answers in a program without them") {
+  TempDir dir;
+  auto parts = builtin_parts();
+  parts.observers.add("profiler", "stands for the profiler", [] { return std::make_unique<RunObserver>(); });
+  parts.observers.add_section<NoOptions>("dump", "stands for the dump", [](const NoOptions&) { return std::make_unique<RunObserver>(); });
+  auto config = short_run();
+  config.trainer.max_steps = 1;
+  config.trainer.profiler = "simple";
+  config.sections["dump"] = ConfigNode::map();
+  config.output.dir = dir.path().string();
+  const auto result = Trainer(config, parts).fit();
+  CHECK(Predictor::from_checkpoint(result.run_dir, "cpu")(torch::zeros({1, 3, 32, 32})).sizes() == at::IntArrayRef({1, 10}));
 }
 
 TEST_CASE("weights that do not fill the model are refused") {
