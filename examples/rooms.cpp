@@ -108,13 +108,17 @@ struct SmallNet : torch::nn::Module {
 
 npu_train::Model small_model() {
   const auto net = std::make_shared<SmallNet>();
-  npu_train::Model model{.name = "small", .module = net, .image_size = 32, .num_classes = 10, .head = "fc"};
+  npu_train::Model model{.name = "small", .module = net, .inputs = {npu_train::image_input(3, 32)}, .num_classes = 10, .head = "fc"};
   model.blocks.push_back({"conv", [net](const at::Tensor& x) { return torch::relu(net->conv(x)); }});
   model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->fc(x.mean({2, 3})); }});
   return npu_train::chain_blocks(std::move(model));
 }
 
-void nn_room() { std::puts(npu_train::summarize(small_model()).str(/*by_layer=*/true).c_str()); }
+void nn_room() {
+  std::puts(npu_train::summarize(small_model()).str(/*by_layer=*/true).c_str());
+  const npu_train::InputSpec tokens{.name = "tokens", .dtype = at::kLong, .shape = {"batch", {"length", 128}}, .range = {{0, 50257}}};
+  std::printf("%s\n", tokens.str().c_str());
+}
 
 void fuse_room() {
   const npu_train::FusedModel fused = npu_train::fuse(small_model(), {.min_saving = 0.1});

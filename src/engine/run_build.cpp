@@ -31,9 +31,10 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   std::vector<bool> marks(model.blocks.size(), true);
   if (!marks.empty()) marks.back() = false;  // its backward comes at once
   if (plan.kind == Kind::Budget && !marks.empty()) {
-    const int64_t side = model.image_size > 0 ? model.image_size : 224;
     const auto scope = precision.forward_scope();
-    const auto small = [&](int64_t n) { return at::zeros({n, model.channels, side, side}, at::TensorOptions(device.c10())); };
+    const auto small = [&](int64_t n) {
+      return example_batch(model.inputs, {.samples = n, .zeros = true}).fields().front().second.to(device.c10());
+    };
     const auto costs = block_costs(model, small, batch);
     marks = choose_checkpoints(costs, plan.budget);
     const auto bytes = peak_bytes(costs, marks);

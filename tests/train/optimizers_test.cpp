@@ -46,14 +46,14 @@ struct Formula {
   }
 };
 
-struct Case {
+struct OptimizerCase {
   const char* name;
   std::function<std::unique_ptr<Optimizer>(ParameterSet)> make;
   std::function<void(Formula&)> apply;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<OptimizerCase> cases() {
+  std::vector<OptimizerCase> out;
   const auto sgd = [&](const char* name, double momentum, double decay, bool nesterov) {
     out.push_back({name,
                    [=](ParameterSet s) {

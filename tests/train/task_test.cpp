@@ -21,7 +21,7 @@ class Line final : public Task {
   ParameterSet parameters() override { return ParameterSet({{"slope", slope_}, {"offset", offset_}}); }
   std::vector<std::string> metric_names() const override { return {"largest"}; }
   at::Tensor metric_sums(const StepOutput& o, const Batch& b) override {
-    return (o.outputs.detach() - b.at("y")).abs().max().reshape({1}) * double(b.size);
+    return (o.outputs.first().detach() - b.at("y")).abs().max().reshape({1}) * double(b.size);
   }
   void set_training(bool) override {}
   void to(c10::Device) override {}
