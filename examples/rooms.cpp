@@ -11,7 +11,7 @@
 #include <npu_train/data/datasets.hpp>
 #include <npu_train/data/generated.hpp>
 #include <npu_train/device/backend.hpp>
-#include <npu_train/dist/process_group.hpp>
+#include <npu_train/dist/strategy.hpp>
 #include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
 #include <npu_train/models/resnet.hpp>
@@ -158,10 +158,11 @@ void optim_room() {
 }
 
 void dist_room() {
-  const auto group = npu_train::single_process();
-  auto loss = torch::full({1}, 0.5);
-  group->all_reduce_sum(loss);  // one rank: stays as it is
-  if (group->is_main()) std::printf("rank %d of %d\n", group->rank(), group->world_size());
+  npu_train::SingleDeviceStrategy strategy;
+  const auto weight = torch::ones({1}).requires_grad_(true);
+  strategy.backward((2 * weight).sum(), /*last=*/true);
+  const auto total = strategy.finish_gradients({.loss = 8, .samples = 8});  // of one rank: its own
+  if (strategy.is_main()) std::printf("rank %d of %d: %.0f samples\n", strategy.rank(), strategy.world_size(), total.samples);
 }
 
 // y = slope * x

@@ -47,9 +47,9 @@ TEST_CASE("a task of one's own trains on named tensors with weights of its own")
   Line task;
   const auto precision = make_precision({"32-true", {}, {}}, Device{});
   Sgd optimizer(precision->prepare(task.parameters()), {.lr = 0.02, .momentum = 0.9});
-  const auto group = single_process();
+  SingleDeviceStrategy strategy;
   const Observers observers;
-  TrainStep step(task, *precision, optimizer, nullptr, *group, observers, {});
+  TrainStep step(task, *precision, optimizer, nullptr, strategy, observers, {});
   StepResult last;
   for (int i = 0; i < 300; ++i) last = step.run({points(0, 1), points(-3, 0.5)});
   CHECK(task.predict(torch::tensor(10.0)).item<double>() == doctest::Approx(21.0).epsilon(1e-3));

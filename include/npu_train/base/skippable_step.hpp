@@ -10,10 +10,12 @@ namespace npu_train {
 /// What the step is gated by. Undefined tensors mean: nothing to unscale, nothing found.
 struct StepGate {
   at::Tensor inv_scale;  ///< fp32 scalar on the device; gradients are still to be multiplied by it. Undefined: they are ready.
-  at::Tensor found_inf;  ///< fp32 scalar on the device; not 0 leaves parameters and optimizer state bit-identical. Undefined: always step.
+  /// fp32 scalar; not 0 leaves parameters and optimizer state bit-identical. On the parameters' device it decides there; on the host, of
+  /// parameters on a device, the host decides. Undefined: always step.
+  at::Tensor found_inf;
 };
 
-/// An optimizer that takes `inv_scale` and `found_inf` on the device. Others get one host read of found_inf.
+/// An optimizer that takes `inv_scale` and `found_inf` on the device.
 class SkippableStep {
  public:
   virtual ~SkippableStep() = default;
