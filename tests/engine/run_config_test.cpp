@@ -136,7 +136,7 @@ TEST_CASE("for a comparison every default is filled in, and what the data decide
   CHECK(whole("{model: {name: of_another_library, width: 3}, data: generated}").find("model")->find("width")->scalar() == "3");
   for (const auto& [yaml, words] : {std::pair("{model: resnet50, data: generated, sed: 1}", "sed: no such key; did you mean 'seed'?"),
                                     std::pair("{model: resnet50}", "it names no data"), std::pair("{data: generated}", "it names no model"),
-                                    std::pair("[1, 2]", "no configuration of train_app")}) {
+                                    std::pair("[1, 2]", "not a configuration of train_app")}) {
     CHECK_FALSE(comparable_config(parse_yaml(yaml, "a.yaml"), why));
     CHECK_MESSAGE(has(why, words), why);
   }

@@ -151,7 +151,7 @@ void Checks::environment() {
 
 void Checks::code() {
   constexpr const char* stage = "code";
-  check_item(stage, "the chip supports every operator", [&] {
+  check_item(stage, "the chip has every operator", [&] {
     const auto analysis = analyze_run(config_, {.soc = options_.soc, .torch = options_.torch}, parts_);
     const auto verdict = analysis.verdict();
     return Found{verdict != "blocked",
@@ -174,7 +174,7 @@ void Checks::code() {
 
 void Checks::precision() {
   constexpr const char* stage = "precision";
-  check_item(stage, "a run is repeatable bit for bit", [&] {
+  check_item(stage, "a run repeats bit for bit", [&] {
     auto config = config_;
     config.device = "cpu";
     const auto report = verify_determinism(config, proof_parts_, {.steps = options_.steps});
