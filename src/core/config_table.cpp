@@ -139,7 +139,7 @@ std::string Bounds::str() const {
 void ConfigProblems::throw_if_any() const {
   if (problems_.empty()) return;
   std::string message;
-  if (problems_.size() > 1) message = std::to_string(problems_.size()) + " mistakes";
+  if (problems_.size() > 1) message = std::to_string(problems_.size()) + " errors";
   for (const auto& problem : problems_) {
     if (problems_.size() > 1) message += "\n  ";
     message += problem.mark.str() + ": " + (problem.path.empty() ? "" : problem.path + ": ") + problem.message;
