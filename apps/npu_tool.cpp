@@ -1,4 +1,4 @@
-// Tools around training: npu_tool SUBCOMMAND ...; each speaks JSON with --json.
+// Tools around training: npu_tool SUBCOMMAND ...; each prints JSON with --json.
 #include "npu_train/tools/commands/main.hpp"
 
 int main(int argc, char** argv) { return npu_train::tool_main(argc, argv); }

@@ -27,15 +27,14 @@ void add_builtin_models(ModelRegistry& registry) {
   for (const int64_t depth : {18, 34, 50, 101, 152})
     registry.add<ResNetOptions>("resnet" + std::to_string(depth), "residual network of " + std::to_string(depth) + " layers",
                                 [depth](const ResNetOptions& options) { return resnet(depth, options); });
-  registry.add<VitOptions>("vit", "vision transformer of a size of your own",
-                           [](const VitOptions& options) { return vit(options, "vit"); });
+  registry.add<VitOptions>("vit", "vision transformer of configurable size", [](const VitOptions& options) { return vit(options, "vit"); });
   add_vit<vit_tiny_options>(registry, "vit_tiny", "vision transformer, patch 16, dim 192, depth 12, heads 3");
   add_vit<vit_small_options>(registry, "vit_small", "vision transformer, patch 16, dim 384, depth 12, heads 6");
   add_vit<vit_b16_options>(registry, "vit_b16", "vision transformer, patch 16, dim 768, depth 12, heads 12");
   add_vit<vit_b32_options>(registry, "vit_b32", "vision transformer, patch 32, dim 768, depth 12, heads 12");
   add_vit<vit_l16_options>(registry, "vit_l16", "vision transformer, patch 16, dim 1024, depth 24, heads 16");
   add_vit<vit_tiny_cifar10_options>(registry, "vit_tiny_cifar10",
-                                    "vision transformer for 32x32 pictures, patch 4, dim 192, depth 12, heads 3");
+                                    "vision transformer for 32x32 images, patch 4, dim 192, depth 12, heads 3");
 }
 
 }  // namespace npu_train

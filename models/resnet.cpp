@@ -177,19 +177,22 @@ const ConfigTable<ResNetOptions>& ResNetOptions::config_table() {
   static const auto table =
       ConfigTable<ResNetOptions>("model resnet")
           .field("num_classes", &ResNetOptions::num_classes, "outputs of the head", between(1, 1 << 24))
-          .field("image_size", &ResNetOptions::image_size, "pixels of a side, for summaries and benchmarks; the network takes any",
+          .field("image_size", &ResNetOptions::image_size, "pixels of a side, for summaries and benchmarks; the network accepts any size",
                  between(1, 1 << 14))
-          .field("channels", &ResNetOptions::channels, "of the input", between(1, 4096))
-          .field("stem", &ResNetOptions::stem, "imagenet: 7x7 stride 2 and max pooling; small: 3x3 stride 1, for 32x32 pictures",
+          .field("channels", &ResNetOptions::channels, "channels of the input", between(1, 4096))
+          .field("stem", &ResNetOptions::stem, "imagenet: 7x7 stride 2 and max pooling; small: 3x3 stride 1, for 32x32 images",
                  one_of({"imagenet", "small"}))
-          .field("zero_init_residual", &ResNetOptions::zero_init_residual, "start the last gamma of each block at 0: steadier first epochs")
+          .field("zero_init_residual", &ResNetOptions::zero_init_residual,
+                 "initialises the last gamma of each block with 0, for more stable first epochs")
           .field("fused_kernels", &ResNetOptions::fused_kernels,
-                 "auto: norm, shortcut and ReLU as one kernel and convolutions as matrix products, where that is faster; false: PyTorch's "
+                 "auto: norm, shortcut and ReLU as one kernel and convolutions as matrix products, if that is faster; false: PyTorch's "
                  "operations",
                  one_of({"auto", "false"}))
-          .field("weights", &ResNetOptions::weights,
-                 "file to start from: safetensors, .pth or a checkpoint; a head of another size is left fresh")
-          .field("weights_strict", &ResNetOptions::weights_strict, "weights of another network are an error; false: load what fits")
+          .field(
+              "weights", &ResNetOptions::weights,
+              "file with initial weights: safetensors, .pth or a checkpoint; a head with a different size keeps its fresh initialisation")
+          .field("weights_strict", &ResNetOptions::weights_strict,
+                 "true: weights of another network are an error; false: the matching tensors are loaded")
           .synonym("classes", "num_classes")
           .synonym("pretrained", "weights")
           .synonym("in_channels", "channels")
@@ -199,7 +202,7 @@ const ConfigTable<ResNetOptions>& ResNetOptions::config_table() {
 
 Model resnet(int64_t depth, const ResNetOptions& options) {
   const auto found = depths().find(depth);
-  check(found != depths().end(), ErrorKind::Usage, "resnet", "no residual network of depth ", depth, "; there are 18, 34, 50, 101, 152");
+  check(found != depths().end(), ErrorKind::Usage, "resnet", "no residual network of depth ", depth, "; allowed: 18, 34, 50, 101, 152");
   check(options.stem == "imagenet" || options.stem == "small", ErrorKind::Usage, "resnet", "stem '", options.stem,
         "'; allowed: imagenet, small");
   check(options.fused_kernels == "auto" || options.fused_kernels == "false", ErrorKind::Usage, "resnet", "fused_kernels '",

@@ -173,8 +173,8 @@ class VisionTransformer : public torch::nn::Module {
   // Pictures [N, C, H, W] to tokens [N, 1 + patches, dim], class token first.
   at::Tensor embed(const at::Tensor& x) {
     check(x.dim() == 4 && x.size(1) == channels_ && x.size(2) == image_size_ && x.size(3) == image_size_, ErrorKind::Usage, "vit",
-          "input of shape ", x.sizes(), "; this network takes [N, ", channels_, ", ", image_size_, ", ", image_size_,
-          "]: set image_size, or resize the pictures");
+          "input of shape ", x.sizes(), "; this network requires [N, ", channels_, ", ", image_size_, ", ", image_size_,
+          "]: set image_size, or resize the images");
     const at::Tensor patches = conv_proj_->forward(x).flatten(2).transpose(1, 2);
     const at::Tensor tokens = at::cat({class_token_.to(patches.scalar_type()).expand({x.size(0), -1, -1}), patches}, 1);
     return npu_train::dropout(tokens + pos_embedding_, dropout_, is_training());
@@ -240,7 +240,8 @@ Model vit(const VitOptions& options, const std::string& name) {
 
 void set_attention_mask(const Model& model, const at::Tensor& mask) {
   auto* net = model.module ? model.module->as<VisionTransformer>() : nullptr;
-  check(net != nullptr, ErrorKind::Usage, "set_attention_mask", "the model '", model.name, "' is not a vision transformer of this library");
+  check(net != nullptr, ErrorKind::Usage, "set_attention_mask", "the model '", model.name,
+        "' is not one of this library's vision transformers");
   net->set_mask(mask);
 }
 

@@ -11,12 +11,13 @@ ConfigTable<T> vit_fields(const std::string& title) {
   using text = std::string;
   // Type arguments are spelled out: a member of the base is not deduced as one of T.
   table.template field<int64_t>("num_classes", &VitOptions::num_classes, "outputs of the head", between(1, 1 << 24))
-      .template field<int64_t>("image_size", &VitOptions::image_size, "pixels of a side; a multiple of patch_size", between(1, 1 << 14))
-      .template field<int64_t>("channels", &VitOptions::channels, "of the input", between(1, 4096))
-      .template field<int64_t>("patch_size", &VitOptions::patch_size, "pixels of a patch's side", between(1, 1 << 14))
-      .template field<int64_t>("dim", &VitOptions::dim, "width of a token; a multiple of heads", between(1, 1 << 16))
+      .template field<int64_t>("image_size", &VitOptions::image_size, "pixels of a side; must be a multiple of patch_size",
+                               between(1, 1 << 14))
+      .template field<int64_t>("channels", &VitOptions::channels, "channels of the input", between(1, 4096))
+      .template field<int64_t>("patch_size", &VitOptions::patch_size, "pixels of a side of a patch", between(1, 1 << 14))
+      .template field<int64_t>("dim", &VitOptions::dim, "width of a token; must be a multiple of heads", between(1, 1 << 16))
       .template field<int64_t>("depth", &VitOptions::depth, "blocks", between(1, 4096))
-      .template field<int64_t>("heads", &VitOptions::heads, "attention heads", between(1, 4096))
+      .template field<int64_t>("heads", &VitOptions::heads, "number of attention heads", between(1, 4096))
       .template field<int64_t>("mlp_dim", &VitOptions::mlp_dim, "width inside the MLP; 0: four times dim", between(0, 1 << 18))
       .template field<double>("dropout", &VitOptions::dropout, "rate after positions, attention projection and MLP layers",
                               between(0, 0.99))
@@ -26,17 +27,17 @@ ConfigTable<T> vit_fields(const std::string& title) {
       .template field<text>("qkv", &VitOptions::qkv, "one projection for query, key and value, or three (NPUs prefer split)",
                             one_of({"fused", "split"}))
       .template field<text>("gelu", &VitOptions::gelu, "exact: by erf; tanh: the approximation", one_of({"exact", "tanh"}))
-      .template field<text>("attention_mask", &VitOptions::attention_mask, "causal: a token sees itself and those before it",
+      .template field<text>("attention_mask", &VitOptions::attention_mask, "causal: a token attends to itself and to earlier tokens",
                             one_of({"none", "causal"}))
+      .template field<text>("fused_kernels", &VitOptions::fused_kernels,
+                            "auto: products with weights prepacked for oneDNN, and attention's bf16 backward in fp32, if that is faster; "
+                            "false: PyTorch's operators",
+                            one_of({"auto", "false"}))
       .template field<text>(
-          "fused_kernels", &VitOptions::fused_kernels,
-          "auto: products with weights that are laid out for oneDNN, and attention's bf16 backward in fp32, where that is faster; "
-          "false: PyTorch's operations",
-          one_of({"auto", "false"}))
-      .template field<text>("weights", &VitOptions::weights,
-                            "file to start from: safetensors, .pth or a checkpoint; a head of another size is left fresh")
+          "weights", &VitOptions::weights,
+          "file with initial weights: safetensors, .pth or a checkpoint; a head with a different size keeps its fresh initialisation")
       .template field<bool>("weights_strict", &VitOptions::weights_strict,
-                            "weights of another network are an error; false: load what fits");
+                            "true: weights of another network are an error; false: the matching tensors are loaded");
   table.synonym("classes", "num_classes")
       .synonym("pretrained", "weights")
       .synonym("in_channels", "channels")

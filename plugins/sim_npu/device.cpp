@@ -24,7 +24,8 @@ thread_local std::array<c10::StreamId, kMostDevices> streams{};  // 0: the defau
 std::atomic<c10::StreamId> next_stream{1};
 
 c10::DeviceIndex checked(c10::DeviceIndex device) {
-  TORCH_CHECK(device >= 0 && device < sim().devices, "sim_npu: there is no device ", static_cast<int>(device), "; it has ", sim().devices);
+  TORCH_CHECK(device >= 0 && device < sim().devices, "sim_npu: there is no device ", static_cast<int>(device),
+              "; number of devices: ", sim().devices);
   return device;
 }
 
@@ -75,7 +76,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeEvent(void*) const override {}
   void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
-    TORCH_CHECK(from != nullptr && to != nullptr, "sim_npu: both events must be recorded before the time between them is asked for");
+    TORCH_CHECK(from != nullptr && to != nullptr, "sim_npu: both events must be recorded before the time between them is requested");
     return std::chrono::duration<double, std::milli>(static_cast<Event*>(to)->time - static_cast<Event*>(from)->time).count();
   }
 };

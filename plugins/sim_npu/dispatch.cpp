@@ -79,7 +79,7 @@ void apply_policy(Operator& op) {
     refuse_or_warn(op.warned, "sim_npu: '" + op.name + "' is not supported on the Ascend " + sim().soc + ", by the vendor's list");
   } else if (op.rule.support == Support::CpuFallback) {
     refuse_or_warn(op.warned, "sim_npu: '" + op.name + "' has no kernel on the Ascend " + sim().soc +
-                                  ": a real one runs it on the host, with two copies");
+                                  "; a real chip runs it on the host, with two copies");
   }
 }
 
@@ -88,8 +88,8 @@ void apply_dtypes(Operator& op, at::ScalarType first) {
   const std::string name = first == at::kHalf ? "fp16" : first == at::kBFloat16 ? "bf16" : first == at::kFloat ? "fp32" : "";
   if (sim().unsupported == 0 || name.empty() || op.rule.dtypes.empty() || op.rule.dtypes.find(name) != std::string::npos) return;
   if (op.warned_of_dtype.exchange(true)) return;
-  say("sim_npu: '" + op.name + "' in " + name + ": for the Ascend the vendor's list names " + op.rule.dtypes +
-      " alone; verify on the chip");
+  say("sim_npu: '" + op.name + "' in " + name + ": the vendor's list for the Ascend contains only " + op.rule.dtypes +
+      "; verify on the chip");
 }
 
 bool is_low(const at::Tensor& t) { return t.scalar_type() == at::kHalf || t.scalar_type() == at::kBFloat16; }
@@ -162,7 +162,7 @@ class Crossing {
     if (d.type() != kType) return;
     const auto index = d.has_index() ? d.index() : current_device();
     TORCH_CHECK(device_ < 0 || device_ == index, "sim_npu: ", op_.name, " got tensors of npu:", static_cast<int>(device_),
-                " and npu:", static_cast<int>(index), "; all must lie on one device");
+                " and npu:", static_cast<int>(index), "; all must be on the same device");
     device_ = index;
   }
 
@@ -175,9 +175,8 @@ class Crossing {
 
   at::Tensor host(const at::Tensor& t, bool written) {
     if (!t.defined()) return t;
-    TORCH_CHECK(on_device(t) || t.dim() == 0 || t.device().type() != c10::kCPU, "sim_npu: ", op_.name,
-                " got a tensor of the host, of sizes ", t.sizes(), ", beside those of npu:", static_cast<int>(device()),
-                "; move it first with .to(device)");
+    TORCH_CHECK(on_device(t) || t.dim() == 0 || t.device().type() != c10::kCPU, "sim_npu: ", op_.name, " got a host tensor of shape ",
+                t.sizes(), " together with tensors of npu:", static_cast<int>(device()), "; move it first with .to(device)");
     if (!on_device(t)) return t;
     remember_shape(t);
     TORCH_CHECK(t.scalar_type() != at::kDouble || op_.moves_data, "sim_npu: ", op_.name,
@@ -285,7 +284,7 @@ void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack, c10:
 // A result of a replay, into the memory that the graph has for it.
 void put(const at::Tensor& result, const at::Tensor& place) {
   if (!on_device(result) || result.storage().unsafeGetStorageImpl() == place.storage().unsafeGetStorageImpl()) return;
-  TORCH_CHECK(result.sizes() == place.sizes(), "sim_npu: a replay gave sizes ", result.sizes(), " where the graph has ", place.sizes());
+  TORCH_CHECK(result.sizes() == place.sizes(), "sim_npu: a replay returned shape ", result.sizes(), "; the graph has ", place.sizes());
   host_view(place).copy_(host_view(result));
 }
 

@@ -35,7 +35,7 @@ Recording* recording() {
 }
 
 void refuse_in_graph(const char* what) {
-  TORCH_CHECK(recording() == nullptr, "sim_npu: ", what, " while a graph is captured: the host would wait for work that is not done");
+  TORCH_CHECK(recording() == nullptr, "sim_npu: ", what, " while a graph is captured; the host would wait for work that is not executed");
 }
 
 c10::IValue Recording::keep(const c10::IValue& value) {
@@ -79,7 +79,7 @@ void Recording::add(std::function<void()> work) {
 void Recording::begin() {
   device_ = current_device();
   stream_ = current_stream();
-  TORCH_CHECK(stream_ != 0, "sim_npu: a graph is captured on a stream of its own, not on the default one");
+  TORCH_CHECK(stream_ != 0, "sim_npu: a graph must be captured on a separate stream, not on the default one");
   Recording* none = nullptr;
   TORCH_CHECK(active.compare_exchange_strong(none, this), "sim_npu: another graph is being captured");
   random_ = host_generator(device_).get_state();
@@ -96,7 +96,7 @@ void Recording::end() {
 }
 
 void Recording::replay() const {
-  TORCH_CHECK(recording() == nullptr, "sim_npu: a graph cannot be replayed while one is captured");
+  TORCH_CHECK(recording() == nullptr, "sim_npu: a graph cannot be replayed during a capture");
   for (const auto& work : work_) work();
 }
 
@@ -122,7 +122,7 @@ struct Graph final : at::GraphImplInterface {
   c10::MempoolId_t pool() const override { return {0, 0}; }
   void enable_debug_mode() override {}
   void debug_dump(const std::string& path) override {
-    TORCH_CHECK_NOT_IMPLEMENTED(false, "sim_npu: no picture of a graph, asked for ", path);
+    TORCH_CHECK_NOT_IMPLEMENTED(false, "sim_npu: a graph cannot be drawn; requested file: ", path);
   }
 
  private:

@@ -13,9 +13,9 @@ Sim& sim() {
 namespace {
 
 std::string start(const npu_train_sim_options& options) {
-  if (sim().devices > 0) return "the simulator runs already; a process has one, with the options that it was started with";
+  if (sim().devices > 0) return "the simulator is already running; a process can have only one, with the options of its start";
   if (options.devices < 1 || options.devices > kMostDevices) return c10::str(options.devices, " devices; allowed: 1 to ", kMostDevices);
-  if (options.hbm_bytes < 1) return c10::str(options.hbm_bytes, " bytes of memory; at least 1");
+  if (options.hbm_bytes < 1) return c10::str(options.hbm_bytes, " bytes of memory; allowed: at least 1");
   try {
     c10::register_privateuse1_backend("npu");
     register_hooks();

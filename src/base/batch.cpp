@@ -35,11 +35,11 @@ const at::Tensor& Batch::at(const std::string& name) const {
   const auto near = nearest_name(name, names);
   throw Error(ErrorKind::Usage, "Batch",
               "there is no field '" + name + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?") +
-                  "; there are: " + (names.empty() ? "none" : join(names)));
+                  "; available: " + (names.empty() ? "none" : join(names)));
 }
 
 void Batch::set(const std::string& name, at::Tensor value) {
-  check(!name.empty(), ErrorKind::Usage, "Batch", "a field needs a name");
+  check(!name.empty(), ErrorKind::Usage, "Batch", "a field must have a name");
   check(value.defined(), ErrorKind::Usage, "Batch", "the field '", name, "' is an undefined tensor");
   const auto found = position(fields_, name);
   if (found != fields_.end()) {

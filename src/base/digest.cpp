@@ -22,7 +22,7 @@ void update_tensor(Hasher& hasher, const at::Tensor& tensor) {
     return;
   }
   check(tensor.layout() == at::kStrided && !tensor.is_quantized(), ErrorKind::Usage, "digest",
-        "a sparse or quantised tensor; only dense ones have a digest");
+        "a sparse or quantised tensor has no digest; allowed: dense tensors");
   const auto host = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
   update_number(hasher, static_cast<int64_t>(host.scalar_type()));
   update_number(hasher, host.dim());

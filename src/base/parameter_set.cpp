@@ -17,11 +17,11 @@ ParameterSet::ParameterSet(std::vector<Parameter> parameters) {
 }
 
 void ParameterSet::add(Parameter parameter) {
-  check(!parameter.name.empty(), ErrorKind::Usage, "ParameterSet", "a parameter without a name; names are how its state is found again");
+  check(!parameter.name.empty(), ErrorKind::Usage, "ParameterSet", "a parameter has no name; its state is stored by name");
   check(parameter.value.defined(), ErrorKind::Usage, "ParameterSet", "'", parameter.name, "' is an undefined tensor");
   const bool is_alias = std::any_of(aliases_.begin(), aliases_.end(), [&](const auto& a) { return a.first == parameter.name; });
   check(index_.count(parameter.name) == 0 && !is_alias, ErrorKind::Usage, "ParameterSet", "'", parameter.name,
-        "' is there twice; names must differ");
+        "' occurs twice; names must be unique");
   const auto [known, is_new] = tensors_.emplace(parameter.value.unsafeGetTensorImpl(), parameters_.size());
   if (!is_new) {
     aliases_.emplace_back(std::move(parameter.name), parameters_[known->second].name);

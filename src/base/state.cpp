@@ -24,7 +24,7 @@ const typename Map::mapped_type& entry(const Map& map, const std::string& key, c
   std::vector<std::string> names;
   for (const auto& [name, value] : map) names.push_back(name);
   throw Error(ErrorKind::Checkpoint, part,
-              "the state has no '" + key + "'; there are: " + (names.empty() ? "none" : detail::first_few(names, 20)),
+              "the state has no '" + key + "'; it has: " + (names.empty() ? "none" : detail::first_few(names, 20)),
               "it was saved by another version or for another kind of " + part);
 }
 

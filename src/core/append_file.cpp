@@ -45,7 +45,7 @@ HoldSizeSignal::~HoldSizeSignal() {
 AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   check(fd_ >= 0, ErrorKind::Checkpoint, "log", path_, ": cannot be opened for writing: ", std::strerror(errno),
-        "; hint: make the folder first, or write to another one");
+        "; hint: create the folder first, or choose another one");
 }
 
 AppendFile::~AppendFile() {
@@ -61,7 +61,7 @@ void AppendFile::write(std::string_view piece) {
   const bool cut = known && ::ftruncate(fd_, before.st_size) == 0;
   throw Error(ErrorKind::Checkpoint, "log",
               path_ + ": " + std::to_string(piece.size()) + " bytes cannot be written: " + std::strerror(code),
-              known && !cut ? "a part of them may be at the end of the file" : "free some space on its disk");
+              known && !cut ? "some of them may be at the end of the file" : "free some space on its disk");
 }
 
 }  // namespace npu_train

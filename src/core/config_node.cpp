@@ -76,12 +76,12 @@ void ConfigNode::set(std::string_view dotted_path, ConfigNode value) {
     if (node->is_list()) {
       const auto index = detail::parse_integer(key);
       check(index && *index >= 0 && static_cast<size_t>(*index) < node->items_.size(), ErrorKind::Usage, "config", "'", dotted_path,
-            "': ", path, " is a list of ", node->items_.size(), " items; '", key, "' is none of their positions (from 0)");
+            "': ", path, " is a list of ", node->items_.size(), " items; '", key, "' is not one of their indices (from 0)");
       node = &node->items_[static_cast<size_t>(*index)];
     } else {
       check(node->is_map(), ErrorKind::Usage, "config", "'", dotted_path, "': ", path.empty() ? "the configuration" : path,
-            " is the single value '", node->scalar_, "' and has no keys; hint: give it as a map first, such as ", path,
-            "={name: ", node->scalar_, "}");
+            " is the single value '", node->scalar_, "' and has no keys; hint: write it as a map, as in ", path, "={name: ", node->scalar_,
+            "}");
       auto* found = node->find(key);
       if (!found) {
         auto& member = node->members_.emplace_back();
@@ -98,7 +98,7 @@ void ConfigNode::set(std::string_view dotted_path, ConfigNode value) {
 }
 
 void ConfigNode::put(Member member) {
-  check(is_map() || is_null(), ErrorKind::Usage, "config", "a key can be added to a map only");
+  check(is_map() || is_null(), ErrorKind::Usage, "config", "a key can be added only to a map");
   kind_ = Kind::Map;
   for (auto& existing : members_) {
     if (existing.key == member.key) {
@@ -110,7 +110,7 @@ void ConfigNode::put(Member member) {
 }
 
 void ConfigNode::push_back(ConfigNode item) {
-  check(is_list() || is_null(), ErrorKind::Usage, "config", "an item can be added to a list only");
+  check(is_list() || is_null(), ErrorKind::Usage, "config", "an item can be added only to a list");
   kind_ = Kind::List;
   items_.push_back(std::move(item));
 }
@@ -141,7 +141,7 @@ void ConfigNode::move_to(const Mark& mark) {
 void apply_override(ConfigNode& root, std::string_view key_equals_value) {
   const auto equals = key_equals_value.find('=');
   check(equals != std::string_view::npos && equals > 0, ErrorKind::Usage, "command line", "'", key_equals_value,
-        "' is not of the form key=value, such as trainer.max_epochs=3");
+        "' does not have the form key=value, as in trainer.max_epochs=3");
   // Lines and columns of an argument would point nowhere.
   try {
     auto value = parse_yaml(key_equals_value.substr(equals + 1), "the value");

@@ -11,7 +11,7 @@ namespace {
 
 // A shell takes away quotes that are not quoted themselves.
 std::string empty_text_hint(const ConfigNode& node, const std::string& path) {
-  return node.mark().source == "command line" ? "in a shell an empty text is '" + path + "=\"\"'" : "write \"\" for an empty text";
+  return node.mark().source == "command line" ? "in a shell, an empty text is '" + path + "=\"\"'" : "write \"\" for an empty text";
 }
 
 std::string shown(const ConfigNode& node) {
@@ -49,7 +49,7 @@ bool inside(double value, const Bounds& bounds) {
 // What somebody meant who wrote this for a choice; "" where nothing is near.
 std::string meant_choice(const std::string& given, const Bounds& bounds) {
   for (const auto& [other, name] : bounds.other_names)
-    if (to_lower(other) == to_lower(given)) return "; the name here is " + name;
+    if (to_lower(other) == to_lower(given)) return "; names are case-sensitive, did you mean '" + name + "'?";
   const auto near = nearest_name(given, bounds.choices);
   return near.empty() ? "" : ", did you mean '" + near + "'?";
 }
@@ -79,7 +79,7 @@ bool read_integer(const ConfigNode& node, const std::string& path, const Bounds&
   }
   if (*value < lowest || *value > highest) {
     problems.add(node.mark(), path,
-                 shown(node) + " does not fit; allowed: between " + with_commas(lowest) + " and " + with_commas(highest));
+                 shown(node) + " is out of range; allowed: between " + with_commas(lowest) + " and " + with_commas(highest));
     return false;
   }
   if (!inside(static_cast<double>(*value), bounds)) {
@@ -95,7 +95,7 @@ bool read_list(const ConfigNode& node, const std::string& path, const Bounds& bo
   if (!node.is_list()) {
     problems.add(node.mark(), path,
                  with_hint(shown(node) + " is not a list", node.is_scalar() ? "write [" + node.scalar().substr(0, 60) + "]"
-                                                           : node.is_null() ? "write [] for an empty one"
+                                                           : node.is_null() ? "write [] for an empty list"
                                                                             : ""));
     return false;
   }
@@ -111,14 +111,14 @@ bool read_list(const ConfigNode& node, const std::string& path, const Bounds& bo
 std::string unknown_key(const std::string& key, const std::vector<detail::Field>& fields,
                         const std::vector<std::pair<std::string, std::string>>& synonyms) {
   for (const auto& [other, field] : synonyms) {
-    if (to_lower(other) == to_lower(key)) return "no such key; the name here is " + field;
+    if (to_lower(other) == to_lower(key)) return "no such key; did you mean '" + field + "'?";
   }
   std::vector<std::string> names;
   for (const auto& field : fields) names.push_back(field.info.name);
-  if (names.empty()) return "no such key; there are none";
+  if (names.empty()) return "no such key; no keys are allowed";
   const auto near = nearest_name(key, names);
-  return "no such key; " + (near.empty() ? "" : "did you mean '" + near + "'? ") +
-         std::string(near.empty() ? "there are: " : "There are: ") + join(names);
+  return "no such key; " + (near.empty() ? "" : "did you mean '" + near + "'? ") + std::string(near.empty() ? "allowed: " : "Allowed: ") +
+         join(names);
 }
 
 std::string child(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
@@ -139,7 +139,7 @@ std::string Bounds::str() const {
 void ConfigProblems::throw_if_any() const {
   if (problems_.empty()) return;
   std::string message;
-  if (problems_.size() > 1) message = std::to_string(problems_.size()) + " mistakes";
+  if (problems_.size() > 1) message = std::to_string(problems_.size()) + " errors";
   for (const auto& problem : problems_) {
     if (problems_.size() > 1) message += "\n  ";
     message += problem.mark.str() + ": " + (problem.path.empty() ? "" : problem.path + ": ") + problem.message;
@@ -254,7 +254,7 @@ bool read_value(const ConfigNode& node, const std::string& path, const Bounds& b
     }
   } else {
     problems.add(node.mark(), path,
-                 shown(node) + " is not a name or a map with a name, such as {name: " + (out.name.empty() ? "..." : out.name) + "}");
+                 shown(node) + " is neither a name nor a map with a name, as in {name: " + (out.name.empty() ? "..." : out.name) + "}");
     return false;
   }
   out = std::move(part);
@@ -301,7 +301,7 @@ void bind_fields(const std::vector<Field>& fields, const std::vector<std::pair<s
   if (!node.is_map()) {
     std::vector<std::string> names;
     for (const auto& field : fields) names.push_back(field.info.name);
-    problems.add(node.mark(), path, shown(node) + " where keys with values are needed (key: value); there are: " + join(names));
+    problems.add(node.mark(), path, shown(node) + " is not a map of keys and values (key: value); allowed: " + join(names));
     return;
   }
   for (const auto& member : node.members()) {

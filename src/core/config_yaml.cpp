@@ -66,7 +66,7 @@ class Builder final : public YAML::EventHandler {
 
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     const auto found = anchored_.find(anchor);
-    if (found == anchored_.end()) fail(mark, "an alias inside the value that it stands for");
+    if (found == anchored_.end()) fail(mark, "an alias inside the value to which it refers");
     auto copy = found->second.node;
     count(mark, found->second.weight);
     copy.set_mark(place(mark));
@@ -105,14 +105,14 @@ class Builder final : public YAML::EventHandler {
   }
 
   void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
-    if (!tag.empty() && tag != "?" && tag != "!") fail(mark, "the tag '" + tag + "' is not used in configurations", "leave it out");
+    if (!tag.empty() && tag != "?" && tag != "!") fail(mark, "the tag '" + tag + "' is not allowed in configurations", "remove it");
   }
 
   void count(const YAML::Mark& mark, const Weight& weight) {
     nodes_ += weight.nodes;
     text_ += weight.text;
-    if (nodes_ > kMostNodes) fail(mark, "more than 100,000 values, aliases written out");
-    if (text_ > kMostText) fail(mark, "more than 16 MiB of text, aliases written out");
+    if (nodes_ > kMostNodes) fail(mark, "more than 100,000 values, with aliases expanded");
+    if (text_ > kMostText) fail(mark, "more than 16 MiB of text, with aliases expanded");
     if (frames_.size() + weight.depth > kDeepestYaml) fail(mark, "nested deeper than 64 levels");
   }
 
@@ -212,12 +212,12 @@ ConfigNode parse_yaml(std::string_view text, const std::string& source) {
     if (!parser.HandleNextDocument(builder)) return {};
     Builder second(source);
     check(!parser.HandleNextDocument(second), ErrorKind::Usage, "config", source,
-          ": more than one document ('---' in the middle); hint: use one file for each");
+          ": more than one document ('---' inside the file); hint: use one file for each");
   } catch (const YAML::Exception& e) {
     const Mark mark{source, e.mark.is_null() ? 0 : e.mark.line + 1, e.mark.column + 1};
     const auto tab = tab_indented_line(text, mark.line);
-    const auto hint = tab == 0 ? "" : "line " + std::to_string(tab) + " is indented with a tab; YAML takes spaces only";
-    throw Error(ErrorKind::Usage, "config", mark.str() + ": this is not YAML: " + e.msg, hint, std::current_exception());
+    const auto hint = tab == 0 ? "" : "line " + std::to_string(tab) + " is indented with a tab; YAML allows only spaces";
+    throw Error(ErrorKind::Usage, "config", mark.str() + ": invalid YAML: " + e.msg, hint, std::current_exception());
   } catch (const std::bad_alloc&) {
     throw translate_current_exception("config");
   }
@@ -227,7 +227,7 @@ ConfigNode parse_yaml(std::string_view text, const std::string& source) {
 ConfigNode load_yaml(const std::string& path) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  check(std::filesystem::exists(status), ErrorKind::Usage, "config", path, ": there is no such file (relative paths start from ",
+  check(std::filesystem::exists(status), ErrorKind::Usage, "config", path, ": no such file (relative paths start at ",
         std::filesystem::current_path(error).string(), ")");
   check(!std::filesystem::is_directory(status), ErrorKind::Usage, "config", path, ": this is a folder; hint: name a .yaml file in it");
   std::ifstream file(path, std::ios::binary);

@@ -13,7 +13,7 @@
 namespace npu_train {
 namespace {
 
-constexpr const char* kAscendHint = "npu_tool doctor --explain, with this line or its code, tells causes and what to do";
+constexpr const char* kAscendHint = "npu_tool doctor --explain, with this line or its code, prints causes and remedies";
 constexpr const char* kMemoryHint = "use a smaller data.batch_size (with more accumulate_grad_batches) or a lower precision";
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
@@ -29,7 +29,7 @@ Verdict judge(const c10::Error& e, std::string_view text) {
       has(text, "ALLOC_FAILED") || has(text, "not enough memory")) {
     return {ErrorKind::OutOfMemory, kMemoryHint};
   }
-  if (dynamic_cast<const c10::DistError*>(&e)) return {ErrorKind::Peer, "look at the log of the rank that failed first"};
+  if (dynamic_cast<const c10::DistError*>(&e)) return {ErrorKind::Peer, "check the log of the rank that failed first"};
   if (has(text, "INTERNAL ASSERT FAILED")) return {ErrorKind::Internal};
   if (has(text, "NPU function error") || has(text, "call acl api failed") || has(text, "NPU error"))
     return {ErrorKind::Device, kAscendHint};
@@ -53,15 +53,15 @@ Verdict judge(const std::error_code& code) {
       case EROFS:
       case EACCES:
       case EPERM:
-        return {ErrorKind::Checkpoint, "write to a folder that you may write to"};
+        return {ErrorKind::Checkpoint, "choose a writable folder"};
       case EFBIG:
       case EIO:
-        return {ErrorKind::Checkpoint, "look at the disk and its limits"};
+        return {ErrorKind::Checkpoint, "check the disk and its limits"};
       case EMFILE:
       case ENFILE:
-        return {ErrorKind::Device, "raise the limit of open files (ulimit -n)"};
+        return {ErrorKind::Device, "raise the limit on open files (ulimit -n)"};
       case EAGAIN:
-        return {ErrorKind::Device, "the system gives no more threads: lower num_workers or raise the limit (ulimit -u)"};
+        return {ErrorKind::Device, "the system provides no more threads; lower num_workers or raise the limit (ulimit -u)"};
       default:
         break;
     }
@@ -78,7 +78,7 @@ std::string without_frames(std::string_view text) {
 
 Error translate_current_exception(const std::string& where) {
   const auto cause = std::current_exception();
-  if (!cause) return Error(ErrorKind::Internal, where, "an error was to be translated where there is none");
+  if (!cause) return Error(ErrorKind::Internal, where, "there is no error to translate");
   try {
     std::rethrow_exception(cause);
   } catch (const Error& e) {
@@ -97,7 +97,7 @@ Error translate_current_exception(const std::string& where) {
     const bool memory = has(text, "out of memory") || has(text, "can't allocate memory");
     return Error(memory ? ErrorKind::OutOfMemory : ErrorKind::Internal, where, text, memory ? kMemoryHint : "", cause);
   } catch (...) {
-    return Error(ErrorKind::Internal, where, "something that is no exception of the standard library was thrown", "", cause);
+    return Error(ErrorKind::Internal, where, "an object that is not a std::exception was thrown", "", cause);
   }
 }
 

@@ -29,8 +29,8 @@ void repeat_rows(void* data, int64_t bytes, int64_t real, int64_t total) {
 /// A picture as planes of the given size; one channel fills all.
 void write_bytes(const Image& image, int64_t channels, int64_t height, int64_t width, uint8_t* out) {
   check(image.height() == height && image.width() == width && (image.channels() == channels || image.channels() == 1), ErrorKind::Data,
-        "Pipeline", "a picture of ", image.channels(), " x ", image.height(), " x ", image.width(), " where ", channels, " x ", height,
-        " x ", width, " is expected; all pictures of a data set must have the size that it names");
+        "Pipeline", "an image has size ", image.channels(), " x ", image.height(), " x ", image.width(), ", but ", channels, " x ", height,
+        " x ", width, " is expected; all images of a data set must have its size");
   const Image planes = image.dense(PixelOrder::Planar);
   const int64_t area = height * width;
   for (int64_t c = 0; c < channels; ++c)
@@ -62,7 +62,7 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
   check(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size, ErrorKind::Usage, "Loader", "rank ",
         options.rank, " of ", options.world_size);
   if (dataset == nullptr) {
-    check(!options.shuffle, ErrorKind::Usage, "Loader", "a stream cannot be shuffled; do it where the stream is made");
+    check(!options.shuffle, ErrorKind::Usage, "Loader", "a stream cannot be shuffled; hint: shuffle it at its source");
     return options;
   }
   const int64_t n = dataset->size();
@@ -71,7 +71,7 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
             (options.world_size > 1 && options.batch_size <= (n + options.world_size - 1) / options.world_size),
         ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size,
         options.world_size > 1 ? c10::str(" on each of ", options.world_size, " ranks") : "", " and the data set '", dataset->info().name,
-        "' has ", n, " samples; make the batch smaller");
+        "' has ", n, " samples; hint: reduce the batch size");
   return options;
 }
 
@@ -82,15 +82,16 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipe
       options_(options),
       info_(std::move(info)) {
   check(pictures_ != nullptr || !options_.augment_on_device, ErrorKind::Usage, "data.augment_on", "device: the data set '", info_.name,
-        "' gives tensors, not pictures of bytes; hint: data.augment_on=host, or derive it from PictureDataset");
+        "' provides tensors, not images of bytes; hint: data.augment_on=host, or derive it from PictureDataset");
   if (pictures_ == nullptr) return;
   check(info_.shape.size() == 3, ErrorKind::Usage, "Loader", "the data set '", info_.name,
-        "' gives pictures but no shape (channels, height, width)");
+        "' provides images but no shape (channels, height, width)");
   channels_ = info_.shape[0];
   const auto [height, width] = pipeline_.output_size({info_.shape[1], info_.shape[2]});
-  check(height > 0 && width > 0, ErrorKind::Usage, "Loader", "the pictures of '", info_.name,
-        "' differ in size and the transforms leave them so; add one that fixes it (center_crop, random_resized_crop, or resize with exact: "
-        "true)");
+  check(
+      height > 0 && width > 0, ErrorKind::Usage, "Loader", "the images of '", info_.name,
+      "' differ in size, and no transform gives them a fixed size; hint: add one (center_crop, random_resized_crop, or resize with exact: "
+      "true)");
   height_ = height;
   width_ = width;
   if (!options_.augment_on_device) return;
@@ -169,7 +170,7 @@ void BatchBuilder::transform(Sample& sample, int64_t index, Philox& rng) const {
   for (auto& [name, value] : sample.fields) {
     if (name != "input") continue;
     check(value.scalar_type() == at::kByte && value.dim() == 3, ErrorKind::Usage, "Loader",
-          "transforms need an \"input\" of uint8 [channels, height, width]; this one is ", value.scalar_type(), " ", value.sizes());
+          "transforms need an \"input\" of uint8 [channels, height, width]; it is ", value.scalar_type(), " ", value.sizes());
     const at::Tensor bytes = value.contiguous();
     const Picture picture{Image::view(bytes.const_data_ptr<uint8_t>(), bytes.size(1), bytes.size(2), bytes.size(0)), {}, 0};
     value = pipeline_.run_to_tensor(picture, {}, rng);
@@ -193,11 +194,11 @@ void BatchBuilder::collate(Job& job) const {
     for (int64_t i = 0; i < real; ++i) {
       const auto& fields = job.samples[i].fields;
       check(fields.size() == first.size() && fields[f].first == name, ErrorKind::Data, "Loader", "sample ", job.ids[i],
-            " has other fields than sample ", job.ids.front(), "; every sample needs the same, in the same order");
+            " has different fields from sample ", job.ids.front(), "; all samples must have the same fields, in the same order");
       const at::Tensor& value = fields[f].second;
       check(value.defined() && value.sizes() == model.sizes() && value.scalar_type() == model.scalar_type(), ErrorKind::Data, "Loader", "'",
             name, "' of sample ", job.ids[i], " is ", value.scalar_type(), " ", value.sizes(), " and of sample ", job.ids.front(), " ",
-            model.scalar_type(), " ", model.sizes(), "; they must be alike");
+            model.scalar_type(), " ", model.sizes(), "; they must be equal");
       std::memcpy(out + i * bytes, value.contiguous().const_data_ptr(), static_cast<size_t>(bytes));
     }
     repeat_rows(out, bytes, real, rows);

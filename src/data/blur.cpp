@@ -66,7 +66,7 @@ GaussianBlur::GaussianBlur(int64_t kernel, double min_sigma, double max_sigma)
   check(kernel >= 1 && kernel % 2 == 1 && kernel <= 255, ErrorKind::Usage, "GaussianBlur", "kernel is ", kernel,
         "; it must be odd, from 1 to 255");
   check(min_sigma > 0 && min_sigma <= max_sigma, ErrorKind::Usage, "GaussianBlur", "sigma is [", min_sigma, ", ", max_sigma,
-        "]; it must be positive and grow");
+        "]; the limits must be positive and in ascending order");
 }
 
 Image GaussianBlur::apply(Image image, Philox& rng) const { return gaussian_blur(image, kernel_, draw(rng)); }

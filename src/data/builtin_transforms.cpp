@@ -12,7 +12,7 @@ const char* const kSizeDoc = "pixels; 0: the data set's image_size";
 
 int64_t size_or_default(int64_t size, const TransformContext& context) {
   const int64_t side = size > 0 ? size : context.image_size;
-  check(side > 0, ErrorKind::Usage, "transforms", "size is 0 and the data set has no image_size; give one of them");
+  check(side > 0, ErrorKind::Usage, "transforms", "size is 0 and the data set has no image_size; hint: set one of them");
   return side;
 }
 
@@ -33,8 +33,8 @@ struct ResizeOptions {
     static const auto table =
         ConfigTable<ResizeOptions>("transform resize")
             .field("size", &ResizeOptions::size, "shorter side in pixels; 0: the data set's image_size / crop_ratio", between(0, 8192))
-            .field("exact", &ResizeOptions::exact, "both sides become size, the proportions change")
-            .field("crop_ratio", &ResizeOptions::crop_ratio, "with size 0: the part of the side that a crop after it keeps",
+            .field("exact", &ResizeOptions::exact, "resizes both sides to size; changes the aspect ratio")
+            .field("crop_ratio", &ResizeOptions::crop_ratio, "with size 0: the fraction of the side that a following crop keeps",
                    between(0.1, 1));
     return table;
   }
@@ -44,10 +44,9 @@ struct RandomCropOptions {
   int64_t size = 0;
   int64_t padding = 0;
   static const ConfigTable<RandomCropOptions>& config_table() {
-    static const auto table =
-        ConfigTable<RandomCropOptions>("transform random_crop")
-            .field("size", &RandomCropOptions::size, kSizeDoc, between(0, 8192))
-            .field("padding", &RandomCropOptions::padding, "zeros put around the picture first, pixels", between(0, 8192));
+    static const auto table = ConfigTable<RandomCropOptions>("transform random_crop")
+                                  .field("size", &RandomCropOptions::size, kSizeDoc, between(0, 8192))
+                                  .field("padding", &RandomCropOptions::padding, "width of the zero padding, pixels", between(0, 8192));
     return table;
   }
 };
@@ -57,10 +56,11 @@ struct RandomResizedCropOptions {
   std::vector<double> scale = {0.08, 1};
   std::vector<double> ratio = {0.75, 4.0 / 3};
   static const ConfigTable<RandomResizedCropOptions>& config_table() {
-    static const auto table = ConfigTable<RandomResizedCropOptions>("transform random_resized_crop")
-                                  .field("size", &RandomResizedCropOptions::size, kSizeDoc, between(0, 8192))
-                                  .field("scale", &RandomResizedCropOptions::scale, "least and largest part of the area", between(1e-6, 1))
-                                  .field("ratio", &RandomResizedCropOptions::ratio, "least and largest width / height", between(1e-3, 1e3));
+    static const auto table =
+        ConfigTable<RandomResizedCropOptions>("transform random_resized_crop")
+            .field("size", &RandomResizedCropOptions::size, kSizeDoc, between(0, 8192))
+            .field("scale", &RandomResizedCropOptions::scale, "minimum and maximum fraction of the area", between(1e-6, 1))
+            .field("ratio", &RandomResizedCropOptions::ratio, "minimum and maximum width / height", between(1e-3, 1e3));
     return table;
   }
 };
@@ -81,7 +81,7 @@ struct JitterOptions {
                                   .field("brightness", &JitterOptions::brightness, "factor within 1 +- this", at_least(0))
                                   .field("contrast", &JitterOptions::contrast, "factor within 1 +- this", at_least(0))
                                   .field("saturation", &JitterOptions::saturation, "factor within 1 +- this", at_least(0))
-                                  .field("hue", &JitterOptions::hue, "turn within +- this part of the circle", between(0, 0.5));
+                                  .field("hue", &JitterOptions::hue, "hue shift within +- this fraction of the circle", between(0, 0.5));
     return table;
   }
 };
@@ -100,8 +100,8 @@ struct BlurOptions {
   std::vector<double> sigma = {0.1, 2.0};
   static const ConfigTable<BlurOptions>& config_table() {
     static const auto table = ConfigTable<BlurOptions>("transform gaussian_blur")
-                                  .field("kernel", &BlurOptions::kernel, "pixels, odd", between(1, 255))
-                                  .field("sigma", &BlurOptions::sigma, "least and largest standard deviation, pixels", more_than(0));
+                                  .field("kernel", &BlurOptions::kernel, "width in pixels, odd", between(1, 255))
+                                  .field("sigma", &BlurOptions::sigma, "minimum and maximum standard deviation, pixels", more_than(0));
     return table;
   }
 };
@@ -121,8 +121,8 @@ struct RandAugmentOptions {
   int64_t magnitude = 9;
   static const ConfigTable<RandAugmentOptions>& config_table() {
     static const auto table = ConfigTable<RandAugmentOptions>("transform rand_augment")
-                                  .field("num_ops", &RandAugmentOptions::num_ops, "changes per picture", between(0, 14))
-                                  .field("magnitude", &RandAugmentOptions::magnitude, "strength of each", between(0, 30));
+                                  .field("num_ops", &RandAugmentOptions::num_ops, "operations per image", between(0, 14))
+                                  .field("magnitude", &RandAugmentOptions::magnitude, "strength of each operation", between(0, 30));
     return table;
   }
 };
@@ -134,14 +134,15 @@ struct ErasingOptions {
   static const ConfigTable<ErasingOptions>& config_table() {
     static const auto table = ConfigTable<ErasingOptions>("transform random_erasing")
                                   .field("p", &ErasingOptions::p, "probability", between(0, 1))
-                                  .field("scale", &ErasingOptions::scale, "least and largest part of the area", between(1e-6, 1))
-                                  .field("ratio", &ErasingOptions::ratio, "least and largest width / height", between(1e-3, 1e3));
+                                  .field("scale", &ErasingOptions::scale, "minimum and maximum fraction of the area", between(1e-6, 1))
+                                  .field("ratio", &ErasingOptions::ratio, "minimum and maximum width / height", between(1e-3, 1e3));
     return table;
   }
 };
 
 void check_range(const std::vector<double>& range, const char* name) {
-  check(range.size() == 2, ErrorKind::Usage, "transforms", name, " has ", range.size(), " numbers; it is the least and the largest");
+  check(range.size() == 2, ErrorKind::Usage, "transforms", name, " has ", range.size(),
+        " numbers; allowed: two, the minimum and the maximum");
 }
 
 template <class T, class... Args>
@@ -153,16 +154,16 @@ void add_augmentations(TransformRegistry& registry) {
   registry.add<JitterOptions>(
       "color_jitter", "random brightness, contrast, saturation and hue",
       [](const JitterOptions& o, const TransformContext&) { return step<ColorJitter>(o.brightness, o.contrast, o.saturation, o.hue); });
-  registry.add<RotationOptions>("random_rotation", "random turn, nearest pixel, 0 outside",
+  registry.add<RotationOptions>("random_rotation", "random rotation, nearest pixel, 0 outside",
                                 [](const RotationOptions& o, const TransformContext&) { return step<RandomRotation>(o.degrees); });
   registry.add<BlurOptions>("gaussian_blur", "Gaussian blur of random width", [](const BlurOptions& o, const TransformContext&) {
     check_range(o.sigma, "sigma");
     return step<GaussianBlur>(o.kernel, o.sigma[0], o.sigma[1]);
   });
   registry.add<RandAugmentOptions>(
-      "rand_augment", "random changes of one strength (Cubuk et al. 2019)",
+      "rand_augment", "random operations of equal strength (Cubuk et al. 2019)",
       [](const RandAugmentOptions& o, const TransformContext&) { return step<RandAugment>(o.num_ops, o.magnitude); });
-  registry.add<ErasingOptions>("random_erasing", "a random box becomes the mean colour (Zhong et al. 2017)",
+  registry.add<ErasingOptions>("random_erasing", "fills a random box with the mean colour (Zhong et al. 2017)",
                                [](const ErasingOptions& o, const TransformContext& context) {
                                  check_range(o.scale, "scale");
                                  check_range(o.ratio, "ratio");
@@ -178,14 +179,14 @@ void add_builtin_transforms(TransformRegistry& registry) {
         o.size > 0 ? o.size : static_cast<int64_t>(std::nearbyint(static_cast<double>(size_or_default(0, context)) / o.crop_ratio));
     return o.exact ? step<Resize>(size, size) : step<Resize>(size);
   });
-  registry.add<SizeOptions>("center_crop", "the middle of the picture", [](const SizeOptions& o, const TransformContext& context) {
+  registry.add<SizeOptions>("center_crop", "the centre of the image", [](const SizeOptions& o, const TransformContext& context) {
     return step<CenterCrop>(size_or_default(o.size, context));
   });
   registry.add<RandomCropOptions>("random_crop", "a random window, after padding with 0",
                                   [](const RandomCropOptions& o, const TransformContext& context) {
                                     return step<RandomCrop>(size_or_default(o.size, context), o.padding);
                                   });
-  registry.add<RandomResizedCropOptions>("random_resized_crop", "a random box of random shape, resized",
+  registry.add<RandomResizedCropOptions>("random_resized_crop", "a random box with a random shape, resized",
                                          [](const RandomResizedCropOptions& o, const TransformContext& context) {
                                            check_range(o.scale, "scale");
                                            check_range(o.ratio, "ratio");
@@ -194,7 +195,7 @@ void add_builtin_transforms(TransformRegistry& registry) {
                                          });
   registry.add<FlipOptions>("horizontal_flip", "mirrors left to right",
                             [](const FlipOptions& o, const TransformContext&) { return step<HorizontalFlip>(o.p); });
-  registry.add<NormalizeOptions>("normalize", "subtracts the mean, divides by the standard deviation; comes last",
+  registry.add<NormalizeOptions>("normalize", "subtracts the mean, divides by the standard deviation; must be last",
                                  [](const NormalizeOptions& o, const TransformContext& context) {
                                    const bool own = !o.mean.empty() || !o.std.empty();
                                    return TransformPart{nullptr, Normalization{own ? o.mean : context.mean, own ? o.std : context.std}};

@@ -29,22 +29,22 @@ const std::vector<std::string> kNames100 = {
 int64_t label_bytes(CifarKind kind) { return kind == CifarKind::Cifar10 ? 1 : 2; }
 
 std::string how_to_get(CifarKind kind) {
-  return std::string("get it with data.download=true or scripts/get_data ") + (kind == CifarKind::Cifar10 ? "cifar10" : "cifar100") +
-         ", point data.root at the folder with the .bin files, or run without any download on 'data={name: generated}'";
+  return std::string("download it with data.download=true or scripts/get_data ") + (kind == CifarKind::Cifar10 ? "cifar10" : "cifar100") +
+         ", set data.root to the folder with the .bin files, or use 'data={name: generated}', which needs no download";
 }
 
 std::vector<uint8_t> read_records(CifarKind kind, const std::string& path) {
   if (std::error_code ignored; !std::filesystem::exists(path, ignored))
-    throw Error(ErrorKind::Data, "CifarDataset", path + ": there is no such file", how_to_get(kind));
+    throw Error(ErrorKind::Data, "CifarDataset", path + ": no such file", how_to_get(kind));
   const ReadableFile file(path);
   const auto size = static_cast<int64_t>(file.size());
   const int64_t record = label_bytes(kind) + kPixels;
   if (size == 0 || size % record != 0) {
     throw Error(ErrorKind::Data, "CifarDataset",
-                c10::str(path, ": ", size, " bytes; records are ", record, " bytes and the file must hold whole ones"),
-                "it was cut short or is another file: " + how_to_get(kind));
+                c10::str(path, ": ", size, " bytes; records are ", record, " bytes and the file must contain only complete ones"),
+                "it is truncated or a different file: " + how_to_get(kind));
   }
-  check(size <= kMaxFile, ErrorKind::Data, "CifarDataset", path, ": ", size, " bytes; at most ", kMaxFile, " are read");
+  check(size <= kMaxFile, ErrorKind::Data, "CifarDataset", path, ": ", size, " bytes; allowed: at most ", kMaxFile);
   std::vector<uint8_t> bytes(size);
   file.read(0, bytes.data(), bytes.size());
   return bytes;
@@ -84,8 +84,8 @@ CifarDataset::CifarDataset(CifarKind kind, const std::string& root, Split split)
       if (label >= info.num_classes) {
         throw Error(ErrorKind::Data, "CifarDataset",
                     c10::str(path, ": record ", at / record, " has the label ", label, "; labels are 0 to ", info.num_classes - 1,
-                             ", records ", record, " bytes"),
-                    "the file is damaged or in another layout: " + how_to_get(kind));
+                             ", records are ", record, " bytes"),
+                    "the file is damaged or has a different layout: " + how_to_get(kind));
       }
       labels.push_back(label);
       pixels.insert(pixels.end(), data + label_size, data + record);
@@ -105,7 +105,7 @@ std::string CifarDataset::where(int64_t index) const {
 
 void write_cifar10(const MemoryPictures& pictures, const std::string& path) {
   check(pictures.picture_bytes() == kPixels && pictures.info().num_classes <= 256, ErrorKind::Usage, "write_cifar10",
-        "CIFAR's layout holds 3 x 32 x 32 pictures of at most 256 classes");
+        "CIFAR's layout supports only images of 3 x 32 x 32 with at most 256 classes");
   AtomicFile out(path);
   for (int64_t i = 0; i < pictures.size(); ++i) {
     const auto label = static_cast<char>(pictures.labels()[i]);
@@ -124,9 +124,10 @@ CifarOptions::CifarOptions() {
 namespace {
 template <class T>
 ConfigTable<T> cifar_table(const std::string& title) {
-  return data_fields(ConfigTable<T>(title)
-                         .field("root", static_cast<std::string T::*>(&CifarOptions::root), "folder with the .bin files")
-                         .field("download", static_cast<bool T::*>(&CifarOptions::download), "fetch the archive when root is not there"));
+  return data_fields(
+      ConfigTable<T>(title)
+          .field("root", static_cast<std::string T::*>(&CifarOptions::root), "folder with the .bin files")
+          .field("download", static_cast<bool T::*>(&CifarOptions::download), "downloads the archive if root does not exist"));
 }
 }  // namespace
 

@@ -86,7 +86,7 @@ Image adjust_saturation(Image image, float factor) {
 }
 
 Image adjust_hue(Image image, float turns) {
-  check(std::abs(turns) <= 0.5f, ErrorKind::Usage, "adjust_hue", "a turn of ", turns, "; it must be from -0.5 to 0.5");
+  check(std::abs(turns) <= 0.5f, ErrorKind::Usage, "adjust_hue", "the hue shift is ", turns, "; it must be from -0.5 to 0.5");
   if (image.channels() < 3) return image;
   Image out = std::move(image).own();
   turn_hue(out.mutable_plane(0), out.mutable_plane(1), out.mutable_plane(2), out.pixels(), turns * 6.0f);

@@ -38,7 +38,7 @@ std::string left_out_of(const ImageFolder& train, const ImageFolder* val) {
     counts.push_back(with_commas(count) + " " + what);
   }
   const auto inside = train.in_subfolders() + (val != nullptr ? val->in_subfolders() : 0);
-  if (inside > 0) out.push_back(with_commas(inside) + " of the images in subfolders");
+  if (inside > 0) out.push_back(with_commas(inside) + " of the images are in subfolders");
   if (all > 0) out.push_back(with_commas(all) + (all == 1 ? " file" : " files") + " skipped (" + join(counts) + ")");
   return join(out);
 }
@@ -58,7 +58,7 @@ DatasetPair open_folder(const ImageFolderOptions& options) {
   if (const auto folder = validation_folder(root); !folder.empty())
     val = std::make_shared<ImageFolder>(folder, train->info().class_names);
   else
-    log_warning("data.root ", options.root, " has no folder val (nor valid, validation): the run does not validate");
+    log_warning("data.root ", options.root, " has no folder val (nor valid, validation); the run does not validate");
   pair.left_out = left_out_of(*train, val.get());
   pair.train = train;
   pair.val = std::move(val);
@@ -134,7 +134,7 @@ Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
 }
 
 Loader val_loader(const DatasetPair& pair, LoaderOptions runtime) {
-  check(pair.val != nullptr, ErrorKind::Usage, "data", "there is no validation data");
+  check(pair.val != nullptr, ErrorKind::Usage, "data", "there are no validation data");
   const auto& data = pair.options;
   runtime = common(data, std::move(runtime));
   const int64_t share = (pair.val->size() + runtime.world_size - 1) / runtime.world_size;
@@ -146,9 +146,9 @@ Loader val_loader(const DatasetPair& pair, LoaderOptions runtime) {
 }
 
 void add_builtin_datasets(DatasetRegistry& registry) {
-  registry.add<Cifar10Options>("cifar10", "CIFAR-10: 50,000 + 10,000 pictures of 32 x 32, 10 classes",
+  registry.add<Cifar10Options>("cifar10", "CIFAR-10: 50,000 + 10,000 images of 32 x 32, 10 classes",
                                [](const Cifar10Options& o) { return open_cifar(CifarKind::Cifar10, o); });
-  registry.add<Cifar100Options>("cifar100", "CIFAR-100: 50,000 + 10,000 pictures of 32 x 32, 100 classes",
+  registry.add<Cifar100Options>("cifar100", "CIFAR-100: 50,000 + 10,000 images of 32 x 32, 100 classes",
                                 [](const Cifar100Options& o) { return open_cifar(CifarKind::Cifar100, o); });
   registry.add<ImageFolderOptions>("image_folder",
                                    "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)", open_folder);

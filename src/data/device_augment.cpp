@@ -21,7 +21,7 @@ size_t steps_on_host(const Pipeline& pipeline, int64_t channels, PictureSize siz
     size = out;
   }
   check(known(size), ErrorKind::Usage, "data.augment_on",
-        "device: the pictures differ in size and the transforms leave them so; add one that fixes it (center_crop, random_resized_crop, or "
+        "device: the images differ in size, and no transform gives them a fixed size; hint: add one (center_crop, random_resized_crop, or "
         "resize with exact: true)");
   return count;
 }
@@ -48,7 +48,7 @@ void DeviceAugment::draw(Philox& rng, float* floats, int32_t* integers) const {
 Batch DeviceAugment::finish(Batch batch, bool channels_last) const {
   const at::Tensor& bytes = batch.input();
   check(bytes.scalar_type() == at::kByte && bytes.dim() == 4 && bytes.size(1) <= 4 && PictureSize(bytes.size(2), bytes.size(3)) == in_,
-        ErrorKind::Usage, "DeviceAugment", "needs an \"input\" of uint8 [N, C, ", in_.first, ", ", in_.second, "]; this one is ",
+        ErrorKind::Usage, "DeviceAugment", "needs an \"input\" of uint8 [N, C, ", in_.first, ", ", in_.second, "]; it is ",
         bytes.scalar_type(), " ", bytes.sizes());
   at::Tensor pixels = bytes.to(at::kFloat).contiguous();
   const at::Tensor floats = floats_ > 0 ? batch.at(kFloats) : at::Tensor(), integers = integers_ > 0 ? batch.at(kIntegers) : at::Tensor();
@@ -83,9 +83,9 @@ SplitPipeline split_for_device(const Pipeline& pipeline, int64_t channels, Pictu
   for (size_t i = out.host_steps; i < all.size(); ++i) {
     auto form = all[i]->device_form(channels, size);
     check(form != nullptr, ErrorKind::Usage, "data.augment_on", "device: '", pipeline.step_name(i),
-          "' has no form for a whole batch on a device; those that have one: center_crop, random_crop, horizontal_flip, color_jitter, "
-          "random_rotation, gaussian_blur, random_erasing, normalize; hint: data.augment_on=host, or leave '",
-          pipeline.step_name(i), "' out, or put it before the last step that resizes, which is done on the host");
+          "' is not implemented for batches on a device; allowed: center_crop, random_crop, horizontal_flip, color_jitter, "
+          "random_rotation, gaussian_blur, random_erasing, normalize; hint: data.augment_on=host, or remove '",
+          pipeline.step_name(i), "', or move it before the last resizing step, which runs on the host");
     forms.push_back(std::move(form));
     size = all[i]->output_size(size);
   }

@@ -61,11 +61,11 @@ void fetch(const std::string& url, const fs::path& file) {
     result = run(
         {"wget", "--no-config", "--max-redirect=5", "--quiet", "--tries=3", "--timeout=20", "--output-document", file.string(), "--", url});
   if (result.ok()) return;
-  throw Error(
-      ErrorKind::Data, "download",
-      url + ": " +
-          (result.end == CommandResult::End::NotFound ? "there is neither curl nor wget" : "cannot be fetched" + last_words(result.output)),
-      "without a network, copy the .bin files to data.root by hand or run on 'data={name: generated}'");
+  throw Error(ErrorKind::Data, "download",
+              url + ": " +
+                  (result.end == CommandResult::End::NotFound ? "neither curl nor wget is installed"
+                                                              : "cannot be downloaded" + last_words(result.output)),
+              "without a network, copy the .bin files to data.root, or use 'data={name: generated}'");
 }
 
 bool has_files(CifarKind kind, const std::string& root) {
@@ -94,22 +94,22 @@ void download_cifar(CifarKind kind, const std::string& root) {
 void download_archive(const Archive& archive, const std::string& root) {
   std::error_code error;
   check(!fs::exists(root, error) || fs::is_empty(root, error), ErrorKind::Data, "download", root,
-        ": is there and holds something else; hint: remove it or name another folder as data.root");
-  log_info("fetching ", archive.url);
+        ": exists, but with other content; hint: remove it, or set data.root to another folder");
+  log_info("downloading ", archive.url);
   if (const auto parent = fs::path(root).parent_path(); !parent.empty()) make_folder(parent);
   AtomicDirectory target{fs::path(root)};
   const fs::path file = target.temporary() / "archive.tar.gz";
   fetch(archive.url, file);
   const std::string sum = md5_of_file(file.string());
-  check(sum == archive.md5, ErrorKind::Data, "download", archive.url, ": its MD5 sum is ", sum, " and should be ", archive.md5,
+  check(sum == archive.md5, ErrorKind::Data, "download", archive.url, ": the MD5 sum is ", sum, "; expected: ", archive.md5,
         "; hint: try again later");
   const auto unpacked = run({"tar", "--extract", "--gzip", "--strip-components=1", "--no-same-owner", "--file", file.string(),
                              "--directory", target.temporary().string(), archive.folder});
   check(unpacked.ok(), ErrorKind::Data, "download", archive.url, ": cannot be unpacked", last_words(unpacked.output),
-        "; hint: is there room in ", root, "?");
+        "; hint: check the free space in ", root);
   fs::remove(file, error);
   target.commit();
-  log_info("data is in ", root);
+  log_info("the data are in ", root);
 }
 
 }  // namespace npu_train

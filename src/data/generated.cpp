@@ -138,9 +138,9 @@ int label_of(uint64_t seed, int64_t index) {
 }  // namespace
 
 MemoryPictures generate_shapes(int64_t count, uint64_t seed, const ShapeStyle& style) {
-  check(count >= 1 && count <= 10'000'000, ErrorKind::Usage, "generated", count, " pictures; it may be 1 to 10,000,000");
+  check(count >= 1 && count <= 10'000'000, ErrorKind::Usage, "generated", count, " images; allowed: 1 to 10,000,000");
   check(style.min_scale > 0 && style.min_scale <= style.max_scale, ErrorKind::Usage, "generated", "min_scale is ", style.min_scale,
-        " and max_scale ", style.max_scale, "; they must be positive and grow");
+        " and max_scale ", style.max_scale, "; they must be positive and in ascending order");
   DatasetInfo info;
   info.name = "generated";
   info.num_classes = kClasses;
@@ -170,21 +170,21 @@ const ConfigTable<ShapeStyle>& ShapeStyle::config_table() {
   static const auto table =
       ConfigTable<ShapeStyle>("data generated style")
           .field("noise", &ShapeStyle::noise, "standard deviation of pixel noise, 1 = full scale", between(0, 1))
-          .field("min_scale", &ShapeStyle::min_scale, "radius of the smallest shape, 1 = side of the picture", between(0.05, 1))
+          .field("min_scale", &ShapeStyle::min_scale, "radius of the smallest shape, 1 = side of the image", between(0.05, 1))
           .field("max_scale", &ShapeStyle::max_scale, "radius of the largest shape", between(0.05, 1))
-          .field("rotation", &ShapeStyle::rotation, "largest turn to either side, degrees", between(0, 180))
-          .field("shift", &ShapeStyle::shift, "largest displacement of the centre, 1 = side of the picture", between(0, 0.5))
-          .field("contrast", &ShapeStyle::contrast, "least difference of brightness between shape and background", between(0, 0.9));
+          .field("rotation", &ShapeStyle::rotation, "largest rotation in either direction, degrees", between(0, 180))
+          .field("shift", &ShapeStyle::shift, "largest displacement of the centre, 1 = side of the image", between(0, 0.5))
+          .field("contrast", &ShapeStyle::contrast, "minimum difference of brightness between shape and background", between(0, 0.9));
   return table;
 }
 
 const ConfigTable<GeneratedOptions>& GeneratedOptions::config_table() {
   static const auto table =
       data_fields(ConfigTable<GeneratedOptions>("data generated")
-                      .field("train_size", &GeneratedOptions::train_size, "training pictures", between(1, 10'000'000))
-                      .field("val_size", &GeneratedOptions::val_size, "validation pictures", between(1, 10'000'000))
-                      .field("data_seed", &GeneratedOptions::data_seed, "seed of the pictures; the run's seed does not change them")
-                      .field("style", &GeneratedOptions::style, "how hard the pictures are"));
+                      .field("train_size", &GeneratedOptions::train_size, "number of training images", between(1, 10'000'000))
+                      .field("val_size", &GeneratedOptions::val_size, "number of validation images", between(1, 10'000'000))
+                      .field("data_seed", &GeneratedOptions::data_seed, "seed of the images; the run's seed does not affect them")
+                      .field("style", &GeneratedOptions::style, "difficulty of the images"));
   return table;
 }
 

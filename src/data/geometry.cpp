@@ -77,8 +77,8 @@ RandomCrop::RandomCrop(int64_t size, int64_t padding) : size_(size), padding_(pa
 PixelBox RandomCrop::draw(int64_t height, int64_t width, Philox& rng) const {
   const int64_t rows = height + 2 * padding_ - size_;
   const int64_t cols = width + 2 * padding_ - size_;
-  check(rows >= 0 && cols >= 0, ErrorKind::Data, "RandomCrop", "a picture of ", width, " x ", height, " with a padding of ", padding_,
-        " is smaller than the window of ", size_, "; put a resize before it");
+  check(rows >= 0 && cols >= 0, ErrorKind::Data, "RandomCrop", "an image of ", width, " x ", height, " with a padding of ", padding_,
+        " is smaller than the crop window of ", size_, "; hint: put a resize before the crop");
   const int64_t top = rng.below(static_cast<uint32_t>(rows + 1));
   const int64_t left = rng.below(static_cast<uint32_t>(cols + 1));
   return {top - padding_, left - padding_, size_, size_};
@@ -93,9 +93,9 @@ RandomResizedCrop::RandomResizedCrop(int64_t size, double min_scale, double max_
     : size_(size), min_scale_(min_scale), max_scale_(max_scale), min_log_ratio_(std::log(min_ratio)), max_log_ratio_(std::log(max_ratio)) {
   check_side(size, "RandomResizedCrop");
   check(min_scale > 0 && min_scale <= max_scale && max_scale <= 1, ErrorKind::Usage, "RandomResizedCrop", "scale is [", min_scale, ", ",
-        max_scale, "]; it must grow within (0, 1]");
+        max_scale, "]; the limits must be in (0, 1] and in ascending order");
   check(min_ratio > 0 && min_ratio <= max_ratio && std::isfinite(max_ratio), ErrorKind::Usage, "RandomResizedCrop", "ratio is [", min_ratio,
-        ", ", max_ratio, "]; it must be positive and grow");
+        ", ", max_ratio, "]; the limits must be positive and in ascending order");
 }
 
 PixelBox RandomResizedCrop::draw(int64_t height, int64_t width, Philox& rng) const {

@@ -82,9 +82,9 @@ class BufferCache {
 }  // namespace
 
 Image Image::allocate(int64_t height, int64_t width, int64_t channels, PixelOrder order) {
-  check(height > 0 && width > 0 && height <= kMaxPixels / width, ErrorKind::Data, "Image", "a picture of ", width, " x ", height,
-        " pixels; it must have at least one and at most ", kMaxPixels);
-  check(channels >= 1 && channels <= 4, ErrorKind::Data, "Image", "a picture of ", channels, " channels; 1 to 4 are allowed");
+  check(height > 0 && width > 0 && height <= kMaxPixels / width, ErrorKind::Data, "Image", "an image of ", width, " x ", height,
+        " pixels; allowed: at least one and at most ", kMaxPixels);
+  check(channels >= 1 && channels <= 4, ErrorKind::Data, "Image", "an image with ", channels, " channels; allowed: 1 to 4");
   Image out;
   const int64_t bytes = height * width * (order == PixelOrder::Packed ? 4 : channels);
   out.owner_ = BufferCache::take(static_cast<size_t>(bytes));
@@ -178,8 +178,9 @@ uint8_t Image::at(int64_t channel, int64_t y, int64_t x) const {
 
 void write_floats(const Image& image, const FloatTarget& target, const float* scale, const float* shift) {
   check(image.height_ == target.height && image.width_ == target.width && (image.channels_ == target.channels || image.channels_ == 1),
-        ErrorKind::Data, "Pipeline", "a picture of ", image.channels_, " x ", image.height_, " x ", image.width_, " where ",
-        target.channels, " x ", target.height, " x ", target.width, " is expected; end the transforms with one that fixes the size");
+        ErrorKind::Data, "Pipeline", "an image has size ", image.channels_, " x ", image.height_, " x ", image.width_, ", but ",
+        target.channels, " x ", target.height, " x ", target.width,
+        " is expected; hint: end the transforms with one that gives a fixed size");
   if (image.order_ != PixelOrder::Planar) return write_floats(image.dense(PixelOrder::Planar), target, scale, shift);
   const int64_t h = target.height, w = target.width;
   const Span span = columns(image.left_, w, image.x0_, image.x1_, image.mirrored_);

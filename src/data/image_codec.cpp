@@ -19,7 +19,7 @@ struct FreeContext {
 using PngContext = std::unique_ptr<spng_ctx, FreeContext>;
 
 void check_png(int code, const std::string& where) {
-  check(code == 0, ErrorKind::Data, "PNG", where, ": ", spng_strerror(code), "; hint: the file is damaged: replace or remove it");
+  check(code == 0, ErrorKind::Data, "PNG", where, ": ", spng_strerror(code), "; hint: the file is damaged; replace or remove it");
 }
 
 bool is_png(const std::vector<uint8_t>& file) {
@@ -35,8 +35,8 @@ PngContext open_png(const std::vector<uint8_t>& file, const std::string& where, 
   check_png(spng_set_chunk_limits(context.get(), kMaxPngChunk, kMaxPngChunkCache), where);
   check_png(spng_set_png_buffer(context.get(), file.data(), file.size()), where);
   check_png(spng_get_ihdr(context.get(), &header), where);
-  check(header.width > 0 && int64_t{header.height} <= Image::kMaxPixels / header.width, ErrorKind::Data, "PNG", where, ": claims ",
-        header.width, " x ", header.height, " pixels; at most ", Image::kMaxPixels, " are read");
+  check(header.width > 0 && int64_t{header.height} <= Image::kMaxPixels / header.width, ErrorKind::Data, "PNG", where,
+        ": its header claims ", header.width, " x ", header.height, " pixels; allowed: at most ", Image::kMaxPixels);
   return context;
 }
 
@@ -52,7 +52,7 @@ Image decode_png(const std::vector<uint8_t>& file, const std::string& where) {
 }
 
 [[noreturn]] void unknown_format(const std::vector<uint8_t>& file, const std::string& where) {
-  throw Error(ErrorKind::Data, "picture", where + ": " + (file.empty() ? "the file is empty" : "neither JPEG nor PNG"),
+  throw Error(ErrorKind::Data, "image", where + ": " + (file.empty() ? "the file is empty" : "neither JPEG nor PNG"),
               "replace or remove the file");
 }
 

@@ -29,7 +29,7 @@ std::vector<fs::directory_entry> entries_of(const fs::path& dir) {
     if (!hidden(it->path())) out.push_back(*it);
   if (error) {
     throw Error(ErrorKind::Data, "ImageFolder", dir.string() + ": " + error.message(),
-                "images are looked for in ROOT/train/<class>/ and ROOT/val/<class>/; set data.root, or run on 'data={name: generated}'");
+                "images must be in ROOT/train/<class>/ and ROOT/val/<class>/; set data.root, or use 'data={name: generated}'");
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.path() < b.path(); });
   return out;
@@ -59,7 +59,7 @@ ImageFolder::ImageFolder(const std::string& dir, const std::vector<std::string>&
       skip("outside a class folder");
   }
   check(!folders.empty(), ErrorKind::Data, "ImageFolder", dir,
-        ": has no class folders; hint: each class is a folder of .jpg, .jpeg or .png files");
+        ": contains no class folders; hint: each class is a folder with .jpg, .jpeg or .png files");
   info_.name = "image_folder";
   info_.class_names = class_names.empty() ? folders : class_names;
   info_.num_classes = static_cast<int64_t>(info_.class_names.size());
@@ -94,7 +94,7 @@ void ImageFolder::add_class(const std::string& folder, int32_t label) {
     }
   }
   if (error) throw failed();
-  check(!names.empty(), ErrorKind::Data, "ImageFolder", top.string(), ": has no .jpg, .jpeg or .png files",
+  check(!names.empty(), ErrorKind::Data, "ImageFolder", top.string(), ": contains no .jpg, .jpeg or .png files",
         others.empty() ? "" : ", but " + count_of(others), "; hint: ", others.empty() ? "" : "convert them, or ",
         "fill or remove the folder");
   std::sort(names.begin(), names.end());
@@ -108,10 +108,10 @@ std::string ImageFolder::where(int64_t index) const {
 }
 
 Picture ImageFolder::picture(int64_t index) const {
-  check(index >= 0 && index < size(), ErrorKind::Usage, "ImageFolder", "picture ", index, " of ", size());
+  check(index >= 0 && index < size(), ErrorKind::Usage, "ImageFolder", "image ", index, " of ", size());
   const ReadableFile file(where(index));
-  check(file.size() <= kMaxPicture, ErrorKind::Data, "ImageFolder", file.path().string(), ": ", file.size(), " bytes; at most ",
-        kMaxPicture, " are read");
+  check(file.size() <= kMaxPicture, ErrorKind::Data, "ImageFolder", file.path().string(), ": ", file.size(), " bytes; allowed: at most ",
+        kMaxPicture);
   std::vector<uint8_t> bytes(file.size());
   file.read(0, bytes.data(), bytes.size());
   return {{}, std::move(bytes), files_[index].label};

@@ -31,8 +31,7 @@ struct ErrorManager {
   auto* errors = reinterpret_cast<ErrorManager*>(cinfo->err);
   errors->base.format_message(cinfo, errors->message);
   if (cinfo->err->msg_code == JERR_NO_BACKING_STORE || cinfo->err->msg_code == JERR_OUT_OF_MEMORY)
-    std::snprintf(errors->message, sizeof errors->message, "a progressive picture that needs more than %ld MiB to be decoded",
-                  kMostMemory >> 20);
+    std::snprintf(errors->message, sizeof errors->message, "decoding this progressive image needs more than %ld MiB", kMostMemory >> 20);
   std::longjmp(errors->jump, 1);
 }
 
@@ -89,12 +88,12 @@ class Reader {
   [[noreturn]] void fail(const std::string& message) {
     const bool large = errors_.base.msg_code == JERR_NO_BACKING_STORE || errors_.base.msg_code == JERR_OUT_OF_MEMORY;
     throw Error(ErrorKind::Data, "JPEG", where_ + ": " + message,
-                large ? "save it smaller, or not progressive" : "the file is damaged: replace or remove it");
+                large ? "save it smaller, or as a non-progressive image" : "the file is damaged; replace or remove it");
   }
   void check_size() {
     if (height() > 0 && width() > 0 && height() <= Image::kMaxPixels / width()) return;
-    fail("claims " + std::to_string(width()) + " x " + std::to_string(height()) + " pixels; at most " + std::to_string(Image::kMaxPixels) +
-         " are read");
+    fail("its header claims " + std::to_string(width()) + " x " + std::to_string(height()) + " pixels; allowed: at most " +
+         std::to_string(Image::kMaxPixels));
   }
   void check_end();
 
@@ -174,7 +173,7 @@ DecodedBox decode_jpeg(const std::vector<uint8_t>& file, const std::string& wher
   Reader reader(file, where);
   check(box.top >= 0 && box.left >= 0 && box.height > 0 && box.width > 0 && box.top + box.height <= reader.height() &&
             box.left + box.width <= reader.width(),
-        ErrorKind::Internal, "decode_jpeg", "the box is not inside the picture");
+        ErrorKind::Internal, "decode_jpeg", "the box is not inside the image");
   return reader.decode(box, denominator);
 }
 

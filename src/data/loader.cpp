@@ -205,7 +205,7 @@ void Loader::Impl::note_bad_samples(const Job& job) {
     if (why.empty()) continue;
     ++bad_samples;
     if (named_bad >= kMostNamed) continue;
-    log_warning("left out: ", why, ++named_bad == kMostNamed ? " (further ones are counted only; npu_tool data check lists all)" : "");
+    log_warning("omitted: ", why, ++named_bad == kMostNamed ? " (further ones are counted only; npu_tool data check lists all)" : "");
   }
 }
 
@@ -214,7 +214,7 @@ void Loader::Impl::report_bad_samples() {
   if (bad_samples == reported_bad) return;
   reported_bad = bad_samples;
   log_warning(bad_samples, dataset != nullptr ? c10::str(" of ", samples_on_rank()) : std::string(),
-              " samples could not be read and were left out of epoch ", epoch, " (data.on_bad_sample: skip)");
+              " samples could not be read and were omitted from epoch ", epoch, " (data.on_bad_sample: skip)");
 }
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, LoaderOptions options) {

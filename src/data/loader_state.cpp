@@ -35,20 +35,21 @@ void Loader::load_state(const State& state) {
   const auto seed = static_cast<uint64_t>(state.integer("seed", part));
   const int64_t epoch = state.integer("epoch", part), cursor = state.integer("cursor", part);
   const int64_t batch_size = state.integer("batch_size", part), world_size = state.integer("world_size", part);
-  check(epoch >= 0 && cursor >= 0, ErrorKind::Checkpoint, part, "the state stands at epoch ", epoch, ", batch ", cursor);
+  check(epoch >= 0 && cursor >= 0, ErrorKind::Checkpoint, part, "the state is at epoch ", epoch, ", batch ", cursor);
   check(cursor == 0 || (batch_size == self.options.batch_size && world_size == self.options.world_size), ErrorKind::Checkpoint, part,
-        "the state stands inside an epoch, with batches of ", batch_size, " on ", world_size, " ranks; here they are ",
-        self.options.batch_size, " on ", self.options.world_size, "; resume with the same, or from the end of an epoch");
+        "the state is inside an epoch, with batches of ", batch_size, " on ", world_size, " ranks; this run has batches of ",
+        self.options.batch_size, " on ", self.options.world_size,
+        " ranks; hint: resume with the same numbers, or from the end of an epoch");
   State of_stream;
   if (self.dataset != nullptr && cursor > 0) {  // between epochs other data may follow
     const int64_t samples = state.integer("samples", part);
-    check(samples == self.dataset->size(), ErrorKind::Checkpoint, part, "the state belongs to a data set of ", samples,
+    check(samples == self.dataset->size(), ErrorKind::Checkpoint, part, "the state belongs to a data set with ", samples,
           " samples; this one has ", self.dataset->size());
     const uint64_t before = std::exchange(self.seed, seed);
     const std::string here = order_digest(self.order_of(epoch));
     self.seed = before;
     check(here == state.text("order", part), ErrorKind::Checkpoint, part, "the order of the samples in epoch ", epoch,
-          " is not the one of the state (shuffled or not?)");
+          " differs from the one in the state; hint: data.shuffle must be unchanged");
   } else if (self.dataset == nullptr) {
     const std::string prefix = "stream/";
     for (const auto& [key, value] : state.values) {

@@ -30,7 +30,7 @@ double draw_gamma(double shape, Philox& rng) {
 void check_labels(const at::Tensor& labels, int64_t classes) {
   const auto* label = labels.const_data_ptr<int64_t>();
   for (int64_t i = 0; i < labels.numel(); ++i)
-    check(label[i] >= 0 && label[i] < classes, ErrorKind::Data, "mixup", "label ", label[i], " where there are ", classes, " classes");
+    check(label[i] >= 0 && label[i] < classes, ErrorKind::Data, "mixup", "a label is ", label[i], "; allowed: 0 to ", classes - 1);
 }
 
 /// Soft targets: `lambda` for the own label, the rest for the partner's.

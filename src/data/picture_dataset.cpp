@@ -26,10 +26,10 @@ void MemoryPictures::assign(std::vector<uint8_t> pixels, std::vector<int64_t> la
   check(info.shape.size() == 3, ErrorKind::Usage, "MemoryPictures", "the shape must be channels, height, width");
   const int64_t bytes = info.shape[0] * info.shape[1] * info.shape[2];
   check(bytes > 0 && pixels.size() == labels.size() * static_cast<size_t>(bytes), ErrorKind::Usage, "MemoryPictures", pixels.size(),
-        " bytes are not ", labels.size(), " pictures of ", bytes, " bytes");
+        " bytes are not ", labels.size(), " images of ", bytes, " bytes");
   for (size_t i = 0; i < labels.size(); ++i) {
-    check(labels[i] >= 0 && labels[i] < info.num_classes, ErrorKind::Usage, "MemoryPictures", "picture ", i, " has the label ", labels[i],
-          "; there are ", info.num_classes, " classes");
+    check(labels[i] >= 0 && labels[i] < info.num_classes, ErrorKind::Usage, "MemoryPictures", "image ", i, " has the label ", labels[i],
+          "; allowed: 0 to ", info.num_classes - 1);
   }
   pixels_ = std::move(pixels);
   labels_ = std::move(labels);
@@ -38,7 +38,7 @@ void MemoryPictures::assign(std::vector<uint8_t> pixels, std::vector<int64_t> la
 }
 
 Picture MemoryPictures::picture(int64_t index) const {
-  check(index >= 0 && index < size(), ErrorKind::Usage, "MemoryPictures", "picture ", index, " of ", size());
+  check(index >= 0 && index < size(), ErrorKind::Usage, "MemoryPictures", "image ", index, " of ", size());
   return {Image::view(pixels(index), info_.shape[1], info_.shape[2], info_.shape[0]), {}, labels_[index]};
 }
 

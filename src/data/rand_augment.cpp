@@ -176,9 +176,9 @@ RandomErasing::RandomErasing(double p, double min_scale, double max_scale, doubl
       max_log_ratio_(std::log(max_ratio)),
       mean_(std::move(mean)) {
   check(min_scale > 0 && min_scale <= max_scale && max_scale <= 1, ErrorKind::Usage, "RandomErasing", "scale is [", min_scale, ", ",
-        max_scale, "]; it must grow within (0, 1]");
+        max_scale, "]; the limits must be in (0, 1] and in ascending order");
   check(min_ratio > 0 && min_ratio <= max_ratio, ErrorKind::Usage, "RandomErasing", "ratio is [", min_ratio, ", ", max_ratio,
-        "]; it must be positive and grow");
+        "]; the limits must be positive and in ascending order");
 }
 
 std::optional<PixelBox> RandomErasing::draw(int64_t h, int64_t w, Philox& rng) const {

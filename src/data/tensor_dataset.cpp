@@ -15,7 +15,7 @@ TensorDataset::TensorDataset(at::Tensor inputs, at::Tensor targets, int64_t num_
   check(inputs_.defined() && targets_.defined() && inputs_.dim() >= 1 && targets_.dim() >= 1, ErrorKind::Usage, "TensorDataset",
         "inputs and targets must be tensors with samples in their first dimension");
   check(inputs_.size(0) == targets_.size(0), ErrorKind::Usage, "TensorDataset", inputs_.size(0), " inputs and ", targets_.size(0),
-        " targets; there must be as many");
+        " targets; the numbers must be equal");
   inputs_ = inputs_.contiguous();
   targets_ = targets_.contiguous();
   info_.name = "tensors";

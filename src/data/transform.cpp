@@ -15,7 +15,7 @@ Pipeline::Pipeline(std::vector<std::shared_ptr<const Transform>> steps, Normaliz
     : steps_(std::move(steps)), normalization_(std::move(normalization)) {
   const auto& [mean, std] = normalization_;
   check(mean.size() == std.size() && mean.size() <= 4, ErrorKind::Usage, "normalize", mean.size(), " means and ", std.size(),
-        " standard deviations; there must be as many, one per channel");
+        " standard deviations; there must be one of each per channel");
   for (size_t c = 0; c < 4; ++c) {
     // One number stands for all channels.
     const double m = mean.empty() ? 0.0 : mean[mean.size() == 1 ? 0 : std::min(c, mean.size() - 1)];
@@ -34,7 +34,7 @@ Pipeline Pipeline::from_config(const std::vector<PartConfig>& parts, const std::
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string here = path + "[" + std::to_string(i) + "]";
     auto part = registry.make(parts[i], here, context);
-    check(!normalization.has_value(), ErrorKind::Usage, here.c_str(), "'", parts[i].name, "' stands after normalize; normalize comes last");
+    check(!normalization.has_value(), ErrorKind::Usage, here.c_str(), "'", parts[i].name, "' follows normalize; normalize must be last");
     if (part.step != nullptr) {
       steps.push_back(std::move(part.step));
       names.push_back(parts[i].name);

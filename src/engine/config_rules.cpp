@@ -27,8 +27,8 @@ void check_data(const RunConfig& config, const std::function<void(const char*, c
   if (const auto workers = text("num_workers"); !workers.empty()) rule("data.num_workers", [&] { parse_num_workers(workers); });
 }
 
-/// An optimizer of the library, made without parameters: it shows what its own keys contradict. Gives its lr; 0 where a program brings the
-/// optimizer, which may not work without parameters.
+/// Makes an optimizer of the library without parameters, which reports contradictions of its own keys. Returns its lr; 0 if the program
+/// brings the optimizer, which may not work without parameters.
 double check_optimizer(const RunConfig& config, const Parts& parts) {
   OptimizerRegistry own{"optimizer"};
   add_builtin_optimizers(own);
@@ -36,7 +36,7 @@ double check_optimizer(const RunConfig& config, const Parts& parts) {
   return parts.optimizers.make(config.optimizer, "optimizer", {})->lr();
 }
 
-/// A schedule is arithmetic: made for the run as far as its length is known without data, it shows what its own keys contradict.
+/// A schedule is arithmetic: made for the run, whose length may be unknown without data, it reports contradictions of its own keys.
 void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
   const auto& name = config.lr_scheduler.name;
   if (name.empty() || !parts.schedules.contains(name)) return;
@@ -44,7 +44,7 @@ void check_schedule(const RunConfig& config, const Parts& parts, double lr) {
   ScheduleContext context;
   context.total_epochs = limits.max_epochs;
   context.total_steps = limits.max_steps >= 0 ? limits.max_steps : std::min<int64_t>(limits.max_epochs, 1);
-  if (name != "one_cycle") context.base_lr = lr;  // its rate only decides about a warning, which the run gives
+  if (name != "one_cycle") context.base_lr = lr;  // its rate only decides about a warning, which the run prints
   parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
 }
 
@@ -70,22 +70,22 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
   rule("trainer.gradient_checkpointing", [&] { CheckpointPlan::parse(config.trainer.gradient_checkpointing); });
   rule("grad_scaler", [&] { LossScale(config.grad_scaler.loss_scale()); });
   refuse("grad_scaler.enabled", config.grad_scaler.enabled == "true" && is_fp32_mode(config.precision),
-         "a loss scale makes no sense with precision ", config.precision,
+         "a loss scale has no use with precision ", config.precision,
          ", whose gradients have the range of fp32; hint: leave it at auto, or use precision 16-mixed");
   rule("amp", [&] { amp_modules(config.amp); });
   rule("amp.fp32_ops", [&] { check_fp32_ops(config.amp.fp32_ops); });
   refuse("trainer.profiler", config.trainer.profiler != "none" && !parts.observers.contains("profiler"), "this program has no profiler",
-         "; hint: it belongs to npu_train::tools: link that library and call add_tools(parts)");
+         "; hint: the profiler is part of npu_train::tools; link that library and call add_tools(parts)");
   rule("sim_npu.hbm", [&] {
     const auto bytes = parse_bytes(config.sim_npu.hbm);
     check(bytes && *bytes > 0, ErrorKind::Usage, "sim_npu.hbm", "'", config.sim_npu.hbm, "' is not a size such as 32GiB or 512MiB");
   });
   check_data(config, rule);
-  // what a part's table finds is among the problems already
+  // problems of the part's own table are already reported
   const auto sound = [&](const std::string& section) {
     return std::none_of(problems.all().begin(), problems.all().end(), [&](const auto& p) { return p.path.starts_with(section); });
   };
-  // a message that begins with a key is about that key
+  // a message that begins with a key concerns that key
   const auto part_rule = [&](const char* path, const PartConfig& part, const std::function<void()>& fn) {
     try {
       fn();
@@ -109,14 +109,14 @@ void resolve_transforms(ConfigNode& data, ConfigProblems& problems) {
     if (steps == nullptr) continue;
     const auto path = std::string("data.") + list;
     std::vector<PartConfig> parts;
-    ConfigProblems of_the_table;  // which reports them
+    ConfigProblems of_the_table;  // they are reported with the table
     if (!read_value(*steps, path, {}, parts, of_the_table)) continue;
     auto whole = ConfigNode::list({});
     for (size_t i = 0; i < parts.size(); ++i) {
       auto& part = parts[i];
       if (registry.contains(part.name)) part = registry.resolve(part, path + "." + std::to_string(i), problems);
       auto step = write_value(part);
-      for (const char* key : {"mean", "std"})  // of normalize
+      for (const char* key : {"mean", "std"})  // the options of normalize
         if (const auto* numbers = step.find(key); numbers != nullptr && numbers->is_list() && numbers->items().empty())
           step.set(key, kLeftToData);
       whole.push_back(std::move(step));

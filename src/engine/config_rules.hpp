@@ -1,4 +1,4 @@
-// What no table holds: keys that must fit each other, and texts with a grammar of their own.
+// The rules that no table contains: keys that must be consistent with each other, and texts with a grammar of their own.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace npu_train::detail {
 
-/// The loader's options of data that are given in code.
+/// The loader options for data that are given in code.
 struct PlainDataOptions : DataOptions {
   static const ConfigTable<PlainDataOptions>& config_table();
 };
@@ -16,18 +16,18 @@ struct PlainDataOptions : DataOptions {
 /// Where the value of a key is written ("trainer.on_oom").
 using MarkOf = std::function<Mark(const std::string& path)>;
 
-/// Adds to `problems` what is wrong across keys. Opens nothing and reads no device. `config` has passed its table; its parts are as
+/// Adds inconsistencies between keys to `problems`. Opens no file and no device. `config` has passed its table; its parts are as
 /// written.
 void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark_of, ConfigProblems& problems);
 
-/// Whether `name` in `registry` is the library's own part, and not one that a program put in its place: of such a part it is known that it
-/// can be made to see what it refuses or has.
+/// Whether `name` in `registry` is the library's own part, not one by which a program replaced it: only the library's own part is known to
+/// be constructible without side effects, for a check of its options.
 template <class R>
 bool is_own_part(const R& registry, const R& own, const std::string& name) {
   return own.contains(name) && registry.contains(name) && own.doc(name) == registry.doc(name);
 }
 
-/// The options of each transform of `data` filled in, where the library knows the transform; mistakes go to `problems`.
+/// The options of each transform of `data` filled in, if the library knows the transform; errors go to `problems`.
 void resolve_transforms(ConfigNode& data, ConfigProblems& problems);
 
 }  // namespace npu_train::detail

@@ -14,13 +14,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Keeps a log that cannot be read, under another name, out of the way of a new one.
+/// Renames a log that cannot be read, to make room for a new one.
 void set_aside(const fs::path& path, const std::string& why) {
   std::error_code error;
   auto aside = path.string() + ".damaged";
   for (int number = 2; fs::exists(fs::symlink_status(aside, error)); ++number) aside = path.string() + ".damaged-" + std::to_string(number);
   fs::rename(path, aside, error);
-  log_warning("[output] ", path.string(), ": ", why, "; ", error ? "a new one takes its place" : "it is kept as " + aside,
+  log_warning("[output] ", path.string(), ": ", why, "; ", error ? "a new one replaces it" : "it is kept as " + aside,
               "; checkpoints do not depend on it");
 }
 
@@ -37,7 +37,7 @@ std::optional<int64_t> integer(std::string_view cell) {
   return value;
 }
 
-/// nullopt for a line that RunFiles does not write.
+/// nullopt for a line that RunFiles cannot have written.
 std::optional<Row> parse_row(std::string_view line, const std::vector<std::string>& columns) {
   std::vector<std::string_view> cells;
   for (size_t begin = 0; begin <= line.size();) {
@@ -66,8 +66,8 @@ std::string with_new_names(std::string header) {
   return header;
 }
 
-/// Whether a row was written before the state of `loop` was saved. A save at the last step of an epoch comes before the end of that epoch,
-/// which is then run again; of steps that were skipped, each of which has a row, there are as many as the loop counts.
+/// Whether a row was written before the state of `loop` was saved. A save at the last step of an epoch precedes the end of that epoch,
+/// which then runs again. Each skipped step has a row; the number of such rows is the loop's count of skips.
 bool is_earlier(const TrainLoop& loop, const Row& row, int64_t& skips) {
   if (row.step > loop.global_step()) return false;
   if (row.phase == "epoch") return row.epoch < loop.epoch();
@@ -84,7 +84,7 @@ std::string earlier_rows(const TrainLoop& loop, const fs::path& path, const std:
     std::ifstream in(path);
     const bool known = std::getline(in, line) && with_new_names(line) == join(columns, ",");
     if (!known) damage = "its columns are not those of this run";
-    while (known && std::getline(in, line) && !in.eof()) {  // a last line without its end was cut off by a kill
+    while (known && std::getline(in, line) && !in.eof()) {  // a last line without a line end was truncated by a kill
       ++number;
       const auto row = parse_row(line, columns);
       if (!row && damage.empty()) damage = "line " + std::to_string(number) + " cannot be read";

@@ -1,4 +1,4 @@
-// What the logs of a run hold from before a resume, up to the place where it goes on.
+// The part of a run's logs that precedes the place at which the run resumes.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,11 @@
 
 namespace npu_train::detail {
 
-/// The rows of metrics.csv, under the header `columns`, that were written before the state of `loop`. A file that is damaged, or has other
-/// columns, is set aside with a warning; its good rows stay.
+/// The rows of metrics.csv, under the header `columns`, that were written before the state of `loop`. A file that is damaged or has other
+/// columns is renamed, with a warning; its valid rows are kept.
 std::string earlier_rows(const TrainLoop& loop, const std::filesystem::path& path, const std::vector<std::string>& columns);
 
-/// The epochs of history.json that `loop` has finished. A file that is damaged is set aside with a warning.
+/// The epochs of history.json that `loop` has finished. A damaged file is renamed, with a warning.
 Json earlier_epochs(const TrainLoop& loop, const std::filesystem::path& path);
 
 }  // namespace npu_train::detail

@@ -34,7 +34,7 @@ constexpr size_t kLongestValue = 1000;
 bool is_allowed_variable(std::string_view name) {
   const auto has_word = [&](std::string_view word) { return name.find(word) != std::string_view::npos; };
   if (std::any_of(kSecretWords.begin(), kSecretWords.end(), has_word)) return false;
-  if (name == "NPU_TRAIN_ALLOCATOR") return false;  // where memory lies moves no bit
+  if (name == "NPU_TRAIN_ALLOCATOR") return false;  // the allocator changes no result
   return std::find(kVariables.begin(), kVariables.end(), name) != kVariables.end() ||
          std::any_of(kVariablePrefixes.begin(), kVariablePrefixes.end(), [&](std::string_view p) { return name.starts_with(p); });
 }
@@ -48,13 +48,13 @@ void add_variables(Facts& facts) {
   }
 }
 
-// "model name" on x86; ARM cores tell numbers of maker and part.
+// "model name" on x86; ARM cores report numbers of implementer and part.
 std::string cpu_model() {
   std::ifstream file("/proc/cpuinfo");
   std::string arm;
   for (std::string line; std::getline(file, line) && arm.size() < 200;) {
     const auto colon = line.find(": ");
-    if (line.empty() && !arm.empty()) break;  // of the first core
+    if (line.empty() && !arm.empty()) break;  // the end of the first core
     if (colon == std::string::npos) continue;
     const auto key = line.substr(0, line.find_first_of("\t:"));
     if (key == "model name" || key == "Model" || key == "Hardware") return line.substr(colon + 2);
@@ -74,7 +74,7 @@ bool flushes_denormals() {
   return half == 0;
 }
 
-// Libraries tell of themselves in several lines.
+// Libraries describe themselves in several lines.
 std::string one_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   const auto end = text.find_last_not_of(' ');

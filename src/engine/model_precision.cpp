@@ -15,12 +15,12 @@
 namespace npu_train {
 namespace {
 
-/// Whether the model's parameters themselves are low precision ("bf16-true"), not only its computation.
+/// Whether the model's parameters themselves have low precision ("bf16-true"), not only its computation.
 bool has_low_parameters(const Precision& precision) {
   return precision.low_precision_dtype() != at::kFloat && !precision.name().ends_with("-mixed");
 }
 
-/// The path of the module that a block mainly runs; "" where it is none.
+/// The path of the module that a block mainly runs; "" if there is none.
 std::string path_of(const Model& model, const Block& block) {
   if (block.name == "head" && !model.head.empty()) return model.head;
   return model.module != nullptr && find_module(*model.module, block.name) != nullptr ? block.name : "";
@@ -36,7 +36,7 @@ bool names_block(const Model& model, const std::string& entry) {
   return std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& b) { return in_modules(b.name, {entry}); });
 }
 
-/// Normalisation layers that low_precision_modules names themselves.
+/// Normalisation layers that low_precision_modules names directly.
 std::set<std::string> cast_norms(const AmpModules& modules, const std::vector<std::string>& norms) {
   std::set<std::string> out;
   for (const auto& parameter : norms)
@@ -44,7 +44,7 @@ std::set<std::string> cast_norms(const AmpModules& modules, const std::vector<st
   return out;
 }
 
-/// Says what is wrong with an entry of low_precision_modules, or warns of one that changes nothing.
+/// Throws for an invalid entry of low_precision_modules; warns about one that has no effect.
 void check_exception(const Model& model, const AmpModules& modules, const std::string& entry, const Precision& precision) {
   constexpr const char* kWhere = "amp.low_precision_modules";
   const bool is_block = names_block(model, entry);
@@ -57,22 +57,22 @@ void check_exception(const Model& model, const AmpModules& modules, const std::s
   if (is_block)
     log_warning(kWhere, ": '", entry, "' computes in low precision anyway: nothing above it is in amp.fp32_modules");
   else
-    log_warning(kWhere, ": '", entry, "' changes nothing: in ", precision.name(), " all parameters are fp32");
+    log_warning(kWhere, ": '", entry, "' has no effect: in ", precision.name(), " all parameters are fp32");
 }
 
 void check_norm(const Model& model, const AmpModules& modules, const std::string& norm) {
   const auto* module = model.module == nullptr ? nullptr : find_module(*model.module, norm);
   const auto statistics = module == nullptr ? std::vector<at::Tensor>{} : module->buffers(/*recurse=*/false);
   check(std::none_of(statistics.begin(), statistics.end(), [](const at::Tensor& b) { return b.is_floating_point(); }), ErrorKind::Usage,
-        "amp.low_precision_modules", "'", norm, "' keeps running statistics, which need fp32, and so its parameters do; ",
+        "amp.low_precision_modules", "'", norm, "' keeps running statistics, which need fp32, as do its parameters; ",
         "hint: name layers without statistics (LayerNorm, GroupNorm)");
   const Block* owner = nullptr;
   for (const auto& block : model.blocks)
     if (const auto path = path_of(model, block); !path.empty() && in_modules(norm, {path})) owner = &block;
-  for (const auto& block : model.blocks) {  // a layer of no block's module belongs to the first or the last
+  for (const auto& block : model.blocks) {  // a layer outside all blocks belongs to the first or the last
     const bool concerned = owner != nullptr ? owner == &block : &block == &model.blocks.front() || &block == &model.blocks.back();
     check(!concerned || !modules.keeps_fp32(block.name), ErrorKind::Usage, "amp.low_precision_modules", "'", norm,
-          "' cannot be low precision inside the block '", block.name, "', which computes in fp32; hint: name the block instead");
+          "' cannot have low precision inside the block '", block.name, "', which computes in fp32; hint: name the block instead");
   }
 }
 
@@ -102,7 +102,7 @@ void keep_in_fp32(Model& model, const AmpModules& modules, const Device& device,
   if (modules.fp32.empty() && modules.low.empty()) return;
   for (const auto& entry : modules.fp32)
     check(names_block(model, entry), ErrorKind::Usage, "amp.fp32_modules", "the model has no block '", entry,
-          "'; there are: ", join(block_names(model)));
+          "'; allowed: ", join(block_names(model)));
   for (const auto& entry : modules.low) check_exception(model, modules, entry, precision);
   const bool low_parameters = has_low_parameters(precision);
   for (auto& block : model.blocks) {
@@ -129,7 +129,7 @@ std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& m
     if (!modules.keeps_fp32(block.name)) continue;
     paths.push_back(path_of(model, block));
     check(!paths.back().empty(), ErrorKind::Usage, "amp.fp32_modules", "the block '", block.name,
-          "' is no single module, so its parameters cannot stay fp32 in a '-true' precision; hint: use bf16-mixed or 16-mixed");
+          "' is not a single module, so its parameters cannot stay in fp32 in a '-true' precision; hint: use bf16-mixed or 16-mixed");
   }
   for (const auto& p : parameters)
     if (in_modules(p.name, paths)) out.push_back(p.name);

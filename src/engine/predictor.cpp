@@ -30,7 +30,7 @@ std::vector<std::string> lines(const std::string& text) {
   return out;
 }
 
-/// Weights as a checkpoint keeps them, with the EMA's averages in their place where there are any.
+/// The weights of a checkpoint, replaced by the EMA's averages if it has any.
 NamedTensors trained_tensors(const std::string& checkpoint) {
   auto state = load_checkpoint(checkpoint, {"model", "ema"});
   auto& model = state["model"].tensors;
@@ -48,10 +48,10 @@ int64_t image_side(const Model& model) {
   return side > 0 ? side : kImagenetCrop;
 }
 
-/// A head that stays fresh would answer too, at random.
+/// A freshly initialised head would also give predictions, at random.
 void must_fill(const WeightsReport& report, const std::string& what) {
-  check(report.fits() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not fill the model: ", report.str(),
-        "; hint: the model and its number of classes must be those of the weights");
+  check(report.fits() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not match the model: ", report.str(),
+        "; hint: the model and its number of classes must match the weights");
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const Transf
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
   const auto checkpoint = find_checkpoint(path);
   auto node = load_checkpoint_config(checkpoint);
-  // Observers watched the training; this program may not have them.
+  // The observers of the training are not needed; this program may not have them.
   ConfigSections of_the_training;
   ConfigProblems not_of_a_prediction;
   parts.observers.take_sections(node, of_the_training, not_of_a_prediction);
@@ -96,7 +96,7 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::string&
   if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
   auto steps = bind<Transforms>(only, "data").val_transforms;
   const auto size = image_side(p.model_);
-  // What the data set's own pictures did not need, since all were of one size: any picture becomes a square of the model's size.
+  // The data set's own images all had one size; other images are converted to a square of the model's size.
   const auto resized = std::find_if(steps.rbegin(), steps.rend(), is_resize);
   if (resized == steps.rend())
     steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));

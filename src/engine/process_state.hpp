@@ -1,4 +1,4 @@
-// The process-wide settings of libtorch that a run wants, for a scope. What a run does not ask for is left alone.
+// The process-wide settings of libtorch that a run requires, for a scope. Settings that a run does not request are unchanged.
 #pragma once
 
 #include <ATen/Context.h>
@@ -12,7 +12,7 @@
 
 namespace npu_train {
 
-/// A process-wide setting of libtorch, changed while one or more live: trainers in several threads end in any order.
+/// A process-wide setting of libtorch, changed while at least one object lives: trainers in several threads end in any order.
 template <class Value>
 class SharedSetting {
  public:
@@ -23,7 +23,7 @@ class SharedSetting {
     int users = 0;
     Value before{};
   };
-  /// Without `wanted` nothing is touched.
+  /// Without `wanted`, nothing is changed.
   SharedSetting(Place& place, const std::optional<Value>& wanted) : place_(wanted ? &place : nullptr) {
     if (place_ == nullptr) return;
     const std::lock_guard lock(place.mutex);
@@ -62,14 +62,14 @@ inline std::optional<Determinism> determinism_of(const RunConfig& config) {
   return Determinism{true, config.deterministic == "warn", false};  // filling every fresh tensor costs time and changes no result
 }
 
-/// Whether cuDNN tries its algorithms on the first batch of each shape.
+/// Whether cuDNN measures its algorithms on the first batch of each shape.
 inline SharedSetting<bool>::Place& cudnn_benchmark() {
   static SharedSetting<bool>::Place place{[] { return at::globalContext().benchmarkCuDNN(); },
                                           [](const bool& on) { at::globalContext().setBenchmarkCuDNN(on); }};
   return place;
 }
 
-/// TF32 of a GPU's fp32 products and convolutions.
+/// TF32 for a GPU's fp32 products and convolutions.
 struct Tf32 {
   at::Float32Precision products{}, convolutions{};
 };
@@ -96,8 +96,8 @@ inline std::optional<Tf32> tf32_of(const RunConfig& config) {
   return Tf32{precision, precision};
 }
 
-/// A call of a Trainer: threads, determinism, and the run's own random numbers. The generators are the process's: the run's state goes in
-/// at the beginning and out at the end, and the program's is put back.
+/// A call of a Trainer: threads, determinism, and the run's own random numbers. The generators belong to the process: the run's state is
+/// installed at the beginning and saved at the end; then the program's state is restored.
 class ProcessState {
  public:
   /// `rng` is empty before the first call. `inside` is true while this lives.

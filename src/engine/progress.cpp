@@ -27,7 +27,7 @@ std::string clock_text(double seconds) {
 }
 
 constexpr size_t kUnlimited = std::numeric_limits<size_t>::max();
-constexpr size_t kUsualWidth = 80;  // of a terminal that does not report its own
+constexpr size_t kUsualWidth = 80;  // of a terminal that does not report its width
 constexpr size_t kWideBar = 20, kNarrowBar = 10;
 constexpr double kRefresh = 0.2;  // seconds
 
@@ -44,7 +44,7 @@ std::string metrics_text(const Scalars& scalars) {
 
 }  // namespace
 
-/// A value of the line. `rank` 0 is what matters most; `brief` is what is left of `text` where there is little room.
+/// A value of the line. `rank` 0 is the most important; `brief` replaces `text` if there is little room.
 struct Progress::Part {
   int rank = 0;
   std::string text, brief{};
@@ -59,7 +59,7 @@ std::string joined(const Parts& parts) {
   return out;
 }
 
-// At most `width` columns: the parts of the highest rank are shortened first, then left out.
+// At most `width` columns: the parts with the highest rank are shortened first, then omitted.
 template <class Parts>
 std::string fitted(Parts parts, size_t width) {
   const auto too_wide = [&] { return detail::code_points(joined(parts)) > width; };
@@ -97,7 +97,7 @@ void Progress::on_epoch_start(TrainLoop& loop, int64_t) {
   average_.reset();
 }
 
-// By the time that a window took so far, with what ran between windows: validations and checkpoints.
+// From the mean time of a window so far, including validations and checkpoints between windows.
 std::optional<double> Progress::run_eta(TrainLoop& loop, const StepReport& r) const {
   const auto& o = loop.options();
   constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -193,7 +193,7 @@ bool Progress::bar_due(TrainLoop& loop, bool last) {
   return true;
 }
 
-// One column stays free: some terminals go to the next line as soon as the last one is written.
+// One column stays free: some terminals move to the next line as soon as the last column is written.
 void Progress::show_bar(std::vector<Part> parts, int64_t done, std::optional<int64_t> total) {
   if (total) parts.insert(parts.begin(), {2, gauge(kWideBar, done, *total), gauge(kNarrowBar, done, *total)});
   write_("\r\033[K" + fitted(std::move(parts), width() - 1));

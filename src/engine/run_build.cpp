@@ -24,12 +24,12 @@
 namespace npu_train {
 namespace {
 
-/// `trainer.gradient_checkpointing` on a configured model that lies on `device`.
+/// `trainer.gradient_checkpointing` for a configured model on `device`.
 Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& precision, const Device& device, int64_t batch) {
   using Kind = CheckpointPlan::Kind;
   if (plan.kind == Kind::None) return model;
   std::vector<bool> marks(model.blocks.size(), true);
-  if (!marks.empty()) marks.back() = false;  // its backward comes at once
+  if (!marks.empty()) marks.back() = false;  // its backward follows immediately
   if (plan.kind == Kind::Budget && !marks.empty()) {
     const auto scope = precision.forward_scope();
     const auto small = [&](int64_t n) {
@@ -39,11 +39,11 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
     marks = choose_checkpoints(costs, plan.budget);
     const auto bytes = peak_bytes(costs, marks);
     log_info("gradient_checkpointing: ", std::count(marks.begin(), marks.end(), true), " of ", marks.size(),
-             " blocks are computed again; activations of at most ", human_bytes(static_cast<double>(bytes)), ", without it ",
+             " blocks are recomputed; activations of at most ", human_bytes(static_cast<double>(bytes)), ", instead of ",
              human_bytes(static_cast<double>(peak_bytes(costs, std::vector<bool>(marks.size(), false)))));
     if (bytes > plan.budget)
       log_warning("gradient_checkpointing: the budget of ", human_bytes(static_cast<double>(plan.budget)),
-                  " cannot be kept; hint: a smaller batch_size with accumulate_grad_batches");
+                  " cannot be met; hint: a smaller batch_size with accumulate_grad_batches");
   }
   return with_checkpoints(std::move(model), marks, plan.every);
 }
@@ -56,7 +56,7 @@ bool wants_channels_last(const std::string& memory_format, const Device& device,
   return std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return p.value.dim() == 4 && p.value.size(2) > 1; });
 }
 
-/// As far as a task's metrics are known without its model: those of the library's own tasks.
+/// The metrics of a task that are known without its model: only those of the library's own tasks.
 void check_monitors(const RunConfig& config, const Parts& parts) {
   if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return;
   Model none;
@@ -78,9 +78,9 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   make_data(config, parts);
   write_statistics();
   if (!task) {
-    check(!config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; there are: ", join(parts.models.names()),
-          "; hint: model: {name: resnet50}, or give fit() a task of your own");
-    building = {"the model was made and moved", "a smaller model, or a card with more memory; see what else lies on the device"};
+    check(!config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; allowed: ", join(parts.models.names()),
+          "; hint: set model: {name: resnet50}, or pass a task of your own to fit()");
+    building = {"the model was made and moved", "a smaller model, or a card with more memory; check what else uses the device's memory"};
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
     model = make_model(part, parts, static_cast<uint64_t>(config.seed));
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
@@ -89,7 +89,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
       log(report.fits() ? LogLevel::Info : LogLevel::Warning, report.str());
     }
     model.module->to(device.c10());
-    building = {"gradient checkpointing was planned, from forwards of the blocks",
+    building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
     task = parts.tasks.make(
         config.task, "task",
@@ -100,14 +100,14 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   const bool has_lists = !config.amp.fp32_modules.empty() || !config.amp.low_precision_modules.empty();
   check(model.module != nullptr || !model.blocks.empty() || !has_lists, ErrorKind::Usage,
         config.amp.fp32_modules.empty() ? "amp.low_precision_modules" : "amp.fp32_modules",
-        "names blocks of a configured model; a task given in code keeps modules in fp32 with Fp32Region in its own forward");
+        "applies to blocks of a configured model; a task given in code keeps modules in fp32 with Fp32Region in its own forward");
   check(model.module != nullptr || CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind == CheckpointPlan::Kind::None,
         ErrorKind::Usage, "trainer.gradient_checkpointing",
-        "cuts a configured model at its blocks; a task given in code calls npu_train::checkpoint in its own forward");
+        "applies to blocks of a configured model; a task given in code calls npu_train::checkpoint in its own forward");
   const auto classes = data.info().num_classes;
   check(classes <= 0 || model.num_classes <= 0 || model.num_classes >= classes, ErrorKind::Usage, "model.num_classes", "the model has ",
-        model.num_classes, " classes and the data ", classes, "; hint: leave it out, the data set says it");
-  building = {"the model was moved", "a smaller model, or a card with more memory; see what else lies on the device"};
+        model.num_classes, " classes and the data ", classes, "; hint: omit it; the data set supplies it");
+  building = {"the model was moved", "a smaller model, or a card with more memory; check what else uses the device's memory"};
   task->to(device.c10());
   auto parameters = task->parameters();
   check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
@@ -127,7 +127,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
 }
 
-/// A checkpoint must know its pictures' statistics without the data: `normalize` gets its numbers.
+/// A checkpoint must contain the statistics of its images, without the data: `normalize` gets its numbers.
 void Run::write_statistics() {
   const auto info = data.info();
   auto* options = resolved.find("data");
@@ -151,8 +151,8 @@ void Run::write_statistics() {
 
 void Run::make_data(const RunConfig& config, const Parts& parts) {
   if (data.train == nullptr && data.train_stream == nullptr) {
-    check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; there are: ", join(parts.datasets.names()),
-          "; hint: data: {name: generated}, or give fit() data of your own");
+    check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()),
+          "; hint: set data: {name: generated}, or pass data of your own to fit()");
     data = parts.datasets.make(config.data, "data");
   } else {
     data.options = bind<detail::PlainDataOptions>(config.data.options, "data");
@@ -180,7 +180,7 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   if (train->options().augment_on_device) {
     const auto& shape = data.info().shape;
     const auto split = split_for_device(data.train_pipeline, shape[0], {shape[1], shape[2]});
-    log_info("transforms of training: ", where_it_runs(data.train_pipeline, split), " (", device.str(), ")");
+    log_info("training transforms: ", where_it_runs(data.train_pipeline, split), " (", device.str(), ")");
   }
 }
 
@@ -193,7 +193,7 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   if (config.trainer.limit_train_batches >= 0)
     batches = std::min(batches.value_or(config.trainer.limit_train_batches), config.trainer.limit_train_batches);
   if (config.trainer.overfit_batches > 0) batches = config.trainer.overfit_batches;
-  if (batches && config.trainer.max_epochs > 0) {  // whichever limit comes first
+  if (batches && config.trainer.max_epochs > 0) {  // the limit that is reached first
     const auto k = config.trainer.accumulate_grad_batches;
     const auto by_epochs = (*batches + k - 1) / k * config.trainer.max_epochs;
     context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);

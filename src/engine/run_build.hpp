@@ -1,4 +1,4 @@
-// Everything that a run consists of, made from its configuration.
+// All objects of a run, made from its configuration.
 #pragma once
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 namespace npu_train {
 
-/// The objects of one run, in an order in which they can be destroyed. What is set before build() (task, data) is not made from the
-/// configuration.
+/// The objects of one run, in an order in which they can be destroyed. Objects that are set before build() (task, data) are not made from
+/// the configuration.
 struct Run {
   Device device;
   DatasetPair data;
@@ -28,18 +28,18 @@ struct Run {
   std::unique_ptr<CheckpointStore> store;
   ConfigNode resolved;
   std::unique_ptr<TrainLoop> loop;
-  std::vector<std::unique_ptr<RunObserver>> observers;  // they go first
+  std::vector<std::unique_ptr<RunObserver>> observers;  // destroyed first
 
-  /// What build() is at, and what helps where memory does not suffice for it.
+  /// The current step of build(), and what helps if memory does not suffice for it.
   struct Building {
     const char *what = "", *remedy = "";
   } building;
 
   void build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop);
   void open_store(const std::string& dir, const CheckpointOptions& options);
-  /// What there is so far, for the observers.
+  /// The objects that exist so far, for the observers.
   RunView view(const RunConfig& config, const Parts& parts) const;
-  /// One line each to the log: what runs, where, how large a step is.
+  /// Logs one line each: device and precision, data, folder, effective batch.
   void announce(const RunConfig& config, const std::string& run_dir) const;
 
  private:

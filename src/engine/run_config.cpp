@@ -10,20 +10,21 @@ namespace npu_train {
 
 const ConfigTable<OutputOptions>& OutputOptions::config_table() {
   using T = OutputOptions;
-  static const auto table = ConfigTable<T>("output")
-                                .field("dir", &T::dir, "folder of all runs; '' writes nothing")
-                                .field("name", &T::name, "folder of this kind of run; '' takes the names of model and data")
-                                .field("tensorboard", &T::tensorboard, "write TensorBoard events beside metrics.csv and history.json");
+  static const auto table =
+      ConfigTable<T>("output")
+          .field("dir", &T::dir, "folder of all runs; '': nothing is written")
+          .field("name", &T::name, "folder of this kind of run; '': the names of model and data")
+          .field("tensorboard", &T::tensorboard, "writes TensorBoard events in addition to metrics.csv and history.json");
   return table;
 }
 
 const ConfigTable<AmpOptions>& AmpOptions::config_table() {
   using T = AmpOptions;
-  static const auto table =
-      ConfigTable<T>("amp")
-          .field("fp32_modules", &T::fp32_modules, "blocks of the model that compute in fp32 under a low precision")
-          .field("low_precision_modules", &T::low_precision_modules, "exceptions from fp32_modules, and norm layers that -true is to cast")
-          .field("fp32_ops", &T::fp32_ops, "operators that compute in fp32 under a low precision");
+  static const auto table = ConfigTable<T>("amp")
+                                .field("fp32_modules", &T::fp32_modules, "blocks of the model that compute in fp32 under a low precision")
+                                .field("low_precision_modules", &T::low_precision_modules,
+                                       "exceptions from fp32_modules, and norm layers that the -true modes cast")
+                                .field("fp32_ops", &T::fp32_ops, "operators that compute in fp32 under a low precision");
   return table;
 }
 
@@ -31,33 +32,34 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
   using T = RunConfig;
   static const auto table =
       ConfigTable<T>("run")
-          .field("seed", &T::seed, "every random number of the run follows from it", at_least(0))
-          .field("deterministic", &T::deterministic, "true: an operator without a deterministic form is an error; warn: it warns",
+          .field("seed", &T::seed, "seed of all random numbers of the run", at_least(0))
+          .field("deterministic", &T::deterministic,
+                 "true: an operator without a deterministic implementation is an error; warn: it causes a warning",
                  one_of({"true", "warn", "false"}))
           .field("rng", &T::rng, "dropout masks; portable: drawn on the host, equal on every device", one_of({"native", "portable"}))
-          .field("device", &T::device, "auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]")
-          .field("precision", &T::precision, "auto takes the fastest sound one of the device",
+          .field("device", &T::device, "auto (the first available of npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]")
+          .field("precision", &T::precision, "auto selects the fastest numerically safe precision of the device",
                  one_of(precision_modes(), {{"fp32", "32-true"},
                                             {"fp16", "16-mixed"},
                                             {"bf16", "bf16-mixed"},
                                             {"amp", "16-mixed"},
                                             {"32", "32-true"},
                                             {"16", "16-mixed"}}))
-          .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated where it has no units for them",
+          .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated if the CPU has no units for them",
                  one_of(cpu_low_precision_names()))
           .field("sim_npu", &T::sim_npu, "the simulated NPU, for device sim_npu")
           .field("model", &T::model, "the network, by name, with its options")
           .field("data", &T::data, "the data set, by name, with its options")
           .field("task", &T::task, "loss and metrics, by name")
-          .field("optimizer", &T::optimizer, "by name, with its options")
-          .field("lr_scheduler", &T::lr_scheduler, "by name; all lengths in units of its interval")
-          .field("trainer", &T::trainer, "the loop")
+          .field("optimizer", &T::optimizer, "the optimizer, by name, with its options")
+          .field("lr_scheduler", &T::lr_scheduler, "the learning-rate schedule, by name; all lengths are in units of its interval")
+          .field("trainer", &T::trainer, "the training loop")
           .field("grad_scaler", &T::grad_scaler, "loss scaling, for 16-mixed and 16-true")
-          .field("amp", &T::amp, "which modules and operators keep fp32 under a low precision")
+          .field("amp", &T::amp, "modules and operators that keep fp32 under a low precision")
           .field("ema", &T::ema, "moving average of the weights, used for validation")
-          .field("checkpoint", &T::checkpoint, "what is saved, and when")
-          .field("early_stopping", &T::early_stopping, "stop when nothing improves")
-          .field("output", &T::output, "where a run leaves its files")
+          .field("checkpoint", &T::checkpoint, "which checkpoints are saved, and when")
+          .field("early_stopping", &T::early_stopping, "stops the run if a metric no longer improves")
+          .field("output", &T::output, "location of the run's files")
           .synonym("scheduler", "lr_scheduler")
           .synonym("seed_everything", "seed")
           .synonym("model_ema", "ema");
@@ -68,7 +70,7 @@ namespace {
 
 enum class UnknownParts { Refused, Kept };
 
-/// The parts whose names a registry knows, each with its options checked and filled in. An unnamed part is left alone.
+/// The parts whose names a registry knows, each with its options checked and filled in. An unnamed part is unchanged.
 void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems, UnknownParts unknown = UnknownParts::Refused) {
   const auto resolve = [&](PartConfig& part, const auto& registry, const char* path) {
     if (!part.name.empty() && (unknown == UnknownParts::Refused || registry.contains(part.name)))
@@ -91,7 +93,7 @@ void put_sections(ConfigNode& node, const ConfigSections& sections) {
   }
 }
 
-/// Everything of `config`, its sections last.
+/// All of `config`, its sections last.
 ConfigNode whole_node(const RunConfig& config) {
   auto node = to_node(config);
   put_sections(node, config.sections);
@@ -102,7 +104,7 @@ ConfigNode whole_node(const RunConfig& config) {
 
 namespace {
 
-/// Keys that are neither of the table nor of an observer: reported here, where all names are known, and taken out.
+/// Keys of neither the table nor an observer: reported here, where all names are known, and removed.
 void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   std::vector<std::string> names;
@@ -116,7 +118,7 @@ void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& proble
     if (known) continue;
     const auto near = nearest_name(key, names);
     problems.add(member.key_mark, key,
-                 "no such key; " + (near.empty() ? "there are: " : "did you mean '" + near + "'? There are: ") + join(names));
+                 "no such key; " + (near.empty() ? "allowed: " : "did you mean '" + near + "'? Allowed: ") + join(names));
     node.erase(key);
   }
 }
@@ -129,7 +131,7 @@ RunConfig bind_sections(ConfigNode node, const Parts& parts, ConfigProblems& pro
   return config;
 }
 
-/// Keys that belong to a section and are written without it: reported with their full name, and taken out.
+/// Keys that belong to a section and are written without it: reported with their full name, and removed.
 void report_misplaced(ConfigNode& node, const Parts& parts, ConfigProblems& problems) {
   if (!node.is_map()) return;
   const auto members = node.members();
@@ -141,7 +143,7 @@ void report_misplaced(ConfigNode& node, const Parts& parts, ConfigProblems& prob
   }
 }
 
-/// Where the value of a key of `node` is written: its own place, or that of the section that would hold it.
+/// Where the value of a key of `node` is written: its own place, or that of the section that would contain it.
 detail::MarkOf marks_in(const ConfigNode& node) {
   return [&node](const std::string& path) {
     const ConfigNode* at = &node;
@@ -156,11 +158,11 @@ detail::MarkOf marks_in(const ConfigNode& node) {
   };
 }
 
-/// Everything that can be wrong and needs neither files nor devices; `config` has passed its table.
+/// All checks that need neither files nor devices; `config` has passed its table.
 void check_parts(const RunConfig& config, const Parts& parts, const detail::MarkOf& mark_of, ConfigProblems& problems) {
   auto full = config;
   resolve_parts(full, parts, problems);
-  auto data = config.data.options;  // as written: these know their places
+  auto data = config.data.options;  // as written: these nodes know their places
   detail::resolve_transforms(data, problems);
   detail::check_rules(config, parts, mark_of, problems);
 }
@@ -175,11 +177,11 @@ std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string&
   if (problems.empty()) detail::resolve_transforms(config.data.options, problems);
   if (!problems.empty()) {
     const auto& first = problems.all().front();
-    why = "is no configuration of train_app (" + (first.path.empty() ? "" : first.path + ": ") + first.message + ")";
+    why = "is not a configuration of train_app (" + (first.path.empty() ? "" : first.path + ": ") + first.message + ")";
     return std::nullopt;
   }
   if (config.model.name.empty() || config.data.name.empty()) {
-    why = std::string("is no configuration of train_app (it names no ") + (config.model.name.empty() ? "model)" : "data)");
+    why = std::string("is not a configuration of train_app (it names no ") + (config.model.name.empty() ? "model)" : "data)");
     return std::nullopt;
   }
   for (const char* key : {"num_classes", "image_size"})
@@ -200,7 +202,7 @@ std::string full_key(const std::string& key, const Parts& parts) {
   if (std::any_of(fields.begin(), fields.end(), is)) return "";
   for (const auto& [other, name] : RunConfig::config_table().synonyms())
     if (other == key) return "";
-  // the sections that people write most first
+  // the most common sections first
   for (const auto& [other, name] : TrainerOptions::config_table().synonyms())
     if (other == key) return "trainer." + name;
   const auto in_registry = [&](const auto& registry) {
@@ -231,7 +233,7 @@ RunConfig bind_config(const ConfigNode& given, const Parts& parts) {
   auto config = bind_sections(node, parts, problems);
   check_parts(config, parts, marks_in(node), problems);
   problems.throw_if_any();
-  return config;  // options as written: what is left open may still be decided by other parts
+  return config;  // options as written: other parts may still decide open ones
 }
 
 void check_config(const RunConfig& config, const Parts& parts) {
@@ -242,7 +244,7 @@ void check_config(const RunConfig& config, const Parts& parts) {
   put_sections(sections, config.sections);
   parts.observers.take_sections(sections, bound.sections, problems);
   for (const auto& unknown : sections.members()) bound.sections[unknown.key] = unknown.value;  // reported with the parts
-  if (config.data.name.empty()) {                                                              // of data that are given in code
+  if (config.data.name.empty()) {                                                              // data that are given in code
     detail::PlainDataOptions plain;
     bind_into(plain, config.data.options, "data", problems);
   }
@@ -262,7 +264,7 @@ ConfigNode resolved(const RunConfig& config, const Parts& parts) {
   ConfigProblems problems;
   resolve_parts(full, parts, problems);
   problems.throw_if_any();
-  for (const char* key : {"num_classes", "image_size"})  // left open: the data decides
+  for (const char* key : {"num_classes", "image_size"})  // open options: the data decides
     if (config.model.options.find(key) == nullptr) full.model.options.erase(key);
   return whole_node(full);
 }

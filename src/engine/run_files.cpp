@@ -69,11 +69,11 @@ std::string make_run_dir(const std::string& dir, const std::string& name) {
   auto next = taken.empty() ? 0 : version_of(taken.front()) + 1;
   for (int tries = 0; !error && tries < 100; ++tries, ++next) {
     const auto path = base / ("version_" + std::to_string(next));
-    if (fs::create_directory(path, error)) return path.string();  // another run may take the number between the look and the making
+    if (fs::create_directory(path, error)) return path.string();  // another run may create it between the check and the creation
   }
   throw Error(ErrorKind::Checkpoint, "output",
-              (base / "version_N").string() + ": the run's folder cannot be made (" + error.message() + ")",
-              "choose a writable folder with output.dir=..., or write nothing with 'output.dir=\"\"'");
+              (base / "version_N").string() + ": the run's folder cannot be created (" + error.message() + ")",
+              "choose a writable folder with output.dir=..., or disable all files with 'output.dir=\"\"'");
 }
 
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name) {
@@ -85,7 +85,7 @@ std::vector<std::string> run_dirs(const std::string& dir, const std::string& nam
   return out;
 }
 
-/// Logs are for people: one that cannot be written loses rows, with a warning, and the training goes on.
+/// Logs are for people: if one cannot be written, rows are lost, with a warning, and the training continues.
 struct RunFiles::Impl {
   std::string dir;
   int64_t every = 1;
@@ -101,7 +101,7 @@ struct RunFiles::Impl {
     try {
       translated("output", fn);
     } catch (const Error& e) {
-      warn_once(dir + " " + what, std::string(e.what()) + "; the training goes on, " + what + " may lack what comes from here on");
+      warn_once(dir + " " + what, std::string(e.what()) + "; the training continues, and " + what + " may be incomplete from here on");
     }
   }
   void open(TrainLoop& loop);
@@ -111,7 +111,7 @@ struct RunFiles::Impl {
   }
 };
 
-/// Opens the logs; of an earlier part of the same run what was before the loop's place stays.
+/// Opens the logs; keeps the rows of an earlier part of the same run that precede the loop's position.
 void RunFiles::Impl::open(TrainLoop& loop) {
   if (std::exchange(opened, true)) return;
   columns = {"loss"};
@@ -131,7 +131,7 @@ void RunFiles::Impl::open(TrainLoop& loop) {
     const auto path = fs::path(dir) / "history.json";
     if (goes_on && fs::exists(path)) history = detail::earlier_epochs(loop, path);
   });
-  if (tensorboard) logging("the events for TensorBoard", [&] { events.emplace(dir); });
+  if (tensorboard) logging("the TensorBoard events", [&] { events.emplace(dir); });
 }
 
 void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, const Scalars& values) {
@@ -145,7 +145,7 @@ void RunFiles::Impl::row(const std::string& phase, int64_t epoch, int64_t step, 
   if (!events) return;
   Scalars tags;
   for (const auto& [name, value] : values) tags.emplace_back(phase + "/" + name, value);
-  logging("the events for TensorBoard", [&] { events->add_scalars(tags, step); });
+  logging("the TensorBoard events", [&] { events->add_scalars(tags, step); });
 }
 
 RunFiles::RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard) : impl_(std::make_unique<Impl>()) {

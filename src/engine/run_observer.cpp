@@ -9,14 +9,14 @@
 namespace npu_train {
 namespace {
 
-// Sections and other keys that only npu_train::tools gives a meaning.
+// Sections and other keys that only npu_train::tools supports.
 constexpr std::array<std::string_view, 1> kToolSections = {"dump"};
 
 bool is_tool_section(const std::string& name) { return std::find(kToolSections.begin(), kToolSections.end(), name) != kToolSections.end(); }
 
 std::string unknown_section(const std::string& name) {
   if (is_tool_section(name))
-    return "this program has no section '" + name + "'; hint: it belongs to npu_train::tools: link that library and call add_tools(parts)";
+    return "this program has no section '" + name + "'; hint: it is part of npu_train::tools; link that library and call add_tools(parts)";
   return "no observer has the section '" + name + "'";
 }
 
@@ -38,7 +38,7 @@ std::vector<FieldInfo> ObserverRegistry::describe() const {
     out.push_back({.name = name, .type = "section", .doc = entry.doc, .allowed = {}, .default_text = {}, .children = entry.describe()});
     out.back().children.insert(out.back().children.begin(), {.name = "enabled",
                                                              .type = "true | false",
-                                                             .doc = "false: as if the section were not there",
+                                                             .doc = "false: as without the section",
                                                              .allowed = {},
                                                              .default_text = "true",
                                                              .children = {}});

@@ -26,17 +26,17 @@ namespace fs = std::filesystem;
 struct Trainer::Impl {
   RunConfig config;
   Parts parts;
-  std::unique_ptr<FolderLock> lock;  // of run_dir, while this object writes there; outlives a save that is under way in `run`
+  std::unique_ptr<FolderLock> lock;  // of run_dir, while this object writes there; outlives an unfinished save of `run`
   Run run;
   std::string run_dir;
   LogSink log_file;  // of run_dir
   std::vector<std::shared_ptr<Callback>> callbacks;
   std::vector<StepObserver*> observers;
-  State rng;            // of the run, while a call is not under way
-  bool inside = false;  // a callback calls back
+  State rng;            // of the run, between calls
+  bool inside = false;  // a callback calls the trainer again
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);
 
-  /// Every public call: errors translated, process-wide settings in force, everything built.
+  /// Every public call: translates errors, applies the process-wide settings, builds all objects.
   template <class Fn>
   auto call(const char* where, Fn&& fn) -> decltype(fn()) {
     return translated(where, [&] {
@@ -47,7 +47,8 @@ struct Trainer::Impl {
         return translated(where, fn);
       } catch (const Error& e) {
         const auto explained = explain(e);
-        if (log_file) log_file(LogLevel::Error, (explained ? *explained : e).what());  // what ended a run stands at the end of its log
+        if (log_file)
+          log_file(LogLevel::Error, (explained ? *explained : e).what());  // the error that ended a run is at the end of its log
         if (explained) throw *explained;
         throw;
       }
@@ -56,7 +57,7 @@ struct Trainer::Impl {
 
   RunView view() const { return run.view(config, parts); }
 
-  /// The error with what an observer of the run finds out about it.
+  /// The error, with the explanation of an observer of the run, if any.
   std::optional<Error> explain(const Error& error) {
     auto failed = run.loop ? run.loop->take_failed_window() : std::nullopt;
     for (const auto& observer : run.observers)
@@ -70,7 +71,7 @@ struct Trainer::Impl {
     try {
       run.observers = parts.observers.make(config.sections);
       run.build(config, parts, stop);
-    } catch (...) {  // half a run would be taken for one that was given
+    } catch (...) {  // an incomplete run would be taken for objects given by the program
       const auto explained = explain(translate_current_exception("Trainer::setup"));
       begin(task, data);
       if (explained) throw *explained;
@@ -86,7 +87,7 @@ struct Trainer::Impl {
     for (const auto& o : run.observers) o->on_start(view(), run_dir);
   }
 
-  /// The loop's fit between the observers' calls. What fails in one of them after an error is only logged: the error goes on.
+  /// The loop's fit between the observers' calls. After an error, a failure of an observer is only logged: the error is rethrown.
   RunResult watched_fit() {
     for (const auto& o : run.observers) o->on_fit_start(view());
     RunResult result;
@@ -106,7 +107,7 @@ struct Trainer::Impl {
     return result;
   }
 
-  /// A new run over what is given in code, or over the configuration where that is empty.
+  /// A new run with the objects given in code, or from the configuration for those that are not given.
   void begin(std::shared_ptr<Task> task, DatasetPair data) {
     run = Run{};
     run.task = std::move(task);
@@ -125,7 +126,8 @@ struct Trainer::Impl {
 
   bool writes() const { return run.strategy->is_main() && !config.output.dir.empty() && !config.trainer.fast_dev_run; }
 
-  /// Locks a run's folder against other runs, and removes what killed ones left there. Error(Checkpoint) names the run that has it.
+  /// Locks a run's folder against other runs, and removes the incomplete files of killed runs. Error(Checkpoint) names the run that holds
+  /// the lock.
   void hold(const fs::path& dir) {
     if (lock && lock->folder() == dir) return;
     lock = std::make_unique<FolderLock>(dir);
@@ -135,16 +137,16 @@ struct Trainer::Impl {
     const int removed =
         CheckpointStore((dir / "checkpoints").string(), config.checkpoint).remove_leftovers() + remove_leftovers(dir, written_by_runs);
     if (removed > 0)
-      log_info("removed from ", dir.string(), " what a killed run left half written: ", removed, removed == 1 ? " item" : " items");
+      log_info("removed from ", dir.string(), " incomplete files of a killed run: ", removed, removed == 1 ? " item" : " items");
   }
 
-  /// The end of a fit: another object may go on in the folder now.
+  /// The end of a fit: another object may use the folder now.
   void let_go() {
     if (run.store) run.store->wait();
     lock.reset();
   }
 
-  /// Where the run's files go, found once: the folder of the checkpoint that it goes on from, or a new one.
+  /// The folder of the run's files, determined once: that of the checkpoint from which it continues, or a new one.
   void open_run_dir(const std::string& existing = "") {
     if (!writes()) return;
     if (!run_dir.empty()) return hold(run_dir);
@@ -164,10 +166,10 @@ struct Trainer::Impl {
       file(LogLevel::Info, std::string_view(text).substr(0, text.find('\n')));
     };
     run.loop->add_callback(std::make_shared<Progress>(lines, /*bar=*/false, config.trainer.log_every_n_steps));
-    run_dir = dir;  // last: now everything is there
+    run_dir = dir;  // last: now everything exists
   }
 
-  /// Tools that only take steps do without validation data, whatever the configuration watches; a training does not.
+  /// Tools that only take steps need no validation data, whatever metric the configuration monitors; a training does.
   void check_early_stopping(bool has_data) const {
     const auto& early = config.early_stopping;
     const bool validates = has_data && config.trainer.check_val_every_n_epoch > 0 && config.trainer.limit_val_batches != 0;
@@ -176,7 +178,7 @@ struct Trainer::Impl {
   }
 
   RunResult fit() {
-    check_early_stopping(/*has_data=*/true);  // before any are opened
+    check_early_stopping(/*has_data=*/true);  // before any data are opened
     return call("Trainer::fit", [&] {
       check_early_stopping(run.val.has_value());
       open_run_dir();
@@ -195,10 +197,10 @@ struct Trainer::Impl {
   std::string resume(const std::string& which);
 };
 
-/// The checkpoint that `which` means, "" for none, and in `dir` the folder of the run that goes on, locked; "" for a new run.
+/// The checkpoint that `which` selects, "" for none; sets `dir` to the locked folder of the run that continues, "" for a new run.
 std::string Trainer::Impl::find_resumed(const std::string& which, std::string& dir) {
   if (which != "auto" && which != "last" && which != "best") {
-    // A run of this output name goes on in its folder; any other checkpoint is only read, and a new run begins from it.
+    // A run with this output name continues in its folder; any other checkpoint is only read, and a new run begins from it.
     const auto checkpoint = find_checkpoint(which);
     const auto parent = fs::path(checkpoint).parent_path();
     std::error_code error;
@@ -220,7 +222,7 @@ std::string Trainer::Impl::find_resumed(const std::string& which, std::string& d
   }
   check(which == "auto", ErrorKind::Checkpoint, "Trainer::resume", "there is no checkpoint '", which, "' under ",
         (fs::path(config.output.dir) / run_name()).string(),
-        "; hint: --resume auto takes the newest that is whole, --resume PATH any other");
+        "; hint: --resume auto selects the newest complete one, --resume PATH any other");
   log_info("nothing to resume: a new run starts");
   return "";
 }
@@ -231,14 +233,14 @@ std::string Trainer::Impl::resume(const std::string& which) {
     ~Undo() {
       if (self.run_dir.empty()) self.lock.reset();
     }
-  } undo{*this};  // after an error another object may try
+  } undo{*this};  // after an error, another object may use the folder
   std::string dir;
   const auto checkpoint = find_resumed(which, dir);
   if (checkpoint.empty()) return "";
   const auto meta = read_checkpoint_meta(checkpoint);
   if (meta.threads != at::get_num_threads() || meta.cpu != at::get_cpu_capability())
-    log_warning("the checkpoint was made with ", meta.threads, " threads on ", meta.cpu, "; here are ", at::get_num_threads(), " on ",
-                at::get_cpu_capability(), ": the last bits of sums will differ");
+    log_warning("the checkpoint was made with ", meta.threads, " threads on ", meta.cpu, "; this run has ", at::get_num_threads(), " on ",
+                at::get_cpu_capability(), "; the last bits of sums will differ");
   run.loop->load_state(load_checkpoint(checkpoint));
   open_run_dir(dir);
   const ScopedLogTee tee(log_file);
@@ -365,7 +367,7 @@ const DatasetPair& Trainer::data() {
 
 const Model& Trainer::model() {
   setup();
-  check(impl_->run.model.module != nullptr, ErrorKind::Usage, "Trainer::model", "the task was given in code; the trainer knows no model");
+  check(impl_->run.model.module != nullptr, ErrorKind::Usage, "Trainer::model", "the task was given in code; the trainer has no model");
   return impl_->run.model;
 }
 

@@ -10,16 +10,16 @@ namespace npu_train {
 
 NamedTensors read_weights_file(const std::string& path) {
   const std::filesystem::path file(path);
-  check(std::filesystem::exists(file), ErrorKind::Data, "weights", path, ": there is no such file");
+  check(std::filesystem::exists(file), ErrorKind::Data, "weights", path, ": no such file");
   if (std::filesystem::is_directory(file)) {
     const auto state = load_checkpoint(find_checkpoint(path), {"model"});
-    check(state.count("model") != 0, ErrorKind::Checkpoint, "weights", path, ": the checkpoint holds no model");
+    check(state.count("model") != 0, ErrorKind::Checkpoint, "weights", path, ": the checkpoint contains no model");
     return tensors_by_every_name(state.at("model"));
   }
   if (is_safetensors_name(file)) return load_safetensors(file);
   if (is_pth_name(file)) return load_pth(file).tensors;
-  throw Error(ErrorKind::Data, "weights", path + ": unknown kind of file",
-              "known are .safetensors, PyTorch's .pth, .pt, .bin, .ckpt and .pth.tar, and checkpoint folders of npu_train");
+  throw Error(ErrorKind::Data, "weights", path + ": unknown file format",
+              "supported formats are .safetensors, PyTorch's .pth, .pt, .bin, .ckpt and .pth.tar, and checkpoint folders of npu_train");
 }
 
 WeightsReport load_weights_file(Model& model, const std::string& path, const LoadWeightsOptions& options) {

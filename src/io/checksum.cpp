@@ -30,7 +30,7 @@ void verify_file(const std::filesystem::path& path, uint64_t bytes, uint64_t che
   const ReadableFile file(path, kind);
   check(file.size() == bytes, kind, "checksum", path.string(), ": ", with_commas(static_cast<int64_t>(file.size())),
         " bytes; it was written with ", with_commas(static_cast<int64_t>(bytes)),
-        "; hint: the file is cut short or was replaced; use another copy");
+        "; hint: the file is truncated or was replaced; use another copy");
   const auto found = checksum_of(file);
   check(found == checksum, kind, "checksum", path.string(), ": checksum ", hex64(found), "; it was written with ", hex64(checksum),
         "; hint: the file is damaged; use another copy");

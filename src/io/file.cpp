@@ -41,10 +41,10 @@ AtomicFile::AtomicFile(std::filesystem::path path, Durability durability) : path
   std::error_code ignored;
   const auto status = std::filesystem::symlink_status(path_, ignored);
   check(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status) || std::filesystem::is_symlink(status),
-        ErrorKind::Checkpoint, "AtomicFile", path_.string(), ": is there and is not a file; hint: choose another name");
+        ErrorKind::Checkpoint, "AtomicFile", path_.string(), ": exists and is not a file; hint: choose another name");
   temporary_ = detail::temporary_beside(path_);
   fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd_ < 0) detail::throw_write_error("AtomicFile", path_, "cannot create it", errno);
+  if (fd_ < 0) detail::throw_write_error("AtomicFile", path_, "cannot be created", errno);
 }
 
 AtomicFile::~AtomicFile() {
@@ -53,25 +53,25 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::write(const void* data, size_t bytes) {
-  check(fd_ >= 0, ErrorKind::Usage, "AtomicFile", path_.string(), ": written to after commit()");
+  check(fd_ >= 0, ErrorKind::Usage, "AtomicFile", path_.string(), ": write after commit()");
   if (const int code = write_all(fd_, static_cast<const char*>(data), bytes)) {
     detail::throw_write_error(
         "AtomicFile", path_,
-        "cannot write " + with_commas(static_cast<int64_t>(bytes)) + " bytes after " + with_commas(static_cast<int64_t>(size_)), code);
+        with_commas(static_cast<int64_t>(bytes)) + " bytes cannot be written after " + with_commas(static_cast<int64_t>(size_)), code);
   }
   hasher_.update(data, bytes);
   size_ += bytes;
 }
 
 void AtomicFile::commit() {
-  check(fd_ >= 0, ErrorKind::Usage, "AtomicFile", path_.string(), ": committed twice");
+  check(fd_ >= 0, ErrorKind::Usage, "AtomicFile", path_.string(), ": second commit()");
   const auto size = with_commas(static_cast<int64_t>(size_));
   if (const int code = durability_ == Durability::Synced ? detail::sync_descriptor(fd_) : 0)
-    detail::throw_write_error("AtomicFile", path_, "cannot bring " + size + " bytes to the disk", code);
+    detail::throw_write_error("AtomicFile", path_, size + " bytes cannot be synchronised to the disk", code);
   const int closed = ::close(std::exchange(fd_, -1));
-  if (closed != 0 && errno != EINTR) detail::throw_write_error("AtomicFile", path_, "cannot close it after " + size + " bytes", errno);
+  if (closed != 0 && errno != EINTR) detail::throw_write_error("AtomicFile", path_, "cannot be closed after " + size + " bytes", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-    detail::throw_write_error("AtomicFile", path_, "cannot put the new file in its place", errno);
+    detail::throw_write_error("AtomicFile", path_, "the new file cannot be moved into place", errno);
   temporary_.clear();
   if (durability_ == Durability::Synced) detail::sync_folder(detail::folder_of(path_));
 }
@@ -113,8 +113,8 @@ ReadableFile& ReadableFile::operator=(ReadableFile&& other) noexcept {
 }
 
 void ReadableFile::read(uint64_t offset, void* out, size_t bytes) const {
-  check(offset <= size_ && bytes <= size_ - offset, kind_, "file", path_.string(), ": ", bytes, " bytes were to be read at ", offset,
-        ", but the file has ", size_, " bytes: it is cut short or damaged");
+  check(offset <= size_ && bytes <= size_ - offset, kind_, "file", path_.string(), ": ", bytes, " bytes at offset ", offset,
+        " are required, but the file has ", size_, " bytes; it is truncated or damaged");
   auto* to = static_cast<char*>(out);
   while (bytes > 0) {
     const auto done = ::pread(fd_, to, std::min(bytes, kLargestCall), static_cast<off_t>(offset));
@@ -128,8 +128,8 @@ void ReadableFile::read(uint64_t offset, void* out, size_t bytes) const {
 }
 
 std::string ReadableFile::read(uint64_t offset, size_t bytes) const {
-  check(offset <= size_ && bytes <= size_ - offset, kind_, "file", path_.string(), ": ", bytes, " bytes were to be read at ", offset,
-        ", but the file has ", size_, " bytes: it is cut short or damaged");
+  check(offset <= size_ && bytes <= size_ - offset, kind_, "file", path_.string(), ": ", bytes, " bytes at offset ", offset,
+        " are required, but the file has ", size_, " bytes; it is truncated or damaged");
   std::string out(bytes, '\0');
   read(offset, out.data(), bytes);
   return out;

@@ -19,17 +19,17 @@ inline const char* write_hint(const std::filesystem::path& path, int code) {
     case EROFS:
     case EACCES:
     case EPERM:
-      return "choose a folder that you may write to";
+      return "choose a writable folder";
     case EFBIG:
-      return "raise the limit of file sizes (ulimit -f)";
+      return "raise the limit on file sizes (ulimit -f)";
     case ENOENT: {
       std::error_code ignored;
       const auto folder = path.parent_path();
       const bool there = folder.empty() || std::filesystem::is_directory(folder, ignored);  // as /proc, which takes no files
-      return there ? "choose a folder that you may write to" : "make the folder first";
+      return there ? "choose a writable folder" : "create the folder first";
     }
     case ENOTDIR:
-      return "a part of the path is a file; choose another";
+      return "a part of the path is a file; choose another path";
     case ENAMETOOLONG:
       return "choose a shorter name";
     default:

@@ -69,7 +69,7 @@ void sync_tree(const fs::path& root) {
       const int fd = ::open(it->path().c_str(), O_RDONLY | O_CLOEXEC);
       const int code = fd < 0 ? errno : detail::sync_descriptor(fd);
       if (fd >= 0) ::close(fd);
-      if (code != 0) detail::throw_write_error("AtomicDirectory", it->path(), "cannot bring it to the disk", code);
+      if (code != 0) detail::throw_write_error("AtomicDirectory", it->path(), "cannot be synchronised to the disk", code);
     }
   }
   if (error) detail::throw_write_error("AtomicDirectory", root, "cannot be listed", error.value());
@@ -81,16 +81,16 @@ void exchange(const fs::path& fresh, const fs::path& path) {
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return;
   if (errno != EINVAL && errno != ENOSYS)
-    detail::throw_write_error("AtomicDirectory", path, "cannot put the new folder in its place", errno);
+    detail::throw_write_error("AtomicDirectory", path, "the new folder cannot be moved into place", errno);
 #endif
   // File systems that cannot exchange names: for a moment nothing is at `path`, but nothing is lost.
   const auto aside = detail::temporary_beside(path);
   if (::rename(path.c_str(), aside.c_str()) != 0)
-    detail::throw_write_error("AtomicDirectory", path, "cannot put the old folder aside", errno);
+    detail::throw_write_error("AtomicDirectory", path, "the old folder cannot be renamed", errno);
   if (::rename(fresh.c_str(), path.c_str()) != 0) {
     const int code = errno;
     ::rename(aside.c_str(), path.c_str());
-    detail::throw_write_error("AtomicDirectory", path, "cannot put the new folder in its place", code);
+    detail::throw_write_error("AtomicDirectory", path, "the new folder cannot be moved into place", code);
   }
   ::rename(aside.c_str(), fresh.c_str());
 }
@@ -126,7 +126,7 @@ void sync_folder(const fs::path& folder) {
   }
   const int code = sync_descriptor(fd);
   ::close(fd);
-  if (code != 0) throw_write_error("file", folder, "cannot bring the names in it to the disk", code);
+  if (code != 0) throw_write_error("file", folder, "its entries cannot be synchronised to the disk", code);
 }
 
 }  // namespace detail
@@ -134,11 +134,11 @@ void sync_folder(const fs::path& folder) {
 AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
   if (!path_.has_filename()) path_ = path_.parent_path();  // "a/b/"
   check(path_.has_filename() && path_.filename() != "." && path_.filename() != "..", ErrorKind::Usage, "AtomicDirectory", "'",
-        path_.string(), "' has no name of its own");
+        path_.string(), "' does not end in a folder name");
   std::error_code ignored;
   const auto status = fs::symlink_status(path_, ignored);
   check(!fs::exists(status) || fs::is_directory(status), ErrorKind::Checkpoint, "AtomicDirectory", path_.string(),
-        ": is there and is not a folder; hint: choose another name");
+        ": exists and is not a folder; hint: choose another name");
   for (int tries = 0; temporary_.empty(); ++tries) {
     const auto temporary = detail::temporary_beside(path_);
     std::error_code error;
@@ -146,7 +146,7 @@ AtomicDirectory::AtomicDirectory(fs::path path) : path_(std::move(path)) {
     // A dead process of the same number (in containers it is always 1) may have left one: the next name.
     const bool taken = temporary_.empty() && !error && tries < 1000;
     if (temporary_.empty() && !taken)
-      detail::throw_write_error("AtomicDirectory", path_, "cannot create it", error ? error.value() : EEXIST);
+      detail::throw_write_error("AtomicDirectory", path_, "cannot be created", error ? error.value() : EEXIST);
   }
 }
 
@@ -156,7 +156,7 @@ AtomicDirectory::~AtomicDirectory() {
 }
 
 void AtomicDirectory::commit() {
-  check(!temporary_.empty(), ErrorKind::Usage, "AtomicDirectory", path_.string(), ": committed twice");
+  check(!temporary_.empty(), ErrorKind::Usage, "AtomicDirectory", path_.string(), ": second commit()");
   sync_tree(temporary_);
   std::error_code ignored;
   if (fs::is_directory(fs::symlink_status(path_, ignored))) {
@@ -165,7 +165,7 @@ void AtomicDirectory::commit() {
     fs::remove_all(temporary_, ignored);
   } else {
     if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-      detail::throw_write_error("AtomicDirectory", path_, "cannot put the new folder in its place", errno);
+      detail::throw_write_error("AtomicDirectory", path_, "the new folder cannot be moved into place", errno);
     detail::sync_folder(detail::folder_of(path_));
   }
   temporary_.clear();
@@ -175,8 +175,8 @@ void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   const int code = error == std::errc::no_such_file_or_directory ? EACCES : error.value();  // /proc says so to who makes a folder in it
-  if (error) detail::throw_write_error("folder", folder, "cannot be made", code);
-  check(fs::is_directory(folder, error), ErrorKind::Checkpoint, "folder", folder.string(), ": is there and is not a folder");
+  if (error) detail::throw_write_error("folder", folder, "cannot be created", code);
+  check(fs::is_directory(folder, error), ErrorKind::Checkpoint, "folder", folder.string(), ": exists and is not a folder");
 }
 
 bool is_temporary_name(std::string_view file_name) {
@@ -222,7 +222,7 @@ void set_link(const fs::path& path, const fs::path& target) {
   const auto why = error.message();
   fs::remove(temporary, error);
   throw Error(ErrorKind::Checkpoint, "folder", path.string() + ": the link cannot be written (" + why + ")",
-              "the folder must be writable and its file system must know symbolic links");
+              "the folder must be writable and its file system must support symbolic links");
 }
 
 fs::path safe_join(const fs::path& folder, std::string_view name) {
@@ -232,7 +232,7 @@ fs::path safe_join(const fs::path& folder, std::string_view name) {
   };
   if (name.empty()) refuse("is empty");
   if (name.size() > 4096) refuse("is too long");
-  if (name.find('\0') != std::string_view::npos) refuse("holds a zero byte");
+  if (name.find('\0') != std::string_view::npos) refuse("contains a zero byte");
   const fs::path relative(name);
   if (relative.is_absolute()) refuse("is absolute");
   size_t begin = 0;
@@ -249,7 +249,7 @@ fs::path safe_join(const fs::path& folder, std::string_view name) {
   const auto target = fs::weakly_canonical(root / relative, error);
   if (error) refuse("cannot be resolved");
   const auto [root_end, rest] = std::mismatch(root.begin(), root.end(), target.begin(), target.end());
-  if (root_end != root.end() || rest == target.end()) refuse("leads out of its folder by a link");
+  if (root_end != root.end() || rest == target.end()) refuse("leads out of its folder through a link");
   // A link to nothing is left as it is by weakly_canonical; writing through it would still lead out.
   for (auto path = root / relative; path != root; path = path.parent_path()) {
     if (fs::is_symlink(fs::symlink_status(path, error)) && !fs::exists(path, error)) refuse("goes through a broken link");

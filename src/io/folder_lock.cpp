@@ -99,14 +99,14 @@ void FolderLock::Impl::refuse(const std::string& found) const {
   const bool here = holder && holder->machine == self.machine && holder->processes == self.processes && holder->process == self.process;
   throw Error(ErrorKind::Checkpoint, kLock,
               folder.string() + ": is in use by " + (holder ? holder->str() : "another process") + (here ? " (this process)" : "") +
-                  "; one run at a time may write into it",
-              "wait for the end of that run or stop it, or start a run of its own: without --resume, or with another output.name");
+                  "; only one run at a time may write to it",
+              "wait for the end of that run, stop it, or start a separate run: without --resume, or with another output.name");
 }
 
 /// True when a holder on another machine, or in another container, gives a sign of life.
 bool FolderLock::Impl::watch(const std::string& found) const {
   const auto holder = detail::parse_holder(found);
-  log_info("[", kLock, "] ", folder.string(), ": was locked by ", holder ? holder->str() : "another process", "; waiting up to ",
+  log_info("[", kLock, "] ", folder.string(), ": is locked by ", holder ? holder->str() : "another process", "; waiting up to ",
            options.patience, " s for a sign of life");
   const auto end = std::chrono::steady_clock::now() + Seconds(options.patience);
   const auto pause = Seconds(std::clamp(options.beat / 10, 0.001, 0.5));
@@ -121,7 +121,7 @@ bool FolderLock::Impl::watch(const std::string& found) const {
 /// False: the file went away meanwhile, once more.
 bool FolderLock::Impl::take() {
   fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) detail::throw_write_error(kLock, path, "cannot make it", errno);
+  if (fd < 0) detail::throw_write_error(kLock, path, "cannot be created", errno);
   shared = options.shared.value_or(is_shared(fd));
   kernel = options.kernel_locks ? lock_file(fd) : KernelLock::None;
   const auto found = content_of(path);
@@ -187,7 +187,7 @@ FolderLock::FolderLock(fs::path folder, const FolderLockOptions& options) : impl
   const int code = self.write_holder();
   if (code != 0 && self.kernel == KernelLock::None) detail::throw_write_error(kLock, self.path, "cannot be written", code);
   if (code != 0)
-    log_warning("[", kLock, "] ", self.path.string(), ": cannot be written: ", std::strerror(code), "; it does not name this run");
+    log_warning("[", kLock, "] ", self.path.string(), ": cannot be written: ", std::strerror(code), "; the lock does not name this run");
   if (self.kernel == KernelLock::None) self.confirm();
   if (self.shared || self.kernel == KernelLock::None) self.beats = std::thread([&self] { self.beat(); });
 }

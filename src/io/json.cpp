@@ -18,7 +18,7 @@ const char* name_of(Json::Kind kind) {
 }
 
 void check_kind(const Json& value, Json::Kind wanted, const std::string& where) {
-  check(value.kind() == wanted, ErrorKind::Data, "json", where, ": ", name_of(value.kind()), " where ", name_of(wanted), " is needed");
+  check(value.kind() == wanted, ErrorKind::Data, "json", where, ": ", name_of(value.kind()), "; it must be ", name_of(wanted));
 }
 
 // In quotes. Beyond what JSON demands, what acts on a terminal is escaped too, in ways that JSON has (\u009b).

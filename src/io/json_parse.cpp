@@ -29,7 +29,7 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { return add(value); }
   bool number_integer(number_integer_t value) override { return add(static_cast<int64_t>(value)); }
   bool number_unsigned(number_unsigned_t value) override {
-    if (value > static_cast<number_unsigned_t>(std::numeric_limits<int64_t>::max())) fail("an integer beyond 64 bits");
+    if (value > static_cast<number_unsigned_t>(std::numeric_limits<int64_t>::max())) fail("an integer exceeds 64 bits");
     return add(static_cast<int64_t>(value));
   }
   bool number_float(number_float_t value, const string_t&) override { return add(static_cast<double>(value)); }
@@ -46,7 +46,7 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
     // Beyond the last byte: the parser wanted more. Behind a whole document it can only have found something else there.
     cut_ = may_be_cut_ && position > text_bytes_ && (depth_ > 0 || !has_root_);
-    if (!cut_) fail("not JSON at byte " + std::to_string(position) + ": " + std::string(e.what()).substr(0, 300));
+    if (!cut_) fail("invalid JSON at byte " + std::to_string(position) + ": " + std::string(e.what()).substr(0, 300));
     return false;
   }
 
@@ -91,7 +91,7 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
 
   void refuse_repeated_keys(const std::vector<Json::Member>& members) const {
     constexpr size_t kFew = 16;
-    const auto refuse = [&](std::string_view key) { fail("the key '" + std::string(key.substr(0, 200)) + "' is there twice"); };
+    const auto refuse = [&](std::string_view key) { fail("the key '" + std::string(key.substr(0, 200)) + "' occurs twice"); };
     if (members.size() <= kFew) {
       for (size_t i = 1; i < members.size(); ++i) {
         for (size_t k = 0; k < i; ++k) {
@@ -138,7 +138,7 @@ namespace {
 JsonPrefix build(std::string_view text, const std::string& source, const JsonLimits& limits, bool may_be_cut) {
   JsonBuilder builder(source, limits, may_be_cut, text.size());
   // nlohmann's parser takes a zero byte for the end of the text.
-  if (text.find('\0') != std::string_view::npos) builder.fail("a zero byte, which JSON does not have");
+  if (text.find('\0') != std::string_view::npos) builder.fail("contains a zero byte, which JSON does not allow");
   nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();
 }
@@ -220,7 +220,7 @@ JsonPrefix parse_json_prefix(std::string_view text, const std::string& source, c
   // A number or a word that is all there is may be the whole document.
   if (whole.find_first_not_of(" \t\r\n") == std::string_view::npos) return build(python.text(), source, limits, true);
   auto out = build(whole, source, limits, true);
-  check(!out.complete || whole.size() == python.text().size(), ErrorKind::Data, "json", source, ": text behind the end of the document");
+  check(!out.complete || whole.size() == python.text().size(), ErrorKind::Data, "json", source, ": text after the end of the document");
   return out;
 }
 

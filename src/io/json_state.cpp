@@ -42,7 +42,7 @@ Json bytes_to_json(const std::string& text) {
 
 std::string bytes_from_hex(const std::string& hex, const std::string& where) {
   const auto digit = [&](char c) {
-    check((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'), ErrorKind::Data, "json", where, ": not hexadecimal");
+    check((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'), ErrorKind::Data, "json", where, ": not a hexadecimal digit");
     return c <= '9' ? c - '0' : c - 'a' + 10;
   };
   check(hex.size() % 2 == 0, ErrorKind::Data, "json", where, ": an odd number of hexadecimal digits");

@@ -31,7 +31,7 @@ class NpyHeaderParser {
       const auto key = quoted();
       expect(':');
       if (key == "descr" && !has_descr) {
-        require(peek() == '\'' || peek() == '"', "holds records, not one plain dtype");
+        require(peek() == '\'' || peek() == '"', "contains records, not a plain dtype");
         out.descr = quoted();
         has_descr = true;
       } else if (key == "fortran_order" && !has_order) {
@@ -48,8 +48,8 @@ class NpyHeaderParser {
         break;
       }
     }
-    require(peek() == '\0' && at_ >= text_.size(), "has text behind its header");
-    require(has_descr && has_order && has_shape, "misses descr, fortran_order or shape in its header");
+    require(peek() == '\0' && at_ >= text_.size(), "has text after its header");
+    require(has_descr && has_order && has_shape, "has no descr, fortran_order or shape in its header");
     return out;
   }
 
@@ -66,12 +66,12 @@ class NpyHeaderParser {
     ++at_;
     return true;
   }
-  void expect(char c) { require(accept(c), std::string("misses '") + c + "' in its header"); }
+  void expect(char c) { require(accept(c), std::string("lacks '") + c + "' in its header"); }
   std::string quoted() {
     const char quote = peek();
-    require(quote == '\'' || quote == '"', "misses a quoted word in its header");
+    require(quote == '\'' || quote == '"', "lacks a quoted word in its header");
     const auto end = text_.find(quote, at_ + 1);
-    require(end != std::string_view::npos, "has an open quote in its header");
+    require(end != std::string_view::npos, "has an unterminated quote in its header");
     std::string out(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end + 1;
     return out;
@@ -84,7 +84,7 @@ class NpyHeaderParser {
         return word == "True";
       }
     }
-    require(false, "misses True or False in its header");
+    require(false, "lacks True or False in its header");
     return false;
   }
   std::vector<int64_t> tuple() {
@@ -94,7 +94,7 @@ class NpyHeaderParser {
       peek();
       int64_t value = -1;
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), value);
-      require(error == std::errc() && value >= 0 && out.size() < 64, "has a shape that cannot be read");
+      require(error == std::errc() && value >= 0 && out.size() < 64, "has an invalid shape");
       at_ = static_cast<size_t>(end - text_.data());
       out.push_back(value);
       if (!accept(',')) {
@@ -114,15 +114,15 @@ class NpyHeaderParser {
 
 NpyHeader read_npy_header(const ReadableFile& file) {
   const auto name = file.path().string();
-  check(file.size() >= 12, ErrorKind::Data, "npy", name, ": only ", file.size(), " bytes; this is not a .npy file");
+  check(file.size() >= 12, ErrorKind::Data, "npy", name, ": only ", file.size(), " bytes; not a .npy file");
   const auto start = file.read(0, 12);
-  check(start.starts_with(kNpyMagic), ErrorKind::Data, "npy", name, ": does not begin as a .npy file does");
+  check(start.starts_with(kNpyMagic), ErrorKind::Data, "npy", name, ": does not begin like a .npy file");
   const int version = static_cast<unsigned char>(start[6]);
-  check(version >= 1 && version <= 3, ErrorKind::Data, "npy", name, ": format version ", version, "; known: 1 to 3");
+  check(version >= 1 && version <= 3, ErrorKind::Data, "npy", name, ": format version ", version, "; supported: 1 to 3");
   uint64_t length = 0;
   const uint64_t prefix = version == 1 ? 10 : 12;
   std::memcpy(&length, start.data() + 8, prefix - 8);
-  check(length <= kLargestNpyHeader, ErrorKind::Data, "npy", name, ": a header of ", length, " bytes; allowed: at most ",
+  check(length <= kLargestNpyHeader, ErrorKind::Data, "npy", name, ": the header has ", length, " bytes; allowed: at most ",
         kLargestNpyHeader);
   const auto text = file.read(prefix, length);
   const auto header = NpyHeaderParser(text, name).parse();
@@ -132,10 +132,10 @@ NpyHeader read_npy_header(const ReadableFile& file) {
     return descr.size() == 3 && (descr[0] == '<' || descr[0] == '|') && descr.ends_with(t.first + 1);
   });
   check(type != kNpyTypes.end(), ErrorKind::Data, "npy", name, ": dtype '", descr.substr(0, 20),
-        "'; known: little-endian f8 f4 f2 i8 i4 i2 and i1 u1 b1; hint: save it with another dtype (objects are never read)");
+        "'; supported: little-endian f8 f4 f2 i8 i4 i2 and i1 u1 b1; hint: save it with another dtype (objects are never read)");
   const auto bytes = byte_count(header.shape, c10::elementSize(type->second));
   const auto room = file.size() - prefix - length;
-  check(bytes && *bytes == room, ErrorKind::Data, "npy", name, ": ", room, " bytes of data; the shape needs ",
+  check(bytes && *bytes == room, ErrorKind::Data, "npy", name, ": ", room, " bytes of data; the shape requires ",
         bytes ? std::to_string(*bytes) : "more than any memory");
   return {type->second, header.fortran_order, header.shape, prefix + length};
 }

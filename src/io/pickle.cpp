@@ -41,10 +41,10 @@ class Collector {
   static std::string child(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
 
   void visit(const PickleValue& value, const std::string& path, size_t depth) {
-    require(depth <= kDeepestPickle, "nested deeper than ", kDeepestPickle, " levels");
+    require(depth <= kDeepestPickle, "nesting deeper than ", kDeepestPickle, " levels");
     require(++visited_ <= kMostLeaves, "more than ", kMostLeaves, " values");
     name_bytes_ += path.size();
-    require(name_bytes_ <= kMostNameBytes, "the names together are longer than 128 MiB");
+    require(name_bytes_ <= kMostNameBytes, "the names exceed 128 MiB in total");
     switch (value.kind) {
       case Kind::Dict:
         for (size_t i = 0; i < value.items.size(); i += 2) {
@@ -81,7 +81,7 @@ class Collector {
     const auto found = storages_.find(std::string(t.key));
     if (found != storages_.end()) {
       require(found->second.scalar_type() == t.dtype && found->second.numel() == t.storage_size, "the storage of '", name,
-              "' is described in two ways");
+              "' has two different descriptions");
       return found->second;
     }
     const auto entry = archive_.checked_storage(t, name);

@@ -116,10 +116,10 @@ std::string refused_global_hint(std::string_view global) {
     return "quantised tensors are not read; hint: torch.save(tensor.dequantize(), path)";
   if (has("_rebuild_sparse")) return "sparse tensors are not read; hint: torch.save(tensor.to_dense(), path)";
   if (has("_rebuild_tensor_v3"))
-    return "a tensor of a dtype like float8 or uint16, which are not read; hint: torch.save(tensor.to(torch.float32), path)";
+    return "tensors of dtypes such as float8 or uint16 are not read; hint: torch.save(tensor.to(torch.float32), path)";
   if (has("_rebuild_from_type_v2") || has("_rebuild_parameter_with_state"))
-    return "a tensor with Python attributes is not read; hint: torch.save(tensor.detach().clone(), path)";
-  return "only tensors, numbers, text, dicts, lists and tuples are read, nothing is ever executed; hint: save only a state_dict: "
+    return "tensors with Python attributes are not read; hint: torch.save(tensor.detach().clone(), path)";
+  return "only tensors, numbers, text, dicts, lists and tuples are read, and no code is executed; hint: save only a state_dict: "
          "torch.save(model.state_dict(), path)";
 }
 

@@ -15,7 +15,7 @@
 namespace npu_train {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "files of tensors are little-endian and are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "tensor files are little-endian, and are written with the byte order of memory");
 
 constexpr uint64_t kLargestHeader = 100'000'000;
 constexpr const char* kMetadata = "__metadata__";
@@ -35,7 +35,8 @@ const char* type_code(at::ScalarType dtype, const std::string& name) {
   for (const auto& [code, type] : kDtypes) {
     if (type == dtype) return code;
   }
-  throw Error(ErrorKind::Usage, "safetensors", "'" + name + "' has the dtype " + c10::toString(dtype) + ", which the format does not have");
+  throw Error(ErrorKind::Usage, "safetensors",
+              "'" + name + "' has the dtype " + c10::toString(dtype) + ", which the format does not support");
 }
 
 /// Reads a header, failing with the kind and the path of its file.
@@ -76,8 +77,8 @@ class HeaderReader {
     require(file_.size() >= 8, "only ", file_.size(), " bytes");
     uint64_t length = 0;
     file_.read(0, &length, sizeof length);
-    require(length <= kLargestHeader, "the header says it has ", length, " bytes; allowed: at most ", kLargestHeader);
-    require(length >= 2 && length <= file_.size() - 8, "the header says it has ", length, " bytes in a file of ", file_.size());
+    require(length <= kLargestHeader, "the header claims ", length, " bytes; allowed: at most ", kLargestHeader);
+    require(length >= 2 && length <= file_.size() - 8, "the header claims ", length, " bytes in a file of ", file_.size());
     data_begin_ = 8 + length;
     auto text = file_.read(8, length);
     require(text[0] == '{', "the header does not begin with '{'");
@@ -87,7 +88,8 @@ class HeaderReader {
   TensorInfo tensor_info(const std::string& name, const Json& json) const {
     const auto& code = json.at("dtype", name).text(name + ".dtype");
     const auto type = std::find_if(kDtypes.begin(), kDtypes.end(), [&](const auto& t) { return code == t.first; });
-    require(type != kDtypes.end(), "'", name, "' has the dtype '", code.substr(0, 20), "'; known: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
+    require(type != kDtypes.end(), "'", name, "' has the dtype '", code.substr(0, 20),
+            "'; supported: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL");
     TensorInfo info{type->second, {}, 0, 0};
     for (const auto& extent : json.at("shape", name).items(name + ".shape")) {
       info.shape.push_back(extent.integer(name + ".shape"));
@@ -100,8 +102,8 @@ class HeaderReader {
     const auto begin = offsets[0].integer(name + ".data_offsets");
     const auto end = offsets[1].integer(name + ".data_offsets");
     const auto room = static_cast<int64_t>(file_.size() - data_begin_);
-    require(begin >= 0 && begin <= end && end <= room, "'", name, "' lies from ", begin, " to ", end, " in ", room, " bytes of data");
-    require(static_cast<uint64_t>(end - begin) == *bytes, "'", name, "' has ", end - begin, " bytes of data; its shape needs ", *bytes);
+    require(begin >= 0 && begin <= end && end <= room, "'", name, "' occupies bytes ", begin, " to ", end, " of ", room, " bytes of data");
+    require(static_cast<uint64_t>(end - begin) == *bytes, "'", name, "' has ", end - begin, " bytes of data; its shape requires ", *bytes);
     info.begin = data_begin_ + static_cast<uint64_t>(begin);
     info.end = data_begin_ + static_cast<uint64_t>(end);
     return info;
@@ -114,10 +116,10 @@ class HeaderReader {
     std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
     uint64_t at = data_begin_;
     for (const auto& [range, name] : ranges) {
-      require(range.first == at, "'", *name, "' ", range.first < at ? "overlaps the tensor before it" : "leaves a hole before it");
+      require(range.first == at, "'", *name, "' ", range.first < at ? "overlaps the previous tensor" : "is preceded by a gap");
       at = range.second;
     }
-    require(at == file_.size(), file_.size() - at, " bytes after the last tensor belong to none");
+    require(at == file_.size(), file_.size() - at, " bytes after the last tensor belong to no tensor");
   }
 
   const ReadableFile& file_;
@@ -165,7 +167,7 @@ void check_tensors(const NamedTensors& tensors) {
   std::unordered_map<std::string, bool> seen;
   for (const auto& [name, tensor] : tensors) {
     check(name != kMetadata, ErrorKind::Usage, "safetensors", "a tensor cannot have the name ", kMetadata);
-    check(seen.emplace(name, true).second, ErrorKind::Usage, "safetensors", "'", name, "' is there twice; names must differ");
+    check(seen.emplace(name, true).second, ErrorKind::Usage, "safetensors", "'", name, "' occurs twice; names must be unique");
     check(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_quantized(), ErrorKind::Usage, "safetensors", "'", name,
           "' is not a dense tensor");
     type_code(tensor.scalar_type(), name);
@@ -204,8 +206,8 @@ WrittenFile save_safetensors(const std::filesystem::path& path, const NamedTenso
   check_tensors(tensors);
   const auto order = data_order(tensors);
   const auto header = make_header(tensors, order, metadata);
-  check(header.size() <= kLargestHeader, ErrorKind::Usage, "safetensors", path.string(), ": the names alone need ", header.size(),
-        " bytes; the format allows ", kLargestHeader);
+  check(header.size() <= kLargestHeader, ErrorKind::Usage, "safetensors", path.string(), ": the header with the names has ", header.size(),
+        " bytes; allowed: at most ", kLargestHeader);
   return translated("safetensors", [&] {
     AtomicFile file(path);
     const uint64_t length = header.size();

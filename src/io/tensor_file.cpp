@@ -31,7 +31,7 @@ const char* kind_name(detail::PickleValue::Kind kind) {
     case Kind::None:
       return "None";
     default:
-      return "something else";
+      return "another object";
   }
 }
 
@@ -79,7 +79,7 @@ struct TensorFile::State {
         std::move(file), detail::TorchArchive::Limits{.pickle = kLargestTensorPickle, .directory = kLargestTensorDirectory});
     const auto unpickler = archive->unpickle();
     const auto& root = unpickler.result();
-    check(root.kind == detail::PickleValue::Kind::Tensor, ErrorKind::Data, "pth", where, ": holds ", kind_name(root.kind),
+    check(root.kind == detail::PickleValue::Kind::Tensor, ErrorKind::Data, "pth", where, ": contains ", kind_name(root.kind),
           ", not one tensor; hint: torch.save(tensor, path)");
     const auto& tensor = *root.tensor;
     dtype = tensor.dtype;
@@ -101,7 +101,7 @@ struct TensorFile::State {
 
   void check_range(int64_t first, int64_t count) const {
     check(first >= 0 && count >= 0 && first <= numel && count <= numel - first, ErrorKind::Usage, "TensorFile", source().path().string(),
-          ": ", count, " elements from ", first, " were to be read; the tensor has ", numel);
+          ": ", count, " elements from ", first, " are required; the tensor has ", numel);
   }
 
   void load_once() const {
@@ -182,7 +182,7 @@ bool TensorFile::same_order_as(const TensorFile& other) const {
 void TensorFile::read_storage_order(int64_t first, int64_t count, void* out) const {
   state_->check_range(first, count);
   check(is_dense(), ErrorKind::Usage, "TensorFile", path().string(),
-        ": the elements do not fill their memory, so that they have no storage order; hint: read() gives them row-major");
+        ": the elements do not fill their memory, so they have no storage order; hint: read() returns them in row-major order");
   translated("TensorFile", [&] { state_->read(first, count, out, true); });
 }
 

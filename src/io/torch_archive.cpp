@@ -21,7 +21,7 @@ ReadableFile refuse_other_formats(ReadableFile file) {
   check(!legacy, kind, "pth", where,
         ": saved in the format before PyTorch 1.6, which is not read; hint: in Python: torch.save(torch.load(path, weights_only=True), "
         "new_path)");
-  check(start.starts_with(std::string_view("PK\x03\x04", 4)), kind, "pth", where, ": not a file of torch.save (it is no zip archive)");
+  check(start.starts_with(std::string_view("PK\x03\x04", 4)), kind, "pth", where, ": not a file of torch.save (it is not a zip archive)");
   return file;
 }
 
@@ -40,7 +40,7 @@ TorchArchive::TorchArchive(ReadableFile file, const Limits& limits)
   require(pickle != names.end(), "a zip archive without data.pkl; not a file of torch.save");
   prefix_ = pickle->substr(0, pickle->size() - kPickleName.size());
   require(!zip_.contains(prefix_ + "constants.pkl"),
-          "a TorchScript archive, which holds code; hint: in Python: torch.save(torch.jit.load(path).state_dict(), new_path)");
+          "a TorchScript archive, which contains code; hint: in Python: torch.save(torch.jit.load(path).state_dict(), new_path)");
   if (zip_.contains(prefix_ + "byteorder")) {
     require(zip_.size(prefix_ + "byteorder") < 16 && zip_.read(prefix_ + "byteorder") == "little",
             "saved on a big-endian machine, which is not read");
@@ -56,16 +56,16 @@ uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& 
   require(t.offset >= 0, "'", name, "' begins before its storage");
   // The last element must lie in the storage; computed so that nothing can overflow.
   auto room = static_cast<uint64_t>(std::max<int64_t>(t.storage_size, 0));
-  require(static_cast<uint64_t>(t.offset) <= room, "'", name, "' begins behind its storage");
+  require(static_cast<uint64_t>(t.offset) <= room, "'", name, "' begins after the end of its storage");
   if (*elements > 0) {
-    require(static_cast<uint64_t>(t.offset) < room, "'", name, "' begins behind its storage");
+    require(static_cast<uint64_t>(t.offset) < room, "'", name, "' begins after the end of its storage");
     uint64_t left = room - static_cast<uint64_t>(t.offset) - 1;
     for (size_t i = 0; i < t.size.size(); ++i) {
       require(t.stride[i] >= 0, "'", name, "' has a negative stride");
       const auto steps = static_cast<uint64_t>(t.size[i] - 1);
       const auto stride = static_cast<uint64_t>(t.stride[i]);
       if (steps == 0 || stride == 0) continue;
-      require(steps <= left / stride, "'", name, "' reaches outside its storage");
+      require(steps <= left / stride, "'", name, "' extends beyond its storage");
       left -= steps * stride;
     }
     // An expanded tensor of a few bytes could stand for any amount of memory.
@@ -77,7 +77,7 @@ uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& 
 std::string TorchArchive::checked_storage(const PickledTensor& t, const std::string& name) const {
   require(t.storage_size >= 0, "the storage of '", name, "' has a negative size");
   auto entry = (prefix_ + "data/").append(t.key);
-  require(zip_.contains(entry), "the data of '", name, "' (", printable(entry), ") is missing in the archive");
+  require(zip_.contains(entry), "the data of '", name, "' (", printable(entry), ") is missing from the archive");
   const auto needed = byte_count({t.storage_size}, c10::elementSize(t.dtype));
   require(needed && *needed == zip_.size(entry), "the data of '", name, "' has ", zip_.size(entry), " bytes; its storage claims ",
           t.storage_size, " elements of ", c10::elementSize(t.dtype));

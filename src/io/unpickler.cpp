@@ -34,7 +34,7 @@ Unpickler::Unpickler(std::string bytes, std::string source, ErrorKind kind)
 
 void Unpickler::run() {
   while (result_ == nullptr) {
-    require(stack_.size() <= kMostReferences, "the pickle piles up too many values");
+    require(stack_.size() <= kMostReferences, "the pickle pushes too many values");
     const auto op = take_number<unsigned char>();
     if (step_constant(op) || step_container(op) || step_memo(op)) continue;
     step_call(op);
@@ -42,7 +42,7 @@ void Unpickler::run() {
 }
 
 std::string_view Unpickler::take(uint64_t bytes) {
-  require(bytes <= bytes_.size() - at_, "the pickle ends in the middle");
+  require(bytes <= bytes_.size() - at_, "the pickle is truncated");
   const auto out = std::string_view(bytes_).substr(at_, bytes);
   at_ += bytes;
   return out;
@@ -57,14 +57,14 @@ T Unpickler::take_number() {
 
 std::string_view Unpickler::take_line() {
   const auto end = bytes_.find('\n', at_);
-  require(end != std::string::npos, "the pickle ends in the middle");
+  require(end != std::string::npos, "the pickle is truncated");
   const auto out = std::string_view(bytes_).substr(at_, end - at_);
   at_ = end + 1;
   return out;
 }
 
 PickleValue* Unpickler::make(Kind kind) {
-  require(values_.size() < kMostValues, "the pickle makes more than 2,000,000 values");
+  require(values_.size() < kMostValues, "the pickle creates more than 2,000,000 values");
   values_.emplace_back().kind = kind;
   return &values_.back();
 }
@@ -97,7 +97,7 @@ void Unpickler::push_long(uint64_t bytes) {
 }
 
 PickleValue* Unpickler::top() const {
-  require(!stack_.empty() && stack_.back()->kind != Kind::Mark, "the pickle takes a value where there is none");
+  require(!stack_.empty() && stack_.back()->kind != Kind::Mark, "the pickle pops a value from an empty stack");
   return stack_.back();
 }
 
@@ -109,7 +109,7 @@ PickleValue* Unpickler::pop() {
 
 std::vector<PickleValue*> Unpickler::pop_to_mark() {
   const auto mark = std::find_if(stack_.rbegin(), stack_.rend(), [](const PickleValue* v) { return v->kind == Kind::Mark; });
-  require(mark != stack_.rend(), "the pickle takes back to a mark that was never set");
+  require(mark != stack_.rend(), "the pickle pops to a mark that was never set");
   std::vector<PickleValue*> out(mark.base(), stack_.end());
   stack_.erase(std::prev(mark.base()), stack_.end());
   return out;
@@ -117,7 +117,7 @@ std::vector<PickleValue*> Unpickler::pop_to_mark() {
 
 void Unpickler::put_items(PickleValue* into, const std::vector<PickleValue*>& items) {
   references_ += items.size();
-  require(references_ <= kMostReferences, "the lists and dicts of the pickle hold more than 8,000,000 values");
+  require(references_ <= kMostReferences, "the lists and dicts of the pickle contain more than 8,000,000 values");
   into->items.insert(into->items.end(), items.begin(), items.end());
 }
 
@@ -131,7 +131,7 @@ bool Unpickler::step_constant(unsigned char op) {
   switch (op) {
     case 0x80: {  // PROTO
       const auto version = take_number<unsigned char>();
-      require(version >= 2 && version <= 5, "pickle protocol ", int{version}, "; known: 2 to 5; hint: save it again with torch.save");
+      require(version >= 2 && version <= 5, "pickle protocol ", int{version}, "; supported: 2 to 5; hint: save it again with torch.save");
       return true;
     }
     case 0x95:
@@ -190,13 +190,13 @@ bool Unpickler::step_constant(unsigned char op) {
 }
 
 void Unpickler::set_items(PickleValue* dict, const std::vector<PickleValue*>& flat) {
-  require(dict->kind == Kind::Dict, "the pickle sets a key of something that is no dict");
+  require(dict->kind == Kind::Dict, "the pickle sets a key of an object that is not a dict");
   require(flat.size() % 2 == 0, "the pickle sets a key without a value");
   put_items(dict, flat);
 }
 
 void Unpickler::append(PickleValue* list, const std::vector<PickleValue*>& items) {
-  require(list->kind == Kind::List, "the pickle appends to something that is no list");
+  require(list->kind == Kind::List, "the pickle appends to an object that is not a list");
   put_items(list, items);
 }
 
@@ -259,7 +259,7 @@ bool Unpickler::step_container(unsigned char op) {
       return true;
     }
     case '0':
-      require(!stack_.empty(), "the pickle takes a value where there is none");
+      require(!stack_.empty(), "the pickle pops a value from an empty stack");
       stack_.pop_back();
       return true;
     case '1':
@@ -281,7 +281,7 @@ bool Unpickler::step_memo(unsigned char op) {
   };
   const auto put = [this](uint64_t index) {
     memo_[index] = top();
-    require(memo_.size() <= kMostValues, "the pickle remembers more than 2,000,000 values");
+    require(memo_.size() <= kMostValues, "the memo of the pickle has more than 2,000,000 values");
   };
   switch (op) {
     case 'q':
@@ -314,14 +314,14 @@ void Unpickler::step_call(unsigned char op) {
     case 0x93: {  // STACK_GLOBAL
       const auto* name = pop();
       const auto* module = pop();
-      require(name->kind == Kind::Text && module->kind == Kind::Text, "the pickle names a class by something that is no text");
+      require(name->kind == Kind::Text && module->kind == Kind::Text, "the pickle names a class with an object that is not text");
       push_global(module->text, name->text);
       return;
     }
     case 'R': {  // REDUCE
       const auto* arguments = pop();
       const auto* function = pop();
-      require(function->kind == Kind::Global && arguments->kind == Kind::Tuple, "the pickle calls something that is no function");
+      require(function->kind == Kind::Global && arguments->kind == Kind::Tuple, "the pickle calls an object that is not a function");
       push(call(*function, *arguments));
       return;
     }
@@ -329,7 +329,7 @@ void Unpickler::step_call(unsigned char op) {
       const auto* arguments = pop();
       const auto* type = pop();
       require(type->kind == Kind::Global && is_plain_class(type->text) && arguments->kind == Kind::Tuple,
-              "the pickle makes an object (NEWOBJ) of something that is no plain data, which is refused");
+              "the pickle creates an object (NEWOBJ) that is not plain data, which is refused");
       push(plain_object(type->text, *arguments));
       return;
     }
@@ -348,7 +348,7 @@ void Unpickler::step_call(unsigned char op) {
       static constexpr char digits[] = "0123456789abcdef";
       const std::string code = {'0', 'x', digits[op >> 4], digits[op & 15]};
       require(false, "the pickle has the instruction ", code, op > 0x20 && op < 0x7f ? std::string(" '") + static_cast<char>(op) + "'" : "",
-              ", which files of weights do not need; it is refused; hint: save only a state_dict: torch.save(model.state_dict(), path)");
+              ", which weight files do not need; it is refused; hint: save only a state_dict: torch.save(model.state_dict(), path)");
     }
   }
 }
@@ -357,7 +357,7 @@ void Unpickler::push_global(std::string_view module, std::string_view name) {
   constexpr size_t kLongestGlobal = 200;  // no known one comes near it
   auto global = std::string(module.substr(0, kLongestGlobal)).append(" ").append(name.substr(0, kLongestGlobal));
   if (globals_.count(global) == 0)
-    require(is_known_global(global), "the pickle asks for '", printable(module), ".", printable(name), "'; ", refused_global_hint(global));
+    require(is_known_global(global), "the pickle refers to '", printable(module), ".", printable(name), "'; ", refused_global_hint(global));
   auto* out = make(Kind::Global);
   out->text = *globals_.insert(std::move(global)).first;
   push(out);
@@ -377,18 +377,18 @@ PickleValue* Unpickler::plain_object(std::string_view name, const PickleValue& a
     return out;
   }
   require(items.size() == 1 && (items[0]->kind == holds || (form == PlainForm::List && items[0]->kind == Kind::Tuple)), "a call of ", name,
-          " with arguments that are not its items is refused");
+          " with arguments other than its items is refused");
   return items[0];
 }
 
 PickleValue* Unpickler::call(const PickleValue& function, const PickleValue& arguments) {
   if (is_plain_class(function.text)) return plain_object(function.text, arguments);
   if (function.text == "torch._utils _rebuild_parameter") {
-    require(arguments.items.size() == 3 && arguments.items[0]->kind == Kind::Tensor, "a parameter without a tensor");
+    require(arguments.items.size() == 3 && arguments.items[0]->kind == Kind::Tensor, "a parameter has no tensor");
     return arguments.items[0];
   }
   if (function.text == "torch_npu.npu._format Format") {
-    require(arguments.items.size() == 1 && arguments.items[0]->kind == Kind::Integer, "an NPU format that is no integer");
+    require(arguments.items.size() == 1 && arguments.items[0]->kind == Kind::Integer, "an NPU format is not an integer");
     return arguments.items[0];
   }
   const bool from_npu = function.text == "torch_npu.utils.storage _rebuild_npu_tensor";
@@ -398,10 +398,10 @@ PickleValue* Unpickler::call(const PickleValue& function, const PickleValue& arg
 }
 
 std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* what) const {
-  require(value.kind == Kind::Tuple && value.items.size() <= 64, "the ", what, " of a tensor is no tuple of integers");
+  require(value.kind == Kind::Tuple && value.items.size() <= 64, "the ", what, " of a tensor is not a tuple of integers");
   std::vector<int64_t> out;
   for (const auto* item : value.items) {
-    require(item->kind == Kind::Integer, "the ", what, " of a tensor is no tuple of integers");
+    require(item->kind == Kind::Integer, "the ", what, " of a tensor is not a tuple of integers");
     out.push_back(item->integer);
   }
   return out;
@@ -412,7 +412,7 @@ std::vector<int64_t> Unpickler::integers(const PickleValue& value, const char* w
 PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_npu) {
   const auto& items = arguments.items;
   require(items.size() >= 6 && items.size() <= 7 && items[0]->kind == Kind::Storage && items[1]->kind == Kind::Integer,
-          "a tensor is described by other things than storage, offset, size and stride");
+          "a tensor is not described by storage, offset, size and stride");
   if (items.size() == 7 && !from_npu) {
     // Marks like "negated", which the values in the file do not have yet.
     require(items[6]->kind == Kind::None || (items[6]->kind == Kind::Dict && items[6]->items.empty()),
@@ -426,7 +426,7 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
   require(out->tensor->size.size() == out->tensor->stride.size(), "a tensor has ", out->tensor->size.size(), " sizes and ",
           out->tensor->stride.size(), " strides");
   dimensions_ += 1 + out->tensor->size.size();
-  require(dimensions_ <= kMostDimensions, "the tensors together have more than 8,000,000 dimensions");
+  require(dimensions_ <= kMostDimensions, "the tensors have more than 8,000,000 dimensions in total");
   return out;
 }
 
@@ -443,7 +443,7 @@ PickleValue* Unpickler::make_storage(const PickleValue& id) {
   require(id.kind == Kind::Tuple && items.size() == 5 && items[0]->kind == Kind::Text && items[0]->text == "storage" &&
               items[1]->kind == Kind::Global && !storage_of(items[1]->text).empty() && items[2]->kind == Kind::Text &&
               items[4]->kind == Kind::Integer,
-          "the pickle has a persistent id that is no storage");
+          "the pickle has a persistent id that is not a storage");
   require(items[2]->text.size() <= kLongestKey, "the name of a storage has ", items[2]->text.size(), " bytes");
   auto* out = make(Kind::Storage);
   out->tensor = std::make_unique<PickledTensor>();

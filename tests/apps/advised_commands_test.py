@@ -96,7 +96,7 @@ class AdvisedCommands(ProgramTest):
         self.assertEqual(unknown, {})
 
     def test_every_section_of_bench_that_a_text_names_exists(self):
-        allowed = re.search(r'comma separated:([^]]*?)--model', npu_tool('bench', '--help')[1], re.S).group(1)
+        allowed = re.search(r'separated by commas:([^]]*?)--model', npu_tool('bench', '--help')[1], re.S).group(1)
         sections = set(re.findall(r'[a-z-]+', allowed))
         for path in advice.files():
             for names in re.findall(r'--what[ =]([a-z][a-z-]*(?:,[a-z-]+)*)', own_text(path)):

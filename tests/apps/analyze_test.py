@@ -85,7 +85,7 @@ class Analyze(ProgramTest):
             self.assertRegex(result[2], 'excludes|requires', args)
 
     def test_mistakes(self):
-        self.assertFails(self.analyze('--try', 'auto'), USAGE, 'one device by name')
+        self.assertFails(self.analyze('--try', 'auto'), USAGE, 'a device by name')
         for soc in ('910', '910x', 'nonsense'): self.assertFails(self.analyze('--soc', soc), USAGE, f"'{soc}'", 'the series 910B', '310P')
         self.assertFails(npu_tool('analyze'), USAGE, 'CONFIG.yaml', '--source DIR')
         self.assertFails(self.analyze('--soc', 'H100'), USAGE, "'H100'", '910B1')

@@ -75,7 +75,7 @@ class BadInput(ProgramTest):
         (self.dir / 'zeros.yaml').write_bytes(bytes(100))
         self.table([
             ('a folder', lambda: train_app(self.dir), USAGE, str(self.dir), 'folder'),
-            ('not YAML', self.text('model: {name: vit_tiny\ndata: ]'), USAGE, 'bad.yaml:2:', 'not YAML'),
+            ('not YAML', self.text('model: {name: vit_tiny\ndata: ]'), USAGE, 'bad.yaml:2:', 'invalid YAML'),
             ('not text', lambda: train_app(self.dir / 'zeros.yaml'), USAGE, 'zeros.yaml'),
             ('no map', lambda: train_app(self.config('- model\n- data\n', 'bad.yaml')), USAGE, 'bad.yaml:1:', 'a list'),
             ('text for an integer', self.text('trainer: {max_epochs: many}'), USAGE, 'bad.yaml:1:', 'trainer.max_epochs', "'many'"),
@@ -90,7 +90,7 @@ class BadInput(ProgramTest):
             ('a name of another tool', self.train('trainer.epochs=3'), USAGE, 'the name here is max_epochs'),
             ('unknown model', self.train('model={name: vit_tinny}'), USAGE, 'vit_tiny'),
             ('unknown transform', self.train('data.train_transforms=[horizontal_flop]'), USAGE, 'horizontal_flip'),
-            ('two mistakes', self.text('seed: x\ntrainer: {threads: y}'), USAGE, '2 mistakes', 'bad.yaml:1:', 'bad.yaml:2:'),
+            ('two errors', self.text('seed: x\ntrainer: {threads: y}'), USAGE, '2 errors', 'bad.yaml:1:', 'bad.yaml:2:'),
         ])
 
     def test_what_was_likely_meant(self):
@@ -112,7 +112,7 @@ class BadInput(ProgramTest):
             ('blanks', lambda: train_app(config, out, 'trainer.max_epochs', '=', '3'), USAGE, 'write trainer.max_epochs=3'),
             ('a blank behind', lambda: train_app(config, out, 'trainer.max_epochs=', '3'), USAGE, 'write trainer.max_epochs=3'),
             ('a blank before', lambda: train_app(config, out, 'trainer.max_epochs', '=3'), USAGE, 'write trainer.max_epochs=3'),
-            ('a tab', written('tab.yaml', 'trainer:\n\tmax_epochs: 3\n'), USAGE, 'line 2 is indented with a tab; YAML takes spaces only'),
+            ('a tab', written('tab.yaml', 'trainer:\n\tmax_epochs: 3\n'), USAGE, 'line 2 is indented with a tab; YAML allows only spaces'),
             ('a tab later', written('later.yaml', 'trainer:\n  max_epochs: 3\n\tthreads: 1\n'), USAGE, 'line 3 is indented with a tab'),
             ('a precision of others', lambda: train_app(config, out, 'precision=fp16'), USAGE, 'the name here is 16-mixed'),
         ])
@@ -178,9 +178,9 @@ class BadInput(ProgramTest):
         code, out, log = train_app(*train, 'data.on_bad_sample=skip')
         self.assertEqual(code, 0, log)
         self.assertIn('data: 16 + 8 images, 2 classes, 24 of the images in subfolders, 1 file skipped (1 .webp)', log)
-        self.assertIn('1 of 16 samples could not be read and were left out of epoch 1', log)
+        self.assertIn('1 of 16 samples could not be read and were omitted from epoch 1', log)
         self.assertIn('1 of 8 samples could not be read', log)
-        self.assertIn('left out: ', log)
+        self.assertIn('omitted: ', log)
 
     def test_data(self):
         def cifar(root): return self.train(f'data={{name: cifar10, root: {root}, batch_size: 4, num_workers: 2}}')
@@ -214,7 +214,7 @@ class BadInput(ProgramTest):
             ('no CIFAR', cifar(self.dir / 'nowhere'), DATA, 'nowhere', 'get_data', 'generated'),
             ('no folder', folder(self.dir / 'nowhere'), DATA, 'nowhere', 'data.root'),
             ('a part of CIFAR', cifar(damaged('part', 'test_batch.bin', lambda d: b'')), DATA, 'test_batch.bin', '0 bytes'),
-            ('CIFAR cut short', cifar(damaged('short', 'data_batch_3.bin', lambda d: d[:-100])), DATA, 'data_batch_3.bin', 'cut short'),
+            ('CIFAR cut short', cifar(damaged('short', 'data_batch_3.bin', lambda d: d[:-100])), DATA, 'data_batch_3.bin', 'truncated'),
             ('a label of 200', cifar(damaged('label', 'data_batch_2.bin', label)), DATA, 'data_batch_2.bin', 'record 3', '200'),
             ('half a JPEG', folder(self.dir / 'half'), DATA, str(half), 'damaged'),
             ('text for a JPEG', folder(self.dir / 'text'), DATA, str(text)),
@@ -357,16 +357,16 @@ class BadInput(ProgramTest):
             'no header': (b'', '0 bytes'), 'cut in the length': (b'\x10\0\0', '3 bytes'),
             'header longer than the file': ('{}', b'', 1000, '1000 bytes in a file of'),
             'header of exabytes': ('{}', b'', 1 << 62, 'header'),
-            'data beyond the end': (one([64], [0, 256]), bytes(16), None, "'w' lies from 0 to 256 in 16"),
-            'offsets the wrong way': (one([4], [16, 0]), bytes(16), None, "'w' lies from 16 to 0"),
-            'offsets below zero': (one([4], [-16, 0]), bytes(16), None, "'w' lies from -16"),
-            'shape larger than the data': (one([1000], [0, 16]), bytes(16), None, 'its shape needs 4000'),
+            'data beyond the end': (one([64], [0, 256]), bytes(16), None, "'w' occupies bytes 0 to 256 of 16"),
+            'offsets the wrong way': (one([4], [16, 0]), bytes(16), None, "'w' occupies bytes 16 to 0"),
+            'offsets below zero': (one([4], [-16, 0]), bytes(16), None, "'w' occupies bytes -16"),
+            'shape larger than the data': (one([1000], [0, 16]), bytes(16), None, 'its shape requires 4000'),
             'shape of any memory': (one([1 << 40, 1 << 40], [0, 16]), bytes(16), None, 'larger than any memory'),
             'shape whose product wraps to 16': (one([(1 << 62) + 1, 4], [0, 16]), bytes(16), None, "'w'"),
             'negative shape': (one([-2, -2], [0, 16]), bytes(16), None, 'negative'),
             'overlapping tensors': (pair([0, 4], [2, 6]), bytes(6), None, 'overlaps'),
-            'a hole': (pair([0, 4], [8, 12]), bytes(12), None, 'hole'),
-            'bytes of nobody': (one([4], [0, 16]), bytes(24), None, 'belong to none'),
+            'a hole': (pair([0, 4], [8, 12]), bytes(12), None, 'gap'),
+            'bytes of nobody': (one([4], [0, 16]), bytes(24), None, 'belong to no tensor'),
         }
         good = safetensors(self.dir / 'good.safetensors', one([4], [0, 16]), bytes(16))
         self.assertDone(npu_tool('weights', '--from', good))
@@ -395,7 +395,7 @@ class BadInput(ProgramTest):
                 self.assertTrue(marker.exists())
                 marker.unlink()
             path = pth(self.dir / f'{k}.pth', data)
-            self.table([(name, command, CHECKPOINT, path.name, word, 'nothing is ever executed') for command in self.weights(path)])
+            self.table([(name, command, CHECKPOINT, path.name, word, 'no code is executed') for command in self.weights(path)])
             self.assertFalse(marker.exists(), name)
 
     def test_files_that_are_no_pth(self):
@@ -411,7 +411,7 @@ class BadInput(ProgramTest):
         endless = pth(self.dir / 'endless.pth', b'\x80\x02' + b'(' * 100)
         other = self.dir / 'other.pth'
         with zipfile.ZipFile(other, 'w') as archive: archive.writestr('letter.txt', 'hello')
-        words = {cut: 'cut short', garbage: 'no zip archive', empty: 'empty', old: '1.6', endless: 'ends in the middle', other: 'data.pkl'}
+        words = {cut: 'cut short', garbage: 'not a zip archive', empty: 'empty', old: '1.6', endless: 'is truncated', other: 'data.pkl'}
         self.table([(path.name, command, CHECKPOINT, path.name, word) for path, word in words.items() for command in self.weights(path)])
         self.table([
             ('no such file', lambda: npu_tool('weights', '--from', self.dir / 'none.pth'), DATA, 'none.pth'),

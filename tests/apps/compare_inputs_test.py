@@ -117,7 +117,7 @@ class CompareInputsTest(ProgramTest):
             self.assertEqual(code, 0)
             self.assertGreater(result['steps'][0]['compared'], 50)
         for part in ('stack.json', 'construct.json'):
-            self.assertFails(npu_tool('compare', a / step / part, b / step / part), 3, 'a part of the dump', str(a / step.rstrip('/')))
+            self.assertFails(npu_tool('compare', a / step / part, b / step / part), 3, 'belongs to the dump', str(a / step.rstrip('/')))
         self.assertFails(npu_tool('compare', a.parent, b.parent), 3, f'{a} (a run folder)')
         self.assertFails(npu_tool('compare', a, b / 'config.yaml'), 2, "the run folder's config.yaml")
 
@@ -129,7 +129,7 @@ class CompareInputsTest(ProgramTest):
                 code, result = self.compare(a / one, b / other)
                 self.assertEqual((code, result['history']['steps'], result['history']['max_relative']), (0, steps, 0), result['summary'])
         short = [self.run_folder(name, 'trainer.max_steps=2', 'trainer.log_every_n_steps=50') for name in 'cd']
-        for file, word in (('history.json', 'ended in its first epoch'), ('metrics.csv', 'no row is of training')):
+        for file, word in (('history.json', 'ended in its first epoch'), ('metrics.csv', 'no row is from training')):
             code, result = self.compare(short[0] / file, short[1] / file)
             self.assertEqual((code, result['history']['steps']), (0, 1))
             self.assertTrue(any(word in note for note in result['history']['notes']), result['history']['notes'])
@@ -158,17 +158,17 @@ class CompareInputsTest(ProgramTest):
         dump, log = run / 'dump', run / 'metrics.csv'
         self.assertEqual(self.compare(dump, dump, '--rank', '0')[0], 0)
         for words, code, message in (
-                ((dump, dump, '--layers', 'nosuch'), 3, "--layers nosuch chose; allowed: last, sensitive, a part of a call's name"),
-                ((run / 'checkpoints', run / 'checkpoints', '--layers', 'nosuch'), 3, '--layers nosuch chose; allowed: last'),
+                ((dump, dump, '--layers', 'nosuch'), 3, "--layers nosuch selects; allowed: last, sensitive, a part of a call's name"),
+                ((run / 'checkpoints', run / 'checkpoints', '--layers', 'nosuch'), 3, '--layers nosuch selects; allowed: last'),
                 ((dump, dump, '--reference', run / 'config.yaml'), 3, f'--reference {run / "config.yaml"} is a configuration; allowed: a dump'),
                 ((dump, dump, '--reference', run), 3, f'--reference {run} is a run folder; allowed: a dump'),
-                ((dump, dump, '--mapping', self.config(CONFIG)), 2, "a line of it is 'name in A: name in B'"),
-                ((dump, dump, '--csv', '/proc/x.csv'), 6, 'choose a folder that you may write to'),
-                ((dump, dump, '--html', self.dir / 'none' / 'x.html'), 6, 'make the folder first'),
+                ((dump, dump, '--mapping', self.config(CONFIG)), 2, "each line must be 'name in A: name in B'"),
+                ((dump, dump, '--csv', '/proc/x.csv'), 6, 'choose a writable folder'),
+                ((dump, dump, '--html', self.dir / 'none' / 'x.html'), 6, 'create the folder first'),
                 ((log, log, '--mean-rtol', '0'), 2, '--mean-rtol: 0 is not allowed; allowed: a number above 0'),
                 ((dump, ''), 2, 'B is empty'),
-                ((self.config('a: [1', 'broken.yaml'), self.config(CONFIG)), 3, 'this is not YAML'),
-                ((next((run / 'checkpoints').glob('epoch*')) / 'manifest.json', log), 3, 'a part of the checkpoint'),
+                ((self.config('a: [1', 'broken.yaml'), self.config(CONFIG)), 3, 'invalid YAML'),
+                ((next((run / 'checkpoints').glob('epoch*')) / 'manifest.json', log), 3, 'belongs to the checkpoint'),
                 ((run / 'train.log', run / 'train.log'), 3, f'its numbers are in {log}')):
             with self.subTest(words):
                 result = npu_tool('compare', *words)
@@ -186,20 +186,20 @@ class CompareInputsTest(ProgramTest):
         self.assertEqual((code, 'warning' in text), (0, False), text)
         self.assertIn('Module.optimizer', (self.dir / 'said/step0/rank0/dump.json').read_text())
         for word, message in (('dump.list=[heed]', "dump.list: 'heed' fits no layer or operator at dump.level=module; did you mean 'head'?"),
-                              ('dump.list=[head, encodr.*]', "'encodr.*' fits no layer"),
-                              ('dump.scope=[hed, head]', "dump.scope: 'hed' fits no layer or operator at dump.level=module, so nothing is in"),
-                              ('dump.scope=[head, xyz]', "'xyz' fits no layer or operator at dump.level=module, so the scope goes on to the end")):
+                              ('dump.list=[head, encodr.*]', "'encodr.*' matches no layer"),
+                              ('dump.scope=[hed, head]', "dump.scope: 'hed' matches no layer or operator at dump.level=module, so the scope is empty"),
+                              ('dump.scope=[head, xyz]', "'xyz' matches no layer or operator at dump.level=module, so the scope continues to the end")):
             code, text = self.said(word)
             self.assertEqual(code, 0, text)
             self.assertIn(message, text)
-        self.assertIn('no layer and no operator of step 0 was dumped; asked for: ', self.said('dump.sample=1e-9')[1])
+        self.assertIn('no layer or operator of step 0 was dumped; selection: ', self.said('dump.sample=1e-9')[1])
 
     def test_a_dump_that_cannot_be_written_names_its_option(self):
         for folder in ('/proc/no_dump', self.config(CONFIG) / 'below'):
             code, text = self.said(f'dump.dir={folder}')
             self.assertEqual(code, 6, text)
             self.assertIn('choose another one with dump.dir=', text)
-            self.assertNotIn('make the folder first', text)
+            self.assertNotIn('create the folder first', text)
 
     def test_levels_have_the_words_of_the_configuration(self):
         by_level = {}

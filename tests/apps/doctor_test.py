@@ -106,7 +106,7 @@ class Doctor(ProgramTest):
             os.close(reader)
             os.close(writer)
         self.assertIn('AI CPU', p.stdout)
-        self.assertIn('nothing more came', p.stderr)
+        self.assertIn('no more input', p.stderr)
 
     def test_the_configuration_names_device_and_folder(self):
         result = npu_tool('doctor', self.config(), f'output.dir={self.dir}/runs', '--no-hello', '--json')
@@ -177,7 +177,7 @@ class Doctor(ProgramTest):
 
     def test_logs_of_nothing(self):
         self.assertIn('empty', piped(b'', '--explain', '-')[1])
-        self.assertIn('no code and no symptom', piped(b'all is well\n', '--explain', '-')[1])
+        self.assertIn('no known code or symptom', piped(b'all is well\n', '--explain', '-')[1])
         # a log as a file on stdin
         (self.dir / 'train.log').write_bytes(b'error code is 507018\n')
         with open(self.dir / 'train.log') as log:

@@ -150,7 +150,7 @@ class Interrupted(ProgramTest):
                                 preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY)))
         self.assertEqual(result.returncode, 0, result.stdout[-2000:] + result.stderr[-2000:])
         folder = run_dir(out)
-        for name in ('metrics.csv', 'history.json', 'train.log', 'the events for TensorBoard'):
+        for name in ('metrics.csv', 'history.json', 'train.log', 'the TensorBoard events'):
             warnings = [line for line in result.stderr.splitlines() if line.startswith('warning') and (name in line or name == 'train.log')]
             self.assertTrue(warnings, name + ' did not reach the limit: ' + str({p.name: p.stat().st_size for p in folder.iterdir()}))
             if name != 'train.log': self.assertEqual(len(warnings), 1, warnings)
@@ -197,7 +197,7 @@ class Interrupted(ProgramTest):
             (run_dir(out) / 'checkpoints' / name / 'model.safetensors').write_bytes(bytes(1000))
         result = train_app(*args, f'trainer.max_steps={least + 5}')
         self.assertDone(result)
-        self.assertEqual(len([line for line in result[2].splitlines() if 'left half written' in line]), 1, result[2])
+        self.assertEqual(len([line for line in result[2].splitlines() if 'incomplete files of a killed run' in line]), 1, result[2])
         self.assertNotIn('warning', result[2])
         names = {path.name for path in (run_dir(out) / 'checkpoints').iterdir()}
         self.assertEqual({name for name in names if name.startswith('.')}, set())

@@ -81,7 +81,7 @@ class Measure(ProgramTest):
         code, out, err = npu_tool('checklist', self.config(), 'precision=32-true', '--device', 'cpu', '--html', page, '--json')
         states = {item['item']: item['state'] for item in json.loads(out)['items']}
         # how long steps wait for data is this machine's business; what it says decides the exit code
-        waits = states.pop('data keeps up with the device')
+        waits = states.pop('data loading keeps up with the device')
         self.assertIn(waits, ('done', 'not done'))
         self.assertEqual(code, 0 if waits == 'done' else FAILED, out + err)
         self.assertEqual(set(states.values()), {'done', 'not checked', 'by hand'})
@@ -101,7 +101,7 @@ class Measure(ProgramTest):
         self.assertEqual(document['batch'], 2)
         self.assertGreater(document['gemm_flops'], 0)
         self.assertEqual({row['section'] for row in document['rows']} - {'power'}, {'step', 'phases', 'infer', 'batch', 'loader'})
-        self.assertTrue(any('were left out' in note for note in document['notes']), document['notes'])
+        self.assertTrue(any('were omitted' in note for note in document['notes']), document['notes'])
         self.assertFalse([row for row in document['rows'] if row.get('failure') and row['section'] != 'power'])
         with open(table, newline='') as rows: self.assertIn(['section', 'name', 'number', 'value'], list(csv.reader(rows)))
         self.check_pages(page)
@@ -110,7 +110,7 @@ class Measure(ProgramTest):
         self.assertTrue(same['passed'])
         verdicts = {row['section']: row['verdict'] for row in same['rows']}
         self.assertEqual(verdicts['step'], 'no difference beyond the scatter')
-        self.assertEqual(verdicts['infer'], 'too few times for a verdict')  # of three
+        self.assertEqual(verdicts['infer'], 'too few measurements for a verdict')  # of three
         slow = json.loads(a.read_text())
         for row in slow['rows']: row['seconds'] = [100 * s for s in row.get('seconds', [])]
         (self.dir / 'slow.json').write_text(json.dumps(slow))
@@ -137,7 +137,7 @@ class Measure(ProgramTest):
         found = self.json('bench', '--elsewhere')['cards']
         self.assertEqual((found[1]['device'], found[1]['cann'], found[1]['relative_percent']), ('910B', '7.0.RC1.alpha005', 108.8))
         out = self.assertDone(npu_tool('bench', '--cards', a, '--figures', self.dir / 'mine.csv', '--elsewhere', '--html', cards))
-        for word in ('cpu', 'A100', 'V100', '910B', 'from elsewhere', '100 %', 'another batch', '0.345'): self.assertIn(word, out)
+        for word in ('cpu', 'A100', 'V100', '910B', 'from elsewhere', '100 %', 'different batch', '0.345'): self.assertIn(word, out)
         self.check_pages(cards)
         self.assertFails(npu_tool('bench', '--elsewhere', '--steps', '3'), USAGE, '--steps')
         self.assertFails(npu_tool('bench', '--cards', self.dir / 'none.json'), DATA, 'none.json')

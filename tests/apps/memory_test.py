@@ -105,7 +105,7 @@ class OutOfMemory(ProgramTest):
 
     def test_the_error_says_where_what_and_what_to_do(self):
         result = self.train()
-        words = ('out of memory in the', 'of micro-batch 1 of 1 of 64 samples at encoder', 'tensors hold', 'optimizer state', 'the last layers',
+        words = ('out of memory in the', 'of micro-batch 1 of 1 of 64 samples at encoder', 'tensors use', 'optimizer state', 'the last layers',
                  'Linear', 'hint: the cheapest change that would fit is data.batch_size=')
         self.assertFails(result, OUT_OF_MEMORY, *words)
         log = (run_dir(self.dir / 'out') / 'train.log').read_text()
@@ -116,7 +116,7 @@ class OutOfMemory(ProgramTest):
     def test_validation_has_its_own_advice(self):
         large = ('data.batch_size=4', 'data.val_size=2048', 'data.val_batch_size=2048', 'trainer.on_oom=retry')
         result = self.train(*large, 'trainer.num_sanity_val_steps=1')
-        self.assertFails(result, OUT_OF_MEMORY, 'of the validation that is tried before the first step, 2048 samples',
+        self.assertFails(result, OUT_OF_MEMORY, 'of the validation before the first step, 2048 samples',
                          'trainer.num_sanity_val_steps=0', 'trainer.limit_val_batches=0', 'trainer.on_oom=retry did not help',
                          'hint: the cheapest change that would fit is data.val_batch_size=')
         self.assertNotIn('data.batch_size', result[2])

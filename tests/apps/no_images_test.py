@@ -58,8 +58,8 @@ class NoImages(ProgramTest):
         for item in ('the chip has every operator', 'the model trains on the device', 'a run repeats bit for bit', 'a run resumes bit for bit'):
             self.assertEqual(items[item]['state'], 'done', items[item])
         self.assertIn('on random images', items['a run repeats bit for bit']['evidence'])
-        self.assertEqual(items['data keeps up with the device']['state'], 'not done')
-        self.assertIn('nowhere', items['data keeps up with the device']['evidence'])
+        self.assertEqual(items['data loading keeps up with the device']['state'], 'not done')
+        self.assertIn('nowhere', items['data loading keeps up with the device']['evidence'])
 
     def test_the_hint_of_missing_data_works_as_it_stands(self):
         config = self.config(FOLDER.replace(', weights: nowhere.safetensors', ''))

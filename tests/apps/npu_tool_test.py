@@ -84,7 +84,7 @@ class NpuTool(ProgramTest):
         for other in ('seed=8', 'data.mixup_alpha=0'):  # the digest is of this run and of no other
             self.assertNotEqual(self.json(*run, 'data.mixup_alpha=0.4', other)['digest'], document['digest'], other)
         said = self.assertDone(npu_tool(*run))
-        self.assertIn('determinism verified: two runs of 2 steps and one with other loader workers are equal', said)
+        self.assertIn('determinism verified: two runs of 2 steps and one with different loader workers are equal', said)
         self.assertFalse((self.dir / 'out').exists())
 
     def test_determinism_that_cannot_be_verified(self):

@@ -46,7 +46,7 @@ TEST_CASE("what is no single YAML document is refused with its place") {
     const char* part;
   };
   const std::vector<Row> rows = {
-      {"a: [1, 2\nb: 3\n", "x.yaml:", "not YAML"},
+      {"a: [1, 2\nb: 3\n", "x.yaml:", "invalid YAML"},
       {"a: 1\n\tb: 2\n", "x.yaml:2", ""},
       {"a: 1\nb: 2\na: 3\n", "x.yaml:3:1", "in line 1 and in line 3"},
       {"t:\n  a: 1\n  'a': 3\n", "x.yaml:3:3", "twice"},
@@ -54,7 +54,7 @@ TEST_CASE("what is no single YAML document is refused with its place") {
       {"? [1, 2]\n: 3\n", "x.yaml:1", "cannot be a key"},
       {"~: 3\n", "x.yaml:1", "key is missing or null"},
       {"a: &x {b: *x}\n", "x.yaml:1", "alias"},
-      {"a: *nowhere\n", "x.yaml:1", "not YAML"},
+      {"a: *nowhere\n", "x.yaml:1", "invalid YAML"},
       {"a: !!python/object 3\n", "x.yaml:1", "tag"},
       {"b: &b {x: 1}\na:\n  <<: *b\n", "x.yaml:3:3", "merge keys"},
   };

@@ -112,7 +112,7 @@ TEST_CASE("every mistake names place, key, given and allowed") {
       {"trainer: {flag: 'true'}", "hint: leave out the quotes"},
       {"trainer: {steps: 3}", "trainer.steps: '3' is not a list; hint: write [3]"},
       {"trainer: {steps: [1, -2]}", "x.yaml:1:22: trainer.steps.1: '-2' is out of range; allowed: at least 0"},
-      {"trainer: 3", "x.yaml:1:10: trainer: '3' where keys with values are needed"},
+      {"trainer: 3", "x.yaml:1:10: trainer: '3' is not a map of keys and values"},
       {"precision: 16-mixd", "precision: '16-mixd' is not known, did you mean '16-mixed'?; allowed: one of: auto, 32-true, 16-mixed"},
       {"precision: fp32", "precision: 'fp32' is not known; the name here is 32-true; allowed: one of: auto, 32-true, 16-mixed"},
       {"path: null", "hint: write \"\" for an empty text"},
@@ -121,8 +121,8 @@ TEST_CASE("every mistake names place, key, given and allowed") {
       {"ema: [1]", "ema: a list of 1 is not a name"},
       {"ema: {name: [x]}", "ema.name: a list of 1 is not text"},
       {"transforms: [{p: 1}]", "transforms.0: the key 'name' is missing"},
-      {"[1, 2]", "x.yaml:1:1: a list of 2 where keys with values are needed"},
-      {"just text", "'just text' where keys with values are needed"},
+      {"[1, 2]", "x.yaml:1:1: a list of 2 is not a map of keys and values"},
+      {"just text", "'just text' is not a map of keys and values"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.yaml);
@@ -138,7 +138,7 @@ TEST_CASE("the hint for an empty text on a command line can be pasted into a she
   auto node = ConfigNode::map();
   apply_override(node, "path=");  // what a shell makes of path=""
   const auto e = error_of([&] { bind<Outer>(node, ""); });
-  CHECK(std::string(e.what()).find("hint: in a shell an empty text is 'path=\"\"'") != std::string::npos);
+  CHECK(std::string(e.what()).find("hint: in a shell, an empty text is 'path=\"\"'") != std::string::npos);
   apply_override(node, "path=\"\"");
   CHECK(bind<Outer>(node, "").path.empty());
 }
@@ -146,7 +146,7 @@ TEST_CASE("the hint for an empty text on a command line can be pasted into a she
 TEST_CASE("all mistakes come together, a line each") {
   const auto e = error_of([] { read("lr: -1\nsed: 3\ntrainer: {flag: 7}\n"); });
   CHECK(std::string(e.what()) ==
-        "[config] 3 mistakes\n  x.yaml:1:5: lr: '-1' is out of range; allowed: more than 0\n  x.yaml:2:1: sed: no such key; did you mean "
+        "[config] 3 errors\n  x.yaml:1:5: lr: '-1' is out of range; allowed: more than 0\n  x.yaml:2:1: sed: no such key; did you mean "
         "'seed'? "
         "There are: seed, lr, limit, precision, path, names, betas, trainer, optimizer, ema, transforms\n  x.yaml:3:17: trainer.flag: '7' "
         "is not "

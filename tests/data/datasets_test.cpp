@@ -263,9 +263,9 @@ TEST_CASE("a sample that cannot be read ends the epoch, or is left out and count
         });
         CHECK(ids == expected);
         CHECK(loader.bad_samples() == 3);
-        CHECK(std::count_if(said.begin(), said.end(), [](const auto& line) { return has(line, "left out: "); }) == 3);
+        CHECK(std::count_if(said.begin(), said.end(), [](const auto& line) { return has(line, "omitted: "); }) == 3);
         CHECK(said.back() ==
-              "3 of 9 samples could not be read and were left out of epoch " + std::to_string(epoch) + " (data.on_bad_sample: skip)");
+              "3 of 9 samples could not be read and were omitted from epoch " + std::to_string(epoch) + " (data.on_bad_sample: skip)");
       }
     }
 }

@@ -219,7 +219,7 @@ TEST_CASE("a transform of one's own with a form for devices") {
   CHECK(has(error_of([] {
               split_for_device(Pipeline({std::make_shared<HorizontalFlip>(), std::make_shared<NoForm>()}), 3, {8, 8});
             }).what(),
-            "'transform 2' has no form"));
+            "'transform 2' is not implemented"));
 }
 
 TEST_CASE("what cannot be is refused by name") {
@@ -230,12 +230,12 @@ TEST_CASE("what cannot be is refused by name") {
   };
   const auto named = refusal({part("horizontal_flip"), part("rand_augment"), part("normalize")});
   CHECK(has(named, "[data.augment_on]"));
-  CHECK(has(named, "'rand_augment' has no form"));
+  CHECK(has(named, "'rand_augment' is not implemented"));
   CHECK(has(named, "color_jitter"));
   CHECK(has(named, "data.augment_on=host"));
   CHECK(has(refusal({part("resize", {{"size", 20}}), part("normalize")}, {-1, -1}), "differ in size"));
   const auto tensors = std::make_shared<TensorDataset>(at::zeros({4, 3, 8, 8}, at::kByte), at::zeros({4}, at::kLong));
-  CHECK(has(error_of([&] { Loader(tensors, Pipeline(), {.augment_on_device = true}); }).what(), "gives tensors"));
+  CHECK(has(error_of([&] { Loader(tensors, Pipeline(), {.augment_on_device = true}); }).what(), "provides tensors"));
   // Before anything is read or made.
   const auto options = "train_size: 8\nval_size: 8\nbatch_size: 4\naugment_on: device\ntrain_transforms: [rand_augment, normalize]";
   CHECK(has(error_of([&] { builtin_datasets().make({"generated", parse_yaml(options, "t"), {}}, "data"); }).what(), "rand_augment"));

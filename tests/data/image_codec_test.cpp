@@ -190,7 +190,7 @@ TEST_CASE("a progressive JPEG that claims many pixels is refused before their me
     return std::string(error_of([&] { decode_image(bytes, "large.jpg"); }).what());
   };
   CHECK(has(refused(claiming(9000, 9000)),
-            "large.jpg: a progressive picture that needs more than 256 MiB to be decoded; hint: save it smaller, or not progressive"));
+            "large.jpg: decoding this progressive image needs more than 256 MiB; hint: save it smaller, or as a non-progressive image"));
   CHECK_FALSE(has(refused(claiming(200, 200)), "MiB"));  // its pixels are missing
 }
 

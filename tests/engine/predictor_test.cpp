@@ -44,8 +44,8 @@ TEST_CASE("a checkpoint answers as the trainer did, without its data") {
 TEST_CASE("a checkpoint of a training with a profiler and a dump answers in a program without them") {
   TempDir dir;
   auto parts = builtin_parts();
-  parts.observers.add("profiler", "stands for the profiler", [] { return std::make_unique<RunObserver>(); });
-  parts.observers.add_section<NoOptions>("dump", "stands for the dump", [](const NoOptions&) { return std::make_unique<RunObserver>(); });
+  parts.observers.add("profiler", "in place of the profiler", [] { return std::make_unique<RunObserver>(); });
+  parts.observers.add_section<NoOptions>("dump", "in place of the dump", [](const NoOptions&) { return std::make_unique<RunObserver>(); });
   auto config = short_run();
   config.trainer.max_steps = 1;
   config.trainer.profiler = "simple";

@@ -136,7 +136,7 @@ TEST_CASE("for a comparison every default is filled in, and what the data decide
   CHECK(whole("{model: {name: of_another_library, width: 3}, data: generated}").find("model")->find("width")->scalar() == "3");
   for (const auto& [yaml, words] : {std::pair("{model: resnet50, data: generated, sed: 1}", "sed: no such key; did you mean 'seed'?"),
                                     std::pair("{model: resnet50}", "it names no data"), std::pair("{data: generated}", "it names no model"),
-                                    std::pair("[1, 2]", "no configuration of train_app")}) {
+                                    std::pair("[1, 2]", "not a configuration of train_app")}) {
     CHECK_FALSE(comparable_config(parse_yaml(yaml, "a.yaml"), why));
     CHECK_MESSAGE(has(why, words), why);
   }
@@ -150,7 +150,7 @@ TEST_CASE("a key without its section has a full name") {
         std::pair("monitor", "checkpoint.monitor"), std::pair("seed", ""), std::pair("scheduler", ""), std::pair("nothing_like_it", "")})
     CHECK(full_key(key) == full);
   const auto text = message("lr: 0.1\nseed: -1\nepochs: 3\n");
-  CHECK_MESSAGE(has(text, "3 mistakes"), text);
+  CHECK_MESSAGE(has(text, "3 errors"), text);
   CHECK_MESSAGE(has(text, "a.yaml:1:1: lr: no such key; did you mean optimizer.lr?"), text);
 }
 

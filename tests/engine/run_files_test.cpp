@@ -310,7 +310,7 @@ TEST_CASE("what a killed run left half written is removed when its run goes on, 
   Trainer again(config);
   again.resume("auto");
   again.fit();
-  CHECK_MESSAGE(has(said, "removed from " + run_dir.string() + " what a killed run left half written: 3 items\n"), said);
+  CHECK_MESSAGE(has(said, "removed from " + run_dir.string() + " incomplete files of a killed run: 3 items\n"), said);
   for (const auto& item : fs::recursive_directory_iterator(run_dir)) CHECK_FALSE(item.path().filename().string().starts_with("."));
   CHECK(fs::exists(run_dir / "mine.tmp-abcdef-1-0"));
   CHECK_FALSE(fs::exists(run_dir / "run.lock"));

@@ -46,7 +46,7 @@ TEST_CASE("numbers survive, not finite ones too") {
 
 TEST_CASE("wrong types and missing keys name the place") {
   const auto doc = parse_json(R"({"a": "text", "b": 1.5})", "x");
-  CHECK(std::string(error_of([&] { doc.at("a", "run").integer("run.a"); }).what()) == "[json] run.a: text where an integer is needed");
+  CHECK(std::string(error_of([&] { doc.at("a", "run").integer("run.a"); }).what()) == "[json] run.a: text; it must be an integer");
   CHECK(std::string(error_of([&] { doc.at("c", "run"); }).what()) == "[json] run: the key 'c' is missing");
   CHECK_THROWS_AS(doc.at("b", "").integer("b"), Error);
   CHECK_THROWS_AS(doc.at("a", "").number("a"), Error);

@@ -163,7 +163,7 @@ TEST_CASE("instructions and calls that are not on the list") {
       {"\x80\x02(ios\nsystem\n.", "0x69"},        // INST
       {"\x80\x02(o.", "0x6f"},                    // OBJ
       {"\x80\x02\x82\x01.", "0x82"},              // EXT1
-      {"\x80\x02)\x81.", "there is none"},        // NEWOBJ
+      {"\x80\x02)\x81.", "from an empty stack"},  // NEWOBJ
       {"\x80\x02Pid\n.", "0x50"},                 // PERSID
       {"\x80\x04\x8c\x05posix\x8c\x06system\x93.", "posix.system"},
       {"\x80\x02"
@@ -185,28 +185,28 @@ TEST_CASE("instructions and calls that are not on the list") {
        "ctorch\nFloatStorage\n}b.",
        "BUILD"},
       {"\x80\x02]}b.", "BUILD"},
-      {"\x80\x02K\x01)R.", "no function"},
-      {"\x80\x02" + tensor + ")R.", "described by other things"},
-      {"\x80\x02K\x01Q.", "no storage"},
+      {"\x80\x02K\x01)R.", "not a function"},
+      {"\x80\x02" + tensor + ")R.", "not described by storage"},
+      {"\x80\x02K\x01Q.", "not a storage"},
       {"\x80\x01}.", "protocol 1"},
-      {"\x80\x02.", "there is none"},
-      {"\x80\x02(.", "there is none"},
+      {"\x80\x02.", "from an empty stack"},
+      {"\x80\x02(.", "from an empty stack"},
       {"\x80\x02t.", "mark"},
       {"\x80\x02h\x05.", "memo"},
-      {"\x80\x02]K\x01s.", "there is none"},
-      {"\x80\x02]K\x01K\x01s.", "no dict"},
+      {"\x80\x02]K\x01s.", "from an empty stack"},
+      {"\x80\x02]K\x01K\x01s.", "not a dict"},
       {"\x80\x02}K\x01"
        "a.",
-       "no list"},
+       "not a list"},
       {"\x80\x02}(K\x01u.", "without a value"},
-      {"\x80\x02}", "ends in the middle"},
+      {"\x80\x02}", "is truncated"},
       {"\x80\x02X\xff\xff\xff\xff"
        "abc.",
-       "ends in the middle"},
+       "is truncated"},
       {"\x80\x02"
        "ctorch",
-       "ends in the middle"},
-      {"", "ends in the middle"},
+       "is truncated"},
+      {"", "is truncated"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.part);
@@ -243,12 +243,12 @@ TEST_CASE("tensors that reach outside their storage") {
     const char* part;
   };
   const std::vector<Row> rows = {
-      {one_tensor("K\x01", two_three, three_one), "outside its storage"},
-      {one_tensor("K\0"s, two_three, "K\x04K\x01\x86"), "outside its storage"},
-      {one_tensor("K\0"s, "K\x02\x85", big(int64_t{1} << 62) + "\x85"), "outside its storage"},
-      {one_tensor("K\0"s, "(" + big(5) + big(5) + "t", "(" + big(INT64_MAX / 2) + big(INT64_MAX / 2) + "t"), "outside its storage"},
-      {one_tensor("K\x06", "K\x01\x85", "K\x01\x85"), "begins behind"},
-      {one_tensor(big(INT64_MAX), "K\x01\x85", "K\x01\x85"), "begins behind"},
+      {one_tensor("K\x01", two_three, three_one), "beyond its storage"},
+      {one_tensor("K\0"s, two_three, "K\x04K\x01\x86"), "beyond its storage"},
+      {one_tensor("K\0"s, "K\x02\x85", big(int64_t{1} << 62) + "\x85"), "beyond its storage"},
+      {one_tensor("K\0"s, "(" + big(5) + big(5) + "t", "(" + big(INT64_MAX / 2) + big(INT64_MAX / 2) + "t"), "beyond its storage"},
+      {one_tensor("K\x06", "K\x01\x85", "K\x01\x85"), "begins after the end"},
+      {one_tensor(big(INT64_MAX), "K\x01\x85", "K\x01\x85"), "begins after the end"},
       {one_tensor("J\xff\xff\xff\xff", "K\x01\x85", "K\x01\x85"), "begins before"},
       {one_tensor("K\0"s, "K\x02\x85", "J\xff\xff\xff\xff\x85"), "negative stride"},
       {one_tensor("K\0"s, "J\xff\xff\xff\xff\x85", "K\x01\x85"), "impossible"},
@@ -257,10 +257,10 @@ TEST_CASE("tensors that reach outside their storage") {
       {one_tensor("K\0"s, "K\x02\x85", three_one), "1 sizes and 2 strides"},
       {one_tensor("K\0"s, two_three, three_one, "K\x07"), "24 bytes; its storage claims 7"},
       {one_tensor("K\0"s, two_three, three_one, big(int64_t{1} << 62)), "24 bytes; its storage claims"},
-      {one_tensor("K\0"s, two_three, three_one, "J\xff\xff\xff\xff"), "behind its storage"},
+      {one_tensor("K\0"s, two_three, three_one, "J\xff\xff\xff\xff"), "after the end of its storage"},
       {one_tensor("K\0"s, two_three, three_one, "K\x06", "torch\nDoubleStorage\n"), "24 bytes; its storage claims"},
       {one_tensor("K\0"s, two_three, three_one, "K\x06", "torch\nQInt8Storage\n"), "torch.QInt8Storage"},
-      {one_tensor("K\0"s, two_three, three_one, "K\x06", "torch\nFloatStorage\n", "../../etc/passwd"), "is missing in the archive"},
+      {one_tensor("K\0"s, two_three, three_one, "K\x06", "torch\nFloatStorage\n", "../../etc/passwd"), "is missing from the archive"},
   };
   for (const auto& row : rows) {
     CAPTURE(row.part);
@@ -283,7 +283,7 @@ TEST_CASE("nested bombs, cycles and repeated names") {
   deep += std::string(100'000, ']') + std::string(99'999, 'a') + ".";
   CHECK(has(refused(archive.with(deep)), "64 levels"));
   CHECK(has(refused(archive.with("\x80\x02" + std::string(3'000'000, '}') + ".")), "2,000,000"));
-  CHECK(has(refused(archive.with("\x80\x02}" + std::string(9'000'000, '2') + ".")), "piles up"));
+  CHECK(has(refused(archive.with("\x80\x02}" + std::string(9'000'000, '2') + ".")), "pushes too many"));
   CHECK(has(refused(archive.with("\x80\x02" + std::string(3'000'000, '('))), "2,000,000"));
   auto twice = one_tensor("K\0"s, "K\x06\x85", "K\x01\x85");
   const auto body = twice.substr(3, twice.size() - 4);

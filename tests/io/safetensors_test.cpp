@@ -100,16 +100,16 @@ TEST_CASE("a header that lies is refused with what it lies about") {
     const char* part;
   };
   const std::vector<Row> rows = {
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4, "lies from 0 to 8 in 4 bytes"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 12, "belong to none"},
-      {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, "its shape needs 12"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 4, "occupies bytes 0 to 8 of 4 bytes"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 12, "belong to no tensor"},
+      {R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,8]}})", 8, "its shape requires 12"},
       {R"({"a":{"dtype":"F32","shape":[-2],"data_offsets":[0,8]}})", 8, "negative extent"},
       {R"({"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}})", 0, "larger than any memory"},
       {R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}})", 0, "larger than any memory"},
       {R"({"a":{"dtype":"F32","shape":[0,4611686018427387904,4],"data_offsets":[0,0]}})", 0, "larger than any memory"},
       {R"({"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}})", 8, "in 8 bytes"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8, "lies from 8 to 0"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}})", 8, "lies from -8"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8, "occupies bytes 8 to 0"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}})", 8, "occupies bytes -8"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8, "there must be two"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8.0]}})", 8, "integer"},
       {R"({"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", 2, "dtype 'F8_E4M3'"},
@@ -123,7 +123,7 @@ TEST_CASE("a header that lies is refused with what it lies about") {
       {R"({"__metadata__":{"a":1}})", 0, "text"},
       {R"({"a":3})", 0, "object"},
       {R"([1,2])", 0, "begin with"},
-      {R"({"a")", 0, "not JSON"},
+      {R"({"a")", 0, "invalid JSON"},
       {R"(  {}  )", 0, "begin with"},
   };
   const TempDir dir;

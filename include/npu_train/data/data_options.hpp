@@ -41,23 +41,24 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
     table.field(name, static_cast<V T::*>(member), doc, std::move(bounds));
   };
   add("batch_size", &DataOptions::batch_size, "samples of a micro-batch, per device", at_least(1));
-  add("val_batch_size", &DataOptions::val_batch_size, "samples of a validation batch; 0: as batch_size", at_least(0));
-  add("num_workers", &DataOptions::num_workers, "threads that load: auto (the cores of this process, 16 at most) or a number; 0: none");
-  add("prefetch_factor", &DataOptions::prefetch_factor, "batches made ahead, per worker", between(1, 64));
-  add("shuffle", &DataOptions::shuffle, "training samples in a new order each epoch");
-  add("drop_last", &DataOptions::drop_last, "leave out a last training batch that is not full");
-  add("image_size", &DataOptions::image_size, "height and width of pictures after the transforms whose size is 0", between(0, 8192));
-  add("train_transforms", &DataOptions::train_transforms, "steps on training pictures, in order; normalize last");
-  add("val_transforms", &DataOptions::val_transforms, "steps on validation pictures, in order; normalize last");
+  add("val_batch_size", &DataOptions::val_batch_size, "samples of a validation batch; 0: same as batch_size", at_least(0));
+  add("num_workers", &DataOptions::num_workers, "loader threads: auto (the cores of this process, at most 16) or a number; 0: none");
+  add("prefetch_factor", &DataOptions::prefetch_factor, "batches prepared in advance, per worker", between(1, 64));
+  add("shuffle", &DataOptions::shuffle, "shuffles the training samples in each epoch");
+  add("drop_last", &DataOptions::drop_last, "omits a last training batch that is not full");
+  add("image_size", &DataOptions::image_size, "height and width of images after transforms whose size is 0", between(0, 8192));
+  add("train_transforms", &DataOptions::train_transforms, "transforms of training images, in order; normalize last");
+  add("val_transforms", &DataOptions::val_transforms, "transforms of validation images, in order; normalize last");
   add("augment_on", &DataOptions::augment_on,
-      "where pictures are changed; device: after the last step that resizes them, and mixup and cutmix, for a whole batch where it is "
-      "trained",
+      "where images are transformed; device: the transforms after the last resizing one, and mixup and cutmix, run on complete batches on "
+      "the training device",
       one_of({"host", "device"}));
   add("mixup_alpha", &DataOptions::mixup_alpha, "mixup: parameter of its Beta distribution; 0: off", at_least(0));
   add("cutmix_alpha", &DataOptions::cutmix_alpha,
       "cutmix: parameter of its Beta distribution; 0: off; with mixup one of the two is drawn per batch", at_least(0));
   add("on_bad_sample", &DataOptions::on_bad_sample,
-      "a sample that cannot be read; error: ends the run; skip: is left out of its batch, named in the log and counted",
+      "reaction to a sample that cannot be read; error: ends the run; skip: the sample is left out of its batch, named in the log and "
+      "counted",
       one_of({"error", "skip"}));
   table.synonym("workers", "num_workers").synonym("transforms", "train_transforms").synonym("path", "root").synonym("data_dir", "root");
   return table;

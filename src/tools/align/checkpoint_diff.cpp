@@ -88,7 +88,7 @@ class CheckpointComparer {
       ++out_.one_sided;
       ItemComparison item{.a = call.a, .b = call.b, .side = "parameters"};
       item.kind = Kind::OneSided;
-      item.message = std::string("missing in ") + (a == nullptr ? "A" : "B") + ": another network, or another name of the layer";
+      item.message = std::string("missing in ") + (a == nullptr ? "A" : "B") + ": a different network, or a different name of the layer";
       (a == nullptr ? missing_a_ : missing_b_).push_back(any.layer);
       const auto& holds = a == nullptr ? b_ : a_;
       item.failed = !detail::is_regrouped(out_, any.layer) &&
@@ -176,11 +176,11 @@ class CheckpointComparer {
     item.message = "shapes " + sizes_text(item.item_a.shape) + " and " + sizes_text(item.item_b.shape);
     if (a.numel() != b.numel()) return;
     if (is_transpose(a, b)) {
-      item.message += ": transposed, the values agree";
+      item.message += ": the values agree after a transpose";
     } else if (compare_tensors(a.flatten(), b.flatten()).relative_norm < 1e-6) {
-      item.message += ": the same values in the same order, seen in another shape";
+      item.message += ": the same values in the same order, with a different shape";
     } else {
-      item.message += ": as many elements in another layout";
+      item.message += ": equal numbers of elements in different layouts";
     }
   }
 
@@ -192,9 +192,9 @@ class CheckpointComparer {
     if (m.relative_norm < 1e-3 || m.elements < 2) return "";
     if (m.max_a == m.min_a || !near_number(m.max_a, m.max_b) || !near_number(m.min_a, m.min_b) || !near_number(m.norm_a, m.norm_b))
       return "";
-    if (is_transpose(a, b)) return "transposed: the values agree with dimensions exchanged";
+    if (is_transpose(a, b)) return "transposed: the values agree with two dimensions exchanged";
     const auto sorted = [](const at::Tensor& t) { return std::get<0>(at::sort(t.flatten().to(at::kFloat))); };
-    return compare_tensors(sorted(a), sorted(b)).relative_norm < 1e-6 ? "the same values in another order" : "";
+    return compare_tensors(sorted(a), sorted(b)).relative_norm < 1e-6 ? "the same values in a different order" : "";
   }
 
   void finish(ItemComparison& item, CallComparison& call) {
@@ -218,9 +218,9 @@ class CheckpointComparer {
       if (names.empty()) return;
       out_.notes.push_back(what + " (" + with_commas(static_cast<int64_t>(names.size())) + "): " + detail::first_few(names, 5));
     };
-    tell(missing_b_, "only A has");
-    tell(missing_a_, "only B has");
-    tell(other_names_, "paired under other names, by mapping or by shape and order");
+    tell(missing_b_, "only in A");
+    tell(missing_a_, "only in B");
+    tell(other_names_, "paired under different names, by the mapping or by shape and order");
   }
 
   const StoredWeights &a_, &b_;
@@ -238,7 +238,7 @@ std::set<std::string> parts_of_both(const StoredWeights& a, const StoredWeights&
   for (const char* part : kParts) {
     if (a.has(part) && b.has(part)) parts.insert(part);
     if (a.has(part) != b.has(part))
-      out.notes.push_back(std::string("only ") + (a.has(part) ? "A" : "B") + " holds the part " + part + "; not compared");
+      out.notes.push_back(std::string("only ") + (a.has(part) ? "A" : "B") + " contains the part " + part + "; not compared");
   }
   return parts;
 }
@@ -283,8 +283,8 @@ DumpComparison compare_checkpoints(const std::filesystem::path& path_a, const st
     const auto parts = parts_of_both(a, b, out);
     const bool whole = std::all_of(kParts.begin(), kParts.end(), [&](const char* part) { return a.has(part) == b.has(part); });
     auto step = CheckpointComparer(a, b, parts, options).run(out);
-    check(step.compared + step.not_compared > 0, ErrorKind::Data, "compare", out.a, " and ", out.b, ": no tensor of one is in the other",
-          options.layers.empty() ? "; are they of the same network? hint: --mapping FILE pairs other names"
+    check(step.compared + step.not_compared > 0, ErrorKind::Data, "compare", out.a, " and ", out.b, ": they have no tensor in common",
+          options.layers.empty() ? "; hint: they must be of the same network; --mapping FILE pairs different names"
                                  : detail::chosen_layers_text(options));
     out.agrees = step.failed == 0;
     out.complete = whole && step.one_sided == 0 && step.not_compared == 0;

@@ -76,10 +76,10 @@ class WeightExplainer {
     int64_t all = 0;
     for (const auto& call : step_.calls)
       for (const auto& item : call.items) all += item.kind == Kind::OneSided && item.failed;
-    d_.sentence = (lone->a.empty() ? lone->b : lone->a) + " is in " + (lone->a.empty() ? "B" : "A") + " alone" +
-                  (all > 1 ? "; so are " + std::to_string(all - 1) + " more layers or weights on one side" : "");
-    say("another network, a file that holds a part of one, or other names",
-        "compare the configurations of the models; --mapping FILE pairs other names, --layers compares a part");
+    d_.sentence = (lone->a.empty() ? lone->b : lone->a) + " is in " + (lone->a.empty() ? "B" : "A") + " only" +
+                  (all > 1 ? "; " + std::to_string(all - 1) + " more layers or weights exist on one side only" : "");
+    say("a different network, a file with only a part of it, or different names",
+        "compare the configurations of the models; --mapping FILE pairs different names, --layers compares a part");
     return true;
   }
 
@@ -90,10 +90,10 @@ class WeightExplainer {
     if (any_message("transposed")) {
       say("a transposed weight", "check how this layer's weight is stored and loaded (rows and columns, HWIO or OIHW)");
     } else if (is_last() && !a.empty() && a.size() == b.size() && std::equal(a.begin() + 1, a.end(), b.begin() + 1)) {
-      say("another classifier head: " + std::to_string(a[0]) + " and " + std::to_string(b[0]) + " classes",
-          "compare the layers before it; train or load heads of one size to compare them too");
+      say("different classifier heads: " + std::to_string(a[0]) + " and " + std::to_string(b[0]) + " classes",
+          "compare the layers before it; to compare the heads too, train or load heads of equal size");
     } else {
-      say("another network: other widths, kernels or picture size", "compare the configurations of the models");
+      say("a different network: different widths, kernels or image size", "compare the configurations of the models");
     }
     return true;
   }
@@ -112,27 +112,28 @@ class WeightExplainer {
       say("a transposed weight", "check how this layer's weight is stored and loaded (rows and columns)");
       return true;
     }
-    if (!any_message("another order")) return false;
-    say("a permuted weight: the same values in another order",
-        "check how this layer's weight is stored: order of channels, of query, key and value, of heads");
+    if (!any_message("a different order")) return false;
+    say("a permuted weight: the same values in a different order",
+        "check how this layer's weight is stored: the order of channels, of query, key and value, of heads");
     return true;
   }
 
   bool zeros() {
     if (!any_message("all zero")) return false;
-    say("a weight or bias that is zero on one side: not loaded, or not trained there", "check what was loaded and which layers are frozen");
+    say("a weight or bias that is zero on one side: not loaded, or not trained there",
+        "check which weights were loaded and which layers are frozen");
     return true;
   }
 
   bool unproven() {
     if (call_.parameter_error > 0 || std::none_of(call_.items.begin(), call_.items.end(), is_nan_in_both)) return false;
-    say("training diverged before either was written", "compare earlier checkpoints, and the loss curves");
+    say("training diverged before either checkpoint was written", "compare earlier checkpoints, and the loss curves");
     return true;
   }
 
   void state() {
-    say(call_.layer.starts_with("ema ") ? "another decay or number of updates of the average"
-                                        : "other gradients or betas in the steps before, though the weights agree",
+    say(call_.layer.starts_with("ema ") ? "a different decay or number of updates of the average"
+                                        : "different gradients or betas in earlier steps, although the weights agree",
         "compare the configurations, and dumps of the last steps with data_mode optimizer");
   }
 
@@ -141,23 +142,23 @@ class WeightExplainer {
       return i.kind == Kind::OneSided && (i.a.ends_with(".bias") || i.b.ends_with(".bias"));
     };
     if (std::any_of(call_.items.begin(), call_.items.end(), lacks))
-      say("a bias that one side has alone", "compare the layer's options (bias, a norm behind it)");
+      say("a bias on one side only", "compare the layer's options (bias, a norm after it)");
   }
 
   bool only_statistics() {
     for (const auto& call : step_.calls)
       for (const auto& item : call.items)
         if (item.error > 0 && item.kind != Kind::OneSided && is_of_model(call) && !is_statistic(item)) return false;
-    say("BatchNorm's statistics alone differ: its momentum, more forward passes in training mode, or statistics that are not averaged over "
+    say("only BatchNorm's statistics differ: its momentum, more forward passes in training mode, or statistics that are not averaged over "
         "ranks",
-        "compare momentum, gradient accumulation and checkpointing; see that validation runs in evaluation mode");
+        "compare momentum, gradient accumulation and checkpointing; check that validation runs in evaluation mode");
     return true;
   }
 
   bool other_step() {
     const auto x = facts_a_.find("global_step"), y = facts_b_.find("global_step");
     if (x == facts_a_.end() || y == facts_b_.end() || x->second == y->second) return false;
-    say("checkpoints of different steps: " + x->second + " and " + y->second, "compare checkpoints of one step");
+    say("checkpoints of different steps: " + x->second + " and " + y->second, "compare checkpoints of the same step");
     return true;
   }
 
@@ -170,17 +171,18 @@ class WeightExplainer {
     if (largest == nullptr) return;
     const double e = largest->error;
     if (std::isinf(e)) {
-      say("a value that is not finite on one side", "the run has diverged: compare earlier checkpoints, and the loss curves");
+      say("a non-finite value on one side", "the run has diverged; compare earlier checkpoints, and the loss curves");
     } else if (largest->item_a.dtype != largest->item_b.dtype && e < 1e-2) {
       say("the same weights, rounded: " + largest->item_a.dtype + " and " + largest->item_b.dtype,
-          "none: this is no difference of training");
+          "none: this is not a difference of the training");
     } else if (e < 1e-5) {
-      say("rounding: another order of sums, other kernels or other hardware", "none, unless it grows with further steps");
+      say("rounding: a different order of accumulation, different kernels or hardware",
+          "none, unless the difference grows with further steps");
     } else if (largest->metrics.cosine < 0.5) {
-      say("other initial weights, another seed, or weights that were not loaded", "start both from one file of weights and one seed");
+      say("different initial weights, different seeds, or weights that were not loaded", "start both from the same weights file and seed");
     } else {
-      say("the same origin, trained apart: other data, learning rate or precision, or rounding over many steps",
-          "compare the loss curves (npu_tool compare A B) for the first step that differs, then dumps of that step");
+      say("the same initial weights but a different training: different data, learning rate or precision, or rounding over many steps",
+          "compare the loss curves (npu_tool compare A B) to find the first step that differs, then dumps of that step");
     }
   }
 

@@ -95,7 +95,7 @@ std::string text_of_value(const StateValue& value) {
 
 StoredWeights::StoredWeights(const std::filesystem::path& path) {
   std::error_code ignored;
-  check(fs::exists(path, ignored), ErrorKind::Data, "checkpoint", path.string(), ": there is no such file or folder");
+  check(fs::exists(path, ignored), ErrorKind::Data, "checkpoint", path.string(), ": no such file or folder");
   if (fs::is_directory(path, ignored)) {
     open_checkpoint(find_checkpoint(path.string()));
   } else if (is_safetensors_name(path)) {
@@ -103,8 +103,8 @@ StoredWeights::StoredWeights(const std::filesystem::path& path) {
   } else if (is_pth_name(path)) {
     add_pth(path);
   } else {
-    throw Error(ErrorKind::Data, "checkpoint", path.string() + ": unknown kind of file",
-                "known are .safetensors, PyTorch's .pth, .pt, .bin, .ckpt and .pth.tar, and checkpoint folders of npu_train");
+    throw Error(ErrorKind::Data, "checkpoint", path.string() + ": unknown file format",
+                "supported formats are .safetensors, PyTorch's .pth, .pt, .bin, .ckpt and .pth.tar, and checkpoint folders of npu_train");
   }
   drop_prefixes();
   restore_order();
@@ -196,9 +196,9 @@ std::vector<std::string> ties_broken(const StoredWeights& here, const StoredWeig
         groups.insert(found != group_there.end() ? found->second : tied_there.size() + present.size());
       }
     if (present.empty() || (present.size() == tied.size() && groups.size() == 1)) continue;
-    out.push_back(join(tied) + ": one tensor in " + here_name +
-                  (present.size() < tied.size() ? "; " + there_name + " has " + join(present) + " alone"
-                                                : ", tensors of their own in " + there_name));
+    out.push_back(
+        join(tied) + ": one tensor in " + here_name +
+        (present.size() < tied.size() ? "; " + there_name + " has only " + join(present) : ", separate tensors in " + there_name));
   }
   return out;
 }

@@ -58,7 +58,7 @@ void note_missing(const Dump& here, const Dump& there, const char* side, const C
       missing.push_back(std::to_string(p.step) + (p.rank == "rank0" ? "" : "/" + p.rank));
   if (!missing.empty())
     out.notes.push_back("only " + std::string(side) + " has step " + join(missing) +
-                        ": the other run was shorter, was killed, or dumped other steps");
+                        ": the other run was shorter, was killed, or dumped different steps");
 }
 
 void note_facts(const DumpStep& a, const DumpStep& b, DumpComparison& out) {
@@ -91,7 +91,7 @@ void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& op
   if (unknown.empty()) return;
   const std::vector<std::string> all(unknown.begin(), unknown.end());
   check(unknown.size() < 2 * options.mapping.size(), ErrorKind::Usage, "compare",
-        "--mapping: none of its names is in the dumps: ", join(all, "; "), "; allowed: layers (layer1.0.conv1) and whole calls");
+        "--mapping: none of its names occurs in the dumps: ", join(all, "; "), "; allowed: layers (layer1.0.conv1) and whole calls");
   for (const auto& name : all) {
     log_warning("compare: --mapping names ", name);
     out.notes.push_back("--mapping names " + name);
@@ -178,7 +178,7 @@ class DumpComparer {
     for (const auto* s : {&a, &b})
       if (!s->complete && s->calls.empty()) cut_ = (s->folder / "dump.json").string();
     for (const auto* s : {&a, &b})
-      if (!s->complete) step.notes.push_back((s->folder / "dump.json").string() + ": cut short; compared up to its last whole call");
+      if (!s->complete) step.notes.push_back((s->folder / "dump.json").string() + ": truncated; compared up to its last complete call");
     detail::fail_unproven(step, a, b);
     out_.agrees &= step.failed == 0;
     const bool nothing_yet = !out_.first.found || (out_.first.within_tolerance && step.unproven + step.unreadable > 0) ||
@@ -197,14 +197,14 @@ class DumpComparer {
 
   void check_compared() const {
     check(!out_.steps.empty(), ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no step",
-          options_.steps.empty() && options_.rank.empty() ? "" : " of those asked for", " is in both; A has ", list_of(a_), ", B has ",
+          options_.steps.empty() && options_.rank.empty() ? "" : " among those requested", " is in both; A has ", list_of(a_), ", B has ",
           list_of(b_));
-    check(compared_ > 0, ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no value of one could be compared with one of the other",
+    check(compared_ > 0, ErrorKind::Data, "compare", out_.a, " and ", out_.b, ": no pair of values could be compared",
           !options_.layers.empty() ? detail::chosen_layers_text(options_)
-          : !cut_.empty()          ? "; " + cut_ + " is cut short before the end of its first call"
-          : no_calls_              ? ": one of them has no call, so it was killed before its first or dumps nothing"
-          : without_form_ > 0      ? ": they have no common form (values, statistics or checksum)"
-                                   : "; are they of the same network? hint: --mapping FILE pairs other names");
+          : !cut_.empty()          ? "; " + cut_ + " is truncated before the end of its first call"
+          : no_calls_              ? ": one of them contains no call; its run was killed before the first, or dumped nothing"
+          : without_form_ > 0      ? ": they have no common kind of data (values, statistics or checksums)"
+                                   : "; hint: they must be of the same network; --mapping FILE pairs different names");
   }
 
   // A few values that one network more or less has are no other one.
@@ -212,10 +212,10 @@ class DumpComparer {
     if (!reference_) return;
     check(use_.missing * 4 <= use_.values, ErrorKind::Usage, "compare", "--reference ", out_.reference, ": ", with_commas(use_.missing),
           " of ", with_commas(use_.values),
-          " values have no counterpart of their shape in it; allowed: a run of the same network and batch");
+          " values have no counterpart of the same shape in it; allowed: a run of the same network and batch");
     check(use_.not_finite == 0, ErrorKind::Usage, "compare", "--reference ", out_.reference, ": ", with_commas(use_.not_finite),
-          " values of it are not finite where those of both runs are, the first ", use_.first_not_finite,
-          "; allowed: a sound run, in fp32");
+          " of its values are not finite although those of both runs are, the first ", use_.first_not_finite,
+          "; allowed: a run in fp32 that did not overflow");
     if (use_.missing > 0)
       out_.notes.push_back(with_commas(use_.missing) + " of " + with_commas(use_.values) +
                            " values have no counterpart in the reference; compared without it");
@@ -238,14 +238,14 @@ class DumpComparer {
 
 std::string detail::chosen_layers_text(const CompareOptions& options) {
   return " among those that --layers " + options.layers +
-         " chose; allowed: last, sensitive, a part of a call's name (conv1), or a pattern (layer1.*)";
+         " selects; allowed: last, sensitive, a part of a call's name (conv1), or a pattern (layer1.*)";
 }
 
 void detail::tell_unproven_places(StepComparison& step) {
   if (step.unproven_places.empty()) return;
   const auto text = "not proven in this part: " + join({step.unproven_places.begin(), step.unproven_places.end()}) +
-                    " differ as a norm does that one side fuses with the shortcut and ReLU behind it, and no layer behind is compared that "
-                    "shows it; nothing else differs. Compare the layers behind too, or both with model.fused_kernels: false";
+                    " differ like a norm that one side fuses with the shortcut and ReLU after it, and no later layer is compared that "
+                    "would prove it; nothing else differs. Also compare the layers after it, or run both with model.fused_kernels: false";
   log_warning("compare: step ", step.step, ": ", text);
   step.notes.push_back(text);
 }
@@ -256,17 +256,17 @@ void detail::tell_unused_tolerances(const CompareOptions& options, DumpCompariso
     if (std::any_of(out.steps.begin(), out.steps.end(),
                     [&](const auto& step) { return std::any_of(step.calls.begin(), step.calls.end(), fits); }))
       continue;
-    const auto text = "--tolerance " + pattern + " fits no layer or call that was compared";
+    const auto text = "--tolerance " + pattern + " matches no compared layer or call";
     log_warning("compare: ", text);
     out.notes.push_back(text);
   }
 }
 
 void detail::check_options(const CompareOptions& options) {
-  check(options.sample > 0 && options.sample <= 1, ErrorKind::Usage, "compare", "a sample of ", options.sample,
-        "; allowed: above 0, up to 1");
-  check(options.proportion > 0 && std::isfinite(options.proportion), ErrorKind::Usage, "compare", "a proportion of ", options.proportion,
-        "; allowed: above 0; 1 asks for an error no larger than the other run's");
+  check(options.sample > 0 && options.sample <= 1, ErrorKind::Usage, "compare", "the sample is ", options.sample,
+        "; allowed: more than 0 and at most 1");
+  check(options.proportion > 0 && std::isfinite(options.proportion), ErrorKind::Usage, "compare", "the proportion is ", options.proportion,
+        "; allowed: more than 0; 1 requires an error no larger than that of the other run");
   const auto tolerance = [](double value, const std::string& name) {
     check(value >= 0 && std::isfinite(value), ErrorKind::Usage, "compare", name, " ", value, "; allowed: a number of 0 or more");
   };

@@ -62,19 +62,19 @@ class Rules {
   // What one row shows alone.
   static void single(const Judgement& row, CsvMode mode, bool input) {
     const auto &a = row.item->item_a, &b = row.item->item_b;
-    if (input && !a.is_tensor() && !b.is_tensor() && a.value != b.value) say(row, kError, "other plain argument");
+    if (input && !a.is_tensor() && !b.is_tensor() && a.value != b.value) say(row, kError, "different plain argument");
     if (mode == CsvMode::Checksum) {
       if (a.crc == b.crc) return;
       const bool both = !a.crc.empty() && !b.crc.empty();
-      return both ? say(row, kError, "other CRC-32") : say(row, kWarning, "a CRC-32 on one side only");
+      return both ? say(row, kError, "different CRC-32") : say(row, kWarning, "CRC-32 on one side only");
     }
     const auto finite = [](const DumpItem& i) {
       return std::isfinite(statistic_of(i, Statistic::Max).value_or(0)) && std::isfinite(statistic_of(i, Statistic::Min).value_or(0));
     };
     if (!finite(a) && finite(b)) say(row, kError, "max or min is not finite on the NPU side");
-    if (a.is_tensor() && b.is_tensor() && a.requires_grad != b.requires_grad) say(row, kError, "other requires_grad");
-    if (a.dtype != b.dtype) say(row, kError, "other dtype");
-    if (a.shape != b.shape) say(row, kError, "other shape");
+    if (a.is_tensor() && b.is_tensor() && a.requires_grad != b.requires_grad) say(row, kError, "different requires_grad");
+    if (a.dtype != b.dtype) say(row, kError, "different dtype");
+    if (a.shape != b.shape) say(row, kError, "different shape");
   }
 
   // Tensors without a shape do not count.
@@ -107,7 +107,7 @@ class Rules {
         say(row, kError, "the norm differs by more than 50 %, those of the inputs by less than 10 %");
     }
     if (!outputs_.empty() && (in == 0 ? out > 0.1 : out > 10 * in))
-      say(outputs_.front(), kWarning, "the norms of the outputs differ by 10 times what those of the inputs do");
+      say(outputs_.front(), kWarning, "the norms of the outputs differ 10 times as much as those of the inputs");
   }
 
   std::vector<CsvResult> out_;

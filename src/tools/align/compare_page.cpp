@@ -18,15 +18,16 @@ bool compared(const CallComparison& call) { return !call.a.empty() && !call.b.em
 // What each call gave is off by, in call order; the calls of a direction.
 BarPlot errors_by_layer(const StepComparison& step, const std::string& direction, const Divergence& first) {
   BarPlot plot{.title = "Error by layer, " + direction + " of step " + std::to_string(step.step),
-               .x_label = "layer, in the order of the calls",
+               .x_label = "layer, in call order",
                .y_label = "relative error of the outputs",
                .log_y = true};
   for (const auto& call : step.calls) {
     const bool optimizer = call.layer.starts_with("optimizer");
     if (!compared(call) || optimizer || call.direction != direction) continue;
     const bool began = first.found && first.step == step.step && call.a == first.call;
-    plot.bars.push_back(
-        {.name = call.layer.empty() ? call.a : call.layer, .value = call.output_error, .group = began ? "where the runs part" : ""});
+    plot.bars.push_back({.name = call.layer.empty() ? call.a : call.layer,
+                         .value = call.output_error,
+                         .group = began ? "first difference of the runs" : ""});
   }
   return plot;
 }
@@ -143,7 +144,7 @@ std::string to_html(const DumpComparison& comparison) {
   const auto notes = detail::notes_of(comparison);
   if (!notes.empty()) page.heading("Notes");
   for (const auto& note : notes) page.paragraph(note);
-  page.heading("Where the error is");
+  page.heading("Location of the error");
   constexpr size_t kMostSteps = 3;
   for (size_t i = 0; i < std::min(kMostSteps, comparison.steps.size()); ++i)
     for (const std::string direction : {"forward", "backward", "parameters_grad"})

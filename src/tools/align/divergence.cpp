@@ -23,10 +23,10 @@ double most_of_kinks(const StepComparison& step) {
 Divergence lone_failure(const StepComparison& step, const CallComparison& call, const ItemComparison& item) {
   auto d = divergence_at(step, call);
   d.cause = call.direction == "forward" ? Cause::Layer : Cause::Gradient;
-  d.sentence = (item.a.empty() ? item.b : item.a) + " is in " + (item.a.empty() ? "B" : "A") + " alone; " + item.message;
-  d.likely = {call.direction == "forward" ? "another network, or a layer that one side calls more often"
+  d.sentence = (item.a.empty() ? item.b : item.a) + " is in " + (item.a.empty() ? "B" : "A") + " only; " + item.message;
+  d.likely = {call.direction == "forward" ? "a different network, or a layer that one side calls more often"
                                           : "the gradient is dropped, detached or frozen on one side"};
-  d.advice = {"compare the configurations, and what each program dumps; --mapping FILE pairs other names"};
+  d.advice = {"compare the configurations and the dump options; --mapping FILE pairs different names"};
   return d;
 }
 
@@ -39,8 +39,8 @@ Divergence unreadable(const StepComparison& step) {
       d.cause = Cause::Unreadable;
       d.sentence = "the values of " + counted(step.unreadable, "pair") + " of step " + std::to_string(step.step) +
                    " cannot be read from their files, the first " + (item.a.empty() ? item.b : item.a) + ": " + item.message;
-      d.likely = {"a dump that was cut short, changed, or copied without its folders dump_tensor_data"};
-      d.advice = {"dump again, or copy the whole dump; --layers and --steps leave out what is damaged"};
+      d.likely = {"a dump that was truncated, changed, or copied without its folders dump_tensor_data"};
+      d.advice = {"dump again, or copy the complete dump; --layers and --steps can exclude the damaged parts"};
       return d;
     }
   return {};
@@ -62,20 +62,22 @@ Divergence first_failure(const StepComparison& step, const DumpStep& a, const Du
       return d;
     }
     if (step.drifted) {
-      d.sentence =
-          "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
-          ", more than rounding explains: weights came in with what updates made of rounding, or of a fault that no single layer shows";
-      d.likely = {"chaos: training amplifies rounding from step to step, and values of later steps cannot be told from faults"};
-      d.advice = {"judge the first steps alone (--steps 0,1), and later ones by their losses: npu_tool compare of two metrics.csv"};
+      d.sentence = "in step " + std::to_string(step.step) + " " + call.a + " differs by " + error_text(failed->error) +
+                   ", more than rounding explains: its weights already differ, because updates amplified rounding or a fault that no "
+                   "single layer shows";
+      d.likely = {
+          "chaos: training amplifies rounding from step to step, so that values of later steps cannot be distinguished from faults"};
+      d.advice = {
+          "compare only the values of the first steps (--steps 0,1), and later steps by their losses: npu_tool compare of two metrics.csv"};
       return d;
     }
-    d.sentence = "the error grows from call to call and leaves the tolerance at " + call.a + " in step " + std::to_string(step.step) +
-                 "; no single layer begins it";
-    d.likely = {"rounding that adds up: another order of accumulation, another precision, other kernels"};
+    d.sentence = "the error grows from call to call and exceeds the tolerance at " + call.a + " in step " + std::to_string(step.step) +
+                 "; no single layer causes it";
+    d.likely = {"accumulated rounding: a different order of accumulation, precision or kernels"};
     if (has_reference)
-      d.advice = {"see in the rows how far each run is from the reference; --proportion allows more"};
+      d.advice = {"the rows show the error of each run relative to the reference; --proportion allows more"};
     else
-      d.advice = {reference_advice(a, b, has_reference), "raise the tolerance where a sound run shows the same error"};
+      d.advice = {reference_advice(a, b, has_reference), "raise the tolerance if a correct run shows the same error"};
     return d;
   }
   return {};
@@ -95,22 +97,22 @@ void tell_lone_operators(const StepComparison& step, const CallComparison& call,
   }
   if (lone.empty()) return;
   if (lone.size() > kMost) lone.resize(kMost);
-  d.likely.insert(d.likely.begin(), "operators of one side alone before it: " + join(lone));
+  d.likely.insert(d.likely.begin(), "operators on one side only before it: " + join(lone));
 }
 
 std::string sentence_of(const Divergence& d, const CallComparison& call) {
   const std::string in = call.direction == "parameters_grad" ? "parameters_grad" : "output";
   switch (d.cause) {
     case Cause::Input:
-      return "the runs begin with other data: the input of " + place_of(d) + " " + apart_text(d.input_error, call, "input", false);
+      return "the runs begin with different data: the input of " + place_of(d) + " " + apart_text(d.input_error, call, "input", false);
     case Cause::Weights:
-      return "the weights of " + place_of(d) + " " + apart_text(d.input_error, call, "parameters", true) + " before they are used";
+      return "the weights of " + place_of(d) + " " + apart_text(d.input_error, call, "parameters", true) + " before their use";
     case Cause::Before:
-      return "what reaches " + place_of(d) + " " + apart_text(d.input_error, call, "input", false) +
-             ", though every layer before it agrees: the difference is made between them";
+      return "the input of " + place_of(d) + " " + apart_text(d.input_error, call, "input", false) +
+             ", although every layer before it agrees: the difference arises between them";
     case Cause::Gradient:
       return "the gradients of the parameters of " + place_of(d) + " " + apart_text(d.output_error, call, in, true) +
-             ", though what they are computed from agrees";
+             ", although the values from which they are computed agree";
     case Cause::Optimizer:
       return "the optimizer's step " + apart_text(d.output_error, call, in, false) + "; the gradients " +
              (d.input_error == 0          ? "are equal"
@@ -119,7 +121,7 @@ std::string sentence_of(const Divergence& d, const CallComparison& call) {
     default:
       break;
   }
-  return place_of(d) + " gives outputs that " + apart_text(d.output_error, call, in, true) + " from inputs that " +
+  return place_of(d) + " produces outputs that " + apart_text(d.output_error, call, in, true) + " from inputs that " +
          (d.input_error == 0 ? "are equal" : apart_text(d.input_error, call, "input", true));
 }
 
@@ -184,7 +186,7 @@ Divergence first_divergence(const StepComparison& step, const DumpStep& a, const
   for (const auto other : {other_models, other_structure}) {
     auto networks = other(step, a, b);
     if (!networks.found) continue;
-    if (!found.sentence.empty()) networks.advice.push_back("in what both have: " + found.sentence);
+    if (!found.sentence.empty()) networks.advice.push_back("in the common part: " + found.sentence);
     return networks;
   }
   return found;

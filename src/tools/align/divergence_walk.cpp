@@ -172,9 +172,9 @@ class Walker {
   Divergence visit_first_gradient(const CallComparison& call, double in) const {
     if (exact_ || part_ || in <= loss_limit(call) || is_concentrated(call, worst("forward"))) return {};
     auto d = make(loss_ != nullptr ? *loss_ : call, loss_ != nullptr ? Cause::Layer : Cause::Before, worst("forward"), in);
-    d.sentence = "the gradient that the loss gives to the output of " + call.layer + " (step " + std::to_string(step_.step) + ") " +
+    d.sentence = "the gradient of the loss with respect to the output of " + call.layer + " (step " + std::to_string(step_.step) + ") " +
                  apart_text(in, call, "input", false) + ", and the outputs up to there by " + error_text(worst("forward")) +
-                 ": the loss is another one";
+                 ": the losses are different functions";
     return d;
   }
 
@@ -232,8 +232,8 @@ class Walker {
                                     [](const auto& i) { return i.side == "input" && i.kind == Kind::Value && i.failed; });
     if (other == call.items.end()) return {};
     auto d = make(call, Cause::Layer, 0, call.output_error);
-    d.sentence = place_of(d) + " is called with other options: " + other->a + " is " + other->message;
-    d.likely = {"another option of this operator (rate, eps, stride, scale)"};
+    d.sentence = place_of(d) + " is called with different options: " + other->a + " is " + other->message;
+    d.likely = {"a different option of this operator (rate, eps, stride, scale)"};
     d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml"};
     return d;
   }
@@ -272,7 +272,7 @@ class Walker {
         auto d = make(call, Cause::Gradient, 0, std::numeric_limits<double>::infinity());
         d.sentence = std::string(in_a ? "A" : "B") + " has no gradient of " + call.layer +
                      (two_sided(call) ? "'s " + name.substr(name.rfind('.') + 1) : "") + " (" + call.type + ", " + call.direction +
-                     ", step " + std::to_string(step_.step) + "), though " + (in_a ? "B" : "A") + " has one";
+                     ", step " + std::to_string(step_.step) + "), although " + (in_a ? "B" : "A") + " has one";
         d.likely = {"the gradient is dropped, detached or frozen on one side"};
         d.advice = {"look for no_grad, detach, requires_grad false, or a dump without parameters_grad"};
         return d;
@@ -363,7 +363,7 @@ class Walker {
     if (found == nullptr || most < kOutlier || std::log(most) < 2 * std::log(next)) return {};
     auto d = make(*found, Cause::Layer, found->input_error, found->output_error);
     d.sentence = d.layer + " (" + d.type + ", forward, step " + std::to_string(d.step) + ") amplifies the error of its inputs from " +
-                 error_text(d.input_error) + " to " + error_text(d.output_error) + ", which no other layer of its class does";
+                 error_text(d.input_error) + " to " + error_text(d.output_error) + "; no other layer of its class does so";
     return d;
   }
 

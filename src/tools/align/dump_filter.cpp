@@ -33,13 +33,13 @@ DumpFilter::DumpFilter(const DumpOptions& options)
 std::vector<std::string> DumpFilter::unmatched() const {
   std::vector<std::string> out;
   const auto tell = [&](const char* option, const std::string& name, const std::string& so) {
-    out.push_back(std::string("dump.") + option + ": '" + name + "' fits no layer or operator at dump.level=" + options_.level + so +
+    out.push_back(std::string("dump.") + option + ": '" + name + "' matches no layer or operator at dump.level=" + options_.level + so +
                   nearest(name));
   };
   for (size_t i = 0; i < list_.size(); ++i)
     if (!fits_[i]) tell("list", options_.list[i], "");
   for (size_t i = 0; i < scope_.size(); ++i)
-    if (!scope_fits_[i]) tell("scope", options_.scope[i], i == 0 ? ", so nothing is in the scope" : ", so the scope goes on to the end");
+    if (!scope_fits_[i]) tell("scope", options_.scope[i], i == 0 ? ", so the scope is empty" : ", so the scope continues to the end");
   return out;
 }
 
@@ -68,7 +68,7 @@ std::string DumpFilter::nearest(const std::string& pattern) const {
     names.push_back(base.substr(last + 1));
   }
   if (const auto near = nearest_name(bare, names); !near.empty()) return "; did you mean '" + near + "'?";
-  return seen_.empty() ? "" : "; there are: " + detail::first_few({seen_.begin(), seen_.end()}, 5);
+  return seen_.empty() ? "" : "; available: " + detail::first_few({seen_.begin(), seen_.end()}, 5);
 }
 
 bool DumpFilter::enter(const std::string& base) {

@@ -16,7 +16,7 @@ constexpr size_t kFlushAt = size_t{1} << 16;
 
 [[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
   throw Error(ErrorKind::Checkpoint, "dump", path.string() + ": " + what + " (" + std::strerror(errno) + ")",
-              "free space, or choose another folder with dump.dir=...");
+              "free some space, or choose another folder with dump.dir=...");
 }
 
 // Only what a dump is made of: a folder of that name may hold other things.
@@ -26,8 +26,8 @@ std::filesystem::path emptied(std::filesystem::path folder) {
   std::filesystem::remove_all(folder / "dump_tensor_data", ignored);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  check(!error, ErrorKind::Checkpoint, "dump.dir", folder.string(), ": the folder cannot be made (", error.message(),
-        "); hint: choose another one with dump.dir=..., below a folder that you may write to");
+  check(!error, ErrorKind::Checkpoint, "dump.dir", folder.string(), ": the folder cannot be created (", error.message(),
+        "); hint: choose another one with dump.dir=..., inside a writable folder");
   return folder;
 }
 

@@ -11,23 +11,25 @@ const ConfigTable<DumpOptions>& DumpOptions::config_table() {
       ConfigTable<T>("dump")
           .field("level", &T::level, "module: layers; op: operators; mix: both",
                  one_of({"module", "op", "mix"}, {{"L0", "module"}, {"L1", "op"}}))
-          .field("task", &T::task, "tensor: the values too; overflow_check: only what is not finite, with its values",
+          .field("task", &T::task, "tensor: also the values; overflow_check: only non-finite tensors, with their values",
                  one_of({"statistics", "tensor", "overflow_check"}))
-          .field("steps", &T::steps, "windows from 0, as [0, \"4-6\"]; empty: all")
-          .field("scope", &T::scope, "[first, last]: names of layers or operators, in call order")
-          .field("list", &T::list, "names or parts of names, * stands for anything; empty: all")
-          .field("ranks", &T::ranks, "empty: all", at_least(0))
-          .field("data_mode", &T::data_mode, "empty: all",
+          .field("steps", &T::steps, "indices of the windows, from 0, as in [0, \"4-6\"]; empty: all")
+          .field(
+              "scope", &T::scope,
+              "[first, last]: names of layers or operators; dumps from the first call of the first to the end of the last, in call order")
+          .field("list", &T::list, "names or parts of names, * matches anything; empty: all")
+          .field("ranks", &T::ranks, "ranks to dump; empty: all", at_least(0))
+          .field("data_mode", &T::data_mode, "kinds of data to dump; empty: all",
                  one_of({"forward", "backward", "input", "output", "parameters_grad", "optimizer"}))
-          .field("sample", &T::sample, "share of layers, drawn by name and seed", Bounds{.lo = 0, .hi = 1, .lo_open = true})
-          .field("sample_elements", &T::sample_elements, "share of the elements of each tensor, drawn by seed; for task tensor",
+          .field("sample", &T::sample, "fraction of layers, drawn by name and seed", Bounds{.lo = 0, .hi = 1, .lo_open = true})
+          .field("sample_elements", &T::sample_elements, "task tensor: fraction of the elements of each tensor, drawn by seed",
                  Bounds{.lo = 0, .hi = 1, .lo_open = true})
-          .field("seed", &T::seed, "of the samples", at_least(0))
-          .field("summary", &T::summary, "max, min, mean and norm, or the checksum of the bytes",
+          .field("seed", &T::seed, "seed of both samples", at_least(0))
+          .field("summary", &T::summary, "max, min, mean and L2 norm, or the checksum of the bytes",
                  one_of({"statistics", "crc32"}, {{"md5", "crc32"}, {"crc", "crc32"}}))
-          .field("format", &T::format, "files of tensors; npy holds bf16 as fp32", one_of({"pt", "npy"}))
-          .field("async", &T::async, "files of tensors are written by a thread, with at most 512 MiB waiting")
-          .field("dir", &T::dir, "'': dump in the run's folder, or in the working directory")
+          .field("format", &T::format, "format of tensor files; npy stores bf16 as fp32", one_of({"pt", "npy"}))
+          .field("async", &T::async, "tensor files are written by a separate thread, with at most 512 MiB queued")
+          .field("dir", &T::dir, "folder of the dumps; '': dump in the run's folder, or in the working directory")
           .synonym("step", "steps")
           .synonym("rank", "ranks")
           .synonym("summary_mode", "summary")
@@ -48,7 +50,7 @@ StepRanges::StepRanges(const std::vector<std::string>& texts) {
     const auto dash = text.find('-');
     const auto first = number(text, std::string_view(text).substr(0, dash));
     const auto last = dash == std::string::npos ? first : number(text, std::string_view(text).substr(dash + 1));
-    check(first <= last, ErrorKind::Usage, "dump.steps", "'", text, "' ends before it begins");
+    check(first <= last, ErrorKind::Usage, "dump.steps", "'", text, "' ends before its start");
     ranges_.emplace_back(first, last);
   }
 }

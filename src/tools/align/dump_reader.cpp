@@ -263,23 +263,24 @@ Dump Dump::open(const fs::path& given) {
   std::error_code error;
   const auto path = folder_of(given);
   check(fs::is_directory(path, error), ErrorKind::Data, "dump", path.string(),
-        ": no folder; a dump is a folder with step<N>/rank<R>/dump.json");
+        ": not a folder; a dump is a folder with step<N>/rank<R>/dump.json");
   Dump out;
   out.path_ = path;
   out.places_ = places_in(path);
   check(!out.places_.empty(), ErrorKind::Data, "dump", path.string(),
-        ": no dump.json in it, nor in step<N>/rank<R>; hint: train_app CONFIG dump.level=module writes one into the run's folder");
+        ": contains neither dump.json nor step<N>/rank<R>/dump.json; hint: train_app CONFIG dump.level=module writes a dump into the run's "
+        "folder");
   for (size_t i = 1; i < out.places_.size(); ++i) {
     const auto &x = out.places_[i - 1], &y = out.places_[i];
     check(x.step != y.step || x.rank != y.rank, ErrorKind::Data, "dump", x.folder.string(), " and ", y.folder.string(), ": both are step ",
-          x.step, " of ", x.rank, "; hint: give one of them, or take one away");
+          x.step, " of ", x.rank, "; hint: give one of them, or remove one");
   }
   const auto inside = fs::canonical(path, error);
   for (const auto& place : out.places_) {
     const auto file = place.folder / "dump.json";
     const auto real = fs::canonical(file, error);
     check(!error && std::mismatch(inside.begin(), inside.end(), real.begin(), real.end()).first == inside.end(), ErrorKind::Data, "dump",
-          file.string(), ": a link on the way to it leads out of the dump; hint: give the folder that it leads to");
+          file.string(), ": a link in its path leads out of the dump; hint: give the folder to which it leads");
   }
   return out;
 }
@@ -306,7 +307,7 @@ DumpStep read_dump_step(const Dump::Place& place) {
   const auto document = load_json_prefix(path, kLimits);
   const auto& json = document.value;
   out.complete = document.complete;
-  check(json.is_object(), ErrorKind::Data, "dump", source, ": no JSON object; not a dump.json");
+  check(json.is_object(), ErrorKind::Data, "dump", source, ": not a JSON object, so not a dump.json");
   const auto text = [&](const char* key) {
     const auto* found = json.find(key);
     return found != nullptr && found->is_text() ? found->text(source) : std::string();
@@ -316,8 +317,8 @@ DumpStep read_dump_step(const Dump::Place& place) {
   if (const auto* facts = json.find("npu_train"); facts != nullptr && facts->is_object())
     for (const auto& [key, value] : facts->members(source)) out.facts[key] = text_of(value);
   const auto* data = json.find("data");
-  check(data == nullptr || data->is_object(), ErrorKind::Data, "dump", source, ": \"data\" is no object; not a dump.json");
-  check(data != nullptr || !out.complete, ErrorKind::Data, "dump", source, ": without \"data\"; not a dump.json");
+  check(data == nullptr || data->is_object(), ErrorKind::Data, "dump", source, ": \"data\" is not an object, so not a dump.json");
+  check(data != nullptr || !out.complete, ErrorKind::Data, "dump", source, ": has no \"data\", so not a dump.json");
   ItemBudget budget(source);
   if (data != nullptr)
     for (const auto& [name, content] : data->members(source)) {
@@ -333,10 +334,10 @@ DumpStep read_dump_step(const Dump::Place& place) {
 }
 
 fs::path DumpStep::file_of(const DumpItem& item) const {
-  check(!item.data_name.empty(), ErrorKind::Data, "dump", item.name, ": the dump holds no values of it, only statistics");
+  check(!item.data_name.empty(), ErrorKind::Data, "dump", item.name, ": the dump contains only its statistics, not its values");
   std::error_code error;
   check(!fs::is_symlink(folder / "dump_tensor_data", error), ErrorKind::Data, "dump", (folder / "dump_tensor_data").string(),
-        ": a link, which leads out of the dump");
+        ": a link that leads out of the dump");
   try {
     return safe_join(folder / "dump_tensor_data", item.data_name);
   } catch (const Error& e) {

@@ -62,7 +62,7 @@ class DumpObserver final : public RunObserver {
 
 void add_dump(Parts& parts) {
   parts.observers.add_section<DumpOptions>(
-      "dump", "what the run computes, layer by layer, for npu_tool compare",
+      "dump", "records the values of a run, layer by layer, for npu_tool compare",
       [](const DumpOptions& options) { return std::make_unique<DumpObserver>(options); },
       [](const DumpOptions& options) { StepRanges{options.steps}; });
 }

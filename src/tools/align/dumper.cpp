@@ -86,17 +86,16 @@ Dumper::Dumper(DumpOptions options, DumpedModel model, int rank, std::map<std::s
         " names; allowed: one, or the first and the last");
   const auto& words = options_.data_mode;
   const bool only_optimizer = !words.empty() && std::all_of(words.begin(), words.end(), [](const auto& w) { return w == "optimizer"; });
-  check(
-      !only_optimizer || options_.task != "overflow_check", ErrorKind::Usage, "dump.data_mode",
-      "[optimizer] with task overflow_check dumps nothing: what overflows is looked for in layers and operators; allowed: task statistics "
-      "or tensor, or forward, backward and parameters_grad");
+  check(!only_optimizer || options_.task != "overflow_check", ErrorKind::Usage, "dump.data_mode",
+        "[optimizer] with task overflow_check dumps nothing: overflows are searched in layers and operators; allowed: task statistics "
+        "or tensor, or forward, backward and parameters_grad");
   if (options_.task == "statistics" && (options_.sample_elements < 1 || options_.format != "pt"))
     log_warning("dump.", options_.format != "pt" ? "format" : "sample_elements",
-                " is of files of values, which task statistics does not write; it takes task: tensor");
+                " applies to files of values, which task statistics does not write; allowed: task: tensor");
   if (options_.dir.empty()) options_.dir = "dump";
   std::error_code error;
   check(!std::filesystem::exists(options_.dir, error) || std::filesystem::is_directory(options_.dir, error), ErrorKind::Usage, "dump.dir",
-        options_.dir, " is a file; allowed: a folder, which is made where there is none");
+        options_.dir, " is a file; allowed: a folder, which is created if necessary");
   impl_ = std::make_unique<Impl>(options_, rank, std::move(facts));
 }
 
@@ -187,8 +186,8 @@ void Dumper::finish_step() {
   const auto unmatched = recorder->unmatched();
   for (const auto& text : unmatched) warn_once(text, text);
   if (recorder->empty() && options_.task != "overflow_check")
-    warn_once("dump of nothing", "dump: no layer and no operator of step " + std::to_string(step_) + " was dumped" +
-                                     (unmatched.empty() ? "; asked for: " + asked_for(options_) : ""));
+    warn_once("empty dump", "dump: no layer or operator of step " + std::to_string(step_) + " was dumped" +
+                                (unmatched.empty() ? "; selection: " + asked_for(options_) : ""));
 }
 
 void Dumper::start() {

@@ -22,15 +22,16 @@ class Explainer {
   void run() {
     if (precisions_differ()) {
       d_.likely.insert(d_.likely.begin(),
-                       "the runs compute in other precisions: " + fact_of(a_, "precision") + " and " + fact_of(b_, "precision"));
+                       "the runs use different precisions: " + fact_of(a_, "precision") + " and " + fact_of(b_, "precision"));
       if (d_.advice.empty() || has_reference_) d_.advice.insert(d_.advice.begin(), reference_advice(a_, b_, has_reference_));
     }
     if (!d_.likely.empty()) return;
     switch (d_.cause) {
       case Cause::Input:
         if (rounded_inputs()) return;
-        say("other data, order or augmentation",
-            "check seed, data.shuffle, batch size and number of ranks; rng: portable and a fixed seed give every device the same batches");
+        say("different data, order or augmentation",
+            "check seed, data.shuffle, batch size and number of ranks; with rng: portable and a fixed seed, every device has the same "
+            "batches");
         break;
       case Cause::Weights:
         weights();
@@ -102,8 +103,8 @@ class Explainer {
   void weights() {
     constexpr double kOtherOrder = 0.1;  // what is exchanged differs by all it has
     if (const auto* item = not_finite("parameters"); item != nullptr)
-      say("a weight that is " + not_finite_text(*item) + ": a step before made it so, or the checkpoint has it",
-          "compare the steps before, and the checkpoints: npu_tool compare A B");
+      say("a weight that is " + not_finite_text(*item) + ": caused by an earlier step, or read from the checkpoint",
+          "compare the earlier steps, and the checkpoints: npu_tool compare A B");
     else if (any("parameters", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
       say("a weight or bias is zero on one side: missing in the checkpoint, or not loaded",
           "compare the checkpoints: npu_tool compare A B");
@@ -114,39 +115,41 @@ class Explainer {
                           near(a.min.value_or(0), b.min.value_or(0));
                  },
                  kOtherOrder))
-      say("the same numbers in another order: a transposed or permuted weight",
+      say("the same numbers in a different order: a transposed or permuted weight",
           "check how this layer's weight is stored and loaded (rows and columns, HWIO or OIHW)");
     else if (d_.step > 0)
-      say("the update of a step before, which was not dumped or agreed within tolerance", "dump the step before with data_mode optimizer");
+      say("the update of an earlier step, which was not dumped or agreed within tolerance",
+          "dump the previous step with data_mode optimizer");
     else
-      say("other initial weights, or another checkpoint", "start both from one file (model.weights, or resume) and one seed");
+      say("different initial weights or checkpoints", "start both from the same file (model.weights, or resume) and seed");
   }
 
   void gradient() {
     if (const auto* item = not_finite("parameters_grad"); item != nullptr)
-      say("a gradient that is " + not_finite_text(*item) + ": an overflow in the backward pass (fp16 holds at most 65504)",
-          "use bf16 or a smaller grad_scaler.init_scale; train with --detect-anomaly to see the operator");
+      say("a gradient that is " + not_finite_text(*item) + ": an overflow in the backward pass (the largest fp16 number is 65504)",
+          "use bf16 or a smaller grad_scaler.init_scale; train with --detect-anomaly to find the operator");
     else if (any("parameters_grad", [](const DumpItem& a, const DumpItem& b) { return all_zero(a) != all_zero(b); }))
       say("the gradient is zero on one side: dropped, detached or frozen there",
           "look for no_grad, detach, requires_grad false, or a hook on this parameter");
     else
       say("the kernel of the weight's gradient, or an accumulation in low precision",
           "run this layer in fp32 (amp.fp32_modules); check that gradients of micro-batches are summed in fp32");
-    if (differs("loss_scale")) say("another loss scale", "compare gradients after unscaling; fix grad_scaler.init_scale on both");
+    if (differs("loss_scale"))
+      say("different loss scales", "compare gradients after unscaling; set the same grad_scaler.init_scale on both sides");
   }
 
   void optimizer() {
     const auto type = [](const std::string& name) { return name.substr(0, name.find(".forward.")); };
     if (type(call_.a) != type(call_.b))
-      say("another optimizer: " + call_.a + " and " + call_.b, "compare the configurations: npu_tool compare A.yaml B.yaml");
+      say("different optimizers: " + call_.a + " and " + call_.b, "compare the configurations: npu_tool compare A.yaml B.yaml");
     for (const auto& i : call_.items) {
       if (i.kind != ItemComparison::Kind::Value || !i.failed) continue;
       const auto name = i.a.substr(std::min(i.a.size(), call_.a.size() + std::string_view(".input.").size()));
       const auto values = number_text(i.item_a.value) + " and " + number_text(i.item_b.value);
       if (name == "lr")
-        say("another learning rate: " + values, "compare the schedules: warm-up, interval (epoch or step), and steps that were skipped");
+        say("different learning rates: " + values, "compare the schedules: warm-up, interval (epoch or step), and skipped steps");
       else
-        say("another " + name + ": " + values, "compare the configurations: npu_tool compare A.yaml B.yaml");
+        say("different " + name + ": " + values, "compare the configurations: npu_tool compare A.yaml B.yaml");
     }
     if (!d_.likely.empty()) return;
     clipping();
@@ -154,7 +157,7 @@ class Explainer {
     if (has_loss_scale())
       say("the update was skipped on one side (found_inf not agreed)",
           "compare the loss scales, and the found_inf of each rank: npu_tool compare of two metrics.csv");
-    say("gradients that one side clips between backward and update, bias correction, the parameters' groups or a kernel",
+    say("gradients that one side clips between backward and update, bias correction, parameter groups or a kernel",
         "compare trainer.gradient_clip_val and the configurations: npu_tool compare A.yaml B.yaml");
   }
 
@@ -162,10 +165,10 @@ class Explainer {
   void clipping() {
     const char* advice = "compare trainer.gradient_clip_val and gradient_clip_algorithm: npu_tool compare A.yaml B.yaml";
     if (differs("gradient_clip"))
-      say("another clipping of gradients: " + fact_of(a_, "gradient_clip") + " and " + fact_of(b_, "gradient_clip"), advice);
+      say("different gradient clipping: " + fact_of(a_, "gradient_clip") + " and " + fact_of(b_, "gradient_clip"), advice);
     else if (const double times = scaled_state(); times > 0)
       say("gradients that one side clips by their norm: those in A's state are " + shortest(std::round(times * 1e6) / 1e6) +
-              " times B's, alike for all parameters",
+              " times B's, equally for all parameters",
           advice);
   }
 
@@ -201,7 +204,7 @@ class Explainer {
   void before() {
     if (d_.direction == "backward")
       return say("the loss, or an operator without parameters between the layers, in its backward",
-                 "dump with level: mix to see the operators between");
+                 "dump with level: mix to see the operators between the layers");
     say("an operator without parameters between the layers: dropout (random masks), activation, pooling, attention",
         "dump with level: mix; compare without dropout, or with rng: portable, which draws the same masks on every device");
   }
@@ -228,42 +231,42 @@ class Explainer {
     const auto type = to_lower(d_.type);
     const auto is = [&](const char* word) { return type.find(word) != std::string::npos; };
     if (std::any_of(call_.items.begin(), call_.items.end(), [](const auto& i) { return i.kind == ItemComparison::Kind::Unmatched; }))
-      return say("other shapes", "see the rows of this call for what differs");
+      return say("different shapes", "the rows of this call show the differences");
     if (d_.cause == Cause::NotFinite && d_.direction != "forward" && has_loss_scale())
-      say("a loss scale that is too large for this step, which the scaler then skips: dynamic scales begin high and find their size",
-          "compare a later step, or give both a smaller grad_scaler.init_scale");
+      say("a loss scale that is too large for this step, which the scaler then skips: dynamic scales begin high and adapt",
+          "compare a later step, or set a smaller grad_scaler.init_scale on both sides");
     if (d_.cause == Cause::NotFinite) {
-      say("an overflow: fp16 holds at most 65504",
-          "compute this layer in fp32 (amp.fp32_modules), or use bf16; train with detect_anomaly to see the operator");
+      say("an overflow: the largest fp16 number is 65504",
+          "compute this layer in fp32 (amp.fp32_modules), or use bf16; train with detect_anomaly to find the operator");
       return;
     }
     if (saturates())
       say("an overflow that saturates, or values that are clamped, on one side",
-          "look at INF_NAN_MODE of the chip; compute this layer in fp32");
+          "check INF_NAN_MODE of the chip; compute this layer in fp32");
     if (is("loss") || is("cross_entropy"))
-      return say("another loss or an option of it (label_smoothing, weights, reduction, mixup), or other targets",
+      return say("a different loss or loss option (label_smoothing, weights, reduction, mixup), or different targets",
                  "compare the configurations (task, data): npu_tool compare A.yaml B.yaml");
     if (is("norm") && differs("fused_kernels"))
-      say("a fused kernel: one side shows the norm's output behind the shortcut and ReLU, and no later layer is dumped that proves it",
-          "dump the layers behind it too, or compare with model.fused_kernels: false on both sides");
+      say("a fused kernel: one side shows the norm's output after the shortcut and ReLU, and no later layer is dumped that would prove it",
+          "also dump the layers after it, or compare with model.fused_kernels: false on both sides");
     if (is("batchnorm"))
-      say("BatchNorm: training or evaluation mode, eps, momentum, or other running statistics",
+      say("BatchNorm: training or evaluation mode, eps, momentum, or different running statistics",
           "compare eps and momentum, and whether both are in training mode");
     else if (is("norm"))
-      say("another eps, or statistics computed in low precision", "compare eps; compute norms in fp32 (amp.fp32_ops)");
+      say("different eps, or statistics computed in low precision", "compare eps; compute norms in fp32 (amp.fp32_ops)");
     if (type == "layer")  // a declared one: several operators
-      say("an operator inside of it: dropout (random masks) where the model has it, an embedding, an activation or pooling",
+      say("an operator inside it: dropout (random masks) if the model has it, an embedding, an activation or pooling",
           "dump with level: mix to see the operators; compare without dropout, or with rng: portable, which draws the same masks on every "
           "device");
     if (is("dropout")) say("random masks", "rng: portable draws the same masks on every device");
     if (is("attention") || is("softmax"))
-      say("a fused attention kernel, its scale or its mask", "compare with the plain form; compute softmax in fp32");
+      say("a fused attention kernel, its scale or its mask", "compare with the unfused form; compute softmax in fp32");
     precision();
     if (is("conv") || is("linear") || is("parameter"))
-      say("a bias that is missing, or a fused operator that leaves it out", "compare the layer's options on both sides");
+      say("a missing bias, or a fused operator that omits it", "compare the layer's options on both sides");
     if (d_.direction == "backward") say("the backward kernel of this layer", "compare the same layer with deterministic: true");
     if (d_.likely.empty())
-      say("another option or kernel of this layer", "dump with level: mix to see its operators; compare the configurations");
+      say("a different option or kernel of this layer", "dump with level: mix to see its operators; compare the configurations");
   }
 
   void precision() {
@@ -279,8 +282,7 @@ class Explainer {
       say("this layer computes in fp16 or TF32 on one side (rounding to 11 bits gives about 0.0003)",
           "switch TF32 or HF32 off, or compute this layer in fp32");
     else if (e <= 5e-5)
-      say("another order of accumulation: rounding of fp32, harmless unless it grows",
-          "see whether the error grows in the layers behind it");
+      say("a different order of accumulation: fp32 rounding, harmless unless it grows", "check whether the error grows in later layers");
   }
 
   Divergence& d_;
@@ -293,11 +295,11 @@ class Explainer {
 }  // namespace
 
 std::string reference_advice(const DumpStep& a, const DumpStep& b, bool has_reference) {
-  if (has_reference) return "compare runs of one precision";
+  if (has_reference) return "compare runs with equal precision";
   const bool a_is_fp32 = fact_of(a, "precision") == "32-true", b_is_fp32 = fact_of(b, "precision") == "32-true";
-  if (a_is_fp32 == b_is_fp32) return "add --reference with a third run in fp32, which tells rounding from faults";
+  if (a_is_fp32 == b_is_fp32) return "add --reference with a third run in fp32, which distinguishes rounding from faults";
   const std::string low = a_is_fp32 ? "B" : "A", full = a_is_fp32 ? "A" : "B";
-  return "compare " + low + " with another run in its precision (" + fact_of(a_is_fp32 ? b : a, "precision") + ") and take " + full +
+  return "compare " + low + " with another run in its precision (" + fact_of(a_is_fp32 ? b : a, "precision") + ") and use " + full +
          ", which is in fp32, as --reference";
 }
 

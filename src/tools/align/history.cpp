@@ -76,7 +76,7 @@ std::string shown(std::string text) {
     return detail::first_few(names, most);
   };
   std::string message = source + ": no column " +
-                        (given.empty() ? "that is known as the " + what : "'" + shown(given) + "' for the " + what) +
+                        (given.empty() ? "with a known name for the " + what : "'" + shown(given) + "' for the " + what) +
                         "; columns of numbers: " + (all.empty() ? "none" : listed(all, 40));
   if (!table.texts.empty()) message += "; of text: " + listed(table.texts, 10);
   const auto near = nearest_name(given, all);
@@ -157,7 +157,7 @@ class HistoryBuilder {
   int64_t whole_step(double value) const {
     const bool whole = std::isfinite(value) && value == std::trunc(value) && std::abs(value) < 1e12;
     check(whole, ErrorKind::Data, kHistory, out_.source, ": column '", shown(out_.columns.step), "': ", value,
-          " is no number of a step; hint: name the column of steps, as in --columns step=iter");
+          " is not a step number; hint: name the step column, as in --columns step=iter");
     return static_cast<int64_t>(value);
   }
 
@@ -173,9 +173,9 @@ class HistoryBuilder {
   // Those of one phase, with a step.
   void choose_rows() {
     const bool phases = !phase_.empty();
-    if (phase_ == "epoch") out_.notes.emplace_back("the rows of whole epochs are taken");
+    if (phase_ == "epoch") out_.notes.emplace_back("only the rows of complete epochs are used");
     if (!phases && std::find(table_.phases.begin(), table_.phases.end(), "val") != table_.phases.end())
-      out_.notes.emplace_back("no row is of training: the losses are those of validation");
+      out_.notes.emplace_back("no row is from training; the losses are validation losses");
     CellsByRow steps(table_.find(out_.columns.step)), losses(table_.find(out_.columns.loss)), skips(table_.find("skipped")),
         epochs(table_.find("epoch"));
     size_t without_step = 0;
@@ -191,8 +191,8 @@ class HistoryBuilder {
         rows_.push_back({row, whole_step(*step), loss.has_value(), epoch});
       }
     }
-    if (out_.columns.step.empty()) out_.notes.emplace_back("no steps are given: values are numbered from 0");
-    note(without_step, "row", " with a loss and no step; left out");
+    if (out_.columns.step.empty()) out_.notes.emplace_back("there is no step column; values are numbered from 0");
+    note(without_step, "row", " with a loss but no step; omitted");
     note(out_.skipped.size(), "attempt", " skipped (overflow)");
   }
 
@@ -213,11 +213,11 @@ class HistoryBuilder {
     before = nullptr;
     for (auto& row : rows_) {
       if (before != nullptr && row.step + offset <= before->step && row.epoch > before->epoch) offset = before->step + 1;
-      check(offset < int64_t{1} << 60, ErrorKind::Data, kHistory, out_.source, ": the steps of its epochs cannot be added up");
+      check(offset < int64_t{1} << 60, ErrorKind::Data, kHistory, out_.source, ": the step numbers of its epochs are too large");
       row.step += offset;
       if (row.has_loss) before = &row;
     }
-    note(restarts, "time", " the steps begin anew with an epoch; they were made to go on");
+    note(restarts, "time", " the step number restarts with an epoch; it was continued");
   }
 
   void put_in_order() {
@@ -240,8 +240,8 @@ class HistoryBuilder {
     place_of_row_.assign(table_.rows(), kNowhere);
     for (const auto& row : rows_)
       if (const auto found = places.find(row.step); found != places.end()) place_of_row_[row.row] = found->second;
-    note(repeated, "row", " of a step that was there before; the last of each counts");
-    if (!sorted) out_.notes.emplace_back("rows were not in the order of their steps; sorted");
+    note(repeated, "row", " with a repeated step; the last row of each step is used");
+    if (!sorted) out_.notes.emplace_back("rows were not in step order; sorted");
   }
 
   std::vector<double> values(const HistoryTable::Column& column) const {
@@ -266,7 +266,7 @@ class HistoryBuilder {
           out_.others.emplace(column.name, values(column));
       }
     }
-    note(left_out, "further column", " left out: too many to be kept");
+    note(left_out, "further column", " omitted: too many columns");
   }
 
   static constexpr size_t kNowhere = static_cast<size_t>(-1);
@@ -283,8 +283,8 @@ fs::path log_of(const fs::path& path) {
   if (!fs::is_directory(path, ignored)) return path;
   for (const char* name : {"metrics.csv", "history.json", "trainer_state.json"})
     if (fs::is_regular_file(path / name, ignored)) return path / name;
-  throw Error(ErrorKind::Data, kHistory, path.string() + ": holds no metrics.csv, history.json or trainer_state.json",
-              "give the log itself");
+  throw Error(ErrorKind::Data, kHistory, path.string() + ": contains no metrics.csv, history.json or trainer_state.json",
+              "give the log file itself");
 }
 
 }  // namespace
@@ -299,7 +299,7 @@ HistoryColumns parse_history_columns(const std::string& text) {
     const auto key = part.substr(0, equals);
     auto* to = key == "step" ? &out.step : key == "loss" ? &out.loss : key == "lr" ? &out.lr : nullptr;
     check(to != nullptr && to->empty() && equals != std::string::npos && equals + 1 < part.size(), ErrorKind::Usage, "columns", "'", text,
-          "'; columns are named as in step=iter,loss=train_loss,lr=learning_rate, each at most once");
+          "'; allowed: step=iter,loss=train_loss,lr=learning_rate, each at most once");
     *to = part.substr(equals + 1);
     begin = end + 1;
   }
@@ -312,7 +312,7 @@ History read_history(const std::filesystem::path& path, const HistoryColumns& co
   const auto metrics = log.parent_path() / "metrics.csv";
   std::error_code ignored;
   check(log.filename() != "train.log" || !fs::is_regular_file(metrics, ignored), ErrorKind::Data, kHistory, source,
-        ": is what a run said, for people; hint: its numbers are in ", metrics.string());
+        ": is the text log of a run; hint: its numbers are in ", metrics.string());
   return HistoryBuilder(detail::parse_history(read_file(log, kLargestLog), source), source, columns, rows).build();
 }
 

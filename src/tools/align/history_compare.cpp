@@ -111,9 +111,9 @@ void note_one_sided(HistoryComparison& c, int64_t shift) {
     if (steps.empty()) return;
     const auto behind = std::count_if(steps.begin(), steps.end(), [&](int64_t step) { return step > last; });
     const auto within = static_cast<int64_t>(steps.size()) - behind;
-    if (within > 0) c.notes.push_back(detail::counted(within, "step") + (within == 1 ? " is" : " are") + " logged by " + side + " alone");
+    if (within > 0) c.notes.push_back(detail::counted(within, "step") + (within == 1 ? " is" : " are") + " logged by " + side + " only");
     if (behind > 0)
-      c.notes.push_back(std::string(side) + " goes on to step " + std::to_string(steps.back()) + ", " + other + " ends at step " +
+      c.notes.push_back(std::string(side) + " continues to step " + std::to_string(steps.back()) + ", " + other + " ends at step " +
                         std::to_string(last));
   };
   const auto last = c.rows.back().step;
@@ -145,10 +145,10 @@ std::optional<double> detail::mean_relative_at(const History& a, const History& 
 
 HistoryComparison compare_histories(const History& a, const History& b, const HistoryOptions& options) {
   check(options.mean_rtol > 0 && options.step_rtol > 0 && options.lr_rtol > 0, ErrorKind::Usage, "history",
-        "tolerances must be positive; given are ", options.mean_rtol, ", ", options.step_rtol, " and ", options.lr_rtol);
-  check(options.shift > -kLargestShift && options.shift < kLargestShift, ErrorKind::Usage, "history", "a shift of ", options.shift,
+        "tolerances must be positive; they are ", options.mean_rtol, ", ", options.step_rtol, " and ", options.lr_rtol);
+  check(options.shift > -kLargestShift && options.shift < kLargestShift, ErrorKind::Usage, "history", "the shift is ", options.shift,
         " steps");
-  check(!a.step.empty() && !b.step.empty(), ErrorKind::Usage, "history", "a history without steps");
+  check(!a.step.empty() && !b.step.empty(), ErrorKind::Usage, "history", "a history has no steps");
   HistoryComparison out;
   out.a = a.source;
   out.b = b.source;
@@ -163,8 +163,8 @@ HistoryComparison compare_histories(const History& a, const History& b, const Hi
         out.rows.push_back(row);
       },
       [&](size_t i) { out.only_a.push_back(a.step[i]); }, [&](size_t j) { out.only_b.push_back(b.step[j]); });
-  check(!out.rows.empty(), ErrorKind::Data, "history", "no step is in both: A has ", range_of(a), ", B ", range_of(b),
-        "; hint: name the columns that count the steps (--columns step=NAME, --columns-b), or move B's steps (--shift)");
+  check(!out.rows.empty(), ErrorKind::Data, "history", "the histories have no common step: A has ", range_of(a), ", B ", range_of(b),
+        "; hint: name the step columns (--columns step=NAME, --columns-b), or shift B's steps (--shift)");
   for (const auto* side : {&a, &b})
     for (const auto& note : side->notes) out.notes.push_back((side == &a ? "A: " : "B: ") + note);
   measure(out, options);

@@ -63,28 +63,28 @@ class HistoryExplainer {
     see((n > 1 && n == behind ? "from " + at + " on"
          : n == 1             ? "at " + at
                               : "at " + counted(n, "step") + ", first at " + at) +
-        " neither loss is finite, which proves nothing");
+        " both losses are non-finite, which proves nothing");
     say("both runs overflowed or diverged",
-        "dump both at this step and the one before with task: overflow_check; compare the training again once its losses are finite");
+        "dump both at this step and the previous one with task: overflow_check; compare the training again once its losses are finite");
   }
 
   void overlap() {
     const auto common = static_cast<int64_t>(c_.rows.size()), one_sided = static_cast<int64_t>(c_.only_a.size() + c_.only_b.size());
     if (!c_.complete)
       see(with_commas(common) + " of " + counted(common + one_sided, "step") + (common == 1 ? " is" : " are") +
-          " common; what follows is of " + (common == 1 ? "it" : "them") + " alone");
+          " common; all following statements are about " + (common == 1 ? "it" : "them") + " only");
   }
 
   void summary() {
     const auto n = counted(static_cast<int64_t>(c_.rows.size()), "common step");
     if (!c_.first_unequal)
-      return see("the losses are equal in all digits at all " + n + (c_.first_unproven ? ", NaN and infinities too" : ""));
+      return see("the losses are equal in all digits at all " + n + (c_.first_unproven ? ", including NaN and infinities" : ""));
     see("over " + n + " the losses differ by " + share_text(c_.mean_relative) + " on average, by " + share_text(c_.last_quarter_relative) +
-        " in the last quarter (allowed: " + share_text(options_.mean_rtol) + "); the most is " + share_text(c_.max_relative) + " at " +
-        at_step(c_.max_step));
+        " in the last quarter (allowed: " + share_text(options_.mean_rtol) + "); the largest difference is " + share_text(c_.max_relative) +
+        " at " + at_step(c_.max_step));
     see("the first difference in any digit is at " + at_step(*c_.first_unequal) +
         (c_.first_beyond ? ", the first of more than " + share_text(options_.step_rtol) + " at " + at_step(*c_.first_beyond) : "") +
-        (c_.diverged ? "; from " + at_step(*c_.diverged) + " on they stay apart" : ""));
+        (c_.diverged ? "; from " + at_step(*c_.diverged) + " on they remain different" : ""));
   }
 
   void not_finite() {
@@ -94,9 +94,8 @@ class HistoryExplainer {
     const std::string side = in_a ? "A" : "B";
     see("at " + at_step(row->step) + " the loss of " + side + " is " + short_number(in_a ? row->loss_a : row->loss_b) + ", that of " +
         (in_a ? "B" : "A") + " is " + short_number(in_a ? row->loss_b : row->loss_a));
-    say("an overflow in " + side + " alone: fp16 holds at most 65504; or a device that saturates where the other gives inf",
-        "dump " + side +
-            " at this step and the one before with task: overflow_check; compute the layer that it names in fp32, or use bf16");
+    say("an overflow in " + side + " only (the largest fp16 number is 65504), or a device that saturates while the other returns inf",
+        "dump " + side + " at this step and the previous one with task: overflow_check; compute the reported layer in fp32, or use bf16");
   }
 
   void learning_rates() {
@@ -104,12 +103,13 @@ class HistoryExplainer {
     const auto row = std::find_if(c_.rows.begin(), c_.rows.end(), [&](const auto& r) { return r.step == *c_.first_lr; });
     see("the learning rates differ from " + at_step(row->step) + " on: " + shortest(row->lr_a) + " and " + shortest(row->lr_b));
     if (const int shift = lr_shift(); shift != 0) {
-      say("the same schedule, one step apart: logged before the schedule's step by one and after it by the other, or begun one step later",
-          "see at which step each one applies the first value; only the second changes the training");
+      say("the same schedule, shifted by one step: one program logs before the schedule's step and the other after it, or begins one step "
+          "later",
+          "check at which step each program applies the first value; only the second case changes the training");
       return;
     }
-    say("another schedule or another base rate",
-        "compare lr, warm-up, interval (epoch or step), total steps, and batch size where lr is scaled by it");
+    say("a different schedule or base rate",
+        "compare lr, warm-up, interval (epoch or step), total steps, and batch size if lr is scaled by it");
   }
 
   // 1 or -1: B's rates are those of A so many rows later.
@@ -130,8 +130,8 @@ class HistoryExplainer {
   void skipped() {
     if (a_.skipped == b_.skipped) return;
     see("steps were skipped: " + std::to_string(a_.skipped.size()) + " in A, " + std::to_string(b_.skipped.size()) + " in B");
-    say("overflows in one run alone, which skip the optimizer and leave every later step with other weights",
-        "fix the loss scale on both sides (grad_scaler.dynamic=false); look into the overflow reports of the runs");
+    say("overflows in one run only: they skip the optimizer's step, so that all later steps have different weights",
+        "use a fixed loss scale on both sides (grad_scaler.dynamic=false); read the overflow reports of the runs");
   }
 
   // Whether B counts its steps from another number than A. The curves must move for that to be seen.
@@ -140,10 +140,10 @@ class HistoryExplainer {
     for (const int64_t by : {int64_t{1}, int64_t{-1}}) {
       const auto moved = mean_relative_at(a_, b_, options_.shift + by, c_.rows.size() / 2);
       if (!moved || *moved > 0.1 * c_.mean_relative) continue;
-      see("moved by one step the curves differ by " + share_text(*moved) + " only: step s of B is step s" + (by > 0 ? " + 1" : " - 1") +
+      see("shifted by one step, the curves differ by " + share_text(*moved) + " only: step s of B is step s" + (by > 0 ? " + 1" : " - 1") +
           " of A");
       say("one program counts its steps from 0, the other from 1, or one logs before and the other after the step",
-          "compare again with B moved by " + std::to_string(options_.shift + by));
+          "compare again with B shifted by " + std::to_string(options_.shift + by));
       return true;
     }
     return false;
@@ -161,9 +161,9 @@ class HistoryExplainer {
         std::count_if(ratios.begin(), ratios.end(), [&](double r) { return std::abs(r - factor) <= 0.01 * std::abs(factor); });
     if (std::abs(factor - 1) < 0.03 || static_cast<size_t>(near) * 10 < ratios.size() * 9) return false;
     see("the losses of A are " + short_number(factor, 3) + " times those of B throughout");
-    say("the losses are scaled or averaged in another way: mean or sum, over micro-batches or ranks, with or without label smoothing or "
+    say("the losses are scaled or averaged differently: mean or sum, over micro-batches or ranks, with or without label smoothing or "
         "an auxiliary loss, or logged times the loss scale",
-        "compare how the logged number is made; the training itself may agree");
+        "compare how the logged number is computed; the training itself may agree");
     return true;
   }
 
@@ -184,11 +184,11 @@ class HistoryExplainer {
     const auto norm = first_difference("grad_norm", options_.step_rtol);
     if (norm && (!c_.first_beyond || *norm < *c_.first_beyond)) {
       see("the gradients differ before the losses do: grad_norm from " + at_step(*norm) + " on");
-      say("the backward pass, or how gradients are averaged over micro-batches and ranks",
+      say("the backward pass, or the averaging of gradients over micro-batches and ranks",
           "dump this step on both sides with parameters_grad and compare");
     }
     if (const auto scale = first_difference("loss_scale", options_.lr_rtol))
-      see("the loss scales differ from " + at_step(*scale) + " on: one run met an overflow that the other did not");
+      see("the loss scales differ from " + at_step(*scale) + " on: an overflow occurred in one run only");
   }
 
   bool differs_at_first() {
@@ -196,17 +196,18 @@ class HistoryExplainer {
     if (std::isinf(first.relative) || first.relative <= kRounding) return false;
     const bool begins = first.step <= 1;
     see("the losses differ by " + share_text(first.relative) + " at " + at_step(first.step) +
-        (begins ? " already, before any update could tell" : ", the first that both log"));
+        (begins ? " already, before any update" : ", the first step that both log"));
     if (first.relative > kLowPrecision) {
-      say(begins ? "other initial weights, or other data" : "other initial weights, other data, or a difference in the steps before it",
-          "start both from one file of weights; see that the first batch is the same (seed, shuffle, augmentation, batch size, ranks)");
-      say("dropout, or another loss (label smoothing, reduction, ignored classes)", "compare the configurations; switch dropout off once");
+      say(begins ? "different initial weights or data" : "different initial weights or data, or a difference in earlier steps",
+          "start both from the same weights file; check that the first batch is the same (seed, shuffle, augmentation, batch size, ranks)");
+      say("dropout, or a different loss (label smoothing, reduction, ignored classes)",
+          "compare the configurations; compare once without dropout");
       return true;
     }
     if (begins) {
       say("bf16, fp16 or TF32 in the forward of one side (a first loss then differs by 0.01 to 1 %)",
-          "run both in fp32 once: precision 32-true, TF32 off");
-      say("augmentation or dropout drawn from other random numbers", "compare without them, or with rng: portable");
+          "compare once with both in fp32: precision 32-true, TF32 off");
+      say("augmentation or dropout with different random numbers", "compare without them, or with rng: portable");
     }
     return false;  // what comes after it may say more
   }
@@ -219,13 +220,13 @@ class HistoryExplainer {
       if (std::isinf(row.relative)) return c_.first_not_finite.has_value();  // told
       if (row.relative > options_.step_rtol && i >= 3 && before < options_.step_rtol / 5) {
         const bool stays = c_.diverged && *c_.diverged <= row.step;
-        see("up to " + at_step(c_.rows[i - 1].step) + " the losses agree to " + share_text(before) + "; at " + at_step(row.step) +
-            " they differ by " + share_text(row.relative) + (stays ? ", and do from there on" : ", later less again"));
+        see("up to " + at_step(c_.rows[i - 1].step) + " the losses agree to within " + share_text(before) + "; at " + at_step(row.step) +
+            " they differ by " + share_text(row.relative) + (stays ? ", as in all later steps" : ", and less in later steps"));
         say("an overflow or a skipped step on one side at or before this step",
-            "compare loss scales and skipped steps; dump both runs at this step and the one before");
-        say(stays ? "a change in the course of the run: an epoch's end with another order of data, a resumed run, a step of the schedule"
-                  : "another batch at this step, such as a last batch that is dropped or filled up",
-            "see whether the step is at an epoch's boundary; compare shuffle, drop_last and the seed of the order");
+            "compare loss scales and skipped steps; dump both runs at this step and the previous one");
+        say(stays ? "a change during the run: the end of an epoch with a different order of the data, a resume, a step of the schedule"
+                  : "a different batch at this step, such as a last batch that is dropped or padded",
+            "check whether the step is at the end of an epoch; compare shuffle, drop_last and the seed of the order");
         return true;
       }
       before = std::max(before, row.relative);
@@ -248,17 +249,17 @@ class HistoryExplainer {
     };
     const double early = mean_of(0, n / 4), late = mean_of(n - n / 4, n);
     if (late > 3 * early) {
-      see("the difference grows little by little, from " + share_text(early) + " in the first quarter to " + share_text(late) +
-          " in the last");
-      say("rounding: other kernels, another order of sums or another precision, which training makes larger step by step",
-          "harmless while the mean stays within tolerance; compare two runs of one side with other seeds to see how far noise alone goes");
+      see("the difference grows gradually, from " + share_text(early) + " in the first quarter to " + share_text(late) + " in the last");
+      say("rounding: different kernels, order of accumulation or precision, amplified by training from step to step",
+          "harmless while the mean stays within tolerance; compare two runs of one side with different seeds to measure the effect of "
+          "noise alone");
       if (!c_.agrees)
-        say("a small difference that acts at every step: eps, weight decay, momentum, bias correction, clipping, BatchNorm's momentum",
+        say("a small difference with an effect at every step: eps, weight decay, momentum, bias correction, clipping, BatchNorm's momentum",
             "compare the configurations, then dumps of the first steps with data_mode optimizer");
     } else if (c_.first_beyond || !c_.agrees) {
       see("the difference neither begins at one step nor grows: " + share_text(early) + " in the first quarter, " + share_text(late) +
           " in the last");
-      say("other batches at the same steps: order of data, augmentation, dropout masks", "compare seed, shuffle, batch size and ranks");
+      say("different batches at the same steps: order of data, augmentation, dropout masks", "compare seed, shuffle, batch size and ranks");
     }
   }
 

@@ -63,8 +63,8 @@ class JsonHistory {
       if (holds_lists(document)) return lists(document);
       return row(document);
     }
-    throw Error(ErrorKind::Data, "history", source_ + ": no list of steps in it",
-                "a list of objects, an object of lists, or one object a line is needed");
+    throw Error(ErrorKind::Data, "history", source_ + ": contains no list of steps",
+                "it must contain a list of objects, an object of lists, or one object per line");
   }
 
   void row(const Json& object) {
@@ -81,18 +81,18 @@ class JsonHistory {
   void end_of_run(const Json& document) {
     const auto *final = document.find("final_val"), *step = document.find("global_step");
     const bool validated = final != nullptr && final->is_object() && final->find("loss") != nullptr && step != nullptr;
-    check(validated, ErrorKind::Data, "history", source_, ": no epoch in it, since the run ended in its first",
+    check(validated, ErrorKind::Data, "history", source_, ": contains no epoch, since the run ended in its first one",
           "; hint: metrics.csv of the run's folder has its steps");
     table_.of_end = true;
     table_.add_row();
     cell("global_step", *step);
     members(*final, "");
-    table_.notes.emplace_back("the run ended in its first epoch: the loss is that of the validation at its end");
+    table_.notes.emplace_back("the run ended in its first epoch: the loss is the validation loss at its end");
   }
 
   void members(const Json& object, const std::string& prefix) {
     for (const auto& [key, value] : object.members(source_)) {
-      check(prefix.size() + key.size() <= kLongestName, ErrorKind::Data, "history", source_, ": a name of ", prefix.size() + key.size(),
+      check(prefix.size() + key.size() <= kLongestName, ErrorKind::Data, "history", source_, ": a name has ", prefix.size() + key.size(),
             " bytes; allowed: at most ", kLongestName);
       if (value.is_object())
         members(value, prefix + key + "/");
@@ -160,11 +160,11 @@ void read_csv_rows(std::string_view text, const std::string& source, HistoryTabl
     const auto last_line = text.find_last_of("\r\n");
     try {
       csv = parse_csv(text, source, kLimits, separator);
-      table.notes.push_back("the last row ends without a line end: its last number may be cut short");
+      table.notes.push_back("the last row ends without a line end: its last number may be truncated");
     } catch (const Error&) {
       if (last_line == std::string_view::npos) throw;
       csv = parse_csv(text.substr(0, last_line + 1), source, kLimits, separator);
-      table.notes.push_back("the last row is cut short and was left out");
+      table.notes.push_back("the last row is truncated and was omitted");
     }
   } else {
     csv = parse_csv(text, source, kLimits, separator);
@@ -172,7 +172,7 @@ void read_csv_rows(std::string_view text, const std::string& source, HistoryTabl
   std::vector<std::string> names;
   for (const auto& column : csv.columns) {
     names.emplace_back(trimmed(column));
-    check(names.back().size() <= kLongestName, ErrorKind::Data, "history", source, ": a name of ", names.back().size(),
+    check(names.back().size() <= kLongestName, ErrorKind::Data, "history", source, ": a name has ", names.back().size(),
           " bytes; allowed: at most ", kLongestName);
   }
   for (const auto& row : csv.rows) {
@@ -208,11 +208,11 @@ void read_json_lines(std::string_view text, const std::string& source, HistoryTa
     const auto where = source + ":" + std::to_string(number);
     const auto document = parse_json_prefix(line, where);
     if (!document.complete && trimmed(text).empty()) {
-      table.notes.push_back("the last line is cut short and was left out");
+      table.notes.push_back("the last line is truncated and was omitted");
       return;
     }
-    check(document.complete && document.value.is_object(), ErrorKind::Data, "history", where, ": is no whole JSON object",
-          "; hint: in JSON lines every line is one");
+    check(document.complete && document.value.is_object(), ErrorKind::Data, "history", where, ": not a complete JSON object",
+          "; hint: in a JSON Lines file, each line must be one");
     reader.row(document.value);
   }
 }
@@ -222,7 +222,7 @@ void read_json_lines(std::string_view text, const std::string& source, HistoryTa
 void HistoryTable::set(const std::string& name, double value) {
   check(++cells_ <= kMostCells, ErrorKind::Data, "history", "more than ", with_commas(static_cast<int64_t>(kMostCells)),
         " numbers; hint: keep fewer columns or every n-th step");
-  check(name.size() <= kLongestName, ErrorKind::Data, "history", "a name of ", name.size(), " bytes; allowed: at most ", kLongestName);
+  check(name.size() <= kLongestName, ErrorKind::Data, "history", "a name has ", name.size(), " bytes; allowed: at most ", kLongestName);
   auto found = index_.find(name);
   if (found == index_.end()) {
     found = index_.emplace(name, columns.size()).first;
@@ -254,7 +254,7 @@ HistoryTable parse_history(std::string_view text, const std::string& source) {
   HistoryTable table;
   if (const auto end = text.find_last_not_of('\0'); end + 1 < text.size()) {
     text = text.substr(0, end + 1);  // what a crash of the machine leaves
-    table.notes.push_back("zero bytes at the end were left out");
+    table.notes.push_back("zero bytes at the end were ignored");
   }
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
@@ -266,7 +266,7 @@ HistoryTable parse_history(std::string_view text, const std::string& source) {
     read_json_lines(content, source, table);
   } else {
     const auto document = parse_json_prefix(content, source, kHistoryJson);
-    if (!document.complete) table.notes.push_back("the file is cut short; read up to there");
+    if (!document.complete) table.notes.push_back("the file is truncated; read up to its end");
     JsonHistory(table, source).read(document.value);
   }
   return table;

@@ -39,12 +39,12 @@ std::string shape_cause(const DumpItem& a, const DumpItem& b) {
   std::sort(sorted_a.begin(), sorted_a.end());
   std::sort(sorted_b.begin(), sorted_b.end());
   std::string out = "shapes " + shape_text(a.shape) + " and " + shape_text(b.shape) + ": ";
-  if (sorted_a == sorted_b) return out + "the same sizes in another order, a transposed or permuted layout";
-  if (count(a.shape) == count(b.shape)) return out + "as many elements, seen in another shape";
+  if (sorted_a == sorted_b) return out + "the same sizes in a different order: a transposed or permuted layout";
+  if (count(a.shape) == count(b.shape)) return out + "equal numbers of elements with different shapes";
   if (a.shape.size() == b.shape.size() && !a.shape.empty() && a.shape[0] != b.shape[0] &&
       std::equal(a.shape.begin() + 1, a.shape.end(), b.shape.begin() + 1))
-    return out + "another batch size (data.batch_size, or a last batch that is not full)";
-  return out + "another network or picture size";
+    return out + "a different batch size (data.batch_size, or a last batch that is not full)";
+  return out + "a different network or image size";
 }
 
 // Of dtypes that TensorFile does not read there are statistics and checksums alone.
@@ -60,7 +60,7 @@ void check_shape(const TensorFile& file, const DumpItem& item) {
   const auto expected = item.sampled > 0 ? std::vector<int64_t>{item.sampled} : item.shape;
   const bool one_order = file.numel() <= 1 && count(expected) == file.numel();
   check(file.sizes() == expected || one_order, ErrorKind::Data, "compare", file.path().string(), ": the file's shape is ",
-        shape_text(file.sizes()), ", dump.json says ", shape_text(expected), item.sampled > 0 ? " (a sample)" : "");
+        shape_text(file.sizes()), ", that in dump.json is ", shape_text(expected), item.sampled > 0 ? " (a sample)" : "");
 }
 
 // Other seeds draw other elements: then the statistics, which are of all, are what both have.
@@ -216,7 +216,7 @@ int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) c
   const double scale_a = scaled ? loss_scale_of(a_) : 1, scale_b = scaled ? loss_scale_of(b_) : 1;
   if (a.is_tensor() != b.is_tensor()) {
     item.kind = Kind::Unmatched;
-    item.message = a.is_tensor() ? "a tensor here, " + b.value + " there" : a.value + " here, a tensor there";
+    item.message = a.is_tensor() ? "a tensor in A, " + b.value + " in B" : a.value + " in A, a tensor in B";
     item.error = kNever;
     return 0;
   }
@@ -252,7 +252,7 @@ int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) c
   const bool none = !a.max && !b.max, one = a.max.has_value() != b.max.has_value();
   if (one || (none && count(a.shape) > 0 && a.dtype.find("bool") == std::string::npos)) {
     item.kind = Kind::NotCompared;
-    item.message = "no common form: values, statistics or checksum on both sides";
+    item.message = "no common kind of data: both sides need values, statistics or checksums";
     return 0;
   }
   compare_statistics(item, scale_a, scale_b);
@@ -276,7 +276,7 @@ int64_t ItemJudge::compare_files(ItemComparison& item, double scale_a, double sc
     check_shape(a.file(), item.item_a);
     check_shape(b.file(), item.item_b);
     const auto n = a.file().numel();
-    check(n == b.file().numel(), ErrorKind::Data, "compare", item.a, ": the files hold ", n, " and ", b.file().numel(), " elements");
+    check(n == b.file().numel(), ErrorKind::Data, "compare", item.a, ": the files contain ", n, " and ", b.file().numel(), " elements");
     const bool storage = a.file().same_order_as(b.file()) && !(a.file().streams() && b.file().streams());
     PairAccumulator pair(a.dtype(), b.dtype());
     for (int64_t at = 0; at < n; at += kPiece) {
@@ -337,7 +337,7 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
   }
   if (options_.exact || item.kind == Kind::Checksum) {
     item.failed = item.error > 0 || (item.kind == Kind::Tensor && !item.metrics.identical);
-    if (item.failed) item.message = item.kind == Kind::Checksum ? "other bytes" : "not the same bits";
+    if (item.failed) item.message = item.kind == Kind::Checksum ? "different bytes" : "different bits";
     return;
   }
   if (item.kind == Kind::Value) {
@@ -374,7 +374,7 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
   } else if (item.reference_error_a >= 0) {
     const double limit = options_.proportion * std::max(cost_of(item, call), noise() / 8);
     if (item.reference_error_a > limit)
-      item.message = "error to the reference " + short_number(item.reference_error_a, 3) + ", the other run's " +
+      item.message = "error relative to the reference " + short_number(item.reference_error_a, 3) + ", that of the other run " +
                      short_number(item.reference_error_b, 3) + ", allowed " + short_number(limit, 3);
   } else if (!(seen <= allowed)) {
     char text[96];

@@ -184,8 +184,8 @@ std::set<std::string> unknown_names(const DumpStep& a, const DumpStep& b, const 
   if (mapping.empty()) return out;
   const auto in_a = names_in(a), in_b = names_in(b);
   for (const auto& [from, to] : mapping) {
-    if (in_a.count(from) == 0) out.insert(from + ", which A does not have");
-    if (in_b.count(to) == 0) out.insert(to + ", which B does not have");
+    if (in_a.count(from) == 0) out.insert(from + ", which does not exist in A");
+    if (in_b.count(to) == 0) out.insert(to + ", which does not exist in B");
   }
   return out;
 }
@@ -218,9 +218,9 @@ CallMatch match_calls(const DumpStep& a, const DumpStep& b, const CompareOptions
     const auto in_order = [](const DumpCall& call) { return plain_type(call) + "|" + call.direction + (call.is_module ? "|m" : "|o"); };
     if (const auto guessed = matcher.by_order(in_order); !guessed.empty()) {
       const auto n = static_cast<int64_t>(guessed.size());
-      out.notes.push_back(counted(n, "call") + (n == 1 ? " was" : " were") + " paired by class and order alone, as " +
+      out.notes.push_back(counted(n, "call") + (n == 1 ? " was" : " were") + " paired only by class and order, as in " +
                           a.calls[guessed[0].first].name + " with " + b.calls[guessed[0].second].name +
-                          "; --mapping FILE pairs by name, --strict-names leaves them out");
+                          "; --mapping FILE pairs by name, --strict-names excludes them");
     }
   }
   out.pairs = matcher.pairs();

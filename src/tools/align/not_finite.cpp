@@ -73,7 +73,7 @@ bool is_nan_in_both(const ItemComparison& item) { return has_nan(item, true) && 
 
 std::string not_finite_text(const ItemComparison& item) {
   const bool a = !is_finite(item, true), b = !is_finite(item, false);
-  return a && b ? "not finite at other places in A than in B" : std::string("not finite in ") + (a ? "A" : "B") + " alone";
+  return a && b ? "not finite, at different places in A and B" : std::string("not finite in ") + (a ? "A" : "B") + " only";
 }
 
 std::string apart_text(double error, const CallComparison& call, const std::string& side, bool many) {
@@ -82,12 +82,12 @@ std::string apart_text(double error, const CallComparison& call, const std::stri
   auto found = std::find_if(call.items.begin(), call.items.end(), [&](const auto& i) { return endless(i) && i.side == side; });
   if (found == call.items.end()) found = std::find_if(call.items.begin(), call.items.end(), endless);
   const std::string is = many ? "are " : "is ";
-  if (found == call.items.end()) return is + "not finite, or of another shape, in a call inside it";
-  if (found->kind == Kind::Value) return is + "other values: " + found->item_a.value + " and " + found->item_b.value;
+  if (found == call.items.end()) return is + "not finite or differently shaped in a call inside it";
+  if (found->kind == Kind::Value) return is + "different values: " + found->item_a.value + " and " + found->item_b.value;
   if (found->kind != Kind::Unmatched) return is + not_finite_text(*found);
   if (!found->item_a.is_tensor() || !found->item_b.is_tensor())
-    return is + "a tensor in " + (found->item_a.is_tensor() ? "A" : "B") + " alone";
-  return is + "of another shape (" + shape_of(found->item_a) + " and " + shape_of(found->item_b) + ")";
+    return is + "a tensor in " + (found->item_a.is_tensor() ? "A" : "B") + " only";
+  return is + "differently shaped (" + shape_of(found->item_a) + " and " + shape_of(found->item_b) + ")";
 }
 
 void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b) {
@@ -111,19 +111,19 @@ Divergence first_unproven(const StepComparison& step) {
       d.cause = Divergence::Cause::NotProven;
       const bool given = item.side == "input" && call.direction == "forward", weights = item.side == "parameters";
       const bool gradient = call.direction != "forward";
-      d.sentence = std::string("both runs have ") + (is_nan_in_both(item) ? "NaN" : "a loss that is not finite") + " from the " +
+      d.sentence = std::string("both runs have ") + (is_nan_in_both(item) ? "NaN" : "a non-finite loss") + " from the " +
                    (gradient  ? "gradients"
                     : given   ? "input"
                     : weights ? "weights"
                               : "output") +
-                   " of " + place_of(d) + " on: what is not finite on both sides proves nothing";
+                   " of " + place_of(d) + " on: values that are not finite on both sides prove nothing";
       if (given)
-        d.likely = {"NaN in the data, or made by an operator in front of this layer"};
+        d.likely = {"NaN in the data, or produced by an operator before this layer"};
       else if (weights)
-        d.likely = {"a step before made NaN (a learning rate or a loss scale that is too large), or the checkpoint has them"};
+        d.likely = {"NaN produced by an earlier step (learning rate or loss scale too large), or read from the checkpoint"};
       else
-        d.likely = {"an overflow, a division by zero, or a logarithm or root of what is not positive"};
-      d.advice = {"train with --detect-anomaly to see the operator; compare a step before it happens"};
+        d.likely = {"an overflow, a division by zero, or a logarithm or root of a number that is not positive"};
+      d.advice = {"train with --detect-anomaly to find the operator; compare an earlier step"};
       return d;
     }
   return {};

@@ -42,7 +42,7 @@ struct Outline {
       if (__builtin_add_overflow(elements, n, &elements)) elements = 0;
     const auto model = fact_of(step, "model");
     return (model.empty() ? "" : "(" + model + ") ") + "has " + with_commas(static_cast<int64_t>(layers.size())) + " layers with " +
-           with_commas(elements) + " parameters, " + with_commas(unlike()) + " of them of its own";
+           with_commas(elements) + " parameters, " + with_commas(unlike()) + " of them not in the other";
   }
 };
 
@@ -111,9 +111,9 @@ Divergence other_models(const StepComparison& step, const DumpStep& a, const Dum
   for (const auto& call : step.calls)
     if ((of_a.first.empty() ? call.b : call.a) == first) d = divergence_at(step, call);
   d.cause = Divergence::Cause::Model;
-  d.sentence = "the runs are of other models: A " + of_a.text(a) + "; B " + of_b.text(b);
-  d.likely = {"another model, or another width, depth or picture size of it"};
-  d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml", "--mapping FILE pairs layers that have other names"};
+  d.sentence = "the runs have different models: A " + of_a.text(a) + "; B " + of_b.text(b);
+  d.likely = {"a different model, or a different width, depth or image size of the same model"};
+  d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml", "--mapping FILE pairs layers with different names"};
   return d;
 }
 

@@ -31,7 +31,7 @@ struct LoneLayers {
   const CallComparison* first = nullptr;
   std::string module;  // the outermost one around the first of which the other side has nothing
   std::string text(const char* side) const {
-    return counted(count, "layer") + " with parameters " + (count == 1 ? "is" : "are") + " in " + side + " alone, " +
+    return counted(count, "layer") + " with parameters " + (count == 1 ? "is" : "are") + " in " + side + " only, " +
            (count == 1 ? "in " : "the first in ") + module;
   }
 };
@@ -98,11 +98,11 @@ Divergence other_micro_batches(const StepComparison& step, const DumpStep& a, co
   if (first == step.calls.end()) return {};
   auto d = divergence_at(step, *first);
   d.cause = Divergence::Cause::Input;
-  d.sentence = "the runs cut step " + std::to_string(step.step) + " into other micro-batches: A runs the network " +
+  d.sentence = "the runs split step " + std::to_string(step.step) + " into different micro-batches: A runs the network " +
                times_text(in_a, of_a.input) + ", B " + times_text(in_b, of_b.input);
-  d.likely = {"another trainer.accumulate_grad_batches, or another number of batches in a window"};
+  d.likely = {"a different trainer.accumulate_grad_batches, or a different number of batches in a window"};
   d.advice = {"dump both with the same accumulate_grad_batches and data.batch_size",
-              "where they must differ compare the losses and the checkpoints: npu_tool compare of two metrics.csv, of two checkpoints"};
+              "if they must differ, compare the losses and the checkpoints: npu_tool compare of two metrics.csv, of two checkpoints"};
   return d;
 }
 
@@ -135,8 +135,8 @@ Divergence other_structure(const StepComparison& step, const DumpStep& a, const 
   d.layer = first.module;
   d.sentence = "the networks differ: " + (of_a.count > 0 ? of_a.text("A") : "") + (of_a.count > 0 && of_b.count > 0 ? "; " : "") +
                (of_b.count > 0 ? of_b.text("B") : "");
-  d.likely = {"another depth, a block that one program leaves out, or other names"};
-  d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml", "--mapping FILE pairs layers that have other names"};
+  d.likely = {"a different depth, a block that one program omits, or different names"};
+  d.advice = {"compare the configurations: npu_tool compare A.yaml B.yaml", "--mapping FILE pairs layers with different names"};
   return d;
 }
 

@@ -166,7 +166,7 @@ struct PairAccumulator::State {
 PairAccumulator::PairAccumulator(at::ScalarType a, at::ScalarType b, bool with_crc) {
   for (const auto type : {a, b})
     check(detail::widens_to_double(type), ErrorKind::Usage, "PairAccumulator", "dtype ", c10::toString(type),
-          "; allowed: floats of 16 to 64 bits, integers and bool; hint: convert the tensors first, complex ones by at::view_as_real");
+          "; allowed: floats of 16 to 64 bits, integers and bool; hint: convert the tensors first; complex ones with at::view_as_real");
   state_ = std::make_unique<State>(State{types_of(a, b), with_crc, {}});
 }
 
@@ -176,7 +176,7 @@ PairAccumulator& PairAccumulator::operator=(PairAccumulator&&) noexcept = defaul
 
 void PairAccumulator::add(const void* a, const void* b, int64_t n) {
   check(n >= 0 && (n == 0 || (a != nullptr && b != nullptr)), ErrorKind::Usage, "PairAccumulator", n,
-        " elements; it must be at least 0, with memory for both");
+        " elements; the number must be at least 0, with memory for both tensors");
   const auto& types = state_->types;
   const bool floats = detail::widens_to_float(types.a) && detail::widens_to_float(types.b);
   const auto parts = detail::parts_of_chunks(n, [&](int64_t start, int64_t count) {
@@ -198,8 +198,8 @@ void PairAccumulator::merge(const PairAccumulator& later) {
   const auto kind = [](const State& s) {
     return std::string(c10::toString(s.types.a)) + " and " + c10::toString(s.types.b) + (s.with_crc ? " with CRC" : " without CRC");
   };
-  check(kind(other) == kind(*state_), ErrorKind::Usage, "PairAccumulator", "the other was made for ", kind(other), "; it must be for ",
-        kind(*state_));
+  check(kind(other) == kind(*state_), ErrorKind::Usage, "PairAccumulator", "the other accumulator is for ", kind(other),
+        "; it must be for ", kind(*state_));
   state_->append(PairPart(other.seen));  // a copy: it may be this one
 }
 
@@ -254,7 +254,7 @@ PairMetrics compare_tensors(const at::Tensor& a, const at::Tensor& b, bool with_
   for (const auto* t : {&a, &b})
     check(t->defined() && t->is_cpu() && t->layout() == at::kStrided && !t->is_quantized(), ErrorKind::Usage, "compare_tensors",
           "not a dense CPU tensor; hint: copy it to the host first");
-  check(a.numel() == b.numel(), ErrorKind::Usage, "compare_tensors", a.numel(), " elements against ", b.numel(), "; they must be as many");
+  check(a.numel() == b.numel(), ErrorKind::Usage, "compare_tensors", a.numel(), " and ", b.numel(), " elements; the numbers must be equal");
   return translated("compare_tensors", [&] {
     const c10::NoGradGuard no_grad;
     const auto in_order = [](const at::Tensor& t) { return t.detach().resolve_conj().resolve_neg().contiguous(); };

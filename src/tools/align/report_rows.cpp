@@ -92,11 +92,11 @@ struct Totals {
 std::string explained_text(const Totals& n, const char* more) {
   std::vector<std::string> reasons;
   if (n.rounding > n.places)
-    reasons.emplace_back(n.drifted_from < 0 ? "rounding behind ReLU and pooling" : "rounding, which ReLU, pooling and updates amplify");
-  if (n.places > 0) reasons.emplace_back("kernels that fuse a norm with what follows it");
+    reasons.emplace_back(n.drifted_from < 0 ? "rounding after ReLU and pooling" : "rounding, amplified by ReLU, pooling and updates");
+  if (n.places > 0) reasons.emplace_back("kernels that fuse a norm with the operators after it");
   return counted(n.rounding, std::string(more) + "value exceeds", std::string(more) + "values exceed") + " the tolerance, " +
          (n.rounding == 1 ? "" : "all ") + "explained by " + join(reasons, " and ") +
-         (n.drifted_from < 0 ? "" : " (from step " + std::to_string(n.drifted_from) + " on smaller faults would not be seen)");
+         (n.drifted_from < 0 ? "" : " (from step " + std::to_string(n.drifted_from) + " on, smaller faults would not be detected)");
 }
 
 std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
@@ -111,8 +111,9 @@ std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
   const std::string open =
       n.unproven_places > 0 ? "; " + counted(n.unproven_places, "layer") + " cannot be proven in this part (see the notes)" : "";
   const std::string within = n.rounding > 0 ? " within rounding" : comparison.first.found ? " within tolerance" : "";
-  if (comparison.sampled) return "The part that was read agrees" + within + explained + open + "; the rest was not looked at";
-  if (!comparison.complete) return "What both runs have agrees" + within + explained + open + "; they do not have the same (see the notes)";
+  if (comparison.sampled) return "The part that was read agrees" + within + explained + open + "; the rest was not read";
+  if (!comparison.complete)
+    return "The common part of both runs agrees" + within + explained + open + "; the rest exists on one side only (see the notes)";
   return "The runs agree" + within + explained + open;
 }
 
@@ -153,23 +154,24 @@ std::vector<std::string> notes_of(const DumpComparison& comparison) {
     for (const auto& note : step.notes) out.push_back(where + note);
     if (step.rounding > 0 && step.drifted)
       out.push_back(where + counted(step.rounding, "value") +
-                    " beyond tolerance: weights came in with what updates made of rounding; no layer differs by itself. "
-                    "--atol or --rtol counts them");
+                    " beyond tolerance because updates amplified the rounding of weights; no layer differs by itself. "
+                    "With --atol or --rtol they count as differences");
     else if (step.rounding > 0)
-      out.push_back(where + counted(step.rounding, "value") +
-                    " beyond tolerance by what rounding does behind ReLU and pooling, or where a fused kernel shows another place of the "
-                    "network; no layer differs by itself. --atol or --rtol counts them");
+      out.push_back(
+          where + counted(step.rounding, "value") +
+          " beyond tolerance because of rounding after ReLU and pooling, or because a fused kernel shows a different place of the "
+          "network; no layer differs by itself. With --atol or --rtol they count as differences");
     if (const auto noise = noise_text(step); !noise.empty())
       out.push_back(where + noise +
-                    " left out: their gradient is nothing but rounding on both sides (as that of a key's bias in "
-                    "attention), and the optimizer makes steps of noise of it");
+                    " omitted: their gradient is only rounding on both sides (like that of the key bias in "
+                    "attention), which the optimizer turns into noise");
     if (step.unproven > 0) out.push_back(where + counted(step.unproven, "value") + " not finite on both sides, which proves nothing");
     if (const auto n = nan_on_both(step); n > step.unproven)
       out.push_back(where + counted(n - step.unproven, "value") +
-                    " with NaN on both sides, which do not reach the loss or the weights: masked, or of a step that the loss scale skips");
+                    " with NaN on both sides that do not reach the loss or the weights: masked, or in a step that the loss scale skips");
     if (step.not_compared > 0) out.push_back(where + counted(step.not_compared, "value") + " could not be compared");
     if (step.one_sided > 0) out.push_back(where + counted(step.one_sided, "value or call", "values or calls") + " on one side only");
-    if (step.skipped > 0) out.push_back(where + counted(step.skipped, "call") + " left out by --sample or --layers");
+    if (step.skipped > 0) out.push_back(where + counted(step.skipped, "call") + " excluded by --sample or --layers");
   }
   return out;
 }

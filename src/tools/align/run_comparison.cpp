@@ -45,7 +45,7 @@ void read_configs(const fs::path& a, const fs::path& b, const RunComparisonOptio
       config_b = std::move(*whole_b);
     } else if (whole_a || whole_b) {
       out.notes.push_back((whole_a ? out.b + ": " + why_b : out.a + ": " + why_a) +
-                          "; so no defaults were filled in, and both are compared as they are written");
+                          "; no defaults were filled in, and both are compared as written");
     }
   }
   out.config = compare_configs(config_a, config_b);
@@ -56,14 +56,14 @@ void read_histories(const fs::path& a, const fs::path& b, const RunComparisonOpt
   auto history_a = read_history(a, options.columns_a), history_b = read_history(b, options.columns_b);
   for (const auto* h : {&history_a, &history_b})
     check(history_a.of_end == history_b.of_end || !h->of_end, ErrorKind::Data, "history", h->source,
-          ": the run ended in its first epoch, so the file has no loss but that of the validation at its end, and the other side has "
+          ": the run ended in its first epoch, so its only loss is that of the validation at its end, but the other side has "
           "losses of "
           "the training; hint: metrics.csv of the run's folder has its steps");
   if (history_a.of_epochs && !history_b.of_epochs) history_b = read_history(b, options.columns_b, HistoryRows::Epochs);
   if (history_b.of_epochs && !history_a.of_epochs) history_a = read_history(a, options.columns_a, HistoryRows::Epochs);
   if (history_a.of_epochs != history_b.of_epochs)
     out.notes.push_back(std::string("the losses of ") + (history_a.of_epochs ? "A" : "B") +
-                        " are means of epochs, those of the other side may be of single steps");
+                        " are means over epochs; those of the other side may be of single steps");
   out.history = compare_histories(history_a, history_b, options.history);
 }
 
@@ -73,7 +73,7 @@ void read_run_folders(const fs::path& a, const fs::path& b, const RunComparisonO
   if (fs::exists(environment_a) && fs::exists(environment_b))
     out.environment = compare_environments(read_environment(environment_a), read_environment(environment_b));
   else
-    out.notes.push_back("no environment.json in both: environments were not compared");
+    out.notes.push_back("not both have an environment.json; environments were not compared");
   read_histories(a, b, options, out);
 }
 
@@ -160,11 +160,11 @@ std::string told_differences(const RunComparison& c) {
 }
 
 std::string verdict(const RunComparison& c) {
-  if (!c.history) return c.agrees() ? "nothing differs that may change numbers" : "differences may change numbers";
+  if (!c.history) return c.agrees() ? "no difference may change numbers" : "differences may change numbers";
   const std::string told = told_differences(c);
   const std::string out = !c.agrees()           ? "the histories differ"
                           : c.history->complete ? "the histories agree"
-                                                : "the histories agree where they have the same steps; the others were not compared";
+                                                : "the histories agree at their common steps; the other steps were not compared";
   return told.empty() ? out : out + "; " + told;
 }
 
@@ -197,7 +197,7 @@ void add_curves(HtmlPage& page, const HistoryComparison& h) {
                           HtmlTable::Cell::number(r.loss_b, Tone::Plain, 6), HtmlTable::Cell::number(r.relative),
                           HtmlTable::Cell::number(r.lr_a), HtmlTable::Cell::number(r.lr_b)});
   }
-  if (h.diverged) loss.marks.push_back({static_cast<double>(*h.diverged), "part here"});
+  if (h.diverged) loss.marks.push_back({static_cast<double>(*h.diverged), "divergence"});
   page.plot(loss);
   page.plot(apart);
   if (h.lr_compared) page.plot(rate);
@@ -227,13 +227,13 @@ bool RunComparison::agrees() const { return history ? history->agrees : !any_num
 
 RunComparison compare_runs(const fs::path& a, const fs::path& b, const RunComparisonOptions& options) {
   RunComparison out{.a = a.string(), .b = b.string()};
-  for (const auto& path : {a, b}) check(fs::exists(path), ErrorKind::Data, "compare", path.string(), ": there is no such file or folder");
+  for (const auto& path : {a, b}) check(fs::exists(path), ErrorKind::Data, "compare", path.string(), ": no such file or folder");
   auto kind = kind_of(a);
   const auto other = kind_of(b);
   const bool with_log = (kind == What::RunFolder && other == What::History) || (kind == What::History && other == What::RunFolder);
   if (with_log) kind = What::History;
   check((with_log || kind == other) && kind != What::Unknown, ErrorKind::Usage, "compare", out.a, " and ", out.b,
-        ": not two of a kind; allowed: two dumps, two run folders, two histories (.csv, .json, .jsonl), two checkpoints (a folder, "
+        ": not of the same kind; allowed: two dumps, two run folders, two histories (.csv, .json, .jsonl), two checkpoints (a folder, "
         ".safetensors, "
         ".pth), two configurations (.yaml)");
   if (kind == What::RunFolder) read_run_folders(a, b, options, out);

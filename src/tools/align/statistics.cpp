@@ -24,8 +24,8 @@ namespace {
 
 // An ordinary strided tensor without autograd of the same values.
 at::Tensor dense_values(const at::Tensor& t, const char* where) {
-  check(t.defined(), ErrorKind::Usage, where, "an undefined tensor; any other is allowed");
-  check(!t.is_meta(), ErrorKind::Usage, where, "a tensor of the device meta, which has no values; hint: compute it on a real device");
+  check(t.defined(), ErrorKind::Usage, where, "the tensor is undefined; any other is allowed");
+  check(!t.is_meta(), ErrorKind::Usage, where, "the tensor is on the meta device and has no values; hint: compute it on a real device");
   at::Tensor out = t.detach();
   if (out.is_quantized()) out = out.dequantize();
   if (out.layout() != at::kStrided) out = out.to_dense();

@@ -20,14 +20,17 @@ std::string level_word(const std::string& level) { return level == "L0" ? "modul
 
 std::string one_sided_cause(const DumpCall& call, const DumpStep& here, const DumpStep& other, const char* absent_in) {
   const std::string where = std::string("missing in ") + absent_in + ": ";
-  if (!other.complete) return where + "that dump was cut short";
+  if (!other.complete) return where + "that dump is truncated";
   if (call.direction == "backward")
-    return where + "no gradient came back there (frozen, detached, dumped without backward, or its output was changed in place)";
-  if (call.direction == "parameters_grad") return where + "no gradient of these parameters there (frozen, or another data_mode)";
-  if (here.level != other.level) return where + "level " + level_word(here.level) + " here, " + level_word(other.level) + " there";
-  if (!fact_of(other, "part").empty()) return where + "that dump holds a part (" + fact_of(other, "part") + ")";
+    return where + "it has no gradient there (frozen, detached, dumped without backward, or its output was changed in place)";
+  if (call.direction == "parameters_grad") return where + "no gradient of these parameters there (frozen, or a different data_mode)";
+  if (here.level != other.level)
+    return where + "level " + level_word(here.level) + " on this side, " + level_word(other.level) + " on the other";
+  if (!fact_of(other, "part").empty()) return where + "that dump contains only a part (" + fact_of(other, "part") + ")";
   if (call.type == "Layer") return where + "a declared layer, which the other program does not declare";
-  return where + "another network, another list, scope or sample of the dump, or a fused operator; hint: --mapping FILE pairs other names";
+  return where +
+         "a different network, a different list, scope or sample of the dump, or a fused operator; hint: --mapping FILE pairs different "
+         "names";
 }
 
 std::string layer_and_number(const DumpCall& call) { return call.layer + "|" + std::to_string(call.number); }
@@ -128,7 +131,7 @@ StepComparison StepComparer::run(int64_t& bytes, double carried_error) {
   out_.regrouped = regrouped_modules(a_, b_, match.pairs);
   if (!out_.regrouped.empty())
     out_.notes.push_back("the parameters of " + join(out_.regrouped) +
-                         " are as many on both sides, in layers that are cut otherwise; what they give is compared");
+                         " have equal numbers on both sides, in layers that are divided differently; their outputs are compared");
   for (const auto& [i, j] : match.pairs) pair_call(i, j);
   std::vector<Job> jobs;
   for (size_t c = 0; c < out_.calls.size(); ++c)
@@ -167,7 +170,7 @@ void StepComparer::pair_call(int64_t i, int64_t j) {
       const bool gradient = any.direction == "parameters_grad";
       item.message =
           std::string("missing in ") + (x < 0 ? "A" : "B") +
-          (gradient ? ": no gradient of this parameter there (frozen or detached)" : ": the call takes or gives other values there");
+          (gradient ? ": no gradient of this parameter there (frozen or detached)" : ": the call has different arguments or results there");
       item.failed = gradient && (x < 0 ? a_ : b_).complete;
       const bool elsewhere = item.side == "parameters" && is_regrouped(out_, any.layer);
       if (elsewhere) item.message = std::string("missing in ") + (x < 0 ? "A" : "B") + ": part of another layer there";
@@ -176,7 +179,7 @@ void StepComparer::pair_call(int64_t i, int64_t j) {
     }
     if (shares && item.side == "output") {
       item.kind = Kind::NotCompared;
-      item.message = "one tensor that the call was given several times: one side shows its gradient, the other the share of each place";
+      item.message = "one tensor that the call received several times: one side shows its gradient, the other the share of each argument";
     }
     call.items.push_back(std::move(item));
   }

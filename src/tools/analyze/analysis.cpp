@@ -96,7 +96,7 @@ void judge_operator(const Analysis::Operator& op, Findings& findings) {
   if (dtype == "fp64") {
     findings.add("fp64", name, where(use));
   } else if (!has_dtype(op.facts.dtypes, dtype)) {
-    findings.add("dtype", name, dtype + " is not among the dtypes that are listed: " + join(op.facts.dtypes));
+    findings.add("dtype", name, dtype + " is not among the listed dtypes: " + join(op.facts.dtypes));
   }
   static const std::set<std::string> arithmetic = {"add", "add_",      "sub",          "sub_",    "mul",    "mul_",
                                                    "div", "div_",      "sort",         "argsort", "cumsum", "topk",
@@ -155,8 +155,8 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
   if (names.empty()) return;
   const auto listed = [](const std::set<std::string>& set) { return join(std::vector<std::string>(set.begin(), set.end())); };
   findings.add("composite", std::to_string(names.size()) + (names.size() == 1 ? " kind" : " kinds"),
-               listed(names) + (known.empty() ? "" : ": made of " + listed(known) + ", which the tables have") +
-                   (open.empty() ? "" : "; not known is what the chip takes for " + listed(open)));
+               listed(names) + (known.empty() ? "" : ": composed of " + listed(known) + ", which are in the tables") +
+                   (open.empty() ? "" : "; the chip's support for " + listed(open) + " is unknown"));
 }
 
 void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& classes, Analysis& out, Findings& findings) {
@@ -167,14 +167,14 @@ void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& c
     if (w.dim() < 2 || !p.name.ends_with("weight")) continue;
     // pictures have three channels and data sets as many classes as they have
     const bool odd = (w.size(0) % kBlock != 0 && classes.count(w.size(0)) == 0) || (w.size(1) % kBlock != 0 && w.size(1) > 4);
-    if (odd) findings.add("alignment", p.name, c10::str(w.sizes()) + ": no multiples of " + std::to_string(kBlock));
+    if (odd) findings.add("alignment", p.name, c10::str(w.sizes()) + ": not multiples of " + std::to_string(kBlock));
   }
   for (const auto& [dtype, names] : by_dtype) out.parameter_dtypes.emplace_back(dtype, static_cast<int64_t>(names.size()));
   std::sort(out.parameter_dtypes.begin(), out.parameter_dtypes.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
   for (size_t i = 1; i < out.parameter_dtypes.size(); ++i) {
     const auto& names = by_dtype[out.parameter_dtypes[i].first];
     findings.add("parameter_dtypes", out.parameter_dtypes[i].first,
-                 std::to_string(names.size()) + " of them, such as " + names.front() + ", beside " +
+                 std::to_string(names.size()) + " of them, such as " + names.front() + ", in addition to " +
                      std::to_string(out.parameter_dtypes[0].second) + " of " + out.parameter_dtypes[0].first);
   }
 }
@@ -221,7 +221,7 @@ Analysis analyze(const OperatorInventory& inventory, const ParameterSet& paramet
   for (const auto& [heads, size] : inventory.heads())
     if (size % kBlock != 0)
       findings.add("alignment", std::to_string(heads) + " heads of " + std::to_string(size),
-                   "attention; the size of a head is no multiple of " + std::to_string(kBlock));
+                   "attention; the head size is not a multiple of " + std::to_string(kBlock));
   judge_composites(out, inventory.parts(), table, findings);
   judge_parameters(parameters, inventory.classes(), out, findings);
   findings.finish();
@@ -231,7 +231,7 @@ Analysis analyze(const OperatorInventory& inventory, const ParameterSet& paramet
 Analysis analyze(Task& task, const Batch& batch, const AnalysisOptions& options) {
   return translated("analyze", [&] {
     const auto parameters = task.parameters();
-    check(!parameters.empty(), ErrorKind::Usage, "analyze", "the model has no parameters: there is nothing to train");
+    check(!parameters.empty(), ErrorKind::Usage, "analyze", "the model has no parameters to train");
     OperatorInventory inventory(parameters);
     task.set_training(true);
     const auto input = to_device(batch, device_of(parameters[0].value.device()));

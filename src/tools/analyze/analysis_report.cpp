@@ -37,7 +37,7 @@ std::string dtypes_text(const Analysis& analysis) {
 
 std::string headline(const Analysis& analysis) {
   const auto verdict = analysis.verdict();
-  const std::string what = verdict == "blocked"    ? "blocked: something must be replaced before it runs"
+  const std::string what = verdict == "blocked"    ? "blocked: parts must be replaced before it can run"
                            : verdict == "feasible" ? "feasible, with changes"
                                                    : "ready to try";
   return analysis.options.soc + ", torch_npu " + analysis.options.torch + ": " + what + "; about " + hours_text(analysis.hours()) +
@@ -65,7 +65,7 @@ std::string to_text(const Analysis& analysis, size_t most, size_t width) {
   out += "\n" + support_summary(analysis) + "\nparameters: " + dtypes_text(analysis) + "\n";
   for (const auto& note : analysis.notes) out += "note: " + note + "\n";
   if (!analysis.findings.empty()) {
-    TextTable findings({"", "kind", "subject", "what was seen", "hours", "what to do"});
+    TextTable findings({"", "kind", "subject", "observation", "hours", "action"});
     for (const auto& f : analysis.findings) findings.add_row({f.severity, f.kind, f.subject, f.detail, short_number(f.hours, 3), f.advice});
     out += "\n" + findings.str(width);
   }
@@ -122,7 +122,7 @@ std::string to_html(const Analysis& analysis) {
   page.facts(facts);
   for (const auto& note : analysis.notes) page.paragraph(note);
   page.heading("Findings");
-  HtmlTable findings{.columns = {{"Severity"}, {"Kind"}, {"Subject"}, {"What was seen"}, {"Hours", true}, {"What to do"}}};
+  HtmlTable findings{.columns = {{"Severity"}, {"Kind"}, {"Subject"}, {"Observation"}, {"Hours", true}, {"Action"}}};
   for (const auto& f : analysis.findings)
     findings.rows.push_back({{f.severity, static_cast<double>(findings.rows.size()), tone_of(f.severity)},
                              {f.kind},
@@ -153,7 +153,7 @@ std::string to_html(const Analysis& analysis) {
                           {join(use.layers)}});
   }
   page.table(table);
-  page.paragraph("Support is what tables say of torch_npu and the vendor's list of APIs; nothing was tried on a device.");
+  page.paragraph("Support is taken from tables of torch_npu and the vendor's list of APIs; it was not tested on a device.");
   return page.str();
 }
 

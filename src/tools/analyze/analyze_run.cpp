@@ -14,7 +14,7 @@ Batch first_batch(Trainer& trainer) {
   auto& loader = *trainer.loop().parts().train_loader;
   loader.begin_epoch(0);
   auto batch = loader.next();
-  check(batch.has_value(), ErrorKind::Data, "analyze", "the data gave no batch");
+  check(batch.has_value(), ErrorKind::Data, "analyze", "the data set provided no batch");
   return std::move(*batch);
 }
 
@@ -24,7 +24,7 @@ RunConfig for_this_cpu(const RunConfig& given, const AscendOperators& chip, std:
   config.device = "cpu";
   if (config.precision == "auto") {
     config.precision = chip.bf16() ? "bf16-mixed" : "16-mixed";
-    notes.push_back("precision auto: " + config.precision + ", which this chip would take");
+    notes.push_back("precision auto: " + config.precision + ", as on this chip");
   }
   config.cpu_low_precision = "emulated";
   return config;
@@ -39,7 +39,7 @@ Analysis analyze_run(const RunConfig& given, const AnalysisOptions& options, con
     Trainer trainer(for_this_cpu(given, chip, notes), detail::shapes_only(parts, given));
     const auto batch = first_batch(trainer);
     if (trainer.config().precision != "32-true")
-      notes.push_back("low precision was emulated on the CPU: the backward pass shows its products in fp32, between casts");
+      notes.push_back("low precision was emulated on the CPU; the backward pass therefore contains products in fp32, between casts");
     trainer.train_step(batch);  // the first step sets up kernels and state
     OperatorInventory inventory(trainer.task().parameters());
     trainer.add_observer(&inventory);
@@ -52,7 +52,7 @@ Analysis analyze_run(const RunConfig& given, const AnalysisOptions& options, con
 
 TrialReport try_run(const RunConfig& given, const std::string& device, const TrialOptions& options, const Parts& parts) {
   return translated("analyze", [&] {
-    check(device != "auto", ErrorKind::Usage, "analyze", "a trial wants one device by name: npu, cuda:1, sim_npu, cpu; auto is none");
+    check(device != "auto", ErrorKind::Usage, "analyze", "a trial needs a device by name, not auto; allowed: npu, cuda:1, sim_npu, cpu");
     if (Device::parse(device).kind == "sim_npu") start_sim_npu(given.sim_npu);
     auto config = detail::without_files(given);
     config.device = "cpu";

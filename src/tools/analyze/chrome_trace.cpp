@@ -36,7 +36,7 @@ Json counter(const TraceEvent& event, const char* name) {
 }  // namespace
 
 void write_chrome_trace(const Profile& profile, std::ostream& out) {
-  const char* memory = profile.bytes_above_start ? "tensors, above the window's start" : "allocated on the device";
+  const char* memory = profile.bytes_above_start ? "tensors, relative to the window's start" : "allocated on the device";
   out << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" << lane_name(1, "phases").dump(0);
   out << ",\n" << lane_name(2, "layers").dump(0) << ",\n" << lane_name(3, "operators").dump(0);
   const auto by_autograd = [](const TraceEvent& event) { return event.by_autograd; };

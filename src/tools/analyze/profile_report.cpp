@@ -67,13 +67,13 @@ std::string headline(const Profile& profile) {
 
 std::vector<std::string> notes(const Profile& profile) {
   std::vector<std::string> out;
-  if (profile.synchronised) out.push_back("The device was waited for after each phase: without the profiler phases overlap.");
+  if (profile.synchronised) out.push_back("The profiler waits for the device after each phase; without it, phases overlap.");
   if (profile.events.empty()) return out;
   if (!profile.first)
-    out.push_back("There was one window: operators and layers are those of it, with what the first of a run takes longer.");
+    out.push_back("There was only one window: operators and layers are from it, including the extra time of the first window of a run.");
   else
-    out.push_back("Operators and layers are those of " + std::to_string(profile.events.back().window - profile.events.front().window + 1) +
-                  " traced window(s), which are slower and do not count in the phases where there are others.");
+    out.push_back("Operators and layers are from " + std::to_string(profile.events.back().window - profile.events.front().window + 1) +
+                  " traced window(s), which are slower and are excluded from the phases if there are other windows.");
   return out;
 }
 
@@ -95,7 +95,7 @@ std::string text_of(const std::vector<TracedTime>& times, const std::string& wha
 }
 
 HtmlTable html_table(const std::vector<TracedTime>& times, const std::string& what) {
-  HtmlTable table{.title = "Time by " + what + ", in the traced windows",
+  HtmlTable table{.title = "Time by " + what + "in the traced windows",
                   .columns = {{what}, {"phase"}, {"calls", true}, {"ms", true}, {"memory kept, MiB", true}}};
   for (const auto& t : times)
     table.rows.push_back({{t.name},
@@ -109,8 +109,8 @@ HtmlTable html_table(const std::vector<TracedTime>& times, const std::string& wh
 /// What tensors held during the last traced window, after each operator.
 LinePlot memory_plot(const Profile& profile) {
   LinePlot plot{
-      .title = profile.bytes_above_start ? "Memory of tensors during a window, above its start" : "Memory of the device in a window",
-      .x_label = "ms of the window",
+      .title = profile.bytes_above_start ? "Memory of tensors during a window, relative to its start" : "Memory of the device in a window",
+      .x_label = "time in the window, ms",
       .y_label = "MiB"};
   LinePlot::Series series{.name = "held"};
   double begin = -1;
@@ -147,11 +147,12 @@ std::vector<std::string> advice(const Profile& profile) {
     if (here > above) out.push_back(percent(here) + " of the time is " + text);
   };
   say(Phase::DataWait, 0.1, "waiting for data: raise data.num_workers, use cheaper transforms or a faster disk, or data.augment_on=device");
-  say(Phase::Transfer, 0.05, "copying batches to the device: data.augment_on=device sends bytes, a quarter; or take larger batches");
-  say(Phase::Optimizer, 0.25, "the optimizer: take larger batches, or gather more of them with trainer.accumulate_grad_batches");
-  say(Phase::Clip, 0.05, "clipping gradients: leave out trainer.gradient_clip_val where gradients stay small");
+  say(Phase::Transfer, 0.05,
+      "copying batches to the device: data.augment_on=device transfers bytes, a quarter of the size; or use larger batches");
+  say(Phase::Optimizer, 0.25, "the optimizer: use larger batches, or more of them per step with trainer.accumulate_grad_batches");
+  say(Phase::Clip, 0.05, "clipping gradients: remove trainer.gradient_clip_val if gradients stay small");
   say(Phase::Callbacks, 0.05, "callbacks: raise trainer.log_every_n_steps, or move work of your own callbacks to another thread");
-  say(Phase::Validation, 0.3, "validation: raise trainer.check_val_every_n_epoch, or bound trainer.limit_val_batches");
+  say(Phase::Validation, 0.3, "validation: raise trainer.check_val_every_n_epoch, or limit it with trainer.limit_val_batches");
   say(Phase::Checkpoint, 0.1, "writing checkpoints: raise checkpoint.every_n_epochs or checkpoint.every_n_train_steps");
   if (const auto between = share(profile.between(), profile.seconds); between > 0.1)
     out.push_back(percent(between) +
@@ -196,7 +197,7 @@ Json to_json(const Profile& profile) {
 }
 
 std::string to_html(const Profile& profile) {
-  HtmlPage page("Where training's time goes");
+  HtmlPage page("Time of the training");
   page.paragraph(headline(profile) + ".");
   for (const auto& line : notes(profile)) page.paragraph(line);
   for (const auto& line : advice(profile)) page.paragraph(line + ".", Tone::Warn);

@@ -24,11 +24,12 @@ class ProfiledFit final : public RunObserver {
     if (chosen == "none") return;
     const bool traced = chosen == "chrome";
     check(!traced || run.config.sections.count("dump") == 0, ErrorKind::Usage, "trainer.profiler",
-          "'chrome' and the section dump both watch every operator, and one run has one such watch; hint: take trainer.profiler=simple");
+          "'chrome' and the section dump both record every operator, and only one of them can be active in a run; hint: use "
+          "trainer.profiler=simple");
     profiler_.emplace(run.device, run.task->parameters(), ProfilerOptions{.traced_windows = traced ? 3 : 0});
     run.loop->observers().add(&*profiler_);
     if (const auto command = profiler_command(run.device); !command.empty())
-      log_info("profiler: the device's own timeline, with these phases marked: ", command);
+      log_info("profiler: command for the device's own timeline, with these phases marked: ", command);
   }
 
   void on_fit_end(const RunView& run, const std::string& run_dir, bool /*failed*/) override {
@@ -53,7 +54,7 @@ class ProfiledFit final : public RunObserver {
       write_chrome_trace(profile, trace);
       write_file_atomic((dir / "trace.json").string(), trace.str());
     }
-    log_info("profiler: files in ", dir.string(), profile.events.empty() ? "" : "; trace.json opens in https://ui.perfetto.dev");
+    log_info("profiler: files in ", dir.string(), profile.events.empty() ? "" : "; open trace.json in https://ui.perfetto.dev");
   }
 
   std::optional<Profiler> profiler_;

@@ -40,24 +40,25 @@ std::string kind_of(const Error& error) {
 }
 
 std::string remedy_of(const std::string& kind) {
-  if (kind == "operator") return "replace the operator, or run it on the host outside the step; npu_tool analyze lists what the chip has";
-  if (kind == "dtype") return "cast to a dtype that the device has: fp32 instead of fp64, int32 or int64 as the operator wants";
-  if (kind == "shape") return "the shapes differ from the CPU's: look for code that asks for the device or its memory format";
+  if (kind == "operator")
+    return "replace the operator, or run it on the host outside the step; npu_tool analyze lists the operators of the chip";
+  if (kind == "dtype") return "cast to a dtype that the device supports: fp32 instead of fp64, int32 or int64 as the operator requires";
+  if (kind == "shape") return "the shapes differ from those on the CPU: look for code that depends on the device or its memory format";
   if (kind == "out_of_memory") return "a smaller data.batch_size with trainer.accumulate_grad_batches, or trainer.gradient_checkpointing";
   if (kind == "environment")
-    return "npu_tool doctor tells what is missing on this machine, and with --explain what a code means; a device must be loaded before "
-           "the "
-           "first backward of a process";
+    return "npu_tool doctor reports the software that is missing on this machine, and with --explain the meaning of an error code; a "
+           "device "
+           "must be loaded before the first backward of a process";
   if (kind == "numbers")
     return "look for overflows with dump.task=overflow_check; npu_tool validate names the first layer that differs from the CPU";
-  return "the model runs on the CPU: look for what its code does otherwise on a device, such as tensors that it has not registered";
+  return "the model runs on the CPU: look for code that behaves differently on a device, such as tensors that are not registered";
 }
 
 }  // namespace
 
 TrialFailure classify(const Error& error, const std::string& op, const std::string& layer, const std::string& trial) {
   TrialFailure out{.kind = kind_of(error), .place = op, .remedy = {}};
-  if (!layer.empty()) out.place += (out.place.empty() ? "" : " ") + std::string("in or behind ") + layer;
+  if (!layer.empty()) out.place += (out.place.empty() ? "" : " ") + std::string("in or after ") + layer;
   out.place += (out.place.empty() ? "" : ", ") + std::string("in ") + trial;
   out.remedy = remedy_of(out.kind);
   return out;

@@ -155,7 +155,7 @@ class TrialRun {
       copies += n;
     }
     line.verdict = Verdict::Note;
-    line.detail += "; brought back to the host " + std::to_string(copies) + (copies == 1 ? " time" : " times") + ", behind " + join(places);
+    line.detail += "; copied back to the host " + std::to_string(copies) + (copies == 1 ? " time" : " times") + ", after " + join(places);
   }
 
   // What a module does not register stays where it was.
@@ -168,7 +168,7 @@ class TrialRun {
     };
     for (const auto& p : task_.parameters()) look(p.name, p.value);
     for (const auto& [name, buffer] : task_.buffers()) look(name, buffer);
-    check(behind.empty(), ErrorKind::Usage, "moved", behind.size(), " of ", all, " parameters and buffers stayed behind, such as ",
+    check(behind.empty(), ErrorKind::Usage, "moved", behind.size(), " of ", all, " parameters and buffers were not moved, such as ",
           behind.empty() ? "" : behind.front());
     return std::to_string(all) + " parameters and buffers";
   }
@@ -197,7 +197,7 @@ class TrialRun {
 
   std::string loss(const Batch& batch) {
     const double value = forward(batch).loss.item<double>();
-    check(std::isfinite(value), ErrorKind::Diverged, "loss", "it is ", value);
+    check(std::isfinite(value), ErrorKind::Diverged, "loss", "the loss is ", value);
     return short_number(value, 5);
   }
 
@@ -210,12 +210,12 @@ class TrialRun {
         without.insert(p.name);
         continue;
       }
-      check(at::isfinite(p.value.grad()).all().item<bool>(), ErrorKind::Diverged, "gradients", p.name, " has some that are not finite");
+      check(at::isfinite(p.value.grad()).all().item<bool>(), ErrorKind::Diverged, "gradients", p.name, " has non-finite gradients");
     }
     task_.parameters().zero_grad();
     if (!without_) without_ = without;
     for (const auto& name : without)
-      check(without_->count(name) != 0, ErrorKind::Diverged, "gradients", name, " has none, and on the CPU it has");
+      check(without_->count(name) != 0, ErrorKind::Diverged, "gradients", name, " has no gradient; on the CPU it has one");
     return without.empty() ? "every parameter has a gradient"
                            : std::to_string(without.size()) + " parameters have no gradient, as on the CPU";
   }
@@ -240,9 +240,9 @@ class TrialRun {
       if (i == 0) first = last;
       check(std::isfinite(last), ErrorKind::Diverged, "training", "the loss of step ", i, " is ", last);
     }
-    check(!learns_ || learnt(before), ErrorKind::Diverged, "training", "no parameter has changed, and on the CPU they do");
-    return std::to_string(options_.epochs) + " epochs of " + std::to_string(options_.steps_per_epoch) + " steps (in fp32, by SGD), loss " +
-           short_number(first, 5) + " to " + short_number(last, 5);
+    check(!learns_ || learnt(before), ErrorKind::Diverged, "training", "no parameter has changed; on the CPU they change");
+    return std::to_string(options_.epochs) + " epochs of " + std::to_string(options_.steps_per_epoch) +
+           " steps (in fp32, with SGD), loss " + short_number(first, 5) + " to " + short_number(last, 5);
   }
 
   bool learnt(const Tensors& before) const {
@@ -268,13 +268,13 @@ class TrialRun {
 
   std::string speed(const Batch& batch) {
     const double best = best_step(batch);
-    const auto took = short_number(1e3 * best, 3) + " ms a step (in fp32, by SGD)";
+    const auto took = short_number(1e3 * best, 3) + " ms per step (in fp32, with SGD)";
     if (device_.is_cpu() || device_.kind == "sim_npu") {
       report_.trials[6].verdict = Verdict::NotJudged;
-      return took + "; " + device_.kind + " computes on this CPU, so it says nothing of a chip";
+      return took + "; " + device_.kind + " computes on this CPU, so the time does not represent a chip";
     }
     report_.speed_up = host_seconds_ / best;
-    return short_number(report_.speed_up, 3) + " times the CPU's: " + took;
+    return short_number(report_.speed_up, 3) + " times the CPU's speed: " + took;
   }
 
   // Of the forward before anything was trained.
@@ -287,11 +287,11 @@ class TrialRun {
     line.verdict = report_.max_error < options_.passes_below  ? Verdict::Passed
                    : report_.max_error < options_.noted_below ? Verdict::Note
                                                               : Verdict::Failed;  // NaN fails too
-    if (line.verdict == Verdict::Note) line.detail += ": more than usual in fp32";
+    if (line.verdict == Verdict::Note) line.detail += ": larger than usual in fp32";
     if (line.verdict != Verdict::Failed) return;
     report_.failure = "numbers";
     report_.place = "outputs of the model";
-    report_.remedy = "dump both sides and compare them: train_app ... dump.level=module, npu_tool compare; it names the layer";
+    report_.remedy = "dump both sides and compare them: train_app ... dump.level=module, npu_tool compare; this identifies the layer";
   }
 
   Task& task_;
@@ -323,10 +323,10 @@ TrialReport try_device(Task& task, const Batch& batch, const std::string& device
 }
 
 std::string to_text(const TrialReport& report, size_t width) {
-  TextTable table({"trial", "verdict", "seconds", "what was seen"});
+  TextTable table({"trial", "verdict", "seconds", "observation"});
   std::string said;
   for (const auto& t : report.trials) {
-    if (!t.error.empty()) said = "  said: " + t.error + "\n";
+    if (!t.error.empty()) said = "  message: " + t.error + "\n";
     table.add_row({t.name, verdict_name(t.verdict), short_number(t.seconds, 3), t.error.empty() ? t.detail : "see above"});
   }
   const auto verdict = report.passed() ? report.device + ": the model runs and trains\n"

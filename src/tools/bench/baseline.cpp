@@ -23,10 +23,10 @@ const char* kind_of_memory(const std::string& device) { return device.starts_wit
 // What can be known before the run.
 void check_long_enough(const RunConfig& config) {
   check(!config.trainer.fast_dev_run, ErrorKind::Usage, "baseline",
-        "trainer.fast_dev_run takes one step, and the first two are warm-up; hint: trainer.fast_dev_run=false, and for a short run "
+        "trainer.fast_dev_run runs only one step, but the first two are warm-up; hint: trainer.fast_dev_run=false, and for a short run "
         "trainer.max_steps=30");
   check(config.trainer.max_steps < 0 || config.trainer.max_steps > kLeastWarmup, ErrorKind::Usage, "baseline", "trainer.max_steps is ",
-        config.trainer.max_steps, ", and the first two steps are warm-up; hint: trainer.max_steps=30, or leave it out");
+        config.trainer.max_steps, ", but the first two steps are warm-up; hint: set trainer.max_steps=30, or omit it");
 }
 
 struct StepRecorder final : Callback {
@@ -74,8 +74,8 @@ Baseline record_baseline(const RunConfig& config, const Parts& parts, const Base
   const auto result = trainer.fit();
   const auto n = recorder->seconds.size();
   const auto warmup = std::clamp<size_t>(n / 10, kLeastWarmup, 20);
-  check(n > warmup, ErrorKind::Usage, "baseline", "the run ended after ", n, " steps, and the first ", warmup,
-        " are warm-up; hint: more trainer.max_epochs, or a larger trainer.max_steps");
+  check(n > warmup, ErrorKind::Usage, "baseline", "the run ended after ", n, " steps, but the first ", warmup,
+        " are warm-up; hint: increase trainer.max_epochs or trainer.max_steps");
   out.step_seconds.seconds.assign(recorder->seconds.begin() + static_cast<std::ptrdiff_t>(warmup), recorder->seconds.end());
   out.data = config.data.name;
   out.device = run.device.str();
@@ -118,7 +118,7 @@ Baseline read_baseline(const std::filesystem::path& path) {
   const auto where = path.string();
   const auto* format = json.find("format");
   check(format != nullptr && format->is_text() && format->text(where) == kBaselineFormat, ErrorKind::Data, "baseline", where,
-        ": not a baseline; hint: npu_tool baseline CONFIG --out FILE writes one");
+        ": not a baseline file; hint: npu_tool baseline CONFIG --out FILE writes one");
   const auto text = [&](const char* key) { return json.at(key, where).text(where + ": " + key); };
   Baseline out{.model = text("model"), .data = text("data"), .device = text("device"), .precision = text("precision")};
   out.parameters = json.at("parameters", where).integer(where + ": parameters");
@@ -131,11 +131,12 @@ Baseline read_baseline(const std::filesystem::path& path) {
   out.step_seconds.seconds = numbers_in(json, "step_seconds", where);
   check(out.losses.size() == out.steps.size() && out.lrs.size() == out.steps.size() && !out.steps.empty() && out.step_seconds.size() > 0,
         ErrorKind::Data, "baseline", where, ": ", out.steps.size(), " steps, ", out.losses.size(), " losses, ", out.lrs.size(),
-        " learning rates, ", out.step_seconds.size(), " times; steps must have one loss and rate each, and there must be some");
+        " learning rates, ", out.step_seconds.size(),
+        " times; each step must have one loss and one rate, and there must be at least one step");
   check(std::all_of(out.step_seconds.seconds.begin(), out.step_seconds.seconds.end(), [](double s) { return std::isfinite(s) && s > 0; }) &&
             out.effective_batch > 0,
-        ErrorKind::Data, "baseline", where, ": times of steps and the batch must be positive numbers");
-  check(std::is_sorted(out.steps.begin(), out.steps.end()), ErrorKind::Data, "baseline", where, ": steps must rise");
+        ErrorKind::Data, "baseline", where, ": the step times and the batch must be positive numbers");
+  check(std::is_sorted(out.steps.begin(), out.steps.end()), ErrorKind::Data, "baseline", where, ": steps must be in ascending order");
   for (const auto& [name, value] : json.at("val", where).members(where + ": val"))
     out.val.emplace_back(name, value.number(where + ": val"));
   for (const auto& [name, value] : json.at("environment", where).members(where + ": environment"))
@@ -148,7 +149,7 @@ std::string to_text(const Baseline& b) {
   std::string out = b.model + " on " + b.device + " in " + b.precision + ": " + std::to_string(b.losses.size()) + " steps of " +
                     std::to_string(b.effective_batch) + ", loss " + short_number(b.losses.front()) + " to " + short_number(b.losses.back());
   for (const auto& [name, value] : b.val) out += ", val/" + name + " " + short_number(value);
-  out += "; " + short_number(b.samples_per_second()) + " img/s, " + short_number(1e3 * b.step_seconds.median()) + " ms a step";
+  out += "; " + short_number(b.samples_per_second()) + " img/s, " + short_number(1e3 * b.step_seconds.median()) + " ms per step";
   if (b.peak_memory >= 0) out += ", peak memory of the " + b.peak_memory_of + " " + human_bytes(static_cast<double>(b.peak_memory));
   return out + "\n";
 }

@@ -47,9 +47,9 @@ std::string speed_sentence(const BaselineComparison& c) {
   const auto range = short_number(c.speed, 3) + " times the reference's speed (" + short_number(c.speed_low, 3) + " to " +
                      short_number(c.speed_high, 3) + ")";
   if (!c.speed_judged()) return "not judged: " + c.speed_obstacle();
-  const auto asked = c.least_speed == 1 ? std::string() : ", asked for " + short_number(c.least_speed, 3);
+  const auto asked = c.least_speed == 1 ? std::string() : ", required: " + short_number(c.least_speed, 3);
   if (!c.speed_passed()) return range + asked + ": too slow";
-  if (c.speed_low <= 1 && c.speed_high >= 1) return range + asked + ": no difference that is larger than the scatter";
+  if (c.speed_low <= 1 && c.speed_high >= 1) return range + asked + ": no difference larger than the scatter";
   return range + asked + (c.speed > 1 ? ": faster" : ": slower");
 }
 
@@ -60,7 +60,7 @@ bool draws_of_its_own(const Baseline& b) {
 
 std::string side(const Baseline& b) {
   return b.device + " in " + b.precision + ", " + short_number(b.samples_per_second()) + " img/s, peak memory " +
-         (b.peak_memory >= 0 ? "of the " + b.peak_memory_of + " " + human_bytes(static_cast<double>(b.peak_memory)) : "not known");
+         (b.peak_memory >= 0 ? "of the " + b.peak_memory_of + " " + human_bytes(static_cast<double>(b.peak_memory)) : "unknown");
 }
 
 }  // namespace
@@ -75,10 +75,10 @@ std::string BaselineComparison::accuracy_sentence() const {
 
 std::string BaselineComparison::speed_obstacle() const {
   for (const auto* b : {&now, &reference})
-    if (b->device.starts_with("sim_npu")) return b->device + " computes on its host's processor, which says nothing of a chip's speed";
+    if (b->device.starts_with("sim_npu")) return b->device + " computes on the host's processor, whose speed does not represent a chip";
   const auto ours = now.step_seconds.size(), theirs = reference.step_seconds.size();
   if (std::min(ours, theirs) >= 6) return "";
-  return c10::str(ours, " and ", theirs, " steps were counted after the warm-up, and six are needed on both sides");
+  return c10::str(ours, " and ", theirs, " steps were measured after the warm-up; both sides need at least six");
 }
 
 bool BaselineComparison::accuracy_passed() const {
@@ -88,7 +88,7 @@ bool BaselineComparison::accuracy_passed() const {
 void check_options(const BaselineOptions& options) {
   check(options.metric_points >= 0 && options.least_speed >= 0 && std::isfinite(options.metric_points + options.least_speed),
         ErrorKind::Usage, "baseline", "accuracy-drop is ", options.metric_points, " and least-speed ", options.least_speed,
-        "; both must be numbers from 0");
+        "; both must be numbers of at least 0");
   check(options.history.mean_rtol > 0 && std::isfinite(options.history.mean_rtol), ErrorKind::Usage, "baseline", "loss-rtol is ",
         options.history.mean_rtol, "; it must be a number above 0, such as 0.02 for 2 %");
 }
@@ -96,8 +96,8 @@ void check_options(const BaselineOptions& options) {
 void check_same_training(const Baseline& now, const Baseline& reference) {
   check(now.parameters == reference.parameters && now.effective_batch == reference.effective_batch, ErrorKind::Usage, "baseline",
         "not the same training: ", now.model, " with ", with_commas(now.parameters), " parameters and ", now.effective_batch,
-        " samples a step, against ", reference.model, " with ", with_commas(reference.parameters), " and ", reference.effective_batch,
-        "; hint: record both from one configuration");
+        " samples per step; the reference: ", reference.model, " with ", with_commas(reference.parameters), " and ",
+        reference.effective_batch, "; hint: record both with the same configuration");
 }
 
 BaselineComparison compare_baselines(Baseline now, Baseline reference, const BaselineOptions& options) {
@@ -111,18 +111,19 @@ BaselineComparison compare_baselines(Baseline now, Baseline reference, const Bas
   for (auto& d : compare_configs(c.now.config, c.reference.config))
     if (d.numeric && d.path != "device" && d.path != "precision") c.config.push_back(std::move(d));
   if (!c.config.empty())
-    c.notes.push_back("settings that may change numbers differ: " + c.config.front().path + " is " + c.config.front().a + " against " +
-                      c.config.front().b + (c.config.size() > 1 ? ", and " + std::to_string(c.config.size() - 1) + " more" : ""));
-  if (!c.history.complete) c.notes.push_back("the runs are not equally long: common steps were compared");
+    c.notes.push_back("settings that may change numbers differ: " + c.config.front().path + " is " + c.config.front().a + " now and " +
+                      c.config.front().b + " in the reference" +
+                      (c.config.size() > 1 ? ", and " + std::to_string(c.config.size() - 1) + " more" : ""));
+  if (!c.history.complete) c.notes.push_back("the runs have different lengths; only common steps were compared");
   if (!c.history.agrees && !c.now.steps.empty() && c.history.first_unequal == c.now.steps.front() && draws_of_its_own(c.now) &&
       c.now.device.substr(0, 3) != c.reference.device.substr(0, 3)) {
-    c.advice = "where the model drops out, record both with rng=portable: the devices' own random numbers differ";
+    c.advice = "if the model uses dropout, record both with rng=portable: the native random numbers of the devices differ";
     c.notes.push_back(c.advice);
   }
   c.speed = c.now.samples_per_second() / c.reference.samples_per_second();
   if (c.now.peak_memory_of != c.reference.peak_memory_of)
-    c.notes.push_back("memory is not compared: of the " + c.now.peak_memory_of + " here, of the " + c.reference.peak_memory_of +
-                      " on the other side");
+    c.notes.push_back("memory is not compared: it is that of the " + c.now.peak_memory_of + " here, and that of the " +
+                      c.reference.peak_memory_of + " on the other side");
   else if (c.now.peak_memory >= 0 && c.reference.peak_memory > 0)
     c.memory = static_cast<double>(c.now.peak_memory) / static_cast<double>(c.reference.peak_memory);
   const auto [now_low, now_high] = c.now.step_seconds.median_interval();
@@ -141,7 +142,7 @@ std::string to_text(const BaselineComparison& c, size_t width) {
                    mean <= c.mean_rtol ? "passed" : "failed"});
   };
   row_of_losses("mean difference of losses", c.history.mean_relative);
-  row_of_losses("the same in the last quarter", c.history.last_quarter_relative);
+  row_of_losses("mean difference in the last quarter", c.history.last_quarter_relative);
   for (const auto& m : c.metrics)
     table.add_row({"val/" + m.name, short_number(m.now), short_number(m.reference), short_number(m.worse, 3), short_number(m.allowed, 3),
                    m.passed ? "passed" : "failed"});
@@ -161,7 +162,7 @@ std::string to_html(const BaselineComparison& c) {
       wrong              ? Tone::Bad
       : c.speed_judged() ? Tone::Good
                          : Tone::Warn);
-  page.paragraph("Of accuracy: " + c.accuracy_sentence() + ".");
+  page.paragraph("Accuracy: " + c.accuracy_sentence() + ".");
   page.facts({{"now", side(c.now)}, {"reference", side(c.reference)}});
   for (const auto& sentence : c.history.sentences) page.paragraph(sentence);
   for (const auto& note : c.notes) page.paragraph(note, Tone::Warn);

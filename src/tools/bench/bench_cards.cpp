@@ -46,7 +46,7 @@ std::string label(const CardRow& card) { return card.elsewhere ? "from elsewhere
 std::string relative_text(const CardRow& card, const CardRow& first) {
   const double percent = relative_speed(card, first);
   if (std::isnan(percent)) return "-";
-  return shortest(percent) + " %" + (card.batch == first.batch ? "" : " (another batch)");
+  return shortest(percent) + " %" + (card.batch == first.batch ? "" : " (different batch)");
 }
 
 constexpr const char* kColumns[] = {"device", "CANN", "batch", "s/step", "samples/s", "GB", "W", "relative", "source"};
@@ -75,7 +75,7 @@ std::vector<CardRow> card_rows(const BenchReport& report, const std::string& sou
       out.push_back(card_of(report, row, source));
     }
   check(!out.empty(), ErrorKind::Usage, "bench", source,
-        ": has no row of the sections train, step and batch; hint: npu_tool bench CONFIG --what step --out FILE");
+        ": has no row of the sections train, step or batch; hint: npu_tool bench CONFIG --what step --out FILE");
   return out;
 }
 
@@ -110,10 +110,10 @@ double relative_speed(const CardRow& card, const CardRow& first) {
 }
 
 std::string cards_text(const std::vector<CardRow>& cards, size_t width) {
-  check(!cards.empty(), ErrorKind::Usage, "bench", "no cards to set next to each other; give reports, --figures FILE.csv or --elsewhere");
+  check(!cards.empty(), ErrorKind::Usage, "bench", "there are no cards to compare; give reports, --figures FILE.csv or --elsewhere");
   TextTable table({std::begin(kColumns), std::end(kColumns)});
   for (const auto& card : cards) table.add_row(cells(card, cards.front()));
-  return table.str(width) + "relative: samples a second over those of the first row\n";
+  return table.str(width) + "relative: samples per second divided by those of the first row\n";
 }
 
 Json cards_json(const std::vector<CardRow>& cards) {
@@ -135,7 +135,7 @@ Json cards_json(const std::vector<CardRow>& cards) {
 }
 
 std::string cards_html(const std::vector<CardRow>& cards) {
-  HtmlPage page("Cards next to each other");
+  HtmlPage page("Comparison of cards");
   HtmlTable table{.title = "Training", .columns = {}};
   for (size_t i = 0; i < std::size(kColumns); ++i) table.columns.push_back({kColumns[i], i >= 2 && i <= 6});
   for (const auto& card : cards) {
@@ -144,7 +144,7 @@ std::string cards_html(const std::vector<CardRow>& cards) {
     table.rows.push_back(std::move(row));
   }
   page.table(table);
-  page.paragraph("Relative: samples a second over those of the first row. Figures from elsewhere were not measured by npu_train.");
+  page.paragraph("Relative: samples per second divided by those of the first row. Figures from elsewhere were not measured by npu_train.");
   return page.str();
 }
 

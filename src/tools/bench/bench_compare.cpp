@@ -29,7 +29,7 @@ SpeedRatio::Verdict judge(const BenchDifference& d, const BenchRow& a, const Ben
 
 std::string verdict_text(const BenchDifference& d) {
   if (d.verdict == SpeedRatio::Verdict::Faster) return "A is faster";
-  if (d.verdict == SpeedRatio::Verdict::TooFewPairs) return "too few times for a verdict";
+  if (d.verdict == SpeedRatio::Verdict::TooFewPairs) return "too few measurements for a verdict";
   return d.verdict == SpeedRatio::Verdict::Slower ? "A is slower" : "no difference beyond the scatter";
 }
 
@@ -62,14 +62,14 @@ bool BenchComparison::passed() const {
 }
 
 BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b) {
-  check(same_work(a, b), ErrorKind::Usage, "bench", "A is of ", work_of(a), ", B of ", work_of(b),
-        "; reports of the same work are compared");
+  check(same_work(a, b), ErrorKind::Usage, "bench", "A measures ", work_of(a), ", B ", work_of(b),
+        "; allowed: two reports of the same work");
   BenchComparison out{.a = a.model, .b = b.model};
   const auto machine = drift(a, b);
   for (const auto& row : a.rows) {
     const auto* other = b.row(row.section, row.name);
     if (other == nullptr) {
-      out.notes.push_back(row.section + " " + row.name + " is in A alone");
+      out.notes.push_back(row.section + " " + row.name + " is only in A");
       continue;
     }
     if (row.samples.size() == 0 || other->samples.size() == 0) {
@@ -93,16 +93,17 @@ BenchComparison compare_bench_reports(const BenchReport& a, const BenchReport& b
     out.rows.push_back(d);
   }
   for (const auto& row : b.rows)
-    if (a.row(row.section, row.name) == nullptr) out.notes.push_back(row.section + " " + row.name + " is in B alone");
-  check(!out.rows.empty(), ErrorKind::Usage, "bench", "no measurement with times is in both reports; hint: take both with the same --what");
+    if (a.row(row.section, row.name) == nullptr) out.notes.push_back(row.section + " " + row.name + " is only in B");
+  check(!out.rows.empty(), ErrorKind::Usage, "bench",
+        "the reports have no common measurement with times; hint: make both with the same --what");
   if (machine > 1.05)
-    out.notes.push_back("the machine's own speed differed by a factor of " + short_number(machine, 3) + " between the two");
+    out.notes.push_back("the speed of the machine differed by a factor of " + short_number(machine, 3) + " between the two reports");
   note_environments(a, b, out);
   return out;
 }
 
 std::string to_text(const BenchComparison& c, size_t width) {
-  TextTable table({"verdict", "section", "what", "A ms", "B ms", "speed of A", "low", "high"});
+  TextTable table({"verdict", "section", "name", "A ms", "B ms", "speed of A", "low", "high"});
   for (const auto& d : c.rows)
     table.add_row({verdict_text(d), d.section, d.name, short_number(d.a_ms), short_number(d.b_ms), short_number(d.value, 3),
                    short_number(d.low, 3), short_number(d.high, 3)});

@@ -91,7 +91,7 @@ void bench_infer_batches(const Bench& bench, BenchReport& out) {
 
 void bench_forward(const Bench& bench, BenchReport& out) {
   if (Device::parse(out.device).is_cpu()) {
-    out.notes.push_back("forward: the device is the CPU itself, there is nothing to hold it against");
+    out.notes.push_back("forward: the device is the CPU itself, so there is nothing to compare it with");
     return;
   }
   auto host = bench.config;

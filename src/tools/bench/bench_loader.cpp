@@ -38,7 +38,7 @@ double epoch_speed(const Bench& bench, Loader& loader, BenchRow& row, const std:
     }
     done();
     seconds += clock.now() - start;
-    check(images > 0, ErrorKind::Data, "bench", "the data gave no batch");
+    check(images > 0, ErrorKind::Data, "bench", "the data set provided no batch");
     if (epoch > 0) row.samples.seconds.push_back(clock.now() - start);
   }
   return static_cast<double>(images) / seconds;
@@ -77,8 +77,8 @@ void add_device_augmentation(const Bench& bench, BenchReport& out) {
     row.numbers.emplace_back("samples_per_s", on_device);
     row.numbers.emplace_back("ms_per_batch", 1e3 * row.numbers.front().second / on_device);
     row.numbers.emplace_back("samples_per_s_host", on_host);
-    out.notes.push_back("loader: device augmentation on " + device.str() + " gives " + short_number(on_device / on_host, 2) +
-                        " times the pictures of the host's, copies to the device counted on both sides");
+    out.notes.push_back("loader: device augmentation on " + device.str() + " processes " + short_number(on_device / on_host, 2) +
+                        " times as many images as augmentation on the host; both include the copies to the device");
   } catch (const Error& e) {
     row.failure = failure_of(e);  // a chain that has no form for devices
   }
@@ -127,9 +127,10 @@ void bench_loader(const Bench& bench, BenchReport& out) {
     out.rows.push_back(std::move(row));
   }
   if (!left_out.empty())
-    out.notes.push_back("loader: batches of " + join(left_out) + " were left out, the data has " + with_commas(bench.samples) + " samples");
+    out.notes.push_back("loader: batches of " + join(left_out) + " were omitted; the data set has " + with_commas(bench.samples) +
+                        " samples");
   add_device_augmentation(bench, out);
-  out.notes.push_back("loader: the best of these, to paste: " + best_line);
+  out.notes.push_back("loader: the best of these settings: " + best_line);
 }
 
 }  // namespace npu_train::detail

@@ -84,7 +84,7 @@ void add_scaling(HtmlPage& page, const BenchReport& report) {
 
 /// Which share of a step each phase takes.
 void add_phases(HtmlPage& page, const BenchReport& report) {
-  HtmlTable table{.title = "Phases of a step", .columns = {{"steps"}, {"phase"}, {"share", true}, {"ms a step", true}}};
+  HtmlTable table{.title = "Phases of a step", .columns = {{"steps"}, {"phase"}, {"share", true}, {"ms per step", true}}};
   for (const auto& row : report.rows) {
     if (row.section != "phases") continue;
     for (const auto& [key, value] : row.numbers) {
@@ -135,7 +135,7 @@ void add_history(HtmlPage& page, const BenchReport& report, const std::vector<Be
   LinePlot plot{.title = "History of " + title, .x_label = "run", .y_label = "median, ms"};
   LinePlot::Series series{.name = section};
   HtmlTable table{.title = "History of " + title,
-                  .columns = {{"run", true}, {"median, ms", true}, {"speed against the run before"}, {"verdict"}}};
+                  .columns = {{"run", true}, {"median, ms", true}, {"speed relative to the previous run"}, {"verdict"}}};
   const BenchReport* before = nullptr;
   double number = 0;
   const auto add = [&](const BenchReport& r) {
@@ -148,7 +148,7 @@ void add_history(HtmlPage& page, const BenchReport& report, const std::vector<Be
     if (before != nullptr) {
       const auto d = difference(r, *row, *before, *before->row(section, newest->name));
       speed = {short_number(d.value, 3) + " (" + short_number(d.low, 3) + " to " + short_number(d.high, 3) + ")", d.value};
-      verdict = {d.verdict == SpeedRatio::Verdict::TooFewPairs ? "too few times for a verdict" : "no difference beyond the scatter"};
+      verdict = {d.verdict == SpeedRatio::Verdict::TooFewPairs ? "too few measurements for a verdict" : "no difference beyond the scatter"};
       if (d.verdict == SpeedRatio::Verdict::Faster) verdict = {"faster", {}, Tone::Good};
       if (d.verdict == SpeedRatio::Verdict::Slower) {
         verdict = {"slower: a regression", {}, Tone::Bad};
@@ -172,7 +172,7 @@ void add_histories(HtmlPage& page, const BenchReport& report, const std::vector<
   const auto others = std::count_if(history.begin(), history.end(), [&](const BenchReport& r) { return !same_work(r, report); });
   if (others > 0)
     page.paragraph(std::to_string(others) + " of " + std::to_string(history.size()) +
-                       " earlier reports are of other work (model, pictures, device, precision or data) and left out",
+                       " earlier reports measure different work (model, images, device, precision or data) and are omitted",
                    Tone::Warn);
   for (const char* section : {"step", "train", "infer"}) add_history(page, report, history, section);
 }
@@ -192,7 +192,7 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
               {"input", report.input.empty() ? "-" : report.input},
               {"data", report.data.empty() ? "-" : report.data},
               {"parameters", with_commas(report.parameters)},
-              {"GFLOP a sample", short_number(static_cast<double>(report.flops_per_image) * 1e-9)},
+              {"GFLOP per sample", short_number(static_cast<double>(report.flops_per_image) * 1e-9)},
               {"products", report.gemm_flops > 0 ? short_number(report.gemm_flops * 1e-9) + " GFLOP/s" : "not measured"},
               {"copies", report.copy_bytes_per_second > 0 ? short_number(report.copy_bytes_per_second * 1e-9) + " GB/s" : "not measured"}});
   for (const auto& note : report.notes)
@@ -210,9 +210,9 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
               {{"initial_memory_bytes", "initial"}, {"peak_memory_bytes", "peak"}, {"memory_increase_bytes", "increase"}});
   add_numbers(page, report, "Power and energy",
               {{"host_power_w", "host, W"},
-               {"host_energy_j_per_sample", "host, J a sample"},
+               {"host_energy_j_per_sample", "host, J per sample"},
                {"device_power_w", "device, W"},
-               {"device_energy_j_per_sample", "device, J a sample"}});
+               {"device_energy_j_per_sample", "device, J per sample"}});
   for (const auto& row : report.rows)
     if (row.section == "power") page.paragraph("power of the " + row.name + ": " + row.failure);
   add_histories(page, report, history);

@@ -7,7 +7,7 @@ namespace npu_train::detail {
 BenchRow phase_row(const std::string& of, const Profile& profile) {
   BenchRow row{.section = "phases", .name = of + (profile.synchronised ? ", the device waited for after each" : "")};
   if (profile.windows == 0 || !(profile.seconds > 0)) {
-    row.failure = "too few steps to tell";
+    row.failure = "too few steps for a result";
     return row;
   }
   row.numbers = {{"steps", static_cast<double>(profile.windows)},

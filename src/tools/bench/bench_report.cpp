@@ -77,7 +77,7 @@ BenchRow row_of(const Json& json, const std::string& where) {
       out.numbers.emplace_back(new_name(key), value.number(where + ": " + key));
   }
   check(std::all_of(out.samples.seconds.begin(), out.samples.seconds.end(), [](double s) { return std::isfinite(s) && s > 0; }),
-        ErrorKind::Data, "bench", where, ": seconds of ", out.section, " ", out.name, " must be positive numbers");
+        ErrorKind::Data, "bench", where, ": the seconds of ", out.section, " ", out.name, " must be positive numbers");
   return out;
 }
 
@@ -99,7 +99,7 @@ std::string to_text(const BenchReport& report, size_t width) {
   std::string out;
   if (!report.model.empty())
     out += report.model + " on " + report.device + " in " + report.precision + ": " + report.input + "; " + with_commas(report.parameters) +
-           " parameters, " + short_number(static_cast<double>(report.flops_per_image) * 1e-9) + " GFLOP a sample\n";
+           " parameters, " + short_number(static_cast<double>(report.flops_per_image) * 1e-9) + " GFLOP per sample\n";
   if (!report.data.empty()) out += "data: " + report.data + "\n";
   if (report.gemm_flops > 0)
     out += "this machine: " + short_number(report.gemm_flops * 1e-9) + " GFLOP/s in products, " +
@@ -136,7 +136,7 @@ BenchReport read_bench_report(const std::filesystem::path& path) {
   const auto where = path.string();
   const auto* format = json.find("format");
   check(format != nullptr && format->is_text() && format->text(where) == kFormat, ErrorKind::Data, "bench", where,
-        ": not a benchmark's report; hint: npu_tool bench CONFIG --out FILE writes one");
+        ": not a benchmark report; hint: npu_tool bench CONFIG --out FILE writes one");
   const auto text = [&](const char* key) { return json.at(key, where).text(where + ": " + key); };
   BenchReport out{.model = text("model"), .device = text("device"), .precision = text("precision")};
   for (const auto& [key, into] : {std::pair{"input", &out.input}, std::pair{"data", &out.data}})

@@ -159,16 +159,16 @@ void check_options(const RunConfig& config, const BenchOptions& o) {
     const auto& all = bench_sections();
     check(std::find(all.begin(), all.end(), name) != all.end(), ErrorKind::Usage, "bench", "--what ", name, "; allowed: ", join(all));
     check(name != "null" || o.pairs >= 6, ErrorKind::Usage, "bench",
-          "--what null needs --pairs of at least 6; of fewer there is no verdict");
-    check(name != "scaling" || !o.scaling.batch.empty(), ErrorKind::Usage, "bench", "--what scaling needs sizes of a batch");
+          "--what null needs --pairs of at least 6; fewer pairs give no verdict");
+    check(name != "scaling" || !o.scaling.batch.empty(), ErrorKind::Usage, "bench", "--what scaling needs batch sizes");
     check(name == "loader" || !config.model.name.empty(), ErrorKind::Usage, "bench", "no model; give CONFIG or --model NAME");
     check((name != "loader" && name != "train") || !config.data.name.empty(), ErrorKind::Usage, "bench", "--what ", name,
           ": no data; give CONFIG or data.name=...");
   }
   for (const auto* sizes :
        {&o.scaling.batch, &o.scaling.depth, &o.scaling.image, &o.scaling.threads, &o.scaling.workers, &o.scaling.layers})
-    for (const auto size : *sizes) check(size >= 1, ErrorKind::Usage, "bench", "a size of ", size, "; sizes of scaling must be at least 1");
-  check(o.scaling.steps >= 1 && o.null_trials >= 1, ErrorKind::Usage, "bench", "steps of scaling and trials must be at least 1");
+    for (const auto size : *sizes) check(size >= 1, ErrorKind::Usage, "bench", "a size is ", size, "; sizes of scaling must be at least 1");
+  check(o.scaling.steps >= 1 && o.null_trials >= 1, ErrorKind::Usage, "bench", "the steps of scaling and the trials must be at least 1");
   check(o.batch >= 1 && o.warmup >= 1 && o.steps >= 1 && o.infer_steps >= 1 && o.sweep_steps >= 1 && o.pairs >= 1, ErrorKind::Usage,
         "bench", "batch, warm-up, steps and pairs must be at least 1");
 }
@@ -187,7 +187,8 @@ RunConfig with_data_of(const RunConfig& config, const std::vector<std::string>& 
     if (!config.model.name.empty()) full.model = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
   } catch (const Error& e) {
     out.data = config.data.name + ", which could not be opened";
-    out.notes.push_back("data: " + without_hint(e.what()) + "; sections without data take the model's own size of pictures and classes");
+    out.notes.push_back("data: " + without_hint(e.what()) +
+                        "; sections that read no data use the model's own image size and number of classes");
   }
   return full;
 }
@@ -204,7 +205,7 @@ void describe(const Bench& bench, BenchReport& out) {
   out.flops_per_image = run.flops_per_sample();
   for (const auto& p : run.trainer().task().parameters()) out.parameters += p.value.numel();
   check(!bench.options.fuse || out.precision == "32-true", ErrorKind::Usage, "bench",
-        "--fuse measures precision 32-true; given: ", out.precision);
+        "--fuse supports only precision 32-true; given: ", out.precision);
   if (!bench.options.machine) return;
   out.gemm_flops = gemm_flops(run.device());
   out.copy_bytes_per_second = copy_bandwidth(run.device());
@@ -219,7 +220,8 @@ void run_sections(const Bench& bench, BenchReport& out) {
       bench.go_on();
       section.run(bench, out);
     } catch (const Bench::Interrupted&) {
-      out.notes.push_back(std::string("interrupted in section ") + section.name + ": it and what comes after it are not whole");
+      out.notes.push_back(std::string("interrupted in section ") + section.name +
+                          "; this section is incomplete, and later ones are missing");
       return;
     } catch (const Error& e) {
       if (out.rows.empty()) throw;

@@ -103,7 +103,7 @@ void memory_by_batch(const Bench& bench, BenchReport& out) {
         row.numbers.emplace_back("activations_bytes", bytes);
         points.push_back(GrowthPoint::exact(size, bytes));
       } else {
-        row.failure = "the device does not tell what tensors take";
+        row.failure = "the device does not report the memory of tensors";
       }
     } catch (const Error& e) {
       row.failure = failure_of(e);
@@ -143,7 +143,7 @@ void by_depth(const Bench& bench, BenchReport& out) {
 
 void by_image(const Bench& bench, BenchReport& out) {
   if (!has_option(bench, "image_size")) {
-    out.notes.push_back("scaling: step time by picture was not measured, " + bench.config.model.name + " has no option 'image_size'");
+    out.notes.push_back("scaling: step time by image size was not measured, " + bench.config.model.name + " has no option 'image_size'");
     return;
   }
   auto sizes = bench.options.scaling.image;
@@ -156,7 +156,7 @@ void by_image(const Bench& bench, BenchReport& out) {
   Sweep sweep({.section = "scaling image",
                .cost = "step time",
                .size = "pixels of a picture",
-               .reason = attention ? "attention holds every patch against every other, which grows with their square" : ""},
+               .reason = attention ? "attention compares every patch with every other, which grows with the square of their number" : ""},
               "pixels", "step_ms_median", out);
   for (const auto side : sizes)
     sweep.add(side * side,
@@ -166,7 +166,7 @@ void by_image(const Bench& bench, BenchReport& out) {
 
 void by_threads(const Bench& bench, BenchReport& out) {
   if (!Device::parse(out.device).is_cpu()) {
-    out.notes.push_back("scaling: step time by threads was not measured, the device is no CPU");
+    out.notes.push_back("scaling: step time by threads was not measured, the device is not a CPU");
     return;
   }
   auto sizes = bench.options.scaling.threads;
@@ -183,7 +183,7 @@ void by_threads(const Bench& bench, BenchReport& out) {
 
 void by_workers(const Bench& bench, BenchReport& out) {
   if (bench.config.data.name.empty()) {
-    out.notes.push_back("scaling: the loader by workers was not measured, there is no data; give CONFIG or data.name=...");
+    out.notes.push_back("scaling: the loader by workers was not measured because there are no data; give CONFIG or data.name=...");
     return;
   }
   auto sizes = bench.options.scaling.workers;
@@ -271,8 +271,8 @@ void bench_null(const Bench& bench, BenchReport& out) {
   out.rows.push_back({.section = "null",
                       .name = "two equal programs",
                       .numbers = {{"trials", static_cast<double>(trials)}, {"refused", static_cast<double>(trials - verdicts)}}});
-  out.notes.push_back("null: two equal programs were rightly refused a verdict in " + std::to_string(trials - verdicts) + " of " +
-                      std::to_string(trials) + " trials; of 20 at least 18 are to be expected");
+  out.notes.push_back("null: two equal programs correctly had no verdict in " + std::to_string(trials - verdicts) + " of " +
+                      std::to_string(trials) + " trials; at least 18 of 20 are expected");
 }
 
 }  // namespace npu_train::detail

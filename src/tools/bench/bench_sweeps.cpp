@@ -138,7 +138,7 @@ void bench_batches(const Bench& bench, BenchReport& out) {
   }
   for (const auto& [batch, speed] : speeds)
     if (speed >= kKnee * best) {
-      out.notes.push_back("batch: the knee is at " + std::to_string(batch) + ", from where on throughput is within 5 % of the best (" +
+      out.notes.push_back("batch: the knee is at " + std::to_string(batch) + ", from which on throughput is within 5 % of the best (" +
                           short_number(best, 3) + " img/s)");
       break;
     }
@@ -162,7 +162,7 @@ void bench_checkpointing(const Bench& bench, BenchReport& out) {
 
 void bench_threads(const Bench& bench, BenchReport& out) {
   if (!Device::parse(out.device).is_cpu()) {
-    out.notes.push_back("threads: not measured, the device is no CPU");
+    out.notes.push_back("threads: not measured, the device is not a CPU");
     return;
   }
   for (const int64_t threads : doubled_up_to(at::get_num_threads())) {

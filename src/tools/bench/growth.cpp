@@ -12,7 +12,7 @@ namespace {
 std::string range(const Growth& g) { return " (" + short_number(g.low, 3) + " to " + short_number(g.high, 3) + ")"; }
 
 std::string verdict(const GrowthSweep& sweep, const Growth& all, const Growth& large) {
-  if (!all.sure) return "too few times of each size for a verdict";
+  if (!all.sure) return "too few measurements of each size for a verdict";
   const double least = std::max(all.low, large.low);
   if (sweep.shared) return least > 0 ? "MORE OF THEM MAKE IT SLOWER" : "-1 would be perfect";
   if (least <= kLinearGrowth) return "not worse than linear beyond the scatter";
@@ -31,7 +31,7 @@ Growth growth_of(const std::vector<GrowthPoint>& points) {
   double mean = 0;
   for (const auto& p : points) {
     check(p.size > 0 && p.low > 0 && std::isfinite(p.size + p.high) && p.low <= p.cost && p.cost <= p.high, ErrorKind::Usage, "bench",
-          "a cost of ", p.cost, " (", p.low, " to ", p.high, ") at size ", p.size, "; sizes and costs must be positive numbers");
+          "the cost is ", p.cost, " (", p.low, " to ", p.high, ") at size ", p.size, "; sizes and costs must be positive numbers");
     mean += std::log(p.size) / static_cast<double>(points.size());
   }
   double spread = 0;
@@ -51,7 +51,7 @@ Growth growth_of(const std::vector<GrowthPoint>& points) {
 void add_growth(const GrowthSweep& sweep, const std::vector<GrowthPoint>& points, BenchReport& report) {
   const auto what = sweep.cost + " by " + sweep.size;
   if (points.size() < 2) {
-    report.notes.push_back("scaling: " + what + " was measured at fewer than two sizes, so nothing can be said of its growth");
+    report.notes.push_back("scaling: " + what + " was measured at fewer than two sizes, so its growth is unknown");
     return;
   }
   auto sorted = points;
@@ -67,8 +67,8 @@ void add_growth(const GrowthSweep& sweep, const std::vector<GrowthPoint>& points
                                      {"exponent_of_larger_half", large.exponent},
                                      {"exponent_of_larger_half_low", large.low},
                                      {"exponent_of_larger_half_high", large.high}}});
-  std::string text = "scaling: " + what + " goes with the power " + short_number(all.exponent, 3) + range(all);
-  if (large.points < all.points) text += ", over the larger sizes " + short_number(large.exponent, 3) + range(large);
+  std::string text = "scaling: " + what + " grows with the power " + short_number(all.exponent, 3) + range(all);
+  if (large.points < all.points) text += ", for the larger sizes " + short_number(large.exponent, 3) + range(large);
   report.notes.push_back(text + ": " + verdict(sweep, all, large));
 }
 

@@ -35,17 +35,17 @@ std::optional<double> leading_number(const std::string& text) {
 std::string why_failed(const std::string& program, const CommandResult& result) {
   switch (result.end) {
     case CommandResult::End::NotFound:
-      return program + " is not here";
+      return program + " is not installed";
     case CommandResult::End::TimedOut:
-      return program + " does not answer";
+      return program + " does not respond";
     case CommandResult::End::Signalled:
-      return program + " was ended by signal " + std::to_string(result.status);
+      return program + " was terminated by signal " + std::to_string(result.status);
     case CommandResult::End::Exited:
       break;
   }
   const auto said = detail::first_line(result.output).substr(0, 120);
-  if (result.status != 0) return program + " ended with " + std::to_string(result.status) + ": " + said;
-  return program + " tells no power: '" + said + "'";
+  if (result.status != 0) return program + " failed with exit code " + std::to_string(result.status) + ": " + said;
+  return program + " reports no power: '" + said + "'";
 }
 
 /// Entry `index` of a list of visible devices; `index` itself where none is set.
@@ -141,7 +141,7 @@ struct PowerMeter::Impl {
       const auto [card, chip] = card_and_chip(host.run({"npu-smi", "info", "-m"}).output, logical);
       command = {"npu-smi", "info", "-t", "power", "-i", card, "-c", chip};
     } else if (!device.is_cpu()) {
-      device_why = device.str() + " draws no power of its own";
+      device_why = device.str() + " has no power consumption of its own";
     }
     if (command.empty()) return;
     const auto result = host.run(command);

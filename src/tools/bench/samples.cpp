@@ -62,12 +62,12 @@ std::pair<double, double> Samples::median_interval() const {
 double Samples::scatter() const { return (percentile(75) - percentile(25)) / 2 / median(); }
 
 SpeedRatio speed_ratio(const Samples& one, const Samples& other) {
-  check(one.size() == other.size() && one.size() > 0, ErrorKind::Usage, "bench", one.size(), " times against ", other.size(),
-        "; both sides need as many, measured in turn");
+  check(one.size() == other.size() && one.size() > 0, ErrorKind::Usage, "bench", one.size(), " and ", other.size(),
+        " times; the numbers must be equal and more than 0, from interleaved measurements");
   std::vector<double> ratios;
   for (size_t i = 0; i < one.size(); ++i) {
     const double a = one.seconds[i], b = other.seconds[i];
-    check(a > 0 && b > 0 && std::isfinite(a + b), ErrorKind::Usage, "bench", "times of ", a, " and ", b,
+    check(a > 0 && b > 0 && std::isfinite(a + b), ErrorKind::Usage, "bench", "two times are ", a, " and ", b,
           " s; both must be positive numbers");
     ratios.push_back(b / a);
   }
@@ -93,7 +93,7 @@ std::string SpeedRatio::str() const {
     case Verdict::TooFewPairs:
       break;
   }
-  return short_number(value, 3) + " times as fast, of " + std::to_string(pairs) + " pairs: too few for a verdict";
+  return short_number(value, 3) + " times as fast, from " + std::to_string(pairs) + " pairs: too few for a verdict";
 }
 
 PairedSamples measure_in_turn(const std::function<void()>& one, const std::function<void()>& other, int64_t pairs, int64_t warmup) {

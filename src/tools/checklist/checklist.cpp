@@ -59,7 +59,7 @@ class Checks {
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::Data) {  // of others the items tell
         proof_parts_ = detail::shapes_only(parts, config);
-        on_random_ = "; on random images, since the data is not here";
+        on_random_ = "; on random images, since the data are not available";
       }
     }
     out_.device = options.device;
@@ -83,12 +83,12 @@ class Checks {
       found = translated(item, look);
     } catch (const detail::TooFewSteps& e) {
       const auto fewer = options_.steps * e.taken / e.needed;
-      found = {
-          false,
-          c10::str("not judged, since the run ends after ", e.taken, e.taken == 1 ? " step and " : " steps and ", e.needed, " are needed"),
-          (fewer > 0 ? c10::str("give --steps ", fewer, ", or ") : std::string("give ")) + "a longer run", true};
+      found = {false,
+               c10::str("not judged, since the run ends after ", e.taken, e.taken == 1 ? " step, but " : " steps, but ", e.needed,
+                        " are needed"),
+               (fewer > 0 ? c10::str("use --steps ", fewer, ", or ") : std::string("use ")) + "a longer run", true};
     } catch (const Error& e) {
-      found = {false, e.what(), "mend what the message names"};
+      found = {false, e.what(), "fix the reported problem"};
     }
     const auto state = found.done ? ItemState::Done : found.not_checked ? ItemState::NotChecked : ItemState::NotDone;
     out_.items.push_back({stage, item, state, found.evidence, found.done ? "" : found.next});
@@ -103,7 +103,7 @@ class Checks {
   /// An item that two recorded trainings answer.
   void check_baselines(const char* stage, const char* item, const std::function<Found(const BaselineComparison&)>& look) {
     if (!reference_ || !baseline_)
-      return not_checked(stage, item, "record npu_tool baseline on both devices, and give the files with --reference and --baseline");
+      return not_checked(stage, item, "record npu_tool baseline on both devices, and pass the files with --reference and --baseline");
     check_item(stage, item, [&] { return look(compare_baselines(*baseline_, *reference_)); });
   }
 
@@ -135,14 +135,14 @@ void Checks::environment() {
     const auto kind = Device::parse(options_.device).kind;
     if (const auto missing = missing_software(report, kind); !missing.empty())
       return Found{false, "no " + missing + " found on this machine",
-                   "run this on the machine with the device; npu_tool doctor shows the rest", kind == "sim_npu"};
-    return Found{report.worst() != Verdict::Fail, report.summary(), "npu_tool doctor reports each failed check and what to do"};
+                   "run this on the machine with the device; npu_tool doctor shows further checks", kind == "sim_npu"};
+    return Found{report.worst() != Verdict::Fail, report.summary(), "npu_tool doctor reports each failed check and its fix"};
   });
-  check_item(stage, "the device is there", [&] {
+  check_item(stage, "the device is available", [&] {
     const auto device = resolve_device(options_.device);
-    return Found{true, device.str() + ", " + std::to_string(backend_of(device).count()) + " of its kind"};
+    return Found{true, device.str() + ", " + std::to_string(backend_of(device).count()) + " of this kind"};
   });
-  check_item(stage, "the device computes what the CPU does", [&] {
+  check_item(stage, "the device computes the same as the CPU", [&] {
     const auto device = resolve_device(options_.device);
     const auto finding = judge_matmul(device, at::kFloat, hello_matmul(device, at::kFloat));
     return Found{finding.verdict == Verdict::Ok, finding.finding, finding.fix};
@@ -157,12 +157,12 @@ void Checks::code() {
     return Found{verdict != "blocked",
                  verdict + " for " + analysis.options.soc + ", " + std::to_string(analysis.operators.size()) +
                      " kinds of operators, about " + short_number(analysis.hours(), 3) + " h of work",
-                 "npu_tool analyze CONFIG names the operators and what takes their place"};
+                 "npu_tool analyze CONFIG lists the operators and their replacements"};
   });
   if (options_.source.empty())
-    not_checked(stage, "sources hold nothing that is CUDA's alone", "give the project's folder with --source DIR, and it is scanned");
+    not_checked(stage, "the sources contain no CUDA-only code", "pass the project's folder with --source DIR to scan it");
   else
-    check_item(stage, "sources hold nothing that is CUDA's alone", [&] {
+    check_item(stage, "the sources contain no CUDA-only code", [&] {
       const auto scan = scan_source(options_.source);
       return Found{scan.verdict == Feasibility::Ready, headline(scan), "npu_tool analyze --source " + options_.source + " --rewrite OUT"};
     });
@@ -178,7 +178,7 @@ void Checks::precision() {
     auto config = config_;
     config.device = "cpu";
     const auto report = verify_determinism(config, proof_parts_, {.steps = options_.steps});
-    return Found{report.passed, report.str() + on_random_, "deterministic: true, and npu_tool verify-determinism"};
+    return Found{report.passed, report.str() + on_random_, "set deterministic: true, and run npu_tool verify-determinism"};
   });
   check_item(stage, "outputs, gradients and steps agree with the CPU", [&] {
     if (Device::parse(options_.device).is_cpu()) return Found{true, "the device is the CPU itself"};
@@ -190,11 +190,11 @@ void Checks::precision() {
     return Found{report.all_passed,
                  short_number(100 * report.pass_rate, 3) + " % of " + std::to_string(report.samples) + " samples agree" +
                      (first != nullptr ? "; the first layer that differs is " + first->name : "") + on_random_,
-                 "npu_tool validate CONFIG --device " + options_.device + ", then npu_tool compare of two dumps"};
+                 "npu_tool validate CONFIG --device " + options_.device + ", then npu_tool compare with two dumps"};
   });
   check_baselines(stage, "losses and accuracy follow the reference", [](const BaselineComparison& c) {
     return Found{c.accuracy_passed(), c.accuracy_sentence(),
-                 c.advice.empty() ? "npu_tool compare names the first step, and with dumps the first layer, that differs" : c.advice};
+                 c.advice.empty() ? "npu_tool compare reports the first step that differs and, with dumps, the first layer" : c.advice};
   });
 }
 
@@ -209,14 +209,15 @@ Found Checks::data_keeps_up() const {
   for (const auto& p : profile.phases)
     if (p.phase == Phase::DataWait) waited = p.seconds / profile.seconds;
   return {waited <= kMostDataWait,
-          short_number(100 * waited, 3) + " % of " + std::to_string(profile.windows) + " steps waited for data; at most 10 % are meant",
+          short_number(100 * waited, 3) + " % of the time of " + std::to_string(profile.windows) +
+              " steps was spent waiting for data; allowed: at most 10 %",
           "raise data.num_workers, or use cheaper transforms; trainer.profiler=simple shows all phases"};
 }
 
 void Checks::performance() {
   constexpr const char* stage = "performance";
-  check_item(stage, "data keeps up with the device", [&] { return data_keeps_up(); });
-  check_baselines(stage, "the speed is what is asked for", [](const BaselineComparison& c) {
+  check_item(stage, "data loading keeps up with the device", [&] { return data_keeps_up(); });
+  check_baselines(stage, "the speed is sufficient", [](const BaselineComparison& c) {
     if (!c.speed_judged())
       return Found{false, "not judged: " + c.speed_obstacle(), "record npu_tool baseline on the device itself, with more steps", true};
     return Found{c.speed_passed(), short_number(c.speed, 3) + " times the reference's",
@@ -225,7 +226,7 @@ void Checks::performance() {
   const auto command =
       profiler_command({Device::parse(options_.device).kind, 0}, options_.train + " device=" + options_.device + " trainer.max_steps=20");
   by_hand(stage, "the device's own timeline shows no gaps",
-          command.empty() ? "look at it with the device's profiler" : "look at it with the device's profiler, as: " + command);
+          command.empty() ? "check it with the device's profiler" : "check it with the device's profiler: " + command);
 }
 
 void Checks::delivery() {
@@ -234,14 +235,13 @@ void Checks::delivery() {
     auto config = config_;
     config.device = "cpu";
     const auto report = verify_resume(config, proof_parts_, {.steps = options_.steps});
-    return Found{report.passed, report.str() + on_random_, "train_app CONFIG --verify-resume names the part"};
+    return Found{report.passed, report.str() + on_random_, "train_app CONFIG --verify-resume reports the part that differs"};
   });
-  by_hand(stage, "a full training on the device reached the accuracy that is asked for",
-          "train to the end; its baseline.json is the proof");
-  by_hand(stage, "weights were handed over and read where they are used",
+  by_hand(stage, "a full training on the device reached the required accuracy", "train to the end; its baseline.json is the proof");
+  by_hand(stage, "the weights were delivered, and loaded by the program that uses them",
           "npu_tool weights writes .safetensors, which every framework reads");
-  by_hand(stage, "versions, configuration and known differences are written down",
-          "config.yaml and environment.json of the run's folder hold the first two");
+  by_hand(stage, "versions, configuration and known differences are documented",
+          "config.yaml and environment.json of the run's folder contain the first two");
 }
 
 }  // namespace
@@ -275,7 +275,7 @@ Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& o
         "; it must be between 1 and 1000");
   AscendOperators(options.soc, options.torch);
   if (!options.source.empty())
-    check(std::filesystem::is_directory(options.source), ErrorKind::Usage, "checklist", options.source, ": no folder");
+    check(std::filesystem::is_directory(options.source), ErrorKind::Usage, "checklist", options.source, ": not a folder");
   Checks checks(config, options, parts);
   if (Device::parse(options.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
   try {
@@ -311,11 +311,11 @@ std::string to_html(const Checklist& checklist) {
   const auto done = checklist.count(ItemState::Done), failed = checklist.count(ItemState::NotDone), all = checklist.items.size();
   page.paragraph(done == all  ? "The migration is complete: all " + std::to_string(all) + " items are done."
                  : failed > 0 ? "The migration is not complete: " + checklist.summary() + "."
-                              : "Nothing that was checked failed, but the migration is not complete: " + checklist.summary() + ".",
+                              : "No check failed, but the migration is not complete: " + checklist.summary() + ".",
                  done == all  ? Tone::Good
                  : failed > 0 ? Tone::Bad
                               : Tone::Warn);
-  HtmlTable table{.title = "Checklist", .columns = {{"stage"}, {"item"}, {"state"}, {"what was seen"}, {"what to do"}}};
+  HtmlTable table{.title = "Checklist", .columns = {{"stage"}, {"item"}, {"state"}, {"observation"}, {"action"}}};
   for (const auto& i : checklist.items) {
     const auto tone = i.state == ItemState::Done ? Tone::Good : i.state == ItemState::NotDone ? Tone::Bad : Tone::Plain;
     table.rows.push_back({{i.stage}, {i.item}, {item_state_name(i.state), {}, tone}, {i.evidence}, {i.next}});

@@ -1,4 +1,4 @@
-// npu_tool analyze CONFIG: a run on this machine, looked up for an NPU, or tried on a device.
+// npu_tool analyze CONFIG: looks up the operators of a run for an NPU, or runs it on a device.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ struct AnalyzeArguments {
   bool json = false;
 };
 
-// Exit status: 0, or 7 where something blocks.
+// Exit status: 0, or 7 if something blocks the move.
 int analyze_config(const AnalyzeArguments& args, const Parts& parts);
-// The same of `--try DEVICE`.
+// The same for `--try DEVICE`.
 int analyze_trial(const AnalyzeArguments& args, const Parts& parts);
 
 }  // namespace npu_train::cli

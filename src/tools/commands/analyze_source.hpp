@@ -1,4 +1,4 @@
-// npu_tool analyze --source: what ties a project to CUDA.
+// npu_tool analyze --source: the uses of CUDA in a project.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ struct SourceArguments {
   bool json = false;
 };
 
-/// Prints the scan, writes the copy and the reports that are asked for. 0, or 7 when something blocks the move.
+/// Prints the scan; writes the requested copy and reports. Returns 0, or 7 if something blocks the move.
 int analyze_source(const SourceArguments& args);
 
 }  // namespace npu_train::cli

@@ -25,7 +25,7 @@ int baseline(const BaselineArguments& args, const Parts& parts) {
   check(!args.out.empty() || !args.against.empty() || args.json || !config.output.dir.empty(), ErrorKind::Usage, "baseline",
         "nothing would be written: output.dir is empty; hint: --out FILE");
   check_writable({args.out, args.html});
-  check_options(args.options);  // before hours of training, as all that can be checked
+  check_options(args.options);  // before hours of training, like every other check that needs none
   std::optional<Baseline> reference;
   if (!args.against.empty()) reference = read_baseline(args.against);
   const auto now = record_baseline(config, parts, reference ? &*reference : nullptr);
@@ -46,21 +46,21 @@ int baseline(const BaselineArguments& args, const Parts& parts) {
 
 void add_baseline(CLI::App& app, Command& run) {
   auto args = std::make_shared<BaselineArguments>();
-  auto* sub =
-      app.add_subcommand("baseline", "train, and record losses, accuracy, speed and memory, to hold the same training elsewhere against");
+  auto* sub = app.add_subcommand("baseline",
+                                 "train, and record losses, accuracy, speed and memory, for comparison with the same training elsewhere");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
-  sub->add_option("--out", args->out, "the file to write; default: baseline.json in the run's folder");
-  auto* against = sub->add_option("--against", args->against, "a baseline of another device: judge accuracy and speed by it");
-  sub->add_option("--accuracy-drop", args->options.metric_points, "points by which a validation metric may be worse")
+  sub->add_option("--out", args->out, "output file; default: baseline.json in the run's folder");
+  auto* against = sub->add_option("--against", args->against, "baseline of another device, with which accuracy and speed are compared");
+  sub->add_option("--accuracy-drop", args->options.metric_points, "points by which a validation metric may be lower")
       ->capture_default_str()
       ->needs(against);
-  sub->add_option("--loss-rtol", args->options.history.mean_rtol, "mean relative difference of losses that is accepted")
+  sub->add_option("--loss-rtol", args->options.history.mean_rtol, "largest accepted mean relative difference of the losses")
       ->capture_default_str()
       ->needs(against);
-  sub->add_option("--least-speed", args->options.least_speed, "images per second over the reference's that are asked for")
+  sub->add_option("--least-speed", args->options.least_speed, "required speed, as a multiple of the reference's samples per second")
       ->capture_default_str()
       ->needs(against);
-  sub->add_option("--html", args->html, "write the comparison as a self-contained page")->needs(against);
+  sub->add_option("--html", args->html, "write the comparison as a self-contained HTML page")->needs(against);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return baseline(*args, parts); }; });
 }

@@ -25,7 +25,7 @@ struct BenchArguments {
   bool json = false;
 };
 
-/// Generated pictures of the model's own size, for sections that read data where no data is named.
+/// Generated images of the model's size, for sections that read data, if the configuration names no data.
 void give_pictures(RunConfig& config, const BenchOptions& options, const Parts& parts) {
   const auto reads = [](const std::string& w) { return w == "train" || w == "loader" || w == "scaling"; };
   if (std::none_of(options.what.begin(), options.what.end(), reads)) return;
@@ -40,7 +40,7 @@ void give_pictures(RunConfig& config, const BenchOptions& options, const Parts& 
 RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   auto [file, overrides] = split_words(args.words);
   if (!args.model.empty()) {
-    overrides.insert(overrides.begin(), "model={name: " + args.model + "}");  // words with model.KEY=VALUE add to it
+    overrides.insert(overrides.begin(), "model={name: " + args.model + "}");  // model.KEY=VALUE on the command line adds to it
     overrides.push_back("model.name=" + args.model);
   }
   if (!args.precision.empty()) overrides.push_back("precision=" + args.precision);
@@ -51,7 +51,7 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
     const bool vit = args.model.starts_with("vit");
     node.set("optimizer", vit ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
                               : ConfigNode{{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}, {"weight_decay", 1e-4}});
-    if (args.options.fuse) node.set("precision", "32-true");  // the only one that is measured fused
+    if (args.options.fuse) node.set("precision", "32-true");  // the only precision in which fused models are measured
   }
   for (const auto& text : overrides) apply_override(node, text);
   if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
@@ -61,7 +61,7 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   return config;
 }
 
-/// The report, and the numbers of its first row at the top, where scripts look.
+/// The report, with the numbers of its first row at the top level, where scripts look for them.
 Json document_of(const BenchReport& report) {
   auto out = to_json(report);
   if (report.rows.empty()) return out;
@@ -76,7 +76,7 @@ int compare(const BenchArguments& args) {
   return c.passed() ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
 
-/// Reports, figures of a file and published ones, next to each other.
+/// Shows reports, the figures of a file and published figures next to each other.
 int cards(const BenchArguments& args) {
   check_writable({args.html});
   std::vector<CardRow> rows;
@@ -95,15 +95,15 @@ void check_flags(const BenchArguments& args) {
   const auto asked = [&](const char* section) {
     return std::find(args.options.what.begin(), args.options.what.end(), section) != args.options.what.end();
   };
-  check(args.history.empty() || !args.html.empty(), ErrorKind::Usage, "bench", "--history is for the page; hint: --html FILE");
-  check(!args.options.fuse || asked("infer"), ErrorKind::Usage, "bench", "--fuse belongs to --what infer");
-  check(!args.options.activations || asked("step"), ErrorKind::Usage, "bench", "--activations belongs to --what step");
+  check(args.history.empty() || !args.html.empty(), ErrorKind::Usage, "bench", "--history needs the HTML page; hint: --html FILE");
+  check(!args.options.fuse || asked("infer"), ErrorKind::Usage, "bench", "--fuse requires --what infer");
+  check(!args.options.activations || asked("step"), ErrorKind::Usage, "bench", "--activations requires --what step");
   std::vector<std::string> files;
   for (const auto& file : {args.out, args.csv, args.html})
     if (!file.empty()) files.push_back(std::filesystem::absolute(file).lexically_normal().string());
   std::sort(files.begin(), files.end());
   const auto twice = std::adjacent_find(files.begin(), files.end());
-  check(twice == files.end(), ErrorKind::Usage, "bench", "two outputs go to ", twice == files.end() ? "" : *twice);
+  check(twice == files.end(), ErrorKind::Usage, "bench", "two outputs have the same file: ", twice == files.end() ? "" : *twice);
 }
 
 int bench(const BenchArguments& args, const Parts& parts) {
@@ -125,14 +125,14 @@ int bench(const BenchArguments& args, const Parts& parts) {
   return signal_received() != 0 ? 128 + signal_received() : report.exit_code;
 }
 
-/// A section that does not exist is a mistake on the command line, found before anything else.
+/// An unknown section is an error on the command line, reported before anything else is done.
 CLI::Validator one_of_sections() {
   return CLI::Validator(
       [](std::string& name) {
         const auto& all = bench_sections();
         if (std::find(all.begin(), all.end(), name) != all.end()) return std::string();
         const auto near = nearest_name(name, all);
-        return "'" + name + "' is no section" + (near.empty() ? "" : "; did you mean '" + near + "'?") + "; allowed: " + join(all);
+        return "'" + name + "' is not a section" + (near.empty() ? "" : "; did you mean '" + near + "'?") + "; allowed: " + join(all);
       },
       "");
 }
@@ -142,59 +142,60 @@ CLI::Validator one_of_sections() {
 void add_bench(CLI::App& app, Command& run) {
   auto args = std::make_shared<BenchArguments>();
   auto& o = args->options;
-  auto* sub = app.add_subcommand("bench", "measure training, inference and the loader on this machine");
-  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]; the flags below win");
-  sub->add_option("--what", o.what, "what is measured, comma separated: " + join(bench_sections()))
+  auto* sub = app.add_subcommand("bench", "measure the speed of training, inference and the loader on this machine");
+  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]; the options below override it");
+  sub->add_option("--what", o.what, "what to measure, separated by commas: " + join(bench_sections()))
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(one_of_sections())
       ->capture_default_str();
-  sub->add_option("--model", args->model, "model by name");
-  sub->add_option("--image", args->image, "height and width of the pictures")->check(above_zero());
-  sub->add_option("--batch", o.batch, "samples of a step of random input")->check(above_zero())->capture_default_str();
+  sub->add_option("--model", args->model, "name of the model");
+  sub->add_option("--image", args->image, "height and width of the images")->check(above_zero());
+  sub->add_option("--batch", o.batch, "samples per step of random input")->check(above_zero())->capture_default_str();
   sub->add_option("--precision", args->precision, "as in a configuration");
   sub->add_option("--device", args->device, "as in a configuration");
-  sub->add_option("--steps", o.steps, "steps that count")->check(above_zero())->capture_default_str();
-  sub->add_option("--warmup", o.warmup, "steps before")->check(above_zero())->capture_default_str();
-  sub->add_option("--infer-steps", o.infer_steps, "predictions that count")->check(above_zero())->capture_default_str();
-  sub->add_option("--sweep-steps", o.sweep_steps, "steps of each size of a sweep")->check(above_zero())->capture_default_str();
-  sub->add_option("--pairs", o.pairs, "repetitions of what is measured in turn; a verdict needs six")
+  sub->add_option("--steps", o.steps, "measured steps")->check(above_zero())->capture_default_str();
+  sub->add_option("--warmup", o.warmup, "steps before the measured ones")->check(above_zero())->capture_default_str();
+  sub->add_option("--infer-steps", o.infer_steps, "measured predictions")->check(above_zero())->capture_default_str();
+  sub->add_option("--sweep-steps", o.sweep_steps, "steps for each size of a sweep")->check(above_zero())->capture_default_str();
+  sub->add_option("--pairs", o.pairs, "repetitions of measurements that are interleaved; a verdict needs six")
       ->check(above_zero())
       ->capture_default_str();
   sub->add_option("--threads", args->threads, "CPU threads of operators")->check(above_zero());
   sub->add_flag("--activations", o.activations,
-                "with step: also measure what forward and backward need beside parameters, gradients and optimizer");
-  sub->add_flag("--fuse", o.fuse, "with infer: also the fused model, beside the plain one");
-  sub->add_flag("!--no-phases", o.phases, "with step and train: do not tell phases of a step and bytes moved");
+                "with step: also measure the memory of forward and backward, without parameters, gradients and optimizer");
+  sub->add_flag("--fuse", o.fuse, "with infer: also measure the fused model");
+  sub->add_flag("!--no-phases", o.phases, "with step and train: do not report the phases of a step and the bytes moved");
   const auto sizes = [&](const char* name, std::vector<int64_t>& list, const std::string& text) {
     sub->add_option(name, list, "with scaling: " + text)->delimiter(',')->allow_extra_args(false)->check(above_zero());
   };
-  sizes("--scale-batch", o.scaling.batch, "samples of a step (8,16,32,64); the first also where something else grows");
-  sizes("--scale-depth", o.scaling.depth, "depths of the model (2,4,8,12; of ResNets 18,34)");
-  sizes("--scale-image", o.scaling.image, "heights and widths of pictures (half, one and two times the model's)");
+  sizes("--scale-batch", o.scaling.batch, "samples per step (8,16,32,64); the other sweeps use the first");
+  sizes("--scale-depth", o.scaling.depth, "depths of the model (2,4,8,12; ResNets: 18,34)");
+  sizes("--scale-image", o.scaling.image, "heights and widths of images (half, one and two times the model's)");
   sizes("--scale-threads", o.scaling.threads, "CPU threads (1,2,4 to all)");
-  sizes("--scale-workers", o.scaling.workers, "workers of the loader (1,2,4 to the number of cores)");
-  sizes("--scale-layers", o.scaling.layers, "layers of what is dumped and compared (16,32,64,128)");
-  sub->add_option("--scale-steps", o.scaling.steps, "with scaling: steps that count, of each size")
+  sizes("--scale-workers", o.scaling.workers, "loader workers (1,2,4 to the number of cores)");
+  sizes("--scale-layers", o.scaling.layers, "layers that are dumped and compared (16,32,64,128)");
+  sub->add_option("--scale-steps", o.scaling.steps, "with scaling: measured steps for each size")
       ->check(above_zero())
       ->capture_default_str();
-  sub->add_option("--null-trials", o.null_trials, "with null: comparisons of two equal programs, of --pairs pairs each")
+  sub->add_option("--null-trials", o.null_trials, "with null: number of comparisons of two equal programs, each with --pairs pairs")
       ->check(above_zero())
       ->capture_default_str();
-  sub->add_flag("!--no-machine", o.machine, "do not measure what the machine multiplies and copies at most");
-  sub->add_option("--history", args->history, "earlier reports, the oldest first, for the page");
+  sub->add_flag("!--no-machine", o.machine, "do not measure the machine's peak speed of matrix products and copies");
+  sub->add_option("--history", args->history, "earlier reports for the HTML page, oldest first");
   sub->add_option("--out", args->out, "write the JSON document to this file");
-  sub->add_option("--csv", args->csv, "write the numbers as a table");
+  sub->add_option("--csv", args->csv, "write the numbers as a CSV table");
   const auto measuring = sub->get_options([](CLI::Option*) { return true; });
-  auto* html = sub->add_option("--html", args->html, "write a self-contained page");
-  sub->add_option("--compare", args->compare, "A.json B.json: hold two reports against each other; takes --json alone")->expected(2);
+  auto* html = sub->add_option("--html", args->html, "write a self-contained HTML page");
+  sub->add_option("--compare", args->compare, "A.json B.json: compare two reports; of the other options only --json is accepted")
+      ->expected(2);
   const CLI::Option* of_cards[] = {
       sub->add_option("--cards", args->cards,
-                      "A.json B.json ...: set the cards of reports next to each other; speeds relative to the first row"),
+                      "A.json B.json ...: show the cards of several reports next to each other; speeds are relative to the first row"),
       sub->add_option("--figures", args->figures,
-                      "with or without --cards: further figures, from a CSV file with columns device, batch, samples_per_s, and cann, "
+                      "with or without --cards: further figures, from a CSV file with the columns device, batch, samples_per_s, and cann, "
                       "seconds_per_step, memory_gb, power_w, source"),
-      sub->add_flag("--elsewhere", args->elsewhere, "the same: figures that others published")};
+      sub->add_flag("--elsewhere", args->elsewhere, "the same, with figures that others published")};
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, measuring, html, of_cards = std::vector<const CLI::Option*>(std::begin(of_cards), std::end(of_cards)), &run] {
     const CLI::Option* set = nullptr;

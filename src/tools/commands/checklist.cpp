@@ -36,16 +36,16 @@ int checklist(const ChecklistArguments& args, const Parts& parts) {
 void add_checklist(CLI::App& app, Command& run) {
   auto args = std::make_shared<ChecklistArguments>();
   auto& o = args->options;
-  auto* sub = app.add_subcommand("checklist", "how far a migration is: environment, code, precision, performance, delivery");
-  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]: steps of it are trained");
-  sub->add_option("--device", o.device, "where the training moves to: npu[:i], sim_npu[:i], cuda[:i], cpu")->capture_default_str();
+  auto* sub = app.add_subcommand("checklist", "report the progress of a migration: environment, code, precision, performance, delivery");
+  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]: a few steps of it are trained");
+  sub->add_option("--device", o.device, "target device of the migration: npu[:i], sim_npu[:i], cuda[:i], cpu")->capture_default_str();
   sub->add_option("--soc", o.soc, "the chip, as for npu_tool analyze")->capture_default_str();
   sub->add_option("--torch", o.torch, "version of torch_npu")->capture_default_str();
-  sub->add_option("--source", o.source, "folder of the project's sources, to be scanned");
-  sub->add_option("--reference", o.reference, "baseline of the device that it comes from (npu_tool baseline)");
+  sub->add_option("--source", o.source, "folder of the project's sources, which are scanned");
+  sub->add_option("--reference", o.reference, "baseline of the original device (npu_tool baseline)");
   sub->add_option("--baseline", o.baseline, "baseline of --device");
-  sub->add_option("--steps", o.steps, "of each short run")->capture_default_str();
-  sub->add_option("--html", args->html, "write a self-contained page");
+  sub->add_option("--steps", o.steps, "steps of each short run")->capture_default_str();
+  sub->add_option("--html", args->html, "write a self-contained HTML page");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return checklist(*args, parts); }; });
 }

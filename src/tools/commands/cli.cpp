@@ -45,7 +45,7 @@ extern "C" void handle(int number) {
     g_signal = number;
     if (auto stop = g_stop.load()) stop();
   } else if ((number == SIGINT || number == SIGTERM) && now - none >= 1'000'000'000) {
-    // Somebody insists. Sooner it is the same wish once more: timeout(1) signals a process and then its group.
+    // The user insists. A signal that follows sooner is the same request: timeout(1) signals a process and then its group.
     std::signal(number, SIG_DFL);
     std::raise(number);
   }
@@ -121,7 +121,7 @@ std::string version_text() {
 
 namespace {
 
-/// "key = value", "key= value" and "key =value" come as several words.
+/// "key = value", "key= value" and "key =value" arrive as several words.
 void refuse_blanks(const std::vector<std::string>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
     const auto& word = words[i];
@@ -129,7 +129,8 @@ void refuse_blanks(const std::vector<std::string>& words) {
     const bool ends = word.ends_with('=') && i + 1 < words.size() && words[i + 1].find('=') == std::string::npos;
     if (!begins && !(ends && words[i + 1].find(".yaml") == std::string::npos)) continue;
     const auto first = begins ? words[i - 1] : "", last = ends ? words[i + 1] : "";
-    throw Error(ErrorKind::Usage, "command line", "an override is one word, without blanks around '='", "write " + first + word + last);
+    throw Error(ErrorKind::Usage, "command line", "an override must be one word, without spaces around '='",
+                "write " + first + word + last);
   }
 }
 
@@ -142,8 +143,8 @@ ConfigWords split_words(const std::vector<std::string>& words) {
     if (word.find('=') != std::string::npos) {
       out.overrides.push_back(word);
     } else {
-      check(out.file.empty(), ErrorKind::Usage, "command line", "two configurations are given: ", out.file, " and ", word,
-            "; overrides are key=value");
+      check(out.file.empty(), ErrorKind::Usage, "command line", "there must be one configuration, but two are given: ", out.file, " and ",
+            word, "; an override has the form key=value");
       out.file = find_config(word);
     }
   }

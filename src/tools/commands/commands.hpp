@@ -1,4 +1,4 @@
-// The subcommands of npu_tool. Each adds itself to the parser; the one that was chosen sets `run`.
+// The subcommands of npu_tool. Each adds itself to the parser; the selected one sets `run`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -29,17 +29,17 @@ void add_baseline(CLI::App& app, Command& run);
 void add_checklist(CLI::App& app, Command& run);
 void add_data(CLI::App& app, Command& run);
 
-/// One JSON document on stdout, or the text for people, its lines broken to the width of the terminal.
+/// Prints one JSON document, or the text for people, wrapped to the width of the terminal.
 void print(bool json, const Json& document, const std::string& text);
 
-/// Error(Checkpoint) where one of the files could not be written, Error(Usage) where it would be inside a checkpoint: reported before the
-/// work whose result they are to hold. "" is none.
+/// Error(Checkpoint) if one of the files cannot be written, Error(Usage) if it would be inside a checkpoint: reported before the
+/// work whose result they will hold. "" means no file.
 void check_writable(const std::vector<std::string>& files);
 
-/// The bytes of a size on the command line ("32GiB"); Error(Usage) names `option` where it is none.
+/// The bytes of a size on the command line ("32GiB"); Error(Usage) names `option` if the text is not a size.
 int64_t size_argument(const char* option, const std::string& text);
 
-/// The configuration of a checkpoint with overrides, bound.
+/// The bound configuration of a checkpoint, with overrides applied.
 RunConfig checkpoint_config(const std::string& checkpoint, const std::vector<std::string>& overrides, const Parts& parts);
 
 }  // namespace npu_train::cli

@@ -23,7 +23,7 @@ struct CompareArguments {
   std::string reference, mapping, csv, html, json_file;
   std::string columns, columns_b;
   std::vector<std::string> tolerances;
-  std::vector<std::string> given;  // names of options
+  std::vector<std::string> given;  // names of the given options
   RunComparisonOptions runs;
   bool strict = false, json = false;
   int64_t rows = 20;
@@ -32,11 +32,11 @@ struct CompareArguments {
 // "a: b", one a line, as msprobe's data_mapping.yaml; # begins a comment.
 std::map<std::string, std::string> read_mapping(const std::string& path) {
   const auto node = load_yaml(path);
-  check(node.is_map(), ErrorKind::Usage, "compare", path, ": not a mapping; a line of it is 'name in A: name in B'");
+  check(node.is_map(), ErrorKind::Usage, "compare", path, ": not a mapping; each line must be 'name in A: name in B'");
   std::map<std::string, std::string> out;
   for (const auto& member : node.members()) {
     check(member.value.is_scalar(), ErrorKind::Usage, "compare", path, ": '", member.key,
-          "' is mapped to no name; a line of it is 'name in A: name in B'");
+          "' is mapped to no name; each line must be 'name in A: name in B'");
     out[member.key] = member.value.scalar();
   }
   return out;
@@ -49,15 +49,15 @@ std::pair<std::string, Tolerance> read_tolerance(const std::string& text) {
     char* end = nullptr;
     const double value = std::strtod(part.c_str(), &end);
     check(!part.empty() && end == part.c_str() + part.size() && value >= 0, ErrorKind::Usage, "compare", "--tolerance ", text,
-          ": allowed: PATTERN=ATOL,RTOL, as layer4.*=1e-4,1e-2");
+          ": allowed: PATTERN=ATOL,RTOL, for example layer4.*=1e-4,1e-2");
     return value;
   };
   check(equal != std::string::npos && comma != std::string::npos, ErrorKind::Usage, "compare", "--tolerance ", text,
-        ": allowed: PATTERN=ATOL,RTOL, as layer4.*=1e-4,1e-2");
+        ": allowed: PATTERN=ATOL,RTOL, for example layer4.*=1e-4,1e-2");
   return {text.substr(0, equal), {number(text.substr(equal + 1, comma - equal - 1)), number(text.substr(comma + 1))}};
 }
 
-// Writes what was asked for and gives the exit status; one for every kind of comparison.
+// Writes the requested reports and returns the exit status, for every kind of comparison.
 template <class Result>
 int finish(const CompareArguments& args, const Result& result, bool agrees) {
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(result));
@@ -75,7 +75,7 @@ bool is_weights(const std::string& path) {
   return is_safetensors_name(p) || is_pth_name(p);
 }
 
-// What a path may hold; bits, for what an option is of.
+// The kinds of content of a path; bits, since an option may apply to several kinds.
 enum Kind : unsigned { kNone = 0, kDump = 1, kCheckpoint = 2, kRunFolder = 4, kHistory = 8, kConfig = 16, kEnvironment = 32 };
 constexpr unsigned kValues = kDump | kCheckpoint, kLogs = kRunFolder | kHistory;
 
@@ -90,30 +90,30 @@ constexpr std::array<KindName, 6> kKinds = {{{kDump, "a dump", "dumps"},
                                              {kConfig, "a configuration", "configurations"},
                                              {kEnvironment, "an environment", "environments"}}};
 
-// What an option is of, and for; those that are not here are of everything.
+// The kinds that an option applies to, and its purpose; an option that is not listed applies to all kinds.
 struct OptionUse {
   const char* name;
   unsigned kinds;
   const char* purpose;
-  const char* needs = "";  // another option
+  const char* needs = "";  // another option that must be given
 };
 constexpr std::array<OptionUse, 19> kUses = {{
-    {"--reference", kDump, "a third dump in fp32 that both are measured against"},
+    {"--reference", kDump, "a third dump in fp32, with which both are compared"},
     {"--proportion", kDump, "how far A may be from the reference", "--reference"},
-    {"--steps", kDump, "the steps that are read"},
-    {"--rank", kDump, "the rank that is read"},
+    {"--steps", kDump, "the steps to read"},
+    {"--rank", kDump, "the rank to read"},
     {"--atol", kValues, "a tolerance of values"},
     {"--rtol", kValues, "a tolerance of values"},
     {"--tolerance", kValues, "a tolerance of the values of some layers"},
-    {"--exact", kValues, "a tolerance of none: equal bits"},
+    {"--exact", kValues, "a tolerance of zero: equal bits"},
     {"--mapping", kValues, "names of layers"},
     {"--strict-names", kValues, "names of layers"},
-    {"--sample", kValues, "the share of layers that is read"},
-    {"--seed", kValues, "which share --sample reads", "--sample"},
-    {"--layers", kValues, "the layers that are read"},
+    {"--sample", kValues, "the fraction of layers to read"},
+    {"--seed", kValues, "the seed of --sample", "--sample"},
+    {"--layers", kValues, "the layers to read"},
     {"--columns", kLogs, "names of a log's columns"},
     {"--columns-b", kLogs, "names of a log's columns"},
-    {"--shift", kLogs, "steps that one log is behind the other"},
+    {"--shift", kLogs, "steps by which one log is behind the other"},
     {"--mean-rtol", kLogs, "the tolerance of losses"},
     {"--lr-rtol", kLogs, "the tolerance of learning rates"},
     {"--rows", kValues | kLogs, "lines of a table of layers or steps"},
@@ -133,7 +133,7 @@ std::string many_of(unsigned kinds) {
   return out.empty() ? last : join(out) + " and " + last;
 }
 
-// The checkpoint that a file is a part of; "" for others.
+// The checkpoint that a file belongs to; "" if there is none.
 std::string checkpoint_around(const std::string& path) {
   const std::filesystem::path p(path);
   const bool part = p.filename() == "manifest.json" || p.filename() == "state.json";
@@ -144,53 +144,54 @@ std::string checkpoint_around(const std::string& path) {
 
 Kind kind_of(const std::string& path) {
   if (is_dump(path)) return kDump;
-  if (!dump_around(path).empty() || !checkpoint_around(path).empty()) return kNone;  // a stack.json is no log
+  if (!dump_around(path).empty() || !checkpoint_around(path).empty()) return kNone;  // a stack.json is not a log
   if (is_weights(path)) return kCheckpoint;
   const auto text = kind_of_run_file(path);
   const auto found = std::find_if(kKinds.begin(), kKinds.end(), [&](const KindName& name) { return name.one == text; });
   return found == kKinds.end() ? kNone : found->kind;
 }
 
-// What somebody may have meant who gave a path of no known kind.
+// The hint for a path whose kind is unknown.
 std::string meant_instead(const std::string& path) {
-  if (const auto dump = dump_around(path); !dump.empty()) return "; hint: it is a part of the dump " + dump.string() + ": give that folder";
+  if (const auto dump = dump_around(path); !dump.empty()) return "; hint: it belongs to the dump " + dump.string() + ": give that folder";
   if (const auto whole = checkpoint_around(path); !whole.empty())
-    return "; hint: it is a part of the checkpoint " + whole + ": give that folder";
+    return "; hint: it belongs to the checkpoint " + whole + ": give that folder";
   std::vector<std::string> inside;
   std::error_code error;
   for (std::filesystem::directory_iterator it(path, error), end; !error && it != end && inside.size() < 100; it.increment(error))
     if (const auto kind = it->is_directory(error) ? kind_of(it->path().string()) : kNone; kind != kNone)
       inside.push_back(it->path().string() + " (" + name_of(kind).one + ")");
   if (inside.empty())
-    return "; a dump has dump.json in it or in step<N>/rank<R>, a run folder config.yaml, a checkpoint manifest.json; files: .csv, .json, "
+    return "; allowed: a dump (with dump.json, or step<N>/rank<R>/dump.json), a run folder (with config.yaml), a checkpoint (with "
+           "manifest.json), or a file: .csv, .json, "
            ".jsonl, .safetensors, .pth, .yaml";
   std::sort(inside.begin(), inside.end());
   constexpr size_t kShown = 4;
   const bool more = inside.size() > kShown;
   if (more) inside.resize(kShown);
-  return "; hint: give what is in it: " + join(inside) + (more ? " ..." : "");
+  return "; hint: give one of its entries: " + join(inside) + (more ? " ..." : "");
 }
 
-// Of two kinds that are not the same.
+// The hint for two paths of different kinds.
 std::string hint_for(Kind a, Kind b) {
   const unsigned both = a | b;
   if ((both & kRunFolder) == 0) return "";
   if ((both & kConfig) != 0) return "; hint: give the run folder's config.yaml";
   if ((both & kCheckpoint) != 0) return "; hint: give the run folder's checkpoints";
   if ((both & kEnvironment) != 0) return "; hint: give the run folder's environment.json";
-  return "; hint: a run's dump is in the folder dump below it, where dump.dir names no other";
+  return "; hint: the dump of a run is in its folder dump, unless dump.dir names another one";
 }
 
-// Nothing that was given goes unheeded.
+// An option that does not apply is an error, never ignored.
 void check_options_of(const CompareArguments& args, Kind kind) {
   std::vector<std::string> wrong;
   for (const auto& use : kUses) {
     const auto given = [&](const std::string& name) { return std::find(args.given.begin(), args.given.end(), name) != args.given.end(); };
     if (!given(use.name)) continue;
     if ((use.kinds & kind) == 0)
-      wrong.push_back(std::string(use.name) + " is of " + many_of(use.kinds) + " (" + use.purpose + ")");
+      wrong.push_back(std::string(use.name) + " applies only to " + many_of(use.kinds) + " (" + use.purpose + ")");
     else if (*use.needs != '\0' && !given(use.needs))
-      wrong.push_back(std::string(use.name) + " says " + use.purpose + " and needs " + use.needs);
+      wrong.push_back(std::string(use.name) + " ( " + use.purpose + ") requires " + use.needs);
   }
   const auto* hint = kind == kRunFolder || kind == kHistory ? "; hint: --mean-rtol and --lr-rtol are the tolerances of a history" : "";
   const bool tolerance = std::any_of(wrong.begin(), wrong.end(), [](const auto& text) { return text.find("a tolerance of") != text.npos; });
@@ -198,22 +199,22 @@ void check_options_of(const CompareArguments& args, Kind kind) {
         tolerance ? hint : "");
 }
 
-// What both paths hold.
+// The kind of both paths.
 Kind common_kind(const CompareArguments& args) {
   std::error_code error;
   check(!args.a.empty() && !args.b.empty(), ErrorKind::Usage, "compare", args.a.empty() ? "A" : "B", " is empty; allowed: a path");
   for (const auto& path : {args.a, args.b, args.reference})
-    check(path.empty() || std::filesystem::exists(path, error), ErrorKind::Data, "compare", path, ": there is no such file or folder");
+    check(path.empty() || std::filesystem::exists(path, error), ErrorKind::Data, "compare", path, ": no such file or folder");
   auto a = kind_of(args.a), b = kind_of(args.b);
   for (const auto& [path, kind] : {std::pair(args.a, a), std::pair(args.b, b)})
-    check(kind != kNone, ErrorKind::Data, "compare", path, ": of no kind that is known", meant_instead(path));
-  if ((a | b) == kLogs) a = b = kHistory;  // the log of the run folder
+    check(kind != kNone, ErrorKind::Data, "compare", path, ": unknown kind of input", meant_instead(path));
+  if ((a | b) == kLogs) a = b = kHistory;  // compares with the log of the run folder
   check(a == b, ErrorKind::Usage, "compare", args.a, " is ", name_of(a).one, ", ", args.b, " is ", name_of(b).one,
-        "; allowed: two of a kind", hint_for(a, b));
+        "; allowed: two paths of the same kind", hint_for(a, b));
   check_options_of(args, a);
   const auto reference = args.reference.empty() ? kDump : kind_of(args.reference);
   check(reference == kDump, ErrorKind::Data, "compare", "--reference ", args.reference, " is ",
-        reference == kNone ? "of no kind that is known" : name_of(reference).one, "; allowed: a dump",
+        reference == kNone ? "of an unknown kind" : name_of(reference).one, "; allowed: a dump",
         reference == kNone ? meant_instead(args.reference) : "");
   return a;
 }
@@ -247,35 +248,38 @@ int compare(CompareArguments args, const Parts& parts) {
 
 void add_compare(CLI::App& app, Command& run) {
   auto args = std::make_shared<CompareArguments>();
-  auto* sub = app.add_subcommand("compare", "tell whether two runs agree, and where they part");
+  auto* sub = app.add_subcommand("compare", "report whether two runs agree, and where they first differ");
   sub->add_option("A", args->a, "a dump (msprobe's too), run folder, history, checkpoint or configuration")->required();
   sub->add_option("B", args->b, "the other one, of the same kind")->required();
-  sub->add_option("--reference", args->reference, "a third dump, of fp32: a value fails only out of proportion to B's own error");
-  sub->add_option("--proportion", args->options.proportion, "times B's error to the reference that A's may be")->capture_default_str();
-  sub->add_option("--atol", args->options.atol, "absolute tolerance, of all dtypes")->check(zero_or_more());
-  sub->add_option("--rtol", args->options.rtol, "relative tolerance, of all dtypes")->check(zero_or_more());
+  sub->add_option("--reference", args->reference,
+                  "a third dump, in fp32: a value fails only if its error is out of proportion to B's error");
+  sub->add_option("--proportion", args->options.proportion,
+                  "largest allowed ratio of A's error to B's error, both relative to the reference")
+      ->capture_default_str();
+  sub->add_option("--atol", args->options.atol, "absolute tolerance, for all dtypes")->check(zero_or_more());
+  sub->add_option("--rtol", args->options.rtol, "relative tolerance, for all dtypes")->check(zero_or_more());
   sub->add_option("--tolerance", args->tolerances, "PATTERN=ATOL,RTOL for some layers; may be repeated");
   auto* exact = sub->add_flag("--exact", args->options.exact, "only equal bits agree");
   for (const char* tolerance : {"--atol", "--rtol", "--tolerance"}) exact->excludes(sub->get_option(tolerance));
-  sub->add_option("--mapping", args->mapping, "YAML of 'name in A: name in B', layers or calls");
+  sub->add_option("--mapping", args->mapping, "YAML file with lines 'name in A: name in B', for layers or calls");
   sub->add_flag("--strict-names", args->strict, "match equal names only");
-  sub->add_option("--steps", args->options.steps, "only these, as 0,1")->delimiter(',');
-  sub->add_option("--rank", args->options.rank, "only this, as 0 or rank0");
-  sub->add_option("--sample", args->options.sample, "share of the calls that is read")->capture_default_str();
-  sub->add_option("--seed", args->options.seed, "of the sample")->capture_default_str();
+  sub->add_option("--steps", args->options.steps, "compare only these steps, as in 0,1")->delimiter(',');
+  sub->add_option("--rank", args->options.rank, "compare only this rank, as in 0 or rank0");
+  sub->add_option("--sample", args->options.sample, "fraction of the calls to read")->capture_default_str();
+  sub->add_option("--seed", args->options.seed, "seed of the sample")->capture_default_str();
   sub->add_option("--layers", args->options.layers, "last | sensitive | PATTERN");
-  sub->add_option("--columns", args->columns, "of a history: step=iter,loss=train_loss,lr=learning_rate");
-  sub->add_option("--columns-b", args->columns_b, "of B, where it has other names");
-  sub->add_option("--shift", args->runs.history.shift, "steps that B's numbers are behind A's")->capture_default_str();
-  sub->add_option("--mean-rtol", args->runs.history.mean_rtol, "mean relative difference of losses that is allowed")
+  sub->add_option("--columns", args->columns, "names of a history's columns: step=iter,loss=train_loss,lr=learning_rate");
+  sub->add_option("--columns-b", args->columns_b, "names of B's columns, if they differ");
+  sub->add_option("--shift", args->runs.history.shift, "steps by which B's numbers are behind A's")->capture_default_str();
+  sub->add_option("--mean-rtol", args->runs.history.mean_rtol, "largest allowed mean relative difference of the losses")
       ->check(above_zero())
       ->capture_default_str();
-  sub->add_option("--lr-rtol", args->runs.history.lr_rtol, "relative difference of a learning rate that is allowed")
+  sub->add_option("--lr-rtol", args->runs.history.lr_rtol, "largest allowed relative difference of a learning rate")
       ->check(above_zero())
       ->capture_default_str();
-  sub->add_option("--rows", args->rows, "of the table on the terminal; 0: all")->check(zero_or_more())->capture_default_str();
-  sub->add_option("--csv", args->csv, "write a table with msprobe's columns");
-  sub->add_option("--html", args->html, "write a self-contained page");
+  sub->add_option("--rows", args->rows, "rows of the table on the terminal; 0: all")->check(zero_or_more())->capture_default_str();
+  sub->add_option("--csv", args->csv, "write a CSV table with msprobe's columns");
+  sub->add_option("--html", args->html, "write a self-contained HTML page");
   sub->add_option("--out", args->json_file, "write the JSON document to a file");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, sub, &run] {

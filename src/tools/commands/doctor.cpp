@@ -27,8 +27,8 @@
 namespace npu_train::cli {
 namespace {
 
-constexpr int kWaitForLog = 1000;     // milliseconds that an idle pipe on stdin is waited for
-constexpr int kWaitForMore = 10'000;  // and in the middle of a log that nobody asked for
+constexpr int kWaitForLog = 1000;     // milliseconds to wait for an idle pipe on stdin
+constexpr int kWaitForMore = 10'000;  // the same in the middle of a log that was not requested
 
 struct DoctorArguments {
   std::vector<std::string> words;
@@ -36,13 +36,13 @@ struct DoctorArguments {
   bool asks = false, json = false, no_hello = false, versions = false;
 };
 
-/// Called without a word: only then what stands on stdin is taken for a log, since scripts hand on a stdin that has nothing to do with it.
+/// Called without arguments: only then is the text on stdin taken for a log, since scripts pass on a stdin that is unrelated.
 bool is_bare(const DoctorArguments& a) {
   return a.words.empty() && a.device.empty() && a.output.empty() && a.html.empty() && a.write_env.empty() && !a.asks && !a.json &&
          !a.no_hello && !a.versions;
 }
 
-/// Whether a log comes on stdin: a file that is not empty, or a pipe in which something arrives.
+/// Whether a log arrives on stdin: a file that is not empty, or a pipe in which something arrives.
 bool log_on_stdin() {
   struct stat info {};
   if (::fstat(STDIN_FILENO, &info) != 0) return false;
@@ -51,7 +51,7 @@ bool log_on_stdin() {
   return S_ISFIFO(info.st_mode) && ::poll(&wait, 1, kWaitForLog) > 0 && (wait.revents & POLLIN) != 0;
 }
 
-/// stdin that ends where nothing comes for a while: a pipe that another program holds open.
+/// A stdin that ends if nothing arrives for a while: another program may hold the pipe open.
 class PatientStdin final : public std::streambuf {
  public:
   bool gave_up() const { return gave_up_; }
@@ -89,7 +89,7 @@ int explain_what_came() {
   std::istream in(&patient);
   const auto report = explain_log(in);
   print(false, Json(), report.str(columns()));
-  if (patient.gave_up()) std::fputs("nothing more came for 10 s; npu_tool doctor --explain - waits for the end\n", stderr);
+  if (patient.gave_up()) std::fputs("no more input for 10 s; hint: npu_tool doctor --explain - waits for the end\n", stderr);
   return 0;
 }
 
@@ -99,22 +99,22 @@ int explain_text(const std::string& text, bool json) {
   return 0;
 }
 
-/// One step of a small transformer on generated pictures.
+/// One step of a small transformer on generated images.
 Finding training_step(const Device& device, const std::string& precision, const SimNpuOptions& sim_npu) {
   RunConfig config{.device = device.str(), .precision = precision, .sim_npu = sim_npu, .output = {.dir = ""}};
   config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
   config.data = {.name = "generated", .options = {{"train_size", 32}, {"val_size", 16}, {"batch_size", 16}, {"num_workers", "0"}}};
   config.optimizer = {.name = "adamw", .options = {{"lr", 1e-3}}};
   config.trainer.fast_dev_run = true;
-  // without a log of its own: what it says is the finding
+  // without a log of its own: its messages are the finding
   const ScopedLogSink quiet({});
   const auto start = std::chrono::steady_clock::now();
   const auto result = Trainer(config).fit();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double loss = result.history.empty() ? NAN : scalar_or(result.history.back().train, "loss", NAN);
   Finding f{"hello", device.str() + " step " + precision, Verdict::Ok, "one training step, loss " + short_number(loss, 4),
-            "a transformer of one block on 16 generated pictures, one update, one validation; " + short_number(seconds * 1e3, 3) + " ms"};
-  if (result.skipped_steps > 0) f.finding += "; the update was skipped by an overflow, as first steps in fp16 may be";
+            "a transformer of one block on 16 generated images, one update, one validation; " + short_number(seconds * 1e3, 3) + " ms"};
+  if (result.skipped_steps > 0) f.finding += "; the update was skipped because of an overflow, which is normal in the first steps of fp16";
   if (!std::isfinite(loss)) {
     f.verdict = Verdict::Fail;
     f.fix = "npu_tool validate CONFIG --device " + device.str() + " names the first layer that differs from the CPU";
@@ -122,14 +122,14 @@ Finding training_step(const Device& device, const std::string& precision, const 
   return f;
 }
 
-/// The devices that are meant; what cannot be used is told in `out`.
+/// The selected devices; those that cannot be used are reported in `out`.
 std::vector<Device> meant_devices(const std::string& device, std::vector<Finding>& out) {
   if (device.empty() || device == "auto") return usable_devices(out);
   try {
     return {resolve_device(device)};
   } catch (const Error& e) {
     if (e.kind() != ErrorKind::Device) throw;
-    out.push_back({"hello", device, Verdict::Fail, "the device cannot be used", e.what(), "mend what fails above"});
+    out.push_back({"hello", device, Verdict::Fail, "the device cannot be used", e.what(), "fix the failures above"});
     return {};
   }
 }
@@ -149,7 +149,7 @@ std::vector<Finding> hello(const std::string& device, const SimNpuOptions& sim_n
   return out;
 }
 
-/// A device that was named is looked for even where nothing is to be computed.
+/// A named device is looked for even if nothing is to be computed on it.
 std::vector<Finding> named_device(const std::string& device) {
   std::vector<Finding> out;
   if (device.empty() || device == "auto") return out;
@@ -176,12 +176,12 @@ int examine(const DoctorArguments& args, const Parts& parts) {
   auto report = check_machine(host, process, {.output = output.empty() ? "." : output});
   if (!kernels_fit(report))
     report.add({{"hello", "cpu", Verdict::Fail, "nothing was computed: the first operator would end this program", "the check cpu kernels",
-                 "mend what fails above"}});
+                 "fix the failures above"}});
   else
     report.add(args.no_hello ? named_device(device) : hello(device, sim_npu));
   if (!args.html.empty()) write_page(args.html, report.to_html());
   print(args.json, args.json ? report.to_json() : Json(), args.json ? "" : report.str(columns()));
-  if (!args.write_env.empty() && !args.json) print(false, {}, "the environment it wants: " + args.write_env + "\n");
+  if (!args.write_env.empty() && !args.json) print(false, {}, "the recommended environment is in " + args.write_env + "\n");
   return report.worst() == Verdict::Fail ? static_cast<int>(ErrorKind::CheckFailed) : 0;
 }
 
@@ -194,11 +194,11 @@ int versions(bool json) {
 
 int doctor(const DoctorArguments& args, const Parts& parts) {
   if (args.versions) return versions(args.json);
-  if (args.asks && !args.explain.empty() && args.explain != "-")  // a symptom without quotes: its other words count too
+  if (args.asks && !args.explain.empty() && args.explain != "-")  // a symptom without quotes: append its other words
     return explain_text(args.words.empty() ? args.explain : args.explain + " " + join(args.words, " "), args.json);
   if (args.asks) {
     check(args.explain == "-" || !::isatty(STDIN_FILENO), ErrorKind::Usage, "doctor",
-          "--explain wants a code or symptom, or a log on stdin");
+          "--explain needs a code, a symptom, or a log on stdin");
     return explain_stdin(args.json);
   }
   return is_bare(args) && log_on_stdin() ? explain_what_came() : examine(args, parts);
@@ -210,17 +210,17 @@ void add_doctor(CLI::App& app, Command& run) {
   auto args = std::make_shared<DoctorArguments>();
   auto* sub = app.add_subcommand("doctor", "check this machine, or explain an error code, a symptom or a log on stdin");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]: its device and output.dir are checked");
-  auto* device = sub->add_option("--device", args->device,
-                                 "look for and greet this one only: cpu, cuda[:i], npu[:i], sim_npu[:i]; default: all that are there");
-  auto* output = sub->add_option("--output", args->output, "folder of runs, whose disk is checked; default: .");
-  auto* no_hello = sub->add_flag("--no-hello", args->no_hello, "compute nothing on the devices");
-  auto* explain = sub->add_option("--explain", args->explain, "CODE or SYMPTOM (507018, 'out of memory'); - or nothing: the log on stdin");
+  auto* device =
+      sub->add_option("--device", args->device, "check only this device: cpu, cuda[:i], npu[:i], sim_npu[:i]; default: all available ones");
+  auto* output = sub->add_option("--output", args->output, "folder of the runs; its disk is checked; default: .");
+  auto* no_hello = sub->add_flag("--no-hello", args->no_hello, "do not compute on the devices");
+  auto* explain = sub->add_option("--explain", args->explain, "CODE or SYMPTOM (507018, 'out of memory'); - or no value: the log on stdin");
   explain->expected(0, 1);
   auto* write_env = sub->add_option("--write-env", args->write_env, "write the environment that this machine should have, for `source`");
-  auto* html = sub->add_option("--html", args->html, "write a self-contained page");
+  auto* html = sub->add_option("--html", args->html, "write a self-contained HTML page");
   for (auto* of_the_machine : {device, output, no_hello, write_env, html}) explain->excludes(of_the_machine);
   auto* versions = sub->add_flag("--versions", args->versions,
-                                 "print what this machine has of the software for Ascend NPUs, next to what is recommended and needed");
+                                 "print the installed software for Ascend NPUs next to the recommended and the required versions");
   for (auto* other : {device, output, no_hello, write_env, html, explain}) versions->excludes(other);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run, explain] {

@@ -18,7 +18,7 @@ struct EvalArguments {
 int evaluate(const EvalArguments& args, const Parts& parts) {
   const auto checkpoint = find_checkpoint(args.checkpoint);
   auto config = checkpoint_config(checkpoint, args.overrides, parts);
-  config.output.dir = "";  // reads only
+  config.output.dir = "";  // writes nothing
   config.trainer.overfit_batches = 0;
   config.model.options.erase("weights");
   Trainer trainer(config, parts);
@@ -47,7 +47,7 @@ void add_eval(CLI::App& app, Command& run) {
   auto args = std::make_shared<EvalArguments>();
   auto* sub = app.add_subcommand("eval", "validate a checkpoint on its data set");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder")->required();
-  sub->add_option("overrides", args->overrides, "key=value ..., for example data.root=... device=cpu");
+  sub->add_option("overrides", args->overrides, "key=value ..., as in data.root=... device=cpu");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return evaluate(*args, parts); }; });
 }

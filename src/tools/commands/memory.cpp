@@ -18,7 +18,7 @@ struct MemoryArguments {
   bool quick = false, json = false;
 };
 
-// What was predicted against what two steps take.
+// Compares the prediction with the memory that two steps need.
 int memory_check(const RunConfig& config, const MemoryArguments& args, const Parts& parts) {
   auto rows = Json::array();
   TextTable table({"batch", "predicted", "measured", "error"});
@@ -41,7 +41,7 @@ int memory(const MemoryArguments& args, const Parts& parts) {
   check(!file.empty(), ErrorKind::Usage, "memory",
         "no configuration is given; hint: npu_tool memory CONFIG.yaml --hbm 32GiB [key=value ...]");
   auto config = load_config(file, overrides, parts);
-  config.sim_npu.hbm = "1024TiB";  // the limit is applied to the prediction, not to the steps that it is made from
+  config.sim_npu.hbm = "1024TiB";  // the limit applies to the prediction, not to the steps from which it is made
   config.sim_npu.unsupported_ops = "ignore";
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
   if (!args.check.empty()) return memory_check(config, args, parts);
@@ -55,17 +55,20 @@ int memory(const MemoryArguments& args, const Parts& parts) {
 
 void add_memory(CLI::App& app, Command& run) {
   auto args = std::make_shared<MemoryArguments>();
-  auto* sub = app.add_subcommand("memory", "predict how much memory a training takes, from steps of 2 and 3 samples, and what batch fits");
+  auto* sub =
+      app.add_subcommand("memory", "predict the memory of a training from steps with 2 and 3 samples, and the largest batch that fits");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
   auto* hbm = sub->add_option("--hbm", args->hbm,
-                              "memory of the card (32GiB, 32GB, 512MiB): the largest batch that fits is told; exit code 7 where "
-                              "the configuration's does not");
-  auto* quick = sub->add_flag("--quick", args->quick, "only this configuration, not the other precisions with and without checkpointing");
-  auto* check = sub->add_option("--check", args->check, "train two steps with each of these batches on the device (4,8,13), and compare")
+                              "memory of the card (32GiB, 32GB, 512MiB): the largest batch that fits is reported; exit code 7 if "
+                              "the configuration's batch does not fit");
+  auto* quick =
+      sub->add_flag("--quick", args->quick, "predict only this configuration, not the other precisions with and without checkpointing");
+  auto* check = sub->add_option("--check", args->check,
+                                "train two steps with each of these batch sizes (4,8,13) on the device, and compare with the prediction")
                     ->delimiter(',')
                     ->allow_extra_args(false)
                     ->check(above_zero());
-  auto* html = sub->add_option("--html", args->html, "write a self-contained page");
+  auto* html = sub->add_option("--html", args->html, "write a self-contained HTML page");
   for (auto* of_the_prediction : {hbm, quick, html}) check->excludes(of_the_prediction);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return memory(*args, parts); }; });

@@ -47,15 +47,15 @@ int predict(const PredictArguments& args, const Parts& parts) {
 
 void add_predict(CLI::App& app, Command& run) {
   auto args = std::make_shared<PredictArguments>();
-  auto* sub = app.add_subcommand("predict", "classify pictures");
+  auto* sub = app.add_subcommand("predict", "classify images");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
-  sub->add_option("--model", args->model, "or: a model by name ...");
+  sub->add_option("--model", args->model, "alternatively: name of a model ...");
   sub->add_option("--weights", args->weights, "... with weights from this .safetensors or .pth file");
-  sub->add_option("--num-classes", args->num_classes, "classes of those weights")->check(above_zero());
+  sub->add_option("--num-classes", args->num_classes, "number of classes of those weights")->check(above_zero());
   sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
-  sub->add_option("--top", args->top, "classes to show")->check(above_zero());
-  sub->add_option("--logits", args->logits, "write the logits of all pictures to this .npy file");
-  sub->add_option("pictures", args->pictures, "JPEG or PNG files")->required();
+  sub->add_option("--top", args->top, "number of classes to show")->check(above_zero());
+  sub->add_option("--logits", args->logits, "write the logits of all images to this .npy file");
+  sub->add_option("images", args->pictures, "JPEG or PNG files")->required();
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return predict(*args, parts); }; });
 }

@@ -21,7 +21,7 @@ Json shape_of(const std::vector<int64_t>& shape) {
   return out;
 }
 
-/// The model part alone: a summary needs no data.
+/// Only the model part: a summary needs no data.
 PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
   PartConfig part;
   const auto [file, overrides] = split_words(args.words);
@@ -35,7 +35,7 @@ PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
   return part;
 }
 
-/// Totals first; columns that no row fills are left out.
+/// Totals first; empty columns are left out.
 std::string text_of(const ModelSummary& s, bool by_layer) {
   const auto shape = [](const std::vector<int64_t>& sizes) { return sizes.empty() ? std::string() : c10::str(at::IntArrayRef(sizes)); };
   TextTable table({"name", "type", "output", "parameters", "FLOPs"});
@@ -43,7 +43,7 @@ std::string text_of(const ModelSummary& s, bool by_layer) {
     table.add_row({row.name, row.type, shape(row.output_shape), with_commas(row.parameters), with_commas(row.flops)});
   return s.model + ", input " + shape(s.input_shape) + ": " + with_commas(s.parameters) + " parameters (" +
          with_commas(s.trainable_parameters) + " trainable), " + with_commas(s.flops) +
-         " FLOPs a sample (forward; a multiply-add is 2)\n\n" + table.str(terminal_columns());
+         " FLOPs per sample (forward; a multiply-add counts as 2)\n\n" + table.str(terminal_columns());
 }
 
 int summary(const SummaryArguments& args, const Parts& parts) {
@@ -71,12 +71,12 @@ int summary(const SummaryArguments& args, const Parts& parts) {
 
 void add_summary(CLI::App& app, Command& run) {
   auto args = std::make_shared<SummaryArguments>();
-  auto* sub = app.add_subcommand("summary", "layers, shapes, parameters and FLOPs of a model");
+  auto* sub = app.add_subcommand("summary", "print layers, shapes, parameters and FLOPs of a model");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
-  sub->add_option("--model", args->model, "or a model by name");
-  sub->add_option("--image", args->image, "height and width of the pictures");
+  sub->add_option("--model", args->model, "alternatively: name of a model");
+  sub->add_option("--image", args->image, "height and width of the images");
   sub->add_option("--num-classes", args->num_classes, "outputs of the head");
-  sub->add_flag("--layers", args->layers, "every layer, not only the blocks");
+  sub->add_flag("--layers", args->layers, "print every layer, not only the blocks");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return summary(*args, parts); }; });
 }

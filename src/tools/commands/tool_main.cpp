@@ -1,4 +1,4 @@
-// Tools around training: npu_tool SUBCOMMAND ... ; every one speaks JSON with --json.
+// Tools around training: npu_tool SUBCOMMAND ...; each prints JSON with --json.
 #include <CLI/CLI.hpp>
 
 #include "cli.hpp"
@@ -17,7 +17,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   bool version = false;
   app.add_flag("--version", version, "print versions and devices");
   bool parse_only = false;
-  app.add_flag("--parse-only", parse_only, "read the command line, report a mistake in it, and stop");
+  app.add_flag("--parse-only", parse_only, "read the command line, report its errors, and stop");
   cli::Command run;
   cli::add_eval(app, run);
   cli::add_predict(app, run);

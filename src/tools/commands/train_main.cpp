@@ -1,4 +1,4 @@
-// Trains what a configuration file describes: train_app CONFIG [key=value ...]
+// Trains the model that a configuration file describes: train_app CONFIG [key=value ...]
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -42,7 +42,7 @@ std::vector<std::string> names_of(const std::string& kind, const Parts& parts) {
   if (kind == "tasks") return parts.tasks.names();
   if (kind == "optimizers") return parts.optimizers.names();
   if (kind == "schedulers") return parts.schedules.names();
-  throw Error(ErrorKind::Usage, "--list", "'" + kind + "' is no kind of part; there are: models, datasets, tasks, optimizers, schedulers");
+  throw Error(ErrorKind::Usage, "--list", "'" + kind + "' is not a kind of part; allowed: models, datasets, tasks, optimizers, schedulers");
 }
 
 RunConfig read_config(const Arguments& args, const Parts& parts) {
@@ -94,7 +94,7 @@ int train(const Arguments& args, const Parts& parts) {
   cli::on_stop_signal([] { g_trainer->request_stop(); });
   struct Uninstall {
     ~Uninstall() { cli::on_stop_signal(nullptr); }
-  } uninstall;  // before the trainer goes
+  } uninstall;  // before the trainer is destroyed
   trainer.add_callback(
       std::make_shared<Progress>(write, ::isatty(STDOUT_FILENO) != 0, config.trainer.log_every_n_steps, cli::terminal_columns));
   if (!args.resume.empty()) trainer.resume(args.resume);
@@ -107,19 +107,23 @@ int train(const Arguments& args, const Parts& parts) {
 int train_main(int argc, char** argv, const Parts& parts) {
   cli::open_standard_descriptors();
   Arguments args;
-  CLI::App app("Trains what a configuration file describes.");
-  app.add_option("config", args.words, "CONFIG.yaml [key=value ...], for example trainer.max_epochs=3 precision=16-mixed");
-  app.add_option("--resume", args.resume, "go on from a checkpoint: auto (the newest whole one, or a new run), last, best, or a path");
-  app.add_flag("--fast-dev-run", args.fast_dev_run, "one training and one validation batch; nothing is written");
-  app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches again and again");
-  app.add_flag("--detect-anomaly", args.detect_anomaly, "explain the first overflow, and gradients that are not finite; slower");
+  CLI::App app("Trains the model that a configuration file describes.");
+  app.add_option("config", args.words, "CONFIG.yaml [key=value ...], as in trainer.max_epochs=3 precision=16-mixed");
+  app.add_option("--resume", args.resume,
+                 "continue from a checkpoint: auto (the newest complete one, or a new run), last, best, or a path");
+  app.add_flag("--fast-dev-run", args.fast_dev_run, "run one training and one validation batch; write nothing");
+  app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches only, repeatedly");
+  app.add_flag("--detect-anomaly", args.detect_anomaly, "explain the first overflow and non-finite gradients; slower");
   app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
-  app.add_option("--verify-steps", args.verify_steps, "steps before and after the checkpoint of --verify-resume")->check(cli::above_zero());
-  app.add_option("--leave-out", args.leave_out, "a part that --verify-resume does not restore, to see that it notices; may be given again")
+  app.add_option("--verify-steps", args.verify_steps, "number of steps before and after the checkpoint of --verify-resume")
+      ->check(cli::above_zero());
+  app.add_option("--leave-out", args.leave_out,
+                 "part of the state that --verify-resume does not restore, to show that it detects this; may be repeated")
       ->allow_extra_args(false);
   app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");
-  app.add_flag("--print-precision", args.print_precision, "print in which dtype each layer computes and how overflow is found, and stop");
-  app.add_option("--list", args.list, "names that a configuration can use: models, datasets, tasks, optimizers, schedulers");
+  app.add_flag("--print-precision", args.print_precision,
+               "print the dtype in which each layer computes and how overflows are detected, and stop");
+  app.add_option("--list", args.list, "list the names that a configuration can use: models, datasets, tasks, optimizers, schedulers");
   app.add_flag("--version", args.version, "print versions and devices");
   try {
     app.parse(argc, argv);

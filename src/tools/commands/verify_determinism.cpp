@@ -36,7 +36,8 @@ int verify(const VerifyArguments& args, const Parts& parts) {
 
 void add_verify_determinism(CLI::App& app, Command& run) {
   auto args = std::make_shared<VerifyArguments>();
-  auto* sub = app.add_subcommand("verify-determinism", "prove that a configuration repeats bit for bit, with any number of loader workers");
+  auto* sub =
+      app.add_subcommand("verify-determinism", "prove that a configuration is repeatable bit for bit, with any number of loader workers");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
   sub->add_option("--steps", args->options.steps, "optimizer steps of each run")->capture_default_str();
   sub->add_option("--other-workers", args->options.other_workers, "loader workers of the third run")->capture_default_str();

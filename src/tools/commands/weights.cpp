@@ -50,11 +50,11 @@ int convert(const WeightsArguments& args, const Parts& parts) {
 
 void add_weights(CLI::App& app, Command& run) {
   auto args = std::make_shared<WeightsArguments>();
-  auto* sub = app.add_subcommand("weights", "read, check and convert weights; nothing in a file is executed");
+  auto* sub = app.add_subcommand("weights", "read, check and convert weights; no code in a file is executed");
   sub->add_option("--from", args->from, ".safetensors, .pth, .pt, .bin, .ckpt, .pth.tar, or a checkpoint folder")->required();
   sub->add_option("--to", args->to, "write a .safetensors file");
-  sub->add_option("--model", args->model, "check that the weights fit this model, and report how");
-  sub->add_option("--num-classes", args->num_classes, "classes of that model")->check(above_zero());
+  sub->add_option("--model", args->model, "check whether the weights fit this model, and report the differences");
+  sub->add_option("--num-classes", args->num_classes, "number of classes of that model")->check(above_zero());
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return convert(*args, parts); }; });
 }

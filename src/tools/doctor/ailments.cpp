@@ -115,17 +115,17 @@ std::optional<Ailment> family_of(std::string_view code) {
     out.layer = "torch_npu";
     out.meaning = std::string("an error of torch_npu") + (module < std::size(kModules) ? std::string(" in ") + kModules[module] : "") +
                   "; the code itself is not in the table";
-    out.fix = "read the text beside the code, and the codes of CANN and HCCL in the lines that follow";
+    out.fix = "read the text next to the code, and the codes of CANN and HCCL in the following lines";
     return out;
   }
   if (code.size() != 6 || !all_digits(code) || code[0] < '1' || code[0] > '5') return std::nullopt;
   out.layer = "CANN";
   out.meaning = std::string(code[0] == '1'   ? "a call that CANN refused"
-                            : code[0] == '2' ? "something that CANN needs was used up or not there"
-                            : code[0] == '3' ? "a limit of storage"
+                            : code[0] == '2' ? "a resource that CANN needs is exhausted or missing"
+                            : code[0] == '3' ? "a storage limit was reached"
                                              : "an error inside CANN or on the device") +
                 "; the code itself is not in the table";
-  out.fix = "read the lines EE, EZ and EI near it, and the log in ~/ascend/log";
+  out.fix = "read the lines with EE, EZ and EI codes near it, and the log in ~/ascend/log";
   return out;
 }
 

@@ -19,7 +19,7 @@ std::string source_line(const CannFacts& cann) {
 Finding chip_finding(const AscendFacts& ascend) {
   std::set<std::string> names;
   for (const auto& chip : ascend.smi.chips) names.insert(chip.name);
-  if (names.empty()) return {kAscend, "chip", Verdict::NotHere, "the chip is not told: npu-smi lists none", join(ascend.pci), ""};
+  if (names.empty()) return {kAscend, "chip", Verdict::NotHere, "the chip is unknown: npu-smi lists none", join(ascend.pci), ""};
   const auto& name = *names.begin();
   const auto chip = chip_facts(name, ascend.smi.physical_ids);
   const auto evidence = "npu-smi info: " + join({names.begin(), names.end()});
@@ -27,16 +27,16 @@ Finding chip_finding(const AscendFacts& ascend) {
     return {kAscend,
             "chip",
             Verdict::Warn,
-            "the chip '" + name + "' is not known here; npu_train takes it for one with bf16 and IEEE 754 overflow",
+            "the chip '" + name + "' is unknown to npu_train, which assumes bf16 and IEEE 754 overflow",
             evidence,
-            "known are " + join(chip_families()) +
-                "; a newer torch_npu may know it. Compare with the CPU first: npu_tool validate CONFIG --device npu"};
+            "known chips: " + join(chip_families()) +
+                "; a newer torch_npu may support it. Compare it with the CPU first: npu_tool validate CONFIG --device npu"};
   Finding f{kAscend, "chip", Verdict::Ok,
             name + " (" + chip->family + "): " + (chip->bf16 ? "bf16 and fp16" : "fp16, but no bf16: precision 16-mixed"), evidence};
   if (names.size() > 1) {
     f.verdict = Verdict::Warn;
-    f.finding = "chips of several kinds: " + join({names.begin(), names.end()});
-    f.fix = "train on chips of one kind (ASCEND_RT_VISIBLE_DEVICES): the slowest one sets the pace, and numbers may differ";
+    f.finding = "different kinds of chips: " + join({names.begin(), names.end()});
+    f.fix = "train on chips of one kind (ASCEND_RT_VISIBLE_DEVICES): the slowest one determines the speed, and numbers may differ";
   }
   return f;
 }
@@ -50,25 +50,26 @@ Finding overflow_finding(const HostView& host, const AscendFacts& ascend) {
   const auto chip = ascend.smi.chips.empty() ? std::nullopt : chip_facts(ascend.smi.chips[0].name, ascend.smi.physical_ids);
   if (!chip) {
     f.verdict = Verdict::NotHere;
-    f.finding = "depends on the chip, which is not known";
+    f.finding = "depends on the chip, which is unknown";
     return f;
   }
   if (chip->overflow == "saturates") {
     f.finding =
-        "an overflow gives the largest number and sets a flag, which npu_train reads after each step; the variables do nothing on this "
+        "an overflow results in the largest number and sets a flag, which npu_train reads after each step; the variables have no effect on "
+        "this "
         "chip";
     return f;
   }
-  f.finding = "an overflow gives inf and NaN, as IEEE 754 says";
+  f.finding = "an overflow results in inf and NaN, as in IEEE 754";
   if (chip->overflow == "ieee") return f;
   if (enable == "0" && force != "1") {
     f.verdict = Verdict::Fail;
-    f.finding = "torch_npu refuses to start: INF_NAN_MODE_ENABLE=0 asks for saturation on a chip of IEEE 754";
-    f.fix = "unset INF_NAN_MODE_ENABLE; for saturation nevertheless set INF_NAN_MODE_FORCE_DISABLE=1 too";
+    f.finding = "torch_npu refuses to start: INF_NAN_MODE_ENABLE=0 requests saturation on a chip with IEEE 754 overflow";
+    f.fix = "unset INF_NAN_MODE_ENABLE; to force saturation, also set INF_NAN_MODE_FORCE_DISABLE=1";
   } else if (force == "1") {
     f.verdict = Verdict::Warn;
-    f.finding = "saturation is forced: an overflow gives the largest number and NaN becomes 0, so that a broken training looks healthy";
-    f.fix = "unset INF_NAN_MODE_FORCE_DISABLE unless the comparison with an older chip wants it";
+    f.finding = "saturation is forced: an overflow results in the largest number and NaN becomes 0, so a broken training looks healthy";
+    f.fix = "unset INF_NAN_MODE_FORCE_DISABLE unless a comparison with an older chip requires it";
   }
   return f;
 }
@@ -81,7 +82,7 @@ Finding cann_finding(const HostView& host, const AscendFacts& ascend) {
             Verdict::Fail,
             "CANN is not installed in a usual place, and ASCEND_HOME_PATH is not set",
             "looked in /usr/local/Ascend and $HOME/Ascend",
-            "install CANN in the version that your torch_npu names and run its set_env.sh in this shell"};
+            "install the version of CANN that your torch_npu requires, and run its set_env.sh in this shell"};
   if (!cann.from_environment)
     return {kAscend,
             "CANN",
@@ -103,16 +104,16 @@ Finding cann_finding(const HostView& host, const AscendFacts& ascend) {
     return {kAscend,
             "CANN",
             Verdict::Fail,
-            "not there: " + join(missing),
+            "missing: " + join(missing),
             "ASCEND_HOME_PATH is " + cann.home,
             source_line(cann) + "; if it is set already, install the missing package (toolkit, operators of the chip)"};
   if (cann.version.empty())
     return {kAscend,
             "CANN",
             Verdict::Warn,
-            "CANN in " + cann.home + " does not tell its version",
-            "no ascend_*_install.info with a line version=",
-            "reinstall it, or look the version up in the name of its package"};
+            "CANN in " + cann.home + " does not report its version",
+            "no ascend_*_install.info has a line version=",
+            "reinstall it, or take the version from the name of its package"};
   return {kAscend, "CANN", Verdict::Ok, "CANN " + cann.version, cann.version_file};
 }
 
@@ -125,15 +126,16 @@ Finding driver_for_cann_finding(const AscendFacts& ascend) {
     return {kAscend,
             "driver for CANN",
             Verdict::Warn,
-            "whether " + pair + " fits is not known here",
-            table + " knows CANN " + join(version_keys("driver_for_cann")),
+            "the compatibility of " + pair + " is unknown",
+            table + " contains CANN " + join(version_keys("driver_for_cann")),
             "look it up in the release notes of this CANN (its table of Ascend HDK versions)"};
-  const auto evidence = table + ": CANN " + rule->key + " wants driver " + rule->minimum + " or newer, recommended " + rule->recommended;
+  const auto evidence =
+      table + ": CANN " + rule->key + " requires driver " + rule->minimum + " or newer; recommended: " + rule->recommended;
   if (*here < *least)
     return {kAscend,       "driver for CANN",
             Verdict::Fail, pair + ": the driver is too old",
-            evidence,      "install driver " + rule->recommended + " (Ascend HDK) on the host and reboot, or take an older CANN"};
-  return {kAscend, "driver for CANN", Verdict::Ok, pair + " fits", evidence};
+            evidence,      "install driver " + rule->recommended + " (Ascend HDK) on the host and reboot, or use an older CANN"};
+  return {kAscend, "driver for CANN", Verdict::Ok, pair + " are compatible", evidence};
 }
 
 bool is_stub_folder(const std::string& folder) {
@@ -162,19 +164,19 @@ Finding library_path_finding(const HostView& host, const AscendFacts& ascend, co
       if (!is_stub_folder(folder)) real = real.empty() ? folder : real;
     }
   }
-  Finding f{kAscend, "library path", Verdict::Ok, "LD_LIBRARY_PATH has the runtime's libraries before any stubs",
+  Finding f{kAscend, "library path", Verdict::Ok, "in LD_LIBRARY_PATH, the runtime's libraries precede all stubs",
             "LD_LIBRARY_PATH=" + shortened(host.variable("LD_LIBRARY_PATH"), 600)};
   if (!stub.empty()) {
     f.verdict = Verdict::Fail;
-    f.finding = stub + " stands before the real libraries: its stubs link but cannot run (error 100039)";
-    f.fix = "take devlib and stub folders out of LD_LIBRARY_PATH; they are for compiling";
+    f.finding = stub + " precedes the real libraries: its stubs link but cannot run (error 100039)";
+    f.fix = "remove devlib and stub folders from LD_LIBRARY_PATH; they are only for compiling";
   } else if (versions.size() > 1) {
     f.verdict = Verdict::Warn;
     f.finding = "libraries of several versions of CANN are mixed: " + join({versions.begin(), versions.end()});
     f.fix = "start a new shell and run set_env.sh of one CANN only";
   } else if (real.empty()) {
     const auto system = search.find("libascendcl.so");
-    f.finding = system.empty() ? "CANN's libraries are in no folder that the loader looks at"
+    f.finding = system.empty() ? "CANN's libraries are in no folder that the loader searches"
                                : "the loader finds CANN's libraries by itself: " + system;
     if (system.empty()) {
       f.verdict = Verdict::Fail;

@@ -39,9 +39,9 @@ Finding ascend_nodes_finding(const HostView& host, const AscendFacts& ascend) {
   return {kAscend,
           "device nodes",
           Verdict::Fail,
-          join(missing) + " missing: no program reaches the NPU",
+          join(missing) + " missing: no program can use the NPU",
           seen,
-          "in a container map them: " + map_devices(ascend) + "; on the host load the driver (install it, reboot; lsmod | grep drv_)"};
+          "in a container, map them: " + map_devices(ascend) + "; on the host, load the driver (install it, reboot; lsmod | grep drv_)"};
 }
 
 Finding permission_finding(const HostView& host, const AscendFacts& ascend) {
@@ -52,14 +52,14 @@ Finding permission_finding(const HostView& host, const AscendFacts& ascend) {
     if (host.exists(node) && !host.may_use(host.path(node))) closed.push_back(node);
   const auto status = host.read("/proc/self/status").value_or("");
   const auto who = "user " + std::to_string(leading_number(value_of(status, "Uid", ':').value_or("")).value_or(-1)) + ", groups " +
-                   value_of(status, "Groups", ':').value_or("not told");
-  if (closed.empty()) return {kAscend, "permissions", Verdict::Ok, "this user may use the NPU's device nodes", who};
+                   value_of(status, "Groups", ':').value_or("unknown");
+  if (closed.empty()) return {kAscend, "permissions", Verdict::Ok, "this user has access to the NPU's device nodes", who};
   return {kAscend,
           "permissions",
           Verdict::Fail,
-          "this user may not read and write " + join(closed),
+          "this user has no read and write access to " + join(closed),
           who,
-          "sudo usermod -aG HwHiAiUser $USER, then log in again; in a container start it with the group of the nodes (docker run "
+          "sudo usermod -aG HwHiAiUser $USER, then log in again; start a container with the group of the nodes (docker run "
           "--group-add $(stat -c %g /dev/davinci_manager))"};
 }
 
@@ -68,9 +68,9 @@ Finding driver_version_finding(const AscendFacts& ascend) {
     return {kAscend,
             "driver",
             Verdict::Fail,
-            "the NPU's driver is not to be found",
-            ascend.driver + "/version.info has no Version",
-            "install the driver and firmware of the NPU (Ascend HDK); in a container mount it: -v "
+            "the NPU's driver was not found",
+            ascend.driver + "/version.info has no line Version",
+            "install the driver and firmware of the NPU (Ascend HDK); in a container, mount it: -v "
             "/usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"};
   return {kAscend, "driver", Verdict::Ok, "driver " + ascend.driver_version, ascend.driver + "/version.info"};
 }
@@ -80,28 +80,29 @@ Finding npu_smi_finding(const AscendFacts& ascend) {
   const auto said = shortened(first_line(result.output));
   Finding f{kAscend, "npu-smi", Verdict::Ok,
             "lists " + std::to_string(ascend.smi.chips.size()) + (ascend.smi.chips.size() == 1 ? " chip" : " chips"),
-            "npu-smi info, version " + (ascend.smi.version.empty() ? "not told" : ascend.smi.version)};
+            "npu-smi info, version " + (ascend.smi.version.empty() ? "unknown" : ascend.smi.version)};
   const auto as = [&](Verdict verdict, const std::string& finding, const std::string& fix) {
-    return Finding{kAscend, "npu-smi", verdict, finding, said.empty() ? "it said nothing" : "it said: " + said, fix};
+    return Finding{kAscend, "npu-smi", verdict, finding, said.empty() ? "it printed nothing" : "it printed: " + said, fix};
   };
   switch (result.end) {
     case CommandResult::End::NotFound:
-      return as(Verdict::Warn, "npu-smi is not here: health and processes of the NPU are unknown",
-                "in a container mount it: -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro; on the host it comes with the driver");
+      return as(
+          Verdict::Warn, "npu-smi is not installed: health and processes of the NPU are unknown",
+          "in a container, mount it: -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro; on the host, it is installed with the driver");
     case CommandResult::End::TimedOut:
-      return as(Verdict::Fail, "npu-smi does not answer: the driver or a device hangs",
-                "look into dmesg, end the processes on the NPU, then reset it (npu-smi set -t reset -i 0 -c 0, as root) or reboot");
+      return as(Verdict::Fail, "npu-smi does not respond: the driver or a device hangs",
+                "check dmesg, end the processes on the NPU, then reset it (npu-smi set -t reset -i 0 -c 0, as root) or reboot");
     default:
       break;
   }
   if (result.output.find("dcmi") != std::string::npos || result.output.find("drvErr=87") != std::string::npos)
     return as(Verdict::Fail, "npu-smi cannot reach the driver",
-              "the device nodes are missing or closed to this user: in a container " + map_devices(ascend) +
-                  "; on the host sudo usermod -aG HwHiAiUser $USER");
+              "the device nodes are missing or not accessible to this user: in a container, " + map_devices(ascend) +
+                  "; on the host, sudo usermod -aG HwHiAiUser $USER");
   if (!result.ok())
-    return as(Verdict::Fail, "npu-smi ended with " + std::to_string(result.status), "look into dmesg; install the driver anew, or reboot");
-  if (ascend.smi.chips.empty())
-    return as(Verdict::Warn, "npu-smi lists no chip in a form that is known here", "run npu-smi info and read it yourself");
+    return as(Verdict::Fail, "npu-smi failed with exit code " + std::to_string(result.status),
+              "check dmesg; reinstall the driver, or reboot");
+  if (ascend.smi.chips.empty()) return as(Verdict::Warn, "npu-smi lists no chip in a known format", "run npu-smi info and read its output");
   return f;
 }
 
@@ -124,7 +125,7 @@ Finding health_finding(const AscendFacts& ascend) {
           verdict,
           join(sick),
           evidence,
-          "npu-smi info -t health -i N tells why, npu-smi info -t ecc -i N counts memory errors; leave the chip out by "
+          "npu-smi info -t health -i N prints the reason, npu-smi info -t ecc -i N the memory errors; exclude the chip with "
           "ASCEND_RT_VISIBLE_DEVICES, let an administrator reset it, or have it replaced"};
 }
 
@@ -160,15 +161,15 @@ Finding processes_finding(const HostView& host, const AscendFacts& ascend, const
     return {kAscend,
             "processes",
             Verdict::Warn,
-            "much of the memory of " + join(full) + " is taken by processes that are not seen from here",
+            "much of the memory of " + join(full) + " is used by processes that are not visible here",
             "npu-smi info lists none",
-            "ask on the host (npu-smi info there): another container may hold the NPU"};
+            "run npu-smi info on the host: another container may hold the NPU"};
   return {kAscend,
           "processes",
           Verdict::Warn,
           std::to_string(all.size()) + (all.size() == 1 ? " other process holds" : " other processes hold") + " an NPU",
           shortened(join(seen, "; "), 400),
-          "end those that are yours (kill PID; one that died badly keeps the device until then), or take a free NPU by "
+          "end your own processes (kill PID; a hung one keeps the device until then), or select a free NPU with "
           "ASCEND_RT_VISIBLE_DEVICES"};
 }
 

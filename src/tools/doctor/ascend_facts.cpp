@@ -146,13 +146,13 @@ std::vector<Finding> check_ascend(const HostView& host, const ProcessFacts& proc
   using detail::kAscend;
   const auto ascend = detail::ascend_facts(host);
   if (!ascend.device() && ascend.cann.home.empty())
-    return {{kAscend, "Ascend NPU", Verdict::NotHere, "no Ascend NPU on this machine",
+    return {{kAscend, "Ascend NPU", Verdict::NotHere, "this machine has no Ascend NPU",
              "no /dev/davinci*, no driver in " + ascend.driver + ", no such PCI device, no CANN"}};
   if (!ascend.device())
-    return {{kAscend, "Ascend NPU", Verdict::Warn, "CANN is installed, but no NPU is to be seen",
+    return {{kAscend, "Ascend NPU", Verdict::Warn, "CANN is installed, but no NPU is visible",
              ascend.cann.home + (ascend.cann.version.empty() ? "" : " (CANN " + ascend.cann.version + ")") +
                  "; no /dev/davinci*, no driver in " + ascend.driver,
-             "on a machine that only compiles this is right; in a container map the devices and the driver: docker run "
+             "this is correct on a machine that only compiles; in a container, map the devices and the driver: docker run "
              "--device=/dev/davinci0 --device=/dev/davinci_manager --device=/dev/devmm_svm --device=/dev/hisi_hdc -v "
              "/usr/local/Ascend/driver:/usr/local/Ascend/driver:ro -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro"}};
   auto out = detail::driver_findings(host, ascend, process);

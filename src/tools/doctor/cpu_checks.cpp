@@ -31,13 +31,13 @@ Finding model_finding(const CpuFacts& cpu, const ProcessFacts& process) {
     f = {kCpu,
          "model",
          Verdict::Warn,
-         "the processor is unknown: " + std::string(kCpuinfo) + " tells none",
-         "nothing readable there",
+         "the processor is unknown: " + std::string(kCpuinfo) + " contains none",
+         "nothing readable",
          "mount /proc in this container or chroot"};
   } else if (is_x86(process) && !cpu.flags.contains("avx2")) {
     f.verdict = Verdict::Warn;
     f.finding += ", without AVX2: kernels run several times slower than on a processor with it";
-    f.fix = "take a newer processor; in a virtual machine let it pass the host's flags on (cpu mode host-passthrough)";
+    f.fix = "use a newer processor; a virtual machine must expose the host's flags (cpu mode host-passthrough)";
   }
   return f;
 }
@@ -60,18 +60,18 @@ Finding kernels_finding(const HostView& host, const CpuFacts& cpu, const Process
   if (is_x86(process) && !cpu.flags.empty() && rank_of_kernels(chosen) > rank_of_kernels(best)) {
     f.verdict = Verdict::Fail;
     f.finding += ", which this processor does not have: the first operator ends the process (illegal instruction, SIGILL)";
-    f.fix = forced.empty() ? "take a libtorch that is built for this processor" : "unset ATEN_CPU_CAPABILITY";
+    f.fix = forced.empty() ? "use a libtorch that is built for this processor" : "unset ATEN_CPU_CAPABILITY";
     return f;
   }
   if (best.empty() || chosen == best) return f;
   if (!forced.empty()) {
     f.verdict = Verdict::Warn;
-    f.finding += " though this processor has " + best;
+    f.finding += " although this processor has " + best;
     f.fix = "unset ATEN_CPU_CAPABILITY";
   } else if (!chosen.starts_with("AVX")) {
     f.verdict = Verdict::Warn;
-    f.finding += " though this processor has " + best;
-    f.fix = "take a libtorch that is built with vector kernels (the official packages are)";
+    f.finding += " although this processor has " + best;
+    f.fix = "use a libtorch with vector kernels, as in the official packages";
   }
   return f;
 }
@@ -86,7 +86,7 @@ Finding cores_finding(const CpuFacts& cpu) {
   if (cpu.limits.cpus && *cpu.limits.cpus < 1) {
     f.verdict = Verdict::Warn;
     f.finding = "the control group allows less than one processor (" + short_number(*cpu.limits.cpus) + ")";
-    f.fix = "give the container more: docker run --cpus=4, or resources.limits.cpu of the pod";
+    f.fix = "raise the limit of the container: docker run --cpus=4, or resources.limits.cpu of the pod";
   }
   return f;
 }
@@ -121,29 +121,29 @@ Finding threads_finding(const HostView& host, const CpuFacts& cpu, const Process
             " (with several processes on this machine: processors / processes)";
   } else if (runtimes.size() > 1) {
     f.verdict = Verdict::Warn;
-    f.finding += "; " + std::to_string(runtimes.size()) + " OpenMP runtimes are loaded, each with threads of its own";
+    f.finding += "; " + std::to_string(runtimes.size()) + " OpenMP runtimes are loaded, each with its own threads";
     f.evidence += "; " + join(runtimes);
-    f.fix = "link one of them only; LD_PRELOAD of the one that libtorch brings makes the others unused";
+    f.fix = "link only one of them; with LD_PRELOAD of libtorch's own runtime, the others are unused";
   }
   return f;
 }
 
 Finding numa_finding(const HostView& host, const CpuFacts& cpu) {
   if (cpu.nodes.size() <= 1)
-    return {kCpu, "NUMA", Verdict::Ok, "one memory node: all memory is equally near",
-            cpu.nodes.empty() ? "/sys/devices/system/node tells of none" : "/sys/devices/system/node"};
+    return {kCpu, "NUMA", Verdict::Ok, "one memory node: equal access to all memory",
+            cpu.nodes.empty() ? "/sys/devices/system/node lists none" : "/sys/devices/system/node"};
   const auto allowed = [&](int id) {
     return !cpu.allowed || std::find(cpu.allowed->begin(), cpu.allowed->end(), id) != cpu.allowed->end();
   };
   const auto touched = std::count_if(cpu.nodes.begin(), cpu.nodes.end(),
                                      [&](const std::vector<int>& node) { return std::any_of(node.begin(), node.end(), allowed); });
-  const auto memory = detail::value_of(host.read("/proc/self/status").value_or(""), "Mems_allowed_list", ':').value_or("not told");
+  const auto memory = detail::value_of(host.read("/proc/self/status").value_or(""), "Mems_allowed_list", ':').value_or("unknown");
   Finding f{kCpu, "NUMA", Verdict::Ok,
             std::to_string(cpu.nodes.size()) + " memory nodes; this process may run on " + std::to_string(touched) + " of them",
             "/sys/devices/system/node; memory of nodes " + memory + " (/proc/self/status)"};
   if (touched > 1)
     f.finding +=
-        ". One process on all of them is right for a run on the CPU alone; several processes are faster each on its own node "
+        ". A single run on the CPU should use all of them; several processes are faster if each has its own node "
         "(numactl --cpunodebind=N --membind=N)";
   return f;
 }
@@ -158,8 +158,8 @@ Finding low_precision_finding(const CpuFacts& cpu) {
             "flags avx512_bf16, amx_bf16, avx512_fp16, amx_fp16 (x86), bf16, asimdhp (ARM) in " + std::string(kCpuinfo)};
   if (units.empty())
     f.finding =
-        "the processor multiplies neither bf16 nor fp16: on the CPU both are emulated, which shows what they do to a training "
-        "but is no faster; precision 32-true is the fastest there";
+        "the processor multiplies neither bf16 nor fp16: on the CPU both are emulated, which shows their effect on a training "
+        "but is not faster; 32-true is the fastest precision there";
   return f;
 }
 

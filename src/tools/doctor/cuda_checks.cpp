@@ -91,7 +91,7 @@ std::optional<VersionRule> rule_for_cuda(const char* what, int runtime) {
 
 // How bad it is to be below a rule, and that nobody looked it up.
 Verdict below(const VersionRule& rule) { return rule.checked ? Verdict::Fail : Verdict::Warn; }
-const char* doubt(const VersionRule& rule) { return rule.checked ? "" : " (this row of the table was not looked up)"; }
+const char* doubt(const VersionRule& rule) { return rule.checked ? "" : " (this row of the table is not verified)"; }
 
 // What stops a GPU from being used fails only where libtorch could use one.
 Verdict as_bad_as(const ProcessFacts& process) { return process.cuda_runtime > 0 ? Verdict::Fail : Verdict::Warn; }
@@ -101,9 +101,9 @@ Finding driver_finding(const CudaFacts& cuda, const ProcessFacts& process) {
     return {kCuda,
             "driver",
             as_bad_as(process),
-            "an NVIDIA GPU is here, but its driver is not loaded",
+            "there is an NVIDIA GPU, but its driver is not loaded",
             kNvidiaVersion + std::string(" is missing; ") + join(cuda.pci),
-            "install NVIDIA's driver (in a container: docker run --gpus all with the NVIDIA container toolkit) and look whether nvidia-smi "
+            "install NVIDIA's driver (in a container: docker run --gpus all with the NVIDIA container toolkit) and check that nvidia-smi "
             "lists the GPU"};
   Finding f{kCuda, "driver", Verdict::Ok, "driver " + cuda.driver, cuda.driver_source};
   if (process.cuda_runtime == 0) return f;
@@ -111,26 +111,26 @@ Finding driver_finding(const CudaFacts& cuda, const ProcessFacts& process) {
   const auto here = Version::parse(cuda.driver), least = Version::parse(rule ? rule->minimum : "");
   if (!rule || !here || !least) {
     f.verdict = Verdict::Warn;
-    f.finding += "; whether it fits CUDA " + cuda_name(process.cuda_runtime) + " of libtorch is not known here";
-    f.fix = "the table of " + version_matrix_date() + " knows CUDA " + join(version_keys("driver_for_cuda")) +
-            "; look the driver up in the release notes of CUDA";
+    f.finding += "; its compatibility with CUDA " + cuda_name(process.cuda_runtime) + " of libtorch is unknown";
+    f.fix = "the table of " + version_matrix_date() + " contains CUDA " + join(version_keys("driver_for_cuda")) +
+            "; look up the driver in the release notes of CUDA";
     return f;
   }
-  f.evidence += "; CUDA " + cuda_name(process.cuda_runtime) + " wants at least " + rule->minimum + ", recommended " + rule->recommended +
-                " (table of " + version_matrix_date() + ")";
+  f.evidence += "; CUDA " + cuda_name(process.cuda_runtime) + " requires at least " + rule->minimum +
+                "; recommended: " + rule->recommended + " (table of " + version_matrix_date() + ")";
   if (*here < *least) {
     f.verdict = below(*rule);
     f.evidence += doubt(*rule);
     f.finding += " is too old for CUDA " + cuda_name(process.cuda_runtime) + " of libtorch";
-    f.fix = "install driver " + rule->recommended + " or newer, or a libtorch of an older CUDA";
+    f.fix = "install driver " + rule->recommended + " or newer, or a libtorch for an older CUDA";
   } else if (*here < *Version::parse(rule->recommended)) {
-    f.finding += ", older than CUDA " + cuda_name(process.cuda_runtime) + ", which runs on it within the same major version";
+    f.finding += ", older than CUDA " + cuda_name(process.cuda_runtime) + ", which supports it within the same major version";
   }
   return f;
 }
 
 Finding nodes_finding(const HostView& host, const CudaFacts& cuda, const ProcessFacts& process) {
-  if (cuda.wsl) return {kCuda, "device nodes", Verdict::Ok, "GPUs by Windows' driver", "/dev/dxg"};
+  if (cuda.wsl) return {kCuda, "device nodes", Verdict::Ok, "GPUs of the Windows driver", "/dev/dxg"};
   std::vector<std::string> missing, closed;
   for (const char* node : {"/dev/nvidiactl", "/dev/nvidia-uvm"})
     if (!host.exists(node)) missing.emplace_back(node);
@@ -146,11 +146,11 @@ Finding nodes_finding(const HostView& host, const CudaFacts& cuda, const Process
     f.verdict = as_bad_as(process);
     f.finding = join(missing) + " missing";
     f.fix =
-        "run nvidia-smi once as root (it makes the nodes; nvidia-modprobe -u -c=0 makes /dev/nvidia-uvm); in a container: docker run "
+        "run nvidia-smi once as root (it creates the nodes; nvidia-modprobe -u -c=0 creates /dev/nvidia-uvm); in a container: docker run "
         "--gpus all";
   } else if (!closed.empty()) {
     f.verdict = as_bad_as(process);
-    f.finding = "this user may not use " + join(closed);
+    f.finding = "this user has no access to " + join(closed);
     f.fix = "add the user to the nodes' group (ls -l /dev/nvidia*; usually video): sudo usermod -aG video $USER, then log in again";
   }
   return f;
@@ -163,22 +163,22 @@ Finding smi_finding(const CudaFacts& cuda, const ProcessFacts& process) {
   switch (cuda.smi.end) {
     case CommandResult::End::NotFound:
       return {kCuda,         "nvidia-smi",
-              Verdict::Warn, "nvidia-smi is not here, so the GPUs are not described",
+              Verdict::Warn, "nvidia-smi is not installed, so the GPUs are unknown",
               "not in PATH", "install the driver's utilities; in a container: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility"};
     case CommandResult::End::TimedOut:
       return {kCuda,         "nvidia-smi",
-              Verdict::Fail, "nvidia-smi does not answer: the driver hangs",
-              said,          "look into dmesg for Xid lines, end the processes on the GPU, reboot if it stays"};
+              Verdict::Fail, "nvidia-smi does not respond: the driver hangs",
+              said,          "check dmesg for Xid lines, end the processes on the GPU, reboot if the error remains"};
     default:
       break;
   }
   if (cuda.smi.ok() && !cuda.gpus.empty()) return f;
   f.verdict = as_bad_as(process);
   f.finding = "nvidia-smi lists no GPU";
-  f.evidence = "it ended with " + std::to_string(cuda.smi.status) + ": " + said;
+  f.evidence = "exit code " + std::to_string(cuda.smi.status) + ": " + said;
   f.fix = said.find("ersion mismatch") != std::string::npos
               ? "the driver was updated while its old module is loaded: reboot, or unload nvidia_uvm, nvidia_drm, nvidia_modeset and nvidia"
-              : "look into dmesg for NVRM lines; install the driver anew for this kernel, or reboot";
+              : "check dmesg for NVRM lines; reinstall the driver for this kernel, or reboot";
   return f;
 }
 
@@ -186,7 +186,7 @@ Finding gpu_finding(const Gpu& gpu, const ProcessFacts& process) {
   Finding f{kCuda, "gpu " + gpu.index, Verdict::Ok, gpu.name + ", " + gpu.total + " MiB, " + gpu.used + " MiB used", "nvidia-smi"};
   const auto capability = Version::parse(gpu.capability);
   if (!capability) {
-    f.finding += "; its compute capability is not told (drivers before 510)";
+    f.finding += "; its compute capability is unknown (drivers before 510 do not report it)";
     return f;
   }
   const bool ampere = *capability >= *Version::parse("8.0"), volta = *capability >= *Version::parse("7.0");
@@ -199,14 +199,14 @@ Finding gpu_finding(const Gpu& gpu, const ProcessFacts& process) {
     f.verdict = below(*rule);
     f.evidence += doubt(*rule);
     f.finding += "; CUDA " + cuda_name(process.cuda_runtime) + " of libtorch supports " + rule->minimum + " and newer";
-    f.fix = "install a libtorch built with an older CUDA, or hide this GPU by CUDA_VISIBLE_DEVICES";
+    f.fix = "install a libtorch built with an older CUDA, or hide this GPU with CUDA_VISIBLE_DEVICES";
     return f;
   }
   const auto total = detail::whole_number(gpu.total), used = detail::whole_number(gpu.used);
   if (total && used && *total > 0 && *used > *total / 2) {
     f.verdict = Verdict::Warn;
     f.finding += "; other processes hold more than half of its memory";
-    f.fix = "nvidia-smi lists them: end them, or take another GPU by CUDA_VISIBLE_DEVICES";
+    f.fix = "nvidia-smi lists them; end them, or select another GPU with CUDA_VISIBLE_DEVICES";
   }
   return f;
 }
@@ -219,17 +219,17 @@ Finding libtorch_finding(const HostView& host, const CudaFacts& cuda, const Proc
             host.has_variable("CUDA_VISIBLE_DEVICES") ? "CUDA_VISIBLE_DEVICES is '" + visible + "'" : "CUDA_VISIBLE_DEVICES is not set"};
   if (process.cuda_runtime == 0) {
     f.verdict = Verdict::Warn;
-    f.finding = "this libtorch is built for the CPU alone: the GPU is not used";
+    f.finding = "this libtorch is built for the CPU only: the GPU is not used";
     f.evidence = "libtorch " + process.torch_headers + " without CUDA";
-    f.fix = "install a CUDA build of libtorch, point Torch_DIR at it and build npu_train again";
+    f.fix = "install a CUDA build of libtorch, set Torch_DIR to it and rebuild npu_train";
   } else if (process.cuda_devices == 0) {
     f.verdict = Verdict::Fail;
-    f.fix = host.has_variable("CUDA_VISIBLE_DEVICES") ? "CUDA_VISIBLE_DEVICES hides them: unset it"
-                                                      : "mend what fails above; then look whether nvidia-smi lists the GPU";
+    f.fix = host.has_variable("CUDA_VISIBLE_DEVICES") ? "CUDA_VISIBLE_DEVICES hides them; unset it"
+                                                      : "fix the failures above; then check that nvidia-smi lists the GPU";
   } else if (!host.has_variable("CUDA_VISIBLE_DEVICES") && static_cast<size_t>(process.cuda_devices) < cuda.gpus.size()) {
     f.verdict = Verdict::Warn;
     f.finding += ", nvidia-smi lists " + std::to_string(cuda.gpus.size());
-    f.fix = "look into dmesg for a GPU that dropped out";
+    f.fix = "check dmesg for a GPU that failed";
   }
   return f;
 }
@@ -242,8 +242,8 @@ Finding tf32_finding(const HostView& host, const ProcessFacts& process) {
             "libtorch's settings; NVIDIA_TF32_OVERRIDE is " + (forced.empty() ? "not set" : "'" + forced + "'")};
   if (forced == "1" || process.tf32_matmul) {
     f.verdict = Verdict::Warn;
-    f.finding += ": fp32 products have 10 bits of mantissa, about three digits";
-    f.fix = forced == "1" ? "unset NVIDIA_TF32_OVERRIDE" : "unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, or keep it where speed matters more";
+    f.finding += ": fp32 products have a mantissa of 10 bits, about three digits";
+    f.fix = forced == "1" ? "unset NVIDIA_TF32_OVERRIDE" : "unset TORCH_ALLOW_TF32_CUBLAS_OVERRIDE, or keep it if speed is more important";
   }
   return f;
 }
@@ -254,7 +254,7 @@ std::vector<Finding> check_cuda(const HostView& host, const ProcessFacts& proces
   const auto cuda = cuda_facts(host);
   const bool any = !cuda.driver.empty() || !cuda.nodes.empty() || !cuda.pci.empty() || cuda.wsl || process.cuda_devices > 0;
   if (!any)
-    return {{kCuda, "NVIDIA GPU", Verdict::NotHere, "no NVIDIA GPU on this machine", "no driver, no /dev/nvidia*, no such PCI device"}};
+    return {{kCuda, "NVIDIA GPU", Verdict::NotHere, "this machine has no NVIDIA GPU", "no driver, no /dev/nvidia*, no such PCI device"}};
   std::vector<Finding> out = {driver_finding(cuda, process)};
   if (!cuda.driver.empty()) {
     out.push_back(nodes_finding(host, cuda, process));

@@ -79,7 +79,7 @@ class SplitReader {
 
 DataCheck check_data(const RunConfig& config, const Parts& parts) {
   return translated("data check", [&] {
-    check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; there are: ", join(parts.datasets.names()));
+    check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
     const auto pair = parts.datasets.make(config.data, "data");
     DataCheck out;
     out.summary = pair.summary();

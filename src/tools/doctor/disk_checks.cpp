@@ -61,15 +61,15 @@ Finding space_finding(const HostView& host, const std::string& folder, const std
   const auto space = host.space(host.path(there));
   if (!space)
     return {
-        kDisk, "space", Verdict::Fail, "the room at " + folder + " cannot be told", "statvfs failed", "look whether the disk is mounted"};
+        kDisk, "space", Verdict::Fail, "the free space at " + folder + " is unknown", "statvfs failed", "check that the disk is mounted"};
   const auto free = space->available;
   Finding f{kDisk, "space", Verdict::Ok, human_bytes(static_cast<double>(free)) + " free at " + folder,
-            "statvfs of " + there + ": " + human_bytes(static_cast<double>(space->total)) + " in all"};
+            "statvfs of " + there + ": " + human_bytes(static_cast<double>(space->total)) + " in total"};
   if (free < 4 * kDiskGiB || space->free_files < 1000) {
     f.verdict = free < kDiskGiB / 4 || space->free_files < 20 ? Verdict::Fail : Verdict::Warn;
     f.finding += space->free_files < 1000 ? ", but only " + std::to_string(space->free_files) + " more files (inodes)"
-                                          : ": a few checkpoints of a large model fill it";
-    f.fix = "make room, name another folder in output.dir, or keep fewer checkpoints (checkpoint.save_top_k)";
+                                          : ", which a few checkpoints of a large model fill";
+    f.fix = "free some space, choose another folder with output.dir, or keep fewer checkpoints (checkpoint.save_top_k)";
   }
   return f;
 }
@@ -77,18 +77,18 @@ Finding space_finding(const HostView& host, const std::string& folder, const std
 Finding file_system_finding(const HostView& host, const std::string& there) {
   const auto mount = mount_of(host, there);
   if (!mount)
-    return {kDisk, "file system", Verdict::Ok, "the kind of file system is not told", "/proc/self/mounts has no place for " + there};
+    return {kDisk, "file system", Verdict::Ok, "the type of file system is unknown", "/proc/self/mounts has no entry for " + there};
   Finding f{kDisk, "file system", Verdict::Ok, mount->type, "/proc/self/mounts: " + mount->point + " is " + mount->type};
   if (mount->read_only) {
     f.verdict = Verdict::Fail;
     f.finding += ", mounted read-only: nothing can be written";
-    f.fix = "name a folder on another file system in output.dir, or look in dmesg why the kernel made it read-only";
+    f.fix = "choose a folder on another file system with output.dir, or check dmesg for the reason";
   } else if (mount->type == "tmpfs" || mount->type == "ramfs") {
     f.verdict = Verdict::Warn;
-    f.finding += ", which is memory: checkpoints are gone after a reboot, and take memory from training";
-    f.fix = "name a folder on a disk in output.dir";
+    f.finding += ", which is in memory: checkpoints are lost after a reboot, and use memory that training needs";
+    f.fix = "choose a folder on a disk with output.dir";
   } else if (mount->type == "overlay") {
-    f.finding += ": the layer of a container; what is written there goes with the container unless the folder is a volume (docker run -v)";
+    f.finding += ": the layer of a container; its files are lost with the container unless the folder is a volume (docker run -v)";
   }
   return f;
 }
@@ -112,21 +112,21 @@ double write_speed(const fs::path& folder, uint64_t bytes) {
 Finding speed_finding(const HostView& host, const std::string& folder, const std::string& there, uint64_t bytes) {
   const auto space = host.space(host.path(there));
   if (space && space->available < 4 * bytes)
-    return {kDisk, "write speed", Verdict::NotHere, "not measured: there is too little room at " + folder, "", ""};
+    return {kDisk, "write speed", Verdict::NotHere, "not measured: too little free space at " + folder, "", ""};
   try {
     const double speed = write_speed(host.path(there), bytes);
     Finding f{kDisk, "write speed", Verdict::Ok, short_number(speed / 1e6, 3) + " MB/s",
-              human_bytes(static_cast<double>(bytes)) + " written to " + there + " and forced to disk"};
+              human_bytes(static_cast<double>(bytes)) + " written to " + there + " and synchronised to the disk"};
     if (speed < kSlow) {
       f.verdict = Verdict::Warn;
       f.finding += ": a checkpoint of 1 GB takes " + human_duration(1e9 / speed);
-      f.fix = "name a folder on a local disk in output.dir, or write checkpoints less often (checkpoint.every_n_train_steps)";
+      f.fix = "choose a folder on a local disk with output.dir, or write checkpoints less often (checkpoint.every_n_train_steps)";
     }
     return f;
   } catch (const Error& e) {
     return {kDisk,         "write speed",
-            Verdict::Fail, "nothing can be written to " + folder,
-            e.what(),      "give this user the right to write there (ls -ld " + there + "), or name another folder in output.dir"};
+            Verdict::Fail, "no file can be written to " + folder,
+            e.what(),      "grant this user write permission (ls -ld " + there + "), or choose another folder with output.dir"};
   }
 }
 
@@ -136,7 +136,8 @@ std::vector<Finding> check_disk(const HostView& host, const std::string& folder,
   const auto absolute = absolute_folder(host, folder);
   const auto there = nearest_folder(host, absolute);
   if (!host.is_folder(there))
-    return {{kDisk, "space", Verdict::Fail, absolute + " cannot be a folder", there + " is a file", "name another folder in output.dir"}};
+    return {
+        {kDisk, "space", Verdict::Fail, absolute + " cannot be a folder", there + " is a file", "choose another folder with output.dir"}};
   std::vector<Finding> out = {space_finding(host, absolute, there), file_system_finding(host, there)};
   if (write_bytes > 0) out.push_back(speed_finding(host, absolute, there, write_bytes));
   return out;

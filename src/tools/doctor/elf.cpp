@@ -39,18 +39,18 @@ struct Segments {
 Elf64_Ehdr read_header(const ReadableFile& file) {
   check(file.size() >= sizeof(Elf64_Ehdr), ErrorKind::Data, kElf, "only ", file.size(), " bytes");
   const auto header = read_struct<Elf64_Ehdr>(file, 0);
-  check(std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0, ErrorKind::Data, kElf, "it is no ELF file");
+  check(std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0, ErrorKind::Data, kElf, "it is not an ELF file");
   check(header.e_ident[EI_CLASS] == ELFCLASS64 && header.e_ident[EI_DATA] == ELFDATA2LSB, ErrorKind::Data, kElf,
-        "it is not of 64 bits and little-endian");
+        "it is not a 64-bit little-endian file");
   check(header.e_phentsize == sizeof(Elf64_Phdr) && header.e_phnum <= kMostSegments, ErrorKind::Data, kElf,
-        "its program header makes no sense");
+        "its program header is invalid");
   return header;
 }
 
 Segments read_segments(const ReadableFile& file, const Elf64_Ehdr& header) {
   Segments out;
   for (size_t i = 0; i < header.e_phnum; ++i) {
-    check(header.e_phoff <= file.size(), ErrorKind::Data, kElf, "its program header lies behind its end");
+    check(header.e_phoff <= file.size(), ErrorKind::Data, kElf, "its program header is beyond its end");
     const auto segment = read_struct<Elf64_Phdr>(file, header.e_phoff + i * sizeof(Elf64_Phdr));
     if (segment.p_type == PT_LOAD) out.loads.push_back(segment);
     if (segment.p_type == PT_DYNAMIC) {
@@ -68,7 +68,7 @@ struct Strings {
   uint64_t start = 0, size = 0;
 
   std::string at(uint64_t index) const {
-    check(index < size, ErrorKind::Data, kElf, "a name lies behind the string table");
+    check(index < size, ErrorKind::Data, kElf, "a name is beyond the string table");
     const auto most = std::min({kLongestName, size - index, file.size() - (start + index)});
     const auto text = file.read(start + index, most);
     return text.substr(0, text.find('\0'));
@@ -90,7 +90,7 @@ struct Strings {
 std::vector<Elf64_Dyn> read_dynamic(const ReadableFile& file, const Elf64_Phdr& segment) {
   std::vector<Elf64_Dyn> out;
   const auto most = std::min<uint64_t>(segment.p_filesz / sizeof(Elf64_Dyn), kMostEntries);
-  check(segment.p_offset <= file.size(), ErrorKind::Data, kElf, "its dynamic section lies behind its end");
+  check(segment.p_offset <= file.size(), ErrorKind::Data, kElf, "its dynamic section is beyond its end");
   for (uint64_t i = 0; i < most; ++i) {
     out.push_back(read_struct<Elf64_Dyn>(file, segment.p_offset + i * sizeof(Elf64_Dyn)));
     if (out.back().d_tag == DT_NULL) break;
@@ -106,7 +106,7 @@ Strings find_strings(const ReadableFile& file, const Segments& segments, const s
     if (entry.d_tag == DT_STRSZ) out.size = entry.d_un.d_val;
   }
   const auto start = segments.offset(address);
-  check(start && *start < file.size(), ErrorKind::Data, kElf, "its string table lies nowhere in it");
+  check(start && *start < file.size(), ErrorKind::Data, kElf, "its string table is outside the file");
   out.start = *start;
   out.size = std::min(out.size, file.size() - out.start);
   return out;

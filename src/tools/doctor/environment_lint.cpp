@@ -43,15 +43,17 @@ std::string wrong_devices(const HostView& host, const std::string& value) {
   int64_t before = -1;
   for (const auto& part : detail::split(value, ',')) {
     const auto number = part.find_first_of(" \t") == std::string::npos ? detail::whole_number(part) : std::nullopt;
-    if (!number || *number < 0) return "'" + part + "' is no number; allowed are numbers with commas and no blanks, as 0,1,2";
-    if (*number <= before) return "the numbers must ascend, as 0,1,2: reading stops at " + part;
+    if (!number || *number < 0) return "'" + part + "' is not a number; allowed: numbers separated by commas without spaces, as in 0,1,2";
+    if (*number <= before) return "the numbers must be in ascending order, as in 0,1,2; reading stops at " + part;
     before = *number;
   }
   int64_t nodes = 0;
   for (const auto& name : host.list("/dev"))
     if (name.starts_with("davinci") && detail::whole_number(name.substr(7))) ++nodes;
   // the numbers are logical: 0 to count - 1, whatever the nodes are called
-  return nodes > 0 && before >= nodes ? "there is no NPU " + std::to_string(before) + ": this machine shows " + std::to_string(nodes) : "";
+  return nodes > 0 && before >= nodes
+             ? "there is no NPU " + std::to_string(before) + "; the number of NPUs on this machine is " + std::to_string(nodes)
+             : "";
 }
 
 struct AllocKey {
@@ -85,7 +87,7 @@ std::string wrong_alloc(const std::string& text) {
   for (const auto& pair : detail::split(flat, ',')) {
     const auto colon = pair.find(':');
     const auto key = detail::trimmed(pair.substr(0, colon));
-    if (colon == std::string::npos) return "'" + key + "' has no value; the form is key:value,key:value";
+    if (colon == std::string::npos) return "'" + key + "' has no value; allowed: key:value,key:value";
     const auto value = detail::trimmed(pair.substr(colon + 1));
     if (key.starts_with("pinned_")) continue;
     const auto known = alloc_keys().find(key);
@@ -93,16 +95,16 @@ std::string wrong_alloc(const std::string& text) {
       std::vector<std::string> names;
       for (const auto& [name, range] : alloc_keys()) names.push_back(name);
       const auto near = nearest_name(key, names);
-      return "'" + key + "' is not known" + (near.empty() ? "" : "; did you mean " + near + "?");
+      return "'" + key + "' is unknown" + (near.empty() ? "" : "; did you mean " + near + "?");
     }
     if (key == "expandable_segments" && value != "True" && value != "False")
-      return "expandable_segments is True or False, not '" + value + "'";
+      return "expandable_segments is '" + value + "'; allowed: True, False";
     const auto [from, to] = known->second;
     double number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     const bool numeric = error == std::errc() && end == value.data() + value.size();
     if (from <= to && (!numeric || number < from || number > to))
-      return key + " is '" + value + "'; allowed is " + shortest(from) + " to " + shortest(to);
+      return key + " is '" + value + "'; allowed: " + shortest(from) + " to " + shortest(to);
   }
   return "";
 }
@@ -114,10 +116,10 @@ std::string wrong_value(const HostView& host, const KnownVariable& v, const std:
     const auto number = detail::whole_number(value);
     const auto [from, to] = range_of(v.allowed);
     const auto most = to == INT64_MAX ? std::string(" or more") : " to " + std::to_string(to);
-    return number && *number >= from && *number <= to ? "" : "'" + value + "' is not a whole number of " + std::to_string(from) + most;
+    return number && *number >= from && *number <= to ? "" : "'" + value + "' is not an integer of " + std::to_string(from) + most;
   }
-  if (v.kind == "folder") return value.starts_with("/") && !host.is_folder(value) ? "the folder " + value + " is not there" : "";
-  if (v.kind == "file") return host.read(value, 1) ? "" : value + " is no file that this user can read";
+  if (v.kind == "folder") return value.starts_with("/") && !host.is_folder(value) ? "the folder " + value + " does not exist" : "";
+  if (v.kind == "file") return host.read(value, 1) ? "" : value + " is not a file that this user can read";
   if (v.kind == "devices") return wrong_devices(host, value);
   if (v.kind == "alloc") return wrong_alloc(value);
   return "";
@@ -127,7 +129,8 @@ std::string shown(const HostView& host, const std::string& name) { return name +
 
 // The same of a variable that may not be set, with what holds then.
 std::string shown_or(const HostView& host, const std::string& name, const std::string& otherwise) {
-  return host.variable(name).empty() ? name + " is not set" + (otherwise.empty() ? "" : " (" + otherwise + " holds)") : shown(host, name);
+  return host.variable(name).empty() ? name + " is not set" + (otherwise.empty() ? "" : " (default: " + otherwise + ")")
+                                     : shown(host, name);
 }
 
 void lint_value(const HostView& host, const KnownVariable& v, bool ascend, std::vector<Finding>& out) {
@@ -136,13 +139,12 @@ void lint_value(const HostView& host, const KnownVariable& v, bool ascend, std::
   const auto wrong = wrong_value(host, v, value);
   if (!wrong.empty()) {
     const bool stops = v.wrong == "fail" && (ascend || !is_ascend_variable(v.name));
-    out.push_back(
-        {kEnvironment, v.name, stops ? Verdict::Fail : Verdict::Warn, wrong, shown(host, v.name) + " (" + v.says + ")",
-         "unset " + v.name + (v.fallback.empty() ? "" : " (then " + v.fallback + " holds)") + ", or set a value that is allowed"});
+    out.push_back({kEnvironment, v.name, stops ? Verdict::Fail : Verdict::Warn, wrong, shown(host, v.name) + " (" + v.says + ")",
+                   "unset " + v.name + (v.fallback.empty() ? "" : " (default: " + v.fallback + ")") + ", or set an allowed value"});
   } else if (has_choice(v.harmful, value)) {
     out.push_back(
         {kEnvironment, v.name, Verdict::Warn, v.says, shown(host, v.name),
-         "unset " + v.name + (v.fallback.empty() ? "" : " (then " + v.fallback + " holds)") + " unless you are looking for an error"});
+         "unset " + v.name + (v.fallback.empty() ? "" : " (default: " + v.fallback + ")") + " unless you are debugging an error"});
   } else if (!v.instead.empty()) {
     out.push_back(
         {kEnvironment, v.name, Verdict::Warn, "it was replaced by " + v.instead, shown(host, v.name), "set " + v.instead + " instead"});
@@ -162,30 +164,30 @@ void lint_pairs(const HostView& host, bool ascend, std::vector<Finding>& out) {
     out.push_back({kEnvironment, name, verdict, finding, evidence, fix});
   };
   if (is_set("PYTORCH_NPU_ALLOC_CONF") && is_set("PYTORCH_ALLOC_CONF"))
-    add("PYTORCH_ALLOC_CONF", fails, "torch_npu refuses to start when PYTORCH_NPU_ALLOC_CONF is set too",
+    add("PYTORCH_ALLOC_CONF", fails, "torch_npu refuses to start if PYTORCH_NPU_ALLOC_CONF is also set",
         shown(host, "PYTORCH_NPU_ALLOC_CONF") + ", " + shown(host, "PYTORCH_ALLOC_CONF"), "unset PYTORCH_ALLOC_CONF");
   const auto event = number_or(host, "HCCL_EVENT_TIMEOUT", 1868), exec = number_or(host, "HCCL_EXEC_TIMEOUT", 1836);
   if ((is_set("HCCL_EVENT_TIMEOUT") || is_set("HCCL_EXEC_TIMEOUT")) && event != 0 && event <= exec)
-    add("HCCL timeouts", Verdict::Warn, "events give up before collectives do, so that the message names the wrong one",
+    add("HCCL timeouts", Verdict::Warn, "events time out before collectives, so the error message names the wrong one",
         shown_or(host, "HCCL_EVENT_TIMEOUT", std::to_string(event)) + ", " + shown_or(host, "HCCL_EXEC_TIMEOUT", std::to_string(exec)),
         "set HCCL_EVENT_TIMEOUT=" + std::to_string(exec + 32));
   if (host.variable("HCCL_WHITELIST_DISABLE") == "0" && !is_set("HCCL_WHITELIST_FILE"))
-    add("HCCL_WHITELIST_FILE", fails, "the list of hosts is asked for, but not named", shown(host, "HCCL_WHITELIST_DISABLE"),
-        "set HCCL_WHITELIST_DISABLE=1, or name the list in HCCL_WHITELIST_FILE");
+    add("HCCL_WHITELIST_FILE", fails, "the list of hosts is enabled, but no file is set", shown(host, "HCCL_WHITELIST_DISABLE"),
+        "set HCCL_WHITELIST_DISABLE=1, or set HCCL_WHITELIST_FILE to the list");
   if (host.variable("HCCL_INTRA_ROCE_ENABLE") == "1" && host.variable("HCCL_INTRA_PCIE_ENABLE") == "1")
-    add("HCCL_INTRA_ROCE_ENABLE", Verdict::Warn, "both ways between the NPUs of one machine are asked for",
+    add("HCCL_INTRA_ROCE_ENABLE", Verdict::Warn, "both connections between the NPUs of one machine are enabled",
         shown(host, "HCCL_INTRA_ROCE_ENABLE") + ", " + shown(host, "HCCL_INTRA_PCIE_ENABLE"), "set one of them to 0");
   std::error_code none;
   if (is_set("RANK_TABLE_FILE") && std::filesystem::is_symlink(host.path(host.variable("RANK_TABLE_FILE")), none))
-    add("RANK_TABLE_FILE", fails, "it is a link, which HCCL refuses", shown(host, "RANK_TABLE_FILE"), "name the file itself");
+    add("RANK_TABLE_FILE", fails, "it is a link, which HCCL rejects", shown(host, "RANK_TABLE_FILE"), "set it to the file itself");
   const auto world = number_or(host, "WORLD_SIZE", 1), rank = number_or(host, "RANK", 0), local = number_or(host, "LOCAL_RANK", 0);
   if (rank >= world || local >= world)
-    add("RANK", Verdict::Fail, "this process is counted beyond the number of processes; ranks begin at 0",
+    add("RANK", Verdict::Fail, "the rank is not below the number of processes; ranks begin at 0",
         shown_or(host, "RANK", "") + ", " + shown_or(host, "LOCAL_RANK", "") + ", " + shown_or(host, "WORLD_SIZE", "1"),
-        "let the launcher set them, or unset all three for a single process");
+        "have the launcher set them, or unset all three for a single process");
   if (world > 1 && !is_set("MASTER_ADDR") && !is_set("RANK_TABLE_FILE"))
-    add("MASTER_ADDR", Verdict::Fail, "several processes are announced, but not where they meet", "WORLD_SIZE=" + std::to_string(world),
-        "set MASTER_ADDR and MASTER_PORT to the host of rank 0 and a free port there");
+    add("MASTER_ADDR", Verdict::Fail, "several processes are configured, but the address of rank 0 is missing",
+        "WORLD_SIZE=" + std::to_string(world), "set MASTER_ADDR and MASTER_PORT to the host of rank 0 and a free port there");
 }
 
 }  // namespace
@@ -212,10 +214,10 @@ std::vector<Finding> lint_environment(const HostView& host) {
   lint_pairs(host, ascend, out);
   if (out.empty())
     out.push_back({kEnvironment, "variables", Verdict::Ok,
-                   names.empty()       ? "none is set of the variables that change training"
-                   : names.size() == 1 ? "1 is set, with a value that is allowed"
-                                       : std::to_string(names.size()) + " are set, all with values that are allowed",
-                   names.empty() ? std::to_string(known_variables().size()) + " were looked for" : detail::first_few(names, 20)});
+                   names.empty()       ? "no variable that affects training is set"
+                   : names.size() == 1 ? "1 is set, with an allowed value"
+                                       : std::to_string(names.size()) + " are set, all with allowed values",
+                   names.empty() ? std::to_string(known_variables().size()) + " variables were checked" : detail::first_few(names, 20)});
   return out;
 }
 

@@ -79,14 +79,14 @@ CardFacts card_facts(const HostView& host, const std::string& kind, int index) {
 }
 
 std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host, size_t width) {
-  TextTable table({"component", "here", "CANN 7", "at least", "today", "at least", "note"});
+  TextTable table({"component", "installed", "CANN 7", "at least", "today", "at least", "note"});
   for (const auto& r : rows)
     table.add_row({r.component, or_dash(r.here), or_dash(r.recommended_cann7), or_dash(r.minimum_cann7), or_dash(r.recommended),
                    or_dash(r.minimum), r.note});
   TextTable variables({"variable", "here"});
   for (const char* name : kMatrixVariables) variables.add_row({name, or_dash(host.variable(name))});
-  return "recommended by the guides of CANN 7 (2023) and today (table of " + detail::facts_note(facts::matrix, "as of") + ")\n\n" +
-         table.str(width) + "\n" + variables.str(width);
+  return "recommended versions, by the guides of CANN 7 (2023) and today (table of " + detail::facts_note(facts::matrix, "as of") +
+         ")\n\n" + table.str(width) + "\n" + variables.str(width);
 }
 
 Json matrix_json(const std::vector<MatrixRow>& rows, const HostView& host) {

@@ -93,9 +93,9 @@ std::vector<Ailment> by_words(const std::string& question) {
   }
   const auto near = nearest_name(text, names);
   throw Error(ErrorKind::Usage, "explain",
-              "'" + detail::shortened(text, 80) + "' is not known here; known are " + std::to_string(names.size() - symptoms.size()) +
+              "'" + detail::shortened(text, 80) + "' is unknown; known are " + std::to_string(names.size() - symptoms.size()) +
                   " codes (507018, EI0006, ERR00100) and the symptoms " + join(symptoms),
-              near.empty() ? "give the whole line of the log, or pipe the log: npu_tool doctor --explain - < train.log"
+              near.empty() ? "give the complete line of the log, or pipe the log: npu_tool doctor --explain - < train.log"
                            : "did you mean " + near + "?");
 }
 
@@ -114,7 +114,7 @@ Json ailment_json(const Ailment& a) {
 
 std::vector<Ailment> explain(const std::string& text) {
   const auto question = decimal(plain_chinese(to_lower(detail::trimmed(text.substr(0, kLongestQuestion)))));
-  check(!question.empty(), ErrorKind::Usage, "explain", "nothing was asked; give a code (507018) or a symptom ('out of memory')");
+  check(!question.empty(), ErrorKind::Usage, "explain", "there is no question; give a code (507018) or a symptom ('out of memory')");
   std::vector<Ailment> out;
   for (const auto& ailment : known_ailments())
     if (to_lower(ailment.name) == question) return {ailment};
@@ -134,15 +134,15 @@ std::vector<Ailment> explain(const std::string& text) {
 std::string LogReport::str(size_t width) const {
   std::string out = with_commas(static_cast<int64_t>(lines)) + (lines == 1 ? " line, " : " lines, ") +
                     human_bytes(static_cast<double>(bytes)) + ", " + with_commas(static_cast<int64_t>(error_lines)) +
-                    " of them speak of an error\n";
+                    " of them report an error\n";
   if (compressed) return out + "the log is compressed: unpack it first, as in zcat train.log.gz | npu_tool doctor --explain -\n";
   if (lines == 0) return "the log is empty\n";
-  if (long_lines > 0) out += with_commas(static_cast<int64_t>(long_lines)) + " lines are longer than 64 KiB and were looked at in pieces\n";
+  if (long_lines > 0) out += with_commas(static_cast<int64_t>(long_lines)) + " lines are longer than 64 KiB and were read in pieces\n";
   if (sightings.empty()) {
-    out += "no code and no symptom that is known here\n";
+    out += "no known code or symptom\n";
     if (first_error_line > 0)
-      out += wrapped("line " + std::to_string(first_error_line) + ": " + first_error, "the first line that speaks of an error is ", "  ",
-                     width);
+      out +=
+          wrapped("line " + std::to_string(first_error_line) + ": " + first_error, "the first line that reports an error is ", "  ", width);
     return out;
   }
   size_t number = 0;

@@ -100,8 +100,8 @@ std::string DoctorReport::to_html() const {
   for (const auto& f : findings)
     if (f.verdict == Verdict::Fail) failed.push_back(f.name);
   const auto verdict = worst();
-  page.paragraph(verdict == Verdict::Fail   ? "Training would fail here or give wrong numbers: " + join(failed) + " failed."
-                 : verdict == Verdict::Warn ? "Training works here, with " + summary().substr(summary().find(", ") + 2) + "."
+  page.paragraph(verdict == Verdict::Fail   ? "Training would fail on this machine or compute wrong numbers: " + join(failed) + " failed."
+                 : verdict == Verdict::Warn ? "Training works on this machine, with " + summary().substr(summary().find(", ") + 2) + "."
                                             : "This machine is ready: " + summary() + ".",
                  tone_of(verdict));
   page.facts({{"passed", std::to_string(passed()) + " of " + std::to_string(total())},

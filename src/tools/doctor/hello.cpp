@@ -47,8 +47,8 @@ std::string dtype_name(c10::ScalarType dtype) {
 }
 
 Finding failed(const std::string& name, const Error& e) {
-  Finding f{kHello, name, Verdict::Fail, "it failed", e.what(), "npu_tool doctor --explain 'TEXT OF THE ERROR' says what its codes mean"};
-  if (e.kind() == ErrorKind::Device) f.finding = "the device fails, or is gone";
+  Finding f{kHello, name, Verdict::Fail, "it failed", e.what(), "npu_tool doctor --explain 'TEXT OF THE ERROR' explains its codes"};
+  if (e.kind() == ErrorKind::Device) f.finding = "the device failed or disappeared";
   if (e.kind() == ErrorKind::OutOfMemory) {
     f.finding = "the device has no memory left";
     f.fix = "end other processes on the device";
@@ -126,17 +126,16 @@ double hello_tolerance(c10::ScalarType dtype) {
 Finding judge_matmul(const Device& device, c10::ScalarType dtype, const MatmulResult& result) {
   const auto allowed = hello_tolerance(dtype);
   Finding f{kHello, device.str() + " " + dtype_name(dtype), Verdict::Ok, "",
-            "product of fixed matrices against the CPU's in double; allowed is " + short_number(allowed, 3)};
+            "product of fixed matrices, compared with the CPU's in fp64; allowed: " + short_number(allowed, 3)};
   f.finding = short_number(result.milliseconds, 3) + " ms, norm " + short_number(result.norm, 6) + ", relative error " +
               short_number(result.relative_error, 3) + ", " + (result.finite ? "finite" : "not finite");
   if (result.finite && result.relative_error <= allowed) return f;
   f.verdict = Verdict::Fail;
   const bool tf32 = device.kind == "cuda" && dtype == at::kFloat && result.finite && result.relative_error < 2e-3;
-  f.fix =
-      tf32
-          ? "this is the error of TF32: unset NVIDIA_TF32_OVERRIDE and TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
-          : "the device computes wrongly: repeat the check; if it stays, compare driver and library versions above, look for memory errors "
-            "of the device (npu-smi info -t ecc, nvidia-smi -q -d ECC), and do not train on it";
+  f.fix = tf32 ? "this is the error of TF32: unset NVIDIA_TF32_OVERRIDE and TORCH_ALLOW_TF32_CUBLAS_OVERRIDE"
+               : "the device computes wrong results: repeat the check; if the error remains, compare the driver and library versions "
+                 "above, check for memory errors "
+                 "of the device (npu-smi info -t ecc, nvidia-smi -q -d ECC), and do not train on it";
   return f;
 }
 
@@ -159,7 +158,8 @@ std::vector<Device> usable_devices(std::vector<Finding>& problems) {
       for (int i = 0; i < backend->count(); ++i) out.push_back({backend->name(), i});
     } catch (const Error& e) {
       problems.push_back({kHello, backend->name(), Verdict::Fail,
-                          "there are signs of a device " + backend->name() + ", but it does not start", e.what(), "mend what fails above"});
+                          "there are signs of a device " + backend->name() + ", but it does not start", e.what(),
+                          "fix the failures above"});
     }
   }
   return out;

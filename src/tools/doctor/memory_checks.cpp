@@ -20,8 +20,8 @@ Finding memory_finding(const HostView& host) {
     return {kMemory,
             "memory",
             Verdict::Warn,
-            "the memory of this machine is not told",
-            "/proc/meminfo without MemTotal and MemAvailable",
+            "the memory of this machine is unknown",
+            "/proc/meminfo has no MemTotal and MemAvailable",
             "mount /proc in this container or chroot"};
   const auto group = cgroup_limits([&](const std::string& path) { return host.read(path); });
   int64_t available = *free;
@@ -39,7 +39,7 @@ Finding memory_finding(const HostView& host) {
                                                                       : "end other programs (ps aux --sort=-rss | head), or add memory";
   } else if (group.oom_kills > 0) {
     f.verdict = Verdict::Warn;
-    f.finding += "; processes of this control group were killed for memory " + std::to_string(group.oom_kills) + " times";
+    f.finding += "; processes of this control group were killed for lack of memory " + std::to_string(group.oom_kills) + " times";
     f.fix = "raise the limit of the container, or use a smaller batch and fewer loader workers";
   }
   return f;
@@ -51,14 +51,14 @@ Finding swap_finding(const HostView& host) {
   const auto overcommit = detail::first_line(host.read("/proc/sys/vm/overcommit_memory").value_or(""));
   Finding f{kMemory, "swap and overcommit", Verdict::Ok,
             total == 0 ? "no swap" : bytes(total - free) + " of " + bytes(total) + " swap used",
-            "/proc/meminfo, vm.overcommit_memory=" + (overcommit.empty() ? "not told" : overcommit)};
+            "/proc/meminfo, vm.overcommit_memory=" + (overcommit.empty() ? "unknown" : overcommit)};
   if (overcommit == "2") {
     f.verdict = Verdict::Warn;
     f.finding += "; memory must be backed when it is reserved, and device drivers reserve far more than they use";
     f.fix = "sysctl vm.overcommit_memory=0";
   } else if (total > 0 && total - free > kGiB && detail::kib_value(meminfo, "MemAvailable").value_or(0) < 4 * kGiB) {
     f.verdict = Verdict::Warn;
-    f.finding += " while little memory is left: this machine is swapping, and training crawls";
+    f.finding += " while little memory is available: this machine is swapping, and training is very slow";
     f.fix = "end other programs, or use a smaller batch";
   }
   return f;
@@ -70,18 +70,18 @@ Finding shm_finding(const HostView& host) {
     return {kMemory,
             "/dev/shm",
             Verdict::Warn,
-            "there is no shared memory: several processes on this machine cannot exchange data by it",
-            "/dev/shm is no folder",
+            "there is no shared memory, through which processes on this machine exchange data",
+            "/dev/shm is not a folder",
             "mount a tmpfs on /dev/shm; in a container: docker run --shm-size=8g or --ipc=host"};
   const auto total = static_cast<int64_t>(space->total), free = static_cast<int64_t>(space->available);
   Finding f{kMemory, "/dev/shm", Verdict::Ok, bytes(free) + " of shared memory free",
             "statvfs of /dev/shm: " + bytes(free) + " of " + bytes(total)};
   if (free < kGiB) {
     f.verdict = Verdict::Warn;
-    f.finding += ": too little for several processes that exchange data by it (NCCL, HCCL, loaders of Python)";
+    f.finding += ": too little for processes that exchange data through it (NCCL, HCCL, Python data loaders)";
     f.fix = total <= 64 * kMiB
                 ? "64 MiB is docker's default: docker run --shm-size=8g or --ipc=host; in a pod: an emptyDir with medium Memory"
-            : total >= kGiB ? "remove what dead processes left there (ls -la /dev/shm)"
+            : total >= kGiB ? "remove the files of ended processes (ls -la /dev/shm)"
                             : "mount it larger: mount -o remount,size=8G /dev/shm; in a container: docker run --shm-size=8g or --ipc=host";
   }
   return f;
@@ -102,8 +102,8 @@ constexpr LimitRule kLimits[] = {
     {"Max processes", "-u", "processes", 512, 64, "every thread counts as one", 1, "nproc"},
     {"Max address space", "-v", "address space", INT64_MAX, 4 * kGiB, "device drivers and allocators reserve much more than they use", 1024,
      "as"},
-    {"Max file size", "-f", "file size", 8 * kGiB, 64 * kMiB, "a checkpoint that is larger ends the process (SIGXFSZ)", 1024, "fsize"},
-    {"Max cpu time", "-t", "processor time", INT64_MAX, 60, "the kernel ends the process when it is used up (SIGXCPU)", 1, "cpu"},
+    {"Max file size", "-f", "file size", 8 * kGiB, 64 * kMiB, "a larger checkpoint ends the process (SIGXFSZ)", 1024, "fsize"},
+    {"Max cpu time", "-t", "processor time", INT64_MAX, 60, "the kernel ends the process when it is exceeded (SIGXCPU)", 1, "cpu"},
     {"Max stack size", "-s", "stack", kMiB, 64 * 1024, "deep recursion in libraries overflows it", 1024, "stack"},
 };
 
@@ -132,7 +132,7 @@ std::string limit_text(int64_t value, const LimitRule& rule) {
 std::string limit_fix(const Limit& limit, const LimitRule& rule) {
   if (limit.hard == INT64_MAX) return std::string("ulimit ") + rule.flag + " unlimited";
   if (limit.hard >= rule.warn) return std::string("ulimit ") + rule.flag + " " + std::to_string(limit.hard / rule.unit);
-  return std::string("its hard limit is ") + limit_text(limit.hard, rule) + ", which root alone raises: " + rule.docker +
+  return std::string("its hard limit is ") + limit_text(limit.hard, rule) + ", which only root can raise: " + rule.docker +
          " in /etc/security/limits.conf; in a container: docker run --ulimit " + rule.docker + "=" +
          (rule.warn == INT64_MAX ? "-1" : std::to_string(rule.warn));
 }
@@ -140,9 +140,9 @@ std::string limit_fix(const Limit& limit, const LimitRule& rule) {
 Finding limits_finding(const HostView& host) {
   const auto text = host.read("/proc/self/limits");
   if (!text)
-    return {kMemory,      "ulimits", Verdict::Warn, "the limits of this process are not told", "/proc/self/limits is not readable",
+    return {kMemory,      "ulimits", Verdict::Warn, "the limits of this process are unknown", "/proc/self/limits is not readable",
             "mount /proc"};
-  Finding f{kMemory, "ulimits", Verdict::Ok, "no limit of this process is in the way", "/proc/self/limits: "};
+  Finding f{kMemory, "ulimits", Verdict::Ok, "no limit of this process is too low", "/proc/self/limits: "};
   std::vector<std::string> seen, wrong, fixes;
   for (const auto& rule : kLimits) {
     const auto limit = limit_of(*text, rule.line);
@@ -159,7 +159,7 @@ Finding limits_finding(const HostView& host) {
   const auto locked = limit_of(*text, "Max locked memory");
   if (rdma && locked && locked->soft < kGiB) {
     if (f.verdict == Verdict::Ok) f.verdict = Verdict::Warn;
-    wrong.push_back("ulimit -l (locked memory) is " + bytes(locked->soft) + ": connections by RDMA cannot pin their buffers");
+    wrong.push_back("ulimit -l (locked memory) is " + bytes(locked->soft) + ": RDMA connections cannot pin their buffers");
     fixes.emplace_back("ulimit -l unlimited, or docker run --ulimit memlock=-1");
   }
   f.evidence += join(seen);

@@ -12,16 +12,16 @@ Finding os_finding(const HostView& host) {
   const auto name = detail::value_of(text, "PRETTY_NAME", '=').value_or("");
   const auto kernel = detail::first_line(host.read("/proc/sys/kernel/osrelease").value_or(""));
   Finding f{kSystem, "operating system", Verdict::Ok,
-            (name.empty() ? "a Linux without a name" : name) + ", kernel " + (kernel.empty() ? "not told" : kernel),
+            (name.empty() ? "an unnamed Linux" : name) + ", kernel " + (kernel.empty() ? "unknown" : kernel),
             "/etc/os-release, /proc/sys/kernel/osrelease"};
   const auto here = Version::parse(kernel);
   const auto rule = version_rule("kernel");
   if (const auto wanted = Version::parse(rule ? rule->recommended : ""); here && wanted && *here < *wanted) {
     f.verdict = Verdict::Warn;
     f.finding += ", older than " + rule->recommended + " (table of " + version_matrix_date() + ")";
-    f.fix = "update the system: today's drivers of accelerators are made for newer kernels";
+    f.fix = "update the system: current drivers of accelerators require newer kernels";
   }
-  if (kernel.find("icrosoft") != std::string::npos) f.finding += " (Windows' WSL: GPUs work by its driver, Ascend NPUs do not)";
+  if (kernel.find("icrosoft") != std::string::npos) f.finding += " (WSL of Windows: GPUs work with its driver, Ascend NPUs do not)";
   return f;
 }
 
@@ -42,8 +42,8 @@ Finding torch_finding(const ProcessFacts& process) {
   const auto headers = Version::parse(process.torch_headers), loaded = Version::parse(library);
   if (headers && loaded && headers->minor() != loaded->minor()) {
     f.verdict = Verdict::Fail;
-    f.finding += ", but npu_train was compiled against " + process.torch_headers + ": classes may have other layouts";
-    f.fix = "build npu_train again with this libtorch (Torch_DIR), or put the old one back (LD_LIBRARY_PATH decides which is loaded)";
+    f.finding += ", but npu_train was compiled against " + process.torch_headers + ": classes may have different layouts";
+    f.fix = "rebuild npu_train with this libtorch (Torch_DIR), or restore the old one (LD_LIBRARY_PATH decides which is loaded)";
     return f;
   }
   const auto rule = version_rule("libtorch");
@@ -52,12 +52,12 @@ Finding torch_finding(const ProcessFacts& process) {
   f.evidence += "; table of " + version_matrix_date() + ": " + rule->minimum + " to " + rule->recommended;
   if (*loaded < *least) {
     f.verdict = Verdict::Fail;
-    f.finding += ", older than npu_train works with";
+    f.finding += ", older than npu_train supports";
   } else if (Version::parse(loaded->minor()) > Version::parse(best->minor())) {
     f.verdict = Verdict::Warn;
-    f.finding += ", newer than npu_train is tested with";
+    f.finding += ", newer than the versions with which npu_train is tested";
   }
-  if (f.verdict != Verdict::Ok) f.fix = "install libtorch " + rule->recommended + " and build npu_train again";
+  if (f.verdict != Verdict::Ok) f.fix = "install libtorch " + rule->recommended + " and rebuild npu_train";
   return f;
 }
 
@@ -66,8 +66,8 @@ Finding abi_finding(const ProcessFacts& process) {
             std::string("_GLIBCXX_USE_CXX11_ABI=") + (process.cxx11_abi ? "1" : "0")};
   if (!process.cxx11_abi) {
     f.verdict = Verdict::Warn;
-    f.finding += ": libraries of today (torch 2.6 and newer, torch_npu for them) do not link with it";
-    f.fix = "install a libtorch of the C++11 ABI and build npu_train again";
+    f.finding += ": current libraries (torch 2.6 and newer, and their torch_npu) do not link with it";
+    f.fix = "install a libtorch with the C++11 ABI and rebuild npu_train";
   }
   return f;
 }

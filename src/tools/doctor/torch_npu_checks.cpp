@@ -19,7 +19,7 @@ std::string wanted_torch_npu(const ProcessFacts& process) {
   const auto minor = torch_minor(process);
   return "install torch_npu " + minor +
          ".* built as a library without Python (BUILD_LIBTORCH of https://gitcode.com/Ascend/pytorch, branch v" + minor +
-         ".0) and name the file in NPU_TRAIN_TORCH_NPU";
+         ".0) and set NPU_TRAIN_TORCH_NPU to the file";
 }
 
 // In the order in which device npu looks (docs/npu.md).
@@ -63,8 +63,8 @@ Finding pair_finding(const std::string& version, const std::string& library, con
             "torch_npu",
             Verdict::Warn,
             pair,
-            library + ": no version.py, no .dist-info beside it",
-            "look whether it is of " + torch_minor(process)};
+            library + ": neither version.py nor .dist-info next to it",
+            "check that its version is " + torch_minor(process)};
   if (here->minor() != torch_minor(process))
     return {kAscend, "torch_npu", Verdict::Fail, pair + ": their minor versions must be equal", library, wanted_torch_npu(process)};
   return {kAscend, "torch_npu", Verdict::Ok, pair, library};
@@ -80,28 +80,28 @@ Finding cann_for_torch_npu_finding(const AscendFacts& ascend, const ProcessFacts
     return {kAscend,
             "CANN for torch_npu",
             Verdict::Warn,
-            "whether " + pair + " fits is not known here",
-            table + " knows torch_npu " + join(version_keys("cann_for_torch_npu")),
+            "the compatibility of " + pair + " is unknown",
+            table + " contains torch_npu " + join(version_keys("cann_for_torch_npu")),
             "look it up in COMPATIBILITY.md of https://gitcode.com/Ascend/pytorch"};
-  const auto evidence = table + ": torch_npu " + minor + " is made for CANN " + rule->recommended;
+  const auto evidence = table + ": torch_npu " + minor + " is built for CANN " + rule->recommended;
   if (*here < *least)
     return {kAscend,       "CANN for torch_npu",
             Verdict::Fail, pair + ": CANN is too old",
             evidence,      "install CANN " + rule->recommended + " (toolkit and operators of the chip) and run its set_env.sh"};
   if (here->minor() != least->minor())
     return {kAscend,       "CANN for torch_npu",
-            Verdict::Warn, pair + ": CANN is newer than the one that it is made for",
-            evidence,      "install CANN " + rule->recommended + " when something fails"};
-  return {kAscend, "CANN for torch_npu", Verdict::Ok, pair + " fits", evidence};
+            Verdict::Warn, pair + ": CANN is newer than the one for which it is built",
+            evidence,      "install CANN " + rule->recommended + " if something fails"};
+  return {kAscend, "CANN for torch_npu", Verdict::Ok, pair + " are compatible", evidence};
 }
 
 Finding abi_pair_finding(const ElfFacts& elf, const std::string& library, const ProcessFacts& process) {
   const std::string here = process.cxx11_abi ? "1" : "0", there = elf.cxx11_names ? "1" : "0";
-  Finding f{kAscend, "torch_npu ABI", Verdict::Ok, "torch_npu and npu_train have the same ABI of C++ strings",
+  Finding f{kAscend, "torch_npu ABI", Verdict::Ok, "torch_npu and npu_train use the same ABI of C++ strings",
             "_GLIBCXX_USE_CXX11_ABI=" + here};
   if (here != there) {
     f.verdict = Verdict::Fail;
-    f.finding = "torch_npu has another ABI of C++ strings than npu_train: it cannot be loaded";
+    f.finding = "torch_npu uses a different ABI of C++ strings than npu_train, so it cannot be loaded";
     f.evidence = library + ": " + there + ", npu_train: " + here;
     f.fix = "build torch_npu with _GLIBCXX_USE_CXX11_ABI=" + here;
   }
@@ -110,7 +110,7 @@ Finding abi_pair_finding(const ElfFacts& elf, const std::string& library, const 
 
 Finding libraries_finding(const LibrarySearch& search, const std::string& library) {
   const auto missing = search.missing(library);
-  if (missing.empty()) return {kAscend, "torch_npu libraries", Verdict::Ok, "all libraries that torch_npu needs are found", library};
+  if (missing.empty()) return {kAscend, "torch_npu libraries", Verdict::Ok, "all libraries that torch_npu needs were found", library};
   std::vector<std::string> names, fixes;
   bool python = false, driver = false, cann = false;
   for (const auto& m : missing) {
@@ -119,19 +119,20 @@ Finding libraries_finding(const LibrarySearch& search, const std::string& librar
     const bool is_driver = m.name.starts_with("libascend_hal") || m.name.starts_with("libdrv") || m.name.starts_with("libmmpa");
     (is_python ? python : is_driver ? driver : cann) = true;
   }
-  if (python) fixes.emplace_back("this is the library of the Python wheel: take one built with BUILD_LIBTORCH");
+  if (python) fixes.emplace_back("this is the library of the Python wheel: use one built with BUILD_LIBTORCH");
   if (cann) fixes.emplace_back("source set_env.sh of CANN in this shell (libhccl, libascendcl, libge_runner and libgraph are CANN's)");
   if (driver)
     fixes.emplace_back(
         "export LD_LIBRARY_PATH=/usr/local/Ascend/driver/lib64:/usr/local/Ascend/driver/lib64/common:"
-        "/usr/local/Ascend/driver/lib64/driver:$LD_LIBRARY_PATH (in a container mount the driver)");
-  return {kAscend,
-          "torch_npu libraries",
-          Verdict::Fail,
-          (missing.size() == 1 ? std::string("a library is not found: ") : std::to_string(missing.size()) + " libraries are not found: ") +
-              detail::first_few(names, 8),
-          library,
-          join(fixes, "; ")};
+        "/usr/local/Ascend/driver/lib64/driver:$LD_LIBRARY_PATH (in a container, mount the driver)");
+  return {
+      kAscend,
+      "torch_npu libraries",
+      Verdict::Fail,
+      (missing.size() == 1 ? std::string("a library was not found: ") : std::to_string(missing.size()) + " libraries were not found: ") +
+          detail::first_few(names, 8),
+      library,
+      join(fixes, "; ")};
 }
 
 }  // namespace
@@ -148,11 +149,11 @@ std::vector<Finding> torch_npu_findings(const HostView& host, const AscendFacts&
   const auto tried = places(host, process);
   const auto library = torch_npu_path(host, search, tried);
   if (library.empty())
-    return {{kAscend, "torch_npu", Verdict::Fail, std::string(kLibrary) + " is not found",
-             "looked at " + join(tried) + ", LD_LIBRARY_PATH and the system's folders", wanted_torch_npu(process)}};
+    return {{kAscend, "torch_npu", Verdict::Fail, std::string(kLibrary) + " was not found",
+             "searched: " + join(tried) + ", LD_LIBRARY_PATH and the system's folders", wanted_torch_npu(process)}};
   std::string why;
   const auto elf = read_elf(host.path(library), why);
-  if (!elf) return {{kAscend, "torch_npu", Verdict::Fail, library + " is no shared library", why, wanted_torch_npu(process)}};
+  if (!elf) return {{kAscend, "torch_npu", Verdict::Fail, library + " is not a shared library", why, wanted_torch_npu(process)}};
   if (elf->machine_name() != process.machine)
     return {{kAscend, "torch_npu", Verdict::Fail, library + " is for " + elf->machine_name() + ", this machine is " + process.machine,
              "its ELF header", wanted_torch_npu(process)}};

@@ -38,7 +38,7 @@ class Script {
   const std::string& str() const { return text_; }
 
  private:
-  std::string text_ = "# The environment that npu_tool doctor wants for this machine (versions as of " + version_matrix_date() +
+  std::string text_ = "# The environment that npu_tool doctor recommends for this machine (versions as of " + version_matrix_date() +
                       "). Use: source THIS_FILE\n";
 };
 
@@ -62,7 +62,7 @@ void want_libraries(const HostView& host, const detail::AscendFacts& ascend, con
     for (const char* part : {"/lib64", "/lib64/common", "/lib64/driver"})
       if (host.is_folder(ascend.driver + part)) folders.insert(folders.begin(), ascend.driver + part);
   if (folders != detail::library_path(host) && !folders.empty())
-    out.line("the driver's libraries, and no folders of stubs (they link but cannot run)",
+    out.line("the driver's libraries, without stub folders (stubs link but cannot run)",
              "export LD_LIBRARY_PATH=" + quoted(join(folders, ":")));
   if (script) out.line("CANN's own variables: ASCEND_HOME_PATH, ASCEND_OPP_PATH, its libraries", "source " + quoted(ascend.cann.set_env));
 }
@@ -70,13 +70,13 @@ void want_libraries(const HostView& host, const detail::AscendFacts& ascend, con
 void want_ascend(const HostView& host, const detail::AscendFacts& ascend, const ProcessFacts& process, Script& out) {
   want_libraries(host, ascend, process, out);
   if (host.variable("PYTORCH_NPU_ALLOC_CONF").empty() && host.variable("PYTORCH_ALLOC_CONF").empty())
-    out.set(host, "PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", "memory that was freed in pieces can be used for large tensors");
-  out.set(host, "TASK_QUEUE_ENABLE", host.variable("TASK_QUEUE_ENABLE") == "2" ? "2" : "1", "a second thread hands operators to the NPU");
+    out.set(host, "PYTORCH_NPU_ALLOC_CONF", "expandable_segments:True", "memory that was freed in pieces can be reused for large tensors");
+  out.set(host, "TASK_QUEUE_ENABLE", host.variable("TASK_QUEUE_ENABLE") == "2" ? "2" : "1", "a second thread submits operators to the NPU");
   if (detail::whole_number(host.variable("WORLD_SIZE")).value_or(1) > 1 || ascend.nodes.size() > 1) {
     if (host.variable("HCCL_CONNECT_TIMEOUT").empty())
-      out.set(host, "HCCL_CONNECT_TIMEOUT", "600", "ranks that load data for minutes are still waited for at the start");
+      out.set(host, "HCCL_CONNECT_TIMEOUT", "600", "the start waits for ranks that load data for minutes");
     if (host.variable("HCCL_WHITELIST_DISABLE").empty())
-      out.set(host, "HCCL_WHITELIST_DISABLE", "1", "ranks need no list of hosts that may join");
+      out.set(host, "HCCL_WHITELIST_DISABLE", "1", "ranks need no list of allowed hosts");
   }
 }
 
@@ -96,12 +96,12 @@ HostView without_wrong(const HostView& host, const ProcessFacts& process, Script
     }
   }
   if (host.variable("INF_NAN_MODE_ENABLE") == "0" || host.variable("INF_NAN_MODE_FORCE_DISABLE") == "1")
-    drop("an overflow gives inf and NaN, where the chip can", {"INF_NAN_MODE_ENABLE", "INF_NAN_MODE_FORCE_DISABLE"});
+    drop("an overflow results in inf and NaN, if the chip supports it", {"INF_NAN_MODE_ENABLE", "INF_NAN_MODE_FORCE_DISABLE"});
   for (const auto& f : check_cpu(host, process))
     if (f.name == "kernels" && f.verdict != Verdict::Ok && host.has_variable("ATEN_CPU_CAPABILITY"))
       drop(one_line(f.finding), {"ATEN_CPU_CAPABILITY"});
   if (host.variable("NVIDIA_TF32_OVERRIDE") == "1" && process.cuda_runtime > 0)
-    drop("fp32 products keep their 23 bits of mantissa", {"NVIDIA_TF32_OVERRIDE"});
+    drop("fp32 products keep their 23-bit mantissa", {"NVIDIA_TF32_OVERRIDE"});
   return clean;
 }
 
@@ -117,9 +117,9 @@ std::string wanted_environment(const HostView& host, const ProcessFacts& process
   const auto threads = std::max<int>(1, cpu.usable() / static_cast<int>(devices));
   if (devices > 1 || process.threads > cpu.usable())
     out.set(clean, "OMP_NUM_THREADS", std::to_string(threads),
-            devices > 1 ? "processors / NPUs: one process each without crowding" : "as many threads as this process has processors");
+            devices > 1 ? "processors / NPUs, so that one process per NPU fits" : "as many threads as this process has processors");
   if (process.cuda_runtime > 0)
-    out.set(clean, "CUBLAS_WORKSPACE_CONFIG", ":4096:8", "lets deterministic: true repeat products on a GPU bit for bit");
+    out.set(clean, "CUBLAS_WORKSPACE_CONFIG", ":4096:8", "with deterministic: true, products on a GPU are repeatable bit for bit");
   const bool nothing = out.str().find("\n\n# ") == std::string::npos;
   return out.str() + (nothing ? "\n# Nothing: no variable needs a change.\n" : "");
 }

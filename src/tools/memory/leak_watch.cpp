@@ -31,9 +31,9 @@ struct Kind {
 };
 
 constexpr Kind kKindsOfLeaks[] = {
-    {"memory of the device", 1024, true, "a tensor that is kept from each step keeps its graph: keep .detach() or .item() of it"},
-    {"memory of the host", 65536, true, "look for lists that grow with each step, and tensors that are kept with their graphs"},
-    {"file handles", 0.05, false, "ls -l /proc/PID/fd shows which; a data set or a callback opens without closing", true},
+    {"memory of the device", 1024, true, "a tensor that is kept in each step also keeps its graph; keep only its .detach() or .item()"},
+    {"memory of the host", 65536, true, "look for lists that grow with each step, and for tensors that are kept with their graphs"},
+    {"file handles", 0.05, false, "ls -l /proc/PID/fd lists them; a data set or a callback opens files without closing them", true},
     {"threads", 0.05, false, "a data set or a callback starts threads and does not end them"}};
 
 // What most of the open handles are of, as "; 180 of 207 are /dev/null"; "" where no two are alike. Sockets and pipes count by kind.
@@ -126,7 +126,7 @@ void LeakWatch::judge() {
     if (!slope) continue;
     told_[k] = true;
     const auto at = [&](const std::pair<double, double>& s) { return amount(kind, s.second) + " at step " + short_number(s.first, 12); };
-    findings_.push_back(c10::str(kind.name, kind.bytes ? " grows by " : " grow by ", amount(kind, *slope), " a step (", at(row.front()),
+    findings_.push_back(c10::str(kind.name, kind.bytes ? " grows by " : " grow by ", amount(kind, *slope), " per step (", at(row.front()),
                                  ", ", at(row.back()), ")"));
     log_warning("leak: ", findings_.back(), kind.lists_handles ? most_handles() : std::string(), "; hint: ", kind.hint);
   }
@@ -136,7 +136,8 @@ void add_leak_watch(Parts& parts) {
   struct Watch final : RunObserver {
     void on_setup(const RunView& run) override { run.loop->add_callback(std::make_shared<LeakWatch>()); }
   };
-  parts.observers.add("leak_watch", "warns of what grows from step to step", [] { return std::make_unique<Watch>(); });
+  parts.observers.add("leak_watch", "warns about memory, handles and threads that grow from step to step",
+                      [] { return std::make_unique<Watch>(); });
 }
 
 }  // namespace npu_train

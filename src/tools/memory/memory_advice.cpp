@@ -23,7 +23,7 @@ class Advice {
     if (training() && !failed_.on_host && out_.changes.empty()) propose_windows_on_host();
     if (failed_.pass == Pass::Sanity)
       out_.changes.push_back(
-          {"trainer.num_sanity_val_steps=0", "-", "this check is left out; the validation after the epoch needs as much"});
+          {"trainer.num_sanity_val_steps=0", "-", "omits this check; the validation after the epoch needs the same memory"});
     if (failed_.pass == Pass::Sanity || failed_.pass == Pass::Validation)
       out_.changes.push_back({"trainer.limit_val_batches=0", "-", "no validation at all"});
     return std::move(out_);
@@ -63,9 +63,9 @@ class Advice {
         const bool ran_out = error.kind() == ErrorKind::OutOfMemory;
         if (few > 1 && !ran_out) throw;
         if (few > 1) continue;
-        out_.unmeasured.push_back(change +
-                                  (ran_out ? c10::str(rows == 1 ? ": not even 1 sample runs" : ": 1 sample runs, 2 do not")
-                                           : c10::str(": more than ", kFewSamples, " samples do not run, and 1 is refused by the model")));
+        out_.unmeasured.push_back(change + (ran_out
+                                                ? c10::str(rows == 1 ? ": not even 1 sample fits" : ": 1 sample fits, 2 do not")
+                                                : c10::str(": more than ", kFewSamples, " samples do not fit, and the model refuses 1")));
       }
     }
     return std::nullopt;
@@ -102,7 +102,7 @@ class Advice {
 
   // Of normalisation layers that see smaller batches.
   std::string note_of_pieces() const {
-    return run_.task->buffers().empty() ? "" : "; statistics of normalisation layers are of smaller batches";
+    return run_.task->buffers().empty() ? "" : "; normalisation layers compute their statistics over smaller batches";
   }
 
   void propose_fewer_samples() {
@@ -121,7 +121,7 @@ class Advice {
     const auto precision = make_precision(options, run_.device);
     const auto change = "precision=" + options.mode;
     if (const auto model = measure(change, *run_.task, *precision, failed_.micro_batches); model && fits(*model, failed_.rows))
-      propose(change, *model, failed_.rows, "activations of half the size, mostly faster; other roundings");
+      propose(change, *model, failed_.rows, "activations of half the size, usually faster; different rounding");
   }
 
   void propose_checkpointing() {
@@ -131,31 +131,31 @@ class Advice {
     const auto task = parts_.tasks.make(config_.task, "task", with_checkpoints(run_.model, marks));
     task->set_training(true);
     const std::string change = "trainer.gradient_checkpointing=blocks",
-                      cost = "the same update; forwards run twice: about a third more time";
+                      cost = "the same update; forwards run twice, which takes about a third more time";
     const auto model = measure(change, *task, *run_.precision, failed_.micro_batches);
     if (model && fits(*model, failed_.rows)) return propose(change, *model, failed_.rows, cost);
     if (!model || !out_.changes.empty()) return;
-    const auto in_pieces = measure(change + " in smaller micro-batches", *task, *run_.precision, 2);
+    const auto in_pieces = measure(change + " with smaller micro-batches", *task, *run_.precision, 2);
     if (const auto rows = in_pieces ? fitting_rows(*in_pieces) : 0; rows > 0)
       propose(change + " " + fewer_samples(rows), *in_pieces, rows, cost + note_of_pieces());
   }
 
   // Where the pictures of a window fill the device: they can wait on the host, or there can be fewer of them.
   void propose_windows_on_host() {
-    const std::string change = "windows that wait on the host";
+    const std::string change = "windows that are kept on the host";
     if (run_.loop->parts().strategy->world_size() == 1) {
       const auto model = measure(change, *run_.task, *run_.precision, 2, /*on_host=*/true);
       const auto rows = model ? fitting_rows(*model, failed_.micro_batches > 1 ? failed_.rows : failed_.rows - 1) : 0;
       if (rows > 0)
         propose("trainer.on_oom=retry " + fewer_samples(rows), *model, rows,
-                "the same update; a window waits on the host, and each micro-batch is copied in its turn" + note_of_pieces());
+                "the same update; a window is kept on the host, and its micro-batches are copied one at a time" + note_of_pieces());
     }
     const auto alone = measure("smaller windows", *run_.task, *run_.precision, 1, /*on_host=*/true);
     const auto rows = alone ? std::min(alone->largest_batch(failed_.room, failed_.exact), failed_.window_rows - 1) : 0;
     if (const auto fewer = power_below(rows); fewer > 0)
       propose(c10::str("data.batch_size=", fewer, config_.trainer.accumulate_grad_batches > 1 ? " trainer.accumulate_grad_batches=1" : ""),
               *alone, fewer,
-              c10::str("another update, of ", fewer, " samples instead of ", failed_.window_rows, ": adapt the learning rate"));
+              c10::str("a different update, with ", fewer, " samples instead of ", failed_.window_rows, "; adapt the learning rate"));
   }
 
   const RunView& run_;

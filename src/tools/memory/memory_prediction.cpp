@@ -53,7 +53,7 @@ MemoryModel::MemoryModel(ResidentMemory resident, MemoryTrace small, int64_t sma
       small_batch_(small_batch),
       large_batch_(large_batch),
       matched_(same_row(small_, large_)) {
-  check(small_batch < large_batch, ErrorKind::Usage, "MemoryModel", "batches of ", small_batch, " and ", large_batch,
+  check(small_batch < large_batch, ErrorKind::Usage, "MemoryModel", "the batches are ", small_batch, " and ", large_batch,
         "; the first must be the smaller one");
   if (!matched_) return;
   for (size_t i = 0; i < small_.blocks.size(); ++i)

@@ -75,12 +75,12 @@ std::string largest_text(int64_t batch) {
 std::string verdict_text(const MemoryPrediction& p) {
   if (p.hbm == 0) return "needs " + size_text(p.peak.reserved);
   return std::string(p.fits() ? "fits: " : "does not fit: ") + "needs " + size_text(p.peak.reserved) + " of " + size_text(p.hbm) +
-         "; the most that fits is " + largest_text(p.largest);
+         "; the largest that fits is " + largest_text(p.largest);
 }
 
 std::string how_text(const MemoryPrediction& p) {
-  return "from one step each of batch " + std::to_string(p.small_batch) + " and " + std::to_string(p.large_batch) + " on " + p.device +
-         (p.matched ? ", every block extrapolated" : ", the peak of each phase extrapolated");
+  return "from one step each with batch " + std::to_string(p.small_batch) + " and batch " + std::to_string(p.large_batch) + " on " +
+         p.device + (p.matched ? ", every block extrapolated" : ", the peak of each phase extrapolated");
 }
 
 }  // namespace
@@ -161,7 +161,7 @@ Json to_json(const MemoryPrediction& p) {
 namespace {
 
 LinePlot timeline(const MemoryPrediction& p) {
-  LinePlot plot{.title = "Memory of tensors during one step", .x_label = "blocks taken and given back", .y_label = "MiB"};
+  LinePlot plot{.title = "Memory of tensors during one step", .x_label = "allocations and frees", .y_label = "MiB"};
   LinePlot::Series series{.name = "in use"};
   std::string phase;
   for (size_t i = 0; i < p.peak.timeline.size(); ++i) {
@@ -177,7 +177,7 @@ LinePlot timeline(const MemoryPrediction& p) {
 }
 
 BarPlot by_layer(const MemoryPrediction& p) {
-  BarPlot plot{.title = "Activations kept for the backward", .x_label = "layer, in the order of the forward", .y_label = "MiB"};
+  BarPlot plot{.title = "Activations kept for the backward", .x_label = "layer, in forward order", .y_label = "MiB"};
   for (const auto& [name, bytes] : p.peak.activations) plot.bars.push_back({name, mib(bytes)});
   return plot;
 }
@@ -206,7 +206,7 @@ std::string to_html(const MemoryPrediction& p) {
   page.facts({{"tensors at the peak", size_text(p.peak.allocated)},
               {"blocks of a caching allocator", size_text(p.peak.reserved)},
               {"the peak is", place_text(p.peak)},
-              {"largest batch", p.hbm > 0 ? with_commas(p.largest) : "no card given"}});
+              {"largest batch", p.hbm > 0 ? with_commas(p.largest) : "no card size given"}});
   HtmlTable parts{.title = "At the peak", .columns = {{"Component"}, {"MiB", true}, {"%", true}}};
   for (const auto& [name, bytes] : components(p))
     parts.rows.push_back(
@@ -228,7 +228,7 @@ std::string to_html(const MemoryPrediction& p) {
   }
   for (const auto& note : p.notes) page.paragraph(note);
   page.paragraph("Predicted " + how_text(p) +
-                 ". Workspaces of kernels and what the device's runtime needs itself are not known here: leave some room.");
+                 ". Workspaces of kernels and the memory of the device's runtime are unknown here; leave some room for them.");
   return page.str();
 }
 

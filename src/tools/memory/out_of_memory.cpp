@@ -41,7 +41,7 @@ std::string sizes_text(const MemoryByUse& uses) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < kMemoryUses; ++i)
     if (uses[i] > 0) parts.push_back(std::string(memory_use_name(static_cast<MemoryUse>(i))) + " " + memory_text(uses[i]));
-  return parts.empty() ? "nothing of this run" : join(parts);
+  return parts.empty() ? "no objects of this run" : join(parts);
 }
 
 std::string share_text(int64_t part, int64_t whole) {
@@ -51,11 +51,12 @@ std::string share_text(int64_t part, int64_t whole) {
 
 // "tensors hold 2.0 GiB of 2.0 GiB"
 std::string filled_text(int64_t allocated, int64_t total) {
-  return "tensors hold " + memory_text(allocated) + " of " + (total > 0 ? memory_text(total) : "the device");
+  return "tensors use " + memory_text(allocated) + " of " + (total > 0 ? memory_text(total) : "the device");
 }
 
 Error report(const std::string& text, const std::string& hint, const Error& cause) {
-  return Error(ErrorKind::OutOfMemory, "Trainer", text + "  the device said: " + said(cause) + "\n  hint: " + hint, "", cause.cause());
+  return Error(ErrorKind::OutOfMemory, "Trainer", text + "  message of the device: " + said(cause) + "\n  hint: " + hint, "",
+               cause.cause());
 }
 
 // What trainer.on_oom=retry could not do; "" where nobody asked it.
@@ -142,28 +143,29 @@ class Explanation {
     if (seen && !trace_.layer.empty()) out += " at " + trace_.layer;
     const auto total = backend_of(device()).memory(device()).total;
     if (!again_) {
-      out += "; it did not run out when the same was run once more alone";
+      out += "; a repetition of the same work alone did not run out of memory";
       return out + (failed_.phase >= Phase::Optimizer && training()
-                        ? "; the optimizer had begun, so that parameters may be half updated: go on from a checkpoint"
+                        ? "; the optimizer had begun, so parameters may be partially updated: resume from a checkpoint"
                         : "");
     }
     if (trace_.refused == 0) return out;  // the host's allocator does not say how much was wanted
-    return out + ": " + memory_text(trace_.refused) + " more were wanted; " + filled_text(trace_.refused_allocated, total);
+    return out + ": " + memory_text(trace_.refused) + " more were requested; " + filled_text(trace_.refused_allocated, total);
   }
 
   // What the allocator holds beyond tensors, and the largest piece of it. Only a plan of the allocator can tell that piece.
   std::string fragmentation() const {
     if (trace_.refused == 0) return "";
     const std::string begin = "  fragmentation: ";
-    if (device().is_cpu()) return begin + "not known, the host's allocator does not tell\n";
+    if (device().is_cpu()) return begin + "unknown, because the host's allocator does not report it\n";
     const auto plan = planned_gaps(resident_, trace_, trace_.refused_at);
-    const auto largest = memory_text(plan.largest) + ", and " + memory_text(trace_.refused) + " were wanted";
+    const auto largest = memory_text(plan.largest) + ", and " + memory_text(trace_.refused) + " were requested";
     if (device().kind == "sim_npu")
-      return begin + "none, the simulator counts tensors alone; by plan a caching allocator would hold " + memory_text(plan.reserved) +
-             " for them, with gaps of " + share_text(plan.gaps, plan.reserved) + ", the largest " + largest + "\n";
+      return begin + "none, because the simulator counts only tensors; a simulated caching allocator would hold " +
+             memory_text(plan.reserved) + " for them, with gaps of " + share_text(plan.gaps, plan.reserved) + ", the largest " + largest +
+             "\n";
     const auto gaps = trace_.refused_reserved - trace_.refused_allocated;
     return begin + "gaps of " + share_text(gaps, trace_.refused_reserved) + " in " + memory_text(trace_.refused_reserved) +
-           " that the allocator holds; by plan the largest is " + largest +
+           " held by the allocator; the largest gap, by simulation, is " + largest +
            (gaps >= trace_.refused ? "; together they would be enough: " +
                                          std::string(device().kind == "npu" ? "PYTORCH_NPU_ALLOC_CONF" : "PYTORCH_ALLOC_CONF") +
                                          "=expandable_segments:True keeps gaps small"
@@ -175,7 +177,7 @@ class Explanation {
     const auto samples = c10::str(work_.rows, work_.rows == 1 ? " sample" : " samples");
     switch (failed_.pass) {
       case Pass::Sanity:
-        return c10::str("batch ", failed_.micro_batch + 1, " of the validation that is tried before the first step, ", samples);
+        return c10::str("batch ", failed_.micro_batch + 1, " of the validation before the first step, ", samples);
       case Pass::Validation:
         return c10::str("batch ", failed_.micro_batch + 1, " of the validation, ", samples);
       case Pass::Prediction:
@@ -190,7 +192,7 @@ class Explanation {
     auto uses = trace_.live_after(trace_.refused > 0 ? trace_.refused_at : trace_.peak_event() + 1);
     const auto resident = resident_.by_use();
     for (size_t i = 0; i < kMemoryUses; ++i) uses[i] += resident[i];
-    return std::string("  ") + (trace_.refused > 0 ? "then" : "at its peak") + " there were: " + sizes_text(uses) + "\n";
+    return std::string("  ") + (trace_.refused > 0 ? "then" : "at its peak") + " the memory held: " + sizes_text(uses) + "\n";
   }
 
   std::string layers() const {
@@ -206,8 +208,8 @@ class Explanation {
     if (!advice_.changes.empty()) {
       TextTable table({"override", "peak", "cost"});
       for (const auto& c : advice_.changes) table.add_row({c.overrides, c.peak, c.cost});
-      out = c10::str("  what would fit, predicted from ", training() ? "steps" : "forwards", " of ", advice_.few, " and ", advice_.few + 1,
-                     " samples:\n") +
+      out = c10::str("  changes that would fit, predicted from ", training() ? "steps" : "forwards", " of ", advice_.few, " and ",
+                     advice_.few + 1, " samples:\n") +
             indented(table.str());
     }
     if (!advice_.unmeasured.empty()) out += "  could not be predicted: " + join(advice_.unmeasured, "; ") + "\n";
@@ -216,21 +218,22 @@ class Explanation {
 
   // Why there was no retry, or not a further one.
   std::string reason() const {
-    if (!training()) return "it repeats windows of the training; a validation or a prediction keeps the batches that it is given";
-    if (failed_.phase >= Phase::Optimizer) return "the optimizer had begun, and parameters may be half updated";
-    if (work_.rows <= 1) return "micro-batches of 1 sample are the smallest there are";
+    if (!training()) return "it repeats only windows of the training; a validation or a prediction keeps its batch size";
+    if (failed_.phase >= Phase::Optimizer) return "the optimizer had begun, and parameters may be partially updated";
+    if (work_.rows <= 1) return "micro-batches of 1 sample are the smallest possible";
     return "the model refuses smaller micro-batches";
   }
 
   std::string hint() const {
     if (!advice_.changes.empty()) return "the cheapest change that would fit is " + advice_.changes.front().overrides;
     const auto other = resident_.by_use()[static_cast<size_t>(MemoryUse::Other)];
-    const auto elsewhere = other > resident_.total() / 10 ? "; " + memory_text(other) + " are held by other things than this run" : "";
+    const auto elsewhere = other > resident_.total() / 10 ? "; " + memory_text(other) + " are held by objects outside this run" : "";
     if (advice_.unmeasured.empty())
-      return "nothing that was tried would surely fit: a smaller data.batch_size, lower precision, smaller pictures, a smaller model or a "
+      return "none of the examined changes would certainly fit; try a smaller data.batch_size, a lower precision, smaller images, a "
+             "smaller model or a "
              "larger card" +
              elsewhere;
-    return "no change is known to fit, since " + advice_.unmeasured.front() + ": smaller pictures, a smaller model or a larger card" +
+    return "no change is known to fit, since " + advice_.unmeasured.front() + "; try smaller images, a smaller model or a larger card" +
            elsewhere;
   }
 
@@ -249,17 +252,18 @@ class Explanation {
 // Memory ran out where no batch was computed.
 Error explain_between_steps(const RunView& run, const Error& cause) {
   const auto memory = backend_of(run.device).memory(run.device);
-  auto text = std::string("out of memory outside of forward, backward and validation: in a callback, a checkpoint, or what reads a step");
+  auto text = std::string(
+      "out of memory outside of forward, backward and validation: in a callback, a checkpoint, or the reading of a step's results");
   if (!run.device.is_cpu()) text += "; " + filled_text(memory.allocated, memory.total) + " now";
-  text += "\n  there are: " + sizes_text(resident_memory(run.loop->parts()).by_use()) + "\n";
-  return report(text + no_retry(run.config, "it repeats windows of the training"),
-                "between steps no activations are held: look at callbacks of your own, and at what else uses the device", cause);
+  text += "\n  in use: " + sizes_text(resident_memory(run.loop->parts()).by_use()) + "\n";
+  return report(text + no_retry(run.config, "it repeats only windows of the training"),
+                "between steps no activations are held: check your own callbacks, and other users of the device", cause);
 }
 
 // Memory ran out in a run that is half built.
 Error explain_in_setup(const RunView& run, const Error& cause) {
   const auto memory = backend_of(run.device).memory(run.device);
-  auto text = std::string("out of memory in the setup, while ") + run.building + " on " + run.device.str();
+  auto text = std::string("out of memory during setup, while ") + run.building + " on " + run.device.str();
   if (!run.device.is_cpu()) text += "; " + filled_text(memory.allocated, memory.total) + " now";
   MemoryByUse wanted{};
   const auto count = [&](MemoryUse use, const at::Tensor& t) { wanted[static_cast<size_t>(use)] += static_cast<int64_t>(t.nbytes()); };
@@ -270,8 +274,8 @@ Error explain_in_setup(const RunView& run, const Error& cause) {
     for (const auto& p : run.task->parameters().values()) count(MemoryUse::Parameters, p);
     for (const auto& [name, b] : run.task->buffers()) count(MemoryUse::Buffers, b);
   }
-  text += "\n  the model takes: " + sizes_text(wanted) + "\n";
-  return report(text + no_retry(run.config, "nothing was trained yet, and the batch plays no part"), run.remedy, cause);
+  text += "\n  the model needs: " + sizes_text(wanted) + "\n";
+  return report(text + no_retry(run.config, "nothing was trained yet, and the batch has no effect"), run.remedy, cause);
 }
 
 class MemoryReport final : public RunObserver {
@@ -291,7 +295,7 @@ class MemoryReport final : public RunObserver {
 }  // namespace
 
 void add_memory_report(Parts& parts) {
-  parts.observers.add("memory_report", "what is held, and would fit, when memory runs out",
+  parts.observers.add("memory_report", "reports the memory in use, and changes that would fit, when memory runs out",
                       [] { return std::make_unique<MemoryReport>(); });
 }
 

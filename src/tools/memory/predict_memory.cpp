@@ -35,7 +35,7 @@ std::string device_for(const RunConfig& config) {
     start_sim_npu(config.sim_npu);
     return "sim_npu";
   } catch (const Error& e) {
-    log_warning("memory: the simulated NPU cannot be used, the CPU's kernels stand in for it: ", e.what());
+    log_warning("memory: the simulated NPU cannot be used; the CPU's kernels are used instead: ", e.what());
     return "cpu";
   }
 }
@@ -50,7 +50,7 @@ Batch first_batch(Trainer& trainer, int64_t size) {
   auto loader = train_loader(data, options);
   loader.begin_epoch(0);
   auto batch = loader.next();
-  check(batch && batch->rows() == size, ErrorKind::Data, "memory", "the data gave no batch of ", size, " samples");
+  check(batch && batch->rows() == size, ErrorKind::Data, "memory", "the data set provided no batch of ", size, " samples");
   return *batch;
 }
 
@@ -194,10 +194,10 @@ MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionO
     if (options.variants) out.variants = variants_of(config, measured, options, parts);
     if (!out.matched)
       out.notes.push_back(
-          "the two steps took different blocks of memory, so that only the peak of each phase was extrapolated; blocks of "
-          "the caching allocator are a twentieth more");
+          "the two steps allocated different blocks of memory, so only the peak of each phase was extrapolated; blocks of "
+          "the caching allocator are assumed to be 5 % larger");
     if (out.checkpointing.starts_with("budget"))
-      out.notes.push_back("which blocks are computed again was chosen for batch " + std::to_string(out.batch) + " and kept for the others");
+      out.notes.push_back("the recomputed blocks were chosen for batch " + std::to_string(out.batch) + " and kept for the other batches");
     return out;
   });
 }
@@ -237,7 +237,8 @@ std::vector<MemoryCheck> check_memory(const RunConfig& given, const std::vector<
     auto config = detail::without_files(given);
     config.device = device_for(given);
     const auto device = run_device(config);
-    check(!device.is_cpu(), ErrorKind::Usage, "memory", "the peak of a CPU's tensors is not kept by its allocator; hint: device=sim_npu");
+    check(!device.is_cpu(), ErrorKind::Usage, "memory",
+          "the CPU's allocator does not record the peak memory of tensors; hint: device=sim_npu");
     const auto model = measure(config, parts).model;
     config.trainer.max_steps = 2;
     config.trainer.max_epochs = -1;

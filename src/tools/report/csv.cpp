@@ -29,7 +29,7 @@ class CsvParser {
 
   CsvTable parse() {
     const auto nul = text_.find('\0');
-    require(nul == std::string_view::npos, "holds a NUL byte", "it is no text, or text in UTF-16; save it as UTF-8");
+    require(nul == std::string_view::npos, "contains a NUL byte", "it is not text, or text in UTF-16; save it as UTF-8");
     if (text_.starts_with(kByteOrderMark)) at_ = kByteOrderMark.size();
     while (at_ < text_.size()) {
       if (skip_line_end()) continue;
@@ -42,12 +42,12 @@ class CsvParser {
       const auto wanted = table_.columns.size();
       if (cells.size() != wanted) {
         fail(begin, std::to_string(cells.size()) + " cells, but the header has " + std::to_string(wanted),
-             "a cell with a comma must stand in quotes; a last line may be cut short");
+             "a cell with a comma must be quoted; the last line may be truncated");
       }
       table_.rows.push_back(std::move(cells));
       table_.lines.push_back(begin);
     }
-    require(!table_.columns.empty(), "is empty", "a header with the names of the columns is needed");
+    require(!table_.columns.empty(), "is empty", "a header with the names of the columns is required");
     return std::move(table_);
   }
 
@@ -90,7 +90,7 @@ class CsvParser {
     std::string cell;
     for (++at_;;) {
       const auto quote = text_.find('"', at_);
-      if (quote == std::string_view::npos) fail(begin, "a quote that is never closed", "the file is cut short or damaged");
+      if (quote == std::string_view::npos) fail(begin, "an unterminated quote", "the file is truncated or damaged");
       const auto part = text_.substr(at_, quote - at_);
       count_lines(part);
       cell += part;
@@ -100,7 +100,7 @@ class CsvParser {
       ++at_;
     }
     if (at_ < text_.size() && text_[at_] != separator_ && text_[at_] != '\n' && text_[at_] != '\r')
-      fail(line_, "text behind a closing quote", "a quote inside a quoted cell is written twice");
+      fail(line_, "text after a closing quote", "a quote inside a quoted cell is written twice");
     return cell;
   }
 
@@ -177,7 +177,7 @@ size_t CsvTable::index(std::string_view column) const {
       known.push_back(detail::shorten_middle(detail::visible_text(columns[i]), 60));
     if (known.size() < columns.size()) known.emplace_back("...");
     const auto near = nearest_name(column, columns);
-    throw Error(ErrorKind::Data, "csv", source + ": no column '" + std::string(column) + "'; there are: " + join(known),
+    throw Error(ErrorKind::Data, "csv", source + ": no column '" + std::string(column) + "'; it has: " + join(known),
                 near.empty() ? "columns are separated by commas" : "did you mean '" + detail::visible_text(near) + "'?");
   }
   check(std::find(found + 1, columns.end(), column) == columns.end(), ErrorKind::Data, "csv", source, ": more than one column '", column,
@@ -192,7 +192,7 @@ std::vector<double> CsvTable::numbers(std::string_view column) const {
     if (read_number(rows[row][i], out[row])) continue;
     const auto cell = detail::shorten_middle(detail::visible_text(rows[row][i]), 60);
     throw Error(ErrorKind::Data, "csv",
-                source + ":" + std::to_string(lines[row]) + ": column '" + std::string(column) + "': '" + cell + "' is no number");
+                source + ":" + std::to_string(lines[row]) + ": column '" + std::string(column) + "': '" + cell + "' is not a number");
   }
   return out;
 }

@@ -14,14 +14,14 @@ namespace {
 void check_histogram(const Histogram& h) {
   constexpr const char* where = "Histogram";
   check(h.counts.empty() || h.edges.size() == h.counts.size() + 1, ErrorKind::Usage, where, h.edges.size(), " edges for ", h.counts.size(),
-        " counts; one more edge than counts is needed");
+        " counts; there must be one more edge than counts");
   for (size_t i = 0; i < h.edges.size(); ++i) {
     check(std::isfinite(h.edges[i]) && (i == 0 || h.edges[i - 1] < h.edges[i]), ErrorKind::Usage, where, "edge ", i, " is ", h.edges[i],
-          "; edges must be finite and rise");
+          "; edges must be finite and ascending");
   }
   check(!h.log_x || h.edges.empty() || h.edges[0] >= 0, ErrorKind::Usage, where,
-        "the first edge is negative; a log axis begins at 0 or above");
-  for (const auto count : h.counts) check(count >= 0, ErrorKind::Usage, where, "a count of ", count, "; counts are not negative");
+        "the first edge is negative; a log axis must begin at 0 or above");
+  for (const auto count : h.counts) check(count >= 0, ErrorKind::Usage, where, "a count is ", count, "; counts must not be negative");
 }
 
 detail::Axis x_axis(const Histogram& h) {

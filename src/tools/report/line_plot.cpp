@@ -102,7 +102,7 @@ class Painter {
     for (const auto& series : plot_.series) {
       check(series.x.size() == series.y.size() && (series.labels.empty() || series.labels.size() == series.x.size()), ErrorKind::Usage,
             "LinePlot", "series '", detail::visible_text(series.name), "' has ", series.x.size(), " x, ", series.y.size(), " y and ",
-            series.labels.size(), " labels; as many of each are needed (or no labels)");
+            series.labels.size(), " labels; the numbers must be equal (or no labels)");
       curves_.push_back(split(series, plot_.log_y, lost_));
     }
   }

@@ -13,7 +13,7 @@ const svgElement = (name, attributes) => {
   return element;
 };
 
-// All that can be pointed at, in units of the data's box.
+// All points with a tooltip, in units of the data's box.
 function pointsOf(svg) {
   const points = [];
   for (const group of svg.querySelectorAll('.series')) {
@@ -84,7 +84,7 @@ function pointing(area) {
   area.addEventListener('pointerleave', clear);
 }
 
-// NaN above all numbers; what has no value comes last in both directions.
+// NaN above all numbers; cells without a value come last in both directions.
 function compareValues(a, b, direction) {
   if (a === undefined || b === undefined) return (a === undefined) - (b === undefined);
   const [x, y] = [a, b].map(text => Number(text.replace('inf', 'Infinity')));
@@ -114,14 +114,14 @@ function tableTools(section) {
     const visible = table.classList.contains('limited') ? Math.min(fitting.length, first) : fitting.length;
     if (all) all.hidden = visible === fitting.length;
     if (!count) return;
-    const of = wanted ? `${shown(fitting.length)} that fit, of ${shown(rows.length)} rows` : `${shown(rows.length)} rows`;
+    const of = wanted ? `${shown(fitting.length)} matching of ${shown(rows.length)} rows` : `${shown(rows.length)} rows`;
     count.textContent = visible < fitting.length ? `first ${shown(visible)} of ${of}` : of;
   };
   const sortBy = column => {
     const head = heads[column], numeric = head.classList.contains('n');
     const first = numeric ? 'descending' : 'ascending', second = numeric ? 'ascending' : 'descending';
     const state = head.getAttribute('aria-sort');
-    const next = state === first ? second : state === second ? null : first;  // the third time: the order of the file
+    const next = state === first ? second : state === second ? null : first;  // the third click restores the original order
     for (const other of heads) other.removeAttribute('aria-sort');
     order = rows.map((_, i) => i);
     if (next) {
@@ -139,7 +139,7 @@ function tableTools(section) {
   update();
 }
 
-// On a narrow screen the rows of a table that does not fit become blocks with the names of their columns.
+// On a narrow screen the rows of a table that is too wide become blocks with the names of their columns.
 function fitTables() {
   const tables = [...document.querySelectorAll('.scroll > table')];
   for (const table of tables) table.classList.remove('cards');

@@ -76,7 +76,7 @@ bool make_fit(std::vector<size_t>& widths, const std::vector<bool>& numeric, siz
 }  // namespace
 
 TextTable::TextTable(std::vector<std::string> columns) : columns_(std::move(columns)) {
-  check(!columns_.empty(), ErrorKind::Usage, "TextTable", "no columns; at least one is needed");
+  check(!columns_.empty(), ErrorKind::Usage, "TextTable", "there are no columns; at least one is required");
   for (auto& name : columns_) name = detail::visible_text(name);
 }
 

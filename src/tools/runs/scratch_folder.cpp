@@ -14,10 +14,10 @@ ScratchFolder::ScratchFolder(const char* where) {
   std::error_code error;
   const auto folder = fs::temp_directory_path(error);
   const char* set = std::getenv("TMPDIR");
-  check(!error, ErrorKind::Checkpoint, where, "TMPDIR is ", set == nullptr ? "" : set, ", which is no folder for temporary files");
+  check(!error, ErrorKind::Checkpoint, where, "TMPDIR is ", set == nullptr ? "" : set, ", which is not a folder for temporary files");
   auto pattern = (folder / "npu_train_XXXXXX").string();
   check(::mkdtemp(pattern.data()) != nullptr, ErrorKind::Checkpoint, where, pattern,
-        ": cannot be made; hint: TMPDIR names the folder for temporary files");
+        ": cannot be created; hint: set TMPDIR to a folder for temporary files");
   path = pattern;
 }
 

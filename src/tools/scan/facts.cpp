@@ -24,7 +24,7 @@ template <class Value>
 Value value_of(std::string_view text, std::initializer_list<std::pair<std::string_view, Value>> allowed) {
   for (const auto& [name, value] : allowed)
     if (name == text) return value;
-  throw Error(ErrorKind::Internal, "scan", "the tables say '" + std::string(text) + "', which is not known");
+  throw Error(ErrorKind::Internal, "scan", "the tables contain '" + std::string(text) + "', which is unknown");
 }
 
 // "Flash_Attn" and "flash-attn" are the same package.

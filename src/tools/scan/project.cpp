@@ -32,8 +32,9 @@ bool may_be_script(std::string_view name) { return name.find('.') == std::string
 
 fs::path source_folder(const fs::path& folder) {
   std::error_code error;
-  check(fs::exists(folder, error), ErrorKind::Usage, "scan", folder.string(), ": is not there; give the folder of a project");
-  check(fs::is_directory(folder, error), ErrorKind::Usage, "scan", folder.string(), ": is no folder; give the folder of a project");
+  check(fs::exists(folder, error), ErrorKind::Usage, "scan", folder.string(), ": does not exist; hint: give the folder of a project");
+  check(fs::is_directory(folder, error), ErrorKind::Usage, "scan", folder.string(),
+        ": is not a folder; hint: give the folder of a project");
   const auto resolved = fs::canonical(folder, error);
   check(!error, ErrorKind::Data, "scan", folder.string(), ": ", error.message());
   return resolved;

@@ -30,16 +30,17 @@ bool contains(const fs::path& folder, const fs::path& path) {
 // Where the copy goes, links in its name resolved.
 fs::path target_folder(const fs::path& root, fs::path out) {
   if (!out.has_filename()) out = out.parent_path();  // "a/b/"
-  check(!out.empty(), ErrorKind::Usage, kWhere, "no folder for the copy; give --rewrite OUT");
+  check(!out.empty(), ErrorKind::Usage, kWhere, "there is no folder for the copy; hint: --rewrite OUT");
   std::error_code error;
   const auto target = fs::weakly_canonical(fs::absolute(out), error);
   check(!error, ErrorKind::Usage, kWhere, out.string(), ": ", error.message());
   check(!contains(root, target) && !contains(target, root), ErrorKind::Usage, kWhere, "the project ", root.string(), " and the copy ",
-        target.string(), " lie in each other; give a folder beside the project");
+        target.string(), " must not contain each other; hint: give a folder next to the project");
   if (fs::exists(target, error)) {
-    check(fs::is_directory(target, error), ErrorKind::Usage, kWhere, target.string(), ": is there and no folder; give another name");
+    check(fs::is_directory(target, error), ErrorKind::Usage, kWhere, target.string(),
+          ": exists and is not a folder; hint: give another name");
     check(fs::is_empty(target, error) && !error, ErrorKind::Usage, kWhere, target.string(),
-          ": is there and not empty; nothing is overwritten, give another name");
+          ": exists and is not empty; existing files are not overwritten; hint: give another name");
   }
   return target;
 }
@@ -60,7 +61,7 @@ class Copy {
           link(entry);
           break;
         case WalkEntry::Kind::Other:
-          leave_out(entry.path + ": no regular file");
+          leave_out(entry.path + ": not a regular file");
           break;
         case WalkEntry::Kind::File:
           ++out_.files;
@@ -93,7 +94,7 @@ class Copy {
     std::ofstream file(to_ / entry.path, std::ios::binary);
     file.write(content.data(), static_cast<std::streamsize>(content.size()));
     file.close();
-    check(!file.fail(), ErrorKind::Checkpoint, kWhere, "cannot write ", content.size(), " bytes to ", (to_ / entry.path).string());
+    check(!file.fail(), ErrorKind::Checkpoint, kWhere, (to_ / entry.path).string(), ": ", content.size(), " bytes cannot be written");
   }
 
   void copy(const WalkEntry& entry) {
@@ -116,18 +117,18 @@ class Copy {
     std::error_code error;
     const auto place = root_ / entry.path;
     const auto target = fs::read_symlink(place, error);
-    if (error) return leave_out(entry.path + ": link that cannot be read");
-    if (target.is_absolute()) return leave_out(entry.path + ": link to an absolute path");
+    if (error) return leave_out(entry.path + ": a link that cannot be read");
+    if (target.is_absolute()) return leave_out(entry.path + ": a link to an absolute path");
     const auto end = fs::weakly_canonical(place.parent_path() / target, error);
-    if (error) return leave_out(entry.path + ": link in a circle");
-    if (!contains(root_, end)) return leave_out(entry.path + ": link that leads out of the project");
+    if (error) return leave_out(entry.path + ": a circular link");
+    if (!contains(root_, end)) return leave_out(entry.path + ": a link that leads out of the project");
     fs::create_symlink(target, to_ / entry.path, error);
-    check(!error, ErrorKind::Checkpoint, kWhere, "cannot make the link ", (to_ / entry.path).string(), ": ", error.message());
+    check(!error, ErrorKind::Checkpoint, kWhere, (to_ / entry.path).string(), ": the link cannot be created: ", error.message());
   }
 
   void leave_out(const std::string& text) {
     if (out_.left_out.size() < kLeftOut) out_.left_out.push_back(visible_text(text));
-    if (out_.left_out.size() == kLeftOut) out_.left_out.back() = "more is left out";
+    if (out_.left_out.size() == kLeftOut) out_.left_out.back() = "further entries are omitted";
   }
 
   fs::path root_, to_;
@@ -141,11 +142,11 @@ Rewrite rewrite_source(const fs::path& folder, const fs::path& out_folder, const
   const auto target = target_folder(root, out_folder);
   std::error_code ignored;
   check(!fs::exists(fs::symlink_status(root / kReportFolder, ignored)) || is_report(root / kReportFolder), ErrorKind::Data, kWhere,
-        (root / kReportFolder).string(), ": is no report of a rewrite, but has its name; rename it first");
+        (root / kReportFolder).string(), ": has the name of a rewrite's report, but is not one; hint: rename it first");
   std::vector<std::string> unreadable;
   const auto entries = walk(root, {.max_entries = options.max_files, .into_skipped = true}, unreadable);
   check(unreadable.empty(), ErrorKind::Data, kWhere, root.string(),
-        ": cannot be read as a whole: ", visible_text(unreadable.empty() ? "" : unreadable[0]));
+        ": cannot be read completely: ", visible_text(unreadable.empty() ? "" : unreadable[0]));
   if (target.has_parent_path()) make_folder(target.parent_path());
   Rewrite out;
   out.source = visible_text(folder.string());
@@ -166,10 +167,10 @@ Rewrite rewrite_source(const fs::path& folder, const fs::path& out_folder, const
 
 std::string to_text(const Rewrite& rewrite) {
   auto out = "\n" + rewrite.out + ": " + counted(rewrite.changes, "change") + " in " + counted(rewrite.files_changed, "file") + " of " +
-             with_commas(rewrite.files) + "; what remains: " + headline(rewrite.remaining) + "\n";
+             with_commas(rewrite.files) + "; remaining: " + headline(rewrite.remaining) + "\n";
   for (const auto& text : rewrite.left_out) out += "    not copied: " + text + "\n";
   return out + "    " + std::string(kReportFolder) +
-         "/: log.json (every change), changes.diff (for patch -p1), todo.md (what a person must do)\n";
+         "/: log.json (every change), changes.diff (for patch -p1), todo.md (the remaining manual changes)\n";
 }
 
 Json to_json(const Rewrite& rewrite) {

@@ -63,7 +63,7 @@ void RewriteLog::finish(const Rewrite& totals) {
 
 std::string todo_text(const Rewrite& rewrite) {
   const auto& scan = rewrite.remaining;
-  std::string out = "# What a person has to do\n\nVerdict: " + headline(scan) + ".\n";
+  std::string out = "# Manual changes\n\nVerdict: " + headline(scan) + ".\n";
   for (const auto& text : rewrite.left_out) out += "\n- [ ] not copied: " + code(text);
   if (!rewrite.left_out.empty()) out += "\n";
   for (const auto& rule : scan.rules) {
@@ -78,7 +78,7 @@ std::string todo_text(const Rewrite& rewrite) {
     }
     if (shown < rule.places) out += "- [ ] " + counted(rule.places - shown, "further place") + "\n";
   }
-  if (scan.verdict == Feasibility::Ready) out += "\nNothing: compare a run on the NPU with the original.\n";
+  if (scan.verdict == Feasibility::Ready) out += "\nNone. Next, compare a run on the NPU with the original.\n";
   return out;
 }
 

@@ -33,9 +33,9 @@ Cell severity_cell(Severity severity) { return {to_string(severity), static_cast
 
 HtmlTable rules_table(const SourceScan& scan) {
   HtmlTable table{
-      .title = "What to do",
+      .title = "Actions",
       .columns = {
-          {"Severity"}, {"Rule"}, {"Places", true}, {"Files", true}, {"By a rewrite", true}, {"Hours", true}, {"Why"}, {"What to do"}}};
+          {"Severity"}, {"Rule"}, {"Places", true}, {"Files", true}, {"By a rewrite", true}, {"Hours", true}, {"Reason"}, {"Action"}}};
   for (const auto& rule : scan.rules)
     table.rows.push_back({severity_cell(rule.severity),
                           {rule.title},
@@ -50,7 +50,7 @@ HtmlTable rules_table(const SourceScan& scan) {
 
 HtmlTable libraries_table(const SourceScan& scan) {
   HtmlTable table{.title = "Third-party libraries",
-                  .columns = {{"Library"}, {"On NPUs"}, {"Places", true}, {"Hours", true}, {"First place"}, {"Instead"}, {"Advice"}}};
+                  .columns = {{"Library"}, {"On NPUs"}, {"Places", true}, {"Hours", true}, {"First place"}, {"Replacement"}, {"Advice"}}};
   for (const auto& library : scan.libraries)
     table.rows.push_back({{library.name},
                           {to_string(library.state), static_cast<double>(library.state), tone_of(library.state)},
@@ -67,7 +67,7 @@ HtmlTable places_table(const SourceScan& scan) {
   HtmlTable table{
       .title = "Places",
       .columns = {
-          {"Severity"}, {"File"}, {"Line", true}, {"Column", true}, {"Rule"}, {"Found"}, {"A rewrite puts"}, {"Hours", true}, {"Note"}}};
+          {"Severity"}, {"File"}, {"Line", true}, {"Column", true}, {"Rule"}, {"Found"}, {"Rewritten as"}, {"Hours", true}, {"Note"}}};
   for (const auto* f : worst_first(scan)) {
     if (table.rows.size() == kRows) break;
     table.rows.push_back({severity_cell(f->severity),
@@ -88,7 +88,7 @@ HtmlTable places_table(const SourceScan& scan) {
 std::string to_html(const SourceScan& scan) {
   HtmlPage page("Source scan for Ascend NPUs");
   const auto tone = scan.verdict == Feasibility::Ready ? Tone::Good : scan.verdict == Feasibility::Blocked ? Tone::Bad : Tone::Warn;
-  page.paragraph("The move is " + headline(scan) + ".", tone);
+  page.paragraph("The migration is " + headline(scan) + ".", tone);
   page.facts({{"Project", scan.source},
               {"Source files", with_commas(scan.files)},
               {"Lines", with_commas(scan.lines)},

@@ -32,8 +32,8 @@ std::string headline(const SourceScan& scan) {
   std::string out = to_string(scan.verdict);
   if (const auto by = what_blocks(scan); !by.empty()) out += " by " + by;
   out += ": " + counted(scan.places, "place") + " in " + counted(scan.files, "source file") + " (" + with_commas(scan.lines) + " lines), " +
-         short_number(scan.hours) + " h by hand";
-  if (scan.hours_mechanical > 0) out += ", of which a rewrite does " + short_number(scan.hours_mechanical) + " h";
+         short_number(scan.hours) + " h of work";
+  if (scan.hours_mechanical > 0) out += ", of which a rewrite saves " + short_number(scan.hours_mechanical) + " h";
   return out;
 }
 
@@ -43,10 +43,10 @@ std::string serves_npu_text(const SourceScan& scan) {
   int64_t left = 0;
   for (const auto& rule : scan.rules)
     if (rule.id == "serves-npu") left = rule.places;
-  return "The project serves NPUs already (" + scan.serves_npu +
-         "): its authors have met what operators and libraries lack, which is listed "
+  return "The project already supports NPUs (" + scan.serves_npu +
+         "): its authors have dealt with missing operators and libraries, which are listed "
          "without hours" +
-         (left > 0 ? "; " + counted(left, "place") + " with code for both CUDA and NPUs " + (left == 1 ? "is" : "are") + " left as written"
+         (left > 0 ? "; " + counted(left, "place") + " with code for both CUDA and NPUs " + (left == 1 ? "is" : "are") + " unchanged"
                    : std::string()) +
          ".";
 }
@@ -66,7 +66,7 @@ namespace {
 
 std::string libraries_text(const SourceScan& scan, size_t width) {
   if (scan.libraries.empty()) return "";
-  TextTable table({"Library", "On NPUs", "Hours", "First place", "What to do"});
+  TextTable table({"Library", "On NPUs", "Hours", "First place", "Action"});
   for (const auto& library : scan.libraries)
     table.add_row({library.name, to_string(library.state), short_number(library.hours), library.first_place,
                    (library.replacement.empty() ? "" : "Use " + library.replacement + ". ") + library.advice});
@@ -83,12 +83,12 @@ std::string rules_text(const SourceScan& scan) {
       out += rule.mechanical == rule.places ? " (a rewrite does it)" : " (a rewrite does " + with_commas(rule.mechanical) + ")";
     out += "\n    " + rule.why + " " + rule.advice + "\n";
   }
-  return out.empty() ? "" : "\nWhat to do\n" + out;
+  return out.empty() ? "" : "\nActions\n" + out;
 }
 
 std::string places_text(const SourceScan& scan, size_t rows, size_t width) {
   if (scan.findings.empty()) return "";
-  TextTable table({"Severity", "Place", "Rule", "Found", "A rewrite puts", "Note"});
+  TextTable table({"Severity", "Place", "Rule", "Found", "Rewritten as", "Note"});
   const auto sorted = worst_first(scan);
   const size_t shown = rows == 0 ? sorted.size() : std::min(rows, sorted.size());
   for (size_t i = 0; i < shown; ++i) {

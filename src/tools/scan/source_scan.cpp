@@ -260,7 +260,7 @@ SourceScan scan_source(const std::filesystem::path& folder, const ScanOptions& o
         break;
       case ReadResult::Binary:
         ++out.binary_files;
-        note(out, entry.path + ": no text, not scanned");
+        note(out, entry.path + ": not text, not scanned");
         break;
       default:
         note(out, entry.path + ": not scanned: " + why);

@@ -53,7 +53,7 @@ std::vector<WalkEntry> walk(const fs::path& folder, const WalkOptions& options, 
     fs::directory_iterator entries(here, error), end;
     for (; !error && entries != end; entries.increment(error)) {
       check(out.size() < options.max_entries, ErrorKind::Data, "scan", folder.string(), ": more than ",
-            with_commas(static_cast<int64_t>(options.max_entries)), " files and folders; hint: choose a folder inside of it");
+            with_commas(static_cast<int64_t>(options.max_entries)), " files and folders; hint: choose a folder inside it");
       const auto name = entries->path().filename().string();
       std::error_code status_error;
       const auto status = entries->symlink_status(status_error);

@@ -45,7 +45,7 @@ ValidationReport PrecisionValidator::validate(const RunConfig& judged, const Run
     const auto a = side_of(judged), b = side_of(reference);
     check(to_yaml(resolved(a, parts)) != to_yaml(resolved(b, parts)), ErrorKind::Usage, kValidator, "both sides are ", a.device, " in ",
           a.precision, " with the same options; there is nothing to compare; hint: another device (--device, --against), precision",
-          " (--precision, --against-precision) or key of one side (--b KEY=VALUE)");
+          " (--precision, --against-precision) or option of one side (--b KEY=VALUE)");
     return detail::ValidationRun(options_, a, b, parts).run();
   });
 }

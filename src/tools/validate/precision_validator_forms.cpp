@@ -62,7 +62,8 @@ NamedTensors copied(const NamedTensors& tensors) {
 std::vector<std::string> convert(Model form, const NamedTensors& weights) {
   const auto report = load_weights(form, weights);
   check(report.complete() && report.fresh_head.empty(), ErrorKind::Checkpoint, kForms,
-        "the original's weights do not make those of the other form: ", report.str(), "; both must be one network in two forms");
+        "the weights of the other form cannot be derived from the original's weights: ", report.str(),
+        "; both must be one network in two forms");
   return report.converted;
 }
 
@@ -99,7 +100,7 @@ class FormsRun {
     if (!report_.outputs_agree || !report_.layers_agree)
       for (const auto* side : {&report_.form, &report_.original})
         if (side->dtype != "fp32" && report_.notes.empty())
-          report_.notes.push_back("in " + side->dtype + " forms differ by roundings; the limit is meant for 32-true");
+          report_.notes.push_back("in " + side->dtype + " forms differ by rounding; the limit is intended for 32-true");
     load_weights(model_, weights_);
     load_weights(form_model_, form_weights_);
     return std::move(report_);
@@ -161,8 +162,8 @@ class FormsRun {
       report_.layers_agree &= !row.flagged;
       report_.layers.push_back(std::move(row));
     }
-    check(!report_.layers.empty() || options_.layer_names.empty(), ErrorKind::Usage, kForms, "no layer that both forms have is one of ",
-          join(options_.layer_names), "; hint: NAME=OTHER where the forms name it differently");
+    check(!report_.layers.empty() || options_.layer_names.empty(), ErrorKind::Usage, kForms, "no layer of both forms matches ",
+          join(options_.layer_names), "; hint: use NAME=OTHER if the forms name it differently");
   }
 
   void train() {
@@ -221,7 +222,7 @@ FormsReport PrecisionValidator::compare_forms(const Model& form, const RunConfig
                                               const RunConfig& original_config, const Parts& parts) const {
   return translated(kForms, [&] {
     check(form.module != nullptr && original.module != nullptr && form.module != original.module, ErrorKind::Usage, kForms,
-          "two forms are two modules of their own");
+          "two forms must be two separate modules");
     return FormsRun(options_, form, form_config, original, original_config, parts).run();
   });
 }
@@ -233,7 +234,7 @@ FormsReport PrecisionValidator::compare_forms(const RunConfig& form, const RunCo
     given.model.options.erase("weights");  // they are the original's
     auto report = compare_forms(model_of(given, parts), form, b, original, parts);
     if (const auto x = option_of(form, parts, "gelu"), y = option_of(original, parts, "gelu"); x != y)
-      report.notes.push_back("the forms have other GELUs (" + x + " and " + y + "), which differ by up to 5e-4 in each layer");
+      report.notes.push_back("the forms have different GELUs (" + x + " and " + y + "), which differ by up to 5e-4 in each layer");
     return report;
   });
 }

@@ -86,7 +86,7 @@ std::string ValidationReport::str(size_t width) const {
   out += c10::str("\n", samples, " samples, ", short_number(100 * pass_rate), " % agree; largest difference ", short_number(max_max_diff),
                   ", on average ", short_number(avg_max_diff), " (mean ", short_number(avg_mean_diff), ")\n\n");
   out += c10::str("judged:    ", judged.str(), "\nreference: ", reference.str(), "\ntolerance: atol ", short_number(atol), ", rtol ",
-                  short_number(rtol), " (", tolerance_source, "), or what ", short_number(noise), " roundings of the weights do\n\n");
+                  short_number(rtol), " (", tolerance_source, "), or the effect of ", short_number(noise), " roundings of the weights\n\n");
   TextTable table({"check", "verdict", "max_diff", "mean_diff", "relative", "allowed", "worst", "note"});
   for (const auto& c : checks)
     table.add_row({c.name, c.passed ? "passed" : "FAILED", short_number(c.max_diff), short_number(c.mean_diff), short_number(c.relative),

@@ -50,7 +50,7 @@ ValidationCheck ValidationRun::Worst::row(const std::string& check) const {
                       .worst = name};
   if (failed > 0) out.note = c10::str(failed, " of ", count, " differ");
   if (verdict.nonfinite_mismatch > verdict.nonfinite_allowed)
-    out.note += c10::str(out.note.empty() ? "" : "; ", verdict.nonfinite_mismatch, " elements are not finite on one side alone");
+    out.note += c10::str(out.note.empty() ? "" : "; ", verdict.nonfinite_mismatch, " elements are not finite on one side only");
   return out;
 }
 
@@ -60,7 +60,7 @@ ValidationRun::ValidationRun(const PrecisionValidatorOptions& options, const Run
   const auto weights = reference_.trainer().state();
   const auto averages = [](ValidationSide& side) { return side.trainer().loop().parts().ema != nullptr; };
   check(averages(judged_) == averages(reference_), ErrorKind::Usage, "PrecisionValidator",
-        "one side alone keeps a moving average of the weights; hint: ema.enabled the same on both");
+        "only one side keeps a moving average of the weights; hint: set ema.enabled equally on both sides");
   judged_.take_weights(weights);
   if (options_.noise > 0) {
     shaken_ = std::make_unique<ValidationSide>(reference, parts);
@@ -76,11 +76,11 @@ ValidationRun::ValidationRun(const PrecisionValidatorOptions& options, const Run
 
 void ValidationRun::choose_tolerance() {
   tolerance_ = {.atol = options_.atol, .rtol = options_.rtol};
-  report_.tolerance_source = "of the options";
+  report_.tolerance_source = "from the options";
   const auto dtype = coarser(judged_.dtype(), reference_.dtype());
   if (options_.tolerance_by_dtype && dtype != at::kFloat) {
     tolerance_ = default_tolerance(torch_name(judged_.dtype()), torch_name(reference_.dtype()));
-    report_.tolerance_source = std::string("of ") + (dtype == at::kHalf ? "fp16" : "bf16");
+    report_.tolerance_source = std::string("for ") + (dtype == at::kHalf ? "fp16" : "bf16");
   }
   report_.atol = tolerance_.atol;
   report_.rtol = tolerance_.rtol;
@@ -138,7 +138,7 @@ void ValidationRun::outputs() {
       if (options_.layers_every > 0 && number % options_.layers_every == 0) layers(batch.input().narrow(0, row, 1));
     }
   }
-  check(report_.samples > 0, ErrorKind::Data, "PrecisionValidator", "the data gave no batch");
+  check(report_.samples > 0, ErrorKind::Data, "PrecisionValidator", "the data set provided no batch");
   const auto n = static_cast<double>(report_.samples);
   report_.avg_max_diff /= n;
   report_.avg_mean_diff /= n;
@@ -166,7 +166,7 @@ void ValidationRun::layers(const at::Tensor& sample) {
     const auto judged = std::find_if(a.begin(), a.end(), same(reference));
     const auto shaken = std::find_if(c.begin(), c.end(), same(reference));
     if (judged == a.end()) {
-      row.note = "not seen on the judged side";
+      row.note = "missing on the judged side";
     } else if (judged->value.sizes() != reference.value.sizes() || (judged->op == kFusedNorm) != (reference.op == kFusedNorm)) {
       row.note = c10::str("not compared: ", judged->op, " ", judged->value.sizes(), " and ", reference.op, " ", reference.value.sizes());
     }
@@ -187,12 +187,12 @@ void ValidationRun::layers(const at::Tensor& sample) {
 
 void ValidationRun::judge_layers() {
   if (options_.layers_every == 0 || (options_.layer_types.empty() && options_.layer_names.empty())) return;
-  check(!report_.layers.empty() || options_.layer_names.empty(), ErrorKind::Usage, "PrecisionValidator", "no layer of the model has one of",
+  check(!report_.layers.empty() || options_.layer_names.empty(), ErrorKind::Usage, "PrecisionValidator", "no layer of the model matches",
         " the names ", join(options_.layer_names), "; hint: npu_tool summary CONFIG --layers lists them");
   std::vector<std::string> classes;
   for (const auto& [path, type] : reference_.trainer().task().module_types())
     if (!type.empty() && std::find(classes.begin(), classes.end(), type) == classes.end()) classes.push_back(type);
-  check(!report_.layers.empty() || classes.empty(), ErrorKind::Usage, "PrecisionValidator", "the model runs no layer of the types ",
+  check(!report_.layers.empty() || classes.empty(), ErrorKind::Usage, "PrecisionValidator", "the model has no layers of the types ",
         join(options_.layer_types), "; it has: ", join(classes), "; hint: layer_types (--layer-types), or layers_every = 0");
   ValidationCheck row{.name = "layers"};
   double worst = -1;

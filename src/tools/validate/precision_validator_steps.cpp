@@ -69,7 +69,7 @@ Batch ValidationRun::partial_batch(std::string& note) {
     }
   }
   const int64_t full = first_->input().size(0), n = std::max<int64_t>(1, full - 1);
-  note = c10::str(n, " samples of ", full, ", cut from a full batch");
+  note = c10::str(n, " samples of ", full, ", taken from a full batch");
   return narrowed(*first_, n);
 }
 
@@ -84,7 +84,7 @@ void ValidationRun::large_inputs() {
   worst.add(judge(three), "");
   auto row = worst.row("large values");
   const auto overflow = [&](const std::string& side, bool flag, at::ScalarType dtype) {
-    return side + " overflows" + (flag ? " and its status flag says so" : "") + (dtype == at::kHalf ? ", as fp16 may" : "");
+    return side + " overflows" + (flag ? " and sets its status flag" : "") + (dtype == at::kHalf ? ", which fp16 may" : "");
   };
   if (judged_flag || reference_flag || (!same_dtype && (judged_overflows || reference_overflows))) {
     std::string note;
@@ -108,7 +108,7 @@ Batch ValidationRun::next_training_batch() {
     loader.begin_epoch(++epoch_);
     batch = loader.next();
   }
-  check(batch.has_value(), ErrorKind::Data, "PrecisionValidator", "the training data gave no batch");
+  check(batch.has_value(), ErrorKind::Data, "PrecisionValidator", "the training data provided no batch");
   return batch->finished();
 }
 
@@ -161,9 +161,11 @@ void ValidationRun::gradients() {
   auto row = worst.row("gradients");
   for (const auto& gradient : report_.gradients)
     if (!gradient.note.empty()) row.passed = false, row.note = joined(row.note, gradient.name + ": " + gradient.note);
-  if (jumps > 0) row.note = joined(row.note, c10::str(jumps, " of ", worst.count, " exceed in single elements, but not as a whole"));
+  if (jumps > 0)
+    row.note = joined(row.note, c10::str(jumps, " of ", worst.count, " exceed the tolerance in single elements, but not as tensors"));
   if (unsteady > 0)
-    row.note = joined(row.note, c10::str(unsteady, " of ", worst.count, " tell nothing: rounding may change them by their own size"));
+    row.note =
+        joined(row.note, c10::str(unsteady, " of ", worst.count, " are inconclusive: rounding may change them by their own magnitude"));
   row.note = joined(row.note, joined(skipped_note("the judged side", judged_step_), skipped_note("the reference", reference_step_)));
   report_.checks.push_back(std::move(row));
 }
@@ -186,7 +188,7 @@ void ValidationRun::weights_after(const HostTensors& before, const HostTensors& 
   auto row = worst.row("optimizer step");
   row.passed &= stepped_;
   if (!stepped_) row.note = joined(row.note, "no step was taken: the loss scale is at its smallest");
-  if (stepped_ && moved == 0) row.note = joined(row.note, "the step changes nothing: is the learning rate 0 at first?");
+  if (stepped_ && moved == 0) row.note = joined(row.note, "the step has no effect; check whether the first learning rate is 0");
   report_.checks.push_back(std::move(row));
 }
 

@@ -21,15 +21,16 @@ RunState state_after(const RunConfig& config, const Parts& parts, int64_t steps)
 std::string VerifyDeterminismReport::str() const {
   if (passed)
     return c10::str("determinism verified: two runs of ", steps,
-                    " steps and one with other loader workers are equal, bit for bit (weights ", digest, ")");
+                    " steps and one with different loader workers are equal, bit for bit (weights ", digest, ")");
   std::string out = "determinism FAILED:";
   if (!repeat.empty())
-    out += c10::str("\n  different after ", steps, " steps of a second run: ", join(repeat),
-                    "\n  hint: deterministic: true names operators without a deterministic form; a model of your own may draw from a "
-                    "generator that is not libtorch's");
+    out += c10::str(
+        "\n  different after ", steps, " steps of a second run: ", join(repeat),
+        "\n  hint: deterministic: true reports operators without a deterministic implementation; a model of your own may use a random "
+        "generator other than libtorch's");
   if (!workers.empty())
-    out += "\n  different with another number of loader workers: " + join(workers) +
-           "\n  hint: a data set of your own must give the same sample for the same index, whatever was asked before";
+    out += "\n  different with a different number of loader workers: " + join(workers) +
+           "\n  hint: a data set of your own must return the same sample for the same index, independent of earlier requests";
   return out;
 }
 

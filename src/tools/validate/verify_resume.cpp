@@ -31,7 +31,7 @@ VerifyResumeReport verify_resume(RunConfig config, const Parts& parts, const Ver
   for (const auto& part : options.leave_out) {
     static const std::vector<std::string> known{"ema", "loader", "loop", "model", "optimizer", "rng", "scaler"};
     check(std::find(known.begin(), known.end(), part) != known.end(), ErrorKind::Usage, "verify_resume", "there is no part '", part,
-          "'; there are: ", join(known));
+          "'; allowed: ", join(known));
   }
   const ScratchFolder scratch("verify_resume");
   const auto path = (scratch.path / "checkpoint").string();

@@ -105,7 +105,7 @@ TEST_CASE("checkpoint_diff: the first layer that differs, by tolerance") {
   CHECK((big.first.found && !big.first.within_tolerance && big.first.layer == "layer1.fc1"));
   CHECK((big.first.cause == Divergence::Cause::Weights));
   CHECK(has(big.first.sentence, "2 of 5 layers differ; the first is layer1.fc1"));
-  CHECK(has(big.first.likely.at(0), "same origin"));
+  CHECK(has(big.first.likely.at(0), "the same initial weights but a different training"));
   CHECK(big.first.advice.size() == big.first.likely.size());
   CHECK(layer_in(big, "layer1.fc1").parameter_error > 0.01);
 
@@ -140,9 +140,9 @@ TEST_CASE("checkpoint_diff: likely causes") {
   CHECK(has(likely([](auto& net) { tensor_of(net, "layer1.fc1.weight") = tensor_of(net, "layer1.fc1.weight").flip(0).contiguous(); }),
             "permuted"));
   CHECK(has(likely([](auto& net) { tensor_of(net, "bn1.bias").zero_(); }), "zero on one side"));
-  CHECK(has(likely([](auto& net) { tensor_of(net, "bn1.running_var") *= 2; }), "statistics alone"));
+  CHECK(has(likely([](auto& net) { tensor_of(net, "bn1.running_var") *= 2; }), "only BatchNorm's statistics differ"));
   CHECK(has(likely([](auto& net) { tensor_of(net, "head.weight").fill_(kNaN); }), "not finite"));
-  CHECK(has(likely([](auto& net) { tensor_of(net, "conv1.weight") = at::randn({4, 3, 3, 3}); }), "other initial weights"));
+  CHECK(has(likely([](auto& net) { tensor_of(net, "conv1.weight") = at::randn({4, 3, 3, 3}); }), "different initial weights"));
   CHECK(has(likely([](auto& net) { tensor_of(net, "conv1.weight") = at::randn({4, 3, 5, 5}); }), "another network"));
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("checkpoint_diff: layers of one side are named or counted") {
     auto more = small_net();
     for (size_t i = 0; i < n; ++i) more.emplace_back("extra" + std::to_string(100 + i) + ".bias", at::ones({static_cast<int64_t>(i) + 20}));
     const auto found = compared(more, small_net());
-    const auto begin = "only A has (" + std::to_string(n) + "): ";
+    const auto begin = "only in A (" + std::to_string(n) + "): ";
     const auto note =
         std::find_if(found.steps[0].notes.begin(), found.steps[0].notes.end(), [&](const auto& t) { return t.starts_with(begin); });
     REQUIRE(note != found.steps[0].notes.end());
@@ -173,7 +173,7 @@ TEST_CASE("checkpoint_diff: layers of one side are named or counted") {
     for (size_t i = 0; i < n; ++i) named += has(*note, "extra" + std::to_string(100 + i));
     CHECK(named == std::min<size_t>(n, 5));
     CHECK(note->ends_with(", and " + std::to_string(n - 5) + " more") == (n > 5));
-    CHECK(has(found.first.sentence, "; so are " + std::to_string(n - 1) + " more layers or weights on one side") == (n > 1));
+    CHECK(has(found.first.sentence, "; " + std::to_string(n - 1) + " more layers or weights exist on one side only") == (n > 1));
   }
 }
 
@@ -190,8 +190,8 @@ TEST_CASE("checkpoint_diff: another head, a missing bias, another dtype") {
   tensor_of(without, "layer1.fc1.weight") += 0.5;
   const auto bias = compared(small_net(), without);
   CHECK(bias.steps[0].one_sided == 1);
-  CHECK(some_has(bias.steps[0].notes, "only A has (1): layer1.fc1.bias"));
-  CHECK(has(bias.first.likely.at(0), "a bias that one side has alone"));
+  CHECK(some_has(bias.steps[0].notes, "only in A (1): layer1.fc1.bias"));
+  CHECK(has(bias.first.likely.at(0), "a bias on one side only"));
 
   auto half = small_net();
   for (auto& [name, tensor] : half)
@@ -221,7 +221,7 @@ TEST_CASE("checkpoint_diff: names, prefixes and mappings") {
   CHECK(layer_in(by_tensor, "blocks.0.mlp").items.at(0).b == "blocks.0.mlp.weight");
 
   const auto e = error_of([&] { compared({{"a.weight", at::ones({2})}}, {{"b.bias", at::ones({3})}}); });
-  CHECK((e.kind() == ErrorKind::Data && has(e.what(), "no tensor of one")));
+  CHECK((e.kind() == ErrorKind::Data && has(e.what(), "no tensor in common")));
 }
 
 TEST_CASE("checkpoint_diff: a part of the layers") {
@@ -285,7 +285,7 @@ TEST_CASE("checkpoint_diff: checkpoints of ours have an optimizer and an average
   save_run(dir / "c", other, 5);
   const auto momentum = compare_checkpoints(dir / "b", dir / "c");
   CHECK((!momentum.agrees && momentum.first.layer == "optimizer head"));
-  CHECK(has(momentum.first.likely.at(0), "other gradients or betas"));
+  CHECK(has(momentum.first.likely.at(0), "different gradients or betas"));
 
   other["model"].tensors["head.bias"] *= 1.1;
   other.erase("ema");
@@ -293,13 +293,13 @@ TEST_CASE("checkpoint_diff: checkpoints of ours have an optimizer and an average
   const auto later = compare_checkpoints(dir / "c", dir / "d");
   CHECK(later.first.layer == "head");
   CHECK(has(later.first.likely.at(0), "different steps: 5 and 9"));
-  CHECK(some_has(later.notes, "only A holds the part ema"));
+  CHECK(some_has(later.notes, "only A contains the part ema"));
 
   // with a file of weights alone the models are compared
   save_safetensors(dir / "w.safetensors", small_net());
   const auto weights = compare_checkpoints(dir / "b", dir / "w.safetensors");
   CHECK((weights.agrees && weights.steps[0].compared == 11));
-  CHECK(some_has(weights.notes, "only A holds the part optimizer"));
+  CHECK(some_has(weights.notes, "only A contains the part optimizer"));
 }
 
 TEST_CASE("checkpoint_diff: files of torch.save") {
@@ -314,7 +314,7 @@ TEST_CASE("checkpoint_diff: files of torch.save") {
   save_safetensors(dir / "w.safetensors", {{"w", ramp({3}, 3)}});
   const auto script = compare_checkpoints(kPthFiles / "checkpoint.pth", dir / "w.safetensors");
   CHECK((script.agrees && script.steps[0].compared == 1 && script.steps[0].one_sided == 0));
-  CHECK(some_has(script.notes, "only A holds the part optimizer"));
+  CHECK(some_has(script.notes, "only A contains the part optimizer"));
   const auto both = compare_checkpoints(kPthFiles / "checkpoint.pth", kPthFiles / "checkpoint.pth");
   CHECK((layer_names(both) == std::vector<std::string>{"w", "optimizer state.0"}));
 }
@@ -328,8 +328,8 @@ TEST_CASE("checkpoint_diff: names that share one tensor on one side only are tol
   save_safetensors(dir / "one.safetensors", tensors);
   const auto views = kPthFiles / "views.pth";
   const auto notes = [](const fs::path& a, const fs::path& b) { return compare_checkpoints(a, b).notes; };
-  CHECK(some_has(notes(views, dir / "own.safetensors"), "base, transposed: one tensor in A, tensors of their own in B"));
-  CHECK(some_has(notes(dir / "own.safetensors", views), "base, transposed: one tensor in B, tensors of their own in A"));
+  CHECK(some_has(notes(views, dir / "own.safetensors"), "base, transposed: one tensor in A, separate tensors in B"));
+  CHECK(some_has(notes(dir / "own.safetensors", views), "base, transposed: one tensor in B, separate tensors in A"));
   CHECK(some_has(notes(views, dir / "one.safetensors"), "base, transposed: one tensor in A; B has base alone"));
   CHECK_FALSE(some_has(notes(views, views), "one tensor"));
   CHECK_FALSE(some_has(notes(dir / "own.safetensors", dir / "one.safetensors"), "one tensor"));
@@ -354,11 +354,11 @@ TEST_CASE("checkpoint_diff: one element that moved is no other order") {
   auto b = small_net();
   tensor_of(b, "layer1.fc1.weight").view({-1})[1] += 0.03;
   const auto moved = compared(small_net(), b);
-  CHECK_FALSE(has(moved.first.sentence, "another order"));
+  CHECK_FALSE(has(moved.first.sentence, "a different order"));
   auto turned = small_net();
   auto& w = tensor_of(turned, "layer1.fc1.weight");
   w = w.flatten().flip({0}).reshape(w.sizes()).contiguous();
-  CHECK(has(compared(small_net(), turned).first.sentence, "the same values in another order"));
+  CHECK(has(compared(small_net(), turned).first.sentence, "the same values in a different order"));
 }
 
 TEST_CASE("checkpoint_diff: a tolerance of no layer is told") {

@@ -344,6 +344,6 @@ TEST_CASE("divergence_walk: a run in fp32 that is there is the reference that is
     for (const auto& text : result.first.advice) out += text + "\n";
     return out;
   };
-  CHECK(has(advice("bf16-mixed"), "compare B with another run in its precision (bf16-mixed) and take A, which is in fp32, as --reference"));
+  CHECK(has(advice("bf16-mixed"), "compare B with another run in its precision (bf16-mixed) and use A, which is in fp32, as --reference"));
   CHECK_FALSE(has(advice("bf16-mixed"), "third run"));
 }

@@ -55,7 +55,7 @@ TEST_CASE("mistakes in the section are found before anything is opened") {
   CHECK(has(refused("dump: {level: L0}"), "the name here is module"));
   CHECK(has(refused("dump: {sample: 0}"), "dump.sample"));
   const auto text = refused("dump: {steps: [6-4]}");
-  CHECK_MESSAGE(has(text, "dump.steps: '6-4' ends before it begins"), text);
+  CHECK_MESSAGE(has(text, "dump.steps: '6-4' ends before its start"), text);
   auto config = short_run();
   config.sections["dump"] = {{"sample", 0.0}};
   CHECK(has(error_of([&] { Trainer(config, with_dump()); }).what(), "dump.sample"));

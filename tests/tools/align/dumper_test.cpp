@@ -188,7 +188,7 @@ TEST_CASE("only the steps and ranks that were asked for") {
   CHECK(fs::exists(fs::path(dir.path()) / "step3/rank1/dump.json"));
   run({.ranks = {1}, .dir = dir.path().string() + "/other"}, 0);
   CHECK_FALSE(fs::exists(dir.path().string() + "/other/step0"));
-  CHECK_THROWS_WITH(run({.steps = {"3-1"}, .dir = dir.path()}, 0), doctest::Contains("ends before it begins"));
+  CHECK_THROWS_WITH(run({.steps = {"3-1"}, .dir = dir.path()}, 0), doctest::Contains("ends before its start"));
   CHECK_THROWS_WITH(run({.level = "kernel", .dir = dir.path()}, 0), doctest::Contains("module, op, mix"));
 }
 
@@ -301,16 +301,16 @@ TEST_CASE("a dump of nothing is told") {
   run({.list = {"no_such_layer"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 2);
   CHECK(has(told[0], "dump.list: 'no_such_layer' fits no layer or operator at dump.level=module; there are: Module."));
-  CHECK(has(told[1], "no layer and no operator of step 0 was dumped"));
+  CHECK(has(told[1], "no layer or operator of step 0 was dumped"));
   run({.list = {"head*", "no_such_layer.*"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 3);
-  CHECK(has(told[2], "'no_such_layer.*' fits no layer or operator"));
+  CHECK(has(told[2], "'no_such_layer.*' matches no layer or operator"));
   run({.scope = {"head", "haed"}});
   REQUIRE(told.size() == 4);
-  CHECK(has(told[3], "'haed' fits no layer or operator at dump.level=module, so the scope goes on to the end; did you mean 'head'?"));
+  CHECK(has(told[3], "'haed' matches no layer or operator at dump.level=module, so the scope continues to the end; did you mean 'head'?"));
   run({.sample_elements = 0.5});
   REQUIRE(told.size() == 5);
-  CHECK(has(told[4], "dump.sample_elements is of files of values"));
+  CHECK(has(told[4], "dump.sample_elements applies to files of values"));
   run({.steps = {"7"}});
   REQUIRE(told.size() == 6);
   CHECK(has(told[5], "dump.steps: 7 was not reached; the run had steps 0 to 0"));

@@ -16,14 +16,14 @@ TEST_CASE("history: what is not finite on both sides proves nothing") {
     const auto c = compare_histories(ends, ends);
     CHECK_FALSE(c.agrees);
     CHECK(c.first_unproven == 30);
-    CHECK(has(c.sentences.at(0), "from step 30 on neither loss is finite"));
+    CHECK(has(c.sentences.at(0), "from step 30 on both losses are non-finite"));
     CHECK(has(c.likely.at(0), "both runs overflowed"));
     const auto all = compare_histories(curve(5, [value](int64_t) { return value; }), curve(5, [value](int64_t) { return value; }));
     CHECK((!all.agrees && all.first_unproven == 0));
     const auto once = curve(40, [value](int64_t i) { return i == 7 ? value : falling(i); });
     const auto d = compare_histories(once, once);
     CHECK_FALSE(d.agrees);
-    CHECK(has(d.sentences.at(0), "at step 7 neither loss is finite"));
+    CHECK(has(d.sentences.at(0), "at step 7 both losses are non-finite"));
   }
 }
 
@@ -53,6 +53,6 @@ TEST_CASE("history: few common steps are told and are not all") {
   CHECK(compare_histories(a, a).complete);
   // as B counts
   const auto moved = compare_histories(flat(curve(20, falling)), flat(curve(30, falling)), {.shift = -5});
-  CHECK(any_has(moved.notes, "B goes on to step 29, A ends at step 24"));
-  CHECK(any_has(moved.notes, "5 steps are logged by B alone"));
+  CHECK(any_has(moved.notes, "B continues to step 29, A ends at step 24"));
+  CHECK(any_has(moved.notes, "5 steps are logged by B only"));
 }

@@ -87,7 +87,7 @@ TEST_CASE("history: repeated and unsorted steps") {
   const auto h = history_of("iteration,training_loss\n3,1\n1,3\n2,2\n3,0.5\n");
   CHECK((h.step == Steps{1, 2, 3}));
   CHECK((h.loss == Values{3, 2, 0.5}));
-  CHECK(any_has(h.notes, "1 row of a step that was there before"));
+  CHECK(any_has(h.notes, "1 row with a repeated step"));
   CHECK(any_has(h.notes, "sorted"));
 }
 
@@ -149,7 +149,7 @@ TEST_CASE("history: a run that ended in its first epoch") {
   CHECK(any_has(end.notes, "the run ended in its first epoch"));
   CHECK(has(history_error(R"({"epochs": [], "global_step": 2, "final_val": {}})").what(), "hint: metrics.csv of the run's folder"));
   const auto val = history_of("epoch,step,phase,loss\n0,2,val,2.5\n");
-  CHECK((val.step == Steps{2} && any_has(val.notes, "no row is of training")));
+  CHECK((val.step == Steps{2} && any_has(val.notes, "no row is from training")));
 }
 
 TEST_CASE("history: whole epochs of our metrics.csv") {
@@ -165,16 +165,16 @@ TEST_CASE("history: whole epochs of our metrics.csv") {
 TEST_CASE("history: a file that was cut short is read up to there") {
   const std::string csv = "step,loss\n0,2.5\n1,2.25\n2,2.";
   CHECK((history_of(csv).loss == Values{2.5, 2.25, 2}));
-  CHECK(any_has(history_of(csv).notes, "may be cut short"));
+  CHECK(any_has(history_of(csv).notes, "may be truncated"));
   const auto half = history_of("step,loss,lr\n0,2.5,1\n1,2.2");
   CHECK((half.loss == Values{2.5}));
   CHECK(any_has(half.notes, "left out"));
   const auto lines = history_of("{\"step\": 0, \"loss\": 2}\n{\"step\": 1, \"loss\": 1}\n{\"step\": 2, \"lo");
   CHECK((lines.loss == Values{2, 1}));
-  CHECK(any_has(lines.notes, "cut short"));
+  CHECK(any_has(lines.notes, "truncated"));
   const auto json = history_of(R"({"log_history": [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.)");
   CHECK((json.loss == Values{2}));
-  CHECK(any_has(json.notes, "cut short"));
+  CHECK(any_has(json.notes, "truncated"));
   CHECK((history_of(std::string("step,loss\n0,2\n") + std::string(100, '\0')).loss == Values{2}));
   // at any place: read or refused, never more
   const std::string whole = R"([{"step": 0, "loss": 2.0, "lr": 0.1}, {"step": 1, "loss": 1.0, "lr": 0.1}])";
@@ -196,10 +196,10 @@ TEST_CASE("history: columns by other names") {
   CHECK((h.loss == Values{2.5, 2.25}));
   CHECK((h.lr == Values{0.1, 0.1}));
   const auto e = history_error(log);
-  CHECK(has(e.what(), "known as the loss"));
+  CHECK(has(e.what(), "with a known name for the loss"));
   CHECK(has(e.what(), "n, Objective, rate"));
   CHECK(has(e.what(), "--columns"));
-  CHECK(has(history_error(log, {.loss = "Objective"}).what(), "known as the step"));
+  CHECK(has(history_error(log, {.loss = "Objective"}).what(), "with a known name for the step"));
   CHECK(has(history_error(log, {.loss = "Objectiv"}).what(), "did you mean 'Objective'"));
   CHECK(has(history_error("step,loss\n1,hello\n").what(), "of text: loss"));
   for (const char* text : {"loss", "loss=", "x=1", "loss=a,loss=b", "=a", "step=a,,loss=b"}) {
@@ -212,8 +212,8 @@ TEST_CASE("history: columns by other names") {
 TEST_CASE("history: what cannot be meant is refused") {
   CHECK(has(history_error("").what(), "empty"));
   CHECK(has(history_error("step,loss\n").what(), "columns of numbers: none"));
-  CHECK(has(history_error("step,loss\n0.5,1\n").what(), "no number of a step"));
-  CHECK(has(history_error("step,loss\n1e300,1\n").what(), "no number of a step"));
+  CHECK(has(history_error("step,loss\n0.5,1\n").what(), "not a step number"));
+  CHECK(has(history_error("step,loss\n1e300,1\n").what(), "not a step number"));
   CHECK(has(history_error("step,loss\n1,\n,2\n").what(), "no row has both"));
   CHECK(has(history_error("step,loss\n1,2,3\n4,5\n").what(), "cells"));
   CHECK(has(history_error("[1, 2, 3]").what(), "no list of steps"));
@@ -256,7 +256,7 @@ TEST_CASE("history: numbers of a comparison") {
   CHECK((c.first_unequal == 3 && c.first_beyond == 3 && c.diverged == 3 && c.first_lr == 3 && c.max_step == 5));
   CHECK(c.lr_compared);
   CHECK_FALSE(c.agrees);
-  CHECK(any_has(c.notes, "B goes on to step 6, A ends at step 5"));
+  CHECK(any_has(c.notes, "B continues to step 6, A ends at step 5"));
   CHECK(any_has(c.notes, "1 step is logged by A alone"));
 }
 
@@ -308,13 +308,13 @@ TEST_CASE("history: causes") {
     CHECK_FALSE(c.agrees);
     CHECK(any_has(c.sentences, "the learning rates differ from step 20 on: " + npu_train::shortest(0.5 * lr(20)) + " and " +
                                    npu_train::shortest(lr(20))));
-    CHECK(has(c.likely.at(0), "another schedule"));
+    CHECK(has(c.likely.at(0), "a different schedule"));
   }
   SUBCASE("the same schedule, logged a step later") {
     const auto c = compare_histories(curve(80, falling, [&](int64_t i) { return lr(i + 1); }), b);
     CHECK(c.first_lr == 0);
-    CHECK(has(c.likely.at(0), "one step apart"));
-    CHECK(has(compare_histories(curve(80, falling, [&](int64_t i) { return lr(i - 1); }), b).likely.at(0), "one step apart"));
+    CHECK(has(c.likely.at(0), "shifted by one step"));
+    CHECK(has(compare_histories(curve(80, falling, [&](int64_t i) { return lr(i - 1); }), b).likely.at(0), "shifted by one step"));
   }
   SUBCASE("other weights or data") {
     CHECK(has(likely(curve(80, [](int64_t i) { return falling(i + 7) + 0.1; })), "initial weights"));
@@ -334,21 +334,21 @@ TEST_CASE("history: causes") {
   SUBCASE("a jump that stays, and one that passes") {
     const auto stays = compare_histories(curve(80, [](int64_t i) { return falling(i) * (i < 33 ? 1.001 : 1.2); }), b);
     CHECK(stays.diverged == 33);
-    CHECK(any_has(stays.sentences, "at step 33 they differ by 20 %, and do from there on"));
+    CHECK(any_has(stays.sentences, "at step 33 they differ by 20 %, as in all later steps"));
     CHECK(any_has(stays.likely, "skipped step"));
     const auto passes = compare_histories(curve(80, [](int64_t i) { return falling(i) * (i == 33 ? 1.2 : 1); }), b);
-    CHECK(any_has(passes.sentences, "later less again"));
-    CHECK(any_has(passes.likely, "another batch at this step"));
+    CHECK(any_has(passes.sentences, "and less in later steps"));
+    CHECK(any_has(passes.likely, "a different batch at this step"));
   }
   SUBCASE("steps that are counted from another number") {
     const auto ahead = compare_histories(curve(80, [](int64_t i) { return falling(i - 1); }), b);
     CHECK(has(ahead.likely.at(0), "counts its steps from 0"));
-    CHECK(has(ahead.advice.at(0), "moved by 1"));
+    CHECK(has(ahead.advice.at(0), "shifted by 1"));
     const auto moved = compare_histories(curve(80, [](int64_t i) { return falling(i - 1); }), b, {.shift = 1});
     CHECK(moved.agrees);
     CHECK_FALSE(moved.first_unequal.has_value());
     CHECK(moved.rows.size() == 79);
-    CHECK(has(compare_histories(curve(80, [](int64_t i) { return falling(i + 1); }), b).advice.at(0), "moved by -1"));
+    CHECK(has(compare_histories(curve(80, [](int64_t i) { return falling(i + 1); }), b).advice.at(0), "shifted by -1"));
   }
   SUBCASE("a constant factor") {
     const auto c = compare_histories(curve(80, [](int64_t i) { return 4 * falling(i); }), b);

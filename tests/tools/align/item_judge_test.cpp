@@ -44,7 +44,8 @@ TEST_CASE("item_judge: a file of another shape than dump.json tells is not compa
   for (const auto& other : {w.reshape({3, 2}), w.reshape({6})}) {
     const auto item = judged(saved(other, "[2, 3]"), saved(w, "[2, 3]"));
     CHECK(item.failed);
-    CHECK(has(item.message, "fc.pt: the file's shape is [" + std::string(other.dim() == 2 ? "3, 2" : "6") + "], dump.json says [2, 3]"));
+    CHECK(has(item.message,
+              "fc.pt: the file's shape is [" + std::string(other.dim() == 2 ? "3, 2" : "6") + "], that in dump.json is [2, 3]"));
     CHECK(judged(saved(w, "[2, 3]"), saved(other, "[2, 3]")).failed);
   }
   CHECK_FALSE(judged(saved(at::ones({}), "[]"), saved(at::ones({1}), "[]")).failed);  // one element has one order
@@ -54,7 +55,8 @@ TEST_CASE("item_judge: a sample of elements has a shape of its own, and one seed
   const auto some = at::arange(3, at::kFloat);
   const auto sample = R"(, "sampled": 3)";
   CHECK_FALSE(judged(saved(some, "[4, 5]", sample), saved(some, "[4, 5]", sample)).failed);
-  CHECK(has(judged(saved(some.reshape({1, 3}), "[4, 5]", sample), saved(some, "[4, 5]", sample)).message, "dump.json says [3] (a sample)"));
+  CHECK(has(judged(saved(some.reshape({1, 3}), "[4, 5]", sample), saved(some, "[4, 5]", sample)).message,
+            "that in dump.json is [3] (a sample)"));
   // other elements were kept: the statistics are of all
   const auto other = saved(some + 1, "[4, 5]", sample), less = saved(at::arange(2, at::kFloat), "[4, 5]", R"(, "sampled": 2)");
   for (const auto& item :
@@ -103,7 +105,7 @@ TEST_CASE("item_judge: statistics on one side and a checksum on the other have n
   const Describe statistics = [](const CraftedDump&) { return CraftedDump::tensor("[4]"); };
   const auto item = judged(crc, statistics);
   CHECK((item.kind == ItemKind::NotCompared));
-  CHECK(has(item.message, "no common form"));
+  CHECK(has(item.message, "no common kind of data"));
 }
 
 TEST_CASE("item_judge: sums over integers are rounded on every device, the integers are not") {

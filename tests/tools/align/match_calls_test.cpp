@@ -26,7 +26,8 @@ TEST_CASE("match_calls: class and order pair what fits in shape, and this is tol
   const auto match = npu_train::detail::match_calls(a, b, {});
   CHECK((match.pairs == npu_train::detail::CallPairs{{0, 0}, {-1, 1}, {1, -1}, {2, 2}}));  // of z no shape is known
   REQUIRE(match.notes.size() == 1);
-  CHECK(has(match.notes[0], "2 calls were paired by class and order alone, as Module.one.Linear.forward.0 with Module.x.Linear.forward.0"));
+  CHECK(
+      has(match.notes[0], "2 calls were paired only by class and order, as in Module.one.Linear.forward.0 with Module.x.Linear.forward.0"));
   CHECK(npu_train::detail::match_calls(a, b, {.fuzzy = false}).notes.empty());
   CHECK(npu_train::detail::match_calls(a, a, {}).notes.empty());
 }
@@ -37,7 +38,7 @@ TEST_CASE("match_calls: a mapping pairs whatever the shapes are, and names that 
   const auto match =
       npu_train::detail::match_calls(a, b, {.mapping = {{"one", "x"}, {"oen", "x"}, {"Module.one.Linear.forward.0", "why"}}});
   CHECK((match.pairs == npu_train::detail::CallPairs{{-1, 0}, {0, -1}}));  // the call's own name goes before that of its layer
-  CHECK((match.unknown == std::set<std::string>{"oen, which A does not have", "why, which B does not have"}));
+  CHECK((match.unknown == std::set<std::string>{"oen, which does not exist in A", "why, which does not exist in B"}));
   CHECK((npu_train::detail::match_calls(a, b, {.mapping = {{"one", "x"}}}).pairs == npu_train::detail::CallPairs{{0, 0}}));
 }
 

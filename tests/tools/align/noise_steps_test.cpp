@@ -62,7 +62,7 @@ TEST_CASE("noise_steps: steps that Adam makes of rounding are told and do not fa
     for (const auto& part :
          {std::to_string(step.noise_weights) + " elements of weights", std::to_string(step.noise_state) + " of the optimizer"})
       CHECK_MESSAGE(has(to_text(result), part), part);
-    CHECK(to_text(result).find("steps of noise") != std::string::npos);
+    CHECK(to_text(result).find("turns into noise") != std::string::npos);
   }
 }
 

@@ -42,7 +42,7 @@ TEST_CASE("NaN on both sides proves nothing; on one side it is found, with its o
       net.norm->weight.zero_();
     };
     const auto against = compare_dumps(runs.run("a", {.in_net = zero}, how), runs.run("b", {.in_net = kNanWeight}, how));
-    CHECK(has(explained(against), "not finite in B alone"));
+    CHECK(has(explained(against), "not finite in B only"));
     CHECK_FALSE(has(explained(against), "missing in the checkpoint"));
   }
 }

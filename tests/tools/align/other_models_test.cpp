@@ -22,7 +22,7 @@ TEST_CASE("what is of another shape is not called infinite") {
   const auto result = compare_dumps(run(dir / "a", "[4, 3]"), run(dir / "b", "[4, 5]"));
   CHECK(result.first.layer == "second");
   CHECK((result.first.cause == Cause::Layer));
-  CHECK(has(result.first.sentence, "gives outputs that are of another shape ([4, 3] and [4, 5])"));
+  CHECK(has(result.first.sentence, "produces outputs that are differently shaped ([4, 3] and [4, 5])"));
   CHECK_FALSE(has(result.first.sentence, "finite"));
 }
 
@@ -41,9 +41,9 @@ TEST_CASE("other models are told as such, and what is common is compared") {
   CAPTURE(explained(result));
   CHECK_FALSE(result.agrees);
   CHECK((result.first.cause == Cause::Model));
-  CHECK(has(result.first.sentence, "A (conv) has 3 layers with 14 parameters, 2 of them of its own"));
-  CHECK(has(result.first.sentence, "B (block) has 4 layers with 24 parameters, 3 of them of its own"));
-  CHECK(has(explained(result), "in what both have: head"));
+  CHECK(has(result.first.sentence, "A (conv) has 3 layers with 14 parameters, 2 of them not in the other"));
+  CHECK(has(result.first.sentence, "B (block) has 4 layers with 24 parameters, 3 of them not in the other"));
+  CHECK(has(explained(result), "in the common part: head"));
   CHECK(result.steps[0].compared > 0);
   // one layer that was exchanged is told as that layer
   CHECK((compare_dumps(run(dir / "c", 9), run(dir / "d", 10)).first.cause == Cause::Model));  // every width is another one
@@ -55,7 +55,7 @@ TEST_CASE("other models are told as such, and what is common is compared") {
     return dump.write();
   };
   const auto one_more = compare_dumps(deeper("e", 9), deeper("f", 10));
-  CHECK_FALSE(has(one_more.first.sentence, "other models"));
+  CHECK_FALSE(has(one_more.first.sentence, "different models"));
   CHECK(has(one_more.first.sentence, "conv9"));
 }
 
@@ -75,6 +75,6 @@ TEST_CASE("one fused weight against three agrees by what the layer gives") {
   CAPTURE(to_text(split));
   CHECK(split.agrees);
   CHECK_FALSE(split.complete);
-  CHECK(has(to_text(split), "the parameters of attention are as many on both sides"));
+  CHECK(has(to_text(split), "the parameters of attention have equal numbers on both sides"));
   CHECK_FALSE(compare_dumps(fused, run(dir / "c", {"q.Linear", "k.Linear"}, "[2, 2]")).agrees);
 }

@@ -104,7 +104,7 @@ TEST_CASE("other_structure: a block that one side has alone is named before what
     CHECK((result.first.cause == Cause::Model));
     CHECK(result.first.layer == "blocks_2");
     CHECK(has(result.first.sentence, std::string("2 layers with parameters are in ") + (deep_a ? "A" : "B") + " alone"));
-    CHECK(has(said(result), "in what both have: "));
+    CHECK(has(said(result), "in the common part: "));
   }
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("other_structure: dropout in a declared layer has a cause, and its rat
   CAPTURE(said(rate));
   CHECK(rate.first.layer == "dropout.0");
   CHECK(has(rate.first.sentence, "is called with other options: Functional.dropout.0.forward.input.1 is 0.1 and 0.2"));
-  CHECK(has(said(compared({.dropout = 0.1, .options = mix}, {.options = mix})), "operators of one side alone before it"));
+  CHECK(has(said(compared({.dropout = 0.1, .options = mix}, {.options = mix})), "operators on one side only before it"));
 }
 
 TEST_CASE("other_structure: a parameter that an operator takes is a weight") {
@@ -218,7 +218,7 @@ TEST_CASE("other_structure: a module that the other program shows as a whole, an
   CAPTURE(to_text(result));
   CHECK(result.agrees);
   CHECK_FALSE(result.first.found);
-  CHECK(has(to_json(result).dump(), "one tensor that the call was given several times"));
+  CHECK(has(to_json(result).dump(), "one tensor that the call received several times"));
   CHECK(compare_dumps(attention_dump(dir / "theirs", false), ours).agrees);
   const auto dropped = compare_dumps(ours, attention_dump(dir / "dropped", false, /*norm_has_gradient=*/false));
   CHECK_FALSE(dropped.agrees);

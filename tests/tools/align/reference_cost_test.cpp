@@ -18,9 +18,9 @@ TEST_CASE("a reference of another network or with NaN is refused, by name") {
   };
   CraftedDump other(runs.dir() / "other");
   other.add("Module.fc.Linear.forward.0", CraftedDump::tensor("[2, 3]"), CraftedDump::tensor("[2, 7]"));
-  CHECK(has(why(other.write().string()), "have no counterpart of their shape"));
+  CHECK(has(why(other.write().string()), "have no counterpart of the same shape"));
   const auto nan = runs.run("nan", {.in_net = kNanWeight});
-  CHECK(has(why(nan), "are not finite where those of both runs are, the first Module.norm"));
+  CHECK(has(why(nan), "are not finite although those of both runs are, the first Module.norm"));
   CHECK(has(why(nan), nan));
 }
 
@@ -73,7 +73,7 @@ TEST_CASE("statistics alone are judged by what precision costs the worst of thei
   CHECK(compare_dumps(dump(dir / "a", {9e-3, 1e-2, 7e-3}), b, how).agrees);
   const auto bad = compare_dumps(dump(dir / "c", {9e-3, 6e-2, 7e-3}), b, how);
   CHECK(bad.steps.at(0).failed == 1);
-  CHECK(has(to_text(bad), "error to the reference 0.06, the other run's 1e-5, allowed 0.02"));
+  CHECK(has(to_text(bad), "error relative to the reference 0.06, that of the other run 1e-5, allowed 0.02"));
 }
 
 TEST_CASE("with a reference a coarser precision may cost more, and no advice asks for a reference") {

@@ -46,7 +46,7 @@ TEST_CASE("run folders: configuration, environment and history together") {
   const auto part = compare_runs(dir / "a", dir / "b");
   CHECK(part.agrees());
   CHECK_FALSE(to_json(part).at("complete", "j").boolean("j"));
-  CHECK(has(to_text(part), "agree where they have the same steps; the others were not compared\n"));
+  CHECK(has(to_text(part), "agree at their common steps; the other steps were not compared\n"));
 }
 
 TEST_CASE("a run folder and a log are compared as histories, epochs with epochs") {
@@ -64,7 +64,7 @@ TEST_CASE("a run folder and a log are compared as histories, epochs with epochs"
     CHECK(epochs.history->max_relative == 0);
   }
   write_file_atomic(dir / "other.csv", "step,loss\n2,5.0\n");
-  CHECK(has(to_text(compare_runs(dir / "other.csv", dir / "history.json")), "the losses of B are means of epochs"));
+  CHECK(has(to_text(compare_runs(dir / "other.csv", dir / "history.json")), "the losses of B are means over epochs"));
 }
 
 TEST_CASE("configurations are completed where both can be") {
@@ -84,7 +84,7 @@ TEST_CASE("configurations are completed where both can be") {
   const auto foreign = compare_runs(dir / "a.yaml", dir / "foreign.yaml", options);
   CHECK(foreign.config->size() == 2);
   REQUIRE(foreign.notes.size() == 1);
-  CHECK(has(foreign.notes[0], "foreign.yaml: has no lr; so no defaults were filled in"));
+  CHECK(has(foreign.notes[0], "foreign.yaml: has no lr; no defaults were filled in"));
 }
 
 TEST_CASE("files alone, and what is not two of a kind") {
@@ -101,6 +101,6 @@ TEST_CASE("files alone, and what is not two of a kind") {
   CHECK(compare_runs(dir / "a.jsonl", dir / "b.csv", options).agrees());
   CHECK(kind_of_run_file(dir / "b.csv") == "a loss history");
   CHECK(kind_of_run_file(dir.path()).empty());
-  CHECK(has(error_of([&] { compare_runs(dir / "a.yaml", dir / "b.csv"); }).what(), "not two of a kind"));
+  CHECK(has(error_of([&] { compare_runs(dir / "a.yaml", dir / "b.csv"); }).what(), "not of the same kind"));
   CHECK(has(error_of([&] { compare_runs(dir / "a.yaml", dir / "none.yaml"); }).what(), "no such file"));
 }

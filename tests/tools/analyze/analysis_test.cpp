@@ -120,7 +120,7 @@ TEST_CASE("a series, composite operators and limits of the series are told") {
   const auto exact = analyze(*classifier(net), batch, {.soc = "910B1"});
   CHECK(finding(exact, "series") == nullptr);
   REQUIRE(finding(exact, "composite") != nullptr);
-  CHECK(finding(exact, "composite")->detail == "cross_entropy_loss: made of _log_softmax, nll_loss_forward, which the tables have");
+  CHECK(finding(exact, "composite")->detail == "cross_entropy_loss: composed of _log_softmax, nll_loss_forward, which are in the tables");
   CHECK(exact.verdict() == "ready");
 }
 
@@ -138,7 +138,7 @@ TEST_CASE("what an operator without a kernel of its own calls is looked up too")
   const auto result = analyze(inventory, parameters, {.soc = "910B1"});
   const auto* composite = finding(result, "composite");
   REQUIRE(composite != nullptr);
-  CHECK_MESSAGE(has(composite->detail, "conv1d, cosine_embedding_loss: made of "), composite->detail);
+  CHECK_MESSAGE(has(composite->detail, "conv1d, cosine_embedding_loss: composed of "), composite->detail);
   CHECK_MESSAGE(has(composite->detail, " convolution, "), composite->detail);
   CHECK_MESSAGE(!has(composite->detail, "mkldnn"), composite->detail);
 }

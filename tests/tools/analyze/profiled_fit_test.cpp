@@ -120,7 +120,7 @@ TEST_CASE("chrome next to a dump is refused, and a fit of no folder only logs") 
     }
   };
   auto parts = with_profiler();
-  parts.observers.add_section<DumpLike>("dump", "stands for the dump", [](const DumpLike&) { return std::make_unique<RunObserver>(); });
+  parts.observers.add_section<DumpLike>("dump", "in place of the dump", [](const DumpLike&) { return std::make_unique<RunObserver>(); });
   auto config = profiled_run(dir.path(), "chrome");
   config.sections["dump"] = ConfigNode::map();
   CHECK(has(error_of([&] { Trainer(config, parts).fit(); }).what(), "trainer.profiler"));

@@ -163,7 +163,7 @@ TEST_CASE("of a run of one window that one is traced") {
   CHECK(!profile.first);
   CHECK(std::any_of(profile.events.begin(), profile.events.end(), [](const TraceEvent& e) { return e.name == "linear"; }));
   CHECK(has(to_text(profile), "linear"));
-  CHECK(has(to_text(profile), "There was one window"));
+  CHECK(has(to_text(profile), "There was only one window"));
   CHECK(!has(to_text(profile), "traced window(s)"));
 }
 

@@ -74,7 +74,7 @@ TEST_CASE("a plain model passes every trial") {
   CHECK(report.max_error == 0);  // the simulator computes as the host does
   CHECK(report.speed_up == -1);  // on the same processor: noise
   CHECK(has(trial(report, "speed").detail, "computes on this CPU"));
-  CHECK(has(trial(report, "training").detail, "(in fp32, by SGD)"));
+  CHECK(has(trial(report, "training").detail, "(in fp32, with SGD)"));
   CHECK(has(to_text(report), "the model runs and trains"));
   CHECK(to_json(report).at("trials", "t").items("t").size() == report.trials.size());
 }
@@ -116,7 +116,7 @@ TEST_CASE("what stays behind, comes back to the host or learns nothing is seen w
   const auto back = tried([](const at::Tensor& y) { return y.cpu().mul(1).to(y.device()); });
   CAPTURE(to_text(back));
   CHECK((trial(back, "forward").verdict == Trial::Verdict::Note));
-  CHECK(has(trial(back, "forward").detail, "brought back to the host 1 time, behind body"));
+  CHECK(has(trial(back, "forward").detail, "copied back to the host 1 time, after body"));
   CHECK(back.passed());
   fails(tried([](const at::Tensor& y) { return y.detach(); }), "backward", "numbers", "in backward");
 }
@@ -124,10 +124,10 @@ TEST_CASE("what stays behind, comes back to the host or learns nothing is seen w
 TEST_CASE("an error of the device has its message, and a judgement has none") {
   const auto thrown = tried([](const at::Tensor&) -> at::Tensor { throw std::runtime_error("no such weather"); });
   CHECK(has(trial(thrown, "forward").error, "no such weather"));
-  CHECK(has(to_text(thrown), "said: "));
+  CHECK(has(to_text(thrown), "message: "));
   const auto judged = tried([](const at::Tensor& y) { return y * 1.01; });
   CHECK(trial(judged, "outputs").error.empty());
-  CHECK_FALSE(has(to_text(judged), "said: "));
+  CHECK_FALSE(has(to_text(judged), "message: "));
 }
 
 TEST_CASE("an error of a few roundings passes, with a note where it is unusual") {

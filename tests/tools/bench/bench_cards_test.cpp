@@ -64,7 +64,7 @@ TEST_CASE("a report's own row beside them") {
   cards.push_back(cards_from_elsewhere()[1]);
   CHECK(has(cards_text(cards), "92.7 %"));
   cards[1].batch = 16;
-  CHECK(has(cards_text(cards), "another batch"));
+  CHECK(has(cards_text(cards), "different batch"));
   CHECK((error_of([] { cards_text({}); }).kind() == ErrorKind::Usage));
   BenchReport none{.model = "net", .device = "cpu", .precision = "32-true"};
   CHECK(has(error_of([&] { card_rows(none, "none.json"); }).what(), "none.json"));

@@ -46,7 +46,7 @@ TEST_CASE("a report comes back from its file, and shows its failures") {
   CHECK(has(to_csv(back), "train,batch 8,samples_per_s,80"));
   CHECK(has(to_html(back), "<svg"));
   save_json(dir / "x.json", Json::object({{"rows", Json::array()}}));
-  CHECK(has(error_of([&] { read_bench_report(dir / "x.json"); }).what(), "not a benchmark's report"));
+  CHECK(has(error_of([&] { read_bench_report(dir / "x.json"); }).what(), "not a benchmark report"));
 }
 
 TEST_CASE("a report of an earlier version, which counted images, is read") {
@@ -71,7 +71,7 @@ TEST_CASE("reports are compared row by row, with a verdict only beyond the scatt
   auto busy = report_made(0.2);
   busy.gemm_flops = 4e10;  // the machine was 2.5 times slower meanwhile
   CHECK(compare_bench_reports(busy, report_made(0.1)).passed());
-  CHECK(has(to_text(compare_bench_reports(busy, report_made(0.1))), "machine's own speed"));
+  CHECK(has(to_text(compare_bench_reports(busy, report_made(0.1))), "the speed of the machine"));
 }
 
 TEST_CASE("other work is not compared, and what one side lacks is told") {
@@ -97,8 +97,8 @@ TEST_CASE("few times give no verdict, neither in a comparison nor in a history")
   const auto c = compare_bench_reports(slow, before);
   CHECK(c.passed());
   CHECK((c.rows[0].verdict == SpeedRatio::Verdict::TooFewPairs));
-  CHECK(has(to_text(c), "too few times for a verdict"));
-  CHECK(has(to_html(slow, {before}), "too few times for a verdict"));
+  CHECK(has(to_text(c), "too few measurements for a verdict"));
+  CHECK(has(to_html(slow, {before}), "too few measurements for a verdict"));
   CHECK(!has(to_html(slow, {before}), "slower: a regression"));
 }
 
@@ -109,7 +109,7 @@ TEST_CASE("other pictures, sizes and data are other work") {
     auto other = report_made();
     change(other);
     CHECK_FALSE(same_work(report_made(), other));
-    CHECK(has(error_of([&] { compare_bench_reports(report_made(), other); }).what(), "reports of the same work are compared"));
+    CHECK(has(error_of([&] { compare_bench_reports(report_made(), other); }).what(), "allowed: two reports of the same work"));
   }
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("a history judges the row that it shows, and takes reports of other wo
   auto other_model = report_made(0.1);
   other_model.model = "n";
   const auto page = to_html(report_made(0.1), {other_model});
-  CHECK(has(page, "1 of 1 earlier reports are of other work"));
+  CHECK(has(page, "1 of 1 earlier reports measure different work"));
   CHECK(!has(page, "History of train"));
   auto steps = report_made(0.2), steps_before = report_made(0.1);
   steps.rows[0].section = steps_before.rows[0].section = "step";  // what is measured when nothing is asked for

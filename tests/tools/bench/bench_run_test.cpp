@@ -100,7 +100,7 @@ TEST_CASE("every section gives its rows") {
   for (const auto& note : report.notes) notes += note + "\n";
   CHECK(has(notes, "the knee is at"));
   CHECK(has(notes, "data.batch_size="));
-  CHECK(has(notes, "batches of 128, 256, 512 were left out, the data has 96 samples"));
+  CHECK(has(notes, "batches of 128, 256, 512 were omitted; the data set has 96 samples"));
   for (const char* batch : {"batch 1", "batch 2", "batch 4", "batch 8", "batch 16", "batch 32", "batch 64"}) {
     CAPTURE(batch);
     REQUIRE(report.row("infer-batch", batch) != nullptr);
@@ -138,7 +138,7 @@ TEST_CASE("every section measures the model that a training would take") {
   const auto reading = run_bench(missing, quick({"step", "train"}));
   CHECK(reading.input == "3x224x224, 1000 classes");
   CHECK(has(reading.notes.at(0), "/nowhere"));
-  CHECK(has(reading.notes.at(0), "the model's own size of pictures and classes"));
+  CHECK(has(reading.notes.at(0), "the model's own image size and number of classes"));
 }
 
 TEST_CASE("a size or a section that cannot be is recorded, and the others go on") {
@@ -191,7 +191,7 @@ TEST_CASE("the loader alone has a report of its data, and pictures that a device
   CHECK(report.device == "cpu");
   CHECK(report.data == "generated, 96 samples");
   CHECK(report.row("loader", "as configured")->number("samples_per_s") > 0);
-  CHECK(has(report.notes.back(), "to paste: data.batch_size="));
+  CHECK(has(report.notes.back(), "the best of these settings: data.batch_size="));
   const auto same = compare_bench_reports(report, report);
   CHECK(same.passed());
 }

@@ -51,7 +51,7 @@ TEST_CASE("the exponent of a power law comes back, with what the intervals allow
 }
 
 TEST_CASE("worse than linear is told, with the reason where one is known, and only beyond the scatter") {
-  CHECK(has(said(kImage, points_of(1.0)), "step time by pixels goes with the power 1 "));
+  CHECK(has(said(kImage, points_of(1.0)), "step time by pixels grows with the power 1 "));
   CHECK(has(said(kImage, points_of(1.0)), "not worse than linear"));
   CHECK(has(said(kImage, points_of(1.4)), "WORSE THAN LINEAR: attention"));
   CHECK(has(said({.section = "s", .cost = "c", .size = "n"}, points_of(1.4)), "no reason is known"));
@@ -65,7 +65,7 @@ TEST_CASE("worse than linear is told, with the reason where one is known, and on
 TEST_CASE("too few times of a size give no verdict") {
   auto points = points_of(1.4);
   points[2].sure = false;
-  CHECK(has(said(kImage, points), "too few times of each size for a verdict"));
+  CHECK(has(said(kImage, points), "too few measurements of each size for a verdict"));
   CHECK_FALSE(GrowthPoint::of(4, Samples{{3, 1, 2}}).sure);
   CHECK(GrowthPoint::of(4, Samples{{3, 1, 2, 3, 1, 2}}).sure);
   CHECK(GrowthPoint::exact(1, 3).sure);

@@ -154,11 +154,11 @@ TEST_CASE("an NPU's power, in the forms that npu-smi has, by card and chip") {
 TEST_CASE("why the device's power is not known") {
   FakeHost host;
   const Device gpu{.kind = "cuda"};
-  CHECK(PowerMeter(host.view(), gpu).device_why() == "nvidia-smi is not here");
-  CHECK(PowerMeter(host.view(), Device{.kind = "npu"}).device_why() == "npu-smi is not here");
+  CHECK(PowerMeter(host.view(), gpu).device_why() == "nvidia-smi is not installed");
+  CHECK(PowerMeter(host.view(), Device{.kind = "npu"}).device_why() == "npu-smi is not installed");
   host.commands["nvidia-smi"] = says("[N/A]\n");
-  CHECK(has(PowerMeter(host.view(), gpu).device_why(), "tells no power: '[N/A]'"));
+  CHECK(has(PowerMeter(host.view(), gpu).device_why(), "reports no power: '[N/A]'"));
   host.commands["nvidia-smi"] = says("No devices were found\n", 6);
-  CHECK(has(PowerMeter(host.view(), gpu).device_why(), "ended with 6: No devices were found"));
-  CHECK(has(PowerMeter(host.view(), Device{.kind = "sim_npu"}).device_why(), "no power of its own"));
+  CHECK(has(PowerMeter(host.view(), gpu).device_why(), "failed with exit code 6: No devices were found"));
+  CHECK(has(PowerMeter(host.view(), Device{.kind = "sim_npu"}).device_why(), "no power consumption of its own"));
 }

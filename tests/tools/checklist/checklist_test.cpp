@@ -32,13 +32,13 @@ TEST_CASE("on the simulated NPU a whole list") {
   const auto list =
       migration_checklist(short_run(), {.device = "sim_npu", .source = dir.path().string(), .reference = file, .baseline = file});
   CHECK((state_of(list, "the machine is set up") == ItemState::NotChecked));  // no driver and no CANN here
-  for (const char* item : {"the device is there", "the device computes", "every operator", "the model trains on the device",
+  for (const char* item : {"the device is available", "the device computes", "every operator", "the model trains on the device",
                            "agree with the CPU", "losses and accuracy", "the speed", "resumes bit for bit"}) {
     CAPTURE(item);
     CHECK((state_of(list, item) == ItemState::Done));
   }
   CHECK((state_of(list, "sources") == ItemState::NotDone));
-  CHECK((state_of(list, "handed over") == ItemState::ByHand));
+  CHECK((state_of(list, "weights were delivered") == ItemState::ByHand));
   std::vector<std::string> stages;
   for (const auto& i : list.items) {
     if (stages.empty() || stages.back() != i.stage) stages.push_back(i.stage);
@@ -61,13 +61,13 @@ TEST_CASE("a device that is not there fails its items, and leaves the others") {
       std::find_if(list.items.begin(), list.items.end(), [](const ChecklistItem& i) { return has(i.item, "timeline shows no gaps"); });
   REQUIRE(timeline != list.items.end());
   CHECK(has(timeline->next, "nsys profile --trace=cuda,nvtx --output=npu_train train_app c.yaml device=cuda:7"));
-  CHECK((state_of(list, "the device is there") == ItemState::NotDone));
+  CHECK((state_of(list, "the device is available") == ItemState::NotDone));
   CHECK((state_of(list, "the model trains on the device") == ItemState::NotDone));
   CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
   CHECK((state_of(list, "the chip has every operator") == ItemState::Done));
   CHECK((state_of(list, "sources") == ItemState::NotChecked));
   CHECK((state_of(list, "the speed") == ItemState::NotChecked));
-  CHECK((state_of(list, "handed over") == ItemState::ByHand));
+  CHECK((state_of(list, "weights were delivered") == ItemState::ByHand));
   CHECK(has(to_html(list), "<p class=\"note bad\">The migration is not complete"));
 }
 
@@ -79,7 +79,7 @@ TEST_CASE("a list with items that nobody checked is not green, and an NPU withou
   CHECK(item->evidence == "no driver and CANN found on this machine");
   Checklist list{.device = "npu", .items = {{"code", "a", ItemState::Done, "seen"}, {"code", "b", ItemState::NotChecked, "", "do"}}};
   CHECK(list.summary() == "1 of 2 done, 0 not done, 1 not checked, 0 by hand");
-  CHECK(has(to_html(list), "<p class=\"note warn\">Nothing that was checked failed, but the migration is not complete"));
+  CHECK(has(to_html(list), "<p class=\"note warn\">No check failed, but the migration is not complete"));
   CHECK(has(to_html(list), "<td>not checked</td>"));
   CHECK(has(to_text(list), "  not checked  b\n               -> do\n"));
   list.items.pop_back();
@@ -100,11 +100,11 @@ TEST_CASE("what a short run cannot show is not checked, with what would show it;
     if (has(i.item, "resumes bit for bit")) {
       CHECK((i.state == ItemState::NotChecked));
       CHECK(i.evidence == "not judged, since the run ends after 4 steps and 6 are needed");
-      CHECK(i.next == "give --steps 2, or a longer run");
+      CHECK(i.next == "use --steps 2, or a longer run");
     }
     if (has(i.item, "the speed")) {
       CHECK((i.state == ItemState::NotChecked));
-      CHECK(has(i.evidence, "says nothing of a chip"));
+      CHECK(has(i.evidence, "does not represent a chip"));
     }
   }
   CHECK((state_of(migration_checklist(config, {.device = "cpu", .steps = 2}), "resumes bit for bit") == ItemState::Done));

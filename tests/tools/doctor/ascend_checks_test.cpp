@@ -72,7 +72,7 @@ TEST_CASE("the driver: missing, elsewhere, too old for CANN, unknown") {
   m.host.write("/usr/local/Ascend/driver/version.info", "Version=someday\n");
   CHECK(warns(m.at("driver for CANN"), "not known", "release notes"));
   m.host.remove("/usr/local/Ascend/driver/version.info");
-  CHECK(fails(m.at("driver"), "not to be found", "Ascend HDK"));
+  CHECK(fails(m.at("driver"), "was not found", "Ascend HDK"));
   m.host.write("/opt/asc/driver/version.info", "package_version=25.5.0\n");
   m.host.write("/etc/ascend_install.info", "Driver_Install_Path_Param=/opt/asc\n");
   CHECK(m.at("driver").finding == "driver 25.5.0");
@@ -84,13 +84,13 @@ TEST_CASE("npu-smi: missing, hanging, without rights, failing, of an unknown for
   CHECK(warns(m.at("npu-smi"), "not here", "-v /usr/local/bin/npu-smi"));
   CHECK(m.host.asked.size() >= 3);  // its usual folders were tried
   m.npu_smi({CommandResult::End::TimedOut, 0, "+---"});
-  CHECK(fails(m.at("npu-smi"), "does not answer", "reset"));
+  CHECK(fails(m.at("npu-smi"), "does not respond", "reset"));
   m.npu_smi(says("DrvMngGetConsoleLogLevel failed. (ret=4)\ndcmi module initialize failed. ret is -8005\n", 255));
   CHECK(fails(m.at("npu-smi"), "cannot reach the driver", "HwHiAiUser"));
   m.npu_smi(says("segmentation fault\n", 139));
-  CHECK(fails(m.at("npu-smi"), "ended with 139", "dmesg"));
+  CHECK(fails(m.at("npu-smi"), "failed with exit code 139", "dmesg"));
   m.npu_smi(says("a new table\n"));
-  CHECK(warns(m.at("npu-smi"), "no chip in a form", "yourself"));
+  CHECK(warns(m.at("npu-smi"), "no chip in a known format", "read its output"));
 }
 
 TEST_CASE("health") {
@@ -118,7 +118,7 @@ TEST_CASE("a device that another process holds: by npu-smi, by its open files, b
   CHECK(has(m.at("processes").evidence, "pid 555 train_app holds /dev/davinci1"));
   m.host.remove("/proc/555");
   m.npu_smi(says(smi_table(smi_chip(0, "910B3", "OK", "60000 / 65536"), "")));
-  CHECK(warns(m.at("processes"), "not seen from here", "another container"));
+  CHECK(warns(m.at("processes"), "not visible here", "another container"));
 }
 
 TEST_CASE("chips: Atlas A3, the first generation, unknown ones, several kinds") {
@@ -143,7 +143,7 @@ TEST_CASE("chips: Atlas A3, the first generation, unknown ones, several kinds") 
   CHECK(warns(m.at("chip"), "'1234X' is not known", "Ascend910B (Atlas A2)"));
   CHECK((m.at("overflow mode").verdict == Verdict::NotHere));
   m.npu_smi(says(smi_table(smi_chip(0, "910B3", "OK", "1 / 2") + smi_chip(1, "910B4", "OK", "1 / 2"), "")));
-  CHECK(warns(m.at("chip"), "several kinds", "ASCEND_RT_VISIBLE_DEVICES"));
+  CHECK(warns(m.at("chip"), "different kinds", "ASCEND_RT_VISIBLE_DEVICES"));
 }
 
 TEST_CASE("chips are judged as the device room judges them") {
@@ -181,7 +181,7 @@ TEST_CASE("CANN: not installed, not sourced, incomplete, without a version") {
   CHECK(fails(m.at("CANN"), "its environment is not set", "source /usr/local/Ascend/cann/set_env.sh"));
   m.host.environment = AscendBox().host.environment;
   m.host.remove("/usr/local/Ascend/cann-9.1.0/aarch64-linux");
-  CHECK(warns(m.at("CANN"), "does not tell its version", "reinstall"));
+  CHECK(warns(m.at("CANN"), "does not report its version", "reinstall"));
   CHECK(warns(m.at("CANN for torch_npu"), "not known", "COMPATIBILITY"));
   m.host.remove("/usr/local/Ascend/cann-9.1.0");
   m.host.remove("/usr/local/Ascend/cann");
@@ -218,7 +218,7 @@ TEST_CASE("the order of the library path") {
   AscendBox m;
   const auto whole = m.host.environment["LD_LIBRARY_PATH"];
   m.host.environment["LD_LIBRARY_PATH"] = "/usr/local/Ascend/cann/devlib:" + whole;
-  CHECK(fails(m.at("library path"), "devlib stands before", "devlib"));
+  CHECK(fails(m.at("library path"), "devlib precedes", "devlib"));
   m.host.environment["LD_LIBRARY_PATH"] = whole + ":/usr/local/Ascend/cann/devlib";
   CHECK((m.at("library path").verdict == Verdict::Ok));
   m.host.write("/usr/local/Ascend/cann-8.5.0/lib64/libhccl.so", "");
@@ -242,11 +242,11 @@ TEST_CASE("torch_npu: not found, of another version, architecture or ABI, no lib
   m.host.folder("/opt/torch_npu-2.11.0.post1.dist-info");
   CHECK(has(m.at("torch_npu").finding, "torch_npu 2.11.0.post1 with"));
   m.host.write(file, FakeLibrary{.needed = {}, .names = "_ZN2at4_ops3absESs"}.bytes());
-  CHECK(fails(m.at("torch_npu ABI"), "another ABI", "_GLIBCXX_USE_CXX11_ABI=1"));
+  CHECK(fails(m.at("torch_npu ABI"), "a different ABI", "_GLIBCXX_USE_CXX11_ABI=1"));
   m.host.write(file, FakeLibrary{.needed = {}, .machine = EM_X86_64}.bytes());
   CHECK(fails(m.at("torch_npu"), "for x86_64, this machine is aarch64", "BUILD_LIBTORCH"));
   m.host.write(file, "version https://git-lfs.github.com/spec/v1\n");
-  CHECK(fails(m.at("torch_npu"), "no shared library", "BUILD_LIBTORCH"));
+  CHECK(fails(m.at("torch_npu"), "not a shared library", "BUILD_LIBTORCH"));
   m.host.remove(file);
   CHECK(fails(m.at("torch_npu"), "not found", "NPU_TRAIN_TORCH_NPU"));
   CHECK(has(m.at("torch_npu").evidence, file));

@@ -20,7 +20,7 @@ TEST_CASE("GPUs with what they can") {
   CudaBox m;
   CHECK(has(cuda(m, "gpu 0").finding, "NVIDIA H200, 143771 MiB"));
   CHECK(has(cuda(m, "gpu 1").finding, "bf16, fp16 and TF32"));
-  CHECK(has(cuda(m, "driver").evidence, "at least 525.60.13, recommended 570.26"));
+  CHECK(has(cuda(m, "driver").evidence, "at least 525.60.13; recommended: 570.26"));
   CHECK(has(cuda(m, "libtorch").finding, "sees 2 GPUs"));
   m.nvidia_smi(says("0, Tesla V100-SXM2-32GB, 570.1, 32510, 4, 7.0\n1, Tesla P40, 570.1, 22919, [N/A], 6.1\n"));
   CHECK(has(cuda(m, "gpu 0").finding, "no bf16"));
@@ -32,7 +32,7 @@ TEST_CASE("GPUs with what they can") {
   m.nvidia_smi(says("0, Tesla K10, 570.1, 4000, 4, 3.0\n"));
   m.process.cuda_runtime = 11080;
   CHECK((cuda(m, "gpu 0").verdict == Verdict::Warn));
-  CHECK(has(cuda(m, "gpu 0").evidence, "was not looked up"));
+  CHECK(has(cuda(m, "gpu 0").evidence, "is not verified"));
 }
 
 TEST_CASE("a driver that is too old, old, or of an unknown CUDA") {
@@ -98,7 +98,7 @@ TEST_CASE("nvidia-smi: missing, hanging, failing, old, of another driver") {
   m.nvidia_smi(says("Field \"compute_cap\" is not a valid field to query.\n", 2));
   m.host.commands["nvidia-smi --query-gpu=index,name,driver_version,memory.total,memory.used"] =
       says("0, Tesla K80, 470.82.01, 11441, 3\n");
-  CHECK(has(cuda(m, "gpu 0").finding, "not told"));
+  CHECK(has(cuda(m, "gpu 0").finding, "is unknown"));
 }
 
 TEST_CASE("GPUs that are hidden, dropped out, or taken") {

@@ -56,7 +56,7 @@ TEST_CASE("files that are no such libraries") {
   CHECK(!elf_of("", why));
   CHECK(!elf_of("text", why));
   CHECK(!elf_of(std::string(100, 'x'), why));
-  CHECK(has(why, "no ELF file"));
+  CHECK(has(why, "not an ELF file"));
   auto bytes = FakeLibrary{{"a"}}.bytes();
   bytes[EI_CLASS] = ELFCLASS32;
   CHECK(!elf_of(bytes, why));

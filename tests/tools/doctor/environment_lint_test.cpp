@@ -47,7 +47,7 @@ TEST_CASE("the table: unique names, kinds that are known, defaults that are allo
     const bool own_default = (v.kind == "choice" || v.kind == "int") && !v.fallback.empty();
     if (own_default) CHECK(all_of({{v.name, v.fallback}}).find("[" + std::string("'") + v.fallback) == std::string::npos);
     if (v.kind == "choice") CHECK(has(all_of({{v.name, "nonsense"}}), v.name + " ['nonsense' is not one of"));
-    if (v.kind == "int") CHECK(has(all_of({{v.name, "nonsense"}}), v.name + " ['nonsense' is not a whole number"));
+    if (v.kind == "int") CHECK(has(all_of({{v.name, "nonsense"}}), v.name + " ['nonsense' is not an integer"));
   }
   for (const char* name : {"ASCEND_HOME_PATH", "HCCL_CONNECT_TIMEOUT", "MASTER_PORT", "CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS"})
     CHECK(names.contains(name));
@@ -87,7 +87,7 @@ TEST_CASE("switches for debugging that were left on") {
 
 TEST_CASE("visible devices: blanks, order, numbers that are not there") {
   const auto devices = [](const std::string& value) { return lint({{"ASCEND_RT_VISIBLE_DEVICES", value}}, "ASCEND_RT_VISIBLE_DEVICES"); };
-  CHECK(has(devices("0, 1").finding, "no blanks"));
+  CHECK(has(devices("0, 1").finding, "without spaces"));
   CHECK(has(devices("1,0").finding, "ascend"));
   CHECK(has(devices("0,x").finding, "'x'"));
   CHECK(has(devices("0,2").finding, "there is no NPU 2"));

@@ -108,6 +108,7 @@ TEST_CASE("JSON and HTML hold all of it") {
   CHECK(findings[1].at("fix", "x").text("x") == "export OMP_NUM_THREADS=4");
   CHECK(findings[2].at("verdict", "x").text("x") == "not here");
   const auto page = sample().to_html();
-  for (const char* part : {"Training would fail here or give wrong numbers: space failed.", "1 of 3", "OMP_NUM_THREADS", "make room"})
+  for (const char* part :
+       {"Training would fail on this machine or compute wrong numbers: space failed.", "1 of 3", "OMP_NUM_THREADS", "make room"})
     CHECK(has(page, part));
 }

@@ -56,7 +56,7 @@ TEST_CASE("a device that vanishes is a finding, and the others go on") {
   CHECK(!findings[0].evidence.empty());
   for (size_t i = 5; i < 8; ++i) CHECK((findings[i].verdict == Verdict::Ok));
   CHECK((findings[8].verdict == Verdict::Fail));
-  CHECK(has(findings[8].finding, "gone"));
+  CHECK(has(findings[8].finding, "disappeared"));
   CHECK(has(findings[8].evidence, "507901"));
   for (const auto& f : findings) CHECK(f.area == "hello");
 }

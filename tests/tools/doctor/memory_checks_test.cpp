@@ -94,7 +94,7 @@ TEST_CASE("ulimits that are in the way") {
   CHECK(with("Max file size", "1073741824", "17179869184").fix == "ulimit -f 16777216");  // it counts in KiB
   const auto stuck = with("Max file size", "1073741824", "1073741824");
   CHECK(has(stuck.finding, "is 1.0 GiB"));
-  CHECK(has(stuck.fix, "its hard limit is 1.0 GiB, which root alone raises"));
+  CHECK(has(stuck.fix, "its hard limit is 1.0 GiB, which only root can raise"));
   // locked memory matters where there is RDMA
   CHECK((with("Max locked memory", "65536").verdict == Verdict::Ok));
   m.host.edit("/proc/self/limits", "Max locked memory         unlimited", "Max locked memory         65536");

@@ -149,7 +149,7 @@ TEST_CASE("a data set that leaks in the threads of the loader is named in the ru
   log << std::ifstream(std::filesystem::path(result.run_dir) / "train.log").rdbuf();
   CHECK_MESSAGE(has(log.str(), "leak: file handles grow by 2"), log.str());  // two samples a step
   CHECK_MESSAGE(has(log.str(), " are /dev/null; hint: "), log.str());
-  CHECK(has(log.str(), "ls -l /proc/PID/fd shows which"));
+  CHECK(has(log.str(), "ls -l /proc/PID/fd lists them"));
 }
 
 TEST_CASE("what a process holds") {

@@ -170,9 +170,9 @@ TEST_CASE("stop: the error names place, sizes, layers and changes that fit, and 
   const auto overrides = "data.batch_size=" + std::to_string(micro) + " trainer.accumulate_grad_batches=2";
   for (const std::string& part :
        {std::string("out of memory in the "), " of micro-batch 1 of 1 of " + std::to_string(2 * micro) + " samples at ",
-        std::string(" more were wanted; tensors hold "), std::string(" of 320.0 MiB"), std::string("parameters "),
+        std::string(" more were requested; tensors use "), std::string(" of 320.0 MiB"), std::string("parameters "),
         std::string("optimizer state "), std::string("activations "),
-        std::string("fragmentation: none, the simulator counts tensors alone; by plan a caching allocator would hold "),
+        std::string("fragmentation: none, because the simulator counts only tensors; a simulated caching allocator would hold "),
         std::string("with gaps of "), std::string("the last layers"), std::string("Linear"), overrides,
         std::string("trainer.gradient_checkpointing=blocks"), std::string("precision=bf16-mixed"),
         std::string("the cheapest change that would fit is ")})
@@ -208,10 +208,10 @@ TEST_CASE("retry ends with the whole report where one sample is too much, and no
   for (const char* part : {"micro-batches of 4", "micro-batches of 2", "micro-batches of 1"}) CHECK(has(said, part));
   CHECK(has(error.what(), "of micro-batch 1 of 8 of 1 sample"));
   CHECK(has(error.what(), "trainer.on_oom=retry did not help: micro-batches of 1 sample"));
-  CHECK(has(error.what(), "smaller micro-batches: not even 1 sample runs"));
+  CHECK(has(error.what(), "smaller micro-batches: not even 1 sample fits"));
   CHECK(has(error.what(), "hint: no change is known to fit, since "));
-  CHECK(has(error.what(), "are held by other things than this run"));
-  CHECK_FALSE(has(error.what(), "nothing that was tried would fit"));
+  CHECK(has(error.what(), "are held by objects outside this run"));
+  CHECK_FALSE(has(error.what(), "none of the examined changes would certainly fit"));
   CHECK(trained_state(trainer) == before);
   for (const auto& p : trainer.task().parameters()) CHECK_FALSE(p.value.grad().defined());
 }
@@ -260,7 +260,7 @@ TEST_CASE("a batch that cannot be copied to the device: with retry it is copied 
     CHECK_MESSAGE(has(text, kept), text);
     const std::string fewer = micro_batches == 1 ? "data.batch_size=8 " : "data.batch_size=8 trainer.accumulate_grad_batches=1 ";
     CHECK_MESSAGE(has(text, "\n    " + fewer), text);
-    CHECK_MESSAGE(has(text, "another update, of 8 samples instead of 16"), text);
+    CHECK_MESSAGE(has(text, "a different update, with 8 samples instead of 16"), text);
     run(micro_batches == 1 ? 8 : 4, micro_batches == 1 ? 2 : 4, "retry", 12 * mib, nullptr);
     run(8, 1, "stop", 12 * mib, nullptr);
   }
@@ -276,11 +276,12 @@ TEST_CASE("validation: the report names its batch, and the advice is the validat
     config.trainer.num_sanity_val_steps = sanity ? 1 : 0;
     const std::string text = error_of([&] { Trainer(config, with_report()).fit(); }).what();
     const std::string where =
-        sanity ? "batch 1 of the validation that is tried before the first step, 2048 samples" : "batch 1 of the validation, 2048 samples";
+        sanity ? "batch 1 of the validation before the first step, 2048 samples" : "batch 1 of the validation, 2048 samples";
     for (const std::string& part :
-         {std::string("out of memory in the forward of ") + where, std::string(" more were wanted; tensors hold "),
+         {std::string("out of memory in the forward of ") + where, std::string(" more were requested; tensors use "),
           std::string("the last layers"), std::string("data.val_batch_size="), std::string("trainer.limit_val_batches=0"),
-          std::string("trainer.on_oom=retry did not help: it repeats windows of the training"), std::string("from forwards of 2 and 3")})
+          std::string("trainer.on_oom=retry did not help: it repeats only windows of the training"),
+          std::string("from forwards of 2 and 3")})
       CHECK_MESSAGE(has(text, part), "'" << part << "' is not in: " << text);
     CHECK(has(text, "trainer.num_sanity_val_steps=0") == sanity);
     CHECK_FALSE(has(text, "data.batch_size"));
@@ -301,7 +302,7 @@ TEST_CASE("a prediction and a setup that do not fit are told as what they are") 
   const auto full = all_but(int64_t{1} << 20);
   const auto setup = error_of([&] { Trainer(limited_run("vit_tiny", 4, 1, "retry"), with_report()).setup(); });
   CHECK(setup.exit_code() == 8);
-  for (const char* part : {"out of memory in the setup, while the model was", "tensors hold 3", "the model takes: parameters ",
+  for (const char* part : {"out of memory during setup, while the model was", "tensors use 3", "the model needs: parameters ",
                            "trainer.on_oom=retry did not help: nothing was trained yet", "hint: a smaller model"})
     CHECK_MESSAGE(has(setup.what(), part), "'" << part << "' is not in: " << setup.what());
 }
@@ -313,7 +314,7 @@ TEST_CASE("memory that runs out in a callback is told as such, with what lies on
   Trainer trainer(limited_run("vit_tiny", 4), with_report());
   trainer.add_callback(std::make_shared<Greedy>());
   const std::string text = error_of([&] { trainer.fit(); }).what();
-  for (const char* part : {"outside of forward, backward and validation", "there are: parameters ", "look at callbacks"})
+  for (const char* part : {"outside of forward, backward and validation", "in use: parameters ", "check your own callbacks"})
     CHECK_MESSAGE(has(text, part), "'" << part << "' is not in: " << text);
   CHECK_FALSE(has(text, "data.batch_size"));
 }

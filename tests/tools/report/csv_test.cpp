@@ -77,9 +77,9 @@ TEST_CASE("damaged files are refused with their line") {
       {"a,b\n1,2\n3\n", "t.csv:3: 1 cells, but the header has 2"},
       {"a,b\n1,2\n\n3,4,5\n", "t.csv:4: 3 cells"},
       {"a,b\n\"x\n\ny\",1\n2\n", "t.csv:5: 1 cells"},
-      {"a,b\n1,\"2\n3,4\n", "t.csv:2: a quote that is never closed"},
-      {"a,b\n1,\"2\"3\n", "t.csv:2: text behind a closing quote"},
-      {"a,b\n\"", "t.csv:2: a quote that is never closed"},
+      {"a,b\n1,\"2\n3,4\n", "t.csv:2: an unterminated quote"},
+      {"a,b\n1,\"2\"3\n", "t.csv:2: text after a closing quote"},
+      {"a,b\n\"", "t.csv:2: an unterminated quote"},
       {std::string("a,b\0", 4), "NUL byte"},
       {std::string("\xFF\xFE"
                    "a\0,\0",

@@ -283,7 +283,7 @@ TEST_CASE("binary files, large files and links in circles do no harm") {
   std::string notes;
   for (const auto& note : scan.notes) notes += note + "\n";
   CHECK(has(notes, "large.py: not scanned: "));
-  CHECK(has(notes, "binary.py: no text"));
+  CHECK(has(notes, "binary.py: not text"));
 }
 
 TEST_CASE("names and texts of files cannot act on a terminal") {

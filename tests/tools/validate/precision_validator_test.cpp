@@ -216,7 +216,7 @@ TEST_CASE("fp16 may overflow on large inputs, and a device that computes in it m
   judged.cpu_low_precision = "emulated";
   const auto report = PrecisionValidator({.large = 1e6}).validate(judged, faulty(""), with_faults());
   CHECK_MESSAGE(report.all_passed, report.str());
-  CHECK(has(row(report, "large values").note, "the judged side overflows, as fp16 may"));
+  CHECK(has(row(report, "large values").note, "the judged side overflows, which fp16 may"));
   auto reference = judged;
   judged.model.options = {{"fault", "nan"}};
   const auto both = PrecisionValidator({.large = 1e6}).validate(judged, reference, with_faults());
