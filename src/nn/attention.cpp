@@ -16,10 +16,10 @@
 #include <cmath>
 
 #include "nn/fp32_kernel.hpp"
-#include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/portable_random.hpp"
 #include "npu_train/nn/dropout.hpp"
+#include "npu_train/trace/recorded_op.hpp"
 
 namespace npu_train {
 namespace {

@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "nn/batch_norm_kernels.hpp"
-#include "nn/op_mode.hpp"
-#include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/fp32_ops.hpp"
+#include "npu_train/trace/op_mode.hpp"
+#include "npu_train/trace/recorded_op.hpp"
 
 namespace npu_train {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <optional>
 
-#include "nn/op_mode.hpp"
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/fp32_ops.hpp"
+#include "npu_train/trace/op_mode.hpp"
 
 namespace npu_train::detail {
 

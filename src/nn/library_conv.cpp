@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "nn/fp32_kernel.hpp"
-#include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/trace/recorded_op.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -9,8 +9,8 @@
 #include "nn/conv_lowering.hpp"
 #include "nn/fp32_kernel.hpp"
 #include "nn/library_conv.hpp"
-#include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/trace/recorded_op.hpp"
 
 namespace npu_train {
 namespace {

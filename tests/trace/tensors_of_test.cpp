@@ -2,7 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include "npu_train/nn/tensors_of.hpp"
+#include "npu_train/trace/tensors_of.hpp"
 
 using npu_train::detail::tensors_of;
 

@@ -1,4 +1,4 @@
-// What profilers, the operation counter and dumps see of an operation that no dispatcher runs.
+/// What profilers, the operation counter and dumps see of an operation that no dispatcher runs.
 #pragma once
 
 #include <ATen/SequenceNumber.h>
@@ -9,7 +9,7 @@
 
 namespace npu_train::detail {
 
-// One range named `name` with inputs and output. `inputs` is called only when somebody listens.
+/// One range named `name` with inputs and output. `inputs` is called only if somebody listens.
 class RecordedOp {
  public:
   template <class Inputs>
@@ -19,6 +19,7 @@ class RecordedOp {
     record_.before(name, c10::ArrayRef<const c10::IValue>(inputs_.data(), inputs_.size()),
                    static_cast<int64_t>(at::sequence_number::peek()));
   }
+  /// Shows the output to who listens, and returns it.
   at::Tensor result(at::Tensor y) {
     if (record_.needsOutputs()) record_.setOutputs(std::vector<c10::IValue>{y});
     return y;

@@ -1,94 +1,19 @@
-#include "nn/op_chain.hpp"
+#include "npu_train/trace/op_chain.hpp"
 
 #include <algorithm>
 #include <unordered_map>
 
-#include "nn/op_mode.hpp"
 #include "npu_train/base/storage.hpp"
+#include "npu_train/trace/op_graph.hpp"
+#include "npu_train/trace/op_mode.hpp"
 
 namespace npu_train::detail {
 namespace {
 
-struct TracedOp {
-  c10::OperatorHandle op;
-  std::vector<c10::IValue> args;
-  std::vector<c10::IValue> outputs;
-  int gives = -1;  // value of its one output
-
-  std::string name() const {  // without namespace and the mark of operators in place
-    auto n = op.schema().name().substr(op.schema().name().find("::") + 2);
-    if (n.size() > 1 && n.back() == '_') n.pop_back();
-    return n;
-  }
-  bool tensor(size_t i) const { return i < args.size() && args[i].isTensor() && args[i].toTensor().defined(); }
-};
-
-template <class Fn>
-void for_each_tensor(const c10::IValue& value, const Fn& fn) {
-  if (value.isTensor() && value.toTensor().defined()) fn(value.toTensor());
-  if (value.isTensorList())
-    for (const at::Tensor& t : value.toTensorVector()) fn(t);
-}
-
-// The operators of a forward, and who reads which value. A tensor that is changed in place holds one value after the other.
-class Trace : public OpMode {
- public:
-  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
-    const size_t in = op.schema().arguments().size();
-    TracedOp traced{op, {stack.end() - static_cast<ptrdiff_t>(in), stack.end()}, {}, -1};
-    for (const auto& arg : traced.args) for_each_tensor(arg, [&](const at::Tensor& t) { readers_[value_of(t)].push_back(ops.size()); });
-    call_below(op, stack);
-    const size_t out = op.schema().returns().size();
-    traced.outputs.assign(stack.end() - static_cast<ptrdiff_t>(out), stack.end());  // kept alive: an address means one tensor
-    for (const auto& output : traced.outputs)
-      for_each_tensor(output, [&](const at::Tensor& t) { traced.gives = values_[t.unsafeGetTensorImpl()] = next_value_++; });
-    if (traced.outputs.size() != 1 || !traced.outputs[0].isTensor()) traced.gives = -1;
-    ops.push_back(std::move(traced));
-  }
-  void read_by_caller(const at::Tensor& t) { readers_[value_of(t)].push_back(kCaller); }
-
-  // The one operator that reads what `index` gives; -1 where there are none, several, or the caller.
-  ptrdiff_t only_reader(size_t index) const {
-    const auto found = readers_.find(ops[index].gives);
-    if (found == readers_.end() || found->second.size() != 1 || found->second[0] == kCaller) return -1;
-    return static_cast<ptrdiff_t>(found->second[0]);
-  }
-  int flow_position(size_t reader, size_t giver) const {
-    const auto& args = ops[reader].args;
-    const auto* impl = ops[giver].outputs[0].toTensor().unsafeGetTensorImpl();
-    for (size_t i = 0; i < args.size(); ++i)
-      if (args[i].isTensor() && args[i].toTensor().unsafeGetTensorImpl() == impl) return static_cast<int>(i);
-    return -1;
-  }
-
-  // Operators that read a storage; views that the others read through do not count.
-  int64_t readers_of(const void* storage) const {
-    return std::count_if(ops.begin(), ops.end(), [&](const TracedOp& op) {
-      const bool view = op.outputs.size() == 1 && op.outputs[0].isTensor() && storage_of(op.outputs[0].toTensor()) == storage;
-      bool reads = false;
-      for (const auto& arg : op.args) for_each_tensor(arg, [&](const at::Tensor& t) { reads |= storage_of(t) == storage; });
-      return reads && !view;
-    });
-  }
-
-  std::vector<TracedOp> ops;
-
- private:
-  static constexpr size_t kCaller = SIZE_MAX;
-  int value_of(const at::Tensor& t) {
-    const auto [at, fresh] = values_.try_emplace(t.unsafeGetTensorImpl(), next_value_);
-    if (fresh) ++next_value_;
-    return at->second;
-  }
-  std::unordered_map<const c10::TensorImpl*, int> values_;
-  std::unordered_map<int, std::vector<size_t>> readers_;
-  int next_value_ = 0;
-};
-
-bool is_number(const TracedOp& op, size_t i) {
+bool is_number(const GraphOp& op, size_t i) {
   return op.args[i].isScalar() || (op.tensor(i) && op.args[i].toTensor().dim() == 0 && op.args[i].toTensor().is_cpu());
 }
-bool same_sizes(const TracedOp& op) {
+bool same_sizes(const GraphOp& op) {
   return op.tensor(0) && op.tensor(1) && op.args[0].toTensor().sizes().equals(op.args[1].toTensor().sizes()) &&
          op.args[0].toTensor().scalar_type() == op.args[1].toTensor().scalar_type();
 }
@@ -102,7 +27,7 @@ class Grammar {
   }
 
   // The first step of a chain. The weight is a parameter, fp32 on a device or otherwise floating.
-  bool begins(const TracedOp& op, OpChain& chain) const {
+  bool begins(const GraphOp& op, OpChain& chain) const {
     const auto name = op.name();
     const auto begin = [&](ChainKind kind, size_t weight, std::vector<size_t> open, const char* pattern) {
       chain.kind = kind;
@@ -132,7 +57,7 @@ class Grammar {
   }
 
   // Whether `op` carries `chain` on; it is then its last step.
-  bool goes_on(OpChain& chain, const TracedOp& op, int flow) const {
+  bool goes_on(OpChain& chain, const GraphOp& op, int flow) const {
     const auto name = op.name();
     const auto step = [&](const char* pattern, std::vector<size_t> open = {}) {
       open.push_back(static_cast<size_t>(flow));
@@ -158,9 +83,9 @@ class Grammar {
   }
 
  private:
-  static bool in_place_of_other(const TracedOp& op, int flow) { return flow == 1 && op.op.schema().name().ends_with('_'); }
+  static bool in_place_of_other(const GraphOp& op, int flow) { return flow == 1 && op.op.schema().name().ends_with('_'); }
 
-  bool attention_goes_on(OpChain& chain, const TracedOp& op, const std::string& name, int flow) const {
+  bool attention_goes_on(OpChain& chain, const GraphOp& op, const std::string& name, int flow) const {
     const bool softened = chain.find("softmax") != nullptr;
     if (flow != 0 || chain.find("matmul") != &chain.steps[0]) return false;
     const auto step = [&](std::vector<size_t> open) {
@@ -232,38 +157,22 @@ at::Tensor OpChain::plain() const {
   return value;
 }
 
-std::vector<int64_t> conv_output_sizes(const at::Tensor& x, const at::Tensor& weight, const std::vector<int64_t>& stride,
-                                       const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation) {
-  auto out = x.sizes().vec();
-  const size_t lead = out.size() - 3;  // 1 with a batch, 0 without
-  out[lead] = weight.size(0);
-  for (size_t i = 0; i < 2; ++i) {
-    const auto at = [&](const std::vector<int64_t>& v) { return v[v.size() == 1 ? 0 : i]; };
-    auto& side = out[lead + 1 + i];
-    side = (side + 2 * at(padding) - at(dilation) * (weight.size(2 + static_cast<int64_t>(i)) - 1) - 1) / at(stride) + 1;
-  }
-  return out;
-}
-
 std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor&)>& forward, const at::Tensor& example,
                                  const ParameterSet& parameters) {
-  Trace trace;
-  {
-    const OpModeGuard traced(trace);
-    trace.read_by_caller(forward(example));
-  }
+  const auto graph = OpGraph::record([&] { return forward(example); });
+  const auto& ops = graph.ops();
   const Grammar grammar(parameters);
-  std::vector<bool> taken(trace.ops.size(), false);
+  std::vector<bool> taken(ops.size(), false);
   std::vector<OpChain> out;
-  for (size_t head = trace.ops.size(); head-- > 0;) {  // the later of two convolutions takes the sum: the other is computed by then
+  for (size_t head = ops.size(); head-- > 0;) {  // the later of two convolutions takes the sum: the other is computed by then
     OpChain chain;
-    if (taken[head] || !grammar.begins(trace.ops[head], chain)) continue;
+    if (taken[head] || !grammar.begins(ops[head], chain)) continue;
     std::vector<size_t> members = {head};
     for (;;) {
-      const auto reader = trace.only_reader(members.back());
-      if (reader < 0 || taken[static_cast<size_t>(reader)] || trace.ops[static_cast<size_t>(reader)].gives < 0) break;
-      const auto flow = trace.flow_position(static_cast<size_t>(reader), members.back());
-      if (flow < 0 || !grammar.goes_on(chain, trace.ops[static_cast<size_t>(reader)], flow)) break;
+      const auto reader = graph.only_reader(members.back());
+      if (reader < 0 || taken[static_cast<size_t>(reader)] || !ops[static_cast<size_t>(reader)].gives_one()) break;
+      const auto flow = graph.position(static_cast<size_t>(reader), members.back());
+      if (flow < 0 || !grammar.goes_on(chain, ops[static_cast<size_t>(reader)], flow)) break;
       members.push_back(static_cast<size_t>(reader));
     }
     if (!complete(chain)) continue;
@@ -273,7 +182,7 @@ std::vector<OpChain> find_chains(const std::function<at::Tensor(const at::Tensor
   std::reverse(out.begin(), out.end());
   for (auto& chain : out) {
     const auto& w = chain.weight;
-    chain.only_reader = w.defined() && w.storage().nbytes() == w.nbytes() && trace.readers_of(storage_of(w)) == 1;
+    chain.only_reader = w.defined() && w.storage().nbytes() == w.nbytes() && graph.readers_of(storage_of(w)) == 1;
   }
   return out;
 }

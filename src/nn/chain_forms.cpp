@@ -1,3 +1,5 @@
+#include "nn/chain_forms.hpp"
+
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_addmm_activation.h>
@@ -10,7 +12,6 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include "nn/onednn_ops.hpp"
-#include "nn/op_chain.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -213,6 +214,19 @@ std::vector<ChainForm> attention_forms(const OpChain& chain) {
 }
 
 }  // namespace
+
+std::vector<int64_t> conv_output_sizes(const at::Tensor& x, const at::Tensor& weight, const std::vector<int64_t>& stride,
+                                       const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation) {
+  auto out = x.sizes().vec();
+  const size_t lead = out.size() - 3;  // 1 with a batch, 0 without
+  out[lead] = weight.size(0);
+  for (size_t i = 0; i < 2; ++i) {
+    const auto at = [&](const std::vector<int64_t>& v) { return v[v.size() == 1 ? 0 : i]; };
+    auto& side = out[lead + 1 + i];
+    side = (side + 2 * at(padding) - at(dilation) * (weight.size(2 + static_cast<int64_t>(i)) - 1) - 1) / at(stride) + 1;
+  }
+  return out;
+}
 
 std::vector<ChainForm> forms_of(const OpChain& chain) {
   switch (chain.kind) {

@@ -1,10 +1,10 @@
-#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/trace/op_observer.hpp"
 
 #include <algorithm>
 #include <string_view>
 
 #include "npu_train/base/storage.hpp"
-#include "npu_train/nn/tensors_of.hpp"
+#include "npu_train/trace/tensors_of.hpp"
 
 namespace npu_train {
 namespace {
