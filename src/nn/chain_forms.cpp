@@ -11,7 +11,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 
-#include "nn/onednn_ops.hpp"
+#include "npu_train/kernels/onednn_ops.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -1,4 +1,4 @@
-#include "nn/conv_lowering.hpp"
+#include "kernels/conv_lowering.hpp"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>

@@ -7,8 +7,9 @@
 #include <memory>
 #include <optional>
 
+#include "kernels/fp32_kernel.hpp"
 #include "npu_train/device/random.hpp"
-#include "precision/emulated_ops.hpp"
+#include "npu_train/kernels/emulated_ops.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -1,6 +1,7 @@
-#include "precision/emulated_ops.hpp"
+#include "npu_train/kernels/emulated_ops.hpp"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
@@ -9,6 +10,7 @@
 #include <ATen/ops/mm.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "kernels/fp32_kernel.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {

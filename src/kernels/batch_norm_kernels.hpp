@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "npu_train/precision/rounding.hpp"
+#include "npu_train/kernels/rounding.hpp"
 
 namespace npu_train::detail {
 

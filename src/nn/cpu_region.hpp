@@ -1,4 +1,4 @@
-// What kernels of ours share that stand for operators of the CPU.
+// Whether a kernel may stand for an operator of the CPU here, and in which dtype.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -27,7 +27,5 @@ struct CpuRegion {
   }
   at::Tensor cast(const at::Tensor& t) const { return dtype && t.defined() ? at::autocast::cached_cast(*dtype, t, at::kCPU) : t; }
 };
-
-inline at::Tensor widened(const at::Tensor& t) { return t.to(at::kFloat); }
 
 }  // namespace npu_train::detail

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "npu_train/precision/rounding.hpp"
+#include "npu_train/kernels/rounding.hpp"
 #include "reference/low_precision.hpp"
 
 using namespace npu_train;

@@ -1,40 +1,29 @@
-// Operators on low-precision tensors of the CPU that compute in fp32 and round once, with their backward passes.
+/// Operators on low-precision tensors of the CPU that compute in fp32 and round once, with their backward passes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <optional>
 #include <vector>
 
 namespace npu_train::detail {
 
-// The thread's autocast of the CPU off: fp32 operators stay what they are.
-struct WithoutAutocast {
-  c10::impl::ExcludeDispatchKeyGuard guard{c10::DispatchKey::AutocastCPU};
-};
-
-inline at::Tensor widened(const at::Tensor& t) { return t.to(at::kFloat); }
-inline std::optional<at::Tensor> widened(const std::optional<at::Tensor>& t) { return t ? std::optional(t->to(at::kFloat)) : t; }
-inline at::Tensor rounded(const at::Tensor& t, at::ScalarType dtype) { return t.defined() ? t.to(dtype) : t; }
-
-// Error(Usage) in a backward pass that is asked for a graph of its own.
-void refuse_double_backward(const char* op);
-
-// beta c + alpha a b for two matrices or two batches of them; c is broadcast.
+/// beta c + alpha a b for two matrices or two batches of them; c is broadcast.
 at::Tensor emulated_product(const std::optional<at::Tensor>& c, const at::Tensor& a, const at::Tensor& b, double beta = 1,
                             double alpha = 1);
 
+/// Options of at::convolution.
 struct ConvolutionArgs {
   std::vector<int64_t> stride, padding, dilation, output_padding;
   bool transposed = false;
   int64_t groups = 1;
 };
 
-// at::convolution.
+/// at::convolution.
 at::Tensor emulated_convolution(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                                 const ConvolutionArgs& args);
 
+/// Options of at::scaled_dot_product_attention.
 struct AttentionArgs {
   double dropout = 0;
   bool causal = false;
@@ -42,7 +31,7 @@ struct AttentionArgs {
   bool grouped_heads = false;
 };
 
-// at::scaled_dot_product_attention with scores and softmax in fp32.
+/// at::scaled_dot_product_attention with scores and softmax in fp32.
 at::Tensor emulated_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& mask,
                               const AttentionArgs& args);
 

@@ -1,4 +1,4 @@
-#include "nn/batch_norm_kernels.hpp"
+#include "kernels/batch_norm_kernels.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 
 namespace npu_train::detail {
 namespace any_machine {
-#include "nn/batch_norm_kernels.inc"
+#include "kernels/batch_norm_kernels.inc"
 }  // namespace any_machine
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -23,7 +23,7 @@ namespace any_machine {
 #pragma GCC target("avx2,fma")
 #endif
 namespace avx2 {
-#include "nn/batch_norm_kernels.inc"
+#include "kernels/batch_norm_kernels.inc"
 }  // namespace avx2
 #ifdef __clang__
 #pragma clang attribute pop

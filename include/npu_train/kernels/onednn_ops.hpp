@@ -1,4 +1,4 @@
-// Operators of oneDNN that libtorch registers but declares in no header.
+/// Operators of oneDNN that libtorch registers but declares in no header.
 #pragma once
 
 #include <ATen/Context.h>
@@ -9,13 +9,13 @@
 
 namespace npu_train::detail {
 
-// Nothing where this libtorch, CPU or setting has it not.
+/// The operator; nothing if this libtorch, CPU or setting does not have it.
 inline std::optional<c10::OperatorHandle> onednn(const char* name, const char* overload = "") {
   if (!at::globalContext().hasMKLDNN() || !at::globalContext().userEnabledMkldnn()) return std::nullopt;
   return c10::Dispatcher::singleton().findSchema({name, overload});
 }
 
-// An operator with one tensor as its result.
+/// Calls an operator whose result is one tensor.
 inline at::Tensor call_boxed(const c10::OperatorHandle& op, torch::jit::Stack stack) {
   op.callBoxed(stack);
   return stack[0].toTensor();
