@@ -19,11 +19,11 @@ target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-param
 target_compile_definitions(npu_train_flags INTERFACE $<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>)
 target_include_directories(npu_train_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/plugins ${PROJECT_BINARY_DIR}/generated)
-target_include_directories(npu_train_flags SYSTEM INTERFACE ${NPU_TRAIN_SPNG_INCLUDE} ${NPU_TRAIN_XXHASH_INCLUDE})
+target_include_directories(npu_train_flags SYSTEM INTERFACE ${NPU_TRAIN_SPNG_INCLUDE} ${NPU_TRAIN_XXHASH_INCLUDE} ${NPU_TRAIN_HWY_INCLUDE})
 # The same soname as the runtime that libtorch_cpu loads.
 target_link_options(npu_train_flags INTERFACE $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp>)
 target_link_libraries(npu_train_flags INTERFACE torch yaml-cpp nlohmann_json::nlohmann_json
-  JPEG::JPEG ZLIB::ZLIB ${NPU_TRAIN_SPNG_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS})
+  JPEG::JPEG ZLIB::ZLIB ${NPU_TRAIN_SPNG_LIBRARY} ${NPU_TRAIN_HWY_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS})
 
 configure_file(${PROJECT_SOURCE_DIR}/include/npu_train/core/version.hpp.in
   ${PROJECT_BINARY_DIR}/generated/npu_train/core/version.hpp @ONLY)
@@ -117,6 +117,9 @@ function(npu_train_add_room room)
   else()
     list(FILTER sources EXCLUDE REGEX "/cuda_graph\\.cpp$")
   endif()
+  # Kernels of several instruction sets, all of the same bits: no multiply-add that is not written.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernels/batch_norm_kernels.cpp PROPERTIES
+    COMPILE_OPTIONS -ffp-contract=off SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT sources)
     return()
   endif()

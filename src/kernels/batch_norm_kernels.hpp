@@ -1,7 +1,9 @@
-// Loops of batch_norm_act over plain memory, one thread each; batch_norm_act.cpp cuts the work and combines.
+// Loops of batch_norm.cpp over plain memory, one thread each; it cuts the work and combines. Every instruction set gives the same bits.
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "npu_train/kernels/rounding.hpp"
 
@@ -53,5 +55,15 @@ struct NormKernels {
 // The set for this machine.
 template <class T>
 const NormKernels<T>& norm_kernels();
+
+template <class T>
+struct NamedNormKernels {
+  std::string instruction_set;
+  const NormKernels<T>* kernels;
+};
+
+// The sets of all instruction sets that this machine has, for tests. Not while another thread uses the kernels.
+template <class T>
+std::vector<NamedNormKernels<T>> all_norm_kernels();
 
 }  // namespace npu_train::detail

@@ -1,4 +1,4 @@
-/// Linear layers by oneDNN with weights laid out for it: the kernels of packed_linear (nn), whose header has the reasons.
+/// Linear layers by oneDNN with prepacked weights: the kernels of packed_linear (nn), whose header has the reasons.
 #pragma once
 
 #include <ATen/core/Tensor.h>

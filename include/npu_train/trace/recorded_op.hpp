@@ -9,7 +9,7 @@
 
 namespace npu_train::detail {
 
-/// One range named `name` with inputs and output. `inputs` is called only if somebody listens.
+/// One range named `name` with inputs and output. `inputs` is called only if an observer or a profiler is active.
 class RecordedOp {
  public:
   template <class Inputs>
@@ -19,7 +19,7 @@ class RecordedOp {
     record_.before(name, c10::ArrayRef<const c10::IValue>(inputs_.data(), inputs_.size()),
                    static_cast<int64_t>(at::sequence_number::peek()));
   }
-  /// Shows the output to who listens, and returns it.
+  /// Shows the output to observers, and returns it.
   at::Tensor result(at::Tensor y) {
     if (record_.needsOutputs()) record_.setOutputs(std::vector<c10::IValue>{y});
     return y;
