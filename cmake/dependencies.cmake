@@ -14,10 +14,12 @@ find_package(Threads REQUIRED)
 if(NPU_TRAIN_TOOLS)
   find_package(CLI11 REQUIRED)
 endif()
+find_path(NPU_TRAIN_HWY_INCLUDE hwy/highway.h REQUIRED)
+find_library(NPU_TRAIN_HWY_LIBRARY hwy REQUIRED)
 find_path(NPU_TRAIN_XXHASH_INCLUDE xxhash.h REQUIRED)
 find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # its headers alone, with the fmt next to them
 # What a program that links the installed static library names again: plain -l names, so that it needs no packages of CMake for them.
-set(NPU_TRAIN_STATIC_NEEDS yaml-cpp pthread ${CMAKE_DL_LIBS})
+set(NPU_TRAIN_STATIC_NEEDS yaml-cpp hwy pthread ${CMAKE_DL_LIBS})
 set(NPU_TRAIN_IMAGE_LIBRARIES "")
 if(NPU_TRAIN_IMAGES)
   find_package(JPEG REQUIRED)

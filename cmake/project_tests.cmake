@@ -37,6 +37,10 @@ set_tests_properties(torch.oldest PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIM
 add_test(NAME compiler.clang CONFIGURATIONS full COMMAND ${scripts}/check_clang)
 set_tests_properties(compiler.clang PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
 
+# The CPU kernels for another kind of processor.
+add_test(NAME compiler.aarch64 CONFIGURATIONS full COMMAND ${scripts}/check_aarch64)
+set_tests_properties(compiler.aarch64 PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
+
 # What reads files that anybody may have written, under the sanitizers.
 add_test(NAME sanitizers.asan CONFIGURATIONS full COMMAND ${scripts}/sanitize asan core base io data)
 set_tests_properties(sanitizers.asan PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)

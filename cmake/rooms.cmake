@@ -19,11 +19,12 @@ target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-param
 target_compile_definitions(npu_train_flags INTERFACE $<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>)
 target_include_directories(npu_train_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/plugins ${PROJECT_BINARY_DIR}/generated)
-target_include_directories(npu_train_flags SYSTEM INTERFACE $<$<BOOL:${NPU_TRAIN_IMAGES}>:${NPU_TRAIN_SPNG_INCLUDE}> ${NPU_TRAIN_XXHASH_INCLUDE})
+target_include_directories(npu_train_flags SYSTEM INTERFACE $<$<BOOL:${NPU_TRAIN_IMAGES}>:${NPU_TRAIN_SPNG_INCLUDE}> ${NPU_TRAIN_XXHASH_INCLUDE}
+  ${NPU_TRAIN_HWY_INCLUDE})
 # The same soname as the runtime that libtorch_cpu loads.
 target_link_options(npu_train_flags INTERFACE $<$<BOOL:${NPU_TRAIN_OPENMP}>:-fopenmp>)
 target_link_libraries(npu_train_flags INTERFACE torch yaml-cpp nlohmann_json::nlohmann_json
-  ${NPU_TRAIN_IMAGE_LIBRARIES} Threads::Threads ${CMAKE_DL_LIBS})
+  ${NPU_TRAIN_IMAGE_LIBRARIES} ${NPU_TRAIN_HWY_LIBRARY} Threads::Threads ${CMAKE_DL_LIBS})
 
 configure_file(${PROJECT_SOURCE_DIR}/include/npu_train/core/version.hpp.in
   ${PROJECT_BINARY_DIR}/generated/npu_train/core/version.hpp @ONLY)
@@ -136,6 +137,9 @@ function(npu_train_add_room room)
     list(FILTER sources EXCLUDE REGEX "/(image_codec|jpeg|deflate)\\.cpp$")
   endif()
   list(FILTER sources EXCLUDE REGEX "/spdlog_writers\\.cpp$")
+  # Kernels of several instruction sets, all of the same bits: no multiply-add that is not written.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernels/batch_norm_kernels.cpp PROPERTIES
+    COMPILE_OPTIONS -ffp-contract=off SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT sources)
     return()
   endif()

@@ -14,8 +14,10 @@
 #include <npu_train/dist/strategy.hpp>
 #include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
+#include <npu_train/kernels/rounding.hpp>
 #include <npu_train/models/resnet.hpp>
 #include <npu_train/nn/fuse.hpp>
+#include <npu_train/nn/named_state.hpp>
 #include <npu_train/nn/summary.hpp>
 #include <npu_train/optim/adamw.hpp>
 #include <npu_train/optim/schedule.hpp>
@@ -33,6 +35,7 @@
 #include <npu_train/tools/report/html_page.hpp>
 #include <npu_train/tools/report/number.hpp>
 #include <npu_train/tools/report/page_origin.hpp>
+#include <npu_train/trace/op_observer.hpp>
 #include <npu_train/train/loop.hpp>
 #include <npu_train/trainer.hpp>
 
@@ -91,6 +94,11 @@ void device_room() {
   std::printf("%s: %s at most\n", device.str().c_str(), npu_train::human_bytes(static_cast<double>(memory.peak)).c_str());
 }
 
+void kernels_room() {
+  const auto low = npu_train::round_to<c10::BFloat16>(3.14159F);
+  std::printf("pi in bf16 is %.7f\n", static_cast<double>(npu_train::widen(low)));
+}
+
 void precision_room() {
   npu_train::PrecisionOptions options;
   options.mode = "bf16-true";
@@ -112,6 +120,14 @@ npu_train::Model small_model() {
   model.blocks.push_back({"conv", [net](const at::Tensor& x) { return torch::relu(net->conv(x)); }});
   model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->fc(x.mean({2, 3})); }});
   return npu_train::chain_blocks(std::move(model));
+}
+
+void trace_room() {
+  const auto model = small_model();
+  const npu_train::OpObserver observer(npu_train::parameters_of(*model.module), [](const npu_train::SeenOp& op) {
+    std::printf("%s with %s: %lld FLOPs\n", op.name.c_str(), op.parameter.c_str(), static_cast<long long>(op.flops));
+  });
+  model.forward(torch::rand({1, 3, 32, 32}));
 }
 
 void nn_room() {
@@ -285,7 +301,9 @@ int main(int argc, char** argv) try {
   analyze_room();
   doctor_room();
   device_room();
+  kernels_room();
   precision_room();
+  trace_room();
   nn_room();
   fuse_room();
   models_room();

@@ -8,7 +8,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/engine/model_precision.hpp"
-#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/trace/op_observer.hpp"
 
 namespace npu_train {
 namespace {

@@ -1,309 +1,21 @@
 #include "npu_train/nn/batch_norm_act.hpp"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/batch_norm.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/relu.h>
-#include <torch/csrc/autograd/custom_function.h>
+#include <c10/core/GradMode.h>
 
-#include <algorithm>
-#include <cmath>
-#include <optional>
 #include <vector>
 
-#include "nn/batch_norm_kernels.hpp"
-#include "nn/op_mode.hpp"
-#include "nn/recorded_op.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/precision/fp32_ops.hpp"
+#include "npu_train/trace/op_mode.hpp"
+#include "npu_train/trace/recorded_op.hpp"
 
 namespace npu_train {
 namespace {
 
-using detail::norm_kernels;
 constexpr const char* kBatchNormAct = "batch_norm_act";
-constexpr int64_t kGrain = 1 << 15;  // values worth a thread
-
-// fn(T{}) with the type in which maps of `dtype` are stored.
-template <class Fn>
-auto stored_as(at::ScalarType dtype, Fn fn) {
-  if (dtype == at::kBFloat16) return fn(c10::BFloat16());
-  if (dtype == at::kHalf) return fn(c10::Half());
-  return fn(float());
-}
-
-// How the values of x lie: as rows of one value per channel, or as planes of one channel.
-struct Layout {
-  bool rows;
-  at::MemoryFormat format;
-  int64_t batch, channels, inner;
-
-  static Layout of(const at::Tensor& x) {
-    Layout layout{false, at::MemoryFormat::Contiguous, x.size(0), x.size(1), 1};
-    for (int64_t d = 2; d < x.dim(); ++d) layout.inner *= x.size(d);
-    const at::MemoryFormat wanted = x.suggest_memory_format();
-    if (x.is_contiguous(wanted)) layout.format = wanted;
-    layout.rows = layout.format != at::MemoryFormat::Contiguous || layout.inner == 1;
-    return layout;
-  }
-  int64_t values() const { return batch * inner; }  // of a channel
-};
-
-// Rows are cut into chunks whose number depends on the sizes only, so that sums are the same for any number of threads.
-struct Chunks {
-  int64_t rows, size, count;
-
-  explicit Chunks(const Layout& layout) : rows(layout.values()) {
-    constexpr int64_t kMost = 64;
-    const int64_t least = std::max<int64_t>(8, kGrain / layout.channels);
-    size = std::max(least, (rows + kMost - 1) / kMost);
-    count = (rows + size - 1) / size;
-  }
-  int64_t begin(int64_t chunk) const { return chunk * size; }
-  int64_t length(int64_t chunk) const { return std::min(size, rows - begin(chunk)); }
-};
-
-// fn(first value, rows) over all chunks, or fn(channel) over all channels, on all threads.
-template <class RowsFn, class PlanesFn>
-void for_all(const Layout& layout, RowsFn on_rows, PlanesFn on_channel) {
-  if (layout.rows) {
-    const Chunks chunks(layout);
-    at::parallel_for(0, chunks.count, 1, [&](int64_t from, int64_t to) {
-      for (int64_t i = from; i < to; ++i)
-        on_rows(i, chunks.begin(i) * layout.channels, detail::NormRows{chunks.length(i), layout.channels});
-    });
-  } else {
-    const detail::NormPlanes planes{layout.batch, layout.inner, layout.channels * layout.inner};
-    at::parallel_for(0, layout.channels, std::max<int64_t>(1, kGrain / layout.values()), [&](int64_t from, int64_t to) {
-      for (int64_t c = from; c < to; ++c) on_channel(c, c * layout.inner, planes);
-    });
-  }
-}
-
-struct Statistics {
-  std::vector<double> mean, variance;  // biased
-};
-
-template <class T>
-Statistics statistics(const Layout& layout, const T* x) {
-  const int64_t channels = layout.channels;
-  Statistics s{std::vector<double>(channels), std::vector<double>(channels)};
-  const Chunks chunks(layout);
-  std::vector<double> means, squares;
-  if (layout.rows) {
-    means.resize(chunks.count * channels);
-    squares.resize(chunks.count * channels);
-  }
-  for_all(
-      layout,
-      [&](int64_t i, int64_t at, detail::NormRows n) {
-        norm_kernels<T>().rows_moments(n, x + at, &means[i * channels], &squares[i * channels]);
-      },
-      [&](int64_t c, int64_t at, detail::NormPlanes n) { norm_kernels<T>().planes_moments(n, x + at, &s.mean[c], &s.variance[c]); });
-  if (layout.rows) {
-    for (int64_t i = 0; i < chunks.count; ++i) {
-      const double seen = static_cast<double>(chunks.begin(i)), weight = static_cast<double>(chunks.length(i)) / (seen + chunks.length(i));
-      for (int64_t c = 0; c < channels; ++c) {
-        const double delta = means[i * channels + c] - s.mean[c];
-        s.mean[c] += delta * weight;
-        s.variance[c] += squares[i * channels + c] + delta * delta * weight * seen;
-      }
-    }
-  }
-  for (double& v : s.variance) v /= static_cast<double>(layout.values());
-  return s;
-}
-
-// new = (1 - momentum) old + momentum value
-void move_running(const at::Tensor& running, const std::vector<double>& values, double momentum, double factor) {
-  if (!running.defined()) return;
-  float* to = running.data_ptr<float>();
-  for (size_t c = 0; c < values.size(); ++c) to[c] = static_cast<float>((1 - momentum) * to[c] + momentum * factor * values[c]);
-  running.unsafeGetTensorImpl()->bump_version();
-}
-
-// [2, C]: mean and 1 / sqrt(variance + eps).
-at::Tensor mean_and_invstd(const Statistics& s, double eps, const at::TensorOptions& options) {
-  const auto channels = static_cast<int64_t>(s.mean.size());
-  at::Tensor saved = at::empty({2, channels}, options);
-  float* to = saved.data_ptr<float>();
-  for (int64_t c = 0; c < channels; ++c) {
-    to[c] = static_cast<float>(s.mean[c]);
-    to[channels + c] = static_cast<float>(1 / std::sqrt(s.variance[c] + eps));
-  }
-  return saved;
-}
-
-// y = (x - mean) * scale + bias. Holds the scale; the rest belongs to the tensors.
-class Affine {
- public:
-  Affine(const at::Tensor& saved, const at::Tensor& weight, const at::Tensor& bias)
-      : scale_(saved.size(1)), mean_(saved.const_data_ptr<float>()), bias_(bias.const_data_ptr<float>()) {
-    const float *invstd = mean_ + scale_.size(), *gamma = weight.const_data_ptr<float>();
-    for (size_t c = 0; c < scale_.size(); ++c) scale_[c] = gamma[c] * invstd[c];
-  }
-  detail::NormAffine at(int64_t channel) const { return {mean_ + channel, &scale_[channel], bias_ + channel}; }
-
- private:
-  std::vector<float> scale_;
-  const float *mean_, *bias_;
-};
-
-template <class T>
-at::Tensor normalise_as(const Layout& layout, const at::Tensor& x, const at::Tensor& saved, const at::Tensor& weight,
-                        const at::Tensor& bias, const at::Tensor& residual, bool relu) {
-  at::Tensor y = at::empty(x.sizes(), x.options(), layout.format);
-  const T *from = x.const_data_ptr<T>(), *add = residual.defined() ? residual.const_data_ptr<T>() : nullptr;
-  const Affine affine(saved, weight, bias);
-  T* to = y.data_ptr<T>();
-  const auto plus = [](const T* p, int64_t n) { return p ? p + n : nullptr; };
-  for_all(
-      layout,
-      [&](int64_t, int64_t at, detail::NormRows n) {
-        norm_kernels<T>().rows_apply(n, from + at, plus(add, at), affine.at(0), relu, to + at);
-      },
-      [&](int64_t c, int64_t at, detail::NormPlanes n) {
-        norm_kernels<T>().planes_apply(n, from + at, plus(add, at), affine.at(c), relu, to + at);
-      });
-  return y;
-}
-
-at::Tensor normalise(const Layout& layout, const at::Tensor& x, const at::Tensor& saved, const at::Tensor& weight, const at::Tensor& bias,
-                     const at::Tensor& residual, bool relu) {
-  return stored_as(x.scalar_type(), [&]<class T>(T) { return normalise_as<T>(layout, x, saved, weight, bias, residual, relu); });
-}
-
-struct Sums {
-  std::vector<double> g, gx;  // of the gradient, and of the gradient times (x - mean)
-};
-
-// The tensors behind a NormGrad; y is undefined where x tells the mask.
-struct Incoming {
-  at::Tensor x, dy, y;
-  bool relu;
-  template <class T>
-  detail::NormGrad<T> at(int64_t offset) const {
-    return {x.const_data_ptr<T>() + offset, dy.const_data_ptr<T>() + offset, y.defined() ? y.const_data_ptr<T>() + offset : nullptr, relu};
-  }
-};
-
-// masked: where the gradient behind the ReLU goes; undefined when nobody wants it.
-template <class T>
-Sums gradient_sums(const Layout& layout, const Incoming& in, const Affine& affine, const at::Tensor& masked) {
-  const int64_t channels = layout.channels;
-  const auto parts = layout.rows ? Chunks(layout).count : 1;
-  std::vector<double> g(parts * channels, 0.0), gx(parts * channels, 0.0);
-  T* to = masked.defined() ? masked.data_ptr<T>() : nullptr;
-  const auto& kernels = norm_kernels<T>();
-  for_all(
-      layout,
-      [&](int64_t i, int64_t at, detail::NormRows n) {
-        kernels.rows_sums(n, in.at<T>(at), affine.at(0), to ? to + at : nullptr, &g[i * channels], &gx[i * channels]);
-      },
-      [&](int64_t c, int64_t at, detail::NormPlanes n) {
-        kernels.planes_sums(n, in.at<T>(at), affine.at(c), to ? to + at : nullptr, &g[c], &gx[c]);
-      });
-  for (int64_t i = 1; i < parts; ++i) {
-    for (int64_t c = 0; c < channels; ++c) {
-      g[c] += g[i * channels + c];
-      gx[c] += gx[i * channels + c];
-    }
-  }
-  g.resize(channels);
-  gx.resize(channels);
-  return {std::move(g), std::move(gx)};
-}
-
-template <class T>
-at::Tensor input_gradient(const Layout& layout, const Incoming& in, const Affine& affine, const float* invstd, const Sums& sums) {
-  std::vector<float> p(layout.channels), q(layout.channels);
-  const double n = static_cast<double>(layout.values());
-  for (int64_t c = 0; c < layout.channels; ++c) {
-    const double scale = *affine.at(c).scale, inverse = invstd[c];
-    p[c] = static_cast<float>(scale * inverse * inverse * sums.gx[c] / n);
-    q[c] = static_cast<float>(scale * sums.g[c] / n);
-  }
-  at::Tensor dx = at::empty(in.x.sizes(), in.x.options(), layout.format);
-  T* to = dx.data_ptr<T>();
-  const auto& kernels = norm_kernels<T>();
-  for_all(
-      layout,
-      [&](int64_t, int64_t at, detail::NormRows rows) {
-        kernels.rows_gradient(rows, in.at<T>(at), affine.at(0), {p.data(), q.data()}, to + at);
-      },
-      [&](int64_t c, int64_t at, detail::NormPlanes planes) {
-        kernels.planes_gradient(planes, in.at<T>(at), affine.at(c), {&p[c], &q[c]}, to + at);
-      });
-  return dx;
-}
-
-at::Tensor per_channel(const std::vector<double>& values, const float* factor, const at::TensorOptions& options) {
-  at::Tensor t = at::empty({static_cast<int64_t>(values.size())}, options);
-  float* to = t.data_ptr<float>();
-  for (size_t c = 0; c < values.size(); ++c) to[c] = static_cast<float>(factor ? values[c] * factor[c] : values[c]);
-  return t;
-}
-
-class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
- public:
-  // `bn` is one argument, so that autograd does not take the running statistics for inputs.
-  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& input, const at::Tensor& weight,
-                            const at::Tensor& bias, const std::optional<at::Tensor>& residual, const BatchNormArgs& bn, bool relu) {
-    const Layout layout = Layout::of(input);
-    const at::Tensor x = input.contiguous(layout.format);
-    const Statistics s = stored_as(x.scalar_type(), [&]<class T>(T) { return statistics(layout, x.const_data_ptr<T>()); });
-    const double n = static_cast<double>(layout.values());
-    if (bn.training) {
-      move_running(bn.running_mean, s.mean, bn.momentum, 1);
-      move_running(bn.running_var, s.variance, bn.momentum, n / (n - 1));
-    }
-    const at::Tensor saved = mean_and_invstd(s, bn.eps, weight.options());
-    at::Tensor y = normalise(layout, x, saved, weight, bias, residual ? residual->contiguous(layout.format) : at::Tensor(), relu);
-    ctx->saved_data["residual"] = residual.has_value();
-    ctx->saved_data["relu"] = relu;
-    // With a residual only the result tells what the ReLU cut off; without one x does.
-    ctx->save_for_backward({x, weight, bias, saved, relu && residual ? y : at::Tensor()});
-    return y;
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, const torch::autograd::variable_list& grads) {
-    check(!at::GradMode::is_enabled(), ErrorKind::Usage, kBatchNormAct,
-          "its backward cannot be differentiated (double backward); use at::batch_norm, or switch fused kernels off in the model");
-    torch::autograd::variable_list out(6);
-    if (!grads[0].defined()) return out;
-    const auto saved = ctx->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &moments = saved[3];
-    const Layout layout = Layout::of(x);
-    Incoming in{x, grads[0].contiguous(layout.format), saved[4], ctx->saved_data["relu"].toBool()};
-    const Affine affine(moments, weight, saved[2]);
-    const bool with_residual = ctx->saved_data["residual"].toBool() && ctx->needs_input_grad(3);
-    const at::Tensor masked = with_residual && in.relu ? at::empty(x.sizes(), x.options(), layout.format) : at::Tensor();
-    const float* invstd = moments.const_data_ptr<float>() + layout.channels;
-    const Sums sums = stored_as(x.scalar_type(), [&]<class T>(T) {
-      Sums found = gradient_sums<T>(layout, in, affine, masked);
-      if (masked.defined()) in = {x, masked, {}, false};  // it stands for the gradient and the mask
-      if (ctx->needs_input_grad(0)) out[0] = input_gradient<T>(layout, in, affine, invstd, found);
-      return found;
-    });
-    if (ctx->needs_input_grad(1)) out[1] = per_channel(sums.gx, invstd, weight.options());
-    if (ctx->needs_input_grad(2)) out[2] = per_channel(sums.g, nullptr, weight.options());
-    if (with_residual) out[3] = in.dy;
-    return out;
-  }
-};
-
-bool is_plain(const at::Tensor& t, at::ScalarType dtype) {
-  return t.defined() && t.is_cpu() && t.scalar_type() == dtype && t.layout() == at::kStrided && !t.is_neg();
-}
-bool is_vector(const at::Tensor& t) { return is_plain(t, at::kFloat) && t.is_contiguous(); }
-bool is_stored(at::ScalarType dtype) { return dtype == at::kFloat || dtype == at::kBFloat16 || dtype == at::kHalf; }
-
-bool has_kernel(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual) {
-  return is_plain(x, x.scalar_type()) && is_stored(x.scalar_type()) && x.numel() > 0 && is_vector(bn.weight) && is_vector(bn.bias) &&
-         (!residual.defined() || is_plain(residual, x.scalar_type())) && (!bn.running_mean.defined() || is_vector(bn.running_mean)) &&
-         (!bn.running_var.defined() || is_vector(bn.running_var));
-}
 
 void check_sizes(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual) {
   check(x.defined() && x.dim() >= 2, ErrorKind::Usage, kBatchNormAct, "x must be [N, C, ...]");
@@ -326,15 +38,6 @@ at::Tensor by_aten(const at::Tensor& x, const BatchNormArgs& bn, const at::Tenso
   return relu ? at::relu_(y) : y;
 }
 
-at::Tensor evaluate(const at::Tensor& input, const BatchNormArgs& bn, const at::Tensor& residual, bool relu) {
-  const Layout layout = Layout::of(input);
-  Statistics s;
-  s.mean.assign(bn.running_mean.const_data_ptr<float>(), bn.running_mean.const_data_ptr<float>() + layout.channels);
-  s.variance.assign(bn.running_var.const_data_ptr<float>(), bn.running_var.const_data_ptr<float>() + layout.channels);
-  return normalise(layout, input.contiguous(layout.format), mean_and_invstd(s, bn.eps, bn.weight.options()), bn.weight, bn.bias,
-                   residual.defined() ? residual.contiguous(layout.format) : residual, relu);
-}
-
 }  // namespace
 
 at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual, bool relu) {
@@ -343,15 +46,15 @@ at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at
   check(!training || x.numel() != x.size(1), ErrorKind::Usage, kBatchNormAct, "training needs more than one value per channel; x is ",
         x.sizes());
   return translated(kBatchNormAct, [&]() -> at::Tensor {
-    if (!has_kernel(x, bn, residual) || in_fp32_ops("batch_norm") || detail::in_op_mode()) return by_aten(x, bn, residual, relu, training);
+    if (!detail::has_batch_norm_kernel(x, bn, residual) || in_fp32_ops("batch_norm") || detail::in_op_mode())
+      return by_aten(x, bn, residual, relu, training);
     const bool tracked = at::GradMode::is_enabled() && (x.requires_grad() || bn.weight.requires_grad() || bn.bias.requires_grad() ||
                                                         (residual.defined() && residual.requires_grad()));
     if (tracked && !training) return by_aten(x, bn, residual, relu, false);
     detail::RecordedOp record("npu_train::batch_norm_act",
                               [&] { return std::vector<c10::IValue>{x, bn.weight, bn.bias, bn.running_mean, bn.running_var, residual}; });
-    if (!training) return record.result(evaluate(x, bn, residual, relu));
-    const auto add = residual.defined() ? std::optional<at::Tensor>(residual) : std::nullopt;
-    return record.result(TrainingNorm::apply(x, bn.weight, bn.bias, add, bn, relu));
+    if (!training) return record.result(detail::evaluate_batch_norm(x, bn, residual, relu));
+    return record.result(detail::train_batch_norm(x, bn, residual, relu));
   });
 }
 

@@ -15,8 +15,8 @@
 #include "npu_train/device/random.hpp"
 #include "npu_train/nn/checkpointing.hpp"
 #include "npu_train/nn/named_state.hpp"
-#include "npu_train/nn/op_observer.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
+#include "npu_train/trace/op_observer.hpp"
 
 namespace npu_train {
 namespace {

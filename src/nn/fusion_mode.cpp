@@ -177,7 +177,7 @@ bool FusionMode::carry_on(const c10::OperatorHandle& op, torch::jit::Stack& stac
     const bool in_place = op.schema().name().ends_with('_'), last = next.calls.size() == fused->chain.steps.size();
     at::Tensor y = before;
     if (last) {
-      const NoOpMode below(kOpModeKey);
+      const NoOpMode below;
       const at::Tensor value = fused->form.run(next.inputs);
       if (in_place)
         y.unsafeGetTensorImpl()->shallow_copy_from(value.getIntrusivePtr());
@@ -228,7 +228,7 @@ void FusionMode::settle(const at::Tensor& t) {
 
 // One NaN seen from everywhere: it costs nothing, and who reads it unseen notices.
 at::Tensor FusionMode::stand_in(const at::Tensor& like, at::IntArrayRef sizes) {
-  const NoOpMode below(kOpModeKey);
+  const NoOpMode below;
   return at::full({}, std::numeric_limits<double>::quiet_NaN(), like.options()).expand(sizes);
 }
 

@@ -7,8 +7,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "nn/op_chain.hpp"
-#include "nn/op_mode.hpp"
+#include "nn/chain_forms.hpp"
+#include "npu_train/trace/op_mode.hpp"
 
 namespace npu_train::detail {
 

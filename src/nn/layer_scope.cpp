@@ -1,6 +1,6 @@
 #include "npu_train/nn/layer_scope.hpp"
 
-#include "nn/recorded_op.hpp"
+#include "npu_train/trace/recorded_op.hpp"
 
 namespace npu_train {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "nn/op_mode.hpp"
+#include "npu_train/trace/op_mode.hpp"
 
 namespace npu_train {
 namespace {

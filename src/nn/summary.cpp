@@ -9,7 +9,7 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/nn/named_state.hpp"
-#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/trace/op_observer.hpp"
 
 namespace npu_train {
 namespace {

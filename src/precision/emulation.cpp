@@ -12,7 +12,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
-#include "precision/emulated_ops.hpp"
+#include "npu_train/kernels/emulated_ops.hpp"
 #include "precision/emulation_state.hpp"
 #include "precision/hooks.hpp"
 

@@ -12,9 +12,9 @@
 #include <string_view>
 
 #include "npu_train/device/backend.hpp"
-#include "npu_train/nn/op_observer.hpp"
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/fp32_region.hpp"
+#include "npu_train/trace/op_observer.hpp"
 #include "train/overflow_advice.hpp"
 
 namespace npu_train {

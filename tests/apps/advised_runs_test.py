@@ -39,6 +39,7 @@ SCRIPTS = {
     'bench_peer': 'apps.bench_peer',
     'build_offline': 'apps.scripts; needs a bundle',
     'check_clang': 'apps.scripts; CI runs it',
+    'check_aarch64': 'apps.scripts; CI runs it',
     'check_config_docs': 'CI runs it',
     'check_readme': 'CI runs it',
     'check_tests': 'CI runs it',

@@ -32,7 +32,7 @@ class Scripts(ProgramTest):
         self.assertEqual(sorted(p.name for p in self.root.iterdir()), ['scripts'])
 
     def test_help(self):
-        for name in ('setup', 'get_data', 'test', 'check_torch', 'check_clang', 'gpu_bundle', 'build_offline'):
+        for name in ('setup', 'get_data', 'test', 'check_torch', 'check_clang', 'check_aarch64', 'gpu_bundle', 'build_offline'):
             with self.subTest(name): self.assertIn(f'scripts/{name}', self.assertDone(self.script(name, '--help')))
         self.assertIn('--torch-index', self.script('setup', '--help')[1])
         self.assertUntouched()
@@ -61,6 +61,10 @@ class Scripts(ProgramTest):
     def test_check_clang_without_the_compiler_is_skipped(self):
         self.assertFails(self.script('check_clang', 'clang++-0'), 77, 'skipped', 'clang++-0')
         self.assertFails(self.script('check_clang', '--all'), 2, "'--all'", '--help')
+
+    def test_check_aarch64_without_the_compiler_is_skipped(self):
+        self.assertFails(self.script('check_aarch64', 'aarch64-g++-0'), 77, 'skipped', 'aarch64-g++-0')
+        self.assertFails(self.script('check_aarch64', '--all'), 2, "'--all'", '--help')
         self.assertUntouched()
 
     def test_build_offline_names_what_is_missing(self):

@@ -13,7 +13,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 # Known to single source files only; a user of the library must not need their headers.
 # Headers of one C library; others (musl) have none of them.
 OF_GLIBC = ("gnu/", "execinfo.h", "mcheck.h", "obstack.h", "argp.h", "fts.h", "error.h", "printf.h")
-PRIVATE = ("yaml-cpp/", "spdlog/", "nlohmann/", "CLI/", "jpeglib.h", "spng.h", "xxhash.h", "zlib.h")
+PRIVATE = ("yaml-cpp/", "spdlog/", "hwy/", "nlohmann/", "CLI/", "jpeglib.h", "spng.h", "xxhash.h", "zlib.h")
 
 
 def read_table(root):

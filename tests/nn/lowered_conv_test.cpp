@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "nn/conv_lowering.hpp"
+#include "kernels/conv_lowering.hpp"
 #include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/lowered_conv.hpp"
 #include "npu_train/precision/autocast.hpp"

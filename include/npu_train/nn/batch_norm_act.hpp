@@ -8,18 +8,9 @@
 
 #include <ATen/core/Tensor.h>
 
-namespace npu_train {
+#include "npu_train/kernels/batch_norm.hpp"
 
-/// What a batch norm layer holds. All tensors have C elements.
-struct BatchNormArgs {
-  at::Tensor weight;        ///< gamma; undefined: 1
-  at::Tensor bias;          ///< beta; undefined: 0
-  at::Tensor running_mean;  ///< moved in place in training; undefined: the batch's statistics are used always
-  at::Tensor running_var;   ///< moved by the unbiased variance, as PyTorch does
-  bool training = true;
-  double momentum = 0.1;  ///< weight of the new batch in the running statistics; a caller who counts batches passes 1/n
-  double eps = 1e-5;
-};
+namespace npu_train {
 
 /// relu?(batch_norm(x) + residual?) for x [N, C, ...] of any layout; the result has the layout of x. `residual` is undefined for none,
 /// else of x's sizes. Neither is changed. `num_batches_tracked` is the caller's.

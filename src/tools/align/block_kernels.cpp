@@ -6,7 +6,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "npu_train/precision/rounding.hpp"
+#include "npu_train/kernels/rounding.hpp"
 
 namespace npu_train::detail {
 namespace align_any_machine {

@@ -12,8 +12,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "npu_train/nn/op_observer.hpp"
 #include "npu_train/tools/align/dumper.hpp"
+#include "npu_train/trace/op_observer.hpp"
 #include "tools/align/gradient_shares.hpp"
 #include "tools/align/leaf_maker.hpp"
 

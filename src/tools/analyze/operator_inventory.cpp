@@ -10,7 +10,7 @@
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/operator_support.hpp"
-#include "npu_train/nn/tensors_of.hpp"
+#include "npu_train/trace/tensors_of.hpp"
 
 namespace npu_train {
 namespace {

@@ -15,10 +15,10 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/transfer.hpp"
-#include "npu_train/nn/op_observer.hpp"
 #include "npu_train/optim/sgd.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/text_table.hpp"
+#include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/task.hpp"
 #include "tools/analyze/trial_failure.hpp"
 

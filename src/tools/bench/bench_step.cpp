@@ -9,9 +9,9 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
 #include "npu_train/device/transfer.hpp"
-#include "npu_train/nn/op_observer.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
+#include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train::detail {

@@ -4,9 +4,9 @@
 
 #include "npu_train/core/seed.hpp"
 #include "npu_train/device/backend.hpp"
-#include "npu_train/nn/op_observer.hpp"
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/precision/policy.hpp"
+#include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train::detail {

@@ -11,7 +11,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/step_observer.hpp"
-#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/trace/op_observer.hpp"
 
 namespace npu_train {
 

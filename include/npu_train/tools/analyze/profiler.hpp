@@ -13,7 +13,7 @@
 #include "npu_train/core/clock.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/io/json.hpp"
-#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/trace/op_observer.hpp"
 
 namespace npu_train {
 

@@ -23,7 +23,7 @@
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/device/host_blocks.hpp"
-#include "npu_train/nn/op_observer.hpp"
+#include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train {

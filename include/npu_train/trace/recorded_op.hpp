@@ -1,0 +1,33 @@
+/// What profilers, the operation counter and dumps see of an operation that no dispatcher runs.
+#pragma once
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+
+#include <string>
+#include <vector>
+
+namespace npu_train::detail {
+
+/// One range named `name` with inputs and output. `inputs` is called only if an observer or a profiler is active.
+class RecordedOp {
+ public:
+  template <class Inputs>
+  RecordedOp(const std::string& name, Inputs inputs, at::RecordScope scope = at::RecordScope::FUNCTION) : record_(scope) {
+    if (!record_.isActive()) return;
+    inputs_ = inputs();
+    record_.before(name, c10::ArrayRef<const c10::IValue>(inputs_.data(), inputs_.size()),
+                   static_cast<int64_t>(at::sequence_number::peek()));
+  }
+  /// Shows the output to observers, and returns it.
+  at::Tensor result(at::Tensor y) {
+    if (record_.needsOutputs()) record_.setOutputs(std::vector<c10::IValue>{y});
+    return y;
+  }
+
+ private:
+  std::vector<c10::IValue> inputs_;  // read until the range ends: outlives record_
+  at::RecordFunction record_;
+};
+
+}  // namespace npu_train::detail

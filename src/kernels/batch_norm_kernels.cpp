@@ -1,0 +1,63 @@
+#include "kernels/batch_norm_kernels.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
+// Sums keep their lanes in arrays of vectors, which vectors whose size the compiler does not know (SVE, RVV) cannot be put in.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_TARGET_INCLUDE "kernels/batch_norm_kernels.inc"
+
+namespace npu_train::detail {
+
+// a b + c rounded once, for machines without an instruction for it: the product of two floats is exact in double, and the sum is rounded to
+// odd there, so that only the last rounding counts (Boldo & Melquiond 2008).
+inline float multiply_add_in_parts(float a, float b, float c) {
+  const double product = static_cast<double>(a) * static_cast<double>(b), addend = static_cast<double>(c), sum = product + addend;
+  const double part = sum - product, error = (product - (sum - part)) + (addend - part);
+  auto bits = std::bit_cast<int64_t>(sum);
+  const bool inexact = error > 0 || error < 0;  // not NaN, as it is beside an infinite sum
+  if (inexact && (bits & 1) == 0) bits += (error > 0) == (bits >= 0) ? 1 : -1;
+  return static_cast<float>(std::bit_cast<double>(bits));
+}
+
+}  // namespace npu_train::detail
+
+#include <hwy/foreach_target.h>
+
+#include "kernels/batch_norm_kernels.inc"
+
+namespace npu_train::detail {
+
+HWY_EXPORT(float_kernels);
+HWY_EXPORT(bfloat16_kernels);
+HWY_EXPORT(half_kernels);
+
+template <class T>
+const NormKernels<T>& norm_kernels() {
+  if constexpr (std::is_same_v<T, float>) return *HWY_DYNAMIC_DISPATCH(float_kernels)();
+  if constexpr (std::is_same_v<T, c10::BFloat16>) return *HWY_DYNAMIC_DISPATCH(bfloat16_kernels)();
+  if constexpr (std::is_same_v<T, c10::Half>) return *HWY_DYNAMIC_DISPATCH(half_kernels)();
+}
+
+template <class T>
+std::vector<NamedNormKernels<T>> all_norm_kernels() {
+  auto& chosen = hwy::GetChosenTarget();
+  chosen.Update(0);  // what every machine has
+  std::vector<NamedNormKernels<T>> out = {{"baseline", &norm_kernels<T>()}};
+  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    chosen.Update(target);
+    if (const auto* kernels = &norm_kernels<T>(); kernels != out.front().kernels) out.push_back({hwy::TargetName(target), kernels});
+  }
+  chosen.DeInit();  // the next call chooses again
+  return out;
+}
+
+template const NormKernels<float>& norm_kernels<float>();
+template const NormKernels<c10::BFloat16>& norm_kernels<c10::BFloat16>();
+template const NormKernels<c10::Half>& norm_kernels<c10::Half>();
+template std::vector<NamedNormKernels<float>> all_norm_kernels<float>();
+template std::vector<NamedNormKernels<c10::BFloat16>> all_norm_kernels<c10::BFloat16>();
+template std::vector<NamedNormKernels<c10::Half>> all_norm_kernels<c10::Half>();
+
+}  // namespace npu_train::detail

@@ -1,0 +1,31 @@
+// Whether a kernel may stand for an operator of the CPU here, and in which dtype.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+#include "npu_train/precision/emulation.hpp"
+#include "npu_train/precision/fp32_ops.hpp"
+#include "npu_train/trace/op_mode.hpp"
+
+namespace npu_train::detail {
+
+// Whether the operator `op` itself must run, for who watches or keeps it in fp32.
+inline bool must_be_operator(const char* op) { return in_fp32_ops(op) || in_op_mode(); }
+
+// What autocast does to operators of this region. Inside one of ours the host program may have one of its own.
+struct CpuRegion {
+  std::optional<at::ScalarType> dtype;  // that it casts to, where it is on
+  bool emulated;                        // kernels compute in fp32 on rounded values, and round their results
+
+  static CpuRegion here() {
+    if (!at::autocast::is_autocast_enabled(at::kCPU)) return {std::nullopt, false};
+    const auto dtype = at::autocast::get_autocast_dtype(at::kCPU);
+    return {dtype, emulated_dtype() == dtype};
+  }
+  at::Tensor cast(const at::Tensor& t) const { return dtype && t.defined() ? at::autocast::cached_cast(*dtype, t, at::kCPU) : t; }
+};
+
+}  // namespace npu_train::detail

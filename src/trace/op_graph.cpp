@@ -1,0 +1,121 @@
+#include "npu_train/trace/op_graph.hpp"
+
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <memory>
+#include <unordered_map>
+
+#include "npu_train/base/storage.hpp"
+#include "npu_train/trace/op_mode.hpp"
+#include "npu_train/trace/tensors_of.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+// While it lives, the path of the declared layers that this thread is in is in path().
+class LayerPath {
+ public:
+  LayerPath() : handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&begin, &end).scopes({at::RecordScope::USER_SCOPE}))) {}
+  ~LayerPath() {
+    at::removeCallback(handle_);
+    names.clear();
+  }
+  LayerPath(const LayerPath&) = delete;
+  LayerPath& operator=(const LayerPath&) = delete;
+
+  static std::string path() {
+    std::string out;
+    for (const auto& name : names) out += (out.empty() ? "" : ".") + name;
+    return out;
+  }
+
+ private:
+  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& fn) {
+    names.emplace_back(fn.name());
+    return nullptr;
+  }
+  static void end(const at::RecordFunction&, at::ObserverContext*) {
+    if (!names.empty()) names.pop_back();
+  }
+
+  static thread_local std::vector<std::string> names;
+  at::CallbackHandle handle_;
+};
+thread_local std::vector<std::string> LayerPath::names;
+
+}  // namespace
+
+std::string GraphOp::name() const {
+  auto n = op.schema().name().substr(op.schema().name().find("::") + 2);
+  if (n.size() > 1 && n.back() == '_') n.pop_back();
+  return n;
+}
+
+bool GraphOp::gives_view_of(const void* storage) const { return gives_one() && storage_of(outputs[0].toTensor()) == storage; }
+
+class OpGraph::Recorder final : public OpMode {
+ public:
+  explicit Recorder(OpGraph& graph) : graph_(graph) {}
+
+  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
+    const auto count = static_cast<ptrdiff_t>(op.schema().arguments().size());
+    GraphOp made{.op = op, .args = {stack.end() - count, stack.end()}, .outputs = {}, .reads = {}, .gives = {}, .layer = LayerPath::path()};
+    const size_t index = graph_.ops_.size();
+    for (const auto& t : tensors_of(made.args)) {
+      made.reads.push_back(value_of(t));
+      graph_.values_[made.reads.back()].readers.push_back(index);
+    }
+    call_below(op, stack);
+    made.outputs.assign(stack.end() - static_cast<ptrdiff_t>(op.schema().returns().size()), stack.end());
+    for (const auto& t : tensors_of(made.outputs)) made.gives.push_back(fresh_value(t, static_cast<ptrdiff_t>(index)));
+    graph_.ops_.push_back(std::move(made));
+  }
+
+  void returned(const at::Tensor& t) { graph_.values_[value_of(t)].is_result = true; }
+
+ private:
+  size_t fresh_value(const at::Tensor& t, ptrdiff_t giver) {
+    graph_.values_.push_back({.given_by = giver, .storage = storage_of(t)});
+    return current_[t.unsafeGetTensorImpl()] = graph_.values_.size() - 1;
+  }
+  size_t value_of(const at::Tensor& t) {
+    const auto found = current_.find(t.unsafeGetTensorImpl());
+    return found != current_.end() ? found->second : fresh_value(t, GraphValue::kOutside);
+  }
+
+  OpGraph& graph_;
+  std::unordered_map<const c10::TensorImpl*, size_t> current_;  // the value that a tensor holds now
+};
+
+OpGraph OpGraph::record(const std::function<at::Tensor()>& forward) {
+  OpGraph graph;
+  Recorder recorder(graph);
+  const LayerPath layers;
+  const OpModeGuard recorded(recorder);
+  recorder.returned(forward());
+  return graph;
+}
+
+ptrdiff_t OpGraph::only_reader(size_t op) const {
+  if (!ops_[op].gives_one()) return -1;
+  const auto& value = values_[ops_[op].gives[0]];
+  return value.readers.size() == 1 && !value.is_result ? static_cast<ptrdiff_t>(value.readers[0]) : -1;
+}
+
+int OpGraph::position(size_t reader, size_t giver) const {
+  const auto& args = ops_[reader].args;
+  const auto* impl = ops_[giver].outputs[0].toTensor().unsafeGetTensorImpl();
+  for (size_t i = 0; i < args.size(); ++i)
+    if (args[i].isTensor() && args[i].toTensor().unsafeGetTensorImpl() == impl) return static_cast<int>(i);
+  return -1;
+}
+
+int64_t OpGraph::readers_of(const void* storage) const {
+  return std::count_if(ops_.begin(), ops_.end(), [&](const GraphOp& op) {
+    const auto reads = [&](size_t value) { return values_[value].storage == storage; };
+    return std::any_of(op.reads.begin(), op.reads.end(), reads) && !op.gives_view_of(storage);
+  });
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,126 @@
+/// Digests of the kernels of batch normalisation on fixed numbers: one over runs as rows, one over planes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "kernels/batch_norm_kernels.hpp"
+
+namespace npu_train::testing {
+
+/// The numbers of a case: all exponents of a network's maps, zeros of both signs, subnormal ones.
+class NormNumbers {
+ public:
+  explicit NormNumbers(uint64_t seed) : state_(seed) {}
+
+  template <class T>
+  std::vector<T> draw(int64_t n) {
+    std::vector<T> out(static_cast<size_t>(n));
+    for (auto& x : out) x = round_to<T>(next());
+    return out;
+  }
+
+ private:
+  uint32_t bits() {
+    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
+    return static_cast<uint32_t>(state_ >> 33);
+  }
+  float next() {
+    const uint32_t kind = bits();
+    float x = (static_cast<float>(bits() & 0xffffffU) - 8388607.5F) / 3000000.0F;
+    if (kind % 3 == 0) x *= 0.01F;
+    if (kind % 79 == 0) x *= 300.0F;
+    if (kind % 83 == 0) x = -0.0F;
+    if (kind % 89 == 0) x = 0.0F;
+    if (kind % 97 == 0) x *= 1e-38F;
+    return x;
+  }
+
+  uint64_t state_;
+};
+
+/// FNV-1a over the bytes of results.
+class NormDigest {
+ public:
+  template <class T>
+  void add(const std::vector<T>& values) {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
+    for (size_t i = 0; i < values.size() * sizeof(T); ++i) value_ = (value_ ^ bytes[i]) * 1099511628211ULL;
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  uint64_t value_ = 14695981039346656037ULL;
+};
+
+/// All kernels, with and without residual, ReLU and mask, of `channels` channels in memory of `size` values. Null planes: as rows.
+template <class T>
+void add_case(NormDigest& digest, const detail::NormKernels<T>& k, detail::NormRows rows, const detail::NormPlanes* planes, int64_t size,
+              int64_t channels, uint64_t seed) {
+  NormNumbers numbers(seed);
+  const auto x = numbers.draw<T>(size), residual = numbers.draw<T>(size), dy = numbers.draw<T>(size), y = numbers.draw<T>(size);
+  const auto mean = numbers.draw<float>(channels), scale = numbers.draw<float>(channels), bias = numbers.draw<float>(channels),
+             p = numbers.draw<float>(channels), q = numbers.draw<float>(channels);
+  const detail::NormAffine affine{mean.data(), scale.data(), bias.data()};
+  const detail::NormSlopes slopes{p.data(), q.data()};
+  const std::vector<T> nothing(static_cast<size_t>(size), round_to<T>(0));
+  std::vector<double> a(static_cast<size_t>(channels)), b(a);
+  planes ? k.planes_moments(*planes, x.data(), a.data(), b.data()) : k.rows_moments(rows, x.data(), a.data(), b.data());
+  digest.add(a), digest.add(b);
+  for (const bool relu : {false, true})
+    for (const T* add : {static_cast<const T*>(nullptr), residual.data()}) {
+      auto to = nothing;
+      planes ? k.planes_apply(*planes, x.data(), add, affine, relu, to.data()) : k.rows_apply(rows, x.data(), add, affine, relu, to.data());
+      digest.add(to);
+    }
+  for (const int mask : {0, 1, 2, 3}) {  // none, by x, by y, by y and written
+    const detail::NormGrad<T> in{x.data(), dy.data(), mask >= 2 ? y.data() : nullptr, mask > 0};
+    auto masked = nothing, dx = nothing;
+    T* to = mask == 3 ? masked.data() : nullptr;
+    std::vector<double> g(a.size(), 0.5), gx(a.size(), 0.25);
+    planes ? k.planes_sums(*planes, in, affine, to, g.data(), gx.data()) : k.rows_sums(rows, in, affine, to, g.data(), gx.data());
+    planes ? k.planes_gradient(*planes, in, affine, slopes, dx.data()) : k.rows_gradient(rows, in, affine, slopes, dx.data());
+    digest.add(g), digest.add(gx), digest.add(masked), digest.add(dx);
+  }
+}
+
+/// Widths beside every number of lanes, blocks and tiles in parts.
+template <class T>
+uint64_t rows_digest(const detail::NormKernels<T>& k) {
+  NormDigest digest;
+  uint64_t seed = 0;
+  for (const int64_t channels : {1, 3, 4, 7, 8, 12, 15, 16, 17, 24, 31, 64, 513, 600, 1100})
+    for (const int64_t rows : {1, 2, 3, 5, 9, 33, 70}) add_case<T>(digest, k, {rows, channels}, nullptr, rows * channels, channels, ++seed);
+  for (const int64_t rows : {4000, 5000}) add_case<T>(digest, k, {rows, 16}, nullptr, rows * 16, 16, ++seed);
+  return digest.value();
+}
+
+/// Lengths beside every number of lanes, in one piece and in several.
+template <class T>
+uint64_t planes_digest(const detail::NormKernels<T>& k) {
+  NormDigest digest;
+  uint64_t seed = 0;
+  const auto add = [&](int64_t count, int64_t length, int64_t stride) {
+    const detail::NormPlanes planes{count, length, stride};
+    add_case<T>(digest, k, {}, &planes, count * stride, 1, ++seed);
+  };
+  for (int64_t length = 1; length <= 70; ++length)
+    for (const int64_t count : {1, 3}) add(count, length, length + 3);
+  for (const int64_t length : {100, 196, 784, 1000, 1023, 1024, 1025, 1033, 1047, 2100, 3136}) add(2, length, length);
+  return digest.value();
+}
+
+/// Recorded with AVX2 loops that GCC 12 had made vectors of: runs of earlier versions repeat.
+inline bool has_recorded_bits(const detail::NormKernels<float>& k) {
+  return rows_digest(k) == 0xb3c681f397aaf0bdULL && planes_digest(k) == 0x576bc86af7598598ULL;
+}
+inline bool has_recorded_bits(const detail::NormKernels<c10::BFloat16>& k) {
+  return rows_digest(k) == 0x0af71d65ddeed957ULL && planes_digest(k) == 0x450bc8af319ce9e6ULL;
+}
+inline bool has_recorded_bits(const detail::NormKernels<c10::Half>& k) {
+  return rows_digest(k) == 0x377b5d79bb8b6329ULL && planes_digest(k) == 0x987b37d71c7e1907ULL;
+}
+
+}  // namespace npu_train::testing
