@@ -2,6 +2,7 @@
 #include <torch/nn.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 
@@ -202,16 +203,22 @@ class LineTask final : public npu_train::Task {
 };
 
 void train_room() {
-  struct Watch final : npu_train::Callback {
+  // Its state is in each checkpoint, as the part callbacks.best_loss.
+  struct BestLoss final : npu_train::Callback {
+    std::string name() const override { return "best_loss"; }
+    npu_train::State state() const override { return {{}, {{"loss", best}}}; }
+    void load_state(const npu_train::State& state) override { best = state.number("loss", name()); }
     void on_epoch_end(npu_train::TrainLoop&, const npu_train::EpochReport& report) override {
-      std::printf("epoch %lld: loss %.5f\n", static_cast<long long>(report.epoch), npu_train::scalar_or(report.train, "loss", 0));
+      best = std::min(best, npu_train::scalar_or(report.train, "loss", 0));
+      std::printf("epoch %lld: best loss %.5f\n", static_cast<long long>(report.epoch), best);
     }
+    double best = 1e30;
   };
   npu_train::Trainer trainer({.data = {.options = {{"batch_size", 16}}},
                               .optimizer = {"sgd", {{"lr", 0.1}}},
                               .trainer = {.max_epochs = 3},
                               .output = {.dir = ""}});
-  trainer.add_callback(std::make_shared<Watch>());
+  trainer.add_callback(std::make_shared<BestLoss>());
   const auto x = torch::rand({64, 1});
   trainer.fit(std::make_shared<LineTask>(), std::make_shared<npu_train::TensorDataset>(x, 3 * x));
 }

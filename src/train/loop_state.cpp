@@ -1,176 +1,95 @@
-#include <algorithm>
-#include <set>
+// What a loop saves and goes on from, and what programs ask of its parts.
+#include <utility>
 
-#include <ATen/Parallel.h>
-#include <ATen/Version.h>
-#include <ATen/core/grad_mode.h>
-#include <torch/version.h>
-
-#include "loop_impl.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/hash.hpp"
-#include "npu_train/core/version.hpp"
-#include "npu_train/device/random.hpp"
+#include "train/loop_jobs.hpp"
+#include "train/training_state.hpp"
 
 namespace npu_train {
-namespace {
 
-constexpr const char* kLoopState = "Checkpoint";
-
-/// The tensors of the model as they are saved: fp32 masters where there are any, so that a checkpoint fits every precision.
-std::vector<NamedTensor> model_tensors(const LoopParts& parts) {
-  std::vector<NamedTensor> out;
-  for (const auto& p : parts.task->parameters()) {
-    const auto* master = parts.optimizer->parameters().find(p.name);
-    out.emplace_back(p.name, (master != nullptr ? master->value : p.value).detach());
-  }
-  for (const auto& b : parts.task->buffers()) out.push_back(b);
+RunState TrainLoop::state() const {
+  RunState out;
+  detail::save_training(parts_, at_, out);
+  auto& loop = out["loop"].values;
+  loop["attempts"] = step_->attempts();
+  loop.merge(jobs_->trained.state().values);
+  for (const auto* part : jobs_->with_state()) loop.merge(part->state().values);
+  jobs_->callbacks.save(out);
   return out;
 }
 
-/// The saved tensor of that name or alias; nullptr where there is none.
-const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
-  const auto alias = saved.values.find(kAliasKey + name);
-  const auto found = saved.tensors.find(alias == saved.values.end() ? name : saved.text(kAliasKey + name, "model"));
-  return found == saved.tensors.end() ? nullptr : &found->second;
-}
-
-void load_model(const LoopParts& parts, const State& saved) {
-  const at::NoGradGuard no_grad;
-  const auto own = model_tensors(parts);
-  const auto parameters = parts.task->parameters();
-  std::string missing, misshapen;
-  std::set<std::string> names;
-  for (const auto& [name, tensor] : own) {
-    names.insert(name);
-    const auto* found = saved_tensor(saved, name);
-    if (found == nullptr)
-      missing = missing.empty() ? name : missing;
-    else if (found->sizes() != tensor.sizes())
-      misshapen = misshapen.empty() ? c10::str(name, " ", found->sizes(), " instead of ", tensor.sizes()) : misshapen;
-  }
-  for (const auto& [alias, name] : parameters.aliases()) names.insert(alias);
-  const bool known = std::all_of(saved.tensors.begin(), saved.tensors.end(), [&](const auto& t) { return names.count(t.first) != 0; });
-  check(missing.empty() && misshapen.empty() && known, ErrorKind::Checkpoint, kLoopState, "the checkpoint is of another model: it has ",
-        saved.tensors.size(), " tensors, this model has ", own.size(), missing.empty() ? "" : "; missing: " + missing,
-        misshapen.empty() ? "" : "; other shape: " + misshapen,
-        "; hint: resume with the configuration it was made with, or load its weights with model.weights");
-  for (const auto& [name, tensor] : own) tensor.detach().copy_(*saved_tensor(saved, name));
-  for (const auto& p : parameters) p.value.detach().copy_(*saved_tensor(saved, p.name));
-}
-
-}  // namespace
-
-RunState TrainLoop::state() const {
-  RunState s;
-  for (const auto& [name, tensor] : model_tensors(parts_)) s["model"].tensors.emplace(name, tensor);
-  const auto parameters = parts_.task->parameters();
-  for (const auto& [alias, name] : parameters.aliases()) s["model"].values[kAliasKey + alias] = name;
-  s["optimizer"] = parts_.optimizer->state();
-  s["scaler"] = parts_.precision->state();
-  if (parts_.ema != nullptr) s["ema"] = parts_.ema->state();
-  s["rng"] = rng_state();
-  s["loader"] = parts_.train_loader != nullptr ? parts_.train_loader->state() : State{};
-  s["loader"].values["batch_in_epoch"] = batch_in_epoch_;
-  if (batch_in_epoch_ == 0) s["loader"].values["cursor"] = int64_t{0};  // the next epoch starts afresh, with whatever batch size
-  auto& v = s["loop"].values;
-  v["epoch"] = epoch_;
-  v["global_step"] = global_step_;
-  v["batches_seen"] = batches_seen_;
-  v["attempts"] = step_->attempts();
-  v["skipped"] = skipped_;
-  v["validated_step"] = validated_step_;
-  v["skip_streak"] = skip_streak_;
-  v["rollbacks"] = rollbacks_;
-  v["lr_factor"] = lr_factor_;
-  if (!trained_at_start_.empty()) v["trained"] = trained_names();
-  v["micro_batch_limit"] = micro_batch_limit_;
-  v["best_score"] = best_score_;
-  v["without_improvement"] = without_improvement_;
-  v["early_best"] = early_best_;
-  for (const auto& [name, meter] : sums_->metrics.meters()) {
-    v["epoch/sum/" + name] = meter.sum();
-    v["epoch/weight/" + name] = meter.weight();
-  }
-  v["epoch/samples"] = sums_->samples;
-  v["epoch/skipped"] = sums_->skipped;
-  v["epoch/seconds"] = sums_->seconds;
-  v["epoch/data_wait"] = sums_->data_wait;
-  return s;
-}
-
 void TrainLoop::load_state(const RunState& state, const std::vector<std::string>& leave_out) {
-  const auto load = [&](const std::string& part, auto&& fn) {
-    if (std::find(leave_out.begin(), leave_out.end(), part) != leave_out.end()) return;
-    const auto found = state.find(part);
-    check(found != state.end(), ErrorKind::Checkpoint, kLoopState, "the checkpoint has no part '", part, "'; hint: it was made without it");
-    fn(found->second);
-  };
-  load("loop", [&](const State& s) {  // first: the other parts are of these parameters
-    const auto trained = s.values.find("trained");
-    if (trained != s.values.end() || !trained_at_start_.empty())
-      train_only(trained != s.values.end() ? s.text("trained", "loop") : trained_at_start_);
-  });
-  load("model", [&](const State& s) { load_model(parts_, s); });
-  load("optimizer", [&](const State& s) { parts_.optimizer->load_state(s); });
-  load("scaler", [&](const State& s) { parts_.precision->load_state(s); });
-  if (parts_.ema != nullptr) load("ema", [&](const State& s) { parts_.ema->load_state(s); });
-  load("rng", [&](const State& s) { set_rng_state(s); });
-  if (parts_.train_loader != nullptr)
-    load("loader", [&](const State& s) {
-      parts_.train_loader->load_state(s);
-      batch_in_epoch_ = s.integer("batch_in_epoch", "loader");
-    });
-  load("loop", [&](const State& s) {
-    epoch_ = s.integer("epoch", "loop");
-    global_step_ = s.integer("global_step", "loop");
-    batches_seen_ = s.integer("batches_seen", "loop");
-    step_->set_attempts(s.integer("attempts", "loop"));
-    skipped_ = s.integer("skipped", "loop");
-    skip_streak_ = s.integer("skip_streak", "loop");
-    rollbacks_ = s.integer("rollbacks", "loop");
-    lr_factor_ = s.number("lr_factor", "loop");
-    const auto newer = [&](const char* key, int64_t otherwise) {  // not in checkpoints of older versions
-      return s.values.count(key) > 0 ? s.integer(key, "loop") : otherwise;
-    };
-    micro_batch_limit_ = newer("micro_batch_limit", 0);
-    validated_step_ = newer("validated_step", -1);
-    best_score_ = s.number("best_score", "loop");
-    without_improvement_ = s.integer("without_improvement", "loop");
-    early_best_ = s.number("early_best", "loop");
-    *sums_ = {};
-    auto names = parts_.task->metric_names();
-    names.insert(names.begin(), "loss");  // in the order of reports
-    for (const auto& name : names)
-      if (const auto key = "epoch/sum/" + name; s.values.count(key) > 0)
-        sums_->metrics.restore(name, s.number(key, "loop"), s.number("epoch/weight/" + name, "loop"));
-    sums_->samples = s.integer("epoch/samples", "loop");
-    sums_->skipped = s.integer("epoch/skipped", "loop");
-    sums_->seconds = s.number("epoch/seconds", "loop");
-    sums_->data_wait = s.number("epoch/data_wait", "loop");
-  });
+  const detail::SavedParts saved(state, leave_out);
+  const auto* loop = saved.find("loop");
+  if (loop != nullptr) jobs_->trained.load_state(*loop);  // first: the other parts are of these parameters
+  detail::load_training(parts_, at_, saved);
+  if (loop != nullptr) {
+    step_->set_attempts(loop->integer("attempts", "loop"));
+    for (auto* part : jobs_->with_state()) part->load_state(*loop);
+  }
   epoch_open_ = false;
-  saved_at_ = batches_seen_;
-  pending_.reset();
+  jobs_->writer.loaded(at_.batches_seen);
+  jobs_->pending.reset();
+  jobs_->callbacks.load(state, leave_out);
 }
 
 CheckpointMeta TrainLoop::meta() const {
-  CheckpointMeta m;
-  m.epoch = epoch_;
-  m.global_step = global_step_;
-  m.batches_seen = batches_seen_;
-  m.score = last_score_;
-  m.monitor = checkpoint_.monitor;
-  m.model = parts_.model_name;
-  m.library = NPU_TRAIN_VERSION;
-  m.torch = TORCH_VERSION;
-  m.threads = at::get_num_threads();
-  m.cpu = at::get_cpu_capability();
-  m.device = parts_.device.str();
-  m.precision = parts_.precision->name();
-  m.classes = parts_.classes;
-  m.config_digest = hex64(hash64(to_yaml(parts_.config)));
-  return m;
+  auto out = detail::checkpoint_meta(parts_, at_);
+  out.score = jobs_->ranking.score();
+  out.monitor = checkpoint_.monitor;
+  return out;
+}
+
+bool TrainLoop::roll_back(const Error& cause) {
+  return jobs_->rollback.run(cause, parts_.store, jobs_->rate, [this](const RunState& saved) { load_state(saved); });
+}
+
+std::string TrainLoop::save_checkpoint() { return jobs_->writer.save(); }
+
+void TrainLoop::begin_checkpoint() { jobs_->writer.begin(); }
+
+void TrainLoop::set_lr_factor(double factor) { jobs_->rate.set_factor(factor); }
+
+double TrainLoop::lr_factor() const { return jobs_->rate.factor(); }
+
+void TrainLoop::refresh_parameters() { jobs_->trained.refresh(); }
+
+void TrainLoop::add_callback(std::shared_ptr<Callback> callback) { jobs_->callbacks.add(std::move(callback)); }
+
+std::optional<FailedWindow> TrainLoop::take_failed_window() { return std::exchange(jobs_->failed, std::nullopt); }
+
+int64_t TrainLoop::micro_batch_limit() const { return jobs_->memory.limit(); }
+
+std::optional<int64_t> TrainLoop::windows_per_epoch() const { return jobs_->windows.windows_per_epoch(); }
+
+// What a full window weighs over all ranks, however it is cut. A batch that is a window by itself is its own measure, as is a longer window
+// than the options know, of a program that owns its loop.
+double TrainLoop::full_weight(size_t batches) const {
+  const auto micro_batches = options_.accumulate_grad_batches * parts_.strategy->world_size();
+  const bool own_window = static_cast<int64_t>(batches) > options_.accumulate_grad_batches;
+  if (parts_.train_loader == nullptr || own_window || (micro_batches == 1 && micro_batch_limit() == 0)) return 0;
+  return parts_.task->weight_of(parts_.train_loader->options().batch_size) * static_cast<double>(micro_batches);
+}
+
+bool TrainLoop::validates() const {
+  return parts_.val_loader != nullptr && options_.check_val_every_n_epoch > 0 && options_.limit_val_batches != 0;
+}
+
+void TrainLoop::set_epoch(int64_t epoch) {
+  check(epoch >= 0, ErrorKind::Usage, "Trainer::set_epoch", "the epoch is ", epoch, "; it must be at least 0");
+  at_.epoch = epoch;
+  at_.batch_in_epoch = 0;
+  epoch_open_ = false;
+}
+
+at::Tensor TrainLoop::predict(const at::Tensor& input) {
+  return translated("Trainer::predict", [&] { return jobs_->evaluation.predict(input); });
+}
+
+Scalars TrainLoop::validate() { return validate_weights(/*stoppable=*/false).value(); }
+
+Scalars TrainLoop::evaluate(Loader& loader, int64_t limit) {
+  return run_validation(loader, limit, Pass::Validation, /*stoppable=*/false).value();
 }
 
 }  // namespace npu_train

@@ -1,10 +1,6 @@
 #include "npu_train/train/options.hpp"
 
-#include <algorithm>
-
 #include "npu_train/core/error.hpp"
-#include "npu_train/core/text.hpp"
-#include "npu_train/train/monitors.hpp"
 
 namespace npu_train {
 
@@ -109,20 +105,5 @@ bool larger_is_better(const std::string& monitor, const std::string& mode) {
     if (monitor.find(word) != std::string::npos) return false;
   return true;
 }
-
-namespace detail {
-
-void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early) {
-  metrics.insert(metrics.begin(), "loss");
-  const auto known = [&](const char* key, const std::string& monitor) {
-    const auto metric = monitor.starts_with("train/") ? monitor.substr(6) : (monitor.starts_with("val/") ? monitor.substr(4) : monitor);
-    check(std::find(metrics.begin(), metrics.end(), metric) != metrics.end(), ErrorKind::Usage, key, "no metric '", monitor,
-          "'; there are, under train/ and val/: ", join(metrics));
-  };
-  if (checkpoint.monitor != "auto") known("checkpoint.monitor", checkpoint.monitor);
-  if (early.enabled) known("early_stopping.monitor", early.monitor);
-}
-
-}  // namespace detail
 
 }  // namespace npu_train

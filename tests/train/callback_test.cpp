@@ -28,6 +28,103 @@ struct Notes final : Callback {
 };
 }  // namespace
 
+namespace {
+
+/// Lowers the rate once, after so many epochs, and remembers what it saw.
+struct Patient final : Callback {
+  std::string name() const override { return "patient"; }
+  State state() const override {
+    State out{{}, {{"epochs", epochs}, {"last_loss", last_loss}}};
+    if (losses.defined()) out.tensors["losses"] = losses;
+    return out;
+  }
+  void load_state(const State& state) override {
+    epochs = state.integer("epochs", "patient");
+    last_loss = state.number("last_loss", "patient");
+    losses = state.tensors.count("losses") > 0 ? state.tensor("losses", "patient") : at::Tensor();
+  }
+  void on_epoch_end(TrainLoop& loop, const EpochReport& report) override {
+    last_loss = scalar_or(report.train, "loss", 0);
+    const auto newest = torch::full({1}, last_loss);
+    losses = losses.defined() ? at::cat({losses, newest}) : newest;
+    if (++epochs == 3) loop.set_lr_factor(0.1);
+  }
+  int64_t epochs = 0;
+  double last_loss = 0;
+  at::Tensor losses;
+};
+
+}  // namespace
+
+TEST_CASE("a callback with a state goes on with it: the run that was resumed is the complete one, bit for bit") {
+  for (const int64_t at : {1, 2, 3}) {
+    CAPTURE(at);
+    TempDir dir;
+    Toy whole, half, rest;
+    const auto a = std::make_shared<Patient>(), b = std::make_shared<Patient>(), c = std::make_shared<Patient>();
+    auto whole_loop = whole.loop({.max_epochs = 5});
+    whole_loop->add_callback(a);
+    whole_loop->fit();
+    CheckpointStore store((dir / "c").string(), {});
+    auto half_loop = half.loop({.max_epochs = at}, {}, &store);
+    half_loop->add_callback(b);
+    half_loop->fit();
+    auto rest_loop = rest.loop({.max_epochs = 5});
+    rest_loop->add_callback(c);
+    rest_loop->load_state(load_checkpoint(store.last()));
+    CHECK(c->epochs == at);
+    CHECK(torch::equal(c->losses, b->losses));
+    rest_loop->fit();
+    CHECK(weights(rest) == weights(whole));
+    CHECK(c->epochs == 5);
+    CHECK(torch::equal(c->losses, a->losses));
+  }
+}
+
+TEST_CASE("a rollback takes the states of callbacks back to the checkpoint") {
+  struct Spoils final : Callback {
+    Toy* toy = nullptr;
+    std::shared_ptr<Patient> patient;
+    std::vector<int64_t> seen;
+    int times = 1;
+    void on_epoch_start(TrainLoop&, int64_t epoch) override {
+      seen.push_back(patient->epochs);
+      if (epoch != 2 || times-- == 0) return;
+      const torch::NoGradGuard no_grad;
+      toy->net->head->weight.fill_(std::nanf(""));
+      patient->epochs = 100;
+    }
+  };
+  TempDir dir;
+  Toy toy;
+  CheckpointStore store((dir / "run/checkpoints").string(), {});
+  auto loop = toy.loop({.max_epochs = 4, .on_divergence = "rollback"}, {}, &store);
+  const auto patient = std::make_shared<Patient>();
+  const auto spoils = std::make_shared<Spoils>();
+  spoils->toy = &toy;
+  spoils->patient = patient;
+  loop->add_callback(patient);
+  loop->add_callback(spoils);
+  loop->fit();
+  CHECK(spoils->seen == std::vector<int64_t>{0, 1, 2, 2, 3});
+}
+
+TEST_CASE("a state without a name and a name that is taken are refused before the first step") {
+  struct Nameless final : Callback {
+    State state() const override { return {{}, {{"count", int64_t{1}}}}; }
+  };
+  Toy toy;
+  auto loop = toy.loop({.max_epochs = 1});
+  loop->add_callback(std::make_shared<Nameless>());
+  const auto e = error_of([&] { loop->fit(); });
+  CHECK(e.kind() == ErrorKind::Usage);
+  CHECK(has(e.what(), "Callback::name()"));
+  CHECK(loop->batches_seen() == 0);
+  auto other = toy.loop({});
+  other->add_callback(std::make_shared<Patient>());
+  CHECK(error_of([&] { other->add_callback(std::make_shared<Patient>()); }).kind() == ErrorKind::Usage);
+}
+
 TEST_CASE("callbacks come in order, every step once") {
   TempDir dir;
   Toy toy;

@@ -2,6 +2,8 @@
 
 #include "npu_train/train/monitors.hpp"
 
+#include <cmath>
+
 using namespace npu_train;
 using npu_train::testing::error_of;
 using npu_train::testing::has;
@@ -19,4 +21,17 @@ TEST_CASE("a monitor is a metric of the task, with or without the name of its da
     const auto early = error_of([&] { npu_train::detail::check_monitors(metrics, {}, {.enabled = true, .monitor = unknown}); });
     CHECK(has(early.what(), "[early_stopping.monitor] no metric"));
   }
+}
+
+TEST_CASE("the value of a monitor, and what is better") {
+  const Scalars train = {{"loss", 1.0}}, val = {{"loss", 2.0}, {"acc1", 50.0}};
+  CHECK(npu_train::detail::monitored("train/loss", train, val) == 1);
+  CHECK(npu_train::detail::monitored("val/loss", train, val) == 2);
+  CHECK(npu_train::detail::monitored("acc1", train, val) == 50);
+  CHECK(std::isnan(npu_train::detail::monitored("train/acc1", train, val)));
+  CHECK(npu_train::detail::improves(2, 1, /*larger=*/true, 0.5));
+  CHECK_FALSE(npu_train::detail::improves(2, 1, false, 0.5));
+  CHECK_FALSE(npu_train::detail::improves(1.5, 1, true, 0.5));
+  CHECK(npu_train::detail::improves(1, npu_train::testing::kNaN, true, 0.5));
+  CHECK_FALSE(npu_train::detail::improves(npu_train::testing::kNaN, 1, true, 0));
 }

@@ -1,8 +1,20 @@
 /// Where a program hangs its own work into the loop. Exceptions thrown here end fit() with an Error.
+///
+///   struct Plateau final : npu_train::Callback {
+///     std::string name() const override { return "plateau"; }
+///     npu_train::State state() const override { return {{}, {{"best", best}, {"waited", waited}}}; }
+///     void load_state(const npu_train::State& state) override {
+///       best = state.number("best", name());
+///       waited = state.integer("waited", name());
+///     }
+///     ...
+///   };
 #pragma once
 
 #include <optional>
+#include <string>
 
+#include "npu_train/base/state.hpp"
 #include "npu_train/train/report.hpp"
 
 namespace npu_train {
@@ -11,9 +23,20 @@ class TrainLoop;
 struct OverflowReport;
 
 /// All calls come from the thread that runs fit(), in the order in which the callbacks were added.
-class Callback {
+///
+/// A callback with a name has its state in every checkpoint, as the part `callbacks.NAME`, and gets it back when a run is resumed, or
+/// rolled back after a divergence. State of a callback that the resumed run does not have is kept: it goes to the callback of that name as
+/// soon as one is added, and into the next checkpoints until then. A warning names it when the first epoch begins.
+class Callback : public Stateful {
  public:
-  virtual ~Callback() = default;
+  /// Names the state: letters, digits, '_', '-' and '.', no two callbacks of a loop alike. Constant. "" for a callback without state; a
+  /// state without a name is Error(Usage), before the first step.
+  virtual std::string name() const { return {}; }
+  /// What the callback needs to go on as if nothing had happened. Called before the first epoch and for each checkpoint.
+  State state() const override { return {}; }
+  /// The counterpart of state(). A callback that overrides only one of the two gets Error(Usage) here.
+  void load_state(const State& state) override;
+
   virtual void on_fit_start(TrainLoop& /*loop*/) {}
   virtual void on_epoch_start(TrainLoop& /*loop*/, int64_t /*epoch*/) {}
   /// One step late: `report` may describe the step before the newest.

@@ -2,8 +2,8 @@
 
 #include "cli.hpp"
 #include "commands.hpp"
-#include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/train/callbacks/progress.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
 namespace npu_train::cli {

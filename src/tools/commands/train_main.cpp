@@ -10,11 +10,11 @@
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/wrapped.hpp"
 #include "npu_train/device/host_arena.hpp"
-#include "npu_train/engine/progress.hpp"
 #include "npu_train/engine/run_precision.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/tools/commands/main.hpp"
 #include "npu_train/tools/validate/verify_resume.hpp"
+#include "npu_train/train/callbacks/progress.hpp"
 #include "number_checks.hpp"
 
 namespace npu_train {

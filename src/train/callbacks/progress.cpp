@@ -1,4 +1,4 @@
-#include "npu_train/engine/progress.hpp"
+#include "npu_train/train/callbacks/progress.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -33,7 +33,7 @@ constexpr double kRefresh = 0.2;  // seconds
 
 std::string gauge(size_t size, int64_t done, int64_t total) {
   const auto full = static_cast<size_t>(static_cast<int64_t>(size) * std::min(done, total) / std::max<int64_t>(total, 1));
-  return "[" + std::string(full, '#') + std::string(size - full, '.') + "]";
+  return std::string(1, '[').append(full, '#').append(size - full, '.').append(1, ']');
 }
 
 std::string metrics_text(const Scalars& scalars) {

@@ -1,29 +1,28 @@
 #include "testing.hpp"
 
-#include "npu_train/engine/progress.hpp"
+#include "npu_train/train/callbacks/progress.hpp"
 
-#include <torch/nn.h>
+#include <algorithm>
 
-#include "npu_train/engine/trainer.hpp"
-#include "npu_train/train/classifier.hpp"
 #include "train/toy.hpp"
 
 using namespace npu_train;
 
 namespace {
-std::string output_of(bool bar, size_t width = 0) {
+std::string progress_of(bool bar, size_t width = 0) {
   std::string text;
-  torch::manual_seed(1);
-  const auto data = std::make_shared<TensorDataset>(torch::randn({40, 4}), torch::randint(3, {40}), 3);
-  Trainer trainer({.device = "cpu", .data = {.options = {{"batch_size", 4}}}, .trainer = {.max_epochs = 2}, .output = {.dir = ""}});
-  trainer.add_callback(std::make_shared<Progress>([&](const std::string& part) { text += part; }, bar, 5, [width] { return width; }));
-  trainer.fit(classifier(torch::nn::Sequential(torch::nn::Linear(4, 3))), data, data);
+  testing::Toy toy;
+  toy.train = testing::toy_data(80);
+  toy.val = testing::toy_data(80, 4);
+  const auto loop = toy.loop({.max_epochs = 2});
+  loop->add_callback(std::make_shared<Progress>([&](const std::string& part) { text += part; }, bar, 5, [width] { return width; }));
+  loop->fit();
   return text;
 }
 }  // namespace
 
 TEST_CASE("plain lines carry what people look for, at the given rhythm and at the end of an epoch") {
-  const auto text = output_of(false);
+  const auto text = progress_of(false);
   for (const char* word :
        {"epoch 1/2  step 5/10", "step 10/10", "eta ", "loss ", "acc1 ", "lr 0.1", "img/s", "data ", "mem ", "epoch 2 done:", "| val"}) {
     CAPTURE(word);
@@ -35,7 +34,7 @@ TEST_CASE("plain lines carry what people look for, at the given rhythm and at th
 
 TEST_CASE("a bar replaces its line, is never longer than the terminal, and is gone before anything else is written") {
   for (const size_t width : {size_t{60}, size_t{80}, size_t{120}, size_t{0}}) {
-    const auto text = output_of(true, width);
+    const auto text = progress_of(true, width);
     CAPTURE(width);
     CHECK(text.find("\r\033[K[") != std::string::npos);
     CHECK(text.find("\r\033[Kepoch 1 done:") != std::string::npos);

@@ -1,0 +1,39 @@
+/// Counts validations without improvement. fit() has one for the section `early_stopping`; a program that owns its loop can have its own:
+///
+///   npu_train::EarlyStopping early({.enabled = true, .monitor = "val/loss", .patience = 3});
+///   while (!early.is_due()) {
+///     const auto report = trainer.train_epoch();
+///     early.note(report->train, report->val);
+///   }
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "npu_train/base/state.hpp"
+#include "npu_train/train/options.hpp"
+#include "npu_train/train/report.hpp"
+
+namespace npu_train {
+
+class EarlyStopping final : public Stateful {
+ public:
+  explicit EarlyStopping(EarlyStoppingOptions options) : options_(std::move(options)) {}
+
+  /// The averages of an epoch. An epoch without a validation counts only for a monitor of the training data. A monitored value that is
+  /// missing or NaN is no improvement.
+  void note(const Scalars& train, const Scalars& val);
+  /// There were `patience` epochs in a row without improvement.
+  bool is_due() const { return options_.enabled && without_improvement_ >= options_.patience; }
+  const EarlyStoppingOptions& options() const { return options_; }
+
+  State state() const override;
+  void load_state(const State& state) override;
+
+ private:
+  EarlyStoppingOptions options_;
+  int64_t without_improvement_ = 0;
+  double best_ = std::numeric_limits<double>::quiet_NaN();
+};
+
+}  // namespace npu_train

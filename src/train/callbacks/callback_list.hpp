@@ -1,0 +1,40 @@
+// The callbacks that programs add, in the order in which they were added, and their state by name.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "npu_train/train/callback.hpp"
+#include "npu_train/train/checkpoint.hpp"
+
+namespace npu_train::detail {
+
+// + the name of a callback: the part of a checkpoint that has its state.
+constexpr const char* kCallbackPart = "callbacks.";
+
+class CallbackList {
+ public:
+  // Error(Usage) for nullptr, a name that is there already, or one that is no part of a file name. Loads the state that was kept for it.
+  void add(std::shared_ptr<Callback> callback);
+  bool empty() const { return callbacks_.empty(); }
+  auto begin() const { return callbacks_.begin(); }
+  auto end() const { return callbacks_.end(); }
+
+  // Before an epoch. Error(Usage) for a state that cannot be saved; one warning for each state that no callback has taken.
+  void check_states();
+
+  // Adds the part of each callback that has a name, and those that are kept.
+  void save(RunState& out) const;
+  // Without the parts that `leave_out` names.
+  void load(const RunState& saved, const std::vector<std::string>& leave_out);
+
+ private:
+  std::vector<std::shared_ptr<Callback>> callbacks_;
+  std::map<std::string, State> kept_;  // by name, of callbacks that are not there
+  std::set<std::string> reported_;     // of them
+};
+
+}  // namespace npu_train::detail

@@ -1,0 +1,85 @@
+#include "train/callbacks/checkpoint_writer.hpp"
+
+#include <cmath>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+
+namespace npu_train::detail {
+
+bool all_finite(const ParameterSet& parameters) {
+  const at::NoGradGuard no_grad;
+  for (const auto& p : parameters)
+    if (!at::isfinite(p.value.detach().sum()).item<bool>() && !at::isfinite(p.value.detach()).all().item<bool>()) return false;
+  return true;
+}
+
+void CheckpointWriter::check_finite() const {
+  if (!all_finite(run_.optimizer.parameters())) run_.not_finite();
+}
+
+std::string CheckpointWriter::save() {
+  if (run_.store == nullptr || !run_.enabled) return "";
+  finish(/*wait=*/true);
+  return run_.observers.run(Phase::Checkpoint, run_.step.attempts(), 0, [&] {
+    check_finite();
+    const auto meta = run_.meta();
+    const bool writes = run_.strategy.is_main();
+    const auto path = writes ? run_.store->save(run_.state(), meta, run_.config) : std::string();
+    run_.strategy.barrier();  // the file is there for every rank
+    note(meta);
+    if (writes) run_.written(path);
+    return path;
+  });
+}
+
+void CheckpointWriter::begin() {
+  if (!run_.async) {
+    save();
+    return;
+  }
+  if (run_.store == nullptr || !run_.enabled) return;
+  finish(/*wait=*/true);
+  run_.observers.run(Phase::Checkpoint, run_.step.attempts(), 0, [&] {
+    check_finite();
+    const auto meta = run_.meta();
+    if (run_.strategy.is_main()) run_.store->save_later(run_.state(), meta, run_.config);
+    note(meta);
+  });
+}
+
+void CheckpointWriter::finish(bool wait) {
+  if (run_.store == nullptr) return;
+  std::string path;
+  try {
+    path = run_.store->finish(wait);
+  } catch (...) {
+    saved_at_ = -1;  // the state was not saved
+    throw;
+  }
+  if (!path.empty()) run_.written(path);
+}
+
+std::string CheckpointWriter::save_diverged() {
+  if (run_.store == nullptr || !run_.strategy.is_main()) return "";
+  try {
+    return run_.store->save_diverged(run_.state(), run_.meta(), run_.config);
+  } catch (const Error& e) {
+    log_warning("the broken state cannot be kept: ", e.what());
+    return "";
+  }
+}
+
+void CheckpointWriter::note(const CheckpointMeta& meta) {
+  saved_at_ = meta.batches_seen;
+  without_score_ = std::isnan(meta.score);
+}
+
+bool CheckpointWriter::has(int64_t batches_seen, double score) const {
+  return saved_at_ == batches_seen && (!without_score_ || std::isnan(score));
+}
+
+}  // namespace npu_train::detail

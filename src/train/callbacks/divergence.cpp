@@ -1,0 +1,41 @@
+#include "train/callbacks/divergence.hpp"
+
+#include <cmath>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+
+void Divergence::note_step(bool taken) {
+  skip_streak_ = taken ? 0 : skip_streak_ + 1;
+  if (!taken) return;
+  overflow_cause_.clear();
+  overflow_remedy_.clear();
+}
+
+void Divergence::note_overflow(const OverflowReport& report) {
+  overflow_cause_ = report.source.str();
+  overflow_remedy_ = join(report.advice, "; or ");
+  log_warning("overflow explained (attempt ", report.attempt, "): ", overflow_cause_,
+              report.advice.empty() ? "" : "; hint: " + report.advice.front());
+}
+
+std::optional<Divergence::Finding> Divergence::check(const StepReport& report, bool at_floor, bool has_floor) const {
+  const auto at_step = c10::str("step ", report.attempt, " (epoch ", report.epoch, ")");
+  if (!report.taken) {
+    if (!at_floor || skip_streak_ < most_skips_) return std::nullopt;
+    return Finding{
+        c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale ",
+                 has_floor ? "sits at its floor of " : "stays at ", report.loss_scale, has_floor ? "" : " (grad_scaler.dynamic: false)",
+                 ", at ", at_step, overflow_cause_.empty() ? "" : "; cause: " + overflow_cause_),
+        overflow_remedy_.empty() ? "lower the learning rate, clip gradients, or train in bf16-mixed or 32-true" : overflow_remedy_};
+  }
+  const double loss = scalar_or(report.metrics, "loss", 0);
+  if (std::isfinite(loss)) return std::nullopt;
+  return Finding{c10::str("the loss is ", loss, " at ", at_step),
+                 "lower the learning rate, add warm-up or gradient_clip_val, and check the data for non-finite values"};
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,37 @@
+// Sums over the steps of an epoch so far; a resumed epoch goes on with those of its checkpoint.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/base/state.hpp"
+#include "npu_train/train/meter.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::detail {
+
+class EpochSums final : public Stateful {
+ public:
+  explicit EpochSums(const Task& task) : task_(task) {}
+
+  void clear();
+  // `weight`: of the step's loss among others. A skipped step counts for the time and not for the averages.
+  void add(const StepReport& report, double weight);
+  // Averages of the training metrics.
+  Scalars train() const { return metrics_.value(); }
+  // What it knows of the epoch.
+  void describe(EpochReport& report) const;
+
+  State state() const override;
+  void load_state(const State& state) override;
+
+ private:
+  const Task& task_;
+  MetricMeter metrics_;
+  int64_t samples_ = 0;
+  int64_t skipped_ = 0;
+  double seconds_ = 0;
+  double data_wait_ = 0;
+};
+
+}  // namespace npu_train::detail

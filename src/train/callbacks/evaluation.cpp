@@ -1,0 +1,98 @@
+#include "train/callbacks/evaluation.hpp"
+
+#include <algorithm>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/device/transfer.hpp"
+
+namespace npu_train::detail {
+
+// Evaluation mode, without gradients and with the EMA's weights if there are any; undone at the end.
+struct Evaluation::Mode {
+  explicit Mode(const Context& run) : task(run.task) {
+    if (run.ema != nullptr && run.ema->updates() > 0) averaged.emplace(*run.ema);
+    task.set_training(false);
+  }
+  ~Mode() { task.set_training(true); }
+  at::NoGradGuard no_grad;
+  Task& task;
+  std::optional<EmaSwap> averaged;
+};
+
+// Over the batches so far, on the device.
+struct Evaluation::Sums {
+  at::Tensor packed;  // loss, then the task's metrics
+  double weight = 0, samples = 0;
+};
+
+// For a report; to be called from a handler of exceptions.
+void Evaluation::note_out_of_memory(FailedWindow failed) {
+  if (translate_current_exception("Trainer").kind() == ErrorKind::OutOfMemory) run_.failed = std::move(failed);
+}
+
+at::Tensor Evaluation::predict(const at::Tensor& input) {
+  run_.failed.reset();
+  const Mode mode(run_);
+  Batch batch;
+  batch.set("input", input);
+  auto phase = Phase::Transfer;
+  try {
+    const auto here = run_.precision.cast_input(to_device(batch, run_.device));
+    phase = Phase::Forward;
+    const auto scope = run_.precision.forward_scope();
+    return run_.task.predict(here.input()).to(at::kCPU, at::kFloat);
+  } catch (...) {
+    note_out_of_memory({.batches = {batch}, .phase = phase, .pass = Pass::Prediction});
+    throw;
+  }
+}
+
+void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
+  phase = Phase::Transfer;
+  const auto here = to_device(batch, run_.device);
+  phase = Phase::Forward;
+  const auto scope = run_.precision.forward_scope();
+  const auto output = run_.task.validation_step(run_.precision.cast_input(here));
+  check_output(output, "Trainer::validate");
+  auto packed = (output.loss.detach().to(at::kFloat) * output.weight).reshape({1});
+  if (const auto metrics = checked_metric_sums(run_.task, output, here); metrics.defined()) packed = at::cat({packed, metrics});
+  sums.packed = sums.packed.defined() ? sums.packed.add_(packed) : packed;
+  sums.weight += output.weight;
+  sums.samples += static_cast<double>(here.size);
+}
+
+std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
+  run_.failed.reset();
+  const Mode mode(run_);
+  auto* const overfit = options.overfit;
+  if (overfit != nullptr) overfit->fill(*options.train_loader);
+  auto total = overfit != nullptr ? std::optional(overfit->size()) : loader.batches_per_epoch();
+  if (options.limit >= 0) total = std::min(total.value_or(options.limit), options.limit);
+  if (overfit == nullptr) loader.begin_epoch(0);
+  Sums sums;
+  for (int64_t k = 0; options.limit < 0 || k < options.limit; ++k) {
+    const auto batch = overfit != nullptr ? overfit->at(k) : loader.next();
+    if (!batch) break;
+    if (options.stoppable && run_.stop.load(std::memory_order_relaxed)) return std::nullopt;
+    auto phase = Phase::Transfer;
+    try {
+      add(*batch, phase, sums);
+    } catch (...) {
+      note_out_of_memory({.batches = {*batch}, .phase = phase, .micro_batch = static_cast<int>(k), .pass = options.pass});
+      throw;
+    }
+    if (options.on_batch) options.on_batch(k + 1, total);
+  }
+  check(sums.packed.defined(), ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
+  const auto host = sums.packed.to(at::kCPU, at::kFloat).contiguous();
+  Scalars out{{"loss", host.const_data_ptr<float>()[0] / sums.weight}};
+  const auto names = run_.task.metric_names();
+  for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], host.const_data_ptr<float>()[i + 1] / sums.samples);
+  return out;
+}
+
+}  // namespace npu_train::detail

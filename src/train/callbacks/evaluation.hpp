@@ -1,0 +1,55 @@
+// Validation and prediction: the model in evaluation mode, with the EMA's weights if there are any.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "npu_train/data/loader.hpp"
+#include "npu_train/device/device.hpp"
+#include "npu_train/optim/ema.hpp"
+#include "npu_train/precision/precision.hpp"
+#include "npu_train/train/failed_window.hpp"
+#include "npu_train/train/report.hpp"
+#include "npu_train/train/task.hpp"
+#include "train/callbacks/overfit_batches.hpp"
+
+namespace npu_train::detail {
+
+class Evaluation {
+ public:
+  struct Context {
+    Task& task;
+    Precision& precision;
+    Ema* ema;  // may be nullptr
+    Device device;
+    const std::atomic<bool>& stop;
+    std::optional<FailedWindow>& failed;  // gets the batch that ran out of memory
+  };
+  explicit Evaluation(Context context) : run_(std::move(context)) {}
+
+  // What to run over, and how far.
+  struct Options {
+    int64_t limit = -1;  // batches; -1: all
+    Pass pass = Pass::Validation;
+    bool stoppable = false;             // request_stop() ends it
+    OverfitBatches* overfit = nullptr;  // instead of the loader's batches; filled from `train_loader`
+    Loader* train_loader = nullptr;
+    std::function<void(int64_t done, std::optional<int64_t> total)> on_batch{};
+  };
+  // Averages, "loss" first; nullopt: a stop was requested before the end.
+  std::optional<Scalars> run(Loader& loader, const Options& options);
+
+  at::Tensor predict(const at::Tensor& input);
+
+ private:
+  struct Mode;
+  struct Sums;
+  void add(const Batch& batch, Phase& phase, Sums& sums);
+  void note_out_of_memory(FailedWindow failed);
+
+  Context run_;
+};
+
+}  // namespace npu_train::detail

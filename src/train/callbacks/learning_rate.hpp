@@ -1,0 +1,35 @@
+// The optimizer's learning rate: the schedule's, times a factor that callbacks set and rollbacks lower.
+#pragma once
+
+#include <optional>
+
+#include "npu_train/base/state.hpp"
+#include "npu_train/optim/optimizer.hpp"
+#include "npu_train/optim/schedule.hpp"
+
+namespace npu_train::detail {
+
+class LearningRate final : public Stateful {
+ public:
+  LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer)
+      : schedule_(schedule), base_lr_(base_lr), optimizer_(optimizer) {}
+
+  // Before each step. A rate that somebody set in the meantime is overwritten, with one warning.
+  void set(int64_t epoch, int64_t global_step);
+  // Error(Usage) unless it is finite and at least 0.
+  void set_factor(double factor);
+  double factor() const { return factor_; }
+
+  State state() const override { return {{}, {{"lr_factor", factor_}}}; }
+  void load_state(const State& state) override { factor_ = state.number("lr_factor", "loop"); }
+
+ private:
+  const LrSchedule* schedule_;
+  double base_lr_;
+  Optimizer& optimizer_;
+  double factor_ = 1;
+  std::optional<double> last_;  // what the optimizer's rate was last set to
+  bool warned_ = false;
+};
+
+}  // namespace npu_train::detail

@@ -1,0 +1,54 @@
+// Runs windows. With trainer.on_oom: retry a window that does not fit into memory is run again in smaller micro-batches, from the state
+// before it, and so are all later ones.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "npu_train/base/batch.hpp"
+#include "npu_train/base/state.hpp"
+#include "npu_train/base/step_observer.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/data/loader.hpp"
+#include "npu_train/device/device.hpp"
+#include "npu_train/train/failed_window.hpp"
+#include "npu_train/train/step.hpp"
+
+namespace npu_train::detail {
+
+class MemoryRetry final : public Stateful {
+ public:
+  struct Context {
+    TrainStep& step;
+    const Observers& observers;
+    Device device;
+    bool enabled;                                       // trainer.on_oom: retry
+    std::function<double(size_t batches)> full_weight;  // of a window of so many batches, see TrainStep::run
+    const Loader* train_loader;                         // may be nullptr
+    int64_t accumulate;                                 // micro-batches of a window
+    std::optional<FailedWindow>& failed;                // gets the window that ends the run
+  };
+  explicit MemoryRetry(Context context) : run_(std::move(context)) {}
+
+  // The newest micro-batch of `window` to the device. If there is no room for it the window goes back to the host: from then on each
+  // micro-batch is copied directly before it is run, and is cut if it still does not fit. `micro_batches`: of the complete window.
+  void copy_newest(std::vector<Batch>& window, int64_t micro_batches);
+  StepResult run(std::vector<Batch>& window);
+  // Samples of a micro-batch at most; 0: as the loader gives them.
+  int64_t limit() const { return limit_; }
+
+  State state() const override { return {{}, {{"micro_batch_limit", limit_}}}; }
+  void load_state(const State& state) override;
+
+ private:
+  bool shrink(const std::vector<Batch>& batches, const Error& failure);
+  void leave_on_host(std::vector<Batch>& window);
+
+  Context run_;
+  int64_t limit_ = 0;
+  bool copies_late_ = false;  // windows stay on the host
+};
+
+}  // namespace npu_train::detail

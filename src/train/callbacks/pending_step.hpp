@@ -1,0 +1,29 @@
+// A step whose numbers are on their way from the device, with what the host knew when it ran. They are read one step late, by a copy that
+// was queued directly after the step, so that the host does not wait for newer work.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/train/report.hpp"
+#include "npu_train/train/step.hpp"
+
+namespace npu_train::detail {
+
+struct PendingStep {
+  void take(StepResult step) {
+    result = std::move(step);
+    numbers = HostCopy(result.packed);
+  }
+  // `report` with the numbers of the device.
+  StepReport read(const std::vector<std::string>& metric_names) const;
+
+  StepResult result;
+  HostCopy numbers;  // of result.packed
+  StepReport report;
+  bool at_floor = false;  // the loss scale, before the step
+};
+
+}  // namespace npu_train::detail

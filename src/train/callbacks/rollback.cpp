@@ -1,0 +1,30 @@
+#include "train/callbacks/rollback.hpp"
+
+#include "npu_train/core/log.hpp"
+
+namespace npu_train::detail {
+
+std::string Rollback::target(const CheckpointStore* store) const {
+  if (!enabled_ || store == nullptr || done_ >= kMost) return "";
+  return store->newest_valid();
+}
+
+void Rollback::diverged(const Divergence::Finding& found, const CheckpointStore* store, const std::function<std::string()>& keep) const {
+  const auto where = target(store).empty() ? keep() : "";
+  throw Error(ErrorKind::Diverged, "Trainer",
+              "training diverged: " + found.cause + (where.empty() ? "" : "; the broken state is in " + where), found.remedy);
+}
+
+bool Rollback::run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const RunState&)>& load) {
+  const auto path = target(store);
+  if (path.empty()) return false;
+  const auto done = done_ + 1;
+  const auto factor = rate.factor() * 0.1;
+  log_warning(cause.what(), "; rolling back to ", path, " with the learning rate times ", factor);
+  load(load_checkpoint(path));
+  done_ = done;
+  rate.set_factor(factor);
+  return true;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,40 @@
+// What happens to a training that has diverged: it ends, or with trainer.on_divergence: rollback goes back to the last checkpoint with a
+// tenth of the learning rate.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "npu_train/base/state.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
+#include "train/callbacks/divergence.hpp"
+#include "train/callbacks/learning_rate.hpp"
+
+namespace npu_train::detail {
+
+class Rollback final : public Stateful {
+ public:
+  explicit Rollback(bool enabled) : enabled_(enabled) {}
+
+  // Throws Error(Diverged). Before that, `keep` writes the broken state and returns its folder, unless the run can go back.
+  [[noreturn]] void diverged(const Divergence::Finding& found, const CheckpointStore* store,
+                             const std::function<std::string()>& keep) const;
+
+  // After Error(Diverged): puts the run back with `load`, this object included; false if it cannot go back. The number of rollbacks and
+  // the factor on the rate are not those of the checkpoint, so that a second rollback lowers the rate once more.
+  bool run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const RunState&)>& load);
+
+  State state() const override { return {{}, {{"rollbacks", done_}}}; }
+  void load_state(const State& state) override { done_ = state.integer("rollbacks", "loop"); }
+
+ private:
+  // The checkpoint to go back to; "" if rollbacks are off or used up, or there is none.
+  std::string target(const CheckpointStore* store) const;
+
+  static constexpr int64_t kMost = 2;
+  bool enabled_;
+  int64_t done_ = 0;
+};
+
+}  // namespace npu_train::detail

@@ -1,0 +1,46 @@
+// When a training ends: limits of the configuration, or a request.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+
+#include "npu_train/core/clock.hpp"
+#include "npu_train/dist/strategy.hpp"
+#include "npu_train/train/options.hpp"
+#include "npu_train/train/report.hpp"
+
+namespace npu_train::detail {
+
+class StopLimits {
+ public:
+  // `options` is read at each question: a program may change max_steps. `stop` is set by request_stop().
+  StopLimits(const TrainerOptions& options, std::shared_ptr<const Clock> clock, std::atomic<bool>& stop, Strategy& strategy)
+      : options_(options), clock_(std::move(clock)), stop_(stop), strategy_(strategy) {}
+
+  void begin_fit(int64_t attempts);
+  // trainer.max_time counts from the first epoch of a program that does not call fit().
+  void begin_epoch();
+  void clear() { reason_.reset(); }
+
+  // After a step. Of several reasons the first in this order: request, max_steps, max_time.
+  bool reached_in_epoch(int64_t global_step);
+  // Between epochs: also fast_dev_run, max_epochs, early stopping, in this order.
+  bool reached(int64_t global_step, int64_t epoch, int64_t attempts, bool early_stopping_is_due);
+  bool requested() const { return reason_ == StopReason::Requested; }
+  // The work was ended because of a request, and the request with it.
+  void end_by_request();
+  void drop_request() { stop_ = false; }
+  std::optional<StopReason> reason() const { return reason_; }
+
+ private:
+  const TrainerOptions& options_;
+  std::shared_ptr<const Clock> clock_;
+  std::atomic<bool>& stop_;
+  Strategy& strategy_;
+  int64_t attempts_at_start_ = 0;
+  double started_ = 0;
+  std::optional<StopReason> reason_;
+};
+
+}  // namespace npu_train::detail

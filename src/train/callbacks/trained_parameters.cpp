@@ -1,0 +1,65 @@
+#include "train/callbacks/trained_parameters.hpp"
+
+#include <algorithm>
+#include <set>
+#include <sstream>
+#include <vector>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+
+std::string TrainedParameters::names() const {
+  std::vector<std::string> out;
+  for (const auto& p : task_.parameters())
+    if (optimizer_.parameters().find(p.name) != nullptr) out.push_back(p.name);
+  return join(out, "\n");
+}
+
+void TrainedParameters::refresh() {
+  const auto all = task_.parameters();
+  check(std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,
+        "TrainLoop::refresh_parameters", "no parameter requires a gradient: there is nothing left to train");
+  if (at_start_.empty()) at_start_ = names();
+  const auto before = optimizer_.parameters().numel();
+  optimizer_.set_parameters(strategy_.setup(precision_.refresh(all)));
+  if (ema_ != nullptr) ema_->set_parameters(optimizer_.parameters());
+  const auto now = optimizer_.parameters().numel();
+  if (now != before) log_info(with_commas(now), " parameters are trained from now on, ", with_commas(before), " before");
+}
+
+void TrainedParameters::train_only(const std::string& names) {
+  std::set<std::string> trained;
+  std::istringstream lines(names);
+  for (std::string name; std::getline(lines, name);) trained.insert(name);
+  for (const auto& p : task_.parameters()) p.value.set_requires_grad(trained.count(p.name) != 0);
+  refresh();
+}
+
+void TrainedParameters::warn_of_untrained() {
+  if (warned_) return;
+  std::vector<std::string> names;
+  for (const auto& p : task_.parameters())
+    if (p.value.requires_grad() && optimizer_.parameters().find(p.name) == nullptr) names.push_back(p.name);
+  if (names.empty()) return;
+  warned_ = true;
+  log_warning(names.size(), names.size() == 1 ? " parameter requires" : " parameters require", " a gradient and ",
+              names.size() == 1 ? "is" : "are", " not trained (", first_few(names, 3),
+              "): frozen when the run was set up; hint: call TrainLoop::refresh_parameters() after requires_grad is changed");
+}
+
+State TrainedParameters::state() const {
+  State out;
+  if (!at_start_.empty()) out.values["trained"] = names();
+  return out;
+}
+
+void TrainedParameters::load_state(const State& state) {
+  const bool has = state.values.count("trained") > 0;
+  if (has || !at_start_.empty()) train_only(has ? state.text("trained", "loop") : at_start_);
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,43 @@
+// Which parameters are trained, if callbacks freeze some of them or make them trainable again.
+#pragma once
+
+#include <string>
+
+#include "npu_train/base/state.hpp"
+#include "npu_train/dist/strategy.hpp"
+#include "npu_train/optim/ema.hpp"
+#include "npu_train/optim/optimizer.hpp"
+#include "npu_train/precision/precision.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::detail {
+
+class TrainedParameters final : public Stateful {
+ public:
+  // Borrowed; `ema` may be nullptr.
+  TrainedParameters(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy)
+      : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), strategy_(strategy) {}
+
+  // From now on exactly those are trained that require a gradient. Error(Usage) if there is none.
+  void refresh();
+  // One warning for parameters that require a gradient and are not trained.
+  void warn_of_untrained();
+
+  // Empty until refresh() is called: the parameters that the run was set up with.
+  State state() const override;
+  void load_state(const State& state) override;
+
+ private:
+  std::string names() const;
+  void train_only(const std::string& names);
+
+  Task& task_;
+  Precision& precision_;
+  Optimizer& optimizer_;
+  Ema* ema_;
+  Strategy& strategy_;
+  std::string at_start_;  // parameters that were trained before the first refresh(); "" before it
+  bool warned_ = false;
+};
+
+}  // namespace npu_train::detail

@@ -1,0 +1,47 @@
+// The windows of an epoch: micro-batches of the loader, or those of trainer.overfit_batches, up to the limits of the configuration.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "npu_train/base/step_observer.hpp"
+#include "npu_train/core/clock.hpp"
+#include "npu_train/data/loader.hpp"
+#include "npu_train/train/options.hpp"
+#include "npu_train/train/step.hpp"
+#include "train/callbacks/memory_retry.hpp"
+#include "train/callbacks/overfit_batches.hpp"
+
+namespace npu_train::detail {
+
+class WindowSource {
+ public:
+  struct Context {
+    Loader* loader;  // of the training; nullptr for a program that brings its batches
+    const TrainerOptions& options;
+    const Clock& clock;
+    const Observers& observers;
+    const TrainStep& step;
+    MemoryRetry& memory;  // brings micro-batches to the device
+  };
+  explicit WindowSource(Context context) : run_(context), overfit_(context.options.overfit_batches) {}
+
+  void begin_epoch(int64_t epoch, int64_t batch_in_epoch);
+  // Empty at the end of the epoch. Counts its micro-batches in `batch_in_epoch`, and adds the seconds of waiting for data.
+  std::vector<Batch> next(int64_t& batch_in_epoch, double& data_wait);
+  // nullopt for data of unknown length.
+  std::optional<int64_t> windows_per_epoch() const;
+
+  // nullptr: off.
+  OverfitBatches* overfit() { return overfit_.enabled() ? &overfit_ : nullptr; }
+
+ private:
+  std::optional<Batch> next_batch(int64_t batch_in_epoch);
+
+  Context run_;
+  OverfitBatches overfit_;
+};
+
+}  // namespace npu_train::detail

@@ -1,0 +1,14 @@
+// trainer.cuda_graphs: whether a run captures the forward and backward of its windows.
+#pragma once
+
+#include "npu_train/device/device.hpp"
+#include "npu_train/dist/strategy.hpp"
+#include "npu_train/train/options.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::detail {
+
+// The reason against it goes to the log if graphs are requested or the device has them.
+bool captures_graphs(const TrainerOptions& options, const Device& device, const Task& task, const Strategy& strategy);
+
+}  // namespace npu_train::detail

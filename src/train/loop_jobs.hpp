@@ -1,0 +1,79 @@
+// The parts of TrainLoop, one job each, and the order in which they act.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "npu_train/train/callbacks/early_stopping.hpp"
+#include "npu_train/train/loop.hpp"
+#include "train/callbacks/callback_list.hpp"
+#include "train/callbacks/checkpoint_ranking.hpp"
+#include "train/callbacks/checkpoint_writer.hpp"
+#include "train/callbacks/divergence.hpp"
+#include "train/callbacks/epoch_sums.hpp"
+#include "train/callbacks/evaluation.hpp"
+#include "train/callbacks/learning_rate.hpp"
+#include "train/callbacks/memory_retry.hpp"
+#include "train/callbacks/pending_step.hpp"
+#include "train/callbacks/rollback.hpp"
+#include "train/callbacks/stop_limits.hpp"
+#include "train/callbacks/trained_parameters.hpp"
+#include "train/callbacks/window_source.hpp"
+
+namespace npu_train {
+
+// The order is a contract, and tests/train/loop_order_test.cpp fails if two of these are exchanged:
+//
+//   a window            batches (overfit) -> copy to the device -> learning rate -> the ranking forgets its score -> the step, retried if
+//   it
+//                       runs out of memory -> counters
+//   its numbers, read   sums of the epoch -> callbacks' on_step_end -> divergence (Error, nothing of it is saved)
+//   one step late       -> a stop -> checkpoint.every_n_train_steps
+//   end of an epoch     validation -> callbacks' on_validation_end -> ranking -> early stopping -> callbacks' on_epoch_end
+//                       -> checkpoint (with the score and the states that the parts before it have now) -> callbacks' on_checkpoint
+//   between epochs      request, max_steps, max_time, fast_dev_run, max_epochs, early stopping: the first of them is the reason
+//   divergence          the broken state is written unless the run goes back -> the checkpoint is loaded -> the rate is lowered
+//   loading             which parameters are trained -> model -> optimizer -> scaler -> EMA -> random numbers -> loader -> counters and
+//                       parts of the loop -> callbacks, in the order in which they were added
+//
+// Callbacks come in the order in which they were added, in each of these places.
+struct TrainLoop::Jobs {
+  // What parts need of the loop.
+  struct Hooks {
+    std::function<double(size_t batches)> full_weight;
+    std::function<RunState()> state;
+    std::function<CheckpointMeta()> meta;
+    std::function<void(const std::string& path)> checkpoint_written;
+  };
+  // All is borrowed but the hooks and `early_stopping`.
+  Jobs(const LoopParts& parts, const TrainerOptions& options, const CheckpointOptions& checkpoint,
+       const EarlyStoppingOptions& early_stopping, TrainStep& step, const Observers& observers, Hooks hooks);
+
+  std::optional<FailedWindow> failed;
+  detail::StopLimits limits;
+  detail::MemoryRetry memory;
+  detail::WindowSource windows;
+  detail::LearningRate rate;
+  std::unique_ptr<detail::PendingStep> pending;
+  detail::EpochSums sums;
+  detail::CallbackList callbacks;
+  detail::Divergence divergence;
+  detail::Evaluation evaluation;
+  detail::CheckpointRanking ranking;
+  EarlyStopping early;
+  detail::CheckpointWriter writer;
+  detail::Rollback rollback;
+  detail::TrainedParameters trained;
+
+  // Throws Error(Diverged), with the broken state on the disk unless the run goes back.
+  [[noreturn]] void diverged(const detail::Divergence::Finding& found) {
+    rollback.diverged(found, writer.store(), [this] { return writer.save_diverged(); });
+  }
+
+  // Those with a state in the checkpoint's part `loop`, each under keys of its own. `trained` is loaded before all others.
+  std::vector<Stateful*> with_state() { return {&rate, &memory, &sums, &divergence, &ranking, &early, &rollback}; }
+};
+
+}  // namespace npu_train

@@ -1,0 +1,93 @@
+// How a loop is built from its parts.
+#include "npu_train/core/error.hpp"
+#include "npu_train/device/transfer.hpp"
+#include "npu_train/train/monitors.hpp"
+#include "train/graph_choice.hpp"
+#include "train/loop_jobs.hpp"
+
+namespace npu_train {
+
+TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping)
+    : parts_(std::move(parts)), options_(std::move(options)), checkpoint_(std::move(checkpoint)) {
+  bind<TrainerOptions>(to_node(options_), "trainer");  // the checks that a file's sections get
+  bind<CheckpointOptions>(to_node(checkpoint_), "checkpoint");
+  bind<EarlyStoppingOptions>(to_node(early_stopping), "early_stopping");
+  check(options_.on_oom != "retry" || parts_.strategy == nullptr || parts_.strategy->world_size() == 1, ErrorKind::Usage, "trainer.on_oom",
+        "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "
+        "smaller data.batch_size");
+  const bool retries = options_.on_oom == "retry";
+  std::function<Batch(const Batch&)> bring;
+  if (retries) bring = [device = parts_.device](const Batch& batch) { return to_device(batch, device); };
+  step_ =
+      std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.strategy, observers_,
+                                  StepOptions{.clip_value = options_.gradient_clip_val,
+                                              .clip_by_norm = options_.gradient_clip_algorithm == "norm",
+                                              .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
+                                              .detect_anomaly = options_.detect_anomaly,
+                                              .keep_start = retries,
+                                              .bring = bring,
+                                              .graphs = detail::captures_graphs(options_, parts_.device, *parts_.task, *parts_.strategy),
+                                              .last_skip = options_.max_consecutive_skips});
+  if (checkpoint_.monitor == "auto") {
+    const auto names = parts_.task->metric_names();
+    checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
+  }
+  detail::check_monitors(parts_.task->metric_names(), checkpoint_, early_stopping);
+  jobs_ = std::make_unique<Jobs>(parts_, options_, checkpoint_, early_stopping, *step_, observers_,
+                                 Jobs::Hooks{.full_weight = [this](size_t batches) { return full_weight(batches); },
+                                             .state = [this] { return state(); },
+                                             .meta = [this] { return meta(); },
+                                             .checkpoint_written = [this](const std::string& path) { note_checkpoint(path); }});
+  parts_.task->set_training(true);
+}
+
+TrainLoop::~TrainLoop() = default;
+
+TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, const CheckpointOptions& checkpoint,
+                      const EarlyStoppingOptions& early_stopping, TrainStep& step, const Observers& observers, Hooks hooks)
+    : limits(options, parts.clock, *parts.stop, *parts.strategy),
+      memory({.step = step,
+              .observers = observers,
+              .device = parts.device,
+              .enabled = options.on_oom == "retry",
+              .full_weight = std::move(hooks.full_weight),
+              .train_loader = parts.train_loader,
+              .accumulate = options.accumulate_grad_batches,
+              .failed = failed}),
+      windows({.loader = parts.train_loader,
+               .options = options,
+               .clock = *parts.clock,
+               .observers = observers,
+               .step = step,
+               .memory = memory}),
+      rate(parts.schedule, parts.base_lr, *parts.optimizer),
+      sums(*parts.task),
+      divergence(options.max_consecutive_skips),
+      evaluation({.task = *parts.task,
+                  .precision = *parts.precision,
+                  .ema = parts.ema,
+                  .device = parts.device,
+                  .stop = *parts.stop,
+                  .failed = failed}),
+      ranking(checkpoint),
+      early(early_stopping),
+      writer({.store = parts.store,
+              .strategy = *parts.strategy,
+              .enabled = !options.fast_dev_run,
+              .async = checkpoint.async,
+              .observers = observers,
+              .step = step,
+              .optimizer = *parts.optimizer,
+              .config = parts.config,
+              .state = std::move(hooks.state),
+              .meta = std::move(hooks.meta),
+              .not_finite =
+                  [this] {
+                    diverged({"a parameter is not finite",
+                              "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole"});
+                  },
+              .written = std::move(hooks.checkpoint_written)}),
+      rollback(options.on_divergence == "rollback"),
+      trained(*parts.task, *parts.precision, *parts.optimizer, parts.ema, *parts.strategy) {}
+
+}  // namespace npu_train

@@ -1,0 +1,32 @@
+#include "npu_train/train/monitors.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train::detail {
+
+void check_monitors(std::vector<std::string> metrics, const CheckpointOptions& checkpoint, const EarlyStoppingOptions& early) {
+  metrics.insert(metrics.begin(), "loss");
+  const auto known = [&](const char* key, const std::string& monitor) {
+    const auto metric = monitor.starts_with("train/") ? monitor.substr(6) : (monitor.starts_with("val/") ? monitor.substr(4) : monitor);
+    check(std::find(metrics.begin(), metrics.end(), metric) != metrics.end(), ErrorKind::Usage, key, "no metric '", monitor,
+          "'; there are, under train/ and val/: ", join(metrics));
+  };
+  if (checkpoint.monitor != "auto") known("checkpoint.monitor", checkpoint.monitor);
+  if (early.enabled) known("early_stopping.monitor", early.monitor);
+}
+
+double monitored(const std::string& monitor, const Scalars& train, const Scalars& val) {
+  const auto nan = std::nan("");
+  if (monitor.starts_with("train/")) return scalar_or(train, monitor.substr(6), nan);
+  return scalar_or(val, monitor.starts_with("val/") ? monitor.substr(4) : monitor, nan);
+}
+
+bool improves(double value, double best, bool larger, double delta) {
+  return !std::isnan(value) && (std::isnan(best) || (larger ? value > best + delta : value < best - delta));
+}
+
+}  // namespace npu_train::detail

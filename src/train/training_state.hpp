@@ -1,0 +1,31 @@
+// The state of what a loop runs on: model, optimizer, scaler, EMA, random number generators, loader, and the place in the data.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "npu_train/train/checkpoint.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train::detail {
+
+// The parts of a saved state, except those that are left out.
+class SavedParts {
+ public:
+  SavedParts(const RunState& state, const std::vector<std::string>& leave_out) : state_(state), leave_out_(leave_out) {}
+  // nullptr if it is left out. Error(Checkpoint) if there is none.
+  const State* find(const std::string& part) const;
+
+ private:
+  const RunState& state_;
+  const std::vector<std::string>& leave_out_;
+};
+
+void save_training(const LoopParts& parts, const LoopPosition& position, RunState& out);
+// In the order in which parts depend on each other; which parameters are trained is known before (TrainedParameters).
+void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved);
+
+// What a manifest says of the run, without its score.
+CheckpointMeta checkpoint_meta(const LoopParts& parts, const LoopPosition& position);
+
+}  // namespace npu_train::detail

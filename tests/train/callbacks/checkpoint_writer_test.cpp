@@ -1,0 +1,103 @@
+#include "testing.hpp"
+
+#include <cmath>
+#include <fstream>
+
+#include "train/callbacks/checkpoint_writer.hpp"
+#include "train/toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+using npu_train::detail::CheckpointWriter;
+
+namespace {
+
+struct Written {
+  explicit Written(bool async) {
+    store = &on_disk;
+    meta.batches_seen = 3;
+    meta.score = kNaN;
+    writer.emplace(CheckpointWriter::Context{.store = store,
+                                             .strategy = *toy.strategy,
+                                             .enabled = true,
+                                             .async = async,
+                                             .observers = toy.observers,
+                                             .step = step,
+                                             .optimizer = *toy.optimizer,
+                                             .config = config,
+                                             .state =
+                                                 [] {
+                                                   return RunState{{"loop", {}}};
+                                                 },
+                                             .meta = [this] { return meta; },
+                                             .not_finite = [] { throw Error(ErrorKind::Diverged, "test", "not finite", ""); },
+                                             .written = [this](const std::string& path) { paths.push_back(path); }});
+  }
+  TempDir dir;
+  Toy toy;
+  TrainStep step = toy.step();
+  CheckpointStore on_disk{(dir / "c").string(), {.save_top_k = -1}};
+  CheckpointStore* store;
+  ConfigNode config;
+  CheckpointMeta meta;
+  std::vector<std::string> paths;
+  std::optional<CheckpointWriter> writer;
+};
+
+}  // namespace
+
+TEST_CASE("a save is on the disk and reported when it returns; one next to the training when it is finished") {
+  Written now(false), later(true);
+  now.writer->begin();
+  CHECK(now.paths == std::vector<std::string>{now.on_disk.last()});
+  later.writer->begin();
+  CHECK(later.paths.empty());
+  later.writer->finish(/*wait=*/true);
+  later.writer->finish(true);
+  CHECK(later.paths == std::vector<std::string>{later.on_disk.last()});
+}
+
+TEST_CASE("the newest checkpoint is that of its batch, and is written again for a score that it lacks") {
+  Written run(true);
+  CHECK_FALSE(run.writer->has(3, kNaN));
+  run.writer->save();
+  CHECK(run.writer->has(3, kNaN));
+  CHECK_FALSE(run.writer->has(4, kNaN));
+  CHECK_FALSE(run.writer->has(3, 0.5));
+  run.meta.score = 0.5;
+  run.writer->save();
+  CHECK(run.writer->has(3, 0.5));
+  run.writer->loaded(9);
+  CHECK(run.writer->has(9, kNaN));
+}
+
+TEST_CASE("a checkpoint that could not be written is none") {
+  Written run(true);
+  std::ofstream(run.dir / "c") << "in the way";
+  run.writer->begin();
+  CHECK(error_of([&] { run.writer->finish(true); }).kind() == ErrorKind::Checkpoint);
+  CHECK_FALSE(run.writer->has(3, kNaN));
+  CHECK(run.paths.empty());
+}
+
+TEST_CASE("weights that are not finite are written to the folder of the diverged run alone") {
+  Written run(false);
+  {
+    const torch::NoGradGuard no_grad;
+    run.toy.net->norm->bias[0] = INFINITY;
+  }
+  CHECK(error_of([&] { run.writer->save(); }).kind() == ErrorKind::Diverged);
+  CHECK(error_of([&] { run.writer->begin(); }).kind() == ErrorKind::Diverged);
+  CHECK(run.on_disk.last().empty());
+  CHECK(run.writer->save_diverged() == (run.dir / "diverged").string());
+}
+
+TEST_CASE("without a store nothing is written") {
+  Written run(true);
+  run.store = nullptr;
+  CHECK(run.writer->save().empty());
+  run.writer->begin();
+  run.writer->finish(true);
+  CHECK(run.writer->save_diverged().empty());
+  CHECK(run.paths.empty());
+}

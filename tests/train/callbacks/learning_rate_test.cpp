@@ -1,0 +1,41 @@
+#include "testing.hpp"
+
+#include "npu_train/core/log.hpp"
+#include "train/callbacks/learning_rate.hpp"
+#include "train/toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+using npu_train::detail::LearningRate;
+
+TEST_CASE("the rate is the schedule's in its unit, times the factor") {
+  Toy toy;
+  const LrSchedule by_epoch([](double t) { return 1 / (1 + t); }, true), by_step([](double t) { return 1 / (1 + t); }, false);
+  LearningRate epochs(&by_epoch, 0.8, *toy.optimizer), steps(&by_step, 0.8, *toy.optimizer);
+  epochs.set(1, 3);
+  CHECK(toy.optimizer->lr() == 0.4);
+  steps.set(1, 3);
+  CHECK(toy.optimizer->lr() == 0.2);
+  steps.set_factor(0.5);
+  CHECK(toy.optimizer->lr() == 0.2);  // from the next step on
+  steps.set(1, 3);
+  CHECK(toy.optimizer->lr() == 0.1);
+  for (const double bad : {-1.0, kNaN, kInf}) CHECK(error_of([&] { steps.set_factor(bad); }).kind() == ErrorKind::Usage);
+  CHECK(steps.factor() == 0.5);
+  LearningRate resumed(&by_step, 0.8, *toy.optimizer);
+  resumed.load_state(steps.state());
+  CHECK(resumed.factor() == 0.5);
+}
+
+TEST_CASE("a rate that was set past the schedule is overwritten with one warning") {
+  int warnings = 0;
+  const ScopedLogSink sink([&](LogLevel level, std::string_view) { warnings += level == LogLevel::Warning ? 1 : 0; });
+  Toy toy;
+  LearningRate rate(&toy.schedule, 0.1, *toy.optimizer);
+  for (int i = 0; i < 3; ++i) {
+    rate.set(0, i);
+    CHECK(toy.optimizer->lr() == 0.1);
+    toy.optimizer->set_lr(7);
+  }
+  CHECK(warnings == 1);
+}
