@@ -20,15 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kFile = "libtorch_npu.so";
-constexpr const char* kVariable = "NPU_TRAIN_TORCH_NPU";
+constexpr const char* kTorchNpuFile = "libtorch_npu.so";
+constexpr const char* kTorchNpuVariable = "NPU_TRAIN_TORCH_NPU";
 
 std::string torch_minor() { return std::to_string(TORCH_VERSION_MAJOR) + "." + std::to_string(TORCH_VERSION_MINOR); }
 
 std::string what_to_install() {
   return "npu_train was built with libtorch " + torch_minor() + " and needs torch_npu " + torch_minor() +
          ".* built as a library without Python (BUILD_LIBTORCH of https://gitcode.com/Ascend/pytorch, branch v" + torch_minor() +
-         ".0), and CANN in the version that this torch_npu names (9.1.0 for 2.11 and 2.12); name the file in " + kVariable;
+         ".0), and CANN in the version that this torch_npu names (9.1.0 for 2.11 and 2.12); name the file in " + kTorchNpuVariable;
 }
 
 [[noreturn]] void fail(const std::string& what, const std::string& hint) { throw Error(ErrorKind::Device, "device npu", what, hint); }
@@ -61,7 +61,7 @@ bool is_python_symbol(const std::string& name) { return name.starts_with("Py") |
          what_to_install() + "; or import torch_npu in the Python process that loads this library");
   if (missing.starts_with("libtorch") || missing.starts_with("libc10") || !symbol.empty())
     fail(path + " does not fit libtorch " + torch_minor() + ": " + error, what_to_install());
-  if (!missing.empty() && missing.find(kFile) == std::string::npos)
+  if (!missing.empty() && missing.find(kTorchNpuFile) == std::string::npos)
     fail(path + " needs " + missing + ", which is not found",
          "it is part of CANN: install CANN in the version that your torch_npu names "
          "(9.1.0 for 2.11 and 2.12) and run `source /usr/local/Ascend/ascend-toolkit/set_env.sh` (or where it is) in this shell; the "
@@ -93,12 +93,12 @@ void* open_library(std::string& opened) {
     }
     const char* text = dlerror();
     const std::string error = text != nullptr ? text : "no reason given";
-    if (error.starts_with(kFile) && error.find("cannot open shared object file") != std::string::npos)
+    if (error.starts_with(kTorchNpuFile) && error.find("cannot open shared object file") != std::string::npos)
       tried.push_back("the system's loader");
     else
       explain(path, error);
   }
-  fail(std::string(kFile) + " is not found (" + join(tried) + ")", what_to_install());
+  fail(std::string(kTorchNpuFile) + " is not found (" + join(tried) + ")", what_to_install());
 }
 
 template <class Fn>
@@ -118,17 +118,17 @@ std::vector<std::string> torch_npu_places() {
     const char* set = std::getenv(variable);
     return set == nullptr ? "" : set;
   };
-  if (const auto named = in(kVariable); !named.empty()) {
+  if (const auto named = in(kTorchNpuVariable); !named.empty()) {
     std::error_code none;
-    return {(fs::is_directory(named, none) ? named / kFile : named).string()};
+    return {(fs::is_directory(named, none) ? named / kTorchNpuFile : named).string()};
   }
   std::vector<std::string> out;
-  if (const auto prefix = in("TORCH_NPU_INSTALL_PREFIX"); !prefix.empty()) out.push_back((prefix / "lib" / kFile).string());
+  if (const auto prefix = in("TORCH_NPU_INSTALL_PREFIX"); !prefix.empty()) out.push_back((prefix / "lib" / kTorchNpuFile).string());
   if (const auto torch = library_folder(reinterpret_cast<const void*>(&at::globalContext)); !torch.empty()) {
     const auto packages = torch.parent_path().parent_path();
-    for (const char* package : {"libtorch_npu", "torch_npu"}) out.push_back((packages / package / "lib" / kFile).string());
+    for (const char* package : {"libtorch_npu", "torch_npu"}) out.push_back((packages / package / "lib" / kTorchNpuFile).string());
   }
-  out.emplace_back(kFile);
+  out.emplace_back(kTorchNpuFile);
   return out;
 }
 
@@ -146,7 +146,7 @@ bool has_ascend_nodes(const fs::path& dev) {
 void load_torch_npu(TorchNpu& out) {
   void* handle = nullptr;
   if (is_registered()) {  // linked by the host program, imported in its Python, or by a call before that failed later
-    handle = dlopen(out.path.empty() ? kFile : out.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    handle = dlopen(out.path.empty() ? kTorchNpuFile : out.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
     if (handle == nullptr) handle = RTLD_DEFAULT;
   } else {
     handle = open_library(out.path);

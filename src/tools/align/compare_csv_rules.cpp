@@ -16,15 +16,15 @@ bool one_sided(const ItemComparison& item) { return item.a.empty() || item.b.emp
 bool is_output(const ItemComparison& item) { return item.a.find(".output.") != std::string::npos; }
 
 // Operators of which msprobe judges no value, or no input: what they hold has not been written yet.
-enum class Judged { All, Outputs, Nothing };
-Judged judged_of(const std::string& call) {
+enum class JudgedRow { All, Outputs, Nothing };
+JudgedRow judged_of(const std::string& call) {
   static const std::set<std::string> nothing = {
       "empty", "empty_like", "numpy", "to", "__setitem__", "empty_strided", "empty_with_format", "new_empty", "new_empty_strided"};
   static const std::set<std::string> outputs = {"_reduce_scatter_base", "_all_gather_base", "all_to_all_single", "batch_isend_irecv"};
   const auto begin = call.find('.');
-  if (begin == std::string::npos) return Judged::All;
+  if (begin == std::string::npos) return JudgedRow::All;
   const auto name = call.substr(begin + 1, call.find('.', begin + 1) - begin - 1);
-  return nothing.count(name) != 0 ? Judged::Nothing : outputs.count(name) != 0 ? Judged::Outputs : Judged::All;
+  return nothing.count(name) != 0 ? JudgedRow::Nothing : outputs.count(name) != 0 ? JudgedRow::Outputs : JudgedRow::All;
 }
 
 class Rules {
@@ -34,16 +34,16 @@ class Rules {
       if (one_sided(*rows[i].item)) out_[i].level = "N/A";
       (is_output(*rows[i].item) ? outputs_ : inputs_).push_back({rows[i].item, &out_[i]});
     }
-    judged_ = rows.empty() || inputs_.empty() ? Judged::All : judged_of(inputs_.front().item->a);
+    judged_ = rows.empty() || inputs_.empty() ? JudgedRow::All : judged_of(inputs_.front().item->a);
   }
 
   std::vector<CsvResult> run(CsvMode mode) {
     for (const auto& row : inputs_)
-      if (judged_ == Judged::All) single(row, mode, /*input=*/true);
+      if (judged_ == JudgedRow::All) single(row, mode, /*input=*/true);
     for (const auto& row : outputs_)
-      if (judged_ != Judged::Nothing) single(row, mode, /*input=*/false);
-    if (judged_ == Judged::All && mode == CsvMode::Tensor) values();
-    if (judged_ == Judged::All && mode == CsvMode::Statistics) statistics();
+      if (judged_ != JudgedRow::Nothing) single(row, mode, /*input=*/false);
+    if (judged_ == JudgedRow::All && mode == CsvMode::Tensor) values();
+    if (judged_ == JudgedRow::All && mode == CsvMode::Statistics) statistics();
     return std::move(out_);
   }
 
@@ -112,7 +112,7 @@ class Rules {
 
   std::vector<CsvResult> out_;
   std::vector<Judgement> inputs_, outputs_;
-  Judged judged_ = Judged::All;
+  JudgedRow judged_ = JudgedRow::All;
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr size_t kRowsAtOnce = 256;
-constexpr size_t kMostItems = 64;  // of a list among the arguments of an operator
+constexpr size_t kMostLeafItems = 64;  // of a list among the arguments of an operator
 
 DumpNode plain(const std::string& type, const std::string& json) {
   DumpLeaf leaf;
@@ -135,7 +135,7 @@ DumpNode LeafMaker::value(const c10::IValue& value, const std::string& name, boo
   if (!value.isList()) return {};
   auto out = DumpNode::list();
   const auto items = value.toListRef();
-  for (size_t i = 0; i < items.size() && i < kMostItems; ++i) out.add(this->value(items[i], name + "." + std::to_string(i), keep));
+  for (size_t i = 0; i < items.size() && i < kMostLeafItems; ++i) out.add(this->value(items[i], name + "." + std::to_string(i), keep));
   return out;
 }
 

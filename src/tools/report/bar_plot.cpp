@@ -16,10 +16,10 @@ using detail::escape_html;
 using Bar = BarPlot::Bar;
 
 constexpr size_t kNamed = 24;       // so many bars are rows with names; more are drawn side by side, the largest named below
-constexpr size_t kLargest = 8;      // that are named there
+constexpr size_t kLargestBar = 8;   // that are named there
 constexpr size_t kMostBars = 1000;  // side by side; of more, the largest of each run of neighbours
 constexpr size_t kThick = 100;      // side by side with space between them
-constexpr size_t kColors = 8;
+constexpr size_t kBarColors = 8;
 
 bool drawable(const Bar& bar) { return std::isfinite(bar.value) && bar.value >= 0; }
 
@@ -77,14 +77,14 @@ class BarPainter {
     if (!drawable(bar)) return "lost";
     const auto group = static_cast<size_t>(std::find(groups_.begin(), groups_.end(), bar.group) - groups_.begin());
     std::string out = "s";
-    return out += std::to_string(groups_.empty() ? 0 : group % kColors);
+    return out += std::to_string(groups_.empty() ? 0 : group % kBarColors);
   }
 
   std::string legend() const {
     std::string out;
     for (size_t g = 0; g < groups_.size(); ++g) {
       out += "<li class=\"s";
-      out += std::to_string(g % kColors) + "\">" + escape_html(groups_[g]) + "</li>";
+      out += std::to_string(g % kBarColors) + "\">" + escape_html(groups_[g]) + "</li>";
     }
     const auto lost = std::count_if(plot_.bars.begin(), plot_.bars.end(), [](const Bar& bar) { return !drawable(bar); });
     if (lost > 0) out += "<li class=\"lost\">" + with_commas(lost) + " not finite or below 0</li>";
@@ -99,7 +99,7 @@ class BarPainter {
   std::vector<size_t> largest_bars() const {
     auto out = order_;
     std::stable_sort(out.begin(), out.end(), [&](size_t a, size_t b) { return rank_of(plot_.bars[a]) > rank_of(plot_.bars[b]); });
-    out.resize(std::min(out.size(), kLargest));
+    out.resize(std::min(out.size(), kLargestBar));
     std::erase_if(out, [&](size_t i) { return rank_of(plot_.bars[i]) == 0; });
     return out;
   }

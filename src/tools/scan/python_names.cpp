@@ -5,7 +5,7 @@
 namespace npu_train::detail::scan {
 
 constexpr size_t kMostStars = 16;  // each is looked through for every name
-constexpr size_t kLongestName = 400;
+constexpr size_t kLongestPythonName = 400;
 
 PythonNames::PythonNames(std::string_view text, const std::vector<Token>& tokens) : text_(text), tokens_(tokens) {
   for (size_t i = 0; i < tokens_.size();) {
@@ -30,10 +30,10 @@ bool PythonNames::is(size_t i, TokenKind kind, std::string_view word) const {
 // Reads "a.b.c" at `i` and gives the token behind it. Of a name that no table can have, the start: it is copied for every use.
 size_t PythonNames::read_dotted(size_t i, std::string& name, size_t& last) const {
   while (i < tokens_.size() && tokens_[i].kind == TokenKind::Name) {
-    if (name.size() < kLongestName) name += tokens_[i].in(text_).substr(0, kLongestName);
+    if (name.size() < kLongestPythonName) name += tokens_[i].in(text_).substr(0, kLongestPythonName);
     last = i++;
     if (!is(i, TokenKind::Symbol, ".") || i + 1 >= tokens_.size() || tokens_[i + 1].kind != TokenKind::Name) break;
-    if (name.size() < kLongestName) name += '.';
+    if (name.size() < kLongestPythonName) name += '.';
     ++i;
   }
   return i;
