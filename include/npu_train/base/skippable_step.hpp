@@ -7,13 +7,13 @@
 
 namespace npu_train {
 
-/// What the step is gated by. Undefined tensors mean: nothing to unscale, nothing found.
+/// The conditions of the step. Undefined tensors mean: no unscaling, no overflow.
 struct StepGate {
-  at::Tensor inv_scale;  ///< fp32 scalar on the device; gradients are still to be multiplied by it. Undefined: they are ready.
+  at::Tensor inv_scale;  ///< fp32 scalar on the device; factor by which gradients must still be multiplied. Undefined: they are ready.
   at::Tensor found_inf;  ///< fp32 scalar on the device; not 0 leaves parameters and optimizer state bit-identical. Undefined: always step.
 };
 
-/// An optimizer that takes `inv_scale` and `found_inf` on the device. Others get one host read of found_inf.
+/// An optimizer that accepts `inv_scale` and `found_inf` on the device. For others, found_inf is read once on the host.
 class SkippableStep {
  public:
   virtual ~SkippableStep() = default;
