@@ -46,7 +46,7 @@ bool inside(double value, const Bounds& bounds) {
          (bounds.lo_open ? value > bounds.lo : value >= bounds.lo);
 }
 
-// What somebody meant who wrote this for a choice; "" where nothing is near.
+// The choice that a user probably meant; "" if none is near.
 std::string meant_choice(const std::string& given, const Bounds& bounds) {
   for (const auto& [other, name] : bounds.other_names)
     if (to_lower(other) == to_lower(given)) return "; names are case-sensitive, did you mean '" + name + "'?";
@@ -56,7 +56,7 @@ std::string meant_choice(const std::string& given, const Bounds& bounds) {
 
 bool is_plain_scalar(const ConfigNode& node) { return node.is_scalar() && !node.quoted(); }
 
-// What somebody meant who wrote this for an integer.
+// The integer that a user probably meant.
 std::string integer_hint(const ConfigNode& node) {
   if (!node.is_scalar()) return "";
   const auto& text = node.scalar();
@@ -139,7 +139,7 @@ std::string Bounds::str() const {
 void ConfigProblems::throw_if_any() const {
   if (problems_.empty()) return;
   std::string message;
-  if (problems_.size() > 1) message = std::to_string(problems_.size()) + " mistakes";
+  if (problems_.size() > 1) message = std::to_string(problems_.size()) + " errors";
   for (const auto& problem : problems_) {
     if (problems_.size() > 1) message += "\n  ";
     message += problem.mark.str() + ": " + (problem.path.empty() ? "" : problem.path + ": ") + problem.message;

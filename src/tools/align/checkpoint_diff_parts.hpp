@@ -12,7 +12,7 @@
 
 namespace npu_train::detail {
 
-// Tensors of a checkpoint or a file of weights, read when they are asked for where the format allows.
+// Tensors of a checkpoint or a file of weights, read on request if the format allows it.
 class StoredWeights {
  public:
   struct Entry {

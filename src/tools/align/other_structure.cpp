@@ -25,7 +25,7 @@ bool has_part_of(const std::set<std::string>& layers, const std::string& module)
   return layers.count(module) != 0 || has_below(layers, module);
 }
 
-// What one side has alone.
+// The layers that only one side has.
 struct LoneLayers {
   int64_t count = 0;
   const CallComparison* first = nullptr;
@@ -115,8 +115,8 @@ std::set<std::string> layers_of(const DumpStep& step) {
   return out;
 }
 
-// Declared layers and parameters that stand alone are our own way to cut a network. A module without a layer below it is shown as a whole:
-// Python's attention, of which the projections are no calls.
+// Declared layers and separate parameters are our own way to divide a network. A module without a layer inside it is shown as one:
+// Python's attention, whose projections are not calls.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers) {
   if (call.type == "Layer" || call.type == "Parameter" || has_below(layers, call.layer)) return true;
   for (auto above = layer_of(call.layer); !above.empty(); above = layer_of(above))

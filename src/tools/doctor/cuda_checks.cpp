@@ -14,7 +14,7 @@ constexpr const char* kCuda = "cuda";
 constexpr const char* kNvidiaVersion = "/proc/driver/nvidia/version";
 
 struct Gpu {
-  std::string index, name, driver, total, used, capability;  // MiB, "8.0"; "" where nvidia-smi does not tell
+  std::string index, name, driver, total, used, capability;  // MiB, "8.0"; "" if nvidia-smi does not report it
 };
 
 struct CudaFacts {
@@ -27,7 +27,7 @@ struct CudaFacts {
   bool wsl = false;
 };
 
-// Lines "0, NVIDIA H200, 550.54.15, 143771, 512, 9.0" without units; "[N/A]" and the like count as not told.
+// Lines "0, NVIDIA H200, 550.54.15, 143771, 512, 9.0" without units; "[N/A]" and similar texts count as unknown.
 std::vector<Gpu> parse_gpus(const std::string& text) {
   std::vector<Gpu> out;
   for (const auto& line : detail::split(text, '\n')) {
@@ -89,7 +89,7 @@ std::optional<VersionRule> rule_for_cuda(const char* what, int runtime) {
   return out;
 }
 
-// How bad it is to be below a rule, and that nobody looked it up.
+// The verdict below a rule, and the remark if the rule is not verified.
 Verdict below(const VersionRule& rule) { return rule.checked ? Verdict::Fail : Verdict::Warn; }
 const char* doubt(const VersionRule& rule) { return rule.checked ? "" : " (this row of the table is not verified)"; }
 

@@ -13,7 +13,7 @@ struct NpuChip {
   std::string name;    // "910B3"; on Atlas A3 only "Ascend910"
   std::string health;  // "OK", "Warning", "Alarm", "Critical"
   std::string bus;
-  int64_t memory_used = 0, memory_total = 0;  // MB; 0 where it is not told
+  int64_t memory_used = 0, memory_total = 0;  // MB; 0 if unknown
 };
 
 struct NpuProcess {

@@ -1,4 +1,4 @@
-// Code that stands inside of a file of another language: cells of notebooks, texts of `python -c`, here-documents.
+// Code inside a file of another language: cells of notebooks, texts of `python -c`, here-documents.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace npu_train::detail::scan {
 
-/// Decoded code, and where each of its bytes stands in the file.
+/// Decoded code, and the position of each of its bytes in the file.
 class EmbeddedCode {
  public:
   void add(char decoded, size_t begin, size_t end) {

@@ -10,7 +10,7 @@ namespace npu_train::detail::scan {
 enum class TokenKind : uint8_t {
   Name,
   Number,
-  Text,     // a string literal or a quoted argument; `body` is what stands between the quotes
+  Text,     // a string literal or a quoted argument; `body` is the text between the quotes
   Header,   // of an #include; `body` is the path
   Symbol,   // one character, or one of == != <= >= := -> ** // :: <<<
   LineEnd,  // of a logical line of Python, of a command line
