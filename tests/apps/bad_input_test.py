@@ -90,7 +90,7 @@ class BadInput(ProgramTest):
             ('a name of another tool', self.train('trainer.epochs=3'), USAGE, 'the name here is max_epochs'),
             ('unknown model', self.train('model={name: vit_tinny}'), USAGE, 'vit_tiny'),
             ('unknown transform', self.train('data.train_transforms=[horizontal_flop]'), USAGE, 'horizontal_flip'),
-            ('two mistakes', self.text('seed: x\ntrainer: {threads: y}'), USAGE, '2 mistakes', 'bad.yaml:1:', 'bad.yaml:2:'),
+            ('two errors', self.text('seed: x\ntrainer: {threads: y}'), USAGE, '2 errors', 'bad.yaml:1:', 'bad.yaml:2:'),
         ])
 
     def test_what_was_likely_meant(self):

@@ -146,7 +146,7 @@ TEST_CASE("the hint for an empty text on a command line can be pasted into a she
 TEST_CASE("all mistakes come together, a line each") {
   const auto e = error_of([] { read("lr: -1\nsed: 3\ntrainer: {flag: 7}\n"); });
   CHECK(std::string(e.what()) ==
-        "[config] 3 mistakes\n  x.yaml:1:5: lr: '-1' is out of range; allowed: more than 0\n  x.yaml:2:1: sed: no such key; did you mean "
+        "[config] 3 errors\n  x.yaml:1:5: lr: '-1' is out of range; allowed: more than 0\n  x.yaml:2:1: sed: no such key; did you mean "
         "'seed'? "
         "There are: seed, lr, limit, precision, path, names, betas, trainer, optimizer, ema, transforms\n  x.yaml:3:17: trainer.flag: '7' "
         "is not "

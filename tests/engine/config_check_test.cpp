@@ -184,12 +184,12 @@ TEST_CASE("as many mistakes are listed as are counted, whatever they are") {
       size_t listed = 0;
       for (size_t at = message.find("a.yaml:"); at != std::string::npos; at = message.find("a.yaml:", at + 1)) ++listed;
       CHECK_MESSAGE(listed == n, yaml, message);
-      CHECK_MESSAGE(has(message, std::to_string(n) + " mistakes") == (n > 1), message);
+      CHECK_MESSAGE(has(message, std::to_string(n) + " errors") == (n > 1), message);
     }
   std::string many = "trainer:\n";
   for (int i = 0; i < 200; ++i) many += "  wrong_" + std::to_string(i) + ": 1\n";
   const std::string message = error_of([&] { bind_config(parse_yaml(many, "a.yaml")); }).what();
-  CHECK(has(message, "200 mistakes"));
+  CHECK(has(message, "200 errors"));
   CHECK(std::count(message.begin(), message.end(), '\n') == 200);
 }
 
@@ -200,7 +200,7 @@ TEST_CASE("five mistakes are five, wherever they stand") {
                    "data: {name: generated, num_workers: many}\n",
                    "a.yaml"));
   });
-  CHECK_MESSAGE(has(e.what(), "5 mistakes"), e.what());
+  CHECK_MESSAGE(has(e.what(), "5 errors"), e.what());
   for (const char* place : {"a.yaml:1:9: device", "a.yaml:2:12: precision", "a.yaml:3:", "a.yaml:4:"})
     CHECK_MESSAGE(has(e.what(), place), e.what());
 }

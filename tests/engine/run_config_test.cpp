@@ -150,7 +150,7 @@ TEST_CASE("a key without its section has a full name") {
         std::pair("monitor", "checkpoint.monitor"), std::pair("seed", ""), std::pair("scheduler", ""), std::pair("nothing_like_it", "")})
     CHECK(full_key(key) == full);
   const auto text = message("lr: 0.1\nseed: -1\nepochs: 3\n");
-  CHECK_MESSAGE(has(text, "3 mistakes"), text);
+  CHECK_MESSAGE(has(text, "3 errors"), text);
   CHECK_MESSAGE(has(text, "a.yaml:1:1: lr: no such key; did you mean optimizer.lr?"), text);
 }
 

@@ -122,7 +122,7 @@ TEST_CASE("a section of a file is on where it is there, and off where it says so
 TEST_CASE("mistakes in a section are found with all others, in a file and in code") {
   const auto parts = with_pulse(std::make_shared<std::vector<std::string>>());
   auto text = refused("pulse: {evry: 3}\nseed: -1", parts);
-  CHECK_MESSAGE(has(text, "2 mistakes"), text);
+  CHECK_MESSAGE(has(text, "2 errors"), text);
   CHECK_MESSAGE(has(text, "a.yaml:1:9: pulse.evry: no such key; did you mean 'every'?"), text);
   text = refused("pulse: {every: 0}", parts);
   CHECK_MESSAGE(has(text, "pulse.every: '0' is out of range"), text);
