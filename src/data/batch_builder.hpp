@@ -26,7 +26,7 @@ struct Job {
   float* floats = nullptr;   // drawn for it
   int32_t* integers = nullptr;
   int64_t* labels = nullptr;
-  std::vector<std::string> bad;  // by position in `ids`, why a sample is left out; "" for good ones. Empty where none may be
+  std::vector<std::string> bad;  // by position in `ids`, the reason why a sample is omitted; "" for good ones. Empty if none may be omitted
   State stream_state;            // of a stream, after the last sample of this batch
   // Guarded by the loader's mutex:
   int64_t next_sample = 0;  // the first that no worker has taken

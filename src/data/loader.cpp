@@ -209,7 +209,7 @@ void Loader::Impl::note_bad_samples(const Job& job) {
   }
 }
 
-/// At the end of an epoch; a second next() there says nothing.
+/// At the end of an epoch; a second next() there reports nothing.
 void Loader::Impl::report_bad_samples() {
   if (bad_samples == reported_bad) return;
   reported_bad = bad_samples;

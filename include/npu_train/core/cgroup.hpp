@@ -1,5 +1,5 @@
 /// The resource limits of the Linux control groups of this process, versions 1 and 2. Containers and batch systems set these limits; other
-/// files of the kernel report the resources of the whole machine.
+/// files of the kernel report the resources of the complete machine.
 #pragma once
 
 #include <cstdint>

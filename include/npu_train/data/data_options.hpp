@@ -57,7 +57,7 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("cutmix_alpha", &DataOptions::cutmix_alpha,
       "cutmix: parameter of its Beta distribution; 0: off; with mixup one of the two is drawn per batch", at_least(0));
   add("on_bad_sample", &DataOptions::on_bad_sample,
-      "reaction to a sample that cannot be read; error: ends the run; skip: the sample is left out of its batch, named in the log and "
+      "reaction to a sample that cannot be read; error: ends the run; skip: the sample is omitted from its batch, named in the log and "
       "counted",
       one_of({"error", "skip"}));
   table.synonym("workers", "num_workers").synonym("transforms", "train_transforms").synonym("path", "root").synonym("data_dir", "root");

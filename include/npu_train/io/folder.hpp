@@ -9,7 +9,7 @@ namespace npu_train {
 
 /// Removes temporaries that killed processes left in `folder`: those of ended processes of this machine; others after a day. If
 /// `mine(name)` is true (`name` is that of the file or folder being written), only the caller may write it now, because it holds the lock
-/// of the folder (FolderLock) and has not begun to write: such temporaries are removed whoever made them. Returns their number.
+/// of the folder (FolderLock) and is not writing yet: such temporaries are removed whatever process made them. Returns their number.
 int remove_leftovers(const std::filesystem::path& folder, const std::function<bool(std::string_view name)>& mine);
 
 /// Removes a folder with its content. A process that is killed during this leaves a temporary, which remove_leftovers() removes, and never

@@ -91,7 +91,7 @@ void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& op
   if (unknown.empty()) return;
   const std::vector<std::string> all(unknown.begin(), unknown.end());
   check(unknown.size() < 2 * options.mapping.size(), ErrorKind::Usage, "compare",
-        "--mapping: none of its names occurs in the dumps: ", join(all, "; "), "; allowed: layers (layer1.0.conv1) and whole calls");
+        "--mapping: none of its names occurs in the dumps: ", join(all, "; "), "; allowed: layers (layer1.0.conv1) and complete calls");
   for (const auto& name : all) {
     log_warning("compare: --mapping names ", name);
     out.notes.push_back("--mapping names " + name);

@@ -96,7 +96,7 @@ std::string not_finite_text(const ItemComparison& item);
 // values, and steps that the loss scale skips, do not propagate.
 void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b);
 
-// Layers with a call in the forward, the optimizer's left out.
+// Layers with a call in the forward, without the optimizer's.
 std::set<std::string> layers_of(const DumpStep& step);
 // Whether a side that has these layers and not that of `call` cuts the network otherwise there: finer, coarser, or without a name for it.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers);

@@ -40,7 +40,7 @@ struct TextRows {
   std::vector<std::pair<std::string, std::string>> names;  // with messages
 };
 
-// Columns in which no row has anything are left out.
+// Columns that are empty in every row are omitted.
 void drop_empty_columns(TextRows& rows) {
   for (size_t i = rows.columns.size(); i-- > 0;) {
     const auto at = static_cast<std::ptrdiff_t>(i);

@@ -29,7 +29,7 @@ class DumpFilter {
   bool enter(const std::string& base);
   void leave(const std::string& base);
   bool has(const std::string& base) const;
-  // "dump.list: 'heed' matches no layer or operator of this dump; did you mean 'head'?" for each name of list and scope without a call so
+  // "dump.list: 'haed' matches no layer or operator of this dump; did you mean 'head'?" for each name of list and scope without a call so
   // far.
   std::vector<std::string> unmatched() const;
   // Words of data_mode: a group without any of its words is complete.

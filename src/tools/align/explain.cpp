@@ -1,4 +1,4 @@
-// From what was seen to what may be behind it.
+// From observations to likely causes.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

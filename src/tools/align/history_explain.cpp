@@ -1,4 +1,4 @@
-// From what two curves look like to what may be behind it.
+// From the form of two curves to likely causes.
 #include <algorithm>
 #include <cmath>
 

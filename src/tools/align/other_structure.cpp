@@ -40,7 +40,7 @@ LoneLayers lone_layers(const StepComparison& step, const std::set<std::string>& 
   LoneLayers out;
   for (const auto& call : step.calls) {
     if (call.direction != "forward" || two_sided(call) || call.a.empty() == in_a || others.count(call.layer) != 0) continue;
-    if (call.items.empty() || !call.items[0].failed) continue;  // no parameters, or left out on purpose
+    if (call.items.empty() || !call.items[0].failed) continue;  // no parameters, or omitted on purpose
     ++out.count;
     if (out.first != nullptr) continue;
     out.first = &call;

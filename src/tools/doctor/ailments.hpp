@@ -14,7 +14,7 @@ namespace npu_train::detail {
 struct Hit {
   enum class Kind { Ailment, ErrorWord, CodeFollows };  // "error", "fatal", "exception"; "error code is", "errcode"
   Kind kind = Kind::Ailment;
-  const npu_train::Ailment* ailment = nullptr;  // for an Ailment
+  const npu_train::Ailment* ailment = nullptr;  // for an `Ailment`
   size_t place = 0, length = 0;
 };
 

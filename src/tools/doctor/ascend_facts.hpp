@@ -52,7 +52,7 @@ std::string torch_npu_here(const HostView& host, const ProcessFacts& process);
 std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids);
 std::vector<std::string> chip_families();
 
-// Folders of LD_LIBRARY_PATH in their order; empty ones are left out.
+// Folders of LD_LIBRARY_PATH in their order; empty ones are omitted.
 std::vector<std::string> library_path(const HostView& host);
 // Whether a part of the path is named so: "/a/devlib/b" has "devlib".
 bool has_part(const std::string& path, std::string_view name);

@@ -53,7 +53,7 @@ void ask_nvidia_smi(const HostView& host, CudaFacts& out) {
   if (out.smi.end == CommandResult::End::Exited && out.smi.output.find("compute_cap") != std::string::npos) query(fields);
 }
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023": the first word with two numbers.
+// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023`: the first word with two numbers.
 std::string module_version(const std::string& text) {
   for (const auto& word : detail::words(detail::first_line(text)))
     if (std::isdigit(static_cast<unsigned char>(word[0])) != 0 && word.find('.') != std::string::npos && Version::parse(word)) return word;

@@ -29,7 +29,7 @@ struct NpuSmi {
   std::vector<NpuProcess> processes;
 };
 
-// At most 1,024 chips and processes; rows that make no sense are left out.
+// At most 1,024 chips and processes; invalid rows are omitted.
 NpuSmi parse_npu_smi(std::string_view text);
 
 }  // namespace npu_train::detail

@@ -28,7 +28,7 @@ class EmbeddedCode {
 
   /// How an edit's text is written in the file.
   using Encode = std::string (*)(std::string_view);
-  /// Scans the code as Python and raises what is found at its place in the file. Edits of what is not written in one piece are left out.
+  /// Scans the code as Python and reports findings at their places in the file. Edits of text that is not contiguous are omitted.
   void scan_as_python(FileScan& scan, const IsLocalModule& is_local, Encode encode) const;
 
  private:

@@ -93,7 +93,7 @@ void scan_conda(FileScan& scan);
 /// One line of a requirements file, or one text of install_requires, that begins at `at`.
 void scan_requirement(FileScan& scan, std::string_view line, uint32_t at);
 
-/// All hits of a file by place, edits that overlap or span lines left out.
+/// All hits of a file by place, without edits that overlap or span lines.
 /// `first_npu_use`: the place of the first code for NPUs, -1 if there is none.
 std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, int64_t* first_npu_use = nullptr);
 

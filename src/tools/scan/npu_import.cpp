@@ -106,7 +106,7 @@ class NpuImport {
               {{static_cast<uint32_t>(at), 0, std::move(text)}});
   }
 
-  // The statement that ends before token `end`: on a line of its own behind it, or between it and the next one of its line.
+  // The statement that ends before token `end`: on a separate line after it, or between it and the next one on its line.
   void import_after(size_t first, size_t end) {
     const size_t own = line_start(first);
     if (is(end, ";") && !is_kind(end + 1, TokenKind::LineEnd))

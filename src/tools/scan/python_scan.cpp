@@ -151,7 +151,7 @@ class PythonScan {
     return chain(i);
   }
 
-  // a.b.c, as far as it goes; gives the token behind it.
+  // a.b.c, as far as possible; returns the next token.
   size_t chain(size_t first) {
     std::string written(tokens_[first].in(text_));
     size_t last = first;

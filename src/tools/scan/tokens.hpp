@@ -1,4 +1,4 @@
-// Source text cut into tokens, comments left out. Made for any input: what is not well formed ends at the end of its line or of the text.
+// Source text split into tokens, without comments. Accepts any input: a malformed token ends at the end of its line or of the text.
 #pragma once
 
 #include <cstdint>

@@ -20,7 +20,7 @@ struct ConfigDifference {
 };
 
 /// False for settings that affect only output, storage and display, the speed of the data, or the end of a run: output, checkpoint, dump,
-/// early_stopping, numbers of workers and the like. All others may change the results of a run, including paths of data and weights.
+/// early_stopping, numbers of workers and similar keys. All others may change the results of a run, including paths of data and weights.
 bool changes_numbers(const std::string& path);
 
 /// All differences, in the order of A; keys that only B has follow the rest of their section.

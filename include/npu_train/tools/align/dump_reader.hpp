@@ -77,7 +77,7 @@ class Dump {
   std::vector<Place> places_;
 };
 
-/// Error(Data) for what is no dump.json.
+/// Error(Data) if it is not a dump.json.
 DumpStep read_dump_step(const Dump::Place& place);
 
 /// Whether `path` is or holds a dump.
