@@ -352,7 +352,7 @@ class CompareTest(ProgramTest):
         self.assertGreater(codes[0], 10)
 
     def hostile_files(self, good, marker):
-        """Name and content of files that are no tensor; some would run a program where pickles are run."""
+        """Name and content of files that are not tensors; some would run a program where pickles are run."""
         def with_pickle(pickle):
             path = self.dir / 'hostile.zip'
             with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w') as to:

@@ -78,7 +78,7 @@ TEST_CASE("defaults, values and sections") {
   CHECK(std::isinf(read("limit: .inf").limit));
 }
 
-TEST_CASE("every mistake names place, key, given and allowed") {
+TEST_CASE("every error message names place, key, given and allowed") {
   struct Row {
     const char* yaml;
     const char* message;
@@ -143,7 +143,7 @@ TEST_CASE("the hint for an empty text on a command line can be pasted into a she
   CHECK(bind<Outer>(node, "").path.empty());
 }
 
-TEST_CASE("all mistakes come together, a line each") {
+TEST_CASE("all errors are reported together, one per line") {
   const auto e = error_of([] { read("lr: -1\nsed: 3\ntrainer: {flag: 7}\n"); });
   CHECK(std::string(e.what()) ==
         "[config] 3 errors\n  x.yaml:1:5: lr: '-1' is out of range; allowed: more than 0\n  x.yaml:2:1: sed: no such key; did you mean "

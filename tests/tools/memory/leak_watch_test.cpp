@@ -61,7 +61,7 @@ std::string watched(const std::function<void(TrainLoop&)>& each, const std::stri
 
 }  // namespace
 
-TEST_CASE("growth is told where it is steady") {
+TEST_CASE("growth is reported if it is steady") {
   CHECK(*steady_growth(row_of([](double s) { return 40 + s; }), 0.05) == doctest::Approx(1));
   CHECK(*steady_growth(row_of([](double s) { return 3 * s + (static_cast<int>(s) / 10 % 2) * 20; }), 0.05) ==
         doctest::Approx(3).epsilon(0.1));
@@ -152,7 +152,7 @@ TEST_CASE("a data set that leaks in the threads of the loader is named in the ru
   CHECK(has(log.str(), "ls -l /proc/PID/fd lists them"));
 }
 
-TEST_CASE("what a process holds") {
+TEST_CASE("the resources of a process") {
   const auto before = process_use({});
   const int fd = ::open("/dev/null", O_RDONLY);
   const auto after = process_use({});
