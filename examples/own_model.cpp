@@ -41,6 +41,7 @@ int main(int argc, char** argv) try {
   parts.models.add<SmallNetOptions>("small_net", "three convolutions and a linear layer", [](const SmallNetOptions& options) {
     auto model = npu_train::as_model(SmallNet(options));
     model.num_classes = options.num_classes;
+    model.inputs = {npu_train::image_input(/*channels=*/3, /*side=*/32)};  // for tools that make batches of their own
     return model;
   });
   const std::vector<std::string> overrides(argv + std::min(argc, 2), argv + argc);

@@ -1,4 +1,4 @@
-// Regression on tensors in memory: learns y = sin(3 x) and prints how far off it is.
+// Regression on tensors in memory, with a loss of its own: learns y = sin(3 x) and prints how far off it is.
 #include <torch/nn.h>
 #include <torch/types.h>
 
@@ -26,7 +26,10 @@ int main() try {
                               .lr_scheduler = {"cosine"},
                               .trainer = {.max_epochs = 20},
                               .output = {.dir = ""}});
-  const auto result = trainer.fit(npu_train::regressor(Curve()), train, val);
+  const auto huber = [](const npu_train::Outputs& out, const npu_train::Batch& batch) {
+    return torch::huber_loss(out.first(), batch.target());
+  };
+  const auto result = trainer.fit(npu_train::task(Curve(), huber, {npu_train::mean_absolute_error()}), train, val);
   std::printf("mean absolute error %.4f after %lld steps\n", npu_train::scalar_or(result.final_val, "mae", -1),
               static_cast<long long>(result.global_step));
 } catch (const npu_train::Error& e) {

@@ -11,7 +11,7 @@
 #include <npu_train/data/datasets.hpp>
 #include <npu_train/data/generated.hpp>
 #include <npu_train/device/backend.hpp>
-#include <npu_train/dist/process_group.hpp>
+#include <npu_train/dist/strategy.hpp>
 #include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
 #include <npu_train/models/resnet.hpp>
@@ -108,13 +108,17 @@ struct SmallNet : torch::nn::Module {
 
 npu_train::Model small_model() {
   const auto net = std::make_shared<SmallNet>();
-  npu_train::Model model{.name = "small", .module = net, .image_size = 32, .num_classes = 10, .head = "fc"};
+  npu_train::Model model{.name = "small", .module = net, .inputs = {npu_train::image_input(3, 32)}, .num_classes = 10, .head = "fc"};
   model.blocks.push_back({"conv", [net](const at::Tensor& x) { return torch::relu(net->conv(x)); }});
   model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->fc(x.mean({2, 3})); }});
   return npu_train::chain_blocks(std::move(model));
 }
 
-void nn_room() { std::puts(npu_train::summarize(small_model()).str(/*by_layer=*/true).c_str()); }
+void nn_room() {
+  std::puts(npu_train::summarize(small_model()).str(/*by_layer=*/true).c_str());
+  const npu_train::InputSpec tokens{.name = "tokens", .dtype = at::kLong, .shape = {"batch", {"length", 128}}, .range = {{0, 50257}}};
+  std::printf("%s\n", tokens.str().c_str());
+}
 
 void fuse_room() {
   const npu_train::FusedModel fused = npu_train::fuse(small_model(), {.min_saving = 0.1});
@@ -154,10 +158,11 @@ void optim_room() {
 }
 
 void dist_room() {
-  const auto group = npu_train::single_process();
-  auto loss = torch::full({1}, 0.5);
-  group->all_reduce_sum(loss);  // one rank: stays as it is
-  if (group->is_main()) std::printf("rank %d of %d\n", group->rank(), group->world_size());
+  npu_train::SingleDeviceStrategy strategy;
+  const auto weight = torch::ones({1}).requires_grad_(true);
+  strategy.backward((2 * weight).sum(), /*last=*/true);
+  const auto total = strategy.finish_gradients({.loss = 8, .samples = 8});  // of one rank: its own
+  if (strategy.is_main()) std::printf("rank %d of %d: %.0f samples\n", strategy.rank(), strategy.world_size(), total.samples);
 }
 
 // y = slope * x

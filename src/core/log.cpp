@@ -1,18 +1,13 @@
 #include "npu_train/core/log.hpp"
 
 #include <atomic>
-#include <chrono>
-#include <cstdio>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "npu_train/core/append_file.hpp"
-#include "npu_train/core/error.hpp"
-#include "npu_train/core/visible_text.hpp"
+#include "core/log_output.hpp"
 
 namespace npu_train {
 namespace {
@@ -34,55 +29,6 @@ Output& output() {
 }
 
 thread_local bool inside_sink = false;
-
-const char* word(LogLevel level) {
-  switch (level) {
-    case LogLevel::Debug:
-      return "debug";
-    case LogLevel::Info:
-      return "info";
-    case LogLevel::Warning:
-      return "warning";
-    case LogLevel::Error:
-      return "error";
-  }
-  return "?";
-}
-
-std::string line_of(LogLevel level, std::string_view message) {
-  return (level == LogLevel::Info ? "" : std::string(word(level)) + ": ") + detail::visible_lines(message) + "\n";
-}
-
-std::string time_stamp() {
-  const auto now = std::chrono::system_clock::now();
-  const auto seconds = std::chrono::system_clock::to_time_t(now);
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  std::tm parts{};
-  localtime_r(&seconds, &parts);
-  char text[40];
-  const auto used = std::strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S", &parts);
-  std::snprintf(text + used, sizeof text - used, ".%03d", static_cast<int>(ms));
-  return text;
-}
-
-/// A file that takes no more lines costs these lines; the other sinks report it, once.
-struct FileSink {
-  explicit FileSink(const std::string& path) : file(path) {}
-  AppendFile file;
-  std::atomic<bool> failed = false;
-
-  void write(const std::string& line) {
-    try {
-      file.write(line);
-    } catch (const Error& e) {
-      if (failed.exchange(true)) return;
-      if (inside_sink)
-        output().about_sinks.emplace_back(e.what());
-      else
-        log(LogLevel::Warning, e.what());
-    }
-  }
-};
 
 }  // namespace
 
@@ -142,19 +88,15 @@ ScopedLogTee::~ScopedLogTee() {
   out.set_on();
 }
 
-LogSink make_standard_sink(LogLevel least) {
-  return [least](LogLevel level, std::string_view message) {
-    if (level < least) return;
-    const auto line = line_of(level, message);
-    std::fwrite(line.data(), 1, line.size(), stderr);
-  };
+namespace detail {
+
+void warn_about_sink(const std::string& warning) {
+  if (inside_sink)
+    output().about_sinks.push_back(warning);
+  else
+    log(LogLevel::Warning, warning);
 }
 
-LogSink make_file_sink(const std::string& file, LogLevel least) {
-  const auto out = std::make_shared<FileSink>(file);
-  return [out, least](LogLevel level, std::string_view message) {
-    if (level >= least) out->write(time_stamp() + " " + line_of(level, message));
-  };
-}
+}  // namespace detail
 
 }  // namespace npu_train

@@ -19,6 +19,13 @@ const DeviceBackend& backend_of(const Device& device) {
   throw Error(ErrorKind::Usage, "device", "there is no kind of device '" + device.kind + "'");
 }
 
+const DeviceBackend* saturating_backend(const c10::Device& device) {
+  if (!device.is_privateuseone()) return nullptr;  // asked in every step: of the kinds above, only NPUs can saturate
+  const auto own = device_of(device);
+  const auto& backend = backend_of(own);
+  return backend.capabilities(own).saturating_overflow ? &backend : nullptr;
+}
+
 void DeviceBackend::backward(const at::Tensor& loss) const { loss.backward(); }
 
 }  // namespace npu_train

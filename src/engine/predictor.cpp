@@ -41,6 +41,13 @@ NamedTensors trained_tensors(const std::string& checkpoint) {
   return tensors_by_every_name(state["model"]);
 }
 
+/// Pixels of a side of the images for which the model is made.
+int64_t image_side(const Model& model) {
+  if (model.inputs.empty() || model.inputs.front().shape.size() != 4) return kImagenetCrop;
+  const auto side = model.inputs.front().shape.back().size;
+  return side > 0 ? side : kImagenetCrop;
+}
+
 /// A freshly initialised head would also give predictions, at random.
 void must_fill(const WeightsReport& report, const std::string& what) {
   check(report.fits() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not match the model: ", report.str(),
@@ -88,7 +95,7 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::string&
   ConfigNode only = ConfigNode::map();
   if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
   auto steps = bind<Transforms>(only, "data").val_transforms;
-  const auto size = p.model_.image_size > 0 ? p.model_.image_size : kImagenetCrop;
+  const auto size = image_side(p.model_);
   // The data set's own images all had one size; other images are converted to a square of the model's size.
   const auto resized = std::find_if(steps.rbegin(), steps.rend(), is_resize);
   if (resized == steps.rend())
@@ -105,7 +112,7 @@ Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, 
   auto model = parts.models.make(named, "model");
   must_fill(load_weights_file(model, weights, {.strict = false}), weights);
   Predictor p(std::move(model), device);
-  const auto size = p.model_.image_size > 0 ? p.model_.image_size : kImagenetCrop;
+  const auto size = image_side(p.model_);
   p.set_pipelines(
       {part("resize", {{"size", size * kImagenetResize / kImagenetCrop}}), part("center_crop", {{"size", size}}), part("normalize")},
       {size, kImagenetMean, kImagenetStd});

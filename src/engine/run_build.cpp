@@ -31,9 +31,10 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   std::vector<bool> marks(model.blocks.size(), true);
   if (!marks.empty()) marks.back() = false;  // its backward follows immediately
   if (plan.kind == Kind::Budget && !marks.empty()) {
-    const int64_t side = model.image_size > 0 ? model.image_size : 224;
     const auto scope = precision.forward_scope();
-    const auto small = [&](int64_t n) { return at::zeros({n, model.channels, side, side}, at::TensorOptions(device.c10())); };
+    const auto small = [&](int64_t n) {
+      return example_batch(model.inputs, {.samples = n, .zeros = true}).fields().front().second.to(device.c10());
+    };
     const auto costs = block_costs(model, small, batch);
     marks = choose_checkpoints(costs, plan.budget);
     const auto bytes = peak_bytes(costs, marks);
@@ -68,7 +69,7 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 
 void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   device = run_device(config);
-  group = single_process();
+  strategy = std::make_shared<SingleDeviceStrategy>();
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
@@ -114,7 +115,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   if (channels_last)
     for (const auto& p : parameters)
       if (p.value.dim() == 4) p.value.set_data(p.value.contiguous(at::MemoryFormat::ChannelsLast));
-  if (group->rank() > 0) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), group->rank()));
+  if (!strategy->is_main()) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), strategy->rank()));
   building = {"the optimizer's state, master weights and averages were made",
               "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
   make_optimizer(config, parts);
@@ -162,7 +163,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
   const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
-  optimizer = parts.optimizers.make(config.optimizer, "optimizer", trained);
+  optimizer = parts.optimizers.make(config.optimizer, "optimizer", strategy->setup(trained));
   if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), all);
 }
 
@@ -170,8 +171,8 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   LoaderOptions runtime;
   runtime.seed = static_cast<uint64_t>(config.seed);
   runtime.channels_last = channels_last;
-  runtime.rank = group->rank();
-  runtime.world_size = group->world_size();
+  runtime.rank = strategy->rank();
+  runtime.world_size = strategy->world_size();
   if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
   if (backend_of(device).capabilities(device).pinned_memory) runtime.finish = [](Batch batch) { return pin(batch); };
   train.emplace(train_loader(data, runtime));
@@ -207,7 +208,7 @@ LoopParts Run::loop_parts(const std::string& model_name, std::shared_ptr<std::at
   p.optimizer = optimizer.get();
   p.schedule = schedule.get();
   p.ema = ema.get();
-  p.group = group.get();
+  p.strategy = strategy.get();
   p.train_loader = &*train;
   p.val_loader = val ? &*val : nullptr;
   p.device = device;
@@ -225,7 +226,7 @@ void Run::open_store(const std::string& dir, const CheckpointOptions& options) {
 
 RunView Run::view(const RunConfig& config, const Parts& parts) const {
   RunView out{config, parts, resolved, device, model};
-  out.group = group.get();
+  out.strategy = strategy.get();
   out.task = task.get();
   out.precision = precision.get();
   out.optimizer = optimizer.get();
@@ -239,8 +240,8 @@ void Run::announce(const RunConfig& config, const std::string& run_dir) const {
   const auto batch = train->options().batch_size;
   const auto k = config.trainer.accumulate_grad_batches;
   log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(optimizer->parameters().numel()),
-           " trainable parameters, effective batch ", batch * k * group->world_size(), " (", batch, " x ", k, " accumulated x ",
-           group->world_size(), " ranks)");
+           " trainable parameters, effective batch ", batch * k * strategy->world_size(), " (", batch, " x ", k, " accumulated x ",
+           strategy->world_size(), " ranks)");
   log_info("data: ", data.summary());
   if (!run_dir.empty()) log_info("files of this run: ", run_dir);
 }

@@ -23,7 +23,7 @@ struct Run {
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<LrSchedule> schedule;
   std::unique_ptr<Ema> ema;
-  std::shared_ptr<ProcessGroup> group;
+  std::shared_ptr<Strategy> strategy;
   std::optional<Loader> train, val;
   std::unique_ptr<CheckpointStore> store;
   ConfigNode resolved;

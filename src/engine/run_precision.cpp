@@ -28,9 +28,8 @@ std::vector<LayerPrecision> watched_forward(const Model& model, Task& task, cons
       if (p.name == seen.parameter) row->parameters = dtype_name(p.value.scalar_type());
   });
   const at::NoGradGuard no_grad;
-  const int64_t side = model.image_size > 0 ? model.image_size : 224;
-  Batch batch;
-  batch.set("input", at::zeros({2, model.channels, side, side}, at::TensorOptions(device.c10())));
+  const auto batch =
+      example_batch(model.inputs, {.samples = 2, .zeros = true}).map([&](const at::Tensor& t) { return t.to(device.c10()); });
   const auto scope = precision.forward_scope();
   task.predict(precision.cast_input(batch).input());
   return out;

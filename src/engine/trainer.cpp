@@ -94,6 +94,7 @@ struct Trainer::Impl {
     try {
       result = run.loop->fit();
     } catch (...) {
+      run.strategy->abandon();
       for (const auto& o : run.observers) try {
           o->on_fit_end(view(), run_dir, /*failed=*/true);
         } catch (const std::exception& e) {
@@ -123,7 +124,7 @@ struct Trainer::Impl {
     return config.model.name + (config.data.name.empty() ? "" : "_" + config.data.name);
   }
 
-  bool writes() const { return !config.output.dir.empty() && !config.trainer.fast_dev_run; }
+  bool writes() const { return run.strategy->is_main() && !config.output.dir.empty() && !config.trainer.fast_dev_run; }
 
   /// Locks a run's folder against other runs, and removes the incomplete files of killed runs. Error(Checkpoint) names the run that holds
   /// the lock.

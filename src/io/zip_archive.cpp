@@ -1,10 +1,10 @@
 #include "io/zip_archive.hpp"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
+
+#include "io/deflate.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -131,34 +131,14 @@ const ZipArchive::Entry& ZipArchive::entry(const std::string& name) const {
 }
 
 void ZipArchive::inflate_into(const Entry& entry, uint64_t from, const std::string& name, void* out) const {
-  z_stream stream{};
-  require(inflateInit2(&stream, -MAX_WBITS) == Z_OK, "zlib cannot start");
-  struct End {
-    z_stream* stream;
-    ~End() { inflateEnd(stream); }
-  } const end{&stream};
-  std::string piece;
-  auto* to = static_cast<Bytef*>(out);
-  uint64_t taken = 0, made = 0;
-  int status = Z_OK;
-  unsigned char beyond = 0;
-  while (status == Z_OK) {
-    if (stream.avail_in == 0 && taken < entry.packed) {
-      piece = file_.read(from + taken, std::min<uint64_t>(entry.packed - taken, uint64_t{1} << 20));
-      taken += piece.size();
-      stream.next_in = reinterpret_cast<Bytef*>(piece.data());
-      stream.avail_in = static_cast<uInt>(piece.size());
-    }
-    const uint64_t room = std::min<uint64_t>(entry.size - made, uint64_t{1} << 30);
-    stream.next_out = room > 0 ? to + made : &beyond;  // one byte more shows that the content is longer than claimed
-    stream.avail_out = room > 0 ? static_cast<uInt>(room) : 1;
-    const auto before = stream.avail_out;
-    status = inflate(&stream, Z_NO_FLUSH);
-    const auto gained = before - stream.avail_out;
-    require(room > 0 || gained == 0, "'", name, "' unpacks to more than it claims");
-    made += gained;
-  }
-  require(status == Z_STREAM_END && made == entry.size, "'", name, "' does not unpack");
+  uint64_t taken = 0;
+  const auto next = [&] {
+    auto piece = file_.read(from + taken, std::min<uint64_t>(entry.packed - taken, uint64_t{1} << 20));
+    taken += piece.size();
+    return piece;
+  };
+  const auto problem = inflate_pieces(next, out, entry.size);
+  require(problem.empty(), "'", name, "' ", problem);
 }
 
 uint64_t ZipArchive::content_begin(const Entry& entry, const std::string& name) const {
@@ -183,12 +163,7 @@ void ZipArchive::read(const std::string& name, void* out) const {
   } else {
     file_.read(from, out, wanted.size);
   }
-  uint64_t crc = crc32(0, nullptr, 0);
-  const auto* bytes = static_cast<const Bytef*>(out);
-  for (uint64_t at = 0; at < wanted.size; at += uint64_t{1} << 30) {
-    crc = crc32(crc, bytes + at, static_cast<uInt>(std::min<uint64_t>(wanted.size - at, uint64_t{1} << 30)));
-  }
-  require(crc == wanted.crc, "'", name, "' has another CRC-32 than it was written with");
+  require(zip_crc32(out, wanted.size) == wanted.crc, "'", name, "' has another CRC-32 than it was written with");
 }
 
 std::string ZipArchive::read(const std::string& name) const {

@@ -1,9 +1,9 @@
 #include "io/zip_writer.hpp"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <array>
+
+#include "io/deflate.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -35,18 +35,10 @@ class Record {
   std::string bytes_;
 };
 
-uint32_t crc_of(const void* data, uint64_t bytes) {
-  constexpr uint64_t kPiece = uint64_t{1} << 30;  // zlib counts in 32 bits
-  auto crc = crc32(0, nullptr, 0);
-  const auto* from = static_cast<const Bytef*>(data);
-  for (uint64_t at = 0; at < bytes; at += kPiece) crc = crc32(crc, from + at, static_cast<uInt>(std::min(kPiece, bytes - at)));
-  return static_cast<uint32_t>(crc);
-}
-
 }  // namespace
 
 void ZipWriter::add(const std::string& name, const void* data, uint64_t bytes) {
-  const Entry entry{name, file_.size(), bytes, crc_of(data, bytes)};
+  const Entry entry{name, file_.size(), bytes, zip_crc32(data, bytes)};
   const bool zip64 = bytes >= kLargest32;
   Record extra;
   if (zip64) extra.u16(kZip64Field).u16(16).u64(bytes).u64(bytes);

@@ -47,14 +47,15 @@ void check_options(const Model& model, const FuseOptions& o) {
   check(o.max_memory_overhead > 0 && o.max_error >= 0, ErrorKind::Usage, kFuse, "max_memory_overhead ", o.max_memory_overhead,
         ", max_error ", o.max_error, "; they must be above 0, and at least 0");
   check(o.repeats >= 1 && o.repeats <= 10000, ErrorKind::Usage, kFuse, "repeats is ", o.repeats, "; allowed: 1 to 10000");
-  check(o.example.defined() || model.image_size > 0, ErrorKind::Usage, kFuse,
-        "nothing says what the model takes; hint: give FuseOptions::example, or Model::image_size");
+  check(o.example.defined() || !model.inputs.empty(), ErrorKind::Usage, kFuse,
+        "nothing says what the model accepts; hint: give FuseOptions::example, or Model::inputs");
 }
 
 at::Tensor example_for(const Model& model, const ParameterSet& parameters, const FuseOptions& options) {
   if (options.example.defined()) return options.example;
   const auto like = parameters.empty() ? at::TensorOptions() : parameters[0].value.options();
-  return at::rand({1, model.channels, model.image_size, model.image_size}, at::TensorOptions(like.dtype()))
+  const auto example = example_batch(model.inputs, {.zeros = true}).fields().front().second;
+  return at::rand_like(example, at::TensorOptions(like.dtype()))
       .to(like.device())
       .contiguous(parameters.empty() ? at::MemoryFormat::Contiguous : parameters[0].value.suggest_memory_format());
 }

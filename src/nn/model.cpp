@@ -4,6 +4,18 @@
 
 namespace npu_train {
 
+Outputs Forward::operator()(const Batch& batch) const {
+  check(static_cast<bool>(*this), ErrorKind::Usage, "Model", "the model has no forward");
+  return of_batch_ ? of_batch_(batch) : Outputs(of_tensor_(batch.input()));
+}
+
+at::Tensor Forward::operator()(const at::Tensor& input) const {
+  if (of_tensor_) return of_tensor_(input);
+  Batch batch;
+  batch.set("input", input);
+  return (*this)(batch).first();
+}
+
 Model chain_blocks(Model model) {
   check(!model.blocks.empty(), ErrorKind::Usage, "chain_blocks", "the model '", model.name, "' has no blocks");
   model.forward = [blocks = model.blocks](const at::Tensor& input) {

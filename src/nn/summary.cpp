@@ -1,6 +1,5 @@
 #include "npu_train/nn/summary.hpp"
 
-#include <ATen/ops/zeros.h>
 #include <torch/nn/module.h>
 
 #include <algorithm>
@@ -109,12 +108,12 @@ void write_row(std::ostringstream& out, size_t width, const LayerSummary& row) {
 
 }  // namespace
 
-ModelSummary summarize(const Model& model, int64_t image_size) {
+ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>& sizes) {
   check(model.module != nullptr && (model.forward || !model.blocks.empty()), ErrorKind::Usage, "summarize", "the model '", model.name,
         "' has no module or no forward");
   const ParameterSet parameters = parameters_of(*model.module);
-  const int64_t side = image_size > 0 ? image_size : model.image_size > 0 ? model.image_size : 224;
-  ModelSummary summary{.model = model.name, .input_shape = {1, model.channels, side, side}, .layers = {}, .blocks = {}};
+  Batch example = example_batch(model.inputs, {.sizes = sizes, .zeros = true});
+  ModelSummary summary{.model = model.name, .input_shape = example.fields().front().second.sizes().vec(), .layers = {}, .blocks = {}};
   for (const auto& p : parameters) {
     summary.parameters += p.value.numel();
     if (p.value.requires_grad()) summary.trainable_parameters += p.value.numel();
@@ -130,10 +129,11 @@ ModelSummary summarize(const Model& model, int64_t image_size) {
       break;
     }
   Collector collector(model, parameters);
-  at::Tensor x = at::zeros(summary.input_shape, like);
+  example = example.map([&](const at::Tensor& t) { return t.is_floating_point() ? t.to(like) : t.to(like.device()); });
   translated("summarize", [&] {
     OpObserver counter(parameters, [&](const SeenOp& op) { collector.see(op); });
-    if (model.blocks.empty()) model.forward(x);
+    if (model.blocks.empty()) model.forward(example);
+    at::Tensor x = example.fields().front().second;
     for (const auto& block : model.blocks) {
       collector.begin_block(block.name);
       x = block.forward(x);

@@ -81,24 +81,38 @@ at::Tensor norm_without_overflow(const Groups& groups, const at::Device& home) {
   return total_norm(small, home, 2) * largest;
 }
 
+at::Tensor checked_norm(const Groups& groups, const at::Device& home, double norm_type, const char* where) {
+  check(norm_type == 2 || std::isinf(norm_type), ErrorKind::Usage, where, "norm_type is ", norm_type, "; it must be 2 or infinity");
+  for (const auto& group : groups) check_gradients(group, where, /*takes_complex=*/true);
+  const c10::NoGradGuard no_grad;
+  const auto norm = total_norm(groups, home, norm_type);
+  if (home.is_cpu() && norm_type == 2 && std::isinf(norm.item<double>())) return norm_without_overflow(groups, home);
+  return norm;
+}
+
+void check_max_norm(double max_norm, const char* where) {
+  check(max_norm > 0, ErrorKind::Usage, where, "max_norm is ", max_norm, "; it must be positive");
+}
+
+void scale_to_norm(const Groups& groups, double max_norm, const at::Tensor& norm) {
+  const c10::NoGradGuard no_grad;
+  const auto factor = (norm + 1e-6).reciprocal().mul_(max_norm).clamp_max_(1.0);
+  if (factor.is_cpu() && factor.item<double>() == 1) return;  // reading is free here, a pass over memory is not
+  for (const auto& group : groups) at::_foreach_mul_(group, factor.to(group.front().device()));
+}
+
 at::Tensor clip_norm(const std::vector<at::Tensor>& gradients, const at::Device& home, double max_norm, double norm_type,
                      const NormReduction& reduce) {
-  check(max_norm > 0, ErrorKind::Usage, "clip_grad_norm_", "max_norm is ", max_norm, "; it must be positive");
-  check(norm_type == 2 || std::isinf(norm_type), ErrorKind::Usage, "clip_grad_norm_", "norm_type is ", norm_type,
-        "; it must be 2 or infinity");
-  check_gradients(gradients, "clip_grad_norm_", /*takes_complex=*/true);
-  const c10::NoGradGuard no_grad;
+  check_max_norm(max_norm, "clip_grad_norm_");
   const auto groups = grouped(gradients);
-  auto norm = total_norm(groups, home, norm_type);
-  if (home.is_cpu() && norm_type == 2 && std::isinf(norm.item<double>())) norm = norm_without_overflow(groups, home);
+  auto norm = checked_norm(groups, home, norm_type, "clip_grad_norm_");
   if (reduce) {
+    const c10::NoGradGuard no_grad;
     auto value = std::isinf(norm_type) ? norm.clone() : norm.square();
     reduce(value);
     norm = std::isinf(norm_type) ? value : value.sqrt();
   }
-  const auto factor = (norm + 1e-6).reciprocal().mul_(max_norm).clamp_max_(1.0);
-  if (home.is_cpu() && factor.item<double>() == 1) return norm;  // reading is free here, a pass over memory is not
-  for (const auto& group : groups) at::_foreach_mul_(group, factor.to(group.front().device()));
+  scale_to_norm(groups, max_norm, norm);
   return norm;
 }
 
@@ -128,6 +142,21 @@ at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max
   const auto gradients = gradients_of(parameters);
   const auto home = parameters.empty() ? at::Device(at::kCPU) : parameters.front().device();
   return translated("clip_grad_norm_", [&] { return clip_norm(gradients, home_of(gradients, home), max_norm, norm_type, reduce); });
+}
+
+at::Tensor grad_norm(const ParameterSet& parameters, double norm_type) {
+  const auto gradients = parameters.grads();
+  const auto home = parameters.empty() ? at::Device(at::kCPU) : parameters[0].value.device();
+  return translated("grad_norm", [&] { return checked_norm(grouped(gradients), home_of(gradients, home), norm_type, "grad_norm"); });
+}
+
+void clip_grads_with_norm_(const ParameterSet& parameters, double max_norm, const at::Tensor& norm) {
+  translated("clip_grads_with_norm_", [&] {
+    check_max_norm(max_norm, "clip_grads_with_norm_");
+    const auto gradients = parameters.grads();
+    check_gradients(gradients, "clip_grads_with_norm_", /*takes_complex=*/true);
+    scale_to_norm(grouped(gradients), max_norm, norm);
+  });
 }
 
 void clip_grad_value_(const ParameterSet& parameters, double clip_value) {

@@ -145,9 +145,9 @@ void Optimizer::step(const StepGate& given) {
     const c10::NoGradGuard no_grad;
     StepGate gate = given;
     auto buckets = make_buckets();
-    const auto on_npu = [](const Bucket& b) { return b.parameters.front().is_privateuseone(); };
-    if (gate.found_inf.defined() && std::any_of(buckets.begin(), buckets.end(), on_npu)) {
-      if (gate.found_inf.item<float>() != 0) return;  // torch_npu's fused kernels take no found_inf: the host decides
+    const auto on_device = [](const Bucket& b) { return !b.parameters.front().is_cpu(); };
+    if (gate.found_inf.defined() && gate.found_inf.is_cpu() && std::any_of(buckets.begin(), buckets.end(), on_device)) {
+      if (gate.found_inf.item<float>() != 0) return;  // the caller leaves it to the host, and reading is free there
       gate.found_inf = at::Tensor();
     }
     for (auto& bucket : buckets) {

@@ -7,8 +7,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <map>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -18,15 +18,14 @@
 namespace npu_train {
 namespace {
 
-// fn(backend, device) for each device of `tensors` on which overflow saturates: only a PrivateUse1 device can be one.
+// fn(backend, device) for each device of `tensors` on which overflow saturates.
 template <class Fn>
 void for_saturating(const std::vector<at::Tensor>& tensors, Fn fn) {
-  std::set<c10::DeviceIndex> seen;
+  std::vector<at::Device> seen;
   for (const auto& t : tensors) {
-    if (!t.defined() || !t.device().is_privateuseone() || !seen.insert(t.device().index()).second) continue;
-    const Device device = device_of(t.device());
-    const DeviceBackend& backend = backend_of(device);
-    if (backend.capabilities(device).saturating_overflow) fn(backend, device);
+    if (!t.defined() || std::find(seen.begin(), seen.end(), t.device()) != seen.end()) continue;
+    seen.push_back(t.device());
+    if (const auto* backend = saturating_backend(t.device())) fn(*backend, device_of(t.device()));
   }
 }
 

@@ -46,6 +46,13 @@ StepGate MixedPrecision::unscale_and_check(double factor) {
   return {.inv_scale = {}, .found_inf = found_inf_};
 }
 
+StepGate MixedPrecision::optimizer_gate(const StepGate& agreed) {
+  auto gate = agreed;
+  if (scale_ && !skips_on_device_) gate.found_inf = agreed.found_inf.cpu();
+  note(gate);
+  return gate;
+}
+
 void MixedPrecision::note(const StepGate& gate) {
   if (!scale_ || gate.found_inf.is_same(found_inf_)) return;
   found_inf_ = gate.found_inf;

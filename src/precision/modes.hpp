@@ -25,7 +25,10 @@ struct AutocastOptions {
 class MixedPrecision : public Precision {
  public:
   MixedPrecision(std::string name, AutocastOptions autocast, std::optional<LossScale> scale)
-      : name_(std::move(name)), autocast_(std::move(autocast)), scale_(std::move(scale)) {}
+      : name_(std::move(name)),
+        autocast_(std::move(autocast)),
+        scale_(std::move(scale)),
+        skips_on_device_(backend_of(autocast_.device).capabilities(autocast_.device).skips_on_device) {}
 
   std::string name() const override { return name_; }
   at::ScalarType low_precision_dtype() const override { return autocast_.dtype; }
@@ -34,6 +37,7 @@ class MixedPrecision : public Precision {
   std::unique_ptr<PrecisionScope> forward_scope() const override;
   at::Tensor scale_loss(const at::Tensor& loss) const override;
   StepGate unscale_and_check(double factor) override;
+  StepGate optimizer_gate(const StepGate& agreed) override;
   void after_step(const StepGate& gate) override { note(gate); }
   void update(const StepGate& gate) override;
   bool may_skip() const override { return scale_.has_value(); }
@@ -51,6 +55,7 @@ class MixedPrecision : public Precision {
   std::string name_;
   AutocastOptions autocast_;
   std::optional<LossScale> scale_;
+  bool skips_on_device_;
   at::Tensor found_inf_;       // of the last step
   std::optional<bool> found_;  // its value once the host has read it
 };

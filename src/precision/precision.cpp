@@ -5,6 +5,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/precision/policy.hpp"
 #include "precision/modes.hpp"
 
@@ -13,8 +14,8 @@ namespace {
 
 void say_how(const PrecisionPolicy& p) {
   const std::string type = dtype_name(p.dtype);
-  check(p.native || !p.device.c10().is_privateuseone(), ErrorKind::Usage, "precision", p.mode, " on ", p.device.str(),
-        ": this chip has no ", type, "; hint: 16-mixed, or 32-true");
+  check(p.native || backend_of(p.device).capabilities(p.device).computes_without_units, ErrorKind::Usage, "precision", p.mode, " on ",
+        p.device.str(), ": this chip has no ", type, "; hint: 16-mixed, or 32-true");
   if (p.emulated)
     log_info("precision ", p.mode, ": ", type, " is emulated by fp32 kernels", p.native ? "" : ", this CPU has no units for it",
              " (cpu_low_precision)");

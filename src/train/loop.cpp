@@ -30,12 +30,12 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
   bind<TrainerOptions>(to_node(options_), "trainer");  // the checks that a file's sections get
   bind<CheckpointOptions>(to_node(checkpoint_), "checkpoint");
   bind<EarlyStoppingOptions>(to_node(early_), "early_stopping");
-  check(options_.on_oom != "retry" || parts_.group == nullptr || parts_.group->world_size() == 1, ErrorKind::Usage, "trainer.on_oom",
+  check(options_.on_oom != "retry" || parts_.strategy == nullptr || parts_.strategy->world_size() == 1, ErrorKind::Usage, "trainer.on_oom",
         "retry works for one rank: with several, the others would wait for the one that is out of memory; hint: trainer.on_oom=stop and a "
         "smaller data.batch_size");
   std::function<Batch(const Batch&)> bring;
   if (options_.on_oom == "retry") bring = [this](const Batch& batch) { return to_device(batch, parts_.device); };
-  step_ = std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.group, observers_,
+  step_ = std::make_unique<TrainStep>(*parts_.task, *parts_.precision, *parts_.optimizer, parts_.ema, *parts_.strategy, observers_,
                                       StepOptions{.clip_value = options_.gradient_clip_val,
                                                   .clip_by_norm = options_.gradient_clip_algorithm == "norm",
                                                   .on_overflow = [this](const OverflowReport& report) { note_overflow(report); },
@@ -60,6 +60,7 @@ bool TrainLoop::captures_graphs() const {
   if (options_.cuda_graphs == "false" || (!asked && parts_.device.kind != "cuda")) return false;
   auto why_not = DeviceGraph::why_not(parts_.device);
   if (why_not.empty() && !asked && !parts_.task->capturable()) why_not = "the task does not say that it can be captured (Task::capturable)";
+  if (why_not.empty() && !parts_.strategy->capturable()) why_not = "the backward waits for other ranks";
   if (why_not.empty() && PortableRandom::is_on()) why_not = "rng: portable draws on the host";
   if (why_not.empty() && options_.on_oom == "retry") why_not = "trainer.on_oom: retry cuts windows into other shapes";
   if (why_not.empty() && options_.gradient_checkpointing != "none")

@@ -78,11 +78,19 @@ void TrainLoop::sanity_check() {
 }
 
 bool TrainLoop::step_limit_reached() {
+  enum : unsigned { kRequested = 1, kTimeIsUp = 2 };  // what ranks may see differently
+  const bool steps_done = options_.max_steps >= 0 && global_step_ >= options_.max_steps;
+  unsigned wanted = 0;
   if (parts_.stop->load(std::memory_order_relaxed))
+    wanted = kRequested;
+  else if (!steps_done && options_.max_time >= 0 && parts_.clock->now() - started_ >= options_.max_time)
+    wanted = kTimeIsUp;
+  const auto decided = parts_.strategy->decide(wanted);
+  if ((decided & kRequested) != 0)
     stop_ = StopReason::Requested;
-  else if (options_.max_steps >= 0 && global_step_ >= options_.max_steps)
+  else if (steps_done)
     stop_ = StopReason::MaxSteps;
-  else if (options_.max_time >= 0 && parts_.clock->now() - started_ >= options_.max_time)
+  else if ((decided & kTimeIsUp) != 0)
     stop_ = StopReason::MaxTime;
   return stop_.has_value();
 }
@@ -131,9 +139,11 @@ std::string TrainLoop::save_checkpoint() {
   finish_checkpoint();
   return observers_.run(Phase::Checkpoint, step_->attempts(), 0, [&] {
     check_finite();
-    const auto path = parts_.store->save(state(), meta(), parts_.config);
+    const bool writes = parts_.strategy->is_main();
+    const auto path = writes ? parts_.store->save(state(), meta(), parts_.config) : std::string();
+    parts_.strategy->barrier();  // the file is there for every rank
     note_saved();
-    call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
+    if (writes) call_back([&](Callback& c) { c.on_checkpoint(*this, path); });
     return path;
   });
 }
@@ -147,7 +157,7 @@ void TrainLoop::begin_checkpoint() {
   finish_checkpoint();
   observers_.run(Phase::Checkpoint, step_->attempts(), 0, [&] {
     check_finite();
-    parts_.store->save_later(state(), meta(), parts_.config);
+    if (parts_.strategy->is_main()) parts_.store->save_later(state(), meta(), parts_.config);
     note_saved();
   });
 }
@@ -194,7 +204,7 @@ void TrainLoop::check_divergence(const StepReport& report, bool at_floor) {
 void TrainLoop::diverged(const std::string& cause, const std::string& remedy) {
   std::string where;
   const bool rolls_back = options_.on_divergence == "rollback" && rollbacks_ < kMaxRollbacks;
-  if (parts_.store != nullptr && !(rolls_back && !parts_.store->newest_valid().empty())) {
+  if (parts_.store != nullptr && parts_.strategy->is_main() && !(rolls_back && !parts_.store->newest_valid().empty())) {
     try {
       where = parts_.store->save_diverged(state(), meta(), parts_.config);
     } catch (const Error& e) {

@@ -74,7 +74,7 @@ void TrainLoop::leave_on_host(std::vector<Batch>& window) {
 // What a full window weighs over all ranks, however it is cut. A batch that is a window by itself is its own measure, as is a longer window
 // than the options know, of a program that owns its loop.
 double TrainLoop::full_weight(size_t batches) const {
-  const auto micro_batches = options_.accumulate_grad_batches * parts_.group->world_size();
+  const auto micro_batches = options_.accumulate_grad_batches * parts_.strategy->world_size();
   const bool own_window = static_cast<int64_t>(batches) > options_.accumulate_grad_batches;
   if (parts_.train_loader == nullptr || own_window || (micro_batches == 1 && micro_batch_limit_ == 0)) return 0;
   return parts_.task->weight_of(parts_.train_loader->options().batch_size) * static_cast<double>(micro_batches);

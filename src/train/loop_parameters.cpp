@@ -23,7 +23,7 @@ void TrainLoop::refresh_parameters() {
         "TrainLoop::refresh_parameters", "no parameter requires a gradient: there is nothing left to train");
   if (trained_at_start_.empty()) trained_at_start_ = trained_names();
   const auto before = parts_.optimizer->parameters().numel();
-  parts_.optimizer->set_parameters(parts_.precision->refresh(all));
+  parts_.optimizer->set_parameters(parts_.strategy->setup(parts_.precision->refresh(all)));
   if (parts_.ema != nullptr) parts_.ema->set_parameters(parts_.optimizer->parameters());
   const auto now = parts_.optimizer->parameters().numel();
   if (now != before) log_info(with_commas(now), " parameters are trained from now on, ", with_commas(before), " before");

@@ -6,27 +6,28 @@
 
 namespace npu_train::detail {
 
-OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const StepOptions& options,
+OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const StepOptions& options, bool may_skip,
                                      KeptBuffers& buffers, std::function<Batch(const Batch&)> bring)
     : task_(task),
       precision_(precision),
       optimizer_(optimizer),
       report_to_(options.on_overflow),
       detect_anomaly_(options.detect_anomaly),
+      may_skip_(may_skip),
       last_skip_(options.last_skip),
       buffers_(buffers),
       bring_(std::move(bring)) {}
 
-bool OverflowForensics::watches() const { return report_to_ && (precision_.may_skip() || detect_anomaly_); }
+bool OverflowForensics::watches() const { return report_to_ && (may_skip_ || detect_anomaly_); }
 
 void OverflowForensics::begin() {
   if (!watches()) return;
-  if (!precision_.may_skip()) clear_overflow_flags(task_.parameters().values());  // else precision_ does
+  if (!may_skip_) clear_overflow_flags(task_.parameters().values());  // else precision_ does
   random_ = RandomState({optimizer_.parameters()[0].value.device()});
 }
 
 void OverflowForensics::look_at_gradients(const std::vector<Batch>& window, double full_weight, int64_t attempt) {
-  if (!watches() || precision_.may_skip()) return;
+  if (!watches() || may_skip_) return;
   if (unscale_and_check(optimizer_.parameters(), 1).item<float>() == 0) return;
   const auto after = buffers_.buffers();
   std::vector<at::Tensor> values;

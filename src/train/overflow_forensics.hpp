@@ -14,7 +14,7 @@ namespace npu_train::detail {
 class OverflowForensics {
  public:
   // The parts are borrowed. `buffers` holds those from before the window. `bring` gives a micro-batch on the device.
-  OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const StepOptions& options, KeptBuffers& buffers,
+  OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const StepOptions& options, bool may_skip, KeptBuffers& buffers,
                     std::function<Batch(const Batch&)> bring);
 
   // Whether anything can come to be explained: then the buffers of each window's start are kept.
@@ -36,6 +36,7 @@ class OverflowForensics {
   Optimizer& optimizer_;
   std::function<void(const OverflowReport&)> report_to_;
   bool detect_anomaly_;
+  bool may_skip_;
   int64_t last_skip_;
   KeptBuffers& buffers_;
   std::function<Batch(const Batch&)> bring_;

@@ -9,7 +9,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/device/backend.hpp"
+#include "npu_train/device/device.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "train/kept_buffers.hpp"
 #include "train/overflow_forensics.hpp"
@@ -24,22 +24,31 @@ bool lies_on(const Batch& batch, const at::Device& device) {
   return std::all_of(fields.begin(), fields.end(), [&](const auto& field) { return field.second.device() == device; });
 }
 
-// torch_npu's fused kernels do without found_inf, or read it on the host. The host wants it after the step anyway: there it reads before.
-bool host_decides(const StepGate& gate) { return gate.found_inf.defined() && gate.found_inf.device().is_privateuseone(); }
+// The norm as the report has it, next to `sums`: 0 if there is none.
+at::Tensor reported(const at::Tensor& norm, const at::Tensor& sums) {
+  return norm.defined() ? norm.to(at::kFloat).reshape({1}) : at::zeros({1}, sums.options());
+}
 
 }  // namespace
 
-TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, ProcessGroup& group, const Observers& observers,
+TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
                      StepOptions options)
-    : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), group_(group), observers_(observers), options_(options) {
+    : task_(task),
+      precision_(precision),
+      optimizer_(optimizer),
+      ema_(ema),
+      strategy_(strategy),
+      observers_(observers),
+      options_(options),
+      may_skip_(precision.may_skip()) {
   check(options_.clip_value >= 0 && std::isfinite(options_.clip_value) && options_.last_skip >= 0, ErrorKind::Usage, "TrainStep",
         "clip_value is ", options_.clip_value, " and last_skip ", options_.last_skip, "; allowed: finite numbers of at least 0");
   buffers_ = std::make_unique<detail::KeptBuffers>(task_);
   const auto device = optimizer_.parameters()[0].value.device();
   forensics_ = std::make_unique<detail::OverflowForensics>(
-      task_, precision_, optimizer_, options_, *buffers_,
+      task_, precision_, optimizer_, options_, may_skip_, *buffers_,
       [device, bring = options_.bring](const Batch& batch) { return lies_on(batch, device) || !bring ? batch : bring(batch); });
-  if (options_.graphs)
+  if (options_.graphs && strategy_.capturable())
     graph_ = std::make_unique<detail::WindowGraph>(device_of(optimizer_.parameters()[0].value.device()), task_, optimizer_.parameters());
 }
 
@@ -64,11 +73,11 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   });
   check_output(output, "TrainStep");
   observers_.show_loss(output.loss, attempts_, micro_batch);
-  if (window.full_weight == 0) window.full_weight = group_.all_reduce_sum(output.weight * static_cast<double>(window.micro_batches));
+  if (window.full_weight == 0) window.full_weight = strategy_.sum(output.weight * static_cast<double>(window.micro_batches));
   loss = share_of_window(output, window.full_weight);
   phase_ = Phase::Backward;
   observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
-    backend_of(device_of(loss.device())).backward(scale.defined() ? loss * scale : precision_.scale_loss(loss));
+    strategy_.backward(scale.defined() ? loss * scale : precision_.scale_loss(loss), micro_batch + 1 == window.micro_batches);
     precision_.collect_gradients();
   });
 
@@ -92,7 +101,7 @@ detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches
   if (graph_ != nullptr && observers_.empty() && graph_->takes(batches, full_weight) &&
       graph_->run(
           batches, precision_.scale(),
-          [&](const auto& window, const at::Tensor& scale) { return eagerly(window, precision_.may_skip() ? scale : at::Tensor()); }, sums))
+          [&](const auto& window, const at::Tensor& scale) { return eagerly(window, may_skip_ ? scale : at::Tensor()); }, sums))
     return sums;
   return eagerly(batches, {});
 }
@@ -117,7 +126,7 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   start_kept_ = false;
   optimizer_.zero_grad();  // what the host, or a window that threw, left behind
   task_.parameters().zero_grad();
-  if (precision_.may_skip() || forensics_->watches() || options_.keep_start) buffers_->keep();
+  if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
   forensics_->begin();
   precision_.begin_step();
@@ -125,56 +134,49 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
 
 StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight) {
   begin_window(batches, full_weight);
-  const auto window = forward_backward(batches, full_weight);
+  const auto window = forward_backward(batches, full_weight);  // each loss times its weight / R
 
   const at::NoGradGuard no_grad;
-  const double total_weight = group_.all_reduce_sum(window.weight);
-  run_phase(Phase::Reduce, [&] { reduce(); });
-  const auto gate = run_phase(Phase::Unscale, [&] { return unscale(window.full_weight / total_weight); });
+  const auto total = run_phase(Phase::Reduce, [&] { return strategy_.finish_gradients({window.weight, window.samples}); });
+  auto gate = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
-  const auto norm = run_phase(Phase::Clip, [&] { return clip(); });
-  run_phase(Phase::Optimizer, [&] { update_or_skip(gate); });
+  StepAgreement all{.found_inf = gate.found_inf, .norm = {}, .sums = window.sums};
+  run_phase(Phase::Clip, [&] {
+    all.norm = own_norm();
+    strategy_.agree(all);
+    clip(all.norm);
+  });
+  run_phase(Phase::Optimizer, [&] {
+    gate = precision_.optimizer_gate({.inv_scale = gate.inv_scale, .found_inf = all.found_inf});
+    optimizer_.step(gate);  // changes no bit if found_inf is set
+    strategy_.finish_step();
+    precision_.after_step(gate);
+  });
 
-  StepResult result;
-  result.taken = !precision_.may_skip() || !precision_.last_step_skipped();
-  if (!result.taken) buffers_->restore();
-  forensics_->end(result.taken, batches, window.full_weight, attempts_);
+  const bool taken = !precision_.last_step_skipped();
+  if (!taken) buffers_->restore();
+  forensics_->end(taken, batches, window.full_weight, attempts_);
   precision_.update(gate);
   optimizer_.zero_grad();
-  if (result.taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), host_decides(gate) ? StepGate{} : gate);
+  if (taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), gate);
   ++attempts_;
-  result.packed = at::cat({window.sums, norm});
-  result.loss_weight = window.weight / window.full_weight;
-  result.weight = window.weight;
-  result.samples = window.samples;
-  return result;
+  return {.packed = at::cat({all.sums, reported(all.norm, all.sums)}),
+          .loss_weight = total.loss / window.full_weight,
+          .weight = total.loss,
+          .samples = total.samples,
+          .taken = taken};
 }
 
-void TrainStep::reduce() {
-  if (group_.world_size() == 1) return;
-  for (const auto& p : optimizer_.parameters())
-    if (auto grad = p.value.grad(); grad.defined()) group_.all_reduce_sum(grad);
+// Undefined if nothing is clipped by norm.
+at::Tensor TrainStep::own_norm() const {
+  return options_.clip_value > 0 && options_.clip_by_norm ? grad_norm(optimizer_.parameters()) : at::Tensor();
 }
 
-StepGate TrainStep::unscale(double factor) {
-  auto gate = precision_.unscale_and_check(factor);
-  if (gate.found_inf.defined()) group_.all_reduce_max(gate.found_inf);
-  return gate;
-}
-
-void TrainStep::update_or_skip(const StepGate& gate) {
-  if (!host_decides(gate))
-    optimizer_.step(gate);
-  else if (!precision_.last_step_skipped())
-    optimizer_.step({.inv_scale = gate.inv_scale, .found_inf = {}});
-  precision_.after_step(gate);
-}
-
-at::Tensor TrainStep::clip() {
-  const auto& parameters = optimizer_.parameters();
-  if (options_.clip_value > 0 && options_.clip_by_norm) return clip_grad_norm_(parameters, options_.clip_value).to(at::kFloat).reshape({1});
-  if (options_.clip_value > 0) clip_grad_value_(parameters, options_.clip_value);
-  return at::zeros({1}, parameters[0].value.options().dtype(at::kFloat).requires_grad(false));
+void TrainStep::clip(const at::Tensor& norm) {
+  if (norm.defined())
+    clip_grads_with_norm_(optimizer_.parameters(), options_.clip_value, norm);
+  else if (options_.clip_value > 0)
+    clip_grad_value_(optimizer_.parameters(), options_.clip_value);
 }
 
 void TrainStep::undo_window() {

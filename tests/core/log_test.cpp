@@ -2,6 +2,7 @@
 
 #include "npu_train/core/log.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -99,6 +100,35 @@ TEST_CASE("a file sink appends time-stamped lines and leaves out what is below i
   CHECK(all.find("warning: careful\n", first + 1) != std::string::npos);
   const auto e = error_of([&] { make_file_sink((dir / "no/such/run.log").string()); });
   CHECK(e.kind() == ErrorKind::Checkpoint);
+}
+
+TEST_CASE("a file sink begins a new file where the next line would exceed max_bytes, and keeps so many older ones") {
+  const TempDir dir;
+  const auto sink = make_file_sink((dir / "run.log").string(), LogLevel::Info, {.max_bytes = 200, .older_files = 2});
+  for (int i = 10; i < 50; ++i) sink(LogLevel::Info, "line " + std::to_string(i));  // 32 bytes each, with the time
+  std::vector<std::string> kept;
+  for (const char* name : {"run.2.log", "run.1.log", "run.log"}) {
+    CHECK(std::filesystem::file_size(dir / name) <= 200);
+    std::ifstream file(dir / name);
+    for (std::string line; std::getline(file, line);) kept.push_back(line.substr(24));
+  }
+  REQUIRE(kept.size() == 16);  // 6 in each full file, 4 in the newest
+  for (size_t i = 0; i < kept.size(); ++i) CHECK(kept[i] == "line " + std::to_string(34 + i));
+  CHECK_FALSE(std::filesystem::exists(dir / "run.3.log"));
+  const auto e = error_of([&] { make_file_sink((dir / "run.log").string(), LogLevel::Info, {.max_bytes = 0}); });
+  CHECK(e.kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("a file that accepts no more lines is reported once, to the other sinks") {
+  std::vector<std::string> heard;
+  const ScopedLogSink sink([&](LogLevel, std::string_view text) { heard.emplace_back(text); });
+  const ScopedLogTee full(make_file_sink("/dev/full"));
+  log_info("a");
+  log_info("b");
+  REQUIRE(heard.size() == 3);
+  CHECK(heard[0] == "a");
+  CHECK(heard[1].find("/dev/full: a line cannot be written") != std::string::npos);
+  CHECK(heard[2] == "b");
 }
 
 TEST_CASE("a tee adds a sink for a scope") {

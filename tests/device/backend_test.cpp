@@ -78,6 +78,7 @@ TEST_CASE("capabilities of the CPU come from what it says") {
   const auto own = backend_of({}).capabilities({});
   CHECK(own.native_bf16 == npu_train::detail::cpu_features().bf16);
   CHECK_FALSE(own.streams);
+  CHECK((own.skips_on_device && own.computes_without_units));
   CHECK_FALSE(own.saturating_overflow);
 }
 

@@ -200,6 +200,8 @@ TEST_CASE("what the chip can do") {
   const auto at_first = torch_npu().capabilities({"npu", 0});
   CHECK_FALSE(at_first.native_bf16);
   CHECK(at_first.saturating_overflow);
+  CHECK_FALSE(at_first.skips_on_device);
+  CHECK_FALSE(at_first.computes_without_units);
   const EnvironmentVariable a2("FAKE_NPU_SOC", "Ascend910B3");
   CHECK(torch_npu().capabilities({"npu", 0}).native_bf16);
   CHECK_FALSE(torch_npu().capabilities({"npu", 0}).saturating_overflow);

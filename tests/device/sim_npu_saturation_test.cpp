@@ -37,6 +37,7 @@ TEST_CASE("an overflow gives the largest number, NaN gives 0, and the device's f
   const auto& backend = backend_of(d);
   backend.clear_overflow_flag(d);
   CHECK(backend.capabilities(d).saturating_overflow);
+  CHECK(saturating_backend(big.device()) == &backend);
   CHECK_FALSE(backend.capabilities(d).native_bf16);
   CHECK((big + big).cpu()[0].item<float>() == 600.F);
   CHECK_FALSE(backend.overflow_flag(d));

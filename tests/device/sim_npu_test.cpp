@@ -249,6 +249,10 @@ TEST_CASE("autocast: products in low precision, norms and exponentials in fp32")
 TEST_CASE("IEEE 754 is the rule of a 910B") {
   const at::Tensor big = on(at::full({3}, 300.F).to(at::kHalf));
   CHECK(std::isinf((big * big).cpu()[0].item<float>()));
-  CHECK_FALSE(backend_of({"sim_npu", 0}).capabilities({"sim_npu", 0}).saturating_overflow);
+  const auto can = backend_of({"sim_npu", 0}).capabilities({"sim_npu", 0});
+  CHECK_FALSE(can.saturating_overflow);
+  CHECK((saturating_backend(big.device()) == nullptr && saturating_backend(c10::Device(c10::DeviceType::CPU)) == nullptr));
+  CHECK_FALSE(can.skips_on_device);
+  CHECK_FALSE(can.computes_without_units);
   CHECK_FALSE(backend_of({"sim_npu", 0}).overflow_flag({"sim_npu", 0}));
 }

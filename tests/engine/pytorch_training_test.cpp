@@ -6,7 +6,7 @@
 #include <torch/nn.h>
 
 #include "npu_train/device/threads.hpp"
-#include "npu_train/dist/process_group.hpp"
+#include "npu_train/dist/strategy.hpp"
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/models/vit.hpp"
 #include "npu_train/optim/adamw.hpp"
@@ -29,9 +29,9 @@ void check_training(const Model& model, const nlohmann::json& f, double toleranc
   task->set_training(true);
   const auto precision = make_precision({"32-true", {}, {}}, Device{});
   auto optimizer = make_optimizer(precision->prepare(task->parameters(), task->norm_parameters()));
-  const auto group = single_process();
+  SingleDeviceStrategy strategy;
   const Observers observers;
-  TrainStep step(*task, *precision, optimizer, nullptr, *group, observers, {});
+  TrainStep step(*task, *precision, optimizer, nullptr, strategy, observers, {});
   const int64_t size = f["batch"], classes = f["classes"], side = f["side"];
   double worst = 0;
   for (size_t i = 0; i < f["losses"].size(); ++i) {

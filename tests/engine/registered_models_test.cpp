@@ -57,7 +57,7 @@ Numbers run(const std::string& name, const Parts& parts, const std::string& mode
   precision->scale_loss(output.loss).backward();
   precision->collect_gradients();
   precision->unscale_and_check(1);
-  Numbers n{output.outputs.detach().cpu(), output.loss.item<double>(), precision->last_step_skipped(), {}};
+  Numbers n{output.outputs.first().detach().cpu(), output.loss.item<double>(), precision->last_step_skipped(), {}};
   for (const auto& p : updated) n.gradients[p.name] = p.value.grad().detach().cpu().to(at::kDouble).flatten();
   return n;
 }

@@ -28,7 +28,7 @@ class Pulse final : public RunObserver {
   ~Pulse() override { note("gone"); }
   void on_setup(const RunView& run) override {
     note("setup " + run.device.str() + " " + run.precision->name());
-    CHECK((run.task != nullptr && run.optimizer != nullptr && run.loop != nullptr && run.group != nullptr));
+    CHECK((run.task != nullptr && run.optimizer != nullptr && run.loop != nullptr && run.strategy != nullptr));
     CHECK(run.model.module != nullptr);
     CHECK(run.resolved.find("trainer") != nullptr);
   }

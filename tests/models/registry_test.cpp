@@ -45,7 +45,7 @@ TEST_CASE("options by key") {
   // A preset's own defaults, changed one by one.
   const Model v = make("vit_tiny_cifar10", {{"depth", 2}, {"qkv", "split"}});
   CHECK(v.num_classes == 10);
-  CHECK(v.image_size == 32);
+  CHECK(v.inputs.front().str() == "Float [batch, 3, 32, 32]");
   CHECK(v.blocks.size() == 4);
   CHECK(parameters_of(*v.module).find("encoder.pos_embedding")->value.size(1) == 65);
   const Model own =

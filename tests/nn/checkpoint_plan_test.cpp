@@ -21,7 +21,7 @@ Model net() {
   at::manual_seed(1);
   struct Net : Module {};
   auto module = std::make_shared<Net>();
-  Model model{.name = "net", .module = module, .channels = 3, .num_classes = 5};
+  Model model{.name = "net", .module = module, .num_classes = 5};
   const auto add = [&](const std::string& name, int64_t in, int64_t out) {
     auto block = module->register_module(name, Sequential(Conv2d(Conv2dOptions(in, out, 3).padding(1)), BatchNorm2d(out), ReLU()));
     model.blocks.push_back({name, [block](const at::Tensor& x) mutable { return block->forward(x); }});

@@ -54,7 +54,7 @@ inline Model model_of(const std::shared_ptr<EveryPattern>& net) {
   return {.name = "every_pattern",
           .module = net,
           .forward = [net](const at::Tensor& x) { return net->forward(x); },
-          .image_size = 6,
+          .inputs = {image_input(3, 6)},
           .num_classes = 4};
 }
 

@@ -196,7 +196,7 @@ TEST_CASE("fuse refuses what it cannot use") {
   CHECK_THROWS_WITH_AS(fuse(model, {.min_saving = 2}), doctest::Contains("at most 1"), Error);
   CHECK_THROWS_WITH_AS(fuse(model, {.repeats = 0}), doctest::Contains("repeats is 0"), Error);
   CHECK_THROWS_WITH_AS(fuse(model, {.example = torch::randn({1, 4, 6, 6})}), doctest::Contains("channels"), Error);
-  model.image_size = 0;
+  model.inputs.clear();
   CHECK_THROWS_WITH_AS(fuse(model), doctest::Contains("FuseOptions::example"), Error);
 }
 

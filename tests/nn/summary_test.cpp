@@ -45,7 +45,7 @@ Model picture_model(const std::shared_ptr<PictureNet>& net) {
   model.name = "net";
   model.module = net;
   model.forward = [net](const at::Tensor& x) { return net->forward(x); };
-  model.image_size = 16;
+  model.inputs = {image_input(3, 16)};
   return model;
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("modes and statistics are as before") {
 TEST_CASE("modes come back after an error too, which arrives as ours") {
   const auto net = std::make_shared<PictureNet>();
   Model model = picture_model(net);
-  model.channels = 4;
+  model.inputs = {image_input(4, 16)};
   const auto e = testing::error_of([&] { summarize(model); });
   CHECK(testing::has(e.what(), "[summarize]"));
   CHECK(testing::has(e.what(), "to have 3 channels"));
@@ -115,7 +115,7 @@ TEST_CASE("another picture size, frozen parameters, other dtypes") {
   const auto net = std::make_shared<PictureNet>();
   net->fc1->weight.requires_grad_(false);
   net->to(at::kDouble);
-  const auto s = summarize(picture_model(net), 32);
+  const auto s = summarize(picture_model(net), {{"height", 32}, {"width", 32}});
   CHECK(s.layers[0].output_shape == std::vector<int64_t>{1, 8, 16, 16});
   CHECK(s.layers[0].flops == 2 * 8 * 256 * 27);
   CHECK(s.trainable_parameters == s.parameters - 24);

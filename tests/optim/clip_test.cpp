@@ -129,6 +129,25 @@ TEST_CASE("sharded gradients: the reduction sees the sum of squares, or the larg
   CHECK(clip_grad_norm_(set, 1e9).item<double>() == doctest::Approx(own / 100).epsilon(1e-4));
 }
 
+TEST_CASE("in two halves: the bits of clip_grad_norm_, and another norm where ranks agree on one") {
+  for (const double scale : {0.001, 100.0}) {
+    const auto a = with_gradients(scale), b = with_gradients(scale);
+    const auto expected = clip_grad_norm_(a, 1.0);
+    const auto norm = grad_norm(b);
+    CHECK(at::equal(norm, expected));
+    clip_grads_with_norm_(b, 1.0, norm);
+    for (size_t i = 0; i < a.size(); ++i) CHECK(at::equal(a[i].value.grad(), b[i].value.grad()));
+  }
+  const auto set = with_gradients(1);
+  const double own = grad_norm(set).item<double>();
+  CHECK(grad_norm(set, kInf).item<double>() < own);
+  clip_grads_with_norm_(set, 1.0, at::full({}, 1e4));
+  CHECK(grad_norm(set).item<double>() == doctest::Approx(own / 1e4).epsilon(1e-5));
+  CHECK(grad_norm(ParameterSet{}).item<double>() == 0);
+  CHECK(error_of([&] { grad_norm(set, 1); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { clip_grads_with_norm_(set, 0, at::ones({})); }).kind() == ErrorKind::Usage);
+}
+
 TEST_CASE("a norm that is not finite is given back") {
   const auto set = with_gradients(1);
   set[0].value.mutable_grad().fill_(kInf);

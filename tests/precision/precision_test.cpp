@@ -185,6 +185,20 @@ TEST_CASE("what ranks agree on decides, in place or in a tensor of its own") {
   CHECK(p->scale() == 2);
 }
 
+TEST_CASE("the optimizer's gate is what ranks agreed on") {
+  const auto p = make("16-mixed", {.init_scale = 8});
+  const auto w = random_leaf({3});
+  p->prepare(set_of({{"w", w}}));
+  set_grad(w, at::ones({3}));
+  auto gate = p->unscale_and_check(1);
+  CHECK(p->optimizer_gate(gate).found_inf.is_same(gate.found_inf));
+  CHECK_FALSE(p->last_step_skipped());
+  gate.found_inf = at::ones({});
+  CHECK(p->optimizer_gate(gate).found_inf.is_same(gate.found_inf));
+  CHECK(p->last_step_skipped());
+  CHECK_FALSE(make("32-true")->optimizer_gate({}).found_inf.defined());
+}
+
 TEST_CASE("the floor of the Trainer") {
   const auto p = make("16-mixed", {.init_scale = 2});
   const auto w = random_leaf({3});

@@ -43,6 +43,29 @@ TEST_CASE("a saturated value looks finite, and the flag tells") {
   CHECK(unscale_and_check(gradients, 0.5).item<float>() == 0);
 }
 
+TEST_CASE("a device whose optimizers take no found_inf gets a gate that the host can read") {
+  PrecisionOptions options;
+  options.mode = "16-mixed";
+  const auto p = make_precision(options, npu());
+  const at::Tensor w = leaf(2);
+  ParameterSet set;
+  set.add({.name = "w", .value = w});
+  p->prepare(set);
+  for (const bool overflows : {false, true}) {
+    p->begin_step();
+    if (overflows) (w.detach().to(at::kHalf) * 60000).sum();
+    w.mutable_grad() = at::ones({3}).to(npu().c10());
+    const auto checked = p->unscale_and_check(1);
+    CHECK_FALSE(checked.found_inf.is_cpu());
+    const auto before = sim_npu_counters().host_reads;
+    const auto gate = p->optimizer_gate(checked);
+    CHECK(gate.found_inf.is_cpu());
+    CHECK(p->last_step_skipped() == overflows);
+    p->update(gate);
+    CHECK(sim_npu_counters().host_reads == before + 1);
+  }
+}
+
 TEST_CASE("GradScaler: growth and backoff follow the flag, and one iteration does not leak into the next") {
   const at::Tensor p = leaf(2);
   torch::optim::SGD optimizer({p}, 1e-6);

@@ -36,21 +36,21 @@ Batch twos(int64_t rows = kRows) {
   return to_device(Batch(torch::full({rows, 6}, 2.0), torch::zeros({rows}, torch::kLong)), device_under_test());
 }
 
-struct Outcome {
+struct WindowOutcome {
   std::vector<bool> taken;
   double scale = 0;
   at::Tensor weight;
 };
 
-constexpr double kLr = 1e-4;
+constexpr double kRate = 1e-4;
 
-Outcome by_recipe(int steps, int64_t micro_batches) {
+WindowOutcome by_recipe(int steps, int64_t micro_batches) {
   const auto& device = device_under_test();
   OneLayer net;
   net->to(device.c10());
-  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(kLr));
+  torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(kRate));
   GradScaler scaler({.init_scale = 65536, .growth_interval = 4});
-  Outcome out;
+  WindowOutcome out;
   for (int i = 0; i < steps; ++i) {
     sgd.zero_grad();
     for (int64_t k = 0; k < micro_batches; ++k) {
@@ -70,16 +70,16 @@ Outcome by_recipe(int steps, int64_t micro_batches) {
   return out;
 }
 
-Outcome by_loop(const std::string& mode, int steps, int64_t micro_batches, bool graphs = false) {
+WindowOutcome by_loop(const std::string& mode, int steps, int64_t micro_batches, bool graphs = false) {
   const auto& device = device_under_test();
   Toy toy;
   OneLayer net;
   toy.task = classifier(net);
   toy.task->to(device.c10());
   toy.precision = make_precision({mode, {.growth_interval = 4}, {}}, device);
-  toy.optimizer = std::make_unique<Sgd>(toy.precision->prepare(toy.task->parameters()), SgdOptions{.lr = kLr, .momentum = 0});
+  toy.optimizer = std::make_unique<Sgd>(toy.precision->prepare(toy.task->parameters()), SgdOptions{.lr = kRate, .momentum = 0});
   auto loop = toy.loop({.accumulate_grad_batches = micro_batches, .cuda_graphs = graphs ? "true" : "false"});
-  Outcome out;
+  WindowOutcome out;
   for (int i = 0; i < steps; ++i)
     out.taken.push_back(loop->train_step(std::vector<Batch>(static_cast<size_t>(micro_batches), twos())).taken);
   out.scale = toy.precision->scale();
@@ -192,7 +192,7 @@ TEST_CASE("accumulation: a partial window is scaled as a full one, whoever runs 
     toy.task = classifier(net);
     toy.task->to(device.c10());
     toy.precision = make_precision({"16-mixed", {}, {}}, device);
-    toy.optimizer = std::make_unique<Sgd>(toy.precision->prepare(toy.task->parameters()), SgdOptions{.lr = kLr, .momentum = 0});
+    toy.optimizer = std::make_unique<Sgd>(toy.precision->prepare(toy.task->parameters()), SgdOptions{.lr = kRate, .momentum = 0});
     return toy.loop({.accumulate_grad_batches = accumulate})->train_step(window).taken;
   };
   CHECK(taken({twos()}, 4));

@@ -3,6 +3,7 @@
 
 #include "npu_train/train/loop.hpp"
 
+#include "dist/in_process.hpp"
 #include "npu_train/device/random.hpp"
 #include "toy.hpp"
 
@@ -73,17 +74,6 @@ class OutOfMemoryAt final : public StepObserver {
 
  private:
   Phase phase_;
-};
-
-class Two final : public ProcessGroup {
- public:
-  int rank() const override { return 0; }
-  int world_size() const override { return 2; }
-  void all_reduce_sum(at::Tensor&) override {}
-  void all_reduce_max(at::Tensor&) override {}
-  double all_reduce_sum(double value) override { return value; }
-  void broadcast(at::Tensor&, int) override {}
-  void barrier() override {}
 };
 
 }  // namespace
@@ -183,7 +173,7 @@ TEST_CASE("once the optimizer has begun nothing is repeated") {
 
 TEST_CASE("several ranks cannot retry, and hear it before they begin") {
   Toy toy;
-  toy.group = std::make_shared<Two>();
+  toy.strategy = std::make_shared<ReplicatedRank>(std::make_shared<Exchange>(2), 0);
   const auto error = error_of([&] { toy.loop(retrying()); });
   CHECK(error.kind() == ErrorKind::Usage);
   CHECK(has(error.what(), "trainer.on_oom"));

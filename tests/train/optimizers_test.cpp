@@ -46,14 +46,14 @@ struct Formula {
   }
 };
 
-struct Case {
+struct OptimizerCase {
   const char* name;
   std::function<std::unique_ptr<Optimizer>(ParameterSet)> make;
   std::function<void(Formula&)> apply;
 };
 
-std::vector<Case> cases() {
-  std::vector<Case> out;
+std::vector<OptimizerCase> cases() {
+  std::vector<OptimizerCase> out;
   const auto sgd = [&](const char* name, double momentum, double decay, bool nesterov) {
     out.push_back({name,
                    [=](ParameterSet s) {
@@ -164,10 +164,12 @@ TEST_CASE("a step that overflowed leaves parameters and state of every dtype bit
         std::vector<at::Tensor> before = {w.detach().clone()};
         for (const auto& [name, tensor] : o->state().tensors) before.push_back(tensor.clone());
         w.mutable_grad().fill_(std::numeric_limits<float>::infinity());
-        o->step({.inv_scale = {}, .found_inf = torch::ones({}).to(device.c10())});
-        CHECK(at::equal(w, before[0]));
-        size_t i = 1;
-        for (const auto& [name, tensor] : o->state().tensors) CHECK(at::equal(tensor, before[i++]));
+        for (const auto& place : {device.c10(), c10::Device(at::kCPU)}) {
+          o->step({.inv_scale = {}, .found_inf = torch::ones({}).to(place)});
+          CHECK(at::equal(w, before[0]));
+          size_t i = 1;
+          for (const auto& [name, tensor] : o->state().tensors) CHECK(at::equal(tensor, before[i++]));
+        }
       }
 }
 

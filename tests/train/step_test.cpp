@@ -133,34 +133,36 @@ TEST_CASE("an overflow in one micro-batch skips the whole window") {
 
 namespace {
 
-/// Two ranks, of which the other one overflowed or not.
-class Pair final : public ProcessGroup {
+/// Notes whether a step reaches its kernels, and whether with a flag.
+class Probe final : public Optimizer {
  public:
-  explicit Pair(bool other_overflowed) : other_(other_overflowed) {}
-  int rank() const override { return 0; }
-  int world_size() const override { return 2; }
-  void all_reduce_sum(at::Tensor& tensor) override { tensor.mul_(2); }
-  void all_reduce_max(at::Tensor& tensor) override {
-    if (other_) tensor.fill_(1);
-  }
-  double all_reduce_sum(double value) override { return 2 * value; }
-  void broadcast(at::Tensor&, int) override {}
-  void barrier() override {}
+  explicit Probe(ParameterSet parameters) : Optimizer(std::move(parameters), 0.1, {{}, {}}) {}
+  std::string name() const override { return "probe"; }
+  int updates = 0, flags = 0;
 
  private:
-  bool other_;
+  void update(Bucket& bucket) override {
+    ++updates;
+    flags += bucket.found_inf.defined();
+  }
 };
 
 }  // namespace
 
-TEST_CASE("an overflow on another rank skips the step here too") {
-  for (const bool other : {false, true}) {
-    Toy toy("16-mixed");
-    toy.group = std::make_shared<Pair>(other);
-    const auto before = weights(toy);
-    CHECK(toy.step().run({toy_batch()}).taken == !other);
-    CHECK((weights(toy) == before) == other);
-  }
+TEST_CASE("kernels get found_inf where those of the device take it; elsewhere the host decides") {
+  const auto& device = device_under_test();
+  const bool takes = backend_of(device).capabilities(device).skips_on_device;
+  CHECK(takes == (device.kind == "cpu" || device.kind == "cuda"));
+  Toy toy("16-mixed");
+  auto* probe = new Probe(toy.optimizer->parameters());
+  toy.optimizer.reset(probe);
+  auto step = toy.step();
+  CHECK(step.run({toy_batch()}).taken);
+  const int once = probe->updates;
+  CHECK(once > 0);
+  CHECK(probe->flags == (takes ? once : 0));
+  CHECK_FALSE(step.run({huge_batch()}).taken);
+  CHECK(probe->updates == (takes ? 2 * once : once));
 }
 
 TEST_CASE("clipping sees unscaled gradients") {

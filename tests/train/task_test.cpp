@@ -21,7 +21,7 @@ class Line final : public Task {
   ParameterSet parameters() override { return ParameterSet({{"slope", slope_}, {"offset", offset_}}); }
   std::vector<std::string> metric_names() const override { return {"largest"}; }
   at::Tensor metric_sums(const StepOutput& o, const Batch& b) override {
-    return (o.outputs.detach() - b.at("y")).abs().max().reshape({1}) * double(b.size);
+    return (o.outputs.first().detach() - b.at("y")).abs().max().reshape({1}) * double(b.size);
   }
   void set_training(bool) override {}
   void to(c10::Device) override {}
@@ -47,9 +47,9 @@ TEST_CASE("a task of one's own trains on named tensors with weights of its own")
   Line task;
   const auto precision = make_precision({"32-true", {}, {}}, Device{});
   Sgd optimizer(precision->prepare(task.parameters()), {.lr = 0.02, .momentum = 0.9});
-  const auto group = single_process();
+  SingleDeviceStrategy strategy;
   const Observers observers;
-  TrainStep step(task, *precision, optimizer, nullptr, *group, observers, {});
+  TrainStep step(task, *precision, optimizer, nullptr, strategy, observers, {});
   StepResult last;
   for (int i = 0; i < 300; ++i) last = step.run({points(0, 1), points(-3, 0.5)});
   CHECK(task.predict(torch::tensor(10.0)).item<double>() == doctest::Approx(21.0).epsilon(1e-3));

@@ -9,7 +9,7 @@
 #include "npu_train/base/digest.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/transfer.hpp"
-#include "npu_train/dist/process_group.hpp"
+#include "npu_train/dist/strategy.hpp"
 #include "npu_train/optim/adamw.hpp"
 #include "npu_train/optim/sgd.hpp"
 #include "npu_train/precision/precision.hpp"
@@ -69,7 +69,7 @@ struct Toy {
     ema = std::make_unique<Ema>(optimizer->parameters(), EmaOptions{.enabled = true, .decay = 0.9}, task->buffers(), task->parameters());
   }
 
-  TrainStep step(StepOptions options = {}) { return TrainStep(*task, *precision, *optimizer, ema.get(), *group, observers, options); }
+  TrainStep step(StepOptions options = {}) { return TrainStep(*task, *precision, *optimizer, ema.get(), *strategy, observers, options); }
 
   std::unique_ptr<TrainLoop> loop(TrainerOptions options, CheckpointOptions checkpoint = {}, CheckpointStore* store = nullptr,
                                   EarlyStoppingOptions early = {}, std::shared_ptr<const Clock> clock = steady_clock()) {
@@ -82,7 +82,7 @@ struct Toy {
     parts.schedule = &schedule;
     parts.base_lr = optimizer->lr();
     parts.ema = ema.get();
-    parts.group = group.get();
+    parts.strategy = strategy.get();
     parts.train_loader = train_loader.get();
     parts.val_loader = val_loader.get();
     parts.store = store;
@@ -97,7 +97,7 @@ struct Toy {
   std::unique_ptr<Precision> precision;
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Ema> ema;
-  std::shared_ptr<ProcessGroup> group = single_process();
+  std::shared_ptr<Strategy> strategy = std::make_shared<SingleDeviceStrategy>();
   Observers observers;
   LrSchedule schedule{[](double) { return 1.0; }, true};
   std::shared_ptr<Dataset> train = toy_data(), val = toy_data(20, 4);

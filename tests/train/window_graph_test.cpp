@@ -101,9 +101,9 @@ uint64_t trained(Model model, const std::vector<Batch>& batches, bool graphs) {
   task->to(simulator().c10());
   const auto precision = make_precision({}, simulator());
   Sgd sgd(precision->prepare(task->parameters()), {.lr = 0.1});
-  const auto group = single_process();
+  SingleDeviceStrategy strategy;
   const Observers observers;
-  TrainStep step(*task, *precision, sgd, nullptr, *group, observers, {.graphs = graphs});
+  TrainStep step(*task, *precision, sgd, nullptr, strategy, observers, {.graphs = graphs});
   for (const auto& batch : batches) step.run({batch});
   return digest(sgd.parameters());
 }

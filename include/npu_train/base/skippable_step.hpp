@@ -10,10 +10,12 @@ namespace npu_train {
 /// The conditions of the step. Undefined tensors mean: no unscaling, no overflow.
 struct StepGate {
   at::Tensor inv_scale;  ///< fp32 scalar on the device; factor by which gradients must still be multiplied. Undefined: they are ready.
-  at::Tensor found_inf;  ///< fp32 scalar on the device; not 0 leaves parameters and optimizer state bit-identical. Undefined: always step.
+  /// fp32 scalar; not 0 leaves parameters and optimizer state bit-identical. If it is on the parameters' device, the device decides; if it
+  /// is on the host and the parameters on a device, the host decides. Undefined: always step.
+  at::Tensor found_inf;
 };
 
-/// An optimizer that accepts `inv_scale` and `found_inf` on the device. For others, found_inf is read once on the host.
+/// An optimizer that accepts `inv_scale` and `found_inf` on the device.
 class SkippableStep {
  public:
   virtual ~SkippableStep() = default;

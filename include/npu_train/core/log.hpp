@@ -63,7 +63,14 @@ void warn_once(const std::string& key, const std::string& message);
 /// A sink that writes plain lines to stderr.
 LogSink make_standard_sink(LogLevel least = LogLevel::Info);
 
-/// A sink that appends time-stamped lines to a file. Error(Checkpoint) when it cannot be opened.
-LogSink make_file_sink(const std::string& file, LogLevel least = LogLevel::Info);
+/// How much a log keeps on the disk.
+struct LogFileLimits {
+  size_t max_bytes = size_t{64} << 20;  ///< of one file; then it is renamed, train.log to train.1.log, and a new one begins
+  size_t older_files = 3;               ///< beyond these the oldest one is removed
+};
+
+/// A sink that appends time-stamped lines to a file. Error(Checkpoint) when it cannot be opened. A line that cannot be written is lost; the
+/// first one is reported to the other sinks.
+LogSink make_file_sink(const std::string& file, LogLevel least = LogLevel::Info, const LogFileLimits& limits = {});
 
 }  // namespace npu_train

@@ -26,12 +26,14 @@ struct MemoryStats {
 
 /// What a device can do.
 struct Capabilities {
-  bool native_bf16 = false;          ///< multiplies bf16 in hardware
-  bool native_fp16 = false;          ///< multiplies fp16 in hardware
-  bool pinned_memory = false;        ///< copies from page-locked host memory run beside computation
-  bool streams = false;              ///< work is queued: calls return before it is done
-  bool channels_last = true;         ///< has kernels for that memory format
-  bool saturating_overflow = false;  ///< an overflow gives the largest number, not inf: finite checks do not see it
+  bool native_bf16 = false;            ///< multiplies bf16 in hardware
+  bool native_fp16 = false;            ///< multiplies fp16 in hardware
+  bool pinned_memory = false;          ///< copies from page-locked host memory run beside computation
+  bool streams = false;                ///< work is queued: calls return before it is done
+  bool channels_last = true;           ///< has kernels for that memory format
+  bool saturating_overflow = false;    ///< an overflow gives the largest number, not inf: finite checks do not see it
+  bool computes_without_units = true;  ///< bf16 and fp16 also where it has no units for them, slowly; false: not at all
+  bool skips_on_device = true;         ///< its optimizer kernels take found_inf; false: the host reads it and decides about the step
 };
 
 /// The interface to one kind of device. Methods take the device because a kind may have several. Everything below count() throws
@@ -74,6 +76,9 @@ class DeviceBackend {
 
 /// The backend of a device's kind; never fails for a Device that parse() made.
 const DeviceBackend& backend_of(const Device& device);
+
+/// The backend of a device on which overflow saturates (Capabilities); nullptr for other devices, also of kinds unknown to npu_train.
+const DeviceBackend* saturating_backend(const c10::Device& device);
 
 /// All kinds, available or not, in the order in which "auto" looks: npu, cuda, cpu, then sim_npu, which auto never takes.
 const std::vector<const DeviceBackend*>& all_backends();

@@ -27,7 +27,7 @@ struct Parts;
 struct RunConfig;
 class Optimizer;
 class Precision;
-class ProcessGroup;
+class Strategy;
 class Task;
 class TrainLoop;
 
@@ -38,7 +38,7 @@ struct RunView {
   const ConfigNode& resolved;  ///< the configuration with every default filled in
   const Device& device;
   const Model& model;  ///< of the configuration; its module is nullptr for a task that was given in code
-  ProcessGroup* group = nullptr;
+  Strategy* strategy = nullptr;
   Task* task = nullptr;
   Precision* precision = nullptr;
   Optimizer* optimizer = nullptr;

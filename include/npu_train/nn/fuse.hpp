@@ -20,8 +20,8 @@ struct FuseOptions {
   double min_saving = 0.3;
   double max_memory_overhead = 1.2;  ///< its weights and peak of other memory over those of the separate operators, at most
   double max_error = 1e-4;           ///< largest deviation over the largest value of the separate operators' result, at most
-  /// [N, channels, H, W] or whatever the model takes; the measurements are made with it, so give the batch that will be run. Undefined:
-  /// one random picture of the model's own size.
+  /// The model's input, [N, channels, H, W] for images; the measurements are made with it, so give the batch that will be run. Undefined:
+  /// one random sample of Model::inputs.
   at::Tensor example{};
   /// Keeps the parameters of fused layers, at the price of their memory; the fused forward holds what they were, and does not follow when
   /// they change. Otherwise fuse() takes the model over: those parameters keep name and shape, and read as NaN. A weight without which the

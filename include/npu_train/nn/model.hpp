@@ -3,12 +3,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "npu_train/base/batch.hpp"
+#include "npu_train/base/input_spec.hpp"
+#include "npu_train/base/outputs.hpp"
 #include "npu_train/core/registry.hpp"
 
 namespace torch::nn {
@@ -23,15 +29,38 @@ struct Block {
   std::function<at::Tensor(const at::Tensor&)> forward;
 };
 
+/// How a network is called: a function of a batch that returns its outputs, or of one tensor, the field "input", that returns another one.
+class Forward {
+ public:
+  Forward() = default;
+  template <class Fn>
+  requires std::is_invocable_r_v<at::Tensor, const Fn&, const at::Tensor&> Forward(Fn fn)  // NOLINT: a function is a Forward
+      : of_tensor_(std::move(fn)) {}
+  template <class Fn>
+  requires(!std::is_invocable_r_v<at::Tensor, const Fn&, const at::Tensor&> && std::is_invocable_r_v<Outputs, const Fn&, const Batch&>)
+      Forward(Fn fn)  // NOLINT
+      : of_batch_(std::move(fn)) {}
+
+  Outputs operator()(const Batch& batch) const;
+  /// For a network with one input: the first output for it.
+  at::Tensor operator()(const at::Tensor& input) const;
+  explicit operator bool() const { return of_tensor_ != nullptr || of_batch_ != nullptr; }
+  bool operator==(std::nullptr_t) const { return !*this; }
+
+ private:
+  std::function<at::Tensor(const at::Tensor&)> of_tensor_;
+  std::function<Outputs(const Batch&)> of_batch_;
+};
+
 /// A network: module, call and expectations. Copies share the module.
 struct Model {
   std::string name{};
   std::shared_ptr<torch::nn::Module> module{};
-  /// [N, channels, H, W] -> logits [N, num_classes]. Runs under whatever autocast and gradient mode the caller has set.
-  std::function<at::Tensor(const at::Tensor&)> forward{};
-  int64_t image_size = 0;  ///< height and width that it is meant for, in pixels; 0: any
-  int64_t channels = 3;
-  int64_t num_classes = 0;
+  /// Inputs to outputs, under whatever autocast and gradient mode the caller has set.
+  Forward forward{};
+  /// What `forward` accepts. Training does not need it; tools that make batches of their own do (benchmarks, summaries, plans).
+  std::vector<InputSpec> inputs{};
+  int64_t num_classes = 0;     ///< of a classifier, whose first output is logits [batch, num_classes]; 0: none
   std::string head{};          ///< path of the classifier ("fc"); "" when there is none to replace
   std::string weights{};       ///< file to load before training; "" starts fresh. Read by the engine, not by the factory.
   bool weights_strict = true;  ///< weights of another network are an error; false loads what fits

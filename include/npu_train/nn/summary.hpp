@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,10 @@ struct ModelSummary {
   std::string str(bool by_layer = false) const;
 };
 
-/// Runs the model once on zeros [1, channels, image, image] in evaluation mode without gradients, on its own device and dtype; modes and
-/// state are as before afterwards. `image_size` 0 takes the model's, 224 where that is 0 too. Not for a model that another thread uses.
-ModelSummary summarize(const Model& model, int64_t image_size = 0);
+/// Runs the model once on zeros, one sample of Model::inputs, in evaluation mode without gradients, on its own device and dtype; modes and
+/// state are as before afterwards. `sizes` are free sizes of the inputs by name ({{"height", 32}, {"width", 32}}); the others are the usual
+/// ones. Error(Usage) if nothing gives a size. Not for a model that another thread uses.
+ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>& sizes = {});
 
 /// Forward FLOPs for one sample of the model's size.
 int64_t flops_per_sample(const Model& model);

@@ -25,6 +25,11 @@ at::Tensor clip_grad_norm_(const ParameterSet& parameters, double max_norm, doub
 at::Tensor clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type = 2,
                            const NormReduction& reduce = {});
 
+/// The two halves of clip_grad_norm_, for a norm that ranks agree on in between: the norm of all gradients, and their scaling by
+/// max_norm / (norm + 1e-6) where that is below 1. Errors as above.
+at::Tensor grad_norm(const ParameterSet& parameters, double norm_type = 2);
+void clip_grads_with_norm_(const ParameterSet& parameters, double max_norm, const at::Tensor& norm);
+
 /// Each element of each gradient to [-clip_value, clip_value]. Error(Usage) for a value that is not positive and a gradient that is sparse,
 /// complex or expanded.
 void clip_grad_value_(const ParameterSet& parameters, double clip_value);

@@ -31,8 +31,8 @@ class Optimizer : public SkippableStep, public Stateful {
   /// an optimizer that has none to tell.
   virtual ConfigNode options() const { return ConfigNode::map(); }
 
-  /// One update from the gradients that are there. With `gate.found_inf` set, parameters and state stay bit-identical, decided on the
-  /// device. With `gate.inv_scale`, gradients are multiplied by it in place first.
+  /// One update from the gradients that are there. With `gate.found_inf` set, parameters and state stay bit-identical, decided where that
+  /// tensor is. With `gate.inv_scale`, gradients are multiplied by it in place first.
   void step(const StepGate& gate = {}) override;
 
   /// Another set to update from now on: parameters that it shares with the present one, by name, keep their state, others begin with a

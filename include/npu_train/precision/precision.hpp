@@ -71,7 +71,7 @@ class PrecisionScope {
 ///   { scope = forward_scope(); loss = forward(cast_input(batch)); }   per micro-batch
 ///   scale_loss(loss).backward(); collect_gradients();
 ///   gate = unscale_and_check(factor);   // ranks agree on gate.found_inf; clip
-///   optimizer.step(gate); after_step(gate); update(gate);
+///   gate = optimizer_gate(gate); optimizer.step(gate); after_step(gate); update(gate);
 ///
 /// After the first `16-*` overflow nothing but the scale has moved.
 class Precision {
@@ -111,6 +111,10 @@ class Precision {
   /// Gradients times `factor` (the window's normalisation) and divided by the scale, with the finite check, in one fused pass; found_inf
   /// stays on the device. Here: no pass at all when `factor` is 1, and an empty gate.
   virtual StepGate unscale_and_check(double factor);
+
+  /// After ranks have agreed on gate.found_inf: the gate for the optimizer and the moving average. Where the optimizers of the device take
+  /// no found_inf (Capabilities::skips_on_device), it is read here, once, and is on the host from now on.
+  virtual StepGate optimizer_gate(const StepGate& agreed) { return agreed; }
 
   /// After the optimizer: masters are rounded into the low-precision parameters.
   virtual void after_step(const StepGate& /*gate*/) {}

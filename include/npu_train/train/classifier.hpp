@@ -5,20 +5,19 @@
 /// `MyNet` is a torch::nn module with `at::Tensor forward(at::Tensor)`: a holder (TORCH_MODULE), a shared_ptr to the module, or a Model.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
-#include <functional>
 #include <memory>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "npu_train/core/config_table.hpp"
-#include "npu_train/nn/model.hpp"
-#include "npu_train/train/task.hpp"
+#include "npu_train/train/model_task.hpp"
 
 namespace npu_train {
 
 struct ClassifierOptions {
-  double label_smoothing = 0;  ///< share of the target spread over all classes (Szegedy et al. 2016), in [0, 1)
+  double label_smoothing = 0;     ///< share of the target spread over all classes (Szegedy et al. 2016), in [0, 1)
+  std::vector<Metric> metrics{};  ///< in place of acc1 and acc5; set in code only
   static const ConfigTable<ClassifierOptions>& config_table();
 };
 
@@ -29,24 +28,9 @@ std::shared_ptr<Task> classifier(Model model, ClassifierOptions options = {});
 /// Mean squared error between outputs and targets of the same shape; metric mae, the mean absolute error.
 std::shared_ptr<Task> regressor(Model model);
 
-/// A Model over whatever the user has: a module holder, a shared_ptr to a module.
-template <class Net>
-Model as_model(Net net) {
-  auto impl = [&net] {
-    if constexpr (requires { net.ptr(); })
-      return net.ptr();
-    else
-      return net;
-  }();
-  Model model;
-  model.forward = [impl](const at::Tensor& input) -> at::Tensor { return impl->forward(input); };
-  model.module = impl;
-  return model;
-}
-
 template <class Net>
 requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> classifier(Net net, ClassifierOptions options = {}) {
-  return classifier(as_model(std::move(net)), options);
+  return classifier(as_model(std::move(net)), std::move(options));
 }
 
 template <class Net>

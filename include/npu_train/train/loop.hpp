@@ -30,7 +30,7 @@ struct LoopParts {
   const LrSchedule* schedule = nullptr;
   double base_lr = 0;
   Ema* ema = nullptr;
-  ProcessGroup* group = nullptr;
+  Strategy* strategy = nullptr;
   Loader* train_loader = nullptr;
   Loader* val_loader = nullptr;
   CheckpointStore* store = nullptr;

@@ -2,7 +2,8 @@
 ///
 ///   for each micro-batch: forward under the precision's scope -> mean loss, times its weight / R -> scaled backward
 ///   reduction -> times R / W, unscaled and checked for finiteness in one fused pass
-///   -> ranks agree on found_inf -> clip -> optimizer step or skip -> scaler update -> gradients dropped, also after a skip
+///   -> one agreement of the ranks: found_inf, norm, sums -> clip -> optimizer step or skip -> scaler update
+///   -> gradients dropped, also after a skip
 ///   only if taken: EMA, schedule, global_step
 ///
 /// R is the weight of a full window over all ranks and W that of this one. So a scaled gradient is as large as after PyTorch's
@@ -21,7 +22,7 @@
 
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/step_observer.hpp"
-#include "npu_train/dist/process_group.hpp"
+#include "npu_train/dist/strategy.hpp"
 #include "npu_train/optim/ema.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
@@ -50,12 +51,12 @@ struct StepOptions {
   int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
 };
 
-/// What one window gave; the numbers still lie on the device.
+/// The result of one window, over all ranks; the tensor is still on the device.
 struct StepResult {
   at::Tensor packed;       ///< fp32 [1 + metrics + 1]: loss sum, metric sums, gradient norm (0 without clipping by norm)
   double loss_weight = 1;  ///< divides the loss sum: the window's weight in units of a full one
   double weight = 1;       ///< of the window's loss among others: the sum of StepOutput::weight
-  double samples = 0;      ///< divides the metric sums; real samples over all ranks
+  double samples = 0;      ///< divides the metric sums; real samples
   bool taken = true;
 };
 
@@ -69,7 +70,7 @@ struct WindowSums;
 /// Runs windows. The parts are borrowed and must outlive it; `ema` may be nullptr.
 class TrainStep {
  public:
-  TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, ProcessGroup& group, const Observers& observers,
+  TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
             StepOptions options);
   TrainStep(TrainStep&&) noexcept;
   ~TrainStep();
@@ -95,10 +96,8 @@ class TrainStep {
   void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
   detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
   void begin_window(const std::vector<Batch>& window, double full_weight);
-  void reduce();
-  StepGate unscale(double factor);
-  at::Tensor clip();
-  void update_or_skip(const StepGate& gate);
+  at::Tensor own_norm() const;
+  void clip(const at::Tensor& norm);
   Batch bring(const Batch& batch, int micro_batch);
   template <class Fn>
   decltype(auto) run_phase(Phase phase, Fn&& fn);
@@ -107,9 +106,10 @@ class TrainStep {
   Precision& precision_;
   Optimizer& optimizer_;
   Ema* ema_;
-  ProcessGroup& group_;
+  Strategy& strategy_;
   const Observers& observers_;
   StepOptions options_;
+  bool may_skip_;
   int64_t attempts_ = 0;
   Phase phase_ = Phase::Transfer;
   int micro_batch_ = 0;

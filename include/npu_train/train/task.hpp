@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
+#include "npu_train/base/outputs.hpp"
 #include "npu_train/base/parameter_set.hpp"
 
 namespace npu_train {
@@ -17,7 +18,7 @@ namespace npu_train {
 struct StepOutput {
   at::Tensor loss;     ///< scalar: the mean loss over the batch, attached to the graph in training
   double weight = 0;   ///< what that mean counts for in its window (usually the number of samples)
-  at::Tensor outputs;  ///< what the metrics are computed from (logits, predictions); may be undefined
+  Outputs outputs{};   ///< what the metrics are computed from (logits, predictions); may be empty
 };
 
 /// A named tensor of a model that is not trained but belongs to it (running statistics).

@@ -99,7 +99,9 @@ class NpuBackend final : public GenericBackend {
             .pinned_memory = true,
             .streams = true,
             .channels_last = false,
-            .saturating_overflow = saturates()};
+            .saturating_overflow = saturates(),
+            .computes_without_units = false,
+            .skips_on_device = false};  // torch_npu's fused optimizers do without found_inf, or read it on the host
   }
 
   MemoryStats memory(const Device& device) const override {

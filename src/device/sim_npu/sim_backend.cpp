@@ -139,7 +139,9 @@ class SimNpuBackend final : public detail::GenericBackend {
             .pinned_memory = true,
             .streams = true,
             .channels_last = true,
-            .saturating_overflow = saturates(plugin->options)};
+            .saturating_overflow = saturates(plugin->options),
+            .computes_without_units = false,
+            .skips_on_device = false};  // as torch_npu
   }
   // Autograd runs the backward pass of a device in a thread of its own, and the simulator's kernels run on a team of host threads
   // there too. libgomp counts the caller's idle team, and when there are more threads than processors its threads sleep between two loops
@@ -155,19 +157,6 @@ class SimNpuBackend final : public detail::GenericBackend {
 };
 
 }  // namespace
-
-const ConfigTable<SimNpuOptions>& SimNpuOptions::config_table() {
-  using T = SimNpuOptions;
-  static const auto table =
-      ConfigTable<T>("sim_npu")
-          .field("soc", &T::soc, "the chip that is simulated", one_of({"910A", "910B1", "910B4", "310P"}))
-          .field("devices", &T::devices, "how many", between(1, 64))
-          .field("hbm", &T::hbm, "memory of each, as in 32GiB; beyond it: out of memory")
-          .field("overflow_mode", &T::overflow_mode, "auto: of the chip; a 910B can be both", one_of({"auto", "saturation", "inf_nan"}))
-          .field("unsupported_ops", &T::unsupported_ops, "operators without a kernel on the chip; warn: named once and run",
-                 one_of({"warn", "error", "ignore"}));
-  return table;
-}
 
 void start_sim_npu(const SimNpuOptions& options) {
   const std::lock_guard<std::mutex> lock(plugin_mutex);

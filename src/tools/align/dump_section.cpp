@@ -45,8 +45,9 @@ class DumpObserver final : public RunObserver {
     if (dumper_) return;
     if (options_.dir.empty()) options_.dir = run_dir.empty() ? "dump" : run_dir + "/dump";
     for (const auto rank : options_.ranks)
-      if (rank >= run.group->world_size()) log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.group->world_size());
-    dumper_.emplace(options_, dumped_model(*run.task), run.group->rank(), facts_of(run));
+      if (rank >= run.strategy->world_size())
+        log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.strategy->world_size());
+    dumper_.emplace(options_, dumped_model(*run.task), run.strategy->rank(), facts_of(run));
     dumper_->watch(*run.optimizer, run.precision);
     run.loop->observers().add(&*dumper_);
     log_info("dump: ", options_.level, " ", options_.task, " in ", options_.dir);

@@ -199,8 +199,9 @@ void describe(const Bench& bench, BenchReport& out) {
   BenchStep run(bench.config, bench.parts, 1);
   out.precision = run.trainer().loop().parts().precision->name();
   const auto& model = run.trainer().model();
-  const auto side = std::to_string(model.image_size);
-  out.input = std::to_string(model.channels) + "x" + side + "x" + side + ", " + std::to_string(model.num_classes) + " classes";
+  std::vector<std::string> sizes;
+  for (const auto size : run.input().sizes().slice(1)) sizes.push_back(std::to_string(size));
+  out.input = join(sizes, "x") + ", " + std::to_string(model.num_classes) + " classes";
   out.flops_per_image = run.flops_per_sample();
   for (const auto& p : run.trainer().task().parameters()) out.parameters += p.value.numel();
   check(!bench.options.fuse || out.precision == "32-true", ErrorKind::Usage, "bench",

@@ -148,7 +148,7 @@ void by_image(const Bench& bench, BenchReport& out) {
   }
   auto sizes = bench.options.scaling.image;
   if (sizes.empty()) {
-    const auto own = BenchStep(bench.config, bench.parts, 1).trainer().model().image_size;
+    const auto own = BenchStep(bench.config, bench.parts, 1).input().size(-1);
     for (const auto side : {own / 2, own, 2 * own})
       if (side > 0) sizes.push_back(side);
   }

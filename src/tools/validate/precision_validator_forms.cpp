@@ -29,7 +29,6 @@ namespace {
 using detail::SeenOutput, detail::ValidationSide;
 
 constexpr const char* kForms = "PrecisionValidator";
-constexpr int64_t kAnySide = 224;
 constexpr double kLossTolerance = 1e-2;  // relative, of an epoch: AdamW makes a step of a gradient that is all rounding
 
 /// As `config` says where and how; the rest is that of the comparison.
@@ -112,10 +111,15 @@ class FormsRun {
     return std::make_shared<TensorDataset>(at::zeros({options_.forms.batch, 1}), at::zeros({options_.forms.batch}));
   }
 
+  std::map<std::string, int64_t> sizes_of_images() const {
+    const auto side = options_.forms.image;
+    return side > 0 ? std::map<std::string, int64_t>{{"height", side}, {"width", side}} : std::map<std::string, int64_t>{};
+  }
+
   Batch random_batch(int64_t number) const {
-    const int64_t side = options_.forms.image > 0 ? options_.forms.image : model_.image_size > 0 ? model_.image_size : kAnySide;
     auto generator = at::detail::createCPUGenerator(seed_ + static_cast<uint64_t>(number));
-    auto input = at::randn({options_.forms.batch, model_.channels, side, side}, generator);
+    auto input =
+        example_batch(model_.inputs, {.samples = options_.forms.batch, .sizes = sizes_of_images(), .generator = generator}).input();
     const auto classes = std::max<int64_t>(1, model_.num_classes > 0 ? model_.num_classes : 2);
     return Batch(std::move(input), at::randint(classes, {options_.forms.batch}, generator, at::kLong));
   }

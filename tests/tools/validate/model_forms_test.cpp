@@ -103,7 +103,7 @@ TORCH_MODULE(OneNet);
 Model one_net(bool wrong = false) {
   auto net = OneNet();
   auto model = as_model(net);
-  model.image_size = 2, model.num_classes = 4;
+  model.inputs = {image_input(3, 2)}, model.num_classes = 4;
   if (wrong) model.forward = [net](const at::Tensor& x) mutable { return net->forward(x) * 1.01; };
   return model;
 }

@@ -1,0 +1,88 @@
+/// Everything that several processes change in a training. The step calls a Strategy and never asks how many processes there are.
+///
+///   setup(parameters)            before the optimizer is made: what this rank updates
+///   backward(loss, last)         for each micro-batch, each loss already times its weight / R
+///   finish_gradients(weight)     gradients are summed over ranks; returns W
+///   agree(found_inf, norm, sums) the one agreement of a step, after gradients are unscaled and checked; decisions travel with it
+///   finish_step()                parameters that other ranks updated arrive
+///
+/// R is the weight of a full window over all ranks and W that of the current one. Every rank makes the same calls in the same order. An
+/// exception from a call that waits for other ranks is Error(Peer).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "npu_train/base/parameter_set.hpp"
+
+namespace npu_train {
+
+/// What the host knows about a window: of one rank, or summed over ranks.
+struct WindowWeight {
+  double loss = 0;     ///< what the mean losses are weighted by: the sum of StepOutput::weight
+  double samples = 0;  ///< number of samples
+};
+
+/// What ranks agree on in a step. Each gives its own values; agree() replaces them in place. All tensors are on the device.
+struct StepAgreement {
+  at::Tensor found_inf;  ///< fp32 scalar, 0 or 1; becomes the largest of all ranks. Undefined in a precision that skips no steps.
+  at::Tensor norm;       ///< scalar, the norm of the gradients that this rank updates by; becomes that of all. Undefined if not needed.
+  at::Tensor sums;       ///< fp32 [n], loss and metrics over the rank's samples; become the sums over all ranks
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  /// For the distribution of data, seeds and reports. The step does not ask.
+  virtual int rank() const = 0;
+  virtual int world_size() const = 0;
+  /// The rank that writes files and prints.
+  bool is_main() const { return rank() == 0; }
+
+  /// Takes the parameters to train, as the Precision prepared them, and returns those that the optimizer of this rank updates: all, or the
+  /// ones that the rank owns (Parameter::owner). To be called before the optimizer is made, and again when other parameters are trained.
+  virtual ParameterSet setup(const ParameterSet& trained) = 0;
+
+  /// The sum over ranks of a number that hosts know.
+  virtual double sum(double own) = 0;
+
+  /// Adds to the gradients. `last`: of the last micro-batch of the window, so gradients may be reduced while it runs.
+  virtual void backward(const at::Tensor& loss, bool last) = 0;
+  /// After the last backward: gradients are the sums over ranks. Those of parameters that other ranks update are dropped. Returns the
+  /// window's weight over all ranks, which travels with the gradients because unscaling needs it.
+  virtual WindowWeight finish_gradients(const WindowWeight& own) = 0;
+  /// The only agreement of a step, in addition to the reduction of gradients.
+  virtual void agree(StepAgreement& step) = 0;
+  /// After the optimizer, also after a skipped step: every rank has all parameters.
+  virtual void finish_step() = 0;
+
+  /// For decisions between steps that must be the same on every rank (to stop, for example): takes the bits that this rank sets and returns
+  /// those that any rank has set. With several ranks the bits travel with agree(), so the result may be one step late.
+  virtual unsigned decide(unsigned wanted) = 0;
+  /// Returns when every rank has called it.
+  virtual void barrier() = 0;
+  /// An error ends the training of this rank: others that wait for it get Error(Peer).
+  virtual void abandon() noexcept = 0;
+
+  /// Whether forward and backward of a window may be captured as a graph of the device: nothing in them waits for other ranks.
+  virtual bool capturable() const = 0;
+};
+
+/// One process with one device: every sum is the rank's own.
+class SingleDeviceStrategy final : public Strategy {
+ public:
+  int rank() const override { return 0; }
+  int world_size() const override { return 1; }
+  ParameterSet setup(const ParameterSet& trained) override { return trained; }
+  double sum(double own) override { return own; }
+  void backward(const at::Tensor& loss, bool last) override;
+  WindowWeight finish_gradients(const WindowWeight& own) override { return own; }
+  void agree(StepAgreement& /*step*/) override {}
+  void finish_step() override {}
+  unsigned decide(unsigned wanted) override { return wanted; }
+  void barrier() override {}
+  void abandon() noexcept override {}
+  bool capturable() const override { return true; }
+};
+
+}  // namespace npu_train

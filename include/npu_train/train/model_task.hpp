@@ -1,0 +1,77 @@
+/// Tasks around a Model: everything but the loss comes from the network itself.
+///
+///   auto loss = [](const npu_train::Outputs& out, const npu_train::Batch& batch) { return torch::huber_loss(out.first(), batch.target());
+///   }; trainer.fit(npu_train::task(MyNet(), loss, {npu_train::mean_absolute_error()}), train_data, val_data);
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/nn/model.hpp"
+#include "npu_train/train/metric.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train {
+
+/// A base for tasks of your own: parameters, buffers, norm parameters and types of the layers are those of the model's module. Override
+/// training_step(), and the rest where it differs.
+class ModelTask : public Task {
+ public:
+  /// Error(Usage) for a model without module or forward, for metrics without a name or a function, and for two of one name.
+  explicit ModelTask(Model model, std::vector<Metric> metrics = {});
+
+  at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
+  ParameterSet parameters() override;
+  std::vector<NamedTensor> buffers() override;
+  std::vector<std::string> norm_parameters() override;
+  std::map<std::string, std::string> module_types() override;
+  std::vector<std::string> metric_names() const override;
+  at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override;
+  bool capturable() const override { return model_.capturable; }
+  void set_training(bool on) override;
+  void to(c10::Device device) override;
+
+  const Model& model() const { return model_; }
+
+ protected:
+  Model model_;
+
+ private:
+  std::vector<Metric> metrics_;
+};
+
+/// The mean loss over the samples of a batch: a scalar, attached to the graph.
+using LossFunction = std::function<at::Tensor(const Outputs& outputs, const Batch& batch)>;
+
+/// A model, a loss and metrics. The loss is weighted by Batch::weight, the number of samples.
+std::shared_ptr<Task> task(Model model, LossFunction loss, std::vector<Metric> metrics = {});
+
+/// A Model over a module: a holder (TORCH_MODULE) or a shared_ptr, with `forward` of a tensor or of a Batch.
+template <class Net>
+Model as_model(Net net) {
+  auto impl = [&net] {
+    if constexpr (requires { net.ptr(); })
+      return net.ptr();
+    else
+      return net;
+  }();
+  Model model;
+  if constexpr (requires(const Batch& batch) { impl->forward(batch); })
+    model.forward = [impl](const Batch& batch) -> Outputs { return impl->forward(batch); };
+  else
+    model.forward = [impl](const at::Tensor& input) -> at::Tensor { return impl->forward(input); };
+  model.module = impl;
+  return model;
+}
+
+template <class Net>
+requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> task(Net net, LossFunction loss,
+                                                                               std::vector<Metric> metrics = {}) {
+  return task(as_model(std::move(net)), std::move(loss), std::move(metrics));
+}
+
+}  // namespace npu_train

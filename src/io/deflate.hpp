@@ -1,0 +1,17 @@
+// What zip archives need of a compressor: zlib's in deflate.cpp, or nothing but a checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace npu_train::detail {
+
+// CRC-32 of zip archives.
+uint32_t zip_crc32(const void* data, uint64_t bytes);
+
+// Unpacks the deflate stream whose pieces `next` returns (an empty one at its end) to the `size` bytes at `out`. Returns what is wrong with it,
+// or an empty text.
+std::string inflate_pieces(const std::function<std::string()>& next, void* out, uint64_t size);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,19 @@
+// What the metrics of several tasks share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::detail {
+
+// [N, ...] -> [N], the mean over all but the first dimension.
+at::Tensor per_sample(const at::Tensor& values);
+
+// `each` [N] with 0 for the samples that the batch's mask leaves out.
+at::Tensor unmasked(const at::Tensor& each, const Batch& batch);
+
+// [N], the rank of the right class among the logits, from 1, counting ties against it; 0 for a NaN, which compares false with all.
+at::Tensor rank_of_target(const StepOutput& output, const Batch& batch);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,77 @@
+#include "npu_train/train/model_task.hpp"
+
+#include <ATen/ops/stack.h>
+#include <torch/nn/module.h>
+
+#include <set>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/nn/named_state.hpp"
+
+namespace npu_train {
+namespace {
+
+class LossTask final : public ModelTask {
+ public:
+  LossTask(Model model, LossFunction loss, std::vector<Metric> metrics)
+      : ModelTask(std::move(model), std::move(metrics)), loss_(std::move(loss)) {
+    check(loss_ != nullptr, ErrorKind::Usage, "task", "the loss is an empty function");
+  }
+
+  StepOutput training_step(const Batch& batch) override {
+    auto outputs = model_.forward(batch);
+    auto loss = loss_(outputs, batch);
+    return {std::move(loss), batch.weight, std::move(outputs)};
+  }
+
+ private:
+  LossFunction loss_;
+};
+
+}  // namespace
+
+ModelTask::ModelTask(Model model, std::vector<Metric> metrics) : model_(std::move(model)), metrics_(std::move(metrics)) {
+  check(model_.module != nullptr && model_.forward, ErrorKind::Usage, "Task", "the model has no module or no forward");
+  std::set<std::string> names;
+  for (const auto& metric : metrics_) {
+    check(!metric.name.empty() && metric.sums, ErrorKind::Usage, "Task", "a metric ",
+          metric.name.empty() ? "has no name" : "'" + metric.name + "' has no function");
+    check(names.insert(metric.name).second, ErrorKind::Usage, "Task", "there are two metrics '", metric.name, "'");
+  }
+}
+
+ParameterSet ModelTask::parameters() { return parameters_of(*model_.module); }
+
+std::vector<NamedTensor> ModelTask::buffers() { return buffers_of(*model_.module); }
+
+std::vector<std::string> ModelTask::norm_parameters() { return norm_parameters_of(*model_.module); }
+
+std::map<std::string, std::string> ModelTask::module_types() { return npu_train::module_types(*model_.module); }
+
+std::vector<std::string> ModelTask::metric_names() const {
+  std::vector<std::string> out;
+  for (const auto& metric : metrics_) out.push_back(metric.name);
+  return out;
+}
+
+at::Tensor ModelTask::metric_sums(const StepOutput& output, const Batch& batch) {
+  if (metrics_.empty()) return {};
+  std::vector<at::Tensor> sums;
+  for (const auto& metric : metrics_) {
+    sums.push_back(metric.sums(output, batch));
+    check(sums.back().defined() && sums.back().numel() == 1, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave ",
+          sums.back().defined() ? c10::str("a tensor of ", sums.back().sizes()) : "an undefined tensor", "; it must give one number");
+    sums.back() = sums.back().detach().to(at::kFloat).reshape({});
+  }
+  return at::stack(sums);
+}
+
+void ModelTask::set_training(bool on) { model_.module->train(on); }
+
+void ModelTask::to(c10::Device device) { model_.module->to(device); }
+
+std::shared_ptr<Task> task(Model model, LossFunction loss, std::vector<Metric> metrics) {
+  return std::make_shared<LossTask>(std::move(model), std::move(loss), std::move(metrics));
+}
+
+}  // namespace npu_train

@@ -1,0 +1,7 @@
+// What the program has of spdlog and fmt.
+#pragma once
+
+#include <string>
+
+void write_with_spdlog(const std::string& file, int level, const std::string& message);
+std::string formatted_with_fmt(double number);

@@ -1,0 +1,202 @@
+// Ranks that are threads of one process: strategies of several ranks for tests of the step and of the loop, without a network.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/dist/strategy.hpp"
+
+namespace npu_train::testing {
+
+/// A table on which every rank puts what it has; all read it in the order of ranks.
+class Exchange {
+ public:
+  struct Message {
+    std::string call;
+    std::vector<double> numbers{};
+    std::vector<at::Tensor> tensors{};  // nobody changes them afterwards
+    unsigned bits = 0;
+  };
+
+  explicit Exchange(int ranks) : coming_(static_cast<size_t>(ranks)) {}
+  int ranks() const { return static_cast<int>(coming_.size()); }
+
+  /// What every rank gave to this call. Error(Peer) if one of them gave up, does not come, or makes another call.
+  std::vector<Message> all(int rank, Message own) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const auto call = own.call;
+    const auto turn = turn_;
+    coming_[static_cast<size_t>(rank)] = std::move(own);
+    if (++arrived_ == coming_.size()) {
+      complete_ = std::exchange(coming_, std::vector<Message>(coming_.size()));
+      arrived_ = 0;
+      ++turn_;
+      came_.notify_all();
+    } else {
+      came_.wait_for(lock, std::chrono::minutes(5), [&] { return turn_ != turn || abandoned_; });
+    }
+    check(turn_ != turn && !abandoned_, ErrorKind::Peer, "Exchange", "rank ", rank, " waits in ", call, " for a rank that gave up");
+    for (const auto& m : complete_) check(m.call == call, ErrorKind::Peer, "Exchange", "ranks are in ", call, " and in ", m.call);
+    return complete_;
+  }
+  void abandon() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    abandoned_ = true;
+    came_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable came_;
+  std::vector<Message> coming_, complete_;
+  size_t arrived_ = 0;
+  int64_t turn_ = 0;
+  bool abandoned_ = false;
+};
+
+/// Every rank has all parameters and all gradients, as with DistributedDataParallel. Sums are computed in the order of ranks.
+class ReplicatedRank : public Strategy {
+ public:
+  ReplicatedRank(std::shared_ptr<Exchange> exchange, int rank) : exchange_(std::move(exchange)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int world_size() const override { return exchange_->ranks(); }
+
+  ParameterSet setup(const ParameterSet& trained) override { return trained_ = trained; }
+
+  double sum(double own) override {
+    double out = 0;
+    for (const auto& m : exchange_->all(rank_, {.call = "sum", .numbers = {own}})) out += m.numbers[0];
+    return out;
+  }
+
+  void backward(const at::Tensor& loss, bool last) override {
+    check(!last_seen_, ErrorKind::Internal, "ReplicatedRank", "a backward after the last one of the window");
+    last_seen_ = last;
+    loss.backward();
+  }
+
+  WindowWeight finish_gradients(const WindowWeight& own) override {
+    check(std::exchange(last_seen_, false), ErrorKind::Internal, "ReplicatedRank", "the last backward did not say that it is");
+    Exchange::Message message{.call = "finish_gradients", .numbers = {own.loss, own.samples}};
+    for (const auto& p : trained_) message.tensors.push_back(p.value.grad().defined() ? p.value.grad().clone() : at::Tensor());
+    WindowWeight out;
+    std::vector<at::Tensor> sums(trained_.size());
+    for (const auto& m : exchange_->all(rank_, std::move(message))) {
+      out.loss += m.numbers[0];
+      out.samples += m.numbers[1];
+      for (size_t i = 0; i < sums.size(); ++i)
+        if (m.tensors[i].defined()) sums[i] = sums[i].defined() ? sums[i].add_(m.tensors[i]) : m.tensors[i].clone();
+    }
+    for (size_t i = 0; i < sums.size(); ++i) trained_[i].value.mutable_grad() = updates(trained_[i]) ? sums[i] : at::Tensor();
+    return out;
+  }
+
+  void agree(StepAgreement& step) override {
+    const auto copy = [](const at::Tensor& t) { return t.defined() ? t.clone() : at::Tensor(); };
+    const auto everyone = exchange_->all(
+        rank_, {.call = "agree", .tensors = {copy(step.found_inf), copy(step.norm), copy(step.sums)}, .bits = std::exchange(wanted_, 0)});
+    if (step.norm.defined()) reduce_norm(everyone, step.norm);
+    step.sums.zero_();
+    decided_ = 0;
+    for (const auto& m : everyone) {
+      if (step.found_inf.defined() && m.tensors[0].item<float>() != 0) step.found_inf.fill_(1);
+      step.sums.add_(m.tensors[2]);
+      decided_ |= m.bits;
+    }
+  }
+
+  void finish_step() override {}
+
+  unsigned decide(unsigned wanted) override {
+    wanted_ = wanted;
+    return std::exchange(decided_, 0);
+  }
+  void barrier() override { exchange_->all(rank_, {.call = "barrier"}); }
+  void abandon() noexcept override { exchange_->abandon(); }
+  bool capturable() const override { return false; }
+
+ protected:
+  /// Whether the optimizer of this rank updates `p`.
+  virtual bool updates(const Parameter&) const { return true; }
+  virtual void reduce_norm(const std::vector<Exchange::Message>&, at::Tensor& /*norm*/) {}  // all ranks have all gradients
+
+  std::shared_ptr<Exchange> exchange_;
+  int rank_;
+  ParameterSet trained_;
+
+ private:
+  bool last_seen_ = false;
+  unsigned wanted_ = 0, decided_ = 0;
+};
+
+/// Each parameter is updated by one rank, which alone has its gradient and its optimizer state, as in ZeRO.
+class ShardedRank final : public ReplicatedRank {
+ public:
+  using ReplicatedRank::ReplicatedRank;
+
+  ParameterSet setup(const ParameterSet& trained) override {
+    trained_ = trained;
+    for (size_t i = 0; i < trained_.size(); ++i) trained_[i].owner = static_cast<int>(i) % world_size();
+    return trained_.filter([&](const Parameter& p) { return updates(p); });
+  }
+
+  void finish_step() override {
+    const at::NoGradGuard no_grad;
+    Exchange::Message message{.call = "finish_step"};
+    for (const auto& p : trained_) message.tensors.push_back(updates(p) ? p.value.detach().clone() : at::Tensor());
+    const auto everyone = exchange_->all(rank_, std::move(message));
+    for (size_t i = 0; i < trained_.size(); ++i)
+      if (!updates(trained_[i])) trained_[i].value.copy_(everyone[static_cast<size_t>(trained_[i].owner)].tensors[i]);
+  }
+
+ private:
+  bool updates(const Parameter& p) const override { return p.owner == rank_; }
+  void reduce_norm(const std::vector<Exchange::Message>& everyone, at::Tensor& norm) override {
+    norm.zero_();
+    for (const auto& m : everyone) norm.add_(m.tensors[1].square());
+    norm.sqrt_();
+  }
+};
+
+/// Runs `body(rank)` in a thread for each rank and returns the error of each.
+template <class Fn>
+std::vector<std::optional<Error>> errors_of_ranks(Exchange& exchange, Fn body) {
+  std::vector<std::optional<Error>> errors(static_cast<size_t>(exchange.ranks()));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < exchange.ranks(); ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        at::set_num_threads(1);
+        translated("rank", [&] { body(rank); });
+      } catch (const Error& e) {
+        errors[static_cast<size_t>(rank)] = e;
+        exchange.abandon();
+      }
+    });
+  for (auto& t : threads) t.join();
+  return errors;
+}
+
+/// The same, where no rank may fail. The first error that is not about another rank goes on.
+template <class Fn>
+void on_ranks(Exchange& exchange, Fn body) {
+  std::optional<Error> first;
+  for (const auto& error : errors_of_ranks(exchange, body))
+    if (error && (!first || first->kind() == ErrorKind::Peer)) first = error;
+  if (first) throw *first;
+}
+
+}  // namespace npu_train::testing
