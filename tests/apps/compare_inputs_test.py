@@ -92,9 +92,9 @@ class CompareInputsTest(ProgramTest):
                     if kind in kinds:
                         self.assertEqual(result[0], 0, result)
                     else:
-                        self.assertFails(result, 2, option + ' is of ', str(path))
-        self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--proportion', '3'), 2, 'needs --reference')
-        self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--seed', '3'), 2, 'needs --sample')
+                        self.assertFails(result, 2, option + ' applies only to ', str(path))
+        self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--proportion', '3'), 2, 'requires --reference')
+        self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--seed', '3'), 2, 'requires --sample')
         self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--exact', '--atol', '1'), 2, '--exact', '--atol')
 
     def test_damaged_and_hostile_weights_are_bad_input(self):
