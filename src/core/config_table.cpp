@@ -49,7 +49,7 @@ bool inside(double value, const Bounds& bounds) {
 // The choice that a user probably meant; "" if none is near.
 std::string meant_choice(const std::string& given, const Bounds& bounds) {
   for (const auto& [other, name] : bounds.other_names)
-    if (to_lower(other) == to_lower(given)) return "; names are case-sensitive, did you mean '" + name + "'?";
+    if (to_lower(other) == to_lower(given)) return "; the name here is " + name;
   const auto near = nearest_name(given, bounds.choices);
   return near.empty() ? "" : ", did you mean '" + near + "'?";
 }
@@ -111,7 +111,7 @@ bool read_list(const ConfigNode& node, const std::string& path, const Bounds& bo
 std::string unknown_key(const std::string& key, const std::vector<detail::Field>& fields,
                         const std::vector<std::pair<std::string, std::string>>& synonyms) {
   for (const auto& [other, field] : synonyms) {
-    if (to_lower(other) == to_lower(key)) return "no such key; did you mean '" + field + "'?";
+    if (to_lower(other) == to_lower(key)) return "no such key; the name here is " + field;
   }
   std::vector<std::string> names;
   for (const auto& field : fields) names.push_back(field.info.name);

@@ -174,7 +174,7 @@ TEST_CASE("mixup, cutmix and both, after the transforms, with padding apart") {
   const auto wrong = mix_batches({0.4, 0, 3, 9});
   Loader loader(some_pictures(), chain_of(chain), {.batch_size = 11, .augment_on_device = true, .finish = wrong});
   loader.begin_epoch(0);
-  CHECK(has(error_of([&] { loader.next(); }).what(), "label 3 where there are 3 classes"));  // on the host, before the device sees it
+  CHECK(has(error_of([&] { loader.next(); }).what(), "a label is 3; allowed: 0 to 2"));  // on the host, before the device sees it
 }
 
 TEST_CASE("an image depends on seed, epoch and its number, also in the middle of an epoch") {

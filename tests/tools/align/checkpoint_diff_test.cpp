@@ -364,7 +364,7 @@ TEST_CASE("checkpoint_diff: one element that moved is no other order") {
 TEST_CASE("checkpoint_diff: a tolerance that matches no layer is reported") {
   const auto notes = compared(small_net(), small_net(), {.layer_tolerance = {{"conv1", {1, 1}}, {"cnv1*", {1, 1}}}}).notes;
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0] == "--tolerance cnv1* fits no layer or call that was compared");
+  CHECK(notes[0] == "--tolerance cnv1* matches no compared layer or call");
 }
 
 TEST_CASE("checkpoint_diff: damaged and foreign files are refused") {

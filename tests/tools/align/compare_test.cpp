@@ -148,7 +148,7 @@ TEST_CASE("a tolerance selects layers by their path, and one that matches no lay
                : "another number of failures";
   };
   CHECK(notes("norm*", "Module.norm.") == "");
-  CHECK(notes("secnd.*", "none") == "--tolerance secnd.* fits no layer or call that was compared");
+  CHECK(notes("secnd.*", "none") == "--tolerance secnd.* matches no compared layer or call");
   CHECK(with_fault({}, {.task = "tensor"}, {.layers = "seco*"}).steps[0].compared > 0);
   Runs runs;
   const auto listed = runs.run("listed", {}, {.list = {"seco*"}});

@@ -300,7 +300,7 @@ TEST_CASE("an empty dump is reported") {
   };
   run({.list = {"no_such_layer"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 2);
-  CHECK(has(told[0], "dump.list: 'no_such_layer' fits no layer or operator at dump.level=module; there are: Module."));
+  CHECK(has(told[0], "dump.list: 'no_such_layer' matches no layer or operator at dump.level=module; available: Module."));
   CHECK(has(told[1], "no layer or operator of step 0 was dumped"));
   run({.list = {"head*", "no_such_layer.*"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 3);

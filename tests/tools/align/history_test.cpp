@@ -418,8 +418,8 @@ TEST_CASE("the work on a hostile log grows in proportion to its size") {
     }));
   }
   const auto under = history_error("[{\"step\":1,\"loss\":2,\"" + name + "\":{\"a\":1}}]");
-  CHECK(has(under.what(), "a name of 500000 bytes; allowed: at most 1000"));
-  CHECK(has(history_error("step,loss," + name + "\n1,2,3\n").what(), "a name of 500000 bytes; allowed: at most 1000"));
+  CHECK(has(under.what(), "a name has 500000 bytes; allowed: at most 1000"));
+  CHECK(has(history_error("step,loss," + name + "\n1,2,3\n").what(), "a name has 500000 bytes; allowed: at most 1000"));
 }
 
 TEST_CASE("lists of an object fill their columns row by row, phases too") {

@@ -141,7 +141,7 @@ TEST_CASE("other_structure: dropout in a declared layer has a cause, and its rat
   const auto rate = compared({.dropout = 0.1, .options = mix}, {.dropout = 0.2, .options = mix});
   CAPTURE(said(rate));
   CHECK(rate.first.layer == "dropout.0");
-  CHECK(has(rate.first.sentence, "is called with other options: Functional.dropout.0.forward.input.1 is 0.1 and 0.2"));
+  CHECK(has(rate.first.sentence, "is called with different options: Functional.dropout.0.forward.input.1 is 0.1 and 0.2"));
   CHECK(has(said(compared({.dropout = 0.1, .options = mix}, {.options = mix})), "operators on one side only before it"));
 }
 

@@ -90,7 +90,7 @@ TEST_CASE("planted leaks are named with what they grow by") {
     std::vector<int> open;
     const auto said = watched([&](TrainLoop&) { open.push_back(::open("/dev/null", O_RDONLY)); });
     for (const int fd : open) ::close(fd);
-    CHECK_MESSAGE(has(said, "leak: file handles grow by 1 a step ("), said);
+    CHECK_MESSAGE(has(said, "leak: file handles grow by 1 per step ("), said);
     CHECK(has(said, "at step 200)"));
     CHECK(said.find("grow", said.find("grow") + 4) == std::string::npos);  // one line
   }

@@ -112,7 +112,7 @@ TEST_CASE("columns as numbers") {
   CHECK((table.numbers("step") == std::vector<double>{1, 2, 3, 4, 5, 6, 7}));
   CHECK(table.has("note"));
   CHECK_FALSE(table.has("loss "));
-  CHECK(has(error_of([&] { table.numbers("note"); }).what(), "t.csv:2: column 'note': 'a' is no number"));
+  CHECK(has(error_of([&] { table.numbers("note"); }).what(), "t.csv:2: column 'note': 'a' is not a number"));
   CHECK(has(error_of([&] { table.numbers("loss"); }).what(), "more than one column 'loss'"));
   const auto missing = error_of([&] { table.numbers("notes"); });
   CHECK(missing.kind() == ErrorKind::Data);
