@@ -331,7 +331,7 @@ class CompareTest(ProgramTest):
         code, result = self.compare(some, a)
         self.assertEqual((code, result['complete']), (7, False))  # layers with parameters that one side lacks
         self.assertEqual(result['first_divergence']['cause'], 'model')
-        self.assertIn('of its own', result['first_divergence']['sentence'])
+        self.assertIn('not in the other', result['first_divergence']['sentence'])
         only_a = [call['a'] for call in result['steps'][0]['calls'] if not call['b']]
         self.assertIn('Module.other_embed.OtherLayer.forward.0', only_a)
 
