@@ -85,7 +85,7 @@ TEST_CASE("every error message names place, key, given and allowed") {
   };
   const std::vector<Row> rows = {
       {"trainer:\n  max_epoch: 3\n",
-       "x.yaml:2:3: trainer.max_epoch: no such key; did you mean 'max_epochs'? There are: max_epochs, clip, flag, steps"},
+       "x.yaml:2:3: trainer.max_epoch: no such key; did you mean 'max_epochs'? Allowed: max_epochs, clip, flag, steps"},
       {"trainer: {epochs: 3}", "x.yaml:1:11: trainer.epochs: no such key; the name here is max_epochs"},
       {"zzz: 1", "x.yaml:1:1: zzz: no such key; allowed: seed, lr, limit"},
       {"trainer: {max_epochs: abc}", "x.yaml:1:23: trainer.max_epochs: 'abc' is not an integer; allowed: at least 1"},
@@ -148,7 +148,7 @@ TEST_CASE("all errors are reported together, one per line") {
   CHECK(std::string(e.what()) ==
         "[config] 3 errors\n  x.yaml:1:5: lr: '-1' is out of range; allowed: more than 0\n  x.yaml:2:1: sed: no such key; did you mean "
         "'seed'? "
-        "There are: seed, lr, limit, precision, path, names, betas, trainer, optimizer, ema, transforms\n  x.yaml:3:17: trainer.flag: '7' "
+        "Allowed: seed, lr, limit, precision, path, names, betas, trainer, optimizer, ema, transforms\n  x.yaml:3:17: trainer.flag: '7' "
         "is not "
         "true or false");
 }
