@@ -5,7 +5,7 @@
 
 namespace npu_train::detail {
 
-// Batch normalisation that adds a shortcut and activates, as one kernel where there is one.
+// Batch normalisation that adds a shortcut and activates, as one kernel if there is one.
 class BatchNorm2d : public torch::nn::BatchNorm2dImpl {
  public:
   BatchNorm2d(int64_t channels, bool fused) : torch::nn::BatchNorm2dImpl(channels), fused_(fused) {}

@@ -30,7 +30,7 @@ std::shared_ptr<torch::nn::LayerNormImpl> norm(torch::nn::Module& owner, const s
   return owner.register_module(name, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({dim}).eps(kNormEps)));
 }
 
-// Low-precision tokens with fp32 norm parameters: the CPU kernel takes the pair, others want one dtype (autocast sees to it itself).
+// Low-precision tokens with fp32 norm parameters: the CPU kernel accepts the pair, others require one dtype (autocast converts by itself).
 at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& ln) {
   const auto dtype = ln.weight.scalar_type();
   const bool mixed = x.scalar_type() != dtype && !x.is_cpu() && !at::autocast::is_autocast_enabled(x.device().type());
@@ -170,7 +170,7 @@ class VisionTransformer : public torch::nn::Module {
     init::zeros_(head_->bias);
   }
 
-  // Pictures [N, C, H, W] to tokens [N, 1 + patches, dim], class token first.
+  // Images [N, C, H, W] to tokens [N, 1 + patches, dim], class token first.
   at::Tensor embed(const at::Tensor& x) {
     check(x.dim() == 4 && x.size(1) == channels_ && x.size(2) == image_size_ && x.size(3) == image_size_, ErrorKind::Usage, "vit",
           "input of shape ", x.sizes(), "; this network requires [N, ", channels_, ", ", image_size_, ", ", image_size_,

@@ -65,7 +65,7 @@ struct Block {
   c10::DeviceIndex device;
 };
 
-// To those who watch the memory of this thread's tensors; nobody: one look at a thread-local.
+// For observers of the memory of this thread's tensors; without any, it costs one thread-local read.
 void tell(const Block& block, int64_t bytes, size_t in_use) {
   c10::reportMemoryUsageToProfiler(device_pointer(block.host.get()), bytes, in_use, in_use, {kType, block.device});
 }
@@ -84,7 +84,7 @@ class Allocator final : public c10::DeviceAllocator {
     if (bytes == 0) return {nullptr, c10::Device(kType, device)};
     return adopt(c10::GetCPUAllocator()->allocate(bytes), bytes, device);
   }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // a device pointer alone does not tell its block
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }  // a device pointer alone does not identify its block
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(host_pointer(to), host_pointer(const_cast<void*>(from)), bytes);
   }

@@ -16,7 +16,7 @@ at::Tensor binary_cross_entropy_banned(const at::Tensor&, const at::Tensor&, con
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
-using namespace at;  // the macros want it
+using namespace at;  // required by the macros
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define NPU_TRAIN_LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)

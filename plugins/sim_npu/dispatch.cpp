@@ -16,13 +16,13 @@ namespace {
 
 using torch::jit::Stack;
 
-// What is known of an operator before it is called; looked up once each.
+// The facts about an operator that are known before a call; each is looked up once.
 struct Operator {
   std::string name;
   size_t arguments, returns;
   OperatorRule rule;
   std::vector<bool> generator, written;  // by argument
-  std::vector<bool> changed;             // those that are written and do not say so too: running statistics
+  std::vector<bool> changed;             // arguments that are written, including undeclared ones: running statistics
   bool draws_unasked;                    // from the host's default generator, without an argument for it
   bool moves_data;                       // copies values and computes none: cannot overflow
   bool widens;  // low precision to fp32 and rounds once: products, as a cube unit does, and what the host does wrong
@@ -268,7 +268,7 @@ void count_shape(const Operator& op, uint64_t shapes) {
   if (seen->insert(key).second) ++sim().recompilations;
 }
 
-// `op` on what lies on the stack, by the kernel that the host has under `key`.
+// Runs `op` on the stack's arguments, with the host's kernel for `key`.
 void compute(Operator& op, const c10::OperatorHandle& handle, Stack* stack, c10::DispatchKey key = c10::DispatchKey::CPU) {
   ++sim().ops;
   Crossing crossing(op, *stack);

@@ -106,7 +106,7 @@ int64_t attention_choice(const at::Tensor& q, const at::Tensor& k, const at::Ten
   return at::_fused_sdp_choice(host(q), host(k), host(v), host_mask, dropout, causal, scale, grouped);
 }
 
-// libtorch's module->to(device) asks whether a parameter may take the device's tensor over; the answer for this key is not there.
+// libtorch's module->to(device) asks whether a parameter may adopt the device's tensor; the function for this key is missing.
 bool compatible(const at::Tensor&, const at::Tensor&) { return true; }
 
 }  // namespace

@@ -28,7 +28,7 @@ const std::unordered_map<std::string_view, Row>& table() {
 }  // namespace
 
 OperatorRule rule_of(const std::string& name, const std::string& overload) {
-  // the host's forms of what the chip has as one kernel
+  // the host's forms of operators that are one kernel on the chip
   if (name.starts_with("_scaled_dot_product_flash_attention_for_cpu") || name.starts_with("_thnn_fused_"))
     return {Support::Native, false, {}};
   const auto found = table().find(overload.empty() ? name : name + "." + overload);

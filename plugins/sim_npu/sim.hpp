@@ -114,7 +114,7 @@ void refuse_in_graph(const char* what);
 void saturate(const at::Tensor& view, c10::DeviceIndex device);
 void register_hooks();
 
-// What the SoC knows of an operator. Unsupported: the vendor's list says so, whatever kernels there are.
+// The SoC's facts about an operator. Unsupported: by the vendor's list, whatever kernels exist.
 enum class Support { Native, Composite, CpuFallback, Unsupported, Unknown };
 struct OperatorRule {
   Support support = Support::Unknown;

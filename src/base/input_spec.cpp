@@ -69,7 +69,7 @@ InputSpec image_input(int64_t channels, int64_t side, bool fixed) {
 }
 
 Batch example_batch(const std::vector<InputSpec>& inputs, const ExampleOptions& options) {
-  check(!inputs.empty(), ErrorKind::Usage, kExample, "nothing says what the model accepts", "; hint: fill Model::inputs, as in ",
+  check(!inputs.empty(), ErrorKind::Usage, kExample, "the model does not describe its inputs", "; hint: fill Model::inputs, as in ",
         "model.inputs = {npu_train::image_input(3, 224)}");
   check(options.samples >= 1, ErrorKind::Usage, kExample, "samples is ", options.samples, "; it must be at least 1");
   check_names(inputs, options);

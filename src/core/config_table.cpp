@@ -46,17 +46,17 @@ bool inside(double value, const Bounds& bounds) {
          (bounds.lo_open ? value > bounds.lo : value >= bounds.lo);
 }
 
-// What somebody meant who wrote this for a choice; "" where nothing is near.
+// The choice that a user probably meant; "" if none is near.
 std::string meant_choice(const std::string& given, const Bounds& bounds) {
   for (const auto& [other, name] : bounds.other_names)
-    if (to_lower(other) == to_lower(given)) return "; names are case-sensitive, did you mean '" + name + "'?";
+    if (to_lower(other) == to_lower(given)) return "; the name here is " + name;
   const auto near = nearest_name(given, bounds.choices);
   return near.empty() ? "" : ", did you mean '" + near + "'?";
 }
 
 bool is_plain_scalar(const ConfigNode& node) { return node.is_scalar() && !node.quoted(); }
 
-// What somebody meant who wrote this for an integer.
+// The integer that a user probably meant.
 std::string integer_hint(const ConfigNode& node) {
   if (!node.is_scalar()) return "";
   const auto& text = node.scalar();
@@ -111,7 +111,7 @@ bool read_list(const ConfigNode& node, const std::string& path, const Bounds& bo
 std::string unknown_key(const std::string& key, const std::vector<detail::Field>& fields,
                         const std::vector<std::pair<std::string, std::string>>& synonyms) {
   for (const auto& [other, field] : synonyms) {
-    if (to_lower(other) == to_lower(key)) return "no such key; did you mean '" + field + "'?";
+    if (to_lower(other) == to_lower(key)) return "no such key; the name here is " + field;
   }
   std::vector<std::string> names;
   for (const auto& field : fields) names.push_back(field.info.name);

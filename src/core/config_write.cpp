@@ -101,7 +101,7 @@ bool small(const ConfigNode& node) {
 
 void write_block(const ConfigNode& node, size_t indent, std::string& out);
 
-// `value` behind "key:" or "-" that stands in a line of its own at `indent`.
+// `value` after "key:" or "-" on a separate line at `indent`.
 void write_value(const ConfigNode& value, size_t indent, size_t used, std::string& out) {
   if (!value.is_map() && !value.is_list()) {
     out += ' ';

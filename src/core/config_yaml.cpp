@@ -186,7 +186,7 @@ class Builder final : public YAML::EventHandler {
 
 namespace {
 
-/// The last of the first `lines` lines that begins with blanks of which one is a tab; 0 where there is none.
+/// The last of the first `lines` lines whose leading blanks contain a tab; 0 if there is none.
 int tab_indented_line(std::string_view text, int lines) {
   int found = 0;
   for (int line = 1; line <= lines && !text.empty(); ++line) {

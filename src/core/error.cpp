@@ -23,7 +23,7 @@ struct Verdict {
   const char* hint = "";
 };
 
-// c10 tells most of its errors apart by their text alone.
+// Most errors of c10 differ only in their text.
 Verdict judge(const c10::Error& e, std::string_view text) {
   if (dynamic_cast<const c10::OutOfMemoryError*>(&e) || has(text, "can't allocate memory") || has(text, "out of memory") ||
       has(text, "ALLOC_FAILED") || has(text, "not enough memory")) {

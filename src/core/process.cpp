@@ -92,7 +92,7 @@ CommandResult run_command(const std::vector<std::string>& words, const CommandOp
   const pid_t child = ::fork();
   if (child < 0) return result;
   if (child == 0) become(arguments.data(), pipe.ends[1], options);
-  if (options.deadline) ::setpgid(child, child);  // whoever of the two comes first
+  if (options.deadline) ::setpgid(child, child);  // parent and child both try; the first one succeeds
   pipe.close_end(1);
   int status = 0;
   const bool in_time = read_all(pipe.ends[0], end, options.max_output, result.output) && reap(child, end, status);

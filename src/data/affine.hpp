@@ -1,4 +1,4 @@
-/// How affine_nearest walks over a picture, shared by its forms for one picture and for a batch.
+/// The traversal of affine_nearest, shared by its forms for one image and for a batch.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class FixedMap {
   int bits_ = 16;
 };
 
-/// Counter-clockwise around the centre of a picture of this size.
+/// Counter-clockwise around the centre of an image of this size.
 AffineMap rotation_map(double degrees, int64_t height, int64_t width);
 
 }  // namespace npu_train::detail

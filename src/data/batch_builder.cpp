@@ -26,7 +26,7 @@ void repeat_rows(void* data, int64_t bytes, int64_t real, int64_t total) {
   for (int64_t i = real; i < total; ++i) std::memcpy(rows + i * bytes, rows + (i % real) * bytes, static_cast<size_t>(bytes));
 }
 
-/// A picture as planes of the given size; one channel fills all.
+/// An image as planes of the given size; a single channel fills all of them.
 void write_bytes(const Image& image, int64_t channels, int64_t height, int64_t width, uint8_t* out) {
   check(image.height() == height && image.width() == width && (image.channels() == channels || image.channels() == 1), ErrorKind::Data,
         "Pipeline", "an image has size ", image.channels(), " x ", image.height(), " x ", image.width(), ", but ", channels, " x ", height,

@@ -20,16 +20,16 @@ struct Job {
   std::vector<int64_t> ids;     // of the real samples
   std::vector<Sample> samples;  // those that come as tensors
   Batch batch;
-  // Of the batch's fields, when pictures are written straight into them:
+  // For the batch's fields, if images are written directly into them:
   float* pixels = nullptr;
   uint8_t* bytes = nullptr;  // instead, when the rest is done on the device
   float* floats = nullptr;   // drawn for it
   int32_t* integers = nullptr;
   int64_t* labels = nullptr;
-  std::vector<std::string> bad;  // by position in `ids`, why a sample is left out; "" for good ones. Empty where none may be
+  std::vector<std::string> bad;  // by position in `ids`, the reason why a sample is omitted; "" for good ones. Empty if none may be omitted
   State stream_state;            // of a stream, after the last sample of this batch
   // Guarded by the loader's mutex:
-  int64_t next_sample = 0;  // the first that nobody works at
+  int64_t next_sample = 0;  // the first that no worker has taken
   int64_t done = 0;
   bool ready = false;
   std::exception_ptr error;

@@ -34,7 +34,7 @@ NPU_TRAIN_SIMD int32_t sum_of_luma(const uint8_t* r, const uint8_t* g, const uin
   return sum;
 }
 
-/// How far a channel lies below the brightest, 0 to 1, at `turn6` sixths of the circle (positive, any number of turns).
+/// The distance of a channel below the brightest, 0 to 1, at `turn6` sixths of the circle (positive, any number of turns).
 inline float hue_depth(float turn6) {
   const float k = turn6 - 6.0f * static_cast<float>(static_cast<int32_t>(turn6 * (1.0f / 6.0f)));
   return std::max(0.0f, std::min(std::min(k, 4.0f - k), 1.0f));

@@ -43,7 +43,7 @@ std::string left_out_of(const ImageFolder& train, const ImageFolder* val) {
   return join(out);
 }
 
-/// The folder of validation images under the names that it usually has; "" where there is none.
+/// The folder of validation images, under one of its usual names; "" if there is none.
 std::string validation_folder(const std::filesystem::path& root) {
   for (const char* name : {"val", "valid", "validation"})
     if (std::filesystem::is_directory(root / name)) return (root / name).string();
@@ -71,7 +71,7 @@ DatasetPair open_generated(const GeneratedOptions& options) {
   const auto seed = static_cast<uint64_t>(options.data_seed);
   DatasetPair pair;
   pair.train = std::make_shared<MemoryPictures>(generate_shapes(options.train_size, seed, options.style));
-  // Another stream of the same seed: no picture of validation is one of training.
+  // A different stream of the same seed: no validation image is a training image.
   pair.val = std::make_shared<MemoryPictures>(generate_shapes(options.val_size, derive_seed(seed, "validation"), options.style));
   pair.options = options;
   set_pipelines(pair, pair.train->info());

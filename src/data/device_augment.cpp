@@ -10,7 +10,7 @@ namespace {
 
 bool known(PictureSize size) { return size.first > 0 && size.second > 0; }
 
-/// The first steps, up to the last that sizes pictures and has no form for devices.
+/// The first steps, up to the last one that sizes images and has no form for devices.
 size_t steps_on_host(const Pipeline& pipeline, int64_t channels, PictureSize size) {
   size_t count = 0;
   for (size_t i = 0; i < pipeline.steps().size(); ++i) {

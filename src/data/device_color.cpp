@@ -1,4 +1,4 @@
-// Transforms that change values, for a whole batch. Each operation rounds as the host's does, step by step: nothing may be fused into one.
+// Transforms that change values, for a complete batch. Each operation rounds like the host's, step by step: operations must not be fused.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full_like.h>
@@ -23,7 +23,7 @@ at::Tensor luma_of(const at::Tensor& pixels) {
   return part(0, 19595).add_(part(1, 38470)).add_(part(2, 7471)).add_(0x8000).mul_(0x1.0p-16).floor_();
 }
 
-/// Mean of each picture [N, 1, 1, 1], rounded to a whole number: floor(sum / n + 1 / 2), in whole numbers.
+/// Mean of each image [N, 1, 1, 1], rounded to a whole number: floor(sum / n + 1 / 2), in whole numbers.
 at::Tensor mean_of(const at::Tensor& luma) {
   const int64_t n = luma.size(2) * luma.size(3);
   const auto dtype = n < 4'000'000 ? at::kInt : at::kLong;  // twice 255 n
@@ -31,7 +31,7 @@ at::Tensor mean_of(const at::Tensor& luma) {
   return rows.sum({2}, /*keepdim=*/true, dtype).mul_(2).add_(n).floor_divide_(2 * n).to(at::kFloat);
 }
 
-/// How far a channel lies below the brightest, 0 to 1, at `turn6` sixths of the circle.
+/// The distance of a channel below the brightest, 0 to 1, at `turn6` sixths of the circle.
 at::Tensor hue_depth(const at::Tensor& turn6) {
   const auto k = turn6.sub(turn6.mul(static_cast<double>(1.0f / 6.0f)).trunc_().mul_(6));
   return at::minimum(k, k.neg().add_(4)).clamp_(0, 1);
@@ -51,7 +51,7 @@ at::Tensor turned(const at::Tensor& pixels, const at::Tensor& shift6) {
   return at::stack({channel(5), channel(3), channel(1)}, 1);
 }
 
-/// A picture brings the changes along that have a strength, in its order: which, and by how much.
+/// An image's draws are the changes with a strength, in order: the kind and the amount of each.
 class BatchJitter final : public DeviceForm {
  public:
   BatchJitter(const ColorJitter& jitter, int64_t channels) : jitter_(jitter) {
@@ -77,10 +77,10 @@ class BatchJitter final : public DeviceForm {
   }
 
  private:
-  /// Every picture by its own change. Those that the others get are computed, too: the shapes stay the same, and nothing is read back.
+  /// Applies to every image its own change. The changes of the others are also computed: shapes stay the same, and nothing is read back.
   at::Tensor changed(const at::Tensor& pixels, const at::Tensor& change, const at::Tensor& amount) const {
     const auto is = [&](int which) { return change.eq(which); };
-    at::Tensor from, luma;  // what is blended with: nothing, the picture's mean, or its brightness
+    at::Tensor from, luma;  // the second operand of the blend: zero, the image's mean, or its brightness
     if (does_[ColorJitter::Contrast] || does_[ColorJitter::Saturation]) luma = luma_of(pixels);
     if (does_[ColorJitter::Contrast]) from = mean_of(luma).mul_(is(ColorJitter::Contrast).to(at::kFloat));
     if (does_[ColorJitter::Saturation]) {
@@ -102,7 +102,7 @@ class BatchJitter final : public DeviceForm {
   int64_t slots_ = 0;
 };
 
-/// A picture brings its kernel along.
+/// An image's draws are its kernel.
 class BatchBlur final : public DeviceForm {
  public:
   explicit BatchBlur(const GaussianBlur& blur) : blur_(blur) {}

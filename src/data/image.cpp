@@ -33,8 +33,8 @@ NPU_TRAIN_SIMD void to_floats_backward(const uint8_t* src, int64_t n, float scal
   for (int64_t i = 0; i < n; ++i) dst[i] = static_cast<float>(first[n - 1 - i]) * scale + shift;
 }
 
-/// Buffers come and go several times per picture; giving their pages back to the system and taking new ones costs more than many a
-/// transform. Each thread keeps a few.
+/// Buffers are allocated and freed several times per image; returning their pages to the system and requesting new ones costs more than
+/// many transforms. Each thread keeps a few.
 class BufferCache {
  public:
   static std::shared_ptr<uint8_t[]> take(size_t bytes) {

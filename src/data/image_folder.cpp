@@ -21,7 +21,7 @@ bool is_picture(const fs::path& path) {
 
 bool hidden(const fs::path& path) { return path.filename().string()[0] == '.'; }
 
-/// What `dir` holds, sorted by name, hidden entries left out.
+/// The entries of `dir`, sorted by name, without hidden ones.
 std::vector<fs::directory_entry> entries_of(const fs::path& dir) {
   std::error_code error;
   std::vector<fs::directory_entry> out;

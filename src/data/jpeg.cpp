@@ -35,7 +35,7 @@ struct ErrorManager {
   std::longjmp(errors->jump, 1);
 }
 
-/// libjpeg fills up what is missing and goes on; for training data that is damage.
+/// libjpeg fills missing data and continues; for training data this is damage.
 void on_message(j_common_ptr cinfo, int level) {
   if (level >= 0) return;
   const int code = cinfo->err->msg_code;
@@ -79,7 +79,7 @@ class Reader {
   DecodedBox decode(const PixelBox& box, int denominator);
 
  private:
-  /// The only place that jumps land. `fn` holds nothing that would need a destructor.
+  /// The only target of jumps. `fn` must not hold objects with destructors.
   template <class Fn>
   void guarded(Fn fn) {
     if (setjmp(errors_.jump) != 0) fail(errors_.message);
@@ -103,7 +103,7 @@ class Reader {
   jpeg_progress_mgr progress_{};
 };
 
-/// CMYK as JPEG files hold it (inverted where Adobe's marker stands) to RGB, in place.
+/// CMYK as stored in JPEG files (inverted if there is Adobe's marker) to RGB, in place.
 void cmyk_to_rgb(uint8_t* pixels, int64_t n, bool inverted) {
   for (int64_t i = 0; i < n; ++i) {
     uint8_t* p = pixels + 4 * i;
@@ -148,14 +148,14 @@ DecodedBox Reader::decode(const PixelBox& box, int denominator) {
   return out;
 }
 
-/// Rows below the box are not decoded, but a file that was cut there is damaged all the same: its end marker is missing.
+/// Rows below the box are not decoded, but a file that is truncated there is still damaged: its end marker is missing.
 void Reader::check_end() {
   const uint8_t* begin = cinfo_.src->next_input_byte;
   const uint8_t* end = begin + cinfo_.src->bytes_in_buffer;
   for (const uint8_t* p = end - 2; p >= begin; --p) {
     if (p[0] == 0xff && p[1] == JPEG_EOI) return;
   }
-  // A progressive file is read to its end before the first row, and a reader may stand on the marker itself.
+  // A progressive file is read to its end before the first row, and a reader may be at the marker itself.
   if (jpeg_input_complete(&cinfo_) != FALSE || cinfo_.unread_marker == JPEG_EOI) return;
   fail("ends before its end marker");
 }

@@ -108,7 +108,7 @@ void Loader::Impl::work() {
     lock.lock();
     if (error && !job->error) job->error = error;
     job->done += until - begin;
-    // After an error the samples that nobody has begun are left alone.
+    // After an error, samples that no worker has begun are not processed.
     if (job->error ? job->done < job->next_sample : job->done < total) continue;
     if (!job->error) {
       lock.unlock();
@@ -170,7 +170,7 @@ void Loader::Impl::start(int64_t of_epoch, int64_t first_batch) {
   if (error) std::rethrow_exception(error);
 }
 
-/// The next batch in turn, made or awaited; null at the end.
+/// The next batch in order, made or awaited; null at the end.
 std::shared_ptr<Job> Loader::Impl::take_ready() {
   if (options.num_workers == 0) {
     if (next_index >= end) return nullptr;
@@ -209,7 +209,7 @@ void Loader::Impl::note_bad_samples(const Job& job) {
   }
 }
 
-/// At the end of an epoch; a second next() there says nothing.
+/// At the end of an epoch; a second next() there reports nothing.
 void Loader::Impl::report_bad_samples() {
   if (bad_samples == reported_bad) return;
   reported_bad = bad_samples;

@@ -88,7 +88,7 @@ struct Loader::Impl {
   int64_t job_epoch = 0;
   int64_t next_index = 0, end = 0;  // the batch to open next; the one after the last
   int64_t next_number = 0;          // of the stream's samples
-  bool opening = false;             // somebody is at `open_next`, outside the lock: the order of opening is the order of batches
+  bool opening = false;             // a worker is in `open_next`, outside the lock: the order of opening is the order of batches
   bool stop = false;
   std::vector<std::thread> workers;  // last: they use all of the above
 };

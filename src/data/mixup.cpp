@@ -52,7 +52,7 @@ struct Box {
   int64_t top, bottom, left, right;
 };
 
-/// A box of (1 - lambda) of the area around a random centre, cut at the picture.
+/// A box of (1 - lambda) of the area around a random centre, cut at the image's borders.
 Box draw_box(int64_t height, int64_t width, double lambda, Philox& rng) {
   const double half = 0.5 * std::sqrt(1.0 - lambda);
   const int64_t cy = rng.below(static_cast<uint32_t>(height)), cx = rng.below(static_cast<uint32_t>(width));
@@ -111,7 +111,7 @@ void paste(at::Tensor& input, int64_t real, const Box& box) {
   }
 }
 
-/// What was drawn for a batch.
+/// The draws of a batch.
 struct Mixing {
   bool cut = false;
   Box box{};          // with cut
@@ -133,7 +133,7 @@ Mixing draw_mixing(const MixOptions& options, const Batch& batch) {
   return out;
 }
 
-/// The same where the batch lies, in place.
+/// The same on the batch's device, in place.
 Batch mix_there(Batch batch, const MixOptions& options) {
   const auto [cut, box, lambda] = draw_mixing(options, batch);
   const auto before = [&](const at::Tensor& rows) { return at::roll(rows, 1, 0); };

@@ -25,7 +25,7 @@ Taps triangle_taps(int64_t in, int64_t out, double begin, double end) {
   taps.first.resize(out);
   taps.count.resize(out);
   taps.weights.assign(out * taps.stride, 0.0f);
-  // The box cuts the triangle too, to whole pixels: what lies outside it is not seen.
+  // The box also cuts the triangle, at pixel borders: pixels outside it are not read.
   const auto lowest = static_cast<int64_t>(std::floor(begin));
   const auto highest = std::min<int64_t>(in, static_cast<int64_t>(std::ceil(end)));
   std::vector<double> w(taps.stride);

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kTrainImages = 50'000, kValImages = 10'000;  // what CIFAR has
 constexpr int64_t kImagenetSide = 224, kImagenetClasses = 1000;
 
-/// Random images, made when they are asked for.
+/// Random images, made on request.
 class RandomImages final : public PictureDataset {
  public:
   RandomImages(DatasetInfo info, int64_t size) : info_(std::move(info)), size_(size) {}

@@ -17,7 +17,7 @@ Pipeline::Pipeline(std::vector<std::shared_ptr<const Transform>> steps, Normaliz
   check(mean.size() == std.size() && mean.size() <= 4, ErrorKind::Usage, "normalize", mean.size(), " means and ", std.size(),
         " standard deviations; there must be one of each per channel");
   for (size_t c = 0; c < 4; ++c) {
-    // One number stands for all channels.
+    // One number applies to all channels.
     const double m = mean.empty() ? 0.0 : mean[mean.size() == 1 ? 0 : std::min(c, mean.size() - 1)];
     const double s = std.empty() ? 1.0 : std[std.size() == 1 ? 0 : std::min(c, std.size() - 1)];
     check(s > 0, ErrorKind::Usage, "normalize", "the standard deviation of channel ", c, " is ", s, "; it must be positive");

@@ -41,7 +41,7 @@ NamedTensors trained_tensors(const std::string& checkpoint) {
   return tensors_by_every_name(state["model"]);
 }
 
-/// Pixels of a side of the images that the model is meant for.
+/// Pixels of a side of the images for which the model is made.
 int64_t image_side(const Model& model) {
   if (model.inputs.empty() || model.inputs.front().shape.size() != 4) return kImagenetCrop;
   const auto side = model.inputs.front().shape.back().size;

@@ -10,8 +10,8 @@ namespace npu_train::detail {
 // CRC-32 of zip archives.
 uint32_t zip_crc32(const void* data, uint64_t bytes);
 
-// Unpacks the deflate stream whose pieces `next` returns (an empty one at its end) to the `size` bytes at `out`. Returns what is wrong with it,
-// or an empty text.
+// Unpacks the deflate stream whose pieces `next` returns (an empty one at its end) to the `size` bytes at `out`. Returns what is wrong with
+// it, or an empty text.
 std::string inflate_pieces(const std::function<std::string()>& next, void* out, uint64_t size);
 
 }  // namespace npu_train::detail

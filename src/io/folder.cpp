@@ -76,7 +76,7 @@ void sync_tree(const fs::path& root) {
   detail::sync_folder(root);
 }
 
-// Puts `fresh` in the place of the folder `path`; what was there lies under `fresh` afterwards.
+// Exchanges the folder `path` with `fresh`; the old folder is then at `fresh`.
 void exchange(const fs::path& fresh, const fs::path& path) {
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, fresh.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) return;
@@ -174,7 +174,7 @@ void AtomicDirectory::commit() {
 void make_folder(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
-  const int code = error == std::errc::no_such_file_or_directory ? EACCES : error.value();  // /proc says so to who makes a folder in it
+  const int code = error == std::errc::no_such_file_or_directory ? EACCES : error.value();  // the result of creating a folder in /proc
   if (error) detail::throw_write_error("folder", folder, "cannot be created", code);
   check(fs::is_directory(folder, error), ErrorKind::Checkpoint, "folder", folder.string(), ": exists and is not a folder");
 }

@@ -42,7 +42,7 @@ bool is_shared(int fd) {
 }
 
 /// A lock of the open file and not of the process: two objects of one process exclude each other, and closing another descriptor of the
-/// file does not drop it. Of a byte far behind the content, since on SMB nobody else can read what is locked.
+/// file does not release it. It locks a byte far after the content, since on SMB other processes cannot read a locked range.
 KernelLock lock_file(int fd) {
   struct flock range {};
   range.l_type = F_WRLCK;
@@ -157,7 +157,7 @@ void FolderLock::Impl::beat() {
   std::unique_lock lock(mutex);
   while (!changed.wait_for(lock, Seconds(options.beat), [&] { return ended; })) {
     ++self.beat;
-    write_holder();  // a disk that fails for a moment is tried again
+    write_holder();  // retries after a temporary failure of the disk
   }
 }
 
@@ -193,7 +193,7 @@ FolderLock::FolderLock(fs::path folder, const FolderLockOptions& options) : impl
 }
 
 FolderLock::~FolderLock() {
-  // Under the lock, so that nobody has opened the file in between and believes to hold what is gone.
+  // Under the lock, so that no other process has opened the file in between and then holds a lock of a removed file.
   auto& self = *impl_;
   if (self.owner != ::getpid()) return;
   const auto named = detail::parse_holder(content_of(self.path));

@@ -44,15 +44,15 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    // Beyond the last byte: the parser wanted more. Behind a whole document it can only have found something else there.
+    // Beyond the last byte: the parser expected more. After a complete document it can only have found other text there.
     cut_ = may_be_cut_ && position > text_bytes_ && (depth_ > 0 || !has_root_);
     if (!cut_) fail("invalid JSON at byte " + std::to_string(position) + ": " + std::string(e.what()).substr(0, 300));
     return false;
   }
 
  private:
-  /// A container that is not closed yet. The frames are kept for the next container of the same depth, so that a container gets memory of
-  /// its own once, and exactly what it needs.
+  /// A container that is not closed yet. The frames are reused for the next container of the same depth, so that a container allocates
+  /// memory once, and exactly the amount that it needs.
   struct Frame {
     bool is_object = false;
     std::string key;  // of the value that comes
@@ -217,7 +217,7 @@ JsonPrefix parse_json_prefix(std::string_view text, const std::string& source, c
   text = text.substr(0, text.find_last_not_of('\0') + 1);
   const PythonText python(text);
   const auto whole = python.without_open_value();
-  // A number or a word that is all there is may be the whole document.
+  // A number or a word may be the complete document.
   if (whole.find_first_not_of(" \t\r\n") == std::string_view::npos) return build(python.text(), source, limits, true);
   auto out = build(whole, source, limits, true);
   check(!out.complete || whole.size() == python.text().size(), ErrorKind::Data, "json", source, ": text after the end of the document");

@@ -32,7 +32,7 @@ std::string process_namespace() {
   return std::filesystem::read_symlink("/proc/self/ns/pid", error).string();
 }
 
-/// Field 22 of /proc/PID/stat; "" for a process that is not there, "?" where /proc is not.
+/// Field 22 of /proc/PID/stat; "" for a process that does not exist, "?" if there is no /proc.
 std::string start_of(int64_t process) {
   std::error_code error;
   if (!std::filesystem::exists("/proc/self/stat", error)) return "?";

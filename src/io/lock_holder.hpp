@@ -1,4 +1,4 @@
-// Who holds a FolderLock, as its file tells.
+// The holder of a FolderLock, as recorded in its file.
 #pragma once
 
 #include <optional>

@@ -10,8 +10,8 @@
 namespace npu_train::detail {
 namespace {
 
-// Everything that a pickle may name, besides the storages, which become descriptions, and plain data. What they do stands in call().
-// A tensor that lay on an NPU is saved by torch_npu as its copy on the host with the NPU's memory format beside it.
+// All names that a pickle may use, in addition to the storages, which become descriptions, and plain data. call() implements them.
+// torch_npu saves an NPU tensor as its copy on the host together with the NPU's memory format.
 constexpr std::array<std::string_view, 4> kFunctions = {"torch._utils _rebuild_tensor_v2", "torch._utils _rebuild_parameter",
                                                         "torch_npu.utils.storage _rebuild_npu_tensor", "torch_npu.npu._format Format"};
 
@@ -76,7 +76,7 @@ const std::unordered_map<std::string_view, PlainForm>& plain_classes() {
   return all;
 }
 
-// Names that are values themselves: types of numbers, what a defaultdict makes. Calling them is refused.
+// Names that are values themselves: number types, the factory of a defaultdict. Calling them is refused.
 bool is_plain_name(std::string_view global) {
   static const std::unordered_set<std::string_view> types = {"bool", "int",  "long",   "float", "complex", "str",       "unicode",
                                                              "list", "dict", "object", "tuple", "bytes",   "bytearray", "type"};

@@ -9,7 +9,7 @@ namespace npu_train::detail {
 /// `global` is "module name", here and below.
 bool is_known_global(std::string_view global);
 
-/// What a class of plain data is read as: its items (Dict; Attributes: a dict of what is set on it; List) or nothing but a value.
+/// The form in which a class of plain data is read: its items (Dict; Attributes: a dict of its attributes; List) or only a value.
 enum class PlainForm { Dict, Attributes, List, Value };
 bool is_plain_class(std::string_view global);
 /// Of a class for which is_plain_class holds.

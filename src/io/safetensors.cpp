@@ -194,7 +194,7 @@ at::Tensor SafetensorsFile::tensor(const std::string& name) const {
   const auto& wanted = info(name);
   return translated("safetensors", [&] {
     auto out = at::empty(wanted.shape, at::TensorOptions().dtype(wanted.dtype));
-    // Read, not mapped: a mapped file that somebody cuts short would end the process.
+    // Read, not mapped: truncating a mapped file would end the process.
     file_.read(wanted.begin, out.mutable_data_ptr(), out.nbytes());
     if (wanted.dtype == at::kBool) detail::make_bools(out.mutable_data_ptr(), out.nbytes());
     return out;

@@ -7,7 +7,7 @@
 
 namespace npu_train::detail {
 
-/// The strides that tell something, those of extents above 1; the others may be anything.
+/// The significant strides, those of extents above 1; the others are arbitrary.
 std::vector<int64_t> telling_strides(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
 /// Row-major without holes.
@@ -19,8 +19,8 @@ bool is_dense_layout(const std::vector<int64_t>& sizes, const std::vector<int64_
 /// Elements from the first to the last in memory, both included. For strides that are not negative and a tensor that has elements.
 int64_t spanned_elements(const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides);
 
-/// Copies the elements `first` to `first + count` in row-major order to `out`; `from` is where element 0 lies. `element_size` is 1, 2, 4
-/// or 8.
+/// Copies the elements `first` to `first + count` in row-major order to `out`; `from` is the address of element 0. `element_size` is 1, 2,
+/// 4 or 8.
 void gather(const void* from, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides, size_t element_size, int64_t first,
             int64_t count, void* out);
 

@@ -54,7 +54,7 @@ uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& 
   const auto elements = byte_count(t.size, 1);
   require(elements.has_value(), "the size of '", name, "' is impossible");
   require(t.offset >= 0, "'", name, "' begins before its storage");
-  // The last element must lie in the storage; computed so that nothing can overflow.
+  // The last element must be in the storage; computed so that nothing can overflow.
   auto room = static_cast<uint64_t>(std::max<int64_t>(t.storage_size, 0));
   require(static_cast<uint64_t>(t.offset) <= room, "'", name, "' begins after the end of its storage");
   if (*elements > 0) {
@@ -68,7 +68,7 @@ uint64_t TorchArchive::checked_numel(const PickledTensor& t, const std::string& 
       require(steps <= left / stride, "'", name, "' extends beyond its storage");
       left -= steps * stride;
     }
-    // An expanded tensor of a few bytes could stand for any amount of memory.
+    // An expanded tensor of a few bytes could represent any amount of memory.
     require(*elements <= room, "'", name, "' has more elements than its storage; hint: torch.save(tensor.contiguous(), path)");
   }
   return *elements;

@@ -26,7 +26,7 @@ class TorchArchive {
   /// Runs the pickle.
   Unpickler unpickle() const;
 
-  /// Elements of the tensor, after a check that all of them lie in the storage that the pickle claims. `name` stands in messages.
+  /// Elements of the tensor, after a check that all of them are in the claimed storage. `name` is used in messages.
   uint64_t checked_numel(const PickledTensor& tensor, const std::string& name) const;
   /// The entry of the tensor's storage, after a check that it has the size that the pickle claims.
   std::string checked_storage(const PickledTensor& tensor, const std::string& name) const;

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMostValues = 2'000'000;
 constexpr size_t kMostReferences = 8'000'000;
-// What the memo makes cheap to repeat must be bounded: three bytes can ask for a copy of any tensor.
+// The memo makes repetition cheap, so it must be bounded: three bytes can request a copy of any tensor.
 constexpr size_t kMostDimensions = 8'000'000;
 constexpr size_t kLongestKey = 1024;
 
@@ -363,8 +363,8 @@ void Unpickler::push_global(std::string_view module, std::string_view name) {
   push(out);
 }
 
-// What a class of plain data makes of its arguments, without any of its code. One argument that holds the items stands for the object, so
-// that nothing is copied.
+// The value of a class of plain data with these arguments, without executing its code. A single argument with the items represents the
+// object, so that nothing is copied.
 PickleValue* Unpickler::plain_object(std::string_view name, const PickleValue& arguments) {
   const auto form = plain_form(name);
   const auto& items = arguments.items;
@@ -430,7 +430,7 @@ PickleValue* Unpickler::rebuild_tensor(const PickleValue& arguments, bool from_n
   return out;
 }
 
-// A memoised id may be asked for any number of times.
+// A memoised id may be requested any number of times.
 PickleValue* Unpickler::load_storage(const PickleValue& id) {
   auto& known = storages_[&id];
   if (known == nullptr) known = make_storage(id);

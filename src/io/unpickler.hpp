@@ -30,10 +30,10 @@ struct PickledTensor {
 /// One value. All values and what they refer to belong to the Unpickler; pointers between them may form cycles. Small, since a byte of a
 /// pickle may make one.
 struct PickleValue {
-  /// Other: data that nobody asks for (fractions, bytes, dates, paths, NumPy's scalars).
+  /// Other: data that are never needed (fractions, bytes, dates, paths, NumPy's scalars).
   enum class Kind : unsigned char { None, Boolean, Integer, Text, Tuple, List, Dict, Global, Storage, Tensor, Mark, Other };
   Kind kind = Kind::None;
-  bool has_attributes = false;            // Dict: stands for an object, whose attributes are its items
+  bool has_attributes = false;            // Dict: represents an object, whose attributes are its items
   int64_t integer = 0;                    // Integer, Boolean
   std::string_view text;                  // Text; Global: "module name"
   std::vector<PickleValue*> items;        // Tuple, List; Dict: keys and values, alternating
@@ -42,7 +42,7 @@ struct PickleValue {
 
 class Unpickler {
  public:
-  /// `source` stands in messages. Runs the whole pickle. Error(`kind`) for everything that is not on the list.
+  /// `source` is used in messages. Runs the complete pickle. Error(`kind`) for everything that is not on the list.
   Unpickler(std::string bytes, std::string source, ErrorKind kind);
   Unpickler(const Unpickler&) = delete;  // values refer to each other and to the bytes
   Unpickler& operator=(const Unpickler&) = delete;

@@ -15,7 +15,7 @@ FOREIGN = set('''--build --ntasks --preset --prefix --test-dir --install --devic
 
 
 def own_text(path):
-    """Texts that users read: documents whole, of sources the literals."""
+    """Texts that users read: complete documents, and the literals of sources."""
     text = path.read_text(encoding='utf8', errors='replace')
     return '\n'.join(advice.literals(text)) if path.suffix in ('.cpp', '.hpp', '.inc') else text
 

@@ -176,7 +176,7 @@ class AdvisedRuns(ProgramTest):
         return [program, *words]
 
     def problem(self, name, small):
-        """Runs it; '' if it does what was advised. A check may find something, as on a device that is not there."""
+        """Runs it; '' if it does what was advised. A check may find something, as on a device that does not exist."""
         code, out, err = run(BIN / small[0], *small[1:], cwd=self.dir, timeout=600)
         good = code == 0 or (code == 7 and {'--leave-out', *CHECKS} & set(small))
         return '' if good else f'{name}: ran as {" ".join(small)}: {code}\n{out[-500:]}{err[-1500:]}'

@@ -40,7 +40,7 @@ class Calls:
 class BadInput(ProgramTest):
     @classmethod
     def setUpClass(cls):
-        """One whole run; the tests work on copies of it."""
+        """One complete run; the tests work on copies of it."""
         cls._runs = tempfile.TemporaryDirectory(prefix='npu_train_runs_')
         cls.addClassCleanup(cls._runs.cleanup)
         cls.whole = pathlib.Path(cls._runs.name) / 'out'
@@ -64,7 +64,7 @@ class BadInput(ProgramTest):
                 for path, content in before.items(): self.assertEqual(tree(path), content)
 
     def train(self, *args):
-        """A row's command: a new run beside a whole one."""
+        """A row's command: a new run next to a complete one."""
         return lambda: train_app(self.config(), 'trainer.max_epochs=1', f'output.dir={self.beside}', *args)
 
     def text(self, text):
@@ -224,7 +224,7 @@ class BadInput(ProgramTest):
     # ---- checkpoints ----
 
     def copy(self, name):
-        """A copy of the whole run: (output.dir, its last checkpoint)."""
+        """A copy of the complete run: (output.dir, its last checkpoint)."""
         out = self.dir / name
         shutil.copytree(self.whole, out, symlinks=True)
         return out, (run_dir(out) / 'checkpoints' / 'last').resolve()
@@ -240,7 +240,7 @@ class BadInput(ProgramTest):
         return self.dir / 'a.png'
 
     def damaged(self, name, damage, *words, also=()):
-        """The last checkpoint damaged by `damage(folder)`: going on from it fails, and so does each way of `also`."""
+        """The last checkpoint damaged by `damage(folder)`: continuing from it fails, and so does each way of `also`."""
         out, checkpoint = self.copy(name.replace(' ', '_').replace('/', '_'))
         damage(checkpoint)
         self.table([(f'{name}: {how.__name__}', how(out), CHECKPOINT, *words) for how in (self.resume, *also)], out)

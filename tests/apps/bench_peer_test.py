@@ -1,4 +1,4 @@
-"""scripts/bench_peer and benchmarks/paired.py: a row for real, refusals, mistakes. No figure is judged."""
+"""scripts/bench_peer and benchmarks/paired.py: a row for real, refusals, errors. No figure is judged."""
 import importlib.util
 import json
 import os

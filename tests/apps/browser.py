@@ -14,7 +14,7 @@ NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'
 
 
 def find():
-    """The browser's program, or None where there is none."""
+    """The browser's program, or None if there is none."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
 
@@ -131,7 +131,7 @@ class Browser:
     def move(self, x, y): self.call('Input.dispatchMouseEvent', type='mouseMoved', x=x, y=y)
 
     def press(self, key):
-        """A key that stands for itself, as 'a', or 'Enter'."""
+        """A key that types itself, such as 'a', or 'Enter'."""
         text = '\r' if key == 'Enter' else key
         self.call('Input.dispatchKeyEvent', type='keyDown', key=key, text=text)
         self.call('Input.dispatchKeyEvent', type='keyUp', key=key)

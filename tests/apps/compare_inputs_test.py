@@ -92,9 +92,9 @@ class CompareInputsTest(ProgramTest):
                     if kind in kinds:
                         self.assertEqual(result[0], 0, result)
                     else:
-                        self.assertFails(result, 2, option + ' is of ', str(path))
-        self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--proportion', '3'), 2, 'needs --reference')
-        self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--seed', '3'), 2, 'needs --sample')
+                        self.assertFails(result, 2, option + ' applies only to ', str(path))
+        self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--proportion', '3'), 2, 'requires --reference')
+        self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--seed', '3'), 2, 'requires --sample')
         self.assertFails(npu_tool('compare', inputs['dump'], inputs['dump'], '--exact', '--atol', '1'), 2, '--exact', '--atol')
 
     def test_damaged_and_hostile_weights_are_bad_input(self):
@@ -142,7 +142,7 @@ class CompareInputsTest(ProgramTest):
         run = self.run_folder('a')
         for path in (run / 'dump', run / 'checkpoints'):
             _, result = self.compare(path, path, '--tolerance', 'no_such*=1,1')
-            self.assertIn('--tolerance no_such* fits no layer or call that was compared', result['notes'])
+            self.assertIn('--tolerance no_such* matches no compared layer or call', result['notes'])
 
     def test_numbers_out_of_range_are_told_shortly(self):
         path = self.config(CONFIG)
@@ -185,7 +185,7 @@ class CompareInputsTest(ProgramTest):
         code, text = self.said('dump.data_mode=[optimizer]')
         self.assertEqual((code, 'warning' in text), (0, False), text)
         self.assertIn('Module.optimizer', (self.dir / 'said/step0/rank0/dump.json').read_text())
-        for word, message in (('dump.list=[heed]', "dump.list: 'heed' fits no layer or operator at dump.level=module; did you mean 'head'?"),
+        for word, message in (('dump.list=[heed]', "dump.list: 'heed' matches no layer or operator at dump.level=module; did you mean 'head'?"),
                               ('dump.list=[head, encodr.*]', "'encodr.*' matches no layer"),
                               ('dump.scope=[hed, head]', "dump.scope: 'hed' matches no layer or operator at dump.level=module, so the scope is empty"),
                               ('dump.scope=[head, xyz]', "'xyz' matches no layer or operator at dump.level=module, so the scope continues to the end")):

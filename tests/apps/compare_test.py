@@ -331,7 +331,7 @@ class CompareTest(ProgramTest):
         code, result = self.compare(some, a)
         self.assertEqual((code, result['complete']), (7, False))  # layers with parameters that one side lacks
         self.assertEqual(result['first_divergence']['cause'], 'model')
-        self.assertIn('of its own', result['first_divergence']['sentence'])
+        self.assertIn('not in the other', result['first_divergence']['sentence'])
         only_a = [call['a'] for call in result['steps'][0]['calls'] if not call['b']]
         self.assertIn('Module.other_embed.OtherLayer.forward.0', only_a)
 
@@ -352,7 +352,7 @@ class CompareTest(ProgramTest):
         self.assertGreater(codes[0], 10)
 
     def hostile_files(self, good, marker):
-        """Name and content of files that are no tensor; some would run a program where pickles are run."""
+        """Name and content of files that are not tensors; some would run a program where pickles are run."""
         def with_pickle(pickle):
             path = self.dir / 'hostile.zip'
             with zipfile.ZipFile(good) as source, zipfile.ZipFile(path, 'w') as to:

@@ -33,7 +33,7 @@ class Disk(ProgramTest):
         return sum(f['bytes'] for f in checkpoints(out)[0]['files'])
 
     def assertWhole(self, out, least):
-        """Nothing but whole checkpoints, `least` or more, each of them readable; `last` is one of them."""
+        """Only complete checkpoints, `least` or more, each of them readable; `last` is one of them."""
         folder = run_dir(out) / 'checkpoints'
         whole = [m['folder'] for m in checkpoints(out)]
         self.assertGreaterEqual(len(whole), least)

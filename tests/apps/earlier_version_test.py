@@ -12,7 +12,7 @@ FIXTURE = SOURCE / 'tests/fixtures/version_0_1_0'
 
 class EarlierVersion(ProgramTest):
     def earlier(self):
-        """The run folder of the earlier version, in a place where a run can go on."""
+        """The run folder of the earlier version, in a place where a run can continue."""
         target = self.dir / 'runs/old/version_0'
         shutil.copytree(FIXTURE / 'run', target, symlinks=True)
         self.assertEqual(json.loads((target / 'checkpoints/last/manifest.json').read_text())['format'], 1)

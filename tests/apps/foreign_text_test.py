@@ -1,4 +1,4 @@
-"""Names that somebody else chose (keys, tensors, paths): none acts on the terminal, and a spreadsheet computes none of them."""
+"""Names that someone else chose (keys, tensors, paths): none acts on the terminal, and a spreadsheet computes none of them."""
 import csv
 import json
 import re
@@ -24,7 +24,7 @@ def safetensors(path, tensors):
 
 class ForeignText(ProgramTest):
     def assertQuiet(self, result, code, shown='\\x1b]0;title'):
-        """The name is there, and made harmless."""
+        """The name is present, and made harmless."""
         self.assertEqual(result[0], code, result[1] + result[2])
         said = result[1] + result[2]
         self.assertIsNone(ACTS.search(said), repr(said))

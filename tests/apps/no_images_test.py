@@ -1,4 +1,4 @@
-"""Tools that need only shapes open no image and no file of weights; their hints where data is missing work as they stand."""
+"""Tools that need only shapes open no image and no file of weights; their hints about missing data work as printed."""
 import json
 import re
 

@@ -1,10 +1,10 @@
-"""Small picture and data files, written by hand."""
+"""Small image and data files, written by hand."""
 import struct
 import zlib
 
 
 def png(path, size, value):
-    """A picture of one colour."""
+    """An image of one colour."""
     def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
     rows = b''.join(b'\0' + bytes(value) * size for _ in range(size))
     path.write_bytes(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', size, size, 8, 2, 0, 0, 0)) +
@@ -31,7 +31,7 @@ def jpeg(size, seed):
 
 
 def cifar10(folder, records=8):
-    """A folder as the binary version of CIFAR-10, with few pictures."""
+    """A folder as the binary version of CIFAR-10, with few images."""
     folder.mkdir(parents=True)
     for k, name in enumerate([f'data_batch_{i}.bin' for i in range(1, 6)] + ['test_batch.bin']):
         data = b''.join(bytes([(k + r) % 10]) + bytes((r * 31 + i * 7) % 256 for i in range(3072)) for r in range(records))

@@ -94,7 +94,7 @@ def checksums(out):
 
 
 def checkpoints(out):
-    """Manifests of the whole checkpoints of an output.dir with one run, the oldest first."""
+    """Manifests of the complete checkpoints of an output.dir with one run, the oldest first."""
     found = []
     for path in pathlib.Path(out).glob('*/version_0/checkpoints/epoch=*/manifest.json'):
         try: found.append(json.loads(path.read_text()) | {'folder': path.parent.name})

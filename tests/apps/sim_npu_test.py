@@ -1,4 +1,4 @@
-"""device=sim_npu as a process: which simulated device a run uses, memory that runs out, and operators that the chip has not."""
+"""device=sim_npu as a process: which simulated device a run uses, memory that runs out, and operators that the chip does not have."""
 import json
 
 from programs import ProgramTest, checksums, main, npu_tool, run_dir, train_app

@@ -28,7 +28,7 @@ def wheel(**more):
 
 @contextlib.contextmanager
 def server(content, ranges=True):
-    """Yields the address and a list of the bytes that were asked for."""
+    """Yields the address and a list of the bytes that were requested."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -52,7 +52,7 @@ def server(content, ranges=True):
 
 class TorchHeaders(ProgramTest):
     def get(self, content, ranges=True):
-        """Status of a run with this wheel, the folder, what was asked for."""
+        """Status of a run with this wheel, the folder, the requested bytes."""
         module, folder = script(), self.dir / 'torch'
         module.BLOCK = 1024
         with server(content, ranges) as (url, asked):

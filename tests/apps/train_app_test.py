@@ -1,4 +1,4 @@
-"""train_app as a user runs it: a whole run, its files, its exit codes."""
+"""train_app as a user runs it: a complete run, its files, its exit codes."""
 import csv
 import json
 import unittest

@@ -30,7 +30,7 @@ TEST_CASE("fields by name") {
   batch.erase("mask");
   batch.erase("mask");
   const auto e = error_of([&] { batch.at("inputs"); });
-  CHECK(std::string(e.what()).find("did you mean 'input'?; there are: input, target") != std::string::npos);
+  CHECK(std::string(e.what()).find("did you mean 'input'?; available: input, target") != std::string::npos);
   CHECK_THROWS_AS(batch.set("", at::ones({1})), Error);
   CHECK_THROWS_AS(batch.set("x", at::Tensor()), Error);
 }

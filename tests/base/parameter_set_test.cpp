@@ -43,7 +43,7 @@ TEST_CASE("empty and repeated names and undefined tensors are refused, and leave
   CHECK(set.find("d")->value.numel() == 1);
 }
 
-TEST_CASE("gradients that are missing are left out; zero_grad drops or clears") {
+TEST_CASE("gradients that are missing are omitted; zero_grad drops or clears") {
   const auto set = three();
   CHECK(set.grads().empty());
   set[0].value.mutable_grad() = at::full({2, 3}, 5);

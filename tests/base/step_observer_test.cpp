@@ -43,7 +43,7 @@ TEST_CASE("observers see begin and end, results pass through") {
   CHECK(seen == std::vector<std::string>{"begin forward 4.1", "end forward 4.1", "begin optimizer 4.0", "end optimizer 4.0"});
 }
 
-TEST_CASE("an exception is shown and goes on") {
+TEST_CASE("an exception is reported to the observers and rethrown") {
   std::vector<std::string> seen;
   Notes notes(seen);
   Observers observers;

@@ -38,7 +38,7 @@ class SizeLimit {
 
 }  // namespace
 
-TEST_CASE("pieces are appended to what is there") {
+TEST_CASE("pieces are appended to the existing content") {
   const TempDir dir;
   const auto path = (dir / "a.log").string();
   for (int run = 0; run < 2; ++run) {
@@ -50,7 +50,7 @@ TEST_CASE("pieces are appended to what is there") {
   CHECK(error_of([&] { AppendFile((dir / "no/such.log").string()); }).kind() == ErrorKind::Checkpoint);
 }
 
-TEST_CASE("a piece that the disk takes in part is not there at all, and a later one may be") {
+TEST_CASE("a piece that the disk accepts only in part is not written at all, and a later one may succeed") {
   const TempDir dir;
   const auto path = (dir / "a.log").string();
   AppendFile file(path);
@@ -66,7 +66,7 @@ TEST_CASE("a piece that the disk takes in part is not there at all, and a later 
   CHECK(text_of(path) == "12345678\nshort\nmore than before\n");
 }
 
-TEST_CASE("a log file that takes no more lines costs these, and the other sink hears of it once") {
+TEST_CASE("a log file that accepts no more lines loses them, and the other sink is notified once") {
   const TempDir dir;
   const auto path = (dir / "train.log").string();
   std::string said;

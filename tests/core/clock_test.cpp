@@ -4,7 +4,7 @@
 
 using namespace npu_train;
 
-TEST_CASE("the manual clock stands still until told; the steady one never goes back") {
+TEST_CASE("the manual clock changes only when it is set; the steady one never goes back") {
   ManualClock manual;
   CHECK(manual.now() == 0);
   CHECK(manual.now() == 0);

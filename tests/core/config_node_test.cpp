@@ -158,7 +158,7 @@ TEST_CASE("YAML text reads back as an equal node") {
   CHECK(to_yaml(ConfigNode{{"optimizer", nodes[3]}}) == "optimizer: {lr: 0.1, n: 3, flag: true, name: sgd, none: null}\n");
 }
 
-TEST_CASE("YAML and JSON text hold nothing that acts on a terminal") {
+TEST_CASE("YAML and JSON text contain no terminal controls") {
   const std::string given =
       "a\x1b[2J\r\x07\xc2\x9b"  // also a control character beyond ASCII, a mark of direction, a byte that is no UTF-8
       "31m\xe2\x80\xae\xff\xc3\xa9";

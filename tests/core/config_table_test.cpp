@@ -78,16 +78,16 @@ TEST_CASE("defaults, values and sections") {
   CHECK(std::isinf(read("limit: .inf").limit));
 }
 
-TEST_CASE("every mistake names place, key, given and allowed") {
+TEST_CASE("every error message names place, key, given and allowed") {
   struct Row {
     const char* yaml;
     const char* message;
   };
   const std::vector<Row> rows = {
       {"trainer:\n  max_epoch: 3\n",
-       "x.yaml:2:3: trainer.max_epoch: no such key; did you mean 'max_epochs'? There are: max_epochs, clip, flag, steps"},
+       "x.yaml:2:3: trainer.max_epoch: no such key; did you mean 'max_epochs'? Allowed: max_epochs, clip, flag, steps"},
       {"trainer: {epochs: 3}", "x.yaml:1:11: trainer.epochs: no such key; the name here is max_epochs"},
-      {"zzz: 1", "x.yaml:1:1: zzz: no such key; there are: seed, lr, limit"},
+      {"zzz: 1", "x.yaml:1:1: zzz: no such key; allowed: seed, lr, limit"},
       {"trainer: {max_epochs: abc}", "x.yaml:1:23: trainer.max_epochs: 'abc' is not an integer; allowed: at least 1"},
       {"trainer: {max_epochs: 0}", "trainer.max_epochs: '0' is out of range; allowed: at least 1"},
       {"trainer: {max_epochs: 1e3}", "'1e3' is not an integer; allowed: at least 1; hint: write 1000"},
@@ -99,7 +99,7 @@ TEST_CASE("every mistake names place, key, given and allowed") {
       {"trainer: {max_epochs: 99999999999999999999}", "is not an integer"},
       {"trainer: {max_epochs: [3]}", "a list of 1 is not an integer"},
       {"trainer: {max_epochs: }", "nothing (null) is not an integer"},
-      {"seed: 3000000000", "does not fit; allowed: between -2,147,483,648 and 2,147,483,647"},
+      {"seed: 3000000000", "is out of range; allowed: between -2,147,483,648 and 2,147,483,647"},
       {"lr: fast", "lr: 'fast' is not a number; allowed: more than 0"},
       {"lr: 0", "lr: '0' is out of range; allowed: more than 0"},
       {"lr: nan", "lr: 'nan' is out of range"},
@@ -118,7 +118,7 @@ TEST_CASE("every mistake names place, key, given and allowed") {
       {"path: null", "hint: write \"\" for an empty text"},
       {"path: {a: 1}", "a map is not text"},
       {"ema: {decay: 0.9}", "x.yaml:1:6: ema: the key 'name' is missing"},
-      {"ema: [1]", "ema: a list of 1 is not a name"},
+      {"ema: [1]", "ema: a list of 1 is neither a name"},
       {"ema: {name: [x]}", "ema.name: a list of 1 is not text"},
       {"transforms: [{p: 1}]", "transforms.0: the key 'name' is missing"},
       {"[1, 2]", "x.yaml:1:1: a list of 2 is not a map of keys and values"},
@@ -143,12 +143,12 @@ TEST_CASE("the hint for an empty text on a command line can be pasted into a she
   CHECK(bind<Outer>(node, "").path.empty());
 }
 
-TEST_CASE("all mistakes come together, a line each") {
+TEST_CASE("all errors are reported together, one per line") {
   const auto e = error_of([] { read("lr: -1\nsed: 3\ntrainer: {flag: 7}\n"); });
   CHECK(std::string(e.what()) ==
         "[config] 3 errors\n  x.yaml:1:5: lr: '-1' is out of range; allowed: more than 0\n  x.yaml:2:1: sed: no such key; did you mean "
         "'seed'? "
-        "There are: seed, lr, limit, precision, path, names, betas, trainer, optimizer, ema, transforms\n  x.yaml:3:17: trainer.flag: '7' "
+        "Allowed: seed, lr, limit, precision, path, names, betas, trainer, optimizer, ema, transforms\n  x.yaml:3:17: trainer.flag: '7' "
         "is not "
         "true or false");
 }

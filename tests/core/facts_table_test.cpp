@@ -18,7 +18,7 @@ TEST_CASE("rows of a table of facts") {
   CHECK(detail::facts_rows("name\thours\n", "t.tsv", 2).empty());
 }
 
-TEST_CASE("a row of another number of cells, and a table without the names of its columns, are errors of ours") {
+TEST_CASE("a row with a wrong number of cells, and a table without column names, are internal errors") {
   const auto error = error_of([] { detail::facts_rows("a\tb\n1\t2\n3\n", "t.tsv", 2); });
   CHECK(error.kind() == ErrorKind::Internal);
   CHECK(has(error.what(), "a row of 1 cells for 2 columns: 3"));

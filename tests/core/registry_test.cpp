@@ -37,7 +37,7 @@ TEST_CASE("parts are made by name with options of their own") {
   CHECK(registry.describe("net")[0].default_text == "64");
 }
 
-TEST_CASE("unknown names and options are refused, with what there is") {
+TEST_CASE("unknown names and options are refused, with a list of the existing ones") {
   const auto registry = make_registry();
   const std::string unknown = error_of([&] { registry.make(part("nett"), "model", 1); }).what();
   CHECK(unknown.find("x.yaml:3:8") != std::string::npos);
@@ -49,7 +49,7 @@ TEST_CASE("unknown names and options are refused, with what there is") {
   CHECK(none.find("no keys are allowed") != std::string::npos);
 }
 
-TEST_CASE("a user's part replaces a built-in one; resolving fills in defaults and collects mistakes") {
+TEST_CASE("a user's part replaces a built-in one; resolving fills in defaults and collects errors") {
   auto registry = make_registry();
   registry.add<NoOptions>("net", "mine", [](const NoOptions&, int) { return std::string("mine"); });
   CHECK(registry.make(part("net"), "model", 3) == "mine");

@@ -40,7 +40,7 @@ TEST_CASE("the generator walks through its blocks") {
   CHECK(drawn[99'999] == 0xe96c8ecd);
 }
 
-TEST_CASE("numbers lie in their ranges and are spread over them") {
+TEST_CASE("numbers are in their ranges and are spread over them") {
   Philox random(7);
   constexpr int n = 20000;
   std::vector<int> hits(10);

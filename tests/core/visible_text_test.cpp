@@ -9,7 +9,7 @@ TEST_CASE("what acts on a terminal is escaped, a byte otherwise than a code poin
   CHECK(visible_text("\x80 \xC2\x80 \xE2\x80\xAE") == "\\x80 \\u0080 \\u202e");
 }
 
-TEST_CASE("a start is counted in code points, and tells that there was more") {
+TEST_CASE("a start is counted in code points, and marks omitted text") {
   CHECK(visible_start("\xC3\xA9\xC3\xA9\xC3\xA9", 2) == "\xC3\xA9\xC3\xA9...");
   CHECK(visible_start("ab", 2) == "ab");
   CHECK(visible_start("\xFF\xFF"

@@ -4,7 +4,7 @@
 
 using namespace npu_train;
 
-TEST_CASE("a sentence is broken at blanks, with what stands before its lines") {
+TEST_CASE("a sentence is broken at blanks, with a prefix before its lines") {
   CHECK(wrapped("one two three four", "- ", "  ", 11) == "- one two\n  three\n  four\n");
   CHECK(wrapped("one two", "", "", 0) == "one two\n");
   CHECK(wrapped("a /a/path/that/is/too/long b", "", " ", 10) == "a\n /a/path/that/is/too/long\n b\n");

@@ -32,7 +32,7 @@ std::string text_of(const Error& error) { return error.what(); }
 
 }  // namespace
 
-TEST_CASE("the files are read in order, whatever number of whole records they hold") {
+TEST_CASE("the files are read in order, whatever number of complete records they hold") {
   const TempDir dir;
   write_cifar10_folder(dir);
   const CifarDataset train(CifarKind::Cifar10, dir.path().string(), Split::Train);
@@ -96,7 +96,7 @@ TEST_CASE("a folder in the place of a file is an error") {
   CHECK(error_of([&] { CifarDataset(CifarKind::Cifar10, dir.path().string(), Split::Val); }).kind() == ErrorKind::Data);
 }
 
-TEST_CASE("pictures written in CIFAR's layout are read back") {
+TEST_CASE("images written in CIFAR's layout are read back") {
   const TempDir dir;
   DatasetInfo info;
   info.num_classes = 10;

@@ -87,14 +87,14 @@ TEST_CASE("hue: Pillow's bytes but for its rounding of the hue to 1/255") {
   CHECK(error_of([] { adjust_hue(rough(2, 2), 0.6f); }).kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("gray pictures keep saturation and hue") {
+TEST_CASE("gray images keep saturation and hue") {
   const Image gray = rough(3, 3, 1);
   CHECK(values(adjust_saturation(gray, 0.1f)) == values(gray));
   CHECK(values(adjust_hue(gray, 0.3f)) == values(gray));
   CHECK(values(adjust_contrast(gray, 1.0f)) == values(gray));
 }
 
-TEST_CASE("jitter stays within its strengths and draws the order anew") {
+TEST_CASE("jitter stays within its strengths and draws a new order each time") {
   const ColorJitter only_brightness(0.2, 0, 0, 0);
   const Image flat = adjust_contrast(Image(ramp(4, 4)), 0.0f);
   const int base = flat.at(0, 0, 0);

@@ -8,7 +8,7 @@
 using namespace npu_train;
 using namespace npu_train::testing;
 
-TEST_CASE("the common keys bind beside a data set's own") {
+TEST_CASE("the common keys bind together with a data set's own keys") {
   const auto options = bind<Cifar10Options>(
       parse_yaml("root: there\nbatch_size: 64\nnum_workers: 3\ndrop_last: true\ntrain_transforms: [horizontal_flip, {name: normalize}]",
                  "t"),
@@ -23,7 +23,7 @@ TEST_CASE("the common keys bind beside a data set's own") {
   CHECK(bind<Cifar100Options>(parse_yaml("{}", "t")).root == "data/cifar-100-binary");
 }
 
-TEST_CASE("mistakes are named") {
+TEST_CASE("errors are named") {
   CHECK(error_of([] { bind<Cifar10Options>(parse_yaml("batch_size: 0", "t")); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { bind<Cifar10Options>(parse_yaml("train_transforms: horizontal_flip", "t")); }).kind() == ErrorKind::Usage);
   const Error unknown = error_of([] { bind<ImageFolderOptions>(parse_yaml("batchsize: 4", "t")); });

@@ -93,7 +93,7 @@ TEST_CASE("an image folder by name, with and without validation") {
   CHECK(std::string(error.what()).find("train/ant/a.jpg") != std::string::npos);
 }
 
-TEST_CASE("pictures of unequal size need a transform that fixes it") {
+TEST_CASE("images of unequal size need a transform that fixes it") {
   const TempDir dir;
   std::filesystem::create_directories(dir / "train/ant");
   write_bytes((dir / "train/ant/a.png").string(), to_png(ramp(50, 40)));
@@ -104,7 +104,7 @@ TEST_CASE("pictures of unequal size need a transform that fixes it") {
   CHECK(std::string(error.what()).find("center_crop") != std::string::npos);
 }
 
-TEST_CASE("unknown names and missing files are told") {
+TEST_CASE("unknown names and missing files are reported") {
   const Error unknown = error_of([] { make("cifar_10", "{}"); });
   CHECK(unknown.kind() == ErrorKind::Usage);
   CHECK(std::string(unknown.what()).find("cifar10") != std::string::npos);
@@ -143,7 +143,7 @@ TEST_CASE("a data set of one's own takes two functions and a line") {
   CHECK(samples == 12);
 }
 
-TEST_CASE("real pictures: an epoch of the subset, the same for one and three workers" *
+TEST_CASE("real images: an epoch of the subset, the same for one and three workers" *
           only_if(!real_images().empty(), "no real CIFAR-10 images next to the repository (NPU_TRAIN_SHARED)")) {
   const auto root = real_images();
   double sums[2] = {};
@@ -204,7 +204,7 @@ TEST_CASE("the folder of validation may be called valid or validation, and a mis
   CHECK_MESSAGE(has(said[0], "has no folder val"), said[0]);
 }
 
-TEST_CASE("one line says what was found and what was passed over") {
+TEST_CASE("one line reports the found and the skipped files") {
   const TempDir dir;
   for (const char* name : {"train/a/1.png", "train/a/sub/2.png", "train/b/3.png", "val/a/4.png"}) add_image(dir / name);
   for (const char* name : {"train/a/5.webp", "val/a/6.webp", "val/a/7.txt"}) add_image(dir / name);
@@ -212,7 +212,7 @@ TEST_CASE("one line says what was found and what was passed over") {
   CHECK(make("generated", "train_size: 64\nval_size: 20").summary() == "64 + 20 images, 10 classes");
 }
 
-TEST_CASE("a sample that cannot be read ends the epoch, or is left out and counted") {
+TEST_CASE("a sample that cannot be read ends the epoch, or is omitted and counted") {
   const TempDir dir;
   for (int i = 0; i < 9; ++i) add_image(dir / ("train/a/" + std::to_string(i) + ".png"), i != 1 && i != 4 && i != 5);
   add_image(dir / "val/a/0.png");
@@ -270,7 +270,7 @@ TEST_CASE("a sample that cannot be read ends the epoch, or is left out and count
     }
 }
 
-TEST_CASE("only what is wrong with the data is left out, of a data set of one's own too") {
+TEST_CASE("only samples with data errors are omitted, also in a user's data set") {
   struct Own : Dataset {
     explicit Own(ErrorKind k) : kind(k) {}
     int64_t size() const override { return 4; }

@@ -129,7 +129,7 @@ TEST_CASE("chains give the host's bits, in either memory format and from any num
               {part("gaussian_blur", {{"kernel", 5}}), part("horizontal_flip"), part("color_jitter"), part("normalize")});
 }
 
-TEST_CASE("what sizes pictures is done on the host, with what stands before it, and draws first") {
+TEST_CASE("steps that size images run on the host, with the steps before them, and draw first") {
   const auto tail = [](std::vector<PartConfig> first) {
     for (const auto& p : {part("horizontal_flip"), part("color_jitter"), part("normalize")}) first.push_back(p);
     return first;
@@ -174,10 +174,10 @@ TEST_CASE("mixup, cutmix and both, after the transforms, with padding apart") {
   const auto wrong = mix_batches({0.4, 0, 3, 9});
   Loader loader(some_pictures(), chain_of(chain), {.batch_size = 11, .augment_on_device = true, .finish = wrong});
   loader.begin_epoch(0);
-  CHECK(has(error_of([&] { loader.next(); }).what(), "label 3 where there are 3 classes"));  // on the host, before the device sees it
+  CHECK(has(error_of([&] { loader.next(); }).what(), "a label is 3; allowed: 0 to 2"));  // on the host, before the device sees it
 }
 
-TEST_CASE("a picture depends on seed, epoch and its number: in the middle of an epoch too") {
+TEST_CASE("an image depends on seed, epoch and its number, also in the middle of an epoch") {
   const auto pipeline = chain_of({part("random_crop", {{"size", 16}}), part("color_jitter"), part("normalize")});
   const auto given = [&](uint64_t seed, int64_t epoch, int64_t batch) {
     Loader loader(some_pictures(), pipeline, {.batch_size = 4, .augment_on_device = true, .seed = seed});

@@ -54,7 +54,7 @@ TEST_CASE("MD5 of the examples of RFC 1321") {
   CHECK(sum(std::string(3'000'000, 'x')).size() == 32);
 }
 
-TEST_CASE("an archive lands in its folder, whole; nothing else is left" * only_if(has_program("curl"), kNoCurl)) {
+TEST_CASE("an archive is stored completely in its folder; nothing else is left" * only_if(has_program("curl"), kNoCurl)) {
   const TempDir dir;
   const Archive archive = make_archive(dir);
   const auto root = dir / "data/here";
@@ -130,7 +130,7 @@ TEST_CASE("the user's .curlrc has no say" * only_if(has_program("curl"), kNoCurl
   CHECK_FALSE(std::filesystem::exists(dir / "elsewhere"));
 }
 
-TEST_CASE("what is there is not fetched again") {
+TEST_CASE("existing files are not downloaded again") {
   const TempDir dir;
   for (const char* name : {"train.bin", "test.bin"}) write_bytes((dir / name).string(), {1});
   download_cifar(CifarKind::Cifar100, dir.path().string());

@@ -86,7 +86,7 @@ class LinearClassifier {
 
 }  // namespace
 
-TEST_CASE("pictures follow from seed and number alone, in balance") {
+TEST_CASE("images depend only on seed and number, with balanced classes") {
   const auto few = generate_shapes(30, 5), more = generate_shapes(60, 5), other = generate_shapes(30, 6);
   CHECK(std::equal(few.pixels(0), few.pixels(0) + 30 * few.picture_bytes(), more.pixels(0)));
   CHECK(!std::equal(few.pixels(0), few.pixels(0) + 30 * few.picture_bytes(), other.pixels(0)));
@@ -97,7 +97,7 @@ TEST_CASE("pictures follow from seed and number alone, in balance") {
   CHECK(error_of([] { generate_shapes(0, 1); }).kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("the shape covers a part of the picture in another colour, light on dark and dark on light") {
+TEST_CASE("the shape covers a part of the image in another colour, light on dark and dark on light") {
   ShapeStyle clean;
   clean.noise = 0;
   clean.shift = 0;

@@ -87,7 +87,7 @@ TEST_CASE("a resized crop of a file is that of its pixels") {
   }
 }
 
-TEST_CASE("the flip mirrors about half of the pictures") {
+TEST_CASE("the flip mirrors about half of the images") {
   const HorizontalFlip flip;
   int mirrored = 0;
   for (uint64_t i = 0; i < 1000; ++i) {

@@ -57,7 +57,7 @@ TEST_CASE("JPEG and PNG come back as they went in") {
   CHECK(read_header(to_jpeg(picture), "soft.jpg").width == 70);
 }
 
-TEST_CASE("gray, transparent and CMYK pictures become RGB") {
+TEST_CASE("gray, transparent and CMYK images become RGB") {
   const Image gray = soft(20, 30, 1);
   for (const auto& file : {to_png(gray), to_png(gray, 16), to_jpeg(gray, {100, 1, false, false})}) {
     const Image rgb = decode_image(file, "gray");
@@ -72,7 +72,7 @@ TEST_CASE("gray, transparent and CMYK pictures become RGB") {
   CHECK(largest_difference(values(cmyk), values(soft(20, 30))) <= 8);
 }
 
-TEST_CASE("a part of a JPEG has the pixels of the whole, for every sampling") {
+TEST_CASE("a part of a JPEG has the pixels of the complete image, for every sampling") {
   const Image picture = soft(200, 260);
   for (const JpegStyle style : {JpegStyle{90, 1, false, false}, JpegStyle{90, 2, false, false}, JpegStyle{90, 2, true, false}}) {
     const auto file = to_jpeg(picture, style);
@@ -90,7 +90,7 @@ TEST_CASE("a part of a JPEG has the pixels of the whole, for every sampling") {
   }
 }
 
-TEST_CASE("a large JPEG is decoded smaller, never below what is asked for") {
+TEST_CASE("a large JPEG is decoded smaller, never below the requested size") {
   const auto file = to_jpeg(soft(400, 640));
   const DecodedBox eighth = decode_box(file, "x", {0, 0, 400, 640}, 50, 80);
   CHECK(eighth.image.height() == 50);
@@ -106,7 +106,7 @@ TEST_CASE("a large JPEG is decoded smaller, never below what is asked for") {
   CHECK(largest_difference(values(resize(part.image, 50, 100, part.y0, part.x0, part.y1, part.x1)), values(direct)) <= 2);
 }
 
-TEST_CASE("a JPEG that ends early is an error wherever it was cut, also when only its top is wanted") {
+TEST_CASE("a JPEG that ends early is an error wherever it was truncated, even if only its top is needed") {
   const auto file = to_jpeg(rough(160, 160));
   for (const double part : {0.02, 0.3, 0.5, 0.9, 0.99}) {
     const std::vector<uint8_t> cut(file.begin(), file.begin() + static_cast<int64_t>(part * static_cast<double>(file.size())));
@@ -120,7 +120,7 @@ TEST_CASE("a JPEG that ends early is an error wherever it was cut, also when onl
   CHECK(error_of([&] { decode_image(cut, "cut.jpg"); }).kind() == ErrorKind::Data);
 }
 
-TEST_CASE("a PNG that ends early, is damaged or lies about its size is an error") {
+TEST_CASE("a PNG that ends early, is damaged or makes false claims about its size is an error") {
   const auto file = to_png(rough(60, 60));
   for (const double part : {0.1, 0.5, 0.9}) {
     const std::vector<uint8_t> cut(file.begin(), file.begin() + static_cast<int64_t>(part * static_cast<double>(file.size())));
@@ -145,7 +145,7 @@ TEST_CASE("sizes beyond the limit are refused from the header alone") {
   CHECK(std::string(error.what()).find("65000 x 65000") != std::string::npos);
 }
 
-TEST_CASE("what is no picture is an error, and any bytes after a JPEG's start are survived") {
+TEST_CASE("a file that is not an image is an error, and arbitrary bytes after a JPEG's start do no harm") {
   CHECK(error_of([] { decode_image({}, "empty.jpg"); }).kind() == ErrorKind::Data);
   CHECK(error_of([] { read_header({'h', 'e', 'l', 'l', 'o', '!', '!', '!', '!', '!'}, "text.png"); }).kind() == ErrorKind::Data);
   const auto file = to_jpeg(rough(48, 48));

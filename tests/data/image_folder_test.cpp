@@ -32,7 +32,7 @@ TEST_CASE("classes and files come in sorted order; other files are passed over")
   CHECK(sample.fields[0].second[1][2][3].item<int>() == rough(4, 5).at(1, 2, 3));
 }
 
-TEST_CASE("pictures of a class lie at any depth") {
+TEST_CASE("images of a class may be at any depth") {
   const TempDir dir;
   add(dir.path(), "ant/b.png", to_png(rough(4, 5)));
   add(dir.path(), "ant/2024/may/a.png", to_png(rough(6, 7)));
@@ -54,7 +54,7 @@ TEST_CASE("validation keeps the numbers of training and refuses unknown classes"
   CHECK(std::string(error.what()).find("zebra") != std::string::npos);
 }
 
-TEST_CASE("missing and empty folders are errors that say what is expected") {
+TEST_CASE("missing and empty folders are errors that describe the expected layout") {
   const TempDir dir;
   const Error missing = error_of([&] { ImageFolder((dir / "nowhere").string()); });
   CHECK(missing.kind() == ErrorKind::Data);

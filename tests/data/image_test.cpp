@@ -94,7 +94,7 @@ TEST_CASE("floats are scaled bytes in planes or channels last, zeros outside bec
   CHECK(error_of([&] { write_floats(picture, {planes.data(), 5, 45, 3, false}, scale, shift); }).kind() == ErrorKind::Data);
 }
 
-TEST_CASE("a gray picture fills three channels") {
+TEST_CASE("a gray image fills three channels") {
   const Image gray = rough(3, 3, 1);
   const float scale[4] = {1, 1, 1, 1}, shift[4] = {};
   std::vector<float> out(27);
@@ -104,7 +104,7 @@ TEST_CASE("a gray picture fills three channels") {
   CHECK(out[18 + 4] == out[4]);
 }
 
-TEST_CASE("own copies only when somebody else sees the pixels") {
+TEST_CASE("copies only if the pixels are shared") {
   Image picture = rough(3, 3);
   const uint8_t* before = picture.plane(0);
   const Image other = picture;
@@ -137,7 +137,7 @@ TEST_CASE("resize: Pillow's numbers, but for its rounding between the two passes
   CHECK(largest_difference(values(resize(rough(4, 3), 6, 7)), enlarged) <= 1);
 }
 
-TEST_CASE("pictures of impossible size are refused before memory is asked for") {
+TEST_CASE("images of impossible size are refused before memory is requested") {
   CHECK(error_of([] { Image::allocate(1'000'000, 1'000'000, 3); }).kind() == ErrorKind::Data);
   CHECK(error_of([] { Image::allocate(0, 5, 3); }).kind() == ErrorKind::Data);
   CHECK(error_of([] { Image::allocate(5, 5, 5); }).kind() == ErrorKind::Data);

@@ -100,7 +100,7 @@ TEST_CASE("without shuffling samples come in order, each in its place") {
   CHECK(!loader.next().has_value());
 }
 
-TEST_CASE("an epoch begun in its middle goes on as if it had not been interrupted") {
+TEST_CASE("an epoch begun in its middle continues as if it had not been interrupted") {
   for (const int64_t workers : {0, 3}) {
     Loader whole(pictures(), augment(), options(workers)), part(pictures(), augment(), options(workers));
     const auto all = epoch_of(whole, 2);
@@ -187,7 +187,7 @@ TEST_CASE("channels_last changes the order in memory, not the values") {
   }
 }
 
-TEST_CASE("an error in a worker names sample and file, in its turn; the loader goes on") {
+TEST_CASE("an error in a worker names sample and file, in order; the loader continues") {
   for (const int64_t workers : {0, 4}) {
     CAPTURE(workers);
     LoaderOptions plain = options(workers, 4);

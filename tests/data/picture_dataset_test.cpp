@@ -14,7 +14,7 @@ DatasetInfo two_by_two() {
 }
 }  // namespace
 
-TEST_CASE("pictures in memory are seen, not copied; get gives bytes and the label") {
+TEST_CASE("images in memory are not copied; get returns bytes and the label") {
   const MemoryPictures data({1, 2, 3, 4, 5, 6, 7, 8}, {1, 0}, two_by_two());
   CHECK(data.size() == 2);
   CHECK((data.picture(1).pixels.plane(0) == data.pixels(1)));

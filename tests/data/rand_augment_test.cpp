@@ -28,7 +28,7 @@ TEST_CASE("sharpness, posterise, solarise, autocontrast and equalise give Pillow
   CHECK(values(equalize(ramp(1, 1))) == values(ramp(1, 1)));
 }
 
-TEST_CASE("no changes leave the picture; more or stronger ones move it further on average") {
+TEST_CASE("without operations the image is unchanged; more or stronger ones change it more on average") {
   const Image picture = ramp(24, 24);
   const auto distance = [&](int64_t ops, int64_t magnitude) {
     double sum = 0;

@@ -38,7 +38,7 @@ TEST_CASE("numbers of normalize win over the data set's; without normalize value
   CHECK(std::abs(Pipeline().run_to_tensor({picture, {}, 0}, "", rng)[2][1][1].item<double>() - picture.at(2, 1, 1) / 255.0) < 1e-6);
 }
 
-TEST_CASE("mistakes in a chain are named") {
+TEST_CASE("errors in a chain are named") {
   const Error unknown = error_of([] { chain({part("centre_crop")}); });
   CHECK(unknown.kind() == ErrorKind::Usage);
   CHECK(std::string(unknown.what()).find("center_crop") != std::string::npos);

@@ -163,7 +163,7 @@ TEST_CASE("an optimizer that a program brings is made with parameters only") {
   CHECK(made == 0);
 }
 
-TEST_CASE("as many mistakes are listed as are counted, whatever they are") {
+TEST_CASE("the number of listed errors equals the count, whatever they are") {
   const std::vector<std::string> mistakes = {"seed: -1",
                                              "precision: fp8",
                                              "device: gpu",
@@ -193,7 +193,7 @@ TEST_CASE("as many mistakes are listed as are counted, whatever they are") {
   CHECK(std::count(message.begin(), message.end(), '\n') == 200);
 }
 
-TEST_CASE("five mistakes are five, wherever they stand") {
+TEST_CASE("five errors are counted as five, in any place") {
   const auto e = error_of([] {
     bind_config(
         parse_yaml("device: gpu\nprecision: fp8\ntrainer: {max_epochs: 0.5, gradient_checkpointing: some}\n"

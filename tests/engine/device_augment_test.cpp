@@ -45,7 +45,7 @@ std::vector<Batch> batches_of(const std::string& where, const Device& device) {
 
 }  // namespace
 
-TEST_CASE("pictures, labels and masks are the host's within 1e-5, made by operators that the device has and without a look back") {
+TEST_CASE("images, labels and masks equal the host's within 1e-5, computed by the device's operators without reading back") {
   const Device device = device_under_test();
   const bool simulated = device.kind == "sim_npu";
   const auto host = batches_of("host", Device{});
@@ -70,7 +70,7 @@ TEST_CASE("pictures, labels and masks are the host's within 1e-5, made by operat
   }
 }
 
-TEST_CASE("a training from pictures changed on the device has the losses of one from pictures changed on the host") {
+TEST_CASE("a training from images changed on the device has the losses of one from images changed on the host") {
   const auto losses = [](const std::string& where, const std::string& workers) {
     auto config = augmented_run(where);
     config.data.options.set("num_workers", ConfigNode(workers));

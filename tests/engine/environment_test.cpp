@@ -48,7 +48,7 @@ TEST_CASE("environment: a switch that moves is seen") {
                            : std::vector<std::string>{"deterministic", "mkldnn"})));
 }
 
-TEST_CASE("environment: variables on the list are told, others never") {
+TEST_CASE("environment: variables on the list are reported, others never") {
   const EnvironmentVariable listed("ASCEND_LAUNCH_BLOCKING", "1"), exact("NVIDIA_TF32_OVERRIDE", "0"), other("MY_SETTING", "x"),
       secret("NPU_CLOUD_TOKEN", "sesame"), password("HCCL_PASSWORD", "sesame"), near("NVIDIA_TF32_OVERRIDE_2", "x"),
       with_equals("MKL_CBWR", "AVX2,STRICT=1");

@@ -8,7 +8,7 @@
 using namespace npu_train;
 using namespace npu_train::testing;
 
-TEST_CASE("gradient_checkpointing changes nothing but memory") {
+TEST_CASE("gradient_checkpointing changes only memory") {
   const auto trained = [](const std::string& plan, const std::string& model, const std::string& precision) {
     TempDir dir;
     auto config = resnet_run(dir.path());
@@ -36,7 +36,7 @@ TEST_CASE("gradient_checkpointing changes nothing but memory") {
   }
 }
 
-TEST_CASE("gradient_checkpointing: mistakes") {
+TEST_CASE("gradient_checkpointing: errors") {
   auto config = resnet_run("");
   config.trainer.gradient_checkpointing = "some";
   CHECK(has(error_of([&] { Trainer(config).fit(); }).what(), "every:N"));

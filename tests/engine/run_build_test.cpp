@@ -26,7 +26,7 @@ std::shared_ptr<TensorDataset> numbers() { return std::make_shared<TensorDataset
 
 }  // namespace
 
-TEST_CASE("a checkpoint of another run is only read: a new run begins in the folder that was asked for") {
+TEST_CASE("a checkpoint of another run is only read: a new run begins in the folder that was requested") {
   TempDir dir;
   const auto old = Trainer(generated_run(dir / "old")).fit();
   const auto config_time = fs::last_write_time(fs::path(old.run_dir) / "config.yaml");

@@ -69,7 +69,7 @@ TEST_CASE("the shipped recipe of ResNet-50: 0.1 in epochs 0 to 29, 0.01 from epo
   }
 }
 
-TEST_CASE("mistakes come together, each with place and nearest name") {
+TEST_CASE("errors are reported together, each with place and nearest name") {
   const auto text = message(
       "trainer: {max_epoch: 3, accumulate_grad_batches: none}\noptimizer: {name: sdg}\nprecission: auto\nmodel: {name: resnet50, steem: "
       "small}\n");
@@ -98,7 +98,7 @@ TEST_CASE("impossible values") {
   }
 }
 
-TEST_CASE("overrides win, and make sections that are not there") {
+TEST_CASE("overrides take precedence, and create missing sections") {
   TempDir dir;
   std::ofstream(dir / "c.yaml") << "trainer: {max_epochs: 90}\n";
   const auto c = load_config((dir / "c.yaml").string(),
@@ -154,7 +154,7 @@ TEST_CASE("a key without its section has a full name") {
   CHECK_MESSAGE(has(text, "a.yaml:1:1: lr: no such key; did you mean optimizer.lr?"), text);
 }
 
-TEST_CASE("the recipe for ImageNet's weights changes pictures as ImageNet's trainings do") {
+TEST_CASE("the recipe for ImageNet's weights transforms images like ImageNet's trainings") {
   const auto config = load_config((fs::path(NPU_TRAIN_SOURCE_DIR) / "configs/resnet50_cifar10_224.yaml").string());
   std::string why;
   const auto node = comparable_config(to_node(config), why);

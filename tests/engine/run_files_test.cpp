@@ -73,7 +73,7 @@ TEST_CASE("metrics.csv has a row for every change of the loss scale, however sel
   CHECK((column_of(csv, "loss_scale", "epoch") == std::vector<double>{16}));
 }
 
-TEST_CASE("a resumed run goes on in metrics.csv where its checkpoint was, skipped steps included") {
+TEST_CASE("a resumed run continues in metrics.csv where its checkpoint was, skipped steps included") {
   TempDir dir;
   RunConfig config{.device = "cpu", .precision = "16-mixed"};
   config.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};
@@ -177,7 +177,7 @@ TEST_CASE("the validation of a run that was stopped inside an epoch stays in the
   CHECK((column_of(run_dir / "metrics.csv", "step", "val") == std::vector<double>{3, 4, 8}));
 }
 
-TEST_CASE("the log of an earlier version, which counted images per second, goes on") {
+TEST_CASE("the log of an earlier version, which counted images per second, continues") {
   TempDir dir;
   const auto config = short_config(dir);
   const fs::path run_dir = Trainer(config).fit().run_dir, csv = run_dir / "metrics.csv";
@@ -193,7 +193,7 @@ TEST_CASE("the log of an earlier version, which counted images per second, goes 
   CHECK_FALSE(fs::exists(csv.string() + ".damaged"));
 }
 
-TEST_CASE("a damaged log is set aside with a warning and does not keep a run from going on") {
+TEST_CASE("a damaged log is renamed with a warning and does not keep a run from continuing") {
   TempDir dir;
   const auto config = short_config(dir);
   const fs::path run_dir = Trainer(config).fit().run_dir;
@@ -212,7 +212,7 @@ TEST_CASE("a damaged log is set aside with a warning and does not keep a run fro
   };
   const auto put = [](const fs::path& path, const std::string& text) { std::ofstream(path, std::ios::trunc) << text; };
 
-  SUBCASE("history cut short") {
+  SUBCASE("truncated history") {
     const auto damaged = log_text(history).substr(0, 300);
     put(history, damaged);
     go_on();
@@ -296,7 +296,7 @@ TEST_CASE("one run at a time writes into a run folder, and the other hears who")
   CHECK_FALSE(first.save_checkpoint().empty());
 }
 
-TEST_CASE("what a killed run left half written is removed when its run goes on, in one line") {
+TEST_CASE("incomplete files of a killed run are removed when the run continues, with one line in the log") {
   TempDir dir;
   const auto config = short_config(dir);
   const fs::path run_dir = Trainer(config).fit().run_dir;
@@ -316,7 +316,7 @@ TEST_CASE("what a killed run left half written is removed when its run goes on, 
   CHECK_FALSE(fs::exists(run_dir / "run.lock"));
 }
 
-TEST_CASE("a device that vanishes in the middle of a run: an error of the device, in the log too, and the checkpoint of before is whole") {
+TEST_CASE("a device that vanishes in the middle of a run: a device error, also in the log, and the previous checkpoint is complete") {
   struct Vanishing final : Callback {
     void on_step_end(TrainLoop&, const StepReport& report) override {
       TORCH_CHECK(report.global_step < 5, "AclrtSynchronizeStream: NPU function error: call failed, error code is 507901");

@@ -105,7 +105,7 @@ TEST_CASE("an error that an observer explains reaches the caller with the explan
   CHECK(calls->back().starts_with("failed at "));
 }
 
-TEST_CASE("a section of a file is on where it is there, and off where it says so") {
+TEST_CASE("a section of a file is enabled if present, unless it is disabled") {
   const auto parts = with_pulse(std::make_shared<std::vector<std::string>>());
   CHECK(bound("pulse: {every: 3}", parts).sections.at("pulse").find("every")->scalar() == "3");
   CHECK(bound("pulse:", parts).sections.count("pulse") == 1);
@@ -119,7 +119,7 @@ TEST_CASE("a section of a file is on where it is there, and off where it says so
   CHECK(resolved(bind_config(node, parts), parts) == node);
 }
 
-TEST_CASE("mistakes in a section are found with all others, in a file and in code") {
+TEST_CASE("errors in a section are found with all others, in a file and in code") {
   const auto parts = with_pulse(std::make_shared<std::vector<std::string>>());
   auto text = refused("pulse: {evry: 3}\nseed: -1", parts);
   CHECK_MESSAGE(has(text, "2 errors"), text);

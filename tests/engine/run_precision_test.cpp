@@ -61,7 +61,7 @@ TEST_CASE("normalisation layers that are named lose their fp32 parameters") {
   CHECK(has(refusal("bf16-true", "vit", {.fp32_modules = {"head"}, .low_precision_modules = {"encoder.ln"}}), "'head'"));
 }
 
-TEST_CASE("operators in fp32: the layers show it, and what the model never calls is told") {
+TEST_CASE("operators in fp32: the layers show it, and operators that the model never calls are reported") {
   const auto p = precision_policy(run_in("bf16-mixed", "vit", {.fp32_ops = {"layer_norm", "gelu", "softmax"}}));
   CHECK(layer_in(p, "encoder.ln") == "fp32/fp32");
   CHECK((p.fp32_ops_not_met == std::vector<std::string>{"softmax"}));
@@ -72,7 +72,7 @@ TEST_CASE("operators in fp32: the layers show it, and what the model never calls
   CHECK(layer_in(resnet, "fc") == "bf16/fp32");
 }
 
-TEST_CASE("exceptions that name nothing are refused, and those that change nothing are told") {
+TEST_CASE("exceptions that name nothing are refused, and those that change nothing are reported") {
   CHECK(has(refusal("bf16-mixed", "resnet18", {.low_precision_modules = {"layer9"}}), "layer4.1"));
   CHECK(
       has(refusal("bf16-mixed", "resnet18", {.fp32_modules = {"layer4"}, .low_precision_modules = {"layer4.0.conv1"}}), "neither a block"));

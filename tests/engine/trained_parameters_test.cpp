@@ -174,7 +174,7 @@ TEST_CASE("what is thawed during a run is trained after refresh_parameters, as t
   }
 }
 
-TEST_CASE("a run that was thawed goes on from its checkpoints bit for bit, in every precision") {
+TEST_CASE("a run that was thawed continues from its checkpoints bit for bit, in every precision") {
   for (const char* precision : {"32-true", "bf16-true"}) {
     CAPTURE(precision);
     const auto run = [&](int64_t epochs, const std::filesystem::path& dir, bool resume) {
@@ -301,7 +301,7 @@ TEST_CASE("a tensor under two names is stepped once, saved with an alias and com
   CHECK(at::equal(untied.head, task->weight));
 }
 
-TEST_CASE("a checkpoint that holds the state of a tied tensor under both names goes on with that of the first") {
+TEST_CASE("a checkpoint that holds the state of a tied tensor under both names continues with that of the first") {
   const auto data = std::make_shared<TensorDataset>(torch::ones({32, 8}), torch::zeros({32, 8}));
   for (const char* precision : {"32-true", "bf16-true"})
     for (const bool differ : {false, true}) {

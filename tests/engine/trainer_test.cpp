@@ -107,7 +107,7 @@ TEST_CASE("stop inside an epoch, resume in a new trainer: the weights of one uni
   CHECK(text_of(fs::path(r.run_dir) / "history.json").find("\"epoch\": 1") != std::string::npos);
 }
 
-TEST_CASE("resuming from what is not there") {
+TEST_CASE("resuming from a checkpoint that does not exist") {
   TempDir dir;
   Trainer trainer(resnet_run(dir.path()));
   CHECK(trainer.resume("auto") == "");
@@ -115,7 +115,7 @@ TEST_CASE("resuming from what is not there") {
     CHECK(error_of([&] { trainer.resume(which); }).kind() == ErrorKind::Checkpoint);
 }
 
-TEST_CASE("a configuration without model or data says what there is") {
+TEST_CASE("for a configuration without model or data, the message lists the existing ones") {
   const auto e = error_of([] { Trainer({.device = "cpu", .data = {.name = "generated"}, .output = {.dir = ""}}).fit(); });
   CHECK(std::string(e.what()).find("resnet50") != std::string::npos);
   CHECK(std::string(error_of([] { Trainer({.device = "cpu", .output = {.dir = ""}}).fit(); }).what()).find("generated") !=

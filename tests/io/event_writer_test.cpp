@@ -31,7 +31,7 @@ TEST_CASE("crc32c gives the check value of RFC 3720") {
   CHECK(crc32c(std::string(32, '\0')) == 0x8a9136aau);
 }
 
-TEST_CASE("every record has valid frame checksums and the scalars lie inside") {
+TEST_CASE("every record has valid frame checksums and the scalars are inside") {
   testing::TempDir dir;
   std::string path;
   {

@@ -58,7 +58,7 @@ bool can_mount() {
 
 }  // namespace
 
-TEST_CASE("a file appears whole, or not at all") {
+TEST_CASE("a file appears completely, or not at all") {
   const TempDir dir;
   const auto path = dir / "a.bin";
   {
@@ -84,7 +84,7 @@ TEST_CASE("a file appears whole, or not at all") {
   CHECK(read_file(path, kMiB).empty());
 }
 
-TEST_CASE("a file that is only renamed appears whole, too") {
+TEST_CASE("a file that is only renamed also appears completely") {
   const TempDir dir;
   put(dir / "a.bin", "old");
   {
@@ -151,7 +151,7 @@ TEST_CASE("a file larger than the limit is an Error, not a signal") {
   CHECK(names_in(dir.path()) == std::vector<std::string>{"a.bin"});
 }
 
-TEST_CASE("a full disk is an Error that says so, and the old file stays" *
+TEST_CASE("a full disk is reported as an Error, and the old file stays" *
           only_if(can_mount(), "mounting a small file system is refused (only root may)")) {
   const TempDir dir;
   REQUIRE(::mount("tmpfs", dir.path().c_str(), "tmpfs", 0, "size=64k") == 0);
@@ -203,7 +203,7 @@ TEST_CASE("places that cannot be written") {
   CHECK(fs::is_directory(dir / "x/y/z"));
 }
 
-TEST_CASE("reading: missing, a folder, a pipe, too large, cut short") {
+TEST_CASE("reading: missing, a folder, a pipe, too large, truncated") {
   const TempDir dir;
   put(dir / "a", "0123456789");
   ::mkfifo((dir / "pipe").c_str(), 0600);
@@ -224,7 +224,7 @@ TEST_CASE("reading: missing, a folder, a pipe, too large, cut short") {
   CHECK(moved.read(0, 5) == "01234");
 }
 
-TEST_CASE("a folder appears whole, and replaces the one before") {
+TEST_CASE("a folder appears completely, and replaces the previous one") {
   const TempDir dir;
   for (const char* text : {"one", "two"}) {
     AtomicDirectory made(dir / "last/");

@@ -132,7 +132,7 @@ TEST_CASE("a child after fork() that ends does not end its parent's lock") {
   refused(dir, "(this process)");
 }
 
-TEST_CASE("without locks of the operating system a process is told from a later one of its number") {
+TEST_CASE("without locks of the operating system a process is distinguished from a later one with its number") {
   const TempDir dir;
   write_lock(dir, {{"started", "1"}});
   const FolderLock lock(dir.path(), {.beat = 0.01, .kernel_locks = false});
@@ -169,7 +169,7 @@ TEST_CASE("where other machines see the folder, a holder there without a sign of
   refused(dir, "(this process)");
 }
 
-TEST_CASE("signs of life go on while the lock is held") {
+TEST_CASE("signs of life continue while the lock is held") {
   const TempDir dir;
   const FolderLock lock(dir.path(), {.beat = 0.005, .shared = true});
   const auto first = lock_text(dir);

@@ -21,7 +21,7 @@ std::set<std::string> entries_of(const fs::path& folder) {
 
 }  // namespace
 
-TEST_CASE("leftovers under the caller's names go whoever made them; others only if their process is dead") {
+TEST_CASE("leftovers under the caller's names are removed whatever process made them; others only if their process is dead") {
   const TempDir dir;
   // Of another machine, of process 1 of this one as containers have it, and of this very process.
   const std::string mine = [&] {

@@ -24,7 +24,7 @@ std::string npy_header(const std::string& descr, const std::string& shape) {
 
 }  // namespace
 
-TEST_CASE("archives that lie about themselves") {
+TEST_CASE("archives with false claims") {
   const TempDir dir;
   const auto sound = pickle(TensorClaim{}.ops());
   const std::string data(24, '\1');
@@ -121,7 +121,7 @@ TEST_CASE("every beginning of a sound file, and every flipped byte") {
   }
 }
 
-TEST_CASE(".npy files that lie") {
+TEST_CASE(".npy files with false claims") {
   const TempDir dir;
   const std::string four(4, '\0');
   const std::vector<std::pair<std::string, const char*>> rows = {

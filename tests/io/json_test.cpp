@@ -85,7 +85,7 @@ TEST_CASE("zero bytes do not end a document") {
   }
 }
 
-TEST_CASE("a document that is cut short keeps what is whole") {
+TEST_CASE("a truncated document keeps its complete parts") {
   const auto prefix = [](const std::string& text) {
     const auto out = parse_json_prefix(text, "x");
     return (out.complete ? "whole " : "cut ") + out.value.dump(0);
@@ -126,7 +126,7 @@ TEST_CASE("a document that is cut short keeps what is whole") {
   CHECK_THROWS_AS(parse_json_prefix("[1, 2, 3, ", "x", {.depth = 4, .values = 2}), Error);
 }
 
-TEST_CASE("wherever it is cut, what is there is a part of the document") {
+TEST_CASE("wherever it is truncated, the result is a part of the document") {
   const std::string text =
       R"({"task": "tensor", "data": {"a.0": {"Max": -1.5e3, "shape": [16, 3], "ok": true, "none": null, "name": "\u00e9\ud83d\ude00 \\\" [{"},)"
       R"( "b.0": {"list": [[], {}, [[1]], "x", NaN], "Min": Infinity}}, "end": 12})";

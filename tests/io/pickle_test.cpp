@@ -103,7 +103,7 @@ TEST_CASE("views keep strides, offsets and what they share") {
   CHECK(tensors.at("row")[2].item<float>() == 99);
 }
 
-TEST_CASE("a whole checkpoint: nested names, the rest is listed") {
+TEST_CASE("a complete checkpoint: nested names, the rest is listed") {
   const auto file = load_pth(fixture("checkpoint.pth"));
   const auto tensors = by_name(file);
   CHECK(tensors.size() == 2);
@@ -290,7 +290,7 @@ TEST_CASE("nested bombs, cycles and repeated names") {
   CHECK(has(refused(archive.with("\x80\x02}" + body + body + ".")), "two tensors have the name 'w'"));
 }
 
-TEST_CASE("archives that lie") {
+TEST_CASE("archives with false claims") {
   const Archive archive;
   const std::string pickled = one_tensor("K\0"s, "K\x06\x85", "K\x01\x85");
   const std::vector<ZipEntry> entries = {{"a/data.pkl", pickled}, {"a/data/0", std::string(24, '\0')}};

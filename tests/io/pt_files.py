@@ -49,7 +49,7 @@ def _rebuild_npu_tensor(storage, offset, size, stride, requires_grad, hooks, npu
 
 
 class OnNpu:
-    """Pickles as a tensor that lay on an NPU."""
+    """Pickles as a tensor that was on an NPU."""
 
     def __init__(self, tensor, npu_format):
         self.tensor, self.format = tensor, npu_format

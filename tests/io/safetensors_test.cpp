@@ -82,7 +82,7 @@ TEST_CASE("the bytes are those of the format") {
   CHECK(SafetensorsFile(dir / "none").names().empty());
 }
 
-TEST_CASE("what the format cannot hold is a mistake of the caller, and nothing is written") {
+TEST_CASE("content that the format does not support is an error of the caller, and nothing is written") {
   const TempDir dir;
   const auto path = dir / "a";
   for (const NamedTensors& bad : {NamedTensors{{"a", at::ones({1})}, {"a", at::ones({1})}}, NamedTensors{{"__metadata__", at::ones({1})}},
@@ -93,7 +93,7 @@ TEST_CASE("what the format cannot hold is a mistake of the caller, and nothing i
   CHECK_FALSE(std::filesystem::exists(path));
 }
 
-TEST_CASE("a header that lies is refused with what it lies about") {
+TEST_CASE("a header with a false claim is refused, and the message names the claim") {
   struct Row {
     const char* header;
     size_t data;

@@ -234,7 +234,7 @@ void check_vit_block(const Tolerance& tolerance, const std::string& qkv, const s
 
 }  // namespace
 
-TEST_CASE("a whole bottleneck: with and without a shortcut convolution, stride 1 and 2") {
+TEST_CASE("a complete bottleneck: with and without a shortcut convolution, stride 1 and 2") {
   for (const auto& tolerance : kTolerances)
     for (const std::string fused : {"auto", "false"}) {
       CAPTURE(fused);
@@ -247,7 +247,7 @@ TEST_CASE("a whole bottleneck: with and without a shortcut convolution, stride 1
     }
 }
 
-TEST_CASE("a whole ViT block: fused and split projections, exact and tanh GELU") {
+TEST_CASE("a complete ViT block: fused and split projections, exact and tanh GELU") {
   for (const auto& tolerance : kTolerances) {
     check_vit_block(tolerance, "fused", "exact");
     check_vit_block(tolerance, "split", "tanh");

@@ -99,7 +99,7 @@ TEST_CASE("vit_tiny: losses and gradients of plain PyTorch") {
   check_losses(model, adamw, f);
 }
 
-TEST_CASE("the fingerprint tells gradients apart") {
+TEST_CASE("the fingerprint distinguishes gradients") {
   const at::Tensor g = formula("a", {1000});
   const at::Tensor other = formula("b", {1000});
   const auto a = fingerprint("p", g);

@@ -53,7 +53,7 @@ TEST_CASE("options by key") {
   CHECK(parameters_of(*own.module).find("encoder.layers.encoder_layer_0.mlp.0.weight")->value.sizes() == at::IntArrayRef({64, 48}));
 }
 
-TEST_CASE("mistakes are named") {
+TEST_CASE("errors are named") {
   const auto says = [](const std::string& name, ConfigNode options, const std::string& word) {
     const auto error = testing::error_of([&] { make(name, options); });
     return error.kind() == ErrorKind::Usage && std::string(error.what()).find(word) != std::string::npos;

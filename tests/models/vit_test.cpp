@@ -193,7 +193,7 @@ TEST_CASE("dropout and drop path act in training only") {
   }
 }
 
-TEST_CASE("drop path drops whole samples, rises with depth and keeps the mean") {
+TEST_CASE("drop path drops complete samples, rises with depth and keeps the mean") {
   c10::AutoGradMode no_grad(false);
   VitOptions o = little();
   o.drop_path = 0.4;
@@ -226,7 +226,7 @@ TEST_CASE("gelu: exact and tanh differ a little") {
   CHECK(apart < 1e-2);
 }
 
-TEST_CASE("impossible options and pictures are refused") {
+TEST_CASE("impossible options and images are refused") {
   const auto refused = [](const std::function<void(VitOptions&)>& change) {
     VitOptions o = little();
     change(o);

@@ -1,4 +1,4 @@
-/// What a loader gives and a task takes: a named tree of tensors with the number of samples, their weight and their ids.
+/// The output of a loader and input of a task: a named tree of tensors with the number of samples, their weight and their ids.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ class Batch {
   Batch(at::Tensor input, at::Tensor target);
 
   bool has(const std::string& name) const;
-  /// Error(Usage) names what there is when `name` is not.
+  /// If there is no field `name`, Error(Usage) lists the existing ones.
   const at::Tensor& at(const std::string& name) const;
   /// Adds or replaces.
   void set(const std::string& name, at::Tensor value);
@@ -35,25 +35,26 @@ class Batch {
   /// The same batch with every tensor changed by `fn` (moved to a device, pinned, cast).
   Batch map(const std::function<at::Tensor(const at::Tensor&)>& fn) const;
 
-  /// Rows of the batch, padding counted: the first dimension of "input", or of the first field that has one; 0 without any.
+  /// Rows of the batch, including padding: the first dimension of "input", or of the first field that has one; 0 if there is none.
   int64_t rows() const;
-  /// `count` rows from `first` on, sharing the memory: of every field whose first dimension counts the rows; others stay whole. Size and
-  /// weight are those of the real samples among them (the first `size` rows are), and so are the ids. What is pending is done first.
+  /// `count` rows from `first` on, sharing the memory: of every field whose first dimension counts the rows; other fields are unchanged.
+  /// Size and weight are those of the real samples among them (the first `size` rows are), as are the ids. Pending changes are applied
+  /// first.
   Batch narrow(int64_t first, int64_t count) const;
 
-  /// The batch with nothing pending, made where its tensors lie.
+  /// The batch without pending changes, computed on the device of its tensors.
   Batch finished() const;
 
   /// Bytes of all tensors.
   int64_t nbytes() const;
 
-  int64_t size = 0;   ///< real samples (padding not counted)
-  double weight = 0;  ///< what the mean loss of this batch counts for in its window; the number of samples unless a task says otherwise
+  int64_t size = 0;          ///< real samples (padding not counted)
+  double weight = 0;         ///< weight of the batch's mean loss in its window; the number of samples unless a task sets another
   std::vector<int64_t> ids;  ///< the data set's index of each sample; may be empty
-  int64_t epoch = 0;         ///< epoch that the samples were drawn in
+  int64_t epoch = 0;         ///< epoch in which the samples were drawn
   int64_t index = 0;         ///< position of the batch in its epoch
-  /// What is left to do, in order, where the batch is used: pictures that are changed on the device (data/device_augment.hpp). Until then
-  /// the fields are not those that a task takes. to_device() does it after the copy.
+  /// The pending changes, in order, applied where the batch is used: images that are transformed on the device (data/device_augment.hpp).
+  /// Until then the fields are not yet those that a task accepts. to_device() applies them after the copy.
   std::vector<std::function<Batch(Batch)>> pending;
 
  private:

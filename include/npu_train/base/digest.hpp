@@ -1,4 +1,4 @@
-/// Content digests of tensors: two runs agree bit for bit when these agree.
+/// Content digests of tensors: two runs agree bit for bit if these agree.
 #pragma once
 
 #include <ATen/core/Tensor.h>

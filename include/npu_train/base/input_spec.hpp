@@ -1,4 +1,4 @@
-/// What a model accepts, so that tools can make batches for it without knowing what it is for.
+/// The inputs that a model accepts, so that tools can make batches for it without knowing its purpose.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -21,7 +21,7 @@ struct Extent {
   Extent(std::string name, int64_t size = 0) : size(size), name(std::move(name)) {}  // NOLINT
   Extent(const char* name, int64_t size = 0) : Extent(std::string(name), size) {}    // NOLINT
 
-  int64_t size = 0;    ///< the only size that is accepted; of a free one the usual size, 0 where there is none
+  int64_t size = 0;    ///< the only size that is accepted; of a free one the usual size, 0 if there is none
   std::string name{};  ///< of a free size ("batch", "height", "tokens"); empty if the size is fixed
   bool free() const { return !name.empty(); }
 };

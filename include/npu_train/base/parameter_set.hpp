@@ -1,4 +1,4 @@
-/// The parameters of a model as everything else sees them: by name, never by address.
+/// The parameters of a model as all other code uses them: by name, never by address.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,8 +12,8 @@
 
 namespace npu_train {
 
-/// One trainable tensor. `group` picks the optimizer's options (0 = decay, 1 = no decay by default); `owner` is the rank that keeps its
-/// optimizer state when that is sharded (-1: every rank).
+/// One trainable tensor. `group` selects the optimizer's options (0 = decay, 1 = no decay by default); `owner` is the rank that stores its
+/// optimizer state if the state is sharded (-1: every rank).
 struct Parameter {
   std::string name;
   at::Tensor value;
@@ -21,10 +21,10 @@ struct Parameter {
   int owner = -1;
 };
 
-/// Path of the module that a parameter belongs to: "layer1.0.conv1" of "layer1.0.conv1.weight"; "" for one of the model itself.
+/// Path of the module that a parameter belongs to: "layer1.0.conv1" of "layer1.0.conv1.weight"; "" for a parameter of the model itself.
 std::string layer_of(const std::string& parameter);
 
-/// An ordered set of parameters with unique names. Copies share the tensors. A tensor that is added again under another name is a tied
+/// An ordered set of parameters with unique names. Copies share the tensors. If a tensor is added again under another name, it is a tied
 /// parameter: it stays one parameter, under its first name, and the other name becomes an alias.
 class ParameterSet {
  public:
@@ -43,19 +43,19 @@ class ParameterSet {
   auto begin() { return parameters_.begin(); }
   auto end() { return parameters_.end(); }
 
-  /// nullptr when there is none of that name; an alias is none.
+  /// nullptr if there is none with that name; an alias does not count.
   const Parameter* find(const std::string& name) const;
   /// The values, in order.
   std::vector<at::Tensor> values() const;
-  /// The gradients that are there, in order (parameters without one are left out).
+  /// The existing gradients, in order (parameters without one are omitted).
   std::vector<at::Tensor> grads() const;
   /// Total number of elements.
   int64_t numel() const;
-  /// Drops the gradients (the memory goes back at once), or fills them with zeros.
+  /// Releases the gradients and their memory, or fills them with zeros.
   void zero_grad(bool set_to_none = true) const;
-  /// Other names of tied parameters, and the names that they have in the set.
+  /// The aliases of tied parameters, with their names in the set.
   const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
-  /// Those for which `keep` says yes, with their aliases.
+  /// The parameters for which `keep` returns true, with their aliases.
   ParameterSet filter(const std::function<bool(const Parameter&)>& keep) const;
 
  private:

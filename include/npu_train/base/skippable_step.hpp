@@ -7,15 +7,15 @@
 
 namespace npu_train {
 
-/// What the step is gated by. Undefined tensors mean: nothing to unscale, nothing found.
+/// The conditions of the step. Undefined tensors mean: no unscaling, no overflow.
 struct StepGate {
-  at::Tensor inv_scale;  ///< fp32 scalar on the device; gradients are still to be multiplied by it. Undefined: they are ready.
-  /// fp32 scalar; not 0 leaves parameters and optimizer state bit-identical. On the parameters' device it decides there; on the host, of
-  /// parameters on a device, the host decides. Undefined: always step.
+  at::Tensor inv_scale;  ///< fp32 scalar on the device; factor by which gradients must still be multiplied. Undefined: they are ready.
+  /// fp32 scalar; not 0 leaves parameters and optimizer state bit-identical. If it is on the parameters' device, the device decides; if it
+  /// is on the host and the parameters on a device, the host decides. Undefined: always step.
   at::Tensor found_inf;
 };
 
-/// An optimizer that takes `inv_scale` and `found_inf` on the device.
+/// An optimizer that accepts `inv_scale` and `found_inf` on the device.
 class SkippableStep {
  public:
   virtual ~SkippableStep() = default;

@@ -1,4 +1,4 @@
-/// What a component needs to go on as if nothing had happened: named tensors and named plain values.
+/// The state that a component needs to continue without a difference: named tensors and named plain values.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,7 @@ struct State {
   std::map<std::string, at::Tensor> tensors;
   std::map<std::string, StateValue> values;
 
-  /// Typed reads. Error(Checkpoint) names `part` and the key when it is missing or of another type.
+  /// Typed reads. Error(Checkpoint) names `part` and the key if it is missing or has another type.
   int64_t integer(const std::string& key, const std::string& part) const;
   double number(const std::string& key, const std::string& part) const;
   const std::string& text(const std::string& key, const std::string& part) const;
@@ -30,7 +30,7 @@ class Stateful {
  public:
   virtual ~Stateful() = default;
   virtual State state() const = 0;
-  /// Error(Checkpoint) when `state` is not one that this part can go on from; the part is then unchanged.
+  /// Error(Checkpoint) if this part cannot continue from `state`; the part is then unchanged.
   virtual void load_state(const State& state) = 0;
 };
 

@@ -1,4 +1,5 @@
-/// Where the step lets others look: dump, profiler, out-of-memory report, overflow replay. No observer costs one branch.
+/// The interface through which dump, profiler, out-of-memory report and overflow replay observe the step. Without observers it costs one
+/// branch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,7 @@ namespace npu_train {
 
 enum class Phase { DataWait, Transfer, Forward, Backward, Reduce, Unscale, Clip, Optimizer, Callbacks, Validation, Checkpoint };
 
-/// The word for a phase in reports ("forward").
+/// The name of a phase in reports ("forward").
 constexpr const char* phase_name(Phase phase) {
   constexpr const char* names[] = {"data_wait", "transfer",  "forward",   "backward",   "reduce",    "unscale",
                                    "clip",      "optimizer", "callbacks", "validation", "checkpoint"};
@@ -28,7 +29,7 @@ class StepObserver {
   virtual void phase_end(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/) {}
   /// After the forward of a micro-batch: the mean loss, on its device.
   virtual void on_loss(const at::Tensor& /*loss*/, int64_t /*attempt*/, int /*micro_batch*/) {}
-  /// The phase ends by this exception; it goes on to the caller afterwards.
+  /// The phase ends with this exception, which is then rethrown to the caller.
   virtual void phase_error(Phase /*phase*/, int64_t /*attempt*/, int /*micro_batch*/, std::exception_ptr /*error*/) {}
 };
 
@@ -44,7 +45,7 @@ class Observers {
     for (auto* o : list_) o->on_loss(loss, attempt, micro_batch);
   }
 
-  /// Runs `fn` as `phase`; an exception is shown to the observers and goes on.
+  /// Runs `fn` as `phase`; an exception is passed to the observers and rethrown.
   template <class Fn>
   decltype(auto) run(Phase phase, int64_t attempt, int micro_batch, Fn&& fn) const {
     if (list_.empty()) [[likely]]

@@ -1,4 +1,4 @@
-/// Files that grow by whole pieces: logs.
+/// Files that grow by complete pieces: logs.
 #pragma once
 
 #include <signal.h>
@@ -8,8 +8,8 @@
 
 namespace npu_train {
 
-/// Beyond the limit of file sizes (`ulimit -f`) the kernel sends a signal that ends the process. While this object lives, the signal is
-/// held back in its thread, so that the write fails with EFBIG instead; the program's own handling of the signal does not change.
+/// Beyond the limit on file sizes (`ulimit -f`) the kernel sends a signal that ends the process. While this object lives, the signal is
+/// blocked in its thread, so that the write fails with EFBIG instead; the program's own handling of the signal does not change.
 class HoldSizeSignal {
  public:
   HoldSizeSignal();
@@ -26,13 +26,13 @@ class HoldSizeSignal {
 /// every piece that it wrote.
 class AppendFile {
  public:
-  /// Creates the file where it is missing. Error(Checkpoint) when it cannot be opened for writing.
+  /// Creates the file if it is missing. Error(Checkpoint) if it cannot be opened for writing.
   explicit AppendFile(std::string path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// Error(Checkpoint) when the disk does not take the whole piece; the file then ends where it ended before, and a later piece may
+  /// Error(Checkpoint) if the disk does not accept the complete piece; the file then ends where it ended before, and a later piece may
   /// succeed.
   void write(std::string_view piece);
 

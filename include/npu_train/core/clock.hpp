@@ -1,4 +1,4 @@
-/// Time behind a seam, so that tests of time limits need not wait.
+/// An interface for time, so that tests of time limits need not wait.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace npu_train {
 class Clock {
  public:
   virtual ~Clock() = default;
-  /// Seconds from an arbitrary start; never goes back.
+  /// Seconds from an arbitrary start; never decreases.
   virtual double now() const = 0;
 };
 
@@ -18,7 +18,7 @@ class SteadyClock final : public Clock {
   double now() const override { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 };
 
-/// For tests: stands still until told.
+/// For tests: the time changes only when it is set.
 class ManualClock final : public Clock {
  public:
   double now() const override { return now_; }

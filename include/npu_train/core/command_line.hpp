@@ -1,11 +1,11 @@
-/// The command that this process was started with.
+/// The command with which this process was started.
 #pragma once
 
 #include <string>
 
 namespace npu_train {
 
-/// As one would type it, words quoted where a shell needs it; "" where the system does not tell.
+/// As typed in a shell, with quotes where needed; "" if the system does not report it.
 std::string command_line();
 
 }  // namespace npu_train

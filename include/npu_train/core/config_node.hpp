@@ -1,4 +1,4 @@
-/// A configuration as written: scalars, lists and maps that remember where they stood, so that errors can point there.
+/// A configuration as written: scalars, lists and maps with their positions in the source, for error messages.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace npu_train {
 
-/// A place in a source: file name (or "command line", "code"), line and column from 1; 0 where there is none.
+/// A place in a source: file name (or "command line", "code"), line and column from 1; 0 if there is none.
 struct Mark {
   std::string source = "code";
   int line = 0;
@@ -48,11 +48,11 @@ class ConfigNode {
   bool is_map() const { return kind_ == Kind::Map; }
 
   const std::string& scalar() const { return scalar_; }
-  /// Written in quotes (or given as a C++ string): never read as a number, a boolean or null.
+  /// Written in quotes (or given as a C++ string): never interpreted as a number, a boolean or null.
   bool quoted() const { return quoted_; }
   const std::vector<ConfigNode>& items() const { return items_; }
   const std::vector<Member>& members() const { return members_; }
-  /// Replaces the members of a map; their keys must differ.
+  /// Replaces the members of a map; their keys must be unique.
   void assign_members(std::vector<Member> members);
 
   const Mark& mark() const { return mark_; }
@@ -60,15 +60,15 @@ class ConfigNode {
   /// Gives `mark` to the node and to everything under it.
   void move_to(const Mark& mark);
 
-  /// The same values in the same order; marks, and quotes that change nothing, aside.
+  /// The same values in the same order; ignores marks, and quotes without an effect.
   bool operator==(const ConfigNode& other) const;
 
   /// The value under `key`, or nullptr. Only for maps; nullptr on anything else.
   const ConfigNode* find(std::string_view key) const;
   ConfigNode* find(std::string_view key);
-  /// Sets the value under a dotted path ("trainer.max_epochs"), making maps on the way. Error(Usage) when the path goes through a scalar.
+  /// Sets the value under a dotted path ("trainer.max_epochs"), creating maps as needed. Error(Usage) if the path leads through a scalar.
   void set(std::string_view dotted_path, ConfigNode value);
-  /// Adds or replaces one member of a map; its key is taken as it is, dots included.
+  /// Adds or replaces one member of a map; its key is used literally, including dots.
   void put(Member member);
   void push_back(ConfigNode item);
   bool erase(std::string_view key);
@@ -99,25 +99,25 @@ inline ConfigNode ConfigNode::map() {
   return n;
 }
 
-/// Reads YAML text. Error(Usage) with line and column when it is not YAML, has a key twice, more than one document, an alias that
-/// multiplies beyond 100,000 nodes, or nests deeper than 64.
+/// Parses YAML text. Error(Usage) with line and column if it is not YAML, contains a key twice or more than one document, has an alias that
+/// expands to more than 100,000 nodes, or is nested deeper than 64 levels.
 ConfigNode parse_yaml(std::string_view text, const std::string& source);
 
 /// Reads a YAML file of at most 4 MiB; relative paths are relative to the working directory.
 ConfigNode load_yaml(const std::string& path);
 
-/// Applies one "key.path=value" from a command line; the value is YAML ("0.1", "[1, 2]", "{name: adamw}"). Items of a list go by
+/// Applies one "key.path=value" from a command line; the value is YAML ("0.1", "[1, 2]", "{name: adamw}"). Items of a list are given by
 /// position: "data.transforms.0.size=32". Error(Usage) with the source "command line".
 void apply_override(ConfigNode& root, std::string_view key_equals_value);
 
-/// YAML text that parse_yaml reads back as an equal node: a line for each key, small maps and lists of plain values in one line.
-/// A map ends with a line break, anything else does not.
+/// YAML text that parse_yaml reads back as an equal node: one line for each key, small maps and lists of plain values on one line.
+/// A map ends with a line break, other nodes do not.
 std::string to_yaml(const ConfigNode& node);
 
-/// The same in one line: "{name: sgd, lr: 0.1}".
+/// The same on one line: "{name: sgd, lr: 0.1}".
 std::string to_yaml_line(const ConfigNode& node);
 
-/// JSON text of the node in one line: numbers and booleans unquoted; inf and nan, which JSON does not have, as text.
+/// JSON text of the node on one line: numbers and booleans unquoted; inf and nan, which JSON does not support, as text.
 std::string to_json(const ConfigNode& node);
 
 }  // namespace npu_train

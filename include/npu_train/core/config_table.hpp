@@ -1,5 +1,5 @@
-/// Binds plain structs to configuration text. One table per struct gives reading with errors, --print-config and the docs.
-/// Ours because yaml-cpp only parses: it keeps the first of two equal keys silently and has no bounds, no defaults, no known keys.
+/// Binds plain structs to configuration text. One table per struct provides parsing with errors, --print-config and the docs.
+/// Our own because yaml-cpp only parses: it silently keeps the first of two equal keys and has no bounds, no defaults, no known keys.
 ///
 /// A struct becomes configurable by naming its table:
 ///   struct SgdOptions {
@@ -13,7 +13,7 @@
 ///         .field("momentum", &SgdOptions::momentum, "momentum factor", between(0.0, 1.0));
 ///     return table;
 ///   }
-///   auto options = bind<SgdOptions>(node, "optimizer");   // Error(Usage) lists every mistake at once
+///   auto options = bind<SgdOptions>(node, "optimizer");   // Error(Usage) lists all errors at once
 #pragma once
 
 #include <functional>
@@ -35,9 +35,9 @@ struct Bounds {
   double hi = std::numeric_limits<double>::infinity();
   bool lo_open = false;
   std::vector<std::string> choices = {};
-  /// What other tools call a choice, and the choice: refused with a hint ("the name here is module").
+  /// A name that other tools use for a choice, and the choice: the name is rejected with a hint ("the name here is module").
   std::vector<std::pair<std::string, std::string>> other_names = {};
-  /// "at least 1", "one of: a, b"; "" when there is no limit.
+  /// "at least 1", "one of: a, b"; "" if there is no limit.
   std::string str() const;
 };
 inline Bounds any_value() { return {}; }
@@ -48,21 +48,21 @@ inline Bounds one_of(std::vector<std::string> choices, std::vector<std::pair<std
   return {.choices = std::move(choices), .other_names = std::move(other_names)};
 }
 
-/// A part chosen by name with options of its own: `{name: sgd, lr: 0.1}`. The registry of the part binds `options`.
+/// A part that is selected by name and has its own options: `{name: sgd, lr: 0.1}`. The registry of the part binds `options`.
 struct PartConfig {
-  std::string name{};                      ///< "" means: not given
+  std::string name{};                      ///< "": not given
   ConfigNode options = ConfigNode::map();  ///< everything but the name
-  Mark mark{};                             ///< where the part stands
+  Mark mark{};                             ///< position of the part
 };
 
-/// One mistake found while binding.
+/// One error found while binding.
 struct ConfigProblem {
   Mark mark;
   std::string path;     ///< "trainer.max_epochs"
   std::string message;  ///< given, allowed, nearest name
 };
 
-/// Collects mistakes, then throws them together as one Error(Usage).
+/// Collects errors, then throws them together as one Error(Usage).
 class ConfigProblems {
  public:
   void add(const Mark& mark, const std::string& path, const std::string& message) { problems_.push_back({mark, path, message}); }
@@ -74,7 +74,7 @@ class ConfigProblems {
   std::vector<ConfigProblem> problems_;
 };
 
-/// What the docs, the errors and --print-config know of a field.
+/// The description of a field for the docs, the errors and --print-config.
 struct FieldInfo {
   std::string name;
   std::string type;  ///< "integer", "number", "true | false", "text", "list of integers", "section", "part", "list of parts"
@@ -143,7 +143,7 @@ class ConfigTable {
   template <class V>
   ConfigTable& field(const std::string& name, V T::*member, const std::string& doc, Bounds bounds = {});
 
-  /// A name that other tools use for `field`: given by a user, it is refused with a hint ("epochs: the name here is max_epochs").
+  /// A name that other tools use for `field`: if a user gives it, it is rejected with a hint ("epochs: the name here is max_epochs").
   ConfigTable& synonym(const std::string& other, const std::string& field) {
     synonyms_.emplace_back(other, field);
     return *this;
@@ -166,7 +166,7 @@ void bind_into(T& object, const ConfigNode& node, const std::string& path, Confi
   detail::bind_fields(T::config_table().fields(), T::config_table().synonyms(), &object, node, path, problems);
 }
 
-/// Reads `node` over the defaults of T. Error(Usage) with every mistake: file, line, column, given, allowed, nearest name.
+/// Reads `node` over the defaults of T. Error(Usage) with all errors: file, line, column, given, allowed, nearest name.
 template <Configurable T>
 T bind(const ConfigNode& node, const std::string& path = "") {
   T object;
@@ -176,7 +176,7 @@ T bind(const ConfigNode& node, const std::string& path = "") {
   return object;
 }
 
-/// The whole struct as a node, defaults included.
+/// The complete struct as a node, including defaults.
 template <Configurable T>
 ConfigNode to_node(const T& object) {
   return detail::write_fields(T::config_table().fields(), &object);

@@ -1,4 +1,4 @@
-/// Tables of facts: src/ROOM/facts/NAME.tsv, which the build puts into the program (cmake/facts.hpp.in).
+/// Tables of facts: src/ROOM/facts/NAME.tsv, which the build embeds in the program (cmake/facts.hpp.in).
 #pragma once
 
 #include <cstddef>
@@ -8,17 +8,17 @@
 
 namespace npu_train::detail {
 
-/// The rows of a table without its first one, which names the columns. '#' begins a line of comment. Cells end at tabs and point into
-/// `table`. Error(Internal) for a row of another number of cells than `columns`, and for a table without a first row.
+/// The rows of a table without the first one, which names the columns. '#' begins a comment line. Cells end at tabs and point into
+/// `table`. Error(Internal) for a row whose number of cells is not `columns`, and for a table without a first row.
 std::vector<std::vector<std::string_view>> facts_rows(std::string_view table, const char* name, size_t columns);
 
-/// The same with "" for "-", which stands for nothing.
+/// The same with "" for "-", which means an empty cell.
 std::vector<std::vector<std::string>> facts_texts(std::string_view table, const char* name, size_t columns);
 
-/// The rest of the comment line "# KEY: ..."; "" without it.
+/// The rest of the comment line "# KEY: ..."; "" if there is none.
 std::string facts_note(std::string_view table, std::string_view key);
 
-/// The pieces between separators; an empty text is one empty piece. Inline for the simulated NPU, which is linked to nothing of ours.
+/// The pieces between separators; an empty text is one empty piece. Inline for the simulated NPU, which links none of our libraries.
 inline std::vector<std::string_view> split_view(std::string_view text, char separator) {
   std::vector<std::string_view> out;
   for (size_t begin = 0;;) {

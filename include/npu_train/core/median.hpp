@@ -1,4 +1,4 @@
-/// The middle of some numbers.
+/// The median of numbers.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace npu_train {
 
-/// The middle one in order, of an even number of them the upper of the two; 0 for none. No NaN may be among them.
+/// The middle number in order; for an even number of values, the upper of the two; 0 for none. NaN is not allowed.
 inline double upper_median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

@@ -10,7 +10,7 @@
 
 namespace npu_train {
 
-/// How a command ended, and what it said.
+/// The end of a command, and its output.
 struct CommandResult {
   enum class End { Exited, NotFound, TimedOut, Signalled };
   End end = End::NotFound;
@@ -21,15 +21,15 @@ struct CommandResult {
 
 /// The limits of a command.
 struct CommandOptions {
-  /// Afterwards the command is killed, with the processes that it started: it has a process group of its own. Without a deadline it stays
-  /// in the group of this process, and Ctrl-C ends it too.
+  /// Seconds after which the command is killed, with the processes that it started: it has its own process group. Without a deadline it
+  /// stays in the group of this process, and Ctrl-C also ends it.
   std::optional<std::chrono::milliseconds> deadline = std::chrono::seconds(10);
-  size_t max_output = size_t{1} << 20;       ///< bytes; more is read and dropped
-  std::optional<uint64_t> max_file_bytes{};  ///< a signal ends the command when it writes a larger file
+  size_t max_output = size_t{1} << 20;       ///< bytes; further output is read and discarded
+  std::optional<uint64_t> max_file_bytes{};  ///< a signal ends the command if it writes a larger file
 };
 
-/// Runs `words`, the first of which is looked up in PATH, with an empty stdin. Never throws for what a command does: one that cannot be run
-/// is NotFound.
+/// Runs `words`, the first of which is searched in PATH, with an empty stdin. Never throws for a failure of the command: one that cannot be
+/// run is NotFound.
 CommandResult run_command(const std::vector<std::string>& words, const CommandOptions& options = {});
 
 }  // namespace npu_train

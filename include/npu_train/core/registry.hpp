@@ -1,4 +1,4 @@
-/// Names of parts and how to make them. Registries are values, filled by explicit calls; nothing registers itself.
+/// Names of parts and their factories. Registries are values, filled by explicit calls; nothing registers itself.
 #pragma once
 
 #include <functional>
@@ -20,15 +20,15 @@ struct NoOptions {
   }
 };
 
-/// name -> factory(options, args...) -> Product. Each entry binds its own options struct, so a user's part has keys too:
+/// name -> factory(options, args...) -> Product. Each entry binds its own options struct, so a user's part also has keys:
 ///   parts.models.add<MyNetOptions>("my_net", "my own network", [](const MyNetOptions& options) { return my_net(options); });
 template <class Product, class... Args>
 class Registry {
  public:
-  /// `kind` is what messages call it: "model", "data set".
+  /// `kind` is the word for the part in messages: "model", "data set".
   explicit Registry(std::string kind) : kind_(std::move(kind)) {}
 
-  /// Adds a part. Adding a name twice replaces the first: a user's part wins over a built-in one.
+  /// Adds a part. Adding a name again replaces the earlier part, so a user's part overrides a built-in one.
   template <Configurable Options, class Fn>
   void add(const std::string& name, const std::string& doc, Fn factory) {
     entries_[name] = Entry{doc,
@@ -58,7 +58,7 @@ class Registry {
     return entry(part.name, part.mark, path).make(part.options, path, args...);
   }
 
-  /// The part's options with defaults filled in, without making it; mistakes go to `problems`.
+  /// The part's options with defaults filled in, without making it; errors go to `problems`.
   PartConfig resolve(const PartConfig& part, const std::string& path, ConfigProblems& problems) const {
     const auto found = entries_.find(part.name);
     if (found == entries_.end()) {

@@ -1,4 +1,4 @@
-/// Where every random number of a run comes from: one seed, split by purpose. Pure arithmetic, the same on every machine.
+/// The source of all random numbers of a run: one seed, split by purpose. Pure arithmetic, the same on every machine.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace npu_train {
 /// unrelated seeds (SplitMix64 finaliser over the parts).
 uint64_t derive_seed(uint64_t seed, std::string_view purpose, uint64_t a = 0, uint64_t b = 0);
 
-/// The seed of what ranks must draw differently, such as dropout; rank 0 has the run's own. Initial weights come from the run's seed on
+/// The seed of draws that must differ between ranks, such as dropout; rank 0 has the run's own seed. Initial weights use the run's seed on
 /// every rank.
 uint64_t rank_seed(uint64_t seed, int rank);
 

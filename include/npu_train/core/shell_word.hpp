@@ -1,11 +1,11 @@
-/// Commands as one would type them.
+/// Commands as typed in a shell.
 #pragma once
 
 #include <string>
 
 namespace npu_train {
 
-/// `text` as one word of a POSIX shell: as it is, or quoted.
+/// `text` as one word of a POSIX shell: unchanged, or quoted.
 inline std::string shell_word(const std::string& text) {
   constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;

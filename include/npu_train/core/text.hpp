@@ -9,7 +9,7 @@
 
 namespace npu_train {
 
-/// The candidate nearest to `given` by edit distance, or "" when none is near enough to be meant.
+/// The candidate nearest to `given` by edit distance, or "" if none is near enough.
 std::string nearest_name(std::string_view given, const std::vector<std::string>& candidates);
 
 /// "a, b, c".
@@ -21,8 +21,8 @@ std::string with_commas(int64_t value);
 /// Bytes for people: "3.1 GiB".
 std::string human_bytes(double bytes);
 
-/// "2GiB", "1.5 MB", "100B" as bytes: a number and B, KiB, MiB, GiB, TiB (of 1024) or KB, MB, GB, TB (of 1000). Nothing for other text, for
-/// what is negative and for what is beyond 2^62.
+/// "2GiB", "1.5 MB", "100B" as bytes: a number and B, KiB, MiB, GiB, TiB (of 1024) or KB, MB, GB, TB (of 1000). Nothing for other text,
+/// for negative numbers and for numbers beyond 2^62.
 std::optional<int64_t> parse_bytes(std::string_view text);
 
 /// Seconds for people: "2 h 03 min", "41 s".

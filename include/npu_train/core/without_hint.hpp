@@ -5,7 +5,7 @@
 
 namespace npu_train {
 
-/// What Error::what() says, without the hint at its end.
+/// The text of Error::what() without the hint at its end.
 inline std::string without_hint(const std::string& message) { return message.substr(0, message.find("; hint: ")); }
 
 }  // namespace npu_train

@@ -14,11 +14,11 @@ namespace npu_train {
 enum class CifarKind { Cifar10, Cifar100 };
 enum class Split { Train, Val };
 
-/// All pictures of one split, read into memory.
+/// All images of one split, read into memory.
 class CifarDataset final : public MemoryPictures {
  public:
-  /// Reads data_batch_1.bin ... data_batch_5.bin or test_batch.bin (CIFAR-100: train.bin or test.bin) from `root`; a file may hold any
-  /// number of whole records. Error(Data) with file, size and record size for one that is missing, short or has a label out of range.
+  /// Reads data_batch_1.bin ... data_batch_5.bin or test_batch.bin (CIFAR-100: train.bin or test.bin) from `root`; a file may contain any
+  /// number of complete records. Error(Data) with file, size and record size for one that is missing, short or has a label out of range.
   CifarDataset(CifarKind kind, const std::string& root, Split split);
 
   std::string where(int64_t index) const override;
@@ -31,13 +31,13 @@ class CifarDataset final : public MemoryPictures {
   std::vector<File> files_;
 };
 
-/// What the data set is, without its files: names, classes, shape, statistics.
+/// The description of the data set, without its files: names, classes, shape, statistics.
 DatasetInfo cifar_info(CifarKind kind);
 
 /// Files of a split, in the order they are read.
 std::vector<std::string> cifar_files(CifarKind kind, Split split);
 
-/// Writes pictures of 3 x 32 x 32 as a file in CIFAR-10's layout.
+/// Writes images of 3 x 32 x 32 as a file in CIFAR-10's layout.
 void write_cifar10(const MemoryPictures& pictures, const std::string& path);
 
 struct CifarOptions : DataOptions {

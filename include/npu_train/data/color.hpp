@@ -1,5 +1,5 @@
-/// Transforms that change values. Names, defaults and distributions are torchvision's; the arithmetic on bytes is Pillow's, but for hue,
-/// which is not rounded to a byte on the way.
+/// Transforms that change values. Names, defaults and distributions are torchvision's; the arithmetic on bytes is Pillow's, except for hue,
+/// which is not rounded to a byte in between.
 #pragma once
 
 #include <array>
@@ -12,16 +12,16 @@ namespace npu_train {
 
 /// Blend with black: value * factor.
 Image adjust_brightness(Image image, float factor);
-/// Blend with the mean brightness of the picture.
+/// Blend with the mean brightness of the image.
 Image adjust_contrast(Image image, float factor);
-/// Blend with the grayscale picture.
+/// Blend with the grayscale image.
 Image adjust_saturation(Image image, float factor);
-/// Turns the hue by `turns` of a circle, -0.5 to 0.5. Grayscale stays as it is.
+/// Shifts the hue by `turns` of a circle, -0.5 to 0.5. Grayscale images are unchanged.
 Image adjust_hue(Image image, float turns);
 /// Brightness of a pixel (ITU-R 601-2 in 16-bit fixed point).
 inline uint8_t luma(int r, int g, int b) { return static_cast<uint8_t>((r * 19595 + g * 38470 + b * 7471 + 0x8000) >> 16); }
 
-/// Factors uniform in [max(0, 1 - x), 1 + x], hue in [-x, x], in an order drawn per picture.
+/// Factors uniform in [max(0, 1 - x), 1 + x], hue in [-x, x], in an order drawn per image.
 class ColorJitter final : public Transform {
  public:
   /// Error(Usage) for a negative strength or a hue above 0.5.
@@ -30,7 +30,7 @@ class ColorJitter final : public Transform {
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
 
   enum Change { Brightness, Contrast, Saturation, Hue, kChanges };
-  /// What one picture gets, in this order. `amount` by change: a factor, or a part of the circle; a change whose strength is 0 is left out.
+  /// The changes of one image, in order. `amount` by change: a factor, or a fraction of the circle; a change with strength 0 is omitted.
   struct Draw {
     std::array<int, kChanges> order;
     std::array<float, kChanges> amount;

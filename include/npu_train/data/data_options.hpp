@@ -1,4 +1,4 @@
-/// The keys that every data set understands under `data:`, beside its own.
+/// The keys that every data set understands under `data:`, in addition to its own.
 #pragma once
 
 #include <concepts>
@@ -10,29 +10,29 @@
 
 namespace npu_train {
 
-/// Options of a data set derive from this and bring the fields in with `data_fields`:
+/// Options of a data set derive from this and add the fields with `data_fields`:
 ///   struct MyOptions : npu_train::DataOptions {
 ///     std::string file;
 ///     static const npu_train::ConfigTable<MyOptions>& config_table() {
 ///       using Table = npu_train::ConfigTable<MyOptions>;
-///       static const auto table = npu_train::data_fields(Table("my data").field("file", &MyOptions::file, "what it holds"));
+///       static const auto table = npu_train::data_fields(Table("my data").field("file", &MyOptions::file, "file with the data"));
 ///       return table;
 ///     }
 ///   };
 struct DataOptions {
   int64_t batch_size = 32;     ///< samples of a micro-batch, per device
-  int64_t val_batch_size = 0;  ///< 0: as batch_size
+  int64_t val_batch_size = 0;  ///< 0: same as batch_size
   std::string num_workers = "auto";
   int64_t prefetch_factor = 2;
   bool shuffle = true;
   bool drop_last = false;
-  int64_t image_size = 0;                    ///< what `size: 0` means in a transform
+  int64_t image_size = 0;                    ///< the meaning of `size: 0` in a transform
   std::vector<PartConfig> train_transforms;  ///< data sets set their own defaults
   std::vector<PartConfig> val_transforms;
-  std::string augment_on = "host";  ///< host | device: where the transforms after the last one that sizes pictures are done, and mixing
+  std::string augment_on = "host";  ///< host | device: place of the transforms after the last resizing one, and of mixing
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
-  std::string on_bad_sample = "error";  ///< error | skip: a sample that cannot be read is left out of its batch, and counted
+  std::string on_bad_sample = "error";  ///< error | skip: a sample that cannot be read is omitted from its batch, and counted
 };
 
 template <std::derived_from<DataOptions> T>
@@ -57,7 +57,7 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
   add("cutmix_alpha", &DataOptions::cutmix_alpha,
       "cutmix: parameter of its Beta distribution; 0: off; with mixup one of the two is drawn per batch", at_least(0));
   add("on_bad_sample", &DataOptions::on_bad_sample,
-      "reaction to a sample that cannot be read; error: ends the run; skip: the sample is left out of its batch, named in the log and "
+      "reaction to a sample that cannot be read; error: ends the run; skip: the sample is omitted from its batch, named in the log and "
       "counted",
       one_of({"error", "skip"}));
   table.synonym("workers", "num_workers").synonym("transforms", "train_transforms").synonym("path", "root").synonym("data_dir", "root");

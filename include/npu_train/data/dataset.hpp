@@ -1,4 +1,4 @@
-/// What can be trained on. A data set of your own is two functions:
+/// Data sets. A data set of your own needs two functions:
 ///   class Squares : public npu_train::Dataset {
 ///    public:
 ///     int64_t size() const override { return 1000; }
@@ -18,18 +18,18 @@
 
 namespace npu_train {
 
-/// One sample: named tensors without a batch dimension ("input" [C, H, W], "target" a scalar of int64) and its place in the data set.
+/// One sample: named tensors without a batch dimension ("input" [C, H, W], "target" a scalar of int64) and its index in the data set.
 struct Sample {
   std::vector<std::pair<std::string, at::Tensor>> fields;
   int64_t index = -1;
 };
 
-/// What a data set says of itself; everything may be left out.
+/// The description of a data set; every field is optional.
 struct DatasetInfo {
   std::string name;
   int64_t num_classes = 0;               ///< 0: not a classification
   std::vector<std::string> class_names;  ///< by label; may be empty
-  std::vector<int64_t> shape;            ///< [C, H, W] of a sample as stored; -1 where it varies; empty when not known
+  std::vector<int64_t> shape;            ///< [C, H, W] of a sample as stored; -1 if it varies; empty if unknown
   std::vector<double> mean, std;         ///< per channel, of values in [0, 1]
 };
 
@@ -42,23 +42,23 @@ class Dataset {
   virtual Sample get(int64_t index) const = 0;
 
   virtual DatasetInfo info() const { return {}; }
-  /// Where a sample comes from, for messages: a file and a record. May be empty.
+  /// The source of a sample, for messages: a file and a record. May be empty.
   virtual std::string where(int64_t /*index*/) const { return {}; }
 };
 
-/// Samples one after the other, for data that has no numbers or no known end. The loader calls it from one thread at a time, always in
+/// Samples in sequence, for data without indices or without a known end. The loader calls it from one thread at a time, always in
 /// the same order, so that the stream does not depend on the number of workers.
 class IterableDataset {
  public:
   virtual ~IterableDataset() = default;
-  /// Back to the start of the stream, as it is in this epoch.
+  /// Returns to the start of the stream for this epoch.
   virtual void begin_epoch(int64_t epoch) = 0;
-  /// The next sample, or nothing at the end. The loader numbers them from 0 when `Sample::index` is negative.
+  /// The next sample, or nothing at the end. The loader numbers them from 0 if `Sample::index` is negative.
   virtual std::optional<Sample> next() = 0;
-  /// Where the stream stands, enough to go on from there.
+  /// The position of the stream, sufficient to continue from there.
   virtual State state() const = 0;
   virtual void load_state(const State& state) = 0;
-  /// Gives only every `count`-th sample, from the `index`-th: one part of a run over several processes. Called before begin_epoch.
+  /// Returns only every `count`-th sample, from the `index`-th: one part of a run over several processes. Called before begin_epoch.
   virtual void shard(int64_t index, int64_t count) = 0;
 
   virtual DatasetInfo info() const { return {}; }
@@ -67,7 +67,7 @@ class IterableDataset {
 /// Samples from tensors in memory: sample i is inputs[i], targets[i]. The tensors are shared, not copied.
 class TensorDataset final : public Dataset {
  public:
-  /// Error(Usage) when the first dimensions differ or a tensor has none. `num_classes` is read off int64 targets when not given.
+  /// Error(Usage) if the first dimensions differ or a tensor has none. If `num_classes` is not given, it is derived from int64 targets.
   TensorDataset(at::Tensor inputs, at::Tensor targets, int64_t num_classes = 0);
 
   int64_t size() const override;

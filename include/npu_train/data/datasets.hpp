@@ -1,4 +1,4 @@
-/// Data sets by name, and the loaders over them.
+/// Data sets by name, and their loaders.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace npu_train {
 
-/// What a data set's name stands for: what to train and to validate on, how its pictures are changed, and the loader's options.
+/// The meaning of a data set's name: the training and validation data, the transforms of the images, and the loader's options.
 struct DatasetPair {
   std::shared_ptr<const Dataset> train;  ///< or a stream:
   std::shared_ptr<IterableDataset> train_stream;
-  std::shared_ptr<const Dataset> val;  ///< null: there is nothing to validate on
+  std::shared_ptr<const Dataset> val;  ///< null: no validation data
   Pipeline train_pipeline, val_pipeline;
   DataOptions options;
-  std::string left_out{};  ///< what opening passed over: "11 files skipped (8 .txt, 3 .webp)"; "" for nothing
+  std::string left_out{};  ///< skipped entries: "11 files skipped (8 .txt, 3 .webp)"; "" if none
 
   /// Of the training data.
   DatasetInfo info() const;
@@ -27,22 +27,22 @@ struct DatasetPair {
   std::string summary() const;
 };
 
-/// Each entry's options derive from DataOptions; opening may read files (Error(Data) says what is missing and how to get it).
+/// Each entry's options derive from DataOptions; opening may read files (Error(Data) names missing files and how to get them).
 using DatasetRegistry = Registry<DatasetPair>;
 
 /// cifar10, cifar100, image_folder, generated.
 void add_builtin_datasets(DatasetRegistry& registry);
 DatasetRegistry builtin_datasets();
 
-/// Both pipelines of a pair from its options; what the options leave open comes from `info`. Error(Usage) as Pipeline::from_config, and
+/// Both pipelines of a pair from its options; open options are taken from `info`. Error(Usage) as Pipeline::from_config, and
 /// with augment_on: device as split_for_device.
 void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRegistry& transforms = builtin_transforms());
 
-/// A loader over the training data: the pair's options, shuffled, with mixup and cutmix when they are on. `runtime` gives what is not in
-/// the options (seed, ranks, channels_last, hooks; drop_last wins over last_batch).
+/// A loader over the training data: the pair's options, shuffled, with mixup and cutmix if enabled. `runtime` has the settings that are not
+/// in the options (seed, ranks, channels_last, hooks; drop_last wins over last_batch).
 Loader train_loader(const DatasetPair& pair, LoaderOptions runtime);
-/// A loader over the validation data: in order, every sample once. A batch larger than the data is made as small as the data.
-/// Error(Usage) when there is none.
+/// A loader over the validation data: in order, every sample once. A batch larger than the data is reduced to the size of the data.
+/// Error(Usage) if there are no validation data.
 Loader val_loader(const DatasetPair& pair, LoaderOptions runtime);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Fetches CIFAR: the same steps as scripts/get_data, by curl and tar as processes of their own (no shell).
+/// Downloads CIFAR: the same steps as scripts/get_data, with curl and tar as separate processes (no shell).
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace npu_train {
 
-/// What is fetched and how it is recognised.
+/// The archive and its checksum.
 struct Archive {
   std::string url;
   std::string md5;     ///< 32 hexadecimal digits
@@ -15,13 +15,13 @@ struct Archive {
 };
 Archive cifar_archive(CifarKind kind);
 
-/// Leaves the archive's files in `root`. Does nothing when they are there. The folder appears at once or not at all: everything is made
-/// beside it and renamed. Only https is followed (and file:// where the address is one), without the user's settings of curl, up to 5
-/// redirections and 1 GiB. Error(Data) says which step failed (no network, wrong checksum, no room) and what to do.
+/// Stores the archive's files in `root`. Does nothing if they exist. The folder appears completely or not at all: it is built next to its
+/// place and renamed. Only https is followed (and file:// if the address is one), without the user's settings of curl, with up to 5
+/// redirections and 1 GiB. Error(Data) names the step that failed (no network, wrong checksum, no space) and the remedy.
 void download_cifar(CifarKind kind, const std::string& root);
 void download_archive(const Archive& archive, const std::string& root);
 
-/// MD5 of a file, for comparing with published sums. Error(Data) when it cannot be read.
+/// MD5 of a file, for comparison with published sums. Error(Data) if it cannot be read.
 std::string md5_of_file(const std::string& path);
 
 }  // namespace npu_train

@@ -1,7 +1,7 @@
-/// Pictures that need no download: ten classes of coloured shapes, 32 x 32 RGB in CIFAR's layout, drawn from a seed.
+/// Images that need no download: ten classes of coloured shapes, 32 x 32 RGB in CIFAR's layout, drawn from a seed.
 ///
-/// Shape alone tells the class: position, size, rotation, colours (light on dark or dark on light), background and noise are drawn per
-/// picture. A linear classifier on the pixels cannot do it; a small convolutional network can.
+/// Only the shape determines the class: position, size, rotation, colours (light on dark or dark on light), background and noise are drawn
+/// per image. A linear classifier on the pixels cannot learn it; a small convolutional network can.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,18 @@
 
 namespace npu_train {
 
-/// How hard the pictures are.
+/// The difficulty of the images.
 struct ShapeStyle {
   double noise = 0.06;      ///< standard deviation of pixel noise, 1 = full scale
-  double min_scale = 0.28;  ///< radius of the smallest shape, 1 = side of the picture
-  double max_scale = 0.42;  ///< radius of the largest
-  double rotation = 20;     ///< degrees to either side
-  double shift = 0.10;      ///< largest displacement of the centre, 1 = side of the picture
-  double contrast = 0.45;   ///< least difference of brightness between shape and background, 1 = full scale
+  double min_scale = 0.28;  ///< radius of the smallest shape, 1 = side of the image
+  double max_scale = 0.42;  ///< radius of the largest shape
+  double rotation = 20;     ///< largest rotation in either direction, degrees
+  double shift = 0.10;      ///< largest displacement of the centre, 1 = side of the image
+  double contrast = 0.45;   ///< minimum difference of brightness between shape and background, 1 = full scale
   static const ConfigTable<ShapeStyle>& config_table();
 };
 
-/// `count` pictures with labels 0..9 in turn, shuffled. Picture i depends on (seed, i) alone.
+/// `count` images with equally frequent labels 0..9, shuffled. Image i depends only on (seed, i).
 MemoryPictures generate_shapes(int64_t count, uint64_t seed, const ShapeStyle& style = {});
 
 struct GeneratedOptions : DataOptions {

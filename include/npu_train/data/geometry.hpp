@@ -17,21 +17,21 @@ class Resize final : public Transform {
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
   PictureSize output_size(PictureSize in) const override;
-  /// Only of pictures that have their size already.
+  /// Only for images that already have the size.
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
 
  private:
   int64_t height_, width_;  // width_ 0: shorter side
 };
 
-/// The middle `size` x `size`; a smaller picture is padded with 0.
+/// The centre of `size` x `size` pixels; a smaller image is padded with 0.
 class CenterCrop final : public Transform {
  public:
   explicit CenterCrop(int64_t size);
   Image apply(Image image, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
-  /// The window in a picture of this size; it may reach beyond.
+  /// The window in an image of this size; it may extend beyond the image.
   PixelBox window(int64_t height, int64_t width) const;
 
  private:
@@ -39,21 +39,22 @@ class CenterCrop final : public Transform {
 };
 
 /// `padding` zeros on each side, then a `size` x `size` window anywhere.
-/// Error(Data) for a picture that is smaller than the window even so.
+/// Error(Data) for an image that is smaller than the window even with padding.
 class RandomCrop final : public Transform {
  public:
   RandomCrop(int64_t size, int64_t padding);
   Image apply(Image image, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
-  /// The window in a picture of this size; it may reach beyond by the padding.
+  /// The window in an image of this size; it may extend beyond the image by the padding.
   PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
 
  private:
   int64_t size_, padding_;
 };
 
-/// A box of random area and shape ("Inception crop", Szegedy et al. 2015), resized to `size` x `size`. JPEG files are decoded only there.
+/// A box with a random area and shape ("Inception crop", Szegedy et al. 2015), resized to `size` x `size`. JPEG files are decoded only
+/// inside the box.
 class RandomResizedCrop final : public Transform {
  public:
   explicit RandomResizedCrop(int64_t size, double min_scale = 0.08, double max_scale = 1, double min_ratio = 3.0 / 4,
@@ -61,7 +62,7 @@ class RandomResizedCrop final : public Transform {
   Image apply(Image image, Philox& rng) const override;
   Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const override;
   PictureSize output_size(PictureSize /*in*/) const override { return {size_, size_}; }
-  /// The box for a picture of this size: ten tries, then the middle with the nearest allowed ratio.
+  /// The box for an image of this size: ten attempts, then the centre with the nearest allowed ratio.
   PixelBox draw(int64_t height, int64_t width, Philox& rng) const;
 
  private:
@@ -81,7 +82,7 @@ class HorizontalFlip final : public Transform {
   double p_;
 };
 
-/// Turns around the centre by an angle within +- degrees, nearest pixel, 0 outside.
+/// Rotates around the centre by an angle within +- degrees, nearest pixel, 0 outside.
 class RandomRotation final : public Transform {
  public:
   explicit RandomRotation(double degrees) : degrees_(degrees) {}
@@ -94,7 +95,7 @@ class RandomRotation final : public Transform {
   double degrees_;
 };
 
-/// out(y, x) = in(m[3] x + m[4] y + m[5], m[0] x + m[1] y + m[2]) at pixel centres, nearest, `fill` outside: the inverse map, as Pillow's.
+/// out(y, x) = in(m[3] x + m[4] y + m[5], m[0] x + m[1] y + m[2]) at pixel centres, nearest, `fill` outside: the inverse map, as in Pillow.
 Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill = 0);
 /// Counter-clockwise by `degrees` around the centre.
 Image rotate_nearest(const Image& image, double degrees, uint8_t fill = 0);

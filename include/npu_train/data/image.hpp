@@ -1,5 +1,5 @@
-/// Pictures as bytes, from the file to the batch. Moving and mirroring a picture costs nothing: an Image is a window over pixels, and the
-/// pixels move once, when a transform needs them or when they are written into the batch.
+/// Images as bytes, from the file to the batch. Moving and mirroring an image costs nothing: an Image is a window over pixels, and the
+/// pixels are copied once, when a transform needs them or when they are written into the batch.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,21 @@
 
 namespace npu_train {
 
-/// How the bytes lie: planes one after the other (R..., G..., B...), or four bytes a pixel (R, G, B, unused; four channels use the last).
+/// Order of the bytes: planes one after the other (R..., G..., B...), or four bytes per pixel (R, G, B, unused; images with four channels
+/// use the last).
 enum class PixelOrder { Planar, Packed };
 
-/// A picture of 1 to 4 channels of uint8. Copies share the pixels.
+/// An image with 1 to 4 channels of uint8. Copies share the pixels.
 class Image {
  public:
   Image() = default;
 
-  /// A picture of its own, pixels not set. Error(Data) for an empty one or one above `kMaxPixels`.
+  /// An image with its own, uninitialised pixels. Error(Data) for an empty image or one with more than `kMaxPixels`.
   static Image allocate(int64_t height, int64_t width, int64_t channels, PixelOrder order = PixelOrder::Planar);
-  /// A planar picture in memory of the caller, which must outlive every copy.
+  /// A planar image in memory of the caller, which must outlive every copy.
   static Image view(const uint8_t* planes, int64_t height, int64_t width, int64_t channels);
 
-  /// More pixels than this are refused when a picture is made or decoded: a small file can claim any size.
+  /// Images with more pixels are rejected when they are made or decoded: a small file can claim any size.
   static constexpr int64_t kMaxPixels = 100'000'000;
 
   bool empty() const { return data_ == nullptr; }
@@ -31,25 +32,25 @@ class Image {
   /// Height times width.
   int64_t pixels() const { return height_ * width_; }
 
-  /// The window at (top, left) of the given size. It may reach beyond the picture: what lies there is 0. O(1).
+  /// The window at (top, left) of the given size. It may extend beyond the image, where values are 0. O(1).
   Image crop(int64_t top, int64_t left, int64_t height, int64_t width) const;
   /// Mirrored left to right. O(1).
   Image mirrored() const;
 
-  /// The same picture with its pixels in place: not mirrored, nothing outside, in this order. Gives itself when it is that already.
+  /// The same image with its pixels in place: not mirrored, nothing outside, in this order. Returns itself if it already has this form.
   Image dense(PixelOrder order) const;
-  /// As dense(Planar), and nobody else sees the pixels: they may be changed. Copies only when somebody does.
+  /// As dense(Planar), but the pixels are not shared and may be changed. Copies only if they are shared.
   Image own() &&;
 
   /// One value (slow; for tests and messages).
   uint8_t at(int64_t channel, int64_t y, int64_t x) const;
 
-  // For dense pictures:
+  // For dense images:
   bool is_dense(PixelOrder order) const;
-  /// The plane of a channel, rows of width() bytes without gaps. Dense planar pictures only.
+  /// The plane of a channel, rows of width() bytes without gaps. Dense planar images only.
   const uint8_t* plane(int64_t channel) const { return data_ + channel * plane_stride_; }
   uint8_t* mutable_plane(int64_t channel) { return const_cast<uint8_t*>(plane(channel)); }
-  /// Row of a dense packed picture: width() pixels of four bytes.
+  /// Row of a dense packed image: width() pixels of four bytes.
   const uint8_t* packed_row(int64_t y) const { return data_ + y * row_stride_; }
   uint8_t* mutable_packed_row(int64_t y) { return const_cast<uint8_t*>(packed_row(y)); }
 
@@ -65,13 +66,13 @@ class Image {
   int64_t plane_stride_ = 0;
   int64_t row_stride_ = 0;
   int64_t pixel_stride_ = 1;
-  // What is seen: height_ x width_ from (top_, left_) of the stored pixels; only [y0_, y1_) x [x0_, x1_) of them count, the rest is 0.
+  // The window: height_ x width_ from (top_, left_) of the stored pixels; only [y0_, y1_) x [x0_, x1_) of them count, the rest is 0.
   int64_t height_ = 0, width_ = 0, top_ = 0, left_ = 0;
   int64_t y0_ = 0, y1_ = 0, x0_ = 0, x1_ = 0;
   bool mirrored_ = false;
 };
 
-/// Where a picture goes in a batch: float [C, H, W], planes contiguous, or [H, W, C] of a channels_last batch.
+/// The place of an image in a batch: float [C, H, W], planes contiguous, or [H, W, C] of a channels_last batch.
 struct FloatTarget {
   float* data = nullptr;
   int64_t height = 0, width = 0, channels = 0;
@@ -79,12 +80,12 @@ struct FloatTarget {
 };
 
 /// Writes pixel * scale[c] + shift[c] for every channel, in one pass with the window, the mirroring and the zeros outside.
-/// Error(Data) when the picture has not the target's size; a picture of one channel fills a target of three.
+/// Error(Data) if the image does not have the target's size; an image with one channel fills a target with three.
 void write_floats(const Image& image, const FloatTarget& target, const float* scale, const float* shift);
 
-/// Shrinks or enlarges the box [y0, y1) x [x0, x1) (fractions of pixels allowed) to height x width by antialiased bilinear interpolation:
-/// a triangle of width 2 * max(1, scale) around each output's centre, cut at the box and normalised (what Pillow's `resize` and
-/// torchvision's `antialias=True` compute). Gives a dense planar picture.
+/// Resizes the box [y0, y1) x [x0, x1) (fractions of pixels allowed) to height x width with antialiased bilinear interpolation:
+/// a triangle of width 2 * max(1, scale) around each output's centre, cut at the box and normalised (as in Pillow's `resize` and
+/// torchvision's `antialias=True`). Returns a dense planar image.
 Image resize(const Image& image, int64_t height, int64_t width, double y0, double x0, double y1, double x1);
 Image resize(const Image& image, int64_t height, int64_t width);
 

@@ -1,4 +1,4 @@
-/// Pictures in folders by class, as ImageNet is kept: ROOT/train/<class>/*.jpg, ROOT/val/<class>/*.png ... The folder of validation may be
+/// Images in folders by class, as for ImageNet: ROOT/train/<class>/*.jpg, ROOT/val/<class>/*.png ... The validation folder may be
 /// called val, valid or validation.
 #pragma once
 
@@ -15,20 +15,20 @@ namespace npu_train {
 /// sorted order, so that labels are the same everywhere.
 class ImageFolder final : public PictureDataset {
  public:
-  /// Error(Data) when `dir` is no folder, has no class folders, or a class has no pictures. With `class_names` the labels are theirs
-  /// (a validation folder that misses a class keeps the numbers of training); a folder that is not among them is an Error(Data).
+  /// Error(Data) if `dir` is not a folder or has no class folders, or if a class has no images. With `class_names`, the labels are their
+  /// indices (a validation folder that lacks a class keeps the labels of training); a folder that is not among them is an Error(Data).
   explicit ImageFolder(const std::string& dir, const std::vector<std::string>& class_names = {});
 
   int64_t size() const override { return static_cast<int64_t>(files_.size()); }
-  /// Reads the file; it is decoded by whoever knows the part that is needed. Error(Data) names a file that cannot be read.
+  /// Reads the file; the caller, which knows the required part, decodes it. Error(Data) names a file that cannot be read.
   Picture picture(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
   std::string where(int64_t index) const override;
 
-  /// Images that are in a folder of their class folder, at any depth. They count as the class's.
+  /// Number of images in subfolders of their class folder, at any depth. They belong to the class.
   int64_t in_subfolders() const { return in_subfolders_; }
-  /// Files and folders below `dir` that are not read, by what they are: {".webp", 3}, {"outside a class folder", 1},
-  /// {"in a linked folder", 1}. Hidden ones are passed over without a word.
+  /// Files and folders below `dir` that are not read, by kind: {".webp", 3}, {"outside a class folder", 1},
+  /// {"in a linked folder", 1}. Hidden ones are skipped silently.
   const std::map<std::string, int64_t>& skipped() const { return skipped_; }
 
  private:

@@ -1,11 +1,11 @@
-/// Batches from a data set, in order, made ahead of time by worker threads that live as long as the loader.
+/// Batches from a data set, in order, prepared in advance by worker threads that live as long as the loader.
 ///
 ///   Loader loader(train_data, pipeline, {.batch_size = 128, .shuffle = true, .num_workers = cpu_count()});
 ///   for (int64_t epoch = 0; epoch < 10; ++epoch) {
 ///     loader.begin_epoch(epoch);
 ///     while (auto batch = loader.next()) step(*batch);
 ///   }
-/// The batches depend on (seed, epoch) alone, not on the number of workers.
+/// The batches depend only on (seed, epoch), not on the number of workers.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@
 
 namespace npu_train {
 
-/// Changes a whole batch: mixup, pinning, a copy to the device.
+/// Changes a complete batch: mixup, pinning, a copy to the device.
 using BatchHook = std::function<Batch(Batch)>;
 
-/// What happens to a last batch that is not full.
+/// Handling of a last batch that is not full.
 enum class LastBatch {
-  Keep,  ///< it comes shorter
-  Drop,  ///< it does not come
-  Pad,   ///< it comes full: samples are repeated and "mask" [N] (float, 1 = real) tells them apart; every batch then has a mask
+  Keep,  ///< it is shorter
+  Drop,  ///< it is omitted
+  Pad,   ///< it is filled with repeated samples, which "mask" [N] (float, 1 = real) marks; every batch then has a mask
 };
 
 struct LoaderOptions {
@@ -38,12 +38,12 @@ struct LoaderOptions {
   LastBatch last_batch = LastBatch::Keep;
   int64_t num_workers = 0;      ///< threads; 0: batches are made in next(), by the caller
   int64_t prefetch_factor = 2;  ///< finished or open batches per worker, at most
-  /// Pictures come as bytes with the random numbers of their last transforms, which are pending in the batch: to_device() does them on the
-  /// device. For a PictureDataset; see data/device_augment.hpp.
+  /// Images arrive as bytes with the random numbers of their last transforms, which are pending in the batch: to_device() applies them on
+  /// the device. For a PictureDataset; see data/device_augment.hpp.
   bool augment_on_device = false;
-  bool channels_last = false;  ///< pictures of a batch lie as [N, H, W, C] in memory (the shape stays [N, C, H, W])
-  /// A sample that throws Error(Data) is left out of its batch instead of failing it: named in the log, the first few of a loader, and
-  /// counted. A batch without a good sample does not come. What a stream throws from next() stays an error.
+  bool channels_last = false;  ///< images of a batch are stored as [N, H, W, C] in memory (the shape stays [N, C, H, W])
+  /// A sample that throws Error(Data) is omitted from its batch instead of failing it; the log names the first few of a loader, and all are
+  /// counted. A batch without a good sample is omitted. An exception of a stream's next() stays an error.
   bool skip_bad_samples = false;
   uint64_t seed = 0;
   int64_t rank = 0, world_size = 1;
@@ -61,7 +61,7 @@ int64_t cpu_count();
 class Loader {
  public:
   /// Over samples by number. `pipeline` applies to PictureDatasets and to "input" tensors of uint8 [C, H, W]; with other samples it must be
-  /// empty. Error(Usage) when batch_size exceeds what there is, or the pipeline leaves pictures of unequal size.
+  /// empty. Error(Usage) if batch_size exceeds the number of samples, or the pipeline does not give the images one size.
   Loader(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, LoaderOptions options);
   /// Over a stream. shuffle must be off. With world_size > 1 the stream is sharded.
   Loader(std::shared_ptr<IterableDataset> stream, Pipeline pipeline, LoaderOptions options);
@@ -69,30 +69,30 @@ class Loader {
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  /// Starts an epoch at its `first_batch`; what was under way is dropped. A stream that does not stand there (see load_state) is read up
+  /// Starts an epoch at its `first_batch`; unfinished work is dropped. A stream that is not at this position (see load_state) is read up
   /// to it.
   void begin_epoch(int64_t epoch, int64_t first_batch = 0);
 
   /// The next batch, or nothing at the end of the epoch. `ids` are the data set's indices of the real samples, `epoch` and `index` are
-  /// set. An error in a worker comes here, in its turn, as an Error that names the sample; the call after it goes on with the following
-  /// batch, and begin_epoch starts afresh.
+  /// set. An error in a worker is thrown here, in order, as an Error that names the sample; the next call continues with the following
+  /// batch, and begin_epoch starts again.
   std::optional<Batch> next();
 
-  /// Batches of a whole epoch on this rank; nothing for a stream.
+  /// Batches of a complete epoch on this rank; nothing for a stream.
   std::optional<int64_t> batches_per_epoch() const;
-  /// Samples of a whole epoch on this rank (those of dropped batches not counted); nothing for a stream.
+  /// Samples of a complete epoch on this rank (without those of dropped batches); nothing for a stream.
   std::optional<int64_t> samples_per_epoch() const;
 
-  /// Where the loader stands after the batch that next() gave last: seed, epoch, cursor, and either a digest of the order or the stream's
-  /// own state (at that batch, not at what the workers have read ahead).
+  /// The position of the loader after the last batch returned by next(): seed, epoch, cursor, and either a digest of the order or the
+  /// stream's own state (at that batch, not at the position to which the workers have read ahead).
   State state() const;
-  /// Takes the seed and the position. `begin_epoch(state's epoch, state's cursor)` goes on with the batch that would have come next.
-  /// Error(Checkpoint) when the data set, the batch size or the ranks are not those of the state and it stands inside an epoch.
+  /// Takes the seed and the position. `begin_epoch(state's epoch, state's cursor)` continues with the batch that would have been next.
+  /// Error(Checkpoint) if the data set, the batch size or the ranks differ from those of the state and it is inside an epoch.
   void load_state(const State& state);
   int64_t epoch() const;
-  int64_t cursor() const;  ///< batches given in this epoch, counted from its start
+  int64_t cursor() const;  ///< batches returned in this epoch, counted from its start
 
-  /// Samples of this epoch that were left out so far, see LoaderOptions::skip_bad_samples.
+  /// Samples of this epoch that have been omitted so far, see LoaderOptions::skip_bad_samples.
   int64_t bad_samples() const;
 
   const DatasetInfo& info() const;

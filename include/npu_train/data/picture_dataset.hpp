@@ -1,4 +1,4 @@
-/// Data sets of labelled pictures: they give bytes, and the loader's workers decode and transform them straight into the batch.
+/// Data sets of labelled images: they provide bytes, and the loader's workers decode and transform them directly into the batch.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +11,34 @@
 
 namespace npu_train {
 
-/// A labelled picture before the transforms: pixels, or the bytes of a JPEG or PNG file that are decoded when it is known which part and
-/// which size is wanted.
+/// A labelled image before the transforms: pixels, or the bytes of a JPEG or PNG file that are decoded when the required part and size are
+/// known.
 struct Picture {
-  Image pixels;                  ///< empty when `encoded` is used
-  std::vector<uint8_t> encoded;  ///< a whole JPEG or PNG file
+  Image pixels;                  ///< empty if `encoded` is used
+  std::vector<uint8_t> encoded;  ///< a complete JPEG or PNG file
   int64_t label = 0;
 };
 
-/// Pictures with one label each. `get` gives the picture untransformed, as uint8 [C, H, W].
+/// Images with one label each. `get` returns the untransformed image, as uint8 [C, H, W].
 class PictureDataset : public Dataset {
  public:
-  /// Picture `index`; called from several threads at once.
+  /// Image `index`; called from several threads at once.
   virtual Picture picture(int64_t index) const = 0;
   Sample get(int64_t index) const override;
 };
 
-/// Pictures of one size in memory.
+/// Images of one size in memory.
 class MemoryPictures : public PictureDataset {
  public:
-  /// `pixels` holds labels.size() pictures of channels x height x width bytes, planes in order.
-  /// Error(Usage) when the sizes do not fit or a label is outside [0, info.num_classes).
+  /// `pixels` contains labels.size() images of channels x height x width bytes, planes in order.
+  /// Error(Usage) if the sizes do not match or a label is outside [0, info.num_classes).
   MemoryPictures(std::vector<uint8_t> pixels, std::vector<int64_t> labels, DatasetInfo info);
 
   int64_t size() const override { return static_cast<int64_t>(labels_.size()); }
   Picture picture(int64_t index) const override;
   DatasetInfo info() const override { return info_; }
   const std::vector<int64_t>& labels() const { return labels_; }
-  /// The bytes of one picture.
+  /// The bytes of one image.
   const uint8_t* pixels(int64_t index) const { return pixels_.data() + index * bytes_; }
   int64_t picture_bytes() const { return bytes_; }
 

@@ -11,7 +11,7 @@
 
 namespace npu_train {
 
-/// `num_ops` changes per picture, each drawn evenly from 14 (identity, shear and shift in x and y, rotation, brightness, saturation,
+/// `num_ops` operations per image, each drawn uniformly from 14 (identity, shear and shift in x and y, rotation, brightness, saturation,
 /// contrast, sharpness, posterise, solarise, autocontrast, equalise) at strength `magnitude` of 30, with torchvision's ranges.
 class RandAugment final : public Transform {
  public:
@@ -23,16 +23,17 @@ class RandAugment final : public Transform {
   double strength_;
 };
 
-/// With probability p a box of random area and shape gets one colour: `mean` (in [0, 1], so that it is 0 after normalising), or black.
+/// With probability p a box with a random area and shape is filled with one colour: `mean` (in [0, 1], so that it is 0 after normalising),
+/// or black.
 class RandomErasing final : public Transform {
  public:
   explicit RandomErasing(double p = 0.5, double min_scale = 0.02, double max_scale = 0.33, double min_ratio = 0.3, double max_ratio = 3.3,
                          std::vector<double> mean = {});
   Image apply(Image image, Philox& rng) const override;
   std::shared_ptr<const DeviceForm> device_form(int64_t channels, PictureSize in) const override;
-  /// The box in a picture of this size, or nothing.
+  /// The box in an image of this size, or nothing.
   std::optional<PixelBox> draw(int64_t height, int64_t width, Philox& rng) const;
-  /// What channel c of the box gets.
+  /// The value of channel c in the box.
   uint8_t fill(int64_t c) const;
 
  private:
@@ -40,8 +41,8 @@ class RandomErasing final : public Transform {
   std::vector<double> mean_;
 };
 
-// The changes that only RandAugment uses.
-/// Blend with a smoothed picture (weights 1 1 1 / 1 5 1 / 1 1 1; the border stays): above 1 sharpens.
+// The operations that only RandAugment uses.
+/// Blend with a smoothed image (weights 1 1 1 / 1 5 1 / 1 1 1; the border is unchanged): a factor above 1 sharpens.
 Image adjust_sharpness(Image image, float factor);
 /// Keeps the upper `bits` of each value.
 Image posterize(Image image, int bits);
@@ -49,7 +50,7 @@ Image posterize(Image image, int bits);
 Image solarize(Image image, float threshold);
 /// Stretches each channel to 0..255.
 Image autocontrast(Image image);
-/// Levels the histogram of each channel.
+/// Equalises the histogram of each channel.
 Image equalize(Image image);
 
 }  // namespace npu_train

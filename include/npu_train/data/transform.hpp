@@ -1,5 +1,5 @@
-/// A chain of picture transforms by name, ending in floats. What a picture becomes depends on its own generator alone, which is made from
-/// (seed, epoch, index): never on threads, order or other pictures.
+/// A chain of image transforms by name, ending in floats. The result of an image depends only on its own generator, which is made from
+/// (seed, epoch, index): never on threads, order or other images.
 #pragma once
 
 #include <array>
@@ -21,34 +21,34 @@ namespace npu_train {
 
 class DeviceForm;
 
-/// Height and width; -1 where it is not known before a picture is seen.
+/// Height and width; -1 if unknown before an image is read.
 using PictureSize = std::pair<int64_t, int64_t>;
 
-/// One step on a picture. Const and called from many threads; all chance comes from `rng`.
+/// One step on an image. Const and called from many threads; all random numbers come from `rng`.
 class Transform {
  public:
   virtual ~Transform() = default;
   virtual Image apply(Image image, Philox& rng) const = 0;
   /// The same, starting from a JPEG or PNG file: transforms that need only a part of it or a smaller one decode less.
   virtual Image apply_encoded(const std::vector<uint8_t>& file, const std::string& where, Philox& rng) const;
-  /// The size of what comes out when `in` goes in.
+  /// The output size for the input size `in`.
   virtual PictureSize output_size(PictureSize in) const { return in; }
-  /// The same for a whole batch of pictures of this size on a device (data/device_augment.hpp); null where there is no such form.
+  /// The same for a complete batch of images of this size on a device (data/device_augment.hpp); null if it is not implemented.
   virtual std::shared_ptr<const DeviceForm> device_form(int64_t /*channels*/, PictureSize /*in*/) const { return nullptr; }
 };
 
-/// What a transform may take from its data set when its options leave it open.
+/// The values that a transform may take from its data set if its options leave them open.
 struct TransformContext {
-  int64_t image_size = 0;         ///< what `size: 0` means
-  std::vector<double> mean, std;  ///< what `normalize` without numbers means
+  int64_t image_size = 0;         ///< the meaning of `size: 0`
+  std::vector<double> mean, std;  ///< the meaning of `normalize` without numbers
 };
 
-/// How the floats are made of bytes: (value / 255 - mean) / std. A part of the chain, but done last and together with the copy.
+/// The conversion of bytes to floats: (value / 255 - mean) / std. A part of the chain, but done last and together with the copy.
 struct Normalization {
   std::vector<double> mean, std;  ///< one per channel, or empty: values stay in [0, 1]
 };
 
-/// What a registry entry makes: a step on bytes, or the normalisation.
+/// The product of a registry entry: a step on bytes, or the normalisation.
 struct TransformPart {
   std::shared_ptr<const Transform> step;
   std::optional<Normalization> normalization;
@@ -61,12 +61,12 @@ using TransformRegistry = Registry<TransformPart, const TransformContext&>;
 void add_builtin_transforms(TransformRegistry& registry);
 TransformRegistry builtin_transforms();
 
-/// Transforms in order. `normalize` stands last (random_erasing may follow nothing but other steps on bytes).
+/// Transforms in order. `normalize` is last (random_erasing is also a step on bytes, and precedes it).
 class Pipeline {
  public:
-  /// Nothing but values in [0, 1].
+  /// An empty chain: values in [0, 1].
   Pipeline() : Pipeline(std::vector<std::shared_ptr<const Transform>>{}) {}
-  /// Error(Usage) when a normalisation has a standard deviation that is not positive.
+  /// Error(Usage) if a normalisation has a standard deviation that is not positive.
   explicit Pipeline(std::vector<std::shared_ptr<const Transform>> steps, Normalization normalization = {});
   /// From `[{name: random_crop, size: 32, padding: 4}, {name: normalize}]`. Error(Usage) for unknown names, bad options, or a step after
   /// `normalize`.
@@ -77,28 +77,28 @@ class Pipeline {
   PictureSize output_size(PictureSize in) const;
   const Normalization& normalization() const { return normalization_; }
   const std::vector<std::shared_ptr<const Transform>>& steps() const { return steps_; }
-  /// Of a step, for messages: its name in the configuration, or its number.
+  /// The name of a step for messages: its name in the configuration, or its number.
   std::string step_name(size_t step) const;
   /// A byte of channel c becomes byte * scale()[c] + shift()[c]; four of each.
   const std::array<float, 4>& scale() const { return scale_; }
   const std::array<float, 4>& shift() const { return shift_; }
 
-  /// Runs the chain on one picture and writes it. `where` names the picture in errors. Error(Data) when it cannot be decoded or does not
+  /// Runs the chain on one image and writes it. `where` names the image in errors. Error(Data) if it cannot be decoded or does not
   /// have the target's size at the end.
   void run(const Picture& picture, const std::string& where, Philox& rng, const FloatTarget& target) const;
   /// The bytes before the normalisation.
   Image run_to_bytes(const Picture& picture, const std::string& where, Philox& rng) const;
-  /// One picture as a float tensor [C, H, W] (for prediction and tests).
+  /// One image as a float tensor [C, H, W] (for prediction and tests).
   at::Tensor run_to_tensor(const Picture& picture, const std::string& where, Philox& rng) const;
 
  private:
   std::vector<std::shared_ptr<const Transform>> steps_;
-  std::vector<std::string> names_;  // of the steps; empty when they were given in code
+  std::vector<std::string> names_;  // of the steps; empty if they were given in code
   Normalization normalization_;
   std::array<float, 4> scale_, shift_;
 };
 
-/// The generator that belongs to one sample of one epoch.
+/// The generator of one sample of one epoch.
 inline Philox sample_rng(uint64_t seed, int64_t epoch, int64_t index) {
   return Philox(derive_seed(seed, "augment", static_cast<uint64_t>(epoch), static_cast<uint64_t>(index)));
 }

@@ -1,4 +1,4 @@
-/// A registered model with initial weights that one seed decides.
+/// A registered model with initial weights determined by one seed.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace npu_train {
 
-/// The model that `part` names. Its initial weights follow from `seed` alone, whatever other threads draw; they are those that
-/// torch::manual_seed(seed) gives in a program of one thread. The CPU's default generator continues where they end, as if it had drawn
-/// them. Errors: those of the model's factory.
+/// The model that `part` names. Its initial weights depend only on `seed`, whatever other threads draw; they equal those after
+/// torch::manual_seed(seed) in a program with one thread. The CPU's default generator continues where they end, as if it had drawn them.
+/// Errors: those of the model's factory.
 Model make_model(const PartConfig& part, const Parts& parts, uint64_t seed);
 
 }  // namespace npu_train

@@ -10,21 +10,22 @@
 
 namespace npu_train {
 
-/// Where a run computes; starts the simulated NPU when it is that.
+/// The device of a run; starts the simulated NPU if it is that device.
 Device run_device(const RunConfig& config);
 
-/// What make_precision takes for a run. The modules are left to the functions below, which know the model's blocks.
+/// The options of make_precision for a run. The functions below handle the modules, since they know the model's blocks.
 PrecisionOptions precision_options(const RunConfig& config);
 
-/// The two lists; Error(Usage) for an entry of both.
+/// The two lists; Error(Usage) for an entry in both.
 AmpModules amp_modules(const AmpOptions& options);
 
-/// The blocks that the lists keep in fp32 take fp32 under a low precision and compute in it. Error(Usage) for entries that name no block.
+/// Makes the blocks that the lists keep in fp32 accept fp32 and compute in it under a low precision. Error(Usage) for entries that name no
+/// block.
 void keep_in_fp32(Model& model, const AmpModules& modules, const Device& device, const Precision& precision);
 
-/// Which of `parameters` stay fp32 where `precision` casts them (`*-true`; elsewhere it does not matter, and `norms` comes back): those of
-/// fp32 blocks and `norms`, but for the normalisation layers that low_precision_modules names themselves. Error(Usage) where that cannot
-/// work.
+/// Those of `parameters` that stay in fp32 if `precision` casts them (`*-true`; otherwise `norms` is returned): the parameters of fp32
+/// blocks and `norms`, except the normalisation layers that low_precision_modules names directly. Error(Usage) for an entry that cannot be
+/// applied.
 std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& modules, const std::vector<std::string>& norms,
                                          const ParameterSet& parameters, const Precision& precision);
 

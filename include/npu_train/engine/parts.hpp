@@ -1,4 +1,4 @@
-/// What a configuration can name. A value of its own: copy it, add your parts, hand it to the Trainer.
+/// The parts that a configuration can name. A value: copy it, add your parts, and pass it to the Trainer.
 ///
 ///   auto parts = npu_train::builtin_parts();
 ///   parts.models.add<MyNetOptions>("my_net", "my own network", [](const MyNetOptions& o) { return make_my_net(o); });
@@ -17,7 +17,7 @@
 
 namespace npu_train {
 
-/// A task is made around a model.
+/// A task is made for a model.
 using TaskRegistry = Registry<std::shared_ptr<Task>, const Model&>;
 
 struct Parts {
@@ -29,7 +29,7 @@ struct Parts {
   ObserverRegistry observers{};  ///< sections of observers, such as `dump` of npu_train::tools
 };
 
-/// Everything that the library brings; no observers.
+/// All parts of the library; no observers.
 Parts builtin_parts();
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// A trained model, ready to answer: from a checkpoint alone, without its data set or its optimizer.
+/// A trained model for inference: from a checkpoint only, without its data set or its optimizer.
 ///
 ///   auto predictor = npu_train::Predictor::from_checkpoint("outputs/resnet50_cifar10/version_0");
 ///   for (const auto& answer : predictor.classify("cat.jpg", 3)) std::cout << answer.name << " " << answer.probability << "\n";
@@ -24,20 +24,20 @@ struct Answer {
 
 class Predictor {
  public:
-  /// The model of a checkpoint (with the EMA's weights where there are any) and the picture transforms that it was validated with.
-  /// `checkpoint` is a checkpoint, the checkpoints/ folder above it, or a run's folder. Error(Checkpoint) when it cannot be used.
+  /// The model of a checkpoint (with the EMA's weights if it has any) and the image transforms of its validation.
+  /// `checkpoint` is a checkpoint, the checkpoints/ folder above it, or a run's folder. Error(Checkpoint) if it cannot be used.
   static Predictor from_checkpoint(const std::string& checkpoint, const std::string& device = "auto", const Parts& parts = builtin_parts());
 
-  /// A named model with weights from a file; pictures as for ImageNet: shorter side to 256/224 of the model's size, centre crop, ImageNet
-  /// statistics. Error(Checkpoint) when the weights do not fill the model.
+  /// A named model with weights from a file; images are prepared as for ImageNet: shorter side to 256/224 of the model's size, centre crop,
+  /// ImageNet statistics. Error(Checkpoint) if the weights do not match the model.
   static Predictor from_weights(const std::string& model, int64_t num_classes, const std::string& weights,
                                 const std::string& device = "auto", const Parts& parts = builtin_parts());
 
   /// Logits [N, classes], fp32 on the host, for a prepared input [N, C, H, W].
   at::Tensor operator()(const at::Tensor& input) const;
-  /// A JPEG or PNG file as the model's input [C, H, W]. A picture that has the crop's size already is not resized. Error(Data).
+  /// A JPEG or PNG file as the model's input [C, H, W]. An image that already has the crop's size is not resized. Error(Data).
   at::Tensor read_picture(const std::string& path) const;
-  /// The `top` most probable classes of a picture.
+  /// The `top` most probable classes of an image.
   std::vector<Answer> classify(const std::string& path, int64_t top = 5) const;
   std::vector<Answer> top_answers(const at::Tensor& logits, int64_t top) const;
 

@@ -1,4 +1,4 @@
-/// The whole configuration of a run, as a struct. From a file by load_config(), or written in code:
+/// The complete configuration of a run, as a struct. From a file by load_config(), or written in code:
 ///
 ///   npu_train::Trainer trainer({.device = "auto", .precision = "bf16-mixed", .trainer = {.max_epochs = 5}});
 #pragma once
@@ -17,30 +17,30 @@
 
 namespace npu_train {
 
-/// Section `output`: where a run leaves its files.
+/// Section `output`: the location of the run's files.
 struct OutputOptions {
-  std::string dir = "outputs";  ///< folder of all runs; "" writes nothing
-  std::string name{};           ///< folder of this kind of run; "" takes the name of the model and the data
-  bool tensorboard = true;      ///< events.out.tfevents.* beside metrics.csv and history.json
+  std::string dir = "outputs";  ///< folder of all runs; "": nothing is written
+  std::string name{};           ///< folder of this kind of run; "": the names of the model and the data
+  bool tensorboard = true;      ///< events.out.tfevents.* in addition to metrics.csv and history.json
   static const ConfigTable<OutputOptions>& config_table();
 };
 
 /// Section `amp`.
 struct AmpOptions {
   std::vector<std::string> fp32_modules{};           ///< blocks of the model that compute in fp32 under a low precision ("head", "layer4")
-  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules; normalisation layers that `*-true` is to cast
+  std::vector<std::string> low_precision_modules{};  ///< exceptions from fp32_modules; normalisation layers that `*-true` casts
   std::vector<std::string> fp32_ops{};               ///< operators that compute in fp32 ("softmax", "gelu"), see precision/fp32_ops.hpp
   static const ConfigTable<AmpOptions>& config_table();
 };
 
 struct RunConfig {
-  int64_t seed = 42;                    ///< every random number of the run follows from it
-  std::string deterministic = "false";  ///< true: an operator without a deterministic form is an error; warn: it warns
+  int64_t seed = 42;                    ///< seed of all random numbers of the run
+  std::string deterministic = "false";  ///< true: an operator without a deterministic implementation is an error; warn: a warning
   std::string rng =
       "native";  ///< dropout masks: native (the device's generator) | portable (equal on every device, see device/portable_random.hpp)
   std::string device = "auto";             ///< auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]
   std::string precision = "auto";          ///< auto | 32-true | bf16-mixed | 16-mixed | bf16-true | 16-true | O0 ... O3
-  std::string cpu_low_precision = "auto";  ///< bf16 and fp16 on a CPU: auto (emulated where it has no units for them) | native | emulated
+  std::string cpu_low_precision = "auto";  ///< bf16 and fp16 on a CPU: auto (emulated if the CPU has no units for them) | native | emulated
   SimNpuOptions sim_npu{};                 ///< the simulated NPU, for device sim_npu
   PartConfig model{};
   PartConfig data{};
@@ -54,40 +54,41 @@ struct RunConfig {
   CheckpointOptions checkpoint{};
   EarlyStoppingOptions early_stopping{};
   OutputOptions output{};
-  ConfigSections sections{};  ///< those of Parts.observers: sections["dump"] = {{"level", "op"}}; what is there is on
+  ConfigSections sections{};  ///< those of Parts.observers: sections["dump"] = {{"level", "op"}}; a section that is present is enabled
   static const ConfigTable<RunConfig>& config_table();
 };
 
-/// Reads a YAML file, applies the overrides ("trainer.max_epochs=3") and binds. Error(Usage) lists every mistake: file, line, column,
-/// what was given, what is allowed, the nearest name. The options of the parts are checked against `parts` as well.
+/// Reads a YAML file, applies the overrides ("trainer.max_epochs=3") and binds. Error(Usage) lists all errors: file, line, column,
+/// the given value, the allowed values, the nearest name. The options of the parts are also checked, with `parts`.
 RunConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts());
 
-/// The same from a node that was read before. A section that is switched off counts as absent.
+/// The same from a node that was read before. A disabled section counts as absent.
 RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts());
 
-/// The checks that a file gets, for a struct that was filled in code: the tables, the options of the parts, and what keys contradict.
-/// Error(Usage) lists every mistake. Opens nothing and reads no device; the Trainer calls it first.
+/// The checks of a file, for a struct that was filled in code: the tables, the options of the parts, and contradictions between keys.
+/// Error(Usage) lists all errors. Opens no file and no device; the Trainer calls it first.
 void check_config(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// The key of a section that `key` is short for: "optimizer.lr" of "lr"; "" for a key of a configuration itself, and for what is none.
+/// The key of a section that `key` is short for: "optimizer.lr" of "lr"; "" for a top-level key of a configuration and for an unknown key.
 std::string full_key(const std::string& key, const Parts& parts = builtin_parts());
 
-/// The keys of a configuration, those of the observers' sections included.
+/// The keys of a configuration, including those of the observers' sections.
 std::vector<FieldInfo> config_fields(const Parts& parts = builtin_parts());
 
-/// The configuration with every default filled in, the options of its parts too: what --print-config shows and a checkpoint keeps.
+/// The configuration with every default filled in, also in the options of its parts: the form that --print-config shows and a checkpoint
+/// stores.
 ConfigNode resolved(const RunConfig& config, const Parts& parts = builtin_parts());
 
-/// Stands for a value that the data decide when the program runs. Next to any other value it is not a change of numbers: with the same
-/// data the two are the same, and other data are a difference of their own.
+/// Represents a value that the data decide when the program runs. Compared with any other value it is not a difference that changes
+/// numbers: with the same data the two are equal, and different data are a separate difference.
 inline constexpr const char* kLeftToData = "(left to the data)";
 
-/// A configuration as a comparison with another one needs it: resolved, with the options of the transforms too, and kLeftToData
-/// for what the data decide. Parts that `parts` does not know stay as they are written. Nothing, and the reason in
-/// `why`, for what is no configuration of train_app: a mistake in it, or no model or no data named.
+/// A configuration in the form for a comparison with another one: resolved, including the options of the transforms, with kLeftToData for
+/// values that the data decide. Parts that `parts` does not contain stay as written. nullopt, with the reason in `why`, for a text that is
+/// not a configuration of train_app: it has an error, or names no model or no data.
 std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string& why, const Parts& parts = builtin_parts());
 
-/// The options of a part that other parts decide: the model's classes and picture size where the configuration leaves them open.
+/// The options of a part that other parts decide: the model's classes and image size if the configuration leaves them open.
 PartConfig with_data_defaults(PartConfig model, const DatasetInfo& info, int64_t image_size, const Parts& parts);
 
 }  // namespace npu_train

@@ -10,18 +10,18 @@
 
 namespace npu_train {
 
-/// Makes the next free `dir/name/version_N` and returns it. Error(Checkpoint) when it cannot be made.
+/// Creates the next free `dir/name/version_N` and returns it. Error(Checkpoint) if it cannot be created.
 std::string make_run_dir(const std::string& dir, const std::string& name);
 
 /// Every `dir/name/version_N` that has checkpoints, had begun one, or is or was locked by a run (FolderLock), newest first.
 std::vector<std::string> run_dirs(const std::string& dir, const std::string& name);
 
-/// Writes while the run goes on: a row of metrics.csv every `every_n_steps` and at each epoch's end (columns: epoch, step, phase, then the
-/// metrics), the events, and history.json (rewritten whole at each epoch's end). What cannot be written or read is a warning and never ends
-/// the run.
+/// Writes during the run: a row of metrics.csv every `every_n_steps` and at each epoch's end (columns: epoch, step, phase, then the
+/// metrics), the events, and history.json (rewritten completely at each epoch's end). A failure to read or write causes a warning and never
+/// ends the run.
 class RunFiles final : public Callback {
  public:
-  /// Goes on in the files that a resumed run finds.
+  /// Continues the files of a resumed run.
   RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard);
   ~RunFiles() override;
 

@@ -1,7 +1,7 @@
-/// How tools reach a run: observers that programs add to Parts, with sections of the configuration of their own.
+/// The interface of tools to a run: observers that programs add to Parts, with their own sections of the configuration.
 ///
 ///   struct PulseOptions { int64_t every = 10; static const ConfigTable<PulseOptions>& config_table(); };
-///   parts.observers.add_section<PulseOptions>("pulse", "what the section does", [](const PulseOptions& options) {
+///   parts.observers.add_section<PulseOptions>("pulse", "the meaning of the section", [](const PulseOptions& options) {
 ///     return std::make_unique<Pulse>(options);   // a RunObserver
 ///   });
 ///   // pulse: {every: 5} in a file, config.sections["pulse"] = {{"every", 5}} in code
@@ -31,7 +31,7 @@ class Strategy;
 class Task;
 class TrainLoop;
 
-/// What there is of a run. While it is being built, nullptr stands for what is not made yet.
+/// The objects of a run. While it is being built, objects that do not exist yet are nullptr.
 struct RunView {
   const RunConfig& config;
   const Parts& parts;
@@ -43,37 +43,37 @@ struct RunView {
   Precision* precision = nullptr;
   Optimizer* optimizer = nullptr;
   TrainLoop* loop = nullptr;
-  const char* building = "";  ///< what is being made ("the data set was opened"), and what needs less memory
+  const char* building = "";  ///< the object being made ("the data set was opened"), and an alternative that needs less memory
   const char* remedy = "";
 };
 
-/// Lives as long as the run that it was made for. What it wants to see of steps, it adds to the loop: StepObservers and Callbacks.
+/// Lives as long as its run. To observe steps, it adds StepObservers and Callbacks to the loop.
 class RunObserver {
  public:
   virtual ~RunObserver() = default;
-  /// The run is built, and nothing was computed yet.
+  /// The run is built; no step has been computed yet.
   virtual void on_setup(const RunView& /*run*/) {}
   /// Before a call that computes steps (fit, train_epoch, train_step). `run_dir` is "" for a run that writes no files.
   virtual void on_start(const RunView& /*run*/, const std::string& /*run_dir*/) {}
   virtual void on_fit_start(const RunView& /*run*/) {}
-  /// fit() ends; `failed`: by an error, which goes on to the caller.
+  /// fit() ends; `failed`: because of an error, which is then rethrown to the caller.
   virtual void on_fit_end(const RunView& /*run*/, const std::string& /*run_dir*/, bool /*failed*/) {}
-  /// An error ends the call: one that says more takes its place. `failed` is the window that ran out of memory, if there is one.
+  /// An error ends the call; a more detailed one may replace it. `failed` is the window that ran out of memory, if there is one.
   virtual std::optional<Error> explain(const RunView& /*run*/, std::optional<FailedWindow>& /*failed*/, const Error& /*error*/) {
     return std::nullopt;
   }
 };
 
-/// The sections of a configuration by name, without `enabled`. A section that is there is on.
+/// The sections of a configuration by name, without `enabled`. A section that is present is enabled.
 using ConfigSections = std::map<std::string, ConfigNode>;
 
-/// What makes the observers of a run. A value: copied with Parts.
+/// The factories of the observers of a run. A value: copied with Parts.
 class ObserverRegistry {
  public:
   using Made = std::unique_ptr<RunObserver>;
 
-  /// An observer with a section: made for each run whose configuration has the section `name`, unless it says `enabled: false`.
-  /// `validate` throws Error(Usage) for options that contradict each other. A name that is there already is replaced.
+  /// An observer with a section: made for each run whose configuration has the section `name`, unless it contains `enabled: false`.
+  /// `validate` throws Error(Usage) for options that contradict each other. An existing name is replaced.
   template <Configurable Options, class Fn>
   void add_section(const std::string& name, const std::string& doc, Fn factory, std::function<void(const Options&)> validate = {});
 
@@ -85,10 +85,10 @@ class ObserverRegistry {
   /// The sections as fields of a configuration.
   std::vector<FieldInfo> describe() const;
 
-  /// Moves the sections of the configuration `root` that belong to an observer to `sections`, without `enabled`. What is switched off
-  /// is dropped, also where it belongs to npu_train::tools and the program does not have it.
+  /// Moves the sections of the configuration `root` that belong to an observer to `sections`, without `enabled`. A disabled section is
+  /// removed, even if it belongs to npu_train::tools and the program does not have that library.
   void take_sections(ConfigNode& root, ConfigSections& sections, ConfigProblems& problems) const;
-  /// The options with defaults filled in; mistakes, and names that are no section here, go to `problems`.
+  /// The options with defaults filled in; errors, and names without a section, go to `problems`.
   ConfigSections resolve(const ConfigSections& sections, ConfigProblems& problems) const;
   /// The observers of a run, in the order of their names.
   std::vector<Made> make(const ConfigSections& sections) const;

@@ -1,4 +1,4 @@
-/// The precision that a configuration comes to: `train_app CONFIG --print-precision`.
+/// The precision that results from a configuration: `train_app CONFIG --print-precision`.
 #pragma once
 
 #include "npu_train/engine/parts.hpp"
@@ -7,9 +7,9 @@
 
 namespace npu_train {
 
-/// What a run of `config` would compute in, with its layers where a model is named: the model is made with fresh weights and run forward
-/// once, on two empty pictures, and each layer's dtypes are noted. Data are not opened, so the model has its own default of classes and
-/// picture size. Errors as the run itself gives them.
+/// The precision of a run of `config`, with its layers if a model is named: the model is made with fresh weights and runs forward once on
+/// two empty images, and each layer's dtypes are recorded. Data are not opened, so the model has its own default of classes and image
+/// size. Errors: those of the run itself.
 PrecisionPolicy precision_policy(const RunConfig& config, const Parts& parts = builtin_parts());
 
 }  // namespace npu_train

@@ -20,17 +20,17 @@ namespace npu_train {
 
 class TrainLoop;
 
-/// Builds everything that the configuration names and runs it. One object is one run; calls come from one thread, except request_stop().
-/// Process-wide settings of libtorch (threads, deterministic algorithms) are changed only while a call runs, and restored.
+/// Builds all objects that the configuration names, and runs them. One object is one run; calls come from one thread, except
+/// request_stop(). Process-wide settings of libtorch (threads, deterministic algorithms) are changed only while a call runs, and restored.
 ///
 /// Random numbers: the order of samples, their augmentation and the initial weights of the configuration's model belong to the run, as does
-/// all that is drawn with `rng: portable`. With `rng: native` dropout draws from libtorch's default generators, which belong to the
-/// process: between calls they are the program's, but trainers that run in several threads at once draw from the same ones, and their masks
+/// all draws with `rng: portable`. With `rng: native` dropout draws from libtorch's default generators, which belong to the
+/// process: between calls they have the program's state, but trainers that run in several threads at once share them, and their masks
 /// depend on timing. `rng: portable` makes such trainings repeatable.
 class Trainer {
  public:
-  /// Error(Usage) for a configuration with mistakes (check_config), and where the process was launched as one of several (WORLD_SIZE, see
-  /// dist/launch.hpp), which is not supported yet. Nothing is opened.
+  /// Error(Usage) for an invalid configuration (check_config), and if the process was launched as one of several (WORLD_SIZE, see
+  /// dist/launch.hpp), which is not supported yet. No file is opened.
   explicit Trainer(RunConfig config = {}, Parts parts = builtin_parts());
   ~Trainer();
   Trainer(Trainer&&) noexcept;
@@ -42,31 +42,31 @@ class Trainer {
   RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val = nullptr);
   RunResult fit(std::shared_ptr<Task> task, std::shared_ptr<IterableDataset> train, std::shared_ptr<const Dataset> val = nullptr);
 
-  /// Gives the trainer a task and data without training yet, for the calls below.
+  /// Sets the task and the data without training, for the calls below.
   void setup(std::shared_ptr<Task> task, std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> val = nullptr);
-  /// Builds what the configuration names, once; every other call does it by itself.
+  /// Builds the objects of the configuration, once; every other call does this automatically.
   void setup();
 
   /// Averages over the validation data: "loss" and the task's metrics.
   Scalars validate();
-  /// What the model gives for `input` [N, ...], in evaluation mode, on the host, fp32.
+  /// The model's outputs for `input` [N, ...], in evaluation mode, on the host, fp32.
   at::Tensor predict(const at::Tensor& input);
 
   /// For a program that owns its loop. One window: one update.
   StepReport train_step(const std::vector<Batch>& window);
   StepReport train_step(const Batch& batch) { return train_step(std::vector<Batch>{batch}); }
-  /// Says which epoch train_step() is in, for schedules by epoch; fit() and train_epoch() know it themselves.
+  /// Sets the current epoch of train_step(), for schedules by epoch; fit() and train_epoch() set it themselves.
   void set_epoch(int64_t epoch);
-  /// The rest of the current epoch and its validation; nullopt when it was stopped on the way.
+  /// The rest of the current epoch and its validation; nullopt if it was stopped before its end.
   std::optional<EpochReport> train_epoch();
 
-  /// Goes on from a checkpoint: auto (newest valid one of this output.name, none is fine), last, best, or a path. Returns its path, ""
-  /// when auto found none. Error(Checkpoint) when it cannot be used, or when another run writes into its folder: the message names that
-  /// run.
+  /// Continues from a checkpoint: auto (the newest valid one of this output.name; having none is no error), last, best, or a path. Returns
+  /// its path, "" if auto found none. Error(Checkpoint) if it cannot be used, or if another run writes to its folder: the message names
+  /// that run.
   std::string resume(const std::string& which = "auto");
   /// Writes a checkpoint now; returns its path.
   std::string save_checkpoint();
-  /// The state of everything that changes the next step, and its counterpart; `leave_out` names parts that are not restored.
+  /// The complete state that affects the next step, and its counterpart; `leave_out` names parts that are not restored.
   RunState state();
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
 
@@ -78,13 +78,13 @@ class Trainer {
   void add_observer(StepObserver* observer);
 
   const RunConfig& config() const;
-  /// Of this run's files; "" before setup() or when nothing is written.
+  /// The folder of this run's files; "" before setup() or if nothing is written.
   const std::string& run_dir() const;
   TrainLoop& loop();
   Task& task();
-  /// The configuration's model; Error(Usage) when the task was given in code.
+  /// The configuration's model; Error(Usage) if the task was given in code.
   const Model& model();
-  /// What the run trains and validates on.
+  /// The training and validation data of the run.
   const DatasetPair& data();
 
  private:

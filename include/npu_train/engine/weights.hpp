@@ -9,8 +9,8 @@
 
 namespace npu_train {
 
-/// Tensors by name from a .safetensors file, a .pth, .pt, .bin or .ckpt of PyTorch (read without executing anything), or a checkpoint
-/// folder of npu_train (its model). Error(Data) or Error(Checkpoint) when it is none of these.
+/// Tensors by name from a .safetensors file, a .pth, .pt, .bin or .ckpt of PyTorch (read without executing code), or a checkpoint
+/// folder of npu_train (its model). Error(Data) or Error(Checkpoint) if it is none of these.
 NamedTensors read_weights_file(const std::string& path);
 
 /// Reads the file into the model; Error(Checkpoint), with the path, as load_weights.

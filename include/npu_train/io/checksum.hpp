@@ -1,4 +1,4 @@
-/// Content checks of files, to find flipped bytes before they become weights.
+/// Content checks of files, to detect corrupted bytes before they become weights.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace npu_train {
 
-/// hash64 of the file's content, read in pieces. Error(`kind`) when it cannot be read.
+/// hash64 of the file's content, read in pieces. Error(`kind`) if it cannot be read.
 uint64_t file_checksum(const std::filesystem::path& path, ErrorKind kind = ErrorKind::Checkpoint);
 
-/// Error(`kind`) that says what differs unless the file has this size and checksum.
+/// Error(`kind`) that describes the difference, unless the file has this size and checksum.
 void verify_file(const std::filesystem::path& path, uint64_t bytes, uint64_t checksum, ErrorKind kind = ErrorKind::Checkpoint);
 
 }  // namespace npu_train

@@ -11,14 +11,14 @@
 
 namespace npu_train {
 
-/// One events.out.tfevents.* file. Records are whole or absent: a reader that follows the file never sees half a frame as valid.
+/// One events.out.tfevents.* file. Records are complete or absent: a reader that follows the file never sees a partial frame as valid.
 class EventWriter {
  public:
-  /// Opens a new file in `dir` (made when it is missing). Error(Checkpoint) when that is not possible.
+  /// Opens a new file in `dir` (created if it is missing). Error(Checkpoint) if that is not possible.
   explicit EventWriter(const std::string& dir);
 
-  /// Adds one value for each tag at `step`, flushed at once. NaN and infinities are written as they are. Error(Checkpoint) when the disk
-  /// does not take the record; the file then ends with the record before, and a later one may succeed.
+  /// Adds one value for each tag at `step`, flushed at once. NaN and infinities are written as they are. Error(Checkpoint) if the disk
+  /// does not accept the record; the file then ends with the previous record, and a later one may succeed.
   void add_scalars(const std::vector<std::pair<std::string, double>>& tags, int64_t step);
 
   const std::string& path() const { return file_.path(); }

@@ -1,4 +1,4 @@
-/// Files that are there whole or not at all: written beside their place, forced to disk, then renamed.
+/// Files that are complete or absent: written next to their final place, synchronised to the disk, then renamed.
 #pragma once
 
 #include <cstddef>
@@ -12,16 +12,16 @@
 
 namespace npu_train {
 
-/// What `AtomicFile::commit` waits for.
+/// The condition that `AtomicFile::commit` waits for.
 enum class Durability {
-  Synced,   ///< the data and the name are on the disk: what must outlive a crash of the machine
-  Renamed,  ///< whole under its name for every process; after a crash of the machine it may be missing or empty. For thousands of small
+  Synced,   ///< the data and the name are on the disk: for files that must survive a crash of the machine
+  Renamed,  ///< complete under its name for every process; after a crash of the machine it may be missing or empty. For thousands of small
             ///< files that can be made again, where waiting for the disk each time costs more than writing.
 };
 
 /// A file under construction. Until `commit()` only a hidden temporary file in the same folder exists; the destructor removes it.
-/// Every failure of the disk (full, quota, read-only, no permission) is an Error(Checkpoint) with path and sizes; what stood at
-/// `path` before is then untouched.
+/// Every failure of the disk (full, quota, read-only, no permission) is an Error(Checkpoint) with path and sizes; the previous content of
+/// `path` is then unchanged.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path, Durability durability = Durability::Synced);
@@ -37,7 +37,7 @@ class AtomicFile {
   uint64_t checksum() const { return hasher_.digest(); }
   const std::filesystem::path& path() const { return path_; }
 
-  /// Forces the data to disk, renames over `path`, forces the folder to disk; with Durability::Renamed only renames.
+  /// Synchronises the data to the disk, renames the file to `path`, and synchronises the folder; with Durability::Renamed only renames.
   void commit();
 
  private:
@@ -58,11 +58,11 @@ struct WrittenFile {
 /// Replaces the content of `path`.
 WrittenFile write_file_atomic(const std::filesystem::path& path, std::string_view content);
 
-/// The content of a regular file of at most `max_bytes`. Error(`kind`) when it is missing, larger, a folder or unreadable.
+/// The content of a regular file of at most `max_bytes`. Error(`kind`) if it is missing, larger, a folder or unreadable.
 std::string read_file(const std::filesystem::path& path, uint64_t max_bytes, ErrorKind kind = ErrorKind::Data);
 
-/// A folder under construction: fill `temporary()`, then `commit()` puts it in the place of `path` (an older folder there is replaced
-/// in one step where the file system can exchange names). The destructor removes what was not committed.
+/// A folder under construction: fill `temporary()`, then `commit()` moves it to `path` (an older folder there is replaced in one step if
+/// the file system can exchange names). The destructor removes the folder if it was not committed.
 class AtomicDirectory {
  public:
   explicit AtomicDirectory(std::filesystem::path path);
@@ -79,21 +79,21 @@ class AtomicDirectory {
   std::filesystem::path temporary_;
 };
 
-/// Makes a folder and those above it. Error(Checkpoint) when that fails.
+/// Creates a folder and its parents. Error(Checkpoint) if that fails.
 void make_folder(const std::filesystem::path& folder);
 
 /// True for the names that AtomicFile and AtomicDirectory use while they write.
 bool is_temporary_name(std::string_view file_name);
 
-/// Removes temporaries that killed processes left in `folder`: those of dead processes of this machine, others after a day.
-/// Gives their number.
+/// Removes temporaries that killed processes left in `folder`: those of ended processes of this machine; others after a day.
+/// Returns their number.
 int remove_leftovers(const std::filesystem::path& folder);
 
-/// `folder / name` for a name that comes from a file: relative, no "..", no link on the way that leads out of `folder`.
+/// `folder / name` for a name that comes from a file: relative, no "..", no link in the path that leads out of `folder`.
 /// Error(Checkpoint) otherwise.
 std::filesystem::path safe_join(const std::filesystem::path& folder, std::string_view name);
 
-/// A regular file opened for reading at any place. Reads never go beyond the size it had when it was opened.
+/// A regular file opened for reading at any offset. Reads never go beyond the size it had when it was opened.
 class ReadableFile {
  public:
   explicit ReadableFile(std::filesystem::path path, ErrorKind kind = ErrorKind::Data);
@@ -104,7 +104,7 @@ class ReadableFile {
   uint64_t size() const { return size_; }
   const std::filesystem::path& path() const { return path_; }
   ErrorKind kind() const { return kind_; }
-  /// Exactly `bytes` bytes from `offset`; Error(kind) when the file ends before.
+  /// Exactly `bytes` bytes from `offset`; Error(kind) if the file ends before that.
   void read(uint64_t offset, void* out, size_t bytes) const;
   std::string read(uint64_t offset, size_t bytes) const;
 

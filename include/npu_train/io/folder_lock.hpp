@@ -1,4 +1,4 @@
-/// One writer to a folder, on disks of one machine and on those that several share.
+/// One writer per folder, on local disks and on disks that several machines share.
 #pragma once
 
 #include <filesystem>
@@ -7,26 +7,26 @@
 
 namespace npu_train {
 
-/// The defaults are right for a program.
+/// The defaults are suitable for programs.
 struct FolderLockOptions {
-  double beat = 5;               ///< seconds between two signs of life, which are written where other machines can see the folder
-  double patience = 30;          ///< seconds without one after which a holder on another machine counts as dead
+  double beat = 5;               ///< seconds between two signs of life, which are written if other machines can see the folder
+  double patience = 30;          ///< seconds without a sign of life after which a holder on another machine counts as dead
   std::optional<bool> shared{};  ///< whether other machines can see the folder; nullopt: by the kind of its file system
-  bool kernel_locks = true;      ///< false: as on a file system that has none
+  bool kernel_locks = true;      ///< false: as on a file system without them
 };
 
 /// A lock of a folder, held from the constructor to the destructor and not longer than the process lives.
 ///
-/// The operating system's lock of the file `run.lock` decides between the processes of one machine: it goes with the process, however that
+/// The operating system's lock of the file `run.lock` decides between the processes of one machine: it ends with the process, however that
 /// ends. The file names the holder: host, process, since when. On a network disk that lock may hold on one machine only, or not exist.
-/// There the holder changes the file every `beat` seconds, and who finds the file of another machine watches it for `patience` seconds
-/// first: no clock is compared. Without a lock of the operating system, a holder on this machine is told from a later process of its number
-/// by the time of its start.
+/// There the holder changes the file every `beat` seconds, and a process that finds the file of another machine first watches it for
+/// `patience` seconds: clocks are not compared. Without a lock of the operating system, a holder on this machine is distinguished from a
+/// later process with the same number by its start time.
 class FolderLock {
  public:
   static constexpr const char* kFile = "run.lock";
 
-  /// Error(Checkpoint) that names the holder when another process, or another object of this one, holds the lock, and when the folder
+  /// Error(Checkpoint) that names the holder if another process, or another object of this one, holds the lock, and if the folder
   /// cannot be written.
   explicit FolderLock(std::filesystem::path folder, const FolderLockOptions& options = {});
   ~FolderLock();

@@ -1,5 +1,5 @@
 /// One tensor in NumPy's .npy format (version 1.0; https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html).
-/// Ours because libtorch has no reader for it; sizes are checked against the file before memory is taken, and objects are refused.
+/// Our own because libtorch has no reader for it; sizes are checked with the file before memory is allocated, and objects are rejected.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,10 +11,10 @@
 namespace npu_train {
 
 /// Writes atomically, C order. float64/32/16, int64/32/16/8, uint8, bool; Error(Usage) for others (bfloat16 does not exist in NumPy:
-/// convert first), Error(Checkpoint) for the disk.
+/// convert first), Error(Checkpoint) if it cannot be written.
 void save_npy(const std::filesystem::path& path, const at::Tensor& tensor, Durability durability = Durability::Synced);
 
-/// Reads versions 1 to 3, C and Fortran order, little-endian. Error(Data) when the file is damaged, holds objects or another dtype.
+/// Reads versions 1 to 3, C and Fortran order, little-endian. Error(Data) if the file is damaged, or contains objects or another dtype.
 at::Tensor load_npy(const std::filesystem::path& path);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Residual networks (He et al., "Deep Residual Learning", CVPR 2016; the stride sits in the 3x3 convolution, as in torchvision).
+/// Residual networks (He et al., "Deep Residual Learning", CVPR 2016; the 3x3 convolution has the stride, as in torchvision).
 /// Parameter names and shapes are torchvision's: conv1, bn1, layer1.0.conv1, layer1.0.downsample.0, fc ...
 #pragma once
 
@@ -11,16 +11,16 @@ namespace npu_train {
 
 struct ResNetOptions {
   int64_t num_classes = 1000;     ///< outputs of the head
-  int64_t image_size = 224;       ///< pixels; any size of at least 1 runs, this one is what summaries and benchmarks use
+  int64_t image_size = 224;       ///< pixels; for summaries and benchmarks; the network accepts any size of at least 1
   int64_t channels = 3;           ///< of the input
-  std::string stem = "imagenet";  ///< imagenet: 7x7 stride 2 and max pooling; small: 3x3 stride 1 without pooling, for 32x32 pictures
+  std::string stem = "imagenet";  ///< imagenet: 7x7 stride 2 and max pooling; small: 3x3 stride 1 without pooling, for 32x32 images
   bool zero_init_residual =
-      true;  ///< last gamma of each block starts at 0: blocks start as identity, training is steadier (Goyal et al. 2017)
-  /// auto: norm, shortcut and ReLU as one kernel (batch_norm_act) and convolutions as matrix products (lowered_conv2d), where that is
-  /// faster; false: PyTorch's operations
+      true;  ///< initialises the last gamma of each block with 0: blocks start as identity, for a more stable training (Goyal et al. 2017)
+  /// auto: norm, shortcut and ReLU as one kernel (batch_norm_act) and convolutions as matrix products (lowered_conv2d), if that is
+  /// faster; false: PyTorch's operators
   std::string fused_kernels = "auto";
-  std::string weights{};       ///< file to start from
-  bool weights_strict = true;  ///< weights of another network are an error; false loads what fits
+  std::string weights{};       ///< file with initial weights
+  bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<ResNetOptions>& config_table();
 };
 

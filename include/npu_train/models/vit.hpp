@@ -15,7 +15,7 @@ struct VitOptions {
   int64_t num_classes = 1000;           ///< outputs of the head
   int64_t image_size = 224;             ///< pixels of a side; fixed by the position embedding
   int64_t channels = 3;                 ///< of the input
-  int64_t patch_size = 16;              ///< pixels of a patch's side; divides image_size
+  int64_t patch_size = 16;              ///< pixels of a side of a patch; divides image_size
   int64_t dim = 768;                    ///< width of a token; a multiple of heads
   int64_t depth = 12;                   ///< blocks
   int64_t heads = 12;                   ///< attention heads
@@ -25,20 +25,20 @@ struct VitOptions {
   double drop_path = 0.0;               ///< stochastic depth of the last block, per sample, rising linearly from 0 at the first
   std::string qkv = "fused";            ///< fused: one projection (in_proj_weight); split: q_proj, k_proj, v_proj, which NPUs prefer
   std::string gelu = "exact";           ///< exact: by erf; tanh: the approximation
-  std::string attention_mask = "none";  ///< none; causal: a token sees itself and those before it (class token first)
-  std::string fused_kernels = "auto";   ///< auto: packed_linear and attention's own backward, where they are faster; false: PyTorch's
-  std::string weights{};                ///< file to start from
-  bool weights_strict = true;           ///< weights of another network are an error; false loads what fits
+  std::string attention_mask = "none";  ///< none; causal: a token attends to itself and to earlier tokens (class token first)
+  std::string fused_kernels = "auto";  ///< auto: packed_linear and attention's own backward, if they are faster; false: PyTorch's operators
+  std::string weights{};               ///< file with initial weights
+  bool weights_strict = true;          ///< weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<VitOptions>& config_table();
 };
 
-/// Named sizes, for 224x224 pictures unless the name says otherwise.
+/// Named sizes, for 224x224 images unless the name contains other data.
 VitOptions vit_tiny_options();          ///< patch 16, dim 192, depth 12, heads 3
 VitOptions vit_small_options();         ///< patch 16, dim 384, depth 12, heads 6
 VitOptions vit_b16_options();           ///< patch 16, dim 768, depth 12, heads 12
 VitOptions vit_b32_options();           ///< patch 32, dim 768, depth 12, heads 12
 VitOptions vit_l16_options();           ///< patch 16, dim 1024, depth 24, heads 16
-VitOptions vit_tiny_cifar10_options();  ///< 32x32 pictures, patch 4, dim 192, depth 12, heads 3, 10 classes
+VitOptions vit_tiny_cifar10_options();  ///< 32x32 images, patch 4, dim 192, depth 12, heads 3, 10 classes
 
 /// Input [N, channels, image_size, image_size]. Weights are drawn from the default generator: linear layers Xavier uniform, patch
 /// projection and head truncated normal, positions N(0, 0.02^2), class token and biases 0. Fused and split forms of equal seed have equal
@@ -46,8 +46,8 @@ VitOptions vit_tiny_cifar10_options();  ///< 32x32 pictures, patch 4, dim 192, d
 Model vit(const VitOptions& options, const std::string& name = "vit");
 
 /// Gives every attention of a model made by vit() a mask [tokens, tokens] or broadcastable to [N, heads, tokens, tokens]: boolean (true =
-/// may be seen) or floating (added to the scores). It takes the place of a causal mask; it is a setting, not part of
-/// the saved state; an undefined tensor removes it.
+/// visible) or floating (added to the scores). It replaces a causal mask. It is a setting, not part of the saved state; an undefined tensor
+/// removes it.
 /// Error(Usage) for another model.
 void set_attention_mask(const Model& model, const at::Tensor& mask);
 

@@ -34,10 +34,10 @@ class Forward {
  public:
   Forward() = default;
   template <class Fn>
-  requires std::is_invocable_r_v<at::Tensor, const Fn&, const at::Tensor&> Forward(Fn fn)  // NOLINT: a function is a Forward
+  requires std::is_invocable_r_v<at::Tensor, Fn&, const at::Tensor&> Forward(Fn fn)  // NOLINT: a function is a Forward
       : of_tensor_(std::move(fn)) {}
   template <class Fn>
-  requires(!std::is_invocable_r_v<at::Tensor, const Fn&, const at::Tensor&> && std::is_invocable_r_v<Outputs, const Fn&, const Batch&>)
+  requires(!std::is_invocable_r_v<at::Tensor, Fn&, const at::Tensor&> && std::is_invocable_r_v<Outputs, Fn&, const Batch&>)
       Forward(Fn fn)  // NOLINT
       : of_batch_(std::move(fn)) {}
 

@@ -16,9 +16,9 @@ namespace npu_train {
 
 /// What a task gives for one micro-batch.
 struct StepOutput {
-  at::Tensor loss;     ///< scalar: the mean loss over the batch, attached to the graph in training
-  double weight = 0;   ///< what that mean counts for in its window (usually the number of samples)
-  Outputs outputs{};   ///< what the metrics are computed from (logits, predictions); may be empty
+  at::Tensor loss;    ///< scalar: the mean loss over the batch, attached to the graph in training
+  double weight = 0;  ///< what that mean counts for in its window (usually the number of samples)
+  Outputs outputs{};  ///< what the metrics are computed from (logits, predictions); may be empty
 };
 
 /// A named tensor of a model that is not trained but belongs to it (running statistics).

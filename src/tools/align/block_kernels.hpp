@@ -28,7 +28,7 @@ struct ValueSums {
   }
 };
 
-// What the metrics of a pair are made of besides, all values finite.
+// The other sums of the metrics of a pair, if all values are finite.
 struct ErrorSums {
   double dot = 0, squares = 0, abs = 0;  // sums of ab, (a - b)^2, |a - b|
   double max_abs = 0, max_relative = 0;
@@ -52,7 +52,7 @@ struct ErrorSums {
 // doubles: those of floats are exact before they are added, and cannot overflow.
 template <class T>
 struct BlockKernels {
-  // `n` values of the dtype at `data`, at any address, as T: in `buffer`, or where they lie if they are T already.
+  // `n` values of the dtype at `data`, at any address, as T: in `buffer`, or in place if they are already T.
   const T* (*widened)(at::ScalarType dtype, const void* data, int64_t n, T* buffer);
   ValueSums (*values)(const T* x, int64_t n);
   // `epsilon` is the divisor where b is 0. ULP are those of the floating dtype `grid`; none are counted for another dtype.

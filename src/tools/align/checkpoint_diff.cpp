@@ -117,7 +117,7 @@ class CheckpointComparer {
         compare(item);
         finish(item, call);
       }
-      item.item_a.data_name.clear();  // it told the entry and names no file
+      item.item_a.data_name.clear();  // it named the entry, not a file
       item.item_b.data_name.clear();
       call.items.push_back(std::move(item));
     }
@@ -187,7 +187,7 @@ class CheckpointComparer {
   // What a difference of values of one shape looks like; "" where it looks like nothing special.
   static std::string seen_in_values(const PairMetrics& m, const at::Tensor& a, const at::Tensor& b) {
     const auto zero = [](double max, double min) { return max == 0 && min == 0; };
-    if (m.nonfinite_mismatch > 0) return "";  // the judge tells the side
+    if (m.nonfinite_mismatch > 0) return "";  // the judge reports the side
     if (zero(m.max_a, m.min_a) != zero(m.max_b, m.min_b)) return std::string("all zero in ") + (zero(m.max_a, m.min_a) ? "A" : "B");
     if (m.relative_norm < 1e-3 || m.elements < 2) return "";
     if (m.max_a == m.min_a || !near_number(m.max_a, m.max_b) || !near_number(m.min_a, m.min_b) || !near_number(m.norm_a, m.norm_b))

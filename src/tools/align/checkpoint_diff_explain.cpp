@@ -1,4 +1,4 @@
-// The first layer whose weights differ, and what may be behind it.
+// The first layer whose weights differ, and the likely cause.
 #include <algorithm>
 #include <cmath>
 

@@ -12,12 +12,12 @@
 
 namespace npu_train::detail {
 
-// Tensors of a checkpoint or a file of weights, read when they are asked for where the format allows.
+// Tensors of a checkpoint or a file of weights, read on request if the format allows it.
 class StoredWeights {
  public:
   struct Entry {
     std::string part;  // model | optimizer | ema
-    std::string name;  // "conv1.weight"; of the optimizer the parameter's with the slot behind it: "conv1.weight.momentum"
+    std::string name;  // "conv1.weight"; for the optimizer, the parameter's name and the slot: "conv1.weight.momentum"
     std::string key;   // in its file
     size_t file = 0;   // of files_; unused for what is in memory
     at::ScalarType dtype = at::kFloat;

@@ -68,7 +68,7 @@ std::string take_part(std::string& name) {
   return "model";
 }
 
-// A layer's kind as its parameters show it, and their shapes: what tells layers of other names apart.
+// A layer's kind as shown by its parameters, and their shapes: they distinguish layers with different names.
 std::string type_of_layer(const DumpCall& call) {
   std::string shapes;
   size_t weight_dims = 0;
@@ -203,7 +203,7 @@ std::vector<std::string> ties_broken(const StoredWeights& here, const StoredWeig
   return out;
 }
 
-// "module." and the like, while all tensors of the model (or of the average) begin with it.
+// "module." and similar prefixes, while all tensors of the model (or of the average) begin with it.
 void StoredWeights::drop_prefixes() {
   for (const char* part : {"model", "ema"}) {
     for (bool again = has(part); again;) {

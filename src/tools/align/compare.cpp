@@ -12,7 +12,7 @@
 namespace npu_train {
 namespace {
 
-// What older dumps and msprobe's do not tell may differ; of the second list they told nothing, and most programs have no such thing.
+// Facts that older dumps and msprobe's lack may differ; they lack all of the second list, and most programs have no such options.
 bool same_environment(const DumpStep& a, const DumpStep& b) {
   for (const char* fact : {"version", "libtorch", "device", "precision", "threads", "cpu"})
     if (detail::fact_of(a, fact).empty() || detail::fact_of(a, fact) != detail::fact_of(b, fact)) return false;
@@ -21,7 +21,7 @@ bool same_environment(const DumpStep& a, const DumpStep& b) {
   return true;
 }
 
-// What was asked for is taken at its word.
+// Explicit options are applied literally.
 bool given_tolerance(const CompareOptions& options) { return options.atol || options.rtol || !options.layer_tolerance.empty(); }
 
 bool is_sample(const DumpStep& step) {
@@ -86,12 +86,12 @@ std::string list_of(const Dump& dump) {
   return join(out, "; ");
 }
 
-// Names of the mapping: an error where nobody has any of them, a warning where some are unknown.
+// Names of the mapping: an error if none of them exists, a warning if some are unknown.
 void tell_unknown(const std::set<std::string>& unknown, const CompareOptions& options, DumpComparison& out) {
   if (unknown.empty()) return;
   const std::vector<std::string> all(unknown.begin(), unknown.end());
   check(unknown.size() < 2 * options.mapping.size(), ErrorKind::Usage, "compare",
-        "--mapping: none of its names occurs in the dumps: ", join(all, "; "), "; allowed: layers (layer1.0.conv1) and whole calls");
+        "--mapping: none of its names occurs in the dumps: ", join(all, "; "), "; allowed: layers (layer1.0.conv1) and complete calls");
   for (const auto& name : all) {
     log_warning("compare: --mapping names ", name);
     out.notes.push_back("--mapping names " + name);
@@ -105,7 +105,7 @@ struct Judged {
     for (const auto& call : compared.calls)
       if (call.layer.starts_with("optimizer")) weight_error = std::max({weight_error, call.parameter_error, compared.carried_error});
   }
-  // Of what lies between steps that do not follow each other nothing is known.
+  // The updates between steps that are not consecutive are unknown.
   double carried(int64_t next) const { return next == step + 1 && weight_error >= 0 ? weight_error : kUnknownDrift; }
 
   int64_t step = 0;
@@ -163,10 +163,10 @@ class DumpComparer {
     detail::StepComparer comparer(a, b, reference, options_, forgiving ? &noise_ : nullptr);
     const auto before = judged_.find(a.rank);
     auto step = comparer.run(out_.bytes, before == judged_.end() ? 0 : before->second.carried(a.step));
-    // what a step got wrong goes on in those behind it, and is no rounding
+    // a fault of a step continues in later steps, and is not rounding
     const bool unread = out_.first.found && out_.first.cause == Divergence::Cause::Unreadable;
     const bool faulty = out_.first.found && !unread && out_.first.step < step.step;
-    const bool places_only = !forgiving;  // a reference does not tell that a fused kernel shows another place
+    const bool places_only = !forgiving;  // a reference does not show that a fused kernel shows another place
     if ((forgiving || (reference_ && !equal_environments)) && !faulty)
       detail::forgive_rounding(step, a, b, /*later=*/before != judged_.end(), places_only);
     detail::tell_unproven_places(step);
@@ -226,7 +226,7 @@ class DumpComparer {
   std::optional<Dump> reference_;
   DumpComparison out_;
   detail::NoiseSteps noise_;
-  std::string cut_;                           // a dump.json without one whole call
+  std::string cut_;                           // a dump.json without a complete call
   detail::StepComparer::ReferenceUse use_{};  // of all steps
   std::set<std::string> unknown_;             // names of the mapping, in every step so far
   std::map<std::string, Judged> judged_;      // by rank: the last step

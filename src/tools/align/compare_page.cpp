@@ -15,7 +15,7 @@ using Kind = ItemComparison::Kind;
 
 bool compared(const CallComparison& call) { return !call.a.empty() && !call.b.empty(); }
 
-// What each call gave is off by, in call order; the calls of a direction.
+// The error of each call's outputs, in call order; the calls of one direction.
 BarPlot errors_by_layer(const StepComparison& step, const std::string& direction, const Divergence& first) {
   BarPlot plot{.title = "Error by layer, " + direction + " of step " + std::to_string(step.step),
                .x_label = "layer, in call order",
@@ -75,7 +75,7 @@ bool any_crc(const std::vector<detail::Row>& rows) {
   });
 }
 
-// What one looks for first stands in front; the table is wider than a page and scrolls.
+// The most important columns are first; the table is wider than a page and scrolls.
 HtmlTable table_of(const std::vector<detail::Row>& rows) {
   HtmlTable table{.title = "Values, worst first",
                   .columns = {{"Step", true},

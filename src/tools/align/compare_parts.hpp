@@ -71,20 +71,20 @@ class ItemJudge {
   std::map<std::string, double> costs_;        // by kind of value: B's worst error to the reference
 };
 
-// A fact of a dump's head; "" where it has none.
+// A fact of a dump's head; "" if it has none.
 std::string fact_of(const DumpStep& step, const std::string& name);
 // Whether a dump holds a part of what the run did: by its options, or because it was killed.
 bool is_part(const DumpStep& step);
 // Whether kernels of the run may have done a norm and what follows it at once. Programs that note nothing of it, as those of PyTorch, do
 // not.
 bool fuses_kernels(const DumpStep& step);
-// Whether running statistics are meant, which a call moves: they are what it gives.
+// Whether these are running statistics, which a call updates: they count as its outputs.
 bool is_moved(const ItemComparison& item);
 // Before the errors of a call are counted: what running statistics are off in proportion to the spread of their values.
 double moved_error_of(const ItemComparison& item, const CallComparison& call);
 
-// Between runs that may differ in rounding: takes back what failed where no call differs by itself and rounding explains the error.
-// `later`: behind a step that was judged and had no fault. `places_only`: of nothing but outputs that fused kernels show of another place.
+// Between runs that may differ in rounding: reverses failures if no call differs by itself and rounding explains the error.
+// `later`: after a step that was judged and had no fault. `places_only`: only for outputs that fused kernels show at another place.
 void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later, bool places_only = false);
 
 // Whether all values of a side are finite, as far as it is known.
@@ -92,11 +92,11 @@ bool is_finite(const ItemComparison& item, bool in_a);
 bool is_nan_in_both(const ItemComparison& item);
 // "not finite in A alone", of an item that has no finite error.
 std::string not_finite_text(const ItemComparison& item);
-// Fails what is NaN on both sides and goes on to the loss, the parameters' gradients or the weights: it agrees and proves nothing. Values
-// that are masked, and steps that the loss scale skips, come to something else.
+// Fails NaN on both sides that propagate to the loss, the parameters' gradients or the weights: they agree and prove nothing. Masked
+// values, and steps that the loss scale skips, do not propagate.
 void fail_unproven(StepComparison& step, const DumpStep& a, const DumpStep& b);
 
-// Layers with a call in the forward, the optimizer's left out.
+// Layers with a call in the forward, without the optimizer's.
 std::set<std::string> layers_of(const DumpStep& step);
 // Whether a side that has these layers and not that of `call` cuts the network otherwise there: finer, coarser, or without a name for it.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers);
@@ -106,7 +106,7 @@ int64_t parameter_elements(const DumpCall& call);
 std::vector<std::string> regrouped_modules(const DumpStep& a, const DumpStep& b, const std::vector<std::pair<int64_t, int64_t>>& pairs);
 // Whether the layer, or the module that it is in, is one of them.
 bool is_regrouped(const StepComparison& step, const std::string& layer);
-// A finding where a good part of the layers of one side has no counterpart of its shape: then it is no layer that is to blame.
+// A finding if a large part of the layers of one side has no counterpart of its shape: then no single layer is the cause.
 Divergence other_models(const StepComparison& step, const DumpStep& a, const DumpStep& b);
 // A finding where one side has layers that the other lacks, or runs the network more often in a step.
 Divergence other_structure(const StepComparison& step, const DumpStep& a, const DumpStep& b);
@@ -120,7 +120,7 @@ struct Setting {
 Divergence first_divergence(const StepComparison& step, const DumpStep& a, const DumpStep& b, const Setting& setting);
 // Likely causes and what to try.
 void explain(Divergence& divergence, const CallComparison& call, const DumpStep& a, const DumpStep& b, bool has_reference);
-// What to try about rounding: a run in fp32 tells it from faults, and one of the two may be that.
+// The advice about rounding: a run in fp32 distinguishes it from faults, and one of the two may be such a run.
 std::string reference_advice(const DumpStep& a, const DumpStep& b, bool has_reference);
 
 }  // namespace npu_train::detail

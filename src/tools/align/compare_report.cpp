@@ -33,14 +33,14 @@ void add_divergence(const Divergence& d, std::string& out) {
   for (size_t i = 0; i < d.advice.size(); ++i) out += (i == 0 ? "  try:    " : "      or: ") + d.advice[i] + "\n";
 }
 
-// The columns of numbers, and what does not fit beside them.
+// The columns of numbers, and the texts that do not fit next to them.
 struct TextRows {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> cells;
   std::vector<std::pair<std::string, std::string>> names;  // with messages
 };
 
-// Columns in which no row has anything are left out.
+// Columns that are empty in every row are omitted.
 void drop_empty_columns(TextRows& rows) {
   for (size_t i = rows.columns.size(); i-- > 0;) {
     const auto at = static_cast<std::ptrdiff_t>(i);
@@ -53,7 +53,7 @@ void drop_empty_columns(TextRows& rows) {
 std::string cosine_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.cosine, 6) : "-"; }
 std::string max_abs_of(const ItemComparison& item) { return item.kind == Kind::Tensor ? short_number(item.metrics.max_abs, 3) : "-"; }
 
-// Names are shown whole: behind the numbers where a line has room for both, else on a line of their own.
+// Names are shown completely: after the numbers if a line has room for both, else on a separate line.
 std::string table_text(const std::vector<Row>& list, size_t width) {
   TextRows rows{{"verdict", "step", "error", "max abs", "cosine", "amplif.", "dtype", "shape"}, {}, {}};
   for (const auto& [step, call, item] : list) {

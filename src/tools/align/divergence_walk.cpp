@@ -19,7 +19,7 @@ using Cause = Divergence::Cause;
 constexpr double kJump = 10;        // of the error, that rounding does not explain
 constexpr double kChaos = 30;       // the same where weights came in with what updates made of rounding
 constexpr double kOutlier = 1.4;    // amplification over what is usual for the class of layer
-constexpr double kVanished = 1e-3;  // share of an error that is left of one that does not go on
+constexpr double kVanished = 1e-3;  // remaining fraction of an error that does not propagate
 constexpr double kMostGain = 100;   // of a loss, over the error of what it is computed from
 constexpr double kCarried = 2;      // of the error of weights after an update, that they may have in the next step
 constexpr double kOptions = 1e-6;   // of numbers that an optimizer was given
@@ -160,7 +160,7 @@ class Walker {
     return {};
   }
 
-  // A mistake in the loss is no rounding of the forward.
+  // An error in the loss is not rounding of the forward.
   Divergence visit_loss(const CallComparison& call) {
     const double in = takes_inputs(call) ? structure_.into(call) : worst("forward");
     const double out = structure_.out_of(call);
@@ -178,12 +178,12 @@ class Walker {
     return d;
   }
 
-  // `later`: the largest error that a later call of the forward is given; -1 where there is none.
+  // `later`: the largest input error of a later call of the forward; -1 if there is none.
   Divergence visit(const CallComparison& call, double later) {
     if (auto found = options(call); found.found) return found;
     const double most = of_loss(call) ? loss_limit(call) : limit(call);
-    // running errors stand for inputs that are not shown (the loss), that are of another place of the network (see below), and for those
-    // of which statistics alone are known
+    // running errors replace inputs that are not shown (the loss), that are at another place of the network (see below), and those of which
+    // only statistics are known
     if (call.direction == "forward")
       shown_.insert(call.layer);
     else if (part_ && fused_on_one_side_ && !exact_ && is_batch_norm(call) && shown_.count(call.layer) == 0)
@@ -196,7 +196,7 @@ class Walker {
     if (call.direction == "forward") {
       if (auto found = this->weights(call); found.found) return found;
     }
-    // what updates made of rounding lies in the direction of the inputs: outputs feel it more than its size tells
+    // rounding amplified by updates has the direction of the inputs, so its effect on outputs exceeds its size
     const double weights =
         exact_ || !has_parameters(call) ? call.parameter_error : std::max({call.parameter_error, call.noise_error, step_.carried_error});
     if (!exact_ && call.direction == "forward") in = std::max(in, weights);
@@ -260,7 +260,7 @@ class Walker {
     return out;
   }
 
-  // A parameter that has no gradient on one side. What the comparer has failed is meant: the other side has the layer.
+  // A parameter without a gradient on one side. Only entries that the comparer has failed: the other side has the layer.
   Divergence missing_gradient() const {
     for (const auto& call : step_.calls) {
       if (call.direction == "forward") continue;
@@ -281,7 +281,8 @@ class Walker {
     return {};
   }
 
-  // What reaches a layer; of a module without calls of its own what reaches those inside, of a parameter that is no layer those beside it.
+  // The inputs of a layer; for a module without own calls, those of its submodules; for a parameter that is not a layer, those of its
+  // siblings.
   static std::optional<double> error_into(const std::map<std::string, double>& into, const std::string& layer) {
     if (const auto found = into.find(layer); found != into.end()) return found->second;
     const auto worst_in = [&](const std::string& module) {
@@ -333,7 +334,7 @@ class Walker {
     return {};
   }
 
-  // A mistake that is hardly larger than the rounding that reaches it: the one layer that amplifies unlike the others of its class.
+  // A fault that is hardly larger than the rounding of its inputs: the one layer that amplifies unlike the others of its class.
   Divergence outlier() const {
     if (step_.carried_error > 0 && !exact_) return {};  // weights differ, each in its own way; they were judged above
     struct Amplification {
@@ -381,7 +382,7 @@ class Walker {
   double jump_back_ = kJump;     // behind the forward
   std::vector<double> goes_on_;  // by call, see visit
   std::map<std::string, double> worst_output_;
-  std::set<const CallComparison*> vanishing_;  // whose errors do not go on
+  std::set<const CallComparison*> vanishing_;  // whose errors do not propagate
   std::set<std::string> vanished_, unproven_;  // their layers
   std::set<std::string> shown_;                // layers with a forward so far
 };

@@ -25,8 +25,8 @@ bool is_batch_norm(const CallComparison& call);
 bool is_activated(const CallComparison& call, bool in_a);
 // An error in words.
 std::string error_text(double error);
-// "differs by 0.3" of what a call has on this side, or what an error without bound is: "is of another shape ([2] and [3])". `many`:
-// "differ".
+// "differs by 0.3" for the values of a call on this side, or the reason of an unbounded error: "is differently shaped ([2] and [3])".
+// `many`: "differ".
 std::string apart_text(double error, const CallComparison& call, const std::string& side, bool many);
 // "layer1.0.conv1 (Conv2d, forward, step 0)".
 std::string place_of(const Divergence& divergence);
@@ -42,7 +42,8 @@ class CallStructure {
   bool is_around(const CallComparison& call) const { return inside_.count(call.a) != 0; }
   // The error that reaches what a call does itself: with its inputs, or out of the calls inside it.
   double into(const CallComparison& call) const;
-  // The error that a call makes. Where a value feeds several layers each of them shows the whole gradient, which only the last completes.
+  // The error that a call causes. If a value feeds several layers, each of them shows the complete gradient, which only the last one
+  // completes.
   double out_of(const CallComparison& call) const;
 
  private:

@@ -10,7 +10,7 @@ namespace npu_train::detail {
 
 namespace {
 
-// msprobe's whole names, as "Module.conv1.Conv2d.forward.0" and "Functional.relu.0.forward", mean the call in both directions.
+// msprobe's complete names, such as "Module.conv1.Conv2d.forward.0" and "Functional.relu.0.forward", mean the call in both directions.
 std::vector<std::string> without_direction(std::vector<std::string> patterns) {
   for (auto& p : patterns)
     for (const std::string word : {".forward", ".backward", ".parameters_grad"})
@@ -50,7 +50,7 @@ void DumpFilter::note(const std::string& base) const {
     if (call_matches(base, scope_[i])) scope_fits_[i] = true;
 }
 
-// What calls have for a name that none has: "; did you mean 'head'?", else some of those that are there.
+// The hint for a name without calls: "; did you mean 'head'?", else some existing names.
 std::string DumpFilter::nearest(const std::string& pattern) const {
   std::string bare = pattern;
   std::erase(bare, '*');
@@ -74,7 +74,7 @@ std::string DumpFilter::nearest(const std::string& pattern) const {
 bool DumpFilter::enter(const std::string& base) {
   note(base);
   if (!scope_.empty() && call_matches(base, scope_.front())) scope_open_ = true;
-  const bool listed = has(base);  // in a closed scope too: the list's names are known all the same
+  const bool listed = has(base);  // also outside the scope: the list's names are still known
   return scope_open_ && listed;
 }
 

@@ -8,8 +8,8 @@
 
 namespace npu_train::detail {
 
-// A JSON object in a file that is a whole document after every flush: each writes its members and the end of the document over the end
-// that was there before. A process that is killed leaves what it flushed.
+// A JSON object in a file that is a complete document after every flush: each flush overwrites the old end of the document with its members
+// and a new end. A process that is killed leaves its flushed members.
 class JsonStream {
  public:
   // `head` opens the object, `tail` closes it.

@@ -61,7 +61,7 @@ void DumpRecorder::watch_outputs(size_t index, const std::vector<at::Tensor>& ou
   });
 }
 
-// Not of leaves: a hook of theirs would stay for ever, and parameters have entries of their own.
+// Not for leaves: their hooks would stay permanently, and parameters have separate entries.
 bool DumpRecorder::watch(const at::Tensor& value, size_t index, size_t position) {
   if (!value.defined() || !value.requires_grad() || value.is_leaf()) return false;
   value.register_hook([weak = weak_from_this(), index, position, generation = backwards_[index].generation](const at::Tensor& gradient) {
@@ -153,7 +153,7 @@ void DumpRecorder::parameter_gradients(const ParameterSet& parameters) {
   std::vector<DumpEntry> entries;
   std::unordered_map<std::string, size_t> by_layer;
   for (const auto& p : parameters) {
-    const auto layer = layer_of(p.name);  // whole, as msprobe's; a parameter of the model itself stands alone
+    const auto layer = layer_of(p.name);  // complete, as in msprobe; a parameter of the model itself is a separate layer
     const auto base = base_of(layer.empty() ? p.name : layer, "layer");
     const auto wanted = [&](const std::string& name) { return options_.scope.empty() ? filter_.has(name) : wanted_.count(name) != 0; };
     if (!wanted(base) && !wanted(base_of(owner_of(p.name), "layer"))) continue;

@@ -14,7 +14,7 @@ namespace npu_train::detail {
 
 struct DumpLeaf {
   std::string type;   // "torch.Tensor", "int" ...
-  std::string value;  // JSON, of what is no tensor
+  std::string value;  // JSON, for an item that is not a tensor
   std::string dtype;  // "torch.float32"
   std::vector<int64_t> shape;
   bool requires_grad = false;

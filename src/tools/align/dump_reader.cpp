@@ -84,7 +84,7 @@ std::vector<std::string> split(const std::string& text) {
   return out;
 }
 
-// Module.{path}.{Class}.{direction}.{number}; {Prefix}.{api}.{number}.{direction}. Other names are kept whole.
+// Module.{path}.{Class}.{direction}.{number}; {Prefix}.{api}.{number}.{direction}. Other names are unchanged.
 void read_name(DumpCall& call) {
   const auto parts = split(call.name);
   const auto n = parts.size();

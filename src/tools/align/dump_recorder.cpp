@@ -183,7 +183,7 @@ void DumpRecorder::op_ended(const SeenOp& op) {
 
 void DumpRecorder::module_op(const SeenOp& op) {
   const auto owner = owner_of(op.parameter);
-  if (!layers_.empty() && layers_.back().owner == owner) return;  // declared, so dumped as a whole
+  if (!layers_.empty() && layers_.back().owner == owner) return;  // declared, so dumped as one layer
   auto inputs = data_inputs(op);
   const bool again =
       call_ && std::any_of(op.tensors.begin(), op.tensors.end(), [&](const auto& t) { return call_->used.count(t.known) != 0; });

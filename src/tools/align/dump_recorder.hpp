@@ -29,10 +29,10 @@ class DumpFilter {
   bool enter(const std::string& base);
   void leave(const std::string& base);
   bool has(const std::string& base) const;
-  // "dump.list: 'heed' fits no layer or operator of this dump; did you mean 'head'?" for each name of list and scope that no call had so
+  // "dump.list: 'haed' matches no layer or operator of this dump; did you mean 'head'?" for each name of list and scope without a call so
   // far.
   std::vector<std::string> unmatched() const;
-  // Words of data_mode: a group of which none is named is whole.
+  // Words of data_mode: a group without any of its words is complete.
   bool direction(const char* word) const { return open(word, {"forward", "backward"}); }
   bool side(const char* word) const { return open(word, {"input", "output"}); }
   bool extra(const char* word) const;
@@ -66,12 +66,12 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   void parameter_gradients(const ParameterSet& parameters);
   void optimizer(const Optimizer& optimizer, const ParameterSet& parameters, double loss_scale);
   void close();
-  // Whether nothing was dumped so far that was asked for: no layer, no operator, and no optimizer where data_mode names it.
+  // Whether none of the requested entries was dumped so far: no layer, no operator, and no optimizer if data_mode names it.
   bool empty() const { return empty_; }
   std::vector<std::string> unmatched() const { return filter_.unmatched(); }
 
  private:
-  // A call of a layer: a declared one, or one that is known by its parameters and may go on with the next operator.
+  // A call of a layer: a declared one, or one that is known by its parameters and may continue with the next operator.
   struct OpenCall {
     std::string owner, base, name;  // path; "Module.conv1.Conv2d"; with direction and number
     bool wanted = false, overflowed = false;
@@ -112,7 +112,7 @@ class DumpRecorder : public OpListener, public std::enable_shared_from_this<Dump
   int64_t next_number(const std::string& base) { return calls_[base]++; }
   DumpNode tensors(const std::vector<at::Tensor>& values, const std::string& name, bool keep = false);
   static std::vector<at::Tensor> data_inputs(const SeenOp& op);
-  // An argument of an operator, with the parameter's name where it is one.
+  // An argument of an operator, with the parameter's name if it is one.
   DumpNode argument(const SeenOp& op, const c10::IValue& value, const std::string& name, bool keep);
   DumpNode parameters_of(const SeenOp& op, const OpenCall& call);
   // Those that a declared layer owns itself.

@@ -40,7 +40,7 @@ void remove_later_steps(const std::filesystem::path& dir, int64_t step, const st
     if (place.step >= step && place.rank == rank && place.folder.filename() == rank) std::filesystem::remove_all(place.folder);
 }
 
-// What the options leave out, in words: calls that are not there are not missing. "" for a dump of everything.
+// The part that the options select, in words: calls outside it are not missing. "" for a dump of everything.
 std::string part_of(const DumpOptions& options) {
   std::vector<std::string> out;
   const std::pair<const char*, const std::vector<std::string>*> parts[] = {
@@ -106,7 +106,7 @@ Dumper::~Dumper() {
     if (const auto missed = impl_->steps.outside(impl_->first_step, impl_->last_step); !missed.empty())
       log_warning("dump.steps: ", join(missed), missed.size() == 1 ? " was" : " were", " not reached; the run had steps ",
                   impl_->first_step, " to ", impl_->last_step);
-  } catch (...) {  // a disk that failed was told before, or the run ends by another exception
+  } catch (...) {  // a failed disk was reported before, or the run ends with another exception
   }
 }
 
@@ -191,7 +191,7 @@ void Dumper::finish_step() {
 }
 
 void Dumper::start() {
-  stop_observing();  // of a forward that came to no loss
+  stop_observing();  // for a forward without a loss
   if (begin_step()) observe();
 }
 

@@ -1,4 +1,4 @@
-// From what was seen to what may be behind it.
+// From observations to likely causes.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -62,7 +62,7 @@ class Explainer {
     d_.advice.push_back(advice);
   }
 
-  // An error that the coarser of two precisions explains, and no mistake of another kind.
+  // An error that the coarser of two precisions explains, and no other fault.
   bool precisions_differ() const {
     constexpr double kMost = 0.1;
     const bool numbers = d_.cause != Cause::Weights && d_.cause != Cause::Optimizer && d_.cause != Cause::NotFinite;

@@ -12,7 +12,7 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
-// Passes on what a node gives along one edge.
+// Passes on the gradient of a node along one edge.
 class EdgeHook final : public torch::autograd::FunctionPostHook {
  public:
   EdgeHook(size_t edge, CallGraph::Listener listener) : edge_(edge), listener_(std::move(listener)) {}

@@ -1,4 +1,4 @@
-// Which gradient of a tensor a call is to blame for: of a value that feeds several layers each of them makes a share.
+// The gradient of a tensor that a call contributes: if a value feeds several layers, each of them contributes a share.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,15 +17,15 @@ uint64_t next_autograd_node();
 // The part of autograd's graph that one call made: the nodes between its outputs and its inputs.
 class CallGraph {
  public:
-  // Is given the gradient that goes along one edge, undefined where there is none, each time that the edge's node runs.
+  // Receives the gradient along one edge, undefined if there is none, each time that the edge's node runs.
   using Listener = std::function<void(const at::Tensor&)>;
 
   CallGraph() = default;
   // `begin`: next_autograd_node() before the call. `inputs` as they are before it; they must live as long as the graph.
   CallGraph(const std::vector<at::Tensor>& inputs, uint64_t begin);
 
-  // Follows the outputs back to the inputs, over nodes of the call that it has not met yet. `found` is asked once for each edge that leads
-  // to an input, by the input's position, and its answer listens to that edge.
+  // Follows the outputs back to the inputs, over nodes of the call that it has not visited yet. `found` is called once for each edge that
+  // leads to an input, with the input's position, and its result observes that edge.
   void follow(const std::vector<at::Tensor>& outputs, const std::function<Listener(size_t)>& found);
 
  private:

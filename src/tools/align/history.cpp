@@ -161,7 +161,7 @@ class HistoryBuilder {
     return static_cast<int64_t>(value);
   }
 
-  // Of which rows are taken; "" where they tell none of these.
+  // The phase of the rows to read; "" if they have none of these.
   static std::string phase_of(const HistoryTable& table, HistoryRows rows) {
     const auto has = [&](const char* phase) { return std::find(table.phases.begin(), table.phases.end(), phase) != table.phases.end(); };
     if (rows == HistoryRows::Epochs && has("epoch")) return "epoch";
@@ -196,7 +196,7 @@ class HistoryBuilder {
     note(out_.skipped.size(), "attempt", " skipped (overflow)");
   }
 
-  // A count of batches that begins anew whenever, and only when, the epoch rises.
+  // A count of batches that restarts whenever, and only when, the epoch increases.
   void make_epochs_go_on() {
     size_t restarts = 0;
     const Row* before = nullptr;
@@ -277,7 +277,7 @@ class HistoryBuilder {
   std::vector<size_t> place_of_row_;
 };
 
-// The file of a run's folder; `path` itself where it is none.
+// The file in a run's folder; `path` itself if it is not a folder.
 fs::path log_of(const fs::path& path) {
   std::error_code ignored;
   if (!fs::is_directory(path, ignored)) return path;

@@ -1,4 +1,4 @@
-// From what two curves look like to what may be behind it.
+// From the form of two curves to likely causes.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kRounding = 1e-4;      // of a loss in fp32 before the first update
 constexpr double kLowPrecision = 1e-2;  // the same in bf16, fp16 or TF32
-constexpr size_t kLeastRows = 8;        // to speak of a shape
+constexpr size_t kLeastRows = 8;        // to judge the form of a curve
 
 std::string share_text(double relative) {
   if (std::isinf(relative)) return "without bound";
@@ -217,7 +217,7 @@ class HistoryExplainer {
     double before = 0;
     for (size_t i = 0; i < c_.rows.size(); ++i) {
       const auto& row = c_.rows[i];
-      if (std::isinf(row.relative)) return c_.first_not_finite.has_value();  // told
+      if (std::isinf(row.relative)) return c_.first_not_finite.has_value();  // already reported
       if (row.relative > options_.step_rtol && i >= 3 && before < options_.step_rtol / 5) {
         const bool stays = c_.diverged && *c_.diverged <= row.step;
         see("up to " + at_step(c_.rows[i - 1].step) + " the losses agree to within " + share_text(before) + "; at " + at_step(row.step) +

@@ -136,7 +136,7 @@ class JsonHistory {
   const std::string& source_;
 };
 
-// What stands between the names of the header. A comma in a file of semicolons is a decimal one.
+// The separator of the header's names. A comma in a file with semicolons is a decimal comma.
 char separator_of(std::string_view text) {
   const auto header = text.substr(0, text.find_first_of("\r\n"));
   char best = ',';

@@ -18,10 +18,10 @@ struct HistoryTable {
   };
   std::vector<Column> columns;      // in the order in which they were seen
   std::vector<std::string> texts;   // names of columns that hold no number
-  std::vector<std::string> phases;  // of each row: "train", "val" ...; "" where it says nothing
+  std::vector<std::string> phases;  // of each row: "train", "val" ...; "" if it has none
   std::vector<std::string> notes;
   bool numbered = false;   // rows have positions and no column of steps: lists of an object
-  bool of_epochs = false;  // rows are whole epochs
+  bool of_epochs = false;  // rows are complete epochs
   bool of_end = false;     // the one row is the validation at the run's end
 
   size_t rows() const { return phases.size(); }

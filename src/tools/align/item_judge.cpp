@@ -55,7 +55,7 @@ bool has_readable_values(const DumpItem& item) {
          std::none_of(std::begin(unread), std::end(unread), [&](const char* word) { return dtype.find(word) != std::string::npos; });
 }
 
-// A file of another shape holds its elements in another order, as that of a transposed tensor does.
+// A file with a different shape stores its elements in a different order, like that of a transposed tensor.
 void check_shape(const TensorFile& file, const DumpItem& item) {
   const auto expected = item.sampled > 0 ? std::vector<int64_t>{item.sampled} : item.shape;
   const bool one_order = file.numel() <= 1 && count(expected) == file.numel();
@@ -148,7 +148,7 @@ std::string fact_of(const DumpStep& step, const std::string& name) {
 
 bool is_moved(const ItemComparison& item) { return item.a.ends_with(".running_mean") || item.a.ends_with(".running_var"); }
 
-// A mean may be next to nothing beside the spread of what it is of, and as uncertain as that.
+// A mean may be negligible compared with the spread of its values, and as uncertain as that spread.
 double moved_error_of(const ItemComparison& item, const CallComparison& call) {
   if (!std::isfinite(item.error) || !item.a.ends_with(".running_mean")) return item.error;
   const auto spread = std::find_if(call.items.begin(), call.items.end(), [](const auto& i) { return i.b.ends_with(".running_var"); });
@@ -237,7 +237,7 @@ int64_t ItemJudge::compare(ItemComparison& item, const std::string& direction) c
     item.kind = Kind::Tensor;
     const auto bytes = compare_files(item, scale_a, scale_b);
     if (item.kind == Kind::Tensor || !a.max || !b.max) return bytes;
-    const auto why = std::move(item.message);  // the values cannot be read: what the statistics tell is still there
+    const auto why = std::move(item.message);  // the values cannot be read, but the statistics can
     item.kind = Kind::Statistics;
     compare_statistics(item, scale_a, scale_b);
     item.message = why;
@@ -320,7 +320,7 @@ void ItemJudge::judge(ItemComparison& item, const CallComparison& call) const {
   const auto why = std::exchange(item.message, "");
   item.failed = false;
   judge_readable(item, call);
-  item.unreadable = !item.failed;  // else the statistics alone tell that the runs differ
+  item.unreadable = !item.failed;  // otherwise the statistics alone show that the runs differ
   item.failed = true;
   item.message = why + (item.message.empty() ? "" : "; its statistics: " + item.message);
 }
@@ -365,7 +365,7 @@ void ItemJudge::judge_readable(ItemComparison& item, const CallComparison& call)
     const auto &a = item.item_a, &b = item.item_b;
     // a norm may differ by as much as its largest element may, in proportion
     const double norm = largest_b > 0 && b.norm && *b.norm > 0 ? apart(a.norm, b.norm) / *b.norm * largest_b : apart(a.norm, b.norm);
-    const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are rounded all the same
+    const bool counted_exactly = t.atol == 0 && t.rtol == 0;  // integers: their sums are still rounded
     const double sums = std::max(apart(a.mean, b.mean), norm);
     seen = std::max({apart(a.max, b.max), apart(a.min, b.min), counted_exactly && sums <= kSums * largest_b ? 0 : sums});
   }

@@ -69,7 +69,7 @@ void LeafMaker::save(const at::Tensor& value, const std::string& name, DumpLeaf&
     leaf.sampled = kept.numel();
   }
   kept = kept.to(at::kCPU).contiguous();
-  if (options_.async && kept.is_alias_of(value)) kept = kept.clone();  // the step may go on to change it
+  if (options_.async && kept.is_alias_of(value)) kept = kept.clone();  // the step may change it later
   leaf.data_name = file_of(name);
   sink_.write(tensors_ / leaf.data_name, std::move(kept));
 }

@@ -25,7 +25,7 @@ class LeafMaker {
   static DumpNode number(double value);
   static DumpNode text(const std::string& value);
 
-  // Statistics of device tensors that were asked for, read at once. Calls that are written before lack them.
+  // The requested statistics of device tensors, read together. Calls that are written before lack them.
   void resolve();
   // Values may have changed in ways that no version counter shows, as fused optimizers do.
   void forget() { known_.clear(); }

@@ -34,7 +34,7 @@ std::string name_in_b(const DumpCall& call, const DumpItem& item, const std::map
   const auto slash = name.find('/');
   const size_t at = name.starts_with(kParameters) ? kParameters.size() : slash == std::string::npos ? name.size() : slash + 1;
   const auto parameter = name.substr(at);
-  for (const auto& layer : {parameter, layer_of(parameter)})  // one that stands alone is a layer
+  for (const auto& layer : {parameter, layer_of(parameter)})  // a separate one is a layer
     if (const auto found = layers.find(layer); found != layers.end()) return name.replace(at, layer.size(), found->second);
   return name;
 }
@@ -65,7 +65,7 @@ constexpr size_t kMostAligned = 4'000'000;  // products of two lengths
 // Positions of the longest common subsequence.
 std::vector<std::pair<size_t, size_t>> longest_common(const std::vector<std::string>& a, const std::vector<std::string>& b) {
   const size_t columns = b.size() + 1;
-  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // of what lies behind (i, j)
+  std::vector<uint32_t> length((a.size() + 1) * columns, 0);  // of the part after (i, j)
   for (size_t i = a.size(); i-- > 0;)
     for (size_t j = b.size(); j-- > 0;)
       length[i * columns + j] =
@@ -109,7 +109,7 @@ class Matcher {
     }
   }
 
-  // The same where no name tells that two calls belong together: both sides must have as many, and their shapes must fit. Gives the pairs.
+  // The same if no name shows that two calls correspond: both sides must have equally many, with matching shapes. Returns the pairs.
   template <class Key>
   std::vector<std::pair<size_t, size_t>> by_order(Key key) {
     std::vector<std::pair<size_t, size_t>> out;
@@ -145,7 +145,7 @@ class Matcher {
   }
 
  private:
-  // What is left over, by key; in order.
+  // The remaining calls, by key; in order.
   template <class KeyA, class KeyB>
   Groups groups(KeyA key_a, KeyB key_b) const {
     Groups groups;

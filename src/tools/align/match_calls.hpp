@@ -12,7 +12,7 @@
 
 namespace npu_train::detail {
 
-// Indices of what belongs together; -1 for what has no other side. In the order of A, what only B has behind its neighbour.
+// Indices of corresponding calls; -1 if there is none on the other side. In the order of A; calls that only B has follow their neighbour.
 using CallPairs = std::vector<std::pair<int64_t, int64_t>>;
 
 struct CallMatch {

@@ -35,7 +35,7 @@ at::Tensor read_values(const DumpStep& step, const DumpItem& item) {
     auto out = at::empty({file.numel()}, at::TensorOptions().dtype(file.dtype()));
     file.read(0, file.numel(), out.mutable_data_ptr());
     return out;
-  } catch (const Error&) {  // the judge has told it
+  } catch (const Error&) {  // the judge has reported it
     return {};
   }
 }
@@ -91,7 +91,7 @@ class StepNoise {
     }
   }
 
-  // Leaves out what is known to be noise.
+  // Omits elements that are known to be noise.
   template <class Elements>
   void leave_out(CallComparison& call, ItemComparison& item, const Elements& known, double most_of_weights) const {
     const double before = item.error;
@@ -115,7 +115,7 @@ class StepNoise {
   void learn_from(const std::string& name, const ItemComparison& item, double limit, Elements& known) const {
     known.limit = std::max(known.limit, limit);
     known.few |= adaptive && item.kind == Kind::Statistics && item.error <= kAgrees * noise_;
-    if (item.kind == Kind::Statistics) {  // the whole, or what is known of a third of it: the key's
+    if (item.kind == Kind::Statistics) {  // the complete tensor, or the known third of it: the key's
       const bool whole = std::max(largest(item.item_a), largest(item.item_b)) <= limit && item.error > 0;
       const bool third = name.ends_with("in_proj_bias") && item.error <= kAgrees * noise_;
       if (whole || third) known.noise.assign(1, true);
@@ -149,7 +149,7 @@ class StepNoise {
     const double all = item.metrics.norm_b;
     item.metrics = compare_tensors(a.masked_select(keep), b.masked_select(keep));
     if (item.metrics.nonfinite_mismatch > 0 || !std::isfinite(item.metrics.relative_norm)) return;
-    // of all values: what is left may be next to nothing, and its own error none of the layer's
+    // of all values: the rest may be negligible, and its error not that of the layer
     item.error = all > 0 ? item.metrics.euclidean / all : item.metrics.relative_norm;
   }
 
@@ -169,7 +169,7 @@ class StepNoise {
     item.error = 0;
   }
 
-  // Of statistics: a parameter that is noise as a whole, or in a part that they do not show.
+  // For statistics: a parameter that is noise completely, or in a part that they do not show.
   template <class Elements>
   static void leave_out_whole(ItemComparison& item, const Elements& known, double most) {
     const auto near = [&](const std::optional<double>& a, const std::optional<double>& b) { return a && b && std::abs(*a - *b) <= most; };

@@ -1,8 +1,8 @@
-// What an optimizer makes of gradients that are nothing but rounding.
+// The steps of an optimizer for gradients that are only rounding.
 //
-// The true gradient of a key's bias in attention is zero, as is that of a bias in front of a norm: softmax and norm take a constant away.
-// What is computed is rounding, tiny against the other gradients of the layer and another number in each run. Adam divides gradients by
-// their size and makes full steps of it, in any direction; the loss does not depend on where they lead.
+// The true gradient of a key's bias in attention is zero, as is that of a bias before a norm: softmax and norm remove a constant.
+// The computed gradient is rounding, tiny compared with the other gradients of the layer and different in each run. Adam divides gradients
+// by their magnitude and turns it into full steps, in any direction; the loss does not depend on their direction.
 #pragma once
 
 #include <map>
@@ -24,7 +24,7 @@ class NoiseSteps {
   struct Elements {
     std::vector<bool> noise{};
     double limit = 0;   // of gradients that are noise
-    int64_t share = 1;  // of statistics: the whole, or one in so many
+    int64_t share = 1;  // for statistics: 1 for the complete tensor, or one in this many
     bool few = false;   // of statistics: the gradient agrees, and single elements of it may be noise
   };
   struct Rank {

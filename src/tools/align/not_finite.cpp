@@ -1,4 +1,4 @@
-// What cannot be measured: values that are not finite, and those of another shape or kind.
+// Values that cannot be measured: non-finite values, and those with a different shape or kind.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -20,7 +20,7 @@ bool has_nan(const ItemComparison& item, bool in_a) {
   return item.kind == Kind::Statistics && max && std::isnan(*max);
 }
 
-// What a step comes to. NaN that does not reach it was masked, or belongs to a step that the loss scale skips.
+// The result of a step. NaN that does not reach it was masked, or belongs to a step that the loss scale skips.
 struct Results {
   bool finite_loss = false, gradients = true;  // of parameters: free of NaN
   bool scaled = false;
@@ -48,7 +48,7 @@ Results results_of(const StepComparison& step, const DumpStep& a, const DumpStep
   return out;
 }
 
-// Equal NaN prove nothing where they go on to what the step comes to.
+// Equal NaN prove nothing if they propagate to the result of the step.
 bool is_unproven(const CallComparison& call, const ItemComparison& item, const Results& results) {
   if (!two_sided(call) || !has_values(item)) return false;
   if (of_loss(call) && call.direction == "forward" && item.side == "output")

@@ -16,7 +16,7 @@ bool is_of_layer(const DumpCall& call) {
   return call.is_module && call.direction == "forward" && !call.layer.starts_with("optimizer") && parameter_elements(call) > 0;
 }
 
-// Elements of the parameters of a call, by their names: a parameter that stands alone is one of the module around it.
+// Elements of the parameters of a call, by their names: a separate parameter belongs to the module around it.
 void add_parameters(const DumpCall& call, std::map<std::string, int64_t>& out) {
   const auto module = call.type == "Parameter" ? layer_of(call.layer) : call.layer;
   for (const auto& item : call.items) {
@@ -34,7 +34,7 @@ struct Outline {
   std::set<std::string> layers;
   std::map<std::string, int64_t> parameters;  // elements
   std::set<std::string> alike;                // layers that the other side has in the same shape
-  std::string first;                          // call of the first that it has not
+  std::string first;                          // call of the first layer that the other lacks
   int64_t unlike() const { return static_cast<int64_t>(layers.size() - alike.size()); }
   std::string text(const DumpStep& step) const {
     int64_t elements = 0;

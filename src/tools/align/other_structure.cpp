@@ -25,7 +25,7 @@ bool has_part_of(const std::set<std::string>& layers, const std::string& module)
   return layers.count(module) != 0 || has_below(layers, module);
 }
 
-// What one side has alone.
+// The layers that only one side has.
 struct LoneLayers {
   int64_t count = 0;
   const CallComparison* first = nullptr;
@@ -40,7 +40,7 @@ LoneLayers lone_layers(const StepComparison& step, const std::set<std::string>& 
   LoneLayers out;
   for (const auto& call : step.calls) {
     if (call.direction != "forward" || two_sided(call) || call.a.empty() == in_a || others.count(call.layer) != 0) continue;
-    if (call.items.empty() || !call.items[0].failed) continue;  // no parameters, or left out on purpose
+    if (call.items.empty() || !call.items[0].failed) continue;  // no parameters, or omitted on purpose
     ++out.count;
     if (out.first != nullptr) continue;
     out.first = &call;
@@ -115,8 +115,8 @@ std::set<std::string> layers_of(const DumpStep& step) {
   return out;
 }
 
-// Declared layers and parameters that stand alone are our own way to cut a network. A module without a layer below it is shown as a whole:
-// Python's attention, of which the projections are no calls.
+// Declared layers and separate parameters are our own way to divide a network. A module without a layer inside it is shown as one:
+// Python's attention, whose projections are not calls.
 bool is_cut_otherwise(const DumpCall& call, const std::set<std::string>& layers) {
   if (call.type == "Layer" || call.type == "Parameter" || has_below(layers, call.layer)) return true;
   for (auto above = layer_of(call.layer); !above.empty(); above = layer_of(above))

@@ -14,8 +14,8 @@ std::string group_of(const ItemComparison& item, const CallComparison& call) {
   return (of_optimizer(call) ? "optimizer" : call.direction) + " " + item.side;
 }
 
-// Statistics agree by luck, and an optimizer makes whole steps of gradients that are next to nothing: one such value tells nothing of the
-// cost, the worst of its kind does.
+// Statistics may agree by chance, and an optimizer turns negligible gradients into full steps: one such value is no measure of the cost,
+// but the worst of its kind is.
 bool by_group(const ItemComparison& item, const CallComparison& call) {
   return item.kind == Kind::Statistics || of_optimizer(call) || item.side == "parameters";
 }

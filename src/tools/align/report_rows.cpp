@@ -133,7 +133,7 @@ int64_t nan_on_both(const StepComparison& step) {
   return n;
 }
 
-// "96 elements of weights and 192 of the optimizer's state"; "" where nothing was left out.
+// "96 elements of weights and 192 of the optimizer's state"; "" if nothing was omitted.
 std::string noise_text(const StepComparison& step) {
   std::vector<std::string> parts;
   const auto add = [&](int64_t n, const char* what) {

@@ -94,7 +94,7 @@ bool StepContent::lost_gradients(const DumpCall& call) const {
   return directions_.count(call.direction) != 0 && !hidden;
 }
 
-// Operators and layers without parameters go by many names and are fused at will: what they do shows in the layers behind them.
+// Operators and layers without parameters have many names and may be fused: their effects show in later layers.
 bool StepContent::lost_layer(const DumpCall& call, const DumpStep& other) const {
   if (!call.is_module || call.direction != "forward" || !has_parameters(call) || call.layer.starts_with("optimizer")) return false;
   return directions_.count("forward") != 0 && !is_cut_otherwise(call, layers_) && !is_part(step_) && step_.level == other.level;

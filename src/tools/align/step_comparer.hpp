@@ -13,7 +13,7 @@
 
 namespace npu_train::detail {
 
-// What one side has of layers and gradients.
+// The layers and gradients of one side.
 class StepContent {
  public:
   explicit StepContent(const DumpStep& step);

@@ -74,7 +74,7 @@ void judge_support(const Analysis::Operator& op, Findings& findings) {
     case OperatorSupport::Unknown:
       findings.add(support_name(op.facts.support), name, where(use));
       break;
-    case OperatorSupport::Limited:  // of views and casts nobody needs to look
+    case OperatorSupport::Limited:  // views and casts need no check
       if (use.works) findings.add("limited", name, where(use) + (op.facts.limits.empty() ? "" : ": " + op.facts.limits));
       break;
     case OperatorSupport::Native:
@@ -144,7 +144,7 @@ void judge_composites(const Analysis& analysis, const PartsByOperator& parts, co
       if (is_of_the_cpu(leaf) || leaf == name) {
         open.insert(leaf);
       } else if (facts.composite) {
-        continue;  // called nothing: it gave back what it got
+        continue;  // called no operator: it returned its argument
       } else if (facts.support == OperatorSupport::Native || facts.support == OperatorSupport::Limited) {
         known.insert(leaf);
       } else {
@@ -165,7 +165,7 @@ void judge_parameters(const ParameterSet& parameters, const std::set<int64_t>& c
     by_dtype[listed_dtype(c10::toString(p.value.scalar_type()))].push_back(p.name);
     const auto& w = p.value;
     if (w.dim() < 2 || !p.name.ends_with("weight")) continue;
-    // pictures have three channels and data sets as many classes as they have
+    // images have three channels, and data sets have a fixed number of classes
     const bool odd = (w.size(0) % kBlock != 0 && classes.count(w.size(0)) == 0) || (w.size(1) % kBlock != 0 && w.size(1) > 4);
     if (odd) findings.add("alignment", p.name, c10::str(w.sizes()) + ": not multiples of " + std::to_string(kBlock));
   }

@@ -127,7 +127,7 @@ void Profiler::phase_begin(Phase phase, int64_t attempt, int /*micro_batch*/) {
   if (phase == Phase::Forward && p.forward_attempt != attempt) {  // a wait for data that finds none is no window
     p.forward_attempt = attempt;
     ++p.sums().windows;
-    if (attempt == *p.first_attempt + 1)  // the first stands in only where there is no other
+    if (attempt == *p.first_attempt + 1)  // the first is used only if there is no other
       std::erase_if(p.events, [&](const TraceEvent& event) { return event.window == *p.first_attempt; });
   }
   p.marks.push(phase_name(phase));

@@ -20,7 +20,7 @@ class RangeMarks {
   void pop() const;
 
  private:
-  const torch::profiler::impl::ProfilerStubs* stubs_ = nullptr;  // nullptr: nobody would see them
+  const torch::profiler::impl::ProfilerStubs* stubs_ = nullptr;  // nullptr: no profiler would record them
 };
 
 }  // namespace npu_train

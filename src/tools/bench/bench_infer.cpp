@@ -23,7 +23,7 @@ void add_latencies(BenchRow& row, const Samples& times, int64_t batch) {
   row.samples = times;
 }
 
-// The same model twice, one of them fused, in turn.
+// The same model twice, one of them fused, interleaved.
 void infer_fused(const Bench& bench, int64_t batch, BenchReport& out) {
   BenchStep plain(bench.config, bench.parts, batch), other(bench.config, bench.parts, batch);
   const at::Tensor x = other.input();
@@ -63,7 +63,7 @@ void bench_infer(const Bench& bench, BenchReport& out) {
       out.rows.push_back(std::move(row));
     }
     if (bench.options.fuse) infer_fused(bench, batch, out);
-    if (batch == bench.options.batch) break;  // batch 1 was asked for
+    if (batch == bench.options.batch) break;  // batch 1 was requested
   }
 }
 

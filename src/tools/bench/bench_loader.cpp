@@ -20,8 +20,8 @@ struct LoaderSize {
 };
 constexpr LoaderSize kLoaderSizes[] = {{0, 0}, {64, 2}, {128, 4}, {256, 8}, {512, 16}};
 
-/// Pictures per second over whole epochs; the first does not count: files into the page cache, workers started. `use` gets every batch,
-/// `done` ends an epoch.
+/// Images per second over complete epochs; the first is not measured: it fills the page cache and starts workers. `use` receives every
+/// batch, `done` ends an epoch.
 double epoch_speed(const Bench& bench, Loader& loader, BenchRow& row, const std::function<void(const Batch&)>& use,
                    const std::function<void()>& done) {
   const SteadyClock clock;
@@ -54,7 +54,7 @@ std::function<void(const Batch&)> make_ready(const Bench& bench) {
   };
 }
 
-/// Pictures per second that reach the device ready to train on, changed there, and beside it changed on the host.
+/// Images per second that reach the device ready for training, transformed there, and for comparison transformed on the host.
 void add_device_augmentation(const Bench& bench, BenchReport& out) {
   BenchRow row{.section = "loader", .name = "device augmentation"};
   const auto device = run_device(bench.config);

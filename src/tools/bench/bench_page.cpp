@@ -51,7 +51,7 @@ HtmlTable rows_table(const BenchReport& report) {
   return table;
 }
 
-/// Curves of the sweeps whose sections begin with "scaling": the second number of a row over the first, beside what would be linear.
+/// Curves of the sweeps whose sections begin with "scaling": the second number of a row over the first, next to linear growth.
 void add_scaling(HtmlPage& page, const BenchReport& report) {
   std::vector<std::string> done;
   HtmlTable table{.title = "Growth", .columns = {{"sweep"}, {"exponent", true}, {"from", true}, {"to", true}, {"of larger half", true}}};

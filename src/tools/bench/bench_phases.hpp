@@ -29,7 +29,7 @@ class LateProfiler final : public StepObserver {
   int64_t from_;
 };
 
-/// The row of section "phases": shares of the time of the counted windows, in the order of the step, and what is left. `of`: "train batch
+/// The row of section "phases": shares of the time of the counted windows, in the order of the step, and the rest. `of`: "train batch
 /// 32".
 BenchRow phase_row(const std::string& of, const Profile& profile);
 

@@ -24,9 +24,9 @@ namespace {
 
 using namespace detail;
 
-constexpr int64_t kPhaseSteps = 10;  // of which phases are told where that must not be in the way of the measurement
+constexpr int64_t kPhaseSteps = 10;  // whose phases are recorded separately, so as not to disturb the measurement
 
-/// Times of `steps` windows after `warmup`. What comes after them is left to `profiler`, where there is one.
+/// Times of `steps` windows after `warmup`. Later windows are for `profiler`, if there is one.
 struct StepTimes final : Callback {
   explicit StepTimes(const Bench& run) : bench(run), warmup(run.options.warmup), steps(run.options.steps) {}
   void on_step_end(TrainLoop& loop, const StepReport& report) override {
@@ -173,8 +173,8 @@ void check_options(const RunConfig& config, const BenchOptions& o) {
         "bench", "batch, warm-up, steps and pairs must be at least 1");
 }
 
-/// The configuration with the model that a training of it would take: the data says the size of pictures and the number of classes.
-/// `samples`: what the data has, -1 where that is not known. The data is opened only for a section that reads it.
+/// The configuration with the model that a training of it would take: the data determine the image size and the number of classes.
+/// `samples`: the size of the data, -1 if unknown. The data are opened only for a section that reads them.
 RunConfig with_data_of(const RunConfig& config, const std::vector<std::string>& what, const Parts& parts, BenchReport& out,
                        int64_t& samples) {
   auto full = config;
@@ -211,7 +211,7 @@ void describe(const Bench& bench, BenchReport& out) {
   out.copy_bytes_per_second = copy_bandwidth(run.device());
 }
 
-/// The sections that were asked for. One that fails is a row, unless it is the only one or nothing was measured before it.
+/// The requested sections. One that fails is a row, unless it is the only one or nothing was measured before it.
 void run_sections(const Bench& bench, BenchReport& out) {
   const auto& what = bench.options.what;
   for (const auto& section : kSections) {

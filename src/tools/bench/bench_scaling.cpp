@@ -48,7 +48,7 @@ class Sweep {
     times_.push_back(std::move(times));
   }
 
-  /// A size that cannot be is recorded, and the sweep goes on.
+  /// An impossible size is recorded, and the sweep continues.
   void run() {
     for (size_t i = 0; i < rows_.size(); ++i) measure_once(i);
     for (size_t i = rows_.size(); i-- > 0;) measure_once(i);
@@ -199,7 +199,7 @@ void by_workers(const Bench& bench, BenchReport& out) {
   sweep.run();
 }
 
-/// Linear layers one after the other, whose dumped steps cost next to nothing beside the dump.
+/// A chain of linear layers, whose computation is negligible compared with the dump.
 class Chain {
  public:
   explicit Chain(int64_t layers) {

@@ -24,12 +24,12 @@ class BenchStep {
   double loss();
   /// The loss of the batch in evaluation mode.
   double validation_loss();
-  /// Bytes that a forward and a backward pass need at once beside what was there before; -1: the device does not tell.
+  /// Peak bytes of a forward and a backward pass in addition to the memory before; -1: the device does not report it.
   int64_t activation_bytes();
 
   /// Speed, latency and memory from the times of steps.
   void describe(BenchRow& row, const Samples& samples, double gemm_flops) const;
-  /// Bytes before the first call, at the peak, and what lies between.
+  /// Bytes before the first call, at the peak, and their difference.
   void add_memory(BenchRow& row) const;
   /// Bytes that the operators of an update read and write, each operator for itself; takes a step.
   int64_t bytes_moved();
@@ -40,7 +40,7 @@ class BenchStep {
   const Device& device() const { return device_; }
   int64_t flops_per_sample() const { return flops_; }
   int64_t batch_size() const { return batch_.size; }
-  /// The pictures, on the device.
+  /// The images, on the device.
   at::Tensor input() const;
 
  private:

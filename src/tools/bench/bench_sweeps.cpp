@@ -40,12 +40,12 @@ struct Side {
     const auto& backend = backend_of(run.device());
     backend.reset_peak(run.device());
     run.train();
-    // The resident set of a process tells nothing of one side.
+    // The resident set of a process does not describe one side.
     bytes = static_cast<double>(run.device().is_cpu() ? run.activation_bytes() : backend.memory(run.device()).peak);
   }
 };
 
-/// Losses of both precisions, and bytes where the device tells them.
+/// Losses of both precisions, and bytes if the device reports them.
 void add_sides(BenchRow& row, double low_loss, double full_loss, const std::string& what, double low_bytes, double full_bytes) {
   row.numbers.insert(row.numbers.end(),
                      {{"loss", low_loss}, {"loss_32_true", full_loss}, {"loss_difference", std::abs(low_loss - full_loss)}});

@@ -20,7 +20,7 @@ struct Bench {
   int64_t samples;  ///< that the data has; -1: not known
 
   bool is_stopped() const { return options.stopped && options.stopped(); }
-  /// Ends the benchmark here where that was asked for.
+  /// Ends the benchmark here if requested.
   void go_on() const {
     if (is_stopped()) throw Interrupted();
   }
@@ -49,8 +49,8 @@ void bench_threads(const Bench& bench, BenchReport& out);
 void bench_scaling(const Bench& bench, BenchReport& out);
 void bench_null(const Bench& bench, BenchReport& out);
 
-/// Pictures per second of the data's loader alone, over epochs of at least a second. `batch`, `workers` 0: as the configuration has it,
-/// which must work; another size that does not is recorded.
+/// Images per second of the data's loader alone, over epochs of at least a second. `batch`, `workers` 0: the configuration's values,
+/// which must work; a failure with another size is recorded.
 BenchRow loader_row(const Bench& bench, int64_t batch, int64_t workers);
 
 /// CPU threads of a sweep: 1, 2, 4 ... and the number that there is.

@@ -16,7 +16,7 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kPowercap = "/sys/class/powercap";
-constexpr double kLeastSeconds = 2;  // of a device: what its tool tells is an average over about one
+constexpr double kLeastSeconds = 2;  // for a device: its tool reports an average over about one second
 
 std::optional<uint64_t> whole_number(const std::optional<std::string>& text) {
   uint64_t out = 0;
@@ -87,14 +87,14 @@ std::pair<std::string, std::string> card_and_chip(const std::string& mapping, co
 struct PowerMeter::Impl {
   struct RaplZone {
     std::string file;
-    uint64_t range = 0, last = 0;  // microjoules; range 0: not told
+    uint64_t range = 0, last = 0;  // microjoules; range 0: unknown
   };
   HostView host;
   Device device;
   std::chrono::milliseconds period;
   std::string host_why, device_why;
   std::vector<RaplZone> zones;
-  std::vector<std::string> command;  // tells the device's power; empty: nothing is asked
+  std::vector<std::string> command;  // reports the device's power; empty: none
 
   std::shared_ptr<const Clock> clock;
   double begun = 0;

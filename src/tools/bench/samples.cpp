@@ -10,7 +10,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kOutside = 0.025;  // probability that the median lies beyond one end: 2^-5 is more than twice that, 2^-6 is less
+constexpr double kOutside = 0.025;  // probability that the median is beyond one end: 2^-5 is more than twice that, 2^-6 is less
 
 double timed(const std::function<void()>& fn) {
   const SteadyClock clock;

@@ -57,7 +57,7 @@ class Checks {
     try {
       parts.datasets.make(config.data, "data");
     } catch (const Error& e) {
-      if (e.kind() == ErrorKind::Data) {  // of others the items tell
+      if (e.kind() == ErrorKind::Data) {  // the items report others
         proof_parts_ = detail::shapes_only(parts, config);
         on_random_ = "; on random images, since the data are not available";
       }

@@ -35,7 +35,7 @@ PartConfig model_part(const SummaryArguments& args, const Parts& parts) {
   return part;
 }
 
-/// Totals first; empty columns are left out.
+/// Totals first; empty columns are omitted.
 std::string text_of(const ModelSummary& s, bool by_layer) {
   const auto shape = [](const std::vector<int64_t>& sizes) { return sizes.empty() ? std::string() : c10::str(at::IntArrayRef(sizes)); };
   TextTable table({"name", "type", "output", "parameters", "FLOPs"});

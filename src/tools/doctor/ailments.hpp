@@ -10,20 +10,20 @@
 
 namespace npu_train::detail {
 
-// One place in a text that shows an ailment, or a word that tells of one.
+// One place in a text with a known problem, or with a word that indicates one.
 struct Hit {
   enum class Kind { Ailment, ErrorWord, CodeFollows };  // "error", "fatal", "exception"; "error code is", "errcode"
   Kind kind = Kind::Ailment;
-  const npu_train::Ailment* ailment = nullptr;  // of an Ailment
+  const npu_train::Ailment* ailment = nullptr;  // for an `Ailment`
   size_t place = 0, length = 0;
 };
 
-// Calls `found` for every code, symptom and telling word in `line`. Codes stand alone (no letter or digit beside them). Numbers count only
-// with `context`: a word of an error ("error", "code", "ret", "acl", "status") stands shortly before; without, every number of a code
-// counts.
+// Calls `found` for every code, symptom and indicating word in `line`. Codes are separate words (no adjacent letter or digit). Numbers
+// count only with `context`: a word of an error ("error", "code", "ret", "acl", "status") occurs shortly before; without it, every number
+// of a code counts.
 void find_ailments(std::string_view line, bool context, const std::function<void(const Hit&)>& found);
 
-// By the family that a code belongs to, when the table has not the code itself: ERR and five digits, or six digits as CANN counts.
+// By the family of a code, if the table does not contain the code itself: ERR and five digits, or six digits as in CANN.
 std::optional<Ailment> family_of(std::string_view code);
 
 }  // namespace npu_train::detail

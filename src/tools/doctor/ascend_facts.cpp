@@ -19,7 +19,7 @@ const std::vector<std::vector<std::string>>& chip_rows() {
   return rows;
 }
 
-// Where CANN is installed unless somebody chose another place.
+// The default locations of CANN.
 std::vector<std::string> cann_places(const HostView& host) {
   std::vector<std::string> bases = {"/usr/local/Ascend"};
   if (const auto home = host.variable("HOME"); home.starts_with("/")) bases.push_back(home + "/Ascend");
@@ -33,7 +33,7 @@ std::vector<std::string> cann_places(const HostView& host) {
   return out;
 }
 
-// Files ascend_*_install.info have a line version=9.1.0; they lie in the folder or in that of the architecture below it.
+// Files ascend_*_install.info have a line version=9.1.0; they are in the folder or in the architecture's subfolder.
 void read_cann_version(const HostView& host, CannFacts& cann) {
   const auto home = host.resolved(cann.home);
   std::vector<std::string> folders = {home};

@@ -24,16 +24,16 @@ struct AscendChipFacts {
 struct CannFacts {
   std::string home;  // "" without one
   bool from_environment = false;
-  std::string version;  // "" when no file tells it
+  std::string version;  // "" if no file contains it
   std::string version_file;
-  std::string set_env;  // script that sets its environment; "" when it is not beside it
+  std::string set_env;  // script that sets its environment; "" if it does not exist
 };
 
 struct AscendFacts {
   std::vector<int> nodes;  // N of /dev/davinciN
   std::vector<std::string> pci;
   std::string driver;          // folder
-  std::string driver_version;  // "" when the driver is not here
+  std::string driver_version;  // "" if the driver is not installed
   CommandResult smi_result;    // NotFound when it was not asked
   NpuSmi smi;
   CannFacts cann;
@@ -44,15 +44,15 @@ struct AscendFacts {
 AscendFacts ascend_facts(const HostView& host);
 CannFacts cann_facts(const HostView& host);
 
-// Version of the torch_npu that device npu would load; "" without one, or where no file tells it.
+// Version of the torch_npu that device npu would load; "" if there is none, or if no file contains it.
 std::string torch_npu_here(const HostView& host, const ProcessFacts& process);
 
-// By CANN's name or npu-smi's ("Ascend910B3", "910B3"). Cards of Atlas A3 say only "Ascend910", which `physical_ids` tells from the first
-// generation.
+// By CANN's name or npu-smi's ("Ascend910B3", "910B3"). Cards of Atlas A3 report only "Ascend910", which `physical_ids` distinguishes from
+// the first generation.
 std::optional<AscendChipFacts> chip_facts(std::string name, bool physical_ids);
 std::vector<std::string> chip_families();
 
-// Folders of LD_LIBRARY_PATH in their order; empty ones are left out.
+// Folders of LD_LIBRARY_PATH in their order; empty ones are omitted.
 std::vector<std::string> library_path(const HostView& host);
 // Whether a part of the path is named so: "/a/devlib/b" has "devlib".
 bool has_part(const std::string& path, std::string_view name);

@@ -44,7 +44,7 @@ Finding model_finding(const CpuFacts& cpu, const ProcessFacts& process) {
 
 int rank_of_kernels(const std::string& name) { return name == "AVX512" ? 2 : name == "AVX2" ? 1 : 0; }
 
-// Whether libtorch took the vector instructions that are there.
+// Whether libtorch uses the available vector instructions.
 Finding kernels_finding(const HostView& host, const CpuFacts& cpu, const ProcessFacts& process) {
   const auto& chosen = process.cpu_capability;
   std::string best;

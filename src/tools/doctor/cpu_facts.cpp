@@ -5,7 +5,7 @@
 namespace npu_train::detail {
 namespace {
 
-// ARM cores tell numbers; these are the ones of the machines that NPUs stand in.
+// ARM cores report numbers; these are the ones of common hosts of NPUs.
 std::string arm_model(std::string_view cpuinfo) {
   const auto maker = value_of(cpuinfo, "CPU implementer", ':').value_or(""), part = value_of(cpuinfo, "CPU part", ':').value_or("");
   if (maker.empty()) return "";

@@ -1,4 +1,4 @@
-// What is known of the processors of a machine, from /proc and /sys.
+// The facts about the processors of a machine, from /proc and /sys.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 namespace npu_train::detail {
 
 struct CpuFacts {
-  std::string model;                        // "" when it is not told
+  std::string model;                        // "" if unknown
   std::set<std::string> flags;              // as /proc/cpuinfo names them: avx2, asimd
   int online = 0;                           // processors in /proc/cpuinfo; 0: unreadable
   std::optional<std::vector<int>> allowed;  // that this process may run on

@@ -14,7 +14,7 @@ constexpr const char* kCuda = "cuda";
 constexpr const char* kNvidiaVersion = "/proc/driver/nvidia/version";
 
 struct Gpu {
-  std::string index, name, driver, total, used, capability;  // MiB, "8.0"; "" where nvidia-smi does not tell
+  std::string index, name, driver, total, used, capability;  // MiB, "8.0"; "" if nvidia-smi does not report it
 };
 
 struct CudaFacts {
@@ -27,7 +27,7 @@ struct CudaFacts {
   bool wsl = false;
 };
 
-// Lines "0, NVIDIA H200, 550.54.15, 143771, 512, 9.0" without units; "[N/A]" and the like count as not told.
+// Lines "0, NVIDIA H200, 550.54.15, 143771, 512, 9.0" without units; "[N/A]" and similar texts count as unknown.
 std::vector<Gpu> parse_gpus(const std::string& text) {
   std::vector<Gpu> out;
   for (const auto& line : detail::split(text, '\n')) {
@@ -53,7 +53,7 @@ void ask_nvidia_smi(const HostView& host, CudaFacts& out) {
   if (out.smi.end == CommandResult::End::Exited && out.smi.output.find("compute_cap") != std::string::npos) query(fields);
 }
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023": the first word with two numbers.
+// `NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023`: the first word with two numbers.
 std::string module_version(const std::string& text) {
   for (const auto& word : detail::words(detail::first_line(text)))
     if (std::isdigit(static_cast<unsigned char>(word[0])) != 0 && word.find('.') != std::string::npos && Version::parse(word)) return word;
@@ -89,7 +89,7 @@ std::optional<VersionRule> rule_for_cuda(const char* what, int runtime) {
   return out;
 }
 
-// How bad it is to be below a rule, and that nobody looked it up.
+// The verdict below a rule, and the remark if the rule is not verified.
 Verdict below(const VersionRule& rule) { return rule.checked ? Verdict::Fail : Verdict::Warn; }
 const char* doubt(const VersionRule& rule) { return rule.checked ? "" : " (this row of the table is not verified)"; }
 

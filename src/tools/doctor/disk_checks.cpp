@@ -29,7 +29,7 @@ std::string absolute_folder(const HostView& host, const std::string& folder) {
   return out;
 }
 
-// The folder itself or the nearest one above it that is there.
+// The folder itself or its nearest existing parent.
 std::string nearest_folder(const HostView& host, const std::string& folder) {
   fs::path path = folder;
   while (!host.exists(path.string()) && path.has_relative_path()) path = path.parent_path();

@@ -28,7 +28,7 @@ struct Segments {
   Elf64_Phdr dynamic{};
   bool has_dynamic = false;
 
-  // Where an address lies in the file.
+  // The offset of an address in the file.
   std::optional<uint64_t> offset(uint64_t address) const {
     for (const auto& s : loads)
       if (address >= s.p_vaddr && address - s.p_vaddr < s.p_filesz) return s.p_offset + (address - s.p_vaddr);

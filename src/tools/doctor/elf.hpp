@@ -1,5 +1,5 @@
-// The dynamic section of a 64-bit little-endian ELF file: what it needs and where it looks. Bounded for files that anybody may have
-// written.
+// The dynamic section of a 64-bit little-endian ELF file: its needed libraries and search paths. Bounded, for untrusted
+// files.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,7 @@ struct MissingLibrary {
 
 class LibrarySearch {
  public:
-  // `loaded` are folders of libraries that the process has loaded already (libtorch's): what lies there is found by its name alone.
+  // `loaded` are folders of libraries that the process has already loaded (libtorch's): libraries there are found by name.
   LibrarySearch(const HostView& host, const std::string& machine, std::vector<std::string> loaded);
 
   // The path of `name` for a library at `from` with `facts`: DT_RPATH without DT_RUNPATH, LD_LIBRARY_PATH, DT_RUNPATH, folders of

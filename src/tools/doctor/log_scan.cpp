@@ -30,7 +30,7 @@ bool starts_compressed(std::string_view head) {
 
 class LogScan {
  public:
-  // Whole lines, or pieces of a line that is too long. `line_ends` tells whether the next one has another number.
+  // Complete lines, or pieces of a line that is too long. `line_ends`: the next one has a new line number.
   void take(std::string_view line) {
     detail::find_ailments(line, true, [&](const detail::Hit& hit) {
       switch (hit.kind) {
@@ -83,7 +83,7 @@ class LogScan {
     std::transform(s.shown.begin(), s.shown.end(), s.shown.begin(), [](unsigned char c) { return std::tolower(c); });
   }
 
-  // "error code is 512345" of a code that the table has not; at most 64 different ones.
+  // "error code is 512345" for codes that are not in the table; at most 64 different ones.
   void note_unknown_code(std::string_view line, size_t place) {
     const auto from = line.find_first_of("0123456789", place);
     if (from == std::string_view::npos || from - place > 24) return;

@@ -13,7 +13,7 @@ struct NpuChip {
   std::string name;    // "910B3"; on Atlas A3 only "Ascend910"
   std::string health;  // "OK", "Warning", "Alarm", "Critical"
   std::string bus;
-  int64_t memory_used = 0, memory_total = 0;  // MB; 0 where it is not told
+  int64_t memory_used = 0, memory_total = 0;  // MB; 0 if unknown
 };
 
 struct NpuProcess {
@@ -29,7 +29,7 @@ struct NpuSmi {
   std::vector<NpuProcess> processes;
 };
 
-// At most 1,024 chips and processes; rows that make no sense are left out.
+// At most 1,024 chips and processes; invalid rows are omitted.
 NpuSmi parse_npu_smi(std::string_view text);
 
 }  // namespace npu_train::detail

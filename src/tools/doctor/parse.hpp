@@ -21,7 +21,7 @@ std::string trimmed(std::string_view text);
 // Nothing without such a line.
 std::optional<std::string> value_of(std::string_view text, std::string_view key, char separator);
 
-// A whole decimal number, nothing else around it but blanks.
+// A complete decimal number, surrounded only by blanks.
 std::optional<int64_t> whole_number(std::string_view text);
 // The number that the text begins with.
 std::optional<int64_t> leading_number(std::string_view text);

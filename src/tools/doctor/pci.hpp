@@ -1,4 +1,4 @@
-// Cards by what the PCI bus tells, driver or not.
+// Cards on the PCI bus, with or without a driver.
 #pragma once
 
 #include <string>

@@ -40,7 +40,7 @@ std::string torch_npu_path(const HostView& host, const LibrarySearch& search, co
   return host.variable("NPU_TRAIN_TORCH_NPU").empty() ? search.find(kLibrary) : "";
 }
 
-// By the wheel's folder torch_npu-2.11.0.dist-info, or version.py and version.txt of the package. "" when nothing tells.
+// By the wheel's folder torch_npu-2.11.0.dist-info, or version.py and version.txt of the package. "" if unknown.
 std::string torch_npu_version(const HostView& host, const std::string& library) {
   auto path = std::filesystem::path(host.resolved(library)).parent_path().parent_path();
   for (const char* file : {"version.py", "version.txt", "build-version"}) {

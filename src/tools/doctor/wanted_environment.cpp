@@ -33,7 +33,7 @@ class Script {
   void set(const HostView& host, const std::string& name, const std::string& value, const std::string& why) {
     if (host.variable(name) != value) line(why, "export " + name + "=" + quoted(value));
   }
-  // What no line of a script mends.
+  // Problems that a line of the script cannot fix.
   void by_hand(const Finding& f) { text_ += "\n# By hand: " + one_line(f.name + ": " + f.finding + "; " + f.fix) + "\n"; }
   const std::string& str() const { return text_; }
 

@@ -21,7 +21,7 @@ class CachingAllocatorModel {
   int64_t take(int64_t bytes);
   void give_back(int64_t handle);
 
-  int64_t allocated() const { return allocated_; }  // in whole blocks
+  int64_t allocated() const { return allocated_; }  // in complete blocks
   int64_t reserved() const { return reserved_; }
   int64_t largest_free() const;  // bytes of the largest block that a tensor may get
   int64_t peak_allocated() const { return peak_allocated_; }

@@ -36,7 +36,7 @@ class Advice {
     forget_gradients(run_);
     auto few = rows_of(failed_.samples, rows);
     if (training() && !on_host)
-      few = to_device(few, run_.device);  // all micro-batches of a window lie there, and are counted with the rest
+      few = to_device(few, run_.device);  // all micro-batches of a window are on the device, and are counted with the rest
     const std::vector<Batch> batches(training() && micro_batches > 1 ? 2 : 1, few);
     MemoryRecorder recorder(task, run_.device, run_.optimizer->parameters());
     run_again(task, precision, run_.device, failed_.pass, batches, recorder, on_host);
@@ -140,7 +140,7 @@ class Advice {
       propose(change + " " + fewer_samples(rows), *in_pieces, rows, cost + note_of_pieces());
   }
 
-  // Where the pictures of a window fill the device: they can wait on the host, or there can be fewer of them.
+  // If the inputs of a window fill the device: they can be kept on the host, or there can be fewer of them.
   void propose_windows_on_host() {
     const std::string change = "windows that are kept on the host";
     if (run_.loop->parts().strategy->world_size() == 1) {

@@ -1,4 +1,4 @@
-// Changes of a run under which what ran out of memory would fit.
+// Changes of a run under which the failed work would fit into memory.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace npu_train::detail {
 struct FailedWork {
   Pass pass = Pass::Training;
   Batch samples;                                         // a few, on the host
-  int64_t rows = 0, window_rows = 0, micro_batches = 1;  // of a micro-batch; of the whole window
+  int64_t rows = 0, window_rows = 0, micro_batches = 1;  // of a micro-batch; of the complete window
   int64_t room = 0;                                      // bytes that the device can give
   bool exact = false;                                    // they are those of tensors, without an allocator's gaps
   bool on_host = false;                                  // the window waits there; `resident` has none of it

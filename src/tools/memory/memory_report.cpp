@@ -39,7 +39,7 @@ std::string shortened(const std::string& path, int depth) {
   return path.substr(0, end);
 }
 
-// Layers in the order of the forward, put together to groups by their paths where they are too many.
+// Layers in forward order, grouped by their paths if there are too many.
 std::vector<Row> layer_groups(const MemoryPrediction& p) {
   std::vector<Row> out = p.peak.activations;
   for (int depth = 6; depth >= 1 && out.size() > kRowsOfLayers; --depth) {

@@ -9,10 +9,10 @@ namespace npu_train::detail {
 // Batches that are run to know all others. Not 1: sums over the batch vanish there, and BatchNorm may have no variance.
 constexpr int64_t kFewSamples = 2, kMoreSamples = 3;
 
-// What lives between the steps of a loop, and those of `waiting` batches that lie on its device.
+// The tensors between the steps of a loop, and those of `waiting` batches on its device.
 ResidentMemory resident_memory(const LoopParts& parts, const std::vector<Batch>& waiting = {});
 
-// Rows of a batch, of memory of their own where it lies; repeated where it has too few.
+// Rows of a batch, in separate memory on its device; repeated if it has too few.
 Batch rows_of(const Batch& batch, int64_t count);
 
 // Copies `batches` to the device and does with them what a loop does, without the optimizer, as far as memory goes. `on_host`: a training

@@ -68,7 +68,7 @@ MemoryByUse ResidentMemory::by_use() const {
   return out;
 }
 
-// Told of every block by the allocators; from the thread of the step and from those of its backward passes.
+// The allocators report every block, from the thread of the step and from those of its backward passes.
 class MemoryRecorder::Sink final : public HostBlockWatcher {
  public:
   Sink(c10::DeviceType type, int index, int64_t resident) : type_(type), index_(index), allocated_(resident) {}
@@ -114,7 +114,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
     first_of_phase_ = trace_.blocks.size();
     if (phase == Phase::Forward || phase == Phase::Backward) layer_ = -1;
   }
-  // What the forward made and did not give back is kept for the backward.
+  // Blocks that the forward allocated and did not free are kept for the backward.
   void leave() {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (phases_.empty()) return;
@@ -183,7 +183,7 @@ class MemoryRecorder::Sink final : public HostBlockWatcher {
         if (made_in_[static_cast<size_t>(block)] == phase() && block >= static_cast<int64_t>(first_of_phase_))
           trace_.blocks[static_cast<size_t>(block)].use = MemoryUse::Activations;
   }
-  // Few operators of a backward pass have a parameter of their layer among their inputs; what they free tells where they are.
+  // Few operators of a backward pass have a parameter of their layer among their inputs; the blocks that they free show their position.
   void enter_backward(int number) {
     if (layer_ == number) return;
     layer_ = number;

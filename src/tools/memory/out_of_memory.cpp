@@ -59,7 +59,7 @@ Error report(const std::string& text, const std::string& hint, const Error& caus
                cause.cause());
 }
 
-// What trainer.on_oom=retry could not do; "" where nobody asked it.
+// Why trainer.on_oom=retry did not help; "" if it was not requested.
 std::string no_retry(const RunConfig& config, const std::string& reason) {
   return config.trainer.on_oom == "retry" ? "  trainer.on_oom=retry did not help: " + reason + "\n" : "";
 }
@@ -108,7 +108,7 @@ class Explanation {
     work_.room = total > 0 ? std::min(total, seen) : seen;
   }
 
-  // Sizes of the work, and what lies on the device beside it.
+  // Sizes of the work, and the other memory on the device.
   void size_up() {
     std::vector<Batch> there;
     int64_t bytes = 0, bytes_there = 0;
@@ -148,11 +148,11 @@ class Explanation {
                         ? "; the optimizer had begun, so parameters may be partially updated: resume from a checkpoint"
                         : "");
     }
-    if (trace_.refused == 0) return out;  // the host's allocator does not say how much was wanted
+    if (trace_.refused == 0) return out;  // the host's allocator does not report the requested size
     return out + ": " + memory_text(trace_.refused) + " more were requested; " + filled_text(trace_.refused_allocated, total);
   }
 
-  // What the allocator holds beyond tensors, and the largest piece of it. Only a plan of the allocator can tell that piece.
+  // The allocator's memory without tensors, and the largest piece of it. Only a simulation of the allocator can determine that piece.
   std::string fragmentation() const {
     if (trace_.refused == 0) return "";
     const std::string begin = "  fragmentation: ";

@@ -80,7 +80,7 @@ Measured measure(const RunConfig& given, const Parts& parts) {
   config.device = device_for(given);
   config.trainer.profiler = "none";
   config.trainer.on_oom = "stop";
-  if (config.grad_scaler.dynamic) {  // steps that overflow and are skipped are not what is asked for
+  if (config.grad_scaler.dynamic) {  // skipped steps are not to be measured
     config.grad_scaler.init_scale = 1;
     config.grad_scaler.min_scale = std::min(config.grad_scaler.min_scale, 1.0);
   }

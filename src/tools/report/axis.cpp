@@ -23,7 +23,7 @@ double round_step(double step) {
   return 10 * power;
 }
 
-// As many digits as tell neighbours apart.
+// As many digits as are needed to distinguish neighbours.
 std::string tick_text(double value, double step, double largest) {
   if (std::abs(value) < step * 1e-6) return "0";
   const int decimals = std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
@@ -47,7 +47,7 @@ Axis Axis::linear(Extent extent, bool rounded) {
   Axis out;
   out.low_ = extent.low;
   out.high_ = extent.high;
-  // One value, or values nearer to each other than can be told apart: an axis around them.
+  // One value, or values too close to be distinguished: an axis around them.
   const double largest = std::max(std::abs(extent.low), std::abs(extent.high));
   if (!(out.high_ / 2 - out.low_ / 2 > largest * 1e-13) || out.high_ - out.low_ < 1e-300) {
     const double pad = extent.whole && largest < 1e6 ? 1 : std::max(largest * 0.1, 1e-299);

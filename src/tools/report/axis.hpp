@@ -1,4 +1,4 @@
-// Where values lie along an axis, and what is written beside it.
+// The positions of values along an axis, and its labels.
 #pragma once
 
 #include <string>

@@ -111,7 +111,7 @@ class BarPainter {
       const auto of_run = [&](size_t k) { return order_.begin() + static_cast<std::ptrdiff_t>(k * count / runs); };
       const auto i = *std::max_element(of_run(run), of_run(run + 1),
                                        [&](size_t a, size_t b) { return rank_of(plot_.bars[a]) < rank_of(plot_.bars[b]); });
-      constexpr double kThinnest = 0.006;  // what is there is seen
+      constexpr double kThinnest = 0.006;  // every value is visible
       const double height = plot_.bars[i].value == 0 ? 0 : std::max(length(i), kThinnest);
       const auto& bar = plot_.bars[i];
       const auto text = escape_html(bar.name + (bar.group.empty() ? "" : " \u00b7 " + bar.group) + ": " + short_number(bar.value, 6));

@@ -131,7 +131,7 @@ bool read_number(std::string_view cell, double& out) {
   const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), out);
   if (end != cell.data() + cell.size() || error == std::errc::invalid_argument) return false;
   if (error == std::errc::result_out_of_range) {
-    // Beyond what a double holds: what rounding gives, which from_chars leaves to us.
+    // Beyond the range of a double: the rounded value, which from_chars does not provide.
     const auto exponent = cell.find_first_of("eE");
     const bool tiny =
         exponent != std::string_view::npos ? cell.substr(exponent + 1).starts_with('-') : cell.find_first_of("123456789") > cell.find('.');

@@ -19,7 +19,7 @@ std::string caption(const std::string& title) { return title.empty() ? "" : "<fi
 // As long as a telephone is wide.
 std::string label(const std::string& text) { return escape_html(shorten_middle(visible_text(text), 40)); }
 
-// Labels that would touch at the width of a telephone are left out.
+// Labels that would touch at the width of a telephone are omitted.
 std::string x_ticks(const Axis& axis) {
   std::string out;
   double free_from = -1;
@@ -78,7 +78,7 @@ void add_marks(Figure& figure, std::vector<PlacedMark> marks) {
 }
 
 std::string figure_html(const Figure& f) {
-  return std::string("<figure class=\"plot") + (f.wide ? " whole" : "") + "\">\n" + caption(f.title) +
+  return std::string("<figure class=\"plot") + (f.wide ? " wide" : "") + "\">\n" + caption(f.title) +
          (f.legend.empty() ? "" : "<ul class=\"legend\">" + f.legend + "</ul>\n") + f.below + "</figure>\n";
 }
 

@@ -55,7 +55,7 @@ void HtmlPage::add_plot(const std::string& html) {
 
 std::string HtmlPage::str() const {
   const auto title = escape_html(title_);
-  // Should text ever get past the escaping: nothing is fetched, and only a script that names a hash of the whole content runs.
+  // If text ever bypassed the escaping: nothing is fetched, and only a script with a hash of the complete content runs.
   const auto nonce = hex64(hash64(title + body_));
   std::string out = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n";
   out +=
@@ -66,7 +66,7 @@ std::string HtmlPage::str() const {
   out += "<link rel=\"icon\" href=\"data:,\">\n<title>" + title + "</title>\n<style>\n";
   out += detail::kPageStyle;
   const auto script = "<script nonce=\"" + nonce + "\">";
-  // Before the body, so that long tables are never laid out as a whole.
+  // Before the body, so that long tables are never laid out completely.
   out += "</style>\n" + script + "document.documentElement.classList.add('js')</script>\n</head>\n<body>\n<main>\n<h1>" + title + "</h1>\n";
   out += body_ + (in_plots_ ? "</div>\n" : "") + "</main>\n" + script + "\n";
   out += detail::kPageScript;

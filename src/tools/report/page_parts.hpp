@@ -1,4 +1,4 @@
-// The style and the script that stand inside every page.
+// The style and the script of every page.
 #pragma once
 
 #include <string_view>

@@ -75,8 +75,8 @@ function pointing(area) {
     area.append(tip);
     const outer = area.getBoundingClientRect();
     const left = box.left - outer.left + best.x * scaleX, top = box.top - outer.top + best.y * scaleY;
-    const beside = left + 12 + tip.offsetWidth <= outer.width ? left + 12 : left - 12 - tip.offsetWidth;
-    tip.style.left = Math.max(0, Math.min(beside, outer.width - tip.offsetWidth)) + 'px';
+    const place = left + 12 + tip.offsetWidth <= outer.width ? left + 12 : left - 12 - tip.offsetWidth;
+    tip.style.left = Math.max(0, Math.min(place, outer.width - tip.offsetWidth)) + 'px';
     tip.style.top = Math.max(0, Math.min(top - tip.offsetHeight - 10, outer.height - tip.offsetHeight)) + 'px';
   };
   area.addEventListener('pointermove', show);

@@ -74,7 +74,7 @@ p { max-width: 76ch; margin: 0 0 16px; }
 .bar.thin { stroke: none; }
 .bar.lost { fill: var(--bad); }
 .bar.on { fill: var(--text); }
-.plot.whole { grid-column: 1 / -1; }
+.plot.wide { grid-column: 1 / -1; }
 .unit { color: var(--muted); font-size: 13px; margin: 0 0 6px; }
 .area + .unit { margin-top: 12px; }
 .rows { list-style: none; margin: 0; padding: 0; font-size: 13px; line-height: 1.35; }

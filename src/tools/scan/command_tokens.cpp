@@ -126,7 +126,7 @@ class ShellTokenizer {
     return marked && stop < text_.size() ? stop + 1 : stop;
   }
 
-  // Reads what the last line asked for as prose.
+  // Reads the input that the last line requested, as prose.
   size_t heredoc(size_t i) {
     if (heredoc_.empty()) return i;
     const auto mark = std::exchange(heredoc_, {});

@@ -101,7 +101,7 @@ class CppScan {
     return last + 1;
   }
 
-  // The name before "<<<", behind which template arguments may stand.
+  // The name before "<<<", which template arguments may follow.
   size_t launched(size_t i) const {
     constexpr size_t kFarthest = 40;
     size_t at = i;
@@ -169,7 +169,7 @@ class CppScan {
     if (const auto* row = scan_.facts().table("cpp.prefix").exact(text.substr(0, upper))) add(*row, i, i);
   }
 
-  // A qualifier tells of a kernel where a function follows; shown up to its name.
+  // A qualifier indicates a kernel if a function follows; shown up to its name.
   void kernel(const Pattern& row, size_t i) {
     constexpr size_t kFarthest = 60;
     size_t name = i;

@@ -11,7 +11,7 @@ bool EmbeddedCode::in_one_piece(const Edit& edit) const {
 void EmbeddedCode::scan_as_python(FileScan& scan, const IsLocalModule& is_local, Encode encode) const {
   if (code_.empty()) return;
   const SourceFile inner{scan.file().path, Language::Python, code_};
-  // what is inserted stands behind the byte before it, in the same piece
+  // inserted text follows the previous byte, in the same piece
   const auto begin_of = [&](const Edit& e) { return e.length > 0 ? places_[e.begin].begin : places_[e.begin - 1].end; };
   for (auto& hit : scan_file(scan.facts(), inner, is_local)) {
     if (hit.begin >= places_.size()) continue;

@@ -1,4 +1,4 @@
-// Code that stands inside of a file of another language: cells of notebooks, texts of `python -c`, here-documents.
+// Code inside a file of another language: cells of notebooks, texts of `python -c`, here-documents.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace npu_train::detail::scan {
 
-/// Decoded code, and where each of its bytes stands in the file.
+/// Decoded code, and the position of each of its bytes in the file.
 class EmbeddedCode {
  public:
   void add(char decoded, size_t begin, size_t end) {
@@ -28,7 +28,7 @@ class EmbeddedCode {
 
   /// How an edit's text is written in the file.
   using Encode = std::string (*)(std::string_view);
-  /// Scans the code as Python and raises what is found at its place in the file. Edits of what is not written in one piece are left out.
+  /// Scans the code as Python and reports findings at their places in the file. Edits of text that is not contiguous are omitted.
   void scan_as_python(FileScan& scan, const IsLocalModule& is_local, Encode encode) const;
 
  private:

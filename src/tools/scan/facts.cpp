@@ -16,7 +16,7 @@ namespace {
 double number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check(error == std::errc() && end == text.data() + text.size(), ErrorKind::Internal, "scan", "'", std::string(text), "' is no number");
+  check(error == std::errc() && end == text.data() + text.size(), ErrorKind::Internal, "scan", "'", std::string(text), "' is not a number");
   return value;
 }
 

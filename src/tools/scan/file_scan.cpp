@@ -106,7 +106,7 @@ bool FileScan::add_device_text(std::string_view body, uint32_t at, bool editable
   const auto parts = device_parts(facts_, body);
   for (const auto& part : parts) {
     const auto begin = at + static_cast<uint32_t>(part.begin), length = static_cast<uint32_t>(part.length);
-    // The whole text is shown for a device alone, the part for a list.
+    // The complete text is shown for a device alone, the part for a list.
     const bool alone = parts.size() == 1;
     add(*part.row, alone ? at : begin, alone ? static_cast<uint32_t>(body.size()) : length,
         editable ? std::vector<Edit>{{begin, length, part.row->replacement}} : std::vector<Edit>());

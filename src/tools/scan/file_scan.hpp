@@ -1,4 +1,4 @@
-// What is found in one file: places with the edits that mend them.
+// The findings in one file: places with the edits that fix them.
 #pragma once
 
 #include <cstdint>
@@ -51,14 +51,14 @@ class FileScan {
   void add(const Pattern& row, uint32_t begin, uint32_t length, std::vector<Edit> edits = {});
   void add(const Library& library, uint32_t begin, uint32_t length);
   void add(Hit hit) { hits_.push_back(std::move(hit)); }
-  /// Raises what a text says that is nothing but a device, a backend, a name of an environment variable or a CUDA tensor type.
-  /// `editable` false: it is told without an edit. False when it is none of these.
+  /// Adds a finding for a text that is only a device, a backend, the name of an environment variable or a CUDA tensor type.
+  /// `editable` false: it is reported without an edit. Returns false if it is none of these.
   bool add_device_text(std::string_view body, uint32_t at, bool editable = true);
   bool is_device_text(std::string_view body) const;
   bool add_environment(std::string_view name, uint32_t at);
   /// True when an edit was added that names the device npu.
   bool has_device_edits() const;
-  /// True when all of those lie in this range.
+  /// True if all of them are in this range.
   bool edits_lie_in(uint32_t begin, uint32_t end) const;
 
   using Ranges = std::vector<std::pair<uint32_t, uint32_t>>;
@@ -93,11 +93,11 @@ void scan_conda(FileScan& scan);
 /// One line of a requirements file, or one text of install_requires, that begins at `at`.
 void scan_requirement(FileScan& scan, std::string_view line, uint32_t at);
 
-/// All hits of a file by place, edits that overlap or span lines left out.
-/// `first_npu_use`: the place of the first code for NPUs, -1 where there is none.
+/// All hits of a file by place, without edits that overlap or span lines.
+/// `first_npu_use`: the place of the first code for NPUs, -1 if there is none.
 std::vector<Hit> scan_file(const Facts& facts, const SourceFile& file, const IsLocalModule& is_local, int64_t* first_npu_use = nullptr);
 
-/// What stands in the place of a hit after its edits; of what is inserted elsewhere, that alone.
+/// The text at the place of a hit after its edits; for an insertion elsewhere, only that.
 std::string replacement_of(std::string_view text, const Hit& hit);
 
 /// The text after the edits of all hits, which are sorted.

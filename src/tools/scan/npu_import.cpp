@@ -16,7 +16,7 @@ class NpuImport {
 
   void run() {
     if (!scan_.has_device_edits() || names_.imports_module("torch_npu")) return;
-    const ImportStatement* inner = nullptr;  // the first import of torch in a function that every edit lies in
+    const ImportStatement* inner = nullptr;  // the first import of torch in a function that contains every edit
     int looked_at = 0;
     for (const auto& statement : names_.imports()) {
       if (!imports_torch(statement)) continue;
@@ -53,7 +53,7 @@ class NpuImport {
   }
 
   struct Blocks {
-    bool begins_statement = false;  // stands at the start of a line or behind ';', and not behind the colon of `if x: import torch`
+    bool begins_statement = false;  // at the start of a line or after ';', and not after the colon of `if x: import torch`
     bool function = false, type_checking = false;
     size_t innermost = 0;  // first token of the innermost function or class
   };
@@ -89,7 +89,7 @@ class NpuImport {
     return out;
   }
 
-  // Whether all edits lie in this function.
+  // Whether all edits are in this function.
   bool holds_all_edits(size_t function) const {
     const auto indent = indent_of(function);
     size_t end = text_.size();
@@ -106,7 +106,7 @@ class NpuImport {
               {{static_cast<uint32_t>(at), 0, std::move(text)}});
   }
 
-  // The statement that ends before token `end`: on a line of its own behind it, or between it and the next one of its line.
+  // The statement that ends before token `end`: on a separate line after it, or between it and the next one on its line.
   void import_after(size_t first, size_t end) {
     const size_t own = line_start(first);
     if (is(end, ";") && !is_kind(end + 1, TokenKind::LineEnd))

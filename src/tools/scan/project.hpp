@@ -15,7 +15,7 @@ namespace npu_train::detail::scan {
 /// The folder itself, links in its name resolved. Error(Usage) when it is none.
 std::filesystem::path source_folder(const std::filesystem::path& folder);
 
-/// Which `import NAME` means a module that lies in the tree: beside the file, or at the top or under src of the project.
+/// Whether `import NAME` refers to a module in the tree: next to the file, or at the top or under src of the project.
 class LocalModules {
  public:
   /// `root`: the name of the tree's folder, a module where it is a package itself.
@@ -29,7 +29,7 @@ class LocalModules {
 
 enum class ReadResult { Source, Other, Binary, TooLarge, Unreadable };
 
-/// Reads a file of the tree when it is source text by its name (or its first line). `why` tells what was wrong.
+/// Reads a file of the tree if it is source text by its name (or its first line). `why` receives the error.
 ReadResult read_source(const std::filesystem::path& root, const WalkEntry& entry, uint64_t max_bytes, SourceFile& out, std::string& why);
 
 }  // namespace npu_train::detail::scan

@@ -27,7 +27,7 @@ bool PythonNames::is(size_t i, TokenKind kind, std::string_view word) const {
   return i < tokens_.size() && tokens_[i].kind == kind && tokens_[i].in(text_) == word;
 }
 
-// Reads "a.b.c" at `i` and gives the token behind it. Of a name that no table can have, the start: it is copied for every use.
+// Reads "a.b.c" at `i` and returns the next token. For a name that no table can contain, only its start: it is copied for every use.
 size_t PythonNames::read_dotted(size_t i, std::string& name, size_t& last) const {
   while (i < tokens_.size() && tokens_[i].kind == TokenKind::Name) {
     if (name.size() < kLongestPythonName) name += tokens_[i].in(text_).substr(0, kLongestPythonName);

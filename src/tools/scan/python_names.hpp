@@ -1,4 +1,4 @@
-// What the names of a Python file stand for: its imports.
+// The meaning of the names of a Python file: its imports.
 #pragma once
 
 #include <cstdint>

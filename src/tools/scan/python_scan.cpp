@@ -50,7 +50,7 @@ class PythonScan {
 
   Edit edit(size_t first, size_t last, std::string text) const { return {begin(first), span(first, last), std::move(text)}; }
 
-  // def cuda(self): what a rewrite turns into .npu() is not there.
+  // def cuda(self): calls that a rewrite turns into .npu() would find no method.
   void find_own_methods() {
     const auto& methods = scan_.facts().table("py.method");
     for (size_t i = 0; i + 1 < tokens_.size(); ++i) {
@@ -151,7 +151,7 @@ class PythonScan {
     return chain(i);
   }
 
-  // a.b.c, as far as it goes; gives the token behind it.
+  // a.b.c, as far as possible; returns the next token.
   size_t chain(size_t first) {
     std::string written(tokens_[first].in(text_));
     size_t last = first;
@@ -212,11 +212,11 @@ class PythonScan {
     size_t end = last - 2 * static_cast<size_t>(std::count(beyond.begin(), beyond.end(), '.'));
     end = std::max(end, first);
     for (size_t i = end + 2; i <= last; i += 2) member(i);
-    // What an import of torch.cuda brought in is mended at the import.
+    // Names from an import of torch.cuda are fixed at the import.
     if (!row.replacement.empty() && lies_in(target, "torch.cuda")) return;
     if (row.replacement.empty() || !lies_in(row.replacement, target)) return add(row, first, end);
     auto replacement = row.replacement;
-    if (replacement.ends_with('*')) {  // "torch.npu.random.*" keeps what the star of the pattern stood for
+    if (replacement.ends_with('*')) {  // "torch.npu.random.*" keeps the text that matched the star of the pattern
       const auto known = full.substr(0, found.length);
       replacement = replacement.substr(0, replacement.size() - 1) + known.substr(known.rfind('.') + 1);
     }
@@ -271,7 +271,7 @@ class PythonScan {
       if (scan_.is_device_text(body)) scan_.add({&scan_.facts().rule("device-key"), "", ""}, token.begin, token.length);
       return;
     }
-    if (is_value_of_device(i)) return;  // its key is told
+    if (is_value_of_device(i)) return;  // its key is reported
     if (scan_.is_device_text(body) && in_list_of_devices(i)) {
       scan_.add({&scan_.facts().rule("device-list"), "", ""}, token.begin, token.length);
       return;
@@ -303,7 +303,7 @@ class PythonScan {
         [&](const Token& t) { return std::find(std::begin(kKinds), std::end(kKinds), t.body_in(text_)) != std::end(kKinds); });
   }
 
-  // Where the texts of install_requires=[...] of a setup.py stand, or those of a list that `requirements` is set to.
+  // The places of the texts of install_requires=[...] in a setup.py, or of a list assigned to `requirements`.
   void find_requirements() {
     const auto path = std::string_view(scan_.file().path);
     if (path.substr(path.rfind('/') + 1) != "setup.py") return;
@@ -327,7 +327,7 @@ class PythonScan {
     return behind != requirements_.begin() && i < std::prev(behind)->second;
   }
 
-  // `from torch.nn import DataParallel` alone: there is no other place to tell it at.
+  // `from torch.nn import DataParallel` alone: there is no other place to report it.
   void names_without_use() {
     for (const auto& statement : names_.imports()) {
       if (!statement.from || statement.relative || lies_in(statement.module, "torch.cuda")) continue;

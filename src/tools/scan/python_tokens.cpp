@@ -110,7 +110,7 @@ class PythonTokenizer {
     size_t body, body_end, stop;
   };
 
-  // Where a string ends; with `fields`, also what stands in its braces.
+  // The end of a string; with `fields`, also the contents of its braces.
   Extent extent(size_t quote, size_t end, bool fields, int level, std::vector<std::pair<size_t, size_t>>* ranges) const {
     const char mark = text_[quote];
     const bool triple = quote + 2 < end && text_[quote + 1] == mark && text_[quote + 2] == mark;

@@ -89,7 +89,7 @@ class Copy {
     return true;
   }
 
-  // The folder as a whole appears at once: its files need no temporaries, for which a long name would leave no room.
+  // The folder appears atomically: its files need no temporaries, for which long names would leave no space.
   void write(const WalkEntry& entry, std::string_view content) {
     std::ofstream file(to_ / entry.path, std::ios::binary);
     file.write(content.data(), static_cast<std::streamsize>(content.size()));
@@ -98,7 +98,7 @@ class Copy {
   }
 
   void copy(const WalkEntry& entry) {
-    const ReadableFile readable(root_ / entry.path);  // tells why when it cannot be read
+    const ReadableFile readable(root_ / entry.path);  // throws with the reason if it cannot be read
     std::error_code error;
     fs::copy_file(root_ / entry.path, to_ / entry.path, error);
     check(!error, ErrorKind::Checkpoint, kWhere, "cannot write ", (to_ / entry.path).string(), ": ", error.message());
@@ -112,7 +112,7 @@ class Copy {
     check(!error, ErrorKind::Checkpoint, kWhere, "cannot set the mode of ", (to_ / entry.path).string(), ": ", error.message());
   }
 
-  // A relative link to something inside of the project; also one to nothing, as long as it would lie inside.
+  // A relative link to a target inside the project; also a broken one, if its target would be inside.
   void link(const WalkEntry& entry) {
     std::error_code error;
     const auto place = root_ / entry.path;

@@ -1,4 +1,4 @@
-// The three files that tell what a rewrite did and what it left to do.
+// The three files that report the changes of a rewrite and the remaining ones.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Source text cut into tokens, comments left out. Made for any input: what is not well formed ends at the end of its line or of the text.
+// Source text split into tokens, without comments. Accepts any input: a malformed token ends at the end of its line or of the text.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@ namespace npu_train::detail::scan {
 enum class TokenKind : uint8_t {
   Name,
   Number,
-  Text,     // a string literal or a quoted argument; `body` is what stands between the quotes
+  Text,     // a string literal or a quoted argument; `body` is the text between the quotes
   Header,   // of an #include; `body` is the path
   Symbol,   // one character, or one of == != <= >= := -> ** // :: <<<
   LineEnd,  // of a logical line of Python, of a command line

@@ -10,7 +10,7 @@
 
 namespace npu_train::detail::scan {
 
-/// Name of the folder that a rewrite puts its report into, and of a file in it that tells it from a folder of the project.
+/// Name of the folder that a rewrite puts its report into, and of a file in it that distinguishes it from a folder of the project.
 inline constexpr const char* kReportFolder = "npu_migration";
 inline constexpr const char* kReportLog = "log.json";
 /// True for a folder that a rewrite has written.
@@ -29,7 +29,7 @@ struct WalkOptions {
   bool into_skipped = false;  ///< list what skipped folders hold too
 };
 
-/// What `folder` holds, sorted by path, without reports of a rewrite; links are told and never followed. What cannot be read goes to
+/// The entries of `folder`, sorted by path, without reports of a rewrite; links are reported and never followed. Unreadable entries go to
 /// `unreadable`.
 /// Error(Data) for more entries than allowed.
 std::vector<WalkEntry> walk(const std::filesystem::path& folder, const WalkOptions& options, std::vector<std::string>& unreadable);

@@ -21,7 +21,7 @@ struct Verdict {
   double excess() const;
 };
 
-// Largest magnitude of the finite elements; 0 where there is none.
+// Largest magnitude of the finite elements; 0 if there is none.
 double largest(const at::Tensor& value);
 
 enum class JudgeBy { Elements, ElementsOrNorm };

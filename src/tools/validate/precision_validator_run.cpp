@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kFusedNorm = "batch_norm_act";  // gives what comes after the shortcut and the ReLU
 
-// Products of low precision are summed in fp32, so that one rounding of the operands is what there is. A sum in fp32 itself of n terms has
+// Products of low precision are summed in fp32, so that each operand is rounded once. A sum of n terms in fp32 itself has
 // an error of about sqrt(n) roundings, here taken for 16.
 double shake_of(at::ScalarType dtype) { return dtype == at::kFloat ? 16 * epsilon_of(dtype) : epsilon_of(dtype); }
 
@@ -113,7 +113,7 @@ ValidationReport ValidationRun::run() {
   return std::move(report_);
 }
 
-// Of one batch all samples have the same allowance, that of the whole tensor.
+// All samples of one batch have the same allowance, that of the complete tensor.
 void ValidationRun::outputs() {
   auto& loader = evaluation_loader();
   loader.begin_epoch(0);

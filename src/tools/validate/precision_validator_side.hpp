@@ -71,8 +71,8 @@ class ValidationSide {
   // Whether the device's flag says that the last predict() overflowed; false where overflows give inf.
   bool overflowed() const { return overflowed_; }
 
-  // One optimizer step. A step that the loss scale skips is tried again with the same random numbers. `gradients` replace its own; what
-  // the optimizer gets is rounded to `rounded_to`.
+  // One optimizer step. A step that the loss scale skips is repeated with the same random numbers. `gradients` replace its own; the
+  // optimizer's input is rounded to `rounded_to`.
   TakenStep step(const Batch& batch, at::ScalarType rounded_to = at::kFloat, const HostTensors* gradients = nullptr);
 
   // The coarsest dtype that the optimizer updates.
@@ -97,7 +97,7 @@ class ValidationSide {
   bool overflowed_ = false;
 };
 
-// Layers by layer_names, or by layer_types where there are none. `options` must outlive it.
+// Layers by layer_names, or by layer_types if there are none. `options` must outlive it.
 ValidationSide::Wanted wanted_layers(const PrecisionValidatorOptions& options);
 
 }  // namespace npu_train::detail

@@ -222,8 +222,8 @@ void ValidationRun::training() {
             c10::str("weights of the judged side after ", report_.judged_losses.size(), " steps"));
 }
 
-/// Differences grow: each step adds the tolerance once more, or is allowed what the shaken reference has come to so far. No more than half
-/// of the loss, since a run that parts by more has not learned the same, whatever the reason.
+/// Differences grow: each step adds the tolerance once more, or allows the difference of the perturbed reference so far. At most half
+/// of the loss, since a run that differs by more has not learned the same, whatever the reason.
 void ValidationRun::losses() {
   Worst worst;
   double moved = 0;

@@ -319,7 +319,7 @@ TEST_CASE("checkpoint_diff: files of torch.save") {
   CHECK((layer_names(both) == std::vector<std::string>{"w", "optimizer state.0"}));
 }
 
-TEST_CASE("checkpoint_diff: names that share one tensor on one side only are told") {
+TEST_CASE("checkpoint_diff: names that share one tensor on one side only are reported") {
   const TempDir dir;
   auto tensors = load_pth(kPthFiles / "views.pth").tensors;  // transposed is a view of base
   for (auto& [name, tensor] : tensors) tensor = tensor.clone();
@@ -361,10 +361,10 @@ TEST_CASE("checkpoint_diff: one element that moved is no other order") {
   CHECK(has(compared(small_net(), turned).first.sentence, "the same values in a different order"));
 }
 
-TEST_CASE("checkpoint_diff: a tolerance of no layer is told") {
+TEST_CASE("checkpoint_diff: a tolerance that matches no layer is reported") {
   const auto notes = compared(small_net(), small_net(), {.layer_tolerance = {{"conv1", {1, 1}}, {"cnv1*", {1, 1}}}}).notes;
   REQUIRE(notes.size() == 1);
-  CHECK(notes[0] == "--tolerance cnv1* fits no layer or call that was compared");
+  CHECK(notes[0] == "--tolerance cnv1* matches no compared layer or call");
 }
 
 TEST_CASE("checkpoint_diff: damaged and foreign files are refused") {

@@ -170,7 +170,7 @@ TEST_CASE("plain arguments and checksums are in the table and the JSON") {
   CHECK(of_item.at("crc32", "j").items("j").at(0).text("j") == "0000000a");
 }
 
-TEST_CASE("NaN on both sides is told") {
+TEST_CASE("NaN on both sides is reported") {
   auto comparison = sample(ItemComparison::Kind::Tensor);
   auto& metrics = comparison.steps[0].calls[0].items[0].metrics;
   metrics.nan_a = 2;
@@ -211,7 +211,7 @@ TEST_CASE("hostile names stay text on the page and on the terminal") {
   CHECK(has(page, "&lt;img src=x"));
 }
 
-TEST_CASE("on a narrow terminal the verdict comes first, names are whole, and columns that hold nothing are left out") {
+TEST_CASE("on a narrow terminal the verdict comes first, names are complete, and empty columns are omitted") {
   const std::string layer = "encoder.layers.encoder_layer_11.self_attention.out_proj";
   const auto comparison = sample(ItemComparison::Kind::Statistics, layer);
   const auto text = to_text(comparison, 20, 80);

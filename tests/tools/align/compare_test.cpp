@@ -27,7 +27,7 @@ TEST_CASE("equal runs agree, value by value") {
   }
 }
 
-TEST_CASE("the layer that began it is named, not those behind it") {
+TEST_CASE("the layer that causes a difference is named, not later ones") {
   const auto transpose = [](CompareNet& net) {
     const at::NoGradGuard no_grad;
     net.second->weight.copy_(net.second->weight.t().clone());
@@ -73,7 +73,7 @@ TEST_CASE("small gradients cannot hide behind the absolute tolerance") {
   CHECK_FALSE(result.first.within_tolerance);
 }
 
-TEST_CASE("what cannot be compared is listed with its cause, and the rest goes on") {
+TEST_CASE("values that cannot be compared are listed with the reason, and the others are compared") {
   Runs runs;
   const auto a = runs.run("a"), b = runs.run("b");
   write_file_atomic(b + "/step0/rank0/dump_tensor_data/Module.norm.LayerNorm.forward.0.output.0.pt", "broken");
@@ -107,7 +107,7 @@ TEST_CASE("values that cannot be read do not agree") {
   CHECK_FALSE(result.complete);
 }
 
-TEST_CASE("files that cannot be read are told as such, and hide no divergence") {
+TEST_CASE("files that cannot be read are reported as such, and hide no divergence") {
   const std::string name = "Module.norm.LayerNorm.forward.0.output.0.pt";
   const auto transpose = [](CompareNet& net) {
     const at::NoGradGuard no_grad;
@@ -138,7 +138,7 @@ TEST_CASE("files that cannot be read are told as such, and hide no divergence") 
   }
 }
 
-TEST_CASE("a tolerance means layers by their path, and one of no layer is told") {
+TEST_CASE("a tolerance selects layers by their path, and one that matches no layer is reported") {
   const auto other = [](CompareNet& net) { net.eps = 1e-3; };
   const auto notes = [&](const char* pattern, const char* mean) {
     const auto result = with_fault({.in_net = other}, {.task = "tensor"}, {.layer_tolerance = {{pattern, {10, 10}}}});
@@ -148,7 +148,7 @@ TEST_CASE("a tolerance means layers by their path, and one of no layer is told")
                : "another number of failures";
   };
   CHECK(notes("norm*", "Module.norm.") == "");
-  CHECK(notes("secnd.*", "none") == "--tolerance secnd.* fits no layer or call that was compared");
+  CHECK(notes("secnd.*", "none") == "--tolerance secnd.* matches no compared layer or call");
   CHECK(with_fault({}, {.task = "tensor"}, {.layers = "seco*"}).steps[0].compared > 0);
   Runs runs;
   const auto listed = runs.run("listed", {}, {.list = {"seco*"}});
@@ -188,7 +188,7 @@ TEST_CASE("where runs agree nothing is called likely") {
   CHECK(result.first.advice.empty());
 }
 
-TEST_CASE("a dump.json that ends before its first call is cut short, not of another network") {
+TEST_CASE("a dump.json that ends before its first call is truncated, not of another network") {
   Runs runs;
   const auto a = runs.run("a"), b = runs.run("b");
   for (const char* step : {"step0", "step1"}) {

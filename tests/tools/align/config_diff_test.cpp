@@ -45,7 +45,7 @@ TEST_CASE("config_diff: differences have their path and both values") {
   CHECK((shown_differences("seed: 9007199254740993", "seed: 9007199254740992") == Lines{"seed: 9007199254740993 | 9007199254740992"}));
 }
 
-TEST_CASE("config_diff: lists of sections are compared item by item, others as a whole") {
+TEST_CASE("config_diff: lists of sections are compared item by item, others as one value") {
   CHECK((shown_differences("betas: [0.9, 0.999]", "betas: [0.9, 0.99]") == Lines{"betas: [0.9, 0.999] | [0.9, 0.99]"}));
   CHECK(
       (shown_differences("t: [{name: crop, size: 32}, flip]", "t: [{name: crop, size: 28}, {name: flip}]") == Lines{"t.0.size: 32 | 28"}));
@@ -54,13 +54,13 @@ TEST_CASE("config_diff: lists of sections are compared item by item, others as a
   CHECK(has(other_length[0], "t: "));
 }
 
-TEST_CASE("config_diff: what is left to the data is told, and changes no number") {
+TEST_CASE("config_diff: values that the data decide are reported, and change no number") {
   CHECK((shown_differences("n: (left to the data)", "n: 10") == Lines{"[n: (left to the data) | 10]"}));
   CHECK((shown_differences("n: 10", "n: (left to the data)") == Lines{"[n: 10 | (left to the data)]"}));
   CHECK((shown_differences("n: (left to the data)", "n: (left to the data)") == Lines{}));
 }
 
-TEST_CASE("config_diff: settings that no number depends on are told apart") {
+TEST_CASE("config_diff: settings that no number depends on are distinguished") {
   CHECK((shown_differences("{output: {dir: a}, data: {num_workers: 1, root: x}, trainer: {log_every_n_steps: 1, max_epochs: 2}}",
                            "{output: {dir: b}, data: {num_workers: 4, root: y}, trainer: {log_every_n_steps: 9, max_epochs: 3}}") ==
          Lines{"[output.dir: a | b]", "[data.num_workers: 1 | 4]", "data.root: x | y", "[trainer.log_every_n_steps: 1 | 9]",

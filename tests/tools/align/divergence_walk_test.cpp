@@ -100,7 +100,7 @@ TEST_CASE("divergence_walk: rounding elsewhere raises no alarm") {
   }
 }
 
-TEST_CASE("divergence_walk: a mistake at the loss is no rounding of the forward") {
+TEST_CASE("divergence_walk: an error at the loss is not rounding of the forward") {
   for (const char* task : {"tensor", "statistics"}) {
     for (const double smoothing : {0.002, 0.01, 0.1}) {
       CAPTURE(task);
@@ -221,7 +221,7 @@ std::filesystem::path norm_dump(const std::filesystem::path& folder, const std::
 
 }  // namespace
 
-TEST_CASE("divergence_walk: an output that does not go on is forgiven of a norm that one side fuses, and of nothing else") {
+TEST_CASE("divergence_walk: an output that does not propagate is tolerated only for a norm that one side fuses") {
   const TempDir dir;
   const auto agrees = [&](const std::string& type, double min, const char* fused_a, const char* fused_b) {
     const auto facts = [](const char* fused) { return R"("device": "cpu", "fused_kernels": ")" + std::string(fused) + "\""; };
@@ -271,7 +271,7 @@ TEST_CASE("divergence_walk: weights that are not finite on one side in a later s
   }
 }
 
-TEST_CASE("divergence_walk: what a part does not prove of a fused norm is told and raises no alarm") {
+TEST_CASE("divergence_walk: a fused norm that a part cannot prove is reported and raises no alarm") {
   const TempDir dir;
   const std::string fused = R"("device": "cpu", "fused_kernels": "auto")", plain = R"("device": "npu:0", "fused_kernels": "false")";
   const auto a = norm_dump(dir / "a", "BatchNorm2d", -1, plain), b = norm_dump(dir / "b", "BatchNorm2d", 0, fused);

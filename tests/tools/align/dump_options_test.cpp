@@ -38,7 +38,7 @@ TEST_CASE("patterns of calls mean the layer's path too, with or without the pref
   CHECK(call_matches("Functional.relu.0.forward", "*relu*"));
 }
 
-TEST_CASE("a configuration of the field binds, and other tools' names are told") {
+TEST_CASE("a configuration of the field binds, and other tools' names are reported") {
   const auto options =
       bind<DumpOptions>(parse_yaml(R"({level: mix, task: tensor, steps: [0, "4-6"], scope: [a, b], list: [conv], ranks: [0],
     data_mode: [forward, output], sample: 0.5, summary: crc32, async: false, dir: x})",

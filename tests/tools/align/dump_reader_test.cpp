@@ -135,7 +135,7 @@ TEST_CASE("no name of a file leads out of the dump") {
   }
 }
 
-TEST_CASE("two folders that are the same step and rank are told") {
+TEST_CASE("two folders with the same step and rank are reported") {
   TempDir dir;
   write(dir / "step0/rank0/dump.json", kMsprobe);
   write(dir / "step00/rank0/dump.json", kMsprobe);
@@ -144,7 +144,7 @@ TEST_CASE("two folders that are the same step and rank are told") {
   CHECK(has(e.what(), "both are step 0 of rank0"));
 }
 
-TEST_CASE("what is no dump is told so") {
+TEST_CASE("a folder that is not a dump is reported as such") {
   TempDir dir;
   CHECK(has(error_of([&] { Dump::open(dir / "missing"); }).what(), "no folder"));
   CHECK(has(error_of([&] { Dump::open(dir.path()); }).what(), "contains neither dump.json nor"));

@@ -39,7 +39,7 @@ TEST_CASE("a run with the section dumps its steps, with the facts that decide ro
   CHECK(has(text, "Module.conv_proj.Conv2d.forward.0"));
 }
 
-TEST_CASE("without a folder of its own a dump lies in the run's") {
+TEST_CASE("without a folder of its own a dump is in the run's") {
   TempDir dir;
   auto config = short_run();
   config.output.dir = dir.path().string();
@@ -51,7 +51,7 @@ TEST_CASE("without a folder of its own a dump lies in the run's") {
   CHECK(written.sections.count("dump") == 1);
 }
 
-TEST_CASE("mistakes in the section are found before anything is opened") {
+TEST_CASE("errors in the section are found before anything is opened") {
   CHECK(has(refused("dump: {level: L0}"), "the name here is module"));
   CHECK(has(refused("dump: {sample: 0}"), "dump.sample"));
   const auto text = refused("dump: {steps: [6-4]}");

@@ -170,7 +170,7 @@ TEST_CASE("overflow_check keeps what is not finite, with its values") {
   CHECK(fs::exists(fs::path(dir.path()) / "step0/rank0/dump_tensor_data/Module.norm.BatchNorm2d.forward.0.input.0.pt"));
 }
 
-TEST_CASE("only the steps and ranks that were asked for") {
+TEST_CASE("only the requested steps and ranks") {
   TempDir dir;
   DumperNet net;
   const auto run = [&](DumpOptions options, int rank) {
@@ -286,7 +286,7 @@ TEST_CASE("a forward ends with its loss, and a step has as many as are started")
   for (const auto& m : data.members("d")) CHECK((m.key.find("mul_") == std::string::npos && m.key.find("_backward.") == std::string::npos));
 }
 
-TEST_CASE("a dump of nothing is told") {
+TEST_CASE("an empty dump is reported") {
   std::vector<std::string> told;
   const ScopedLogSink sink([&](LogLevel, std::string_view message) { told.emplace_back(message); });
   DumperNet net;
@@ -300,7 +300,7 @@ TEST_CASE("a dump of nothing is told") {
   };
   run({.list = {"no_such_layer"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 2);
-  CHECK(has(told[0], "dump.list: 'no_such_layer' fits no layer or operator at dump.level=module; there are: Module."));
+  CHECK(has(told[0], "dump.list: 'no_such_layer' matches no layer or operator at dump.level=module; available: Module."));
   CHECK(has(told[1], "no layer or operator of step 0 was dumped"));
   run({.list = {"head*", "no_such_layer.*"}, .data_mode = {"forward"}});
   REQUIRE(told.size() == 3);

@@ -40,7 +40,7 @@ TEST_CASE("history: a learning rate alone decides, beyond rounding") {
   }
 }
 
-TEST_CASE("history: few common steps are told and are not all") {
+TEST_CASE("history: few common steps are reported, and the comparison is incomplete") {
   auto a = curve(1000, falling), b = a;
   for (auto& step : b.step) step += 990;
   const auto flat = [](History h) {

@@ -91,7 +91,7 @@ TEST_CASE("history: repeated and unsorted steps") {
   CHECK(any_has(h.notes, "sorted"));
 }
 
-TEST_CASE("history: batches that are counted anew in each epoch go on") {
+TEST_CASE("history: batch numbers that restart in each epoch are continued") {
   const auto h = history_of("epoch,batch,loss\n0,0,4\n0,50,3\n1,0,2\n1,50,1\n2,0,0.5\n");
   CHECK((h.step == Steps{0, 50, 51, 101, 102}));
   CHECK((h.loss == Values{4, 3, 2, 1, 0.5}));
@@ -152,7 +152,7 @@ TEST_CASE("history: a run that ended in its first epoch") {
   CHECK((val.step == Steps{2} && any_has(val.notes, "no row is from training")));
 }
 
-TEST_CASE("history: whole epochs of our metrics.csv") {
+TEST_CASE("history: complete epochs of our metrics.csv") {
   const std::string csv = "epoch,step,phase,loss,skipped\n0,1,train,3,0\n0,2,train,1,0\n0,2,val,9,\n0,2,epoch,2,1\n";
   const TempDir dir;
   write_file_atomic(dir / "metrics.csv", csv);
@@ -162,7 +162,7 @@ TEST_CASE("history: whole epochs of our metrics.csv") {
   CHECK((history_of("step,phase,loss\n2,epoch,2\n2,val,9\n").loss == Values{2}));  // steps were logged too rarely
 }
 
-TEST_CASE("history: a file that was cut short is read up to there") {
+TEST_CASE("history: a truncated file is read up to its end") {
   const std::string csv = "step,loss\n0,2.5\n1,2.25\n2,2.";
   CHECK((history_of(csv).loss == Values{2.5, 2.25, 2}));
   CHECK(any_has(history_of(csv).notes, "may be truncated"));
@@ -209,7 +209,7 @@ TEST_CASE("history: columns by other names") {
   CHECK(parse_history_columns("").loss.empty());
 }
 
-TEST_CASE("history: what cannot be meant is refused") {
+TEST_CASE("history: invalid options are refused") {
   CHECK(has(history_error("").what(), "empty"));
   CHECK(has(history_error("step,loss\n").what(), "columns of numbers: none"));
   CHECK(has(history_error("step,loss\n0.5,1\n").what(), "not a step number"));
@@ -418,8 +418,8 @@ TEST_CASE("the work on a hostile log grows in proportion to its size") {
     }));
   }
   const auto under = history_error("[{\"step\":1,\"loss\":2,\"" + name + "\":{\"a\":1}}]");
-  CHECK(has(under.what(), "a name of 500000 bytes; allowed: at most 1000"));
-  CHECK(has(history_error("step,loss," + name + "\n1,2,3\n").what(), "a name of 500000 bytes; allowed: at most 1000"));
+  CHECK(has(under.what(), "a name has 500000 bytes; allowed: at most 1000"));
+  CHECK(has(history_error("step,loss," + name + "\n1,2,3\n").what(), "a name has 500000 bytes; allowed: at most 1000"));
 }
 
 TEST_CASE("lists of an object fill their columns row by row, phases too") {

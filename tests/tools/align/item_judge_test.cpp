@@ -36,7 +36,7 @@ Describe saved(const at::Tensor& values, const std::string& shape, const std::st
 
 }  // namespace
 
-TEST_CASE("item_judge: a file of another shape than dump.json tells is not compared as if it were") {
+TEST_CASE("item_judge: a file whose shape differs from dump.json is not compared") {
   const auto w = at::arange(6, at::kFloat).reshape({2, 3});
   CHECK_FALSE(judged(saved(w, "[2, 3]"), saved(w, "[2, 3]")).failed);
   CHECK_FALSE(judged(saved(w.t().contiguous().t(), "[2, 3]"), saved(w, "[2, 3]")).failed);  // other strides are no other shape
@@ -119,7 +119,7 @@ TEST_CASE("item_judge: sums over integers are rounded on every device, the integ
   CHECK(fails(R"("Max": 8, "Min": 0, "Mean": 4.5, "Norm": 16.881943016134134)"));
 }
 
-TEST_CASE("item_judge: words that nobody knows and numbers that are missing do no harm") {
+TEST_CASE("item_judge: unknown words and missing numbers do no harm") {
   const auto described = [](const std::string& text) -> Describe { return [=](const CraftedDump&) { return text; }; };
   // a dtype of two letters, and Max without Min, where the layer is what differs
   const auto half = described(R"({"type": "torch.Tensor", "dtype": "f2", "shape": [4], "Max": 65504, "Norm": 1})");
@@ -128,7 +128,7 @@ TEST_CASE("item_judge: words that nobody knows and numbers that are missing do n
   CHECK(judged(full, half).failed);
 }
 
-TEST_CASE("item_judge: the state of an optimizer says nothing of the precision that a run computes in") {
+TEST_CASE("item_judge: the state of an optimizer does not show the precision of a run") {
   const TempDir dir;
   const auto write = [&](const char* name, double gradient) {
     CraftedDump dump(dir / name);

@@ -19,7 +19,7 @@ DumpStep step_with(const std::filesystem::path& folder, const std::vector<std::p
 
 }  // namespace
 
-TEST_CASE("match_calls: class and order pair what fits in shape, and this is told") {
+TEST_CASE("match_calls: class and order pair calls with matching shapes, and this is reported") {
   const TempDir dir;
   const auto a = step_with(dir / "a", {{"one", "[2, 3]"}, {"two", "[2, 4]"}, {"three", "[2, 5]"}});
   const auto b = step_with(dir / "b", {{"x", "[2, 3]"}, {"y", "[4, 2]"}, {"z", ""}});
@@ -32,7 +32,7 @@ TEST_CASE("match_calls: class and order pair what fits in shape, and this is tol
   CHECK(npu_train::detail::match_calls(a, a, {}).notes.empty());
 }
 
-TEST_CASE("match_calls: a mapping pairs whatever the shapes are, and names that nobody has are told") {
+TEST_CASE("match_calls: a mapping pairs calls with any shapes, and unknown names are reported") {
   const TempDir dir;
   const auto a = step_with(dir / "a", {{"one", "[2, 3]"}}), b = step_with(dir / "b", {{"x", "[4]"}});
   const auto match =

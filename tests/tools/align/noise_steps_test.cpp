@@ -50,7 +50,7 @@ std::string run(const std::filesystem::path& dir, bool elsewhere, const std::str
 
 }  // namespace
 
-TEST_CASE("noise_steps: steps that Adam makes of rounding are told and do not fail") {
+TEST_CASE("noise_steps: steps that Adam makes from rounding are reported and do not fail") {
   for (const char* task : {"tensor", "statistics"}) {
     const TempDir dir;
     const auto result = compare_dumps(run(dir / "a", true, task), run(dir / "b", false, task));
@@ -66,7 +66,7 @@ TEST_CASE("noise_steps: steps that Adam makes of rounding are told and do not fa
   }
 }
 
-TEST_CASE("noise_steps: weights that differ by more than steps do are not left out") {
+TEST_CASE("noise_steps: weights that differ by more than steps do are not omitted") {
   const TempDir dir;
   const auto result = compare_dumps(run(dir / "a", true, "tensor", 0.1), run(dir / "b", false, "tensor"));
   CHECK_FALSE(result.agrees);

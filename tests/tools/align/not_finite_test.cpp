@@ -54,7 +54,7 @@ TEST_CASE("a loss that is not finite on both sides proves nothing, as in histori
   CHECK((result.first.cause == Cause::NotProven));
 }
 
-TEST_CASE("a difference is told before NaN that come behind it") {
+TEST_CASE("a difference is reported before later NaN") {
   Runs runs;
   const auto late = [](CompareNet& net) { net.head->bias.mutable_grad().fill_(std::numeric_limits<float>::quiet_NaN()); };
   const auto result = compare_dumps(runs.run("a", {.in_gradients = late, .input = 1.5}), runs.run("b", {.in_gradients = late}));

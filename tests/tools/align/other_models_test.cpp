@@ -11,7 +11,7 @@ using namespace npu_train;
 using namespace npu_train::testing;
 using Cause = Divergence::Cause;
 
-TEST_CASE("what is of another shape is not called infinite") {
+TEST_CASE("a value with a different shape is not called infinite") {
   const auto run = [](const std::filesystem::path& dir, const std::string& shape) {
     CraftedDump dump(dir);
     dump.add("Module.first.Linear.forward.0", CraftedDump::tensor("[4, 2]"), CraftedDump::tensor("[4, 2]"));
@@ -26,7 +26,7 @@ TEST_CASE("what is of another shape is not called infinite") {
   CHECK_FALSE(has(result.first.sentence, "finite"));
 }
 
-TEST_CASE("other models are told as such, and what is common is compared") {
+TEST_CASE("different models are reported as such, and their common part is compared") {
   const auto run = [](const std::filesystem::path& dir, int layers, const std::string& first = "conv", double loss = 1) {
     CraftedDump dump(dir, R"("model": ")" + first + "\"");
     for (int i = 0; i < layers; ++i)
@@ -59,7 +59,7 @@ TEST_CASE("other models are told as such, and what is common is compared") {
   CHECK(has(one_more.first.sentence, "conv9"));
 }
 
-TEST_CASE("one fused weight against three agrees by what the layer gives") {
+TEST_CASE("one fused weight agrees with three if the layers' outputs agree") {
   const auto run = [](const std::filesystem::path& dir, const std::vector<std::string>& layers, const std::string& weight) {
     CraftedDump dump(dir);
     for (const auto& layer : layers)

@@ -108,7 +108,7 @@ TEST_CASE("other_structure: a block that one side has alone is named before what
   }
 }
 
-TEST_CASE("other_structure: micro-batches of another number are no dropped gradients") {
+TEST_CASE("other_structure: a different number of micro-batches is not reported as dropped gradients") {
   const auto result = compared({}, {.micro_batches = 2});
   CAPTURE(said(result));
   CHECK_FALSE(result.agrees);
@@ -117,7 +117,7 @@ TEST_CASE("other_structure: micro-batches of another number are no dropped gradi
   CHECK(has(said(result), "accumulate_grad_batches"));
 }
 
-TEST_CASE("other_structure: weights and the optimizer's state are compared between layers of other names") {
+TEST_CASE("other_structure: weights and the optimizer's state are compared between layers with different names") {
   const CompareOptions mapped{.fuzzy = false, .mapping = {{"head", "classifier"}}};
   for (const auto& options : {CompareOptions{}, mapped}) {
     const auto same = compared({}, {.head = "classifier"}, options);
@@ -141,7 +141,7 @@ TEST_CASE("other_structure: dropout in a declared layer has a cause, and its rat
   const auto rate = compared({.dropout = 0.1, .options = mix}, {.dropout = 0.2, .options = mix});
   CAPTURE(said(rate));
   CHECK(rate.first.layer == "dropout.0");
-  CHECK(has(rate.first.sentence, "is called with other options: Functional.dropout.0.forward.input.1 is 0.1 and 0.2"));
+  CHECK(has(rate.first.sentence, "is called with different options: Functional.dropout.0.forward.input.1 is 0.1 and 0.2"));
   CHECK(has(said(compared({.dropout = 0.1, .options = mix}, {.options = mix})), "operators on one side only before it"));
 }
 
@@ -161,7 +161,7 @@ TEST_CASE("other_structure: a parameter that an operator takes is a weight") {
   CHECK(weights == 3);  // the transposed weight has its elements in other places
 }
 
-TEST_CASE("other_structure: a call that lost what it gives or its weights is no agreement") {
+TEST_CASE("other_structure: a call without its outputs or weights is not an agreement") {
   const auto written = [](const std::filesystem::path& folder, const std::string& second) {
     CraftedDump dump(folder);
     dump.add_layer("Module.one.Linear.forward.0", CraftedDump::tensor("[4]"), CraftedDump::tensor("[4]"), CraftedDump::tensor("[4, 4]"));
@@ -211,7 +211,8 @@ std::filesystem::path attention_dump(const std::filesystem::path& folder, bool o
 
 }  // namespace
 
-TEST_CASE("other_structure: a module that the other program shows as a whole, and gradients that it hides, are no other model") {
+TEST_CASE(
+    "other_structure: a module that the other program shows as one call, and gradients that it hides, do not make a different model") {
   const npu_train::testing::TempDir dir;
   const auto ours = attention_dump(dir / "ours", true);
   const auto result = compare_dumps(ours, attention_dump(dir / "theirs", false));

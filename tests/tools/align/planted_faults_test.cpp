@@ -16,7 +16,7 @@ std::string told(const FaultPlan& plan, const DumpComparison& result) {
 }  // namespace
 
 // The whole experiment is benchmarks/planted_faults.cpp.
-TEST_CASE("a mistake planted anywhere in ResNet-50 or ViT-tiny is found at its layer") {
+TEST_CASE("an error planted anywhere in ResNet-50 or ViT-tiny is found at its layer") {
   const TempDir dir;
   constexpr uint64_t kSeed = 3;
   int right = 0, drawn = 0;
@@ -30,7 +30,7 @@ TEST_CASE("a mistake planted anywhere in ResNet-50 or ViT-tiny is found at its l
   CHECK(right >= 7);
 }
 
-TEST_CASE("runs without a mistake raise no alarm") {
+TEST_CASE("runs without an error raise no alarm") {
   const TempDir dir;
   FaultPlan plans[] = {{.network = "resnet50_fused", .seed = 5, .steps = 2},
                        {.network = "vit_tiny", .seed = 6, .noise = Noise::NativeKernels, .steps = 2},
@@ -45,7 +45,7 @@ TEST_CASE("runs without a mistake raise no alarm") {
   }
 }
 
-TEST_CASE("a mistake that was not planted is an error of the experiment") {
+TEST_CASE("an error that was not planted is an error of the experiment") {
   FaultPlan plan{.network = "resnet50_fused", .seed = 1, .kind = FaultKind::Eps, .parameter = "bn1.weight", .layer = "bn1"};
   const TempDir dir;
   CHECK(has(error_of([&] { compare_runs(plan, dir.path(), "statistics"); }).what(), "0 calls"));

@@ -163,7 +163,7 @@ TEST_CASE("any layout") {
   CHECK(same_bits(statistics_of(parameter), wanted));
 }
 
-TEST_CASE("NaN and inf wherever they stand") {
+TEST_CASE("NaN and inf everywhere") {
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   const auto noise = at::randn({70'003});
   for (const auto type : {at::kFloat, at::kBFloat16, at::kHalf, at::kDouble})

@@ -109,7 +109,7 @@ TEST_CASE("what the data decides, counters, views and the number of heads raise 
   }
 }
 
-TEST_CASE("a series, composite operators and limits of the series are told") {
+TEST_CASE("a series, composite operators and limits of the series are reported") {
   torch::nn::Sequential net(torch::nn::Linear(16, 16));
   const Batch batch(at::randn({4, 16}), at::zeros({4}, at::kLong));
   const auto series = analyze(*classifier(net), batch, {.soc = "910B"});

@@ -56,7 +56,7 @@ TEST_CASE("a run that is meant for another device is analysed on the CPU, in the
   CHECK(std::any_of(first.operators.begin(), first.operators.end(), [](const auto& op) { return op.use.autocast == "to fp16"; }));
 }
 
-TEST_CASE("findings do not depend on what this CPU computes by itself") {
+TEST_CASE("findings do not depend on the units of this CPU") {
   const auto kinds = [](const std::string& choice) {
     auto config = small_run("bf16-mixed");
     config.cpu_low_precision = choice;
@@ -80,13 +80,13 @@ TEST_CASE("unscaling and clipping are phases of their own") {
   CHECK(result.verdict() == "ready");
 }
 
-TEST_CASE("a trial wants a device by name") {
+TEST_CASE("a trial needs a device by name") {
   const auto error = error_of([] { try_run(small_run("32-true"), "auto"); });
   CHECK(error.kind() == ErrorKind::Usage);
   CHECK(has(error.what(), "by name"));
 }
 
-TEST_CASE("a chip that is not known is told before anything runs") {
+TEST_CASE("an unknown chip is reported before anything runs") {
   auto config = small_run("32-true");
   config.data.options.set("root", ConfigNode("/nowhere"));
   config.data.name = "cifar10";

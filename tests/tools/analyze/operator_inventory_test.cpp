@@ -49,7 +49,7 @@ TEST_CASE("operators of forward and backward, with dtype, shapes, counts and lay
   CHECK(uses.front().seconds > 0);
 }
 
-TEST_CASE("what autocast did is told") {
+TEST_CASE("the effect of autocast is reported") {
   const at::Tensor weight = at::randn({4, 3});
   OperatorInventory inventory({});
   inventory.phase_begin(Phase::Forward, 0, 0);
@@ -101,7 +101,7 @@ TEST_CASE("every phase between forward and the optimizer's step is listed, other
   CHECK((phases == std::set<std::string>{"forward", "reduce", "unscale", "clip", "optimizer"}));
 }
 
-TEST_CASE("views and counters are no work, and losses tell the number of classes") {
+TEST_CASE("views and counters are not work, and losses show the number of classes") {
   OperatorInventory inventory({});
   inventory.phase_begin(Phase::Forward, 0, 0);
   const at::Tensor counter = at::zeros({}, at::kLong), x = at::arange(6, at::kLong);

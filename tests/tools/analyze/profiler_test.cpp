@@ -83,7 +83,7 @@ TEST_CASE("phases are summed over all windows but the first") {
   CHECK(!profile.synchronised);
 }
 
-TEST_CASE("a run of one window is told, and nothing at all too") {
+TEST_CASE("a run with one window is reported, and so is one without any") {
   TinyStep tiny;
   CHECK(tiny.profiler.profile().windows == 0);
   CHECK(has(to_text(tiny.profiler.profile()), "0 windows"));

@@ -79,7 +79,7 @@ TEST_CASE("a plain model passes every trial") {
   CHECK(to_json(report).at("trials", "t").items("t").size() == report.trials.size());
 }
 
-TEST_CASE("each kind of failure is told with its place and what to do") {
+TEST_CASE("each kind of failure is reported with its place and a remedy") {
   fails(tried([](const at::Tensor& y) { return y + at::_linalg_eigvals(y.matmul(y.t())).sum().to(at::kFloat); }), "forward", "operator",
         "eig");
   fails(tried([](const at::Tensor& y) { return y.to(at::kDouble).mul(2).to(at::kFloat); }), "forward", "dtype", "in forward");

@@ -74,7 +74,7 @@ TEST_CASE("another training than the reference's is refused before it is run") {
   check_options({});
 }
 
-TEST_CASE("memory is labelled, and that of a process is not held against that of tensors") {
+TEST_CASE("memory is labelled, and that of a process is not compared with that of tensors") {
   auto now = made(), reference = made();
   now.peak_memory = 300, reference.peak_memory = 100;
   now.peak_memory_of = reference.peak_memory_of = "tensors";
@@ -164,7 +164,7 @@ TEST_CASE("the speed of a simulator is not judged, on either side") {
   }
 }
 
-TEST_CASE("another training is refused, other settings are told, other files are named") {
+TEST_CASE("another training is refused, other settings are reported, other files are named") {
   auto other = made();
   other.parameters = 11;
   CHECK(has(error_of([&] { compare_baselines(made(), other); }).what(), "not the same training"));

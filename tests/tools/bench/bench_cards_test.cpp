@@ -51,7 +51,7 @@ TEST_CASE("figures from elsewhere are labelled so, and relative to the first car
   CHECK(cards_json(cards).at("cards", "x").items("x")[0].at("elsewhere", "x").boolean("x"));
 }
 
-TEST_CASE("a report's own row beside them") {
+TEST_CASE("a report's own row next to them") {
   auto cards = card_rows(report_of("npu:0", 100), "mine.json");
   REQUIRE(cards.size() == 1);  // the step, not the sweep; what failed is none
   CHECK(cards[0].device == "npu:0 (Card 9000)");

@@ -74,7 +74,7 @@ TEST_CASE("reports are compared row by row, with a verdict only beyond the scatt
   CHECK(has(to_text(compare_bench_reports(busy, report_made(0.1))), "the speed of the machine"));
 }
 
-TEST_CASE("other work is not compared, and what one side lacks is told") {
+TEST_CASE("other work is not compared, and rows that one side lacks are reported") {
   auto other = report_made();
   other.precision = "bf16-mixed";
   CHECK(error_of([&] { compare_bench_reports(report_made(), other); }).kind() == ErrorKind::Usage);
@@ -83,7 +83,7 @@ TEST_CASE("other work is not compared, and what one side lacks is told") {
   less.environment["libtorch"] = "2.12.0";
   const auto c = compare_bench_reports(report_made(), less);
   CHECK(c.rows.size() == 1);
-  CHECK(has(to_text(c), "batch batch 2 is in A alone"));
+  CHECK(has(to_text(c), "batch batch 2 is only in A"));
   CHECK(has(to_text(c), "libtorch is 2.13.0 in A, 2.12.0 in B"));
   less.rows.clear();
   CHECK(error_of([&] { compare_bench_reports(report_made(), less); }).kind() == ErrorKind::Usage);
@@ -102,7 +102,7 @@ TEST_CASE("few times give no verdict, neither in a comparison nor in a history")
   CHECK(!has(to_html(slow, {before}), "slower: a regression"));
 }
 
-TEST_CASE("other pictures, sizes and data are other work") {
+TEST_CASE("different images, sizes and data are different work") {
   for (const auto& change : std::vector<std::function<void(BenchReport&)>>{
            [](auto& r) { r.parameters += 1; }, [](auto& r) { r.flops_per_image += 1; }, [](auto& r) { r.data = "cifar10, 100 samples"; },
            [](auto& r) { r.device = "cuda:0"; }}) {
@@ -113,7 +113,7 @@ TEST_CASE("other pictures, sizes and data are other work") {
   }
 }
 
-TEST_CASE("a row that failed on one side is told, and a ratio's interval and verdict are in the table") {
+TEST_CASE("a row that failed on one side is reported, and a ratio's interval and verdict are in the table") {
   auto failed = report_made();
   failed.rows[1].failure = "out of memory";
   failed.rows[1].samples = {};

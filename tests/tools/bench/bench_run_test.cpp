@@ -31,7 +31,7 @@ BenchOptions quick(std::vector<std::string> what) {
 }  // namespace
 
 // First: a process that has seen a backward pass takes no further kind of device.
-TEST_CASE("a size that does not fit is recorded, and the sweep goes on") {
+TEST_CASE("a size that does not fit is recorded, and the sweep continues") {
   auto config = short_run();
   config.device = "sim_npu";
   config.sim_npu.hbm = "12MiB";
@@ -141,7 +141,7 @@ TEST_CASE("every section measures the model that a training would take") {
   CHECK(has(reading.notes.at(0), "the model's own image size and number of classes"));
 }
 
-TEST_CASE("a size or a section that cannot be is recorded, and the others go on") {
+TEST_CASE("an impossible size or section is recorded, and the others continue") {
   auto config = short_run();
   config.model = {.name = "resnet18", .options = {{"image_size", 16}}};  // one value per channel at batch 1
   auto options = quick({"batch", "checkpoint", "threads"});
@@ -172,7 +172,7 @@ TEST_CASE("a benchmark that is stopped reports what is done") {
   }
 }
 
-TEST_CASE("the threads of the configuration are those of the whole report") {
+TEST_CASE("the threads of the configuration are those of the complete report") {
   const auto before = environment().at("threads");
   auto config = short_run();
   config.trainer.threads = before == "1" ? 2 : 1;
@@ -183,7 +183,7 @@ TEST_CASE("the threads of the configuration are those of the whole report") {
   CHECK(environment().at("threads") == before);
 }
 
-TEST_CASE("the loader alone has a report of its data, and pictures that a device must still change count when they are") {
+TEST_CASE("the loader alone has a report of its data, and images that a device must still change count when they are") {
   auto config = short_run();
   config.data.options.set("augment_on", ConfigNode("device"));
   const auto report = run_bench(config, quick({"loader"}));
@@ -268,7 +268,7 @@ TEST_CASE("scaling: each sweep has its sizes, its exponent and its sentence; a s
   CHECK(has(error_of([&] { run_bench(short_run(), options); }).what(), "at least 1"));
 }
 
-TEST_CASE("two equal programs are held against each other as often as asked") {
+TEST_CASE("two equal programs are compared as often as requested") {
   auto options = quick({"null"});
   options.pairs = 6;
   options.null_trials = 2;

@@ -50,7 +50,7 @@ TEST_CASE("the exponent of a power law comes back, with what the intervals allow
   CHECK(times.high == 3);
 }
 
-TEST_CASE("worse than linear is told, with the reason where one is known, and only beyond the scatter") {
+TEST_CASE("worse than linear is reported, with the reason if it is known, and only beyond the scatter") {
   CHECK(has(said(kImage, points_of(1.0)), "step time by pixels grows with the power 1 "));
   CHECK(has(said(kImage, points_of(1.0)), "not worse than linear"));
   CHECK(has(said(kImage, points_of(1.4)), "WORSE THAN LINEAR: attention"));

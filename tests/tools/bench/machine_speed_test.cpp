@@ -14,7 +14,7 @@ TEST_CASE("a machine multiplies and copies at some speed") {
   CHECK(bytes < 1e14);
 }
 
-TEST_CASE("sizes that make no sense are refused, and a device that is not there is told") {
+TEST_CASE("invalid sizes are refused, and a missing device is reported") {
   CHECK(error_of([] { gemm_flops({"cpu", 0}, c10::ScalarType::Float, 0); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { copy_bandwidth({"cpu", 0}, -1); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { gemm_flops({"cuda", 0}); }).kind() == ErrorKind::Device);

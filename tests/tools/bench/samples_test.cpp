@@ -64,7 +64,7 @@ TEST_CASE("the interval is that of the sign test") {
   CHECK(speed_ratio(other, one).value == doctest::Approx(1 / 1.01));
 }
 
-TEST_CASE("five pairs give no verdict, and nonsense is refused") {
+TEST_CASE("five pairs give no verdict, and invalid numbers are refused") {
   CHECK((speed_ratio({{1, 1, 1, 1, 1}}, {{2, 2, 2, 2, 2}}).verdict == RatioVerdict::TooFewPairs));
   CHECK(has(speed_ratio({{1}}, {{2}}).str(), "too few"));
   CHECK((speed_ratio({{1, 1, 1, 1, 1, 1}}, {{2, 2, 2, 2, 2, 2}}).verdict == RatioVerdict::Faster));
@@ -83,7 +83,7 @@ TEST_CASE("two equal programs get no verdict, and a tenth is seen, on a machine 
   CHECK(seen >= 180);
 }
 
-TEST_CASE("what is measured in turn is called in turn") {
+TEST_CASE("interleaved measurements call both sides alternately") {
   std::string calls;
   const auto pairs = measure_in_turn([&] { calls += 'a'; }, [&] { calls += 'b'; }, 4, 1);
   CHECK(calls == "ababbaabba");

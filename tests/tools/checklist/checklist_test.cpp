@@ -23,7 +23,7 @@ ItemState state_of(const Checklist& list, const std::string& item) {
 }  // namespace
 
 // First: a process that has seen a backward pass takes no further kind of device.
-TEST_CASE("on the simulated NPU a whole list") {
+TEST_CASE("a complete list on the simulated NPU") {
   resolve_device("sim_npu");
   TempDir dir;
   save_json(dir / "cpu.json", to_json(record_baseline(short_run())));
@@ -55,7 +55,7 @@ TEST_CASE("on the simulated NPU a whole list") {
   CHECK(to_json(list).at("items", "json").items("items").size() == list.items.size());
 }
 
-TEST_CASE("a device that is not there fails its items, and leaves the others") {
+TEST_CASE("a device that does not exist fails its items, and leaves the others") {
   const auto list = migration_checklist(short_run(), {.device = "cuda:7", .train = "train_app c.yaml"});
   const auto timeline =
       std::find_if(list.items.begin(), list.items.end(), [](const ChecklistItem& i) { return has(i.item, "timeline shows no gaps"); });
@@ -71,7 +71,7 @@ TEST_CASE("a device that is not there fails its items, and leaves the others") {
   CHECK(has(to_html(list), "<p class=\"note bad\">The migration is not complete"));
 }
 
-TEST_CASE("a list with items that nobody checked is not green, and an NPU without driver and CANN is not set up") {
+TEST_CASE("a list with items that no one checked is not green, and an NPU without driver and CANN is not set up") {
   const auto on_npu = migration_checklist(short_run(), {.device = "npu"});
   const auto item = std::find_if(on_npu.items.begin(), on_npu.items.end(), [](const ChecklistItem& i) { return has(i.item, "is set up"); });
   REQUIRE(item != on_npu.items.end());

@@ -60,7 +60,7 @@ TEST_CASE("both programs know a model that the caller added") {
   CHECK(run(tool_main, {"tool", "summary", "--model", "my_net"}, parts) == static_cast<int>(ErrorKind::Usage));  // of no known input
 }
 
-TEST_CASE("mistakes end with the status of a usage error, also where the model is not added") {
+TEST_CASE("errors end with the status of a usage error, also where the model is not added") {
   CHECK(run(tool_main, {"tool", "no_such_command"}, tool_parts()) == static_cast<int>(ErrorKind::Usage));
   CHECK(run(train_main, {"train", "no_such_file.yaml"}, tool_parts()) == static_cast<int>(ErrorKind::Usage));
   CHECK(run(tool_main, {"tool", "summary", "--model", "my_net"}, tool_parts()) == static_cast<int>(ErrorKind::Usage));

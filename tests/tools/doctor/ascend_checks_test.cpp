@@ -32,7 +32,7 @@ bool warns(const Finding& f, const std::string& finding, const std::string& fix)
 
 }  // namespace
 
-TEST_CASE("a whole server says what it has") {
+TEST_CASE("a complete server reports its parts") {
   const AscendBox m;
   CHECK(has(m.at("device nodes").finding, "2 NPUs"));
   CHECK(m.at("driver").finding == "driver 26.0.rc1");
@@ -272,7 +272,7 @@ TEST_CASE("libraries of torch_npu that are not found") {
   CHECK(fails(m.at("torch_npu libraries"), "libtorch_python.so", "Python wheel"));
 }
 
-TEST_CASE("CANN on a machine without an NPU is a warning that tells containers what to map") {
+TEST_CASE("CANN on a machine without an NPU is a warning that lists the devices to map in a container") {
   AscendBox m;
   for (const char* path : {"/dev/davinci0", "/dev/davinci1", "/sys/bus", "/usr/local/Ascend/driver"}) m.host.remove(path);
   REQUIRE(m.all().size() == 1);

@@ -20,7 +20,7 @@ TEST_CASE("machines that are well set up pass every check") {
   }
 }
 
-TEST_CASE("a laptop has no GPU and no NPU: told in one line each, not counted") {
+TEST_CASE("a laptop has no GPU and no NPU: reported in one line each, not counted") {
   Machine m;
   make_laptop(m);
   const auto report = m.report();
@@ -61,7 +61,7 @@ TEST_CASE("a root without anything is findings, not an exception") {
   CHECK((finding_of(report.findings, "cores").verdict == Verdict::Ok));
 }
 
-TEST_CASE("files of nonsense are findings, not an exception") {
+TEST_CASE("files with invalid content are findings, not exceptions") {
   std::string nonsense;
   for (int i = 0; i < 50'000; ++i) nonsense += static_cast<char>(i * 131 % 256);
   for (auto* make : {&make_laptop, &make_cuda_box, &make_ascend_box}) {

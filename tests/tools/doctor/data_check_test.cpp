@@ -21,7 +21,7 @@ TEST_CASE("a data set that can be read is counted by class") {
   CHECK(has(to_text(found), "every sample can be read"));
 }
 
-TEST_CASE("a configuration without data is a mistake of use") {
+TEST_CASE("a configuration without data is a usage error") {
   CHECK(error_of([] { check_data(RunConfig{}); }).kind() == ErrorKind::Usage);
 }
 

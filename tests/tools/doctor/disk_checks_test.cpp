@@ -13,7 +13,7 @@ Finding disk(const Machine& m, const std::string& name, const std::string& folde
 
 }  // namespace
 
-TEST_CASE("room and speed of a folder that is not there yet; nothing stays behind") {
+TEST_CASE("free space and speed of a folder that does not exist yet; no file remains") {
   Machine m;
   make_laptop(m);
   CHECK(not_ok(check_disk(m.host.view(), "/srv/runs/a/b", 1 << 20)).find("FAIL") == std::string::npos);

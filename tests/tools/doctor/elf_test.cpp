@@ -20,7 +20,7 @@ std::optional<npu_train::detail::ElfFacts> elf_of(const std::string& bytes, std:
 
 }  // namespace
 
-TEST_CASE("what a library needs and where it looks") {
+TEST_CASE("the needed libraries and search paths of a library") {
   std::string why;
   const auto facts = elf_of(FakeLibrary{{"liba.so", "libb.so.2"}, "$ORIGIN:/x", "/old"}.bytes(), why);
   REQUIRE(facts);

@@ -53,7 +53,7 @@ TEST_CASE("the table: unique names, kinds that are known, defaults that are allo
     CHECK(names.contains(name));
 }
 
-TEST_CASE("an environment without mistakes is one finding") {
+TEST_CASE("an environment without errors is one finding") {
   CHECK(all_of({}) == "");
   CHECK(
       all_of({{"HCCL_CONNECT_TIMEOUT", "600"}, {"TASK_QUEUE_ENABLE", "2"}, {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "host"}}) ==
@@ -85,7 +85,7 @@ TEST_CASE("switches for debugging that were left on") {
   CHECK(has(lint({{"TORCH_NPU_DISABLED_WARNING", "1"}}, "TORCH_NPU_DISABLED_WARNING").fix, "TORCH_NPU_WARNING_DISABLE"));
 }
 
-TEST_CASE("visible devices: blanks, order, numbers that are not there") {
+TEST_CASE("visible devices: blanks, order, numbers that do not exist") {
   const auto devices = [](const std::string& value) { return lint({{"ASCEND_RT_VISIBLE_DEVICES", value}}, "ASCEND_RT_VISIBLE_DEVICES"); };
   CHECK(has(devices("0, 1").finding, "without spaces"));
   CHECK(has(devices("1,0").finding, "ascend"));
@@ -120,7 +120,7 @@ TEST_CASE("variables that contradict each other") {
   CHECK(has(all_of({{"WORLD_SIZE", "4"}}), "FAIL MASTER_ADDR"));
 }
 
-TEST_CASE("files and folders that are not there; a table of ranks that is a link") {
+TEST_CASE("files and folders that do not exist; a table of ranks that is a link") {
   CHECK(has(all_of({{"ASCEND_OPP_PATH", "/none"}}), "FAIL ASCEND_OPP_PATH"));
   CHECK(has(all_of({{"RANK_TABLE_FILE", "/none.json"}}), "FAIL RANK_TABLE_FILE"));
   Machine m;
@@ -167,7 +167,7 @@ TEST_CASE("the wanted environment of an NPU server") {
     CHECK(text.find("unset HCCL_CONNECT_TIMEOUT") < text.find("export HCCL_CONNECT_TIMEOUT='600'"));
     CHECK(has(text, "export HCCL_CONNECT_TIMEOUT='600'"));
   }
-  SUBCASE("what is wrong is removed, whatever stood in it") {
+  SUBCASE("an invalid value is removed, whatever it contains") {
     m.host.environment["ASCEND_LAUNCH_BLOCKING"] = "1";
     m.host.environment["INF_NAN_MODE_FORCE_DISABLE"] = "1";
     m.host.environment["TASK_QUEUE_ENABLE"] = "x'\n; touch /tmp/evil";
@@ -193,7 +193,7 @@ TEST_CASE("every line of the wanted environment is a comment or one command, and
   CHECK(!std::filesystem::exists(dir / "x"));
 }
 
-TEST_CASE("what no line mends is told, and never that there is nothing") {
+TEST_CASE("a problem that no line can fix is reported, and the file is not called empty") {
   Machine m;
   make_laptop(m);
   m.host.environment["WORLD_SIZE"] = "2";
@@ -208,7 +208,7 @@ TEST_CASE("what no line mends is told, and never that there is nothing") {
   CHECK(!has(text, "# Nothing"));
 }
 
-TEST_CASE("a machine that wants nothing is told so") {
+TEST_CASE("a machine that needs no change is reported as such") {
   Machine m;
   make_laptop(m);
   CHECK(has(wanted_environment(m.host.view(), m.process), "# Nothing"));

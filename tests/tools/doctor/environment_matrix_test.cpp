@@ -20,7 +20,7 @@ MatrixRow row(const Machine& m, const std::string& component) {
 
 }  // namespace
 
-TEST_CASE("what the guides of CANN 7 recommend and need, beside today's") {
+TEST_CASE("the versions of the guides of CANN 7, next to today's") {
   Machine m;
   make_laptop(m);
   const std::pair<const char*, std::pair<const char*, const char*>> wanted[] = {
@@ -43,7 +43,7 @@ TEST_CASE("what the guides of CANN 7 recommend and need, beside today's") {
   for (const char* variable : {"ASCEND_HOME", "TOOLCHAIN_HOME", "ASCEND_AICPU_PATH", "PYTHONPATH"}) CHECK(has(text, variable));
 }
 
-TEST_CASE("what a machine has") {
+TEST_CASE("the installed versions of a machine") {
   Machine m;
   make_ascend_box(m);
   m.host.commands["python3 --version"] = says("Python 3.9.18\n");

@@ -145,7 +145,7 @@ TEST_CASE("symptoms in words that no log shows") {
   CHECK(has(text("文件对比耗时过长"), "parallel"));
 }
 
-TEST_CASE("what is not known is told with what is") {
+TEST_CASE("an unknown text is reported, with the known ones") {
   for (const char* text : {"purple elephants", "999999", "x", "12"}) {
     const auto e = error_of([&] { explain(text); });
     CHECK((e.kind() == ErrorKind::Usage));

@@ -19,7 +19,7 @@ DoctorReport sample() {
 
 }  // namespace
 
-TEST_CASE("what is not here does not count; the worst verdict wins") {
+TEST_CASE("missing parts do not count; the worst verdict wins") {
   auto report = sample();
   CHECK(report.passed() == 1);
   CHECK(report.total() == 3);
@@ -74,7 +74,7 @@ TEST_CASE("the text: summary, areas, evidence, fix") {
         "        fix:  make room\n");
 }
 
-TEST_CASE("lines are broken at blanks, and long words stand alone") {
+TEST_CASE("lines are broken at blanks, and long words are on separate lines") {
   CHECK(wrapped("aa bb cc dd", "> ", "  ", 7) == "> aa bb\n  cc dd\n");
   CHECK(wrapped("aa bb", "> ", "  ", 0) == "> aa bb\n");
   CHECK(wrapped("abcdefghijkl mn", "> ", "  ", 6) == "> abcdefghijkl\n  mn\n");

@@ -40,7 +40,7 @@ TEST_CASE("a wrong product fails: too far, not finite, TF32") {
   CHECK(judge_matmul(npu, at::kBFloat16, good).name == "npu:1 bf16");
 }
 
-TEST_CASE("a device that vanishes is a finding, and the others go on") {
+TEST_CASE("a device that vanishes is a finding, and the others continue") {
   int steps = 0;
   HelloOptions options{.size = 50, .precisions = {"32-true", "bf16-mixed"}};
   options.step = [&](const Device& device, const std::string& precision) -> Finding {

@@ -35,7 +35,7 @@ TEST_CASE("memory of the machine and of its control group") {
   SUBCASE("killed before") {
     m.host.write("/sys/fs/cgroup/user.slice/session.scope/memory.events", "low 0\noom 3\noom_kill 2\n");
     CHECK((memory(m, "memory").verdict == Verdict::Warn));
-    CHECK(has(memory(m, "memory").finding, "killed for memory 2 times"));
+    CHECK(has(memory(m, "memory").finding, "killed for lack of memory 2 times"));
   }
   SUBCASE("a machine that is full") {
     m.host.write("/proc/meminfo", "MemTotal: 16000000 kB\nMemAvailable: 1000000 kB\nSwapTotal: 8000000 kB\nSwapFree: 1000000 kB\n");

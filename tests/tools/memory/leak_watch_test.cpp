@@ -61,7 +61,7 @@ std::string watched(const std::function<void(TrainLoop&)>& each, const std::stri
 
 }  // namespace
 
-TEST_CASE("growth is told where it is steady") {
+TEST_CASE("growth is reported if it is steady") {
   CHECK(*steady_growth(row_of([](double s) { return 40 + s; }), 0.05) == doctest::Approx(1));
   CHECK(*steady_growth(row_of([](double s) { return 3 * s + (static_cast<int>(s) / 10 % 2) * 20; }), 0.05) ==
         doctest::Approx(3).epsilon(0.1));
@@ -90,7 +90,7 @@ TEST_CASE("planted leaks are named with what they grow by") {
     std::vector<int> open;
     const auto said = watched([&](TrainLoop&) { open.push_back(::open("/dev/null", O_RDONLY)); });
     for (const int fd : open) ::close(fd);
-    CHECK_MESSAGE(has(said, "leak: file handles grow by 1 a step ("), said);
+    CHECK_MESSAGE(has(said, "leak: file handles grow by 1 per step ("), said);
     CHECK(has(said, "at step 200)"));
     CHECK(said.find("grow", said.find("grow") + 4) == std::string::npos);  // one line
   }
@@ -152,7 +152,7 @@ TEST_CASE("a data set that leaks in the threads of the loader is named in the ru
   CHECK(has(log.str(), "ls -l /proc/PID/fd lists them"));
 }
 
-TEST_CASE("what a process holds") {
+TEST_CASE("the resources of a process") {
   const auto before = process_use({});
   const int fd = ::open("/dev/null", O_RDONLY);
   const auto after = process_use({});

@@ -64,7 +64,7 @@ TEST_CASE("each block is a straight line over the batch") {
   CHECK_FALSE(model.fits(51, peak.allocated, true));
 }
 
-TEST_CASE("the caching allocator takes whole segments") {
+TEST_CASE("the caching allocator takes complete segments") {
   // 3 MiB blocks share segments of 20 MiB, 30 MiB have their own; small ones share 2 MiB.
   const MemoryModel model(resident(1000), trace_of(2, kMiB, 700), 2, trace_of(3, kMiB, 700), 3);
   CHECK(model.peak(3).reserved == 2 * kMiB + 20 * kMiB);
@@ -74,7 +74,7 @@ TEST_CASE("the caching allocator takes whole segments") {
   CHECK(model.largest_batch(62 * kMiB) == 30);
 }
 
-TEST_CASE("rows of blocks that differ: the phases are extrapolated, and it says so") {
+TEST_CASE("different sequences of blocks: the phases are extrapolated, and this is reported") {
   auto other = trace_of(3, 5000, 700);
   other.blocks.push_back({12, MemoryUse::Workspace, -1});
   other.events.push_back({5, false, static_cast<int>(Phase::Optimizer), -1});

@@ -124,7 +124,7 @@ TEST_CASE("retry: from too large a batch the run is bit for bit the one that beg
   }
 }
 
-TEST_CASE("retry in the middle of an epoch; the checkpoint goes on with the micro-batches of the run") {
+TEST_CASE("retry in the middle of an epoch; the checkpoint continues with the micro-batches of the run") {
   struct Hog final : Callback {
     void on_step_end(TrainLoop& loop, const StepReport& report) override {
       if (report.global_step != 2) return;
@@ -194,7 +194,7 @@ TEST_CASE("stop: the error names place, sizes, layers and changes that fit, and 
   }
 }
 
-TEST_CASE("retry ends with the whole report where one sample is too much, and nothing of the window stays") {
+TEST_CASE("retry ends with the complete report if one sample is too much, and nothing of the window stays") {
   Trainer trainer(limited_run("vit_tiny", 8, 1, "retry"), with_report());
   trainer.setup();
   const auto before = trained_state(trainer);
@@ -293,7 +293,7 @@ TEST_CASE("validation: the report names its batch, and the advice is the validat
   }
 }
 
-TEST_CASE("a prediction and a setup that do not fit are told as what they are") {
+TEST_CASE("a prediction and a setup that do not fit are reported as such") {
   Trainer trainer(limited_run("vit_tiny", 4), with_report());
   const std::string prediction = error_of([&] { trainer.predict(at::zeros({4096, 3, 32, 32})); }).what();
   CHECK_MESSAGE(has(prediction, "of a prediction of 4096 samples"), prediction);
@@ -307,7 +307,7 @@ TEST_CASE("a prediction and a setup that do not fit are told as what they are") 
     CHECK_MESSAGE(has(setup.what(), part), "'" << part << "' is not in: " << setup.what());
 }
 
-TEST_CASE("memory that runs out in a callback is told as such, with what lies on the device") {
+TEST_CASE("memory that runs out in a callback is reported as such, with the memory in use on the device") {
   struct Greedy final : Callback {
     void on_step_end(TrainLoop& loop, const StepReport&) override { at::empty({kCapacity}, at::TensorOptions(loop.parts().device.c10())); }
   };

@@ -150,7 +150,7 @@ TEST_CASE("overrides under which a training fits: smaller micro-batches, then ch
   CHECK_MESSAGE(has(both, "trainer.gradient_checkpointing=blocks data.batch_size="), both);
 }
 
-TEST_CASE("without a card nothing is said of what fits") {
+TEST_CASE("without a card, no largest batch is reported") {
   const auto json = to_json(predict_memory(predicted_run("vit_tiny"), {.variants = false}));
   for (const char* key : {"hbm", "fits", "largest_batch"}) CHECK(json.at(key, "").is_null());
 }

@@ -112,11 +112,11 @@ TEST_CASE("columns as numbers") {
   CHECK((table.numbers("step") == std::vector<double>{1, 2, 3, 4, 5, 6, 7}));
   CHECK(table.has("note"));
   CHECK_FALSE(table.has("loss "));
-  CHECK(has(error_of([&] { table.numbers("note"); }).what(), "t.csv:2: column 'note': 'a' is no number"));
+  CHECK(has(error_of([&] { table.numbers("note"); }).what(), "t.csv:2: column 'note': 'a' is not a number"));
   CHECK(has(error_of([&] { table.numbers("loss"); }).what(), "more than one column 'loss'"));
   const auto missing = error_of([&] { table.numbers("notes"); });
   CHECK(missing.kind() == ErrorKind::Data);
-  CHECK(has(missing.what(), "no column 'notes'; there are: step, loss, note, loss; hint: did you mean 'note'?"));
+  CHECK(has(missing.what(), "no column 'notes'; it has: step, loss, note, loss; hint: did you mean 'note'?"));
 
   const auto losses = parse_csv("loss\n2.5\n\" \"\nNaN\n-inf\n1e999\n-1e-999\nInfinity\n", "t.csv").numbers("loss");
   REQUIRE(losses.size() == 7);

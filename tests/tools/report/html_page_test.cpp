@@ -159,7 +159,7 @@ TEST_CASE("a sample page") {
   CHECK(std::filesystem::file_size(path) < 3'000'000);
 }
 
-TEST_CASE("hostile text stays text wherever it stands") {
+TEST_CASE("hostile text stays text everywhere") {
   HtmlPage page(kHostile);
   page.heading(kHostile);
   page.paragraph(kHostile);
@@ -210,7 +210,7 @@ TEST_CASE("a page names where it comes from") {
   CHECK(here.date.size() == 20);
 }
 
-TEST_CASE("columns that hold nothing are left out of a table") {
+TEST_CASE("empty columns of a table are omitted") {
   HtmlPage page("t");
   page.table({"T", {{"name"}, {"empty"}, {"value", true}}, {{{"a"}, {"-"}, {"1"}}, {{"b"}, {""}, {""}}}});
   const auto html = page.str();

@@ -73,7 +73,7 @@ LinePlot of(std::vector<double> x, std::vector<double> y, bool log_y = false) {
 
 }  // namespace
 
-TEST_CASE("points lie where the axes say") {
+TEST_CASE("points are where the axes say") {
   const auto html = to_html(of({0, 5, 10}, {0, 100, 50}));
   const auto points = curve(html);
   REQUIRE(points.size() == 3);
@@ -99,7 +99,7 @@ TEST_CASE("log axis: decades, and zero on a line of its own") {
   CHECK(curve(to_html(of({1, 2}, {0, 0}, true)))[0].y == 1000);
 }
 
-TEST_CASE("what cannot be drawn is a gap that is told") {
+TEST_CASE("a point that cannot be drawn is a gap that is reported") {
   const auto html = to_html(of({1, 2, 3, 4, 5, 6, kNaN, 8}, {1, kNaN, 2, kInf, -kInf, 3, 4, 5}));
   const auto points = curve(html);
   REQUIRE(points.size() == 4);
@@ -114,7 +114,7 @@ TEST_CASE("what cannot be drawn is a gap that is told") {
   CHECK(curve(log).size() == 2);
 }
 
-TEST_CASE("nothing, one point, nothing that is finite") {
+TEST_CASE("no point, one point, no finite point") {
   CHECK(has(to_html(LinePlot{}), "nothing to draw"));
   CHECK(has(to_html(of({}, {})), "nothing to draw"));
   const auto lost = to_html(of({kNaN, kInf}, {1, 2}));
@@ -162,7 +162,7 @@ TEST_CASE("long series keep their extremes, ends and gaps") {
   CHECK(has(flicker, "5,000 not finite"));
 }
 
-TEST_CASE("labels are shown beside the values") {
+TEST_CASE("labels are shown next to the values") {
   LinePlot plot;
   plot.x_label = "call";
   plot.series.push_back({"a<b", {0, 1}, {1, 2}, {"conv1 & \"co\"", ""}});
@@ -270,7 +270,7 @@ TEST_CASE("few bars: a row for each, with name, length and value, the largest ma
   CHECK(has(to_html(BarPlot{.title = "None"}), "nothing to draw"));
 }
 
-TEST_CASE("many bars stand side by side, and the largest are numbered and named below") {
+TEST_CASE("many bars are next to each other, and the largest are numbered and named below") {
   std::vector<double> values(160, 1);
   values[70] = 10;
   values[20] = 7;

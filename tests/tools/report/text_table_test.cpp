@@ -20,7 +20,7 @@ size_t longest_line(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("text stands left, numbers right, no blanks at the end") {
+TEST_CASE("text is aligned left, numbers right, without blanks at the end") {
   TextTable table({"layer", "max error", "size", "share", "verdict"});
   table.add_row({"conv1", "1.5e-3", "1,234", "98.2 %", "good"});
   table.add_row({"layer1.0.conv1", "-nan", "-", "", ""});
@@ -65,7 +65,7 @@ TEST_CASE("hostile cells cannot act on the terminal") {
   CHECK(has(text, "nul\\x00\n"));
 }
 
-TEST_CASE("a width breaks the widest text, and nothing is left out") {
+TEST_CASE("a width breaks the widest text, and nothing is omitted") {
   TextTable table({"layer", "kind", "max error"});
   table.add_row({"encoder.blocks.11.attention.output.weight", "linear weight", "1.25e-05"});
   table.add_row({"fc", "bias", "123456789012345"});
@@ -103,7 +103,7 @@ TEST_CASE("text is broken at blanks first; a word without any where the line is 
   CHECK(letters.str(12) == "name\n------------\näöüäöüäöüäöü\näöüäöü\n");
 }
 
-TEST_CASE("columns that hold nothing are left out") {
+TEST_CASE("empty columns are omitted") {
   TextTable table({"layer", "note", "error", "message"});
   table.add_row({"conv1", "", "0.1", "-"});
   table.add_row({"fc", "", "", ""});

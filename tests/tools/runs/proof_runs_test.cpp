@@ -26,7 +26,7 @@ TEST_CASE("a run for a proof leaves no files, validates nothing and ends where i
   CHECK(npu_train::detail::without_files(config).model.options.find("weights") == nullptr);
 }
 
-TEST_CASE("a run that is too short is refused with both numbers, and states tell their parts") {
+TEST_CASE("a run that is too short is refused with both numbers, and states name their parts") {
   const auto config = short_run();
   auto trainer = npu_train::detail::trained_until(config, builtin_parts(), 3, "proof");
   const auto before = npu_train::detail::snapshot(trainer);

@@ -117,7 +117,7 @@ TEST_CASE("what is written") {
   CHECK(after("a.cu", "auto y = x.cuda();\n") == "auto y = x.cuda();\n");
 }
 
-TEST_CASE("import torch_npu stands where it runs, before what needs it") {
+TEST_CASE("import torch_npu is placed where it runs, before code that needs it") {
   // on one line
   CHECK(after("a.py", "import torch; torch.cuda.init()") == "import torch; import torch_npu; torch.npu.init()");
   CHECK(after("a.py", "import os; import torch\nx.cuda()\n") == "import os; import torch\nimport torch_npu\nx.npu()\n");
@@ -220,7 +220,7 @@ TEST_CASE("modes, empty folders, links and files of any kind are kept; what lead
   fs::permissions(dir / "out/locked", fs::perms(0755));
 }
 
-TEST_CASE("the log tells every change, the list what a person must do") {
+TEST_CASE("the log reports every change, the list the remaining manual changes") {
   const TempDir dir;
   const auto result = rewrite_source(project("resnet_ddp"), dir / "out");
   const auto log = load_json(dir / "out/npu_migration/log.json");

@@ -18,7 +18,7 @@ SourceScan scan_of(const std::string& name) { return scan_source(npu_train::test
 
 }  // namespace
 
-TEST_CASE("the text tells verdict, hours, libraries, what to do and the places") {
+TEST_CASE("the text reports verdict, hours, libraries, actions and places") {
   const auto scan = scan_of("llm_finetune");
   const auto text = to_text(scan);
   CHECK(has(text, "blocked by library BMTrain, library grouped_gemm: 41 places in 8 source files"));
@@ -56,7 +56,7 @@ TEST_CASE("the page is self-contained and cannot be written by a file name") {
   CHECK(has(to_html(scan_of("detector")), "box_iou_kernel"));
 }
 
-TEST_CASE("what is listed and what is left out make the count") {
+TEST_CASE("the listed and the omitted places add up to the count") {
   for (const int64_t n : {1, 2, 5, 120}) {
     CAPTURE(n);
     SourceScan scan;

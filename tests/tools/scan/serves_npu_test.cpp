@@ -125,7 +125,7 @@ TEST_CASE("code that serves CUDA and NPUs is left as it is, and listed") {
   CHECK(rules_at(scan, ".is_cuda").empty());  // the project's own name
 }
 
-TEST_CASE("what does not know NPUs beside it is still rewritten") {
+TEST_CASE("adjacent code without NPU support is still rewritten") {
   const Rewritten made("a.py", std::string(kBackends) + "\ndef train(model):\n    model.cuda()\n    return torch.device('cuda')\n");
   CHECK(has(made.text, "model.npu()\n    return torch.device('npu')\n"));
   CHECK(has(made.text, "\"cuda\": \"nccl\",\n    \"npu\": \"hccl\""));

@@ -110,7 +110,7 @@ Model one_net(bool wrong = false) {
 
 }  // namespace
 
-TEST_CASE("two models of C++, of equal names, one of them wrong behind its layers") {
+TEST_CASE("two C++ models with equal names, one of them wrong after its layers") {
   auto options = quick();
   options.layer_names = {"first=first"};
   const auto good = PrecisionValidator(options).compare_forms(one_net(), one_net(), on_cpu());

@@ -184,7 +184,7 @@ TEST_CASE("a checkpoint of the device is read on the CPU: equal weights, near pr
   CHECK(here.fit().global_step == 12);
 }
 
-TEST_CASE("memory of the device: a step gives back what it takes" *
+TEST_CASE("memory of the device: a step frees what it allocates" *
           only_if(name_of_device_under_test() != "cpu", "the resident set of a process is not that exact")) {
   const auto& backend = backend_of(device_under_test());
   for (const auto& mode : kEachMode) {

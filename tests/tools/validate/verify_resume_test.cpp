@@ -32,7 +32,7 @@ TEST_CASE("a configuration with every kind of state resumes bit for bit, inside 
   }
 }
 
-TEST_CASE("whatever part is left out, the check fails and names it") {
+TEST_CASE("whatever part is omitted, the check fails and names it") {
   for (const char* part : {"model", "optimizer", "scaler", "ema", "rng", "loader", "loop"}) {
     CAPTURE(part);
     const auto report = verify_resume(config(), builtin_parts(), {.steps = 3, .leave_out = {part}});

@@ -1,4 +1,4 @@
-/// Where two configurations differ, by what is meant and not by how it is written.
+/// The differences of two configurations, by meaning and not by notation.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace npu_train {
 
-/// What stands for a value on the side that has none.
+/// The text for a value on the side that has none.
 inline constexpr const char* kNotGiven = "(not given)";
 
 /// One setting that is not the same on both sides.
@@ -19,16 +19,16 @@ struct ConfigDifference {
   bool numeric = true;  ///< may change the numbers of a run, see changes_numbers
 };
 
-/// False for settings that decide only what is written, kept or shown, how fast data comes, or when a run ends: output, checkpoint, dump,
-/// early_stopping, numbers of workers and the like. Everything else may change what a run computes, paths of data and weights too.
+/// False for settings that affect only output, storage and display, the speed of the data, or the end of a run: output, checkpoint, dump,
+/// early_stopping, numbers of workers and similar keys. All others may change the results of a run, including paths of data and weights.
 bool changes_numbers(const std::string& path);
 
-/// All differences, in the order of A; what only B has stands behind the rest of its section.
+/// All differences, in the order of A; keys that only B has follow the rest of their section.
 ///
 /// Numbers are equal by value ("0.1" and "1e-1", 1 and 1.0), integers to the last digit; "true" and "True" are one; quotes do not count.
-/// Lists are equal when their items are; lists of as many sections (transforms) are compared item by item, others as a whole. A part given
-/// by its name alone is the part without options ("sgd" and {name: sgd}). null is not the same as nothing.
-/// Both should be complete (see engine's comparable_config): a default that one side leaves out counts as not given.
+/// Lists are equal when their items are; lists of as many sections (transforms) are compared item by item, others as one value. A part
+/// given by its name alone is the part without options ("sgd" and {name: sgd}). null differs from a missing key. Both should be complete
+/// (see engine's comparable_config): a default that one side omits counts as not given.
 std::vector<ConfigDifference> compare_configs(const ConfigNode& a, const ConfigNode& b);
 
 /// Differences between two environment()s, by name; all of them may change numbers.

@@ -1,7 +1,7 @@
 /// Reads dumps: ours, and those of Ascend's msprobe in their formats (dump.json under stepN/rankR, tensors as .pt or .npy).
 ///
-/// A dump may come from anybody: names in it are checked before a file is opened, sizes before memory is spent, and nothing in it is
-/// executed. One that was cut short is read up to where it ends.
+/// A dump is untrusted: names in it are checked before a file is opened, sizes before memory is allocated, and nothing in it is
+/// executed. A truncated dump is read up to its end.
 #pragma once
 
 #include <cstdint>
@@ -17,17 +17,17 @@ namespace npu_train {
 struct DumpItem {
   std::string name;   ///< "Module.conv1.Conv2d.forward.0.input.0"
   std::string side;   ///< input | output | parameters | parameters_grad
-  std::string dtype;  ///< "torch.float32"; "" of what is no tensor
+  std::string dtype;  ///< "torch.float32"; "" for an item that is not a tensor
   std::vector<int64_t> shape{};
   bool requires_grad = false;
-  /// Name of the parameter that an operator's input is; such an item is of side parameters. "" else and in older dumps.
+  /// Name of the parameter that an operator's input is; such an item belongs to side parameters. "" otherwise and in older dumps.
   std::string parameter{};
   std::optional<double> max{}, min{}, mean{}, norm{};
-  std::string crc{};        ///< 8 hexadecimal digits; "" without
-  std::string data_name{};  ///< file of the values; "" without
-  int64_t sampled = 0;      ///< elements that the file holds, where it holds a sample; 0: all
-  std::string type{};       ///< of what is no tensor, Python's name of its class ("float"); "" where it is not known
-  std::string value{};      ///< of what is no tensor, as text ("0.1", "true"); "None" where nothing was given
+  std::string crc{};        ///< 8 hexadecimal digits; "": none
+  std::string data_name{};  ///< file of the values; "": none
+  int64_t sampled = 0;      ///< elements in the file, if it contains a sample; 0: all
+  std::string type{};       ///< for an item that is not a tensor, Python's name of its class ("float"); "" if unknown
+  std::string value{};      ///< for an item that is not a tensor, as text ("0.1", "true"); "None" if nothing was given
   bool is_tensor() const { return !dtype.empty(); }
 };
 
@@ -37,8 +37,8 @@ struct DumpCall {
   std::string layer;      ///< "conv1" of a module; "relu.0" of an operator
   std::string type;       ///< "Conv2d"; "relu"
   std::string direction;  ///< forward | backward | parameters_grad
-  int64_t number = 0;     ///< of the call
-  std::string parent{};   ///< name of the call around it; "" at the top or where it is not known
+  int64_t number = 0;     ///< number of the call
+  std::string parent{};   ///< name of the call around it; "" at the top level or if unknown
   bool is_module = false;
   std::vector<DumpItem> items{};
 };
@@ -46,18 +46,18 @@ struct DumpCall {
 /// The calls of one step and rank, in the order in which they were dumped.
 struct DumpStep {
   int64_t step = 0;
-  std::string rank;              ///< "rank3"; "rank0" of a run that is not distributed
+  std::string rank;              ///< "rank3"; "rank0" for a run that is not distributed
   std::filesystem::path folder;  ///< of its dump.json
   std::string task, level;
-  std::map<std::string, std::string> facts{};  ///< what our dumps note: device, precision, libtorch, threads, loss_scale, seed ...
+  std::map<std::string, std::string> facts{};  ///< recorded by our dumps: device, precision, libtorch, threads, loss_scale, seed ...
   bool complete = true;                        ///< false: the file ends in the middle
   std::vector<DumpCall> calls{};
 
-  /// The file of an item's values. Error(Data) when the dump has none or its name leads out of the folder.
+  /// The file of an item's values. Error(Data) if the dump has none or its name leads out of the folder.
   std::filesystem::path file_of(const DumpItem& item) const;
 };
 
-/// Where the steps of a dump lie.
+/// The locations of the steps of a dump.
 class Dump {
  public:
   struct Place {
@@ -65,7 +65,7 @@ class Dump {
     std::string rank;
     std::filesystem::path folder;
   };
-  /// `path`: the dump's folder, one step of it, a folder with a dump.json, or that file. Error(Data) when there is no dump.json below.
+  /// `path`: the dump's folder, one step of it, a folder with a dump.json, or that file. Error(Data) if there is no dump.json in it.
   static Dump open(const std::filesystem::path& path);
 
   /// By step, then rank.
@@ -77,7 +77,7 @@ class Dump {
   std::vector<Place> places_;
 };
 
-/// Error(Data) for what is no dump.json.
+/// Error(Data) if it is not a dump.json.
 DumpStep read_dump_step(const Dump::Place& place);
 
 /// Whether `path` is or holds a dump.

@@ -1,4 +1,4 @@
-/// Section `dump` of a configuration: a Dumper that watches the run.
+/// Section `dump` of a configuration: a Dumper that observes the run.
 #pragma once
 
 #include "npu_train/engine/parts.hpp"

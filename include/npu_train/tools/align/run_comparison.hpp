@@ -1,4 +1,4 @@
-/// Two runs by what they leave behind: loss history, configuration, environment; any of them alone, or two run folders.
+/// Compares the files of two runs: loss history, configuration, environment; any one of them, or two run folders.
 #pragma once
 
 #include <filesystem>
@@ -19,32 +19,32 @@ struct RunComparison {
   std::optional<std::vector<ConfigDifference>> config{}, environment{};
   std::vector<std::string> notes{};
 
-  /// The history decides where there is one: runs of other configurations may agree, and the verdict tells what differs. Else whether
-  /// nothing differs that may change numbers.
+  /// If there is a history, it decides: runs with different configurations may agree, and the verdict reports the differences. Otherwise
+  /// whether no difference may change numbers.
   bool agrees() const;
 };
 
-/// Fills in the defaults of a configuration; nothing, and why, for one of another program.
+/// Fills in the defaults of a configuration; nullopt, and the reason, for one of another program.
 using CompleteConfig = std::function<std::optional<ConfigNode>(const ConfigNode& config, std::string& why)>;
 
-/// Column names of each side, the rules for losses, and how configurations are completed: where both sides can be; else they are compared
-/// as they are written.
+/// Column names of each side, the rules for losses, and how configurations are completed: if both sides can be; otherwise they are compared
+/// as written.
 struct RunComparisonOptions {
   HistoryColumns columns_a{}, columns_b{};
   HistoryOptions history{};
   CompleteConfig complete_config{};
 };
 
-/// What a path holds, in words: "a run folder", "a loss history", "a configuration", "an environment"; "" for what is none of them.
+/// The kind of a path, in words: "a run folder", "a loss history", "a configuration", "an environment"; "" for other paths.
 std::string kind_of_run_file(const std::filesystem::path& path);
 
-/// What two paths hold, when both hold the same kind: run folders, histories (.csv, .json, .jsonl), configurations (.yaml), environments
-/// (environment.json). Of a run folder and a history the histories are compared. Error(Usage) otherwise.
+/// Compares two paths of the same kind: run folders, histories (.csv, .json, .jsonl), configurations (.yaml), environments
+/// (environment.json). For a run folder and a history, the histories are compared. Error(Usage) otherwise.
 RunComparison compare_runs(const std::filesystem::path& a, const std::filesystem::path& b, const RunComparisonOptions& options = {});
 
 std::string to_text(const RunComparison& comparison, size_t rows = 20, size_t width = 0);
 Json to_json(const RunComparison& comparison);
-/// Step, loss and learning rate of both sides, one row a step.
+/// Step, loss and learning rate of both sides, one row per step.
 std::string to_csv(const RunComparison& comparison);
 /// A self-contained page with the curves.
 std::string to_html(const RunComparison& comparison);

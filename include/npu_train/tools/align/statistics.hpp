@@ -1,4 +1,4 @@
-/// Statistics of one tensor as Ascend's msprobe dumps them: what a log of every tensor of a training step is made of.
+/// Statistics of one tensor as in dumps of Ascend's msprobe, for logs of all tensors of a training step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,7 +8,7 @@
 
 namespace npu_train {
 
-/// What msprobe writes as Max, Min, Mean and Norm. Which of them exist is msprobe's rule:
+/// The values that msprobe writes as Max, Min, Mean and Norm. They exist by msprobe's rule:
 ///
 ///   no elements                  none
 ///   bool                         max = any, min = all, as 0 or 1; no mean, no norm
@@ -19,7 +19,7 @@ namespace npu_train {
 /// As in torch, one NaN makes all four NaN, and an inf stays what it is (a mean of inf and -inf is NaN).
 struct TensorStatistics {
   std::optional<double> max, min, mean, norm;
-  /// Elements that are NaN, inf or -inf; complex ones are counted by |x|. 0 for what was computed on a device.
+  /// Elements that are NaN, inf or -inf; complex ones are counted by |x|. 0 if computed on a device.
   int64_t nan = 0, inf = 0;
 };
 
@@ -30,17 +30,17 @@ struct TensorStatistics {
 /// One pass over memory by all threads for any layout without gaps, contiguous and channels_last alike; others are copied first. The
 /// result does not depend on the number of threads. It may differ by a rounding of double between layouts of the same values.
 ///
-/// For a device tensor: from_device(device_statistics(t)), and so a wait for the device. Sparse and quantised tensors are made dense
-/// first. Error(Usage) for an undefined tensor and one of the device "meta".
+/// For a device tensor: from_device(device_statistics(t)), which waits for the device. Sparse and quantised tensors are made dense
+/// first. Error(Usage) for an undefined tensor and one on the device "meta".
 TensorStatistics statistics_of(const at::Tensor& t);
 
 /// The statistics as float32 [4] (max, min, mean, norm) on the tensor's own device, without a read by the host: stack the rows of many
-/// tensors and read them at once. In float32, since an NPU computes float64 slowly: squares above 3e38 give a norm of inf. What does
-/// not exist is kept as what cannot be: max below min for no elements; for no norm a negative one beside another mean, and then a
-/// negative mean for no mean.
+/// tensors and read them at once. In float32, since an NPU computes float64 slowly: squares above 3e38 give a norm of inf. Statistics that
+/// do not exist are encoded by impossible values: max below min for no elements; for no norm, a negative norm and a different mean; for no
+/// mean as well, also a negative mean.
 at::Tensor device_statistics(const at::Tensor& t);
 
-/// Reads one row of device_statistics, which must lie on the CPU. Error(Usage) for anything but float32 [4].
+/// Reads one row of device_statistics, which must be on the CPU. Error(Usage) unless it is float32 [4].
 TensorStatistics from_device(const at::Tensor& row_on_host);
 
 /// CRC-32 (that of zlib, PNG and msprobe's mode "md5") of the elements' bytes in C order, in the tensor's own dtype, by all threads.

@@ -1,5 +1,6 @@
-/// What of a model will not run, or not run well, on an Ascend NPU, found on a machine without one: one training step is run here, and what
-/// it dispatches is looked up in tables (device/operator_support.hpp). The tables are facts about versions; nothing was tried on a chip.
+/// The parts of a model that will not run, or not run well, on an Ascend NPU, found on a machine without one: one training step runs here,
+/// and the operators that it dispatches are looked up in tables (device/operator_support.hpp). The tables are facts about versions, not
+/// tests on a chip.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +21,18 @@ struct AnalysisOptions {
   std::string soc = "910B1";   ///< the chip as CANN or npu-smi name it, or its series: "910B" (AscendOperators)
   std::string torch = "2.11";  ///< version of torch_npu: 2.11 to 2.13
   int64_t hbm = 0;             ///< bytes of the card; 0: not judged
-  int64_t predicted_peak = 0;  ///< bytes that the training will need, where it was predicted
-  std::string fits_with{};     ///< where that is more than `hbm`: overrides under which it would fit; "": none is known
+  int64_t predicted_peak = 0;  ///< bytes that the training will need, if predicted
+  std::string fits_with{};     ///< if that is more than `hbm`: overrides with which it would fit; "": none is known
 };
 
-/// Something to know before the move.
+/// A finding of the analysis.
 struct MigrationFinding {
   std::string kind;      ///< unsupported | custom | many_custom | cpu_fallback | limited | unknown | dtype | dynamic_shape | host_read |
                          ///< fp64 | int64 | alignment | parameter_dtypes | bf16 | memory | memory_change | series | composite
   std::string severity;  ///< blocks | change | check | note
   std::string subject;   ///< the operator, layer or parameter
-  std::string detail;    ///< what was seen
-  std::string advice;    ///< what to do
+  std::string detail;    ///< the observation
+  std::string advice;    ///< the remedy
   double hours = 0;      ///< of work, from src/tools/analyze/facts/advice.tsv: an order of magnitude
 };
 
@@ -43,8 +44,8 @@ struct Analysis {
   AnalysisOptions options;
   std::vector<Operator> operators;                                ///< longest first
   std::vector<MigrationFinding> findings;                         ///< worst first
-  std::vector<std::pair<std::string, int64_t>> parameter_dtypes;  ///< "fp32", how many tensors
-  std::vector<std::string> notes;                                 ///< where the step that was seen differs from the one on the chip
+  std::vector<std::pair<std::string, int64_t>> parameter_dtypes;  ///< "fp32", number of tensors
+  std::vector<std::string> notes;                                 ///< how the analysed step differs from the one on the chip
   double seconds = 0;                                             ///< of all operators
 
   /// Sum over the findings.
@@ -53,16 +54,16 @@ struct Analysis {
   std::string verdict() const;
 };
 
-/// Looks up what was collected.
+/// Looks up the collected operators.
 Analysis analyze(const OperatorInventory& inventory, const ParameterSet& parameters, const AnalysisOptions& options = {});
-/// Runs forward and backward of `task` on one batch, in training mode and fp32, and looks up what they dispatch. The gradients are dropped;
-/// running statistics move. Errors of the model go through.
+/// Runs forward and backward of `task` on one batch, in training mode and fp32, and looks up the dispatched operators. The gradients are
+/// dropped; running statistics change. Errors of the model are rethrown.
 Analysis analyze(Task& task, const Batch& batch, const AnalysisOptions& options = {});
 
-/// For a terminal; `width` columns, 0: as wide as it gets. At most `most` operators, 0: all.
+/// For a terminal; `width` columns, 0: unlimited. At most `most` operators, 0: all.
 std::string to_text(const Analysis& analysis, size_t most = 30, size_t width = 0);
 Json to_json(const Analysis& analysis);
-/// A page that needs nothing else.
+/// A self-contained page.
 std::string to_html(const Analysis& analysis);
 
 }  // namespace npu_train

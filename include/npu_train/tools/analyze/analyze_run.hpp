@@ -1,4 +1,4 @@
-/// What of a configured run will not run, or not run well, on an Ascend NPU: see analyze/analysis.hpp and analyze/try_device.hpp.
+/// The parts of a configured run that will not run, or not run well, on an Ascend NPU: see analyze/analysis.hpp and analyze/try_device.hpp.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace npu_train {
 
-/// Takes two steps of the configuration's training, writes nothing, and looks up what the second one dispatched, reduction, unscaling,
-/// clipping and the optimizer's step included. It runs on the CPU, whatever `device` says, and in the configuration's precision, `auto`
-/// being what the chip would take. bf16 and fp16 are emulated on every CPU, so that the answer does not depend on which one it is. Errors
-/// of the configuration, the data and the model go through.
+/// Takes two steps of the configuration's training, writes nothing, and looks up the operators of the second one, with reduction,
+/// unscaling, clipping and the optimizer's step. It runs on the CPU, whatever `device` is, and in the configuration's precision; `auto` is
+/// the chip's choice. bf16 and fp16 are emulated on every CPU, so that the result does not depend on the CPU. Errors
+/// of the configuration, the data and the model are rethrown.
 Analysis analyze_run(const RunConfig& config, const AnalysisOptions& options = {}, const Parts& parts = builtin_parts());
 
 /// try_device() for the configuration's model and the first batch of its data; `sim_npu` starts with the configuration's options.

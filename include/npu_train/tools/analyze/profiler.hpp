@@ -1,4 +1,4 @@
-/// Where the time and the memory of training go: an observer of the steps, and what it says.
+/// The time and memory of training by phase: an observer of the steps, and its reports.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 namespace npu_train {
 
 struct ProfilerOptions {
-  /// Also each operator and declared layer, and what tensors hold after it, of so many windows (optimizer steps) after the first, or of
-  /// the first where there is no other; 0: none.
+  /// Number of windows (optimizer steps) after the first for which each operator and declared layer is also recorded, with the memory of
+  /// tensors after it; the first window if there is no other; 0: none.
   int64_t traced_windows = 0;
   std::shared_ptr<const Clock> clock{};  ///< nullptr: steady_clock()
 };
@@ -36,22 +36,22 @@ struct TraceEvent {
   enum class Kind { Phase, Layer, Operator };
   Kind kind = Kind::Phase;
   std::string name{};   ///< "forward", "layer1.0.conv1", "conv2d"
-  std::string layer{};  ///< of an operator: whose parameter it takes, else the declared layer that it runs in; may be empty
+  std::string layer{};  ///< for an operator: the layer whose parameter it uses, else the declared layer in which it runs; may be empty
   Phase phase = Phase::Forward;
   int64_t window = 0;
   double begin = 0, seconds = 0;
-  int64_t bytes = -1;        ///< what tensors held at its end, see Profile::bytes_above_start; -1: not known
-  bool by_autograd = false;  ///< in a thread of autograd's own, where backward passes of devices run
+  int64_t bytes = -1;        ///< memory of tensors at its end, see Profile::bytes_above_start; -1: unknown
+  bool by_autograd = false;  ///< in one of autograd's threads, which run the backward passes of devices
 };
 
-/// What a profiler saw.
+/// The result of a profiler.
 struct Profile {
   std::string device{};
-  int64_t windows = 0;               ///< counted ones: those after the first and the traced ones, else the traced ones, else the first
-  double seconds = 0;                ///< of the counted windows, with what ran between them
-  std::optional<double> first{};     ///< seconds of the first window, which is not counted: kernels are chosen and memory is taken there
-  bool synchronised = false;         ///< the device was waited for at the end of each phase
-  bool bytes_above_start = false;    ///< TraceEvent::bytes count from the start of the window, else they are all that the device holds
+  int64_t windows = 0;               ///< counted windows: those after the first and the traced ones, else the traced ones, else the first
+  double seconds = 0;                ///< of the counted windows, including the time between them
+  std::optional<double> first{};     ///< seconds of the first window, which is not counted: it selects kernels and allocates memory
+  bool synchronised = false;         ///< the profiler waited for the device at the end of each phase
+  bool bytes_above_start = false;    ///< TraceEvent::bytes count from the start of the window, otherwise they are all bytes on the device
   std::vector<PhaseTime> phases{};   ///< longest first
   std::vector<TraceEvent> events{};  ///< of the traced windows, in the order of their ends
 
@@ -59,27 +59,27 @@ struct Profile {
   double between() const;
 };
 
-/// Sentences about what takes more of the time than it should, with what to change; empty where nothing stands out.
+/// Sentences about phases that take more time than they should, with a remedy; empty if there are none.
 std::vector<std::string> advice(const Profile& profile);
 
 /// A table for a terminal or a log.
 std::string to_text(const Profile& profile);
-/// Phases, advice, and of a traced profile the operators and layers by time.
+/// Phases, advice, and for a traced profile the operators and layers by time.
 Json to_json(const Profile& profile);
-/// One self-contained page; of a traced profile with the memory of a window by layer.
+/// One self-contained page; for a traced profile with the memory of a window by layer.
 std::string to_html(const Profile& profile);
 /// The events in the JSON that chrome://tracing and https://ui.perfetto.dev read (Trace Event Format, complete events "X" in microseconds,
 /// counters "C" in bytes).
 void write_chrome_trace(const Profile& profile, std::ostream& out);
 
 /// The command that runs `program` under the device's own profiler (nsys for cuda, msprof for npu); "" for other kinds. "": this process,
-/// as it was called.
+/// with its command line.
 std::string profiler_command(const Device& device, const std::string& program = "");
 
-/// Times the phases of training steps. Give it to a trainer (Trainer::add_observer, or `trainer.profiler` in a configuration), or call
+/// Times the phases of training steps. Attach it to a trainer (Trainer::add_observer, or `trainer.profiler` in a configuration), or call
 /// phase_begin and phase_end around parts of a loop of your own; from one thread.
 ///
-/// On a device that works behind the host's back each phase ends by waiting for it, since times of launches say nothing: what overlaps
+/// On an asynchronous device each phase ends with a wait for it, since launch times are meaningless: work that overlaps
 /// otherwise does not overlap under the profiler. Phases and layers are marked for the device's own profiler (NVTX, mstx) where libtorch
 /// or torch_npu has registered such marks. Operators are timed on the host's clock.
 class Profiler : public StepObserver, private OpListener {
@@ -92,7 +92,7 @@ class Profiler : public StepObserver, private OpListener {
   void phase_end(Phase phase, int64_t attempt, int micro_batch) override;
   void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) override;
 
-  /// Of what ran so far.
+  /// The profile so far.
   Profile profile() const;
 
  private:

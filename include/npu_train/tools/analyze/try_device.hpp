@@ -1,4 +1,4 @@
-/// Tries a model on a device, one thing after another: what one does by hand on the first day of a migration.
+/// Tests a model on a device step by step, as a person would on the first day of a migration.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ struct Trial {
   std::string name;  ///< loaded | moved | forward | loss | backward | training | speed | outputs
   enum class Verdict { Passed, Note, Failed, NotReached, NotJudged } verdict = Verdict::NotReached;
   double seconds = 0;
-  std::string detail;   ///< what was seen
-  std::string error{};  ///< the message, where the trial ended by an exception; "" otherwise
+  std::string detail;   ///< the observation
+  std::string error{};  ///< the message if the trial ended with an exception; "" otherwise
 };
 
 struct TrialReport {
   std::string device;
   std::vector<Trial> trials;
-  /// Of the failure, "" where there was none: operator | dtype | shape | out_of_memory | environment | numbers | model.
+  /// The kind of the failure, "" if there was none: operator | dtype | shape | out_of_memory | environment | numbers | model.
   std::string failure;
-  std::string place;      ///< the operator and the layer that it was in, where they are known
-  std::string remedy;     ///< what to do
-  double max_error = -1;  ///< of the outputs: the largest difference to the CPU's over the largest output; -1: not reached
-  double speed_up = -1;   ///< time of a step on the CPU over that on the device; -1: not reached, or the device is this CPU
+  std::string place;      ///< the operator and its layer, if known
+  std::string remedy;     ///< the remedy
+  double max_error = -1;  ///< of the outputs: the largest difference from the CPU's, divided by the largest output; -1: not reached
+  double speed_up = -1;   ///< time of a step on the CPU divided by that on the device; -1: not reached, or the device is this CPU
 
   bool passed() const { return failure.empty(); }
 };
@@ -43,11 +43,11 @@ struct TrialOptions {
 };
 
 /// Runs `task` in fp32 on the CPU and then on `device` ("npu", "cuda:1", "sim_npu"): forward in evaluation mode, loss, backward, three
-/// short epochs with plain SGD, speed, outputs. A trial fails by an exception, and also where parameters stay behind, values are not
-/// finite, gradients are missing that the CPU has, or nothing is learnt; tensors that the model brings back to the host are a note. Speed
-/// is not judged on "cpu" and "sim_npu", which compute on this processor. What fails is told in the report, and what follows it is not
-/// reached. The task is left on the CPU with the weights that it had. Error(Usage) for a task that does not run on the CPU itself, and for
-/// a name that is no device; Error(Device) where the device is gone before the task is back.
+/// short epochs with plain SGD, speed, outputs. A trial fails with an exception, and also if parameters were not moved, values are not
+/// finite, gradients are missing that exist on the CPU, or no parameter changes; tensors that the model copies back to the host are a note.
+/// Speed is not judged on "cpu" and "sim_npu", which compute on this processor. A failure is described in the report, and later trials are
+/// not reached. The task is returned to the CPU with its original weights. Error(Usage) for a task that does not run on the CPU itself, and
+/// for a name that is not a device; Error(Device) if the device fails before the task is back.
 TrialReport try_device(Task& task, const Batch& batch, const std::string& device, const TrialOptions& options = {});
 
 /// One line for each trial, and the remedy.

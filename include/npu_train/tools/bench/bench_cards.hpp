@@ -1,4 +1,4 @@
-/// Cards next to each other: what reports of benchmarks measured, and figures that come from elsewhere.
+/// Comparison of cards: measurements of benchmark reports, and figures from other sources.
 #pragma once
 
 #include <filesystem>
@@ -9,31 +9,31 @@
 
 namespace npu_train {
 
-/// One card at one batch. NaN: not known.
+/// One card at one batch. NaN: unknown.
 struct CardRow {
-  std::string device, cann;  ///< cann: "" where there is none, or none is known
+  std::string device, cann;  ///< cann: "" if there is none, or it is unknown
   double batch = 0, seconds_per_step = 0, samples_per_s = 0;
   double memory_gb = 0;    ///< peak, 1e9 bytes
-  double power_w = 0;      ///< mean of the device; of the host where the device is a CPU
-  std::string source;      ///< the report; of a figure from elsewhere who published it
+  double power_w = 0;      ///< mean of the device; of the host if the device is a CPU
+  std::string source;      ///< the report; for a figure from elsewhere, its publisher
   bool elsewhere = false;  ///< not measured by npu_train
 };
 
-/// Of a report: its rows of the sections train, step and batch; of equal batches the first in this order.
-/// Error(Usage) where it has none of them.
+/// The rows of a report's sections train, step and batch; for equal batches, the first in this order.
+/// Error(Usage) if it has none of them.
 std::vector<CardRow> card_rows(const BenchReport& report, const std::string& source);
 
 /// Figures that others published (src/tools/bench/facts/cards.tsv).
 std::vector<CardRow> cards_from_elsewhere();
 
-/// The same of a CSV file with columns device, batch, samples_per_s and any of cann, seconds_per_step, memory_gb, power_w, source.
-/// Error(Data) for a file that has not these columns, or numbers that are none.
+/// The same from a CSV file with the columns device, batch, samples_per_s and any of cann, seconds_per_step, memory_gb, power_w, source.
+/// Error(Data) for a file without these columns, or with invalid numbers.
 std::vector<CardRow> read_cards(const std::filesystem::path& path);
 
-/// Speed over that of the first row, in percent, cut after one digit: 108.86 is 108.8. NaN where one of them is not known.
+/// Speed relative to the first row, in percent, truncated after one digit: 108.86 is 108.8. NaN if one of them is unknown.
 double relative_speed(const CardRow& card, const CardRow& first);
 
-/// A table; speeds are relative to the first row. Rows of other batches are marked: their speeds say little.
+/// A table; speeds are relative to the first row. Rows with different batches are marked: their speeds are hardly comparable.
 std::string cards_text(const std::vector<CardRow>& cards, size_t width = 0);
 Json cards_json(const std::vector<CardRow>& cards);
 std::string cards_html(const std::vector<CardRow>& cards);

@@ -1,4 +1,4 @@
-/// What a machine and a device draw while something runs, where that can be read.
+/// The power consumption of a machine and a device while a program runs, if it can be read.
 #pragma once
 
 #include <chrono>
@@ -15,17 +15,17 @@ namespace npu_train {
 /// Energy between start() and stop().
 struct EnergyReading {
   double seconds = 0;
-  std::optional<double> host_joules{};    ///< of all processor packages and their memory: of everything that ran, not of this process alone
-  std::optional<double> device_joules{};  ///< of the whole device: mean power times seconds
+  std::optional<double> host_joules{};    ///< of all processor packages and their memory: of all running programs, not only of this process
+  std::optional<double> device_joules{};  ///< of the complete device: mean power times seconds
 };
 
-/// The host by the RAPL counters of Linux's powercap (package and dram zones; https://docs.kernel.org/power/powercap/powercap.html), whose
-/// wrap-around is heeded. A GPU by `nvidia-smi --query-gpu=power.draw`, an NPU by `npu-smi info -t power`, asked beside the work twice a
-/// second: they tell an average of about a second, so that nothing is told of less than two seconds. Energy is that of the machine:
-/// whatever else runs counts too. One thread calls start() and stop() in turn.
+/// The host through the RAPL counters of Linux's powercap (package and dram zones; https://docs.kernel.org/power/powercap/powercap.html),
+/// including their wrap-around. A GPU through `nvidia-smi --query-gpu=power.draw`, an NPU through `npu-smi info -t power`, polled twice per
+/// second in parallel with the work: they return an average over about a second, so nothing is reported for less than two seconds. Energy
+/// is that of the machine, including other programs. One thread calls start() and stop() alternately.
 class PowerMeter {
  public:
-  /// `period`: between two looks; 0: half a second where a device is asked, else ten.
+  /// `period`: time between two readings; 0: half a second if a device is polled, else ten seconds.
   PowerMeter(HostView host, Device device, std::chrono::milliseconds period = std::chrono::milliseconds(0),
              std::shared_ptr<const Clock> clock = steady_clock());
   ~PowerMeter();
@@ -35,9 +35,9 @@ class PowerMeter {
   void start();
   EnergyReading stop();
 
-  /// Why the host's energy cannot be read; "" where it can.
+  /// The reason why the host's energy cannot be read; "" if it can.
   const std::string& host_why() const;
-  /// The same of the device; "" too where the device is the host itself.
+  /// The same for the device; also "" if the device is the host itself.
   const std::string& device_why() const;
 
  private:

@@ -1,4 +1,4 @@
-/// How far a migration is: its five stages, each item checked by machine where a machine can tell.
+/// The progress of a migration: five stages, whose items are checked automatically if possible.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 namespace npu_train {
 
 enum class ItemState {
-  Done,        ///< checked here, just now
-  NotDone,     ///< checked here, and it is not so; or the check failed
-  NotChecked,  ///< a machine could check it, but not this one or not with these options
-  ByHand,      ///< a person must look
+  Done,        ///< checked now, and fulfilled
+  NotDone,     ///< checked now, and not fulfilled; or the check failed
+  NotChecked,  ///< can be checked automatically, but not on this machine or not with these options
+  ByHand,      ///< a person must check
 };
 
 /// "done", "not done", "not checked", "by hand".
@@ -24,20 +24,20 @@ const char* item_state_name(ItemState state);
 /// One line of the list.
 struct ChecklistItem {
   std::string stage;  ///< environment | code | precision | performance | delivery
-  std::string item;   ///< what must hold
+  std::string item;   ///< the condition
   ItemState state = ItemState::ByHand;
-  std::string evidence{};  ///< what was seen
-  std::string next{};      ///< what to do; "" where nothing is
+  std::string evidence{};  ///< the observation
+  std::string next{};      ///< the next action; "" if none
 };
 
 struct ChecklistOptions {
-  std::string device = "npu";             ///< where the training moves to
+  std::string device = "npu";             ///< target device of the training
   std::string soc = "910B1";              ///< chip, for the operators' tables
   std::string torch = "2.11";             ///< version of torch_npu
   std::string source{};                   ///< folder of the project's sources; "": not checked
-  std::string reference{}, baseline{};    ///< files of `npu_tool baseline`: of the device that it comes from, and of `device`
+  std::string reference{}, baseline{};    ///< files of `npu_tool baseline`: of the original device, and of `device`
   int64_t steps = 3;                      ///< of each short run
-  std::string train{"train_app CONFIG"};  ///< the command that trains the configuration, for what is to be done by hand
+  std::string train{"train_app CONFIG"};  ///< the command that trains the configuration, for manual items
 };
 
 struct Checklist {
@@ -49,12 +49,12 @@ struct Checklist {
   std::string summary() const;
 };
 
-/// Runs the checks one after another: some minutes for a large model, since steps of the configuration are trained. Nothing is written but
-/// temporary files. A check that ends by an Error is an item that is not done, with the message as evidence. Errors of the configuration
-/// itself go through.
+/// Runs the checks one after another: some minutes for a large model, since steps of the configuration are trained. Only
+/// temporary files are written. A check that ends with an Error is an item that is not done, with the message as evidence. Errors of the
+/// configuration itself are rethrown.
 Checklist migration_checklist(const RunConfig& config, const ChecklistOptions& options = {}, const Parts& parts = builtin_parts());
 
-/// The stages with their items, what was seen, and what to do.
+/// The stages with their items, observations and actions.
 std::string to_text(const Checklist& checklist);
 Json to_json(const Checklist& checklist);
 std::string to_html(const Checklist& checklist);

@@ -1,4 +1,4 @@
-/// train_app and npu_tool as functions, for programs with parts of their own:
+/// train_app and npu_tool as functions, for programs with their own parts:
 ///
 ///   #include <npu_train/tools/commands/main.hpp>
 ///
@@ -13,18 +13,18 @@
 
 namespace npu_train {
 
-/// Adds to `parts` what the tools give a run: the section `dump`, the profiler of trainer.profiler, the watch for leaks, and the report
+/// Adds the observers of the tools to `parts`: the section `dump`, the profiler of trainer.profiler, the leak watch, and the report
 /// when memory runs out.
 void add_tools(Parts& parts);
 
 /// builtin_parts() with add_tools().
 Parts tool_parts();
 
-/// What `train_app` does with its command line, over `parts`. Returns the exit status. To be called once, from main(): it handles the
+/// Runs the command line of `train_app` with `parts`. Returns the exit status. Call it once, from main(): it handles the
 /// signals that end a program, and writes to stdout and stderr.
 int train_main(int argc, char** argv, const Parts& parts = tool_parts());
 
-/// What `npu_tool` does with its command line, over `parts`; likewise.
+/// Runs the command line of `npu_tool` with `parts`, in the same way.
 int tool_main(int argc, char** argv, const Parts& parts = tool_parts());
 
 }  // namespace npu_train

@@ -1,5 +1,5 @@
-/// The checks of a machine. Each looks at one area, reads nothing but what it is given, and never throws for what it finds: a file that is
-/// missing or makes no sense is a finding.
+/// The checks of a machine. Each examines one area, reads only its arguments, and never throws because of a finding: a missing or invalid
+/// file is a finding.
 #pragma once
 
 #include <cstdint>
@@ -11,36 +11,36 @@
 
 namespace npu_train {
 
-/// What only the running process knows.
+/// Facts that only the running process knows.
 struct ProcessFacts {
-  std::string machine;         ///< as uname tells it: "x86_64", "aarch64"
+  std::string machine;         ///< as reported by uname: "x86_64", "aarch64"
   std::string npu_train;       ///< version
   std::string torch_headers;   ///< version that this program was compiled with: "2.13.0"
-  std::string torch_library;   ///< version that the loaded library says; "" when it does not
-  std::string torch_folder;    ///< where libtorch_cpu.so lies; "" when unknown (linked statically)
+  std::string torch_library;   ///< version that the loaded library reports; "" if it does not
+  std::string torch_folder;    ///< folder of libtorch_cpu.so; "" if unknown (linked statically)
   bool cxx11_abi = true;       ///< _GLIBCXX_USE_CXX11_ABI
   std::string compiler;        ///< "GCC 12.2.0"
   std::string libc;            ///< "glibc 2.36"
   std::string cpu_capability;  ///< vector instructions that libtorch chose: "DEFAULT", "AVX2", "AVX512", "SVE256"
   int threads = 1;             ///< of libtorch's operators
-  int cuda_runtime = 0;        ///< that libtorch was built with, as CUDA counts: 12080 is 12.8; 0: built without CUDA
+  int cuda_runtime = 0;        ///< with which libtorch was built, in CUDA's notation: 12080 is 12.8; 0: built without CUDA
   int cuda_devices = 0;        ///< that libtorch sees
   bool tf32_matmul = false;    ///< fp32 products on a GPU may use TF32
   bool tf32_conv = false;
   int64_t pid = 0;
 };
 
-/// Of this process.
+/// The facts of this process.
 ProcessFacts this_process();
 
-/// Model and vector instructions, cores against the quota of the control group, threads, NUMA, low precision. x86 and aarch64.
+/// Model and vector instructions, cores compared with the quota of the control group, threads, NUMA, low precision. x86 and aarch64.
 std::vector<Finding> check_cpu(const HostView& host, const ProcessFacts& process);
 
-/// Memory and swap against the control group's limit, /dev/shm, ulimits.
+/// Memory and swap compared with the control group's limit, /dev/shm, ulimits.
 std::vector<Finding> check_memory(const HostView& host);
 
-/// Room, file system and write speed of the folder that runs are to be written to. `write_bytes` are written, forced to disk and removed;
-/// 0 measures nothing. A folder that is not there yet is not made: the nearest one above it is examined.
+/// Free space, file system and write speed of the folder of the runs. `write_bytes` are written, synchronised to the disk and removed;
+/// 0 measures nothing. A folder that does not exist is not created: its nearest existing parent is examined.
 std::vector<Finding> check_disk(const HostView& host, const std::string& folder, uint64_t write_bytes = uint64_t{64} << 20);
 
 /// Operating system, kernel, compiler, libtorch's version and ABI.
@@ -53,8 +53,8 @@ std::vector<Finding> check_cuda(const HostView& host, const ProcessFacts& proces
 /// overflow mode. One finding "not here" on a machine without a sign of an Ascend NPU.
 std::vector<Finding> check_ascend(const HostView& host, const ProcessFacts& process);
 
-/// The environment variables that devices, libtorch and communication heed: values that are not allowed, that contradict each other, or
-/// that are for debugging. (environment_lint.hpp has them one by one.)
+/// The environment variables that devices, libtorch and communication read: values that are invalid, that contradict each other, or
+/// that are for debugging. (See environment_lint.hpp.)
 std::vector<Finding> check_environment(const HostView& host);
 
 struct CheckOptions {

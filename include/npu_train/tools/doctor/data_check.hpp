@@ -1,4 +1,4 @@
-/// Reads every sample of a data set once, before a training does: `npu_tool data check`.
+/// Reads every sample of a data set once, before a training: `npu_tool data check`.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace npu_train {
 struct BadSample {
   std::string split;  ///< train | val
   int64_t index = 0;
-  std::string place;    ///< its file, where the data set knows it
-  std::string message;  ///< why
+  std::string place;    ///< its file, if the data set knows it
+  std::string message;  ///< the reason
 };
 
 /// Samples of one class.
@@ -27,13 +27,13 @@ struct ClassCount {
 struct DataCheck {
   std::string summary;  ///< DatasetPair::summary()
   int64_t train = 0, val = 0;
-  std::vector<ClassCount> classes;  ///< readable samples; empty where targets are no classes
+  std::vector<ClassCount> classes;  ///< readable samples; empty if targets are not classes
   std::vector<BadSample> bad;       ///< in order
   bool passed() const { return bad.empty(); }
 };
 
-/// Opens the configuration's data set and gets every sample, on all cores; images are decoded, and not transformed. Of a stream, one epoch
-/// up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, go through.
+/// Opens the configuration's data set and gets every sample, on all cores; images are decoded, but not transformed. For a stream, one epoch
+/// up to its first bad sample. Errors of the configuration, and of a data set that cannot be opened, are rethrown.
 DataCheck check_data(const RunConfig& config, const Parts& parts = builtin_parts());
 
 std::string to_text(const DataCheck& check, size_t width = 0);

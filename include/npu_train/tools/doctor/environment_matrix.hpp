@@ -1,4 +1,4 @@
-/// The software of a machine for Ascend NPUs, next to what is recommended and needed: by the guides of CANN 7 (2023) and today.
+/// The software of a machine for Ascend NPUs, next to the recommended and required versions: by the guides of CANN 7 (2023) and today.
 #pragma once
 
 #include <optional>
@@ -11,30 +11,30 @@
 
 namespace npu_train {
 
-/// A row of src/tools/doctor/facts/matrix.tsv with what this machine has.
+/// A row of src/tools/doctor/facts/matrix.tsv with the installed version.
 struct MatrixRow {
   std::string component;                         ///< "CANN", "Python", "atc"
-  std::string here;                              ///< version or path on this machine; "" when it is not installed
-  std::string recommended_cann7, minimum_cann7;  ///< "" when there is none
+  std::string here;                              ///< version or path on this machine; "" if it is not installed
+  std::string recommended_cann7, minimum_cann7;  ///< "" if there is none
   std::string recommended, minimum;              ///< today
   std::string note;
-  /// Whether `here` is a version below the older of both minima.
+  /// Whether `here` is a version below the older of the two minima.
   bool too_old() const;
 };
 
 /// Runs `python3 --version`, `cmake --version` and `gcc -dumpfullversion`.
 std::vector<MatrixRow> environment_matrix(const HostView& host, const ProcessFacts& process);
 
-/// What is known of a card beside its kind.
+/// Facts about a card in addition to its kind.
 struct CardFacts {
-  std::string name;  ///< "NVIDIA H100 80GB HBM3", "910B3"; "" where no tool of the vendor says it
+  std::string name;  ///< "NVIDIA H100 80GB HBM3", "910B3"; "" if no tool of the vendor reports it
   std::string cann;  ///< version of CANN, for NPUs
 };
 
-/// By npu-smi and the files of CANN for kind "npu", by nvidia-smi for "cuda"; of other kinds nothing is asked.
+/// From npu-smi and the files of CANN for kind "npu", from nvidia-smi for "cuda"; empty for other kinds.
 CardFacts card_facts(const HostView& host, const std::string& kind, int index);
 
-/// A table for a terminal, and the variables that belong to it.
+/// A table for a terminal, and the related variables.
 std::string matrix_text(const std::vector<MatrixRow>& rows, const HostView& host, size_t width = 100);
 Json matrix_json(const std::vector<MatrixRow>& rows, const HostView& host);
 

@@ -1,4 +1,4 @@
-/// Error codes and symptoms in words: meaning, causes, what to do; for one, or for all that a log shows.
+/// Error codes and symptoms: meaning, causes, remedy; for one, or for all in a log.
 #pragma once
 
 #include <cstddef>
@@ -15,26 +15,26 @@ namespace npu_train {
 /// A row of src/tools/doctor/facts/codes.tsv or symptoms.tsv.
 struct Ailment {
   std::string name;     ///< "507018", "EI0006", "out of memory"
-  std::string layer;    ///< who says it: "CANN runtime", "torch_npu", "loader", "symptom"
+  std::string layer;    ///< its source: "CANN runtime", "torch_npu", "loader", "symptom"
   std::string meaning;  ///< one sentence
-  std::string causes;   ///< the likely ones first
+  std::string causes;   ///< the most likely first
   std::string fix;
-  int rank = 2;                         ///< 1: says the cause; 2: says what failed; 3: repeats or wraps another one; 4: no error
-  std::vector<std::string> patterns{};  ///< what shows it in a log, in lower case; for codes the code itself
+  int rank = 2;                         ///< 1: the cause; 2: a failed operation; 3: repeats or wraps another one; 4: no error
+  std::vector<std::string> patterns{};  ///< its texts in a log, in lower case; for codes the code itself
   bool is_code = false;
 };
 
 const std::vector<Ailment>& known_ailments();
 
-/// The ones that `text` means: a code (507018, 0x7BC8A, EI0006, "error code is 507018"), a symptom by name or in words. Codes that the
-/// table has only as a family (507057 of 507053-507059) are found too. Error(Usage) with the nearest ones and a list of symptoms when none
-/// is meant.
+/// The entries that match `text`: a code (507018, 0x7BC8A, EI0006, "error code is 507018"), a symptom by name or in words. Codes that the
+/// table contains only as a family (507057 in 507053-507059) are also found. Error(Usage) with the nearest ones and a list of symptoms if
+/// none matches.
 std::vector<Ailment> explain(const std::string& text);
 
-/// One thing that a log shows.
+/// One code or symptom in a log.
 struct Sighting {
   Ailment ailment;
-  std::string shown;        ///< the code as it stood there, or the pattern
+  std::string shown;        ///< the code as written in the log, or the pattern
   uint64_t count = 0;       ///< lines
   uint64_t first_line = 0;  ///< from 1
   std::string excerpt;      ///< of that line, at most 240 bytes
@@ -44,18 +44,18 @@ struct LogReport {
   std::vector<Sighting> sightings;  ///< the most important first: by rank, then by the first line, since the cause comes before its effects
   uint64_t lines = 0;
   uint64_t bytes = 0;
-  uint64_t long_lines = 0;   ///< lines beyond 64 KiB, which were looked at in pieces
+  uint64_t long_lines = 0;   ///< lines longer than 64 KiB, which were read in pieces
   uint64_t error_lines = 0;  ///< lines with "error", "fatal" or "exception"
   uint64_t first_error_line = 0;
-  std::string first_error{};  ///< its excerpt; told when nothing is known
-  bool compressed = false;    ///< the stream begins as gzip, zip, xz or zstd does: unpack it first
+  std::string first_error{};  ///< its excerpt; reported if nothing is known
+  bool compressed = false;    ///< the stream begins like gzip, zip, xz or zstd: unpack it first
 
   std::string str(size_t width = 100) const;
   Json to_json() const;
 };
 
-/// Reads a log of any size, line by line, with bounded memory. Carriage returns end a line too (progress bars), bytes may be any. Numbers
-/// count as codes only in lines that speak of an error.
+/// Reads a log of any size, line by line, with bounded memory. Carriage returns also end a line (progress bars), and all bytes are allowed.
+/// Numbers count as codes only in lines that report an error.
 LogReport explain_log(std::istream& log);
 
 /// For a terminal and as JSON.

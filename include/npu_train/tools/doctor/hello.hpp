@@ -1,4 +1,5 @@
-/// A device's first sums: a matrix product in every dtype against the CPU's in double precision, and one training step in every precision.
+/// A first computation on a device: a matrix product in every dtype, compared with the CPU's in fp64, and one training step in every
+/// precision.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -13,7 +14,7 @@
 
 namespace npu_train {
 
-/// What a matrix product gave.
+/// The result of a matrix product.
 struct MatmulResult {
   double milliseconds = 0;    ///< the best of the repetitions
   double norm = 0;            ///< Frobenius norm of the product
@@ -22,17 +23,17 @@ struct MatmulResult {
 };
 
 /// Multiplies two matrices [size, size] of fixed uniform numbers in [-1, 1) on `device`. The reference is the product of the same rounded
-/// numbers on the CPU in double. Error(Device) and Error(OutOfMemory) as they come.
+/// numbers on the CPU in double. Error(Device) and Error(OutOfMemory) are rethrown.
 MatmulResult hello_matmul(const Device& device, c10::ScalarType dtype, int64_t size = 1000, int repetitions = 5);
 
-/// The relative error that is allowed: 1e-4 in fp32 (TF32 gives about 3e-4 and does not pass); in other dtypes twice the dtype's epsilon:
-/// rounding the product gives half of it at most, and hardware may add up partial sums in the dtype too.
+/// The allowed relative error: 1e-4 in fp32 (TF32 has about 3e-4 and does not pass); in other dtypes twice the dtype's epsilon:
+/// rounding the product causes at most half of it, and hardware may also accumulate partial sums in the dtype.
 double hello_tolerance(c10::ScalarType dtype);
 
 /// Judges a product.
 Finding judge_matmul(const Device& device, c10::ScalarType dtype, const MatmulResult& result);
 
-/// One training step in a precision ("bf16-mixed") on a device; gives its finding. An Error that it throws becomes a finding that fails.
+/// One training step in a precision ("bf16-mixed") on a device; returns its finding. An Error becomes a finding that fails.
 using TrainingStep = std::function<Finding(const Device& device, const std::string& precision)>;
 
 struct HelloOptions {
@@ -41,10 +42,10 @@ struct HelloOptions {
   TrainingStep step{};                    ///< none: products only
 };
 
-/// fp32, fp16 and bf16 on every device, then the training steps. A device that fails or is gone is a finding; the others go on.
+/// fp32, fp16 and bf16 on every device, then the training steps. A device that fails or disappears is a finding; the others continue.
 std::vector<Finding> check_hello(const std::vector<Device>& devices, const HelloOptions& options = {});
 
-/// All devices that this process can use: of npu, cuda and cpu. A kind that shows signs of being there but does not start is told in
+/// All devices that this process can use: of npu, cuda and cpu. A kind with signs of a device that does not start is reported in
 /// `problems`.
 std::vector<Device> usable_devices(std::vector<Finding>& problems);
 

@@ -1,4 +1,4 @@
-/// Where facts about a machine are read from: this machine, or a folder that looks like one.
+/// The source of facts about a machine: this machine, or a folder that imitates one.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,18 @@
 
 namespace npu_train {
 
-/// Room of a file system.
+/// Free space of a file system.
 struct FileSystemSpace {
   uint64_t total = 0;
   uint64_t available = 0;   ///< to this user
-  uint64_t free_files = 0;  ///< UINT64_MAX where the file system does not count them
+  uint64_t free_files = 0;  ///< UINT64_MAX if the file system does not count them
 };
 
-/// A machine to be examined. The checks see nothing but this (and ProcessFacts), so a test can give them any machine. Nothing here throws
-/// for what a machine is like, and every read is bounded.
+/// A machine to be examined. The checks use only this object (and ProcessFacts), so a test can simulate any machine. No function throws
+/// because of the state of a machine, and every read is bounded.
 struct HostView {
-  std::filesystem::path root = "/";                                   ///< paths of the checks are looked up below it
-  std::map<std::string, std::string> environment;                     ///< only variables that the doctor knows; others may hold secrets
+  std::filesystem::path root = "/";                                   ///< prefix of the checks' paths
+  std::map<std::string, std::string> environment;                     ///< only variables that the doctor knows; others may contain secrets
   std::function<CommandResult(const std::vector<std::string>&)> run;  ///< as run_command()
   std::function<std::optional<FileSystemSpace>(const std::filesystem::path&)> space;  ///< of a path on this machine
   std::function<bool(const std::filesystem::path&)> may_use;                          ///< open for reading and writing
@@ -34,19 +34,19 @@ struct HostView {
   /// This machine, with HOME and the variables of this process that known_variables() (environment_lint.hpp) lists.
   static HostView live();
 
-  /// The place of `absolute` on this machine.
+  /// The actual path of `absolute` on this machine.
   std::filesystem::path path(std::string_view absolute) const;
-  /// The beginning of a regular file (or one of /proc and /sys), at most `max_bytes`. Nothing for what is missing, unreadable, a folder, a
+  /// The beginning of a regular file (or one of /proc and /sys), at most `max_bytes`. nullopt if it is missing, unreadable, a folder, a
   /// pipe or a device.
   std::optional<std::string> read(std::string_view absolute, size_t max_bytes = size_t{1} << 20) const;
   bool exists(std::string_view absolute) const;
   bool is_folder(std::string_view absolute) const;
-  /// Names in a folder, sorted, at most 10,000; none when it cannot be read.
+  /// Names in a folder, sorted, at most 10,000; none if it cannot be read.
   std::vector<std::string> list(std::string_view absolute) const;
-  /// `absolute` without links, as seen from `root`; `absolute` itself when it cannot be told.
+  /// `absolute` without links, as seen from `root`; `absolute` itself if it cannot be resolved.
   std::string resolved(std::string_view absolute) const;
 
-  /// Of an environment variable; "" when it is not set.
+  /// Of an environment variable; "" if it is not set.
   std::string variable(const std::string& name) const;
   bool has_variable(const std::string& name) const { return environment.contains(name); }
 };

@@ -1,4 +1,4 @@
-/// Notices what grows from step to step and does not stop: memory, file handles, threads.
+/// Detects resources that grow from step to step without end: memory, file handles, threads.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@
 
 namespace npu_train {
 
-/// What this process holds; -1 where that is not to be had.
+/// The resources of this process; -1 if unknown.
 struct ProcessUse {
   int64_t device_bytes = -1;  ///< of tensors on the device; not on a CPU
   int64_t host_bytes = -1;    ///< anonymous memory: mapped files do not count
@@ -27,19 +27,20 @@ struct ProcessUse {
 /// Reads /proc/self, and the device's allocator. Well below a millisecond.
 ProcessUse process_use(const Device& device);
 
-/// Growth a step of what was read at `steps`, where it is steady: the medians of all four quarters rise, a straight line explains it, and
-/// it is at least `least`. Nothing for what only warms up, jumps once or swings. Theil and Sen's slope: the median over all pairs.
+/// Growth per step of the readings at `steps`, if it is steady: the medians of all four quarters rise, a straight line explains it, and
+/// it is at least `least`. nullopt for a resource that only warms up, jumps once or oscillates. Theil and Sen's slope: the median over all
+/// pairs.
 std::optional<double> steady_growth(const std::vector<std::pair<double, double>>& samples, double least);
 
-/// Reads every tenth of the first 200 steps and every fiftieth later, and from step 200 on warns of each kind that grew steadily over the
-/// last 20 readings, once.
+/// Reads every tenth of the first 200 steps and every fiftieth later, and from step 200 on warns about each kind that grew steadily over
+/// the last 20 readings, once.
 class LeakWatch final : public Callback {
  public:
   using Read = std::function<ProcessUse(const Device&)>;
   explicit LeakWatch(Read read = process_use) : read_(std::move(read)) {}
 
   void on_step_end(TrainLoop& loop, const StepReport& report) override;
-  /// Told so far: "file handles grow by 1 a step (41 at step 20, 221 at step 200)".
+  /// The warnings so far: "file handles grow by 1 per step (41 at step 20, 221 at step 200)".
   const std::vector<std::string>& findings() const { return findings_; }
 
  private:

@@ -1,6 +1,6 @@
-/// How much memory training will take at a batch that was never run: one step each of two small batches is recorded
-/// (memory_trace.hpp). Both take and give back the same blocks in the same order, and the size of each block is a straight line over the
-/// batch; so the row of blocks of any batch is known, and is played through the device's allocator.
+/// Predicts the memory of a training with a batch that was never run: one step with each of two small batches is recorded
+/// (memory_trace.hpp). Both allocate and free the same blocks in the same order, and the size of each block is a linear function of the
+/// batch; so the sequence of blocks of any batch is known, and is replayed through a model of the device's allocator.
 #pragma once
 
 #include <cstdint>
@@ -13,45 +13,44 @@
 
 namespace npu_train {
 
-/// What a step takes at most.
+/// The peak memory of a step.
 struct MemoryPeak {
-  int64_t allocated = 0;  ///< bytes of tensors, everything that lives between steps included
-  int64_t reserved = 0;   ///< what a caching allocator takes from the device for them
+  int64_t allocated = 0;  ///< bytes of tensors, including those that live between steps
+  int64_t reserved = 0;   ///< bytes that a caching allocator reserves on the device for them
   std::string phase, layer;
   MemoryByUse uses{};                                        ///< of `allocated`
   std::vector<std::pair<std::string, int64_t>> activations;  ///< kept by the forward, by layer, in its order
-  std::vector<std::pair<std::string, int64_t>> phases;       ///< the most in each phase
+  std::vector<std::pair<std::string, int64_t>> phases;       ///< the peak in each phase
   std::vector<std::pair<std::string, int64_t>> timeline;     ///< phase and bytes, block by block
 };
 
-/// What a caching allocator holds beyond tensors.
+/// The reserved memory of a caching allocator.
 struct AllocatorGaps {
-  int64_t reserved = 0;  ///< bytes that it has taken from the device
+  int64_t reserved = 0;  ///< bytes that it has reserved on the device
   int64_t gaps = 0;      ///< of them without a tensor
   int64_t largest = 0;   ///< the largest gap
 };
 
-/// Of libtorch's caching allocator, on a device without a limit, after the first `events` events of a step: a plan, not a measurement.
+/// For libtorch's caching allocator, on a device without a limit, after the first `events` events of a step: simulated, not measured.
 AllocatorGaps planned_gaps(const ResidentMemory& resident, const MemoryTrace& trace, size_t events);
 
 /// The memory of a step as a function of its batch.
 class MemoryModel {
  public:
   MemoryModel() = default;
-  /// Of two steps. Error(Usage) unless small_batch < large_batch.
+  /// From two steps. Error(Usage) unless small_batch < large_batch.
   MemoryModel(ResidentMemory resident, MemoryTrace small, int64_t small_batch, MemoryTrace large, int64_t large_batch);
 
-  /// Both steps took the same blocks in the same order. Where they did not, the peak of each phase is a straight line, and that is all
-  /// that is known.
+  /// Both steps allocated the same blocks in the same order. If not, only the peak of each phase is extrapolated linearly.
   bool matched() const { return matched_; }
-  /// Each window has so many more batches lying on the device than the recorded ones.
+  /// Number of batches that each window keeps on the device in addition to those of the recorded ones.
   void add_waiting_batches(int64_t batches) { waiting_ = batches; }
-  /// Bytes more that live between steps, whatever the batch is.
+  /// Additional bytes that live between steps, independent of the batch.
   void add_resident(MemoryUse use, int64_t bytes) { resident_.tensors.emplace_back(use, bytes); }
 
   MemoryPeak peak(int64_t batch) const;
-  /// Whether a device with `bytes` can do it: by blocks of a caching allocator that gives back what it can before it fails, or with `exact`
-  /// by the bytes of tensors alone.
+  /// Whether it fits on a device with `bytes`: by blocks of a caching allocator that frees its unused blocks before it fails, or with
+  /// `exact` only by the bytes of tensors.
   bool fits(int64_t batch, int64_t bytes, bool exact = false) const;
   /// The largest batch that fits; 0: not even one sample.
   int64_t largest_batch(int64_t bytes, bool exact = false) const;
@@ -70,19 +69,19 @@ class MemoryModel {
   int64_t waiting_ = 0;
 };
 
-/// The answer of npu_tool memory.
+/// The result of npu_tool memory.
 struct MemoryPrediction {
   /// The same run in another precision or with other checkpointing.
   struct Variant {
     std::string precision{}, checkpointing{};
     int64_t allocated = 0, reserved = 0;
-    int64_t largest = 0;    ///< 0 without a limit
-    std::string problem{};  ///< why it cannot be; "" where it can
+    int64_t largest = 0;    ///< 0: no limit
+    std::string problem{};  ///< the reason if it is impossible; otherwise ""
     bool chosen = false;    ///< it is the configuration's
   };
   std::string model{}, device{}, precision{}, checkpointing{}, optimizer{};
   int64_t batch = 0, accumulate = 1;
-  int64_t small_batch = 0, large_batch = 0;  ///< that were run
+  int64_t small_batch = 0, large_batch = 0;  ///< of the recorded steps
   bool matched = true;
   MemoryPeak peak{};
   int64_t hbm = 0;      ///< bytes of the card; 0: not judged
@@ -90,18 +89,18 @@ struct MemoryPrediction {
   std::vector<Variant> variants{};
   std::vector<std::string> notes{};
 
-  /// Of `hbm`; true without one.
+  /// Whether it fits into `hbm`; true if there is no limit.
   bool fits() const { return hbm == 0 || largest >= batch; }
 };
 
-/// The largest multiple of `step` up to `batch`; 0 where there is none.
+/// The largest multiple of `step` up to `batch`; 0 if there is none.
 inline int64_t multiple_below(int64_t batch, int64_t step) { return batch / step * step; }
 /// The largest power of two up to `batch`; 0 for 0.
 int64_t power_below(int64_t batch);
 
 std::string to_text(const MemoryPrediction& prediction, size_t width = 0);
 Json to_json(const MemoryPrediction& prediction);
-/// A page that needs nothing else.
+/// A self-contained page.
 std::string to_html(const MemoryPrediction& prediction);
 
 }  // namespace npu_train

@@ -1,4 +1,4 @@
-/// Every block of memory that a training step takes and gives back, in order: its size, what it is for, and in which phase and layer.
+/// Every block of memory that a training step allocates and frees, in order: its size, its use, and its phase and layer.
 ///
 ///   MemoryRecorder recorder(*task, device, optimizer.parameters());
 ///   trainer.loop().observers().add(&recorder);
@@ -28,35 +28,35 @@
 
 namespace npu_train {
 
-/// What memory is for. The first six outlive a step; `Fixed` is what the forward keeps for the backward whatever the batch is, as casts of
-/// weights; `Workspace` is what a phase gives back itself: temporaries, gradients of activations, what checkpointing computes again.
+/// The use of memory. The first six outlive a step; `Fixed` is kept by the forward for the backward independent of the batch, such as casts
+/// of weights; `Workspace` is freed by the same phase: temporaries, gradients of activations, recomputed activations.
 enum class MemoryUse { Parameters, Buffers, Masters, Optimizer, Averages, Other, Batch, Gradients, Activations, Fixed, Workspace };
 constexpr size_t kMemoryUses = 11;
 using MemoryByUse = std::array<int64_t, kMemoryUses>;
 
-/// The word in reports and in JSON ("master weights").
+/// The name in reports and in JSON ("master weights").
 const char* memory_use_name(MemoryUse use);
 
 struct MemoryBlock {
   int64_t bytes = 0;
   MemoryUse use = MemoryUse::Workspace;
-  int layer = -1;  ///< in MemoryTrace::layers; -1: of none
+  int layer = -1;  ///< in MemoryTrace::layers; -1: none
 };
 
-/// A block is taken, or given back.
+/// An allocation or a free of a block.
 struct MemoryEvent {
   int64_t block = 0;  ///< in MemoryTrace::blocks
   bool frees = false;
   int phase = -1;  ///< a Phase; -1: outside all
-  int layer = -1;  ///< that runs; in a backward pass the one whose activations are used up
+  int layer = -1;  ///< the running layer; in a backward pass the one whose activations are consumed
 };
 
-/// What a layer found when it ran.
+/// The state of memory when a layer ran.
 struct LayerRecord {
   std::string layer, type, phase;
   std::string shapes;     ///< "[8, 64, 56, 56] -> [8, 128, 28, 28]"
   int64_t allocated = 0;  ///< bytes on the device
-  int64_t reserved = -1;  ///< of the device's allocator; -1 where there is none
+  int64_t reserved = -1;  ///< of the device's allocator; -1 if there is none
 };
 
 struct MemoryTrace {
@@ -64,20 +64,20 @@ struct MemoryTrace {
   std::vector<MemoryEvent> events;
   std::vector<std::string> layers;
   std::vector<LayerRecord> last_layers;                 ///< the last five, the newest last
-  int64_t refused = 0;                                  ///< bytes that the device's allocator did not give; 0: it gave all
-  size_t refused_at = 0;                                ///< events before that
-  int64_t refused_allocated = 0, refused_reserved = 0;  ///< of the allocator then
+  int64_t refused = 0;                                  ///< bytes that the device's allocator refused; 0: none
+  size_t refused_at = 0;                                ///< events before the refusal
+  int64_t refused_allocated = 0, refused_reserved = 0;  ///< of the allocator at that time
   int phase = -1;                                       ///< at the end, or when memory was refused
   std::string layer;                                    ///< the same
 
   /// Sums over the blocks that are live after the first `events` events.
   MemoryByUse live_after(size_t events) const;
-  /// Index of the event after which the most is live; 0 without events.
+  /// Index of the event after which the live memory is largest; 0 without events.
   size_t peak_event() const;
 };
 
-/// Tensor by tensor what lives between steps, each memory once: of the task, of what the optimizer updates where that is other tensors, of
-/// its state and of averages.
+/// The tensors that live between steps, each memory once: of the task, of the optimizer's parameters if those are other tensors, of
+/// its state, and of averages.
 struct ResidentMemory {
   std::vector<std::pair<MemoryUse, int64_t>> tensors;
 
@@ -89,12 +89,12 @@ struct ResidentMemory {
   std::vector<const void*> seen_;
 };
 
-/// Records the memory of `device` that the thread of the constructor takes, and the backward passes that it starts, from now on. Destroy it
-/// in the same thread. One OpObserver a thread: not together with others.
+/// Records from now on the memory of `device` that the constructing thread, and the backward passes that it starts, allocate. Destroy it
+/// in the same thread. A thread can have only one OpObserver.
 class MemoryRecorder : public StepObserver, private OpListener {
  public:
-  /// `updated`: what the optimizer updates, where that is not the task's parameters. `resident`: bytes that LayerRecord::allocated counts
-  /// from on the CPU.
+  /// `updated`: the optimizer's parameters, if they are not the task's. `resident`: bytes from which LayerRecord::allocated counts
+  /// on the CPU.
   MemoryRecorder(Task& task, const Device& device, const ParameterSet& updated = {}, int64_t resident = 0);
   ~MemoryRecorder() override;
 
@@ -102,7 +102,7 @@ class MemoryRecorder : public StepObserver, private OpListener {
   void phase_end(Phase phase, int64_t attempt, int micro_batch) override;
   void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) override;
 
-  /// What was recorded so far. Blocks of the optimizer's phase that are live now count as its state.
+  /// The recorded trace. Blocks of the optimizer's phase that are still live count as its state.
   MemoryTrace take();
 
  private:

@@ -1,4 +1,4 @@
-/// How much memory a configured run will take, before it runs: see analyze/memory_prediction.hpp.
+/// Predicts the memory of a configured run: see analyze/memory_prediction.hpp.
 #pragma once
 
 #include "npu_train/engine/parts.hpp"
@@ -8,32 +8,32 @@
 namespace npu_train {
 
 struct MemoryPredictionOptions {
-  int64_t hbm = 0;       ///< bytes of the card; 0: no largest batch is sought
-  bool variants = true;  ///< other precisions, with and without checkpointing too
+  int64_t hbm = 0;       ///< bytes of the card; 0: no largest batch is computed
+  bool variants = true;  ///< also other precisions, with and without checkpointing
 };
 
-/// Takes three steps of 2 or 3 samples on the configuration's device (`auto`: an accelerator where there is one, else the simulated NPU)
-/// and writes nothing. Not 1 sample: sums over the batch and BatchNorm are special there. Where the simulated NPU is not loaded yet, call
-/// it before the first backward pass of the process: autograd counts devices then. Errors of the configuration, the data and the model go
-/// through; those of a variant are told in its row.
+/// Takes three steps of 2 or 3 samples on the configuration's device (`auto`: an accelerator if there is one, else the simulated NPU)
+/// and writes nothing. Not 1 sample: sums over the batch and BatchNorm are special cases. If the simulated NPU is not loaded yet, call
+/// it before the first backward pass of the process: autograd counts devices at that time. Errors of the configuration, the data and the
+/// model are rethrown; those of a variant are reported in its row.
 MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionOptions& options = {}, const Parts& parts = builtin_parts());
 
 /// The memory of one configuration's step as a function of its batch.
 MemoryModel measure_memory(const RunConfig& config, const Parts& parts = builtin_parts());
 
 /// The cheapest overrides under which the training fits into `hbm` bytes with the same update: smaller micro-batches, checkpointing, or
-/// both; "" where none of them is enough.
+/// both; "" if none of them is sufficient.
 std::string fitting_overrides(const RunConfig& config, int64_t hbm, const Parts& parts = builtin_parts());
 
-/// What was predicted, and what a run took.
+/// The predicted and the measured memory of a run.
 struct MemoryCheck {
-  int64_t batch = 0, predicted = 0, measured = 0;  ///< the most bytes of tensors on the device
+  int64_t batch = 0, predicted = 0, measured = 0;  ///< peak bytes of tensors on the device
 
-  /// Of the measured: 0.05 is 5 % too much.
+  /// Relative to the measured memory: 0.05 is 5 % too much.
   double error() const { return static_cast<double>(predicted) / static_cast<double>(measured) - 1; }
 };
 
-/// Trains two steps with each of `batches` on the configuration's device, and compares. Error(Usage) on a CPU, whose allocator keeps no
+/// Trains two steps with each of `batches` on the configuration's device, and compares. Error(Usage) on a CPU, whose allocator records no
 /// peak.
 std::vector<MemoryCheck> check_memory(const RunConfig& config, const std::vector<int64_t>& batches, const Parts& parts = builtin_parts());
 

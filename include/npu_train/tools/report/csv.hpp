@@ -10,19 +10,19 @@
 
 namespace npu_train {
 
-/// One line with its line end (a plain "\n", which readers of the RFC take), for reports that people open in a terminal or a spreadsheet.
-/// Cells with commas, quotes or blanks at an end are quoted. What acts on a terminal is escaped ("\x1b"), and a cell that a spreadsheet
-/// would compute (one that begins with = + - or @ and is no number) gets a "'" before it; all other cells come back from read_csv as they
-/// were.
+/// One line with its line end (a plain "\n", which readers of the RFC accept), for reports that people open in a terminal or a spreadsheet.
+/// Cells with commas, quotes or blanks at an end are quoted. Characters that control a terminal are escaped ("\x1b"), and a cell that a
+/// spreadsheet would compute (one that begins with = + - or @ and is not a number) is prefixed with "'"; read_csv returns all other cells
+/// unchanged.
 std::string csv_row(const std::vector<std::string>& cells);
 
-/// Limits of what is read from a file that anybody may have written.
+/// Limits for reading untrusted files.
 struct CsvLimits {
   uint64_t bytes = uint64_t{256} << 20;
   size_t cells = 4'000'000;
 };
 
-/// A header and rows of as many cells.
+/// A header and rows with as many cells.
 struct CsvTable {
   std::string source;                          ///< file name, for messages
   std::vector<std::string> columns;            ///< the header
@@ -30,17 +30,17 @@ struct CsvTable {
   std::vector<size_t> lines;                   ///< the line of the file, from 1, on which each row begins
 
   bool has(std::string_view column) const;
-  /// The place of a column. Error(Data) when no column or more than one has this name.
+  /// The index of a column. Error(Data) if no column or more than one has this name.
   size_t index(std::string_view column) const;
-  /// A column as numbers. Blank cells become NaN, as logs leave them where a value was not measured; "nan" and "inf" are read in any case.
-  /// Error(Data) with the line for other text.
+  /// A column as numbers. Blank cells become NaN, as in logs for values that were not measured; "nan" and "inf" are accepted in upper and
+  /// lower case. Error(Data) with the line for other text.
   std::vector<double> numbers(std::string_view column) const;
 };
 
-/// Reads text with a header. Quoted cells may hold commas, doubled quotes and line ends; lines end with LF, CRLF or CR; a byte order mark
-/// and blank lines are passed over. Error(Data) with the line: a row of another length than the header, text behind a closing quote, a
-/// quote that is never closed, a NUL byte, no header, or more than the limits allow.
-/// `separator`: what stands between cells, for what other programs call CSV (semicolons, tabs).
+/// Reads text with a header. Quoted cells may contain commas, doubled quotes and line ends; lines end with LF, CRLF or CR; a byte order
+/// mark and blank lines are skipped. Error(Data) with the line: a row whose length differs from the header's, text after a closing quote,
+/// an unterminated quote, a NUL byte, no header, or exceeded limits. `separator`: the character between cells, for the CSV variants of
+/// other programs (semicolons, tabs).
 CsvTable parse_csv(std::string_view text, const std::string& source, const CsvLimits& limits = {}, char separator = ',');
 
 /// Reads a file; as parse_csv.

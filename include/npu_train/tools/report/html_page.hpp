@@ -1,4 +1,4 @@
-/// Reports as one HTML file that needs nothing else: no network, no other file.
+/// Reports as one self-contained HTML file: no network, no other file.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace npu_train {
 
-/// How a value is to be taken. Shown by colour; the text must say it too.
+/// The judgement of a value, shown by colour; the text must also state it.
 enum class Tone { Plain, Good, Warn, Bad };
 
 /// A table that the reader can sort and filter.
@@ -21,10 +21,11 @@ struct HtmlTable {
   };
   struct Cell {
     std::string text;
-    std::optional<double> sort{};  ///< what the row is sorted by; without it the text, in a numeric column as the number it shows
+    std::optional<double> sort{};  ///< sort key of the row; without it the text, in a numeric column as the number that it shows
     Tone tone = Tone::Plain;
 
-    /// Shown as short_number(value, digits), sorted by the value itself. NaN counts as larger than everything: it is what one looks for.
+    /// Shown as short_number(value, digits), sorted by the value itself. NaN counts as larger than all numbers, since it is what users look
+    /// for.
     static Cell number(double value, Tone tone = Tone::Plain, int digits = 4);
   };
 
@@ -33,8 +34,8 @@ struct HtmlTable {
   std::vector<std::vector<Cell>> rows{};
 };
 
-/// A page that grows from top to bottom. All text is escaped, whoever wrote it; nothing in it can become markup or run.
-/// Plots that follow each other directly share a row where there is room for two.
+/// A page that grows from top to bottom. All text is escaped, whatever its source; it cannot become markup or code.
+/// Plots that follow each other directly share a row if there is room for two.
 class HtmlPage {
  public:
   struct Fact {
@@ -52,12 +53,12 @@ class HtmlPage {
   void plot(const LinePlot& plot);
   void bars(const BarPlot& plot);
   void histogram(const Histogram& histogram);
-  /// Columns that are empty or "-" in every row are left out; on a narrow screen a table that does not fit shows its rows as blocks. Of
-  /// more than 200 rows the first 200 are shown until the reader asks for all. Error(Usage) when a row has another number of cells than
-  /// there are columns.
+  /// Columns that are empty or "-" in every row are omitted; on a narrow screen a table that does not fit shows its rows as blocks. Of
+  /// more than 200 rows the first 200 are shown until the reader requests all. Error(Usage) if the number of cells of a row differs from
+  /// the number of columns.
   void table(const HtmlTable& table);
 
-  /// The whole document, the same bytes for the same content.
+  /// The complete document, the same bytes for the same content.
   std::string str() const;
 
  private:

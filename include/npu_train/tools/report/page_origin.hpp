@@ -1,4 +1,4 @@
-/// Where a page comes from: the last line of each page that a program writes.
+/// The origin of a page: the last line of each page that a program writes.
 #pragma once
 
 #include <filesystem>

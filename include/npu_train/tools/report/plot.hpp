@@ -11,8 +11,8 @@ namespace npu_train {
 struct LinePlot {
   struct Series {
     std::string name;
-    std::vector<double> x{}, y{};       ///< as many of each; joined in this order
-    std::vector<std::string> labels{};  ///< none, or one for each point: shown beside its values on hover
+    std::vector<double> x{}, y{};       ///< equally many; connected in this order
+    std::vector<std::string> labels{};  ///< none, or one for each point: shown next to its values on hover
   };
   /// A vertical line.
   struct Mark {
@@ -26,32 +26,32 @@ struct LinePlot {
   std::vector<Mark> marks{};
 };
 
-/// Counts of values between edges: counts[i] lies in [edges[i], edges[i + 1]).
+/// Counts of values between edges: counts[i] belongs to [edges[i], edges[i + 1]).
 struct Histogram {
   std::string title{}, x_label{};
-  std::vector<double> edges{};  ///< finite and rising, one more than counts
+  std::vector<double> edges{};  ///< finite and ascending, one more than counts
   std::vector<int64_t> counts{};
   bool log_x = false;
 };
 
-/// Values by name, such as one for each layer in the order of the forward.
+/// Values by name, such as one for each layer in forward order.
 struct BarPlot {
   struct Bar {
     std::string name;
     double value = 0;     ///< 0 or larger
     std::string group{};  ///< bars of a group have a colour; the legend names it
   };
-  std::string title{}, x_label{}, y_label{};  ///< the labels are captions: what is a bar, and the unit of its value
+  std::string title{}, x_label{}, y_label{};  ///< the labels are captions: the meaning of a bar, and the unit of its value
   bool log_y = false;
   std::vector<Bar> bars{};  ///< in the order in which they are drawn
 };
 
-/// A `<figure>` that is as wide as its place, with text of one size at every width.
+/// A `<figure>` as wide as its container, with the same text size at every width.
 ///
-/// What cannot be drawn is never silently lost: a point with y = NaN or +-inf (on a log axis also y < 0) is a gap in its curve with a
-/// stroke at the upper edge, counted in the legend; points without a finite x are counted there too. On a log axis y = 0 lies on a line of
-/// its own, labelled 0, below the smallest positive value. Of a series with more than 2,000 points the smallest and the largest y of each
-/// of 1,000 runs are drawn. Error(Usage) when x, y and labels differ in length.
+/// Points that cannot be drawn are never silently lost: a point with y = NaN or +-inf (on a log axis also y < 0) is a gap in its curve with
+/// a stroke at the upper edge, counted in the legend; points without a finite x are also counted there. On a log axis y = 0 is on a
+/// separate line, labelled 0, below the smallest positive value. Of a series with more than 2,000 points the smallest and the largest y of
+/// each of 1,000 runs are drawn. Error(Usage) if x, y and labels differ in length.
 std::string to_html(const LinePlot& plot);
 
 /// Up to 24 bars are rows, each with its name and value. More are drawn side by side, and the largest 8 are numbered and named below; of
@@ -59,7 +59,7 @@ std::string to_html(const LinePlot& plot);
 /// the colour of an error, count as the largest and are counted in the legend.
 std::string to_html(const BarPlot& plot);
 
-/// With `log_x` the first edge may be 0. Error(Usage) when edges are not finite, do not rise or do not fit the counts.
+/// With `log_x` the first edge may be 0. Error(Usage) if edges are not finite, not ascending or do not match the counts.
 std::string to_html(const Histogram& histogram);
 
 }  // namespace npu_train

@@ -7,13 +7,13 @@
 
 namespace npu_train {
 
-/// Rows of text under a header, in columns of even width:
+/// Rows of text under a header, in columns of constant width:
 ///
 ///     layer   | max error | verdict        (without the bars: columns are separated by two spaces)
 ///
 /// A column whose cells are all numbers ("-1.5e-3", "1,234", "98.2 %", "3.1 GiB"; "" and "-" count as none) is aligned to the right. A
-/// column whose cells are all empty or "-" is left out. Width is counted in code points. Names from files cannot reach the terminal's
-/// controls: control characters, text direction marks and bytes that are not UTF-8 are shown escaped ("\n", "\x1b", "\u202e").
+/// column whose cells are all empty or "-" is omitted. Width is counted in code points. Names from files cannot control the
+/// terminal: control characters, text direction marks and bytes that are not UTF-8 are shown escaped ("\n", "\x1b", "\u202e").
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> columns);
@@ -22,13 +22,13 @@ class TextTable {
   void add_row(std::vector<std::string> cells);
 
   /// All lines, each with its line end. `width` > 0 is the longest line: text that is wider continues in further lines of its column,
-  /// broken at blanks, then behind the separators of paths, then anywhere; nothing is left out. Where the columns do not fit side by side,
+  /// broken at blanks, then after path separators, then anywhere; nothing is omitted. If the columns do not fit side by side,
   /// each row is a block with one line for each cell, as "name  cell".
   std::string str(size_t width = 0) const;
 
  private:
   struct Layout {
-    std::vector<size_t> columns;  // those that hold something
+    std::vector<size_t> columns;  // those that are not empty
     std::vector<size_t> widths;
     std::vector<bool> numeric;
     bool fits = true;

@@ -1,4 +1,4 @@
-/// Text that may come from a file of anybody, made fit for pages and tables.
+/// Text from untrusted files, made safe for pages and tables.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-/// What the proofs share: short runs that write nothing, and their states to compare.
+/// Common parts of the proofs: short runs that write nothing, and their states for comparison.
 #pragma once
 
 #include <string>
@@ -13,26 +13,27 @@ namespace npu_train::detail {
 /// The configuration without files, validation and early ends.
 RunConfig without_side_effects(RunConfig config);
 
-/// The same without initial weights from a file: for what needs the shapes of a model alone.
+/// The same without initial weights from a file: for tools that need only the shapes of a model.
 RunConfig without_files(RunConfig config);
 
-/// Parts whose data sets open no image: for what needs the shapes of a batch alone. Of data that only opening tells, as it is.
+/// Parts whose data sets open no image: for tools that need only the shapes of a batch. Data whose shapes are known only after opening are
+/// unchanged.
 Parts shapes_only(const Parts& parts, const RunConfig& config);
 
-/// The run of a configuration ends before a proof has its steps.
+/// The run of a configuration ends before the steps of a proof are done.
 class TooFewSteps : public Error {
  public:
   TooFewSteps(const char* where, int64_t taken_steps, int64_t needed_steps);
   int64_t taken, needed;
 };
 
-/// A trainer that has taken `steps` steps. TooFewSteps, an Error(Usage), under the name `where` when the run ends before.
+/// A trainer that has taken `steps` steps. TooFewSteps, an Error(Usage) with the name `where`, if the run ends before.
 Trainer trained_until(const RunConfig& config, const Parts& parts, int64_t steps, const char* where);
 
-/// Owns its tensors: the live state goes on changing.
+/// Owns its tensors, since the live state continues to change.
 RunState snapshot(Trainer& trainer);
 
-/// Parts of `a` that are not bit-equal in `b`; wall times do not count.
+/// Parts of `a` that are not bit-equal in `b`; wall times are ignored.
 std::vector<std::string> differing_parts(const RunState& a, const RunState& b);
 
 }  // namespace npu_train::detail

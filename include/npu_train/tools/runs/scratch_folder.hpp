@@ -1,11 +1,11 @@
-/// A folder of one's own for files that nobody keeps.
+/// A private folder for temporary files.
 #pragma once
 
 #include <filesystem>
 
 namespace npu_train::detail {
 
-/// Under the system's folder for temporary files; removed at the end. Error(Checkpoint), from `where`, when it cannot be made.
+/// Under the system's folder for temporary files; removed at the end. Error(Checkpoint), from `where`, if it cannot be created.
 class ScratchFolder {
  public:
   explicit ScratchFolder(const char* where);

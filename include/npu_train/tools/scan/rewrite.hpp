@@ -1,4 +1,4 @@
-/// A copy of a project with the mechanical part of the move to Ascend NPUs done, and a list of the rest.
+/// A copy of a project with the mechanical changes for Ascend NPUs applied, and a list of the remaining ones.
 #pragma once
 
 #include <cstdint>
@@ -15,27 +15,27 @@ struct Rewrite {
   std::string source, out;
   int64_t files = 0;  ///< copied
   int64_t files_changed = 0;
-  int64_t changes = 0;                ///< findings that were mended
+  int64_t changes = 0;                ///< findings that were fixed
   std::vector<std::string> left_out;  ///< links that lead out, pipes, sockets, with the reason; at most 100
-  SourceScan remaining;               ///< of the copy: what a person must do
+  SourceScan remaining;               ///< of the copy: the remaining manual changes
 };
 
-/// Copies `folder` to `out` and replaces what `scan_source` calls mechanical, token by token; comments, documentation and prose stay as
-/// they are, as do encodings, line ends, modes and everything that is no source file. CUDA sources (.cu) are only copied. `out` also gets
-/// the folder npu_migration with
+/// Copies `folder` to `out` and replaces the findings that `scan_source` marks as mechanical, token by token; comments, documentation and
+/// prose are unchanged, as are encodings, line ends, modes and all files that are not sources. CUDA sources (.cu) are only copied. `out`
+/// also gets the folder npu_migration with
 ///
 ///     log.json       every change: file, line, rule, the line before and after
 ///     changes.diff   the same as a unified diff; `patch -p1` applies it to the original
-///     todo.md        what a person must do, by file and line of the copy
+///     todo.md        the remaining manual changes, by file and line of the copy
 ///
-/// Scans and rewrites pass such a folder over, so that rewriting a copy once more changes nothing. The original is only read. `out` appears
-/// as a whole or not at all.
-/// Links that stay inside of the project are made anew; others are left out and told.
-/// Error(Usage) when `out` is there and not an empty folder, or when one of both folders lies inside the other; Error(Data) as scan_source,
-/// and for a file that cannot be read; Error(Checkpoint) when `out` cannot be written.
+/// Scans and rewrites skip such a folder, so that rewriting a copy once more changes nothing. The original is only read. `out` appears
+/// completely or not at all.
+/// Links inside the project are created again; others are omitted and reported.
+/// Error(Usage) if `out` exists and is not an empty folder, or if one of the two folders is inside the other; Error(Data) as scan_source,
+/// and for a file that cannot be read; Error(Checkpoint) if `out` cannot be written.
 Rewrite rewrite_source(const std::filesystem::path& folder, const std::filesystem::path& out, const ScanOptions& options = {});
 
-/// What was done, and the headline of what remains.
+/// The changes made, and the headline of the remaining ones.
 std::string to_text(const Rewrite& rewrite);
 Json to_json(const Rewrite& rewrite);
 

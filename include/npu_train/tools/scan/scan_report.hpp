@@ -12,7 +12,7 @@ namespace npu_train {
 /// One sentence: verdict, places, hours.
 std::string headline(const SourceScan& scan);
 
-/// Verdict, libraries, what to do by rule, and the places, the worst first. Of the places `rows` are shown, 0: all. `width` as for
+/// Verdict, libraries, actions by rule, and the places, worst first. At most `rows` places are shown, 0: all. `width` as for
 /// TextTable::str.
 std::string to_text(const SourceScan& scan, size_t rows = 50, size_t width = 0);
 

@@ -1,4 +1,4 @@
-/// Proof that a device, or a precision, computes what another one does: the same weights and inputs on both, compared from the outputs
+/// Proof that a device, or a precision, computes the same as another: the same weights and inputs on both, compared from the outputs
 /// down to single layers, gradients and the weights after a step.
 ///
 ///   PrecisionValidator validator({.samples = 100});
@@ -7,15 +7,15 @@
 ///   const ValidationReport report = validator.validate(npu, cpu);
 ///   std::cout << report.str();
 ///
-/// **What agrees.** Two tensors a (judged) and b (reference) agree when
+/// **What agrees.** Two tensors a (judged) and b (reference) agree if
 ///
 ///     max|a - b| <= max(atol + rtol * max|b|, max|b' - b|)
 ///
-/// and non-finite values stand at the same places. The scale is the largest magnitude of the tensor, not the single element: an element
-/// near 0 is a sum whose terms cancelled, and its rounding error has the size of the terms. b' is what the reference gives once more with
+/// and non-finite values are at the same positions. The scale is the largest magnitude of the tensor, not the single element: an element
+/// near 0 is a sum whose terms cancelled, and its rounding error has the size of the terms. b' is the result of the reference with
 /// every weight moved at random by up to `noise` roundings: units in the last place of the coarser dtype of the two, times 16 in fp32,
-/// whose sums are rounded as well. So much may other kernels change this very network, however badly conditioned a gradient is; a fault is
-/// larger. (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5: the forward error is at most the condition times the backward
+/// whose sums are rounded as well. Other kernels may change this network by this amount, however badly conditioned a gradient is; a fault
+/// is larger. (Higham, "Accuracy and Stability of Numerical Algorithms", 1.5: the forward error is at most the condition times the backward
 /// error.)
 #pragma once
 
@@ -30,85 +30,85 @@
 
 namespace npu_train {
 
-/// How two forms of one model are compared: PrecisionValidator::compare_forms.
+/// Options of the comparison of two forms of one model: PrecisionValidator::compare_forms.
 struct FormsOptions {
   int64_t batch = 8;    ///< samples of the random input
-  int64_t image = 0;    ///< its height and width; 0: the model's, and 224 where it takes any
+  int64_t image = 0;    ///< its height and width; 0: the model's, and 224 if it accepts any
   double limit = 1e-4;  ///< largest |a - b| of the outputs, and of a layer
-  int64_t pairs = 10;   ///< predictions of each form that are timed, alternately
+  int64_t pairs = 10;   ///< timed predictions of each form, interleaved
   int64_t epochs = 3;   ///< of the training after it; 0: none
   int64_t batches = 4;  ///< of an epoch
   double lr = 1e-4;     ///< of AdamW
 };
 
 struct PrecisionValidatorOptions {
-  int64_t samples = 100;      ///< whose outputs are compared; fewer where the data has fewer
-  int64_t layers_every = 10;  ///< every so many samples one goes through alone, and its layers are compared; 0: none
-  std::vector<std::string> layer_types = {"Linear", "Conv2d"};  ///< classes of these layers, as Task::module_types() names them
-  /// Layers by name instead of by class; '*' stands for anything. For two forms of a model "NAME=OTHER" compares layer NAME of the judged
+  int64_t samples = 100;      ///< whose outputs are compared; fewer if the data set has fewer
+  int64_t layers_every = 10;  ///< interval of samples that run alone and whose layers are compared; 0: none
+  std::vector<std::string> layer_types = {"Linear", "Conv2d"};  ///< classes of these layers, with the names of Task::module_types()
+  /// Layers by name instead of by class; '*' matches anything. For two forms of a model "NAME=OTHER" compares layer NAME of the judged
   /// one with OTHER of the reference.
   std::vector<std::string> layer_names{};
   double flag_above = 1e-4;  ///< |a - b| of a layer that is flagged, unless rounding explains more
   double rtol = 1e-5;
   double atol = 1e-8;
-  /// Where a side computes in bf16 or fp16: default_tolerance() of align/compare.hpp for it, instead of rtol and atol.
+  /// If a side computes in bf16 or fp16: default_tolerance() of align/compare.hpp for it, instead of rtol and atol.
   bool tolerance_by_dtype = true;
-  double noise = 8;         ///< roundings by which the weights are moved for b', see above; 0: rounding explains nothing
+  double noise = 8;         ///< roundings by which the weights are changed for b', see above; 0: rounding explains nothing
   int64_t train_steps = 5;  ///< of the short training run, after the step whose gradients and weights are compared
   double large = 1e4;       ///< factor of the large inputs
-  FormsOptions forms{};     ///< where two forms of a model are compared
+  FormsOptions forms{};     ///< for the comparison of two forms of a model
 };
 
-/// One row of the report. Of a check of several tensors: the one that comes nearest to what is allowed, or exceeds it most.
+/// One row of the report. For a check of several tensors: the one nearest to the allowed difference, or farthest beyond it.
 struct ValidationCheck {
   std::string name;
   double max_diff = 0;   ///< largest |a - b|
   double mean_diff = 0;  ///< mean |a - b|
-  double relative = 0;   ///< max_diff / max|b|; 0 where both are 0
+  double relative = 0;   ///< max_diff / max|b|; 0 if both are 0
   double allowed = 0;    ///< for max_diff
   bool passed = true;
-  std::string worst{};  ///< the tensor, sample or step that these numbers are of
-  std::string note{};   ///< what the numbers do not tell
+  std::string worst{};  ///< the tensor, sample or step of these numbers
+  std::string note{};   ///< facts that the numbers do not show
 };
 
-/// How one layer's output, or one parameter's gradient, differs. Over several samples: the largest max_diff, the mean of mean_diff.
+/// The difference of one layer's output or one parameter's gradient. Over several samples: the largest max_diff, the mean of mean_diff.
 struct ValidatedTensor {
   std::string name;
   std::string type{};  ///< class of the layer
   std::vector<int64_t> shape{};
   double max_diff = 0, mean_diff = 0;
   double reference_max = 0;  ///< largest |b|
-  double allowed = 0;        ///< where max_diff came nearest to it
+  double allowed = 0;        ///< at the place where max_diff was nearest to it
   bool flagged = false;
-  std::string note{};  ///< why it was not compared; "" otherwise
+  std::string note{};  ///< the reason if it was not compared; otherwise ""
 };
 
-/// Of a comparison's sides.
+/// One side of a comparison.
 struct ValidatedSide {
   std::string device, precision;
   std::string dtype;       ///< in which the forward computes: fp32, bf16, fp16
   bool emulated = false;   ///< that dtype, by fp32 kernels that round
-  bool saturates = false;  ///< an overflow gives the largest number, not inf
+  bool saturates = false;  ///< an overflow results in the largest number, not inf
   std::string str() const;
 };
 
 struct ValidationReport {
   ValidatedSide judged, reference;
-  double rtol = 0, atol = 0;     ///< that were used
-  std::string tolerance_source;  ///< where they come from: "given", or the dtype
+  double rtol = 0, atol = 0;     ///< the values used
+  std::string tolerance_source;  ///< their source: "given", or the dtype
   double noise = 0;
   int64_t samples = 0;  ///< compared
   /// Over the samples: mean of the largest difference of each, mean of the mean difference, and the largest of all.
   double avg_max_diff = 0, avg_mean_diff = 0, max_max_diff = 0;
-  double pass_rate = 0;  ///< share of the samples whose outputs agree
+  double pass_rate = 0;  ///< fraction of the samples whose outputs agree
   bool all_passed = false;
   std::vector<ValidationCheck> checks{};
-  std::vector<ValidatedTensor> layers{};                ///< in the order of the forward
+  std::vector<ValidatedTensor> layers{};                ///< in forward order
   std::vector<ValidatedTensor> gradients{};             ///< in the order of the parameters
   std::vector<double> judged_losses, reference_losses;  ///< of the first step and the short training run
   std::vector<std::string> notes{};
 
-  /// The first flagged layer in the order of the forward, which is where the sides part; nullptr where none is.
+  /// The first flagged layer in forward order, where the sides begin to differ; nullptr if there is none.
   const ValidatedTensor* first_flagged() const;
   /// For people: the verdict, both sides, a table of the checks, flagged layers and gradients; `width`: of a terminal.
   std::string str(size_t width = 0) const;
@@ -120,17 +120,17 @@ struct FormsEpoch {
   double form = 0, original = 0;
 };
 
-/// An original model and another form of it, as NPUs prefer.
+/// A comparison of an original model with another form of it, for example one that NPUs prefer.
 struct FormsReport {
   ValidatedSide form, original;
   std::vector<int64_t> input;             ///< shape
   double max_diff = 0, mean_diff = 0;     ///< of the outputs, in evaluation mode
   double reference_max = 0;               ///< largest |output| of the original
   double limit = 0;                       ///< for max_diff
-  double form_ms = 0, original_ms = 0;    ///< median of a prediction, the copy of its input and output included
-  SpeedRatio speed;                       ///< how much faster the form is
-  std::vector<std::string> converted{};   ///< weights of the form that were put together from others of the original
-  std::vector<ValidatedTensor> layers{};  ///< that both have, in the order of the forward
+  double form_ms = 0, original_ms = 0;    ///< median of a prediction, including the copies of its input and output
+  SpeedRatio speed;                       ///< speed of the form relative to the original
+  std::vector<std::string> converted{};   ///< weights of the form that were converted from other weights of the original
+  std::vector<ValidatedTensor> layers{};  ///< layers of both, in forward order
   std::vector<FormsEpoch> epochs{};       ///< of the training with AdamW
   double largest_loss_difference = 0;     ///< of the epochs, relative to the original's loss
   bool outputs_agree = false, layers_agree = true, training_agrees = true;
@@ -143,33 +143,33 @@ struct FormsReport {
 };
 
 /// Runs the checks: outputs, layers, inputs of other kinds (a batch of one, the last partial batch, zeros, large values), gradients, one
-/// optimizer step, a short training run and an evaluation after it. docs/validate.md says what each means.
+/// optimizer step, a short training run and an evaluation after it. docs/validate.md explains them.
 class PrecisionValidator {
  public:
-  /// Error(Usage) for numbers that make no sense.
+  /// Error(Usage) for invalid numbers.
   explicit PrecisionValidator(PrecisionValidatorOptions options = {});
 
-  /// Builds both runs, gives them the reference's weights and the reference's data, and compares. They may differ in whatever leaves the
-  /// model's parameters the same: device, precision, kernels. Nothing is written. Both draw their random masks on the host
-  /// (rng: portable), or dropout would differ between devices.
+  /// Builds both runs, gives them the reference's weights and the reference's data, and compares. They may differ in any option that leaves
+  /// the model's parameters unchanged: device, precision, kernels. Nothing is written. Both draw their random masks on the host (rng:
+  /// portable), since otherwise dropout would differ between devices.
   ///
-  /// Error(Usage) where both configurations are the same, and where the model has no layer of `layer_types`; Error(Checkpoint) where
-  /// their models differ; what a device cannot do is its own error.
+  /// Error(Usage) if both configurations are the same, and if the model has no layer of `layer_types`; Error(Checkpoint) if
+  /// their models differ; a device's own errors are rethrown.
   ValidationReport validate(const RunConfig& judged, const RunConfig& reference, const Parts& parts = builtin_parts()) const;
 
-  /// Compares `form` with `original`, two models that compute the same with other layers (a fused projection of query, key and value and
-  /// three of their own): the original's weights are converted (nn/weights.hpp) and copied into the form, both get one random batch, their
-  /// outputs and layers are compared, both are timed alternately, and both are trained on the same random batches with AdamW. `config` says
-  /// where and how: device, precision, task, seed, threads; `original_config` the same of the original, where it differs. No data is
+  /// Compares `form` with `original`, two models that compute the same with different layers (a fused projection of query, key and value
+  /// and three separate ones): the original's weights are converted (nn/weights.hpp) and copied into the form, both get one random batch,
+  /// their outputs and layers are compared, both are timed alternately, and both are trained on the same random batches with AdamW.
+  /// `config` says the device, precision, task, seed and threads; `original_config` those of the original, if they differ. No data are
   /// opened.
   ///
-  /// The original keeps its weights, the form the converted ones; both modules stay on the device. Error(Checkpoint) where the weights
+  /// The original keeps its weights, the form the converted ones; both modules stay on the device. Error(Checkpoint) if the weights
   /// cannot be converted; Error(Usage) for `layer_names` that match nothing.
   FormsReport compare_forms(const Model& form, const Model& original, const RunConfig& config = {},
                             const Parts& parts = builtin_parts()) const;
   FormsReport compare_forms(const Model& form, const RunConfig& form_config, const Model& original, const RunConfig& original_config,
                             const Parts& parts = builtin_parts()) const;
-  /// The same of the models that two configurations name.
+  /// The same for the models of two configurations.
   FormsReport compare_forms(const RunConfig& form, const RunConfig& original, const Parts& parts = builtin_parts()) const;
 
   const PrecisionValidatorOptions& options() const { return options_; }

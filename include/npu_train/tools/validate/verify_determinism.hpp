@@ -1,4 +1,5 @@
-/// Proof that a configuration repeats: two runs with one seed end with the same bits, and the number of loader workers changes nothing.
+/// Proof that a configuration is repeatable: two runs with one seed end with the same bits, and the number of loader workers changes
+/// nothing.
 #pragma once
 
 #include <string>
@@ -16,15 +17,15 @@ struct VerifyDeterminismOptions {
 struct VerifyDeterminismReport {
   bool passed = false;
   std::vector<std::string> repeat;   ///< parts of the state that a second run does not repeat
-  std::vector<std::string> workers;  ///< parts that another number of workers changes
+  std::vector<std::string> workers;  ///< parts that change with the number of workers
   int64_t steps = 0;
   std::string digest;  ///< of the final weights of the first run
-  /// A few lines for people, with what to try where it failed.
+  /// A few lines for people, with a remedy if it failed.
   std::string str() const;
 };
 
-/// Runs the configuration three times for a few steps; nothing is written. Another number of CPU threads changes sums, so all runs use that
-/// of the configuration.
+/// Runs the configuration three times for a few steps; nothing is written. A different number of CPU threads changes sums, so all runs use
+/// that of the configuration.
 VerifyDeterminismReport verify_determinism(const RunConfig& config, const Parts& parts = builtin_parts(),
                                            const VerifyDeterminismOptions& options = {});
 

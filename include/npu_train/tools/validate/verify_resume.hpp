@@ -1,4 +1,4 @@
-/// Proof that a run can be resumed: N steps, checkpoint, a new trainer, N more steps must equal 2N steps in one go, bit for bit.
+/// Proof that a run can be resumed: N steps, checkpoint, a new trainer, N more steps must equal 2N steps without interruption, bit for bit.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@ namespace npu_train {
 
 struct VerifyResumeOptions {
   int64_t steps = 3;                     ///< N, optimizer steps taken before and after the checkpoint
-  std::vector<std::string> leave_out{};  ///< parts that are not restored, to see that the check finds it
+  std::vector<std::string> leave_out{};  ///< parts that are not restored, to show that the check detects this
 };
 
 struct VerifyResumeReport {
@@ -24,7 +24,7 @@ struct VerifyResumeReport {
 };
 
 /// Runs the configuration three times with its own data and model, writing one checkpoint to a temporary folder. The thread count is
-/// that of the caller. Everything that a normal run would write is switched off.
+/// that of the caller. All files of a normal run are disabled.
 VerifyResumeReport verify_resume(RunConfig config, const Parts& parts = builtin_parts(), const VerifyResumeOptions& options = {});
 
 }  // namespace npu_train

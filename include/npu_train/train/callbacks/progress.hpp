@@ -12,13 +12,13 @@
 
 namespace npu_train {
 
-/// Epoch, step, ETA of the run (and of the epoch), loss now (average), the task's metrics, lr, img/s, share of waiting for data, grad_norm,
-/// loss_scale, skipped, memory; during a validation its batches and ETA.
+/// Epoch, step, ETA of the run (and of the epoch), current loss (average), the task's metrics, lr, img/s, share of time waiting for data,
+/// grad_norm, loss_scale, skipped, memory; during a validation its batches and ETA.
 class Progress final : public Callback {
  public:
-  /// `write` receives text: complete lines, or with `bar` also lines that begin with a carriage return and replace the one before.
-  /// `columns` returns the width of the terminal (0: not known) and is called for each line, so that a resized terminal is noticed. A bar
-  /// that is too wide first loses the parts in brackets, then the least important values.
+  /// `write` receives text: complete lines, or with `bar` also lines that begin with a carriage return and replace the previous one.
+  /// `columns` returns the width of the terminal (0: unknown) and is called for each line, so that a resized terminal is detected. A bar
+  /// that is too wide loses the parts in brackets first, then the least important values.
   Progress(std::function<void(const std::string&)> write, bool bar, int64_t every_n_steps, std::function<size_t()> columns = {});
 
   void on_fit_start(TrainLoop& loop) override;
@@ -44,14 +44,14 @@ class Progress final : public Callback {
   std::function<size_t()> columns_;
   double started_ = -1;      // of the run in this process
   int64_t windows_ = 0;      // processed since then
-  int64_t in_epoch_ = 0;     // windows of the epoch, those before a resume included
-  int64_t steps_timed_ = 0;  // of which timed here
-  int64_t skipped_ = 0;      // of the steps reported here
+  int64_t in_epoch_ = 0;     // windows of the epoch, including those before a resume
+  int64_t steps_timed_ = 0;  // of these, timed in this process
+  int64_t skipped_ = 0;      // of the steps reported in this process
   double seconds_ = 0;
   double data_wait_ = 0;
   int64_t samples_ = 0;
   double last_bar_ = -1;
-  double first_validated_ = 0;  // when the first batch of a validation was done
+  double first_validated_ = 0;  // time at which the first batch of a validation was done
   bool bar_open_ = false;
   MetricMeter average_;
 };
