@@ -31,7 +31,7 @@ const char* kind_name(detail::PickleValue::Kind kind) {
     case Kind::None:
       return "None";
     default:
-      return "another object";
+      return "something else";
   }
 }
 

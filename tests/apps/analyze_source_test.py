@@ -81,7 +81,7 @@ class AnalyzeSourceTest(ProgramTest):
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ['mine', 'source'])
 
     def test_folders_that_are_no_projects(self):
-        self.assertFails(npu_tool('analyze', '--source', self.dir / 'missing'), 2, 'missing', 'is not there')
+        self.assertFails(npu_tool('analyze', '--source', self.dir / 'missing'), 2, 'missing', 'does not exist')
         (self.dir / 'a.bin').write_bytes(bytes(range(256)))
         self.assertFails(npu_tool('analyze', '--source', self.dir), 3, 'no source files')
         self.assertFails(npu_tool('analyze', '--source', self.dir / 'a.bin'), 2, 'is no folder')
@@ -107,7 +107,7 @@ class AnalyzeSourceTest(ProgramTest):
         self.assertNotIn('\x1b', out)
         self.assertIn('\\x1b]0;evil\\x07\\xff.py:1:7', out)
         self.assertIn('d/a.py:1:2', out)
-        self.assertIn('binary.py: no text', out)
+        self.assertIn('binary.py: not text', out)
         self.assertIn('2 links, not followed', out)
         self.assertIn('not copied: out: a link to an absolute path', out)
         self.assertEqual(os.readlink(self.dir / 'copy' / 'circle'), '.')

@@ -208,7 +208,7 @@ class CompareInputsTest(ProgramTest):
             self.assertEqual(train_app(self.config(CONFIG), 'output.dir=""', 'trainer.max_steps=1', 'checkpoint.enabled=false',
                                        f'dump={{level: {level}, dir: {by_level[level]}}}')[0], 0)
         out = npu_tool('compare', by_level['op'], by_level['module'])[1]
-        self.assertIn('missing in A: level module here, op there', out)
+        self.assertIn('missing in A: level module on this side, op on the other', out)
 
 
 if __name__ == '__main__':

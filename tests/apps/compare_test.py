@@ -276,7 +276,7 @@ class CompareTest(ProgramTest):
     def test_mistakes_between_runs_that_differ_in_rounding(self):
         right = self.dump('right', 'trainer.threads=2')
         for name, word, layer, likely in (('smooth', 'task.label_smoothing=0.01', 'loss', 'label_smoothing'),
-                                          ('decay', 'optimizer.weight_decay=0.1', 'optimizer', 'another weight_decay: 0.1 and ')):
+                                          ('decay', 'optimizer.weight_decay=0.1', 'optimizer', 'different weight_decay: 0.1 and ')):
             code, result = self.compare(self.dump(name, 'trainer.threads=1', word), right)
             self.assertEqual((code, result['first_divergence']['layer']), (7, layer), result['summary'])
             self.assertIn(likely, result['first_divergence']['likely'][0])
@@ -291,7 +291,7 @@ class CompareTest(ProgramTest):
                             (log, weights, ('is a loss history', 'is a checkpoint'))):
             self.assertFails(npu_tool('compare', a, b), 2, str(a), str(b), *words)
         self.assertFails(npu_tool('compare', dump, self.dir), 3, str(self.dir), 'unknown kind')
-        self.assertFails(npu_tool('compare', log, log, '--steps', '1'), 2, '--steps is of dumps')
+        self.assertFails(npu_tool('compare', log, log, '--steps', '1'), 2, '--steps applies only to dumps')
         self.assertFails(npu_tool('compare', 'nowhere', log, '--reference', 'r'), 3, 'nowhere: no such file or folder')
         for words in (('--exact',), ('--atol', '1'), ('--rtol', '1'), ('--tolerance', 'a=1,1')):
             self.assertFails(npu_tool('compare', log, log, *words), 2, words[0], 'of dumps and checkpoints', '--mean-rtol')

@@ -105,7 +105,7 @@ class HtmlPage(unittest.TestCase):
         self.page.click(x, y)
         for letter in 'LAYER3.0': self.page.press(letter)
         self.assertEqual(column(self.page, 0, 1), ['layer3.0.conv1', 'layer3.0.conv2'])
-        self.assertEqual(self.page.run('document.querySelector(".count").textContent'), '2 that fit, of 48 rows')
+        self.assertEqual(self.page.run('document.querySelector(".count").textContent'), '2 matching of 48 rows')
         for letter in ' none': self.page.press(letter)
         self.assertEqual(column(self.page, 0, 1), [])
 

@@ -46,7 +46,7 @@ class TrainApp(ProgramTest):
         config = self.config()
         self.assertFails(train_app(), 2, 'configs/quickstart.yaml')
         self.assertFails(train_app(config, 'trainer.max_epoch=3'), 2, 'max_epochs', 'command line')
-        self.assertFails(train_app(config, config), 2, 'two configurations')
+        self.assertFails(train_app(config, config), 2, 'two are given')
         self.assertFails(train_app(self.dir / 'none.yaml'), 2, 'none.yaml')
         self.assertFails(train_app(self.config('{a: [', 'bad.yaml')), 2, 'bad.yaml:1:')
         self.assertFails(train_app(self.config('model: {name: resnet51}', 'm.yaml')), 2, 'resnet50')

@@ -77,7 +77,7 @@ TEST_CASE("what keys contradict is found with the rest, in code and in a file") 
       {[](C& c) { c.trainer.gradient_checkpointing = "blcks"; }, "trainer: {gradient_checkpointing: blcks}",
        "trainer.gradient_checkpointing"},
       {[](C& c) { c.grad_scaler.init_scale = 0.5; }, "grad_scaler: {init_scale: 0.5}", "between min_scale and max_scale"},
-      {[](C& c) { c.grad_scaler.enabled = "true"; }, "{precision: 32-true, grad_scaler: {enabled: true}}", "a loss scale makes no sense"},
+      {[](C& c) { c.grad_scaler.enabled = "true"; }, "{precision: 32-true, grad_scaler: {enabled: true}}", "a loss scale has no use"},
       {[](C& c) { c.amp = {.fp32_modules = {"head"}, .low_precision_modules = {"head"}}; },
        "amp: {fp32_modules: [head], low_precision_modules: [head]}", "is in fp32_modules and in low_precision_modules"},
       {[](C& c) { c.sim_npu.hbm = "much"; }, "sim_npu: {hbm: much}", "is not a size"},

@@ -126,16 +126,16 @@ TEST_CASE(".npy files with false claims") {
   const std::string four(4, '\0');
   const std::vector<std::pair<std::string, const char*>> rows = {
       {npy_bytes(npy_header("<f4", "(9223372036854775807,)"), four), "more than any memory"},
-      {npy_bytes(npy_header("<f4", "(9223372036854775808,)"), four), "cannot be read"},
+      {npy_bytes(npy_header("<f4", "(9223372036854775808,)"), four), "invalid shape"},
       {npy_bytes(npy_header("<f4", "(4294967296, 4294967296)"), four), "more than any memory"},
       {npy_bytes(npy_header("<f4", "(0, 4294967296, 4294967296)"), ""), "more than any memory"},
       {npy_bytes(npy_header("<f4", "(1000000000,)"), four), "the shape requires 4000000000"},
-      {npy_bytes(npy_header("<f4", "(-1, -1)"), four), "cannot be read"},
+      {npy_bytes(npy_header("<f4", "(-1, -1)"), four), "invalid shape"},
       {npy_bytes(npy_header("<f4", "(1L,)"), four), "lacks ')'"},
       {npy_bytes(npy_header("<f4", "(0x1,)"), four), "lacks ')'"},
-      {npy_bytes(npy_header("<f4", "((1,),)"), four), "cannot be read"},
+      {npy_bytes(npy_header("<f4", "((1,),)"), four), "invalid shape"},
       {npy_bytes(npy_header("<f4", "__import__('os').system('true')"), four), "lacks '('"},
-      {npy_bytes(npy_header("<f4", "(" + std::string(200, '1') + ",)"), four), "cannot be read"},
+      {npy_bytes(npy_header("<f4", "(" + std::string(200, '1') + ",)"), four), "invalid shape"},
       {npy_bytes(npy_header("<f4",
                             [] {
                               std::string shape = "(";
@@ -143,7 +143,7 @@ TEST_CASE(".npy files with false claims") {
                               return shape + ")";
                             }()),
                  four),
-       "cannot be read"},
+       "invalid shape"},
       {npy_bytes(npy_header("|O", "(1,)"),
                  "\x80\x02"
                  "cos\nsystem\n."),

@@ -74,7 +74,7 @@ TEST_CASE("many keys") {
   CHECK(again.members("x")[123'456].key == "key 123456");
   CHECK(again.members("x")[123'456].value.integer("x") == 123'456);
   doc.push_member("key 77", 0);
-  CHECK(has(error_of([&] { parse_json(doc.dump(0), "x"); }).what(), "'key 77' is there twice"));
+  CHECK(has(error_of([&] { parse_json(doc.dump(0), "x"); }).what(), "'key 77' occurs twice"));
   CHECK(error_of([] { Json(1).push_member("a", 2); }).kind() == ErrorKind::Data);
   CHECK(sizeof(Json) <= 40);
 }

@@ -110,7 +110,7 @@ TEST_CASE("a header with a false claim is refused, and the message names the cla
       {R"({"a":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}})", 8, "in 8 bytes"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8, "occupies bytes 8 to 0"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[-8,0]}})", 8, "occupies bytes -8"},
-      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8, "there must be two"},
+      {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8, "two"},
       {R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8.0]}})", 8, "integer"},
       {R"({"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", 2, "dtype 'F8_E4M3'"},
       {R"({"a":{"dtype":"F32","shape":[2]}})", 8, "data_offsets"},
@@ -128,11 +128,11 @@ TEST_CASE("a header with a false claim is refused, and the message names the cla
   };
   const TempDir dir;
   for (const auto& row : rows) {
-    CAPTURE(row.header);
+    CAPTURE(std::string(row.header));
     write_file_atomic(dir / "a", with_header(row.header, row.data));
     const auto e = error_of([&] { SafetensorsFile(dir / "a"); });
     CHECK(e.kind() == ErrorKind::Checkpoint);
-    CAPTURE(e.what());
+    CAPTURE(std::string(e.what()));
     CHECK(std::string(e.what()).find(row.part) != std::string::npos);
   }
   for (const uint64_t length : {uint64_t{0}, uint64_t{1}, uint64_t{1000}, uint64_t{100'000'001}, ~uint64_t{0}, ~uint64_t{0} - 7}) {

@@ -69,6 +69,13 @@ TEST_CASE("a task of a model with two inputs and two outputs, any loss and own m
   CHECK(built->parameters().size() == 6);
 }
 
+TEST_CASE("a Sequential, whose forward accepts anything, is called with a tensor") {
+  torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::ReLU());
+  const auto built = task(net, [](const Outputs& out, const Batch&) { return out.first().sum(); });
+  const Batch batch(torch::ones({2, 3}), torch::zeros({2}));
+  CHECK(built->training_step(batch).loss.item<float>() == doctest::Approx(net->forward(batch.input()).sum().item<float>()));
+}
+
 TEST_CASE("a classifier with other metrics") {
   torch::nn::Linear net(3, 4);
   const auto built = classifier(net, {.metrics = {accuracy(3)}});

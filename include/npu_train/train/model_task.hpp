@@ -60,10 +60,11 @@ Model as_model(Net net) {
       return net;
   }();
   Model model;
-  if constexpr (requires(const Batch& batch) { impl->forward(batch); })
-    model.forward = [impl](const Batch& batch) -> Outputs { return impl->forward(batch); };
-  else
+  // A tensor first: the forward of torch::nn::Sequential can be called with anything.
+  if constexpr (requires(const at::Tensor& input) { impl->forward(input); })
     model.forward = [impl](const at::Tensor& input) -> at::Tensor { return impl->forward(input); };
+  else
+    model.forward = [impl](const Batch& batch) -> Outputs { return impl->forward(batch); };
   model.module = impl;
   return model;
 }

@@ -176,7 +176,7 @@ class CheckpointComparer {
     item.message = "shapes " + sizes_text(item.item_a.shape) + " and " + sizes_text(item.item_b.shape);
     if (a.numel() != b.numel()) return;
     if (is_transpose(a, b)) {
-      item.message += ": the values agree after a transpose";
+      item.message += ": transposed, the values agree";
     } else if (compare_tensors(a.flatten(), b.flatten()).relative_norm < 1e-6) {
       item.message += ": the same values in the same order, with a different shape";
     } else {

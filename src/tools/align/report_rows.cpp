@@ -88,7 +88,7 @@ struct Totals {
   }
 };
 
-// "55 values exceed the tolerance, all explained by rounding behind ReLU and pooling"
+// "55 values exceed the tolerance, all explained by rounding after ReLU and pooling"
 std::string explained_text(const Totals& n, const char* more) {
   std::vector<std::string> reasons;
   if (n.rounding > n.places)

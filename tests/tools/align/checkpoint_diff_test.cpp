@@ -141,9 +141,9 @@ TEST_CASE("checkpoint_diff: likely causes") {
             "permuted"));
   CHECK(has(likely([](auto& net) { tensor_of(net, "bn1.bias").zero_(); }), "zero on one side"));
   CHECK(has(likely([](auto& net) { tensor_of(net, "bn1.running_var") *= 2; }), "only BatchNorm's statistics differ"));
-  CHECK(has(likely([](auto& net) { tensor_of(net, "head.weight").fill_(kNaN); }), "not finite"));
+  CHECK(has(likely([](auto& net) { tensor_of(net, "head.weight").fill_(kNaN); }), "non-finite"));
   CHECK(has(likely([](auto& net) { tensor_of(net, "conv1.weight") = at::randn({4, 3, 3, 3}); }), "different initial weights"));
-  CHECK(has(likely([](auto& net) { tensor_of(net, "conv1.weight") = at::randn({4, 3, 5, 5}); }), "another network"));
+  CHECK(has(likely([](auto& net) { tensor_of(net, "conv1.weight") = at::randn({4, 3, 5, 5}); }), "a different network"));
 }
 
 TEST_CASE("checkpoint_diff: NaN on both sides proves nothing, and NaN is not called zero") {
@@ -156,7 +156,7 @@ TEST_CASE("checkpoint_diff: NaN on both sides proves nothing, and NaN is not cal
   auto b = small_net();
   tensor_of(b, "layer1.fc1.bias").zero_();
   const auto one = compared(a, b);
-  CHECK(has(one.first.sentence, "not finite in A alone"));
+  CHECK(has(one.first.sentence, "not finite in A only"));
   CHECK_FALSE(some_has(one.first.likely, "zero"));
 }
 
@@ -330,7 +330,7 @@ TEST_CASE("checkpoint_diff: names that share one tensor on one side only are rep
   const auto notes = [](const fs::path& a, const fs::path& b) { return compare_checkpoints(a, b).notes; };
   CHECK(some_has(notes(views, dir / "own.safetensors"), "base, transposed: one tensor in A, separate tensors in B"));
   CHECK(some_has(notes(dir / "own.safetensors", views), "base, transposed: one tensor in B, separate tensors in A"));
-  CHECK(some_has(notes(views, dir / "one.safetensors"), "base, transposed: one tensor in A; B has base alone"));
+  CHECK(some_has(notes(views, dir / "one.safetensors"), "base, transposed: one tensor in A; B has only base"));
   CHECK_FALSE(some_has(notes(views, views), "one tensor"));
   CHECK_FALSE(some_has(notes(dir / "own.safetensors", dir / "one.safetensors"), "one tensor"));
 }
@@ -346,7 +346,7 @@ TEST_CASE("checkpoint_diff: what only one side has is not all") {
     const auto lost = swapped ? compared(b, small_net()) : compared(small_net(), b);
     CHECK((!lost.agrees && !lost.complete));
     CHECK(lost.first.layer == "token");
-    CHECK(has(lost.first.sentence, std::string("token is in ") + (swapped ? "B" : "A") + " alone"));
+    CHECK(has(lost.first.sentence, std::string("token is in ") + (swapped ? "B" : "A") + " only"));
   }
 }
 

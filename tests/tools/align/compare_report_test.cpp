@@ -238,7 +238,7 @@ TEST_CASE("the verdict is one plain sentence that says how much exceeds the tole
   const auto page = to_html(comparison);
   CHECK(
       has(page,
-          "The runs agree within rounding; 55 values exceed the tolerance, all explained by rounding behind ReLU and pooling. 3,224 values "
+          "The runs agree within rounding; 55 values exceed the tolerance, all explained by rounding after ReLU and pooling. 3,224 values "
           "of 1 step were compared."));
   step.other_places = 55;
   CHECK(has(to_text(comparison), "all explained by kernels that fuse a norm with the operators after it."));

@@ -93,7 +93,7 @@ TEST_CASE("values that cannot be compared are listed with the reason, and the ot
   CHECK(result.agrees);
   CHECK(result.steps[0].one_sided > 0);
   CHECK(has(error_of([&] { compare_dumps(a, runs.run("none", {}, {.list = {"nothing"}, .data_mode = {"parameters_grad"}})); }).what(),
-            "no value"));
+            "no pair of values"));
 }
 
 TEST_CASE("values that cannot be read do not agree") {

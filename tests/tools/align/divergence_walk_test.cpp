@@ -133,7 +133,7 @@ TEST_CASE("divergence_walk: options of the optimizer are compared and named") {
   const auto result = TwoRuns().compare(elsewhere({.weight_decay = 5e-4}), {.weight_decay = 1e-4}, 2);
   CHECK_FALSE(result.agrees);
   CHECK((result.first.cause == Cause::Optimizer));
-  CHECK(result.first.likely.at(0) == "another weight_decay: 5e-04 and 1e-04");
+  CHECK(result.first.likely.at(0) == "different weight_decay: 5e-04 and 1e-04");
   CHECK(result.first.step == 0);
 }
 
@@ -266,7 +266,7 @@ TEST_CASE("divergence_walk: weights that are not finite on one side in a later s
     const auto result = TwoRuns().compare(elsewhere({.after_update = broken, .options = options}), {.options = options}, 2, {.steps = {1}});
     CAPTURE(to_text(result));
     CHECK((result.first.cause == Cause::Weights));
-    CHECK(has(result.first.sentence, "the weights of conv1 (Conv2d, forward, step 1) are not finite in A alone"));
+    CHECK(has(result.first.sentence, "the weights of conv1 (Conv2d, forward, step 1) are not finite in A only"));
     CHECK_FALSE(has(to_text(result), "chaos"));
   }
 }

@@ -146,7 +146,7 @@ TEST_CASE("two folders with the same step and rank are reported") {
 
 TEST_CASE("a folder that is not a dump is reported as such") {
   TempDir dir;
-  CHECK(has(error_of([&] { Dump::open(dir / "missing"); }).what(), "no folder"));
+  CHECK(has(error_of([&] { Dump::open(dir / "missing"); }).what(), "not a folder"));
   CHECK(has(error_of([&] { Dump::open(dir.path()); }).what(), "contains neither dump.json nor"));
   CHECK_FALSE(is_dump(dir.path()));
   for (const std::string text : {"[1, 2]", "{\"data\": 3}", "{\"task\": \"tensor\"}", "not json", "{\"data\": {}} trailing"}) {

@@ -168,7 +168,7 @@ TEST_CASE("history: a truncated file is read up to its end") {
   CHECK(any_has(history_of(csv).notes, "may be truncated"));
   const auto half = history_of("step,loss,lr\n0,2.5,1\n1,2.2");
   CHECK((half.loss == Values{2.5}));
-  CHECK(any_has(half.notes, "left out"));
+  CHECK(any_has(half.notes, "omitted"));
   const auto lines = history_of("{\"step\": 0, \"loss\": 2}\n{\"step\": 1, \"loss\": 1}\n{\"step\": 2, \"lo");
   CHECK((lines.loss == Values{2, 1}));
   CHECK(any_has(lines.notes, "truncated"));
@@ -257,7 +257,7 @@ TEST_CASE("history: numbers of a comparison") {
   CHECK(c.lr_compared);
   CHECK_FALSE(c.agrees);
   CHECK(any_has(c.notes, "B continues to step 6, A ends at step 5"));
-  CHECK(any_has(c.notes, "1 step is logged by A alone"));
+  CHECK(any_has(c.notes, "1 step is logged by A only"));
 }
 
 TEST_CASE("history: the rule of 2 % of the mean") {

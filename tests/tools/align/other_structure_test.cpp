@@ -103,7 +103,7 @@ TEST_CASE("other_structure: a block that one side has alone is named before what
     CHECK_FALSE(result.agrees);
     CHECK((result.first.cause == Cause::Model));
     CHECK(result.first.layer == "blocks_2");
-    CHECK(has(result.first.sentence, std::string("2 layers with parameters are in ") + (deep_a ? "A" : "B") + " alone"));
+    CHECK(has(result.first.sentence, std::string("2 layers with parameters are in ") + (deep_a ? "A" : "B") + " only"));
     CHECK(has(said(result), "in the common part: "));
   }
 }

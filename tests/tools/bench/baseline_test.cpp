@@ -173,7 +173,7 @@ TEST_CASE("another training is refused, other settings are reported, other files
   reference.config = parse_yaml("{seed: 1, device: cpu, optimizer: {lr: 0.2}}", "reference");
   const auto c = compare_baselines(now, reference);
   REQUIRE(c.config.size() == 1);
-  CHECK(has(to_text(c), "optimizer.lr is 0.1 against 0.2"));
+  CHECK(has(to_text(c), "optimizer.lr is 0.1 now and 0.2 in the reference"));
   CHECK(has(error_of([&] { compare_baselines(now, reference, {.least_speed = kNaN}); }).what(), "least-speed"));
 
   TempDir dir;

@@ -99,7 +99,7 @@ TEST_CASE("what a short run cannot show is not checked, with what would show it;
   for (const auto& i : list.items) {
     if (has(i.item, "resumes bit for bit")) {
       CHECK((i.state == ItemState::NotChecked));
-      CHECK(i.evidence == "not judged, since the run ends after 4 steps and 6 are needed");
+      CHECK(i.evidence == "not judged, since the run ends after 4 steps, but 6 are needed");
       CHECK(i.next == "use --steps 2, or a longer run");
     }
     if (has(i.item, "the speed")) {

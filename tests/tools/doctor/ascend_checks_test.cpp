@@ -40,7 +40,7 @@ TEST_CASE("a complete server reports its parts") {
   CHECK(has(m.at("chip").finding, "910B3 (Atlas A2): bf16 and fp16"));
   CHECK(has(m.at("overflow mode").finding, "IEEE 754"));
   CHECK(m.at("CANN").finding == "CANN 9.1.0");
-  CHECK(has(m.at("driver for CANN").finding, "fits"));
+  CHECK(has(m.at("driver for CANN").finding, "compatible"));
   CHECK(m.at("torch_npu").finding == "torch_npu 2.11.0 with libtorch 2.11.0");
   CHECK(has(m.at("CANN for torch_npu").evidence, "2026"));
   CHECK((m.at("torch_npu libraries").verdict == Verdict::Ok));
@@ -70,7 +70,7 @@ TEST_CASE("the driver: missing, elsewhere, too old for CANN, unknown") {
   m.host.edit("/usr/local/Ascend/driver/version.info", "Version=25.0.rc1", "Version=25.2.0");
   CHECK((m.at("driver for CANN").verdict == Verdict::Ok));
   m.host.write("/usr/local/Ascend/driver/version.info", "Version=someday\n");
-  CHECK(warns(m.at("driver for CANN"), "not known", "release notes"));
+  CHECK(warns(m.at("driver for CANN"), "unknown", "release notes"));
   m.host.remove("/usr/local/Ascend/driver/version.info");
   CHECK(fails(m.at("driver"), "was not found", "Ascend HDK"));
   m.host.write("/opt/asc/driver/version.info", "package_version=25.5.0\n");
@@ -81,7 +81,7 @@ TEST_CASE("the driver: missing, elsewhere, too old for CANN, unknown") {
 TEST_CASE("npu-smi: missing, hanging, without rights, failing, of an unknown form") {
   AscendBox m;
   m.host.commands.clear();
-  CHECK(warns(m.at("npu-smi"), "not here", "-v /usr/local/bin/npu-smi"));
+  CHECK(warns(m.at("npu-smi"), "not installed", "-v /usr/local/bin/npu-smi"));
   CHECK(m.host.asked.size() >= 3);  // its usual folders were tried
   m.npu_smi({CommandResult::End::TimedOut, 0, "+---"});
   CHECK(fails(m.at("npu-smi"), "does not respond", "reset"));
@@ -140,7 +140,7 @@ TEST_CASE("chips: Atlas A3, the first generation, unknown ones, several kinds") 
   m.chip("910B");  // without a digit: of the first generation
   CHECK(has(m.at("chip").finding, "first generation"));
   m.chip("1234X");
-  CHECK(warns(m.at("chip"), "'1234X' is not known", "Ascend910B (Atlas A2)"));
+  CHECK(warns(m.at("chip"), "'1234X' is unknown", "Ascend910B (Atlas A2)"));
   CHECK((m.at("overflow mode").verdict == Verdict::NotHere));
   m.npu_smi(says(smi_table(smi_chip(0, "910B3", "OK", "1 / 2") + smi_chip(1, "910B4", "OK", "1 / 2"), "")));
   CHECK(warns(m.at("chip"), "different kinds", "ASCEND_RT_VISIBLE_DEVICES"));
@@ -182,11 +182,11 @@ TEST_CASE("CANN: not installed, not sourced, incomplete, without a version") {
   m.host.environment = AscendBox().host.environment;
   m.host.remove("/usr/local/Ascend/cann-9.1.0/aarch64-linux");
   CHECK(warns(m.at("CANN"), "does not report its version", "reinstall"));
-  CHECK(warns(m.at("CANN for torch_npu"), "not known", "COMPATIBILITY"));
+  CHECK(warns(m.at("CANN for torch_npu"), "unknown", "COMPATIBILITY"));
   m.host.remove("/usr/local/Ascend/cann-9.1.0");
   m.host.remove("/usr/local/Ascend/cann");
   m.host.environment.clear();
-  CHECK(fails(m.at("CANN"), "not installed", "install CANN"));
+  CHECK(fails(m.at("CANN"), "not installed", "install the version of CANN"));
 }
 
 TEST_CASE("CANN in an older place and of older versions") {
@@ -209,7 +209,7 @@ TEST_CASE("CANN that is newer or unknown") {
   CHECK((m.at("CANN for torch_npu").verdict == Verdict::Ok));
   m.host.write(info, "version=9.2.0\n");
   CHECK(warns(m.at("CANN for torch_npu"), "newer", "9.1.0"));
-  CHECK(warns(m.at("driver for CANN"), "not known", "release notes"));
+  CHECK(warns(m.at("driver for CANN"), "unknown", "release notes"));
   m.process.torch_headers = m.process.torch_library = "2.13.0";
   CHECK(warns(m.at("CANN for torch_npu"), "torch_npu 2.13", "COMPATIBILITY"));
 }

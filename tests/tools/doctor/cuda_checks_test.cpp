@@ -58,7 +58,7 @@ TEST_CASE("a card without its driver fails only where libtorch could use it") {
   m.host.write("/sys/bus/pci/devices/0000:01:00.0/device", "0x2335\n");
   CHECK((cuda(m, "driver").verdict == Verdict::Warn));
   CHECK(has(cuda(m, "driver").evidence, "0000:01:00.0 (0x2335)"));
-  CHECK(has(cuda(m, "libtorch").finding, "built for the CPU alone"));
+  CHECK(has(cuda(m, "libtorch").finding, "built for the CPU only"));
   m.process.cuda_runtime = 12080;
   CHECK((cuda(m, "driver").verdict == Verdict::Fail));
   CHECK((cuda(m, "libtorch").verdict == Verdict::Fail));

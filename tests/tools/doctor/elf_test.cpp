@@ -60,7 +60,7 @@ TEST_CASE("files that are no such libraries") {
   auto bytes = FakeLibrary{{"a"}}.bytes();
   bytes[EI_CLASS] = ELFCLASS32;
   CHECK(!elf_of(bytes, why));
-  CHECK(has(why, "64 bits"));
+  CHECK(has(why, "64-bit"));
 }
 
 TEST_CASE("every truncation and many damages end in an answer or a reason") {

@@ -101,7 +101,7 @@ TEST_CASE("the allocator's settings") {
   CHECK(has(alloc("expandable_segment:True"), "did you mean expandable_segments?"));
   CHECK(has(alloc("max_split_size_mb:5"), "20 to"));
   CHECK(has(alloc("garbage_collection_threshold:2"), "0 to 1"));
-  CHECK(has(alloc("expandable_segments:yes"), "True or False"));
+  CHECK(has(alloc("expandable_segments:yes"), "allowed: True, False"));
   CHECK(has(alloc("expandable_segments"), "no value"));
 }
 
@@ -114,9 +114,9 @@ TEST_CASE("variables that contradict each other") {
   CHECK(has(all_of({{"HCCL_INTRA_ROCE_ENABLE", "1"}, {"HCCL_INTRA_PCIE_ENABLE", "1"}}), "WARN HCCL_INTRA_ROCE_ENABLE"));
   CHECK(has(all_of({{"RANK", "4"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "h"}}), "FAIL RANK"));
   // the evidence tells a value from one that is not set
-  CHECK(lint({{"LOCAL_RANK", "1"}}, "RANK").evidence == "RANK is not set, LOCAL_RANK=1, WORLD_SIZE is not set (1 holds)");
+  CHECK(lint({{"LOCAL_RANK", "1"}}, "RANK").evidence == "RANK is not set, LOCAL_RANK=1, WORLD_SIZE is not set (default: 1)");
   CHECK(lint({{"HCCL_EXEC_TIMEOUT", "3600"}}, "HCCL timeouts").evidence ==
-        "HCCL_EVENT_TIMEOUT is not set (1868 holds), HCCL_EXEC_TIMEOUT=3600");
+        "HCCL_EVENT_TIMEOUT is not set (default: 1868), HCCL_EXEC_TIMEOUT=3600");
   CHECK(has(all_of({{"WORLD_SIZE", "4"}}), "FAIL MASTER_ADDR"));
 }
 

@@ -104,7 +104,7 @@ TEST_CASE("planted leaks are named with what they grow by") {
     done = true;
     done.notify_all();
     for (auto& t : threads) t.join();
-    CHECK_MESSAGE(has(said, "leak: threads grow by 0.25 a step ("), said);
+    CHECK_MESSAGE(has(said, "leak: threads grow by 0.25 per step ("), said);
   }
   SUBCASE("memory of the host") {
     std::vector<std::string> kept;
@@ -114,7 +114,7 @@ TEST_CASE("planted leaks are named with what they grow by") {
   SUBCASE("memory of the device") {
     std::vector<at::Tensor> kept;
     const auto said = watched([&](TrainLoop& loop) { kept.push_back(torch::zeros({1000}, loop.parts().device.c10())); }, "sim_npu");
-    CHECK_MESSAGE(has(said, "leak: memory of the device grows by 3.9 KiB a step ("), said);
+    CHECK_MESSAGE(has(said, "leak: memory of the device grows by 3.9 KiB per step ("), said);
   }
 }
 

@@ -37,5 +37,5 @@ TEST_CASE("a run that is too short is refused with both numbers, and states name
   const auto differing = npu_train::detail::differing_parts(before, npu_train::detail::snapshot(trainer));
   CHECK(std::find(differing.begin(), differing.end(), "model") != differing.end());
   const std::string text = error_of([&] { npu_train::detail::trained_until(config, builtin_parts(), 13, "proof"); }).what();
-  CHECK_MESSAGE(has(text, "the run ends after 12 steps, 13 are needed"), text);
+  CHECK_MESSAGE(has(text, "the run ends after 12 steps, but 13 are needed"), text);
 }

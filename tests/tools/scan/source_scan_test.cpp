@@ -242,7 +242,7 @@ TEST_CASE("folders that are no projects are refused") {
   const TempDir dir;
   const auto missing = error_of([&] { scan_source(dir / "missing"); });
   CHECK((missing.kind() == ErrorKind::Usage));
-  CHECK(has(missing.what(), "is not there"));
+  CHECK(has(missing.what(), "does not exist"));
   put(dir / "file.py", "x = 1\n");
   CHECK((error_of([&] { scan_source(dir / "file.py"); }).kind() == ErrorKind::Usage));
   put(dir / "pictures/a.png", "\x89PNG");
