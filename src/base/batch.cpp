@@ -3,16 +3,14 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/named_fields.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
 namespace {
 
-template <class Fields>
-auto position(Fields& fields, const std::string& name) {
-  return std::find_if(fields.begin(), fields.end(), [&](const Batch::Field& field) { return field.first == name; });
-}
+using detail::field_named;
 
 }  // namespace
 
@@ -25,23 +23,21 @@ Batch::Batch(at::Tensor input, at::Tensor target) {
   if (target.defined()) fields_.emplace_back("target", std::move(target));
 }
 
-bool Batch::has(const std::string& name) const { return position(fields_, name) != fields_.end(); }
+bool Batch::has(const std::string& name) const { return field_named(fields_, name) != fields_.end(); }
 
 const at::Tensor& Batch::at(const std::string& name) const {
-  const auto found = position(fields_, name);
+  const auto found = field_named(fields_, name);
   if (found != fields_.end()) return found->second;
-  std::vector<std::string> names;
-  for (const auto& field : fields_) names.push_back(field.first);
-  const auto near = nearest_name(name, names);
+  const auto near = nearest_name(name, detail::names_of(fields_));
   throw Error(ErrorKind::Usage, "Batch",
               "there is no field '" + name + "'" + (near.empty() ? "" : ", did you mean '" + near + "'?") +
-                  "; available: " + (names.empty() ? "none" : join(names)));
+                  "; available: " + detail::names_text(fields_));
 }
 
 void Batch::set(const std::string& name, at::Tensor value) {
   check(!name.empty(), ErrorKind::Usage, "Batch", "a field must have a name");
   check(value.defined(), ErrorKind::Usage, "Batch", "the field '", name, "' is an undefined tensor");
-  const auto found = position(fields_, name);
+  const auto found = field_named(fields_, name);
   if (found != fields_.end()) {
     found->second = std::move(value);
   } else {
@@ -50,7 +46,7 @@ void Batch::set(const std::string& name, at::Tensor value) {
 }
 
 void Batch::erase(const std::string& name) {
-  const auto found = position(fields_, name);
+  const auto found = field_named(fields_, name);
   if (found != fields_.end()) fields_.erase(found);
 }
 

@@ -2,12 +2,13 @@
 
 #include <unistd.h>
 
-#include <array>
 #include <bit>
 #include <chrono>
 #include <filesystem>
 
 #include <c10/util/StringUtil.h>
+
+#include "io/crc_table.hpp"
 
 namespace npu_train {
 namespace {
@@ -64,18 +65,8 @@ std::string new_path(const std::string& dir) {
 }  // namespace
 
 uint32_t crc32c(std::string_view data) {
-  static const auto table = [] {
-    std::array<uint32_t, 256> t{};
-    for (uint32_t i = 0; i < 256; ++i) {
-      uint32_t c = i;
-      for (int k = 0; k < 8; ++k) c = (c & 1) ? 0x82f63b78u ^ (c >> 1) : c >> 1;
-      t[i] = c;
-    }
-    return t;
-  }();
-  uint32_t crc = 0xffffffffu;
-  for (const char byte : data) crc = table[(crc ^ static_cast<uint8_t>(byte)) & 0xff] ^ (crc >> 8);
-  return ~crc;
+  static constexpr detail::CrcTable table(0x82f63b78u);
+  return table.of(data.data(), data.size());
 }
 
 EventWriter::EventWriter(const std::string& dir) : file_(new_path(dir)) {

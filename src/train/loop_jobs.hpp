@@ -26,9 +26,8 @@ namespace npu_train {
 
 // The order is a contract, and tests/train/loop_order_test.cpp fails if two of these are exchanged:
 //
-//   a window            batches (overfit) -> copy to the device -> learning rate -> the ranking forgets its score -> the step, retried if
-//   it
-//                       runs out of memory -> counters
+//   a window            batches (overfit) -> copy to the device -> learning rate -> the ranking forgets its score
+//                       -> the step, retried if it runs out of memory -> counters
 //   its numbers, read   sums of the epoch -> callbacks' on_step_end -> divergence (Error, nothing of it is saved)
 //   one step late       -> a stop -> checkpoint.every_n_train_steps
 //   end of an epoch     validation -> callbacks' on_validation_end -> ranking -> early stopping -> callbacks' on_epoch_end

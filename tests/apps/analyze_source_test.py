@@ -84,7 +84,7 @@ class AnalyzeSourceTest(ProgramTest):
         self.assertFails(npu_tool('analyze', '--source', self.dir / 'missing'), 2, 'missing', 'does not exist')
         (self.dir / 'a.bin').write_bytes(bytes(range(256)))
         self.assertFails(npu_tool('analyze', '--source', self.dir), 3, 'no source files')
-        self.assertFails(npu_tool('analyze', '--source', self.dir / 'a.bin'), 2, 'is no folder')
+        self.assertFails(npu_tool('analyze', '--source', self.dir / 'a.bin'), 2, 'is not a folder')
 
     def test_binary_files_circles_odd_names_and_code_that_would_act(self):
         root = self.dir / 'odd'

@@ -294,7 +294,7 @@ class CompareTest(ProgramTest):
         self.assertFails(npu_tool('compare', log, log, '--steps', '1'), 2, '--steps applies only to dumps')
         self.assertFails(npu_tool('compare', 'nowhere', log, '--reference', 'r'), 3, 'nowhere: no such file or folder')
         for words in (('--exact',), ('--atol', '1'), ('--rtol', '1'), ('--tolerance', 'a=1,1')):
-            self.assertFails(npu_tool('compare', log, log, *words), 2, words[0], 'of dumps and checkpoints', '--mean-rtol')
+            self.assertFails(npu_tool('compare', log, log, *words), 2, words[0], 'applies only to dumps and checkpoints', '--mean-rtol')
 
     def edited(self, dump, name, change):
         """A copy of a dump, its first step's dump.json changed."""

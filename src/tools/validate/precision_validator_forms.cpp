@@ -118,10 +118,10 @@ class FormsRun {
 
   Batch random_batch(int64_t number) const {
     auto generator = at::detail::createCPUGenerator(seed_ + static_cast<uint64_t>(number));
-    auto input =
-        example_batch(model_.inputs, {.samples = options_.forms.batch, .sizes = sizes_of_images(), .generator = generator}).input();
+    auto batch = example_batch(model_.inputs, {.samples = options_.forms.batch, .sizes = sizes_of_images(), .generator = generator});
     const auto classes = std::max<int64_t>(1, model_.num_classes > 0 ? model_.num_classes : 2);
-    return Batch(std::move(input), at::randint(classes, {options_.forms.batch}, generator, at::kLong));
+    batch.set("target", at::randint(classes, {options_.forms.batch}, generator, at::kLong));
+    return batch;
   }
 
   void outputs(const at::Tensor& input) {

@@ -60,7 +60,7 @@ void CallbackList::add(std::shared_ptr<Callback> callback) {
 }
 
 void CallbackList::check_states() {
-  for (const auto& c : callbacks_) checked_state(*c);
+  for (; checked_ < callbacks_.size(); ++checked_) checked_state(*callbacks_[checked_]);
   for (const auto& [name, state] : kept_)
     if (reported_.insert(name).second)
       log_warning("the checkpoint has the state of a callback '", name,

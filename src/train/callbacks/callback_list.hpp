@@ -23,7 +23,7 @@ class CallbackList {
   auto begin() const { return callbacks_.begin(); }
   auto end() const { return callbacks_.end(); }
 
-  // Before an epoch. Error(Usage) for a state that cannot be saved; one warning for each state that no callback has taken.
+  // Before an epoch. Error(Usage) if the state of a new callback cannot be saved; one warning for each state that no callback has taken.
   void check_states();
 
   // Adds the part of each callback that has a name, and those that are kept.
@@ -33,6 +33,7 @@ class CallbackList {
 
  private:
   std::vector<std::shared_ptr<Callback>> callbacks_;
+  size_t checked_ = 0;                 // so many of them have a state that can be saved
   std::map<std::string, State> kept_;  // by name, of callbacks that are not there
   std::set<std::string> reported_;     // of them
 };

@@ -69,19 +69,8 @@ TEST_CASE("the time of a program that calls no fit counts from its first epoch")
 }
 
 TEST_CASE("a request or the end of the time on another rank ends this one too") {
-  struct OfAnother final : Strategy {
-    int rank() const override { return 0; }
-    int world_size() const override { return 2; }
-    ParameterSet setup(const ParameterSet& trained) override { return trained; }
-    double sum(double own) override { return own; }
-    void backward(const at::Tensor&, bool) override {}
-    WindowWeight finish_gradients(const WindowWeight& own) override { return own; }
-    void agree(StepAgreement&) override {}
-    void finish_step() override {}
+  struct OfAnother final : SingleDeviceStrategy {
     unsigned decide(unsigned wanted) override { return wanted | of_another; }
-    void barrier() override {}
-    void abandon() noexcept override {}
-    bool capturable() const override { return false; }
     unsigned of_another = 0;
   } strategy;
   const TrainerOptions options{.max_epochs = 3};
