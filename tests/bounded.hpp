@@ -10,7 +10,7 @@
 
 namespace npu_train::testing {
 
-/// Runs `fn` in a process of its own under the limits that `limit` sets there; true when it came to its end without an exception.
+/// Runs `fn` in a process of its own under the limits that `limit` sets there; true if it ended without an exception.
 inline bool runs_under(const std::function<void()>& limit, const std::function<void()>& fn) {
   const auto pid = ::fork();
   if (pid == 0) {
@@ -28,7 +28,7 @@ inline bool runs_under(const std::function<void()>& limit, const std::function<v
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-/// `fn` in a process that may not take more than `megabytes` beyond what it has.
+/// `fn` in a process that may allocate at most `megabytes` in addition to its present memory.
 inline bool runs_within(size_t megabytes, const std::function<void()>& fn) {
   const auto limit = [megabytes] {
     size_t pages = 0;

@@ -7,7 +7,7 @@
 
 namespace {
 
-/// The end of the names of the files whose cases are asked for: --source-file=*/x_test.cpp, as ctest calls the program.
+/// The end of the names of the files whose cases are selected: --source-file=*/x_test.cpp, as ctest calls the program.
 std::string asked_file;
 
 /// Prints each test case of the file that is skipped, with its reason.

@@ -58,7 +58,7 @@ Error error_of(Fn&& fn) {
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// Where the real pictures lie: NPU_TRAIN_SHARED, or ../shared beside the repository. Empty when absent (the test then says so and skips).
+/// The folder of the real images: NPU_TRAIN_SHARED, or ../shared next to the repository. Empty if absent (the test is then skipped by name).
 inline std::filesystem::path shared_dir() {
   if (const char* set = std::getenv("NPU_TRAIN_SHARED")) return set;
   const auto beside = std::filesystem::path(NPU_TRAIN_SOURCE_DIR).parent_path() / "shared";

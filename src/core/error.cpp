@@ -70,7 +70,7 @@ Verdict judge(const std::error_code& code) {
 }
 
 std::string without_frames(std::string_view text) {
-  // The C++ frames that c10 appends say nothing to a user; they stay in the cause.
+  // The C++ frames that c10 appends do not help a user; they remain in the cause.
   return std::string(text.substr(0, text.find("\nException raised from")));
 }
 

@@ -42,7 +42,7 @@ LogSink set_log_sink(LogSink sink) {
 
 void log(LogLevel level, std::string_view message) {
   auto& out = output();
-  if (!out.on.load(std::memory_order_relaxed) || inside_sink) return;  // a sink that logs would call itself for ever
+  if (!out.on.load(std::memory_order_relaxed) || inside_sink) return;  // a sink that logs would call itself endlessly
   const std::lock_guard lock(out.busy);
   const auto sink = out.sink;  // copies: a sink may take itself away
   const auto tees = out.tees;
@@ -63,7 +63,7 @@ void log(LogLevel level, std::string_view message) {
 void warn_once(const std::string& key, const std::string& message) {
   static auto* const mutex = new std::mutex;
   static auto* const said = new std::set<std::string>;
-  if (!output().on.load()) return;  // nobody would have read it
+  if (!output().on.load()) return;  // without a sink the warning would be lost
   {
     const std::lock_guard lock(*mutex);
     if (!said->insert(key).second) return;

@@ -1,4 +1,4 @@
-// Where lines of the log go. Of std alone: the source behind it includes spdlog, whose fmt libtorch's headers would replace by their own.
+// The destinations of log lines. Includes std headers only: its source includes spdlog, whose fmt must not mix with that of libtorch.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What is known of Ascend chips by name, for the real NPU and for the simulated one.
+// The properties of Ascend chips by name, for the real NPU and the simulated one.
 #pragma once
 
 #include <optional>

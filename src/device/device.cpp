@@ -89,7 +89,7 @@ Device resolve_device(const std::string& text) {
   const auto& backend = backend_of(device);
   backend.activate();
   if (!backend.is_available()) throw Error(ErrorKind::Device, "device " + text, backend.why_not());
-  check(device.index < backend.count(), ErrorKind::Device, "device", text, " is not there: this machine has ", backend.count(), " of ",
+  check(device.index < backend.count(), ErrorKind::Device, "device", text, " does not exist: this machine has ", backend.count(), " of ",
         device.kind, ", counted from 0");
   return device;
 }

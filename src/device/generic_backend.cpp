@@ -11,7 +11,7 @@
 namespace npu_train::detail {
 namespace {
 
-// torch_npu's allocator is not a DeviceAllocator before 2.13: at::getDeviceAllocator would abort, a cast tells.
+// torch_npu's allocator is not a DeviceAllocator before 2.13. at::getDeviceAllocator would abort; a cast can be checked.
 c10::DeviceAllocator* device_allocator(c10::DeviceType type) {
   auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(type));
   return allocator != nullptr && allocator->initialized() ? allocator : nullptr;
@@ -30,7 +30,7 @@ void GenericBackend::require() const {
 
 c10::Device GenericBackend::checked(const Device& device) const {
   require();
-  check(device.index >= 0 && device.index < count(), ErrorKind::Device, "device", device.str(), " is not there: this machine has ", count(),
+  check(device.index >= 0 && device.index < count(), ErrorKind::Device, "device", device.str(), " does not exist: this machine has ", count(),
         " of ", name_);
   return {type_, static_cast<c10::DeviceIndex>(device.index)};
 }

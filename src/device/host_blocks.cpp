@@ -67,7 +67,7 @@ class ReportingAllocator final : public c10::Allocator {
     const std::lock_guard<std::mutex> lock(mutex_);
     return in_use_;
   }
-  // Of blocks that were told of; of others for raw_allocate, whose blocks do not carry their deleter.
+  // For blocks that were reported; and for blocks of raw_allocate, which do not carry their deleter.
   static void release(void* p) {
     auto& own = instance();
     Block block;

@@ -36,7 +36,7 @@ bool is_one_kernel_there(const std::string& name) {
 }
 
 constexpr const char* kNotForSeries = "the vendor's list does not name it for this series of chips";
-constexpr const char* kKernelThough = "the vendor's list says unsupported, but a kernel is registered: a test tells";
+constexpr const char* kKernelThough = "the vendor's list says unsupported, but a kernel is registered: test it";
 
 OperatorFacts judged(const Row& row, bool named_for_series) {
   if (row.listed == "unsupported") {

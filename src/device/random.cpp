@@ -56,14 +56,14 @@ void set_state(const Device& device, const at::Tensor& state) {
   }
 }
 
-// Does not throw: a device that failed says so at its next use.
+// Does not throw: a device that failed reports its error at its next use.
 void put_back(const std::vector<std::pair<Device, at::Tensor>>& states, const PortableRandom::Position& portable) {
   PortableRandom::set_position(portable);
   for (const auto& [device, values] : states) {
     try {
       set_state(device, values);
     } catch (const std::exception& e) {
-      log_warning("random: the generator of ", device.str(), " could not be put back: ", e.what());
+      log_warning("random: the generator of ", device.str(), " could not be restored: ", e.what());
     }
   }
 }

@@ -1,4 +1,4 @@
-// What zip archives need of a compressor: zlib's in deflate.cpp, or nothing but a checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
+// The functions of a compressor that zip archives need: zlib's in deflate.cpp, or only a checksum in no_deflate.cpp (NPU_TRAIN_IMAGES=OFF).
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ class JsonBuilder final : public nlohmann::json_sax<nlohmann::json> {
       : source_(source), limits_(limits), may_be_cut_(may_be_cut), text_bytes_(text_bytes) {}
 
   JsonPrefix take() {
-    while (depth_ > 0) close();  // left open by a text that is cut short
+    while (depth_ > 0) close();  // left open by a truncated text
     return {std::move(root_), !cut_};
   }
 

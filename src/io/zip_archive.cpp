@@ -29,7 +29,7 @@ T number_at(std::string_view bytes, size_t at) {
 
 template <class... Parts>
 void ZipArchive::require(bool ok, const Parts&... parts) const {
-  check(ok, file_.kind(), "pth", file_.path().string(), ": ", parts..., "; hint: the file is cut short or damaged; use another copy");
+  check(ok, file_.kind(), "pth", file_.path().string(), ": ", parts..., "; hint: the file is truncated or damaged; use another copy");
 }
 
 ZipArchive::ZipArchive(ReadableFile file, uint64_t largest_directory) : file_(std::move(file)) {
@@ -58,13 +58,13 @@ ZipArchive::Directory ZipArchive::find_directory() const {
     if (locator.starts_with(std::string_view("PK\x06\x07", 4))) {
       const auto end64_at = number_at<uint64_t>(locator, 8);
       require(end64_at <= end_at - kLocatorBytes && end_at - kLocatorBytes - end64_at >= kEnd64Bytes,
-              "the zip64 record lies outside the file");
+              "the zip64 record is outside the file");
       const auto end64 = file_.read(end64_at, kEnd64Bytes);
       require(end64.starts_with(std::string_view("PK\x06\x06", 4)), "the zip64 record is damaged");
       out = {number_at<uint64_t>(end64, 48), number_at<uint64_t>(end64, 40), number_at<uint64_t>(end64, 32)};
     }
   }
-  require(out.offset <= end_at && out.bytes <= end_at - out.offset, "the zip directory lies outside the file");
+  require(out.offset <= end_at && out.bytes <= end_at - out.offset, "the zip directory is outside the file");
   require(out.entries <= out.bytes / kCentralBytes, "the zip directory claims ", out.entries, " entries in ", out.bytes, " bytes");
   return out;
 }
@@ -113,7 +113,7 @@ void ZipArchive::read_directory(const Directory& directory) {
     require(entry.offset <= directory.offset && directory.offset - entry.offset >= kLocalBytes, "'", name, "' begins outside the file");
     require(entry.packed <= directory.offset - entry.offset - kLocalBytes, "'", name, "' reaches outside the file");
     require(entry.method == 8 || entry.packed == entry.size, "'", name, "' is stored with two sizes");
-    packed_sum += entry.packed;  // entries that lie over each other would multiply what the file holds
+    packed_sum += entry.packed;  // overlapping entries could unpack to many times the size of the file
     require(packed_sum <= file_.size(), "the entries together are larger than the file");
     require(entry.size <= unpacked_left, "the entries unpack to far more than the file's ", file_.size(),
             " bytes; torch.save does not pack at all");

@@ -22,7 +22,7 @@ class ZipWriter {
   /// Adds an entry; nothing of `data` is copied.
   void add(const std::string& name, const void* data, uint64_t bytes);
   void add(const std::string& name, std::string_view text) { add(name, text.data(), text.size()); }
-  /// Writes the directory; the archive is whole then. Does not commit the file.
+  /// Writes the directory, which completes the archive. Does not commit the file.
   void finish();
 
  private:

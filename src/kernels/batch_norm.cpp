@@ -26,7 +26,7 @@ auto stored_as(at::ScalarType dtype, Fn fn) {
   return fn(float());
 }
 
-// How the values of x lie: as rows of one value per channel, or as planes of one channel.
+// The memory layout of x: rows with one value per channel, or planes of one channel.
 struct Layout {
   bool rows;
   at::MemoryFormat format;
@@ -166,7 +166,7 @@ struct Sums {
   std::vector<double> g, gx;  // of the gradient, and of the gradient times (x - mean)
 };
 
-// The tensors behind a NormGrad; y is undefined where x tells the mask.
+// The tensors that a NormGrad points to; y is undefined if the mask follows from x.
 struct Incoming {
   at::Tensor x, dy, y;
   bool relu;
@@ -176,7 +176,7 @@ struct Incoming {
   }
 };
 
-// masked: where the gradient behind the ReLU goes; undefined when nobody wants it.
+// masked: receives the gradient after the mask of the ReLU; undefined if it is not needed.
 template <class T>
 Sums gradient_sums(const Layout& layout, const Incoming& in, const Affine& affine, const at::Tensor& masked) {
   const int64_t channels = layout.channels;
@@ -250,7 +250,7 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
     at::Tensor y = normalise(layout, x, saved, weight, bias, residual ? residual->contiguous(layout.format) : at::Tensor(), relu);
     ctx->saved_data["residual"] = residual.has_value();
     ctx->saved_data["relu"] = relu;
-    // With a residual only the result tells what the ReLU cut off; without one x does.
+    // With a residual, the mask of the ReLU follows only from the result; without one it follows from x.
     ctx->save_for_backward({x, weight, bias, saved, relu && residual ? y : at::Tensor()});
     return y;
   }
@@ -270,7 +270,7 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
     const float* invstd = moments.const_data_ptr<float>() + layout.channels;
     const Sums sums = stored_as(x.scalar_type(), [&]<class T>(T) {
       Sums found = gradient_sums<T>(layout, in, affine, masked);
-      if (masked.defined()) in = {x, masked, {}, false};  // it stands for the gradient and the mask
+      if (masked.defined()) in = {x, masked, {}, false};  // it replaces the gradient and the mask
       if (ctx->needs_input_grad(0)) out[0] = input_gradient<T>(layout, in, affine, invstd, found);
       return found;
     });

@@ -11,7 +11,7 @@ namespace npu_train::detail {
 
 // T is how maps are stored: float, c10::BFloat16 or c10::Half; what is computed is float, what is stored is rounded once.
 //
-// Two ways to lie. Rows: `rows` times `channels` values, one for each channel in a row (channels_last). Planes: of one channel, `planes`
+// Two memory layouts. Rows: `rows` times `channels` values, one for each channel in a row (channels_last). Planes: of one channel, `planes`
 // runs of `length` values that begin `stride` apart (contiguous). Absent tensors are null.
 struct NormRows {
   int64_t rows, channels;

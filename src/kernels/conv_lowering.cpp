@@ -12,7 +12,7 @@
 namespace npu_train::detail {
 namespace {
 
-// [N, C, H, W] that lies as [N, H, W, C] -> [N, H, W, C]
+// [N, C, H, W] stored as [N, H, W, C] -> [N, H, W, C]
 at::Tensor pixels_first(const at::Tensor& t) { return t.permute({0, 2, 3, 1}); }
 // The other way.
 at::Tensor channels_second(const at::Tensor& t) { return t.permute({0, 3, 1, 2}); }

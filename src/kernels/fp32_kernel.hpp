@@ -17,7 +17,7 @@ inline at::Tensor widened(const at::Tensor& t) { return t.to(at::kFloat); }
 inline std::optional<at::Tensor> widened(const std::optional<at::Tensor>& t) { return t ? std::optional(t->to(at::kFloat)) : t; }
 inline at::Tensor rounded(const at::Tensor& t, at::ScalarType dtype) { return t.defined() ? t.to(dtype) : t; }
 
-// Error(Usage) in the backward pass of an emulated operator that is asked for a graph of its own.
+// Error(Usage) in the backward pass of an emulated operator if a graph of that pass is requested (create_graph).
 void refuse_double_backward(const char* op);
 
 }  // namespace npu_train::detail

@@ -42,7 +42,7 @@ int64_t saved_by(Fn fn, const at::Tensor& x, std::set<const void*> seen, at::Ten
   return bytes;
 }
 
-// The buffers that a block moves: of its module; of what no other block's module holds where it has none of its own.
+// The buffers that a block changes: those of its module, or, if it has no module of its own, those that are in no other block's module.
 std::vector<at::Tensor> buffers_of_block(const Model& model, const Block& block) {
   if (const auto* own = model.module ? find_module(*model.module, block.name) : nullptr) return own->buffers();
   std::vector<at::Tensor> out;

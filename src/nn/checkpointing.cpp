@@ -18,7 +18,7 @@ namespace {
 using Tensors = std::vector<at::Tensor>;
 using Fn = std::function<Tensors(const Tensors&)>;
 
-// One call of checkpoint(); lives as long as a tensor that its forward saved may be asked for.
+// One call of checkpoint(); lives as long as autograd may need a tensor that its forward saved.
 class Piece : public std::enable_shared_from_this<Piece> {
  public:
   Piece(Fn fn, const Tensors& inputs, CheckpointingOptions options) : fn_(std::move(fn)), options_(std::move(options)) {

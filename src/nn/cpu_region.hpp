@@ -1,4 +1,4 @@
-// Whether a kernel may stand for an operator of the CPU here, and in which dtype.
+// Whether a kernel may replace an operator of the CPU here, and in which dtype.
 #pragma once
 
 #include <ATen/autocast_mode.h>

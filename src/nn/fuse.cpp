@@ -48,7 +48,7 @@ void check_options(const Model& model, const FuseOptions& o) {
         ", max_error ", o.max_error, "; they must be above 0, and at least 0");
   check(o.repeats >= 1 && o.repeats <= 10000, ErrorKind::Usage, kFuse, "repeats is ", o.repeats, "; allowed: 1 to 10000");
   check(o.example.defined() || !model.inputs.empty(), ErrorKind::Usage, kFuse,
-        "nothing says what the model accepts; hint: give FuseOptions::example, or Model::inputs");
+        "the model's input is unknown; hint: set FuseOptions::example or Model::inputs");
 }
 
 at::Tensor example_for(const Model& model, const ParameterSet& parameters, const FuseOptions& options) {
@@ -70,7 +70,7 @@ double deviation(const at::Tensor& got, const at::Tensor& want) {
   return size > 0 ? off / size : off;
 }
 
-// The best times of two ways, run in turn.
+// The best times of two functions that run alternately.
 std::pair<double, double> best_in_turn(const std::function<void()>& a, const std::function<void()>& b, const Device& device,
                                        const FuseOptions& options) {
   const auto& backend = backend_of(device);
@@ -93,13 +93,13 @@ std::pair<double, double> best_in_turn(const std::function<void()>& a, const std
   return {first, second};
 }
 
-// What a form needs beside its inputs and weights, its result included; 0 where the device does not tell.
+// The memory that a form needs in addition to its inputs and weights, including its result; 0 if the device does not report it.
 int64_t peak_of(const std::function<at::Tensor()>& fn, const Device& device) {
   at::Tensor kept;
   return std::max<int64_t>(peak_bytes_of(device, [&] { kept = fn(); }), 0);
 }
 
-// What is said of more memory than is allowed.
+// The reason for a rejection if a form needs more memory than is allowed; "" otherwise.
 std::string too_much(double memory_overhead, const FuseOptions& options, const char* since = "") {
   const auto rounded = [](double x) { return shortest(std::round(x * 100) / 100); };
   if (memory_overhead <= options.max_memory_overhead) return "";
@@ -110,7 +110,7 @@ std::string too_much(double memory_overhead, const FuseOptions& options, const c
 struct Choice {
   FusedPattern pattern;
   ChainForm form;
-  double with_weight = 0;  // memory_overhead where the chain's own weight stays beside the form's
+  double with_weight = 0;  // memory_overhead if the chain's own weight is kept in addition to the form's
 };
 
 class Trial {
@@ -152,7 +152,7 @@ class Trial {
     if (!(p.error <= options_.max_error)) return c10::str("the error ", error, " is above ", shortest(options_.max_error));
     if (auto memory = too_much(p.memory_overhead, options_); !memory.empty()) return memory;
     if (p.saving < options_.min_saving)
-      return c10::str("saves ", percent(p.saving), "; at least ", percent(options_.min_saving), " is asked for");
+      return c10::str("saves ", percent(p.saving), "; at least ", percent(options_.min_saving), " is required");
     return "";
   }
 
@@ -302,10 +302,10 @@ class Fusion {
       report_.seconds_before = whole.before;
       report_.seconds_after = whole.after;
       report_.error = whole.error;
-      if (!(whole.error <= options_.max_error)) return keep_nothing("the error of the whole model is " + shortest(whole.error));
+      if (!(whole.error <= options_.max_error)) return keep_nothing("the error of the complete model is " + shortest(whole.error));
       if (!(1 - whole.after / whole.before >= std::min(options_.min_saving, 0.0)))
         return keep_nothing(
-            c10::str("the whole forward would take ", shortest(std::round(100 * whole.after / whole.before) / 100), " times as long"));
+            c10::str("the complete forward would take ", shortest(std::round(100 * whole.after / whole.before) / 100), " times as long"));
     } catch (const std::exception& e) {
       return keep_nothing("the fused model fails: " + detail::first_line(e.what()));
     }
@@ -366,7 +366,7 @@ class Fusion {
     try {
       for (auto* fused : chains) undo.push_back(release(*fused, parameters_));
       same = deviation(run_by(model_, plan()).forward(example_), want) <= options_.max_error;
-    } catch (const std::exception&) {  // a stand-in was asked for
+    } catch (const std::exception&) {  // the forward needs a weight that was replaced by a stand-in
     }
     for (const auto& back : undo) back();
     return same;

@@ -94,7 +94,7 @@ void FusionMode::call(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   auto* args = stack.data() + (stack.size() - count);
   if (!stand_ins_.empty()) {
     if (carry_on(op, stack, args)) return;
-    // What the trace saw as no operator at all: the result itself is as dense as it will be asked for.
+    // The trace saw no operator for this contiguous(): the fused result has the requested layout already.
     const auto* asked = op.schema().name() == "aten::contiguous" ? find(args[0]) : nullptr;
     if (asked != nullptr && !asked->passed) {
       const at::Tensor same = args[0].toTensor();

@@ -45,7 +45,7 @@ class FusionMode : public OpMode {
  public:
   explicit FusionMode(const FusionPlan& plan) : plan_(plan) {}
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override;
-  // `t` as a tensor with memory: what the model gives back may be a stand-in.
+  // Gives `t` memory: the result of the model may be a stand-in.
   void settle(const at::Tensor& t);
 
  private:

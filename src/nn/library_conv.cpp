@@ -21,7 +21,7 @@ at::Tensor library_conv2d(const at::Tensor& x, const at::Tensor& weight, const a
   const auto shift = bias.defined() ? std::optional(region.cast(bias)) : std::nullopt;
   if (input.scalar_type() != at::kBFloat16 || parameter.scalar_type() != at::kBFloat16)
     return plain_conv2d(x, weight, bias, stride, padding);
-  // Under the name of the operation that it stands for: who counts or dumps convolutions finds it.
+  // Recorded as the operator that it replaces, so that tools that count or dump convolutions find it.
   RecordedOp record("aten::conv2d", [&] {
     return std::vector<c10::IValue>{input, parameter, shift ? c10::IValue(*shift) : c10::IValue(), std::vector<int64_t>{stride, stride},
                                     std::vector<int64_t>{padding, padding}};

@@ -29,7 +29,7 @@ at::Tensor lowered_conv2d(const at::Tensor& input, const at::Tensor& parameter, 
     const bool fits =
         x.scalar_type() == dtype && weight.scalar_type() == dtype && detail::has_lowered_conv(x, weight, stride, padding, low);
     if (!fits) return by_library(x, weight, stride, padding);
-    // Under the name of the operation that it stands for: who counts or dumps convolutions finds it.
+    // Recorded as the operator that it replaces, so that tools that count or dump convolutions find it.
     detail::RecordedOp record("aten::conv2d", [&] {
       return std::vector<c10::IValue>{x, weight, c10::IValue(), std::vector<int64_t>{stride, stride},
                                       std::vector<int64_t>{padding, padding}};

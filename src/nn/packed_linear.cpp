@@ -20,7 +20,7 @@ at::Tensor packed_linear(const at::Tensor& input, const at::Tensor& parameter, c
     const bool fits = detail::has_packed_product(x, weight, bias) && x.scalar_type() == dtype && weight.scalar_type() == dtype &&
                       (!bias.defined() || bias.scalar_type() == dtype);
     if (!fits) return at::linear(x, weight, bias);
-    // Under the name of the operation that it stands for: who counts or dumps linear layers finds it.
+    // Recorded as the operator that it replaces, so that tools that count or dump linear layers find it.
     detail::RecordedOp record("aten::linear", [&] { return std::vector<c10::IValue>{x, weight, bias}; });
     return record.result(detail::packed_product(x, weight, bias));
   });

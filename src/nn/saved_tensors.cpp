@@ -37,7 +37,7 @@ class Hook final : public torch::autograd::SavedVariableHooks {
   explicit Hook(std::shared_ptr<const SavedTensorHooks::Pack> pack) : pack_(std::move(pack)) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     const NoHooks none;
-    // a result comes with the node that saves it: kept so, the two would hold each other for ever
+    // a result refers to the node that saves it: without detach() the two would keep each other alive
     unpack_ = (*pack_)(tensor.requires_grad() ? tensor.detach() : tensor, is_result(tensor));
     pack_.reset();
   }

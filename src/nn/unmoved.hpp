@@ -10,8 +10,8 @@
 
 namespace npu_train::detail {
 
-// Tensors as they are now, put back at the end: `buffers`, and the running statistics and counters of the normalisation layers that this
-// thread runs meanwhile, which nobody has to name.
+// Restores tensors at its end to their present values: `buffers`, and the running statistics and counters of all normalisation layers that
+// this thread runs meanwhile, without naming them.
 class Unmoved {
  public:
   explicit Unmoved(const std::vector<at::Tensor>& buffers);

@@ -65,7 +65,7 @@ class Source {
     return {};
   }
 
-  // Names of the file that nothing asked for.
+  // Names of the file that match nothing in the model.
   void list_unused(const NamedTensors& tensors, const std::string& head) {
     std::unordered_set<std::string> series;
     for (const auto& name : wanted_)
@@ -197,7 +197,7 @@ WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensor
     std::erase_if(report.loaded, in_head);
   }
   check(!options.strict || report.fits(), ErrorKind::Checkpoint, "load_weights", "these are the weights of another network; ", report.str(),
-        "; hint: give the weights of this one, or model.weights_strict=false (in C++: strict = false) to take what fits");
+        "; hint: give the weights of this one, or model.weights_strict=false (in C++: strict = false) to load the tensors that fit");
   check(!report.loaded.empty(), ErrorKind::Checkpoint, "load_weights", "none of the ", tensors.size(), " tensors fits the model; ",
         report.str());
 
@@ -222,7 +222,7 @@ std::string WeightsReport::str() const {
   if (!removed_prefixes.empty()) out += "\n  prefixes removed: " + join(removed_prefixes);
   if (!converted.empty()) out += "\n  converted: " + first_few(converted);
   if (!fresh_head.empty())
-    out += "\n  head '" + fresh_head + "' is of another size in the file, or missing there: it keeps its fresh values";
+    out += "\n  head '" + fresh_head + "' has a different size in the file, or is missing there: it keeps its initial values";
   if (!missing.empty()) out += "\n  missing: " + first_few(missing);
   if (!unexpected.empty()) out += "\n  unexpected: " + first_few(unexpected);
   if (!deeper.empty()) out += "\n  further layers, which the model does not have: " + first_few(deeper);

@@ -66,7 +66,7 @@ ParameterSet Ema::averages_of(const ParameterSet& parameters) const {
   const auto device = parameters[0].value.device();
   ParameterSet out;
   for (const auto& p : parameters) {
-    check(p.value.device() == device, ErrorKind::Usage, kEma, "the parameters lie on more than one device");
+    check(p.value.device() == device, ErrorKind::Usage, kEma, "the parameters are on more than one device");
     const auto* target = model_.find(p.name);
     check(target != nullptr && target->value.sizes() == p.value.sizes(), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
           " of the same shape");
@@ -148,7 +148,7 @@ void Ema::load_state(const State& saved) {
           " in the saved state, ", tensor.sizes(), " here");
   }
   for (const auto& [key, tensor] : state.tensors)
-    check(own.tensors.count(key) != 0, ErrorKind::Checkpoint, kEma, "the saved state has ", key, ", which this model has not");
+    check(own.tensors.count(key) != 0, ErrorKind::Checkpoint, kEma, "the saved state has ", key, ", which this model does not have");
   const c10::NoGradGuard no_grad;
   for (const auto& [key, tensor] : own.tensors) tensor.copy_(state.tensors.at(key));
   updates_ = updates;

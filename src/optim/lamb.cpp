@@ -14,7 +14,7 @@
 namespace npu_train {
 namespace {
 
-// Everything is computed beside the state and put in place at the end, so that the device can decline.
+// Everything is computed in separate tensors and copied into the state at the end, so that the device can skip the update.
 void replace(const at::Tensor& target, const at::Tensor& value, const at::Tensor& skip) {
   target.copy_(skip.defined() ? at::where(skip, target, value) : value);
 }

@@ -19,7 +19,7 @@
 namespace npu_train {
 namespace {
 
-// Strides of dimensions of size 1 do not matter for where elements lie.
+// Strides of dimensions of size 1 do not affect where elements are stored.
 bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   const auto sizes = a.sizes();
   if (sizes != b.sizes()) return false;
@@ -28,7 +28,7 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
   return true;
 }
 
-// The fused kernels walk over memory and take for granted that all operands of a parameter lie alike: on a CPU they do not even check.
+// The fused kernels iterate over memory and assume that all operands of a parameter have the same layout; on a CPU they do not check it.
 at::Tensor laid_out_as(const at::Tensor& t, const at::Tensor& parameter) {
   const bool same_type = t.scalar_type() == parameter.scalar_type();
   if (same_type && t.strides() == parameter.strides()) return t;
@@ -52,7 +52,7 @@ void Optimizer::check_parameters(const ParameterSet& parameters) const {
     const auto usage = [&](bool ok, const auto&... what) { check(ok, ErrorKind::Usage, "Optimizer", p.name, what...); };
     usage(p.value.is_floating_point(), " is ", p.value.scalar_type(), "; only floating point is trained");
     usage(p.value.is_leaf(), " is the result of an operation; an optimizer takes leaves");
-    usage(p.value.is_non_overlapping_and_dense(), " does not lie densely in memory; call .contiguous() on it before training");
+    usage(p.value.is_non_overlapping_and_dense(), " is not dense in memory; call .contiguous() on it before training");
     usage(p.group >= 0 && p.group < static_cast<int>(groups_.size()), " is in group ", p.group, "; there are ", groups_.size(), " groups");
   }
 }
@@ -183,7 +183,7 @@ void Optimizer::load_state(const State& saved) {
            " here");
   }
   for (const auto& [key, tensor] : state.tensors)
-    refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer has not");
+    refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer does not have");
   const c10::NoGradGuard no_grad;
   for (const auto& [key, tensor] : own.tensors) tensor.detach().copy_(state.tensors.at(key));
 }

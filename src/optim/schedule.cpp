@@ -209,7 +209,7 @@ void add_builtin_schedules(ScheduleRegistry& registry) {
         [n = fall_length(o, o.total_iters, c, "total_iters"), f = min_factor(o.min_lr, c)](double t) { return schedule::linear(t, n, f); },
         true);
   });
-  registry.add<PolynomialOptions>("polynomial", "a power of what is left of the run", [](const PolynomialOptions& o, Context c) {
+  registry.add<PolynomialOptions>("polynomial", "a power of the remaining fraction of the run", [](const PolynomialOptions& o, Context c) {
     return made(
         o,
         [n = fall_length(o, o.total_iters, c, "total_iters"), p = o.power, f = min_factor(o.min_lr, c)](double t) {

@@ -74,7 +74,7 @@ void MixedPrecision::update(const StepGate& gate) {
 State MixedPrecision::state() const { return scale_ ? to_state(scale_->state()) : State{}; }
 
 void MixedPrecision::load_state(const State& state) {
-  // a run in another precision has no scale to go on from: this one starts at its own
+  // a state saved by a run in another precision has no scale: then the initial scale stays
   if (scale_ && !state.empty()) scale_->load_state(loss_scale_state(state, "scaler"));
 }
 

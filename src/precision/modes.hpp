@@ -1,4 +1,4 @@
-// The precisions beside 32-true.
+// All precisions except 32-true.
 #pragma once
 
 #include <optional>
@@ -78,8 +78,8 @@ class TruePrecision final : public MixedPrecision {
  private:
   bool keeps_masters_;
   AmpModules modules_;
-  std::vector<at::Tensor> low_;      // what the model computes with
-  std::vector<at::Tensor> masters_;  // what the optimizer updates; the same order
+  std::vector<at::Tensor> low_;      // the tensors that the model computes with
+  std::vector<at::Tensor> masters_;  // the tensors that the optimizer updates; the same order
 };
 
 }  // namespace npu_train::detail

@@ -23,10 +23,10 @@ const ConfigTable<GradScalerOptions>& GradScalerOptions::config_table() {
           .field("growth_factor", &T::growth_factor, "the scale times this after growth_interval clean steps", more_than(1))
           .field("backoff_factor", &T::backoff_factor, "the scale times this after an overflow", between(0, 1))
           .field("growth_interval", &T::growth_interval, "clean steps in a row before the scale grows", at_least(1))
-          .field("hysteresis", &T::hysteresis, "overflows until the scale falls; given back when it grows", at_least(1))
+          .field("hysteresis", &T::hysteresis, "overflows until the scale falls; the count is reset when the scale grows", at_least(1))
           .field("min_scale", &T::min_scale, "floor; 0: none", at_least(0))
           .field("max_scale", &T::max_scale, "cap", more_than(0))
-          .field("dynamic", &T::dynamic, "false: init_scale for the whole run; overflowing steps are still skipped")
+          .field("dynamic", &T::dynamic, "false: init_scale throughout the run; overflowing steps are still skipped")
           .synonym("loss_scale", "init_scale")
           .synonym("loss_scale_window", "growth_interval")
           .synonym("min_loss_scale", "min_scale");

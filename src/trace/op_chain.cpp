@@ -19,7 +19,7 @@ bool same_sizes(const GraphOp& op) {
 }
 bool is_one(const c10::IValue& v) { return v.isScalar() && v.toScalar().toDouble() == 1; }
 
-// What may come next in a chain, by what it holds already.
+// The operators that may come next in a chain, given those that it has already.
 class Grammar {
  public:
   explicit Grammar(const ParameterSet& parameters) {

@@ -16,7 +16,7 @@ void hand_over(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   current_mode->call(op, *stack);
 }
 
-// Once per process; only threads inside a guard reach the fallback. A key that is taken is tried again by the next guard.
+// Once per process; only threads inside a guard reach the fallback. If the key is taken, the next guard tries again.
 void install() {
   [[gnu::used]] static const auto* const library = [] {  // used: no leak to a sanitizer
     check(!c10::Dispatcher::singleton().hasBackendFallbackForDispatchKey(kOpModeKey), ErrorKind::Device, "operator mode",

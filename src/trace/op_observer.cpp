@@ -32,7 +32,7 @@ int64_t attention_flops(Values in) {
   return 2 * q.numel() * k.size(-2) + 2 * (q.numel() / q.size(-1)) * k.size(-2) * v.size(-1);
 }
 
-// 0 for operations that are not counted; `known` tells them from those that cost nothing on empty tensors.
+// 0 for operations that are not counted; `known` distinguishes them from those that cost nothing on empty tensors.
 int64_t flops_of(const std::string& op, Values in, const at::Tensor& out, bool& known) {
   known = true;
   if (op == "conv1d" || op == "conv2d" || op == "conv3d") return convolution_flops(in, out, false);
@@ -230,7 +230,7 @@ const OpObserver::Watched* OpObserver::watched_in(const at::Tensor& input) const
   return found != watched_.end() ? &found->second : nullptr;
 }
 
-// A cast of a parameter, as autocast makes it, stands for the parameter.
+// A cast of a parameter, as autocast makes it, counts as the parameter.
 bool OpObserver::follows_cast(const SeenOp& op) {
   if (!is_cast(op) || op.tensors.empty()) return false;
   const auto* from = watched_in(op.tensors[0].value);

@@ -18,7 +18,7 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("gradient_checkpointing", &T::gradient_checkpointing,
                  "blocks of the model that the backward computes again, to save memory: none | blocks | every:N | budget:2GiB")
           .field("static_shapes", &T::static_shapes, "pad and mask the last batch, so that every batch has one shape")
-          .field("memory_format", &T::memory_format, "layout of pictures and convolution weights; auto: the faster one",
+          .field("memory_format", &T::memory_format, "layout of images and convolution weights; auto: the faster one",
                  one_of({"auto", "contiguous", "channels_last"}))
           .field("check_val_every_n_epoch", &T::check_val_every_n_epoch, "validate after every n-th epoch; 0: never", at_least(0))
           .field("num_sanity_val_steps", &T::num_sanity_val_steps, "validation batches tried before the first step", at_least(0))
@@ -43,7 +43,7 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
               "products no)",
               one_of({"auto", "true", "false"}))
           .field("cuda_graphs", &T::cuda_graphs,
-                 "forward and backward of full windows are captured once and launched as a whole; auto: on a GPU, for the built-in models; "
+                 "capture forward and backward of full windows once and launch them as one graph; auto: on a GPU, for the built-in models; "
                  "true: also on other devices that have graphs, and for tasks that do not say that they can be captured",
                  one_of({"auto", "true", "false"}))
           .field("on_divergence", &T::on_divergence,
@@ -74,14 +74,14 @@ const ConfigTable<CheckpointOptions>& CheckpointOptions::config_table() {
       ConfigTable<T>("checkpoint")
           .field("enabled", &T::enabled, "false: write no checkpoints")
           .field("monitor", &T::monitor,
-                 "metric that ranks checkpoints: val/<metric> or train/<metric>; auto: the task's first, of validation where there is one")
+                 "metric that ranks checkpoints: val/<metric> or train/<metric>; auto: the task's first metric, of the validation if the run has one")
           .field("mode", &T::mode, "whether a larger value is better; auto: min for losses and errors", one_of({"auto", "max", "min"}))
           .field("save_top_k", &T::save_top_k, "best checkpoints that are kept; 0: none, -1: all", at_least(-1))
           .field("save_last", &T::save_last, "keep the newest one, whatever its score")
           .field("every_n_epochs", &T::every_n_epochs, "epochs between checkpoints; 0: none at epoch ends", at_least(0))
           .field("every_n_train_steps", &T::every_n_train_steps, "also every so many optimizer steps; 0: off", at_least(0))
           .field("async", &T::async,
-                 "true: the state is copied to host memory and written beside the training; false: training waits for the disk")
+                 "true: copy the state to host memory and write it while training continues; false: training waits for the disk")
           .synonym("async_save", "async")
           .synonym("background", "async");
   return table;

@@ -52,7 +52,7 @@ const LayerRange* largest_in_fp32(const OverflowReport& report) {
 std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
   std::vector<std::string> out;
   const auto add = [&](std::string text) { out.push_back(std::move(text)); };
-  if (!r.samples.empty()) add("look at sample " + numbers(r.samples) + " of the data: the others of its batch are well");
+  if (!r.samples.empty()) add("look at sample " + numbers(r.samples) + " of the data: the other samples of the batch cause no overflow");
   const auto* peak = largest_in_fp32(r);
   if (r.source.phase == "forward") {
     const auto layer = layer_itself(r.source.layer);
@@ -63,18 +63,18 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
       add("a weight or an input of " + (layer.empty() ? "the first layer" : layer) + " is itself beyond " + scientific(r.largest_of_dtype) +
           ", before anything is computed");
     if (!r.broken_weight.empty())
-      add(r.broken_weight + " itself is not finite: an earlier step broke it; go on from a checkpoint before it, with --detect-anomaly");
+      add(r.broken_weight + " itself is not finite: an earlier step broke it; resume from a checkpoint before that step, with --detect-anomaly");
     else if (is_low(r))
       add(in_fp32(layer));
     add("if it began during training, the weights have grown: a lower learning rate, trainer.gradient_clip_val, more warm-up");
   } else if (r.source.phase == "loss") {
-    add("the loss is not finite although what goes into it is: log or division by zero in it want an eps, and targets must be in range");
+    add("the loss is not finite although its inputs are: a log or a division by zero in it needs an eps, and targets must be in range");
   } else if (r.source.phase == "backward") {
     if (r.loss_scale > 1)
       add("the loss scale of " + scientific(r.loss_scale) + " is too large for these gradients: a dynamic one falls with overflows down " +
           "to grad_scaler.min_scale, and grad_scaler.max_scale keeps it below");
     if (r.parameters.size() == 1) add("only the gradient of " + r.parameters[0] + " is not finite: look at what it scales or divides");
-    if (is_low(r)) add(in_fp32(layer_itself(r.source.layer)) + "; trainer.gradient_clip_val bounds what goes into the update only");
+    if (is_low(r)) add(in_fp32(layer_itself(r.source.layer)) + "; trainer.gradient_clip_val limits only the gradients that the update uses");
     add("sqrt, log, norm and division near zero have large gradients: an eps inside them helps");
   } else {
     add("the replay found every value finite: the overflow came from another rank, or the model does not repeat (npu_tool "
@@ -93,7 +93,7 @@ std::string OverflowReport::str() const {
   out << "overflow at attempt " << attempt << ", " << skip_streak << " in a row; " << precision << ", loss scale " << scientific(loss_scale)
       << ", loss " << scientific(loss) << "\n";
   out << "source: " << source.str() << " (micro-batch " << micro_batch << ")\n";
-  if (!samples.empty()) out << "samples to blame: " << numbers(samples) << "\n";
+  if (!samples.empty()) out << "samples that cause it: " << numbers(samples) << "\n";
   out << "parameters with a gradient that is not finite: " << parameters.size() << " of " << parameters_in_all;
   out << (parameters.empty() ? "" : ": ") << detail::first_few(parameters, 5) << "\n";
   size_t width = 5;

@@ -45,7 +45,7 @@ void OverflowForensics::end(bool taken, const std::vector<Batch>& window, double
   }
   const int64_t streak = precision_.skip_streak() + 1;  // with this one
   if (!watches() || !is_due(streak)) return;
-  task_.parameters().zero_grad();  // the replay needs their memory, and nobody them
+  task_.parameters().zero_grad();  // the replay needs their memory, and the gradients are not used again
   explain(window, full_weight, attempt, streak);
   explained_ = true;
 }

@@ -17,7 +17,7 @@ class OverflowForensics {
   OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const StepOptions& options, bool may_skip, KeptBuffers& buffers,
                     std::function<Batch(const Batch&)> bring);
 
-  // Whether anything can come to be explained: then the buffers of each window's start are kept.
+  // Whether an overflow may be explained later: then the buffers of each window's start are kept.
   bool watches() const;
   // Before a window: what a replay of it needs.
   void begin();

@@ -95,7 +95,7 @@ struct Step {
   std::vector<int64_t> gradient_samples;
 };
 
-// Memory that an operator has only reserved: what lies in it says nothing.
+// Memory that an operator has only reserved: its content is meaningless.
 bool is_unwritten(std::string_view op) { return op.starts_with("empty") || op.starts_with("new_empty"); }
 
 // One micro-batch under observation.
@@ -237,7 +237,7 @@ class Replay {
   int64_t first_gradient_ = -1, first_raised_ = -1;  // steps
 };
 
-// The optimizer may still want the gradients of the window that is replayed.
+// The optimizer may still need the gradients of the window that is replayed.
 class KeptGradients {
  public:
   explicit KeptGradients(ParameterSet parameters) : parameters_(std::move(parameters)) {

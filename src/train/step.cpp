@@ -96,7 +96,7 @@ detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches
     for (size_t k = 0; k < window.size(); ++k) accumulate(window[k], static_cast<int>(k), sums, scale);
     return sums;
   };
-  // observers see operators and phases of micro-batches, which a replay has not
+  // observers see the operators and phases of micro-batches; a replay has neither
   detail::WindowSums sums;
   if (graph_ != nullptr && observers_.empty() && graph_->takes(batches, full_weight) &&
       graph_->run(

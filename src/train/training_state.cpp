@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kLoopState = "Checkpoint";
 
-/// The tensors of the model as they are saved: fp32 masters where there are any, so that a checkpoint fits every precision.
+/// The tensors of the model as they are saved: fp32 master weights if there are any, so that a checkpoint fits every precision.
 std::vector<NamedTensor> model_tensors(const LoopParts& parts) {
   std::vector<NamedTensor> out;
   for (const auto& p : parts.task->parameters()) {
@@ -29,7 +29,7 @@ std::vector<NamedTensor> model_tensors(const LoopParts& parts) {
   return out;
 }
 
-/// The saved tensor of that name or alias; nullptr where there is none.
+/// The saved tensor with that name or alias; nullptr if there is none.
 const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
   const auto alias = saved.values.find(kAliasKey + name);
   const auto found = saved.tensors.find(alias == saved.values.end() ? name : saved.text(kAliasKey + name, "model"));

@@ -9,11 +9,11 @@
 
 namespace npu_train::detail {
 
-// The parts of a saved state, except those that are left out.
+// The parts of a saved state, except those that the caller excludes.
 class SavedParts {
  public:
   SavedParts(const RunState& state, const std::vector<std::string>& leave_out) : state_(state), leave_out_(leave_out) {}
-  // nullptr if it is left out. Error(Checkpoint) if there is none.
+  // nullptr if it is excluded. Error(Checkpoint) if the state does not have it.
   const State* find(const std::string& part) const;
 
  private:

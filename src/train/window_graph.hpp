@@ -1,4 +1,4 @@
-// Forward and backward of a whole window as one piece of device work that is captured once and replayed.
+// Forward and backward of a complete window as one graph of device work that is captured once and replayed.
 #pragma once
 
 #include <functional>
@@ -24,8 +24,8 @@ struct WindowSums {
 };
 
 // The first windows of a shape run eagerly, since libraries set themselves up in them. The shape that comes more often than all others
-// together is captured: not that of an epoch's short last window, even if a run begins with it. What cannot be captured is never tried
-// again, and why is told once.
+// together is captured: not that of an epoch's short last window, even if a run begins with it. A failed capture is never repeated; its
+// reason is logged once.
 class WindowGraph {
  public:
   // All borrowed. `updated`: what the optimizer steps; their gradients are what a replay leaves behind.
@@ -41,7 +41,7 @@ class WindowGraph {
  private:
   void capture(const std::vector<Batch>& window, const std::function<WindowSums(const std::vector<Batch>&, const at::Tensor&)>& compute);
   void drop_gradients() const;
-  // Where the tensors lie that the graph reads and that others may have moved, and which of them get gradients.
+  // The addresses of the tensors that the graph reads and that others may have moved, and which of them receive gradients.
   using Place = std::pair<const void*, bool>;
   std::vector<Place> places() const;
 

@@ -1,4 +1,4 @@
-// What the program has of spdlog and fmt.
+// The program's own functions that use spdlog and fmt.
 #pragma once
 
 #include <string>

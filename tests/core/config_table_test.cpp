@@ -70,7 +70,7 @@ TEST_CASE("defaults, values and sections") {
   CHECK(b.path == "007");
   CHECK(b.names == std::vector<std::string>{"a", "1", "2"});
   CHECK(b.betas == std::vector<double>{0.5, 1});
-  CHECK(b.trainer.max_epochs == 10);  // decimal, whatever stands in front
+  CHECK(b.trainer.max_epochs == 10);  // decimal, even with leading zeros
   CHECK(b.trainer.flag);
   CHECK(b.trainer.steps.empty());
   CHECK(b.trainer.clip == 0);
@@ -136,7 +136,7 @@ TEST_CASE("every error message names place, key, given and allowed") {
 
 TEST_CASE("the hint for an empty text on a command line can be pasted into a shell") {
   auto node = ConfigNode::map();
-  apply_override(node, "path=");  // what a shell makes of path=""
+  apply_override(node, "path=");  // as a shell passes path=""
   const auto e = error_of([&] { bind<Outer>(node, ""); });
   CHECK(std::string(e.what()).find("hint: in a shell, an empty text is 'path=\"\"'") != std::string::npos);
   apply_override(node, "path=\"\"");

@@ -74,7 +74,7 @@ TEST_CASE("a sink may throw, log, or take itself away") {
 
 TEST_CASE("a warning by key appears once") {
   int calls = 0;
-  warn_once("log_test", "nobody hears this one, so it does not count");
+  warn_once("log_test", "without a sink this one does not count");
   const ScopedLogSink sink([&](LogLevel, std::string_view) { ++calls; });
   warn_once("log_test", "a");
   warn_once("log_test", "a");

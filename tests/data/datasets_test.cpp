@@ -82,7 +82,7 @@ TEST_CASE("an image folder by name, with and without validation") {
   CHECK(batch.input().sizes() == at::IntArrayRef({1, 3, 32, 32}));
   CHECK(batch.target()[0].item<int64_t>() == 1);
 
-  // Half a picture: the error of the loader names the file.
+  // Half an image: the error of the loader names the file.
   auto cut = to_jpeg(rough(64, 64));
   cut.resize(cut.size() / 2);
   add("train/ant/a.jpg", cut);
@@ -256,7 +256,7 @@ TEST_CASE("a sample that cannot be read ends the epoch, or is omitted and counte
             CHECK(batch->input().size(0) == (pad ? 2 : real));
             CHECK(batch->target().size(0) == (pad ? 2 : real));
             if (pad) CHECK(batch->at("mask").sum().item<double>() == static_cast<double>(real));
-            for (int64_t i = 0; i < real && epoch == 0; ++i)  // the same crop of the same picture
+            for (int64_t i = 0; i < real && epoch == 0; ++i)  // the same crop of the same image
               CHECK(at::equal(batch->input()[i], whole.at(batch->ids[static_cast<size_t>(i)])));
           }
           CHECK_FALSE(loader.next());

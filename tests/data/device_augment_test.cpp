@@ -27,7 +27,7 @@ DatasetInfo info_of(const std::string& name, int64_t classes, std::vector<int64_
   return out;
 }
 
-/// 11 pictures; every second one is smooth, the others are noise; the last is white.
+/// 11 images; every second one is smooth, the others are noise; the last is white.
 std::shared_ptr<MemoryPictures> some_pictures(int64_t channels = 3, int64_t h = 20, int64_t w = 26) {
   Philox rng(5);
   std::vector<uint8_t> pixels;
@@ -244,7 +244,7 @@ TEST_CASE("what cannot be is refused by name") {
   const DeviceAugment augment({}, {8, 8}, {1, 1, 1, 1}, {});
   CHECK(error_of([&] { augment.finish(Batch(at::zeros({2, 3, 8, 8}), {}), false); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { augment.finish(Batch(at::zeros({2, 3, 8, 9}, at::kByte), {}), false); }).kind() == ErrorKind::Usage);
-  // A picture of another size than the data set says.
+  // An image whose size differs from the size that the data set declares.
   class Liar final : public PictureDataset {
    public:
     int64_t size() const override { return 1; }

@@ -83,7 +83,7 @@ TEST_CASE("a wrong checksum, a missing address and a folder in use leave nothing
 
 TEST_CASE("curl follows https alone, within limits and without the user's settings") {
   const TempDir dir;
-  // Stands in for curl: notes its arguments and makes its output as large as the test says.
+  // Replaces curl: records its arguments, and writes an output of the size that the test sets.
   const auto programs = dir / "bin", arguments = dir / "arguments";
   std::filesystem::create_directories(programs);
   std::ofstream(programs / "curl") << "#!/bin/sh\nprintf '%s\\n' \"$@\" > '" << arguments.string()

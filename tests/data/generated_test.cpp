@@ -104,7 +104,7 @@ TEST_CASE("the shape covers a part of the image in another colour, light on dark
   const auto set = generate_shapes(200, 9, clean);
   int lighter = 0, discs = 0;
   for (int64_t i = 0; i < set.size(); ++i) {
-    if (set.labels()[i] != 0) continue;  // a disc in the middle: centre and corner tell its colours
+    if (set.labels()[i] != 0) continue;  // a disc in the middle: centre and corner show its colours
     const Image picture = set.picture(i).pixels;
     const auto brightness = [&](int y, int x) {
       return 0.299 * picture.at(0, y, x) + 0.587 * picture.at(1, y, x) + 0.114 * picture.at(2, y, x);
@@ -123,7 +123,7 @@ TEST_CASE("a linear classifier on the pixels stays under 60 %, and learns nothin
   LinearClassifier linear;
   linear.train(train, 12, 2e-4);
   const double seen = linear.accuracy(train), fresh = linear.accuracy(test);
-  MESSAGE("linear: " << seen << " on its training pictures, " << fresh << " on others");
+  MESSAGE("linear: " << seen << " on its training images, " << fresh << " on others");
   CHECK(seen > 0.3);  // it was trained at all
   CHECK(fresh < 0.6);
 

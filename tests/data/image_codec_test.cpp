@@ -76,7 +76,7 @@ TEST_CASE("a part of a JPEG has the pixels of the complete image, for every samp
   const Image picture = soft(200, 260);
   for (const JpegStyle style : {JpegStyle{90, 1, false, false}, JpegStyle{90, 2, false, false}, JpegStyle{90, 2, true, false}}) {
     const auto file = to_jpeg(picture, style);
-    const Image whole = decode_image(file, "whole");
+    const Image whole = decode_image(file, "complete");
     for (const PixelBox box : {PixelBox{0, 0, 200, 260}, PixelBox{37, 51, 90, 101}, PixelBox{150, 201, 50, 59}, PixelBox{0, 0, 17, 16},
                                PixelBox{183, 5, 1, 1}}) {
       const DecodedBox part = decode_box(file, "part", box, box.height, box.width);

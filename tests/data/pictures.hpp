@@ -1,4 +1,4 @@
-/// Pictures by a formula, files made of them, and comparisons.
+/// Images by a formula, files made of them, and comparisons.
 #pragma once
 
 #include <algorithm>

@@ -20,7 +20,7 @@ Device simulator() {
 
 }  // namespace
 
-TEST_CASE("device_graph: a capture does nothing, a replay does it all on what the memory holds then") {
+TEST_CASE("device_graph: a capture runs nothing; a replay runs all of it on the values that the memory has then") {
   const auto on = at::TensorOptions().device(simulator().c10());
   const at::Tensor x = at::ones({4}, on), counter = at::zeros({1}, on);
   at::Tensor y, view;
@@ -77,7 +77,7 @@ TEST_CASE("device_graph: what cannot be captured is an error that leaves everyth
   CHECK(x.cpu().equal(at::full({4}, 2.0F)));
 }
 
-TEST_CASE("device_graph: devices without graphs say so") {
+TEST_CASE("device_graph: devices without graphs report this") {
   CHECK(DeviceGraph::why_not(simulator()).empty());
   CHECK(has(DeviceGraph::why_not({.kind = "cpu"}), "a CPU has no graphs"));
   CHECK(has(DeviceGraph::why_not({.kind = "cuda"}), "cuda:0"));

@@ -40,7 +40,7 @@ TEST_CASE("libtorch's device of a device, and back") {
   CHECK(error_of([] { device_of(c10::Device(c10::DeviceType::Meta)); }).kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("auto takes the first that is there, never the simulator") {
+TEST_CASE("auto takes the first available device, never the simulator") {
   const auto device = resolve_device("auto");
   CHECK(device.kind != "sim_npu");
   CHECK(backend_of(device).is_available());
@@ -52,11 +52,11 @@ TEST_CASE("auto takes the first that is there, never the simulator") {
   CHECK_FALSE(earlier_available);
 }
 
-TEST_CASE("a device that is not there is a device error with a remedy") {
+TEST_CASE("a device that does not exist is a device error with a remedy") {
   CHECK(resolve_device("cpu") == Device{});
   for (const auto* backend : all_backends()) {
     CAPTURE(backend->name());
-    if (backend->name() == "sim_npu" || backend->name() == "npu") continue;  // loaded when they are asked for: tests of their own
+    if (backend->name() == "sim_npu" || backend->name() == "npu") continue;  // loaded when they are named: they have tests of their own
     if (backend->is_available()) {
       if (backend->name() == "cpu") continue;
       CHECK(error_of([&] { resolve_device(backend->name() + ":127"); }).kind() == ErrorKind::Device);

@@ -42,7 +42,7 @@ TEST_CASE("the heap fits blocks into the smallest gap and joins neighbours") {
   CHECK(heap.allocate(0) == nullptr);
   CHECK(heap.allocate(~size_t{0}) == nullptr);
   heap.release(d);
-  CHECK(heap.allocate(50 * kPage) == d);  // joins the gap behind it
+  CHECK(heap.allocate(50 * kPage) == d);  // joins the gap after it
 }
 
 TEST_CASE("no two blocks share a byte, and everything comes back") {
@@ -71,7 +71,7 @@ TEST_CASE("no two blocks share a byte, and everything comes back") {
   CHECK(heap.allocate(space.size()) == space.data());
 }
 
-TEST_CASE("tensors of a scope come from the arena, are freed after it, and the allocator before is put back") {
+TEST_CASE("tensors of a scope come from the arena, are freed after it, and the previous allocator is restored") {
   auto* before = c10::GetCPUAllocator();
   at::Tensor large, small;
   const auto at_start = HostArena::stats();
@@ -143,7 +143,7 @@ TEST_CASE("a child of a fork can make tensors, whatever another thread was at") 
   for (int i = 0; i < 50 && good == i; ++i) {
     const auto child = ::fork();
     if (child == 0) {
-      ::alarm(20);  // ends a child that waits for ever
+      ::alarm(20);  // ends a child that waits endlessly
       at::empty({50000});
       ::_exit(0);
     }

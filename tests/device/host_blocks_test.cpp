@@ -54,7 +54,7 @@ TEST_CASE("the end of an older block is no complaint on stderr") {
         }) == "");
 }
 
-TEST_CASE("blocks are told to the watcher of their thread, and to no other") {
+TEST_CASE("blocks are reported to the watcher of their thread, and to no other") {
   const auto watcher = std::make_shared<Watcher>();
   at::Tensor of_scope;
   {
@@ -67,7 +67,7 @@ TEST_CASE("blocks are told to the watcher of their thread, and to no other") {
     CHECK_THROWS(at::empty({int64_t{1} << 60}, at::kByte));
     CHECK(watcher->refused == int64_t{1} << 60);
   }
-  of_scope.reset();  // nobody watches
+  of_scope.reset();  // no watcher
   CHECK(watcher->seen.size() == 3);
 }
 

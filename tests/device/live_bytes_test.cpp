@@ -29,7 +29,7 @@ TEST_CASE("tensors that live, and the most at once") {
   CHECK(live.peak() == 5 * kMiB);
 }
 
-TEST_CASE("what was there before does not count, nor its freeing; other threads neither") {
+TEST_CASE("earlier allocations and their release do not count, nor do other threads") {
   at::Tensor before = of_bytes(kMiB);
   const LiveBytes live;
   before.reset();
@@ -61,7 +61,7 @@ TEST_CASE("blocks of the arena count too, and the backward pass") {
   CHECK(live.peak() >= live.now());
 }
 
-TEST_CASE("the most that a piece of work takes, beside what was there") {
+TEST_CASE("the peak of a piece of work, beyond earlier allocations") {
   const at::Tensor before = of_bytes(8 * kMiB);
   at::Tensor kept;
   const auto device = Device::parse("cpu");

@@ -106,7 +106,7 @@ TEST_CASE("signs of an NPU are its device nodes") {
   CHECK_FALSE(npu_train::detail::has_ascend_nodes("/nonexistent"));
 }
 
-TEST_CASE("what is known of chips by name") {
+TEST_CASE("properties of chips by name") {
   using npu_train::detail::ascend_chip;
   struct Row {
     const char* name;
@@ -156,7 +156,7 @@ TEST_CASE("a device that does not start is an error, although torch_npu only war
   CHECK(torch_npu().is_available());
 }
 
-TEST_CASE("the devices are there: by name, by index, for auto") {
+TEST_CASE("the devices are available: by name, by index, for auto") {
   CHECK(torch_npu().count() == 2);
   CHECK(resolve_device("npu:1").c10() == c10::Device(c10::DeviceType::PrivateUse1, 1));
   CHECK(resolve_device("auto").str() == "npu:0");
@@ -164,7 +164,7 @@ TEST_CASE("the devices are there: by name, by index, for auto") {
   CHECK(device_of(at::ones({1}).to(resolve_device("npu:1").c10()).device()).str() == "npu:1");
 }
 
-TEST_CASE("one NPU a process: the simulator is refused beside it") {
+TEST_CASE("one NPU per process: the simulator is refused in addition to it") {
   torch_npu();
   const auto e = error_of([] { start_sim_npu({}); });
   CHECK((e.kind() == ErrorKind::Device));
@@ -188,14 +188,14 @@ TEST_CASE("every device is seeded, saved and set, although the hooks of torch_np
   CHECK(torch_npu().generator({"npu", 1}).current_seed() == 43);
 }
 
-TEST_CASE("memory: what CANN tells, where torch_npu's allocator is none that libtorch can ask") {
+TEST_CASE("memory: the numbers of CANN, if libtorch cannot query torch_npu's allocator") {
   const auto memory = torch_npu().memory({"npu", 0});
   CHECK(memory.total == int64_t{32} << 30);
   CHECK(memory.peak == -1);
   torch_npu().reset_peak({"npu", 0});
 }
 
-TEST_CASE("what the chip can do") {
+TEST_CASE("capabilities of the chip") {
   torch_npu();
   const auto at_first = torch_npu().capabilities({"npu", 0});
   CHECK_FALSE(at_first.native_bf16);

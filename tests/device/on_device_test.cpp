@@ -1,4 +1,4 @@
-// What every device must do through its backend: run on the CPU, on the simulated NPU and, where there is one, on a GPU.
+// The requirements for every device through its backend: run on the CPU, on the simulated NPU and, if present, on a GPU.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>
@@ -20,7 +20,7 @@ at::TensorOptions on_device() { return at::TensorOptions().device(device_under_t
 
 }  // namespace
 
-TEST_CASE("the device is there, by its name, and says what it can do") {
+TEST_CASE("the device is available by its name, and reports its capabilities") {
   const auto& device = device_under_test();
   const auto& backend = backend_of(device);
   CHECK(backend.is_available());
@@ -69,7 +69,7 @@ TEST_CASE("numbers sent to the host are those of when they were sent, whatever i
   for (size_t i = 0; i < copies.size(); ++i) CHECK(at::equal(copies[i].get(), at::full({3}, static_cast<float>(i + 1))));
 }
 
-TEST_CASE("its generator: seeded, saved and put back") {
+TEST_CASE("its generator: seeded, saved and restored") {
   const auto draw = [] { return at::rand({1000}, on_device()).cpu(); };
   seed_everything(7);
   const auto a = draw();

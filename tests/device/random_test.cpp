@@ -20,7 +20,7 @@ TEST_CASE("the same seed gives the same numbers, another one others") {
   CHECK_FALSE(at::equal(a, at::randn({100})));
 }
 
-TEST_CASE("a state goes on in the middle of a stream, normal samples held back included") {
+TEST_CASE("a state continues in the middle of a stream, with cached normal samples") {
   seed_everything(1);
   at::randn({3});
   const auto state = rng_state();
@@ -39,7 +39,7 @@ TEST_CASE("a saved state is a copy") {
   CHECK(at::equal(first, at::rand({4})));
 }
 
-TEST_CASE("entries of devices that are not here are passed over") {
+TEST_CASE("entries of devices that are not available are ignored") {
   seed_everything(3);
   auto state = rng_state();
   state.tensors["npu:0"] = at::zeros({16}, at::kByte);

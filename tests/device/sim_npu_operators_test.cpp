@@ -1,5 +1,5 @@
-// Whole operators on the simulated NPU, forward and backward, against the same on the CPU: those that libtorch treats otherwise on a device
-// that is not the host.
+// Complete operators on the simulated NPU, forward and backward, compared with the CPU: those that libtorch treats differently on a device
+// other than the host.
 #include "testing.hpp"
 
 #include <torch/nn.h>

@@ -47,7 +47,7 @@ bool faults(const void* p) {
 
 }  // namespace
 
-TEST_CASE("it is not there until it is asked for, and auto never takes it") {
+TEST_CASE("it is not available until it is named, and auto never takes it") {
   CHECK_FALSE(backend_of({"sim_npu", 0}).is_available());
   CHECK(resolve_device("auto").kind != "sim_npu");
   start_sim_npu(kOptions);
@@ -80,7 +80,7 @@ TEST_CASE("the host cannot read the device's memory without a copy") {
   CHECK_FALSE(faults(t.cpu().const_data_ptr()));
 }
 
-TEST_CASE("tensors of the host and of another device are refused beside those of a device") {
+TEST_CASE("an operator refuses tensors of the host or of another device together with those of a device") {
   const at::Tensor t = on(at::ones({3}));
   CHECK_THROWS_WITH(t + at::ones({3}), doctest::Contains("move it first"));
   CHECK_THROWS_WITH(t + on(at::ones({3}), 1), doctest::Contains("same device"));
@@ -209,7 +209,7 @@ TEST_CASE("there is no float64, and an operator without a kernel is named once")
   if (first != std::string::npos) CHECK(said.find("'linalg_lu_factor", first + 20) == std::string::npos);
 }
 
-TEST_CASE("what the vendor's list says of an operator is told apart from what has no kernel") {
+TEST_CASE("operators that the vendor's list restricts are distinguished from operators without a kernel") {
   std::string said;
   const ScopedLogSink sink([&](LogLevel, std::string_view text) { said += text; });
   const auto before = sim_npu_counters().cpu_fallbacks;

@@ -21,13 +21,13 @@
 
 namespace npu_train::testing {
 
-/// A table on which every rank puts what it has; all read it in the order of ranks.
+/// A table into which every rank writes its values; all read it in the order of ranks.
 class Exchange {
  public:
   struct Message {
     std::string call;
     std::vector<double> numbers{};
-    std::vector<at::Tensor> tensors{};  // nobody changes them afterwards
+    std::vector<at::Tensor> tensors{};  // unchanged afterwards
     unsigned bits = 0;
   };
 
@@ -190,7 +190,7 @@ std::vector<std::optional<Error>> errors_of_ranks(Exchange& exchange, Fn body) {
   return errors;
 }
 
-/// The same, where no rank may fail. The first error that is not about another rank goes on.
+/// The same, where no rank may fail. Rethrows the first error that is not about another rank.
 template <class Fn>
 void on_ranks(Exchange& exchange, Fn body) {
   std::optional<Error> first;

@@ -11,7 +11,7 @@
 using namespace npu_train;
 using namespace npu_train::testing;
 
-TEST_CASE("one process is all ranks: what it gives is what it gets") {
+TEST_CASE("one process is all ranks: it receives its own values") {
   SingleDeviceStrategy strategy;
   CHECK(strategy.rank() == 0);
   CHECK(strategy.world_size() == 1);
@@ -69,7 +69,7 @@ TEST_CASE("ranks in threads: each gets what all gave, and a decision of one is t
   CHECK(again == std::vector<unsigned>(3, 0));
 }
 
-TEST_CASE("ranks in threads: whoever waits for a rank that gave up gets an error") {
+TEST_CASE("ranks in threads: a rank that waits for one that failed gets an error") {
   const auto exchange = std::make_shared<Exchange>(2);
   const auto errors = errors_of_ranks(*exchange, [&](int rank) {
     ReplicatedRank strategy(exchange, rank);

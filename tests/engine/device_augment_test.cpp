@@ -1,4 +1,4 @@
-// data.augment_on: device, on whatever trains: the CPU, the simulated NPU and, where there is one, a GPU.
+// data.augment_on: device, on each kind of device: the CPU, the simulated NPU and, if present, a GPU.
 #include "testing.hpp"
 
 #include <cmath>

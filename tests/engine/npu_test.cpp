@@ -1,4 +1,4 @@
-// The `npu` device through the stand-in for torch_npu (tests/fake_torch_npu): what a run needs beyond what torch_npu gives.
+// The `npu` device through the stand-in for torch_npu (tests/fake_torch_npu): the parts of a run that torch_npu does not provide.
 #include "testing.hpp"
 
 #include <ATen/ATen.h>

@@ -1,4 +1,4 @@
-// A forward of a real network that overflows fp16: the step is skipped, and nothing but the scale has moved.
+// A forward of a real network that overflows fp16: the step is skipped, and only the scale has changed.
 #include "testing.hpp"
 
 #include <cmath>

@@ -23,7 +23,7 @@ struct Numbers {
   std::map<std::string, at::Tensor> gradients;
 };
 
-/// Pictures of 64x64 (the last maps of a ResNet still have 2x2) and a shallow ViT keep the largest models to seconds; layers and names stay
+/// With images of 64x64 (the last maps of a ResNet still have 2x2) and a shallow ViT the largest models take seconds; layers and names are
 /// those of the model.
 PartConfig small(const std::string& name, const Parts& parts) {
   PartConfig part{.name = name, .options = {{"num_classes", 10}, {"image_size", 64}}};
@@ -94,8 +94,8 @@ void check_together(const Numbers& ours, const Numbers& reference, const Toleran
   CHECK(torch::cosine_similarity(torch::cat(a), torch::cat(b), 0).item<double>() > t.cosine);
 }
 
-/// Each gradient by itself: all of them together say little of the small ones. One whose reference has less than a thousandth of the whole
-/// norm is left out: it is what remains when large terms cancel, and a low precision has mostly their rounding instead.
+/// Each gradient by itself: the total hides the small ones. A gradient whose reference has less than a thousandth of the total norm is
+/// excluded: it is the remainder of large terms that cancel, and in a low precision it is mostly their rounding.
 void check_each(const Numbers& ours, const Numbers& reference, const Tolerance& t, const std::string& what) {
   double squares = 0;
   for (const auto& [key, gradient] : reference.gradients) squares += gradient.square().sum().item<double>();
@@ -136,10 +136,10 @@ TEST_CASE("logits, loss and gradients of every registered model agree with fp32 
     for (const auto& device : devices) {
       const bool slow = device.is_cpu() && !backend_of(device).capabilities(device).native_bf16;
       for (const std::string mode : {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"}) {
-        // without hardware units the low precisions take minutes on the deep ones: one network of each kind stands for them there
+        // without hardware units the low precisions take minutes on the deep ones: one network of each kind represents them there
         if (slow && mode != "32-true" && name != "resnet18" && name != "resnet50" && name != "vit_tiny_cifar10") continue;
         if (slow && mode == "16-mixed" && name == "resnet50") continue;
-        // what a low-precision parameter adds (its cast, its master's gradient) is the same code for every network: two stand for all
+        // what a low-precision parameter adds (its cast, its master's gradient) is the same code for every network: two represent all
         if (mode != "32-true" && mode.ends_with("-true") && name != "resnet18" && name != "vit_tiny_cifar10") continue;
         CAPTURE(name);
         CAPTURE(mode);

@@ -1,4 +1,4 @@
-// What a Trainer refuses when it builds a run, and which folder a resumed run goes on in.
+// Configurations that a Trainer refuses when it builds a run, and the folder in which a resumed run continues.
 #include "testing.hpp"
 
 #include <torch/nn.h>
@@ -104,7 +104,7 @@ TEST_CASE("a monitor that the task cannot have is refused before data are opened
   CHECK(has(fit().what(), "does not validate"));
   CHECK(opened == 0);
   config.trainer.check_val_every_n_epoch = 1;
-  for (const char* monitor : {"auto", "val/acc5", "acc1", "train/loss"}) {  // what there is
+  for (const char* monitor : {"auto", "val/acc5", "acc1", "train/loss"}) {  // all exist
     config.checkpoint.monitor = monitor;
     CHECK(fit().kind() == ErrorKind::Data);
   }

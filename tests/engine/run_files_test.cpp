@@ -287,7 +287,7 @@ TEST_CASE("one run at a time writes into a run folder, and the other hears who")
   }));
   const auto result = first.fit();
   CHECK(refused == 4);  // before the first checkpoint too
-  // Its fit is over: the folder is free, and taken again when it goes on itself.
+  // Its fit is over: the folder is free, and is locked again when the run itself continues.
   CHECK_FALSE(fs::exists(fs::path(result.run_dir) / "run.lock"));
   Trainer second(config);
   CHECK_FALSE(second.resume("auto").empty());

@@ -19,7 +19,7 @@ struct PulseOptions {
   }
 };
 
-// What a run told its observer, in order.
+// The calls of a run to its observer, in order.
 using Calls = std::shared_ptr<std::vector<std::string>>;
 
 class Pulse final : public RunObserver {

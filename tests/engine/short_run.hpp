@@ -7,7 +7,7 @@
 
 namespace npu_train::testing {
 
-/// 12 steps of a transformer of one block on generated pictures, with a validation, on the CPU; no files.
+/// 12 steps of a transformer of one block on generated images, with a validation, on the CPU; no files.
 inline RunConfig short_run(const std::string& precision = "32-true") {
   RunConfig c{.device = "cpu", .precision = precision};
   c.model = {.name = "vit_tiny_cifar10", .options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"patch_size", 8}}};

@@ -27,7 +27,7 @@ inline std::shared_ptr<Dataset> small_pictures(int64_t n) {
   return std::make_shared<TensorDataset>(torch::randn({n, 3, 8, 8}), torch::randint(10, {n}), 10);
 }
 
-/// ResNet-18 on a handful of generated pictures.
+/// ResNet-18 on a few generated images.
 inline RunConfig resnet_run(const std::filesystem::path& dir) {
   RunConfig c{.device = "cpu", .precision = "32-true"};
   c.model = {.name = "resnet18", .options = {{"stem", "imagenet"}}};

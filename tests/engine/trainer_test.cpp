@@ -88,7 +88,7 @@ TEST_CASE("your model and your data, without a file") {
 
 TEST_CASE("stop inside an epoch, resume in a new trainer: the weights of one uninterrupted run") {
   TempDir dir;
-  auto config = resnet_run(dir / "whole");
+  auto config = resnet_run(dir / "complete");
   config.checkpoint.save_top_k = 0;
   Trainer whole(config);
   whole.fit();

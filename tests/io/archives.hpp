@@ -17,7 +17,7 @@
 
 namespace npu_train::testing {
 
-/// What the Python scripts beside this call ramp(): 0, 0.25, 0.5, ...
+/// The same as ramp() of the Python scripts in this folder: 0, 0.25, 0.5, ...
 inline at::Tensor ramp(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
   int64_t count = 1;
   for (const auto extent : shape) count *= extent;
@@ -31,7 +31,7 @@ std::string raw(T value) {
   return out;
 }
 
-/// `claimed` stands in the headers where it is not negative; method 8 packs the content, unless it is packed already.
+/// `claimed` is written into the headers unless it is negative; method 8 packs the content, unless it is packed already.
 struct ZipEntry {
   std::string name;
   std::string content;

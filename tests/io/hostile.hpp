@@ -12,7 +12,7 @@
 
 namespace npu_train::testing {
 
-/// Opens a file and reads all of it, in pieces and whole, in both orders.
+/// Opens a file and reads all of it, in pieces and at once, in both orders.
 inline void read_tensor_file(const std::filesystem::path& path) {
   const auto file = TensorFile::open(path);
   REQUIRE(file.numel() < (int64_t{1} << 24));

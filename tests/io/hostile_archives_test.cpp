@@ -1,4 +1,4 @@
-// Archives and .npy files that lie about themselves, and every piece of a sound one.
+// Archives and .npy files with false headers, and every part of a valid one.
 #include "testing.hpp"
 
 #include <random>
@@ -58,7 +58,7 @@ TEST_CASE("archives with false claims") {
   refuse(with(end + 12, raw<uint32_t>(0xffffffff)), "outside the file");
   refuse(with(end + 16, raw(static_cast<uint32_t>(end))), "outside the file");
   refuse(with(end + 16, raw<uint32_t>(0)), "is damaged");      // the directory begins at the first entry
-  refuse(with(end + 20, raw<uint16_t>(5)), "end of the zip");  // a comment that is not there
+  refuse(with(end + 20, raw<uint16_t>(5)), "end of the zip");  // a comment that is missing
   refuse(with(end, "PK\5\5"), "end of the zip");
 
   // zip64: a locator that leads to itself, behind the file, before it; a record that claims anything.
@@ -79,7 +79,7 @@ TEST_CASE("archives with false claims") {
   refuse(body + record(2, bytes, begin + 1) + locator(end) + tail, "is damaged");
   refuse(with(central + 20, raw<uint32_t>(0xffffffff)), "zip64 field is missing");
 
-  // Entries that lie over each other.
+  // Overlapping entries.
   auto overlapping = good;
   std::memcpy(overlapping.data() + central + 42, good.data() + first_central + 42, 4);
   refuse(overlapping, "");

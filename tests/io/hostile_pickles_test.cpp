@@ -1,4 +1,4 @@
-// Pickles that somebody made to harm: an Error of the right kind, nothing executed, little memory.
+// Malicious pickles: an Error of the right kind, nothing executed, little memory.
 #include "testing.hpp"
 
 #include <stdexcept>
@@ -47,7 +47,7 @@ TEST_CASE("pickles that would execute something") {
       {"items of plain data that are a call", "ccollections\nCounter\n" + ("cos\nsystem\n" + command) + "\x85R\x85R", "os.system"},
       {"attributes of plain data that are a call", "cargparse\nNamespace\n)\x81}" + text_op("x") + "cos\nsystem\n" + command + "\x85Rsb",
        "os.system"},
-      {"what a defaultdict makes", "ccollections\ndefaultdict\ncos\nsystem\n\x85R", "os.system"},
+      {"a factory for a defaultdict", "ccollections\ndefaultdict\ncos\nsystem\n\x85R", "os.system"},
       {"text for the items of plain data", "ccollections\nOrderedDict\n" + command + "\x85R", "other than its items"},
       {"another class of a known module", "cargparse\nArgumentParser\n)\x81", "argparse.ArgumentParser"},
       {"another class of pathlib", "cpathlib\nos\n", "pathlib.os"},
@@ -248,8 +248,8 @@ TEST_CASE("bombs cost no memory") {
       {"a memo of 30 million", torch_archive(pickle("N" + std::string(30'000'000, '\x94')))},
       {"a gigabyte of zeros, packed", packed_zeros},
       {"a pickle of zeros, packed", zip({{"a/data.pkl", deflated(mebibyte, 100), 8, 100 << 20, true}, {"a/data/0", "1234"}})},
-      {"a size that is not there, packed", zip({{"a/data.pkl", claim(1'000'000'000)}, {"a/data/0", "1234", 8, 4'000'000'000}})},
-      {"a size that is not there, stored", zip({{"a/data.pkl", claim(1'000'000'000)}, {"a/data/0", "1234", 0, 4'000'000'000}})},
+      {"a size without content, packed", zip({{"a/data.pkl", claim(1'000'000'000)}, {"a/data/0", "1234", 8, 4'000'000'000}})},
+      {"a size without content, stored", zip({{"a/data.pkl", claim(1'000'000'000)}, {"a/data/0", "1234", 0, 4'000'000'000}})},
       {"less than there is, packed", zip({{"a/data.pkl", claim(1)}, {"a/data/0", std::string(60'000'000, 'x'), 8, 4}})},
   };
   for (const auto& row : rows) {

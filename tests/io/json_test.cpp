@@ -88,9 +88,9 @@ TEST_CASE("zero bytes do not end a document") {
 TEST_CASE("a truncated document keeps its complete parts") {
   const auto prefix = [](const std::string& text) {
     const auto out = parse_json_prefix(text, "x");
-    return (out.complete ? "whole " : "cut ") + out.value.dump(0);
+    return (out.complete ? "complete " : "cut ") + out.value.dump(0);
   };
-  CHECK(prefix(R"({"a": [1, {"b": 2, "c": 34}]})") == R"(whole {"a": [1, {"b": 2, "c": 34}]})");
+  CHECK(prefix(R"({"a": [1, {"b": 2, "c": 34}]})") == R"(complete {"a": [1, {"b": 2, "c": 34}]})");
   CHECK(prefix(R"({"a": [1, {"b": 2, "c": 34})") == R"(cut {"a": [1, {"b": 2, "c": 34}]})");
   CHECK(prefix(R"({"a": [1, {"b": 2, "c": 34)") == R"(cut {"a": [1, {"b": 2}]})");
   CHECK(prefix(R"({"a": [1, {"b": 2, "c": 34 )") == R"(cut {"a": [1, {"b": 2, "c": 34}]})");
@@ -107,12 +107,12 @@ TEST_CASE("a truncated document keeps its complete parts") {
   CHECK(prefix(R"({"a": [NaN, Infinity, -Infinity, "NaN", "\"NaN)") == R"(cut {"a": ["nan", "inf", "-inf", "NaN"]})");
   CHECK(prefix(R"({"NaN": NaN, "a": Infini)") == R"(cut {"NaN": "nan"})");
   CHECK(prefix(R"({"a": -Infinity}
-)") == R"(whole {"a": "-inf"})");
+)") == R"(complete {"a": "-inf"})");
   CHECK(prefix(R"({"a": {"NaN": 1}, "b": [)" + std::string(4096, '\0')) == R"(cut {"a": {"NaN": 1}, "b": []})");
-  CHECK(prefix("{}" + std::string(10, '\0')) == "whole {}");
+  CHECK(prefix("{}" + std::string(10, '\0')) == "complete {}");
   CHECK(prefix("") == "cut null");
   CHECK(prefix("  ") == "cut null");
-  CHECK(prefix("15") == "whole 15");
+  CHECK(prefix("15") == "complete 15");
   CHECK(prefix("\"15") == "cut null");
   CHECK(std::isinf(parse_json_prefix("[-Infinity]", "x").value.items("")[0].number("")));
 
@@ -132,7 +132,7 @@ TEST_CASE("wherever it is truncated, the result is a part of the document") {
       R"( "b.0": {"list": [[], {}, [[1]], "x", NaN], "Min": Infinity}}, "end": 12})";
   const auto whole = parse_json_prefix(text, "x");
   REQUIRE(whole.complete);
-  // Every member of the part stands in the whole, in the same order, and only the last of a container may be a part itself.
+  // Every member of the part is in the complete value, in the same order, and only the last of a container may be partial itself.
   const std::function<bool(const Json&, const Json&)> is_part = [&](const Json& part, const Json& all) {
     if (part.kind() != all.kind()) return false;
     if (part.is_array()) {

@@ -27,7 +27,7 @@ TEST_CASE("bf16 on maps narrower than the stride: the weight gradient is that of
   CHECK(own_b.grad().equal(b32.grad().to(at::kBFloat16)));
 }
 
-TEST_CASE("only the gradients that are wanted") {
+TEST_CASE("only the gradients that are required") {
   const at::Tensor x = at::randn({2, 3, 5, 5}), w = at::randn({4, 3, 3, 3}), dy = at::randn({2, 4, 5, 5});
   const auto out = detail::library_conv2d_backward(dy, x, w, 1, 1, {false, true, false});
   CHECK_FALSE(out[0].defined());

@@ -86,7 +86,7 @@ void add_case(NormDigest& digest, const detail::NormKernels<T>& k, detail::NormR
   }
 }
 
-/// Widths beside every number of lanes, blocks and tiles in parts.
+/// Widths next to multiples of the numbers of lanes, and of the sizes of blocks and tiles.
 template <class T>
 uint64_t rows_digest(const detail::NormKernels<T>& k) {
   NormDigest digest;
@@ -97,7 +97,7 @@ uint64_t rows_digest(const detail::NormKernels<T>& k) {
   return digest.value();
 }
 
-/// Lengths beside every number of lanes, in one piece and in several.
+/// Lengths next to multiples of the numbers of lanes, in one piece and in several.
 template <class T>
 uint64_t planes_digest(const detail::NormKernels<T>& k) {
   NormDigest digest;

@@ -19,7 +19,7 @@ bool same(T got, double expected) {
   return std::isnan(value) ? std::isnan(widen(got)) : std::bit_cast<uint32_t>(widen(got)) == std::bit_cast<uint32_t>(value);
 }
 
-// Wrong roundings of `count` fp32 numbers: any bit pattern, the patterns just beside ties, and both signs.
+// Wrong roundings of `count` fp32 numbers: any bit pattern, the patterns next to ties, and both signs.
 template <class T>
 int wrong(at::ScalarType dtype, int count) {
   std::mt19937 random(7);
@@ -59,7 +59,7 @@ TEST_CASE("rounding is to the nearest, ties to even, with subnormals, infinities
   CHECK(wrong<c10::BFloat16>(at::kBFloat16, 200000) == 0);
 }
 
-TEST_CASE("what lies beyond the largest number is infinite from half a spacing on") {
+TEST_CASE("values beyond the largest number are infinite from half a spacing on") {
   CHECK(widen(round_to<c10::Half>(65519.996F)) == 65504.0F);
   CHECK(std::isinf(widen(round_to<c10::Half>(65520.0F))));
   CHECK(widen(round_to<c10::Half>(-65520.0F)) == -INFINITY);

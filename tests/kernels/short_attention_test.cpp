@@ -7,7 +7,7 @@
 
 namespace npu_train {
 
-TEST_CASE("short is: bf16, four dimensions, few keys, and gradients are wanted") {
+TEST_CASE("short means: bf16, four dimensions, few keys, and gradients are required") {
   const auto heads = [](int64_t keys, at::ScalarType dtype) { return at::ones({2, 3, keys, 8}, dtype); };
   const at::Tensor trained = heads(65, at::kBFloat16).requires_grad_();
   CHECK(detail::is_short_attention(trained, trained, trained));

@@ -1,4 +1,4 @@
-// Whole blocks of the networks against double-precision references, forward and backward, in fp32 and fp64.
+// Complete blocks of the networks compared with double-precision references, forward and backward, in fp32 and fp64.
 #include "testing.hpp"
 
 #include <torch/nn/module.h>
@@ -206,7 +206,7 @@ void check_vit_block(const Tolerance& tolerance, const std::string& qkv, const s
     }
     CHECK(p.gradient_apart(att + "q_proj.bias", bias[0]) < backward);
     CHECK(p.gradient_apart(att + "v_proj.bias", bias[2]) < backward);
-    // The same vector on every key moves a whole row of scores, which softmax does not see: the gradient is 0, in the reference too.
+    // The same vector on every key shifts all scores of a row, which softmax ignores: the gradient is 0, in the reference too.
     CHECK(largest(bias[1]) < 1e-12 * largest(bias[2]));
     CHECK(largest(p.gradient(att + "k_proj.bias")) < backward * largest(bias[2]));
   } else {

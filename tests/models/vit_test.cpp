@@ -146,7 +146,7 @@ TEST_CASE("attention mask") {
   set_attention_mask(model, at::ones({17, 17}, at::kBool));
   CHECK(at::allclose(model.forward(x), open, 1e-5, 1e-5));
 
-  // A class token that sees only itself does not depend on the picture.
+  // A class token that sees only itself does not depend on the image.
   at::Tensor alone = at::ones({17, 17}, at::kBool);
   alone[0].narrow(0, 1, 16).fill_(false);
   set_attention_mask(model, alone);
@@ -167,7 +167,7 @@ TEST_CASE("attention mask") {
   const Model causal = vit(o);
   testing::fill_by_formula(causal);
   causal.module->eval();
-  CHECK(at::allclose(causal.forward(x), masked, 1e-5, 1e-6));  // the class token stands first
+  CHECK(at::allclose(causal.forward(x), masked, 1e-5, 1e-6));  // the class token is the first
   CHECK(testing::error_of([] { set_attention_mask(Model{.name = "other"}, {}); }).kind() == ErrorKind::Usage);
 }
 

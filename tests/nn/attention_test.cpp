@@ -50,7 +50,7 @@ TEST_CASE("bf16 on a CPU: the gradients of few keys are computed in fp32 and rou
     CAPTURE(keys);
     CAPTURE(causal);
     std::vector<at::Tensor> in, wide;
-    for (const int64_t length : {queries, keys, keys})  // as a network lays them: heads beside each other
+    for (const int64_t length : {queries, keys, keys})  // in the layout of a network: heads next to each other
       in.push_back(at::randn({3, length, 2, head}).transpose(1, 2).to(at::kBFloat16));
     for (const auto& t : in) wide.push_back(t.to(at::kDouble));
     const at::Tensor dy = at::randn({3, queries, 2, head}).transpose(1, 2).to(at::kBFloat16);

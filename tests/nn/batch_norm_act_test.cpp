@@ -88,7 +88,7 @@ TEST_CASE("training: values, statistics and gradients are those of ATen in doubl
         check_against_aten({128, 70, 1, 1}, residual, relu, format);  // one pixel
         check_against_aten({2, 3, 90, 91}, residual, relu, format);   // planes longer than a piece
         check_against_aten({1, 1, 3, 3}, residual, relu, format);
-        check_against_aten({33, 1100, 3, 2}, residual, relu, format);  // more channels than a tile, rows left over
+        check_against_aten({33, 1100, 3, 2}, residual, relu, format);  // more channels than a tile, and remaining rows
       }
 }
 
@@ -100,7 +100,7 @@ TEST_CASE("training: other ranks") {
   check_against_aten({2, 9, 3, 4, 5}, true, true, at::MemoryFormat::ChannelsLast3d);
 }
 
-TEST_CASE("operands that lie differently in memory are brought together") {
+TEST_CASE("operands with different memory layouts are converted to one") {
   torch::manual_seed(3);
   Case c = Case::random({4, 6, 5, 8}, true, at::MemoryFormat::ChannelsLast), want = c.to(at::kDouble);
   c.residual = c.residual.contiguous();
@@ -130,7 +130,7 @@ TEST_CASE("statistics hold where the mean is large against the spread") {
   }
 }
 
-TEST_CASE("only the gradients that are asked for") {
+TEST_CASE("only the gradients that are required") {
   torch::manual_seed(5);
   for (int wanted = 1; wanted < 16; ++wanted) {
     Case c = Case::random({3, 5, 4, 4}, true, at::MemoryFormat::ChannelsLast), all = c.to(at::kFloat);
@@ -268,7 +268,7 @@ TEST_CASE("low precision and mixed types take ATen's way") {
   CHECK(batch_norm_act(plain.x, plain.args(true), {}, false).mean().abs().item<float>() < 1e-5);
 }
 
-TEST_CASE("what cannot be meant is said") {
+TEST_CASE("invalid arguments are reported") {
   const Case c = Case::random({2, 4, 3, 3}, false, at::MemoryFormat::Contiguous);
   const auto usage = [](auto&& fn) { CHECK(testing::error_of(fn).kind() == ErrorKind::Usage); };
   usage([&] { batch_norm_act(torch::randn({1, 4, 1, 1}), c.args(true)); });

@@ -64,7 +64,7 @@ TEST_CASE("costs are what autograd saves, extrapolated to the batch") {
   CHECK(costs[0].name == "one");
   CHECK(costs[0].input_bytes == 10 * 3 * 64 * 4);
   CHECK(costs[0].flops == 10 * 2 * 27 * 4 * 64);
-  // the convolution's result and the ReLU's, the batch's statistics; running statistics and parameters lie elsewhere
+  // the convolution's result and the ReLU's, the batch's statistics; running statistics and parameters are not saved
   CHECK(costs[1].saved_bytes >= 10 * 2 * 16 * 64 * 4);
   CHECK(costs[1].saved_bytes <= 10 * 2 * 16 * 64 * 4 + 1024);
   CHECK(at::equal(model.module->buffers()[0], before));

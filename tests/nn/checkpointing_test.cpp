@@ -224,7 +224,7 @@ TEST_CASE("nothing is left after the backward pass") {
   }
 }
 
-TEST_CASE("the recomputation stops when it has what it needs") {
+TEST_CASE("the recomputation stops when it has all required tensors") {
   const at::Tensor x = leaf({4}, 12, at::kFloat);
   int ends = 0;
   const at::Tensor y = checkpoint(

@@ -1,4 +1,4 @@
-// Layers on pictures against double-precision references, forward and backward, in fp32 and fp64.
+// Layers for images compared with double-precision references, forward and backward, in fp32 and fp64.
 #include "testing.hpp"
 
 #include <ATen/ops/batch_norm.h>

@@ -44,7 +44,7 @@ TEST_CASE("a result that something else reads is not fused away") {
   CHECK(off(fused.model.forward(x), want) < 1e-5);
 }
 
-TEST_CASE("a forward that takes another way than the example gets the separate operators, or an error that says so") {
+TEST_CASE("a forward that branches differently than the example runs the separate operators, or gets an error that states the reason") {
   torch::manual_seed(4);
   const torch::NoGradGuard no_grad;
   const at::Tensor x = torch::randn({2, 3, 6, 6}), more = torch::randn({4, 3, 6, 6});
@@ -81,7 +81,7 @@ TEST_CASE("each of the three figures refuses a pattern, and its report says whic
     CHECK(fused.report.str().find("0 of 7 patterns kept") != std::string::npos);
     return why_not(fused.report).at("conv1");
   };
-  CHECK(refused_for([](FuseOptions& o) { o.min_saving = 1; }).find("at least 100 % is asked for") != std::string::npos);
+  CHECK(refused_for([](FuseOptions& o) { o.min_saving = 1; }).find("at least 100 % is required") != std::string::npos);
   CHECK(refused_for([](FuseOptions& o) { o.max_memory_overhead = 1e-6; }).find("times the memory") != std::string::npos);
   // Folding rounds: no float result is the very same.
   auto net = std::make_shared<EveryPattern>();
@@ -167,7 +167,7 @@ TEST_CASE("shapes that the example did not have: nothing in a batch, no batch, a
   }
 }
 
-TEST_CASE("nothing is kept where the whole would be slower") {
+TEST_CASE("nothing is kept if the complete forward would be slower") {
   auto net = std::make_shared<EveryPattern>();
   auto model = model_of(net);
   struct CountedClock final : Clock {  // each look costs a second
@@ -185,7 +185,7 @@ TEST_CASE("nothing is kept where the whole would be slower") {
   options.clock = clock;
   const auto report = fuse(model, options).report;
   CHECK(report.kept() == 0);
-  CHECK(why_not(report).at("conv1").find("the whole forward would take") != std::string::npos);
+  CHECK(why_not(report).at("conv1").find("the complete forward would take") != std::string::npos);
   CHECK(!reads_as_nan(net->conv1->weight));
 }
 

@@ -69,7 +69,7 @@ TEST_CASE("a weight that was given up is never read unnoticed") {
     CHECK(fused.report.kept() == 1);
     CHECK_THROWS_WITH_AS(fused.model.forward(torch::randn({2, 3, 8})), doctest::Contains("fc"), Error);
   }
-  SUBCASE("parameters that lie in one storage stay") {
+  SUBCASE("parameters that share one storage stay") {
     const auto net = std::make_shared<Small>();
     const at::Tensor flat = torch::randn({72});
     net->w.set_data(flat.narrow(0, 0, 64).view({8, 8}));

@@ -9,7 +9,7 @@ using namespace npu_train;
 
 namespace {
 
-// Names of the user scopes that RecordFunction shows to anybody, as a profiler sees them.
+// Names of the user scopes that RecordFunction shows to all callbacks, as a profiler sees them.
 std::vector<std::string> shown;
 
 std::vector<std::string> scopes_of(const std::function<void()>& run) {
@@ -25,7 +25,7 @@ std::vector<std::string> scopes_of(const std::function<void()>& run) {
 
 }  // namespace
 
-TEST_CASE("a layer gives what its forward gives, and profilers see its name") {
+TEST_CASE("a layer returns the result of its forward, and profilers see its name") {
   const at::Tensor x = at::ones({3});
   const auto twice = [](const at::Tensor& t) { return t * 2; };
   CHECK(at::equal(in_layer("double", x, twice), x * 2));
@@ -34,7 +34,7 @@ TEST_CASE("a layer gives what its forward gives, and profilers see its name") {
   CHECK_THROWS(scopes_of([&] { in_layer("broken", x, [](const at::Tensor&) -> at::Tensor { throw std::runtime_error("mine"); }); }));
 }
 
-TEST_CASE("declared layers nest, have inputs and outputs, and name what runs in them") {
+TEST_CASE("declared layers nest, have inputs and outputs, and name the operators in them") {
   struct Listener : OpListener {
     std::vector<std::string> seen;
     void op_begins(const SeenOp& op) override {

@@ -90,7 +90,7 @@ TEST_CASE("contiguous tensors go to the library and stay contiguous") {
   CHECK(lowered_conv2d(x.contiguous(kLast), w.contiguous(kLast), 1, 1).is_contiguous(kLast));
 }
 
-TEST_CASE("only the gradients that are asked for") {
+TEST_CASE("only the gradients that are required") {
   torch::manual_seed(3);
   for (const auto& s : std::vector<Sizes>{{2, 8, 6, 6, 4, 1, 1, 0}, {2, 8, 2, 2, 4, 3, 1, 1}, {2, 8, 6, 6, 4, 3, 1, 1}}) {
     for (const bool of_input : {false, true}) {

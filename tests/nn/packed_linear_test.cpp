@@ -70,7 +70,7 @@ TEST_CASE("few rows, one row and none go to the library") {
   CHECK((packed_linear(wide, w.to(at::kDouble), b.to(at::kDouble)).scalar_type() == at::kDouble));
 }
 
-TEST_CASE("only the gradients that are asked for, and a frozen layer has none") {
+TEST_CASE("only the gradients that are required, and a frozen layer has none") {
   torch::manual_seed(3);
   for (int wanted = 0; wanted < 3; ++wanted) {
     const at::Tensor x = torch::randn({kMany, 8}).requires_grad_(wanted == 0), w = torch::randn({5, 8}).requires_grad_(wanted == 1),

@@ -85,7 +85,7 @@ TEST_CASE("regions nest, and the hooks do not see what they save themselves") {
   CHECK(outer.saved == 1);
 }
 
-TEST_CASE("the hooks are told whether a tensor is an input of the operator that saves it or its result") {
+TEST_CASE("the hooks receive whether a tensor is an input or the result of the operator that saves it") {
   const at::Tensor x = leaf({5}, 10, at::kFloat);
   std::vector<bool> results;
   const SavedTensorHooks hooks([&](const at::Tensor& t, bool result) {

@@ -111,7 +111,7 @@ TEST_CASE("modes come back after an error too, which arrives as ours") {
   CHECK(testing::error_of([] { summarize(Model{}); }).kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("another picture size, frozen parameters, other dtypes") {
+TEST_CASE("another image size, frozen parameters, other dtypes") {
   const auto net = std::make_shared<PictureNet>();
   net->fc1->weight.requires_grad_(false);
   net->to(at::kDouble);

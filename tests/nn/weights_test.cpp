@@ -110,7 +110,7 @@ TEST_CASE("missing, unexpected and misshapen names") {
     CHECK(text.find(part) != std::string::npos);
 }
 
-TEST_CASE("weights of another network are refused and leave the model as it was; strict = false takes what fits") {
+TEST_CASE("weights of another network are refused and leave the model unchanged; strict = false loads the tensors that fit") {
   struct Row {
     const char* name;
     std::function<void(NamedTensors&)> change;
@@ -118,8 +118,8 @@ TEST_CASE("weights of another network are refused and leave the model as it was;
   };
   const Row rows[] = {
       {"missing", [](auto& t) { without(t, "fc1.bias"); }, "1 missing"},
-      {"of another shape", [](auto& t) { at_name(t, "bn.weight") = at::ones({5}); }, "bn.weight [3] here, [5] in the file"},
-      {"of another dtype", [](auto& t) { at_name(t, "bn.bias") = at::ones({3}, at::kComplexFloat); }, "bn.bias"},
+      {"a different shape", [](auto& t) { at_name(t, "bn.weight") = at::ones({5}); }, "bn.weight [3] here, [5] in the file"},
+      {"a different dtype", [](auto& t) { at_name(t, "bn.bias") = at::ones({3}, at::kComplexFloat); }, "bn.bias"},
       {"a further layer", [](auto& t) { t.emplace_back("fc2.weight", at::ones({1})); },
        "further layers, which the model does not have: fc2.weight"},
   };
@@ -156,7 +156,7 @@ TEST_CASE("what belongs to no series of layers is no other network: buffers of a
   CHECK(report.deeper.empty());
 }
 
-TEST_CASE("a head that is missing, or half of it, stays fresh as a whole") {
+TEST_CASE("a head that is missing completely or partially keeps all its initial values") {
   for (const bool half : {false, true}) {
     const auto net = std::make_shared<HeadNet>();
     Model model = head_model(net);
@@ -215,7 +215,7 @@ TEST_CASE("of two names for one parameter the exact one wins") {
   CHECK(net->fc1->bias[0].item<float>() != 5);
 }
 
-TEST_CASE("a head of another size stays fresh, whole, and is said") {
+TEST_CASE("a head with a different size keeps all its initial values, and is reported") {
   const auto net = std::make_shared<HeadNet>();
   const at::Tensor weight = net->head->weight.detach().clone(), bias = net->head->bias.detach().clone();
   auto tensors = copy_of(*net);
@@ -230,7 +230,7 @@ TEST_CASE("a head of another size stays fresh, whole, and is said") {
   CHECK(at::equal(net->head->weight, weight));
   CHECK(at::equal(net->head->bias, bias));
   CHECK(net->fc1->weight.min().item<float>() == 4);
-  CHECK(report.str().find("head 'head' is of another size in the file") != std::string::npos);
+  CHECK(report.str().find("head 'head' has a different size in the file") != std::string::npos);
 }
 
 TEST_CASE("fused and split projections, and names of published ViT files") {
@@ -259,7 +259,7 @@ TEST_CASE("fused and split projections, and names of published ViT files") {
   CHECK(at::equal(back.weight, fused.weight));
   CHECK(at::equal(back.bias, fused.bias));
 
-  // A part is missing: the whole is missing, the rest unused.
+  // If one part is missing, the fused tensor is missing and the other parts are unused.
   auto part = copy_of(split);
   without(part, "k_proj.weight");
   report = load_weights(back, part, {.strict = false});
@@ -285,7 +285,7 @@ TEST_CASE("fused and split projections, and names of published ViT files") {
   CHECK(mlp.named_parameters()["layer.mlp.3.weight"].min().item<float>() == 1);
 }
 
-TEST_CASE("a dtype that cannot be meant is misshapen") {
+TEST_CASE("a dtype that cannot be converted is misshapen") {
   const auto net = std::make_shared<HeadNet>();
   auto tensors = copy_of(*net);
   at_name(tensors, "fc1.bias") = at_name(tensors, "fc1.bias").to(at::kComplexFloat);

@@ -32,7 +32,7 @@ TEST_CASE("as torch.nn.utils.clip_grad_norm_, above and below the limit") {
     }
 }
 
-TEST_CASE("the result has the norm asked for, and directions stay") {
+TEST_CASE("the result has the requested norm, and directions stay") {
   const auto set = with_gradients(10);
   const auto before = flat(set[0].value.grad());
   const double norm = clip_grad_norm_(set, 0.5).item<double>();
@@ -148,7 +148,7 @@ TEST_CASE("in two halves: the bits of clip_grad_norm_, and another norm where ra
   CHECK(error_of([&] { clip_grads_with_norm_(set, 0, at::ones({})); }).kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("a norm that is not finite is given back") {
+TEST_CASE("a norm that is not finite is returned") {
   const auto set = with_gradients(1);
   set[0].value.mutable_grad().fill_(kInf);
   CHECK(std::isinf(clip_grad_norm_(set, 1).item<double>()));
@@ -165,7 +165,7 @@ TEST_CASE("by value") {
   CHECK(at::equal(a.grad(), at::tensor({-0.25f, -0.25f, 0.25f, 0.25f})));
 }
 
-TEST_CASE("limits that cannot be meant") {
+TEST_CASE("invalid limits") {
   const auto set = with_gradients(1);
   CHECK(error_of([&] { clip_grad_norm_(set, 0); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { clip_grad_norm_(set, -1); }).kind() == ErrorKind::Usage);

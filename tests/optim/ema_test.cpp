@@ -145,7 +145,7 @@ TEST_CASE("masters are averaged, the model's low-precision parameters are swappe
   CHECK(digest(model) == own);
 }
 
-TEST_CASE("a state goes on bit for bit; one that does not fit is refused") {
+TEST_CASE("a restored state continues bit for bit; one that does not fit is refused") {
   const auto set = example_parameters();
   auto statistics = at::ones({4});
   Ema a(set, {.decay = 0.99}, {{"mean", statistics}});

@@ -21,7 +21,7 @@
 
 namespace npu_train::testing {
 
-// Tiny tensors gain nothing from threads and lose much on a busy machine; bit equality wants a fixed number anyway.
+// Tiny tensors gain nothing from threads and lose much on a busy machine; bit equality needs a fixed number anyway.
 inline const bool kOneThread = [] {
   at::set_num_threads(1);
   return true;

@@ -64,7 +64,7 @@ TEST_CASE("gradients to be unscaled are multiplied once") {
   }
 }
 
-TEST_CASE("memory formats: parameter and gradient may lie differently") {
+TEST_CASE("memory formats: parameter and gradient may differ") {
   for (const auto& name : optimizer_names())
     for (const bool parameter_last : {false, true})
       for (const bool gradient_last : {false, true}) {
@@ -197,7 +197,7 @@ TEST_CASE("the learning rate can be set, zero moves nothing") {
   }
 }
 
-TEST_CASE("a state goes on elsewhere, bit for bit, and into another dtype") {
+TEST_CASE("a state continues in another optimizer, bit for bit, and in another dtype") {
   for (const auto& name : optimizer_names()) {
     CAPTURE(name);
     const auto a = make_optimizer(name, example_parameters());
@@ -343,7 +343,7 @@ TEST_CASE("the registry knows the built-in optimizers and their keys") {
   CHECK(make("adam", "{momentum: 0.9}").kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("an optimizer tells what it was made with") {
+TEST_CASE("an optimizer reports its options") {
   for (const auto& name : optimizer_names()) {
     CAPTURE(name);
     const auto options = make_optimizer(name, example_parameters())->options();

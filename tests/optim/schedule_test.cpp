@@ -127,7 +127,7 @@ TEST_CASE("every schedule of the registry is finite and not negative over a run 
     }
 }
 
-TEST_CASE("what cannot be meant is refused with what to do") {
+TEST_CASE("invalid options are refused with a hint") {
   const auto usage = [](const std::string& name, const std::string& options, const char* named, ScheduleContext context = {90, 9000, 0.1}) {
     const auto e = error_of([&] { make(name, options, context); });
     CAPTURE(e.what());

@@ -1,4 +1,4 @@
-// A forward and backward under emulation, beside references in double.
+// A forward and backward under emulation, with references in double.
 #pragma once
 
 #include "testing.hpp"

@@ -187,7 +187,7 @@ TEST_CASE("fp16 overflows to inf, keeps subnormals and rounds ties to even") {
   CHECK(std::isinf(y[0][0].item<double>()));
   CHECK(y[1][1].item<double>() == 0x1p-19);
   CHECK(y[1][2].item<double>() == 2 * (1 + 0x1p-10));
-  const at::Tensor sum = at::mm(at::ones({1, 2}), at::tensor({2048.F, 1.F}).view({2, 1}));  // 2049 lies between 2048 and 2050
+  const at::Tensor sum = at::mm(at::ones({1, 2}), at::tensor({2048.F, 1.F}).view({2, 1}));  // 2049 is halfway between 2048 and 2050
   CHECK(sum.item<double>() == 2048.0);
 }
 
@@ -278,7 +278,7 @@ TEST_CASE("a weight that changes between regions is seen, and one that is frozen
   CHECK_FALSE(forward().requires_grad());
 }
 
-TEST_CASE("mistakes keep libtorch's words, and a double backward is refused") {
+TEST_CASE("errors keep libtorch's messages, and a double backward is refused") {
   const auto region = emulated(at::kBFloat16);
   CHECK_THROWS_WITH_AS(at::mm(at::ones({2, 3}), at::ones({2, 3})), doctest::Contains("cannot be multiplied"), c10::Error);
   CHECK_THROWS_AS(at::conv2d(at::ones({1, 3, 4, 4}), at::ones({2, 4, 1, 1})), c10::Error);
@@ -287,7 +287,7 @@ TEST_CASE("mistakes keep libtorch's words, and a double backward is refused") {
   CHECK_THROWS_WITH(torch::autograd::grad({y}, {a}, {}, true, true), doctest::Contains("double backward"));
 }
 
-TEST_CASE("fp64 is left alone") {
+TEST_CASE("fp64 is unchanged") {
   const auto region = emulated(at::kBFloat16);
   CHECK((at::mm(at::ones({2, 2}, at::kDouble), at::ones({2, 2}, at::kDouble)).scalar_type() == at::kDouble));
 }

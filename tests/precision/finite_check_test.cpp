@@ -42,7 +42,7 @@ TEST_CASE("one element anywhere is enough") {
         }
 }
 
-TEST_CASE("gradients that do not lie in one piece") {
+TEST_CASE("gradients that are not contiguous") {
   for (const bool poisoned : {false, true}) {
     auto base = at::ones({6, 8});
     auto transposed = base.t();

@@ -8,7 +8,7 @@ using namespace npu_train;
 using npu_train::testing::error_of;
 using npu_train::testing::has;
 
-TEST_CASE("a region takes and gives fp32 inside a low-precision forward, and gradients pass") {
+TEST_CASE("a region accepts and returns fp32 inside a low-precision forward, and gradients pass") {
   auto w = at::rand({3, 3}).set_requires_grad(true);
   auto x = at::rand({3, 3}).set_requires_grad(true);
   const Autocast autocast(Device{}, at::kBFloat16);
@@ -36,7 +36,7 @@ TEST_CASE("what is not low precision passes unchanged") {
   CHECK(region.in(d).is_same(d));
 }
 
-TEST_CASE("names belong to modules by whole parts") {
+TEST_CASE("names belong to modules by complete parts") {
   const std::vector<std::string> modules = {"head", "layer1.0"};
   CHECK(in_modules("head", modules));
   CHECK(in_modules("head.weight", modules));
@@ -49,7 +49,7 @@ TEST_CASE("names belong to modules by whole parts") {
   CHECK(in_modules("anything", {""}));
 }
 
-TEST_CASE("a star stands for letters inside one part of a name") {
+TEST_CASE("a star matches characters inside one part of a name") {
   CHECK(in_modules("layer1.0", {"layer*.0"}));
   CHECK(in_modules("layer1.0.conv1.weight", {"layer*.0"}));
   CHECK_FALSE(in_modules("layer1.1", {"layer*.0"}));

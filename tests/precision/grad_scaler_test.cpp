@@ -143,7 +143,7 @@ TEST_CASE("unscaled gradients can be looked at and changed before the step") {
   scaler.update();
 }
 
-TEST_CASE("an overflow found by unscale_ is kept although the gradients were mended afterwards") {
+TEST_CASE("an overflow found by unscale_ is kept although the gradients were fixed afterwards") {
   auto p = leaf();
   Plain optimizer({p});
   GradScaler scaler;
@@ -177,7 +177,7 @@ TEST_CASE("out of order is refused") {
   CHECK(scaler.step(optimizer));
 }
 
-TEST_CASE("without gradients unscale_() does nothing, as in torch, and step() and update() say so") {
+TEST_CASE("without gradients unscale_() does nothing, as in torch, and step() and update() report it") {
   auto a = leaf(), b = leaf();
   Plain none({a}), some({b});
   GradScaler scaler;
@@ -212,7 +212,7 @@ TEST_CASE("sparse gradients are unscaled by their values, as in torch; complex a
 
   torch::optim::Adam adam({table}, torch::optim::AdamOptions(1.0));
   table.mutable_grad() = sparse(8);
-  const auto e = error_of([&] { scaler.step(adam); });  // torch's optimizer says so
+  const auto e = error_of([&] { scaler.step(adam); });  // the message of torch's optimizer
   CHECK_MESSAGE(has(e.what(), "sparse"), e.what());
 
   const auto refused = [](const at::Tensor& gradient, const char* said) {
@@ -255,7 +255,7 @@ TEST_CASE("an optimizer that was unscaled but not stepped counts for the scale")
   CHECK(scaler.get_scale() == 4);
 }
 
-TEST_CASE("disabled, it is not there") {
+TEST_CASE("disabled, it has no effect") {
   auto p = leaf();
   Plain optimizer({p});
   GradScaler scaler({}, false);
@@ -300,7 +300,7 @@ TEST_CASE("a scale of one's own") {
   CHECK(error_of([&] { scaler.update(0); }).kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("the state goes on inside a growth interval") {
+TEST_CASE("a restored state continues inside a growth interval") {
   auto p = leaf();
   Plain optimizer({p});
   const auto iterate = [&](GradScaler& s, double slope) {

@@ -96,7 +96,7 @@ TEST_CASE("layers are a map by name, as YAML and as JSON") {
   CHECK((parse_yaml(to_yaml(p.node()), "test") == p.node()));
 }
 
-TEST_CASE("mistakes are those of make_precision") {
+TEST_CASE("errors are those of make_precision") {
   CHECK(has(error_of([] { policy_of("bf16-mixd"); }).what(), "did you mean bf16-mixed?"));
   CHECK(error_of([] { policy_of("bf16-mixed", "native", {.enabled = "true"}); }).kind() == ErrorKind::Usage);
   PrecisionOptions both;

@@ -225,7 +225,7 @@ TEST_CASE("inputs are cast, targets are not") {
   CHECK((make("bf16-mixed")->cast_input(b).input().scalar_type() == at::kFloat));
 }
 
-TEST_CASE("the state goes on inside a growth interval, and other modes take it or leave it") {
+TEST_CASE("a restored state continues inside a growth interval, and other modes accept or ignore it") {
   const auto run = [](Precision& p, const ParameterSet& set, std::initializer_list<double> gradients) {
     for (const double g : gradients) {
       set_grad(set[0].value, at::full({2}, g));

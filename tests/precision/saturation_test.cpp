@@ -27,12 +27,12 @@ const Device& npu() {
 
 at::Tensor leaf(double value = 1) { return at::full({3}, value).to(npu().c10()).set_requires_grad(true); }
 
-// An fp16 product that overflows where slope is large, whose gradient is finite all the same: saturated.
+// An fp16 product that overflows if slope is large; its gradient is still finite: saturated.
 at::Tensor loss_of(const at::Tensor& p, double slope) { return (p.to(at::kHalf) * slope).to(at::kFloat).sum(); }
 
 }  // namespace
 
-TEST_CASE("a saturated value looks finite, and the flag tells") {
+TEST_CASE("a saturated value looks finite, and the flag reports it") {
   const at::Tensor p = leaf(300);
   clear_overflow_flags({p});
   const at::Tensor y = p.detach().to(at::kHalf) * 300;

@@ -124,7 +124,7 @@ class ScalerUnderTest {
   at::Tensor p_;
   torch::optim::SGD optimizer_;
   GradScaler scaler_;
-  bool another_overflows_;  // the rank beside this one
+  bool another_overflows_;  // another rank
 };
 
 /// 16-mixed as the trainer's step uses it.

@@ -1,4 +1,4 @@
-// Weights, pictures and gradient fingerprints as scripts/pytorch_reference.py computes them, and the numbers that it wrote.
+// Weights, images and gradient fingerprints as scripts/pytorch_reference.py computes them, and the numbers that it wrote.
 #pragma once
 
 #include "testing.hpp"

@@ -32,8 +32,8 @@ inline Array nearest(Array a, at::ScalarType dtype) {
   return a;
 }
 
-// The largest distance of `got` from the exact `expected` in spacings of dtype. A result that was rounded once is within 0.5, and the error
-// of an fp32 sum beside it.
+// The largest distance of `got` from the exact `expected` in spacings of dtype. A result that was rounded once is within 0.5 plus the error
+// of an fp32 sum.
 inline double spacings_apart(const at::Tensor& got, const Array& expected, at::ScalarType dtype) {
   const Array g(got);
   if (g.v.size() != expected.v.size()) return INFINITY;

@@ -7,7 +7,7 @@ namespace npu_train::reference {
 
 inline int64_t out_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding) { return (in + 2 * padding - kernel) / stride + 1; }
 
-// Calls fn(row of the patch matrix, column of it, index into one sample's [C, H, W]) for each tap inside the picture.
+// Calls fn(row of the patch matrix, column of it, index into one sample's [C, H, W]) for each tap inside the image.
 template <class Fn>
 void for_patches(const std::vector<int64_t>& x, int64_t kernel, int64_t stride, int64_t padding, Fn fn) {
   const int64_t oh = out_size(x[2], kernel, stride, padding), ow = out_size(x[3], kernel, stride, padding);

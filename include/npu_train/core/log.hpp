@@ -15,7 +15,7 @@ enum class LogLevel { Debug, Info, Warning, Error };
 /// Called from any thread, one call at a time.
 using LogSink = std::function<void(LogLevel, std::string_view message)>;
 
-/// Sets the sink of the process and gives back the one before. An empty function silences.
+/// Sets the sink of the process and returns the previous one. An empty function silences the log.
 LogSink set_log_sink(LogSink sink);
 
 /// Sets a sink for a scope.
@@ -30,7 +30,7 @@ class ScopedLogSink {
   LogSink before_;
 };
 
-/// For a scope all messages of the process go to `sink` too, besides the sink that is set. An empty one changes nothing.
+/// For a scope, all messages of the process go to `sink` in addition to the sink that is set. An empty one changes nothing.
 class ScopedLogTee {
  public:
   explicit ScopedLogTee(LogSink sink);

@@ -1,4 +1,4 @@
-/// What the engine asks of a kind of device. One object per kind; an absent kind is an object too, which says what is missing.
+/// The interface to a kind of device. One object per kind; a kind that is not available has an object too, which names what is missing.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class Tensor;
 namespace npu_train {
 
 /// Memory of a device in bytes. CPU: `allocated` and `reserved` are the resident set of the process, `peak` its highest, `total` the
-/// memory of the machine or of the control group, whichever is smaller. Other devices: of libtorch's caching allocator; -1 where the
-/// device's allocator does not tell.
+/// memory of the machine or of the control group, whichever is smaller. Other devices: of libtorch's caching allocator; -1 if the device's
+/// allocator does not report it.
 struct MemoryStats {
   int64_t allocated = -1;
   int64_t peak = -1;
@@ -24,11 +24,11 @@ struct MemoryStats {
   int64_t total = -1;
 };
 
-/// What a device can do.
+/// The capabilities of a device.
 struct Capabilities {
   bool native_bf16 = false;            ///< multiplies bf16 in hardware
   bool native_fp16 = false;            ///< multiplies fp16 in hardware
-  bool pinned_memory = false;          ///< copies from page-locked host memory run beside computation
+  bool pinned_memory = false;          ///< copies from page-locked host memory overlap with computation
   bool streams = false;                ///< work is queued: calls return before it is done
   bool channels_last = true;           ///< has kernels for that memory format
   bool saturating_overflow = false;    ///< an overflow gives the largest number, not inf: finite checks do not see it
@@ -37,19 +37,19 @@ struct Capabilities {
 };
 
 /// The interface to one kind of device. Methods take the device because a kind may have several. Everything below count() throws
-/// Error(Device) with why_not() when the kind is not there.
+/// Error(Device) with why_not() if the kind is not available.
 class DeviceBackend {
  public:
   virtual ~DeviceBackend() = default;
 
   virtual std::string name() const = 0;
-  /// Loads what this kind needs at run time; called when a device of it is asked for by name. Error(Device) when something is missing.
+  /// Loads the libraries of this kind; called when a configuration or program names a device of it. Error(Device) if something is missing.
   virtual void activate() const {}
   /// Whether there are signs of such a device, by a look that loads nothing: where "auto" tries activate().
   virtual bool may_be_there() const { return is_available(); }
   /// Whether there is at least one device of this kind and this process can use it.
   virtual bool is_available() const = 0;
-  /// When not available: a sentence that says what is missing and what to do. "" otherwise.
+  /// If not available: a sentence that names what is missing and what to do. "" otherwise.
   virtual std::string why_not() const = 0;
   /// Devices of this kind; 0 when not available.
   virtual int count() const = 0;

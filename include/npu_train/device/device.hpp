@@ -23,15 +23,15 @@ struct Device {
 
   bool is_cpu() const { return kind == "cpu"; }
 
-  /// Reads "cpu", "cuda", "cuda:1", "npu:0", "sim_npu". Says nothing about whether it is there. Error(Usage) with what was given and what
+  /// Reads "cpu", "cuda", "cuda:1", "npu:0", "sim_npu". Does not check that the device exists. Error(Usage) with what was given and what
   /// is allowed for anything else ("auto" too: that is resolve_device's).
   static Device parse(const std::string& text);
 
   friend bool operator==(const Device&, const Device&) = default;
 };
 
-/// The device for a configuration's `device:`. "auto" gives the first of npu, cuda, cpu that is there (never sim_npu: a simulator is only
-/// used when asked for). A device that is named but not there is Error(Device), with what is missing and what to do.
+/// The device for a configuration's `device:`. "auto" gives the first of npu, cuda, cpu that is available (never sim_npu: a simulator is
+/// used only if it is named). A named device that is not available is Error(Device), which names what is missing and what to do.
 Device resolve_device(const std::string& text);
 
 /// The kind of the device that a libtorch device belongs to. PrivateUse1 is "sim_npu" when the simulator is loaded, else "npu".

@@ -1,5 +1,5 @@
-/// Device work that is captured once and launched again as a whole, without the host that queued it operator by operator: CUDA graphs, and
-/// what other devices have of the kind.
+/// Device work that is captured once and then launched as one unit, without the host queueing it operator by operator: CUDA graphs and their
+/// counterparts on other devices.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace npu_train {
 
-/// A captured piece of work. A replay runs the same kernels on the same memory: tensors that the work reads must stay where they are and be
-/// filled anew, tensors that it made are overwritten. Random numbers are drawn anew from the device's generator. What the host decided
+/// A captured piece of work. A replay runs the same kernels on the same memory: tensors that the work reads must stay where they are and are
+/// refilled by the caller, tensors that it made are overwritten. Each replay draws new random numbers. Anything that the host decided
 /// during the capture (branches on values, numbers that it drew) stays as it was.
 class DeviceGraph {
  public:
@@ -19,8 +19,8 @@ class DeviceGraph {
   static std::string why_not(const Device& device);
 
   /// Captures what `work` queues, on a stream of its own; nothing of it is done until replay(). Error(Device) where the device captures
-  /// none. What `work` throws goes on to the caller, as does libtorch's error where it asked for something that cannot be captured: a value
-  /// on the host, a copy from pageable memory.
+  /// none. Exceptions of `work` reach the caller, including libtorch's error for an action that cannot be captured: reading a value on the
+  /// host, a copy from pageable memory.
   DeviceGraph(const Device& device, const std::function<void()>& work);
   ~DeviceGraph();
   DeviceGraph(const DeviceGraph&) = delete;

@@ -21,8 +21,8 @@ struct HostArenaStats {
 };
 
 /// While one lives, tensors of the CPU of at least 64 KiB come from the arena, in all threads; smaller ones and what does not fit come
-/// from the allocator that was there before, which is put back at the end. Meant for the main function of a program; a library that does
-/// not own the process should not. Scopes nest. Blocks may outlive the scope; freed memory stays with the process until `trim`.
+/// from the previous allocator, which is restored at the end. Meant for the main function of a program; a library that does not own the
+/// process should not use it. Scopes nest. Blocks may outlive the scope; freed memory stays with the process until `trim`.
 class HostArena {
  public:
   HostArena();

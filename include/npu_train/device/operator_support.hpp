@@ -1,5 +1,5 @@
 /// How libtorch's operators run on Ascend NPUs, from tables: kernels that torch_npu 2.11 and 2.13 register for each overload of ATen, and
-/// what the vendor's list of APIs says (src/device/facts/ascend_operators.tsv). Nothing of it was tried on a device.
+/// the entries of the vendor's list of APIs (src/device/facts/ascend_operators.tsv). None of it was tested on a device.
 #pragma once
 
 #include <string>
@@ -31,7 +31,7 @@ struct OperatorFacts {
 class AscendOperators {
  public:
   /// `soc` as CANN or npu-smi name a chip ("Ascend910B1", "910b1"), or a series: "910B", "910C", "910_93", "950", "310P", "310B".
-  /// `torch`: "2.11" to "2.13". Error(Usage) for others, naming what is known.
+  /// `torch`: "2.11" to "2.13". Error(Usage) for others, with the known names.
   AscendOperators(const std::string& soc, const std::string& torch);
 
   /// `library` "aten", `name` "conv2d", `overload` "padding" or "".

@@ -14,7 +14,7 @@ namespace npu_train {
 /// device, nor on the number of threads.
 class PortableRandom {
  public:
-  /// Where this thread stands; a state of the random numbers like that of a generator.
+  /// The position of this thread in its random numbers, like the state of a generator.
   struct Position {
     bool on = false;
     uint64_t seed = 0;

@@ -21,20 +21,20 @@ void seed_everything(uint64_t seed);
 /// State of all these generators, keyed by device ("cpu", "cuda:0"), and of the thread's PortableRandom.
 State rng_state();
 
-/// Sets what `state` holds for devices that are here; entries of other devices are passed over, so that a checkpoint from a GPU can go on
-/// on a CPU. Error(Checkpoint) without an entry for the CPU or for a damaged one; nothing is changed then.
+/// Sets the generators of the available devices from `state`; entries of other devices are ignored, so that a checkpoint from a GPU can be
+/// resumed on a CPU. Error(Checkpoint) if the entry for the CPU is missing or damaged; nothing is changed then.
 void set_rng_state(const State& state);
 
-/// Where the generators of the CPU and of `devices` stand, to draw the same numbers once more.
+/// The states of the generators of the CPU and of `devices`, to draw the same numbers once more.
 class RandomState {
  public:
   RandomState() = default;
   explicit RandomState(const std::vector<c10::Device>& devices);
 
-  /// The generators back at this state, for good. A device that refuses is told in the log.
+  /// Returns the generators to this state permanently. A device that fails is reported in the log.
   void restore() const;
 
-  /// The generators back at `state`; at its end they go on from where they were before.
+  /// Sets the generators to `state`; at its end they continue from their previous states.
   class Scope {
    public:
     explicit Scope(const RandomState& state);

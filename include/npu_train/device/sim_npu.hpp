@@ -4,7 +4,7 @@
 /// It has devices with their own memory of a set size, streams, events, generators and autocast; operators run by the host's kernels on the
 /// same memory, bit for bit as on the CPU. What the chip would do differently it does too: overflow saturates and sets a flag on 910A and
 /// 310P, there is no float64, an operator without a kernel is named, memory of the device cannot be read by the host without a copy.
-/// What it does not tell: speed.
+/// It does not simulate the speed of a chip.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,8 @@ struct SimNpuCounters {
 };
 
 /// Loads and starts the simulator. Once per process: again with equal options it does nothing, with others it is Error(Usage).
-/// Error(Device) when the shared object is not found or another NPU is loaded. The `sim_npu` device starts it with the defaults when nobody
-/// did.
+/// Error(Device) if the shared object is not found or another NPU is loaded. The first use of the device `sim_npu` starts it with the
+/// defaults unless it was started before.
 void start_sim_npu(const SimNpuOptions& options);
 
 /// Error(Device) unless it was started.

@@ -2,8 +2,8 @@
 ///
 /// y = act(weight * (x - mean) / sqrt(var + eps) + bias + residual), the pattern of every residual network (Ioffe & Szegedy 2015;
 /// He et al. 2016). PyTorch runs it as three operations, each a trip through memory; here the forward reads x twice and writes y once,
-/// the backward reads x and the gradient twice (with a residual y once) and writes what is asked for. What is kept for the backward is
-/// x, with a residual and ReLU also y (both are alive anyway: one in this operation, one in the next), and two numbers a channel.
+/// the backward reads x and the gradient twice (with a residual y once) and writes the requested gradients. Kept for the backward: x, with a
+/// residual and ReLU also y (both are alive anyway: one in this operation, one in the next), and two numbers per channel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +21,8 @@ namespace npu_train {
 /// meaning. Statistics are exact to float rounding (two passes over cached blocks, combined in double; Chan et al. 1979), and do not
 /// depend on the number of threads. As in PyTorch NaN stays NaN through ReLU and the gradient passes where the result is above 0.
 ///
-/// Throws Error(Usage) for sizes that do not fit, for training on one value per channel, and from the backward pass when it is asked
-/// for a graph of its own (double backward).
+/// Throws Error(Usage) for sizes that do not fit, for training on one value per channel, and from a backward pass with create_graph
+/// (double backward).
 at::Tensor batch_norm_act(const at::Tensor& x, const BatchNormArgs& bn, const at::Tensor& residual = {}, bool relu = true);
 
 }  // namespace npu_train

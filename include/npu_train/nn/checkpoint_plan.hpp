@@ -27,8 +27,8 @@ struct CheckpointPlan {
 struct BlockCost {
   std::string name;
   int64_t input_bytes = 0;  ///< kept where the block is checkpointed
-  int64_t saved_bytes = 0;  ///< kept for the backward pass where it is not, parameters and the input left out
-  int64_t flops = 0;        ///< of the forward, which is what a recomputation costs
+  int64_t saved_bytes = 0;  ///< kept for the backward pass where it is not, without parameters and the input
+  int64_t flops = 0;        ///< of the forward, which is also the cost of a recomputation
 };
 
 /// Runs each block in training mode on `small(n)`, inputs of n samples, for n = 2 and 3 and extrapolates to a batch of `batch`. Nothing

@@ -11,7 +11,7 @@
 namespace npu_train {
 
 struct CheckpointingOptions {
-  /// Tensors of your own that `fn` changes in place: they move once, in the forward, and are put back after the recomputation. Running
+  /// Tensors of your own that `fn` changes in place: they change once, in the forward, and are restored after the recomputation. Running
   /// statistics and batch counters of normalisation layers need not be named.
   std::vector<at::Tensor> buffers;
 };

@@ -9,7 +9,7 @@ namespace npu_train {
 /// Error(Usage) for p outside [0, 1].
 at::Tensor dropout(const at::Tensor& x, double p, bool training);
 
-/// The same for whole samples: one draw for each index of the first dimension, [N, ...] (stochastic depth; Huang et al., ECCV 2016).
+/// The same for entire samples: one draw for each index of the first dimension, [N, ...] (stochastic depth; Huang et al., ECCV 2016).
 at::Tensor drop_path(const at::Tensor& x, double p, bool training);
 
 }  // namespace npu_train

@@ -13,10 +13,10 @@
 
 namespace npu_train {
 
-/// When a pattern is kept, and how it is tried.
+/// When a pattern is kept, and how it is measured.
 struct FuseOptions {
-  /// Share of the pattern's time that it must save, at most 1; below 0 it may be slower. Nothing is kept where the whole forward would be
-  /// slower (with a min_saving below 0: by more than that).
+  /// Share of the pattern's time that it must save, at most 1; below 0 it may be slower. No pattern is kept if the complete forward would
+  /// be slower (with a min_saving below 0: by more than that).
   double min_saving = 0.3;
   double max_memory_overhead = 1.2;  ///< its weights and peak of other memory over those of the separate operators, at most
   double max_error = 1e-4;           ///< largest deviation over the largest value of the separate operators' result, at most
@@ -43,15 +43,15 @@ struct FusedPattern {
   std::string reason;          ///< why it was not kept
 };
 
-/// The patterns of a model in the order of their operators, and the whole.
+/// The patterns of a model in the order of their operators, and the totals of the model.
 struct FuseReport {
   std::vector<FusedPattern> patterns;
   double seconds_before = 0;  ///< best time of a forward with the example
   double seconds_after = 0;
-  double error = 0;  ///< of the whole model's result, as FuseOptions::max_error
+  double error = 0;  ///< of the model's result, as FuseOptions::max_error
 
   int64_t kept() const;
-  /// A line for each pattern and one for the whole.
+  /// A line for each pattern and one for the model.
   std::string str() const;
 };
 
@@ -62,18 +62,18 @@ struct FusedModel {
 };
 
 /// Looks at one forward of `model` in evaluation mode and finds Conv2d + BatchNorm (+ addition) (+ ReLU), Linear + ReLU or GELU,
-/// LayerNorm + GELU, and softmax(q k^T / s) v, in any module that calls libtorch's operators: by what they give each other, not by names.
-/// Intermediate results that something else reads are left alone. Convolutions take the norm into their weights (Jacob et al. 2018), and
-/// run as matrix products or with weights laid out for oneDNN where that is faster; attention is at::scaled_dot_product_attention.
+/// LayerNorm + GELU, and softmax(q k^T / s) v, in any module that calls libtorch's operators: by the flow of tensors, not by names. A pattern
+/// with an intermediate result that other code reads is not fused. The norm is folded into the weights of a convolution (Jacob et al. 2018),
+/// which runs as a matrix product or with weights prepacked for oneDNN if that is faster; attention is at::scaled_dot_product_attention.
 ///
-/// The fused forward takes any batch size, runs without gradients and without autocast, in the type of the model's weights. Where a
-/// forward takes another way than in the example, the separate operators run; where their weights were given up (see keep_weights) that is
-/// Error(Usage). Code that reads the memory of an intermediate result without an operator (data_ptr) is not seen: such a layer must not be
-/// fused, which `error` shows. fuse() leaves the module in evaluation mode.
+/// The fused forward takes any batch size, runs without gradients and without autocast, in the type of the model's weights. If a forward
+/// branches differently than with the example, the separate operators run; if their weights were released (see keep_weights), that is
+/// Error(Usage). Code that reads the memory of an intermediate result without an operator (data_ptr) is not detected: such a layer must not
+/// be fused, which `error` shows. fuse() leaves the module in evaluation mode.
 ///
-/// For torch::nn::Linear the number of dimensions of the example counts: libtorch takes matmul for three and addmm for two, which are two
-/// ways. Conv2d with padding torch::kSame, Conv1d and transposed convolutions + BatchNorm are left alone. Move and cast the module before
-/// fuse: a fused forward whose module was moved or cast after its weights were given up is Error(Usage).
+/// For torch::nn::Linear the number of dimensions of the example matters: libtorch calls matmul for three and addmm for two, which count as
+/// different branches. Conv2d with padding torch::kSame, Conv1d and transposed convolutions + BatchNorm are not fused. Move and cast the
+/// module before fuse(): running a fused forward whose module was moved or cast after its weights were released is Error(Usage).
 ///
 /// Error(Usage) for a model without forward, with forward and example that do not fit, or options out of range.
 FusedModel fuse(const Model& model, const FuseOptions& options = {});

@@ -9,7 +9,7 @@
 
 namespace npu_train {
 
-/// 2-D convolution with a square kernel. Parameters: weight [out, in, kernel, kernel], bias [out] where asked for.
+/// 2-D convolution with a square kernel. Parameters: weight [out, in, kernel, kernel], bias [out] if requested.
 class Conv2d : public torch::nn::Module {
  public:
   struct Options {

@@ -4,8 +4,8 @@
 /// of channels_last tensors takes 1.3 to 2 times the time of its matrix product without AVX-512, maps of a few pixels with many channels
 /// 2 to 30 times, because weights are reordered on each call and most taps of a 3x3 kernel fall into the padding. Four lowerings:
 ///  - pointwise: a 1x1 kernel is a product with the pixels as rows; with a stride of the subsampled pixels;
-///  - dense: where the map has fewer pixels than the kernel has taps, the layer is a fully connected one between all pixels, with the
-///    weights laid out for it (what falls into the padding is left out: 1/9 of the work at 1x1, 4/9 at 2x2);
+///  - dense: if the map has fewer pixels than the kernel has taps, the layer runs as a fully connected layer between all pixels, with
+///    prepacked weights (taps in the padding are omitted: 1/9 of the work at 1x1, 4/9 at 2x2);
 ///  - taps: for the weight gradient on small maps, one product for each tap over the pixels that it joins;
 ///  - patches: for the weight gradient, blocks of im2col rows (Chellapilla et al. 2006) that stay in the cache.
 /// Which pass of which shape is lowered follows from the sizes and the instruction set only, never from a timing.

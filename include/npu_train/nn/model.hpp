@@ -23,9 +23,9 @@ class Module;
 
 namespace npu_train {
 
-/// A piece of a network that takes one tensor and gives one: what activation checkpointing recomputes as a whole.
+/// A piece of a network that takes one tensor and returns one: the unit that activation checkpointing recomputes.
 struct Block {
-  std::string name;  ///< path of the module that it mainly runs ("layer1.0"); "stem", "head" and the like where there is none
+  std::string name;  ///< path of the module that it mainly runs ("layer1.0"), otherwise a name such as "stem" or "head"
   std::function<at::Tensor(const at::Tensor&)> forward;
 };
 
@@ -63,7 +63,7 @@ struct Model {
   int64_t num_classes = 0;     ///< of a classifier, whose first output is logits [batch, num_classes]; 0: none
   std::string head{};          ///< path of the classifier ("fc"); "" when there is none to replace
   std::string weights{};       ///< file to load before training; "" starts fresh. Read by the engine, not by the factory.
-  bool weights_strict = true;  ///< weights of another network are an error; false loads what fits
+  bool weights_strict = true;  ///< weights of another network are an error; false loads the tensors that fit
   bool capturable = false;     ///< `forward` queues the same work for every input of a shape, see Task::capturable
   /// The same computation as `forward`, cut into its blocks in order; empty for a model that is one piece.
   std::vector<Block> blocks{};

@@ -8,9 +8,9 @@
 
 namespace npu_train {
 
-/// While it lives, every tensor that autograd saves on this thread goes through `pack` instead of being kept; what `pack` gives back is
-/// called when the backward pass needs the tensor, and must give one of the same shape, dtype and values. Regions nest, the innermost
-/// counts, and inside `pack` none does.
+/// While it lives, every tensor that autograd saves on this thread goes through `pack` instead of being kept. `pack` returns a
+/// function that is called when the backward pass needs the tensor; it must return one with the same shape, dtype and values. Regions nest:
+/// only the innermost is active, and none inside `pack`.
 ///
 ///   int64_t bytes = 0;
 ///   {

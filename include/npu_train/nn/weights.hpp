@@ -13,9 +13,10 @@
 namespace npu_train {
 
 struct LoadWeightsOptions {
-  /// Path of the classifier, which may be missing or of another size: it then stays as it is. The overload for a Model takes the model's.
+  /// Path of the classifier, which may be missing or have a different size in the file: then it stays unchanged. The overload for a Model
+  /// uses the model's head.
   std::string head{};
-  /// Error(Checkpoint) unless the tensors fit (WeightsReport::fits); the model is then unchanged. false loads what fits.
+  /// Error(Checkpoint) unless the tensors fit (WeightsReport::fits); the model is then unchanged. false loads the tensors that fit.
   bool strict = true;
 };
 
@@ -30,10 +31,10 @@ struct WeightsReport {
   std::vector<std::string> missing;     ///< of the model, not in the file; unchanged. Batch counters may be absent and are not listed.
   std::vector<std::string> unexpected;  ///< of the file, not in the model
   std::vector<std::string> deeper;      ///< those of them that continue a series of layers of the model ("layer3.6.conv1.weight")
-  std::vector<Misshapen> misshapen;     ///< in both, of another shape; unchanged
+  std::vector<Misshapen> misshapen;     ///< in both, with different shapes; unchanged
   std::vector<std::string> removed_prefixes;  ///< "module." ...: taken off names of the file
   std::vector<std::string> converted;  ///< of the model, put together from other names of the file ("... from q_proj, k_proj, v_proj")
-  std::string fresh_head;              ///< the head, when the file has none or one of another size: it keeps its fresh values
+  std::string fresh_head;              ///< the head, if the file has none or one with a different size: it keeps its initial values
 
   /// Everything fitted.
   bool complete() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
@@ -43,12 +44,12 @@ struct WeightsReport {
   std::string str() const;
 };
 
-/// Copies `tensors` into the parameters and buffers of `module`, converting dtype and device. Understood beside equal names:
+/// Copies `tensors` into the parameters and buffers of `module`, converting dtype and device. Accepted in addition to equal names:
 /// - prefixes `module.`, `model.`, `_orig_mod.`, `state_dict.`, `model_state_dict.`, `net.` (also several) of wrappers and of checkpoints
 ///   around the weights, unless the model has the name with it;
 /// - `in_proj_weight` of fused projections from `q_proj.weight`, `k_proj.weight`, `v_proj.weight` and the reverse, biases too;
 /// - `mlp.linear_1`, `mlp.linear_2`, the names in torchvision's published ViT files, for `mlp.0`, `mlp.3`.
-/// Error(Checkpoint) when they do not fit, or, without `strict`, when none does. Nothing is written before everything was checked.
+/// Error(Checkpoint) if they do not fit, or, without `strict`, if none fits. Nothing is written before everything was checked.
 WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensors, const LoadWeightsOptions& options = {});
 WeightsReport load_weights(Model& model, const NamedTensors& tensors, LoadWeightsOptions options = {});
 

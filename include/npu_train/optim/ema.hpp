@@ -61,8 +61,8 @@ class Ema final : public Stateful {
   ParameterSet model_;
   Buffers buffers_;            // the model's
   Buffers buffer_copies_;      // those that go with the averages
-  int64_t updates_ = 0;        // those that the host knows of
-  at::Tensor device_updates_;  // fp32 scalar, once there are any: those that the device decided on, beside them
+  int64_t updates_ = 0;        // those that the host has counted
+  at::Tensor device_updates_;  // fp32 scalar, undefined at first: those that the device decided on, in addition
 };
 
 /// While it lives, the model has the averaged weights and the buffers that go with them; then its own again, bit for bit.

@@ -15,23 +15,23 @@ namespace npu_train {
 
 /// An optimizer over a ParameterSet.
 ///
-/// The tensors are borrowed by handle: what the set names is updated in place, whatever happens to the model's own handles. Parameters
-/// without a gradient are left alone, and so is their state. A parameter may change its memory format later (channels_last); its state
+/// The tensors are shared by handle: the tensors of the set are updated in place, whatever happens to the model's own handles. Parameters
+/// without a gradient stay unchanged, and so does their state. A parameter may change its memory format later (channels_last); its state
 /// follows at the next step.
 class Optimizer : public SkippableStep, public Stateful {
  public:
   /// Error(Usage) for a parameter that is not a leaf in dense memory (an expanded tensor, a view with gaps), of an integer type, or with a
-  /// group that `groups` has not.
+  /// group that is not in `groups`.
   Optimizer(ParameterSet parameters, double lr, std::vector<GroupOptions> groups);
 
   /// The name it is registered under.
   virtual std::string name() const = 0;
 
-  /// The options that it was made with, as a configuration has them ("weight_decay: 0.05"): what two runs must have alike. An empty map for
-  /// an optimizer that has none to tell.
+  /// The options that it was made with, as in a configuration ("weight_decay: 0.05"); equal runs have equal options. An empty map for an
+  /// optimizer that does not report its options.
   virtual ConfigNode options() const { return ConfigNode::map(); }
 
-  /// One update from the gradients that are there. With `gate.found_inf` set, parameters and state stay bit-identical, decided where that
+  /// One update from the present gradients. With `gate.found_inf` set, parameters and state stay bit-identical, decided where that
   /// tensor is. With `gate.inv_scale`, gradients are multiplied by it in place first.
   void step(const StepGate& gate = {}) override;
 
@@ -50,8 +50,8 @@ class Optimizer : public SkippableStep, public Stateful {
 
   /// Tensors keyed "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". The tensors are the live ones.
   State state() const override;
-  /// Copies into the state, from any device and dtype. Error(Checkpoint) names what is missing, unknown or of another shape, or the other
-  /// optimizer it is of; nothing is changed then.
+  /// Copies into the state, from any device and dtype. Error(Checkpoint) names the entries that are missing, unknown or have
+  /// a different shape, or the other optimizer that saved the state; nothing is changed then.
   void load_state(const State& state) override;
 
  protected:

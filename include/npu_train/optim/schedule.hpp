@@ -47,7 +47,7 @@ double one_cycle(double t, double length, double pct_start, double div_factor, d
 double warmup(double t, double length, double start_factor);
 }  // namespace schedule
 
-/// What a schedule may depend on beside its own options.
+/// The values that a schedule may depend on, in addition to its own options.
 struct ScheduleContext {
   int64_t total_epochs = -1;  ///< of the run; -1: not known
   int64_t total_steps = -1;   ///< optimizer steps of the run; -1: not known

@@ -23,7 +23,7 @@ at::Tensor unscale_and_check(const ParameterSet& parameters, double inv_scale);
 /// The same for gradients given directly.
 at::Tensor unscale_and_check(const std::vector<at::Tensor>& gradients, double inv_scale);
 
-/// To be called before the forward of a step, with anything that lies on its devices. Does nothing where overflow gives inf.
+/// To be called before the forward of a step, with any tensors on its devices. Does nothing where overflow gives inf.
 void clear_overflow_flags(const std::vector<at::Tensor>& tensors);
 
 }  // namespace npu_train

@@ -18,11 +18,11 @@ namespace npu_train {
 ///   const npu_train::Fp32Ops ops({"softmax", "gelu"}, device);
 ///   npu_train::Autocast autocast(device, at::kBFloat16, true, true, npu_train::CpuLowPrecision::Auto, ops);
 ///
-/// A name stands for all overloads but those that write into an argument. What counts is the operator that the program calls: the softmax
+/// A name selects all overloads except those that write into an argument. Only operators that the program calls count: the softmax
 /// inside scaled_dot_product_attention is not reached, and torch::nn::Linear calls addmm or matmul, not linear.
 ///
-/// For each operator and type of device (cpu, cuda, sim_npu and npu) a kernel is put under libtorch's autocast once per process, when it is
-/// first asked for; it acts on threads inside such a region, everywhere else what was there before runs. Copies share.
+/// For each operator and type of device (cpu, cuda, sim_npu and npu) a kernel is registered for libtorch's autocast keys once per process,
+/// at its first use. It acts on threads inside such a region; everywhere else the previous kernel runs. Copies share one set.
 class Fp32Ops {
  public:
   Fp32Ops() = default;  ///< none
@@ -31,7 +31,7 @@ class Fp32Ops {
 
   const std::vector<std::string>& names() const;
   bool empty() const { return set_ == nullptr; }
-  /// Those of the names that a thread has met in a region so far: the others name nothing that the program calls.
+  /// The names that any thread has called in a region so far: the program does not call the operators of the others.
   std::vector<std::string> met() const;
 
   struct Set;
@@ -45,7 +45,7 @@ class Fp32Ops {
 /// tensor, give a view of an input, write into one, or run in the backward pass.
 void check_fp32_ops(const std::vector<std::string>& names);
 
-/// Whether this thread is inside an Autocast of the CPU that computes `op` in fp32: for kernels that stand for an operator without calling
+/// Whether this thread is inside an Autocast of the CPU that computes `op` in fp32: for kernels that replace an operator without calling
 /// it.
 bool in_fp32_ops(std::string_view op);
 

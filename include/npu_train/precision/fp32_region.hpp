@@ -28,7 +28,7 @@ class Fp32Region {
 };
 
 /// Whether the module or parameter at the dotted path `name` belongs to one of `modules` ("head" covers "head" and "head.weight" but not
-/// "header.weight"; "" covers everything). A * stands for any letters inside one part: "layer*.0", "encoder.layers.*".
+/// "header.weight"; "" covers everything). A * matches any characters inside one part: "layer*.0", "encoder.layers.*".
 bool in_modules(const std::string& name, const std::vector<std::string>& modules);
 
 /// `amp.fp32_modules` and the exceptions from it, `amp.low_precision_modules`.
@@ -36,11 +36,10 @@ struct AmpModules {
   std::vector<std::string> fp32{};
   std::vector<std::string> low{};
 
-  /// Whether what lies at `name` is fp32 by these lists. Of the paths from `name` upwards the longest that an entry names decides; where
-  /// both lists name it, the exception does.
+  /// Whether the module or parameter `name` is fp32 by these lists. Of `name` and the paths above it, the longest that matches an entry
+  /// decides; if both lists match it, the exception does.
   bool keeps_fp32(const std::string& name) const;
-  /// Whether `low` names the module at `name` itself, not only one above: what it takes for a normalisation layer to lose its fp32
-  /// parameters.
+  /// Whether `low` names the module `name` itself, not only one above: only then does a normalisation layer lose its fp32 parameters.
   bool casts(const std::string& name) const;
   /// Error(Usage) for an entry of both lists.
   void check() const;

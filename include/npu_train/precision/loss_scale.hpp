@@ -28,7 +28,7 @@ struct LossScaleOptions {
   int64_t hysteresis = 1;  ///< overflows until the scale falls; 1: at each one, as torch
 };
 
-/// What a scale needs to go on as if nothing had happened, also in the middle of a growth interval.
+/// The complete state of a scale: a restored scale behaves as the saved one, even in the middle of a growth interval.
 struct LossScaleState {
   double scale = 0;
   int64_t growth_tracker = 0;

@@ -1,4 +1,4 @@
-/// What a precision comes to on a device, for people and programs: `train_app CONFIG --print-precision`.
+/// The decisions of a precision on a device, for people and programs: `train_app CONFIG --print-precision`.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -18,11 +18,11 @@ namespace npu_train {
 struct LayerPrecision {
   std::string name;        ///< path of the module
   std::string op;          ///< the operator that uses its parameters: "conv2d"
-  std::string computes;    ///< dtype of what it gives: "fp32", "bf16", "fp16"
+  std::string computes;    ///< dtype of its result: "fp32", "bf16", "fp16"
   std::string parameters;  ///< dtype of its parameters
 };
 
-/// What was asked for, with everything decided that depends on the device. make_precision() builds what this says.
+/// The requested precision, with all decisions that depend on the device. make_precision() follows it.
 struct PrecisionPolicy {
   std::string mode;                   ///< without O-names and auto: "bf16-mixed"; "O3" stays
   Device device{};                    ///< where it computes

@@ -39,8 +39,8 @@ struct GradScalerOptions {
   int64_t growth_interval = 2000;
   double min_scale = 1;
   double max_scale = 16777216;
-  bool dynamic = true;     ///< false: init_scale for the whole run
-  int64_t hysteresis = 1;  ///< overflows until the scale falls, given back when it grows; see loss_scale.hpp
+  bool dynamic = true;     ///< false: init_scale throughout the run
+  int64_t hysteresis = 1;  ///< overflows until the scale falls; the count is reset when the scale grows; see loss_scale.hpp
   /// The pure part. init_scale is brought into [min_scale, max_scale] only by the user: outside it is Error(Usage).
   LossScaleOptions loss_scale() const;
   static const ConfigTable<GradScalerOptions>& config_table();
@@ -73,17 +73,17 @@ class PrecisionScope {
 ///   gate = unscale_and_check(factor);   // ranks agree on gate.found_inf; clip
 ///   gate = optimizer_gate(gate); optimizer.step(gate); after_step(gate); update(gate);
 ///
-/// After the first `16-*` overflow nothing but the scale has moved.
+/// After the first overflow in `16-*` only the scale has changed.
 class Precision {
  public:
   virtual ~Precision() = default;
 
   /// As in the table above, "32-true" or "16-mixed"; O-names and auto are resolved.
   virtual std::string name() const { return "32-true"; }
-  /// What the forward computes in; fp32 here.
+  /// The dtype of the forward; fp32 here.
   virtual at::ScalarType low_precision_dtype() const { return at::kFloat; }
 
-  /// Operators that the forward computes in fp32; with the names that were asked for.
+  /// Operators that the forward computes in fp32, with the requested names.
   virtual Fp32Ops fp32_ops() const { return {}; }
 
   /// To be called once, before the optimizer is made. Gives what the optimizer is to update, under the same names: the same set, or fp32
@@ -132,7 +132,7 @@ class Precision {
   virtual void masters_loaded() {}
   virtual void parameters_loaded() {}
 
-  /// The loss scale: 1 where there is none.
+  /// The loss scale; 1 without a scaler.
   virtual double scale() const { return 1; }
   /// Skipped steps in a row.
   virtual int64_t skip_streak() const { return 0; }
@@ -141,7 +141,7 @@ class Precision {
   /// The scale moves at all: false where `grad_scaler.dynamic` is.
   virtual bool has_floor() const { return false; }
 
-  /// The scaler's values; empty without one. A state of another mode is taken too: what it has not stays at its start.
+  /// The scaler's values; empty without one. A state of another mode is accepted too: values that it lacks keep their initial values.
   virtual State state() const { return {}; }
   virtual void load_state(const State& /*state*/) {}
 
@@ -149,9 +149,9 @@ class Precision {
   ParameterSet updated_;  // what the optimizer updates
 };
 
-/// The Precision for `options` on `device`. Says once where a CPU emulates the dtype, and warns where a CPU or GPU without units for it
+/// The Precision for `options` on `device`. Logs once if a CPU emulates the dtype, and warns if a CPU or GPU without units for it
 /// computes natively (it will be slow). Error(Usage) for bf16 on an NPU that has none, for an unknown mode, for contradictions (the scaler
-/// on in a mode that is not fp16, a module in both lists) and as check_fp32_ops(). precision_policy() of policy.hpp says what it decides.
+/// on in a mode that is not fp16, a module in both lists) and as check_fp32_ops(). precision_policy() of policy.hpp lists its decisions.
 std::unique_ptr<Precision> make_precision(const PrecisionOptions& options, const Device& device);
 
 }  // namespace npu_train

@@ -37,20 +37,20 @@ struct SeenOp {
   std::string scope{};                     ///< path of the innermost declared layer that it runs in; "" outside all
   std::vector<at::Tensor> outputs{};       ///< all of them
   std::vector<SeenInput> tensors{};        ///< among `inputs`, in order, those of lists too; empty before the operator ran
-  std::string overload{};                  ///< "Tensor" of aten::add.Tensor; "" where there is one form
+  std::string overload{};                  ///< "Tensor" of aten::add.Tensor; "" for the unnamed overload
 };
 
 /// One run of a declared layer.
 struct SeenLayer {
   std::string path;                 ///< names of the scopes around it and its own, joined by dots
-  std::vector<at::Tensor> inputs;   ///< as given to LayerScope; none: it only names what runs in it
+  std::vector<at::Tensor> inputs;   ///< as given to LayerScope; empty: it only names the operators that run in it
   std::vector<at::Tensor> outputs;  ///< empty before it ended, or when it ended by an exception
 };
 
-/// Whether the operator may do nothing but change the dtype or place of its first input, as autocast does with parameters.
+/// Whether the operator may only change the dtype or device of its first input, as autocast does with parameters.
 bool is_cast(const SeenOp& op);
 
-/// Who is told. Exceptions are kept from the model and noted by OpObserver::error().
+/// Receives the operators and layers. Its exceptions do not reach the model; OpObserver::error() returns them.
 class OpListener {
  public:
   virtual ~OpListener() = default;
@@ -63,7 +63,7 @@ class OpListener {
   /// thread of the call on CPUs, and in autograd's own elsewhere, from which the listener is called then; never from two at once.
   virtual bool sees_all() const { return false; }
   /// An operator runs that `whole` called: an operator that is shown, or a part of one. Full names, as "conv2d", "add.Tensor",
-  /// "npu_train::batch_norm_act". Only where sees_parts() says so.
+  /// "npu_train::batch_norm_act". Only if sees_parts() is true.
   virtual void part_seen(const std::string& /*whole*/, const std::string& /*part*/) {}
   virtual bool sees_parts() const { return false; }
 };
@@ -77,7 +77,7 @@ class OpObserver {
   /// The same, for operators that ran alone.
   OpObserver(const ParameterSet& parameters, std::function<void(const SeenOp&)> on_op, bool every = false);
   ~OpObserver();
-  /// Has SeenOp::tensors tell this tensor too, a buffer for one. An operator that receives it is not of a layer for that.
+  /// Names this tensor in SeenOp::tensors too, for example a buffer. It does not assign the operators that receive it to a layer.
   void watch(const std::string& name, const at::Tensor& value);
   OpObserver(const OpObserver&) = delete;
   OpObserver& operator=(const OpObserver&) = delete;
@@ -108,7 +108,7 @@ class OpObserver {
   bool every_;
   at::CallbackHandle handle_ = 0;
   std::mutex mutex_;                                                      // parts of one backward pass may run in several threads
-  std::unordered_map<std::thread::id, std::vector<std::string>> inside_;  // full names: of one that is shown as a whole, and of its parts
+  std::unordered_map<std::thread::id, std::vector<std::string>> inside_;  // full names: of one that is shown as one operator, and of its parts
   std::vector<std::string> scopes_;                                       // paths
   std::exception_ptr error_;
   std::shared_ptr<Link> link_;

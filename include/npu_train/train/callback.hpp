@@ -32,7 +32,7 @@ class Callback : public Stateful {
   /// Names the state: letters, digits, '_', '-' and '.', no two callbacks of a loop alike. Constant. "" for a callback without state; a
   /// state without a name is Error(Usage), before the first step.
   virtual std::string name() const { return {}; }
-  /// What the callback needs to go on as if nothing had happened. Called before the first epoch and for each checkpoint.
+  /// The complete state of the callback, so that a resumed run continues exactly. Called before the first epoch and for each checkpoint.
   State state() const override { return {}; }
   /// The counterpart of state(). A callback that overrides only one of the two gets Error(Usage) here.
   void load_state(const State& state) override;

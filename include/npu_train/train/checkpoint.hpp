@@ -29,7 +29,7 @@ NamedTensors tensors_by_every_name(const State& part);
 /// Format that this version writes; it reads this one and older. 2: the manifest ends with a checksum of itself.
 constexpr int64_t kCheckpointFormat = 2;
 
-/// What a manifest tells without reading the tensors.
+/// The contents of a manifest, available without reading the tensors.
 struct CheckpointMeta {
   int64_t format = kCheckpointFormat;
   int64_t epoch = 0;
@@ -49,8 +49,8 @@ struct CheckpointMeta {
   std::string classes;  ///< names of the classes, one a line; may be empty
 };
 
-/// Writes `state` as the folder `dir`, replacing a folder of that name. Error(Checkpoint) when the disk is full or not writable; what stood
-/// at `dir` is then unharmed.
+/// Writes `state` as the folder `dir`, replacing a folder of that name. Error(Checkpoint) when the disk is full or not writable; an
+/// existing checkpoint at `dir` is then unchanged.
 void save_checkpoint(const std::string& dir, const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
 /// Reads the manifest alone. Error(Checkpoint) when there is none, it is damaged, incomplete, or its format is newer.

@@ -30,7 +30,7 @@ class CheckpointStore {
   /// Waits for a save that is under way; its path, or what it threw, stays for finish().
   void wait() const;
 
-  /// Writes to `diverged/` beside the folder of checkpoints; neither `last` nor `best` moves.
+  /// Writes to `diverged/` next to the folder of checkpoints; `last` and `best` stay unchanged.
   std::string save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
   /// Target of `last` or `best`; "" when there is none.

@@ -19,7 +19,7 @@ class MeanMeter {
   double value() const { return weight_ > 0 ? sum_ / weight_ : 0; }
   double sum() const { return sum_; }
   double weight() const { return weight_; }
-  /// Sets what sum() and weight() gave, to go on after a checkpoint.
+  /// Sets the values of sum() and weight() from a checkpoint.
   void restore(double sum, double weight) {
     sum_ = sum;
     weight_ = weight;

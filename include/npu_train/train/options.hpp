@@ -1,4 +1,4 @@
-/// The options of the training loop, as they stand in a configuration.
+/// The options of the training loop, as in a configuration.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct TrainerOptions {
   std::string gradient_clip_algorithm = "norm";  ///< norm | value
   std::string gradient_checkpointing = "none";   ///< none | blocks | every:N | budget:2GiB, see nn/checkpoint_plan.hpp
   bool static_shapes = false;                    ///< keep every batch's shape: the last one is padded and masked
-  std::string memory_format = "auto";            ///< auto | contiguous | channels_last, of pictures and convolution weights
+  std::string memory_format = "auto";            ///< auto | contiguous | channels_last, of images and convolution weights
   int64_t check_val_every_n_epoch = 1;           ///< 0: never validate
   int64_t num_sanity_val_steps = 2;              ///< validation batches tried before the first step; 0: none
   int64_t limit_train_batches = -1;              ///< micro-batches of an epoch; -1: all
@@ -43,11 +43,11 @@ struct CheckpointOptions {
   bool enabled = true;
   std::string monitor = "auto";  ///< metric that ranks checkpoints ("val/acc1", "val/loss", "train/loss", ...); auto: the task's first
   std::string mode = "auto";     ///< max | min | auto (min for losses and errors)
-  int64_t save_top_k = 1;        ///< best ones kept beside `last`; 0: none, -1: all
+  int64_t save_top_k = 1;        ///< best ones kept in addition to `last`; 0: none, -1: all
   bool save_last = true;
   int64_t every_n_epochs = 1;       ///< 0: not at epoch ends; the end of the run is always saved
   int64_t every_n_train_steps = 0;  ///< also every so many steps taken; 0: off
-  bool async = true;                ///< copy the state and write it beside the training; false: train on when it is on the disk
+  bool async = true;                ///< copy the state and write it while training continues; false: training waits for the disk
   static const ConfigTable<CheckpointOptions>& config_table();
 };
 

@@ -18,7 +18,7 @@ namespace npu_train {
 struct LayerRange {
   std::string layer;        ///< path of the module
   std::string op;           ///< "conv2d"
-  double largest = 0;       ///< magnitude of its output as it was computed; inf where it overflowed, NaN where it is none
+  double largest = 0;       ///< magnitude of its output as it was computed; inf if it overflowed, NaN if it is not a number
   double largest_fp32 = 0;  ///< the same computed in fp32; -1 where that was not possible
   double gradient = 0;      ///< largest magnitude of its output's gradient, scaled; -1 where no gradient arrived
 };
@@ -42,10 +42,10 @@ struct OverflowReport {
   int64_t micro_batch = 0;
   OverflowSource source;
   std::string broken_weight;            ///< the parameter of the source that is itself not finite: an earlier step broke it; else empty
-  std::vector<LayerRange> layers;       ///< in the order of the forward
+  std::vector<LayerRange> layers;       ///< in forward order
   std::vector<std::string> parameters;  ///< those whose gradient is not finite
   int64_t parameters_in_all = 0;
-  std::vector<int64_t> samples;  ///< the data set's indices of the samples to blame, where it is not most of them
+  std::vector<int64_t> samples;  ///< the data set's indices of the samples that cause it, unless most of them do
   std::vector<std::string> advice;
 
   /// A page for people.
@@ -56,14 +56,14 @@ struct OverflowReport {
 /// What a replay starts from.
 struct OverflowContext {
   const std::vector<Batch>* window = nullptr;
-  RandomState random;                     ///< where the generators stood before the window
+  RandomState random;                     ///< the states of the generators before the window
   std::function<void()> restore_buffers;  ///< puts the model's buffers back to before the window; called after each forward
   int64_t attempt = 0;
   double full_weight = 0;  ///< losses were multiplied by weight / full_weight before their backward; 0: they were not
 };
 
-/// Runs the window's forward and backward again and looks at each operator. Nothing is moved: random numbers, buffers and parameters stay,
-/// gradients are put back. No rank is asked, so each may do it alone.
+/// Runs the window's forward and backward again and inspects each operator. It changes no state: random numbers, buffers and parameters stay,
+/// gradients are restored. It does not communicate, so each rank may call it alone.
 OverflowReport explain_overflow(Task& task, Precision& precision, const OverflowContext& context);
 
 /// Writes overflow_report.txt and overflow_report.json to `folder`. Error(Checkpoint) when that fails.

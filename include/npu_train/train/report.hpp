@@ -1,4 +1,4 @@
-/// The plain numbers of a run: what one step, one epoch and a whole fit did. No tensors.
+/// The plain numbers of a run: of one step, of one epoch and of a complete fit(). No tensors.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ double scalar_or(const Scalars& scalars, const std::string& name, double otherwi
 
 /// One window. The values are read from the device one step late, so a report may describe the step before the current one.
 struct StepReport {
-  int64_t attempt = 0;       ///< windows processed before this one, over the whole run
+  int64_t attempt = 0;       ///< windows processed before this one, since the start of the run
   int64_t global_step = 0;   ///< steps taken, this one included
   int64_t epoch = 0;         ///< from 0
   int64_t batches_seen = 0;  ///< micro-batches consumed, this window's included

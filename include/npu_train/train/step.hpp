@@ -9,7 +9,7 @@
 /// R is the weight of a full window over all ranks and W that of this one. So a scaled gradient is as large as after PyTorch's
 /// `loss / accumulation_steps`, whatever the number of micro-batches, and the update is right for uneven and partial windows.
 ///
-/// A skipped step moves nothing but the scaler, the random number generators and the count of batches: parameters, optimizer state,
+/// A skipped step changes only the scaler, the random number generators and the count of batches: parameters, optimizer state,
 /// learning rate, EMA and the model's buffers stay bit-identical. (An overflowing forward writes NaN into BatchNorm's running statistics,
 /// so the buffers are restored.)
 #pragma once
@@ -42,11 +42,11 @@ struct StepOptions {
   /// step.
   bool detect_anomaly = false;
   bool keep_start = false;  ///< undo_window() may be called; costs a copy of the task's buffers a step
-  /// Brings a micro-batch that still lies on the host to the device, just before it is run. Empty: all are there already.
+  /// Copies a micro-batch that is still on the host to the device, just before it is run. Empty: all are on the device already.
   std::function<Batch(const Batch&)> bring{};
-  /// Captures forward and backward of full windows as graphs of the device (DeviceGraph), where it has them and while nobody observes.
-  /// The shape that comes most often is captured when enough windows of it have run; windows of other shapes run as ever. For tasks that
-  /// say capturable().
+  /// Captures forward and backward of full windows as graphs of the device (DeviceGraph), if the device supports them and no observer is
+  /// active. The most frequent shape is captured when enough windows of it have run; windows with other shapes run eagerly. For tasks that
+  /// are capturable().
   bool graphs = false;
   int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
 };
@@ -80,8 +80,8 @@ class TrainStep {
   /// a loss that is no scalar.
   StepResult run(const std::vector<Batch>& window, double full_weight = 0);
 
-  /// After run() threw before the optimizer's phase, with `keep_start`: gradients, buffers and the rest are as before that window. The
-  /// random number generators are the caller's to put back.
+  /// After run() threw before the optimizer's phase, with `keep_start`: restores gradients, buffers and all other state of the window's
+  /// start. The caller restores the random number generators.
   void undo_window();
   /// What run() was at when it ended.
   Phase phase() const { return phase_; }

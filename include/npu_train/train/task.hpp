@@ -14,7 +14,7 @@
 
 namespace npu_train {
 
-/// What a task gives for one micro-batch.
+/// The result of a task for one micro-batch.
 struct StepOutput {
   at::Tensor loss;    ///< scalar: the mean loss over the batch, attached to the graph in training
   double weight = 0;  ///< what that mean counts for in its window (usually the number of samples)
@@ -52,14 +52,14 @@ class Task {
   /// after its operator.
   virtual std::map<std::string, std::string> module_types() { return {}; }
 
-  /// Names of the metrics beside the loss, such as "acc1".
+  /// Names of the metrics in addition to the loss, such as "acc1".
   virtual std::vector<std::string> metric_names() const { return {}; }
   /// Sum of each metric over the samples of a batch: fp32 [number of metrics] on the device, without gradients.
   /// Divided by the summed `Batch::size`, the sums of many batches give the metric; sums add over ranks too.
   virtual at::Tensor metric_sums(const StepOutput& /*output*/, const Batch& /*batch*/) { return {}; }
 
   /// Whether training_step() and metric_sums() queue the same work for every batch of a shape: the host reads no value of the device, draws
-  /// no random number and decides nothing that changes from step to step. Then a run may capture them (trainer.cuda_graphs).
+  /// no random number and makes no decision that changes from step to step. Then a run may capture them (trainer.cuda_graphs).
   virtual bool capturable() const { return false; }
 
   /// Training mode (dropout, batch statistics) or evaluation.

@@ -20,7 +20,7 @@ const CpuFeatures& cpu_features();
 // A line "Key:   123 kB" of /proc/self/status or /proc/meminfo in bytes; -1 without one.
 int64_t proc_kib(const std::string& text, const std::string& key);
 
-// The whole file; "" when it cannot be read.
+// The content of the file; "" if it cannot be read.
 std::string read_small_file(const std::string& path);
 
 }  // namespace npu_train::detail

@@ -70,7 +70,7 @@ class NpuBackend final : public GenericBackend {
   bool is_available() const override { return loaded.load() != nullptr; }
   int count() const override { return is_available() ? GenericBackend::count() : 0; }
   std::string why_not() const override {
-    return is_available() ? "" : "torch_npu is not loaded; device: npu loads it and says what it lacks";
+    return is_available() ? "" : "torch_npu is not loaded; device: npu loads it, or reports what is missing";
   }
 
   void activate() const override {

@@ -33,7 +33,7 @@ std::string what_to_install() {
 
 [[noreturn]] void fail(const std::string& what, const std::string& hint) { throw Error(ErrorKind::Device, "device npu", what, hint); }
 
-// A wheel says its version in a folder beside its own: torch_npu-2.11.0.dist-info.
+// The name of a folder next to the wheel's own has its version: torch_npu-2.11.0.dist-info.
 std::optional<std::string> wheel_version(const fs::path& library) {
   const std::string start = "torch_npu-", end = ".dist-info";
   std::error_code none;

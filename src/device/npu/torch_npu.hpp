@@ -26,12 +26,12 @@ struct TorchNpu {
   int (*memory_info)(int kind, size_t* free, size_t* total) = nullptr;  // CANN: aclrtGetMemInfo
 };
 
-// Loads it, or finds it loaded, and looks the names up. Error(Device) that says what is missing, in which version, and where it was looked
-// for; a later call tries again.
+// Loads the library unless it is loaded already, and looks up its symbols. Error(Device) names the missing library or symbol, the version
+// and the places that were searched; a later call tries again.
 void load_torch_npu(TorchNpu& npu);
 
 // Where libtorch_npu.so is looked for, in this order: NPU_TRAIN_TORCH_NPU alone if it is set (a file or a folder);
-// TORCH_NPU_INSTALL_PREFIX; beside libtorch, as the wheel lies; where the system's loader looks.
+// TORCH_NPU_INSTALL_PREFIX; next to libtorch, as in the wheel; the folders of the system's loader.
 std::vector<std::string> torch_npu_places();
 
 // Whether there are signs of an Ascend NPU under `dev`: its device nodes.

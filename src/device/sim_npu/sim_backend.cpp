@@ -145,7 +145,7 @@ class SimNpuBackend final : public detail::GenericBackend {
   }
   // Autograd runs the backward pass of a device in a thread of its own, and the simulator's kernels run on a team of host threads
   // there too. libgomp counts the caller's idle team, and when there are more threads than processors its threads sleep between two loops
-  // instead of spinning: a seventh of ResNet-50's step. So either side ends its team when the other one goes on.
+  // instead of spinning: a seventh of ResNet-50's step. Therefore each side ends its team when the other one continues.
   void backward(const at::Tensor& loss) const override {
     end_host_team();
     if (loss.requires_grad())
