@@ -1,4 +1,4 @@
-// Does compare_dumps name the layer that was broken? Draws mistakes over all layers of ResNet-50 and ViT-tiny, and pairs of runs that
+// Does compare_dumps name the layer that was broken? Draws faults over all layers of ResNet-50 and ViT-tiny, and pairs of runs that
 // differ in rounding alone. See tests/tools/align/planted_faults.hpp.
 #include <unistd.h>
 #include <CLI/CLI.hpp>
@@ -32,8 +32,8 @@ struct Counts {
 class Program {
  public:
   int run(int argc, char** argv) {
-    CLI::App app("Plants mistakes and counts how often the comparison of dumps names the right layer");
-    app.add_option("--draws", draws_, "mistakes");
+    CLI::App app("Plants faults and counts how often the comparison of dumps names the right layer");
+    app.add_option("--draws", draws_, "faults");
     app.add_option("--pairs", pairs_, "pairs of runs without one");
     app.add_option("--seed", seed_);
     app.add_option("--task", task_)->check(CLI::IsMember({"tensor", "statistics"}));
@@ -47,7 +47,7 @@ class Program {
     if (json_)
       std::printf("%s\n", out_.dump().c_str());
     else
-      std::printf("equal environments: %s\nrounding noise: %s\npairs without a mistake: %d of %d quiet\n", exact_.text().c_str(),
+      std::printf("equal environments: %s\nrounding noise: %s\npairs without a fault: %d of %d quiet\n", exact_.text().c_str(),
                   noisy_.text().c_str(), quiet_, pairs_);
     return 0;
   }

@@ -57,7 +57,7 @@ void core_room() {
   try {
     npu_train::bind<ServerOptions>(npu_train::parse_yaml("{prt: 80, host: [a, b]}", "server.yaml"), "server");
   } catch (const npu_train::Error& error) {
-    std::puts(error.what());  // both mistakes, each with file, line, column, what was given and what there is
+    std::puts(error.what());  // both errors, each with file, line, column, the given and the allowed names
   }
 }
 
@@ -72,13 +72,13 @@ void base_room() {
 void io_room(const std::filesystem::path& folder) {
   const auto path = folder / "weights.safetensors";
   npu_train::save_safetensors(path, {{"fc.weight", torch::ones({10, 64})}, {"fc.bias", torch::zeros({10})}});
-  const npu_train::SafetensorsFile file(path);  // checks the whole header; tensors are read when they are asked for
+  const npu_train::SafetensorsFile file(path);  // checks the complete header; tensors are read on request
   for (const auto& name : file.names()) std::printf("%s: %zu dimensions\n", name.c_str(), file.info(name).shape.size());
 }
 
 void report_room(const std::filesystem::path& folder) {
   npu_train::write_file_atomic(folder / "history.csv", "step,loss,val_loss\n1,2.30,\n2,2.11,2.4\n");
-  const auto log = npu_train::read_csv(folder / "history.csv");  // checked as it is read; an error tells the line
+  const auto log = npu_train::read_csv(folder / "history.csv");  // checked as it is read; an error names the line
   npu_train::LinePlot plot{.title = "Loss", .x_label = "step", .y_label = "cross entropy"};
   for (const auto* name : {"loss", "val_loss"}) plot.series.push_back({name, log.numbers("step"), log.numbers(name)});
   npu_train::HtmlPage page("A short run");
@@ -157,7 +157,7 @@ void data_room() {
   npu_train::Loader loader(shapes, pipeline, {.batch_size = 40, .shuffle = true, .num_workers = 2});
   loader.begin_epoch(0);
   while (const auto batch = loader.next())
-    std::printf("batch %lld: %lld pictures\n", static_cast<long long>(batch->index), static_cast<long long>(batch->size));
+    std::printf("batch %lld: %lld images\n", static_cast<long long>(batch->index), static_cast<long long>(batch->size));
 }
 
 void optim_room() {

@@ -1,10 +1,10 @@
-// Serves a trained checkpoint: serve CHECKPOINT PICTURE...
+// Serves a trained checkpoint: serve CHECKPOINT IMAGE...
 #include <cstdio>
 
 #include <npu_train/engine/predictor.hpp>
 
 int main(int argc, char** argv) try {
-  npu_train::check(argc > 2, npu_train::ErrorKind::Usage, "serve", "give a checkpoint and pictures");
+  npu_train::check(argc > 2, npu_train::ErrorKind::Usage, "serve", "give a checkpoint and images");
   const auto predictor = npu_train::Predictor::from_checkpoint(argv[1]);
   for (int i = 2; i < argc; ++i)
     for (const auto& answer : predictor.classify(argv[i], 1))

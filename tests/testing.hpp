@@ -58,7 +58,8 @@ Error error_of(Fn&& fn) {
 
 inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-/// The folder of the real images: NPU_TRAIN_SHARED, or ../shared next to the repository. Empty if absent (the test is then skipped by name).
+/// The folder of the real images: NPU_TRAIN_SHARED, or ../shared next to the repository. Empty if absent (the test is then skipped by
+/// name).
 inline std::filesystem::path shared_dir() {
   if (const char* set = std::getenv("NPU_TRAIN_SHARED")) return set;
   const auto beside = std::filesystem::path(NPU_TRAIN_SOURCE_DIR).parent_path() / "shared";

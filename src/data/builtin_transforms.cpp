@@ -204,7 +204,7 @@ void add_builtin_transforms(TransformRegistry& registry) {
 }
 
 TransformRegistry builtin_transforms() {
-  TransformRegistry registry("transform");
+  TransformRegistry registry("transform", "a program adds its own with parts.transforms.add");
   add_builtin_transforms(registry);
   return registry;
 }

@@ -16,13 +16,13 @@
 namespace npu_train {
 namespace {
 
-DatasetPair open_cifar(CifarKind kind, const CifarOptions& options) {
+DatasetPair open_cifar(CifarKind kind, const CifarOptions& options, const TransformRegistry& transforms) {
   if (options.download) download_cifar(kind, options.root);
   DatasetPair pair;
   pair.train = std::make_shared<CifarDataset>(kind, options.root, Split::Train);
   pair.val = std::make_shared<CifarDataset>(kind, options.root, Split::Val);
   pair.options = options;
-  set_pipelines(pair, pair.train->info());
+  set_pipelines(pair, pair.train->info(), transforms);
   return pair;
 }
 
@@ -50,7 +50,7 @@ std::string validation_folder(const std::filesystem::path& root) {
   return "";
 }
 
-DatasetPair open_folder(const ImageFolderOptions& options) {
+DatasetPair open_folder(const ImageFolderOptions& options, const TransformRegistry& transforms) {
   const auto root = std::filesystem::path(options.root);
   DatasetPair pair;
   const auto train = std::make_shared<ImageFolder>((root / "train").string());
@@ -63,18 +63,18 @@ DatasetPair open_folder(const ImageFolderOptions& options) {
   pair.train = train;
   pair.val = std::move(val);
   pair.options = options;
-  set_pipelines(pair, pair.train->info());
+  set_pipelines(pair, pair.train->info(), transforms);
   return pair;
 }
 
-DatasetPair open_generated(const GeneratedOptions& options) {
+DatasetPair open_generated(const GeneratedOptions& options, const TransformRegistry& transforms) {
   const auto seed = static_cast<uint64_t>(options.data_seed);
   DatasetPair pair;
   pair.train = std::make_shared<MemoryPictures>(generate_shapes(options.train_size, seed, options.style));
   // A different stream of the same seed: no validation image is a training image.
   pair.val = std::make_shared<MemoryPictures>(generate_shapes(options.val_size, derive_seed(seed, "validation"), options.style));
   pair.options = options;
-  set_pipelines(pair, pair.train->info());
+  set_pipelines(pair, pair.train->info(), transforms);
   return pair;
 }
 
@@ -147,9 +147,9 @@ Loader val_loader(const DatasetPair& pair, LoaderOptions runtime) {
 
 void add_builtin_datasets(DatasetRegistry& registry) {
   registry.add<Cifar10Options>("cifar10", "CIFAR-10: 50,000 + 10,000 images of 32 x 32, 10 classes",
-                               [](const Cifar10Options& o) { return open_cifar(CifarKind::Cifar10, o); });
+                               [](const Cifar10Options& o, const TransformRegistry& t) { return open_cifar(CifarKind::Cifar10, o, t); });
   registry.add<Cifar100Options>("cifar100", "CIFAR-100: 50,000 + 10,000 images of 32 x 32, 100 classes",
-                                [](const Cifar100Options& o) { return open_cifar(CifarKind::Cifar100, o); });
+                                [](const Cifar100Options& o, const TransformRegistry& t) { return open_cifar(CifarKind::Cifar100, o, t); });
   registry.add<ImageFolderOptions>("image_folder",
                                    "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)", open_folder);
   registry.add<GeneratedOptions>("generated", "ten classes of coloured shapes, 32 x 32, drawn from a seed; needs no files", open_generated);

@@ -34,10 +34,10 @@ class RandomImages final : public PictureDataset {
   int64_t size_;
 };
 
-DatasetPair random_pair(const DataOptions& options, DatasetInfo info) {
+DatasetPair random_pair(const DataOptions& options, DatasetInfo info, const TransformRegistry& transforms) {
   DatasetPair pair;
   pair.options = options;
-  set_pipelines(pair, info);
+  set_pipelines(pair, info, transforms);
   pair.val = std::make_shared<RandomImages>(info, kValImages);
   pair.train = std::make_shared<RandomImages>(std::move(info), kTrainImages);
   return pair;
@@ -55,7 +55,7 @@ int64_t class_folders(const std::string& root) {
   return error ? 0 : out;
 }
 
-DatasetPair random_folder(const ImageFolderOptions& options, int64_t num_classes) {
+DatasetPair random_folder(const ImageFolderOptions& options, int64_t num_classes, const TransformRegistry& transforms) {
   const auto there = class_folders(options.root);
   const auto side = options.image_size > 0 ? options.image_size : kImagenetSide;
   DatasetInfo info{.name = "image_folder",
@@ -66,7 +66,7 @@ DatasetPair random_folder(const ImageFolderOptions& options, int64_t num_classes
                    .shape = {3, side, side},
                    .mean = {0.485, 0.456, 0.406},
                    .std = {0.229, 0.224, 0.225}};
-  return random_pair(options, std::move(info));
+  return random_pair(options, std::move(info), transforms);
 }
 
 }  // namespace
@@ -77,10 +77,12 @@ DatasetRegistry shapes_only(DatasetRegistry registry, int64_t num_classes) {
     if (!registry.contains(name) || registry.doc(name) != builtin.doc(name)) return;
     registry.add<Options>(name, builtin.doc(name), make);
   };
-  replace.operator()<Cifar10Options>("cifar10", [](const Cifar10Options& o) { return random_pair(o, cifar_info(CifarKind::Cifar10)); });
-  replace.operator()<Cifar100Options>("cifar100", [](const Cifar100Options& o) { return random_pair(o, cifar_info(CifarKind::Cifar100)); });
-  replace.operator()<ImageFolderOptions>("image_folder",
-                                         [num_classes](const ImageFolderOptions& o) { return random_folder(o, num_classes); });
+  replace.operator()<Cifar10Options>(
+      "cifar10", [](const Cifar10Options& o, const TransformRegistry& t) { return random_pair(o, cifar_info(CifarKind::Cifar10), t); });
+  replace.operator()<Cifar100Options>(
+      "cifar100", [](const Cifar100Options& o, const TransformRegistry& t) { return random_pair(o, cifar_info(CifarKind::Cifar100), t); });
+  replace.operator()<ImageFolderOptions>(
+      "image_folder", [num_classes](const ImageFolderOptions& o, const TransformRegistry& t) { return random_folder(o, num_classes, t); });
   return registry;
 }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <mutex>
 
+#include "device/builtin_backends.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -13,7 +15,35 @@
 namespace npu_train {
 namespace {
 
-const std::vector<std::string> kKinds = {"cpu", "cuda", "npu", "sim_npu"};
+// As users read them.
+std::vector<std::string> known_kinds() {
+  std::vector<std::string> out = {"cpu", "cuda", "npu", "sim_npu"};
+  for (const auto* backend : all_backends())
+    if (std::find(out.begin(), out.end(), backend->name()) == out.end()) out.push_back(backend->name());
+  return out;
+}
+
+bool is_added(const std::string& kind) { return kind != "cpu" && kind != "cuda" && kind != "npu" && kind != "sim_npu"; }
+
+std::mutex choice_mutex;
+std::string chosen;  // see chosen_kind()
+
+// libtorch has one PrivateUse1 per process: the first kind that is activated keeps it.
+void choose(const DeviceBackend& backend) {
+  const auto kind = backend.name();
+  if (kind == "cpu" || kind == "cuda") return backend.activate();
+  const std::lock_guard<std::mutex> lock(choice_mutex);
+  auto other = chosen == kind ? "" : chosen;
+  if (is_added(kind) && chosen.empty())
+    for (const auto* npu : {&detail::npu_backend(), &detail::sim_npu_backend()})
+      if (npu->is_available()) other = npu->name();
+  if (!other.empty())
+    throw Error(ErrorKind::Device, "device " + kind,
+                "this process uses the device " + other + ", and libtorch has one such device per process", "start another process");
+  backend.activate();
+  if (is_added(kind) && backend.is_available()) chosen = kind;
+}
+
 constexpr int kMaxIndex = 127;  // c10::DeviceIndex is 8 bits wide
 
 // What other programs call a kind of device.
@@ -26,20 +56,21 @@ std::string other_name(const std::string& kind) {
 
 [[noreturn]] void refuse(const std::string& text) {
   const auto kind = text.substr(0, text.find(':'));
-  const auto near = nearest_name(kind, kKinds);
+  const auto kinds = known_kinds();
+  const auto near = nearest_name(kind, kinds);
   const auto meant = other_name(kind);
-  throw Error(
-      ErrorKind::Usage, "device",
-      "'" + text + "' is not a device; allowed are auto, cpu, cuda, npu and sim_npu, the last three also with an index as in cuda:0",
-      !meant.empty() ? meant
-      : near.empty() ? ""
-                     : "did you mean " + near + "?");
+  const auto allowed = join({kinds.begin(), kinds.end() - 1}) + " and " + kinds.back();
+  throw Error(ErrorKind::Usage, "device",
+              "'" + text + "' is not a device; allowed are auto, " + allowed + ", all but auto and cpu also with an index as in cuda:0",
+              !meant.empty() ? meant
+              : near.empty() ? ""
+                             : "did you mean " + near + "?");
 }
 
 // For "auto": a device that is there but cannot be used is named, and the next one is taken.
 bool can_be_used(const DeviceBackend& backend) {
   try {
-    backend.activate();
+    choose(backend);
   } catch (const Error& e) {
     log_warning(std::string("device auto: there are signs of a device ") + backend.name() + " that cannot be used: " + e.what());
   }
@@ -48,10 +79,15 @@ bool can_be_used(const DeviceBackend& backend) {
 
 }  // namespace
 
+std::string detail::chosen_kind() {
+  const std::lock_guard<std::mutex> lock(choice_mutex);
+  return chosen;
+}
+
 Device Device::parse(const std::string& text) {
   const auto colon = text.find(':');
   Device out{.kind = text.substr(0, colon)};
-  if (std::find(kKinds.begin(), kKinds.end(), out.kind) == kKinds.end()) refuse(text);
+  if (find_backend(out.kind) == nullptr) refuse(text);
   if (colon == std::string::npos) return out;
   const char* begin = text.data() + colon + 1;
   const char* end = text.data() + text.size();
@@ -74,6 +110,7 @@ Device device_of(const c10::Device& device) {
   if (device.is_cpu()) return {};
   if (device.is_cuda()) return {"cuda", index};
   check(device.is_privateuseone(), ErrorKind::Usage, "device", "npu_train does not run on ", device.str());
+  if (const auto kind = detail::chosen_kind(); !kind.empty()) return {kind, index};
   if (backend_of({"sim_npu", 0}).is_available()) return {"sim_npu", index};
   // a host program may have loaded torch_npu without us
   if (c10::impl::hasDeviceGuardImpl(device.type())) backend_of({"npu", 0}).activate();
@@ -87,7 +124,7 @@ Device resolve_device(const std::string& text) {
   }
   const auto device = Device::parse(text);
   const auto& backend = backend_of(device);
-  backend.activate();
+  choose(backend);
   if (!backend.is_available()) throw Error(ErrorKind::Device, "device " + text, backend.why_not());
   check(device.index < backend.count(), ErrorKind::Device, "device", text, " does not exist: this machine has ", backend.count(), " of ",
         device.kind, ", counted from 0");

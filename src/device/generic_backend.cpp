@@ -1,4 +1,4 @@
-#include "device/generic_backend.hpp"
+#include "npu_train/device/generic_backend.hpp"
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
@@ -8,7 +8,7 @@
 
 #include "npu_train/core/error.hpp"
 
-namespace npu_train::detail {
+namespace npu_train {
 namespace {
 
 // torch_npu's allocator is not a DeviceAllocator before 2.13. at::getDeviceAllocator would abort; a cast can be checked.
@@ -30,8 +30,8 @@ void GenericBackend::require() const {
 
 c10::Device GenericBackend::checked(const Device& device) const {
   require();
-  check(device.index >= 0 && device.index < count(), ErrorKind::Device, "device", device.str(), " does not exist: this machine has ", count(),
-        " of ", name_);
+  check(device.index >= 0 && device.index < count(), ErrorKind::Device, "device", device.str(), " does not exist: this machine has ",
+        count(), " of ", name_);
   return {type_, static_cast<c10::DeviceIndex>(device.index)};
 }
 
@@ -68,4 +68,4 @@ void GenericBackend::empty_cache(const Device& device) const {
 
 at::Generator GenericBackend::generator(const Device& device) const { return at::globalContext().defaultGenerator(checked(device)); }
 
-}  // namespace npu_train::detail
+}  // namespace npu_train

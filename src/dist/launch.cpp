@@ -9,7 +9,7 @@
 namespace npu_train {
 namespace {
 
-/// 0 where the variable is not set or is no number above 0.
+/// 0 if the variable is not set or is not a number above 0.
 int64_t count_in(const char* variable) {
   const char* value = std::getenv(variable);
   if (value == nullptr) return 0;

@@ -66,7 +66,10 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
   const auto refuse = [&](const char* path, bool bad, const auto&... message) {
     if (bad) problems.add(mark_of(path), path, c10::str(message...));
   };
-  if (config.device != "auto") rule("device", [&] { Device::parse(config.device); });
+  rule("device", [&] {
+    register_devices(parts);
+    if (config.device != "auto") Device::parse(config.device);
+  });
   rule("trainer.gradient_checkpointing", [&] { CheckpointPlan::parse(config.trainer.gradient_checkpointing); });
   rule("grad_scaler", [&] { LossScale(config.grad_scaler.loss_scale()); });
   refuse("grad_scaler.enabled", config.grad_scaler.enabled == "true" && is_fp32_mode(config.precision),
@@ -102,8 +105,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
     part_rule("lr_scheduler", config.lr_scheduler, [&] { check_schedule(config, parts, lr); });
 }
 
-void resolve_transforms(ConfigNode& data, ConfigProblems& problems) {
-  const auto registry = builtin_transforms();
+void resolve_transforms(ConfigNode& data, const TransformRegistry& transforms, ConfigProblems& problems) {
   for (const char* list : {"train_transforms", "val_transforms"}) {
     auto* steps = data.find(list);
     if (steps == nullptr) continue;
@@ -114,7 +116,7 @@ void resolve_transforms(ConfigNode& data, ConfigProblems& problems) {
     auto whole = ConfigNode::list({});
     for (size_t i = 0; i < parts.size(); ++i) {
       auto& part = parts[i];
-      if (registry.contains(part.name)) part = registry.resolve(part, path + "." + std::to_string(i), problems);
+      if (transforms.contains(part.name)) part = transforms.resolve(part, path + "." + std::to_string(i), problems);
       auto step = write_value(part);
       for (const char* key : {"mean", "std"})  // the options of normalize
         if (const auto* numbers = step.find(key); numbers != nullptr && numbers->is_list() && numbers->items().empty())

@@ -27,7 +27,7 @@ bool is_own_part(const R& registry, const R& own, const std::string& name) {
   return own.contains(name) && registry.contains(name) && own.doc(name) == registry.doc(name);
 }
 
-/// The options of each transform of `data` filled in, if the library knows the transform; errors go to `problems`.
-void resolve_transforms(ConfigNode& data, ConfigProblems& problems);
+/// The options of each transform of `data` filled in, if `transforms` contains it; errors go to `problems`.
+void resolve_transforms(ConfigNode& data, const TransformRegistry& transforms, ConfigProblems& problems);
 
 }  // namespace npu_train::detail

@@ -1,21 +1,67 @@
 #include "npu_train/engine/parts.hpp"
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/models/registry.hpp"
 #include "npu_train/train/classifier.hpp"
 
 namespace npu_train {
+namespace {
+
+const char* const kMetricsDoc = "metrics by name, instead of those of the task; the first one is the monitor's default";
+
+/// ClassifierOptions with metrics by name.
+struct ClassifierKeys {
+  double label_smoothing = 0;
+  std::vector<PartConfig> metrics{};
+  static const ConfigTable<ClassifierKeys>& config_table() {
+    using T = ClassifierKeys;
+    static const auto table =
+        ConfigTable<T>("task classifier")
+            .field("label_smoothing", &T::label_smoothing, "share of the target that is spread over all classes (0.1 for ImageNet recipes)",
+                   between(0, 0.999))
+            .field("metrics", &T::metrics, kMetricsDoc);
+    return table;
+  }
+};
+
+struct RegressorKeys {
+  std::vector<PartConfig> metrics{};
+  static const ConfigTable<RegressorKeys>& config_table() {
+    static const auto table = ConfigTable<RegressorKeys>("task regressor").field("metrics", &RegressorKeys::metrics, kMetricsDoc);
+    return table;
+  }
+};
+
+}  // namespace
 
 Parts builtin_parts() {
   Parts parts;
   add_builtin_models(parts.models);
   add_builtin_datasets(parts.datasets);
+  add_builtin_transforms(parts.transforms);
+  add_builtin_metrics(parts.metrics);
   add_builtin_optimizers(parts.optimizers);
   add_builtin_schedules(parts.schedules);
-  parts.tasks.add<ClassifierOptions>("classifier", "cross entropy on logits; metrics acc1 and acc5",
-                                     [](const ClassifierOptions& options, const Model& model) { return classifier(model, options); });
-  parts.tasks.add<NoOptions>("regressor", "mean squared error; metric mae",
-                             [](const NoOptions&, const Model& model) { return regressor(model); });
+  parts.tasks.add<ClassifierKeys>(
+      "classifier", "cross entropy on logits; metrics acc1 and acc5",
+      [](const ClassifierKeys& keys, const Model& model, const MetricRegistry& metrics) {
+        return classifier(model, {.label_smoothing = keys.label_smoothing, .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
+      });
+  parts.tasks.add<RegressorKeys>("regressor", "mean squared error; metric mae",
+                                 [](const RegressorKeys& keys, const Model& model, const MetricRegistry& metrics) {
+                                   return regressor(model, make_metrics(keys.metrics, "task.metrics", metrics));
+                                 });
   return parts;
+}
+
+void register_devices(const Parts& parts) {
+  for (const auto& name : parts.devices.names()) {
+    if (find_backend(name) != nullptr) continue;
+    auto backend = parts.devices.make({.name = name}, "device");
+    check(backend != nullptr && backend->name() == name, ErrorKind::Usage, "Parts::devices", "the factory of '", name, "' made ",
+          backend == nullptr ? "no backend" : "a backend of the name '" + backend->name() + "'");
+    add_backend(std::move(backend));
+  }
 }
 
 }  // namespace npu_train

@@ -61,18 +61,19 @@ Predictor::Predictor(Model model, const std::string& device) : model_(std::move(
   model_.module->to(device_.c10());
 }
 
-void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const TransformContext& context) {
+void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const TransformContext& context, const TransformRegistry& transforms) {
   auto without = steps;
   std::erase_if(without, is_resize);
   crop_ = context.image_size;
-  pipeline_ = Pipeline::from_config(steps, "val_transforms", context);
-  without_resize_ = Pipeline::from_config(without, "val_transforms", context);
+  pipeline_ = Pipeline::from_config(steps, "val_transforms", context, transforms);
+  without_resize_ = Pipeline::from_config(without, "val_transforms", context, transforms);
 }
 
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
   const auto checkpoint = find_checkpoint(path);
   auto node = load_checkpoint_config(checkpoint);
-  // The observers of the training are not needed; this program may not have them.
+  // Observers and callbacks of the training are not needed; this program may not have them.
+  node.erase("callbacks");
   ConfigSections of_the_training;
   ConfigProblems not_of_a_prediction;
   parts.observers.take_sections(node, of_the_training, not_of_a_prediction);
@@ -102,7 +103,7 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::string&
     steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));
   else if (std::none_of(steps.begin(), steps.end(), [](const PartConfig& step) { return step.name == "center_crop"; }))
     steps.insert(resized.base(), part("center_crop", {{"size", size}}));
-  p.set_pipelines(steps, {size, kImagenetMean, kImagenetStd});
+  p.set_pipelines(steps, {size, kImagenetMean, kImagenetStd}, parts.transforms);
   return p;
 }
 
@@ -115,7 +116,7 @@ Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, 
   const auto size = image_side(p.model_);
   p.set_pipelines(
       {part("resize", {{"size", size * kImagenetResize / kImagenetCrop}}), part("center_crop", {{"size", size}}), part("normalize")},
-      {size, kImagenetMean, kImagenetStd});
+      {size, kImagenetMean, kImagenetStd}, parts.transforms);
   return p;
 }
 

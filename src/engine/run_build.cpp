@@ -62,7 +62,8 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
   Model none;
   none.module = std::make_shared<torch::nn::Module>();
   none.forward = [](const at::Tensor& input) { return input; };
-  detail::check_monitors(parts.tasks.make(config.task, "task", none)->metric_names(), config.checkpoint, config.early_stopping);
+  detail::check_monitors(parts.tasks.make(config.task, "task", none, parts.metrics)->metric_names(), config.checkpoint,
+                         config.early_stopping);
 }
 
 }  // namespace
@@ -93,7 +94,8 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
     task = parts.tasks.make(
         config.task, "task",
-        checkpointed(model, CheckpointPlan::parse(config.trainer.gradient_checkpointing), *precision, device, data.options.batch_size));
+        checkpointed(model, CheckpointPlan::parse(config.trainer.gradient_checkpointing), *precision, device, data.options.batch_size),
+        parts.metrics);
     ConfigProblems none;
     resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
   }
@@ -153,7 +155,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
   if (data.train == nullptr && data.train_stream == nullptr) {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()),
           "; hint: set data: {name: generated}, or pass data of your own to fit()");
-    data = parts.datasets.make(config.data, "data");
+    data = parts.datasets.make(config.data, "data", parts.transforms);
   } else {
     data.options = bind<detail::PlainDataOptions>(config.data.options, "data");
   }

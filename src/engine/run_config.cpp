@@ -59,6 +59,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("ema", &T::ema, "moving average of the weights, used for validation")
           .field("checkpoint", &T::checkpoint, "which checkpoints are saved, and when")
           .field("early_stopping", &T::early_stopping, "stops the run if a metric no longer improves")
+          .field("callbacks", &T::callbacks, "callbacks of the program, by name with their options, in the order of their calls")
           .field("output", &T::output, "location of the run's files")
           .synonym("scheduler", "lr_scheduler")
           .synonym("seed_everything", "seed")
@@ -70,17 +71,24 @@ namespace {
 
 enum class UnknownParts { Refused, Kept };
 
+/// Lists that the first versions did not have: an empty one is not written, so that their configurations keep their text.
+void leave_out_empty(ConfigNode& node, const char* key) {
+  if (const auto* list = node.find(key); list != nullptr && list->is_list() && list->items().empty()) node.erase(key);
+}
+
 /// The parts whose names a registry knows, each with its options checked and filled in. An unnamed part is unchanged.
 void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems, UnknownParts unknown = UnknownParts::Refused) {
-  const auto resolve = [&](PartConfig& part, const auto& registry, const char* path) {
+  const auto resolve = [&](PartConfig& part, const auto& registry, const std::string& path) {
     if (!part.name.empty() && (unknown == UnknownParts::Refused || registry.contains(part.name)))
       part = registry.resolve(part, path, problems);
   };
   resolve(config.model, parts.models, "model");
   resolve(config.data, parts.datasets, "data");
   resolve(config.task, parts.tasks, "task");
+  leave_out_empty(config.task.options, "metrics");
   resolve(config.optimizer, parts.optimizers, "optimizer");
   resolve(config.lr_scheduler, parts.schedules, "lr_scheduler");
+  for (size_t i = 0; i < config.callbacks.size(); ++i) resolve(config.callbacks[i], parts.callbacks, "callbacks." + std::to_string(i));
   config.sections = parts.observers.resolve(config.sections, problems);
 }
 
@@ -96,6 +104,7 @@ void put_sections(ConfigNode& node, const ConfigSections& sections) {
 /// All of `config`, its sections last.
 ConfigNode whole_node(const RunConfig& config) {
   auto node = to_node(config);
+  leave_out_empty(node, "callbacks");
   put_sections(node, config.sections);
   return node;
 }
@@ -163,7 +172,7 @@ void check_parts(const RunConfig& config, const Parts& parts, const detail::Mark
   auto full = config;
   resolve_parts(full, parts, problems);
   auto data = config.data.options;  // as written: these nodes know their places
-  detail::resolve_transforms(data, problems);
+  detail::resolve_transforms(data, parts.transforms, problems);
   detail::check_rules(config, parts, mark_of, problems);
 }
 
@@ -174,7 +183,7 @@ std::optional<ConfigNode> comparable_config(const ConfigNode& node, std::string&
   auto config = bind_sections(node, parts, problems);
   const auto written_model = config.model;
   if (problems.empty()) resolve_parts(config, parts, problems, UnknownParts::Kept);
-  if (problems.empty()) detail::resolve_transforms(config.data.options, problems);
+  if (problems.empty()) detail::resolve_transforms(config.data.options, parts.transforms, problems);
   if (!problems.empty()) {
     const auto& first = problems.all().front();
     why = "is not a configuration of train_app (" + (first.path.empty() ? "" : first.path + ": ") + first.message + ")";

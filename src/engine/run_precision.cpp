@@ -52,7 +52,7 @@ PrecisionPolicy precision_policy(const RunConfig& config, const Parts& parts) {
     Model model = parts.models.make(config.model, "model");
     keep_in_fp32(model, modules, device, *precision);
     model.module->to(device.c10());
-    const auto task = parts.tasks.make(config.task, "task", model);
+    const auto task = parts.tasks.make(config.task, "task", model, parts.metrics);
     task->to(device.c10());
     const auto all = task->parameters();
     precision->prepare(all, fp32_parameters(model, modules, task->norm_parameters(), all, *precision));

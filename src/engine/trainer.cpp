@@ -71,6 +71,8 @@ struct Trainer::Impl {
     try {
       run.observers = parts.observers.make(config.sections);
       run.build(config, parts, stop);
+      for (size_t i = 0; i < config.callbacks.size(); ++i)
+        run.loop->add_callback(parts.callbacks.make(config.callbacks[i], "callbacks." + std::to_string(i)));
     } catch (...) {  // an incomplete run would be taken for objects given by the program
       const auto explained = explain(translate_current_exception("Trainer::setup"));
       begin(task, data);

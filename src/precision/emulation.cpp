@@ -175,7 +175,8 @@ template <size_t kIndex>
 void hooked(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   constexpr const Hook& hook = kHooks[kIndex];
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kAutocast);
-  if (!emulated_now || ac::get_autocast_dtype(at::kCPU) != *emulated_now) {  // an autocast region of the host program inside ours may use another dtype
+  if (!emulated_now ||
+      ac::get_autocast_dtype(at::kCPU) != *emulated_now) {  // an autocast region of the host program inside ours may use another dtype
     if (originals[kIndex]) return originals[kIndex]->callBoxed(op, keys, stack);
     return op.redispatchBoxed(below, stack);
   }

@@ -9,13 +9,6 @@
 
 namespace npu_train {
 
-const ConfigTable<ClassifierOptions>& ClassifierOptions::config_table() {
-  static const auto table = ConfigTable<ClassifierOptions>("task classifier")
-                                .field("label_smoothing", &ClassifierOptions::label_smoothing,
-                                       "share of the target that is spread over all classes (0.1 for ImageNet recipes)", between(0, 0.999));
-  return table;
-}
-
 namespace {
 
 /// Mean of per-sample values over the samples that the mask keeps.
@@ -65,7 +58,8 @@ class Classifier final : public ModelTask {
 
 class Regressor final : public ModelTask {
  public:
-  explicit Regressor(Model model) : ModelTask(std::move(model), {mean_absolute_error()}) {}
+  Regressor(Model model, std::vector<Metric> metrics)
+      : ModelTask(std::move(model), metrics.empty() ? std::vector{mean_absolute_error()} : std::move(metrics)) {}
 
   StepOutput training_step(const Batch& batch) override {
     const auto outputs = model_.forward(batch).first().to(at::kFloat);
@@ -83,6 +77,8 @@ std::shared_ptr<Task> classifier(Model model, ClassifierOptions options) {
   return std::make_shared<Classifier>(std::move(model), std::move(options));
 }
 
-std::shared_ptr<Task> regressor(Model model) { return std::make_shared<Regressor>(std::move(model)); }
+std::shared_ptr<Task> regressor(Model model, std::vector<Metric> metrics) {
+  return std::make_shared<Regressor>(std::move(model), std::move(metrics));
+}
 
 }  // namespace npu_train

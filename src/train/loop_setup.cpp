@@ -84,7 +84,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
               .not_finite =
                   [this] {
                     diverged({"a parameter is not finite",
-                              "lower the learning rate, clip gradients, or check the data; the last good checkpoint is whole"});
+                              "lower the learning rate, clip gradients, or check the data; the last good checkpoint is complete"});
                   },
               .written = std::move(hooks.checkpoint_written)}),
       rollback(options.on_divergence == "rollback"),

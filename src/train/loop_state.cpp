@@ -1,4 +1,4 @@
-// What a loop saves and goes on from, and what programs ask of its parts.
+// The state that a loop saves and resumes from, and the questions of programs to its parts.
 #include <utility>
 
 #include "npu_train/core/error.hpp"

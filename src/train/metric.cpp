@@ -22,6 +22,19 @@ at::Tensor rank_of_target(const StepOutput& output, const Batch& batch) {
 
 }  // namespace detail
 
+namespace {
+
+struct AccuracyKeys {
+  int64_t k = 1;
+  static const ConfigTable<AccuracyKeys>& config_table() {
+    static const auto table =
+        ConfigTable<AccuracyKeys>("metric accuracy").field("k", &AccuracyKeys::k, "the class must be among the k largest", at_least(1));
+    return table;
+  }
+};
+
+}  // namespace
+
 Metric accuracy(int64_t k) {
   check(k >= 1, ErrorKind::Usage, "accuracy", "k is ", k, "; it must be at least 1");
   const auto sums = [k](const StepOutput& output, const Batch& batch) {
@@ -36,6 +49,25 @@ Metric mean_absolute_error() {
             const auto error = (output.outputs.first().detach() - batch.target().to(at::kFloat)).abs();
             return detail::unmasked(detail::per_sample(error), batch).sum();
           }};
+}
+
+void add_builtin_metrics(MetricRegistry& registry) {
+  registry.add<AccuracyKeys>("accuracy", "percentage of samples whose class is among the k largest logits",
+                             [](const AccuracyKeys& keys) { return accuracy(keys.k); });
+  registry.add<NoOptions>("mae", "mean absolute difference between output and target",
+                          [](const NoOptions&) { return mean_absolute_error(); });
+}
+
+MetricRegistry builtin_metrics() {
+  MetricRegistry registry("metric", "a program adds its own with parts.metrics.add");
+  add_builtin_metrics(registry);
+  return registry;
+}
+
+std::vector<Metric> make_metrics(const std::vector<PartConfig>& list, const std::string& path, const MetricRegistry& registry) {
+  std::vector<Metric> out;
+  for (size_t i = 0; i < list.size(); ++i) out.push_back(registry.make(list[i], path + "." + std::to_string(i)));
+  return out;
 }
 
 }  // namespace npu_train

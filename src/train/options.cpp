@@ -74,7 +74,8 @@ const ConfigTable<CheckpointOptions>& CheckpointOptions::config_table() {
       ConfigTable<T>("checkpoint")
           .field("enabled", &T::enabled, "false: write no checkpoints")
           .field("monitor", &T::monitor,
-                 "metric that ranks checkpoints: val/<metric> or train/<metric>; auto: the task's first metric, of the validation if the run has one")
+                 "metric that ranks checkpoints: val/<metric> or train/<metric>; auto: the task's first metric, of the validation if the "
+                 "run has one")
           .field("mode", &T::mode, "whether a larger value is better; auto: min for losses and errors", one_of({"auto", "max", "min"}))
           .field("save_top_k", &T::save_top_k, "best checkpoints that are kept; 0: none, -1: all", at_least(-1))
           .field("save_last", &T::save_last, "keep the newest one, whatever its score")

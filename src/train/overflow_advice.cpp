@@ -63,7 +63,8 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
       add("a weight or an input of " + (layer.empty() ? "the first layer" : layer) + " is itself beyond " + scientific(r.largest_of_dtype) +
           ", before anything is computed");
     if (!r.broken_weight.empty())
-      add(r.broken_weight + " itself is not finite: an earlier step broke it; resume from a checkpoint before that step, with --detect-anomaly");
+      add(r.broken_weight +
+          " itself is not finite: an earlier step broke it; resume from a checkpoint before that step, with --detect-anomaly");
     else if (is_low(r))
       add(in_fp32(layer));
     add("if it began during training, the weights have grown: a lower learning rate, trainer.gradient_clip_val, more warm-up");
@@ -74,7 +75,8 @@ std::vector<std::string> detail::overflow_advice(const OverflowReport& r) {
       add("the loss scale of " + scientific(r.loss_scale) + " is too large for these gradients: a dynamic one falls with overflows down " +
           "to grad_scaler.min_scale, and grad_scaler.max_scale keeps it below");
     if (r.parameters.size() == 1) add("only the gradient of " + r.parameters[0] + " is not finite: look at what it scales or divides");
-    if (is_low(r)) add(in_fp32(layer_itself(r.source.layer)) + "; trainer.gradient_clip_val limits only the gradients that the update uses");
+    if (is_low(r))
+      add(in_fp32(layer_itself(r.source.layer)) + "; trainer.gradient_clip_val limits only the gradients that the update uses");
     add("sqrt, log, norm and division near zero have large gradients: an eps inside them helps");
   } else {
     add("the replay found every value finite: the overflow came from another rank, or the model does not repeat (npu_tool "

@@ -52,7 +52,8 @@ bool WindowGraph::run(const std::vector<Batch>& window, double scale,
       drop_gradients();
       before.restore();
       const std::string why = e.what();
-      log_warning("trainer.cuda_graphs: the step cannot be captured and continues to run operator by operator: ", why.substr(0, why.find('\n')));
+      log_warning("trainer.cuda_graphs: the step cannot be captured and continues to run operator by operator: ",
+                  why.substr(0, why.find('\n')));
       return false;
     }
   }

@@ -411,7 +411,7 @@ class BadInput(ProgramTest):
         endless = pth(self.dir / 'endless.pth', b'\x80\x02' + b'(' * 100)
         other = self.dir / 'other.pth'
         with zipfile.ZipFile(other, 'w') as archive: archive.writestr('letter.txt', 'hello')
-        words = {cut: 'cut short', garbage: 'not a zip archive', empty: 'empty', old: '1.6', endless: 'is truncated', other: 'data.pkl'}
+        words = {cut: 'truncated', garbage: 'not a zip archive', empty: 'empty', old: '1.6', endless: 'is truncated', other: 'data.pkl'}
         self.table([(path.name, command, CHECKPOINT, path.name, word) for path, word in words.items() for command in self.weights(path)])
         self.table([
             ('no such file', lambda: npu_tool('weights', '--from', self.dir / 'none.pth'), DATA, 'none.pth'),

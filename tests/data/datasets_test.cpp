@@ -20,7 +20,7 @@ using namespace npu_train::testing;
 namespace {
 
 DatasetPair make(const std::string& name, const std::string& yaml) {
-  return builtin_datasets().make({name, parse_yaml(yaml, "test"), {}}, "data");
+  return builtin_datasets().make({name, parse_yaml(yaml, "test"), {}}, "data", builtin_transforms());
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ TEST_CASE("a data set of one's own takes two functions and a line") {
     pair.options = options;
     return pair;
   });
-  const DatasetPair pair = registry.make({"squares", parse_yaml("batch_size: 5\nnum_workers: 2", "t"), {}}, "data");
+  const DatasetPair pair = registry.make({"squares", parse_yaml("batch_size: 5\nnum_workers: 2", "t"), {}}, "data", builtin_transforms());
   Loader loader = train_loader(pair, {.seed = 1});
   loader.begin_epoch(0);
   int64_t samples = 0;

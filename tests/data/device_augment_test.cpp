@@ -238,8 +238,14 @@ TEST_CASE("what cannot be is refused by name") {
   CHECK(has(error_of([&] { Loader(tensors, Pipeline(), {.augment_on_device = true}); }).what(), "provides tensors"));
   // Before anything is read or made.
   const auto options = "train_size: 8\nval_size: 8\nbatch_size: 4\naugment_on: device\ntrain_transforms: [rand_augment, normalize]";
-  CHECK(has(error_of([&] { builtin_datasets().make({"generated", parse_yaml(options, "t"), {}}, "data"); }).what(), "rand_augment"));
-  CHECK(has(error_of([] { builtin_datasets().make({"generated", parse_yaml("augment_on: gpu", "t"), {}}, "data"); }).what(), "device"));
+  CHECK(has(error_of([&] {
+              builtin_datasets().make({"generated", parse_yaml(options, "t"), {}}, "data", builtin_transforms());
+            }).what(),
+            "rand_augment"));
+  CHECK(has(error_of([] {
+              builtin_datasets().make({"generated", parse_yaml("augment_on: gpu", "t"), {}}, "data", builtin_transforms());
+            }).what(),
+            "device"));
 
   const DeviceAugment augment({}, {8, 8}, {1, 1, 1, 1}, {});
   CHECK(error_of([&] { augment.finish(Batch(at::zeros({2, 3, 8, 8}), {}), false); }).kind() == ErrorKind::Usage);
@@ -261,7 +267,7 @@ TEST_CASE("what cannot be is refused by name") {
 TEST_CASE("the data sets' own chains by name, for training and for validation") {
   const auto given = [](const std::string& where) {
     const auto options = "train_size: 24\nval_size: 10\nbatch_size: 8\nnum_workers: 0\ncutmix_alpha: 1\naugment_on: " + where;
-    const auto pair = builtin_datasets().make({"generated", parse_yaml(options, "t"), {}}, "data");
+    const auto pair = builtin_datasets().make({"generated", parse_yaml(options, "t"), {}}, "data", builtin_transforms());
     Loader train = train_loader(pair, {.seed = 4}), val = val_loader(pair, {.seed = 4});
     std::vector<Batch> out;
     for (Loader* loader : {&train, &val}) {

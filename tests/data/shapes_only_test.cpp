@@ -16,7 +16,7 @@ using namespace npu_train::testing;
 namespace {
 
 DatasetPair opened(const std::string& name, ConfigNode options, int64_t classes = 0) {
-  return shapes_only(builtin_datasets(), classes).make({name, std::move(options), {}}, "data");
+  return shapes_only(builtin_datasets(), classes).make({name, std::move(options), {}}, "data", builtin_transforms());
 }
 
 Batch first_batch(const DatasetPair& pair) {
@@ -60,5 +60,5 @@ TEST_CASE("options are checked as before, and a data set of one's own stays") {
     pair.train = std::make_shared<TensorDataset>(at::zeros({4, 2}), at::zeros({4}));
     return pair;
   });
-  CHECK(shapes_only(registry).make({"image_folder", ConfigNode::map(), {}}, "data").train->size() == 4);
+  CHECK(shapes_only(registry).make({"image_folder", ConfigNode::map(), {}}, "data", builtin_transforms()).train->size() == 4);
 }

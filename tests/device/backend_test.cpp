@@ -12,7 +12,7 @@ using npu_train::testing::error_of;
 using npu_train::testing::has;
 
 TEST_CASE("every kind has a backend that says whether it is there") {
-  REQUIRE(all_backends().size() == 4);
+  REQUIRE(all_backends().size() >= 4);
   for (const auto* b : all_backends()) {
     CAPTURE(b->name());
     CHECK(&backend_of({b->name(), 0}) == b);

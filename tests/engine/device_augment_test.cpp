@@ -32,7 +32,7 @@ RunConfig augmented_run(const std::string& where) {
 }
 
 std::vector<Batch> batches_of(const std::string& where, const Device& device) {
-  const auto pair = builtin_datasets().make(augmented_run(where).data, "data");
+  const auto pair = builtin_datasets().make(augmented_run(where).data, "data", builtin_transforms());
   Loader train = train_loader(pair, {.last_batch = LastBatch::Pad, .seed = 6}), val = val_loader(pair, {.last_batch = LastBatch::Pad});
   std::vector<Batch> out;
   for (Loader* loader : {&train, &val})

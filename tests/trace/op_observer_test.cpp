@@ -36,7 +36,7 @@ std::vector<std::string> seen_in(Net& net, bool every) {
 
 }  // namespace
 
-TEST_CASE("operators come in order with the parameter that tells their layer") {
+TEST_CASE("operators come in order with the parameter that identifies their layer") {
   Net net;
   std::string seen;
   for (const auto& op : seen_in(net, false)) seen += op + "; ";
@@ -73,7 +73,7 @@ TEST_CASE("inputs and output are the caller's, FLOPs are counted, and what the o
   CHECK(observer.error() == nullptr);
 }
 
-TEST_CASE("a cast of a parameter stands for it") {
+TEST_CASE("a cast of a parameter counts as the parameter") {
   Net net;
   std::string seen;
   const OpObserver observer(parameters_of(net), [&](const SeenOp& op) {
@@ -114,7 +114,7 @@ TEST_CASE("an exception in the observer is kept from the operator and noted") {
   CHECK_THROWS_WITH(std::rethrow_exception(observer.error()), "mine");
 }
 
-TEST_CASE("operators of a backward pass are shown to who wants them") {
+TEST_CASE("operators of a backward pass are shown to listeners that request them") {
   struct Names final : OpListener {
     bool backward = false;
     std::vector<std::string> seen;

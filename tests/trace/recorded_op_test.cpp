@@ -8,7 +8,7 @@
 using namespace npu_train;
 using npu_train::detail::RecordedOp;
 
-TEST_CASE("an operation without a dispatcher is shown with its inputs and output, and its inputs are not made for nobody") {
+TEST_CASE("an operation without a dispatcher is shown with its inputs and output, and its inputs are not made without a listener") {
   const at::Tensor x = at::ones({2, 3});
   int made = 0;
   const auto twice = [&] {

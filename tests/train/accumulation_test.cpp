@@ -183,7 +183,7 @@ TEST_CASE("accumulation: even, uneven and partial windows give the mean over the
       check_gradient(w, mode, tolerance);
 }
 
-TEST_CASE("accumulation: a partial window is scaled as a full one, whoever runs the loop") {
+TEST_CASE("accumulation: a partial window is scaled as a full one in every loop") {
   // PyTorch divides by the number of a full window: so does the last, shorter one, and a fit() and a loop of one's own agree bit for bit
   const auto taken = [](std::vector<Batch> window, int64_t accumulate) {
     const auto& device = device_under_test();

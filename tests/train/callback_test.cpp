@@ -56,7 +56,7 @@ struct Patient final : Callback {
 
 }  // namespace
 
-TEST_CASE("a callback with a state goes on with it: the run that was resumed is the complete one, bit for bit") {
+TEST_CASE("a callback with a state continues with it: a resumed run equals an uninterrupted one, bit for bit") {
   for (const int64_t at : {1, 2, 3}) {
     CAPTURE(at);
     TempDir dir;
@@ -137,7 +137,7 @@ TEST_CASE("callbacks come in order, every step once") {
   CHECK(notes->attempts == std::vector<int64_t>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
 }
 
-TEST_CASE("callbacks hear of each checkpoint that is written beside the training once, and when it is there") {
+TEST_CASE("callbacks are notified once of each checkpoint that is written while training continues, when it is complete") {
   struct Paths final : Callback {
     std::vector<int64_t> steps;
     bool ended = false;
@@ -159,7 +159,7 @@ TEST_CASE("callbacks hear of each checkpoint that is written beside the training
   CHECK(read_checkpoint_meta(result.last_checkpoint).global_step == 10);
 }
 
-TEST_CASE("after a save beside the training that failed every step is told once, and the last state is saved") {
+TEST_CASE("a failed save during training is reported by one step, and the last state is saved") {
   TempDir dir;
   Toy toy;
   CheckpointStore store((dir / "c").string(), {});
@@ -187,7 +187,7 @@ TEST_CASE("an epoch of a program's own loop ends with its saves written") {
   CHECK(store.finish().empty());
 }
 
-TEST_CASE("an exception of a callback ends fit as an Error, and the loop can go on afterwards") {
+TEST_CASE("an exception of a callback ends fit as an Error, and the loop can continue afterwards") {
   struct Bad final : Callback {
     bool armed = true;
     void on_step_end(TrainLoop&, const StepReport&) override {

@@ -74,7 +74,7 @@ TEST_CASE("-1 keeps all") {
   CHECK(kept(store).size() == 5);
 }
 
-TEST_CASE("auto passes over damaged ones to the newest that is whole") {
+TEST_CASE("auto ignores damaged checkpoints and takes the newest complete one") {
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {.save_top_k = -1});
   CHECK(store.resolve("auto") == "");
@@ -138,7 +138,7 @@ TEST_CASE("auto passes over a checkpoint whose order of saving was changed, or t
   CHECK(store.resolve("auto") == third);
   replace_in(fs::path(third) / "manifest.json", "\"name\": \"state.json\"", "\"name\": \"other.json\"");
   CHECK(store.resolve("auto") == second);
-  CHECK(read_checkpoint_meta(save(store, 40, 4)).serial == 3);  // after what is known
+  CHECK(read_checkpoint_meta(save(store, 40, 4)).serial == 3);  // after the known ones
 }
 
 TEST_CASE("the largest serial of a manifest without a checksum is counted on from") {
@@ -185,7 +185,7 @@ TEST_CASE("what killed processes left is removed, and nothing else") {
   CHECK(store.last() == first);
 }
 
-TEST_CASE("a broken state goes beside, and moves no link") {
+TEST_CASE("a diverged state is saved in a folder of its own, and changes no link") {
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {});
   save(store, 10, 1);
@@ -212,7 +212,7 @@ TEST_CASE("a checkpoint is found by its folder, the folder above, and the run's"
   CHECK(error_of([&] { find_checkpoint(dir.path().string()); }).kind() == ErrorKind::Checkpoint);
 }
 
-TEST_CASE("a save beside the training holds the state of its call") {
+TEST_CASE("a save while training continues has the state of its call") {
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {.monitor = "val/acc1"});
   at::Tensor weight = at::ones({1000, 100}).contiguous();
@@ -227,7 +227,7 @@ TEST_CASE("a save beside the training holds the state of its call") {
     CHECK(at::equal(read.at("model").tensors.at("w"), at::full({1000, 100}, static_cast<double>(step))));
     CHECK(at::equal(read.at("model").tensors.at("strided"), at::full({2, 8, 4, 4}, static_cast<double>(step))));
     CHECK(store.last() == path);
-    CHECK(store.finish().empty());  // told once
+    CHECK(store.finish().empty());  // reported once
   }
   // Another model: nothing of the copy before is left.
   auto other = state_of(9);
@@ -256,7 +256,7 @@ TEST_CASE("the newest checkpoint is looked for when the save under way is done; 
   CHECK(read_checkpoint_meta((dir / "c" / "last").string()).global_step == 4);
 }
 
-TEST_CASE("a save beside the training that fails is told by finish, or in the log") {
+TEST_CASE("a save that fails while training continues is reported by finish, or in the log") {
   TempDir dir;
   std::ofstream(dir / "file") << "in the way";
   const auto in_the_way = (dir / "file" / "c").string();

@@ -74,7 +74,7 @@ TEST_CASE("what is saved comes back bit for bit") {
   verify_checkpoint(path);
 }
 
-TEST_CASE("saving over a checkpoint replaces it whole") {
+TEST_CASE("saving over a checkpoint replaces it completely") {
   TempDir dir;
   const auto path = saved(dir);
   RunState other;
@@ -216,7 +216,7 @@ TEST_CASE("counters of a manifest without a checksum must be those of its state"
   CHECK(has(error_of([&] { verify_checkpoint(path); }).what(), "global_step is 3, in state.json it is 7"));
 }
 
-TEST_CASE("a full disk leaves the older checkpoint whole") {
+TEST_CASE("a full disk leaves the older checkpoint intact") {
   TempDir dir;
   const auto path = saved(dir);
   auto big = example();

@@ -72,7 +72,7 @@ TEST_CASE("label smoothing and soft targets follow libtorch; validation does not
   CHECK(output.loss.item<double>() == doctest::Approx(-(soft * torch::log_softmax(logits, 1)).sum(1).mean().item<double>()));
 }
 
-TEST_CASE("shapes that do not fit are told") {
+TEST_CASE("shapes that do not fit are reported") {
   CHECK(error_of([] { run(torch::zeros({2, 3, 4}), targets(torch::tensor({0, 1}))); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { run(torch::zeros({2, 3}), targets(torch::zeros({2, 2, 2}))); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { classifier(ToyNet(0.0), {.label_smoothing = 1.5}); }).kind() == ErrorKind::Usage);

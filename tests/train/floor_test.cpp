@@ -10,7 +10,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-/// Pictures that no scale of the loss can help: the forward overflows.
+/// Images whose forward overflows with any loss scale.
 void overflow_always(Toy& toy) {
   torch::manual_seed(3);
   toy.train = std::make_shared<TensorDataset>(torch::randn({400, 6}) * 1e7, torch::zeros({400}, torch::kLong), 4);
@@ -34,7 +34,7 @@ Error end_of(GradScalerOptions scaler, int64_t max_skips, std::vector<OverflowRe
 
 }  // namespace
 
-TEST_CASE("the end at the floor names how often, the floor, the layer to blame and what to do") {
+TEST_CASE("the end at the floor names the number of overflows, the floor, the layer that causes them and a remedy") {
   std::vector<OverflowReport> reports;
   const auto e = end_of({.init_scale = 8}, 32, &reports);
   CHECK(e.kind() == ErrorKind::Diverged);
@@ -83,7 +83,7 @@ TEST_CASE("the run ends at the overflow that is one too many, and names it") {
   }
 }
 
-TEST_CASE("a scale that stays where it is has no floor to sit at") {
+TEST_CASE("a fixed scale has no floor") {
   const auto e = end_of({.init_scale = 16, .dynamic = false}, 3);
   CHECK(e.kind() == ErrorKind::Diverged);
   CHECK(has(e.what(), "the loss scale stays at 16 (grad_scaler.dynamic: false)"));

@@ -179,7 +179,7 @@ TEST_CASE("several ranks cannot retry, and hear it before they begin") {
   CHECK(has(error.what(), "trainer.on_oom"));
 }
 
-TEST_CASE("a batch that cannot be copied: stop names the copy, retry goes on with batches that stay on the host") {
+TEST_CASE("a batch that cannot be copied: stop names the copy, retry continues with batches that stay on the host") {
   OutOfMemoryAt observer(Phase::Transfer);
   Toy toy;
   auto loop = toy.loop({.max_epochs = 1, .accumulate_grad_batches = 2});
@@ -201,7 +201,7 @@ TEST_CASE("a batch that cannot be copied: stop names the copy, retry goes on wit
   CHECK(other->micro_batch_limit() == 0);
 }
 
-TEST_CASE("batches that stay on the host are finished there, as a whole, before they are cut") {
+TEST_CASE("batches that stay on the host are finished there, completely, before they are split") {
   const auto mixing = [](Batch batch) {
     batch.pending.emplace_back([](Batch there) {
       there.set("input", at::roll(there.input(), 1, 0));

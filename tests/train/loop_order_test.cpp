@@ -73,7 +73,7 @@ TEST_CASE("the end of an epoch: callbacks' on_validation_end, ranking, early sto
   CHECK(read_checkpoint_meta(result.last_checkpoint).serial == 1);  // written once, with the score
 }
 
-TEST_CASE("early stopping counts before the checkpoint: a run that it ended does not go on when it is resumed") {
+TEST_CASE("early stopping counts before the checkpoint: a run that it ended does not continue when it is resumed") {
   const EarlyStoppingOptions early{.enabled = true, .patience = 1, .min_delta = 1e6};
   OrderedRun run;
   run.build({.max_epochs = 9}, {}, early);

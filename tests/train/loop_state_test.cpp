@@ -1,4 +1,4 @@
-// What a loop saves and goes on from: checkpoints, divergence, rollback.
+// The state that a loop saves and resumes from: checkpoints, divergence, rollback.
 #include "testing.hpp"
 
 #include "npu_train/train/loop.hpp"
@@ -75,7 +75,7 @@ TEST_CASE("a checkpoint of another precision can be resumed") {
   CHECK(to->fit().history.size() == 1);
 }
 
-TEST_CASE("a checkpoint of any mixed or full precision goes on in any other, with the same fp32 weights") {
+TEST_CASE("a checkpoint of any mixed or full precision can be resumed in any other, with the same fp32 weights") {
   const std::vector<std::string> modes{"32-true", "bf16-mixed", "16-mixed"};
   for (const auto& from : modes) {
     TempDir dir;
@@ -93,7 +93,7 @@ TEST_CASE("a checkpoint of any mixed or full precision goes on in any other, wit
       CHECK(weights(resumed) == weights(saved));
       CHECK(digest(resumed.optimizer->state()) == digest(saved.optimizer->state()));
       CHECK(torch::equal(resumed.net->norm->running_mean, saved.net->norm->running_mean));
-      // a scale is taken over where there is one, and starts at its own where there was none
+      // a saved scale is restored; without one the initial scale stays
       CHECK(resumed.precision->scale() == (to != "16-mixed" ? 1 : from == "16-mixed" ? 512 : 1024));
       CHECK(after->global_step() == before->global_step());
       const auto report = after->train_step({toy_batch()});
@@ -118,7 +118,7 @@ TEST_CASE("another model's checkpoint is refused and changes nothing") {
   CHECK(weights(toy) == before);
 }
 
-TEST_CASE("a loss that is not finite ends the run; last and best stay whole") {
+TEST_CASE("a loss that is not finite ends the run; last and best stay intact") {
   TempDir dir;
   Toy toy;
   CheckpointStore store((dir / "run/checkpoints").string(), {});
@@ -232,7 +232,7 @@ TEST_CASE("a score belongs to the weights that were validated: a later save insi
   CHECK(std::isnan(read_checkpoint_meta(store.last()).score));
 }
 
-TEST_CASE("at the end of an epoch a run may go on with another batch size") {
+TEST_CASE("at the end of an epoch a run may continue with another batch size") {
   Toy toy, other;
   auto loop = toy.loop({.max_epochs = 1});
   loop->fit();

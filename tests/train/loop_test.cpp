@@ -23,7 +23,7 @@ TEST_CASE("fit learns, and its report adds up") {
   CHECK(scalar_or(result.final_val, "acc5", 0) == 100);
 }
 
-TEST_CASE("the learning rate follows the schedule in its unit and stands still on a skip") {
+TEST_CASE("the learning rate follows the schedule in its unit and does not change on a skip") {
   SUBCASE("by epoch") {
     Toy toy;
     toy.schedule = LrSchedule([](double t) { return std::pow(0.1, t); }, true);
@@ -111,14 +111,14 @@ TEST_CASE("overfit_batches repeats the same batches, in training and validation"
 TEST_CASE("validation data that cannot be read are found before the first step") {
   struct Broken final : Dataset {
     int64_t size() const override { return 20; }
-    Sample get(int64_t) const override { throw std::runtime_error("no such picture"); }
+    Sample get(int64_t) const override { throw std::runtime_error("no such image"); }
   };
   const auto fit = [](int64_t sanity_steps) {
     Toy toy;
     toy.val = std::make_shared<Broken>();
     const auto before = weights(toy);
     auto loop = toy.loop({.max_epochs = 1, .num_sanity_val_steps = sanity_steps});
-    CHECK(has(error_of([&] { loop->fit(); }).what(), "no such picture"));
+    CHECK(has(error_of([&] { loop->fit(); }).what(), "no such image"));
     CHECK((weights(toy) == before) == (sanity_steps > 0));
     CHECK(loop->batches_seen() == loop->global_step());
     return loop->global_step();
@@ -278,7 +278,7 @@ TEST_CASE("max_steps at a partial last window ends the epoch") {
   CHECK(r.history.size() == 1);
 }
 
-TEST_CASE("train_epoch goes on after a stop") {
+TEST_CASE("train_epoch continues after a stop") {
   Toy toy;
   auto loop = toy.loop({.max_epochs = 9});
   loop->request_stop();
@@ -327,14 +327,14 @@ struct StoppedRun {
 
 }  // namespace
 
-TEST_CASE("a stop that is requested during a validation ends it, and what goes on repeats it from its start") {
+TEST_CASE("a stop that is requested during a validation ends it, and the continued run repeats it from its start") {
   Toy whole;
   const auto wanted = whole.loop({.max_epochs = 2, .num_sanity_val_steps = 0})->fit();
   StoppedRun run(1);  // the first of three batches
   auto r = run.loop->fit();
   CHECK(r.reason == StopReason::Requested);
   CHECK(run.task->batches == 1);
-  CHECK(r.global_step == 5);  // the whole epoch, without its end
+  CHECK(r.global_step == 5);  // all steps of the epoch, without its end
   CHECK(run.loop->epoch() == 0);
   CHECK(r.history.empty());
   CHECK(run.loop->validated_step() == -1);
@@ -350,7 +350,7 @@ TEST_CASE("a stop that is requested during a validation ends it, and what goes o
   CHECK(run.loop->validated_step() == 10);
 }
 
-TEST_CASE("a stop that is requested during the last validation of a run without a whole epoch") {
+TEST_CASE("a stop that is requested during the last validation of a run without a complete epoch") {
   StoppedRun run(2, {.max_epochs = 2, .max_steps = 3, .num_sanity_val_steps = 0});
   CHECK(run.loop->fit().reason == StopReason::Requested);
   CHECK(run.task->batches == 2);
@@ -382,7 +382,7 @@ TEST_CASE("a window that threw leaves no gradient behind") {
   CHECK(weights(toy) == weights(clean));
 }
 
-TEST_CASE("limit_val_batches 0 switches validation off, and an epoch without a batch is told") {
+TEST_CASE("limit_val_batches 0 switches validation off, and an epoch without a batch is reported") {
   Toy toy;
   CHECK(toy.loop({.max_epochs = 2, .limit_val_batches = 0})->fit().final_val.empty());
   Toy empty;

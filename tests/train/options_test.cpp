@@ -4,7 +4,7 @@
 
 using namespace npu_train;
 
-TEST_CASE("the options bind from text and refuse what cannot be meant") {
+TEST_CASE("the options bind from text and refuse invalid values") {
   const auto good = bind<TrainerOptions>(parse_yaml("max_epochs: 3\ngradient_clip_val: 0.5\nmemory_format: channels_last", "t"), "trainer");
   CHECK(good.max_epochs == 3);
   CHECK(good.gradient_clip_val == 0.5);

@@ -151,14 +151,14 @@ TEST_CASE("one bad sample is found by its index in the data") {
   CHECK(has(advice_of(r), "look at sample 105"));
 }
 
-TEST_CASE("without an overflow the report says so") {
+TEST_CASE("without an overflow the report states that") {
   Case c("");
   const auto r = c.explain({batch_of()});
   CHECK(r.source.phase == "unknown");
   CHECK(has(advice_of(r), "another rank"));
 }
 
-TEST_CASE("what lies in memory that was only reserved is no overflow") {
+TEST_CASE("the content of memory that was only reserved is not an overflow") {
   Case c("reserved");
   const auto r = c.explain({batch_of()});
   CHECK(r.source.phase == "unknown");

@@ -49,8 +49,8 @@ TEST_CASE("one batch in 32-true equals a plain libtorch step") {
   CHECK(step.attempts() == 3);
 }
 
-TEST_CASE("a window equals the whole batch when no batch statistics are involved") {
-  // evaluation mode freezes BatchNorm, so that splitting a batch changes nothing but the order of sums
+TEST_CASE("a window equals one large batch if no batch statistics are involved") {
+  // evaluation mode freezes BatchNorm, so that splitting a batch only changes the order of sums
   const auto whole = toy_batch(12);
   const auto run = [&](const std::vector<Batch>& window) {
     Toy toy;
@@ -123,7 +123,7 @@ TEST_CASE("evaluation stays finite after a forward that overflowed") {
   CHECK(torch::isfinite(toy.net->forward(toy_batch().input())).all().item<bool>());
 }
 
-TEST_CASE("an overflow in one micro-batch skips the whole window") {
+TEST_CASE("an overflow in one micro-batch skips the complete window") {
   Toy toy("16-mixed");
   auto step = toy.step();
   const auto before = digest(toy.optimizer->parameters());
@@ -206,7 +206,7 @@ TEST_CASE("low-precision parameters accumulate gradients in fp32 over a window")
   }
 }
 
-TEST_CASE("misuse is told") {
+TEST_CASE("misuse is reported") {
   Toy toy;
   auto step = toy.step();
   CHECK(error_of([&] { step.run({}); }).kind() == ErrorKind::Usage);

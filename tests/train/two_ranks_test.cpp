@@ -172,7 +172,7 @@ TEST_CASE("two ranks: several micro-batches on each") {
   }
 }
 
-TEST_CASE("two ranks: the weight of a full window is the same for both where nobody gives it") {
+TEST_CASE("two ranks: the weight of a full window is the same for both if none is given") {
   auto given = windows(), open = windows();
   given.resize(3);
   open.resize(3);
@@ -194,7 +194,7 @@ TEST_CASE("two ranks: clipping takes the norm of all gradients, also where each 
   CHECK(ranks[0].steps.back().packed == ranks[1].steps.back().packed);
 }
 
-TEST_CASE("two ranks: an overflow on one skips the step on both, and both scales go on alike") {
+TEST_CASE("two ranks: an overflow on one skips the step on both, and both scales stay equal") {
   auto shares = windows();
   shares[1].overflows = true;
   for (const char* mode : {"16-mixed", "16-true"})
@@ -254,7 +254,7 @@ TEST_CASE("two ranks: a rank that fails ends the step of the other") {
   CHECK(errors[1]->kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("two ranks: a stop that one of them wants ends both loops after the same step, and one writes") {
+TEST_CASE("two ranks: a stop that one of them requests ends both loops after the same step, and one writes") {
   struct StopAt final : Callback {
     void on_step_end(TrainLoop& loop, const StepReport& report) override {
       if (report.attempt == 2) loop.request_stop();

@@ -15,7 +15,7 @@ using namespace npu_train::testing;
 namespace {
 
 /// libtorch's switch of what happens when the host waits for CUDA (torch.cuda.set_sync_debug_mode: 0 nothing, 1 a warning, 2 an error),
-/// found by name: its header wants the CUDA toolkit. Null without CUDA.
+/// found by name: its header needs the CUDA toolkit. Null without CUDA.
 int* cuda_sync_debug_mode() { return static_cast<int*>(::dlsym(RTLD_DEFAULT, "_ZZN3c104cuda13warning_stateEvE14warning_state_")); }
 
 /// While it lives, waiting for a GPU is an error; on the simulated NPU waits are counted.

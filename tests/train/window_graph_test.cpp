@@ -17,7 +17,7 @@ using npu_train::testing::Toy;
 
 namespace {
 
-// Of these tests, where no other is asked for.
+// The device of these tests unless another is given.
 const Device& simulator() {
   static const Device device = [] {
     setenv("NPU_TRAIN_TEST_DEVICE", "sim_npu", /*overwrite=*/0);
@@ -33,7 +33,7 @@ struct Run {
   size_t micro_batches = 1;
   double init_scale = 1024;
   double clip = 0;
-  std::vector<int64_t> rows = {8, 8, 8, 8, 8, 8, 5, 8, 8};  // of each window's micro-batches; one of another shape between the others
+  std::vector<int64_t> rows = {8, 8, 8, 8, 8, 8, 5, 8, 8};  // of each window's micro-batches; one with a different shape between the others
   std::function<void(Toy&, size_t window)> before{};        // before each window
   size_t captures = 1;
 };
@@ -123,13 +123,13 @@ TEST_CASE("window_graph: a captured window gives the bits of an eager one in eve
   check_equal({.optimizer = "adamw", .clip = 0.5});
 }
 
-TEST_CASE("window_graph: the loss scale is not captured, and an overflow is skipped as ever") {
+TEST_CASE("window_graph: the loss scale is not captured, and an overflow is skipped as usual") {
   const Run run{.mode = "16-mixed", .init_scale = 16777216};
   check_equal(run);
   CHECK(trained(run, true).skipped > 0);
 }
 
-TEST_CASE("window_graph: what cannot be captured goes on operator by operator, and says why once") {
+TEST_CASE("window_graph: a step that cannot be captured runs operator by operator, and the reason is logged once") {
   struct Reads final : torch::nn::Module {
     torch::nn::Linear fc{register_module("fc", torch::nn::Linear(6, 4))};
     at::Tensor forward(const at::Tensor& x) {
@@ -213,7 +213,7 @@ TEST_CASE("window_graph: observers see every operator, so nothing is captured wh
   CHECK(said.lines() == 1);
 }
 
-TEST_CASE("window_graph: weights that were given other memory are captured anew") {
+TEST_CASE("window_graph: weights that were given other memory are captured again") {
   simulator();
   Toy toy;
   auto step = toy.step({.graphs = true});

@@ -4,6 +4,8 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,27 +22,45 @@ struct NoOptions {
   }
 };
 
-/// name -> factory(options, args...) -> Product. Each entry binds its own options struct, so a user's part also has keys:
+namespace detail {
+
+/// Calls `factory` with the options and the longest prefix of `args` that it accepts.
+template <size_t N, class Product, class Options, class Fn, class Args>
+Product call_factory(const Fn& factory, Options&& options, const Args& args) {
+  return [&]<size_t... I>(std::index_sequence<I...>)->Product {
+    if constexpr (N == 0 || std::is_invocable_v<const Fn&, Options, std::tuple_element_t<I, Args>...>)
+      return factory(std::forward<Options>(options), std::get<I>(args)...);
+    else
+      return call_factory<N - 1, Product>(factory, std::forward<Options>(options), args);
+  }
+  (std::make_index_sequence<N>{});
+}
+
+}  // namespace detail
+
+/// name -> factory(options, args...) -> Product; a factory may omit arguments at the end. Each entry binds its own options struct, so a
+/// user's part also has keys:
 ///   parts.models.add<MyNetOptions>("my_net", "my own network", [](const MyNetOptions& options) { return my_net(options); });
 template <class Product, class... Args>
 class Registry {
  public:
-  /// `kind` is the word for the part in messages: "model", "data set".
-  explicit Registry(std::string kind) : kind_(std::move(kind)) {}
+  /// `kind` is the word for the part in messages: "model", "data set"; `hint` says in them how a program adds a part.
+  explicit Registry(std::string kind, std::string hint = "") : kind_(std::move(kind)), hint_(std::move(hint)) {}
 
   /// Adds a part. Adding a name again replaces the earlier part, so a user's part overrides a built-in one.
   template <Configurable Options, class Fn>
   void add(const std::string& name, const std::string& doc, Fn factory) {
-    entries_[name] = Entry{doc,
-                           [factory](const ConfigNode& node, const std::string& path, Args... args) -> Product {
-                             return factory(bind<Options>(node, path), args...);
-                           },
-                           [](const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
-                             Options options;
-                             bind_into(options, node, path, problems);
-                             return to_node(options);
-                           },
-                           [] { return Options::config_table().describe(); }};
+    entries_[name] =
+        Entry{doc,
+              [factory](const ConfigNode& node, const std::string& path, Args... args) -> Product {
+                return detail::call_factory<sizeof...(Args), Product>(factory, bind<Options>(node, path), std::forward_as_tuple(args...));
+              },
+              [](const ConfigNode& node, const std::string& path, ConfigProblems& problems) {
+                Options options;
+                bind_into(options, node, path, problems);
+                return to_node(options);
+              },
+              [] { return Options::config_table().describe(); }};
   }
 
   bool contains(const std::string& name) const { return entries_.count(name) != 0; }
@@ -78,8 +98,9 @@ class Registry {
 
   std::string unknown(const std::string& name) const {
     const auto near = nearest_name(name, names());
-    return "no " + kind_ + " has the name '" + name + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") +
-           " There are: " + join(names());
+    const auto known = entries_.empty() ? "; this program has none" : " There are: " + join(names());
+    return "no " + kind_ + " has the name '" + name + "'" + (near.empty() ? "" : "; did you mean '" + near + "'?") + known +
+           (hint_.empty() ? "" : "; hint: " + hint_);
   }
   const Entry& entry(const std::string& name, const Mark& mark, const std::string& path) const {
     const auto found = entries_.find(name);
@@ -87,7 +108,7 @@ class Registry {
     return found->second;
   }
 
-  std::string kind_;
+  std::string kind_, hint_;
   std::map<std::string, Entry> entries_;
 };
 

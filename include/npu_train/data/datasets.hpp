@@ -27,8 +27,9 @@ struct DatasetPair {
   std::string summary() const;
 };
 
-/// Each entry's options derive from DataOptions; opening may read files (Error(Data) names missing files and how to get them).
-using DatasetRegistry = Registry<DatasetPair>;
+/// Each entry's options derive from DataOptions; opening may read files (Error(Data) names missing files and how to get them). A factory
+/// gets the transforms that the configuration may name, for set_pipelines(); one without transforms omits that argument.
+using DatasetRegistry = Registry<DatasetPair, const TransformRegistry&>;
 
 /// cifar10, cifar100, image_folder, generated.
 void add_builtin_datasets(DatasetRegistry& registry);

@@ -1,5 +1,10 @@
 /// A chain of image transforms by name, ending in floats. The result of an image depends only on its own generator, which is made from
 /// (seed, epoch, index): never on threads, order or other images.
+///
+/// A program adds its own transforms to Parts::transforms:
+///   parts.transforms.add<InvertOptions>("invert", "inverts colours with probability p", [](const InvertOptions& options) {
+///     return npu_train::TransformPart{std::make_shared<Invert>(options.p), {}};
+///   });   // data: {train_transforms: [{name: invert, p: 0.2}, normalize]}
 #pragma once
 
 #include <array>

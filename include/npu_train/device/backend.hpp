@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -77,11 +78,20 @@ class DeviceBackend {
 /// The backend of a device's kind; never fails for a Device that parse() made.
 const DeviceBackend& backend_of(const Device& device);
 
+/// The backend of a kind by its name; nullptr if the process knows none.
+const DeviceBackend* find_backend(const std::string& kind);
+
+/// Adds a kind of device to the process, permanently: its name becomes one that Device::parse accepts. Its tensors are libtorch's
+/// PrivateUse1, of which a process can use one kind: resolve_device() chooses it. Most programs use Parts::devices instead. Error(Usage)
+/// for a name that is not made of lower-case letters, digits and '_', or that is already known.
+void add_backend(std::shared_ptr<const DeviceBackend> backend);
+
 /// The backend of a device on which overflow saturates (Capabilities); nullptr for other devices, also of kinds unknown to npu_train.
 const DeviceBackend* saturating_backend(const c10::Device& device);
 
-/// All kinds, available or not, in the order in which "auto" looks: npu, cuda, cpu, then sim_npu, which auto never takes.
-const std::vector<const DeviceBackend*>& all_backends();
+/// All kinds, available or not, in the order in which "auto" looks: npu, cuda, cpu; then sim_npu and those of programs, which auto never
+/// takes.
+std::vector<const DeviceBackend*> all_backends();
 
 /// Highest resident set of this process so far, in bytes (VmHWM).
 int64_t host_peak_rss();

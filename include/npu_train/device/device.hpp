@@ -9,8 +9,8 @@ namespace npu_train {
 
 /// A device by kind and index. A value: comparing and copying is free, naming one does not touch the hardware.
 ///
-/// `kind` is "cpu", "cuda", "npu" (Ascend, by torch_npu) or "sim_npu" (the simulated NPU). The last two are both libtorch's PrivateUse1,
-/// of which a process can have one.
+/// `kind` is "cpu", "cuda", "npu" (Ascend, by torch_npu), "sim_npu" (the simulated NPU) or a kind that the program added (add_backend). All
+/// but the first two are libtorch's PrivateUse1, of which a process can have one.
 struct Device {
   std::string kind = "cpu";
   int index = 0;
@@ -34,7 +34,8 @@ struct Device {
 /// used only if it is named). A named device that is not available is Error(Device), which names what is missing and what to do.
 Device resolve_device(const std::string& text);
 
-/// The kind of the device that a libtorch device belongs to. PrivateUse1 is "sim_npu" when the simulator is loaded, else "npu".
+/// The kind of the device that a libtorch device belongs to. PrivateUse1 is the kind of the program that resolve_device() chose, else
+/// "sim_npu" when the simulator is loaded, else "npu".
 Device device_of(const c10::Device& device);
 
 }  // namespace npu_train

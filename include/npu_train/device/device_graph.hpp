@@ -1,5 +1,5 @@
-/// Device work that is captured once and then launched as one unit, without the host queueing it operator by operator: CUDA graphs and their
-/// counterparts on other devices.
+/// Device work that is captured once and then launched as one unit, without the host queueing it operator by operator: CUDA graphs and
+/// their counterparts on other devices.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace npu_train {
 
-/// A captured piece of work. A replay runs the same kernels on the same memory: tensors that the work reads must stay where they are and are
-/// refilled by the caller, tensors that it made are overwritten. Each replay draws new random numbers. Anything that the host decided
+/// A captured piece of work. A replay runs the same kernels on the same memory: tensors that the work reads must stay where they are and
+/// are refilled by the caller, tensors that it made are overwritten. Each replay draws new random numbers. Anything that the host decided
 /// during the capture (branches on values, numbers that it drew) stays as it was.
 class DeviceGraph {
  public:

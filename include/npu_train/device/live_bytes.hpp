@@ -33,7 +33,8 @@ class LiveBytes {
   c10::DebugInfoGuard guard_;
 };
 
-/// Peak bytes of tensors on `device` while `fn` runs, beyond those allocated before; -1: the device does not report it. Waits for the device.
+/// Peak bytes of tensors on `device` while `fn` runs, beyond those allocated before; -1: the device does not report it. Waits for the
+/// device.
 int64_t peak_bytes_of(const Device& device, const std::function<void()>& fn);
 
 }  // namespace npu_train

@@ -2,34 +2,53 @@
 ///
 ///   auto parts = npu_train::builtin_parts();
 ///   parts.models.add<MyNetOptions>("my_net", "my own network", [](const MyNetOptions& o) { return make_my_net(o); });
-///   npu_train::Trainer trainer(npu_train::load_config("my.yaml"), parts);
+///   parts.callbacks.add<PlateauOptions>("plateau", "lowers the learning rate", [](const PlateauOptions& o) {
+///     return std::make_shared<Plateau>(o);
+///   });   // callbacks: [{name: plateau, patience: 3}]
+///   npu_train::Trainer trainer(npu_train::load_config("my.yaml", {}, parts), parts);
 #pragma once
 
 #include <memory>
 
 #include "npu_train/core/registry.hpp"
 #include "npu_train/data/datasets.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/engine/run_observer.hpp"
 #include "npu_train/nn/model.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/optim/schedule.hpp"
+#include "npu_train/train/callback.hpp"
+#include "npu_train/train/metric.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train {
 
-/// A task is made for a model.
-using TaskRegistry = Registry<std::shared_ptr<Task>, const Model&>;
+/// A task is made for a model. The metrics are those that `task.metrics` may name, for make_metrics(); a factory may omit the argument.
+using TaskRegistry = Registry<std::shared_ptr<Task>, const Model&, const MetricRegistry&>;
+/// Made for each run, in the order of the list `callbacks`.
+using CallbackRegistry = Registry<std::shared_ptr<Callback>>;
+/// Made once per process, see register_devices().
+using DeviceRegistry = Registry<std::shared_ptr<const DeviceBackend>>;
 
 struct Parts {
   ModelRegistry models{"model"};
   DatasetRegistry datasets{"data set"};
+  TransformRegistry transforms{"transform", "a program adds its own with parts.transforms.add"};
   TaskRegistry tasks{"task"};
+  MetricRegistry metrics{"metric", "a program adds its own with parts.metrics.add"};
   OptimizerRegistry optimizers{"optimizer"};
   ScheduleRegistry schedules{"learning rate schedule"};
-  ObserverRegistry observers{};  ///< sections of observers, such as `dump` of npu_train::tools
+  CallbackRegistry callbacks{"callback", "a program adds its own with parts.callbacks.add"};
+  DeviceRegistry devices{"device"};  ///< kinds in addition to cpu, cuda, npu and sim_npu, by name
+  ObserverRegistry observers{};      ///< sections of observers, such as `dump` of npu_train::tools
 };
 
-/// All parts of the library; no observers.
+/// All parts of the library; no callbacks, devices or observers.
 Parts builtin_parts();
+
+/// Makes the devices of `parts` known to the process, permanently; a kind of this name that is already known is kept. Configurations are
+/// checked with it, so only a program that calls Device::parse or resolve_device before needs it. Error(Usage) for a factory that makes no
+/// backend, or one with a different name.
+void register_devices(const Parts& parts);
 
 }  // namespace npu_train

@@ -26,6 +26,7 @@ class Predictor {
  public:
   /// The model of a checkpoint (with the EMA's weights if it has any) and the image transforms of its validation.
   /// `checkpoint` is a checkpoint, the checkpoints/ folder above it, or a run's folder. Error(Checkpoint) if it cannot be used.
+  /// `parts` must have the network, the data set and the transforms of the training, not its callbacks and observers.
   static Predictor from_checkpoint(const std::string& checkpoint, const std::string& device = "auto", const Parts& parts = builtin_parts());
 
   /// A named model with weights from a file; images are prepared as for ImageNet: shorter side to 256/224 of the model's size, centre crop,
@@ -46,7 +47,7 @@ class Predictor {
 
  private:
   Predictor(Model model, const std::string& device);
-  void set_pipelines(const std::vector<PartConfig>& steps, const TransformContext& context);
+  void set_pipelines(const std::vector<PartConfig>& steps, const TransformContext& context, const TransformRegistry& transforms);
 
   Model model_;
   Device device_;

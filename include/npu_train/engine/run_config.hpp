@@ -38,7 +38,7 @@ struct RunConfig {
   std::string deterministic = "false";  ///< true: an operator without a deterministic implementation is an error; warn: a warning
   std::string rng =
       "native";  ///< dropout masks: native (the device's generator) | portable (equal on every device, see device/portable_random.hpp)
-  std::string device = "auto";             ///< auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]
+  std::string device = "auto";             ///< auto (npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i] | one of Parts.devices
   std::string precision = "auto";          ///< auto | 32-true | bf16-mixed | 16-mixed | bf16-true | 16-true | O0 ... O3
   std::string cpu_low_precision = "auto";  ///< bf16 and fp16 on a CPU: auto (emulated if the CPU has no units for them) | native | emulated
   SimNpuOptions sim_npu{};                 ///< the simulated NPU, for device sim_npu
@@ -53,6 +53,7 @@ struct RunConfig {
   EmaOptions ema{};
   CheckpointOptions checkpoint{};
   EarlyStoppingOptions early_stopping{};
+  std::vector<PartConfig> callbacks{};  ///< of Parts.callbacks, in this order: {part("plateau", {{"patience", 3}})}
   OutputOptions output{};
   ConfigSections sections{};  ///< those of Parts.observers: sections["dump"] = {{"level", "op"}}; a section that is present is enabled
   static const ConfigTable<RunConfig>& config_table();
@@ -66,7 +67,7 @@ RunConfig load_config(const std::string& path, const std::vector<std::string>& o
 RunConfig bind_config(const ConfigNode& node, const Parts& parts = builtin_parts());
 
 /// The checks of a file, for a struct that was filled in code: the tables, the options of the parts, and contradictions between keys.
-/// Error(Usage) lists all errors. Opens no file and no device; the Trainer calls it first.
+/// Error(Usage) lists all errors. Opens no file and no device, but registers the devices of `parts`; the Trainer calls it first.
 void check_config(const RunConfig& config, const Parts& parts = builtin_parts());
 
 /// The key of a section that `key` is short for: "optimizer.lr" of "lr"; "" for a top-level key of a configuration and for an unknown key.

@@ -73,6 +73,7 @@ class Trainer {
   /// Ends fit() after the current step, with a checkpoint. From any thread.
   void request_stop() noexcept;
 
+  /// Behind those of the configuration (`callbacks`) and those that were added before.
   void add_callback(std::shared_ptr<Callback> callback);
   /// Not owned; must outlive the trainer.
   void add_observer(StepObserver* observer);

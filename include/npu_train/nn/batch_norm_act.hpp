@@ -2,8 +2,8 @@
 ///
 /// y = act(weight * (x - mean) / sqrt(var + eps) + bias + residual), the pattern of every residual network (Ioffe & Szegedy 2015;
 /// He et al. 2016). PyTorch runs it as three operations, each a trip through memory; here the forward reads x twice and writes y once,
-/// the backward reads x and the gradient twice (with a residual y once) and writes the requested gradients. Kept for the backward: x, with a
-/// residual and ReLU also y (both are alive anyway: one in this operation, one in the next), and two numbers per channel.
+/// the backward reads x and the gradient twice (with a residual y once) and writes the requested gradients. Kept for the backward: x, with
+/// a residual and ReLU also y (both are alive anyway: one in this operation, one in the next), and two numbers per channel.
 #pragma once
 
 #include <ATen/core/Tensor.h>

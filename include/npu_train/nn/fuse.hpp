@@ -62,9 +62,10 @@ struct FusedModel {
 };
 
 /// Looks at one forward of `model` in evaluation mode and finds Conv2d + BatchNorm (+ addition) (+ ReLU), Linear + ReLU or GELU,
-/// LayerNorm + GELU, and softmax(q k^T / s) v, in any module that calls libtorch's operators: by the flow of tensors, not by names. A pattern
-/// with an intermediate result that other code reads is not fused. The norm is folded into the weights of a convolution (Jacob et al. 2018),
-/// which runs as a matrix product or with weights prepacked for oneDNN if that is faster; attention is at::scaled_dot_product_attention.
+/// LayerNorm + GELU, and softmax(q k^T / s) v, in any module that calls libtorch's operators: by the flow of tensors, not by names. A
+/// pattern with an intermediate result that other code reads is not fused. The norm is folded into the weights of a convolution (Jacob et
+/// al. 2018), which runs as a matrix product or with weights prepacked for oneDNN if that is faster; attention is
+/// at::scaled_dot_product_attention.
 ///
 /// The fused forward takes any batch size, runs without gradients and without autocast, in the type of the model's weights. If a forward
 /// branches differently than with the example, the separate operators run; if their weights were released (see keep_weights), that is

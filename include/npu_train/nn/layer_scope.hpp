@@ -1,7 +1,7 @@
 /// Declares a piece of a forward as a layer, for all tools that observe a model: dumps, comparisons, profilers.
 ///
-/// A layer with parameters needs no declaration, since an operator that receives its parameter identifies it. A layer without parameters (an
-/// activation, a residual block, a complete attention) is observed if its forward declares it:
+/// A layer with parameters needs no declaration, since an operator that receives its parameter identifies it. A layer without parameters
+/// (an activation, a residual block, a complete attention) is observed if its forward declares it:
 ///
 ///   at::Tensor forward(const at::Tensor& x) {
 ///     return npu_train::in_layer("encoder", x, [&](const at::Tensor& t) { return encoder->forward(t); });

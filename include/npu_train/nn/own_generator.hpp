@@ -8,9 +8,9 @@
 
 namespace npu_train {
 
-/// While it lives, the random numbers of this thread on the CPU come from `generator`: operators that accept a generator and were given none
-/// (uniform_, normal_, bernoulli_ ...: the initial weights of libtorch's modules), rand, randn, randint and randperm, and init.hpp. Others
-/// (rand_like, dropout) and other devices draw from their default generators as usual. The Trainer makes its model inside one.
+/// While it lives, the random numbers of this thread on the CPU come from `generator`: operators that accept a generator and were given
+/// none (uniform_, normal_, bernoulli_ ...: the initial weights of libtorch's modules), rand, randn, randint and randperm, and init.hpp.
+/// Others (rand_like, dropout) and other devices draw from their default generators as usual. The Trainer makes its model inside one.
 class OwnGenerator {
  public:
   explicit OwnGenerator(at::Generator generator);

@@ -1,8 +1,8 @@
 /// Linear layers by oneDNN with prepacked weights, where that is faster than the matrix product of libtorch.
 ///
 /// libtorch computes fp32 products with MKL, which keeps its best kernels for Intel's processors. On others oneDNN is faster with prepacked
-/// weights, and the packing pays from about a thousand rows: forward and input gradient use oneDNN, the weight gradient (two large operands)
-/// uses MKL. Which form runs follows from sizes and processor only, never from a timing.
+/// weights, and the packing pays from about a thousand rows: forward and input gradient use oneDNN, the weight gradient (two large
+/// operands) uses MKL. Which form runs follows from sizes and processor only, never from a timing.
 #pragma once
 
 #include <ATen/core/Tensor.h>

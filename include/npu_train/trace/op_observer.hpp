@@ -107,9 +107,10 @@ class OpObserver {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> casts_;  // in watched_ too: no other storage takes their address meanwhile
   bool every_;
   at::CallbackHandle handle_ = 0;
-  std::mutex mutex_;                                                      // parts of one backward pass may run in several threads
-  std::unordered_map<std::thread::id, std::vector<std::string>> inside_;  // full names: of one that is shown as one operator, and of its parts
-  std::vector<std::string> scopes_;                                       // paths
+  std::mutex mutex_;  // parts of one backward pass may run in several threads
+  // Full names: of an operator that is shown as one, and of its parts.
+  std::unordered_map<std::thread::id, std::vector<std::string>> inside_;
+  std::vector<std::string> scopes_;  // paths
   std::exception_ptr error_;
   std::shared_ptr<Link> link_;
   c10::DebugInfoGuard guard_;

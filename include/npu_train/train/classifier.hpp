@@ -10,23 +10,21 @@
 #include <utility>
 #include <vector>
 
-#include "npu_train/core/config_table.hpp"
 #include "npu_train/train/model_task.hpp"
 
 namespace npu_train {
 
 struct ClassifierOptions {
   double label_smoothing = 0;     ///< share of the target spread over all classes (Szegedy et al. 2016), in [0, 1)
-  std::vector<Metric> metrics{};  ///< in place of acc1 and acc5; set in code only
-  static const ConfigTable<ClassifierOptions>& config_table();
+  std::vector<Metric> metrics{};  ///< instead of acc1 and acc5; in a configuration by name
 };
 
 /// Cross entropy on logits [N, classes] with targets [N] (int64) or [N, classes] (probabilities); metrics acc1 and acc5 in percent.
 /// A "mask" [N] in the batch leaves padded samples out of loss and metrics.
 std::shared_ptr<Task> classifier(Model model, ClassifierOptions options = {});
 
-/// Mean squared error between outputs and targets of the same shape; metric mae, the mean absolute error.
-std::shared_ptr<Task> regressor(Model model);
+/// Mean squared error between outputs and targets of the same shape; metric mae, the mean absolute error, unless `metrics` are given.
+std::shared_ptr<Task> regressor(Model model, std::vector<Metric> metrics = {});
 
 template <class Net>
 requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> classifier(Net net, ClassifierOptions options = {}) {
@@ -34,6 +32,8 @@ requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> classi
 }
 
 template <class Net>
-requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> regressor(Net net) { return regressor(as_model(std::move(net))); }
+requires(!std::is_same_v<std::decay_t<Net>, Model>) std::shared_ptr<Task> regressor(Net net, std::vector<Metric> metrics = {}) {
+  return regressor(as_model(std::move(net)), std::move(metrics));
+}
 
 }  // namespace npu_train

@@ -23,7 +23,7 @@
 
 namespace npu_train {
 
-/// What the loop runs on. Owned by whoever builds it; `ema`, `val_loader` and `store` may be nullptr.
+/// What the loop runs on. Owned by its builder; `ema`, `val_loader` and `store` may be nullptr.
 struct LoopParts {
   Task* task = nullptr;
   Precision* precision = nullptr;
@@ -53,25 +53,24 @@ struct LoopPosition {
   int64_t validated_step = -1;
 };
 
-/// What it does besides steps is done by parts with state of their own, in an order that docs/rooms/train.md and src/train/loop_jobs.hpp
-/// write down.
+/// All jobs other than the steps are parts with state of their own; docs/rooms/train.md and src/train/loop_jobs.hpp define their order.
 class TrainLoop {
  public:
   TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions checkpoint, EarlyStoppingOptions early_stopping);
   ~TrainLoop();
 
-  /// Trains until a limit, early stopping or request_stop(). Error(Diverged) when the loss is not finite or the loss scale sits at its
-  /// floor; the last good checkpoint stays and the broken state goes to `diverged/`.
+  /// Trains until a limit, early stopping or request_stop(). Error(Diverged) when the loss is not finite or the loss scale is at its
+  /// floor; the last good checkpoint is kept and the broken state is written to `diverged/`.
   RunResult fit();
 
-  /// The rest of the current epoch. nullopt: stopped on the way (then call fit() or train_epoch() again to go on).
+  /// The rest of the current epoch. nullopt: stopped on the way (call fit() or train_epoch() again to continue).
   std::optional<EpochReport> train_epoch();
 
   /// One window, on any device; the report is of this very step.
   StepReport train_step(const std::vector<Batch>& window);
 
-  /// Says which epoch train_step() is in, for schedules by epoch; a program that calls train_epoch() or fit() needs it not. Error(Usage)
-  /// when negative.
+  /// Sets the epoch of train_step(), for schedules by epoch; a program that calls train_epoch() or fit() does not need it. Error(Usage)
+  /// if negative.
   void set_epoch(int64_t epoch);
 
   /// A factor on the schedule's learning rate, 1 at first, from the next step on: what a callback changes the rate by, since the schedule
@@ -81,11 +80,11 @@ class TrainLoop {
   double lr_factor() const;
 
   /// To be called after parameters were frozen or thawed (requires_grad): from the next step on exactly those are trained that require a
-  /// gradient. Those that go on keep their state, others begin with a fresh one. Which are trained goes into checkpoints and comes back
-  /// with them. Error(Usage) where none is left.
+  /// gradient. Parameters that stay trainable keep their state, others begin with a new one. Checkpoints store which are trained and
+  /// restore it. Error(Usage) if none is left.
   void refresh_parameters();
 
-  /// Averages over the validation data ("loss" first), with the EMA's weights where there is one.
+  /// Averages over the validation data ("loss" first), with the EMA's weights if the run has an EMA.
   Scalars validate();
   /// The same over any loader, at most `limit` batches (-1: all).
   Scalars evaluate(Loader& loader, int64_t limit = -1);
@@ -104,16 +103,16 @@ class TrainLoop {
 
   /// Writes a checkpoint now; refuses (Error(Diverged)) when a parameter is not finite. Returns its path, "" without a store.
   std::string save_checkpoint();
-  /// The same beside the training where checkpoint.async says so: returns when the state is copied, and callbacks hear of the file when it
-  /// is written. A failure of the disk comes with the next step, save or end.
+  /// The same; if checkpoint.async is true, while training continues: returns when the state is copied, and callbacks are notified when the
+  /// file is written. A failure of the disk comes with the next step, save or end.
   void begin_checkpoint();
 
-  /// What the model gives for `input` [N, ...], in evaluation mode and with the EMA's weights where there are any; fp32 on the host.
+  /// The model's first output for `input` [N, ...], in evaluation mode and with the EMA's weights if the run has an EMA; fp32 on the host.
   at::Tensor predict(const at::Tensor& input);
 
   /// Where checkpoints go from now on; not owned.
   void set_store(CheckpointStore* store) { parts_.store = store; }
-  /// Behind those that are there. Error(Usage) if one has its name. Gets the state that a checkpoint had for that name, if nobody took it.
+  /// After the existing ones. Error(Usage) if one has the same name. Receives the state that a checkpoint has for that name.
   void add_callback(std::shared_ptr<Callback> callback);
   Observers& observers() { return observers_; }
 

@@ -1,11 +1,17 @@
-/// Numbers that are reported next to the loss.
+/// Numbers that are reported next to the loss, by name in a configuration:
+///
+///   parts.metrics.add<npu_train::NoOptions>("largest_error", "largest error of a sample", [](const npu_train::NoOptions&) {
+///     return npu_train::Metric{"largest_error", my_sums};
+///   });   // task: {name: classifier, metrics: [{name: accuracy, k: 3}, largest_error]}
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "npu_train/core/registry.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train {
@@ -24,5 +30,15 @@ Metric accuracy(int64_t k);
 
 /// Mean absolute difference between first output and target, "mae"; over all elements of a sample.
 Metric mean_absolute_error();
+
+/// Metrics that a configuration can name.
+using MetricRegistry = Registry<Metric>;
+
+/// accuracy (key k), mae.
+void add_builtin_metrics(MetricRegistry& registry);
+MetricRegistry builtin_metrics();
+
+/// The metrics of a list such as `task.metrics`. Error(Usage) for unknown names and options.
+std::vector<Metric> make_metrics(const std::vector<PartConfig>& list, const std::string& path, const MetricRegistry& registry);
 
 }  // namespace npu_train

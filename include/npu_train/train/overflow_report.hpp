@@ -62,8 +62,8 @@ struct OverflowContext {
   double full_weight = 0;  ///< losses were multiplied by weight / full_weight before their backward; 0: they were not
 };
 
-/// Runs the window's forward and backward again and inspects each operator. It changes no state: random numbers, buffers and parameters stay,
-/// gradients are restored. It does not communicate, so each rank may call it alone.
+/// Runs the window's forward and backward again and inspects each operator. It changes no state: random numbers, buffers and parameters
+/// stay, gradients are restored. It does not communicate, so each rank may call it alone.
 OverflowReport explain_overflow(Task& task, Precision& precision, const OverflowContext& context);
 
 /// Writes overflow_report.txt and overflow_report.json to `folder`. Error(Checkpoint) when that fails.

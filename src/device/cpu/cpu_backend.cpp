@@ -2,8 +2,8 @@
 
 #include <fstream>
 
+#include "device/builtin_backends.hpp"
 #include "device/cpu/cpu_features.hpp"
-#include "device/generic_backend.hpp"
 #include "npu_train/core/cgroup.hpp"
 #include "npu_train/core/error.hpp"
 

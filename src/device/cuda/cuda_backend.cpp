@@ -3,7 +3,8 @@
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/DeviceGuard.h>
 
-#include "device/generic_backend.hpp"
+#include "device/builtin_backends.hpp"
+#include "npu_train/device/generic_backend.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -12,11 +12,12 @@
 #include <optional>
 
 #include "device/ascend_chip.hpp"
+#include "device/builtin_backends.hpp"
 #include "device/float_status.hpp"
-#include "device/generic_backend.hpp"
 #include "device/npu/torch_npu.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/device/generic_backend.hpp"
 
 namespace npu_train::detail {
 namespace {

@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "device/ascend_chip.hpp"
+#include "device/builtin_backends.hpp"
 #include "device/float_status.hpp"
-#include "device/generic_backend.hpp"
 #include "device/library_folder.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/device/generic_backend.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "sim_npu/sim_npu.h"
 
@@ -119,7 +120,7 @@ void start(const SimNpuOptions& o) {
   plugin = Plugin{o, symbol<npu_train_sim_read_counters_fn>(handle, "npu_train_sim_read_counters")};
 }
 
-class SimNpuBackend final : public detail::GenericBackend {
+class SimNpuBackend final : public GenericBackend {
  public:
   SimNpuBackend() : GenericBackend("sim_npu", c10::DeviceType::PrivateUse1) {}
 

@@ -24,7 +24,7 @@ class CallGraph {
   // `begin`: next_autograd_node() before the call. `inputs` as they are before it; they must live as long as the graph.
   CallGraph(const std::vector<at::Tensor>& inputs, uint64_t begin);
 
-  // Follows the outputs back to the inputs, over nodes of the call that it has not visited yet. `found` is called once for each edge that
+  // Follows the outputs back to the inputs, over unvisited nodes of the call. `found` is called once for each edge that
   // leads to an input, with the input's position, and its result observes that edge.
   void follow(const std::vector<at::Tensor>& outputs, const std::function<Listener(size_t)>& found);
 

@@ -55,7 +55,7 @@ class Checks {
   Checks(const RunConfig& config, const ChecklistOptions& options, const Parts& parts)
       : config_(detail::without_side_effects(config)), options_(options), parts_(parts), proof_parts_(parts) {
     try {
-      parts.datasets.make(config.data, "data");
+      parts.datasets.make(config.data, "data", parts.transforms);
     } catch (const Error& e) {
       if (e.kind() == ErrorKind::Data) {  // the items report others
         proof_parts_ = detail::shapes_only(parts, config);

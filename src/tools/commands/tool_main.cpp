@@ -39,6 +39,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
     return cli::parse_end(app, e, argc, argv, parts);
   }
   if (version) {
+    register_devices(parts);
     std::puts(cli::version_text().c_str());
     return cli::written(0);
   }
@@ -50,6 +51,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded([&] {
     const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
+    register_devices(parts);
     return run(parts);
   });
 }

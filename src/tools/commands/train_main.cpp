@@ -36,13 +36,18 @@ void write(const std::string& text) {
   std::fflush(stdout);
 }
 
+const char* const kListed = "models, datasets, transforms, tasks, metrics, optimizers, schedulers, callbacks";
+
 std::vector<std::string> names_of(const std::string& kind, const Parts& parts) {
   if (kind == "models") return parts.models.names();
   if (kind == "datasets") return parts.datasets.names();
+  if (kind == "transforms") return parts.transforms.names();
   if (kind == "tasks") return parts.tasks.names();
+  if (kind == "metrics") return parts.metrics.names();
   if (kind == "optimizers") return parts.optimizers.names();
   if (kind == "schedulers") return parts.schedules.names();
-  throw Error(ErrorKind::Usage, "--list", "'" + kind + "' is not a kind of part; allowed: models, datasets, tasks, optimizers, schedulers");
+  if (kind == "callbacks") return parts.callbacks.names();
+  throw Error(ErrorKind::Usage, "--list", std::string("'") + kind + "' is not a kind of part; allowed: " + kListed);
 }
 
 RunConfig read_config(const Arguments& args, const Parts& parts) {
@@ -123,7 +128,7 @@ int train_main(int argc, char** argv, const Parts& parts) {
   app.add_flag("--print-config", args.print_config, "print the configuration with every default, and stop");
   app.add_flag("--print-precision", args.print_precision,
                "print the dtype in which each layer computes and how overflows are detected, and stop");
-  app.add_option("--list", args.list, "list the names that a configuration can use: models, datasets, tasks, optimizers, schedulers");
+  app.add_option("--list", args.list, std::string("list the names that a configuration can use: ") + kListed);
   app.add_flag("--version", args.version, "print versions and devices");
   try {
     app.parse(argc, argv);
@@ -133,6 +138,7 @@ int train_main(int argc, char** argv, const Parts& parts) {
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded([&] {
     const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
+    register_devices(parts);
     if (args.version) {
       write(cli::version_text() + "\n");
       return 0;

@@ -80,7 +80,7 @@ class SplitReader {
 DataCheck check_data(const RunConfig& config, const Parts& parts) {
   return translated("data check", [&] {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()));
-    const auto pair = parts.datasets.make(config.data, "data");
+    const auto pair = parts.datasets.make(config.data, "data", parts.transforms);
     DataCheck out;
     out.summary = pair.summary();
     const auto info = pair.info();

@@ -128,7 +128,7 @@ class Advice {
     if (run_.model.module == nullptr || run_.model.blocks.empty() || config_.trainer.gradient_checkpointing != "none") return;
     std::vector<bool> marks(run_.model.blocks.size(), true);
     marks.back() = false;
-    const auto task = parts_.tasks.make(config_.task, "task", with_checkpoints(run_.model, marks));
+    const auto task = parts_.tasks.make(config_.task, "task", with_checkpoints(run_.model, marks), parts_.metrics);
     task->set_training(true);
     const std::string change = "trainer.gradient_checkpointing=blocks",
                       cost = "the same update; forwards run twice, which takes about a third more time";

@@ -26,6 +26,7 @@ TooFewSteps::TooFewSteps(const char* where, int64_t taken_steps, int64_t needed_
 RunConfig without_side_effects(RunConfig config) {
   config.output.dir = "";
   config.sections.clear();
+  config.callbacks.clear();
   config.trainer.profiler = "none";
   config.trainer.max_time = -1;
   config.trainer.num_sanity_val_steps = 0;

@@ -77,8 +77,9 @@ class FormsRun {
         weights_(copied(named_state(*original.module))),
         converted_(convert(form, weights_)),
         form_weights_(copied(named_state(*form.module))),
-        form_(side_config(form_config, options.forms), parts, parts.tasks.make(form_config.task, "task", form), no_data()),
-        original_(side_config(original_config, options.forms), parts, parts.tasks.make(original_config.task, "task", original), no_data()) {
+        form_(side_config(form_config, options.forms), parts, parts.tasks.make(form_config.task, "task", form, parts.metrics), no_data()),
+        original_(side_config(original_config, options.forms), parts,
+                  parts.tasks.make(original_config.task, "task", original, parts.metrics), no_data()) {
     seed_ = static_cast<uint64_t>(original_config.seed);
   }
 
@@ -196,7 +197,7 @@ Model model_of(const RunConfig& config, const Parts& parts) {
   check(!config.model.name.empty(), ErrorKind::Usage, kForms, "no model is named");
   auto part = config.model;
   if (!config.data.name.empty()) {
-    const auto data = detail::shapes_only(parts, config).datasets.make(config.data, "data");
+    const auto data = detail::shapes_only(parts, config).datasets.make(config.data, "data", parts.transforms);
     part = with_data_defaults(part, data.info(), data.options.image_size, parts);
   }
   auto model = make_model(part, parts, static_cast<uint64_t>(config.seed));

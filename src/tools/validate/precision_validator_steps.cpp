@@ -223,7 +223,7 @@ void ValidationRun::training() {
 }
 
 /// Differences grow: each step adds the tolerance once more, or allows the difference of the perturbed reference so far. At most half
-/// of the loss, since a run that differs by more has not learned the same, whatever the reason.
+/// of the loss, since a run that differs by more has learned something else, whatever the reason.
 void ValidationRun::losses() {
   Worst worst;
   double moved = 0;

@@ -63,8 +63,9 @@ void CallbackList::check_states() {
   for (; checked_ < callbacks_.size(); ++checked_) checked_state(*callbacks_[checked_]);
   for (const auto& [name, state] : kept_)
     if (reported_.insert(name).second)
-      log_warning("the checkpoint has the state of a callback '", name,
-                  "', which this run does not have: the state is kept in the run's checkpoints; hint: add the callback to go on with it");
+      log_warning(
+          "the checkpoint has the state of a callback '", name,
+          "', which this run does not have: the state is kept in the run's checkpoints; hint: add the callback to continue from it");
 }
 
 void CallbackList::save(RunState& out) const {
@@ -88,7 +89,7 @@ void CallbackList::load(const RunState& saved, const std::vector<std::string>& l
       c->load_state(kept->second);
       kept_.erase(kept);
     } else if (saved.count(prefix + name) == 0) {
-      log_info("there is no saved state of the callback '", name, "': it goes on as it is");
+      log_info("there is no saved state of the callback '", name, "': it keeps its current state");
     }
   }
 }

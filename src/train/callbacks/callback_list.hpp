@@ -17,7 +17,7 @@ constexpr const char* kCallbackPart = "callbacks.";
 
 class CallbackList {
  public:
-  // Error(Usage) for nullptr, a name that is there already, or one that is no part of a file name. Loads the state that was kept for it.
+  // Error(Usage) for nullptr, a name that another one has, or one that cannot be part of a file name. Loads the state that was kept for it.
   void add(std::shared_ptr<Callback> callback);
   bool empty() const { return callbacks_.empty(); }
   auto begin() const { return callbacks_.begin(); }
@@ -34,7 +34,7 @@ class CallbackList {
  private:
   std::vector<std::shared_ptr<Callback>> callbacks_;
   size_t checked_ = 0;                 // so many of them have a state that can be saved
-  std::map<std::string, State> kept_;  // by name, of callbacks that are not there
+  std::map<std::string, State> kept_;  // by name, of callbacks that this run does not have
   std::set<std::string> reported_;     // of them
 };
 

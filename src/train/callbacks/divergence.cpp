@@ -28,7 +28,7 @@ std::optional<Divergence::Finding> Divergence::check(const StepReport& report, b
     if (!at_floor || skip_streak_ < most_skips_) return std::nullopt;
     return Finding{
         c10::str("gradients overflowed ", skip_streak_, " times in a row and the loss scale ",
-                 has_floor ? "sits at its floor of " : "stays at ", report.loss_scale, has_floor ? "" : " (grad_scaler.dynamic: false)",
+                 has_floor ? "is at its floor of " : "stays at ", report.loss_scale, has_floor ? "" : " (grad_scaler.dynamic: false)",
                  ", at ", at_step, overflow_cause_.empty() ? "" : "; cause: " + overflow_cause_),
         overflow_remedy_.empty() ? "lower the learning rate, clip gradients, or train in bf16-mixed or 32-true" : overflow_remedy_};
   }

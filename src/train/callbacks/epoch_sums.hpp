@@ -1,4 +1,4 @@
-// Sums over the steps of an epoch so far; a resumed epoch goes on with those of its checkpoint.
+// Sums over the steps of an epoch so far; a resumed epoch continues with those of its checkpoint.
 #pragma once
 
 #include <string>

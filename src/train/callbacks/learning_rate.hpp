@@ -14,7 +14,7 @@ class LearningRate final : public Stateful {
   LearningRate(const LrSchedule* schedule, double base_lr, Optimizer& optimizer)
       : schedule_(schedule), base_lr_(base_lr), optimizer_(optimizer) {}
 
-  // Before each step. A rate that somebody set in the meantime is overwritten, with one warning.
+  // Before each step. A rate that was set elsewhere in the meantime is overwritten, with one warning.
   void set(int64_t epoch, int64_t global_step);
   // Error(Usage) unless it is finite and at least 0.
   void set_factor(double factor);

@@ -22,7 +22,7 @@ int64_t largest_of(const std::vector<Batch>& batches) {
   return rows;
 }
 
-// As a loader with batches of `limit` would have given them; padding alone is left out.
+// As a loader with batches of `limit` would have made them; batches of padding alone are omitted.
 std::vector<Batch> in_pieces(const std::vector<Batch>& window, int64_t limit) {
   if (limit == 0 || largest_of(window) <= limit) return window;
   std::vector<Batch> out;
@@ -36,7 +36,7 @@ std::vector<Batch> in_pieces(const std::vector<Batch>& window, int64_t limit) {
 
 void MemoryRetry::copy_newest(std::vector<Batch>& window, int64_t micro_batches) {
   if (copies_late_) {
-    window.back() = to_device(window.back(), Device{}, /*non_blocking=*/false);  // what is pending is done for the batch as a whole
+    window.back() = to_device(window.back(), Device{}, /*non_blocking=*/false);  // pending transforms apply to the entire batch
     return;
   }
   const auto micro = static_cast<int>(window.size()) - 1;
@@ -83,9 +83,9 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
       const auto error = translate_current_exception("Trainer");
       out_of_memory = error.kind() == ErrorKind::OutOfMemory;
       if (out_of_memory) failure.emplace(error);
-      if (!failure) throw;  // else the model cannot take so small a batch, as BatchNorm one value: what began it is told
+      if (!failure) throw;  // else the model rejects so small a batch, as BatchNorm rejects one value: report the first failure
     }
-    const bool whole = run_.step.phase() < Phase::Optimizer;  // else parameters may be half updated
+    const bool whole = run_.step.phase() < Phase::Optimizer;  // else only some parameters may be updated
     if (out_of_memory)
       run_.failed = FailedWindow{.batches = batches,
                                  .phase = run_.step.phase(),
@@ -97,10 +97,11 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
       set_rng_state(random);
     }
     const bool may_go_on = retries && whole && out_of_memory;
-    if (may_go_on && !copies_late_ && largest_of(batches) <= 1) {  // what the window holds itself is left to gain
+    if (may_go_on && !copies_late_ && largest_of(batches) <= 1) {  // only the window's own batches can still be moved
       log_warning(
-          "out of memory in micro-batches of 1 sample, beside the batches of the window: trainer.on_oom=retry leaves windows on the host "
-          "from now on, copies each micro-batch when it is run, and begins again with whole ones");
+          "out of memory in micro-batches of 1 sample, with the batches of the window on the device: trainer.on_oom=retry leaves windows "
+          "on the host "
+          "from now on, copies each micro-batch when it is run, and begins again with full ones");
       run_.failed.reset();
       batches.clear();
       limit_ = limit;

@@ -205,7 +205,7 @@ TEST_CASE("checkpoint_diff: names, prefixes and mappings") {
   CHECK(compared(renamed(small_net(), "module."), renamed(small_net(), "model._orig_mod.")).agrees);
   CHECK(compared(renamed(small_net(), "state_dict.module."), small_net()).steps[0].compared == 11);
 
-  // another program's names: by shape and order, and said so
+  // another program's names: matched by shape and order, and reported
   auto other = small_net();
   for (auto& [name, tensor] : other)
     if (name.starts_with("layer1.fc1")) name.replace(0, 10, "blocks.0.mlp");
@@ -310,7 +310,7 @@ TEST_CASE("checkpoint_diff: files of torch.save") {
                                            {"module.bn.num_batches_tracked", at::ones({}, at::kLong) * 7}});
   const auto same = compare_checkpoints(dir / "a.safetensors", kPthFiles / "state_dict.pth");
   CHECK((same.agrees && same.steps[0].compared == 3 && !same.first.found));
-  // a training script's dict: the optimizer is told apart
+  // a training script's dict: the optimizer is recognised
   save_safetensors(dir / "w.safetensors", {{"w", ramp({3}, 3)}});
   const auto script = compare_checkpoints(kPthFiles / "checkpoint.pth", dir / "w.safetensors");
   CHECK((script.agrees && script.steps[0].compared == 1 && script.steps[0].one_sided == 0));

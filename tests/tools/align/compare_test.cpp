@@ -180,7 +180,7 @@ TEST_CASE("where runs agree nothing is called likely") {
     net.second->weight.mul_(1 + 1e-6);
   };
   Runs runs;
-  const std::map<std::string, std::string> facts = {{"device", "cpu"}, {"precision", "32-true"}};  // one environment: each bit is told
+  const std::map<std::string, std::string> facts = {{"device", "cpu"}, {"precision", "32-true"}};  // one environment: each bit is reported
   const auto result = compare_dumps(runs.run("a", {.in_net = nudge, .facts = facts}), runs.run("b", {.facts = facts}), {.rtol = 1e-2});
   CHECK(result.agrees);
   CHECK(result.first.within_tolerance);

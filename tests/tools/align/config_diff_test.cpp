@@ -41,7 +41,7 @@ TEST_CASE("config_diff: differences have their path and both values") {
   CHECK((shown_differences("ema: {decay: 0.9, on: true}", "{}") == Lines{"ema.decay: 0.9 | (not given)", "ema.on: true | (not given)"}));
   CHECK((shown_differences("a: {b: {}}", "a: {b: 3}") == Lines{"a.b: {} | 3"}));
   CHECK((shown_differences("a: null", "{}") == Lines{"a: null | (not given)"}));
-  // a double cannot tell these seeds apart
+  // as doubles these seeds are equal
   CHECK((shown_differences("seed: 9007199254740993", "seed: 9007199254740992") == Lines{"seed: 9007199254740993 | 9007199254740992"}));
 }
 

@@ -1,4 +1,4 @@
-// Dumps as somebody may write them: a dump.json of given calls, with files of values beside it.
+// Hand-written dumps: a dump.json of given calls, with files of values next to it.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -34,7 +34,7 @@ struct ConvNet : torch::nn::Module {
 
 // What one run does otherwise.
 struct Deed {
-  double rounding = 0;  // relative noise of the pictures, as other kernels make it
+  double rounding = 0;  // relative noise of the images, as from other kernels
   double smoothing = 0, weight_decay = 0, momentum_of_norm = 0.1;
   std::function<void(ConvNet&)> before_forward{}, after_backward{};
   std::function<void(ConvNet&, int)> after_update{};
@@ -207,7 +207,7 @@ TEST_CASE("divergence_walk: facts that change kernels are no equal environment")
 
 namespace {
 
-// A norm whose output is `output`, and a layer behind it that is given the same on both sides.
+// A norm, and a layer after it whose input is equal on both sides.
 std::filesystem::path norm_dump(const std::filesystem::path& folder, const std::string& type, double min, const std::string& facts) {
   CraftedDump dump(folder, facts);
   const auto value = [](double max, double low) {
@@ -280,7 +280,7 @@ TEST_CASE("divergence_walk: a fused norm that a part cannot prove is reported an
   CHECK(part.agrees);
   CHECK((part.steps[0].unproven_places == std::set<std::string>{"bn1"}));
   CHECK(has(to_text(part), "not proven in this part: bn1"));
-  CHECK(compare_dumps(a, b).steps[0].unproven_places.empty());  // the layer behind it proves it
+  CHECK(compare_dumps(a, b).steps[0].unproven_places.empty());  // the layer after it proves it
   const auto both = norm_dump(dir / "c", "BatchNorm2d", 0, plain);
   CHECK_FALSE(
       compare_dumps(norm_dump(dir / "d", "BatchNorm2d", -1, plain), norm_dump(dir / "e", "BatchNorm2d", 0, plain), {.layers = "bn1"})

@@ -94,7 +94,7 @@ TEST_CASE("a dump cut at any byte is read up to there, or refused with its path"
 
 TEST_CASE("a call that was cut in its middle is not compared: its shape would be another one") {
   TempDir dir;
-  for (const char* side : {"whole", "cut"}) {
+  for (const char* side : {"complete", "cut"}) {
     CraftedDump dump(dir / side);
     for (const char* layer : {"first", "second", "third"})
       dump.add("Module." + std::string(layer) + ".Linear.forward.0", CraftedDump::tensor("[16, 3, 32, 32]"),

@@ -93,7 +93,7 @@ TEST_CASE("tensors are those of the moment, also where the next operator changes
   CHECK(at::equal(at::relu(norm), block));
   CHECK(at::equal(step.file("Module.conv.Conv2d.forward.0.input.0.pt"), step.x));
   CHECK(at::equal(step.file("Module.head.Linear.parameters_grad.0.weight.pt"), step.net.head->weight.grad()));
-  // gradients: of the output before relu_ is that behind it where the value is positive
+  // gradients: that of the output before relu_ equals that after it where the value is positive
   const auto behind = step.file("Module.block.Layer.backward.0.input.0.pt");
   const auto before = step.file("Module.norm.BatchNorm2d.backward.0.input.0.pt");
   CHECK(at::equal(behind * norm.gt(0), before));

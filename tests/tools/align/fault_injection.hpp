@@ -1,6 +1,6 @@
-// Plants a mistake in one layer of a network that knows nothing of it: a kernel above all others sees aten::conv2d, linear, layer_norm and
-// batch_norm, and for the call that uses a chosen parameter changes the arguments or the result. What records operators stands above it and
-// sees the original arguments; autograd runs below it.
+// Plants a fault in one layer of an unchanged network: a kernel above all others intercepts aten::conv2d, linear, layer_norm and
+// batch_norm, and changes the arguments or the result of the call that uses a chosen parameter. Recorders of operators are above it and see
+// the original arguments; autograd runs below it.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -40,7 +40,7 @@ inline const char* name_of(FaultKind kind) {
   return "missing bias";
 }
 
-// Whether the mistake is in what an operator computes, and so one of FaultInjector's.
+// Whether the fault is in the result of an operator, so that FaultInjector plants it.
 inline bool in_operator(FaultKind kind) {
   return kind == FaultKind::Precision || kind == FaultKind::Eps || kind == FaultKind::Saturation || kind == FaultKind::Bias;
 }

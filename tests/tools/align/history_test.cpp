@@ -266,12 +266,12 @@ TEST_CASE("history: the rule of 2 % of the mean") {
   CHECK(compare_histories(by(0.019), b).agrees);
   CHECK_FALSE(compare_histories(by(0.021), b).agrees);
   CHECK(compare_histories(by(0.021), b, {.mean_rtol = 0.03}).agrees);
-  // within 2 % over the whole, but not where the run ends
+  // within 2 % over the complete run, but not at its end
   const auto late = curve(200, [](int64_t i) { return falling(i) * (i < 170 ? 1 : 1.1); });
   const auto c = compare_histories(late, b);
   CHECK(c.mean_relative < 0.02);
   CHECK_FALSE(c.agrees);
-  // one batch alone decides nothing, and is told
+  // one batch alone decides nothing, and is reported
   const auto spike = compare_histories(curve(200, [](int64_t i) { return falling(i) * (i == 90 ? 1.5 : 1); }), b);
   CHECK(spike.agrees);
   CHECK((spike.first_beyond == 90 && spike.max_step == 90 && !spike.diverged));

@@ -1,5 +1,5 @@
-// Draws mistakes by seed over all layers of ResNet-50 and ViT-tiny, trains with and without each, and judges what the comparison of the two
-// dumps names.
+// Draws faults by seed over all layers of ResNet-50 and ViT-tiny, trains with and without each, and checks which layer the comparison of
+// the two dumps names.
 #pragma once
 
 #include <ATen/Context.h>
@@ -31,7 +31,7 @@
 
 namespace npu_train::testing {
 
-// How the second run differs in rounding alone. Channels-last pictures take other kernels; matrix products in a fused network.
+// How the second run differs in rounding alone. Channels-last images run other kernels, in a fused network matrix products.
 enum class Noise { None, Threads, NativeKernels, ChannelsLast, Fused };
 inline const char* name_of(Noise noise) {
   constexpr const char* names[] = {"none", "threads", "native kernels", "channels last", "fused kernels"};
@@ -40,9 +40,9 @@ inline const char* name_of(Noise noise) {
 
 struct FaultPlan {
   std::string network;               // vit_tiny | resnet50 | resnet50_fused
-  uint64_t seed = 0;                 // of weights and pictures
-  std::optional<FaultKind> kind{};   // none: a pair without a mistake
-  std::string parameter{}, layer{};  // that the mistake is at; the layer as a dump calls it, "" for the whole batch
+  uint64_t seed = 0;                 // of weights and images
+  std::optional<FaultKind> kind{};   // none: a pair without a fault
+  std::string parameter{}, layer{};  // the place of the fault; the layer as a dump calls it, "" for the complete batch
   Noise noise = Noise::None;
   int steps = 1;
 };
@@ -79,13 +79,13 @@ class PlantedNet {
     return leaf ? layer : parameter;
   }
 
-  // As a dump calls what has its gradient: the whole layer, or the parameter of the model itself.
+  // The name under which a dump has its gradient: the layer, or the parameter if it belongs to the model itself.
   static std::string graded_owner_of(const std::string& parameter) {
     const auto layer = layer_of(parameter);
     return layer.empty() ? parameter : layer;
   }
 
-  // Whether a mistake of this kind can be made at this parameter. A fused norm is no operator that FaultInjector sees.
+  // Whether a fault of this kind can be planted at this parameter. FaultInjector does not intercept a fused norm.
   bool can_have(FaultKind kind, const Parameter& p) const {
     if (kind == FaultKind::Gradient) return true;
     const auto& w = p.value;
@@ -99,7 +99,7 @@ class PlantedNet {
   }
 
  private:
-  // Fresh weights hide mistakes: a bias of 0 cannot be missed.
+  // Initial weights hide faults: omitting a bias of 0 changes nothing.
   void make_lively() {
     for (const auto& p : parameters_) {
       if (p.value.dim() == 1 && p.name.ends_with("weight"))
@@ -114,7 +114,7 @@ class PlantedNet {
   bool fused_;
 };
 
-// The `index`-th mistake that follows from `seed`; every second one between runs that differ in rounding too.
+// The `index`-th fault that follows from `seed`; every second one between runs that differ in rounding too.
 inline FaultPlan draw_fault(uint64_t seed, uint64_t index) {
   Philox random(derive_seed(seed, "planted fault", index));
   const Noise noises[] = {Noise::NativeKernels, Noise::ChannelsLast};
@@ -137,7 +137,7 @@ inline FaultPlan draw_fault(uint64_t seed, uint64_t index) {
   }
 }
 
-// The same of pairs without a mistake: every second one equal, the others by each kind of noise in turn.
+// The same for pairs without a fault: every second one equal, the others with the kinds of noise alternately.
 inline FaultPlan draw_pair(uint64_t seed, uint64_t index) {
   Philox random(derive_seed(seed, "planted pair", index));
   const char* networks[] = {"vit_tiny", "resnet50", "resnet50_fused"};
@@ -150,7 +150,7 @@ inline FaultPlan draw_pair(uint64_t seed, uint64_t index) {
   return plan;
 }
 
-// One of the two runs of a plan: `faulty` has the mistake, the other the noise.
+// One of the two runs of a plan: `faulty` has the fault, the other the noise.
 class PlantedRun {
  public:
   PlantedRun(const FaultPlan& plan, bool faulty)

@@ -9,13 +9,13 @@ namespace {
 
 // All that a failed check must say.
 std::string told(const FaultPlan& plan, const DumpComparison& result) {
-  return std::string(plan.network) + ", " + (plan.kind ? name_of(*plan.kind) : "no mistake") + " at " + plan.parameter + ", noise " +
+  return std::string(plan.network) + ", " + (plan.kind ? name_of(*plan.kind) : "no fault") + " at " + plan.parameter + ", noise " +
          name_of(plan.noise) + ": " + (result.first.found ? result.first.sentence : "nothing found");
 }
 
 }  // namespace
 
-// The whole experiment is benchmarks/planted_faults.cpp.
+// The complete experiment is benchmarks/planted_faults.cpp.
 TEST_CASE("an error planted anywhere in ResNet-50 or ViT-tiny is found at its layer") {
   const TempDir dir;
   constexpr uint64_t kSeed = 3;

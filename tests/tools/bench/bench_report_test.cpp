@@ -156,7 +156,7 @@ TEST_CASE("a history judges the row that it shows, and takes reports of other wo
   CHECK(has(page, "1 of 1 earlier reports measure different work"));
   CHECK(!has(page, "History of train"));
   auto steps = report_made(0.2), steps_before = report_made(0.1);
-  steps.rows[0].section = steps_before.rows[0].section = "step";  // what is measured when nothing is asked for
+  steps.rows[0].section = steps_before.rows[0].section = "step";  // the default measurement
   CHECK(has(to_html(steps, {steps_before}), "slower: a regression"));
 }
 

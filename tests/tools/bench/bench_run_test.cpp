@@ -231,7 +231,7 @@ TEST_CASE("power and energy per sample come from the counters, and a run of powe
   CHECK(report.row("power") == nullptr);
   for (const char* section : {"step", "infer", "train", "batch"}) {
     CAPTURE(section);
-    CHECK(report.row(section)->number("host_power_w") == 0);  // the counter stands still
+    CHECK(report.row(section)->number("host_power_w") == 0);  // the counter does not change
     CHECK(report.row(section)->number("host_energy_j_per_sample") == 0);
     CHECK(std::isnan(report.row(section)->number("device_power_w")));
   }
@@ -284,7 +284,7 @@ TEST_CASE("two equal programs are compared as often as requested") {
 }
 
 TEST_CASE("what cannot be measured is refused before anything runs") {
-  CHECK(has(error_of([] { run_bench(short_run(), quick({"nonsense"})); }).what(), "allowed: step, train, infer"));
+  CHECK(has(error_of([] { run_bench(short_run(), quick({"invalid"})); }).what(), "allowed: step, train, infer"));
   CHECK(has(error_of([] { run_bench({}, quick({"step"})); }).what(), "no model"));
   auto config = short_run();
   config.data = {};

@@ -9,7 +9,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Costs size^exponent beside a fixed one, each known within `scatter`.
+// Costs size^exponent plus a fixed cost, each known within `scatter`.
 std::vector<GrowthPoint> points_of(double exponent, double scatter = 0.01, double fixed = 0) {
   std::vector<GrowthPoint> out;
   for (const double size : {8.0, 16.0, 32.0, 64.0}) {

@@ -29,7 +29,7 @@ struct Server : FakeHost {
   }
 };
 
-/// A meter of a device whose tool is asked all the time, and a clock that stands still meanwhile.
+/// A meter of a device whose tool is queried constantly, and a clock that is stopped meanwhile.
 struct MeteredDevice {
   std::shared_ptr<ManualClock> clock = std::make_shared<ManualClock>();
   std::atomic<int> asked = 0;

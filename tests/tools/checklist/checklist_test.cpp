@@ -1,4 +1,4 @@
-// The checklist of a migration, on the simulated NPU and on a device that is not there.
+// The checklist of a migration, on the simulated NPU and on a device that does not exist.
 #include "testing.hpp"
 
 #include <algorithm>

@@ -82,7 +82,7 @@ TEST_CASE("npu-smi: missing, hanging, without rights, failing, of an unknown for
   AscendBox m;
   m.host.commands.clear();
   CHECK(warns(m.at("npu-smi"), "not installed", "-v /usr/local/bin/npu-smi"));
-  CHECK(m.host.asked.size() >= 3);  // its usual folders were tried
+  CHECK(m.host.asked.size() >= 3);  // its usual folders were searched
   m.npu_smi({CommandResult::End::TimedOut, 0, "+---"});
   CHECK(fails(m.at("npu-smi"), "does not respond", "reset"));
   m.npu_smi(says("DrvMngGetConsoleLogLevel failed. (ret=4)\ndcmi module initialize failed. ret is -8005\n", 255));
@@ -250,7 +250,7 @@ TEST_CASE("torch_npu: not found, of another version, architecture or ABI, no lib
   m.host.remove(file);
   CHECK(fails(m.at("torch_npu"), "not found", "NPU_TRAIN_TORCH_NPU"));
   CHECK(has(m.at("torch_npu").evidence, file));
-  // without the variable it is looked for beside torch and by the loader's folders
+  // without the variable it is searched next to torch and in the loader's folders
   m.host.environment.erase("NPU_TRAIN_TORCH_NPU");
   m.process.torch_folder = "/site/torch/lib";
   m.host.write("/site/torch_npu/lib/libtorch_npu.so", FakeLibrary{{}}.bytes());

@@ -28,7 +28,7 @@ TEST_CASE("GPUs with what they can") {
   CHECK((cuda(m, "gpu 1").verdict == Verdict::Ok));
   m.process.cuda_runtime = 13000;
   CHECK((cuda(m, "gpu 1").verdict == Verdict::Fail));
-  // a row that nobody looked up fails nothing
+  // a row without a result fails nothing
   m.nvidia_smi(says("0, Tesla K10, 570.1, 4000, 4, 3.0\n"));
   m.process.cuda_runtime = 11080;
   CHECK((cuda(m, "gpu 0").verdict == Verdict::Warn));

@@ -46,8 +46,8 @@ TEST_CASE("the table: unique names, kinds that are known, defaults that are allo
     if (!v.harmful.empty()) CHECK(v.harmful.find(v.fallback.empty() ? "?" : v.fallback) == std::string::npos);
     const bool own_default = (v.kind == "choice" || v.kind == "int") && !v.fallback.empty();
     if (own_default) CHECK(all_of({{v.name, v.fallback}}).find("[" + std::string("'") + v.fallback) == std::string::npos);
-    if (v.kind == "choice") CHECK(has(all_of({{v.name, "nonsense"}}), v.name + " ['nonsense' is not one of"));
-    if (v.kind == "int") CHECK(has(all_of({{v.name, "nonsense"}}), v.name + " ['nonsense' is not an integer"));
+    if (v.kind == "choice") CHECK(has(all_of({{v.name, "invalid"}}), v.name + " ['invalid' is not one of"));
+    if (v.kind == "int") CHECK(has(all_of({{v.name, "invalid"}}), v.name + " ['invalid' is not an integer"));
   }
   for (const char* name : {"ASCEND_HOME_PATH", "HCCL_CONNECT_TIMEOUT", "MASTER_PORT", "CUDA_LAUNCH_BLOCKING", "OMP_NUM_THREADS"})
     CHECK(names.contains(name));
@@ -113,7 +113,7 @@ TEST_CASE("variables that contradict each other") {
   CHECK(has(all_of({{"HCCL_WHITELIST_DISABLE", "0"}}), "FAIL HCCL_WHITELIST_FILE"));
   CHECK(has(all_of({{"HCCL_INTRA_ROCE_ENABLE", "1"}, {"HCCL_INTRA_PCIE_ENABLE", "1"}}), "WARN HCCL_INTRA_ROCE_ENABLE"));
   CHECK(has(all_of({{"RANK", "4"}, {"WORLD_SIZE", "4"}, {"MASTER_ADDR", "h"}}), "FAIL RANK"));
-  // the evidence tells a value from one that is not set
+  // the evidence distinguishes a value from a variable that is not set
   CHECK(lint({{"LOCAL_RANK", "1"}}, "RANK").evidence == "RANK is not set, LOCAL_RANK=1, WORLD_SIZE is not set (default: 1)");
   CHECK(lint({{"HCCL_EXEC_TIMEOUT", "3600"}}, "HCCL timeouts").evidence ==
         "HCCL_EVENT_TIMEOUT is not set (default: 1868), HCCL_EXEC_TIMEOUT=3600");

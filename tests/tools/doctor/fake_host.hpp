@@ -1,4 +1,4 @@
-// Machines made of files: a laptop, a GPU server and a server with Ascend NPUs, whole or broken in one way or another.
+// Machines made of files: a laptop, a GPU server and a server with Ascend NPUs, intact or broken in some way.
 #pragma once
 
 #include <elf.h>
@@ -86,7 +86,7 @@ class FakeHost {
 
 inline CommandResult says(const std::string& output, int status = 0) { return {CommandResult::End::Exited, status, output}; }
 
-// A shared library of nothing but its dynamic section.
+// A shared library that has only a dynamic section.
 struct FakeLibrary {
   std::vector<std::string> needed;
   std::string runpath{}, rpath{}, names = "_ZNSt7__cxx1112basic_stringIcE";
@@ -216,7 +216,7 @@ inline void make_cuda_box(Machine& m) {
                "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.133.20  Sun Mar 23 06:19:32 UTC 2025\nGCC version: 12.2.0\n");
   for (const char* node : {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"}) m.host.write(node, "");
   m.host.commands[kNvidiaQuery] = says("0, NVIDIA H200, 570.133.20, 143771, 512, 9.0\n1, NVIDIA H200, 570.133.20, 143771, 4, 9.0\n");
-  // the program asks with its format behind it
+  // the query is followed by its format
   m.process = process_on("x86_64", 16);
   m.process.cpu_capability = "AVX512";
   m.process.cuda_runtime = 12080;

@@ -21,7 +21,7 @@ TEST_CASE("small blocks share 2 MiB, middle ones 20 MiB, large ones have their o
   CHECK(a.reserved() == 22 * kMega);
   a.take(9 * kMega);
   CHECK(a.reserved() == 22 * kMega);
-  a.take(10 * kMega);  // what is left of the 20 is too little, and it is no middle one
+  a.take(10 * kMega);  // the rest of the 20 is too small, and this size is not a medium one
   CHECK(a.reserved() == 32 * kMega);
   a.take(11 * kMega);  // in steps of 2
   CHECK(a.reserved() == 44 * kMega);

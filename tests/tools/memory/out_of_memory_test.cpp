@@ -244,7 +244,7 @@ TEST_CASE("a batch that cannot be copied to the device: with retry it is copied 
 
   // the window fits, but leaves no room for a gradient, however small the micro-batches are
   CHECK(run(16, 1, "retry", 16 * mib + mib / 2, &said) == run(8, 2, "stop", 0, nullptr));
-  CHECK_MESSAGE(has(said, "beside the batches of the window: trainer.on_oom=retry leaves windows on the host"), said);
+  CHECK_MESSAGE(has(said, "with the batches of the window on the device: trainer.on_oom=retry leaves windows on the host"), said);
 
   for (const int64_t micro_batches : {1, 4}) {  // what the report of such a window advises does fit
     CAPTURE(micro_batches);

@@ -133,7 +133,7 @@ TEST_CASE("overrides under which a training fits: smaller micro-batches, then ch
   CHECK_MESSAGE(pieces.starts_with("data.batch_size="), pieces);
   CHECK(fitting_overrides(config, int64_t{1} << 20).empty());
 
-  auto wide = config;  // the pictures of a window alone are more than the card
+  auto wide = config;  // the images of a window alone exceed the memory of the device
   wide.model.options = {{"depth", 1}, {"dim", 32}, {"heads", 2}, {"image_size", 32}, {"patch_size", 8}};
   wide.data.options.set("train_size", ConfigNode(int64_t{512}));
   wide.data.options.set("batch_size", ConfigNode(int64_t{512}));

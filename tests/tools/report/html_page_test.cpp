@@ -73,7 +73,7 @@ LinePlot learning_rate() {
 }
 
 BarPlot activations(int count) {
-  BarPlot plot{"Activations of " + std::to_string(count) + " layers", "layer, in the order of the forward", "MiB", false, {}};
+  BarPlot plot{"Activations of " + std::to_string(count) + " layers", "layer, in forward order", "MiB", false, {}};
   for (int i = 0; i < count; ++i)
     plot.bars.push_back({"encoder.layers.encoder_" + layer_name(i), 40 * std::exp(-0.01 * i) * (1.2 + std::sin(i * 1.7)),
                          i % 3 == 0 ? "forward" : "backward"});
@@ -125,8 +125,8 @@ HtmlTable layers(int rows) {
 TEST_CASE("a sample page") {
   const std::filesystem::path path = NPU_TRAIN_BINARY_DIR "/tests/report_sample.html";
   HtmlPage page("resnet18_cifar10: sim_npu against cpu");
-  page.paragraph("What each layer computes on the two devices from the same input, and how the two trainings went on from there.");
-  page.paragraph("3 of 48 layers lie beyond the tolerance of 1e-3; the first is layer6.0.conv1.", Tone::Bad);
+  page.paragraph("The result of each layer on the two devices from the same input, and the further course of the two trainings.");
+  page.paragraph("3 of 48 layers exceed the tolerance of 1e-3; the first is layer6.0.conv1.", Tone::Bad);
   page.facts({{"model", "resnet18_cifar10"},
               {"precision", "16-mixed"},
               {"largest error", "9.1e-4", Tone::Warn},
@@ -278,7 +278,7 @@ TEST_CASE("the example of the documentation") {
   const TempDir dir;
   const auto folder = dir.path();
   write_file_atomic(folder / "history.csv", "step,loss,val_loss\n1,2.30,\n2,2.11,2.4\n");
-  const auto log = npu_train::read_csv(folder / "history.csv");  // checked as it is read; an error tells the line
+  const auto log = npu_train::read_csv(folder / "history.csv");  // checked as it is read; an error names the line
   npu_train::LinePlot plot{.title = "Loss", .x_label = "step", .y_label = "cross entropy"};
   for (const auto* name : {"loss", "val_loss"}) plot.series.push_back({name, log.numbers("step"), log.numbers(name)});
   npu_train::HtmlPage page("A short run");

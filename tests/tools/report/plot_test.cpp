@@ -20,7 +20,7 @@ struct Drawn {
   double x = 0, y = 0;  // in units of the box, y downwards
 };
 
-// What stands between each `before` and the next `after`.
+// The text between each `before` and the next `after`.
 std::vector<std::string> all(const std::string& html, const std::string& before, const std::string& after = "\"") {
   std::vector<std::string> out;
   for (size_t at = html.find(before); at != std::string::npos; at = html.find(before, at + 1)) {

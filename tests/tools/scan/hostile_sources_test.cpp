@@ -1,4 +1,4 @@
-// Sources that nobody wrote by hand: the work grows in proportion to their size, whatever they repeat.
+// Malicious sources: the work grows in proportion to their size, whatever they repeat.
 #include "testing.hpp"
 
 #include "npu_train/tools/scan/source_scan.hpp"

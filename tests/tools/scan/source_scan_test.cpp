@@ -245,14 +245,14 @@ TEST_CASE("folders that are no projects are refused") {
   CHECK(has(missing.what(), "does not exist"));
   put(dir / "file.py", "x = 1\n");
   CHECK((error_of([&] { scan_source(dir / "file.py"); }).kind() == ErrorKind::Usage));
-  put(dir / "pictures/a.png", "\x89PNG");
-  const auto none = error_of([&] { scan_source(dir / "pictures"); });
+  put(dir / "images/a.png", "\x89PNG");
+  const auto none = error_of([&] { scan_source(dir / "images"); });
   CHECK((none.kind() == ErrorKind::Data));
   CHECK(has(none.what(), "no source files"));
   fs::create_directory(dir / "empty");
   CHECK((error_of([&] { scan_source(dir / "empty"); }).kind() == ErrorKind::Data));
-  put(dir / "pictures/b.png", "");
-  const auto many = error_of([&] { scan_source(dir / "pictures", {.max_files = 1}); });
+  put(dir / "images/b.png", "");
+  const auto many = error_of([&] { scan_source(dir / "images", {.max_files = 1}); });
   CHECK((many.kind() == ErrorKind::Data));
   CHECK(has(many.what(), "more than 1 files"));
 }

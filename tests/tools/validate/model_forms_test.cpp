@@ -61,7 +61,7 @@ TEST_CASE("a fused and a split projection are one model: converted weights, equa
   CHECK(report.epochs[2].original < report.epochs[0].original);  // it learns
   CHECK(report.epochs[2].form < report.epochs[0].form);
   CHECK(!report.layers.empty());
-  CHECK(same(before, values_of(original)));  // given back
+  CHECK(same(before, values_of(original)));  // restored
   // the form has the original's weights, put together
   const at::NoGradGuard no_grad;
   form.module->eval(), original.module->eval();

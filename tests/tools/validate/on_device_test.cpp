@@ -1,4 +1,4 @@
-// What must hold on whatever trains: run on the CPU, on the simulated NPU and, where there is one, on a GPU.
+// The requirements for every device that trains: run on the CPU, on the simulated NPU and, if present, on a GPU.
 #include "testing.hpp"
 
 #include <cmath>
@@ -119,7 +119,7 @@ TEST_CASE("an overflow leaves parameters, optimizer, buffers, average and learni
 
       const auto next = trainer.train_step(batch);
       CHECK(next.taken);
-      CHECK(next.lr == skipped.lr);  // the schedule stood still
+      CHECK(next.lr == skipped.lr);  // the schedule did not advance
       CHECK(next.global_step == (first ? 1 : 2));
       CHECK(std::isfinite(loss_in(next)));
       CHECK((bits_of(trainer) != before));

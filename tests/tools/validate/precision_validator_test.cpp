@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kBatch = 8;
 
-/// A network of a convolution and two linear layers that does one thing wrong, when told so.
+/// A network of a convolution and two linear layers that does one thing wrong if an option requests it.
 struct FaultyOptions {
   std::string fault;
   static const ConfigTable<FaultyOptions>& config_table() {
@@ -68,7 +68,7 @@ Parts with_faults() {
   return parts;
 }
 
-/// 28 pictures to validate on: three whole batches and half of one.
+/// 28 images to validate on: three full batches and half of one.
 RunConfig small(const std::string& model, const std::string& device = "cpu", const std::string& precision = "32-true") {
   RunConfig c{.device = device, .precision = precision};
   c.model.name = model;

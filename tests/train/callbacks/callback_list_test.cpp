@@ -80,7 +80,7 @@ TEST_CASE("a state without a name, a name that is taken, and one that is no part
   CHECK(has(refused({std::make_shared<Undefined>()}).what(), "'later'"));
 }
 
-TEST_CASE("a state that nobody loads is refused") {
+TEST_CASE("a state that no callback loads is refused") {
   RunState saved;
   saved["callbacks.half"] = HalfDone().state();
   CallbackList list;
@@ -88,7 +88,7 @@ TEST_CASE("a state that nobody loads is refused") {
   CHECK(error_of([&] { list.load(saved, {}); }).kind() == ErrorKind::Usage);
 }
 
-TEST_CASE("the state of a callback that is not there is kept, reported once, and given to the one that comes") {
+TEST_CASE("the state of a missing callback is kept, reported once, and given to the callback if it is added later") {
   std::vector<std::string> warnings;
   const ScopedLogSink sink([&](LogLevel level, std::string_view text) {
     if (level == LogLevel::Warning) warnings.emplace_back(text);
@@ -98,7 +98,7 @@ TEST_CASE("the state of a callback that is not there is kept, reported once, and
   RunState saved;
   saved["callbacks.absent"] = {{{"total", tensor}}, {{"count", int64_t{7}}}};
   list.load(saved, {});
-  tensor.zero_();  // the owner goes on
+  tensor.zero_();  // the owner changes it
   for (int epoch = 0; epoch < 2; ++epoch) list.check_states();
   REQUIRE(warnings.size() == 1);
   CHECK(has(warnings[0], "'absent'"));
@@ -115,7 +115,7 @@ TEST_CASE("the state of a callback that is not there is kept, reported once, and
   CHECK(again.at("callbacks.absent").integer("count", "absent") == 8);
 }
 
-TEST_CASE("a part that is left out is neither loaded nor kept, and a state that is not saved leaves the callback as it is") {
+TEST_CASE("an excluded part is neither loaded nor kept, and without a saved state the callback stays unchanged") {
   CallbackList list;
   const auto a = std::make_shared<Counter>("a", 1);
   list.add(a);

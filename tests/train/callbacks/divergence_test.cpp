@@ -32,7 +32,7 @@ TEST_CASE("overflows in a row at the floor of the scale have diverged") {
   const auto found = divergence.check(skipped(), true, true);
   REQUIRE(found);
   CHECK(has(found->cause, "overflowed 3 times in a row"));
-  CHECK(has(found->cause, "sits at its floor of 1"));
+  CHECK(has(found->cause, "is at its floor of 1"));
   CHECK(has(divergence.check(skipped(), true, /*has_floor=*/false)->cause, "(grad_scaler.dynamic: false)"));
   divergence.note_step(true);
   divergence.note_step(false);

@@ -1,4 +1,5 @@
-// What the accelerators share: everything that libtorch offers without naming the device's own API.
+/// A base for backends: the part of a device that libtorch offers without the device's own API. A backend of your own adds name, why_not
+/// and capabilities, and activate() if a library must be loaded.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -8,15 +9,16 @@
 
 #include "npu_train/device/backend.hpp"
 
-namespace npu_train::detail {
+namespace npu_train {
 
+/// Uses the device guard, the DeviceAllocator and the default generator that are registered for the type with libtorch.
 class GenericBackend : public DeviceBackend {
  public:
   GenericBackend(std::string name, c10::DeviceType type) : name_(std::move(name)), type_(type) {}
 
   std::string name() const override { return name_; }
   bool is_available() const override { return count() > 0; }
-  int count() const override;  // devices whose libtorch part is loaded
+  int count() const override;  ///< 0 until libtorch has a device guard of the type
   void synchronize(const Device& device) const override;
   MemoryStats memory(const Device& device) const override;
   void reset_peak(const Device& device) const override;
@@ -24,6 +26,7 @@ class GenericBackend : public DeviceBackend {
   at::Generator generator(const Device& device) const override;
 
  protected:
+  /// The device as libtorch names it; Error(Device) if it does not exist.
   c10::Device checked(const Device& device) const;
   c10::DeviceType type() const { return type_; }
 
@@ -34,10 +37,4 @@ class GenericBackend : public DeviceBackend {
   c10::DeviceType type_;
 };
 
-// The kinds, one object each.
-const DeviceBackend& cpu_backend();
-const DeviceBackend& cuda_backend();
-const DeviceBackend& npu_backend();
-const DeviceBackend& sim_npu_backend();
-
-}  // namespace npu_train::detail
+}  // namespace npu_train

@@ -1,0 +1,16 @@
+// The kinds of the library, one object each.
+#pragma once
+
+#include "npu_train/device/backend.hpp"
+
+namespace npu_train::detail {
+
+const DeviceBackend& cpu_backend();
+const DeviceBackend& cuda_backend();
+const DeviceBackend& npu_backend();
+const DeviceBackend& sim_npu_backend();
+
+/// The kind of a program that resolve_device() has chosen as the process's PrivateUse1; "" if there is none.
+std::string chosen_kind();
+
+}  // namespace npu_train::detail
