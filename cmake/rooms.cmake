@@ -94,7 +94,7 @@ endfunction()
 # -fPIC: it was compiled so, and GCC refuses it under the -fPIE of a program. -fpch-preprocess: ccache sees it. -fno-pch-timestamp: the
 # same header gives the same file, so that ccache knows it.
 function(npu_train_compile_together target room)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${NPU_TRAIN_UNITY} UNITY_BUILD_BATCH_SIZE ${NPU_TRAIN_UNITY_BATCH})
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${NPU_TRAIN_UNITY} UNITY_BUILD_BATCH_SIZE 6)
   npu_train_room_closure(closure ${room})
   if("device" IN_LIST closure)
     target_precompile_headers(${target} REUSE_FROM npu_train_pch)

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "npu_train/core/log.hpp"
+#include "npu_train/device/device.hpp"
 #include "npu_train/device/sim_npu.hpp"
 
 using namespace npu_train;
@@ -17,7 +18,7 @@ using npu_train::testing::has;
 
 namespace {
 
-at::Device npu() {
+at::Device started_npu() {
   start_sim_npu({});
   return Device{"sim_npu", 0}.c10();
 }
@@ -37,7 +38,7 @@ std::vector<at::Tensor> run(const std::vector<at::Tensor>& leaves, at::Device de
 
 void check_same(const std::vector<at::Tensor>& leaves, const std::function<at::Tensor(const std::vector<at::Tensor>&)>& fn,
                 double tolerance = 0) {
-  const auto there = run(leaves, npu(), fn), here = run(leaves, at::kCPU, fn);
+  const auto there = run(leaves, started_npu(), fn), here = run(leaves, at::kCPU, fn);
   for (size_t i = 0; i < here.size(); ++i) {
     CAPTURE(i);
     REQUIRE(there[i].defined() == here[i].defined());
@@ -66,7 +67,7 @@ void check_trains_the_same(const Make& make, const Loss& loss) {
     torch::manual_seed(3);
     return trained<Module>(make(), device, loss);
   };
-  const auto there = of(npu()), here = of(at::kCPU);
+  const auto there = of(started_npu()), here = of(at::kCPU);
   torch::manual_seed(3);
   const auto start = make()->parameters();
   for (size_t i = 0; i < here.size(); ++i) {
@@ -81,7 +82,7 @@ void check_trains_the_same(const Make& make, const Loss& loss) {
 TEST_CASE("conjugated and negated complex tensors: clones, copies, products and parts") {
   torch::manual_seed(1);
   const at::Tensor z = torch::randn({3, 4}, at::kComplexFloat), w = torch::randn({4, 3}, at::kComplexFloat);
-  const at::Tensor there = z.to(npu()), other = w.to(npu());
+  const at::Tensor there = z.to(started_npu()), other = w.to(started_npu());
   const auto same = [](const at::Tensor& a, const at::Tensor& b) { CHECK(at::allclose(a.cpu(), b, 1e-6, 1e-6)); };
   same(there.conj().clone(), z.conj().clone());
   same(there.conj(), z.conj().resolve_conj());
@@ -98,7 +99,7 @@ TEST_CASE("conjugated and negated complex tensors: clones, copies, products and 
   same(target, z.conj().resolve_conj());
   target.copy_(there.conj());
   same(target, z.conj().resolve_conj());
-  same(z.conj().to(npu()), z.conj().resolve_conj());
+  same(z.conj().to(started_npu()), z.conj().resolve_conj());
   same(at::view_as_real(there.conj().resolve_conj()), at::view_as_real(z.conj().resolve_conj()));
 }
 
@@ -117,7 +118,7 @@ TEST_CASE("indices of the host into a tensor of the device, forward and backward
   check_same({x}, [&](const std::vector<at::Tensor>& in) { return in[0].index({rows}); });
   check_same({x}, [&](const std::vector<at::Tensor>& in) { return in[0].index({mask}); });
   check_same({x}, [&](const std::vector<at::Tensor>& in) { return (in[0] * 1).index_put({rows}, in[0].slice(0, 0, 3) * 2); });
-  const at::Tensor there = x.to(npu());
+  const at::Tensor there = x.to(started_npu());
   CHECK_THROWS_WITH(there.index_put({rows}, torch::ones({3, 3})), doctest::Contains("move it first"));
   CHECK_THROWS_WITH(at::index_select(there, 0, rows), doctest::Contains("move it first"));
 }
@@ -169,16 +170,16 @@ TEST_CASE("sparse embeddings train as on the host") {
         return loss;
       });
   torch::nn::Embedding table(torch::nn::EmbeddingOptions(5, 3).sparse(true));
-  table->to(npu());
-  table->forward(torch::tensor({4, 1, 1}).to(npu())).sum().backward();
+  table->to(started_npu());
+  table->forward(torch::tensor({4, 1, 1}).to(started_npu())).sum().backward();
   const at::Tensor g = table->weight.grad();
   CHECK(g.is_sparse());
-  CHECK(g.device() == npu());
+  CHECK(g.device() == started_npu());
   CHECK(g._nnz() == 3);
   CHECK(g.coalesce()._nnz() == 2);
   CHECK(at::equal(g.to_dense().cpu().sum(1), torch::tensor({0.F, 6.F, 0.F, 0.F, 3.F})));
   CHECK(at::equal(g.cpu().to_dense(), g.to_dense().cpu()));
-  CHECK(at::equal(g.cpu().to(npu()).to_dense().cpu(), g.to_dense().cpu()));
+  CHECK(at::equal(g.cpu().to(started_npu()).to_dense().cpu(), g.to_dense().cpu()));
   g._values().mul_(2);
   CHECK(at::equal((g * 2).to_dense().cpu().sum(1), torch::tensor({0.F, 24.F, 0.F, 0.F, 12.F})));
   g.zero_();
