@@ -76,6 +76,23 @@ void leave_out_empty(ConfigNode& node, const char* key) {
   if (const auto* list = node.find(key); list != nullptr && list->is_list() && list->items().empty()) node.erase(key);
 }
 
+/// `metrics` of the library's tasks; a task of a program may give the key another meaning.
+template <class Resolve>
+void resolve_metrics(PartConfig& task, const Parts& parts, const Resolve& resolve) {
+  auto* node = task.options.find("metrics");
+  std::vector<PartConfig> metrics;
+  ConfigProblems of_the_table;  // they are reported with the table
+  if (node == nullptr || !detail::is_own_part(parts.tasks, builtin_parts().tasks, task.name) ||
+      !detail::read_value(*node, "task.metrics", {}, metrics, of_the_table))
+    return;
+  auto whole = ConfigNode::list({});
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    resolve(metrics[i], parts.metrics, "task.metrics." + std::to_string(i));
+    whole.push_back(detail::write_value(metrics[i]));
+  }
+  *node = std::move(whole);
+}
+
 /// The parts whose names a registry knows, each with its options checked and filled in. An unnamed part is unchanged.
 void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& problems, UnknownParts unknown = UnknownParts::Refused) {
   const auto resolve = [&](PartConfig& part, const auto& registry, const std::string& path) {
@@ -86,6 +103,7 @@ void resolve_parts(RunConfig& config, const Parts& parts, ConfigProblems& proble
   resolve(config.data, parts.datasets, "data");
   resolve(config.task, parts.tasks, "task");
   leave_out_empty(config.task.options, "metrics");
+  resolve_metrics(config.task, parts, resolve);
   resolve(config.optimizer, parts.optimizers, "optimizer");
   resolve(config.lr_scheduler, parts.schedules, "lr_scheduler");
   for (size_t i = 0; i < config.callbacks.size(); ++i) resolve(config.callbacks[i], parts.callbacks, "callbacks." + std::to_string(i));

@@ -416,7 +416,7 @@ class BadInput(ProgramTest):
         self.table([
             ('no such file', lambda: npu_tool('weights', '--from', self.dir / 'none.pth'), DATA, 'none.pth'),
             ('of no known kind', lambda: npu_tool('weights', '--from', self.picture()), DATA, 'a.png', '.safetensors'),
-            ('weights of nothing here', self.train(f'model.weights={safetensors(self.dir / "other.safetensors", {})}'), CHECKPOINT, 'fits'),
+            ('weights of nothing here', self.train(f'model.weights={safetensors(self.dir / "other.safetensors", {})}'), CHECKPOINT, 'that fit'),
         ])
 
 
