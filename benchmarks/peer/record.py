@@ -10,7 +10,7 @@ import subprocess
 from paired import LEAST_PAIRS, Ratio
 
 FORMAT = 'npu_train peer 1'
-UNITS = {'step_ms_min': 'ms', 'latency_ms_p50': 'ms', 'wait_ms_median': 'ms', 'first_step_s': 's', 'samples_per_s': 'img/s',
+UNITS = {'step_ms_min': 'ms', 'latency_ms_p50': 'ms', 'wait_ms_median': 'ms', 'first_step_s': 's', 'samples_per_s': 'samples/s',
          'peak_rss_mb': 'MiB'}
 VERDICTS = {('speed', 'above 1'): 'faster', ('speed', 'below 1'): 'slower', ('share', 'above 1'): 'more', ('share', 'below 1'): 'less'}
 

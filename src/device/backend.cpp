@@ -6,24 +6,33 @@
 #include <array>
 #include <deque>
 #include <mutex>
+#include <optional>
 
 #include "device/builtin_backends.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
-namespace {
 
-/// In the order in which "auto" looks.
-const std::array<const DeviceBackend*, 4>& builtin_backends() {
-  static const std::array<const DeviceBackend*, 4> backends = {&detail::npu_backend(), &detail::cuda_backend(), &detail::cpu_backend(),
-                                                               &detail::sim_npu_backend()};
+const std::array<const DeviceBackend*, 4>& detail::builtin_backends() {
+  static const std::array<const DeviceBackend*, 4> backends = {&npu_backend(), &cuda_backend(), &cpu_backend(), &sim_npu_backend()};
   return backends;
 }
+
+namespace {
 
 /// The kinds that programs added. Never destroyed: devices are used until the process ends.
 struct AddedBackends {
   std::mutex mutex;
   std::deque<std::shared_ptr<const DeviceBackend>> list;
+
+  // With the mutex held.
+  const DeviceBackend* find(const std::string& kind) const {
+    for (const auto* backend : detail::builtin_backends())
+      if (backend->name() == kind) return backend;
+    for (const auto& backend : list)
+      if (backend->name() == kind) return backend.get();
+    return nullptr;
+  }
 };
 
 AddedBackends& added_backends() {
@@ -34,7 +43,7 @@ AddedBackends& added_backends() {
 }  // namespace
 
 std::vector<const DeviceBackend*> all_backends() {
-  std::vector<const DeviceBackend*> out(builtin_backends().begin(), builtin_backends().end());
+  std::vector<const DeviceBackend*> out(detail::builtin_backends().begin(), detail::builtin_backends().end());
   auto& added = added_backends();
   const std::lock_guard<std::mutex> lock(added.mutex);
   for (const auto& backend : added.list) out.push_back(backend.get());
@@ -42,13 +51,9 @@ std::vector<const DeviceBackend*> all_backends() {
 }
 
 const DeviceBackend* find_backend(const std::string& kind) {
-  for (const auto* backend : builtin_backends())
-    if (backend->name() == kind) return backend;
   auto& added = added_backends();
   const std::lock_guard<std::mutex> lock(added.mutex);
-  for (const auto& backend : added.list)
-    if (backend->name() == kind) return backend.get();
-  return nullptr;
+  return added.find(kind);
 }
 
 void add_backend(std::shared_ptr<const DeviceBackend> backend) {
@@ -57,9 +62,9 @@ void add_backend(std::shared_ptr<const DeviceBackend> backend) {
   const auto allowed = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; };
   check(!name.empty() && name != "auto" && std::all_of(name.begin(), name.end(), allowed), ErrorKind::Usage, "add_backend", "'", name,
         "' is not a name for a kind of device; allowed: lower-case letters, digits and '_', except auto");
-  check(find_backend(name) == nullptr, ErrorKind::Usage, "add_backend", "there is a kind of device '", name, "' already");
   auto& added = added_backends();
   const std::lock_guard<std::mutex> lock(added.mutex);
+  check(added.find(name) == nullptr, ErrorKind::Usage, "add_backend", "there is a kind of device '", name, "' already");
   added.list.push_back(std::move(backend));
 }
 
@@ -68,11 +73,25 @@ const DeviceBackend& backend_of(const Device& device) {
   throw Error(ErrorKind::Usage, "device", "there is no kind of device '" + device.kind + "'");
 }
 
+namespace {
+
+// The kinds above that differ in what every step asks are NPUs; the others are not asked.
+std::optional<Device> npu_of(const c10::Device& device) {
+  return device.is_privateuseone() ? std::optional(device_of(device)) : std::nullopt;
+}
+
+}  // namespace
+
 const DeviceBackend* saturating_backend(const c10::Device& device) {
-  if (!device.is_privateuseone()) return nullptr;  // asked in every step: of the kinds above, only NPUs can saturate
-  const auto own = device_of(device);
-  const auto& backend = backend_of(own);
-  return backend.capabilities(own).saturating_overflow ? &backend : nullptr;
+  const auto npu = npu_of(device);
+  if (!npu) return nullptr;
+  const auto& backend = backend_of(*npu);
+  return backend.capabilities(*npu).saturating_overflow ? &backend : nullptr;
+}
+
+bool has_all_fused_optimizers(const c10::Device& device) {
+  const auto npu = npu_of(device);
+  return !npu || backend_of(*npu).capabilities(*npu).all_fused_optimizers;
 }
 
 void DeviceBackend::backward(const at::Tensor& loss) const { loss.backward(); }

@@ -15,15 +15,17 @@
 namespace npu_train {
 namespace {
 
-// As users read them.
 std::vector<std::string> known_kinds() {
-  std::vector<std::string> out = {"cpu", "cuda", "npu", "sim_npu"};
-  for (const auto* backend : all_backends())
-    if (std::find(out.begin(), out.end(), backend->name()) == out.end()) out.push_back(backend->name());
+  std::vector<std::string> out;
+  for (const auto* backend : all_backends()) out.push_back(backend->name());
+  std::sort(out.begin(), out.end());
   return out;
 }
 
-bool is_added(const std::string& kind) { return kind != "cpu" && kind != "cuda" && kind != "npu" && kind != "sim_npu"; }
+bool is_added(const DeviceBackend& backend) {
+  const auto& builtin = detail::builtin_backends();
+  return std::find(builtin.begin(), builtin.end(), &backend) == builtin.end();
+}
 
 std::mutex choice_mutex;
 std::string chosen;  // see chosen_kind()
@@ -34,14 +36,14 @@ void choose(const DeviceBackend& backend) {
   if (kind == "cpu" || kind == "cuda") return backend.activate();
   const std::lock_guard<std::mutex> lock(choice_mutex);
   auto other = chosen == kind ? "" : chosen;
-  if (is_added(kind) && chosen.empty())
+  if (is_added(backend) && chosen.empty())
     for (const auto* npu : {&detail::npu_backend(), &detail::sim_npu_backend()})
       if (npu->is_available()) other = npu->name();
   if (!other.empty())
     throw Error(ErrorKind::Device, "device " + kind,
                 "this process uses the device " + other + ", and libtorch has one such device per process", "start another process");
   backend.activate();
-  if (is_added(kind) && backend.is_available()) chosen = kind;
+  if (is_added(backend) && backend.is_available()) chosen = kind;
 }
 
 constexpr int kMaxIndex = 127;  // c10::DeviceIndex is 8 bits wide

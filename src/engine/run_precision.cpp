@@ -31,7 +31,7 @@ std::vector<LayerPrecision> watched_forward(const Model& model, Task& task, cons
   const auto batch =
       example_batch(model.inputs, {.samples = 2, .zeros = true}).map([&](const at::Tensor& t) { return t.to(device.c10()); });
   const auto scope = precision.forward_scope();
-  task.predict(precision.cast_input(batch).input());
+  task.forward(precision.cast_input(batch));
   return out;
 }
 

@@ -300,6 +300,10 @@ at::Tensor Trainer::predict(const at::Tensor& input) {
   return impl_->call("Trainer::predict", [&] { return impl_->run.loop->predict(input); });
 }
 
+Outputs Trainer::predict(const Batch& batch) {
+  return impl_->call("Trainer::predict", [&] { return impl_->run.loop->predict(batch); });
+}
+
 StepReport Trainer::train_step(const std::vector<Batch>& window) {
   return impl_->call("Trainer::train_step", [&] {
     impl_->start();

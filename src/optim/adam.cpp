@@ -5,6 +5,7 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/rsub.h>
 
+#include "npu_train/device/backend.hpp"
 #include "npu_train/optim/adamw.hpp"
 #include "optim/options.hpp"
 
@@ -81,7 +82,7 @@ Adam::Adam(ParameterSet parameters, AdamOptions options)
 void Adam::update(Bucket& b) {
   const double decay = options_.weight_decay * b.decay_mult;
   step_bucket(b, is_low_precision(b), [&](const Operands& o) {
-    if (o.parameters.front().is_privateuseone()) {  // torch_npu has _fused_adamw_ alone, which is the same but for the decay
+    if (!has_all_fused_optimizers(o.parameters.front().device())) {  // _fused_adamw_ is the same except for the decay
       auto decayed = o;
       const auto gradients = decay != 0 ? at::_foreach_add(o.gradients, o.parameters, decay) : o.gradients.vec();
       decayed.gradients = gradients;

@@ -3,6 +3,7 @@
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_sgd.h>
 
+#include "npu_train/device/backend.hpp"
 #include "optim/options.hpp"
 
 namespace npu_train {
@@ -50,7 +51,7 @@ void Sgd::update(Bucket& b) {
   const double decay = options_.weight_decay * b.decay_mult;
   const auto& first = b.parameters.front();
   if (first.is_cpu() && is_low_precision(b)) return update_low(b, decay);
-  if (options_.momentum == 0 && first.is_privateuseone()) {               // torch_npu's _fused_sgd_ needs a momentum
+  if (options_.momentum == 0 && !has_all_fused_optimizers(first.device())) {
     if (b.found_inf.defined() && b.found_inf.item<float>() != 0) return;  // foreach kernels take no flag
     if (decay != 0) b.gradients = at::_foreach_add(b.gradients, b.parameters, decay);
     at::_foreach_add_(b.parameters, b.gradients, -b.lr);

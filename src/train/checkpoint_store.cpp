@@ -12,6 +12,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/io/folder.hpp"
 
 namespace npu_train {
@@ -29,6 +30,11 @@ std::string folder_name(const CheckpointMeta& meta) {
   return name;
 }
 
+bool copies_from_pinned(const at::Tensor& tensor) {
+  const auto device = device_of(tensor.device());
+  return backend_of(device).capabilities(device).pinned_memory;
+}
+
 /// `state` on the host, in the memory that `copy` has from the last time wherever that fits.
 void copy_state(const RunState& state, RunState& copy) {
   const at::NoGradGuard no_grad;
@@ -40,7 +46,7 @@ void copy_state(const RunState& state, RunState& copy) {
     for (const auto& [name, from] : content.tensors) {
       auto& place = to.tensors[name];
       const bool fits = place.defined() && place.sizes().equals(from.sizes()) && place.scalar_type() == from.scalar_type();
-      if (!fits) place = at::empty_like(from, at::TensorOptions(at::kCPU).pinned_memory(from.is_cuda()));
+      if (!fits) place = at::empty_like(from, at::TensorOptions(at::kCPU).pinned_memory(copies_from_pinned(from)));
       place.copy_(from);
     }
   }

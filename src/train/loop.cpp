@@ -12,9 +12,7 @@ namespace npu_train {
 template <class Fn>
 void TrainLoop::call_back(Fn&& fn) {
   if (jobs_->callbacks.empty()) return;
-  observers_.run(Phase::Callbacks, step_->attempts(), 0, [&] {
-    for (const auto& c : jobs_->callbacks) fn(*c);
-  });
+  observers_.run(Phase::Callbacks, step_->attempts(), 0, [&] { jobs_->callbacks.call(parts_.strategy->is_main(), fn); });
 }
 
 void TrainLoop::note_overflow(const OverflowReport& report) {
@@ -41,11 +39,11 @@ RunResult TrainLoop::fit() {
     RunResult result;
     while (!jobs_->limits.reached(at_.global_step, at_.epoch, step_->attempts(), jobs_->early.is_due())) {
       try {
-        const auto before = at_.batches_seen;
+        const auto before = step_->attempts();
         const bool fresh = at_.batch_in_epoch == 0;
         const auto report = train_epoch();
         if (!report) break;
-        check(!fresh || at_.batches_seen > before, ErrorKind::Data, "Trainer::fit", "the training data gave no batch in epoch ",
+        check(!fresh || step_->attempts() > before, ErrorKind::Data, "Trainer::fit", "the training data gave no batch in epoch ",
               report->epoch, "; hint: look at trainer.limit_train_batches and data.drop_last");
         if (checkpoint_.every_n_epochs > 0 && at_.epoch % checkpoint_.every_n_epochs == 0) begin_checkpoint();
         result.history.push_back(*report);
@@ -60,7 +58,7 @@ RunResult TrainLoop::fit() {
         jobs_->limits.end_by_request();
     }
     jobs_->writer.finish(/*wait=*/true);
-    if (!jobs_->writer.has(at_.batches_seen, jobs_->ranking.score())) save_checkpoint();
+    if (!jobs_->writer.has(step_->attempts(), jobs_->ranking.score())) save_checkpoint();
     result.reason = jobs_->limits.reason().value_or(StopReason::MaxEpochs);
     result.global_step = at_.global_step;
     result.attempts = step_->attempts();
@@ -148,7 +146,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     auto next = std::make_unique<detail::PendingStep>();
     next->report.attempt = step_->attempts();
     auto window = jobs_->windows.next(at_.batch_in_epoch, data_wait);
-    if (window.empty()) break;
+    if (jobs_->windows.is_over(window)) break;
     next->at_floor = parts_.precision->at_floor();
     next->take(step(window));
     finish_pending();
@@ -162,7 +160,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     if (!taken) finish_pending();  // the host has read its overflow already: waiting gains nothing
 
     const bool finished = length && windows_done() >= *length;
-    if (limits.reached_in_epoch(at_.global_step) && (!finished || limits.requested())) {
+    if (limits.reached_in_epoch(at_.global_step) && (limits.requested() || parts_.strategy->any(!finished))) {
       finish_pending();
       jobs_->writer.finish(/*wait=*/true);
       limits.drop_request();
@@ -216,7 +214,7 @@ std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, 
     if (&loader == parts_.val_loader) options.overfit = jobs_->windows.overfit();
     if (pass == Pass::Validation)
       options.on_batch = [&](int64_t done, std::optional<int64_t> total) {
-        for (const auto& c : jobs_->callbacks) c->on_validation_batch(*this, done, total);
+        jobs_->callbacks.call(parts_.strategy->is_main(), [&](Callback& c) { c.on_validation_batch(*this, done, total); });
       };
     return jobs_->evaluation.run(loader, options);
   });

@@ -59,13 +59,15 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                .clock = *parts.clock,
                .observers = observers,
                .step = step,
-               .memory = memory}),
+               .memory = memory,
+               .strategy = *parts.strategy}),
       rate(parts.schedule, parts.base_lr, *parts.optimizer),
       sums(*parts.task),
       divergence(options.max_consecutive_skips),
       evaluation({.task = *parts.task,
                   .precision = *parts.precision,
                   .ema = parts.ema,
+                  .strategy = *parts.strategy,
                   .device = parts.device,
                   .stop = *parts.stop,
                   .failed = failed}),
@@ -87,7 +89,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                               "lower the learning rate, clip gradients, or check the data; the last good checkpoint is complete"});
                   },
               .written = std::move(hooks.checkpoint_written)}),
-      rollback(options.on_divergence == "rollback"),
+      rollback(options.on_divergence == "rollback", *parts.strategy),
       trained(*parts.task, *parts.precision, *parts.optimizer, parts.ema, *parts.strategy) {}
 
 }  // namespace npu_train

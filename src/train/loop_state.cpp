@@ -28,7 +28,7 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
     for (auto* part : jobs_->with_state()) part->load_state(*loop);
   }
   epoch_open_ = false;
-  jobs_->writer.loaded(at_.batches_seen);
+  jobs_->writer.loaded(step_->attempts());
   jobs_->pending.reset();
   jobs_->callbacks.load(state, leave_out);
 }
@@ -83,7 +83,16 @@ void TrainLoop::set_epoch(int64_t epoch) {
 }
 
 at::Tensor TrainLoop::predict(const at::Tensor& input) {
-  return translated("Trainer::predict", [&] { return jobs_->evaluation.predict(input); });
+  Batch batch;
+  batch.set("input", input);
+  return translated("Trainer::predict", [&] {
+    return jobs_->evaluation.predict(batch, [&](const Batch& here) -> Outputs { return parts_.task->predict(here.input()); }).first();
+  });
+}
+
+Outputs TrainLoop::predict(const Batch& batch) {
+  return translated("Trainer::predict",
+                    [&] { return jobs_->evaluation.predict(batch, [&](const Batch& here) { return parts_.task->forward(here); }); });
 }
 
 Scalars TrainLoop::validate() { return validate_weights(/*stoppable=*/false).value(); }

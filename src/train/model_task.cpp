@@ -40,6 +40,8 @@ ModelTask::ModelTask(Model model, std::vector<Metric> metrics) : model_(std::mov
   }
 }
 
+Outputs ModelTask::forward(const Batch& batch) { return model_.forward.takes_tensor() ? predict(batch.input()) : model_.forward(batch); }
+
 ParameterSet ModelTask::parameters() { return parameters_of(*model_.module); }
 
 std::vector<NamedTensor> ModelTask::buffers() { return buffers_of(*model_.module); }

@@ -57,6 +57,7 @@ bool OverflowForensics::is_due(int64_t streak) const {
 }
 
 void OverflowForensics::explain(const std::vector<Batch>& window, double full_weight, int64_t attempt, int64_t streak) {
+  if (window.empty()) return;  // of other ranks, which explain it
   const at::AutoGradMode recording(true);
   std::vector<Batch> here;
   for (const auto& batch : window) here.push_back(bring_(batch));

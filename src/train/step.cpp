@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -12,6 +13,7 @@
 #include "npu_train/device/device.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "train/kept_buffers.hpp"
+#include "train/missing_buffers.hpp"
 #include "train/overflow_forensics.hpp"
 #include "train/window_graph.hpp"
 
@@ -69,7 +71,9 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   phase_ = Phase::Forward;
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
     const auto scope = precision_.forward_scope();
-    output = task_.training_step(precision_.cast_input(batch));
+    const auto forward = [&] { output = task_.training_step(precision_.cast_input(batch)); };
+    if (std::exchange(buffers_checked_, true)) return forward();
+    detail::warn_of_missing_buffers(task_, forward);
   });
   check_output(output, "TrainStep");
   observers_.show_loss(output.loss, attempts_, micro_batch);
@@ -90,10 +94,18 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   window.samples += static_cast<double>(batch.size);
 }
 
+// In the window of other ranks.
+void TrainStep::take_part(detail::WindowSums& window) {
+  if (window.full_weight == 0) window.full_weight = strategy_.sum(0);
+  window.sums = at::zeros({1 + static_cast<int64_t>(task_.metric_names().size())},
+                          optimizer_.parameters()[0].value.options().dtype(at::kFloat).requires_grad(false));
+}
+
 detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches, double full_weight) {
   const auto eagerly = [this, full_weight](const std::vector<Batch>& window, const at::Tensor& scale) {
     detail::WindowSums sums{.micro_batches = static_cast<int64_t>(window.size()), .full_weight = full_weight, .sums = {}};
     for (size_t k = 0; k < window.size(); ++k) accumulate(window[k], static_cast<int>(k), sums, scale);
+    if (window.empty()) take_part(sums);
     return sums;
   };
   // observers see the operators and phases of micro-batches; a replay has neither
@@ -118,7 +130,6 @@ void TrainStep::set_attempts(int64_t attempts) {
 }
 
 void TrainStep::begin_window(const std::vector<Batch>& window, double full_weight) {
-  check(!window.empty(), ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
   check(full_weight >= 0 && std::isfinite(full_weight), ErrorKind::Usage, "TrainStep", "full_weight is ", full_weight,
         "; it must be positive, or 0 to take it from the first batch");
   phase_ = Phase::Transfer;
@@ -138,6 +149,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
 
   const at::NoGradGuard no_grad;
   const auto total = run_phase(Phase::Reduce, [&] { return strategy_.finish_gradients({window.weight, window.samples}); });
+  check(total.loss > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
   auto gate = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
   StepAgreement all{.found_inf = gate.found_inf, .norm = {}, .sums = window.sums};

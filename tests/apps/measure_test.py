@@ -36,7 +36,7 @@ class Measure(ProgramTest):
     def test_baseline(self):
         config, file, page = self.config(), self.dir / 'b.json', self.dir / 'b.html'
         out = self.assertDone(npu_tool('baseline', config, *SHORT, f'output.dir={self.dir}/a', '--out', file))
-        for word in ('20 steps of 16', 'val/acc1', 'img/s', str(file)): self.assertIn(word, out)
+        for word in ('20 steps of 16', 'val/acc1', 'samples/s', str(file)): self.assertIn(word, out)
         recorded = json.loads(file.read_text())
         self.assertEqual(len(recorded['loss']), 20)
         self.assertGreater(recorded['peak_memory_bytes'], 0)

@@ -102,7 +102,7 @@ class Terminals(ProgramTest):
         code, text, errors = self.run_on(400, 'train_app', self.config(precision='16-mixed'), f'output.dir={self.dir}/wide')
         self.assertEqual(code, 0, errors)
         bar = next(line for line in written_lines(text) if ' step 20/20 ' in line)
-        for word in ('eta ', '(epoch 00:00)', 'loss ', 'acc1 ', 'lr ', 'img/s', 'data ', 'loss_scale ', 'skipped ', 'mem '):
+        for word in ('eta ', '(epoch 00:00)', 'loss ', 'acc1 ', 'lr ', 'samples/s', 'data ', 'loss_scale ', 'skipped ', 'mem '):
             self.assertIn(word, bar)
 
     def test_a_resized_terminal(self):

@@ -20,7 +20,7 @@ class TrainApp(ProgramTest):
         self.assertLess(history['epochs'][-1]['train']['loss'], history['epochs'][0]['train']['loss'])
         self.assertTrue((folder / 'checkpoints' / 'best' / 'manifest.json').exists())
         self.assertIn('epoch 3/3', out)
-        self.assertIn('img/s', out)
+        self.assertIn('samples/s', out)
 
     def test_tensorboard_reads_the_events(self):
         try:

@@ -29,6 +29,7 @@ class Exchange {
     std::vector<double> numbers{};
     std::vector<at::Tensor> tensors{};  // unchanged afterwards
     unsigned bits = 0;
+    std::string text{};
   };
 
   explicit Exchange(int ranks) : coming_(static_cast<size_t>(ranks)) {}
@@ -48,7 +49,7 @@ class Exchange {
     } else {
       came_.wait_for(lock, std::chrono::minutes(5), [&] { return turn_ != turn || abandoned_; });
     }
-    check(turn_ != turn && !abandoned_, ErrorKind::Peer, "Exchange", "rank ", rank, " waits in ", call, " for a rank that gave up");
+    check(turn_ != turn, ErrorKind::Peer, "Exchange", "rank ", rank, " waits in ", call, " for a rank that gave up");
     for (const auto& m : complete_) check(m.call == call, ErrorKind::Peer, "Exchange", "ranks are in ", call, " and in ", m.call);
     return complete_;
   }
@@ -76,11 +77,16 @@ class ReplicatedRank : public Strategy {
 
   ParameterSet setup(const ParameterSet& trained) override { return trained_ = trained; }
 
-  double sum(double own) override {
-    double out = 0;
-    for (const auto& m : exchange_->all(rank_, {.call = "sum", .numbers = {own}})) out += m.numbers[0];
+  std::vector<double> sums(std::vector<double> own) override {
+    std::vector<double> out(own.size());
+    for (const auto& m : exchange_->all(rank_, {.call = "sums", .numbers = std::move(own)})) {
+      check(m.numbers.size() == out.size(), ErrorKind::Peer, "ReplicatedRank", "ranks sum ", m.numbers.size(), " and ", out.size(),
+            " numbers");
+      for (size_t i = 0; i < out.size(); ++i) out[i] += m.numbers[i];
+    }
     return out;
   }
+  std::string from_main(std::string own) override { return exchange_->all(rank_, {.call = "from_main", .text = std::move(own)})[0].text; }
 
   void backward(const at::Tensor& loss, bool last) override {
     check(!last_seen_, ErrorKind::Internal, "ReplicatedRank", "a backward after the last one of the window");
@@ -89,7 +95,8 @@ class ReplicatedRank : public Strategy {
   }
 
   WindowWeight finish_gradients(const WindowWeight& own) override {
-    check(std::exchange(last_seen_, false), ErrorKind::Internal, "ReplicatedRank", "the last backward did not say that it is");
+    check(std::exchange(last_seen_, false) || own.loss == 0, ErrorKind::Internal, "ReplicatedRank",
+          "the last backward did not say that it is");
     Exchange::Message message{.call = "finish_gradients", .numbers = {own.loss, own.samples}};
     for (const auto& p : trained_) message.tensors.push_back(p.value.grad().defined() ? p.value.grad().clone() : at::Tensor());
     WindowWeight out;

@@ -86,6 +86,34 @@ TEST_CASE("your model and your data, without a file") {
   CHECK(error_of([&] { trainer.model(); }).kind() == ErrorKind::Usage);
 }
 
+TEST_CASE("a model with two inputs and two outputs predicts from a batch") {
+  struct TwoImpl : torch::nn::Module {
+    TwoImpl() : left(register_module("left", torch::nn::Linear(3, 2))), right(register_module("right", torch::nn::Linear(5, 2))) {}
+    Outputs forward(const Batch& batch) {
+      const auto a = left(batch.at("a")), b = right(batch.at("b"));
+      return Outputs({{"sum", a + b}, {"difference", a - b}});
+    }
+    torch::nn::Linear left, right;
+  };
+  const auto net = std::make_shared<TwoImpl>();
+  Trainer trainer({.device = "cpu", .precision = "bf16-mixed", .output = {.dir = ""}});
+  trainer.setup(task(net, [](const Outputs& out, const Batch&) { return out.first().mean(); }), small_pictures(8));
+  Batch batch;
+  batch.set("a", torch::randn({4, 3}));
+  batch.set("b", torch::randn({4, 5}));
+  const auto out = trainer.predict(batch);
+  const torch::NoGradGuard no_grad;
+  const auto expected = net->forward(batch);
+  REQUIRE(out.fields().size() == 2);
+  for (const auto& [name, value] : expected.fields()) {
+    CAPTURE(name);
+    CHECK((out.at(name).scalar_type() == at::kFloat));
+    CHECK_FALSE(out.at(name).requires_grad());
+    CHECK(torch::allclose(out.at(name), value, 2e-2, 2e-2));
+  }
+  CHECK(error_of([&] { trainer.predict(torch::randn({4, 3})); }).kind() == ErrorKind::Usage);  // no field "a"
+}
+
 TEST_CASE("stop inside an epoch, resume in a new trainer: the weights of one uninterrupted run") {
   TempDir dir;
   auto config = resnet_run(dir / "complete");

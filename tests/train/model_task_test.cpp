@@ -69,6 +69,24 @@ TEST_CASE("a task of a model with two inputs and two outputs, any loss and own m
   CHECK(built->parameters().size() == 6);
 }
 
+TEST_CASE("a task forwards a batch to a model with several inputs, and the input of a batch to its own predict()") {
+  TwoTowers net;
+  const auto built = task(net, both_squares);
+  built->set_training(false);
+  const auto batch = two_inputs();
+  const auto out = built->forward(batch);
+  const auto expected = net->forward(batch);
+  REQUIRE(out.fields().size() == 2);
+  for (const auto& [name, value] : expected.fields()) CHECK(out.at(name).equal(value));
+
+  struct Doubling final : ModelTask {
+    using ModelTask::ModelTask;
+    StepOutput training_step(const Batch& b) override { return {forward(b).first().mean(), b.weight}; }
+    at::Tensor predict(const at::Tensor& input) override { return 2 * input; }
+  } doubling(as_model(torch::nn::Linear(3, 2)));
+  CHECK(doubling.forward(Batch(torch::ones({1, 3}), torch::ones({1}))).first().equal(torch::full({1, 3}, 2.0)));
+}
+
 TEST_CASE("a Sequential, whose forward accepts anything, is called with a tensor") {
   torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::ReLU());
   const auto built = task(net, [](const Outputs& out, const Batch&) { return out.first().sum(); });

@@ -35,6 +35,7 @@ struct Capabilities {
   bool saturating_overflow = false;    ///< an overflow gives the largest number, not inf: finite checks do not see it
   bool computes_without_units = true;  ///< bf16 and fp16 also where it has no units for them, slowly; false: not at all
   bool skips_on_device = true;         ///< its optimizer kernels take found_inf; false: the host reads it and decides about the step
+  bool all_fused_optimizers = true;    ///< false: of libtorch's fused Adam and SGD only _fused_adamw_, and _fused_sgd_ with momentum
 };
 
 /// The interface to one kind of device. Methods take the device because a kind may have several. Everything below count() throws
@@ -88,6 +89,9 @@ void add_backend(std::shared_ptr<const DeviceBackend> backend);
 
 /// The backend of a device on which overflow saturates (Capabilities); nullptr for other devices, also of kinds unknown to npu_train.
 const DeviceBackend* saturating_backend(const c10::Device& device);
+
+/// Capabilities::all_fused_optimizers of a device; true for kinds unknown to npu_train.
+bool has_all_fused_optimizers(const c10::Device& device);
 
 /// All kinds, available or not, in the order in which "auto" looks: npu, cuda, cpu; then sim_npu and those of programs, which auto never
 /// takes.

@@ -6,11 +6,18 @@
 ///   agree(found_inf, norm, sums) the one agreement of a step, after gradients are unscaled and checked; decisions travel with it
 ///   finish_step()                parameters that other ranks updated arrive
 ///
+/// What a loop must decide alike on every rank is either computed from numbers that are the same on each, or asked by sums(), any(),
+/// of_main(), from_main() and decide(): docs/rooms/train.md lists each decision.
+///
 /// R is the weight of a full window over all ranks and W that of the current one. Every rank makes the same calls in the same order. An
 /// exception from a call that waits for other ranks is Error(Peer).
 #pragma once
 
 #include <ATen/core/Tensor.h>
+
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
 
@@ -43,13 +50,22 @@ class Strategy {
   /// ones that the rank owns (Parameter::owner). To be called before the optimizer is made, and again when other parameters are trained.
   virtual ParameterSet setup(const ParameterSet& trained) = 0;
 
-  /// The sum over ranks of a number that hosts know.
-  virtual double sum(double own) = 0;
+  /// For each of the numbers that the host of this rank gives, its sum over ranks: added in fp64 in the order of ranks, so the same bits on
+  /// each. Waits for the other ranks.
+  virtual std::vector<double> sums(std::vector<double> own) = 0;
+  double sum(double own) { return sums({own})[0]; }
+  /// Whether `own` is true on at least one rank.
+  bool any(bool own) { return sum(own ? 1 : 0) > 0; }
+  /// The `own` of the main rank.
+  bool of_main(bool own) { return any(is_main() && own); }
+  /// The text that the main rank gives; what other ranks give is ignored. Returns after the main rank has called it.
+  virtual std::string from_main(std::string own) = 0;
 
   /// Adds to the gradients. `last`: of the last micro-batch of the window, so gradients may be reduced while it runs.
   virtual void backward(const at::Tensor& loss, bool last) = 0;
-  /// After the last backward: gradients are the sums over ranks. Those of parameters that other ranks update are dropped. Returns the
-  /// window's weight over all ranks, which travels with the gradients because unscaling needs it.
+  /// After the last backward, or without one on a rank that has no batch: gradients are the sums over ranks. Those of parameters that
+  /// other ranks update are dropped. Returns the window's weight over all ranks, which travels with the gradients because unscaling needs
+  /// it.
   virtual WindowWeight finish_gradients(const WindowWeight& own) = 0;
   /// The only agreement of a step, in addition to the reduction of gradients.
   virtual void agree(StepAgreement& step) = 0;
@@ -57,7 +73,8 @@ class Strategy {
   virtual void finish_step() = 0;
 
   /// For decisions between steps that must be the same on every rank (to stop, for example): takes the bits that this rank sets and returns
-  /// those that any rank has set. With several ranks the bits travel with agree(), so the result may be one step late.
+  /// those that any rank has set. Waits for nobody: with several ranks the bits travel with the next agree(), so the result may be one
+  /// step late. decide(0) takes back bits that have not travelled yet.
   virtual unsigned decide(unsigned wanted) = 0;
   /// Returns when every rank has called it.
   virtual void barrier() = 0;
@@ -74,7 +91,8 @@ class SingleDeviceStrategy : public Strategy {
   int rank() const override { return 0; }
   int world_size() const override { return 1; }
   ParameterSet setup(const ParameterSet& trained) override { return trained; }
-  double sum(double own) override { return own; }
+  std::vector<double> sums(std::vector<double> own) override { return own; }
+  std::string from_main(std::string own) override { return own; }
   void backward(const at::Tensor& loss, bool last) override;
   WindowWeight finish_gradients(const WindowWeight& own) override { return own; }
   void agree(StepAgreement& /*step*/) override {}

@@ -25,6 +25,7 @@ class RunFiles final : public Callback {
   RunFiles(std::string run_dir, int64_t every_n_steps, bool tensorboard);
   ~RunFiles() override;
 
+  bool main_rank_only() const override { return true; }
   void on_fit_start(TrainLoop& loop) override;
   void on_step_end(TrainLoop& loop, const StepReport& report) override;
   void on_validation_end(TrainLoop& loop, const Scalars& metrics) override;

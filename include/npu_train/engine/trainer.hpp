@@ -51,6 +51,8 @@ class Trainer {
   Scalars validate();
   /// The model's outputs for `input` [N, ...], in evaluation mode, on the host, fp32.
   at::Tensor predict(const at::Tensor& input);
+  /// All outputs for the inputs of a batch, of a model with several.
+  Outputs predict(const Batch& batch);
 
   /// For a program that owns its loop. One window: one update.
   StepReport train_step(const std::vector<Batch>& window);

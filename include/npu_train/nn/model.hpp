@@ -44,6 +44,8 @@ class Forward {
   Outputs operator()(const Batch& batch) const;
   /// For a network with one input: the first output for it.
   at::Tensor operator()(const at::Tensor& input) const;
+  /// Whether it is a function of one tensor.
+  bool takes_tensor() const { return of_tensor_ != nullptr; }
   explicit operator bool() const { return of_tensor_ != nullptr || of_batch_ != nullptr; }
   bool operator==(std::nullptr_t) const { return !*this; }
 

@@ -32,6 +32,8 @@ class Callback : public Stateful {
   /// Names the state: letters, digits, '_', '-' and '.', no two callbacks of a loop alike. Constant. "" for a callback without state; a
   /// state without a name is Error(Usage), before the first step.
   virtual std::string name() const { return {}; }
+  /// True for a callback that writes files or prints: of several ranks only the main one calls it. Constant.
+  virtual bool main_rank_only() const { return false; }
   /// The complete state of the callback, so that a resumed run continues exactly. Called before the first epoch and for each checkpoint.
   State state() const override { return {}; }
   /// The counterpart of state(). A callback that overrides only one of the two gets Error(Usage) here.

@@ -84,7 +84,7 @@ class TrainLoop {
   /// restore it. Error(Usage) if none is left.
   void refresh_parameters();
 
-  /// Averages over the validation data ("loss" first), with the EMA's weights if the run has an EMA.
+  /// Averages over the validation data of all ranks ("loss" first), with the EMA's weights if the run has an EMA. Every rank calls it.
   Scalars validate();
   /// The same over any loader, at most `limit` batches (-1: all).
   Scalars evaluate(Loader& loader, int64_t limit = -1);
@@ -109,6 +109,8 @@ class TrainLoop {
 
   /// The model's first output for `input` [N, ...], in evaluation mode and with the EMA's weights if the run has an EMA; fp32 on the host.
   at::Tensor predict(const at::Tensor& input);
+  /// All outputs for the inputs of a batch.
+  Outputs predict(const Batch& batch);
 
   /// Where checkpoints go from now on; not owned.
   void set_store(CheckpointStore* store) { parts_.store = store; }

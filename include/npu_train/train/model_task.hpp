@@ -25,6 +25,8 @@ class ModelTask : public Task {
   explicit ModelTask(Model model, std::vector<Metric> metrics = {});
 
   at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
+  /// predict() for a model of one tensor, the model's forward for others.
+  Outputs forward(const Batch& batch) override;
   ParameterSet parameters() override;
   std::vector<NamedTensor> buffers() override;
   std::vector<std::string> norm_parameters() override;

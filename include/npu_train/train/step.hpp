@@ -75,9 +75,10 @@ class TrainStep {
   TrainStep(TrainStep&&) noexcept;
   ~TrainStep();
 
-  /// One update from `window` (at least one batch, on the task's device unless StepOptions::bring is set). `full_weight`: of a full window
-  /// over all ranks, the same on each; 0: as if all its micro-batches weighed what the first one does. Error(Usage) for an empty window or
-  /// a loss that is no scalar.
+  /// One update from `window`, whose batches are on the task's device unless StepOptions::bring is set. At least one rank has a batch; a
+  /// rank with an empty window takes part in the update of the others. `full_weight`: of a full window over all ranks, the same on each; 0:
+  /// as if all its micro-batches weighed what the first one does. Error(Usage) for a window without a batch on any rank or a loss that is
+  /// no scalar.
   StepResult run(const std::vector<Batch>& window, double full_weight = 0);
 
   /// After run() threw before the optimizer's phase, with `keep_start`: restores gradients, buffers and all other state of the window's
@@ -94,6 +95,7 @@ class TrainStep {
  private:
   // `scale`: of the loss, fp32 on the device; undefined: what the precision multiplies by.
   void accumulate(const Batch& batch, int micro_batch, detail::WindowSums& window, const at::Tensor& scale);
+  void take_part(detail::WindowSums& window);
   detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
   void begin_window(const std::vector<Batch>& window, double full_weight);
   at::Tensor own_norm() const;
@@ -114,6 +116,7 @@ class TrainStep {
   Phase phase_ = Phase::Transfer;
   int micro_batch_ = 0;
   bool start_kept_ = false;  // of the window under way
+  bool buffers_checked_ = false;
   std::unique_ptr<detail::KeptBuffers> buffers_;
   std::unique_ptr<detail::OverflowForensics> forensics_;
   std::unique_ptr<detail::WindowGraph> graph_;

@@ -34,6 +34,8 @@ class Task {
   virtual StepOutput validation_step(const Batch& batch) { return training_step(batch); }
   /// The forward for prediction and export: the input alone, evaluation mode.
   virtual at::Tensor predict(const at::Tensor& input) = 0;
+  /// The same for the inputs of a batch, and with all outputs: for models that have several. ModelTask implements it.
+  virtual Outputs forward(const Batch& batch) { return predict(batch.input()); }
 
   /// What a batch of `samples` weighs in its window, about: StepOutput::weight of a full one. A task whose loss is a mean over tokens
   /// gives samples times tokens. With accumulation losses are divided by it before their backward, so it decides which gradients fit

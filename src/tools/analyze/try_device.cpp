@@ -178,7 +178,7 @@ class TrialRun {
   at::Tensor predict(const Batch& batch) {
     const at::NoGradGuard no_grad;
     task_.set_training(false);
-    const at::Tensor out = task_.predict(batch.input()).detach();
+    const at::Tensor out = task_.forward(batch).first().detach();
     synchronize();
     return out;
   }

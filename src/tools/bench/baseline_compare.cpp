@@ -59,7 +59,7 @@ bool draws_of_its_own(const Baseline& b) {
 }
 
 std::string side(const Baseline& b) {
-  return b.device + " in " + b.precision + ", " + short_number(b.samples_per_second()) + " img/s, peak memory " +
+  return b.device + " in " + b.precision + ", " + short_number(b.samples_per_second()) + " samples/s, peak memory " +
          (b.peak_memory >= 0 ? "of the " + b.peak_memory_of + " " + human_bytes(static_cast<double>(b.peak_memory)) : "unknown");
 }
 

@@ -184,7 +184,7 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
   for (const char* section : {"step", "train", "infer"})
     if (const auto* row = report.row(section); row != nullptr && row->number("samples_per_s") > 0) {
       page.paragraph("The section " + std::string(section) + " with " + row->name + " reached " +
-                     short_number(row->number("samples_per_s")) + " img/s, " + short_number(row->number("step_ms_median")) +
+                     short_number(row->number("samples_per_s")) + " samples/s, " + short_number(row->number("step_ms_median")) +
                      " ms in the median.");
       break;
     }
@@ -197,11 +197,11 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
               {"copies", report.copy_bytes_per_second > 0 ? short_number(report.copy_bytes_per_second * 1e-9) + " GB/s" : "not measured"}});
   for (const auto& note : report.notes)
     page.paragraph(note, note.find("WORSE THAN LINEAR") != note.npos || note.find("SLOWER") != note.npos ? Tone::Warn : Tone::Plain);
-  add_curve(page, report, "batch", "Throughput by batch", {"samples_per_s"}, "img/s");
+  add_curve(page, report, "batch", "Throughput by batch", {"samples_per_s"}, "samples/s");
   add_curve(page, report, "batch", "Latency by batch", {"step_ms_median", "step_ms_p95"}, "ms");
   add_curve(page, report, "infer-batch", "Inference: throughput by batch", {"samples_per_s"}, "samples/s");
   add_curve(page, report, "infer-batch", "Inference: latency by batch", {"latency_ms_p50", "latency_ms_p95"}, "ms");
-  add_curve(page, report, "threads", "Throughput by threads", {"samples_per_s"}, "img/s");
+  add_curve(page, report, "threads", "Throughput by threads", {"samples_per_s"}, "samples/s");
   const auto exact = curve(report, "batch", "activations_bytes");
   add_curve(page, report, "batch", "Memory by batch", {exact.x.size() > 1 ? "activations_bytes" : "peak_memory_bytes"}, "bytes");
   add_scaling(page, report);

@@ -79,7 +79,7 @@ void BenchStep::train() {
   backend_of(device_).synchronize(device_);
 }
 
-void BenchStep::predict() { trainer_.predict(batch_.input()); }
+void BenchStep::predict() { trainer_.predict(batch_); }
 
 at::Tensor BenchStep::input() const { return to_device(batch_, device_).input(); }
 

@@ -139,7 +139,7 @@ void bench_batches(const Bench& bench, BenchReport& out) {
   for (const auto& [batch, speed] : speeds)
     if (speed >= kKnee * best) {
       out.notes.push_back("batch: the knee is at " + std::to_string(batch) + ", from which on throughput is within 5 % of the best (" +
-                          short_number(best, 3) + " img/s)");
+                          short_number(best, 3) + " samples/s)");
       break;
     }
 }

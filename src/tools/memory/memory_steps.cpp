@@ -44,7 +44,7 @@ void evaluate_again(Task& task, Precision& precision, const Device& device, Pass
       const auto scope = precision.forward_scope();
       const auto input = precision.cast_input(here);
       if (pass == Pass::Prediction)
-        task.predict(input.input());
+        task.forward(input);
       else
         checked_metric_sums(task, task.validation_step(input), here);
     });

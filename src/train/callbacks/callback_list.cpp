@@ -49,7 +49,7 @@ void CallbackList::add(std::shared_ptr<Callback> callback) {
   check(callback != nullptr, ErrorKind::Usage, kCallback, "the callback is nullptr");
   const auto name = callback->name();
   check_name(name);
-  const bool taken = std::any_of(begin(), end(), [&](const auto& c) { return !name.empty() && c->name() == name; });
+  const bool taken = std::any_of(callbacks_.begin(), callbacks_.end(), [&](const auto& c) { return !name.empty() && c->name() == name; });
   check(!taken, ErrorKind::Usage, kCallback, "there is a callback '", name,
         "' already; allowed: one of a name, because its state is saved under it");
   if (const auto kept = kept_.find(name); kept != kept_.end()) {

@@ -20,8 +20,12 @@ class CallbackList {
   // Error(Usage) for nullptr, a name that another one has, or one that cannot be part of a file name. Loads the state that was kept for it.
   void add(std::shared_ptr<Callback> callback);
   bool empty() const { return callbacks_.empty(); }
-  auto begin() const { return callbacks_.begin(); }
-  auto end() const { return callbacks_.end(); }
+  // Each, in order; without those of the main rank if this is another.
+  template <class Fn>
+  void call(bool is_main, Fn&& fn) const {
+    for (const auto& c : callbacks_)
+      if (is_main || !c->main_rank_only()) fn(*c);
+  }
 
   // Before an epoch. Error(Usage) if the state of a new callback cannot be saved; one warning for each state that no callback has taken.
   void check_states();

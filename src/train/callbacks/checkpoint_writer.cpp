@@ -18,20 +18,22 @@ bool all_finite(const ParameterSet& parameters) {
 }
 
 void CheckpointWriter::check_finite() const {
-  if (!all_finite(run_.optimizer.parameters())) run_.not_finite();
+  if (run_.strategy.any(!all_finite(run_.optimizer.parameters()))) run_.not_finite();
 }
 
+bool CheckpointWriter::writes() const { return run_.enabled && run_.strategy.of_main(run_.store != nullptr); }
+
 std::string CheckpointWriter::save() {
-  if (run_.store == nullptr || !run_.enabled) return "";
+  if (!writes()) return "";
   finish(/*wait=*/true);
   return run_.observers.run(Phase::Checkpoint, run_.step.attempts(), 0, [&] {
     check_finite();
     const auto meta = run_.meta();
-    const bool writes = run_.strategy.is_main();
-    const auto path = writes ? run_.store->save(run_.state(), meta, run_.config) : std::string();
+    const bool is_main = run_.strategy.is_main();
+    const auto path = is_main ? run_.store->save(run_.state(), meta, run_.config) : std::string();
     run_.strategy.barrier();  // the file is there for every rank
     note(meta);
-    if (writes) run_.written(path);
+    if (is_main) run_.written(path);
     return path;
   });
 }
@@ -41,7 +43,7 @@ void CheckpointWriter::begin() {
     save();
     return;
   }
-  if (run_.store == nullptr || !run_.enabled) return;
+  if (!writes()) return;
   finish(/*wait=*/true);
   run_.observers.run(Phase::Checkpoint, run_.step.attempts(), 0, [&] {
     check_finite();
@@ -74,12 +76,10 @@ std::string CheckpointWriter::save_diverged() {
 }
 
 void CheckpointWriter::note(const CheckpointMeta& meta) {
-  saved_at_ = meta.batches_seen;
+  saved_at_ = run_.step.attempts();
   without_score_ = std::isnan(meta.score);
 }
 
-bool CheckpointWriter::has(int64_t batches_seen, double score) const {
-  return saved_at_ == batches_seen && (!without_score_ || std::isnan(score));
-}
+bool CheckpointWriter::has(int64_t attempts, double score) const { return saved_at_ == attempts && (!without_score_ || std::isnan(score)); }
 
 }  // namespace npu_train::detail

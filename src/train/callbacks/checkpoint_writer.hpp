@@ -44,17 +44,20 @@ class CheckpointWriter {
   std::string save_diverged();
 
   // A state was loaded: it is in a checkpoint already.
-  void loaded(int64_t batches_seen) { saved_at_ = batches_seen; }
-  // Whether the newest checkpoint holds the state after so many batches, with its score if there is one.
-  bool has(int64_t batches_seen, double score) const;
+  void loaded(int64_t attempts) { saved_at_ = attempts; }
+  // Whether the newest checkpoint holds the state after so many steps attempted (which ranks count alike, unlike their batches), with its
+  // score if there is one.
+  bool has(int64_t attempts, double score) const;
   const CheckpointStore* store() const { return run_.store; }
 
  private:
+  // The main rank knows it; others may have no store.
+  bool writes() const;
   void check_finite() const;
   void note(const CheckpointMeta& meta);
 
   Context run_;
-  int64_t saved_at_ = 0;        // batches_seen of the newest checkpoint; -1: it could not be written
+  int64_t saved_at_ = 0;        // attempts at the newest checkpoint; -1: it could not be written
   bool without_score_ = false;  // it was written before its weights were validated
 };
 

@@ -1,6 +1,8 @@
 #include "train/callbacks/evaluation.hpp"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
@@ -34,17 +36,17 @@ void Evaluation::note_out_of_memory(FailedWindow failed) {
   if (translate_current_exception("Trainer").kind() == ErrorKind::OutOfMemory) run_.failed = std::move(failed);
 }
 
-at::Tensor Evaluation::predict(const at::Tensor& input) {
+Outputs Evaluation::predict(const Batch& batch, const std::function<Outputs(const Batch&)>& forward) {
   run_.failed.reset();
   const Mode mode(run_);
-  Batch batch;
-  batch.set("input", input);
   auto phase = Phase::Transfer;
   try {
     const auto here = run_.precision.cast_input(to_device(batch, run_.device));
     phase = Phase::Forward;
     const auto scope = run_.precision.forward_scope();
-    return run_.task.predict(here.input()).to(at::kCPU, at::kFloat);
+    auto fields = forward(here).fields();
+    for (auto& [name, tensor] : fields) tensor = tensor.to(at::kCPU, at::kFloat);
+    return Outputs(std::move(fields));
   } catch (...) {
     note_out_of_memory({.batches = {batch}, .phase = phase, .pass = Pass::Prediction});
     throw;
@@ -65,6 +67,26 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   sums.samples += static_cast<double>(here.size);
 }
 
+// The one agreement of a validation. Sums are kept in fp32 on the device and added over ranks in fp64.
+std::optional<Scalars> Evaluation::averages(const Sums& own, bool stopped) {
+  enum : size_t { kStopped, kWeight, kSamples, kPacked };
+  const auto names = run_.task.metric_names();
+  std::vector<double> sums(kPacked + 1 + names.size());
+  sums[kStopped] = stopped ? 1 : 0;
+  sums[kWeight] = own.weight;
+  sums[kSamples] = own.samples;
+  if (own.packed.defined() && !stopped) {
+    const auto host = own.packed.to(at::kCPU, at::kFloat).contiguous();
+    std::copy_n(host.const_data_ptr<float>(), 1 + names.size(), sums.begin() + kPacked);
+  }
+  sums = run_.strategy.sums(std::move(sums));
+  if (sums[kStopped] > 0) return std::nullopt;
+  check(sums[kWeight] > 0, ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
+  Scalars out{{"loss", sums[kPacked] / sums[kWeight]}};
+  for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], sums[kPacked + 1 + i] / sums[kSamples]);
+  return out;
+}
+
 std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
   run_.failed.reset();
   const Mode mode(run_);
@@ -74,10 +96,12 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
   if (options.limit >= 0) total = std::min(total.value_or(options.limit), options.limit);
   if (overfit == nullptr) loader.begin_epoch(0);
   Sums sums;
+  bool stopped = false;
   for (int64_t k = 0; options.limit < 0 || k < options.limit; ++k) {
     const auto batch = overfit != nullptr ? overfit->at(k) : loader.next();
     if (!batch) break;
-    if (options.stoppable && run_.stop.load(std::memory_order_relaxed)) return std::nullopt;
+    stopped = options.stoppable && run_.stop.load(std::memory_order_relaxed);
+    if (stopped) break;
     auto phase = Phase::Transfer;
     try {
       add(*batch, phase, sums);
@@ -87,12 +111,7 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
     }
     if (options.on_batch) options.on_batch(k + 1, total);
   }
-  check(sums.packed.defined(), ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
-  const auto host = sums.packed.to(at::kCPU, at::kFloat).contiguous();
-  Scalars out{{"loss", host.const_data_ptr<float>()[0] / sums.weight}};
-  const auto names = run_.task.metric_names();
-  for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], host.const_data_ptr<float>()[i + 1] / sums.samples);
-  return out;
+  return averages(sums, stopped);
 }
 
 }  // namespace npu_train::detail

@@ -8,6 +8,7 @@
 
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/device.hpp"
+#include "npu_train/dist/strategy.hpp"
 #include "npu_train/optim/ema.hpp"
 #include "npu_train/precision/precision.hpp"
 #include "npu_train/train/failed_window.hpp"
@@ -23,6 +24,7 @@ class Evaluation {
     Task& task;
     Precision& precision;
     Ema* ema;  // may be nullptr
+    Strategy& strategy;
     Device device;
     const std::atomic<bool>& stop;
     std::optional<FailedWindow>& failed;  // gets the batch that ran out of memory
@@ -38,15 +40,18 @@ class Evaluation {
     Loader* train_loader = nullptr;
     std::function<void(int64_t done, std::optional<int64_t> total)> on_batch{};
   };
-  // Averages, "loss" first; nullopt: a stop was requested before the end.
+  // Averages over the batches of all ranks, "loss" first; nullopt: a stop was requested on one of them before its end. Each rank runs over
+  // its part of the data, which may be empty.
   std::optional<Scalars> run(Loader& loader, const Options& options);
 
-  at::Tensor predict(const at::Tensor& input);
+  // What `forward` returns for the batch on the device, on the host in fp32.
+  Outputs predict(const Batch& batch, const std::function<Outputs(const Batch&)>& forward);
 
  private:
   struct Mode;
   struct Sums;
   void add(const Batch& batch, Phase& phase, Sums& sums);
+  std::optional<Scalars> averages(const Sums& own, bool stopped);
   void note_out_of_memory(FailedWindow failed);
 
   Context run_;

@@ -136,7 +136,7 @@ std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r
   }
   out.push_back({5, format("lr %.3g", r.lr)});
   if (seconds_ > 0) {
-    out.push_back({3, format("%.1f img/s", static_cast<double>(samples_) / seconds_)});
+    out.push_back({3, format("%.1f samples/s", static_cast<double>(samples_) / seconds_)});
     out.push_back({6, format("data %.0f%%", 100 * data_wait_ / seconds_)});
   }
   if (r.grad_norm > 0) out.push_back({7, format("grad_norm %.3g", r.grad_norm)});
@@ -209,7 +209,7 @@ void Progress::on_epoch_end(TrainLoop&, const EpochReport& r) {
   clear_bar();
   auto out = format("epoch %lld done:", static_cast<long long>(r.epoch + 1)) + " train" + metrics_text(r.train);
   if (!r.val.empty()) out += "  | val" + metrics_text(r.val);
-  out += format("  | %.1f img/s, %s", r.samples_per_second, human_duration(r.seconds).c_str());
+  out += format("  | %.1f samples/s, %s", r.samples_per_second, human_duration(r.seconds).c_str());
   if (r.skipped > 0) out += format(", %lld skipped", static_cast<long long>(r.skipped));
   write_(wrapped_line(out, width()));
 }

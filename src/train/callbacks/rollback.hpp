@@ -7,6 +7,7 @@
 
 #include "npu_train/base/state.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/dist/strategy.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "train/callbacks/divergence.hpp"
 #include "train/callbacks/learning_rate.hpp"
@@ -15,7 +16,7 @@ namespace npu_train::detail {
 
 class Rollback final : public Stateful {
  public:
-  explicit Rollback(bool enabled) : enabled_(enabled) {}
+  Rollback(bool enabled, Strategy& strategy) : enabled_(enabled), strategy_(strategy) {}
 
   // Throws Error(Diverged). Before that, `keep` writes the broken state and returns its folder, unless the run can go back.
   [[noreturn]] void diverged(const Divergence::Finding& found, const CheckpointStore* store,
@@ -29,11 +30,12 @@ class Rollback final : public Stateful {
   void load_state(const State& state) override { done_ = state.integer("rollbacks", "loop"); }
 
  private:
-  // The checkpoint to go back to; "" if rollbacks are off or used up, or there is none.
+  // The checkpoint to go back to, which the main rank selects; "" if rollbacks are off or used up, or there is none.
   std::string target(const CheckpointStore* store) const;
 
   static constexpr int64_t kMost = 2;
   bool enabled_;
+  Strategy& strategy_;
   int64_t done_ = 0;
 };
 

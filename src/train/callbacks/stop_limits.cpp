@@ -41,6 +41,11 @@ bool StopLimits::reached(int64_t global_step, int64_t epoch, int64_t attempts, b
   return reason_.has_value();
 }
 
+void StopLimits::drop_request() {
+  stop_ = false;
+  strategy_.decide(0);
+}
+
 void StopLimits::end_by_request() {
   reason_ = StopReason::Requested;
   drop_request();

@@ -30,7 +30,7 @@ class StopLimits {
   bool requested() const { return reason_ == StopReason::Requested; }
   // The work was ended because of a request, and the request with it.
   void end_by_request();
-  void drop_request() { stop_ = false; }
+  void drop_request();
   std::optional<StopReason> reason() const { return reason_; }
 
  private:

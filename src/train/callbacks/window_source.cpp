@@ -31,6 +31,14 @@ std::vector<Batch> WindowSource::next(int64_t& batch_in_epoch, double& data_wait
   return window;
 }
 
+bool WindowSource::is_over(const std::vector<Batch>& window) const {
+  // A data set that is shared evenly ends on every rank after the same window. Streams, and data without the bad samples, may not.
+  const auto& o = run_.loader->options();
+  const bool even = o.world_size == run_.strategy.world_size() && o.shard != ShardMode::Uneven && !o.skip_bad_samples &&
+                    run_.loader->batches_per_epoch().has_value();
+  return even ? window.empty() : !run_.strategy.any(!window.empty());
+}
+
 std::optional<int64_t> WindowSource::windows_per_epoch() const {
   const auto& o = run_.options;
   auto batches = run_.loader->batches_per_epoch();

@@ -15,7 +15,7 @@ namespace {
 struct Written {
   explicit Written(bool async) {
     store = &on_disk;
-    meta.batches_seen = 3;
+    step.set_attempts(3);
     meta.score = kNaN;
     writer.emplace(CheckpointWriter::Context{.store = store,
                                              .strategy = *toy.strategy,
@@ -57,7 +57,7 @@ TEST_CASE("a save is on the disk and reported when it returns; one next to the t
   CHECK(later.paths == std::vector<std::string>{later.on_disk.last()});
 }
 
-TEST_CASE("the newest checkpoint is that of its batch, and is written again for a score that it lacks") {
+TEST_CASE("the newest checkpoint is that of its attempt, and is written again for a score that it lacks") {
   Written run(true);
   CHECK_FALSE(run.writer->has(3, kNaN));
   run.writer->save();

@@ -15,8 +15,13 @@ struct Evaluated {
   Loader loader{toy.val, Pipeline(), LoaderOptions{.batch_size = 8}};  // 3 batches
   std::atomic<bool> stop = false;
   std::optional<FailedWindow> failed;
-  Evaluation evaluation{
-      {.task = *toy.task, .precision = *toy.precision, .ema = nullptr, .device = device_under_test(), .stop = stop, .failed = failed}};
+  Evaluation evaluation{{.task = *toy.task,
+                         .precision = *toy.precision,
+                         .ema = nullptr,
+                         .strategy = *toy.strategy,
+                         .device = device_under_test(),
+                         .stop = stop,
+                         .failed = failed}};
 };
 
 }  // namespace
@@ -35,7 +40,8 @@ TEST_CASE("a validation averages over samples, in evaluation mode, and puts the 
   CHECK(done == std::vector<int64_t>{1, 2, 3});
   CHECK(e.toy.net->is_training());
   const auto data = std::dynamic_pointer_cast<TensorDataset>(e.toy.val);
-  const auto logits = e.evaluation.predict(data->inputs());
+  const auto logits =
+      e.evaluation.predict(Batch(data->inputs(), data->targets()), [&](const Batch& b) { return e.toy.task->forward(b); }).first();
   CHECK(scalar_or(*found, "loss", 0) == doctest::Approx(torch::cross_entropy_loss(logits, data->targets()).item<double>()).epsilon(1e-5));
   CHECK(scalar_or(*found, "acc1", -1) ==
         doctest::Approx(100 * logits.argmax(1).eq(data->targets()).to(torch::kDouble).mean().item<double>()));

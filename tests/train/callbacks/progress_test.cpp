@@ -24,7 +24,7 @@ std::string progress_of(bool bar, size_t width = 0) {
 TEST_CASE("plain lines carry what people look for, at the given rhythm and at the end of an epoch") {
   const auto text = progress_of(false);
   for (const char* word :
-       {"epoch 1/2  step 5/10", "step 10/10", "eta ", "loss ", "acc1 ", "lr 0.1", "img/s", "data ", "mem ", "epoch 2 done:", "| val"}) {
+       {"epoch 1/2  step 5/10", "step 10/10", "eta ", "loss ", "acc1 ", "lr 0.1", "samples/s", "data ", "mem ", "epoch 2 done:", "| val"}) {
     CAPTURE(word);
     CHECK(text.find(word) != std::string::npos);
   }

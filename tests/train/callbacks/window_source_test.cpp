@@ -25,7 +25,13 @@ std::vector<size_t> windows_of(const TrainerOptions& options, int64_t batch_in_e
                       .train_loader = &loader,
                       .accumulate = options.accumulate_grad_batches,
                       .failed = failed});
-  WindowSource source({.loader = &loader, .options = options, .clock = clock, .observers = toy.observers, .step = step, .memory = memory});
+  WindowSource source({.loader = &loader,
+                       .options = options,
+                       .clock = clock,
+                       .observers = toy.observers,
+                       .step = step,
+                       .memory = memory,
+                       .strategy = *toy.strategy});
   CHECK((source.overfit() != nullptr) == (options.overfit_batches > 0));
   source.begin_epoch(0, batch_in_epoch);
   std::vector<size_t> out;

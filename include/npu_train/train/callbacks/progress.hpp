@@ -12,8 +12,8 @@
 
 namespace npu_train {
 
-/// Epoch, step, ETA of the run (and of the epoch), current loss (average), the task's metrics, lr, img/s, share of time waiting for data,
-/// grad_norm, loss_scale, skipped, memory; during a validation its batches and ETA.
+/// Epoch, step, ETA of the run (and of the epoch), current loss (average), the task's metrics, lr, samples/s, share of time waiting for
+/// data, grad_norm, loss_scale, skipped, memory; during a validation its batches and ETA.
 class Progress final : public Callback {
  public:
   /// `write` receives text: complete lines, or with `bar` also lines that begin with a carriage return and replace the previous one.
@@ -21,6 +21,7 @@ class Progress final : public Callback {
   /// that is too wide loses the parts in brackets first, then the least important values.
   Progress(std::function<void(const std::string&)> write, bool bar, int64_t every_n_steps, std::function<size_t()> columns = {});
 
+  bool main_rank_only() const override { return true; }
   void on_fit_start(TrainLoop& loop) override;
   void on_epoch_start(TrainLoop& loop, int64_t epoch) override;
   void on_step_end(TrainLoop& loop, const StepReport& report) override;

@@ -1,0 +1,46 @@
+#include "nn/norm_watch.hpp"
+
+#include <string_view>
+#include <utility>
+
+namespace npu_train::detail {
+namespace {
+
+thread_local NormWatch* innermost = nullptr;
+thread_local std::pair<at::Tensor, at::Tensor> counted;  // the integer that was added to last, and its value before
+
+bool is_counter(const at::Tensor& t) { return t.defined() && t.dim() == 0 && t.scalar_type() == at::kLong; }
+
+}  // namespace
+
+NormWatch::NormWatch() : outer_(std::exchange(innermost, this)) {
+  if (outer_ == nullptr)
+    handle_ = at::addThreadLocalCallback(
+        at::RecordFunctionCallback(&NormWatch::on_start, nullptr).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+NormWatch::~NormWatch() {
+  innermost = outer_;
+  if (outer_ != nullptr) return;
+  at::removeCallback(handle_);
+  counted = {};
+}
+
+// batch_norm and instance_norm take running_mean and running_var as their fourth and fifth argument, npu_train's own kernel too. Layers
+// count their batches by add_ just before; another integer that the function adds to is not theirs.
+std::unique_ptr<at::ObserverContext> NormWatch::on_start(const at::RecordFunction& fn) {
+  if (innermost == nullptr) return nullptr;  // a thread that got this one's callbacks
+  const std::string_view name = fn.name();
+  const auto inputs = fn.inputs();
+  if (name == "aten::add_" && inputs[0].isTensor() && is_counter(inputs[0].toTensor()))
+    counted = {inputs[0].toTensor(), inputs[0].toTensor().detach().clone()};
+  const bool norm = name == "aten::batch_norm" || name == "aten::instance_norm" || name == "npu_train::batch_norm_act";
+  if (!norm || inputs.size() < 5) return nullptr;
+  const auto tensor = [&](size_t i) { return inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor(); };
+  auto [counter, count] = std::exchange(counted, {});
+  const Statistics statistics{.mean = tensor(3), .variance = tensor(4), .counter = counter, .count = count};
+  for (auto* watch = innermost; watch != nullptr; watch = watch->outer_) watch->on_norm(statistics);
+  return nullptr;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,34 @@
+// The running statistics of the normalisation layers that a thread runs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+
+#include <memory>
+
+namespace npu_train::detail {
+
+// While it lives, on_norm() gets the statistics of each batch_norm and instance_norm that this thread runs, before they move. Several may
+// live, as scopes do; each gets all.
+class NormWatch {
+ public:
+  NormWatch();
+  virtual ~NormWatch();
+  NormWatch(const NormWatch&) = delete;
+  NormWatch& operator=(const NormWatch&) = delete;
+
+ protected:
+  struct Statistics {
+    at::Tensor mean, variance;  // undefined in a layer without
+    at::Tensor counter, count;  // the layer's counter of batches, incremented already, and its value before; undefined if it has none
+  };
+  virtual void on_norm(const Statistics& statistics) = 0;
+
+ private:
+  static std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& fn);
+
+  NormWatch* outer_;
+  at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
+};
+
+}  // namespace npu_train::detail

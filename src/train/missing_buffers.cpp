@@ -1,0 +1,53 @@
+#include "train/missing_buffers.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <ATen/core/grad_mode.h>
+
+#include "nn/norm_watch.hpp"
+#include "npu_train/core/log.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+// Running means that are no buffer of the task, with their values before.
+class UnlistedMeans final : private NormWatch {
+ public:
+  explicit UnlistedMeans(Task& task) : buffers_(task.buffers()) {}
+
+  // Those of frozen layers stay as they are, and may belong to a network that is no part of the task.
+  int64_t moved() const {
+    return std::count_if(means_.begin(), means_.end(), [](const auto& m) { return !m.first.equal(m.second); });
+  }
+  bool none_listed() const { return buffers_.empty(); }
+
+ private:
+  void on_norm(const Statistics& s) override {
+    const auto shares = [&](const at::Tensor& t) { return t.is_alias_of(s.mean); };
+    if (!s.mean.defined() || std::any_of(buffers_.begin(), buffers_.end(), [&](const auto& b) { return shares(b.second); }) ||
+        std::any_of(means_.begin(), means_.end(), [&](const auto& m) { return shares(m.first); }))
+      return;
+    const at::NoGradGuard no_grad;
+    means_.emplace_back(s.mean, s.mean.clone());
+  }
+
+  std::vector<NamedTensor> buffers_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> means_;
+};
+
+}  // namespace
+
+void warn_of_missing_buffers(Task& task, const std::function<void()>& forward) {
+  const UnlistedMeans seen(task);
+  forward();
+  const auto layers = seen.moved();
+  if (layers == 0) return;
+  log_warning("[Task::buffers] ", seen.none_listed() ? "the task returns no buffers" : "buffers are missing", ", but ", layers,
+              layers == 1 ? " normalisation layer has" : " normalisation layers have",
+              " running statistics: checkpoints do not contain them, and a skipped step does not restore them; hint: return the module's "
+              "buffers (npu_train::task(model, loss) and npu_train::ModelTask do)");
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <functional>
+
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::detail {
+
+// Runs `forward`, and warns if it moved running statistics that Task::buffers() does not return: they would be missing in checkpoints, and
+// in the copies that undo a skipped step.
+void warn_of_missing_buffers(Task& task, const std::function<void()>& forward);
+
+}  // namespace npu_train::detail
