@@ -1,4 +1,4 @@
-#include "nn/norm_watch.hpp"
+#include "npu_train/nn/norm_watch.hpp"
 
 #include <string_view>
 #include <utility>

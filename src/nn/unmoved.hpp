@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/norm_watch.hpp"
+#include "npu_train/nn/norm_watch.hpp"
 
 namespace npu_train::detail {
 

@@ -6,8 +6,8 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include "nn/norm_watch.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/nn/norm_watch.hpp"
 
 namespace npu_train::detail {
 namespace {

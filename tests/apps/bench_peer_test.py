@@ -73,7 +73,7 @@ class BenchPeer(ProgramTest):
         self.assertFails(bench_peer('--rows', 'P2,P99'), USAGE, 'P99', 'no such row', 'P17')
         self.assertFails(bench_peer('--rows', ','), USAGE, 'no such row')
         self.assertFails(bench_peer('--pairs', '0'), USAGE, "'0' is no number of at least 1")
-        self.assertFails(bench_peer('--bin', self.dir), USAGE, f'{self.dir}/npu_tool is not there', 'scripts/setup')
+        self.assertFails(bench_peer('--bin', self.dir), USAGE, f'{self.dir}/npu_tool does not exist', 'scripts/setup')
         self.assertFails(bench_peer('--out', self.dir / 'no' / 'x.json'), USAGE, 'x.json', f'no folder {self.dir}/no')
         self.assertFails(bench_peer('--out', self.dir), USAGE, f'--out {self.dir}', 'is a folder')
         self.assertEqual(list(self.dir.parent.glob(self.dir.name + '.part')), [])

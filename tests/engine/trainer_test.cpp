@@ -97,7 +97,7 @@ TEST_CASE("a model with two inputs and two outputs predicts from a batch") {
   };
   const auto net = std::make_shared<TwoImpl>();
   Trainer trainer({.device = "cpu", .precision = "bf16-mixed", .output = {.dir = ""}});
-  trainer.setup(task(net, [](const Outputs& out, const Batch&) { return out.first().mean(); }), small_pictures(8));
+  trainer.setup(task(net, [](const Outputs& out, const Batch&) { return out.first().mean(); }), small_pictures(40));
   Batch batch;
   batch.set("a", torch::randn({4, 3}));
   batch.set("b", torch::randn({4, 5}));

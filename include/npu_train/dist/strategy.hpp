@@ -73,7 +73,7 @@ class Strategy {
   virtual void finish_step() = 0;
 
   /// For decisions between steps that must be the same on every rank (to stop, for example): takes the bits that this rank sets and returns
-  /// those that any rank has set. Waits for nobody: with several ranks the bits travel with the next agree(), so the result may be one
+  /// those that any rank has set. Does not wait: with several ranks the bits travel with the next agree(), so the result may be one
   /// step late. decide(0) takes back bits that have not travelled yet.
   virtual unsigned decide(unsigned wanted) = 0;
   /// Returns when every rank has called it.

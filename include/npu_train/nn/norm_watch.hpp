@@ -1,4 +1,4 @@
-// The running statistics of the normalisation layers that a thread runs.
+/// The running statistics of the normalisation layers that a thread runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,8 +8,8 @@
 
 namespace npu_train::detail {
 
-// While it lives, on_norm() gets the statistics of each batch_norm and instance_norm that this thread runs, before they move. Several may
-// live, as scopes do; each gets all.
+/// While it lives, on_norm() gets the statistics of each batch_norm and instance_norm that this thread runs, before they move. Several may
+/// be alive, nested as scopes are; each gets all.
 class NormWatch {
  public:
   NormWatch();
@@ -19,8 +19,8 @@ class NormWatch {
 
  protected:
   struct Statistics {
-    at::Tensor mean, variance;  // undefined in a layer without
-    at::Tensor counter, count;  // the layer's counter of batches, incremented already, and its value before; undefined if it has none
+    at::Tensor mean, variance;  ///< undefined in a layer without running statistics
+    at::Tensor counter, count;  ///< the layer's counter of batches, incremented already, and its value before; undefined if it has none
   };
   virtual void on_norm(const Statistics& statistics) = 0;
 
