@@ -4,8 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/core/grad_mode.h>
-
 #include "npu_train/core/log.hpp"
 #include "npu_train/nn/norm_watch.hpp"
 
@@ -29,8 +27,7 @@ class UnlistedMeans final : private NormWatch {
     if (!s.mean.defined() || std::any_of(buffers_.begin(), buffers_.end(), [&](const auto& b) { return shares(b.second); }) ||
         std::any_of(means_.begin(), means_.end(), [&](const auto& m) { return shares(m.first); }))
       return;
-    const at::NoGradGuard no_grad;
-    means_.emplace_back(s.mean, s.mean.clone());
+    means_.emplace_back(s.mean, s.mean.detach().clone());
   }
 
   std::vector<NamedTensor> buffers_;

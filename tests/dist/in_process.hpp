@@ -178,6 +178,11 @@ class ShardedRank final : public ReplicatedRank {
   }
 };
 
+inline std::shared_ptr<Strategy> make_rank(const std::shared_ptr<Exchange>& exchange, int rank, bool sharded) {
+  if (sharded) return std::make_shared<ShardedRank>(exchange, rank);
+  return std::make_shared<ReplicatedRank>(exchange, rank);
+}
+
 /// Runs `body(rank)` in a thread for each rank and returns the error of each.
 template <class Fn>
 std::vector<std::optional<Error>> errors_of_ranks(Exchange& exchange, Fn body) {

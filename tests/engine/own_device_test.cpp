@@ -51,7 +51,10 @@ TEST_CASE("a device of the program's own trains, and takes the place of libtorch
   const auto x = torch::ones({2, 3, 32, 32});
   CHECK(torch::allclose(trainer.predict(x), reference.predict(x), 1e-3, 1e-3));
 
-  CHECK(device_of(c10::Device(c10::DeviceType::PrivateUse1, 0)).kind == "abacus");
+  const c10::Device abacus(c10::DeviceType::PrivateUse1, 0);
+  CHECK(device_of(abacus).kind == "abacus");
+  CHECK_FALSE(has_all_fused_optimizers(abacus));  // a backend that does not mention them
+  CHECK(has_all_fused_optimizers(c10::Device(c10::DeviceType::CPU)));
   const auto second = error_of([] { resolve_device("sim_npu"); });
   CHECK(second.kind() == ErrorKind::Device);
   CHECK(has(second.what(), "this process uses the device abacus"));

@@ -2,11 +2,9 @@
 #include "testing.hpp"
 
 #include <cmath>
-#include <filesystem>
 #include <functional>
 
 #include "dist/in_process.hpp"
-#include "npu_train/device/random.hpp"
 #include "train/toy.hpp"
 
 using namespace npu_train;
@@ -27,10 +25,7 @@ struct Pair {
     for (int rank = 0; rank < 2; ++rank) {
       toys.push_back(std::make_unique<Toy>());
       auto& toy = *toys.back();
-      if (sharded)
-        toy.strategy = std::make_shared<ShardedRank>(exchange, rank);
-      else
-        toy.strategy = std::make_shared<ReplicatedRank>(exchange, rank);
+      toy.strategy = make_rank(exchange, rank, sharded);
       toy.optimizer->set_parameters(toy.strategy->setup(toy.optimizer->parameters()));
       toy.train = toy_data(40, static_cast<uint64_t>(3 + rank));
     }
@@ -245,7 +240,7 @@ TEST_CASE("ranks: the random numbers of a checkpoint are the main rank's") {
   CHECK(draws_after(1).equal(own));
 }
 
-TEST_CASE("ranks: a request that has not reached the other rank ends with the fit") {
+TEST_CASE("ranks: a request that does not reach the other rank ends with the fit") {
   Pair pair;
   pair.build({.max_epochs = 1, .check_val_every_n_epoch = 0});
   pair.loops[1]->add_callback(std::make_shared<At>([](TrainLoop& loop, const StepReport& report) {

@@ -95,11 +95,6 @@ RankRun one_process(const Setting& setting, const std::vector<Share>& shares) {
   return out;
 }
 
-std::shared_ptr<Strategy> rank_of(const Setting& setting, const std::shared_ptr<Exchange>& exchange, int rank) {
-  if (setting.sharded) return std::make_shared<ShardedRank>(exchange, rank);
-  return std::make_shared<ReplicatedRank>(exchange, rank);
-}
-
 // `before(toy, window, rank)` runs in the rank's thread before each step.
 std::vector<RankRun> two_ranks(const Setting& setting, const std::vector<Share>& shares,
                                const std::function<void(Toy&, size_t window, size_t rank)>& before = {}) {
@@ -107,7 +102,7 @@ std::vector<RankRun> two_ranks(const Setting& setting, const std::vector<Share>&
   std::vector<RankRun> out(kRanks);
   std::vector<std::vector<std::vector<Batch>>> batches(kRanks);  // made here: both would draw from one generator
   for (size_t rank = 0; rank < kRanks; ++rank) {
-    out[rank].toy = toy_of(setting, rank_of(setting, exchange, static_cast<int>(rank)));
+    out[rank].toy = toy_of(setting, make_rank(exchange, static_cast<int>(rank), setting.sharded));
     for (size_t w = 0; w < shares.size(); ++w) batches[rank].push_back(of_rank(shares, w, rank));
   }
   on_ranks(*exchange, [&](int r) {
@@ -243,7 +238,7 @@ TEST_CASE("two ranks: an overflow in the gradients that one rank has skips the s
 TEST_CASE("two ranks: a rank that fails ends the step of the other") {
   const auto exchange = std::make_shared<Exchange>(2);
   std::vector<std::unique_ptr<Toy>> toys;
-  for (int rank = 0; rank < 2; ++rank) toys.push_back(toy_of({}, rank_of({}, exchange, rank)));
+  for (int rank = 0; rank < 2; ++rank) toys.push_back(toy_of({}, make_rank(exchange, rank, /*sharded=*/false)));
   const auto batch = toy_batch();
   auto empty = batch;
   empty.weight = 0;
@@ -274,7 +269,7 @@ TEST_CASE("two ranks: a stop that one of them requests ends both loops after the
   const auto stopper = std::make_shared<StopAt>();
   const auto counter = std::make_shared<Count>();
   for (int rank = 0; rank < 2; ++rank) {
-    toys.push_back(toy_of({}, rank_of({}, exchange, rank)));
+    toys.push_back(toy_of({}, make_rank(exchange, rank, /*sharded=*/false)));
     toys.back()->train = toy_data(40, static_cast<uint64_t>(3 + rank));
     stores.push_back(std::make_unique<CheckpointStore>((dir / std::to_string(rank)).string(), CheckpointOptions{}));
     loops.push_back(toys.back()->loop({.max_epochs = 50, .check_val_every_n_epoch = 0}, {}, stores.back().get()));

@@ -35,7 +35,7 @@ struct Capabilities {
   bool saturating_overflow = false;    ///< an overflow gives the largest number, not inf: finite checks do not see it
   bool computes_without_units = true;  ///< bf16 and fp16 also where it has no units for them, slowly; false: not at all
   bool skips_on_device = true;         ///< its optimizer kernels take found_inf; false: the host reads it and decides about the step
-  bool all_fused_optimizers = true;    ///< false: of libtorch's fused Adam and SGD only _fused_adamw_, and _fused_sgd_ with momentum
+  bool all_fused_optimizers = false;   ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and _fused_sgd_ with momentum
 };
 
 /// The interface to one kind of device. Methods take the device because a kind may have several. Everything below count() throws

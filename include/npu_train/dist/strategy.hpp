@@ -16,7 +16,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"

@@ -31,7 +31,8 @@ class CudaBackend final : public GenericBackend {
             .pinned_memory = true,
             .streams = true,
             .channels_last = true,
-            .saturating_overflow = false};
+            .saturating_overflow = false,
+            .all_fused_optimizers = true};
   }
 };
 

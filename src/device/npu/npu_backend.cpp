@@ -102,8 +102,7 @@ class NpuBackend final : public GenericBackend {
             .channels_last = false,
             .saturating_overflow = saturates(),
             .computes_without_units = false,
-            .skips_on_device = false,  // torch_npu's fused optimizers do without found_inf, or read it on the host
-            .all_fused_optimizers = false};
+            .skips_on_device = false};  // torch_npu's fused optimizers do without found_inf, or read it on the host
   }
 
   MemoryStats memory(const Device& device) const override {

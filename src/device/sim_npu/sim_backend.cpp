@@ -142,8 +142,7 @@ class SimNpuBackend final : public GenericBackend {
             .channels_last = true,
             .saturating_overflow = saturates(plugin->options),
             .computes_without_units = false,
-            .skips_on_device = false,  // as torch_npu
-            .all_fused_optimizers = false};
+            .skips_on_device = false};  // as torch_npu
   }
   // Autograd runs the backward pass of a device in a thread of its own, and the simulator's kernels run on a team of host threads
   // there too. libgomp counts the caller's idle team, and when there are more threads than processors its threads sleep between two loops

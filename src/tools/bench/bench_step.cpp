@@ -70,6 +70,8 @@ BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
   flops_ = npu_train::flops_per_sample(model);
   const auto& backend = backend_of(device_);
   if (backend.capabilities(device_).pinned_memory) batch_ = pin(batch_);  // as the batches of a loader are
+  inputs_ = batch_;
+  inputs_.erase("target");  // a prediction copies no targets to the device
   before_ = backend.memory(device_).allocated;
   backend.reset_peak(device_);
 }
@@ -79,7 +81,7 @@ void BenchStep::train() {
   backend_of(device_).synchronize(device_);
 }
 
-void BenchStep::predict() { trainer_.predict(batch_); }
+void BenchStep::predict() { trainer_.predict(inputs_); }
 
 at::Tensor BenchStep::input() const { return to_device(batch_, device_).input(); }
 

@@ -46,7 +46,7 @@ class BenchStep {
  private:
   Trainer trainer_;
   Device device_;
-  Batch batch_;
+  Batch batch_, inputs_;
   int64_t flops_ = 0;
   int64_t before_ = -1;  // bytes before the first step
 };
