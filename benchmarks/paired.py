@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Runs two commands in turn and compares numbers of the JSON document that each prints.
+"""Runs two commands alternately and compares numbers in the JSON documents that they print.
 
   benchmarks/paired.py --key step_ms_min --pairs 6 \\
       --ours 'build/bin/npu_tool bench --model resnet50 --image 224 --batch 16 --steps 4 --no-machine --json' \\
       --peer 'python benchmarks/peer/train.py --model resnet50 --image 224 --batch 16 --channels-last --steps 4'
 
-A machine's speed drifts by tens of percent, so single runs say nothing: the order is 1 2 2 1 1 2 2 1, what is told is the ratio of the best
-of each side, and beside it the interval of the ratios pair by pair (sign test, 95 %). Where that holds 1, or of fewer than six pairs, there
-is no verdict. A lower number is better unless --larger-is-better. scripts/bench_peer does this for a table of such commands.
+The speed of a machine drifts by tens of percent, so single runs prove nothing. The order is 1 2 2 1 1 2 2 1. Reported are the ratio of the
+best results of both sides and a 95 % confidence interval of the pairwise ratios (sign test). If the interval contains 1, or with fewer than
+six pairs, there is no verdict. A lower number is better unless --larger-is-better. scripts/bench_peer does this for a table of such commands.
 """
 import argparse
 import dataclasses
@@ -18,11 +18,11 @@ import statistics
 import subprocess
 import sys
 
-LEAST_PAIRS = 6  # of fewer the sign test gives no interval of 95 %
+LEAST_PAIRS = 6  # with fewer the sign test gives no 95 % interval
 
 
 class Failed(Exception):
-    """A command that did not give what was asked of it, or two that did different work."""
+    """A command that failed or printed no such number, or two commands that did different work."""
 
 
 def lines_of_json(text):
@@ -40,7 +40,7 @@ def lines_of_json(text):
 
 
 def document(command, row=None):
-    """What the command printed. With the name of a row, as in the report of npu_tool bench, the row's numbers stand at the top."""
+    """The document that the command printed. With `row`, the name of a row in a report of npu_tool bench, its numbers are at the top level."""
     try: out = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     except OSError as error: raise Failed(f'{shlex.join(command)}: {error.strerror}') from None
     if out.returncode: raise Failed(f'{shlex.join(command)}: exit status {out.returncode}\n{out.stderr.strip()}')

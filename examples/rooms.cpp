@@ -258,7 +258,7 @@ void analyze_room() {
 
 void bench_room() {
   const at::Tensor a = torch::rand({200, 200}), b = torch::rand({400, 400});
-  const auto pairs = npu_train::measure_in_turn([&] { a.mm(a); }, [&] { b.mm(b); }, 10);
+  const auto pairs = npu_train::measure_alternately([&] { a.mm(a); }, [&] { b.mm(b); }, 10);
   std::puts(pairs.ratio().str().c_str());
 }
 

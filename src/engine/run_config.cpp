@@ -23,7 +23,7 @@ const ConfigTable<AmpOptions>& AmpOptions::config_table() {
   static const auto table = ConfigTable<T>("amp")
                                 .field("fp32_modules", &T::fp32_modules, "blocks of the model that compute in fp32 under a low precision")
                                 .field("low_precision_modules", &T::low_precision_modules,
-                                       "exceptions from fp32_modules, and norm layers that the -true modes cast")
+                                       "exceptions to fp32_modules, and norm layers that the -true modes cast")
                                 .field("fp32_ops", &T::fp32_ops, "operators that compute in fp32 under a low precision");
   return table;
 }
@@ -36,7 +36,8 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("deterministic", &T::deterministic,
                  "true: an operator without a deterministic implementation is an error; warn: it causes a warning",
                  one_of({"true", "warn", "false"}))
-          .field("rng", &T::rng, "dropout masks; portable: drawn on the host, equal on every device", one_of({"native", "portable"}))
+          .field("rng", &T::rng, "how dropout masks are drawn; portable: on the host, equal on every device",
+                 one_of({"native", "portable"}))
           .field("device", &T::device, "auto (the first available of npu, cuda, cpu) | cpu | cuda[:i] | npu[:i] | sim_npu[:i]")
           .field("precision", &T::precision, "auto selects the fastest numerically safe precision of the device",
                  one_of(precision_modes(), {{"fp32", "32-true"},

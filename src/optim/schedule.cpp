@@ -131,7 +131,7 @@ const ConfigTable<StepLrOptions>& StepLrOptions::config_table() {
   using T = StepLrOptions;
   static const auto table =
       schedule_table<T>("step")
-          .field("step_size", &T::step_size, "the rate is multiplied by gamma after so many epochs or steps, again and again", at_least(1))
+          .field("step_size", &T::step_size, "number of epochs or steps between multiplications of the rate by gamma", at_least(1))
           .field("gamma", &T::gamma, "what the rate is multiplied by", at_least(0));
   return table;
 }
@@ -167,7 +167,7 @@ const ConfigTable<PolynomialOptions>& PolynomialOptions::config_table() {
   static const auto table =
       schedule_table<T>("polynomial")
           .field("total_iters", &T::total_iters, "length of the fall after the warm-up; 0: the rest of the run", at_least(0))
-          .field("power", &T::power, "1: a straight line; more: faster at first", more_than(0))
+          .field("power", &T::power, "1: linear; above 1: faster decay at first", more_than(0))
           .field("min_lr", &T::min_lr, "the rate at the end", at_least(0));
   return table;
 }

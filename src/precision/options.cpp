@@ -41,7 +41,8 @@ const ConfigTable<PrecisionOptions>& PrecisionOptions::config_table() {
                  one_of(precision_modes()))
           .field("grad_scaler", &T::grad_scaler, "loss scaling for fp16")
           .field("fp32_modules", &T::fp32_modules, "paths of modules that keep fp32 parameters and compute in fp32")
-          .field("low_precision_modules", &T::low_precision_modules, "exceptions from fp32_modules; normalisation layers that are cast")
+          .field("low_precision_modules", &T::low_precision_modules,
+                 "exceptions to fp32_modules, and norm layers that the -true modes cast")
           .field("fp32_ops", &T::fp32_ops, "names of operators that compute in fp32")
           .field("cpu_low_precision", &T::cpu_low_precision, "bf16 and fp16 on a CPU; auto: emulated where it has no units for them",
                  one_of(cpu_low_precision_names()));

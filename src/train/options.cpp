@@ -27,8 +27,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("overfit_batches", &T::overfit_batches, "train and validate on the first n batches again and again; 0: off", at_least(0))
           .field("fast_dev_run", &T::fast_dev_run, "one training and one validation batch; nothing is written")
           .field("log_every_n_steps", &T::log_every_n_steps, "steps between lines and rows of metrics.csv", at_least(1))
-          .field("max_consecutive_skips", &T::max_consecutive_skips, "overflows in a row at the smallest scale that end the run",
-                 at_least(1))
+          .field("max_consecutive_skips", &T::max_consecutive_skips,
+                 "number of consecutive overflows at the smallest scale after which the run ends", at_least(1))
           .field("detect_anomaly", &T::detect_anomaly,
                  "explain the first of each row of overflows, and gradients that are not finite; slower")
           .field("threads", &T::threads, "CPU threads of operators; 0: what libtorch takes", between(0, 4096))
@@ -55,9 +55,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
               "and memory of three steps, with trace.json",
               one_of({"none", "simple", "chrome"}))
           .field("on_oom", &T::on_oom,
-                 "where memory runs out in a step; stop: end with exit code 8; retry: that window again and all later ones in "
-                 "micro-batches of "
-                 "half the size, twice as many",
+                 "reaction to out of memory in a step; stop: the run ends with exit code 8; retry: runs this window again, and all later "
+                 "ones, in twice as many micro-batches of half the size",
                  one_of({"stop", "retry"}))
           .synonym("epochs", "max_epochs")
           .synonym("num_train_epochs", "max_epochs")

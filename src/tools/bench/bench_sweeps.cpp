@@ -69,7 +69,7 @@ Samples measured(const Bench& bench, const std::function<void()>& fn, int64_t co
 
 PairedSamples measured_in_turn(const Bench& bench, const std::function<void()>& one, const std::function<void()>& other, int64_t pairs,
                                int64_t warmup) {
-  return measure_in_turn([&] { bench.go_on(), one(); }, [&] { bench.go_on(), other(); }, pairs, warmup);
+  return measure_alternately([&] { bench.go_on(), one(); }, [&] { bench.go_on(), other(); }, pairs, warmup);
 }
 
 std::string failure_of(const Error& error) { return error.kind() == ErrorKind::OutOfMemory ? "out of memory" : without_hint(error.what()); }

@@ -27,7 +27,7 @@ struct Bench {
   struct Interrupted {};
 };
 
-/// measure() and measure_in_turn() that can be ended between two repetitions.
+/// measure() and measure_alternately() that can be ended between two repetitions.
 Samples measured(const Bench& bench, const std::function<void()>& fn, int64_t count, int64_t warmup);
 PairedSamples measured_in_turn(const Bench& bench, const std::function<void()>& one, const std::function<void()>& other, int64_t pairs,
                                int64_t warmup = 1);

@@ -96,7 +96,7 @@ std::string SpeedRatio::str() const {
   return short_number(value, 3) + " times as fast, from " + std::to_string(pairs) + " pairs: too few for a verdict";
 }
 
-PairedSamples measure_in_turn(const std::function<void()>& one, const std::function<void()>& other, int64_t pairs, int64_t warmup) {
+PairedSamples measure_alternately(const std::function<void()>& one, const std::function<void()>& other, int64_t pairs, int64_t warmup) {
   for (int64_t i = 0; i < warmup; ++i) one(), other();
   PairedSamples out;
   for (int64_t i = 0; i < pairs; ++i) {

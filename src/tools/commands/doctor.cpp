@@ -172,7 +172,7 @@ int examine(const DoctorArguments& args, const Parts& parts) {
   check_writable({args.write_env, args.html});
   const auto host = HostView::live();
   const auto process = this_process();
-  if (!args.write_env.empty()) write_file_atomic(args.write_env, wanted_environment(host, process));
+  if (!args.write_env.empty()) write_file_atomic(args.write_env, required_environment(host, process));
   auto report = check_machine(host, process, {.output = output.empty() ? "." : output});
   if (!kernels_fit(report))
     report.add({{"hello", "cpu", Verdict::Fail, "nothing was computed: the first operator would end this program", "the check cpu kernels",

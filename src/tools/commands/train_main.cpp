@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cli.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/wrapped.hpp"

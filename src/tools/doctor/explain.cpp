@@ -8,7 +8,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/doctor/finding.hpp"
-#include "tools/doctor/ailments.hpp"
+#include "tools/doctor/known_problems.hpp"
 #include "tools/doctor/parse.hpp"
 
 namespace npu_train {
@@ -16,8 +16,8 @@ namespace {
 
 constexpr size_t kLongestQuestion = 64 * 1024;
 
-void add_once(std::vector<Ailment>& out, const Ailment& ailment) {
-  if (std::none_of(out.begin(), out.end(), [&](const Ailment& a) { return a.name == ailment.name; })) out.push_back(ailment);
+void add_once(std::vector<KnownProblem>& out, const KnownProblem& problem) {
+  if (std::none_of(out.begin(), out.end(), [&](const KnownProblem& a) { return a.name == problem.name; })) out.push_back(problem);
 }
 
 // "0x7BC8A" as "507018"; the text itself otherwise.
@@ -69,27 +69,27 @@ std::set<std::string> telling_words(const std::string& text) {
 }
 
 // Symptoms by the words that they share with the question: those that share the most, at least half of them.
-std::vector<Ailment> by_words(const std::string& question) {
+std::vector<KnownProblem> by_words(const std::string& question) {
   const auto asked = telling_words(question);
-  std::vector<Ailment> best;
+  std::vector<KnownProblem> best;
   size_t most = 0;
-  for (const auto& ailment : known_ailments()) {
-    if (ailment.is_code) continue;
-    const auto known = telling_words(ailment.name + " " + join(ailment.patterns, " ") + " " + ailment.meaning);
+  for (const auto& problem : known_problems()) {
+    if (problem.is_code) continue;
+    const auto known = telling_words(problem.name + " " + join(problem.patterns, " ") + " " + problem.meaning);
     const auto shared = static_cast<size_t>(std::count_if(asked.begin(), asked.end(), [&](const auto& w) { return known.contains(w); }));
     if (shared == 0 || shared * 2 < asked.size() || shared < most) continue;
     if (shared > most) best.clear();
     most = shared;
-    best.push_back(ailment);
+    best.push_back(problem);
   }
-  return best.size() <= 3 ? best : std::vector<Ailment>();
+  return best.size() <= 3 ? best : std::vector<KnownProblem>();
 }
 
 [[noreturn]] void not_known(const std::string& text) {
   std::vector<std::string> symptoms, names;
-  for (const auto& ailment : known_ailments()) {
-    names.push_back(ailment.name);
-    if (!ailment.is_code) symptoms.push_back(ailment.name);
+  for (const auto& problem : known_problems()) {
+    names.push_back(problem.name);
+    if (!problem.is_code) symptoms.push_back(problem.name);
   }
   const auto near = nearest_name(text, names);
   throw Error(ErrorKind::Usage, "explain",
@@ -99,30 +99,30 @@ std::vector<Ailment> by_words(const std::string& question) {
                            : "did you mean " + near + "?");
 }
 
-std::string ailment_text(const Ailment& a, size_t width) {
+std::string problem_text(const KnownProblem& a, size_t width) {
   std::string out = wrapped(a.name + " (" + a.layer + "): " + a.meaning, "", "  ", width);
   if (!a.causes.empty()) out += wrapped(a.causes, "  causes: ", "          ", width);
   return out + wrapped(a.fix, "  fix:    ", "          ", width);
 }
 
-Json ailment_json(const Ailment& a) {
+Json problem_json(const KnownProblem& a) {
   return Json::object(
       {{"name", a.name}, {"layer", a.layer}, {"meaning", a.meaning}, {"causes", a.causes}, {"fix", a.fix}, {"rank", a.rank}});
 }
 
 }  // namespace
 
-std::vector<Ailment> explain(const std::string& text) {
+std::vector<KnownProblem> explain(const std::string& text) {
   const auto question = decimal(plain_chinese(to_lower(detail::trimmed(text.substr(0, kLongestQuestion)))));
   check(!question.empty(), ErrorKind::Usage, "explain", "there is no question; give a code (507018) or a symptom ('out of memory')");
-  std::vector<Ailment> out;
-  for (const auto& ailment : known_ailments())
-    if (to_lower(ailment.name) == question) return {ailment};
-  detail::find_ailments(question, false, [&](const detail::Hit& hit) {
-    if (hit.ailment != nullptr) add_once(out, *hit.ailment);
+  std::vector<KnownProblem> out;
+  for (const auto& problem : known_problems())
+    if (to_lower(problem.name) == question) return {problem};
+  detail::find_known_problems(question, false, [&](const detail::Hit& hit) {
+    if (hit.problem != nullptr) add_once(out, *hit.problem);
   });
   // what names a cause before what wraps it
-  std::stable_sort(out.begin(), out.end(), [](const Ailment& a, const Ailment& b) { return a.rank < b.rank; });
+  std::stable_sort(out.begin(), out.end(), [](const KnownProblem& a, const KnownProblem& b) { return a.rank < b.rank; });
   if (!out.empty()) return out;
   for (const auto& word : detail::words(question))
     if (auto family = detail::family_of(word)) return {*family};
@@ -148,11 +148,11 @@ std::string LogReport::str(size_t width) const {
   size_t number = 0;
   for (const auto& s : sightings) {
     const auto times = s.count == 1 ? std::string("once") : with_commas(static_cast<int64_t>(s.count)) + " times";
-    out += "\n" + wrapped(s.ailment.name + (s.shown == to_lower(s.ailment.name) ? "" : " (" + s.shown + ")") + ": " + s.ailment.meaning,
+    out += "\n" + wrapped(s.problem.name + (s.shown == to_lower(s.problem.name) ? "" : " (" + s.shown + ")") + ": " + s.problem.meaning,
                           std::to_string(++number) + ". ", "   ", width);
     out += wrapped(times + ", first in line " + std::to_string(s.first_line) + ": " + s.excerpt, "   seen:   ", "           ", width);
-    if (!s.ailment.causes.empty()) out += wrapped(s.ailment.causes, "   causes: ", "           ", width);
-    out += wrapped(s.ailment.fix, "   fix:    ", "           ", width);
+    if (!s.problem.causes.empty()) out += wrapped(s.problem.causes, "   causes: ", "           ", width);
+    out += wrapped(s.problem.fix, "   fix:    ", "           ", width);
   }
   return out;
 }
@@ -160,7 +160,7 @@ std::string LogReport::str(size_t width) const {
 Json LogReport::to_json() const {
   Json list = Json::array();
   for (const auto& s : sightings) {
-    auto entry = ailment_json(s.ailment);
+    auto entry = problem_json(s.problem);
     entry.set("shown", s.shown);
     entry.set("count", static_cast<int64_t>(s.count));
     entry.set("first_line", static_cast<int64_t>(s.first_line));
@@ -177,15 +177,15 @@ Json LogReport::to_json() const {
                        {"found", list}});
 }
 
-std::string explanation_text(const std::vector<Ailment>& ailments, size_t width) {
+std::string explanation_text(const std::vector<KnownProblem>& problems, size_t width) {
   std::string out;
-  for (const auto& a : ailments) out += (out.empty() ? "" : "\n") + ailment_text(a, width);
+  for (const auto& a : problems) out += (out.empty() ? "" : "\n") + problem_text(a, width);
   return out;
 }
 
-Json explanation_json(const std::vector<Ailment>& ailments) {
+Json explanation_json(const std::vector<KnownProblem>& problems) {
   Json list = Json::array();
-  for (const auto& a : ailments) list.push_back(ailment_json(a));
+  for (const auto& a : problems) list.push_back(problem_json(a));
   return Json::object({{"found", list}});
 }
 

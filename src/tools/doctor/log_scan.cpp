@@ -4,7 +4,7 @@
 #include <map>
 
 #include "npu_train/tools/doctor/explain.hpp"
-#include "tools/doctor/ailments.hpp"
+#include "tools/doctor/known_problems.hpp"
 
 namespace npu_train {
 namespace {
@@ -32,14 +32,14 @@ class LogScan {
  public:
   // Complete lines, or pieces of a line that is too long. `line_ends`: the next one has a new line number.
   void take(std::string_view line) {
-    detail::find_ailments(line, true, [&](const detail::Hit& hit) {
+    detail::find_known_problems(line, true, [&](const detail::Hit& hit) {
       switch (hit.kind) {
         case detail::Hit::Kind::ErrorWord:
           return note_error(line, hit.place);
         case detail::Hit::Kind::CodeFollows:
           return note_unknown_code(line, hit.place);
         default:
-          return note(*hit.ailment, line, hit.place, hit.length);
+          return note(*hit.problem, line, hit.place, hit.length);
       }
     });
   }
@@ -56,7 +56,7 @@ class LogScan {
     out.compressed = compressed;
     for (auto& [name, s] : seen_) out.sightings.push_back(std::move(s));
     std::stable_sort(out.sightings.begin(), out.sightings.end(), [](const Sighting& a, const Sighting& b) {
-      return std::pair(a.ailment.rank, a.first_line) < std::pair(b.ailment.rank, b.first_line);
+      return std::pair(a.problem.rank, a.first_line) < std::pair(b.problem.rank, b.first_line);
     });
     return out;
   }
@@ -71,12 +71,12 @@ class LogScan {
     first_error_ = excerpt_of(line, place);
   }
 
-  void note(const Ailment& ailment, std::string_view line, size_t place, size_t length) {
-    auto& s = seen_[ailment.name];
-    if (s.count > 0 && last_line_[ailment.name] == number_) return;
-    last_line_[ailment.name] = number_;
+  void note(const KnownProblem& problem, std::string_view line, size_t place, size_t length) {
+    auto& s = seen_[problem.name];
+    if (s.count > 0 && last_line_[problem.name] == number_) return;
+    last_line_[problem.name] = number_;
     if (s.count++ > 0) return;
-    s.ailment = ailment;
+    s.problem = problem;
     s.first_line = number_;
     s.excerpt = excerpt_of(line, place);
     s.shown = std::string(line.substr(place, length));
@@ -90,7 +90,7 @@ class LogScan {
     const auto code = line.substr(from, std::min(line.find_first_not_of("0123456789", from), line.size()) - from);
     const auto family = detail::family_of(code);
     if (!family) return;
-    for (const auto& known : known_ailments())
+    for (const auto& known : known_problems())
       if (std::find(known.patterns.begin(), known.patterns.end(), code) != known.patterns.end()) return;
     if (!seen_.contains(family->name) && unknown_++ >= 64) return;
     note(*family, line, from, code.size());

@@ -93,7 +93,7 @@ class FormsRun {
     outputs(batch.input());
     layers(batch.input());
     const auto times =
-        measure_in_turn([&] { form_.predict(batch.input()); }, [&] { original_.predict(batch.input()); }, options_.forms.pairs);
+        measure_alternately([&] { form_.predict(batch.input()); }, [&] { original_.predict(batch.input()); }, options_.forms.pairs);
     report_.form_ms = 1e3 * times.one.median();
     report_.original_ms = 1e3 * times.other.median();
     report_.speed = times.ratio();

@@ -85,7 +85,7 @@ TEST_CASE("two equal programs get no verdict, and a tenth is seen, on a machine 
 
 TEST_CASE("interleaved measurements call both sides alternately") {
   std::string calls;
-  const auto pairs = measure_in_turn([&] { calls += 'a'; }, [&] { calls += 'b'; }, 4, 1);
+  const auto pairs = measure_alternately([&] { calls += 'a'; }, [&] { calls += 'b'; }, 4, 1);
   CHECK(calls == "ababbaabba");
   CHECK(pairs.one.size() == 4);
   CHECK(pairs.other.size() == 4);

@@ -136,7 +136,7 @@ TEST_CASE("files and folders that do not exist; a table of ranks that is a link"
 TEST_CASE("the wanted environment of an NPU server") {
   Machine m;
   make_ascend_box(m);
-  auto text = wanted_environment(m.host.view(), m.process);
+  auto text = required_environment(m.host.view(), m.process);
   CHECK(has(text, "export PYTORCH_NPU_ALLOC_CONF='expandable_segments:True'\n"));
   CHECK(has(text, "export OMP_NUM_THREADS='32'\n"));  // 64 processors, 2 NPUs
   CHECK(has(text, "export HCCL_CONNECT_TIMEOUT='600'\n"));
@@ -145,25 +145,25 @@ TEST_CASE("the wanted environment of an NPU server") {
   SUBCASE("CANN's script where its variables are not set, and the driver's folders") {
     m.host.environment.clear();
     m.host.folder("/usr/local/Ascend/driver/lib64");
-    text = wanted_environment(m.host.view(), m.process);
+    text = required_environment(m.host.view(), m.process);
     CHECK(has(text, "source '/usr/local/Ascend/cann/set_env.sh'"));
     CHECK(has(text, "/usr/local/Ascend/driver/lib64/driver"));
   }
   SUBCASE("stubs and doubles leave the library path") {
     m.host.environment["LD_LIBRARY_PATH"] =
         "/usr/local/Ascend/cann/devlib:" + m.host.environment["LD_LIBRARY_PATH"] + ":/usr/local/Ascend/cann/lib64";
-    CHECK(has(wanted_environment(m.host.view(), m.process),
+    CHECK(has(required_environment(m.host.view(), m.process),
               "export LD_LIBRARY_PATH='/usr/local/Ascend/cann/lib64:/usr/local/Ascend/driver/lib64/driver'\n"));
   }
   SUBCASE("a library path that lost CANN's folders: its script again") {
     m.host.environment["LD_LIBRARY_PATH"] = "/usr/local/Ascend/cann/devlib:/usr/local/Ascend/driver/lib64/driver";
-    text = wanted_environment(m.host.view(), m.process);
+    text = required_environment(m.host.view(), m.process);
     CHECK(has(text, "export LD_LIBRARY_PATH='/usr/local/Ascend/driver/lib64/driver'\n"));
     CHECK(has(text, "\nsource '/usr/local/Ascend/cann/set_env.sh'\n"));
   }
   SUBCASE("a wrong value is replaced by a good one") {
     m.host.environment["HCCL_CONNECT_TIMEOUT"] = "60";
-    text = wanted_environment(m.host.view(), m.process);
+    text = required_environment(m.host.view(), m.process);
     CHECK(text.find("unset HCCL_CONNECT_TIMEOUT") < text.find("export HCCL_CONNECT_TIMEOUT='600'"));
     CHECK(has(text, "export HCCL_CONNECT_TIMEOUT='600'"));
   }
@@ -171,7 +171,7 @@ TEST_CASE("the wanted environment of an NPU server") {
     m.host.environment["ASCEND_LAUNCH_BLOCKING"] = "1";
     m.host.environment["INF_NAN_MODE_FORCE_DISABLE"] = "1";
     m.host.environment["TASK_QUEUE_ENABLE"] = "x'\n; touch /tmp/evil";
-    text = wanted_environment(m.host.view(), m.process);
+    text = required_environment(m.host.view(), m.process);
     for (const char* line :
          {"\nunset ASCEND_LAUNCH_BLOCKING\n", "\nunset INF_NAN_MODE_ENABLE INF_NAN_MODE_FORCE_DISABLE\n", "\nunset TASK_QUEUE_ENABLE\n"})
       CHECK(has(text, line));
@@ -186,7 +186,7 @@ TEST_CASE("every line of the wanted environment is a comment or one command, and
   m.host.environment["NCCL_DEBUG"] = "TRACE\x1b[2J`id`";
   TempDir dir;
   const auto file = dir / "env.sh";
-  std::ofstream(file) << wanted_environment(m.host.view(), m.process);
+  std::ofstream(file) << required_environment(m.host.view(), m.process);
   const auto result = run_command({"sh", "-c", "cd " + dir.path().string() + " && . ./env.sh && printf %s \"$LD_LIBRARY_PATH\" && ls"});
   CHECK(result.ok());
   CHECK(has(result.output, "/a'b $(touch x)"));
@@ -197,13 +197,13 @@ TEST_CASE("a problem that no line can fix is reported, and the file is not calle
   Machine m;
   make_laptop(m);
   m.host.environment["WORLD_SIZE"] = "2";
-  auto text = wanted_environment(m.host.view(), m.process);
+  auto text = required_environment(m.host.view(), m.process);
   CHECK(has(text, "# By hand: MASTER_ADDR: "));
   CHECK(!has(text, "# Nothing"));
   m.host.environment.clear();
   m.process.cpu_capability = "DEFAULT";
   m.host.environment["ATEN_CPU_CAPABILITY"] = "default";
-  text = wanted_environment(m.host.view(), m.process);
+  text = required_environment(m.host.view(), m.process);
   CHECK(has(text, "\nunset ATEN_CPU_CAPABILITY\n"));
   CHECK(!has(text, "# Nothing"));
 }
@@ -211,7 +211,7 @@ TEST_CASE("a problem that no line can fix is reported, and the file is not calle
 TEST_CASE("a machine that needs no change is reported as such") {
   Machine m;
   make_laptop(m);
-  CHECK(has(wanted_environment(m.host.view(), m.process), "# Nothing"));
+  CHECK(has(required_environment(m.host.view(), m.process), "# Nothing"));
   m.host.write("/sys/fs/cgroup/cpu.max", "200000 100000\n");
-  CHECK(has(wanted_environment(m.host.view(), m.process), "export OMP_NUM_THREADS='2'"));
+  CHECK(has(required_environment(m.host.view(), m.process), "export OMP_NUM_THREADS='2'"));
 }

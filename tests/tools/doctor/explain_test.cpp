@@ -47,7 +47,7 @@ class Endless : public std::streambuf {
 
 TEST_CASE("the tables: unique names, meanings and fixes, patterns in lower case and of one owner") {
   std::set<std::string> names, patterns;
-  for (const auto& a : known_ailments()) {
+  for (const auto& a : known_problems()) {
     INFO(a.name);
     CHECK(names.insert(a.name).second);
     CHECK(!a.meaning.empty());
@@ -128,7 +128,7 @@ TEST_CASE("symptoms as guides for Ascend name them, in Chinese") {
   }
   CHECK(name_of("速度特别慢") == "slow");  // in other words: by its characters
   CHECK(name_of("特定的层没有输出") == "a layer gives no output");
-  CHECK(scan("2023-11-02 错误：训练中途OOM\n").sightings.at(0).ailment.name == "out of memory");
+  CHECK(scan("2023-11-02 错误：训练中途OOM\n").sightings.at(0).problem.name == "out of memory");
   CHECK((error_of([] { explain("紫色的大象"); }).kind() == ErrorKind::Usage));
 }
 
@@ -166,7 +166,7 @@ TEST_CASE("a log: the cause before what follows from it, with lines and counts")
   log += "EI0002: notify timeout\n";
   const auto report = scan(log);
   std::vector<std::string> names;
-  for (const auto& s : report.sightings) names.push_back(s.ailment.name);
+  for (const auto& s : report.sightings) names.push_back(s.problem.name);
   CHECK((names == std::vector<std::string>{"507015", "EI0002", "EZ9999", "ERR00100", "falls back to the CPU"}));
   CHECK(report.sightings[0].first_line == 8);
   CHECK(report.sightings[3].count == 3);
@@ -184,7 +184,7 @@ TEST_CASE("numbers are codes only in an error") {
   CHECK(scan("ret=507018,\n").sightings.size() == 1);
   CHECK(scan("error " + std::string(100, ' ') + "step 507018\n").sightings.empty());
   CHECK(scan("NPUERR00100X EI00061\n").sightings.empty());
-  CHECK(scan("error code is 512345\n").sightings.at(0).ailment.name == "512345");
+  CHECK(scan("error code is 512345\n").sightings.at(0).problem.name == "512345");
 }
 
 TEST_CASE("logs of nothing, of one error that is not known, of bytes, compressed") {
@@ -227,7 +227,7 @@ TEST_CASE("a log of a gigabyte takes the memory of a line") {
   const auto report = explain_log(in);
   CHECK(report.bytes == uint64_t{1} << 30);
   REQUIRE(report.sightings.size() == 2);
-  CHECK(report.sightings[0].ailment.name == "507018");
+  CHECK(report.sightings[0].problem.name == "507018");
   CHECK(report.sightings[0].count > 10);
   CHECK(report.sightings[0].first_line == 8);
 }

@@ -57,7 +57,7 @@ struct PairedSamples {
 
 /// Runs `one` and `other` alternately, each first `warmup` times and then `pairs` times, in the order 1 2 2 1 1 2 2 1, so that a drift of
 /// the machine affects both equally. The work of each call must be complete when it returns (wait for the device).
-PairedSamples measure_in_turn(const std::function<void()>& one, const std::function<void()>& other, int64_t pairs, int64_t warmup = 1);
+PairedSamples measure_alternately(const std::function<void()>& one, const std::function<void()>& other, int64_t pairs, int64_t warmup = 1);
 
 /// Runs `fn` `warmup` times and then `count` times.
 Samples measure(const std::function<void()>& fn, int64_t count, int64_t warmup = 1);

@@ -32,6 +32,6 @@ std::vector<Finding> lint_environment(const HostView& host);
 
 /// The recommended environment of this machine, as a file for `source`: each line sets or removes a variable, with a comment that gives the
 /// reason. Variables that are already correct are not repeated.
-std::string wanted_environment(const HostView& host, const ProcessFacts& process);
+std::string required_environment(const HostView& host, const ProcessFacts& process);
 
 }  // namespace npu_train

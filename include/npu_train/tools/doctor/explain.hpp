@@ -13,7 +13,7 @@
 namespace npu_train {
 
 /// A row of src/tools/doctor/facts/codes.tsv or symptoms.tsv.
-struct Ailment {
+struct KnownProblem {
   std::string name;     ///< "507018", "EI0006", "out of memory"
   std::string layer;    ///< its source: "CANN runtime", "torch_npu", "loader", "symptom"
   std::string meaning;  ///< one sentence
@@ -24,16 +24,16 @@ struct Ailment {
   bool is_code = false;
 };
 
-const std::vector<Ailment>& known_ailments();
+const std::vector<KnownProblem>& known_problems();
 
 /// The entries that match `text`: a code (507018, 0x7BC8A, EI0006, "error code is 507018"), a symptom by name or in words. Codes that the
 /// table contains only as a family (507057 in 507053-507059) are also found. Error(Usage) with the nearest ones and a list of symptoms if
 /// none matches.
-std::vector<Ailment> explain(const std::string& text);
+std::vector<KnownProblem> explain(const std::string& text);
 
 /// One code or symptom in a log.
 struct Sighting {
-  Ailment ailment;
+  KnownProblem problem;
   std::string shown;        ///< the code as written in the log, or the pattern
   uint64_t count = 0;       ///< lines
   uint64_t first_line = 0;  ///< from 1
@@ -59,7 +59,7 @@ struct LogReport {
 LogReport explain_log(std::istream& log);
 
 /// For a terminal and as JSON.
-std::string explanation_text(const std::vector<Ailment>& ailments, size_t width = 100);
-Json explanation_json(const std::vector<Ailment>& ailments);
+std::string explanation_text(const std::vector<KnownProblem>& problems, size_t width = 100);
+Json explanation_json(const std::vector<KnownProblem>& problems);
 
 }  // namespace npu_train

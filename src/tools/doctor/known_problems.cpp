@@ -1,4 +1,4 @@
-#include "tools/doctor/ailments.hpp"
+#include "tools/doctor/known_problems.hpp"
 #include "npu_train/core/facts_table.hpp"
 
 #include <algorithm>
@@ -31,8 +31,8 @@ std::vector<std::string> code_patterns(const std::string& code) {
   return out;
 }
 
-std::vector<Ailment> read_ailments() {
-  std::vector<Ailment> out;
+std::vector<KnownProblem> read_known_problems() {
+  std::vector<KnownProblem> out;
   for (const auto& row : detail::facts_texts(facts::codes, "codes.tsv", 6))
     out.push_back(
         {row[0], row[1], row[3], row[4], row[5], static_cast<int>(detail::whole_number(row[2]).value_or(2)), code_patterns(row[0]), true});
@@ -53,12 +53,12 @@ struct Matcher {
     using Kind = detail::Hit::Kind;
     std::vector<detail::Hit> hits;
     std::vector<std::string> all;
-    const auto add = [&](const std::string& pattern, Kind kind, const Ailment* ailment) {
-      hits.push_back({kind, ailment, 0, pattern.size()});
+    const auto add = [&](const std::string& pattern, Kind kind, const KnownProblem* problem) {
+      hits.push_back({kind, problem, 0, pattern.size()});
       all.push_back(pattern);
     };
-    for (const auto& ailment : known_ailments())
-      for (const auto& pattern : ailment.patterns) add(pattern, Kind::Ailment, &ailment);
+    for (const auto& problem : known_problems())
+      for (const auto& pattern : problem.patterns) add(pattern, Kind::KnownProblem, &problem);
     for (const char* word : {"error", "fatal", "exception"}) add(word, Kind::ErrorWord, nullptr);
     for (const char* word : {"error code is", "errcode", "error code:"}) add(word, Kind::CodeFollows, nullptr);
     return {hits, detail::PatternMatcher(all)};
@@ -85,19 +85,19 @@ bool has_error_word(std::string_view line, size_t place) {
 
 }  // namespace
 
-const std::vector<Ailment>& known_ailments() {
-  static const auto known = read_ailments();
+const std::vector<KnownProblem>& known_problems() {
+  static const auto known = read_known_problems();
   return known;
 }
 
 namespace detail {
 
-void find_ailments(std::string_view line, bool context, const std::function<void(const Hit&)>& found) {
+void find_known_problems(std::string_view line, bool context, const std::function<void(const Hit&)>& found) {
   static const auto matcher = Matcher::make();
   matcher.patterns.each(line, [&](size_t pattern, size_t place) {
     auto hit = matcher.hits[pattern];
     hit.place = place;
-    if (hit.ailment != nullptr && hit.ailment->is_code) {
+    if (hit.problem != nullptr && hit.problem->is_code) {
       if (!stands_alone(line, place, hit.length)) return;
       if (context && all_digits(line.substr(place, hit.length)) && !has_error_word(line, place)) return;
     }
@@ -105,8 +105,9 @@ void find_ailments(std::string_view line, bool context, const std::function<void
   });
 }
 
-std::optional<Ailment> family_of(std::string_view code) {
-  Ailment out{.name = std::string(code), .layer = "", .meaning = "", .causes = "", .fix = "", .rank = 2, .patterns = {}, .is_code = true};
+std::optional<KnownProblem> family_of(std::string_view code) {
+  KnownProblem out{
+      .name = std::string(code), .layer = "", .meaning = "", .causes = "", .fix = "", .rank = 2, .patterns = {}, .is_code = true};
   if (code.size() == 8 && to_lower(code.substr(0, 3)) == "err" && all_digits(code.substr(3))) {
     static constexpr const char* kModules[] = {"its Python or C++ layer (PTA)", "its operators (OPS)", "communication (DIST)",
                                                "graphs (GRAPH)", "profiling (PROF)"};

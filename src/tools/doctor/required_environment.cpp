@@ -107,7 +107,7 @@ HostView without_wrong(const HostView& host, const ProcessFacts& process, Script
 
 }  // namespace
 
-std::string wanted_environment(const HostView& host, const ProcessFacts& process) {
+std::string required_environment(const HostView& host, const ProcessFacts& process) {
   Script out;
   const auto clean = without_wrong(host, process, out);
   const auto ascend = detail::ascend_facts(clean);
