@@ -141,6 +141,7 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   start_kept_ = true;
   forensics_->begin();
   precision_.begin_step();
+  strategy_.begin_window(static_cast<int64_t>(window.size()));
 }
 
 StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight) {

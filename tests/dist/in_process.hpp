@@ -88,6 +88,20 @@ class ReplicatedRank : public Strategy {
   }
   std::string from_main(std::string own) override { return exchange_->all(rank_, {.call = "from_main", .text = std::move(own)})[0].text; }
 
+  void broadcast(const std::vector<at::Tensor>& tensors) override {
+    const at::NoGradGuard no_grad;
+    Exchange::Message message{.call = "broadcast"};
+    for (const auto& t : tensors) message.tensors.push_back(t.detach().clone());
+    const auto everyone = exchange_->all(rank_, std::move(message));
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i].detach().copy_(everyone[0].tensors[i]);
+  }
+  std::vector<std::string> gather(const std::string& own) override {
+    std::vector<std::string> out;
+    for (const auto& m : exchange_->all(rank_, {.call = "gather", .text = own})) out.push_back(m.text);
+    return out;
+  }
+
+  void begin_window(int64_t) override {}
   void backward(const at::Tensor& loss, bool last) override {
     check(!last_seen_, ErrorKind::Internal, "ReplicatedRank", "a backward after the last one of the window");
     last_seen_ = last;

@@ -1,6 +1,8 @@
 /// Everything that several processes change in a training. The step calls a Strategy and never asks how many processes there are.
 ///
+///   broadcast(tensors)           weights and buffers of the main rank, before training begins
 ///   setup(parameters)            before the optimizer is made: what this rank updates
+///   begin_window(micro_batches)  before the first backward
 ///   backward(loss, last)         for each micro-batch, each loss already times its weight / R
 ///   finish_gradients(weight)     gradients are summed over ranks; returns W
 ///   agree(found_inf, norm, sums) the one agreement of a step, after gradients are unscaled and checked; decisions travel with it
@@ -60,6 +62,13 @@ class Strategy {
   /// The text that the main rank gives; what other ranks give is ignored. Returns after the main rank has called it.
   virtual std::string from_main(std::string own) = 0;
 
+  /// Each tensor gets the content that it has on the main rank.
+  virtual void broadcast(const std::vector<at::Tensor>& tensors) = 0;
+  /// The text of each rank, in the order of ranks.
+  virtual std::vector<std::string> gather(const std::string& own) = 0;
+
+  /// `micro_batches`: of this rank in the window that begins, 0 or more.
+  virtual void begin_window(int64_t micro_batches) = 0;
   /// Adds to the gradients. `last`: of the last micro-batch of the window, so gradients may be reduced while it runs.
   virtual void backward(const at::Tensor& loss, bool last) = 0;
   /// After the last backward, or without one on a rank that has no batch: gradients are the sums over ranks. Those of parameters that
@@ -92,6 +101,9 @@ class SingleDeviceStrategy : public Strategy {
   ParameterSet setup(const ParameterSet& trained) override { return trained; }
   std::vector<double> sums(std::vector<double> own) override { return own; }
   std::string from_main(std::string own) override { return own; }
+  void broadcast(const std::vector<at::Tensor>& /*tensors*/) override {}
+  std::vector<std::string> gather(const std::string& own) override { return {own}; }
+  void begin_window(int64_t /*micro_batches*/) override {}
   void backward(const at::Tensor& loss, bool last) override;
   WindowWeight finish_gradients(const WindowWeight& own) override { return own; }
   void agree(StepAgreement& /*step*/) override {}

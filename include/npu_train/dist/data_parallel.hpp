@@ -1,0 +1,47 @@
+/// Several processes, each with all parameters and a part of each global batch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/dist/gradient_reducer.hpp"
+#include "npu_train/dist/process_group.hpp"
+#include "npu_train/dist/strategy.hpp"
+
+namespace npu_train {
+
+/// Every rank has all parameters, all gradients and all optimizer state, and computes the same step (as DistributedDataParallel of
+/// PyTorch). With `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
+class DataParallelStrategy final : public Strategy {
+ public:
+  DataParallelStrategy(std::shared_ptr<ProcessGroup> group, DistOptions options);
+
+  int rank() const override { return group_->rank(); }
+  int world_size() const override { return group_->size(); }
+
+  ParameterSet setup(const ParameterSet& trained) override;
+  void broadcast(const std::vector<at::Tensor>& tensors) override;
+  std::vector<double> sums(std::vector<double> own) override;
+  std::string from_main(std::string own) override;
+  std::vector<std::string> gather(const std::string& own) override { return group_->gather("gather", own); }
+
+  void begin_window(int64_t micro_batches) override { reducer_->begin_window(micro_batches); }
+  void backward(const at::Tensor& loss, bool last) override;
+  WindowWeight finish_gradients(const WindowWeight& own) override;
+  void agree(StepAgreement& step) override;
+  void finish_step() override {}
+
+  unsigned decide(unsigned wanted) override;
+  void barrier() override { group_->barrier("barrier"); }
+  void abandon() noexcept override { group_->abandon(); }
+  bool capturable() const override { return false; }
+
+ private:
+  std::shared_ptr<ProcessGroup> group_;
+  DistOptions options_;
+  std::unique_ptr<GradientReducer> reducer_;
+  unsigned wanted_ = 0, decided_ = 0;
+};
+
+}  // namespace npu_train

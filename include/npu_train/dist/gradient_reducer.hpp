@@ -1,0 +1,63 @@
+/// Sums the gradients of several processes, while the backward pass runs: what DistributedDataParallel of PyTorch does, for C++.
+///
+///   auto group = npu_train::ProcessGroup::from_environment();
+///   npu_train::GradientReducer reducer(parameters, group);
+///   for (...) {
+///     optimizer.zero_grad();
+///     reducer.begin_backward(/*last=*/true);
+///     (loss_fn(model->forward(x), y) / group->size()).backward();
+///     reducer.finish();  // every rank has the sums
+///     optimizer.step();
+///   }
+///
+/// Gradients are copied into flat buffers (buckets) by a hook of each parameter; a complete bucket is sent at once, always in the same
+/// order of buckets. Sums are added in the order of ranks, so they have the bits of one process that accumulates the micro-batches of all
+/// ranks one after the other, whatever the number of ranks and the size of buckets (with Reduction::Ordered).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/core/config_table.hpp"
+#include "npu_train/dist/process_group.hpp"
+
+namespace npu_train {
+
+/// Section `dist`.
+struct DistOptions {
+  std::string reduction = "ordered";  ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce
+  std::string reduce = "window";      ///< window: once for each window | micro_batch: once for each micro-batch, in order
+  double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
+  double timeout = 300;               ///< seconds that a collective waits for other ranks
+  static const ConfigTable<DistOptions>& config_table();
+};
+
+class GradientReducer {
+ public:
+  /// `parameters` must be equal on all ranks: Error(Peer) names the rank and the parameter that differ. Error(Usage) for options that are
+  /// not valid.
+  GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options = {});
+  ~GradientReducer();
+  GradientReducer(const GradientReducer&) = delete;
+  GradientReducer& operator=(const GradientReducer&) = delete;
+
+  /// Before the backward passes of a window, with the number of them on this rank; 0: this rank only takes part. Ranks may have different
+  /// numbers. Optional where each rank has one, or with `reduce: window`.
+  void begin_window(int64_t micro_batches);
+  /// Before each backward pass; `last`: of the window. Gradients of the passes before it are kept until then, or sent (`micro_batch`).
+  void begin_backward(bool last);
+
+  /// After the last backward pass: the gradient of each parameter is the sum over all ranks and micro-batches, a view of a bucket that
+  /// stays valid until the next window begins. A parameter without a gradient on some ranks gets the sum of the others; one without a
+  /// gradient on any rank gets none. `own`: numbers that travel along; returns their sums, added in the order of ranks.
+  std::vector<double> finish(const std::vector<double>& own = {});
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace npu_train

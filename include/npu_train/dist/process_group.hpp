@@ -1,0 +1,66 @@
+/// The processes that train together, and the collectives between them. c10d of libtorch carries everything (Gloo); this interface holds
+/// what training needs of it, so that no other code sees c10d.
+///
+/// Every rank makes the same calls in the same order within each of three sequences, which do not wait for each other: exchanges
+/// (all_to_all, all_reduce), gathers (all_gather), and agreements (all other functions). An error of a collective, of whatever kind, is
+/// Error(Peer): the group can then only be abandoned.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/dist/launch.hpp"
+
+namespace npu_train {
+
+/// A collective on its way. Its tensors must not be touched before wait() has returned.
+class Collective {
+ public:
+  virtual ~Collective() = default;
+  /// Whether wait() returns, or throws, at once.
+  virtual bool done() = 0;
+  /// Error(Peer) if it failed.
+  virtual void wait() = 0;
+};
+
+class ProcessGroup {
+ public:
+  virtual ~ProcessGroup() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// Tensors are contiguous and in host memory. `in` [size * n]: part r goes to rank r. `out` [size * n]: part r comes from rank r.
+  virtual std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) = 0;
+  /// `tensor` becomes the sum over ranks, added in an order that the transport chooses.
+  virtual std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) = 0;
+  /// `out` [size * n]: part r is the `in` [n] of rank r.
+  virtual std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) = 0;
+
+  /// What each rank gives, in the order of ranks; of any length, also empty. `call` names the caller: ranks that are in different calls get
+  /// an Error(Peer) that names both.
+  virtual std::vector<std::string> gather(const std::string& call, const std::string& own) = 0;
+  /// The same for numbers. Error(Peer) if a rank gives another count.
+  std::vector<std::vector<double>> gather(const std::string& call, const std::vector<double>& own);
+  /// `tensor`, contiguous and in host memory, becomes that of rank 0.
+  virtual void broadcast(const at::Tensor& tensor) = 0;
+  /// Returns when each rank has called it.
+  void barrier(const std::string& call) { gather(call, std::string()); }
+
+  /// Leaves the group without waiting for the others, who get Error(Peer) when the process ends. What is on its way is leaked, since
+  /// destructors of libtorch wait for it until the timeout.
+  virtual void abandon() noexcept = 0;
+
+  /// The group of the launch that this process belongs to (launch_of_environment()). Returns when all ranks have come.
+  static std::shared_ptr<ProcessGroup> from_environment(std::chrono::milliseconds timeout = std::chrono::seconds(300));
+};
+
+/// Collectives wait at most `timeout`, and so does this function for the other ranks. Error(Peer) names the ranks that did not come;
+/// Error(Device) if the store cannot be reached or served, or this libtorch has no Gloo.
+std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, std::chrono::milliseconds timeout);
+
+}  // namespace npu_train

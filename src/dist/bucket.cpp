@@ -1,0 +1,79 @@
+#include "dist/bucket.hpp"
+
+#include <utility>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
+
+namespace npu_train::detail {
+
+Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group)
+    : layout_(std::move(layout)),
+      parameters_(parameters),
+      group_(group),
+      delivered_(layout_.pieces.size()),
+      flat_(at::zeros({layout_.numel}, layout_.options)),
+      host_(staged() ? at::zeros({layout_.numel}, layout_.options.device(at::kCPU)) : flat_) {
+  begin_round();
+}
+
+void Bucket::begin_round() {
+  delivered_.assign(delivered_.size(), false);
+  missing_ = delivered_.size();
+}
+
+void Bucket::deliver(size_t piece) {
+  auto& gradient = parameter(piece).mutable_grad();
+  sum(piece).copy_(gradient);
+  gradient.reset();
+  delivered_[piece] = true;
+  --missing_;
+}
+
+void Bucket::fill_missing() {
+  for (size_t i = 0; i < delivered_.size(); ++i)
+    if (!delivered_[i]) flat_.narrow(0, layout_.pieces[i].offset, layout_.pieces[i].numel).fill_(-0.0);
+  missing_ = 0;
+}
+
+at::Tensor Bucket::sum(size_t piece) const { return FlatBucket::view(flat_, layout_.pieces[piece], parameter(piece)); }
+
+at::Tensor Bucket::part(const at::Tensor& flat, int rank) const {
+  const auto size = layout_.numel / group_.size();
+  return flat.narrow(0, rank * size, size);
+}
+
+void Bucket::exchange(bool ordered) {
+  if (staged()) host_.copy_(flat_);
+  if (!ordered) {
+    exchange_ = group_.all_reduce(host_);
+    return;
+  }
+  received_ = at::empty_like(host_);
+  exchange_ = group_.all_to_all(received_, host_);
+}
+
+void Bucket::fold(bool ordered) {
+  std::exchange(exchange_, nullptr)->wait();
+  if (!ordered) return;
+  for (int r = 0; r < group_.size(); ++r) {
+    if (sum_.defined())
+      sum_.add_(part(received_, r));
+    else
+      sum_ = part(received_, r);
+  }
+  received_.reset();
+}
+
+void Bucket::gather(bool ordered) {
+  if (ordered) gather_ = group_.all_gather(host_, sum_);
+}
+
+void Bucket::wait() {
+  if (gather_) std::exchange(gather_, nullptr)->wait();
+  sum_.reset();
+  if (staged()) flat_.copy_(host_);
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,267 @@
+// The only source that sees c10d: collectives by Gloo, the store by TCPStore.
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <ATen/ops/empty.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "dist/flight_recorder.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/dist/process_group.hpp"
+
+namespace npu_train {
+namespace {
+
+using c10d::ProcessGroupGloo;
+using Gloo = c10::intrusive_ptr<ProcessGroupGloo>;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "unknown host";
+}
+
+// The first line of what a transport says: its messages carry stack traces.
+std::string message_of(const std::exception& e) {
+  const std::string text = e.what();
+  return text.substr(0, text.find('\n'));
+}
+
+// What the members of a group share, also with collectives that outlive it.
+struct Shared {
+  int rank;
+  std::string who;  // "rank 1 of 4 (host)"
+  detail::FlightRecorder recorder{};
+
+  // Everything that libtorch and Gloo throw, of whatever type.
+  [[noreturn]] void failed(const std::string& operation, const std::exception& e) const {
+    log(LogLevel::Error, who + ": the last collectives of this process:\n" + recorder.str());
+    throw Error(ErrorKind::Peer, operation, who + " lost contact with another rank: " + message_of(e),
+                "the first error among the messages of all ranks is the cause", std::current_exception());
+  }
+  template <class Fn>
+  auto guarded(const std::string& operation, Fn&& fn) const -> decltype(fn()) {
+    try {
+      return fn();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      failed(operation, e);
+    }
+  }
+};
+
+class C10dCollective final : public Collective {
+ public:
+  C10dCollective(std::shared_ptr<Shared> shared, std::string operation, int64_t sequence, c10::intrusive_ptr<c10d::Work> work)
+      : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {}
+
+  bool done() override { return work_->isCompleted(); }
+  void wait() override {
+    shared_->guarded(operation_, [&] { work_->wait(); });
+    shared_->recorder.end(sequence_);
+  }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+  std::string operation_;
+  int64_t sequence_;
+  c10::intrusive_ptr<c10d::Work> work_;
+};
+
+class C10dGroup final : public ProcessGroup {
+ public:
+  C10dGroup(const Launch& launch, std::chrono::milliseconds timeout);
+
+  int rank() const override { return launch_.rank; }
+  int size() const override { return launch_.world_size; }
+
+  std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
+    return start("all_to_all", in, [&] {
+      at::Tensor o = out, i = in;
+      std::vector<int64_t> equal;
+      return exchanges_->alltoall_base(o, i, equal, equal);
+    });
+  }
+  std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) override {
+    return start("all_reduce", tensor, [&] {
+      std::vector<at::Tensor> tensors{tensor};
+      return exchanges_->allreduce(tensors);
+    });
+  }
+  std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
+    return start("all_gather", in, [&] {
+      at::Tensor o = out, i = in;
+      return gathers_->_allgather_base(o, i);
+    });
+  }
+
+  std::vector<std::string> gather(const std::string& call, const std::string& own) override;
+  using ProcessGroup::gather;
+
+  void broadcast(const at::Tensor& tensor) override {
+    start("broadcast", tensor, [&] {
+      std::vector<at::Tensor> tensors{tensor};
+      return agreements_->broadcast(tensors);
+    })->wait();
+  }
+
+  void abandon() noexcept override {
+    for (auto* group : {&exchanges_, &gathers_, &agreements_}) (void)group->release();
+    (void)store_.release();
+  }
+
+ private:
+  // A message of gather(): what fits goes with the first collective.
+  struct Record {
+    static constexpr size_t kInline = 488, kCall = 16;
+    int64_t length = 0;
+    char call[kCall] = {};
+    char bytes[kInline] = {};
+  };
+
+  void connect(std::chrono::milliseconds timeout);
+  void meet(std::chrono::milliseconds timeout);
+  Gloo group(const char* name, std::chrono::milliseconds timeout) const;
+  std::vector<at::Tensor> gather_bytes(const std::string& call, const void* own, size_t size);
+
+  template <class Fn>
+  std::unique_ptr<Collective> start(const std::string& operation, const at::Tensor& given, Fn&& fn) {
+    check(exchanges_.defined(), ErrorKind::Peer, operation.c_str(), shared_->who, " has left the group");
+    const auto sequence = shared_->recorder.begin(operation, "", static_cast<int64_t>(given.nbytes()));
+    auto work = shared_->guarded(operation, std::forward<Fn>(fn));
+    return std::make_unique<C10dCollective>(shared_, operation, sequence, std::move(work));
+  }
+
+  Launch launch_;
+  std::shared_ptr<Shared> shared_;
+  StorePtr store_;
+  Gloo exchanges_, gathers_, agreements_;  // one for each sequence
+};
+
+C10dGroup::C10dGroup(const Launch& launch, std::chrono::milliseconds timeout)
+    : launch_(launch),
+      shared_(std::make_shared<Shared>(Shared{
+          launch.rank, "rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) + " (" + host_name() + ")"})) {
+  connect(timeout);
+  meet(timeout);
+  exchanges_ = group("exchanges", timeout);
+  gathers_ = group("gathers", timeout);
+  agreements_ = group("agreements", timeout);
+}
+
+void C10dGroup::connect(std::chrono::milliseconds timeout) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<uint16_t>(launch_.port);
+  options.isServer = launch_.serves_store;
+  options.waitWorkers = false;
+  options.timeout = timeout;
+  try {
+    store_ = c10::make_intrusive<c10d::PrefixStore>("npu_train/" + std::to_string(launch_.generation),
+                                                    c10::make_intrusive<c10d::TCPStore>(launch_.host, options));
+  } catch (const std::exception& e) {
+    const auto place = launch_.host + ":" + std::to_string(launch_.port);
+    throw Error(ErrorKind::Device, "process group",
+                shared_->who + (launch_.serves_store ? " cannot serve the store at " : " cannot reach the store at ") + place + ": " +
+                    message_of(e),
+                launch_.serves_store ? "another program may use the port; set MASTER_PORT to a free one for all ranks"
+                                     : "MASTER_ADDR and MASTER_PORT must name the host of rank 0, or the launcher's store",
+                std::current_exception());
+  }
+}
+
+// Names the ranks that are missing, which a group of Gloo would not. Processes may make several groups, in the same order on each rank.
+void C10dGroup::meet(std::chrono::milliseconds timeout) {
+  const auto rank = std::to_string(launch_.rank);
+  const auto me = host_name() + ", process " + std::to_string(::getpid());
+  shared_->guarded("process group", [&] {
+    const auto owner = store_->compareSet("owner/" + rank, "", me);
+    check(owner == me, ErrorKind::Usage, "process group", "two processes are rank ", rank, " of ", launch_.world_size, " at ", launch_.host,
+          ":", launch_.port, ": ", me, " and ", owner, "; hint: two launches use one MASTER_PORT, or RANK is not set for each process");
+    store_ = c10::make_intrusive<c10d::PrefixStore>("group " + std::to_string(store_->add("groups/" + rank, 1)), store_);
+    store_->set("here/" + rank, me);
+  });
+  const auto key = [](int r) { return "here/" + std::to_string(r); };
+  std::vector<std::string> keys;
+  for (int r = 0; r < launch_.world_size; ++r) keys.push_back(key(r));
+  try {
+    store_->wait(keys, timeout);
+  } catch (const std::exception& e) {
+    std::vector<std::string> missing;
+    for (int r = 0; r < launch_.world_size; ++r)
+      if (!shared_->guarded("process group", [&] { return store_->check({key(r)}); })) missing.push_back(std::to_string(r));
+    throw Error(ErrorKind::Peer, "process group",
+                shared_->who + ": after " + std::to_string(timeout.count() / 1000) + " s " + (missing.size() == 1 ? "rank " : "ranks ") +
+                    join(missing) + (missing.size() == 1 ? " has" : " have") + " not come",
+                "all ranks must be started with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT", std::current_exception());
+  }
+}
+
+Gloo C10dGroup::group(const char* name, std::chrono::milliseconds timeout) const {
+  return shared_->guarded("process group", [&] {
+    auto options = ProcessGroupGloo::Options::create(timeout);
+    const bool local = launch_.local_world_size == launch_.world_size;
+    const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
+    options->devices.push_back(interface != nullptr ? ProcessGroupGloo::createDeviceForInterface(interface)
+                               : local              ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                                    : ProcessGroupGloo::createDefaultDevice());
+    options->threads = 1;  // one sequence needs no more
+    return c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size,
+                                                 std::move(options));
+  });
+}
+
+std::vector<at::Tensor> C10dGroup::gather_bytes(const std::string& call, const void* own, size_t size) {
+  check(agreements_.defined(), ErrorKind::Peer, call.c_str(), shared_->who, " has left the group");
+  const auto n = static_cast<int64_t>(size);
+  auto in = at::empty({n}, at::kByte);
+  auto out = at::empty({launch_.world_size * n}, at::kByte);
+  std::memcpy(in.data_ptr(), own, size);
+  const auto sequence = shared_->recorder.begin("agreement", call, n);
+  shared_->guarded(call, [&] { agreements_->_allgather_base(out, in)->wait(); });
+  shared_->recorder.end(sequence);
+  return out.split(n);
+}
+
+std::vector<std::string> C10dGroup::gather(const std::string& call, const std::string& own) {
+  Record record;
+  record.length = static_cast<int64_t>(own.size());
+  std::strncpy(record.call, call.c_str(), Record::kCall - 1);
+  std::memcpy(record.bytes, own.data(), std::min(own.size(), Record::kInline));
+  int64_t longest = 0;
+  std::vector<int64_t> lengths;
+  std::vector<std::string> out;
+  for (const auto& given : gather_bytes(call, &record, sizeof record)) {
+    Record theirs;
+    std::memcpy(&theirs, given.data_ptr(), sizeof theirs);
+    check(std::strcmp(theirs.call, record.call) == 0, ErrorKind::Peer, call.c_str(), shared_->who, " is in '", record.call, "' and rank ",
+          out.size(), " is in '", theirs.call, "': the ranks have taken different branches; hint: a decision must be the same on each rank");
+    longest = std::max(longest, theirs.length);
+    lengths.push_back(theirs.length);
+    out.emplace_back(theirs.bytes, static_cast<size_t>(std::min<int64_t>(theirs.length, Record::kInline)));
+  }
+  if (longest <= static_cast<int64_t>(Record::kInline)) return out;
+  auto padded = own;
+  padded.resize(static_cast<size_t>(longest));
+  const auto whole = gather_bytes(call, padded.data(), padded.size());
+  for (size_t r = 0; r < out.size(); ++r)
+    out[r].assign(static_cast<const char*>(whole[r].data_ptr()), static_cast<size_t>(lengths[r]));
+  return out;
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, std::chrono::milliseconds timeout) {
+  check(timeout.count() > 0, ErrorKind::Usage, "process group", "the timeout is ", timeout.count(), " ms; it must be positive");
+  return std::make_shared<C10dGroup>(launch, timeout);
+}
+
+}  // namespace npu_train

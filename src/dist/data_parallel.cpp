@@ -1,0 +1,85 @@
+#include "npu_train/dist/data_parallel.hpp"
+
+#include <cstring>
+#include <utility>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/device/backend.hpp"
+
+namespace npu_train {
+namespace {
+
+// What agree() gathers from each rank, before the sums.
+struct Agreement {
+  float found_inf = 0;
+  uint32_t bits = 0;
+};
+
+}  // namespace
+
+DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, DistOptions options)
+    : group_(std::move(group)), options_(std::move(options)) {}
+
+ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
+  reducer_.reset();  // its hooks go first
+  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_);
+  return trained;
+}
+
+void DataParallelStrategy::broadcast(const std::vector<at::Tensor>& tensors) {
+  const at::NoGradGuard no_grad;
+  for (const auto& tensor : tensors) {
+    auto host = tensor.detach().to(at::kCPU).contiguous();
+    group_->broadcast(host);
+    if (!host.is_alias_of(tensor)) tensor.detach().copy_(host);
+  }
+}
+
+std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
+  std::vector<double> out(own.size());
+  for (const auto& of_rank : group_->gather("sums", own))
+    for (size_t i = 0; i < out.size(); ++i) out[i] += of_rank[i];
+  return out;
+}
+
+std::string DataParallelStrategy::from_main(std::string own) { return group_->gather("from_main", rank() == 0 ? own : std::string())[0]; }
+
+void DataParallelStrategy::backward(const at::Tensor& loss, bool last) {
+  reducer_->begin_backward(last);
+  backend_of(device_of(loss.device())).backward(loss);
+}
+
+WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {
+  const auto total = reducer_->finish({own.loss, own.samples});
+  return {.loss = total[0], .samples = total[1]};
+}
+
+void DataParallelStrategy::agree(StepAgreement& step) {
+  Agreement own{.found_inf = step.found_inf.defined() ? step.found_inf.item<float>() : 0, .bits = std::exchange(wanted_, 0)};
+  const auto host = step.sums.to(at::kCPU, at::kFloat).contiguous();
+  std::string message(sizeof own + host.nbytes(), '\0');
+  std::memcpy(message.data(), &own, sizeof own);
+  std::memcpy(message.data() + sizeof own, host.const_data_ptr(), host.nbytes());
+  at::Tensor sums;
+  decided_ = 0;
+  for (auto& given : group_->gather("agree", message)) {
+    check(given.size() == message.size(), ErrorKind::Peer, "agree", "ranks have different numbers of metrics; hint: all ranks must run the "
+          "same program with the same configuration");
+    std::memcpy(&own, given.data(), sizeof own);
+    decided_ |= own.bits;
+    if (step.found_inf.defined() && own.found_inf != 0) step.found_inf.fill_(1);
+    const auto part = at::from_blob(given.data() + sizeof own, host.sizes(), at::kFloat);
+    sums = sums.defined() ? sums.add_(part) : part.clone();
+  }
+  step.sums.copy_(sums);
+}
+
+unsigned DataParallelStrategy::decide(unsigned wanted) {
+  wanted_ = wanted;
+  return std::exchange(decided_, 0);
+}
+
+}  // namespace npu_train

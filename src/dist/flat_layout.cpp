@@ -1,0 +1,50 @@
+#include "dist/flat_layout.hpp"
+
+#include <algorithm>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr int64_t kBlock = 64;
+
+int64_t padded(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter) {
+  return flat.as_strided(parameter.sizes(), parameter.strides(), piece.offset);
+}
+
+std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes) {
+  check(ranks >= 1 && bucket_bytes >= 1, ErrorKind::Usage, "flat_layout", ranks, " ranks and buckets of ", bucket_bytes,
+        " bytes; both must be positive");
+  std::vector<FlatBucket> closed;
+  std::vector<FlatBucket> open;  // at most one for each device and dtype
+  const auto close = [&](FlatBucket bucket) {
+    bucket.numel = padded(bucket.numel, kBlock * ranks);
+    closed.push_back(std::move(bucket));
+  };
+  for (size_t i = parameters.size(); i-- > 0;) {
+    const auto& value = parameters[i].value;
+    check(value.is_non_overlapping_and_dense(), ErrorKind::Usage, "flat_layout", parameters[i].name,
+          " is not dense in memory; call .contiguous() on it before training");
+    const auto options = value.options().requires_grad(false);
+    auto bucket = std::find_if(open.begin(), open.end(), [&](const FlatBucket& b) {
+      return b.options.device() == options.device() && b.options.dtype() == options.dtype();
+    });
+    if (bucket == open.end()) bucket = open.insert(open.end(), {.options = options});
+    bucket->pieces.push_back({i, bucket->numel, value.numel()});
+    bucket->numel = padded(bucket->numel + value.numel(), kBlock);
+    const auto limit = closed.empty() ? bucket_bytes / 8 : bucket_bytes;
+    if (bucket->numel * static_cast<int64_t>(value.element_size()) >= limit) {
+      close(std::move(*bucket));
+      open.erase(bucket);
+    }
+  }
+  for (auto& bucket : open) close(std::move(bucket));
+  return closed;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,33 @@
+// Which gradients travel together: parameters in buckets, each a flat buffer.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "npu_train/base/parameter_set.hpp"
+
+namespace npu_train::detail {
+
+struct FlatPiece {
+  size_t parameter;  // its index in the set
+  int64_t offset;    // of its first element; a multiple of 64
+  int64_t numel;
+};
+
+struct FlatBucket {
+  at::TensorOptions options{};  // device and dtype of all its parameters
+  std::vector<FlatPiece> pieces{};
+  int64_t numel = 0;  // padded: a multiple of 64 elements x ranks, so that the part of each rank starts at a block of 64
+
+  // The piece within `flat`, with the strides of the parameter.
+  static at::Tensor view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter);
+};
+
+// Buckets of parameters of one device and dtype, in the reverse order of the set: the order in which a backward pass gives gradients,
+// nearly. A bucket is closed when it has `bucket_bytes`; the first one at an eighth of that, so that sending starts early. The layout
+// depends only on the arguments: it is the same on every rank.
+std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes);
+
+}  // namespace npu_train::detail

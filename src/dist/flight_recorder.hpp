@@ -1,0 +1,34 @@
+// The last collectives of a process, for the message of an Error(Peer).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+namespace npu_train::detail {
+
+class FlightRecorder {
+ public:
+  static constexpr size_t kKept = 64;
+
+  struct Entry {
+    int64_t sequence = 0;  // counts the collectives of the process
+    std::string operation{}, call{};
+    int64_t bytes = 0;  // that this rank gives
+    bool done = false;
+  };
+
+  // Returns the sequence number.
+  int64_t begin(std::string operation, std::string call, int64_t bytes);
+  void end(int64_t sequence);
+  // One line each, the newest last: "17 all_to_all, bucket 2, 1,048,576 bytes: not finished".
+  std::string str() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::array<Entry, kKept> entries_;
+  int64_t next_ = 0;
+};
+
+}  // namespace npu_train::detail

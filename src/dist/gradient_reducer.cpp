@@ -1,0 +1,247 @@
+#include "npu_train/dist/gradient_reducer.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "dist/bucket.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+
+const ConfigTable<DistOptions>& DistOptions::config_table() {
+  using T = DistOptions;
+  static const auto table =
+      ConfigTable<T>("dist")
+          .field("reduction", &T::reduction,
+                 "ordered: gradients are added in the order of ranks, with the bits of one process; native: by the transport's all_reduce",
+                 one_of({"ordered", "native"}))
+          .field("reduce", &T::reduce, "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
+                 one_of({"window", "micro_batch"}))
+          .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
+          .field("timeout", &T::timeout, "seconds that a rank waits for the others before it gives up", between(1, 86400));
+  return table;
+}
+
+namespace {
+
+using detail::Bucket;
+
+// Calls `fn` after the gradient of a parameter has been accumulated. The hook that a program has set before is called first.
+class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  AfterAccumulation(std::unique_ptr<PostAccumulateGradHook> before, std::function<void()> fn)
+      : before_(std::move(before)), fn_(std::move(fn)) {}
+  void operator()(const torch::autograd::Variable& tensor) override {
+    if (before_) (*before_)(tensor);
+    fn_();
+  }
+  std::unique_ptr<PostAccumulateGradHook> release() { return std::move(before_); }
+
+ private:
+  std::unique_ptr<PostAccumulateGradHook> before_;
+  std::function<void()> fn_;
+};
+
+std::string description(const Parameter& p) {
+  return c10::str(p.name, " ", p.value.scalar_type(), " ", p.value.sizes(), " of strides ", p.value.strides());
+}
+
+// Each rank must have the same parameters in the same order.
+void check_equal(const ParameterSet& parameters, ProcessGroup& group) {
+  std::string own;
+  for (const auto& p : parameters) own += description(p) + "\n";
+  const auto all = group.gather("parameters", own);
+  for (size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    const auto [mine, theirs] = std::mismatch(all[0].begin(), all[0].end(), all[r].begin(), all[r].end());
+    const auto line = [](const std::string& text, size_t at) {
+      const auto begin = text.rfind('\n', at == 0 ? 0 : at - 1);
+      const auto from = begin == std::string::npos ? 0 : begin + 1;
+      const auto end = text.find('\n', from);
+      return from >= text.size() ? std::string("no parameter") : text.substr(from, end - from);
+    };
+    throw Error(ErrorKind::Peer, "GradientReducer",
+                "the parameters of rank " + std::to_string(r) + " differ from those of rank 0: '" +
+                    line(all[r], static_cast<size_t>(theirs - all[r].begin())) + "' instead of '" +
+                    line(all[0], static_cast<size_t>(mine - all[0].begin())) + "'",
+                "all ranks must run the same program with the same configuration");
+  }
+}
+
+}  // namespace
+
+class GradientReducer::Impl {
+ public:
+  Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options);
+  ~Impl();
+
+  void begin_window(int64_t micro_batches);
+  void begin_backward(bool last);
+  std::vector<double> finish(const std::vector<double>& own);
+
+ private:
+  void on_gradient(size_t bucket, size_t piece);
+  void take(size_t bucket, size_t piece);
+  void send_complete();
+  void end_round();
+  std::vector<double> agree(const std::vector<double>& own, std::vector<bool>& present);
+  bool last_round() const { return window_mode_ || round_ + 1 >= rounds_; }
+
+  ParameterSet parameters_;
+  std::shared_ptr<ProcessGroup> group_;
+  bool ordered_, window_mode_;
+  std::vector<Bucket> buckets_;
+  std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
+  std::mutex mutex_;           // hooks come from autograd's threads
+  bool armed_ = false;         // hooks deliver
+  bool open_ = false;          // a round has begun and has not ended
+  int64_t round_ = 0, rounds_ = 1;
+  size_t sent_ = 0, folded_ = 0;
+};
+
+GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options)
+    : parameters_(parameters),
+      group_(std::move(group)),
+      ordered_(options.reduction == "ordered"),
+      window_mode_(options.reduce == "window"),
+      present_(parameters.size()) {
+  check(group_ != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
+  bind<DistOptions>(to_node(options), "dist");
+  check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
+  check_equal(parameters_, *group_);
+  auto layout = detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576));
+  buckets_.reserve(layout.size());
+  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_);
+  for (size_t b = 0; b < buckets_.size(); ++b)
+    for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
+      const auto& value = parameters_[buckets_[b].layout().pieces[i].parameter].value;
+      auto& hook = torch::autograd::impl::post_acc_grad_hooks(value);
+      hook = std::make_unique<AfterAccumulation>(std::move(hook), [this, b, i] { on_gradient(b, i); });
+    }
+}
+
+GradientReducer::Impl::~Impl() {
+  for (const auto& p : parameters_) {
+    auto& hook = torch::autograd::impl::post_acc_grad_hooks(p.value);
+    if (auto* own = dynamic_cast<AfterAccumulation*>(hook.get())) hook = own->release();
+  }
+}
+
+void GradientReducer::Impl::begin_window(int64_t micro_batches) {
+  check(micro_batches >= 0, ErrorKind::Usage, "GradientReducer", micro_batches, " micro-batches; allowed: 0 or more");
+  armed_ = open_ = false;
+  round_ = 0;
+  rounds_ = 1;
+  present_.assign(present_.size(), false);
+  for (auto& b : buckets_) b.begin_round();
+  if (window_mode_) return;
+  for (const auto& of_rank : group_->gather("begin_window", std::vector<double>{static_cast<double>(micro_batches)}))
+    rounds_ = std::max(rounds_, static_cast<int64_t>(of_rank[0]));
+}
+
+void GradientReducer::Impl::begin_backward(bool last) {
+  if (open_) end_round();
+  armed_ = last || !window_mode_;
+  open_ = armed_;
+}
+
+void GradientReducer::Impl::on_gradient(size_t bucket, size_t piece) {
+  if (!armed_) return;
+  const at::NoGradGuard no_grad;
+  const std::lock_guard lock(mutex_);
+  check(!buckets_[bucket].delivered(piece), ErrorKind::Usage, "GradientReducer", "the gradient of ",
+        parameters_[buckets_[bucket].layout().pieces[piece].parameter].name,
+        " was accumulated twice in one backward pass; hint: npu_train::checkpoint recomputes without a second backward pass");
+  take(bucket, piece);
+  send_complete();
+}
+
+void GradientReducer::Impl::take(size_t bucket, size_t piece) {
+  buckets_[bucket].deliver(piece);
+  present_[buckets_[bucket].layout().pieces[piece].parameter] = true;
+}
+
+// In the order of buckets: what is complete is sent, what has arrived is added and sent on.
+void GradientReducer::Impl::send_complete() {
+  for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_);
+  for (; folded_ < sent_ && buckets_[folded_].exchanged(); ++folded_) {
+    buckets_[folded_].fold(ordered_);
+    if (last_round()) buckets_[folded_].gather(ordered_);
+  }
+}
+
+// What the hooks did not deliver: gradients of other micro-batches, of master weights, and none at all.
+void GradientReducer::Impl::end_round() {
+  const at::NoGradGuard no_grad;
+  armed_ = open_ = false;
+  for (size_t b = 0; b < buckets_.size(); ++b) {
+    const auto& pieces = buckets_[b].layout().pieces;
+    for (size_t i = 0; i < pieces.size(); ++i)
+      if (!buckets_[b].delivered(i) && parameters_[pieces[i].parameter].value.grad().defined()) take(b, i);
+    buckets_[b].fill_missing();
+    send_complete();
+  }
+  for (; folded_ < buckets_.size(); ++folded_) {
+    buckets_[folded_].fold(ordered_);
+    if (last_round()) buckets_[folded_].gather(ordered_);
+  }
+  for (auto& b : buckets_) b.begin_round();
+  sent_ = folded_ = 0;
+  ++round_;
+}
+
+// The sums of `own`, and which parameters have a gradient on any rank.
+std::vector<double> GradientReducer::Impl::agree(const std::vector<double>& own, std::vector<bool>& present) {
+  auto numbers = own;
+  constexpr size_t kBits = 32;  // a double holds them exactly
+  for (size_t i = 0; i < present.size(); i += kBits) {
+    uint64_t bits = 0;
+    for (size_t k = i; k < std::min(present.size(), i + kBits); ++k) bits |= uint64_t{present[k]} << (k - i);
+    numbers.push_back(static_cast<double>(bits));
+  }
+  std::vector<double> sums(own.size());
+  for (const auto& of_rank : group_->gather("finish", numbers)) {
+    for (size_t i = 0; i < own.size(); ++i) sums[i] += of_rank[i];
+    for (size_t k = 0; k < present.size(); ++k)
+      if (static_cast<uint64_t>(of_rank[own.size() + k / kBits]) >> (k % kBits) & 1) present[k] = true;
+  }
+  return sums;
+}
+
+std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own) {
+  const at::NoGradGuard no_grad;
+  do end_round();
+  while (round_ < rounds_);  // other ranks have more micro-batches
+  auto present = present_;
+  auto sums = agree(own, present);
+  for (auto& b : buckets_) {
+    b.wait();
+    const auto& pieces = b.layout().pieces;
+    for (size_t i = 0; i < pieces.size(); ++i)
+      parameters_[pieces[i].parameter].value.mutable_grad() = present[pieces[i].parameter] ? b.sum(i) : at::Tensor();
+  }
+  round_ = 0;
+  present_.assign(present_.size(), false);
+  return sums;
+}
+
+GradientReducer::GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options) {
+  translated("GradientReducer", [&] { impl_ = std::make_unique<Impl>(parameters, std::move(group), options); });
+}
+GradientReducer::~GradientReducer() = default;
+void GradientReducer::begin_window(int64_t micro_batches) {
+  translated("GradientReducer", [&] { impl_->begin_window(micro_batches); });
+}
+void GradientReducer::begin_backward(bool last) {
+  translated("GradientReducer", [&] { impl_->begin_backward(last); });
+}
+std::vector<double> GradientReducer::finish(const std::vector<double>& own) {
+  return translated("GradientReducer", [&] { return impl_->finish(own); });
+}
+
+}  // namespace npu_train
