@@ -140,6 +140,9 @@ function(npu_train_add_room room)
   # Kernels of several instruction sets, all of the same bits: no multiply-add that is not written.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernels/batch_norm_kernels.cpp PROPERTIES
     COMPILE_OPTIONS -ffp-contract=off SKIP_UNITY_BUILD_INCLUSION ON)
+  # libtorch's wheel lacks the headers of Gloo that c10d includes.
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dist/c10d_group.cpp PROPERTIES
+    INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/src/dist/gloo_declarations SKIP_UNITY_BUILD_INCLUSION ON)
   if(NOT sources)
     return()
   endif()

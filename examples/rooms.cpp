@@ -177,6 +177,7 @@ void optim_room() {
 void dist_room() {
   npu_train::SingleDeviceStrategy strategy;
   const auto weight = torch::ones({1}).requires_grad_(true);
+  strategy.begin_window(/*micro_batches=*/1);
   strategy.backward((2 * weight).sum(), /*last=*/true);
   const auto total = strategy.finish_gradients({.loss = 8, .samples = 8});  // of one rank: its own
   if (strategy.is_main()) std::printf("rank %d of %d: %.0f samples\n", strategy.rank(), strategy.world_size(), total.samples);

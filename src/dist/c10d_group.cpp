@@ -37,9 +37,10 @@ std::string message_of(const std::exception& e) {
 
 // What the members of a group share, also with collectives that outlive it.
 struct Shared {
-  int rank;
+  explicit Shared(std::string name) : who(std::move(name)) {}
+
   std::string who;  // "rank 1 of 4 (host)"
-  detail::FlightRecorder recorder{};
+  detail::FlightRecorder recorder;
 
   // Everything that libtorch and Gloo throw, of whatever type.
   [[noreturn]] void failed(const std::string& operation, const std::exception& e) const {
@@ -149,8 +150,8 @@ class C10dGroup final : public ProcessGroup {
 
 C10dGroup::C10dGroup(const Launch& launch, std::chrono::milliseconds timeout)
     : launch_(launch),
-      shared_(std::make_shared<Shared>(Shared{
-          launch.rank, "rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) + " (" + host_name() + ")"})) {
+      shared_(std::make_shared<Shared>("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) + " (" +
+                                       host_name() + ")")) {
   connect(timeout);
   meet(timeout);
   exchanges_ = group("exchanges", timeout);

@@ -10,6 +10,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/sim_npu.hpp"
+#include "npu_train/dist/launch.hpp"
 #include "npu_train/nn/named_state.hpp"
 
 namespace npu_train {
@@ -80,7 +81,15 @@ void check_norm(const Model& model, const AmpModules& modules, const std::string
 
 Device run_device(const RunConfig& config) {
   if (Device::parse(config.device == "auto" ? "cpu" : config.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
-  return resolve_device(config.device);
+  auto device = resolve_device(config.device);
+  const auto launch = launch_of_environment();
+  const int count = backend_of(device).count();
+  if (launch.local_world_size == 1 || count == 1 || config.device.find(':') != std::string::npos) return device;
+  check(launch.local_rank < count, ErrorKind::Device, "device", "rank ", launch.rank, " is process ", launch.local_rank + 1, " of ",
+        launch.local_world_size, " on this host, which has ", count, " devices of the kind ", device.kind,
+        "; hint: start one process for each device");
+  device.index = launch.local_rank;
+  return device;
 }
 
 PrecisionOptions precision_options(const RunConfig& config) {

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 
+#include "engine/ranks.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/threads.hpp"
 #include "npu_train/engine/run_config.hpp"
@@ -102,7 +103,7 @@ class ProcessState {
  public:
   /// `rng` is empty before the first call. `inside` is true while this lives.
   ProcessState(const RunConfig& config, State& rng, bool& inside)
-      : threads_(static_cast<int>(config.trainer.threads)),
+      : threads_(threads_of_rank(config)),
         deterministic_(determinism(), determinism_of(config)),
         benchmark_(cudnn_benchmark(), on_or_off(config.trainer.benchmark)),
         tf32_(tf32(), tf32_of(config)),

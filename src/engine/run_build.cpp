@@ -1,5 +1,6 @@
 #include "run_build.hpp"
 #include "engine/config_rules.hpp"
+#include "engine/ranks.hpp"
 #include "npu_train/engine/model_precision.hpp"
 
 #include <algorithm>
@@ -70,10 +71,11 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 
 void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   device = run_device(config);
-  strategy = std::make_shared<SingleDeviceStrategy>();
+  strategy = make_strategy(config);
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
+  check_equal_on_ranks(*strategy, resolved);
   if (!task) check_monitors(config, parts);
   building = {"the data set was opened", "a data set that is read from disk, or a machine with more memory"};
   make_data(config, parts);
@@ -112,6 +114,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   building = {"the model was moved", "a smaller model, or a card with more memory; check what else uses the device's memory"};
   task->to(device.c10());
   auto parameters = task->parameters();
+  strategy->broadcast(weights_of(*task));
   check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
   const bool channels_last = wants_channels_last(config.trainer.memory_format, device, parameters);
   if (channels_last)

@@ -60,6 +60,7 @@ const ConfigTable<RunConfig>& RunConfig::config_table() {
           .field("ema", &T::ema, "moving average of the weights, used for validation")
           .field("checkpoint", &T::checkpoint, "which checkpoints are saved, and when")
           .field("early_stopping", &T::early_stopping, "stops the run if a metric no longer improves")
+          .field("dist", &T::dist, "how several processes train together; no effect in one process")
           .field("callbacks", &T::callbacks, "callbacks of the program, by name with their options, in the order of their calls")
           .field("output", &T::output, "location of the run's files")
           .synonym("scheduler", "lr_scheduler")

@@ -46,6 +46,7 @@ struct Trainer::Impl {
       try {
         return translated(where, fn);
       } catch (const Error& e) {
+        if (e.kind() == ErrorKind::Peer) run.strategy->abandon();
         const auto explained = explain(e);
         if (log_file)
           log_file(LogLevel::Error, (explained ? *explained : e).what());  // the error that ended a run is at the end of its log
@@ -196,6 +197,11 @@ struct Trainer::Impl {
   }
 
   std::string find_resumed(const std::string& which, std::string& dir);
+  /// The main rank looks for it: the others may see another folder, or the same one later.
+  std::string agreed_checkpoint(const std::string& which, std::string& dir) {
+    const bool is_main = run.strategy->is_main();
+    return run.strategy->from_main(is_main ? find_resumed(which, dir) : std::string());
+  }
   std::string resume(const std::string& which);
 };
 
@@ -237,7 +243,7 @@ std::string Trainer::Impl::resume(const std::string& which) {
     }
   } undo{*this};  // after an error, another object may use the folder
   std::string dir;
-  const auto checkpoint = find_resumed(which, dir);
+  const auto checkpoint = agreed_checkpoint(which, dir);
   if (checkpoint.empty()) return "";
   const auto meta = read_checkpoint_meta(checkpoint);
   if (meta.threads != at::get_num_threads() || meta.cpu != at::get_cpu_capability())
@@ -253,9 +259,7 @@ std::string Trainer::Impl::resume(const std::string& which) {
 Trainer::Trainer(RunConfig config, Parts parts) : impl_(std::make_unique<Impl>()) {
   translated("Trainer", [&] {
     check_config(config, parts);
-    const auto launch = launch_of_environment();
-    check(launch.world_size == 1, ErrorKind::Usage, "Trainer", "this is rank ", launch.rank, " of ", launch.world_size, ", started by ",
-          launch.launcher, ", but this version trains in one process; hint: start one process");
+    launch_of_environment();
   });
   impl_->config = std::move(config);
   impl_->parts = std::move(parts);

@@ -10,6 +10,7 @@
 
 #include "npu_train/core/config_table.hpp"
 #include "npu_train/device/sim_npu.hpp"
+#include "npu_train/dist/gradient_reducer.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/optim/ema.hpp"
 #include "npu_train/precision/precision.hpp"
@@ -53,6 +54,7 @@ struct RunConfig {
   EmaOptions ema{};
   CheckpointOptions checkpoint{};
   EarlyStoppingOptions early_stopping{};
+  DistOptions dist{};                   ///< how several processes train together; without effect in one process
   std::vector<PartConfig> callbacks{};  ///< of Parts.callbacks, in this order: {part("plateau", {{"patience", 3}})}
   OutputOptions output{};
   ConfigSections sections{};  ///< those of Parts.observers: sections["dump"] = {{"level", "op"}}; a section that is present is enabled

@@ -87,9 +87,17 @@ std::optional<Scalars> Evaluation::averages(const Sums& own, bool stopped) {
   return out;
 }
 
+// Running statistics are of each rank's own batches: all validate the model of the main rank, which is what its checkpoints contain.
+void Evaluation::share_buffers() {
+  std::vector<at::Tensor> buffers;
+  for (const auto& [name, buffer] : run_.task.buffers()) buffers.push_back(buffer);
+  run_.strategy.broadcast(buffers);
+}
+
 std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
   run_.failed.reset();
   const Mode mode(run_);
+  share_buffers();
   auto* const overfit = options.overfit;
   if (overfit != nullptr) overfit->fill(*options.train_loader);
   auto total = overfit != nullptr ? std::optional(overfit->size()) : loader.batches_per_epoch();

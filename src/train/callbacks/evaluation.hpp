@@ -51,6 +51,7 @@ class Evaluation {
   struct Mode;
   struct Sums;
   void add(const Batch& batch, Phase& phase, Sums& sums);
+  void share_buffers();
   std::optional<Scalars> averages(const Sums& own, bool stopped);
   void note_out_of_memory(FailedWindow failed);
 

@@ -1,0 +1,120 @@
+// Gradients of ranks in processes of their own, over Gloo, against one process that accumulates all micro-batches.
+#include "npu_train/dist/gradient_reducer.hpp"
+
+#include "testing.hpp"
+
+#include "dist/ranks.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+std::vector<CommandResult> gradients(int ranks, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {kRankProgram, "gradients"});
+  return run_ranks(ranks, arguments);
+}
+
+// Without the lines that only ranks print.
+std::string gradients_of(const CommandResult& result) {
+  std::string out;
+  for (size_t begin = 0; begin < result.output.size();) {
+    const auto end = result.output.find('\n', begin) + 1;
+    const auto line = result.output.substr(begin, end - begin);
+    if (!line.starts_with("sums")) out += line;
+    begin = end;
+  }
+  return out;
+}
+
+std::string of_one_process(int micro_batches) {
+  const auto one = run_command({kRankProgram, "one_process", "micro_batches=" + std::to_string(micro_batches)});
+  REQUIRE(one.ok());
+  return one.output;
+}
+
+}  // namespace
+
+TEST_CASE("N ranks have the bits of one process that accumulates N micro-batches, for any size of buckets") {
+  for (const int ranks : {2, 3, 4})
+    for (const char* bucket : {"bucket_kib=2", "bucket_kib=4000"}) {
+      CAPTURE(ranks);
+      CAPTURE(bucket);
+      const auto expected = of_one_process(ranks);
+      for (const auto& rank : gradients(ranks, {bucket})) {
+        REQUIRE_MESSAGE(rank.ok(), rank.output);
+        CHECK(gradients_of(rank) == expected);
+      }
+    }
+}
+
+TEST_CASE("reduce: micro_batch has those bits for several micro-batches on each rank") {
+  for (const int micro_batches : {2, 3}) {
+    CAPTURE(micro_batches);
+    const auto expected = of_one_process(2 * micro_batches);
+    for (const auto& rank : gradients(2, {"reduce=micro_batch", "micro_batches=" + std::to_string(micro_batches)})) {
+      REQUIRE_MESSAGE(rank.ok(), rank.output);
+      CHECK(gradients_of(rank) == expected);
+    }
+  }
+}
+
+TEST_CASE("a rank with fewer micro-batches, or none, takes part") {
+  for (const int micro_batches : {1, 2}) {
+    CAPTURE(micro_batches);
+    const auto expected = of_one_process(2 * micro_batches - 1);  // the last one is of rank 1
+    for (const auto& rank : gradients(2, {"reduce=micro_batch", "short=1", "micro_batches=" + std::to_string(micro_batches)})) {
+      REQUIRE_MESSAGE(rank.ok(), rank.output);
+      CHECK(gradients_of(rank) == expected);
+    }
+  }
+}
+
+TEST_CASE("reduce: window gives equal gradients on all ranks, and again in another run") {
+  const auto first = gradients(3, {"micro_batches=2"});
+  const auto second = gradients(3, {"micro_batches=2", "bucket_kib=2"});
+  for (size_t r = 0; r < first.size(); ++r) {
+    REQUIRE_MESSAGE(first[r].ok(), first[r].output);
+    CHECK(first[r].output == first[0].output);
+    CHECK(second[r].output == first[0].output);
+  }
+  CHECK(has(first[0].output, "sums 6 0.30000000000000004\n"));
+}
+
+TEST_CASE("native sums are equal on all ranks; for two ranks they have the bits of one process") {
+  const auto expected = of_one_process(2);
+  for (const auto& rank : gradients(2, {"reduction=native"})) {
+    REQUIRE_MESSAGE(rank.ok(), rank.output);
+    CHECK(gradients_of(rank) == expected);
+  }
+}
+
+TEST_CASE("parameters that differ are named, on every rank") {
+  for (const auto& rank : run_ranks(2, {kRankProgram, "other_parameters"})) {
+    CHECK(rank.status == 9);
+    CHECK(has(rank.output, "the parameters of rank 1 differ from those of rank 0: 'matrix Float [60, 33] of strides [33, 1]' instead of "
+                           "'matrix Float [61, 33] of strides [33, 1]'"));
+  }
+}
+
+TEST_CASE("options that contradict each other are refused before anything is sent") {
+  struct Alone final : ProcessGroup {
+    int rank() const override { return 0; }
+    int size() const override { return 1; }
+    std::unique_ptr<Collective> all_to_all(const at::Tensor&, const at::Tensor&) override { return nullptr; }
+    std::unique_ptr<Collective> all_reduce(const at::Tensor&) override { return nullptr; }
+    std::unique_ptr<Collective> all_gather(const at::Tensor&, const at::Tensor&) override { return nullptr; }
+    std::vector<std::string> gather(const std::string&, const std::string& own) override { return {own}; }
+    void broadcast(const at::Tensor&) override {}
+    void abandon() noexcept override {}
+  };
+  const auto group = std::make_shared<Alone>();
+  const auto refused = [&](const DistOptions& options) {
+    const auto e = error_of([&] { GradientReducer({}, group, options); });
+    CHECK((e.kind() == ErrorKind::Usage));
+    return std::string(e.what());
+  };
+  CHECK(has(refused({.reduction = "native", .reduce = "micro_batch"}), "dist.reduce"));
+  CHECK(has(refused({.reduction = "ring"}), "dist.reduction"));
+  CHECK(has(refused({.bucket_mib = 0}), "dist.bucket_mib"));
+}

@@ -1,0 +1,82 @@
+// Groups of processes over Gloo: agreement, and what each rank sees of the failure of another.
+#include "npu_train/dist/process_group.hpp"
+
+#include "testing.hpp"
+
+#include "dist/ranks.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+TEST_CASE("agreements: texts of any length, sums in the order of ranks, flags, bits and broadcasts") {
+  for (const auto& rank : run_ranks(3, {kRankProgram, "agreement"})) {
+    REQUIRE_MESSAGE(rank.ok(), rank.output);
+    // 0 + 1e16 + 1e16 + 1e16 in this order; fp32: (0.1 + 0.2) + 0.3
+    CHECK(rank.output == "from 0\n0- 700b 1400c \n30000000000000000 3 -30000000000000000\n1 5 0.600000024 5\n42\n");
+  }
+}
+
+TEST_CASE("ranks that take different branches get an error that names both") {
+  const auto ranks = run_ranks(2, {kRankProgram, "other_calls"});
+  CHECK(ranks[0].status == 9);
+  CHECK(ranks[1].status == 9);
+  CHECK(has(ranks[0].output, "is in 'from_main' and rank 1 is in 'sums'"));
+  CHECK(has(ranks[1].output, "is in 'sums' and rank 0 is in 'from_main'"));
+}
+
+TEST_CASE("a rank that is killed or fails: the others end with Error(Peer), and show what they last did") {
+  for (const char* how : {"how=kill", "how=throw"})
+    for (const int lost : {0, 1}) {
+      CAPTURE(how);
+      CAPTURE(lost);
+      const auto ranks = run_ranks(3, {kRankProgram, "failure", how, "rank=" + std::to_string(lost)});
+      for (size_t r = 0; r < ranks.size(); ++r) {
+        if (static_cast<int>(r) == lost) continue;
+        CHECK(ranks[r].status == 9);
+        CHECK(has(ranks[r].output, "rank " + std::to_string(r) + " of 3"));
+        CHECK(has(ranks[r].output, "lost contact with another rank"));
+        CHECK(has(ranks[r].output, "agreement, parameters"));  // of the recorder
+        CHECK(has(ranks[r].output, "not finished"));
+      }
+      if (std::string(how) == "how=throw") CHECK(ranks[static_cast<size_t>(lost)].status == 3);
+    }
+}
+
+TEST_CASE("a rank that hangs: the others end at the timeout") {
+  const auto ranks = run_ranks(2, {"timeout", "--signal=KILL", "60", kRankProgram, "failure", "how=stop", "timeout_ms=3000"});
+  CHECK(ranks[0].status == 9);
+  CHECK(has(ranks[0].output, "lost contact with another rank"));
+}
+
+TEST_CASE("ranks that never come are named") {
+  const auto ranks = run_ranks(4, {kRankProgram, "agreement", "timeout_ms=3000"}, 2);
+  for (const auto& rank : ranks) CHECK(rank.status == 9);
+  CHECK(has(ranks[0].output, "ranks 2, 3 have not come"));  // the store ends with rank 0, which may be before rank 1 has looked
+}
+
+TEST_CASE("a store that does not exist, a port in use, two processes of one rank") {
+  const auto start = [](int port, const char* rank) {
+    return run_command({"env", std::string("RANK=") + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
+                        kRankProgram, "agreement", "timeout_ms=3000"},
+                       {.deadline = std::chrono::minutes(5)});
+  };
+  const ReservedPort port;
+  const auto alone = start(port.port(), "1");
+  CHECK(alone.status == 4);
+  CHECK(has(alone.output, "rank 1 of 2"));
+  CHECK(has(alone.output, "cannot reach the store at 127.0.0.1:" + std::to_string(port.port())));
+
+  const int busy = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  REQUIRE(::bind(busy, reinterpret_cast<const sockaddr*>(&address), size) == 0);
+  REQUIRE(::listen(busy, 1) == 0);
+  ::getsockname(busy, reinterpret_cast<sockaddr*>(&address), &size);
+  const auto in_use = start(ntohs(address.sin_port), "0");
+  ::close(busy);
+  CHECK(in_use.status == 4);
+  CHECK(has(in_use.output, "cannot serve the store at 127.0.0.1"));
+  CHECK(has(in_use.output, "another program may use the port"));
+}

@@ -1,0 +1,192 @@
+// One rank of a test: dist_rank SCENARIO [key=value ...]. Prints lines that the test compares; an Error is printed and is the exit status.
+#include <ATen/Functions.h>
+#include <ATen/Parallel.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <string>
+
+#include "npu_train/base/digest.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/dist/data_parallel.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+using Arguments = std::map<std::string, std::string>;
+
+std::string text(const Arguments& args, const char* key, const char* otherwise) {
+  const auto found = args.find(key);
+  return found == args.end() ? otherwise : found->second;
+}
+int64_t number(const Arguments& args, const char* key, int64_t otherwise) {
+  const auto found = args.find(key);
+  return found == args.end() ? otherwise : std::stoll(found->second);
+}
+
+at::Tensor draw(at::IntArrayRef sizes, uint64_t seed) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(sizes, generator) * at::randn(sizes, generator).exp();
+}
+
+// Of several sizes, dtypes and memory formats; larger ones need several buckets of the tests.
+ParameterSet parameters() {
+  ParameterSet out;
+  const auto add = [&](const char* name, at::Tensor value) { out.add({.name = name, .value = value.requires_grad_(true)}); };
+  add("conv", draw({8, 3, 3, 3}, 1).contiguous(at::MemoryFormat::ChannelsLast));
+  add("bias", draw({7}, 2));
+  add("matrix", draw({61, 33}, 3));
+  add("transposed", draw({20, 30}, 4).t());
+  add("half", draw({129}, 5).to(at::kHalf));
+  add("bfloat", draw({64, 5}, 6).to(at::kBFloat16));
+  add("number", draw({}, 7));
+  add("unused", draw({11}, 8));
+  add("sometimes", draw({300}, 9));
+  add("double", draw({65}, 10).to(at::kDouble));
+  return out;
+}
+
+// The loss of global micro-batch `j` of window `w`, whose gradients are numbers of any size and sign, zeros of both signs among them.
+at::Tensor loss_of(const ParameterSet& parameters, int64_t w, int64_t j) {
+  at::Tensor loss;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& p = parameters[i];
+    if (p.name == "unused" || (p.name == "sometimes" && (j != 1 || w == 1))) continue;
+    auto factor = draw(p.value.sizes(), static_cast<uint64_t>(1000 * w + 100 * j) + 11 * i);
+    factor = at::where(factor.abs() < 0.05, factor * 0.0, factor);
+    const auto term = (p.value * factor.to(p.value.scalar_type())).sum().to(at::kFloat);
+    loss = loss.defined() ? loss + term : term;
+  }
+  return loss;
+}
+
+void print_gradients(const ParameterSet& parameters) {
+  for (const auto& p : parameters) {
+    const auto& grad = p.value.grad();
+    std::printf("%s %016llx\n", p.name.c_str(), grad.defined() ? static_cast<unsigned long long>(digest(grad)) : 0ULL);
+    if (grad.defined() && grad.strides() != p.value.strides()) std::printf("%s has other strides\n", p.name.c_str());
+  }
+}
+
+DistOptions options_of(const Arguments& args) {
+  return {.reduction = text(args, "reduction", "ordered"),
+          .reduce = text(args, "reduce", "window"),
+          .bucket_mib = static_cast<double>(number(args, "bucket_kib", 4)) / 1024,
+          .timeout = 60};
+}
+
+std::shared_ptr<ProcessGroup> join(const Arguments& args) {
+  return ProcessGroup::from_environment(std::chrono::milliseconds(number(args, "timeout_ms", 60000)));
+}
+
+// `ranks` of one process, one after the other, without a group.
+void one_process(const Arguments& args) {
+  const auto all = parameters();
+  const auto micro_batches = number(args, "micro_batches", 1) * number(args, "ranks", 1);
+  for (int64_t w = 0; w < 3; ++w) {
+    all.zero_grad();
+    for (int64_t j = 0; j < micro_batches; ++j) loss_of(all, w, j).backward();
+    print_gradients(all);
+  }
+}
+
+// A rank with fewer micro-batches than others where short=RANK names it.
+void gradients(const Arguments& args) {
+  const auto group = join(args);
+  const auto all = parameters();
+  GradientReducer reducer(all, group, options_of(args));
+  const auto micro_batches = number(args, "micro_batches", 1);
+  const auto own = number(args, "short", -1) == group->rank() ? micro_batches - 1 : micro_batches;
+  for (int64_t w = 0; w < 3; ++w) {
+    all.zero_grad();
+    reducer.begin_window(own);
+    for (int64_t m = 0; m < own; ++m) {
+      reducer.begin_backward(m + 1 == own);
+      loss_of(all, w, m * group->size() + group->rank()).backward();
+    }
+    const auto sums = reducer.finish({1.0 + group->rank(), 0.1});
+    print_gradients(all);
+    std::printf("sums %.17g %.17g\n", sums[0], sums[1]);
+  }
+}
+
+void agreement(const Arguments& args) {
+  const auto group = join(args);
+  DataParallelStrategy strategy(group, options_of(args));
+  const auto rank = strategy.rank();
+  std::printf("%s\n", strategy.from_main("from " + std::to_string(rank)).c_str());
+  for (const auto& t : strategy.gather(std::string(static_cast<size_t>(rank) * 700, static_cast<char>('a' + rank))))
+    std::printf("%zu%c ", t.size(), t.empty() ? '-' : t.back());
+  const auto sums = strategy.sums({1e16, 1.0 * rank, -1e16});
+  std::printf("\n%.17g %.17g %.17g\n", sums[0], sums[1], sums[2]);
+  StepAgreement step{.found_inf = at::full({}, rank == 1 ? 1.0 : 0.0), .norm = at::full({}, 5.0), .sums = at::full({2}, 0.1F * (rank + 1))};
+  strategy.decide(rank == 1 ? 4U : 1U);
+  strategy.agree(step);
+  std::printf("%g %g %.9g %u\n", step.found_inf.item<double>(), step.norm.item<double>(), step.sums[0].item<double>(), strategy.decide(0));
+  auto weights = at::full({3, 2}, rank + 7.0).t();
+  strategy.broadcast({weights});
+  std::printf("%g\n", weights.sum().item<double>());
+  strategy.barrier();
+}
+
+void other_parameters(const Arguments& args) {
+  const auto group = join(args);
+  auto all = parameters();
+  if (group->rank() == number(args, "rank", 1)) all[2].value = at::zeros({60, 33}).requires_grad_(true);
+  GradientReducer reducer(all, group);
+}
+
+void other_calls(const Arguments& args) {
+  const auto group = join(args);
+  DataParallelStrategy strategy(group, options_of(args));
+  if (group->rank() == 1)
+    strategy.sums({1});
+  else
+    strategy.from_main("text");
+}
+
+// One rank ends in the middle of a reduction, as `how` says.
+void failure(const Arguments& args) {
+  const auto group = join(args);
+  const auto all = parameters();
+  GradientReducer reducer(all, group, options_of(args));
+  for (int64_t w = 0; w < 2; ++w) {
+    reducer.begin_window(1);
+    reducer.begin_backward(true);
+    if (w == 1 && group->rank() == number(args, "rank", 1)) {
+      const auto how = text(args, "how", "kill");
+      if (how == "kill") ::raise(SIGKILL);
+      if (how == "stop") ::raise(SIGSTOP);
+      if (how == "throw") throw Error(ErrorKind::Data, "dist_rank", "a sample that cannot be read");
+    }
+    loss_of(all, w, group->rank()).backward();
+    reducer.finish();
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ScopedLogSink sink(make_standard_sink());
+  at::set_num_threads(1);
+  Arguments args;
+  for (int i = 2; i < argc; ++i) {
+    const std::string word = argv[i];
+    args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+  }
+  const std::map<std::string, void (*)(const Arguments&)> scenarios = {
+      {"one_process", one_process},           {"gradients", gradients},     {"agreement", agreement},
+      {"other_parameters", other_parameters}, {"other_calls", other_calls}, {"failure", failure}};
+  try {
+    scenarios.at(argv[1])(args);
+  } catch (const Error& e) {
+    std::printf("error %d %s\n", e.exit_code(), e.what());
+    std::fflush(stdout);
+    ::_exit(e.exit_code());
+  }
+  return 0;
+}
