@@ -244,7 +244,8 @@ std::vector<std::string> C10dGroup::gather(const std::string& call, const std::s
     Record theirs;
     std::memcpy(&theirs, given.data_ptr(), sizeof theirs);
     check(std::strcmp(theirs.call, record.call) == 0, ErrorKind::Peer, call.c_str(), shared_->who, " is in '", record.call, "' and rank ",
-          out.size(), " is in '", theirs.call, "': the ranks have taken different branches; hint: a decision must be the same on each rank");
+          out.size(), " is in '", theirs.call,
+          "': the ranks have taken different branches; hint: a decision must be the same on each rank");
     longest = std::max(longest, theirs.length);
     lengths.push_back(theirs.length);
     out.emplace_back(theirs.bytes, static_cast<size_t>(std::min<int64_t>(theirs.length, Record::kInline)));
@@ -253,8 +254,7 @@ std::vector<std::string> C10dGroup::gather(const std::string& call, const std::s
   auto padded = own;
   padded.resize(static_cast<size_t>(longest));
   const auto whole = gather_bytes(call, padded.data(), padded.size());
-  for (size_t r = 0; r < out.size(); ++r)
-    out[r].assign(static_cast<const char*>(whole[r].data_ptr()), static_cast<size_t>(lengths[r]));
+  for (size_t r = 0; r < out.size(); ++r) out[r].assign(static_cast<const char*>(whole[r].data_ptr()), static_cast<size_t>(lengths[r]));
   return out;
 }
 

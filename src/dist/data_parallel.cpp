@@ -66,7 +66,8 @@ void DataParallelStrategy::agree(StepAgreement& step) {
   at::Tensor sums;
   decided_ = 0;
   for (auto& given : group_->gather("agree", message)) {
-    check(given.size() == message.size(), ErrorKind::Peer, "agree", "ranks have different numbers of metrics; hint: all ranks must run the "
+    check(given.size() == message.size(), ErrorKind::Peer, "agree",
+          "ranks have different numbers of metrics; hint: all ranks must run the "
           "same program with the same configuration");
     std::memcpy(&own, given.data(), sizeof own);
     decided_ |= own.bits;

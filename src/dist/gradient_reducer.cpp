@@ -20,7 +20,8 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
           .field("reduction", &T::reduction,
                  "ordered: gradients are added in the order of ranks, with the bits of one process; native: by the transport's all_reduce",
                  one_of({"ordered", "native"}))
-          .field("reduce", &T::reduce, "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
+          .field("reduce", &T::reduce,
+                 "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
                  one_of({"window", "micro_batch"}))
           .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
           .field("timeout", &T::timeout, "seconds that a rank waits for the others before it gives up", between(1, 86400));

@@ -45,7 +45,8 @@ std::vector<at::Tensor> weights_of(Task& task) {
 
 int threads_of_rank(const RunConfig& config) {
   const auto ranks = launch_of_environment().local_world_size;
-  if (config.trainer.threads > 0 || ranks == 1 || std::getenv("OMP_NUM_THREADS") != nullptr) return static_cast<int>(config.trainer.threads);
+  if (config.trainer.threads > 0 || ranks == 1 || std::getenv("OMP_NUM_THREADS") != nullptr)
+    return static_cast<int>(config.trainer.threads);
   return static_cast<int>(std::max<int64_t>(1, cpu_count() / ranks));
 }
 

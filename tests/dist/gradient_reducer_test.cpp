@@ -92,8 +92,9 @@ TEST_CASE("native sums are equal on all ranks; for two ranks they have the bits 
 TEST_CASE("parameters that differ are named, on every rank") {
   for (const auto& rank : run_ranks(2, {kRankProgram, "other_parameters"})) {
     CHECK(rank.status == 9);
-    CHECK(has(rank.output, "the parameters of rank 1 differ from those of rank 0: 'matrix Float [60, 33] of strides [33, 1]' instead of "
-                           "'matrix Float [61, 33] of strides [33, 1]'"));
+    CHECK(has(rank.output,
+              "the parameters of rank 1 differ from those of rank 0: 'matrix Float [60, 33] of strides [33, 1]' instead of "
+              "'matrix Float [61, 33] of strides [33, 1]'"));
   }
 }
 

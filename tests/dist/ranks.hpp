@@ -51,8 +51,12 @@ inline std::vector<CommandResult> run_ranks(int ranks, const std::vector<std::st
   for (int r = 0; r < started; ++r)
     threads.emplace_back([&, r] {
       const auto n = std::to_string(ranks), rank = std::to_string(r);
-      std::vector<std::string> words{"env",          "RANK=" + rank,          "WORLD_SIZE=" + n,
-                                     "LOCAL_RANK=" + rank, "LOCAL_WORLD_SIZE=" + n, "MASTER_ADDR=127.0.0.1",
+      std::vector<std::string> words{"env",
+                                     "RANK=" + rank,
+                                     "WORLD_SIZE=" + n,
+                                     "LOCAL_RANK=" + rank,
+                                     "LOCAL_WORLD_SIZE=" + n,
+                                     "MASTER_ADDR=127.0.0.1",
                                      "MASTER_PORT=" + std::to_string(port.port())};
       words.insert(words.end(), command.begin(), command.end());
       results[static_cast<size_t>(r)] = run_command(words, {.deadline = std::chrono::minutes(10)});

@@ -1,6 +1,8 @@
 // One rank of a test: dist_rank SCENARIO [key=value ...]. Prints lines that the test compares; an Error is printed and is the exit status.
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -149,7 +151,21 @@ void other_calls(const Arguments& args) {
     strategy.from_main("text");
 }
 
-// One rank ends in the middle of a reduction, as `how` says.
+// Until rank 0, which serves the store, has ended.
+void wait_for_end_of_store() {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(launch_of_environment().port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  for (bool is_there = true; is_there;) {
+    const int s = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    is_there = ::connect(s, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    ::close(s);
+    ::usleep(100000);
+  }
+}
+
+// One rank ends or hangs in the middle of a reduction, as `how` says.
 void failure(const Arguments& args) {
   const auto group = join(args);
   const auto all = parameters();
@@ -160,7 +176,7 @@ void failure(const Arguments& args) {
     if (w == 1 && group->rank() == number(args, "rank", 1)) {
       const auto how = text(args, "how", "kill");
       if (how == "kill") ::raise(SIGKILL);
-      if (how == "stop") ::raise(SIGSTOP);
+      if (how == "hang") wait_for_end_of_store();
       if (how == "throw") throw Error(ErrorKind::Data, "dist_rank", "a sample that cannot be read");
     }
     loss_of(all, w, group->rank()).backward();
@@ -178,9 +194,9 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
-  const std::map<std::string, void (*)(const Arguments&)> scenarios = {
-      {"one_process", one_process},           {"gradients", gradients},     {"agreement", agreement},
-      {"other_parameters", other_parameters}, {"other_calls", other_calls}, {"failure", failure}};
+  const std::map<std::string, void (*)(const Arguments&)> scenarios = {{"one_process", one_process}, {"gradients", gradients},
+                                                                       {"agreement", agreement},     {"other_parameters", other_parameters},
+                                                                       {"other_calls", other_calls}, {"failure", failure}};
   try {
     scenarios.at(argv[1])(args);
   } catch (const Error& e) {
