@@ -121,7 +121,7 @@ class C10dGroup final : public ProcessGroup {
   }
 
  private:
-  // A message of gather(): what fits goes with the first collective.
+  // A message of gather(): its first bytes travel with the first collective.
   struct Record {
     static constexpr size_t kInline = 488, kCall = 16;
     int64_t length = 0;
@@ -201,7 +201,7 @@ void C10dGroup::meet(std::chrono::milliseconds timeout) {
       if (!shared_->guarded("process group", [&] { return store_->check({key(r)}); })) missing.push_back(std::to_string(r));
     throw Error(ErrorKind::Peer, "process group",
                 shared_->who + ": after " + std::to_string(timeout.count() / 1000) + " s " + (missing.size() == 1 ? "rank " : "ranks ") +
-                    join(missing) + (missing.size() == 1 ? " has" : " have") + " not come",
+                    join(missing) + " did not come",
                 "all ranks must be started with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT", std::current_exception());
   }
 }

@@ -51,7 +51,7 @@ TEST_CASE("a rank that hangs: the others end at the timeout") {
 TEST_CASE("ranks that never come are named") {
   const auto ranks = run_ranks(4, {kRankProgram, "agreement", "timeout_ms=3000"}, 2);
   for (const auto& rank : ranks) CHECK(rank.status == 9);
-  CHECK(has(ranks[0].output, "ranks 2, 3 have not come"));  // the store ends with rank 0, which may be before rank 1 has looked
+  CHECK(has(ranks[0].output, "ranks 2, 3 did not come"));  // the store ends with rank 0, which may be before rank 1 has looked
 }
 
 TEST_CASE("a store that does not exist, a port in use, two processes of one rank") {

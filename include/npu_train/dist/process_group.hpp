@@ -41,8 +41,8 @@ class ProcessGroup {
   /// `out` [size * n]: part r is the `in` [n] of rank r.
   virtual std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) = 0;
 
-  /// What each rank gives, in the order of ranks; of any length, also empty. `call` names the caller: ranks that are in different calls get
-  /// an Error(Peer) that names both.
+  /// The `own` of each rank, in the order of ranks; of any length, also empty. `call` names the caller: ranks that are in different calls
+  /// get an Error(Peer) that names both.
   virtual std::vector<std::string> gather(const std::string& call, const std::string& own) = 0;
   /// The same for numbers. Error(Peer) if a rank gives another count.
   std::vector<std::vector<double>> gather(const std::string& call, const std::vector<double>& own);
