@@ -29,8 +29,9 @@ class TrainLoop;
 /// depend on timing. `rng: portable` makes such trainings repeatable.
 class Trainer {
  public:
-  /// Error(Usage) for an invalid configuration (check_config), and if the process was launched as one of several (see
-  /// dist/launch.hpp), which is not supported yet. No file is opened.
+  /// Error(Usage) for an invalid configuration (check_config) and an incomplete description of a launch (dist/launch.hpp). No file is
+  /// opened. In a process that was launched as one of several, the first call that builds the run joins the others, and all calls are to be
+  /// made on each rank.
   explicit Trainer(RunConfig config = {}, Parts parts = builtin_parts());
   ~Trainer();
   Trainer(Trainer&&) noexcept;
