@@ -77,17 +77,21 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   });
   check_output(output, "TrainStep");
   observers_.show_loss(output.loss, attempts_, micro_batch);
-  if (window.full_weight == 0) window.full_weight = strategy_.sum(output.weight * static_cast<double>(window.micro_batches));
+  if (window.full_weight == 0) {
+    const auto sum = strategy_.sum(output.weight * static_cast<double>(window.micro_batches));
+    window.full_weight = sum > 0 ? sum : 1;
+  }
   loss = share_of_window(output, window.full_weight);
   phase_ = Phase::Backward;
-  observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
-    strategy_.backward(scale.defined() ? loss * scale : precision_.scale_loss(loss), micro_batch + 1 == window.micro_batches);
-    precision_.collect_gradients();
-  });
+  if (output.weight > 0)
+    observers_.run(Phase::Backward, attempts_, micro_batch, [&] {
+      strategy_.backward(scale.defined() ? loss * scale : precision_.scale_loss(loss), micro_batch + 1 == window.micro_batches);
+      precision_.collect_gradients();
+    });
 
   const at::NoGradGuard no_grad;
   const auto metrics = checked_metric_sums(task_, output, batch);
-  auto sums = loss.detach().to(at::kFloat).reshape({1});
+  auto sums = output.weight > 0 ? loss.detach().to(at::kFloat).reshape({1}) : at::zeros({1}, loss.options().dtype(at::kFloat));
   if (metrics.defined()) sums = at::cat({sums, metrics});
   window.sums = window.sums.defined() ? window.sums.add_(sums) : sums;
   window.weight += output.weight;
@@ -150,7 +154,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
 
   const at::NoGradGuard no_grad;
   const auto total = run_phase(Phase::Reduce, [&] { return strategy_.finish_gradients({window.weight, window.samples}); });
-  check(total.loss > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch");
+  check(total.loss > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch with a weight above 0");
   auto gate = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
   StepAgreement all{.found_inf = gate.found_inf, .norm = {}, .sums = window.sums};

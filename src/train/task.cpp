@@ -1,5 +1,7 @@
 #include "npu_train/train/task.hpp"
 
+#include <cmath>
+
 #include <ATen/TensorOperators.h>
 
 #include "npu_train/core/error.hpp"
@@ -15,7 +17,8 @@ at::Tensor share_of_window(const StepOutput& output, double full_weight) {
 void check_output(const StepOutput& output, const char* where) {
   check(output.loss.defined() && output.loss.numel() == 1, ErrorKind::Usage, where, "the task's loss must be one number; it has shape ",
         output.loss.defined() ? c10::str(output.loss.sizes()) : "(undefined)");
-  check(output.weight > 0, ErrorKind::Usage, where, "the weight of a batch must be positive; given ", output.weight);
+  check(output.weight >= 0 && std::isfinite(output.weight), ErrorKind::Usage, where, "the weight of a batch is ", output.weight,
+        "; allowed: a finite number of at least 0");
 }
 
 at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch) {

@@ -215,6 +215,28 @@ TEST_CASE("misuse is reported") {
   CHECK(error_of([&] { step.run({empty}); }).kind() == ErrorKind::Usage);
 }
 
+TEST_CASE("a micro-batch of weight 0 gives no gradient and no loss, although its mean loss is not a number") {
+  for (const char* mode : {"32-true", "16-mixed", "bf16-true"})
+    for (const bool first : {false, true}) {
+      CAPTURE(mode);
+      CAPTURE(first);
+      auto nothing = toy_batch(8, 2);
+      nothing.set("input", nothing.input() * kNaN);
+      nothing.weight = 0;
+      Toy with(mode), without(mode);
+      std::vector<Batch> window{toy_batch(8, 1), toy_batch(8, 3)};
+      auto plain = without.step({.clip_value = 1});
+      const auto expected = plain.run(window, 16);
+      window.insert(first ? window.begin() : window.end(), nothing);
+      auto step = with.step({.clip_value = 1});
+      const auto got = step.run(window, 16);
+      CHECK(got.taken);
+      CHECK(got.weight == expected.weight);
+      CHECK(loss_of(got) == loss_of(expected));
+      CHECK(digest(with.task->parameters()) == digest(without.task->parameters()));
+    }
+}
+
 TEST_CASE("observers see the phases in order") {
   struct Watch : StepObserver {
     std::vector<Phase> seen;

@@ -17,7 +17,9 @@ namespace npu_train {
 /// The result of a task for one micro-batch.
 struct StepOutput {
   at::Tensor loss;    ///< scalar: the mean loss over the batch, attached to the graph in training
-  double weight = 0;  ///< what that mean counts for in its window (usually the number of samples)
+  /// What that mean counts for in its window (usually the number of samples). 0: the batch gives no gradient and no loss, whatever its
+  /// mean (that over no token is not a number).
+  double weight = 0;
   Outputs outputs{};  ///< what the metrics are computed from (logits, predictions); may be empty
 };
 
@@ -73,7 +75,7 @@ class Task {
 /// The loss times weight / full_weight, in fp32 if it is of low precision; the loss itself if the two weights are equal or full_weight is
 /// 0.
 at::Tensor share_of_window(const StepOutput& output, double full_weight);
-/// Error(Usage) unless the loss is one number and the weight positive.
+/// Error(Usage) unless the loss is one number and the weight finite and at least 0.
 void check_output(const StepOutput& output, const char* where);
 /// metric_sums(), checked to be one number for each of metric_names(): Error(Usage) otherwise.
 at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch);

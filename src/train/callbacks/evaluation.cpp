@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/zeros_like.h>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/transfer.hpp"
@@ -60,7 +61,8 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   const auto scope = run_.precision.forward_scope();
   const auto output = run_.task.validation_step(run_.precision.cast_input(here));
   check_output(output, "Trainer::validate");
-  auto packed = (output.loss.detach().to(at::kFloat) * output.weight).reshape({1});
+  auto packed = output.loss.detach().to(at::kFloat).reshape({1});
+  packed = output.weight > 0 ? packed * output.weight : at::zeros_like(packed);
   if (const auto metrics = checked_metric_sums(run_.task, output, here); metrics.defined()) packed = at::cat({packed, metrics});
   sums.packed = sums.packed.defined() ? sums.packed.add_(packed) : packed;
   sums.weight += output.weight;
