@@ -1,11 +1,13 @@
 #include "npu_train/dist/data_parallel.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
+#include "npu_train/base/digest.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
 
@@ -26,7 +28,7 @@ DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, 
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
   reducer_.reset();  // its hooks go first
   reducer_ = std::make_unique<GradientReducer>(trained, group_, options_);
-  return trained;
+  return trained_ = trained;
 }
 
 void DataParallelStrategy::broadcast(const std::vector<at::Tensor>& tensors) {
@@ -76,6 +78,24 @@ void DataParallelStrategy::agree(StepAgreement& step) {
     sums = sums.defined() ? sums.add_(part) : part.clone();
   }
   step.sums.copy_(sums);
+}
+
+void DataParallelStrategy::finish_step() {
+  if (options_.check_every == 0 || ++steps_ % options_.check_every != 0) return;
+  std::string own;
+  for (const auto& p : trained_) {
+    const auto content = digest(p.value);
+    own.append(reinterpret_cast<const char*>(&content), sizeof content);
+  }
+  const auto all = group_->gather("check_every", own);
+  for (size_t r = 1; r < all.size(); ++r) {
+    if (all[r] == all[0]) continue;
+    const auto differs = std::mismatch(all[0].begin(), all[0].end(), all[r].begin(), all[r].end()).first - all[0].begin();
+    throw Error(ErrorKind::CheckFailed, "dist.check_every",
+                c10::str("after ", steps_, " steps ", trained_[static_cast<size_t>(differs) / sizeof(uint64_t)].name, " of rank ", r,
+                         " differs from that of rank 0"),
+                "something outside the training changed it on one rank, or the machine of one rank computes differently");
+  }
 }
 
 unsigned DataParallelStrategy::decide(unsigned wanted) {

@@ -24,6 +24,8 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
                  "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
                  one_of({"window", "micro_batch"}))
           .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
+          .field("check_every", &T::check_every, "steps between comparisons of the weights of all ranks, a pass over them each; 0: none",
+                 at_least(0))
           .field("timeout", &T::timeout, "seconds that a rank waits for the others before it gives up", between(1, 86400));
   return table;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <sstream>
 #include <string>
@@ -41,6 +42,14 @@ std::vector<at::Tensor> weights_of(Task& task) {
   auto out = task.parameters().values();
   for (const auto& [name, buffer] : task.buffers()) out.push_back(buffer);
   return out;
+}
+
+double lr_scale_of_ranks(const Strategy& strategy, const std::string& lr_scaling) {
+  const auto ranks = static_cast<double>(strategy.world_size());
+  const double scale = lr_scaling == "linear" ? ranks : lr_scaling == "sqrt" ? std::sqrt(ranks) : 1;
+  if (scale != 1 && strategy.is_main())
+    log_info("trainer.lr_scaling=", lr_scaling, ": learning rates times ", scale, " for ", ranks, " ranks");
+  return scale;
 }
 
 int threads_of_rank(const RunConfig& config) {

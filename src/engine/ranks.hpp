@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "npu_train/dist/strategy.hpp"
@@ -18,6 +19,9 @@ void check_equal_on_ranks(Strategy& strategy, const ConfigNode& resolved);
 
 // Parameters and buffers.
 std::vector<at::Tensor> weights_of(Task& task);
+
+// By which trainer.lr_scaling multiplies the learning rates of the schedule.
+double lr_scale_of_ranks(const Strategy& strategy, const std::string& lr_scaling);
 
 // CPU threads for trainer.threads: those of the configuration; else, if several ranks share the host and OMP_NUM_THREADS is not set, the
 // share of this rank; 0: what libtorch takes.

@@ -128,7 +128,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   make_loaders(config, channels_last);
   make_schedule(config, parts);
   auto loop_parts = this->loop_parts(config.model.name, std::move(stop));
-  loop_parts.base_lr = optimizer->lr();
+  loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(*strategy, config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
 }
 

@@ -12,6 +12,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("max_steps", &T::max_steps, "stop after so many optimizer steps; -1: no limit", at_least(-1))
           .field("max_time", &T::max_time, "stop after so many seconds of training in this process; -1: no limit", at_least(-1))
           .field("accumulate_grad_batches", &T::accumulate_grad_batches, "batches that make one optimizer step", at_least(1))
+          .field("lr_scaling", &T::lr_scaling, "multiplies all learning rates by the number of processes, or its square root",
+                 one_of({"none", "linear", "sqrt"}))
           .field("gradient_clip_val", &T::gradient_clip_val, "bound for gradients, after unscaling; 0: no clipping", at_least(0))
           .field("gradient_clip_algorithm", &T::gradient_clip_algorithm, "norm: global norm; value: each element",
                  one_of({"norm", "value"}))

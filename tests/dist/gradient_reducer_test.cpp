@@ -98,18 +98,17 @@ TEST_CASE("parameters that differ are named, on every rank") {
   }
 }
 
+TEST_CASE("a program that was started alone runs the same code") {
+  const auto expected = of_one_process(3);
+  for (const char* reduce : {"reduce=window", "reduce=micro_batch"}) {
+    const auto alone = run_command({kRankProgram, "gradients", "micro_batches=3", reduce});
+    REQUIRE_MESSAGE(alone.ok(), alone.output);
+    CHECK(gradients_of(alone) == expected);
+  }
+}
+
 TEST_CASE("options that contradict each other are refused before anything is sent") {
-  struct Alone final : ProcessGroup {
-    int rank() const override { return 0; }
-    int size() const override { return 1; }
-    std::unique_ptr<Collective> all_to_all(const at::Tensor&, const at::Tensor&) override { return nullptr; }
-    std::unique_ptr<Collective> all_reduce(const at::Tensor&) override { return nullptr; }
-    std::unique_ptr<Collective> all_gather(const at::Tensor&, const at::Tensor&) override { return nullptr; }
-    std::vector<std::string> gather(const std::string&, const std::string& own) override { return {own}; }
-    void broadcast(const at::Tensor&) override {}
-    void abandon() noexcept override {}
-  };
-  const auto group = std::make_shared<Alone>();
+  const auto group = ProcessGroup::from_environment();  // of this process alone
   const auto refused = [&](const DistOptions& options) {
     const auto e = error_of([&] { GradientReducer({}, group, options); });
     CHECK((e.kind() == ErrorKind::Usage));

@@ -32,6 +32,7 @@ struct DistOptions {
   std::string reduce = "window";      ///< window: once for each window | micro_batch: once for each micro-batch, in order
   double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
   double timeout = 300;               ///< seconds that a collective waits for other ranks
+  int64_t check_every = 0;            ///< steps between comparisons of the weights of all ranks; 0: none
   static const ConfigTable<DistOptions>& config_table();
 };
 

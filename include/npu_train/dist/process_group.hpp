@@ -55,12 +55,13 @@ class ProcessGroup {
   /// destructors of libtorch wait for it until the timeout.
   virtual void abandon() noexcept = 0;
 
-  /// The group of the launch that this process belongs to (launch_of_environment()). Returns when all ranks have come.
+  /// The group of the launch that this process belongs to (launch_of_environment()). Returns when all ranks have come. A process that was
+  /// started alone gets a group of one, without c10d.
   static std::shared_ptr<ProcessGroup> from_environment(std::chrono::milliseconds timeout = std::chrono::seconds(300));
 };
 
-/// Collectives wait at most `timeout`, and so does this function for the other ranks. Error(Peer) names the ranks that did not come;
-/// Error(Device) if the store cannot be reached or served, or this libtorch has no Gloo.
+/// Of several processes. Collectives wait at most `timeout`, and so does this function for the other ranks. Error(Peer) names the ranks
+/// that did not come; Error(Device) if the store cannot be reached or served, or this libtorch has no Gloo.
 std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, std::chrono::milliseconds timeout);
 
 }  // namespace npu_train

@@ -14,6 +14,7 @@ struct TrainerOptions {
   int64_t max_steps = -1;                        ///< stop after so many steps taken; -1: no limit
   double max_time = -1;                          ///< stop after so many seconds of training in this process; -1: no limit
   int64_t accumulate_grad_batches = 1;           ///< micro-batches of one update
+  std::string lr_scaling = "none";               ///< none | linear | sqrt: learning rates times the number of ranks, or its square root
   double gradient_clip_val = 0;                  ///< 0: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm | value
   std::string gradient_checkpointing = "none";   ///< none | blocks | every:N | budget:2GiB, see nn/checkpoint_plan.hpp

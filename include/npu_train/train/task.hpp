@@ -16,7 +16,7 @@ namespace npu_train {
 
 /// The result of a task for one micro-batch.
 struct StepOutput {
-  at::Tensor loss;    ///< scalar: the mean loss over the batch, attached to the graph in training
+  at::Tensor loss;  ///< scalar: the mean loss over the batch, attached to the graph in training
   /// What that mean counts for in its window (usually the number of samples). 0: the batch gives no gradient and no loss, whatever its
   /// mean (that over no token is not a number).
   double weight = 0;

@@ -151,6 +151,26 @@ void other_calls(const Arguments& args) {
     strategy.from_main("text");
 }
 
+// The weights of one rank change outside the training, by one bit.
+void changed_weight(const Arguments& args) {
+  const auto group = join(args);
+  auto options = options_of(args);
+  options.check_every = 2;
+  DataParallelStrategy strategy(group, options);
+  const auto all = strategy.setup(parameters());
+  for (int64_t step = 1; step <= 4; ++step) {
+    strategy.begin_window(1);
+    strategy.backward(loss_of(all, 0, group->rank()), true);
+    strategy.finish_gradients({.loss = 1, .samples = 1});
+    if (step == 3 && group->rank() == 1) {
+      const at::NoGradGuard no_grad;
+      all.find("bias")->value.detach().narrow(0, 5, 1).view(at::kInt).bitwise_xor_(1);
+    }
+    strategy.finish_step();
+    std::printf("step %lld\n", static_cast<long long>(step));
+  }
+}
+
 // Until rank 0, which serves the store, has ended.
 void wait_for_end_of_store() {
   sockaddr_in address{};
@@ -194,9 +214,9 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
-  const std::map<std::string, void (*)(const Arguments&)> scenarios = {{"one_process", one_process}, {"gradients", gradients},
-                                                                       {"agreement", agreement},     {"other_parameters", other_parameters},
-                                                                       {"other_calls", other_calls}, {"failure", failure}};
+  const std::map<std::string, void (*)(const Arguments&)> scenarios = {
+      {"one_process", one_process}, {"gradients", gradients}, {"agreement", agreement},          {"other_parameters", other_parameters},
+      {"other_calls", other_calls}, {"failure", failure},     {"changed_weight", changed_weight}};
   try {
     scenarios.at(argv[1])(args);
   } catch (const Error& e) {
