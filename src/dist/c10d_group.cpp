@@ -80,26 +80,26 @@ class C10dCollective final : public Collective {
 
 class C10dGroup final : public ProcessGroup {
  public:
-  C10dGroup(const Launch& launch, std::chrono::milliseconds timeout);
+  C10dGroup(const Launch& launch, const DistOptions& options);
 
   int rank() const override { return launch_.rank; }
   int size() const override { return launch_.world_size; }
 
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
-    return start("all_to_all", in, [&] {
+    return start("all_to_all", exchanges_, in, [&] {
       at::Tensor o = out, i = in;
       std::vector<int64_t> equal;
       return exchanges_->alltoall_base(o, i, equal, equal);
     });
   }
   std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) override {
-    return start("all_reduce", tensor, [&] {
+    return start("all_reduce", exchanges_, tensor, [&] {
       std::vector<at::Tensor> tensors{tensor};
       return exchanges_->allreduce(tensors);
     });
   }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
-    return start("all_gather", in, [&] {
+    return start("all_gather", gathers_, in, [&] {
       at::Tensor o = out, i = in;
       return gathers_->_allgather_base(o, i);
     });
@@ -109,7 +109,7 @@ class C10dGroup final : public ProcessGroup {
   using ProcessGroup::gather;
 
   void broadcast(const at::Tensor& tensor) override {
-    start("broadcast", tensor, [&] {
+    start("broadcast", agreements_, tensor, [&] {
       std::vector<at::Tensor> tensors{tensor};
       return agreements_->broadcast(tensors);
     })->wait();
@@ -132,11 +132,13 @@ class C10dGroup final : public ProcessGroup {
   void connect(std::chrono::milliseconds timeout);
   void meet(std::chrono::milliseconds timeout);
   Gloo group(const char* name, std::chrono::milliseconds timeout) const;
-  std::vector<at::Tensor> gather_bytes(const std::string& call, const void* own, size_t size);
+  void check_same(const Gloo& group, const std::string& operation, const at::Tensor& given);
+  std::vector<at::Tensor> gather_bytes(const Gloo& group, const std::string& call, const void* own, size_t size);
 
   template <class Fn>
-  std::unique_ptr<Collective> start(const std::string& operation, const at::Tensor& given, Fn&& fn) {
-    check(exchanges_.defined(), ErrorKind::Peer, operation.c_str(), shared_->who, " has left the group");
+  std::unique_ptr<Collective> start(const std::string& operation, const Gloo& group, const at::Tensor& given, Fn&& fn) {
+    check(group.defined(), ErrorKind::Peer, operation.c_str(), shared_->who, " has left the group");
+    if (debug_) check_same(group, operation, given);
     const auto sequence = shared_->recorder.begin(operation, "", static_cast<int64_t>(given.nbytes()));
     auto work = shared_->guarded(operation, std::forward<Fn>(fn));
     return std::make_unique<C10dCollective>(shared_, operation, sequence, std::move(work));
@@ -144,14 +146,17 @@ class C10dGroup final : public ProcessGroup {
 
   Launch launch_;
   std::shared_ptr<Shared> shared_;
+  bool debug_;
   StorePtr store_;
   Gloo exchanges_, gathers_, agreements_;  // one for each sequence
 };
 
-C10dGroup::C10dGroup(const Launch& launch, std::chrono::milliseconds timeout)
+C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
     : launch_(launch),
       shared_(std::make_shared<Shared>("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) + " (" +
-                                       host_name() + ")")) {
+                                       host_name() + ")")),
+      debug_(options.debug) {
+  const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout * 1000));
   connect(timeout);
   meet(timeout);
   exchanges_ = group("exchanges", timeout);
@@ -220,14 +225,27 @@ Gloo C10dGroup::group(const char* name, std::chrono::milliseconds timeout) const
   });
 }
 
-std::vector<at::Tensor> C10dGroup::gather_bytes(const std::string& call, const void* own, size_t size) {
-  check(agreements_.defined(), ErrorKind::Peer, call.c_str(), shared_->who, " has left the group");
+// Before a collective, in its sequence: each rank must be about to make the same one.
+void C10dGroup::check_same(const Gloo& group, const std::string& operation, const at::Tensor& given) {
+  std::array<char, 128> own{};
+  const auto text = c10::str(operation, " ", given.scalar_type(), " ", given.sizes());
+  text.copy(own.data(), own.size() - 1);
+  std::vector<std::string> all;
+  for (const auto& of_rank : gather_bytes(group, "dist.debug", own.data(), own.size()))
+    all.emplace_back(static_cast<const char*>(of_rank.data_ptr()));
+  for (size_t r = 1; r < all.size(); ++r)
+    check(all[r] == all[0], ErrorKind::Peer, "dist.debug", shared_->who, ": rank ", r, " calls '", all[r], "' and rank 0 '", all[0],
+          "', after ", shared_->recorder.count(), " collectives; hint: all ranks must make the same calls in the same order");
+}
+
+std::vector<at::Tensor> C10dGroup::gather_bytes(const Gloo& group, const std::string& call, const void* own, size_t size) {
+  check(group.defined(), ErrorKind::Peer, call.c_str(), shared_->who, " has left the group");
   const auto n = static_cast<int64_t>(size);
   auto in = at::empty({n}, at::kByte);
   auto out = at::empty({launch_.world_size * n}, at::kByte);
   std::memcpy(in.data_ptr(), own, size);
   const auto sequence = shared_->recorder.begin("agreement", call, n);
-  shared_->guarded(call, [&] { agreements_->_allgather_base(out, in)->wait(); });
+  shared_->guarded(call, [&] { group->_allgather_base(out, in)->wait(); });
   shared_->recorder.end(sequence);
   return out.split(n);
 }
@@ -240,7 +258,7 @@ std::vector<std::string> C10dGroup::gather(const std::string& call, const std::s
   int64_t longest = 0;
   std::vector<int64_t> lengths;
   std::vector<std::string> out;
-  for (const auto& given : gather_bytes(call, &record, sizeof record)) {
+  for (const auto& given : gather_bytes(agreements_, call, &record, sizeof record)) {
     Record theirs;
     std::memcpy(&theirs, given.data_ptr(), sizeof theirs);
     check(std::strcmp(theirs.call, record.call) == 0, ErrorKind::Peer, call.c_str(), shared_->who, " is in '", record.call, "' and rank ",
@@ -253,16 +271,16 @@ std::vector<std::string> C10dGroup::gather(const std::string& call, const std::s
   if (longest <= static_cast<int64_t>(Record::kInline)) return out;
   auto padded = own;
   padded.resize(static_cast<size_t>(longest));
-  const auto whole = gather_bytes(call, padded.data(), padded.size());
+  const auto whole = gather_bytes(agreements_, call, padded.data(), padded.size());
   for (size_t r = 0; r < out.size(); ++r) out[r].assign(static_cast<const char*>(whole[r].data_ptr()), static_cast<size_t>(lengths[r]));
   return out;
 }
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, std::chrono::milliseconds timeout) {
-  check(timeout.count() > 0, ErrorKind::Usage, "process group", "the timeout is ", timeout.count(), " ms; it must be positive");
-  return std::make_shared<C10dGroup>(launch, timeout);
+std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, const DistOptions& options) {
+  bind<DistOptions>(to_node(options), "dist");
+  return std::make_shared<C10dGroup>(launch, options);
 }
 
 }  // namespace npu_train

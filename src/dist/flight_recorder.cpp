@@ -19,6 +19,11 @@ void FlightRecorder::end(int64_t sequence) {
   if (entry.sequence == sequence) entry.done = true;
 }
 
+int64_t FlightRecorder::count() const {
+  const std::lock_guard lock(mutex_);
+  return next_;
+}
+
 std::string FlightRecorder::str() const {
   const std::lock_guard lock(mutex_);
   std::string out;

@@ -22,6 +22,7 @@ class FlightRecorder {
   // Returns the sequence number.
   int64_t begin(std::string operation, std::string call, int64_t bytes);
   void end(int64_t sequence);
+  int64_t count() const;
   // One line each, the newest last: "17 all_to_all, bucket 2, 1,048,576 bytes: not finished".
   std::string str() const;
 

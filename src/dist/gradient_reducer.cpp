@@ -13,23 +13,6 @@
 
 namespace npu_train {
 
-const ConfigTable<DistOptions>& DistOptions::config_table() {
-  using T = DistOptions;
-  static const auto table =
-      ConfigTable<T>("dist")
-          .field("reduction", &T::reduction,
-                 "ordered: gradients are added in the order of ranks, with the bits of one process; native: by the transport's all_reduce",
-                 one_of({"ordered", "native"}))
-          .field("reduce", &T::reduce,
-                 "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
-                 one_of({"window", "micro_batch"}))
-          .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
-          .field("check_every", &T::check_every, "steps between comparisons of the weights of all ranks, a pass over them each; 0: none",
-                 at_least(0))
-          .field("timeout", &T::timeout, "seconds that a rank waits for the others before it gives up", between(1, 86400));
-  return table;
-}
-
 namespace {
 
 using detail::Bucket;
@@ -98,6 +81,7 @@ class GradientReducer::Impl {
   ParameterSet parameters_;
   std::shared_ptr<ProcessGroup> group_;
   bool ordered_, window_mode_;
+  bool folds_early_;  // not where each collective waits for all ranks (dist.debug): they may fold after different gradients
   std::vector<Bucket> buckets_;
   std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
   std::mutex mutex_;           // hooks come from autograd's threads
@@ -112,6 +96,7 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
       group_(std::move(group)),
       ordered_(options.reduction == "ordered"),
       window_mode_(options.reduce == "window"),
+      folds_early_(!options.debug),
       present_(parameters.size()) {
   check(group_ != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
   bind<DistOptions>(to_node(options), "dist");
@@ -172,7 +157,7 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
 // In the order of buckets: what is complete is sent, what has arrived is added and sent on.
 void GradientReducer::Impl::send_complete() {
   for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_);
-  for (; folded_ < sent_ && buckets_[folded_].exchanged(); ++folded_) {
+  for (; folds_early_ && folded_ < sent_ && buckets_[folded_].exchanged(); ++folded_) {
     buckets_[folded_].fold(ordered_);
     if (last_round()) buckets_[folded_].gather(ordered_);
   }

@@ -51,10 +51,10 @@ class GroupOfOne final : public ProcessGroup {
 
 }  // namespace
 
-std::shared_ptr<ProcessGroup> ProcessGroup::from_environment(std::chrono::milliseconds timeout) {
+std::shared_ptr<ProcessGroup> ProcessGroup::from_environment(const DistOptions& options) {
   const auto launch = launch_of_environment();
   if (launch.world_size == 1) return std::make_shared<GroupOfOne>();
-  return make_process_group(launch, timeout);
+  return make_process_group(launch, options);
 }
 
 }  // namespace npu_train

@@ -1,7 +1,6 @@
 #include "engine/ranks.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <sstream>
@@ -19,8 +18,7 @@ namespace npu_train {
 std::shared_ptr<Strategy> make_strategy(const RunConfig& config) {
   const auto launch = launch_of_environment();
   if (launch.world_size == 1) return std::make_shared<SingleDeviceStrategy>();
-  const std::chrono::milliseconds timeout(static_cast<int64_t>(config.dist.timeout * 1000));
-  auto strategy = std::make_shared<DataParallelStrategy>(make_process_group(launch, timeout), config.dist);
+  auto strategy = std::make_shared<DataParallelStrategy>(make_process_group(launch, config.dist), config.dist);
   if (strategy->is_main())
     log_info(launch.world_size, " ranks, started by ", launch.launcher, ": data parallel over Gloo, ", config.dist.reduction, " sums, ",
              config.dist.reduce == "window" ? "once a window" : "after each micro-batch");

@@ -24,6 +24,17 @@ TEST_CASE("ranks that take different branches get an error that names both") {
   CHECK(has(ranks[1].output, "is in 'sums' and rank 0 is in 'from_main'"));
 }
 
+TEST_CASE("dist.debug names the rank whose collective differs; equal ones have the results that they have without it") {
+  for (const auto& rank : run_ranks(3, {kRankProgram, "other_sizes", "debug=1"})) {
+    CHECK(rank.status == 9);
+    CHECK(has(rank.output, "rank 1 calls 'all_to_all Float [8]' and rank 0 'all_to_all Float [4]'"));
+  }
+  const auto plain = run_ranks(2, {kRankProgram, "gradients"}), checked = run_ranks(2, {kRankProgram, "gradients", "debug=1"});
+  REQUIRE_MESSAGE(checked[0].ok(), checked[0].output);
+  CHECK(checked[0].output == plain[0].output);
+  CHECK(checked[1].output == plain[1].output);
+}
+
 TEST_CASE("a rank that is killed or fails: the others end with Error(Peer), and show what they last did") {
   for (const char* how : {"how=kill", "how=throw"})
     for (const int lost : {0, 1}) {
@@ -43,13 +54,13 @@ TEST_CASE("a rank that is killed or fails: the others end with Error(Peer), and 
 }
 
 TEST_CASE("a rank that hangs: the others end at the timeout") {
-  const auto ranks = run_ranks(2, {kRankProgram, "failure", "how=hang", "timeout_ms=3000"});
+  const auto ranks = run_ranks(2, {kRankProgram, "failure", "how=hang", "timeout=3"});
   CHECK(ranks[0].status == 9);
   CHECK(has(ranks[0].output, "lost contact with another rank"));
 }
 
 TEST_CASE("ranks that never come are named") {
-  const auto ranks = run_ranks(4, {kRankProgram, "agreement", "timeout_ms=3000"}, 2);
+  const auto ranks = run_ranks(4, {kRankProgram, "agreement", "timeout=3"}, 2);
   for (const auto& rank : ranks) CHECK(rank.status == 9);
   CHECK(has(ranks[0].output, "ranks 2, 3 did not come"));  // the store ends with rank 0, which may be before rank 1 has looked
 }
@@ -57,7 +68,7 @@ TEST_CASE("ranks that never come are named") {
 TEST_CASE("a store that does not exist, a port in use, two processes of one rank") {
   const auto start = [](int port, const char* rank) {
     return run_command({"env", std::string("RANK=") + rank, "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + std::to_string(port),
-                        kRankProgram, "agreement", "timeout_ms=3000"},
+                        kRankProgram, "agreement", "timeout=3"},
                        {.deadline = std::chrono::minutes(5)});
   };
   const ReservedPort port;

@@ -21,20 +21,10 @@
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
-#include "npu_train/core/config_table.hpp"
+#include "npu_train/dist/options.hpp"
 #include "npu_train/dist/process_group.hpp"
 
 namespace npu_train {
-
-/// Section `dist`.
-struct DistOptions {
-  std::string reduction = "ordered";  ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce
-  std::string reduce = "window";      ///< window: once for each window | micro_batch: once for each micro-batch, in order
-  double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
-  double timeout = 300;               ///< seconds that a collective waits for other ranks
-  int64_t check_every = 0;            ///< steps between comparisons of the weights of all ranks; 0: none
-  static const ConfigTable<DistOptions>& config_table();
-};
 
 class GradientReducer {
  public:

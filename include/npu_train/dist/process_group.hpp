@@ -8,13 +8,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "npu_train/dist/launch.hpp"
+#include "npu_train/dist/options.hpp"
 
 namespace npu_train {
 
@@ -57,11 +57,11 @@ class ProcessGroup {
 
   /// The group of the launch that this process belongs to (launch_of_environment()). Returns when all ranks have come. A process that was
   /// started alone gets a group of one, without c10d.
-  static std::shared_ptr<ProcessGroup> from_environment(std::chrono::milliseconds timeout = std::chrono::seconds(300));
+  static std::shared_ptr<ProcessGroup> from_environment(const DistOptions& options = {});
 };
 
-/// Of several processes. Collectives wait at most `timeout`, and so does this function for the other ranks. Error(Peer) names the ranks
-/// that did not come; Error(Device) if the store cannot be reached or served, or this libtorch has no Gloo.
-std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, std::chrono::milliseconds timeout);
+/// Of several processes. Collectives wait at most `options.timeout`, and so does this function for the other ranks. Error(Peer) names the
+/// ranks that did not come; Error(Device) if the store cannot be reached or served, or this libtorch has no Gloo.
+std::shared_ptr<ProcessGroup> make_process_group(const Launch& launch, const DistOptions& options = {});
 
 }  // namespace npu_train

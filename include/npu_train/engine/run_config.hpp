@@ -10,7 +10,7 @@
 
 #include "npu_train/core/config_table.hpp"
 #include "npu_train/device/sim_npu.hpp"
-#include "npu_train/dist/gradient_reducer.hpp"
+#include "npu_train/dist/options.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/optim/ema.hpp"
 #include "npu_train/precision/precision.hpp"

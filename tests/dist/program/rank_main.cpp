@@ -78,12 +78,11 @@ DistOptions options_of(const Arguments& args) {
   return {.reduction = text(args, "reduction", "ordered"),
           .reduce = text(args, "reduce", "window"),
           .bucket_mib = static_cast<double>(number(args, "bucket_kib", 4)) / 1024,
-          .timeout = 60};
+          .timeout = static_cast<double>(number(args, "timeout", 60)),
+          .debug = number(args, "debug", 0) != 0};
 }
 
-std::shared_ptr<ProcessGroup> join(const Arguments& args) {
-  return ProcessGroup::from_environment(std::chrono::milliseconds(number(args, "timeout_ms", 60000)));
-}
+std::shared_ptr<ProcessGroup> join(const Arguments& args) { return ProcessGroup::from_environment(options_of(args)); }
 
 // `ranks` of one process, one after the other, without a group.
 void one_process(const Arguments& args) {
@@ -151,6 +150,14 @@ void other_calls(const Arguments& args) {
     strategy.from_main("text");
 }
 
+// One rank sends another number of elements.
+void other_sizes(const Arguments& args) {
+  const auto group = join(args);
+  const auto n = group->rank() == 1 ? 8 : 4;
+  const auto in = at::zeros({n}), out = at::zeros({n});
+  group->all_to_all(out, in)->wait();
+}
+
 // The weights of one rank change outside the training, by one bit.
 void changed_weight(const Arguments& args) {
   const auto group = join(args);
@@ -215,8 +222,8 @@ int main(int argc, char** argv) {
     args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
   const std::map<std::string, void (*)(const Arguments&)> scenarios = {
-      {"one_process", one_process}, {"gradients", gradients}, {"agreement", agreement},          {"other_parameters", other_parameters},
-      {"other_calls", other_calls}, {"failure", failure},     {"changed_weight", changed_weight}};
+      {"one_process", one_process}, {"gradients", gradients}, {"agreement", agreement},           {"other_parameters", other_parameters},
+      {"other_calls", other_calls}, {"failure", failure},     {"changed_weight", changed_weight}, {"other_sizes", other_sizes}};
   try {
     scenarios.at(argv[1])(args);
   } catch (const Error& e) {

@@ -1,0 +1,22 @@
+/// How several processes train together.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "npu_train/core/config_table.hpp"
+
+namespace npu_train {
+
+/// Section `dist`.
+struct DistOptions {
+  std::string reduction = "ordered";  ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce
+  std::string reduce = "window";      ///< window: once for each window | micro_batch: once for each micro-batch, in order
+  double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
+  double timeout = 300;               ///< seconds that a collective waits for other ranks
+  int64_t check_every = 0;            ///< steps between comparisons of the weights of all ranks; 0: none
+  bool debug = false;                 ///< compares every collective with those of the other ranks before it runs; slow
+  static const ConfigTable<DistOptions>& config_table();
+};
+
+}  // namespace npu_train

@@ -1,0 +1,24 @@
+#include "npu_train/dist/options.hpp"
+
+namespace npu_train {
+
+const ConfigTable<DistOptions>& DistOptions::config_table() {
+  using T = DistOptions;
+  static const auto table =
+      ConfigTable<T>("dist")
+          .field("reduction", &T::reduction,
+                 "ordered: gradients are added in the order of ranks, with the bits of one process; native: by the transport's all_reduce",
+                 one_of({"ordered", "native"}))
+          .field("reduce", &T::reduce,
+                 "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
+                 one_of({"window", "micro_batch"}))
+          .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
+          .field("check_every", &T::check_every, "steps between comparisons of the weights of all ranks, a pass over them each; 0: none",
+                 at_least(0))
+          .field("debug", &T::debug,
+                 "compares every collective with those of the other ranks before it runs, and names the rank that differs")
+          .field("timeout", &T::timeout, "seconds that a rank waits for the others before it gives up", between(1, 86400));
+  return table;
+}
+
+}  // namespace npu_train
