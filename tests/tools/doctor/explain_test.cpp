@@ -119,7 +119,9 @@ TEST_CASE("symptoms as guides for Ascend name them, in Chinese") {
                                                        {"中间结果差异过大", "intermediate results differ"},
                                                        {"特定层无输出", "a layer gives no output"},
                                                        {"随机性导致结果不一致", "runs do not repeat"},
-                                                       {"文件对比耗时过长", "comparison takes long"}};
+                                                       {"文件对比耗时过长", "comparison takes long"},
+                                                       {"多卡训练loss不一致", "loss differs between ranks"},
+                                                       {"loss differs between cards", "loss differs between ranks"}};
   for (const auto& [text, name] : asked) {
     INFO(text);
     const auto found = explain(text);
