@@ -5,10 +5,15 @@
   python benchmarks/peer/train.py --model resnet50 --image 32 --batch 128 --channels-last --data data/cifar-10-batches-bin
   python benchmarks/peer/train.py --model vit_tiny_cifar10 --batch 128 --precision bf16-mixed
 
+Under torchrun it is DistributedDataParallel over Gloo (over NCCL on a GPU), --batch is that of each rank, and rank 0 reports:
+
+  torchrun --nproc-per-node 2 benchmarks/peer/train.py --model vit_tiny_cifar10 --batch 64 --threads 1
+
 The JSON line has step_ms_min, step_ms_median, samples_per_s (of the median), first_step_s (since the process was started), loss, peak_rss_mb,
 on a GPU peak_memory_bytes, parameters, flops_per_image. A step is getting the batch, copying it to the device, forward, backward, update.
 """
 import itertools
+import os
 
 import torch
 from torch.nn import functional as F
@@ -29,6 +34,9 @@ class Training:
         self.a = a
         self.model, self.forward = common.network(a)
         self.model.train()
+        if 'RANK' in os.environ:
+            torch.distributed.init_process_group('nccl' if a.device.type == 'cuda' else 'gloo')
+            self.forward = torch.nn.parallel.DistributedDataParallel(self.forward, gradient_as_bucket_view=True)
         self.optimizer = common.optimizer(a, self.model)
         self.scaler = torch.amp.GradScaler(a.device.type, enabled=a.precision == '16-mixed')
         self.batches = batches(a)
@@ -60,6 +68,7 @@ def main():
     common.timed(a, run.step, a.warmup - 1)
     seconds = common.timed(a, run.step, a.steps)
     middle = common.percentile(seconds, 50)
+    if os.environ.get('RANK', '0') != '0': return
     common.report(a, step_ms_min=1e3 * seconds[0], step_ms_median=1e3 * middle, samples_per_s=a.batch / middle, first_step_s=first,
                   loss=run.loss.item())
 
