@@ -253,7 +253,9 @@ std::string Trainer::Impl::resume(const std::string& which) {
 Trainer::Trainer(RunConfig config, Parts parts) : impl_(std::make_unique<Impl>()) {
   translated("Trainer", [&] {
     check_config(config, parts);
-    check_single_process("Trainer");
+    const auto launch = launch_of_environment();
+    check(launch.world_size == 1, ErrorKind::Usage, "Trainer", "this is rank ", launch.rank, " of ", launch.world_size, ", started by ",
+          launch.launcher, ", but this version trains in one process; hint: start one process");
   });
   impl_->config = std::move(config);
   impl_->parts = std::move(parts);

@@ -126,13 +126,13 @@ class BadInput(ProgramTest):
 
     def test_one_of_several_processes_is_refused(self):
         config = self.config(precision='32-true')
-        plain = {k: v for k, v in os.environ.items() if k != 'WORLD_SIZE' and not k.startswith('SLURM_')}
+        plain = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE') and not k.startswith('SLURM_')}
         out = [config, f'output.dir={self.dir}/out', 'trainer.max_steps=1']
-        step = {'SLURM_STEP_ID': '0', 'SLURM_PROCID': '1'}
-        for more, words in (({'WORLD_SIZE': '2', 'RANK': '1'}, 'WORLD_SIZE is 2'), (step | {'SLURM_NTASKS': '4'}, 'SLURM_NTASKS is 4')):
-            self.assertFails(train_app(*out, env=plain | more), USAGE, words, 'hint: start one')
+        two = {'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'localhost', 'MASTER_PORT': '29500'}
+        self.assertFails(train_app(*out, env=plain | two), USAGE, 'rank 1 of 2')
+        self.assertFails(train_app(*out, env=plain | {'WORLD_SIZE': '2'}), USAGE, 'WORLD_SIZE is 2, but RANK is not set')
         self.assertFalse((self.dir / 'out').exists())
-        for more in ({'WORLD_SIZE': '1'}, {'SLURM_NTASKS': '4'}, step | {'SLURM_NTASKS': '1'}):
+        for more in ({'WORLD_SIZE': '1'}, {'SLURM_NTASKS': '4'}, {'SLURM_STEP_ID': '0', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}):
             self.assertDone(train_app(*out, env=plain | more))
         self.assertDone(train_app(config, '--print-config', env=plain | {'WORLD_SIZE': '2'}))
 

@@ -1,24 +1,37 @@
-/// How this process was launched: alone, or as one of several that train together.
+/// Which process of a launch this one is, as torchrun, Slurm, MPI, Kubernetes or our own launcher describe it in the environment.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 namespace npu_train {
 
-/// What a launcher says in the environment.
+/// A process of a launch. The default is a process that was started alone.
 struct Launch {
-  int64_t processes = 1;   ///< of the launch that this process belongs to
-  std::string variable{};  ///< the variable that states this; "" if none does
+  int rank = 0;               ///< from 0 to world_size - 1
+  int world_size = 1;         ///< number of processes
+  int local_rank = 0;         ///< among the processes of this host; also the index of its device
+  int local_world_size = 1;   ///< number of processes of this host, which share its cores
+  std::string launcher{};     ///< "torchrun", "Slurm", "Open MPI", "MPI", "Kubernetes", "npu_train", "a script"; "" for a process that was
+                              ///< started alone
+  std::string host{};         ///< of the store through which the processes find each other; "" in a world of one process
+  int port = 0;               ///< of the store; 0 in a world of one process
+  bool serves_store = false;  ///< this process (rank 0) hosts the store; false where an agent or our launcher does
+  int generation = 0;         ///< number of restarts so far; prefixes the keys of the store
 };
 
-/// WORLD_SIZE (torchrun and most others); or, inside a step of Slurm (SLURM_STEP_ID and SLURM_PROCID are set), SLURM_STEP_NUM_TASKS or
-/// SLURM_NTASKS. An allocation of Slurm alone does not describe this process: its variables do not count. A value that is not a
-/// number above 0 does not count either.
+/// Reads the first of these descriptions that is in the environment:
+///
+///   RANK, WORLD_SIZE             torchrun, our launcher, Kubernetes' PyTorchJob, a script. MASTER_ADDR and MASTER_PORT are required.
+///                                LOCAL_RANK and LOCAL_WORLD_SIZE come together; without them the process is the only one of its host.
+///   OMPI_COMM_WORLD_RANK, ...    Open MPI
+///   PMI_RANK, PMI_SIZE           MPICH and Intel MPI, with MPI_LOCALRANKID and MPI_LOCALNRANKS
+///   SLURM_STEP_ID, SLURM_PROCID  a task of srun. An allocation of Slurm alone (the script of sbatch, the shell of salloc) is one process.
+///
+/// MASTER_ADDR and MASTER_PORT have priority wherever they are set. Otherwise the store is on the loopback interface if all processes are
+/// on one host, and on the first host of a step of Slurm; the port follows from the identity of the job (docs/distributed.md).
+///
+/// Error(Usage) names the variable, its value and what is allowed: for an incomplete description, for values that contradict each other
+/// (RANK >= WORLD_SIZE, a WORLD_SIZE that differs from what the launcher started), and for several hosts without MASTER_ADDR.
 Launch launch_of_environment();
-
-/// Error(Usage) that names the variable where the launch has more than one process: each would train on all of the data by itself, and all
-/// would write to one folder.
-void check_single_process(const char* where);
 
 }  // namespace npu_train

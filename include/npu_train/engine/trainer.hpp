@@ -29,7 +29,7 @@ class TrainLoop;
 /// depend on timing. `rng: portable` makes such trainings repeatable.
 class Trainer {
  public:
-  /// Error(Usage) for an invalid configuration (check_config), and if the process was launched as one of several (WORLD_SIZE, see
+  /// Error(Usage) for an invalid configuration (check_config), and if the process was launched as one of several (see
   /// dist/launch.hpp), which is not supported yet. No file is opened.
   explicit Trainer(RunConfig config = {}, Parts parts = builtin_parts());
   ~Trainer();
