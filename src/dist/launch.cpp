@@ -14,7 +14,7 @@
 namespace npu_train {
 namespace {
 
-constexpr const char* kWhere = "launch";
+constexpr const char* kLaunch = "launch";
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int kLargest = std::numeric_limits<int>::max();
 constexpr int kLargestPort = 65535;
@@ -39,8 +39,8 @@ std::optional<int64_t> parse_number(std::string_view text) {
 int number_of(const char* variable, int lowest, int highest) {
   const auto text = text_of(variable);
   const auto number = parse_number(text);
-  check(number && *number >= lowest && *number <= highest, ErrorKind::Usage, kWhere, variable, " is '", text, "'; allowed: a whole number ",
-        highest == kLargest ? c10::str("from ", lowest) : c10::str("from ", lowest, " to ", highest));
+  check(number && *number >= lowest && *number <= highest, ErrorKind::Usage, kLaunch, variable, " is '", text,
+        "'; allowed: a whole number ", highest == kLargest ? c10::str("from ", lowest) : c10::str("from ", lowest, " to ", highest));
   return static_cast<int>(*number);
 }
 
@@ -54,7 +54,7 @@ constexpr Names kMpi{"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS
 constexpr Names kPals{"PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"};   // Cray
 
 void require(const char* given, const char* missing) {
-  check(is_set(missing), ErrorKind::Usage, kWhere, given, " is '", text_of(given), "', but ", missing,
+  check(is_set(missing), ErrorKind::Usage, kLaunch, given, " is '", text_of(given), "', but ", missing,
         " is not set; the two describe a process together; hint: set both, or start one process with env -u ", given, " ...");
 }
 
@@ -115,7 +115,7 @@ Launch launch_of_slurm() {
   require("SLURM_LOCALID", list);
   const bool of_step = std::string_view(list) == "SLURM_STEP_TASKS_PER_NODE";
   const auto tasks = tasks_of_node(text_of(list), of_step && is_set("SLURM_NODEID") ? number_of("SLURM_NODEID", 0, kLargest) : 0);
-  check(tasks && *tasks <= out.world_size, ErrorKind::Usage, kWhere, list, " is '", text_of(list), "', with ", out.world_size,
+  check(tasks && *tasks <= out.world_size, ErrorKind::Usage, kLaunch, list, " is '", text_of(list), "', with ", out.world_size,
         " tasks in all; allowed: the number of tasks of each node, as in 2(x3),1");
   read_local("SLURM_LOCALID", static_cast<int>(*tasks), out);
   return out;
@@ -166,11 +166,11 @@ void place_store(Launch& out) {
 void find_store(Launch& out) {
   place_store(out);
   if (is_set("MASTER_ADDR")) out.host = text_of("MASTER_ADDR");
-  check(!out.host.empty(), ErrorKind::Usage, kWhere, "this is rank ", out.rank, " of ", out.world_size, ", started by ", out.launcher,
+  check(!out.host.empty(), ErrorKind::Usage, kLaunch, "this is rank ", out.rank, " of ", out.world_size, ", started by ", out.launcher,
         ", but MASTER_ADDR is ", is_set("MASTER_ADDR") ? "empty" : "not set",
         "; it is the host name or the address of rank 0; hint: export MASTER_ADDR and MASTER_PORT, the same for every rank");
   if (is_set("MASTER_PORT")) out.port = number_of("MASTER_PORT", 1, kLargestPort);
-  check(out.port != 0, ErrorKind::Usage, kWhere, "MASTER_ADDR is '", out.host,
+  check(out.port != 0, ErrorKind::Usage, kLaunch, "MASTER_ADDR is '", out.host,
         "', but MASTER_PORT is not set; it is a free port of that host, the same for every rank; hint: export MASTER_PORT=29500");
   out.serves_store = out.rank == 0 && text_of("TORCHELASTIC_USE_AGENT_STORE") != "True";
 }
@@ -192,7 +192,7 @@ Launch launch_of_environment() {
   auto out = read_any();
   if (is_set("WORLD_SIZE")) {
     const int world_size = number_of("WORLD_SIZE", 1, kLargest);
-    check(world_size == out.world_size, ErrorKind::Usage, kWhere, "WORLD_SIZE is ", world_size, ", but ",
+    check(world_size == out.world_size, ErrorKind::Usage, kLaunch, "WORLD_SIZE is ", world_size, ", but ",
           out.launcher.empty() ? "RANK is not set" : c10::str(out.launcher, " started ", out.world_size),
           "; allowed: the number of processes that were started; hint: start them with train_app --nproc ", world_size,
           " or torchrun, or unset WORLD_SIZE");

@@ -9,6 +9,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "io/crc_table.hpp"
+#include "npu_train/core/host_name.hpp"
 
 namespace npu_train {
 namespace {
@@ -56,9 +57,8 @@ uint32_t masked_crc(std::string_view data) {
 std::string new_path(const std::string& dir) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
-  char host[256] = "localhost";
-  ::gethostname(host, sizeof host - 1);
-  return (std::filesystem::path(dir) / c10::str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host, ".", ::getpid()))
+  return (std::filesystem::path(dir) /
+          c10::str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host_name(), ".", ::getpid()))
       .string();
 }
 

@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <charconv>
 #include <chrono>
 
 #include "io/file_error.hpp"
 #include "io/temporary_name.hpp"
+#include "npu_train/core/host_name.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/folder.hpp"
 
@@ -22,11 +22,7 @@ constexpr std::string_view kMiddle = ".tmp-";
 
 // Two machines that share a disk may have processes of the same number.
 const std::string& machine_tag() {
-  static const std::string tag = [] {
-    std::array<char, 256> name{};
-    ::gethostname(name.data(), name.size() - 1);
-    return hex64(hash64(std::string_view(name.data()))).substr(0, 6);
-  }();
+  static const std::string tag = hex64(hash64(host_name())).substr(0, 6);
   return tag;
 }
 

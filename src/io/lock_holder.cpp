@@ -10,16 +10,11 @@
 #include <iterator>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/host_name.hpp"
 #include "npu_train/io/json.hpp"
 
 namespace npu_train::detail {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 std::string boot_of_machine() {
   std::string id;

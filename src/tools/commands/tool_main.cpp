@@ -12,6 +12,7 @@ namespace npu_train {
 
 int tool_main(int argc, char** argv, const Parts& parts) {
   cli::open_standard_descriptors();
+  cli::drop_launch_separator(argc, argv);
   CLI::App app("Tools around training.");
   app.require_subcommand(0, 1);
   bool version = false;
@@ -33,6 +34,8 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   cli::add_baseline(app, run);
   cli::add_checklist(app, run);
   cli::add_data(app, run);
+  std::function<int()> launch;
+  cli::add_launch(app, launch);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -43,12 +46,13 @@ int tool_main(int argc, char** argv, const Parts& parts) {
     std::puts(cli::version_text().c_str());
     return cli::written(0);
   }
-  if (!run) {
+  if (!run && !launch) {
     std::fputs(app.help().c_str(), stderr);
     return static_cast<int>(ErrorKind::Usage);
   }
   if (parse_only) return 0;
   ScopedLogSink sink(make_standard_sink());
+  if (launch) return cli::guarded(launch);
   return cli::guarded([&] {
     const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
     register_devices(parts);

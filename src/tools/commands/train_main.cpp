@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "cli.hpp"
+#include "launch_options.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/core/visible_text.hpp"
@@ -28,6 +29,7 @@ struct Arguments {
   int64_t verify_steps = 3;
   bool fast_dev_run = false, detect_anomaly = false, verify_resume = false, print_config = false, print_precision = false, version = false;
   std::vector<std::string> leave_out;
+  cli::LaunchArguments launch;
 };
 
 Trainer* g_trainer = nullptr;
@@ -76,6 +78,9 @@ void report_end(const RunResult& result) {
   write(wrapped_lines(text, cli::terminal_columns()));
 }
 
+/// Whether a training is requested, and not only something to print.
+bool trains(const Arguments& args) { return args.list.empty() && !args.version && !args.print_config && !args.print_precision; }
+
 int train(const Arguments& args, const Parts& parts) {
   if (!args.list.empty()) {
     for (const auto& name : names_of(args.list, parts)) write(name + "\n");
@@ -103,8 +108,10 @@ int train(const Arguments& args, const Parts& parts) {
   } uninstall;  // before the trainer is destroyed
   trainer.add_callback(
       std::make_shared<Progress>(write, ::isatty(STDOUT_FILENO) != 0, config.trainer.log_every_n_steps, cli::terminal_columns));
-  if (!args.resume.empty()) trainer.resume(args.resume);
-  report_end(trainer.fit());
+  cli::end_with_peer([&] {
+    if (!args.resume.empty()) trainer.resume(args.resume);
+    report_end(trainer.fit());
+  });
   return cli::signal_received() == 0 ? 0 : 128 + cli::signal_received();
 }
 
@@ -120,7 +127,7 @@ int train_main(int argc, char** argv, const Parts& parts) {
   app.add_flag("--fast-dev-run", args.fast_dev_run, "run one training and one validation batch; write nothing");
   app.add_option("--overfit-batches", args.overfit_batches, "train and validate on the first N batches only, repeatedly");
   app.add_flag("--detect-anomaly", args.detect_anomaly, "explain the first overflow and non-finite gradients; slower");
-  app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
+  auto* verify = app.add_flag("--verify-resume", args.verify_resume, "prove that this configuration resumes bit for bit");
   app.add_option("--verify-steps", args.verify_steps, "number of steps before and after the checkpoint of --verify-resume")
       ->check(cli::above_zero());
   app.add_option("--leave-out", args.leave_out,
@@ -131,6 +138,8 @@ int train_main(int argc, char** argv, const Parts& parts) {
                "print the dtype in which each layer computes and how overflows are detected, and stop");
   app.add_option("--list", args.list, std::string("list the names that a configuration can use: ") + kListed);
   app.add_flag("--version", args.version, "print versions and devices");
+  cli::add_launch_options(app, args.launch);
+  app.get_option("--nproc")->excludes(verify);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -138,6 +147,11 @@ int train_main(int argc, char** argv, const Parts& parts) {
   }
   ScopedLogSink sink(make_standard_sink());
   return cli::guarded([&] {
+    if ((args.launch.nproc > 1 || args.launch.max_restarts > 0) && trains(args)) {  // before a device is initialised
+      read_config(args, parts);                                                     // its errors are reported once, not by every rank
+      const auto command = cli::rank_command(argc, argv);
+      return cli::launch(args.launch, command, cli::resumed_command(command));
+    }
     const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
     register_devices(parts);
     if (args.version) {

@@ -1,0 +1,17 @@
+/// The name of this machine.
+#pragma once
+
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+namespace npu_train {
+
+/// As the system reports it; "localhost" if it does not.
+inline std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
+}  // namespace npu_train

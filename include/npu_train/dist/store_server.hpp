@@ -1,0 +1,10 @@
+/// The key-value store through which the ranks of a run find each other, served by a process that is no rank.
+#pragma once
+
+namespace npu_train {
+
+/// Serves a c10d::TCPStore on a bound, listening TCP socket, which it takes over. Returns never: the process ends by a signal.
+/// Error(Device) if the store cannot be served.
+[[noreturn]] void serve_store(int listen_fd);
+
+}  // namespace npu_train

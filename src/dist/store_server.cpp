@@ -1,0 +1,45 @@
+#include "npu_train/dist/store_server.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include <cerrno>
+#include <cstring>
+#include <exception>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+/// TCPStore wants to know it in addition to the socket.
+uint16_t port_of(int listen_fd) {
+  sockaddr_in address{};
+  socklen_t size = sizeof address;
+  check(::getsockname(listen_fd, reinterpret_cast<sockaddr*>(&address), &size) == 0, ErrorKind::Device, "serve_store", "descriptor ",
+        listen_fd, " is no socket: ", std::strerror(errno));
+  return ntohs(address.sin_port);
+}
+
+}  // namespace
+
+void serve_store(int listen_fd) {
+  c10d::TCPStoreOptions options;
+  options.port = port_of(listen_fd);
+  options.isServer = true;
+  options.waitWorkers = false;  // nobody else starts the ranks that would come
+  options.masterListenFd = listen_fd;
+  const auto store = [&] {
+    try {
+      return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+    } catch (const std::exception& e) {
+      throw Error(ErrorKind::Device, "serve_store", e.what(), "", std::current_exception());
+    }
+  }();
+  while (true) ::pause();
+}
+
+}  // namespace npu_train

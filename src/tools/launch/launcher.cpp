@@ -1,0 +1,128 @@
+#include "npu_train/tools/launch/launcher.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/host_name.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
+#include "tools/launch/rank_processes.hpp"
+#include "tools/launch/signals.hpp"
+#include "tools/launch/store_process.hpp"
+#include "tools/launch/verdict.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kLauncher = "launch";
+
+void check_options(const LaunchOptions& o) {
+  check(!o.command.empty(), ErrorKind::Usage, kLauncher, "there is no program to run");
+  check(o.nproc >= 1 && o.nproc <= LaunchOptions::kMaxRanks, ErrorKind::Usage, kLauncher, "nproc is ", o.nproc, "; allowed: 1 to ",
+        LaunchOptions::kMaxRanks);
+  check(o.max_restarts >= 0, ErrorKind::Usage, kLauncher, "max_restarts is ", o.max_restarts, "; allowed: 0 or more");
+  check(o.min_nproc >= 0 && o.min_nproc <= o.nproc, ErrorKind::Usage, kLauncher, "min_nproc is ", o.min_nproc,
+        "; allowed: 0 to nproc, which is ", o.nproc);
+}
+
+/// Those of torchrun, so that a program has one way to read them, in Python too.
+Variables shared_variables(const LaunchOptions& options, int port, int generation) {
+  return {{"NPU_TRAIN_LAUNCHER", "npu_train"},
+          {"MASTER_ADDR", "127.0.0.1"},
+          {"MASTER_PORT", std::to_string(port)},
+          {"GROUP_RANK", "0"},
+          {"GROUP_WORLD_SIZE", "1"},
+          {"ROLE_NAME", "default"},
+          {"TORCHELASTIC_RUN_ID", "npu_train-" + std::to_string(::getpid())},
+          {"TORCHELASTIC_USE_AGENT_STORE", "True"},
+          {"TORCHELASTIC_RESTART_COUNT", std::to_string(generation)},
+          {"TORCHELASTIC_MAX_RESTARTS", std::to_string(options.max_restarts)}};
+}
+
+/// Waits for the ranks of a generation.
+class Watch {
+ public:
+  Watch(const LaunchOptions& options, const SignalWait& signals, StoreProcess& store, RankProcesses& ranks)
+      : options_(options), signals_(signals), store_(store), ranks_(ranks), verdict_(ranks.running(), host_name()) {}
+
+  Verdict run() {
+    while (ranks_.running() > 0 && phase_ != Phase::GivenUp) {
+      const int signal = signals_.wait(deadline_);
+      if (signal == 0) escalate();
+      if (is_stop_signal(signal)) stop(signal);
+      while (const auto end = ranks_.ended()) verdict_.add(*end);
+      if (const auto end = store_.ended()) verdict_.add_store(*end);
+      if (verdict_.failed() && phase_ == Phase::Running) enter(Phase::Grace, options_.grace);
+    }
+    return verdict_;
+  }
+
+ private:
+  enum class Phase { Running, Grace, Terminated, Killed, GivenUp };
+
+  void enter(Phase phase, Clock::duration time) {
+    phase_ = phase;
+    deadline_ = Clock::now() + time;
+  }
+
+  /// The time of a phase is over and ranks still run.
+  void escalate() {
+    if (phase_ == Phase::Grace) {
+      log_warning("[launch] ", ranks_.running(), " of the ranks still run ",
+                  human_duration(std::chrono::duration<double>(options_.grace).count()), " after another one failed; they are stopped");
+      end_ranks(SIGTERM, Phase::Terminated);
+    } else if (phase_ == Phase::Terminated) {
+      end_ranks(SIGKILL, Phase::Killed);
+    } else if (phase_ == Phase::Killed) {  // a process that hangs in a driver cannot be ended
+      log_warning("[launch] ", ranks_.running(), " of the ranks do not end after SIGKILL; they are left alone");
+      phase_ = Phase::GivenUp;
+    }
+  }
+
+  void end_ranks(int signal, Phase phase) {
+    verdict_.ended_by(signal);
+    ranks_.send(signal);
+    enter(phase, options_.kill_after);
+  }
+
+  /// A signal that follows the first one within a second is the same request: timeout(1) signals a process and then its group.
+  void stop(int signal) {
+    if (stopped_at_ == Clock::time_point()) {
+      stopped_at_ = Clock::now();
+      verdict_.stopped_by(signal);
+      ranks_.send(signal);
+    } else if ((signal == SIGINT || signal == SIGTERM) && Clock::now() - stopped_at_ >= std::chrono::seconds(1)) {
+      end_ranks(SIGKILL, Phase::Killed);
+    }
+  }
+
+  const LaunchOptions& options_;
+  const SignalWait& signals_;
+  StoreProcess& store_;
+  RankProcesses& ranks_;
+  Verdict verdict_;
+  Phase phase_ = Phase::Running;
+  Clock::time_point deadline_ = Clock::time_point::max(), stopped_at_{};
+};
+
+}  // namespace
+
+LaunchResult launch_ranks(const LaunchOptions& options) {
+  check_options(options);
+  const SignalWait signals;
+  StoreProcess store(signals);
+  int nproc = options.nproc;
+  for (int generation = 0;; ++generation) {
+    const bool restarted = generation > 0 && !options.restart_command.empty();
+    RankProcesses ranks({restarted ? options.restart_command : options.command, nproc, shared_variables(options, store.port(), generation)},
+                        signals);
+    const auto verdict = Watch(options, signals, store, ranks).run();
+    if (generation == options.max_restarts || !verdict.may_restart()) return {verdict.exit_code(), verdict.message()};
+    if (options.min_nproc > 0) nproc = std::max(options.min_nproc, nproc - verdict.lost());
+    log_warning("[launch] ", verdict.message(), "; restart ", generation + 1, " of ", options.max_restarts, " with ", nproc, " ranks");
+  }
+}
+
+}  // namespace npu_train

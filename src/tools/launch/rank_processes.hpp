@@ -1,0 +1,50 @@
+// The processes of the ranks: started, signalled, ended.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/launch/signals.hpp"
+#include "tools/launch/verdict.hpp"
+
+namespace npu_train {
+
+using Variables = std::map<std::string, std::string>;
+
+/// Calls in a new child process: it becomes the leader of a process group, dies with its parent, and receives signals again.
+void begin_child(pid_t parent, const SignalWait& signals);
+
+/// The end of a child as waitpid() reports it.
+RankEnd end_of_status(int rank, int wait_status);
+
+/// What all ranks of a generation share.
+struct Generation {
+  std::vector<std::string> command;
+  int nproc = 1;
+  Variables variables;  ///< the same for every rank
+};
+
+/// The ranks of one generation. Its destructor kills those that still run.
+class RankProcesses {
+ public:
+  /// Starts them. Error(Usage) if the program cannot be run.
+  RankProcesses(const Generation& generation, const SignalWait& signals);
+  ~RankProcesses();
+  RankProcesses(const RankProcesses&) = delete;
+  RankProcesses& operator=(const RankProcesses&) = delete;
+
+  int running() const { return static_cast<int>(running_.size()); }
+  /// To each process of the ranks that run.
+  void send(int signal) const;
+  /// A rank that has ended since the last call, with all that it started; nothing if there is none.
+  std::optional<RankEnd> ended();
+
+ private:
+  std::map<int, pid_t> running_;  // by rank
+};
+
+}  // namespace npu_train

@@ -1,0 +1,30 @@
+// The process that serves the store of a run: it outlives every rank.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+
+#include "tools/launch/signals.hpp"
+#include "tools/launch/verdict.hpp"
+
+namespace npu_train {
+
+class StoreProcess {
+ public:
+  /// Binds a free port of the loopback interface and starts the process. Error(Device) if the system provides none.
+  explicit StoreProcess(const SignalWait& signals);
+  ~StoreProcess();
+  StoreProcess(const StoreProcess&) = delete;
+  StoreProcess& operator=(const StoreProcess&) = delete;
+
+  int port() const { return port_; }
+  /// How it ended: once, if it has ended.
+  std::optional<RankEnd> ended();
+
+ private:
+  int port_ = 0;
+  pid_t child_ = 0;
+};
+
+}  // namespace npu_train

@@ -1,0 +1,55 @@
+// What the ends of the ranks of a run mean for the run.
+#pragma once
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace npu_train {
+
+/// How a rank ended.
+struct RankEnd {
+  int rank = 0;
+  bool signalled = false;  ///< by a signal; otherwise it exited
+  int status = 0;          ///< number of the signal, or exit code
+};
+
+class Verdict {
+ public:
+  Verdict(int nproc, std::string host) : nproc_(nproc), host_(std::move(host)) {}
+
+  /// The user stops the run: `signal` is passed on to the ranks.
+  void stopped_by(int signal) { stop_ = signal; }
+  /// The launcher sends `signal` to ranks that do not end by themselves: an end by it says nothing about the run.
+  void ended_by(int signal) { ours_.insert(signal); }
+
+  /// In the order in which they end.
+  void add(const RankEnd& end);
+  void add_store(const RankEnd& end);
+
+  /// A rank ended, and not with 0: the others cannot go on.
+  bool failed() const { return failed_; }
+  int exit_code() const;
+  /// Names rank, host and cause of a failure; "" without one.
+  std::string message() const;
+  /// Number of ranks that failed by themselves, not because of another rank.
+  int lost() const { return static_cast<int>(causes_.size()); }
+  bool may_restart() const;
+
+ private:
+  struct Cause {
+    std::string text;
+    int code;
+  };
+
+  int nproc_;
+  std::string host_;
+  int stop_ = 0;
+  std::set<int> ours_;
+  bool failed_ = false, store_ended_ = false;
+  std::vector<Cause> causes_;
+  std::string first_victim_;
+};
+
+}  // namespace npu_train
