@@ -13,6 +13,7 @@
 
 #include "dist/flight_recorder.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/host_name.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/dist/process_group.hpp"
@@ -23,11 +24,6 @@ namespace {
 using c10d::ProcessGroupGloo;
 using Gloo = c10::intrusive_ptr<ProcessGroupGloo>;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? std::string(name.data()) : "unknown host";
-}
 
 // The first line of what a transport says: its messages carry stack traces.
 std::string message_of(const std::exception& e) {

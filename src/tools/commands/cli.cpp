@@ -21,6 +21,7 @@
 #include "npu_train/core/version.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/run_config.hpp"
 
 namespace npu_train::cli {
@@ -79,17 +80,49 @@ size_t terminal_columns() {
   return ::isatty(STDOUT_FILENO) && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
+namespace {
+
+/// The rank of this process; 0 for a description of a launch that is not valid, which is reported by the code that uses it.
+int rank_of_process() {
+  try {
+    return launch_of_environment().rank;
+  } catch (const Error&) {
+    return 0;
+  }
+}
+
+/// "[rank 2] ", of a rank other than 0.
+std::string rank_prefix() {
+  const int rank = rank_of_process();
+  return rank == 0 ? "" : "[rank " + std::to_string(rank) + "] ";
+}
+
+int report(const Error& e) {
+  std::fprintf(stderr, "error: %s%s\n", rank_prefix().c_str(), detail::visible_lines(e.what()).c_str());
+  return e.exit_code();
+}
+
+}  // namespace
+
 int guarded(const std::function<int()>& body) {
   try {
     return written(body());
   } catch (const Error& e) {
-    std::fprintf(stderr, "error: %s\n", detail::visible_lines(e.what()).c_str());
-    return e.exit_code();
+    return report(e);
   } catch (...) {
-    const auto e = translate_current_exception("main");
-    std::fprintf(stderr, "error: %s\n", detail::visible_lines(e.what()).c_str());
-    return e.exit_code();
+    return report(translate_current_exception("main"));
   }
+}
+
+void leave_stdout_to_main_rank() {
+  if (rank_of_process() > 0 && std::freopen("/dev/null", "w", stdout) == nullptr) std::abort();
+}
+
+LogSink make_program_sink() {
+  if (rank_of_process() == 0) return make_standard_sink();
+  return [prefix = rank_prefix(), sink = make_standard_sink(LogLevel::Warning)](LogLevel level, std::string_view message) {
+    sink(level, prefix + std::string(message));
+  };
 }
 
 void open_standard_descriptors() {

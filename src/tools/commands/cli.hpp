@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/core/log.hpp"
 #include "npu_train/engine/parts.hpp"
 
 namespace npu_train::cli {
@@ -28,6 +29,12 @@ size_t terminal_columns();
 /// Opens /dev/null for each of the descriptors 0 to 2 that is closed; otherwise the next file that is opened becomes stdout or stderr. Call
 /// it first in main().
 void open_standard_descriptors();
+
+/// A rank other than 0 writes nothing to stdout: what a program reports is the same on every rank. Call it before anything is written.
+void leave_stdout_to_main_rank();
+
+/// The log on stderr; of a rank other than 0 only warnings and errors, which name it.
+LogSink make_program_sink();
 
 /// Calls `stop` (async-signal-safe) at the first of the signals with which users, terminals and schedulers end a program: SIGINT, SIGTERM,
 /// SIGHUP (unless it is ignored, as under nohup), SIGUSR1, SIGUSR2, SIGXCPU, and SIGPIPE, which comes from writing to a stdout or stderr

@@ -12,6 +12,7 @@ namespace npu_train {
 
 int tool_main(int argc, char** argv, const Parts& parts) {
   cli::open_standard_descriptors();
+  cli::leave_stdout_to_main_rank();
   cli::drop_launch_separator(argc, argv);
   CLI::App app("Tools around training.");
   app.require_subcommand(0, 1);
@@ -51,7 +52,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
     return static_cast<int>(ErrorKind::Usage);
   }
   if (parse_only) return 0;
-  ScopedLogSink sink(make_standard_sink());
+  ScopedLogSink sink(cli::make_program_sink());
   if (launch) return cli::guarded(launch);
   return cli::guarded([&] {
     const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run

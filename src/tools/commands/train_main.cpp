@@ -119,6 +119,7 @@ int train(const Arguments& args, const Parts& parts) {
 
 int train_main(int argc, char** argv, const Parts& parts) {
   cli::open_standard_descriptors();
+  cli::leave_stdout_to_main_rank();
   Arguments args;
   CLI::App app("Trains the model that a configuration file describes.");
   app.add_option("config", args.words, "CONFIG.yaml [key=value ...], as in trainer.max_epochs=3 precision=16-mixed");
@@ -145,7 +146,7 @@ int train_main(int argc, char** argv, const Parts& parts) {
   } catch (const CLI::ParseError& e) {
     return cli::parse_end(app, e, argc, argv, parts);
   }
-  ScopedLogSink sink(make_standard_sink());
+  ScopedLogSink sink(cli::make_program_sink());
   return cli::guarded([&] {
     if ((args.launch.nproc > 1 || args.launch.max_restarts > 0) && trains(args)) {  // before a device is initialised
       read_config(args, parts);                                                     // its errors are reported once, not by every rank
