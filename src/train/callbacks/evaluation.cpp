@@ -9,6 +9,7 @@
 #include <ATen/ops/cat.h>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/device/portable_random.hpp"
 #include "npu_train/device/transfer.hpp"
 
 namespace npu_train::detail {
@@ -103,6 +104,7 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
     stopped = options.stoppable && run_.stop.load(std::memory_order_relaxed);
     if (stopped) break;
     auto phase = Phase::Transfer;
+    const PortableRandom::MicroBatch draws("validation", options.attempt, run_.strategy.micro_batch_number(k));
     try {
       add(*batch, phase, sums);
     } catch (...) {
