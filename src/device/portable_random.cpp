@@ -18,6 +18,12 @@ thread_local PortableRandom::Position now;
 PortableRandom::PortableRandom(uint64_t seed) : before_(now) { now = {.on = true, .seed = seed, .next = 0}; }
 PortableRandom::~PortableRandom() { now = before_; }
 
+PortableRandom::MicroBatch::MicroBatch(std::string_view pass, int64_t attempt, int64_t number) : before_(now) {
+  now.seed = derive_seed(now.seed, pass, static_cast<uint64_t>(attempt), static_cast<uint64_t>(number));
+  now.next = 0;
+}
+PortableRandom::MicroBatch::~MicroBatch() { now = before_; }
+
 PortableRandom::Position PortableRandom::position() { return now; }
 void PortableRandom::set_position(const Position& position) { now = position; }
 

@@ -210,7 +210,8 @@ void TrainLoop::sanity_check() {
 
 std::optional<Scalars> TrainLoop::run_validation(Loader& loader, int64_t limit, Pass pass, bool stoppable) {
   return translated("Trainer::validate", [&] {
-    detail::Evaluation::Options options{.limit = limit, .pass = pass, .stoppable = stoppable, .train_loader = parts_.train_loader};
+    detail::Evaluation::Options options{
+        .limit = limit, .pass = pass, .attempt = step_->attempts(), .stoppable = stoppable, .train_loader = parts_.train_loader};
     if (&loader == parts_.val_loader) options.overfit = jobs_->windows.overfit();
     if (pass == Pass::Validation)
       options.on_batch = [&](int64_t done, std::optional<int64_t> total) {

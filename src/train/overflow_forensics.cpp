@@ -6,11 +6,13 @@
 
 namespace npu_train::detail {
 
-OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const StepOptions& options, bool may_skip,
-                                     KeptBuffers& buffers, std::function<Batch(const Batch&)> bring)
+OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const Strategy& strategy,
+                                     const StepOptions& options, bool may_skip, KeptBuffers& buffers,
+                                     std::function<Batch(const Batch&)> bring)
     : task_(task),
       precision_(precision),
       optimizer_(optimizer),
+      strategy_(strategy),
       report_to_(options.on_overflow),
       detect_anomaly_(options.detect_anomaly),
       may_skip_(may_skip),
@@ -66,7 +68,8 @@ void OverflowForensics::explain(const std::vector<Batch>& window, double full_we
                                   .random = random_,
                                   .restore_buffers = [this] { buffers_.restore(); },
                                   .attempt = attempt,
-                                  .full_weight = full_weight});
+                                  .full_weight = full_weight,
+                                  .micro_batch_number = [this](int64_t k) { return strategy_.micro_batch_number(k); }});
   report.skip_streak = streak;
   report_to_(report);
 }

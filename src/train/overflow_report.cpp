@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "npu_train/device/backend.hpp"
+#include "npu_train/device/portable_random.hpp"
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/fp32_region.hpp"
 #include "npu_train/trace/op_observer.hpp"
@@ -272,6 +273,8 @@ OverflowReport explain_overflow(Task& task, Precision& precision, const Overflow
     report.parameters.clear();
     report.parameters_in_all = 0;
     report.micro_batch = static_cast<int64_t>(i);
+    const auto number = context.micro_batch_number ? context.micro_batch_number(report.micro_batch) : report.micro_batch;
+    const PortableRandom::MicroBatch draws("training", context.attempt, number);
     Replay replay(report, (*context.window)[i], overflows);
     if (!replay.run(task, precision, context)) continue;
     if (precision.name().ends_with("-mixed")) replay.run_in_fp32(task, context);

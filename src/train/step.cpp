@@ -11,6 +11,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/device.hpp"
+#include "npu_train/device/portable_random.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "train/kept_buffers.hpp"
 #include "train/missing_buffers.hpp"
@@ -48,7 +49,7 @@ TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema
   buffers_ = std::make_unique<detail::KeptBuffers>(task_);
   const auto device = optimizer_.parameters()[0].value.device();
   forensics_ = std::make_unique<detail::OverflowForensics>(
-      task_, precision_, optimizer_, options_, may_skip_, *buffers_,
+      task_, precision_, optimizer_, strategy_, options_, may_skip_, *buffers_,
       [device, bring = options_.bring](const Batch& batch) { return lies_on(batch, device) || !bring ? batch : bring(batch); });
   if (options_.graphs && strategy_.capturable())
     graph_ = std::make_unique<detail::WindowGraph>(device_of(optimizer_.parameters()[0].value.device()), task_, optimizer_.parameters());
@@ -67,6 +68,7 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   at::Tensor loss;
   StepOutput output;
   micro_batch_ = micro_batch;
+  const PortableRandom::MicroBatch draws("training", attempts_, strategy_.micro_batch_number(micro_batch));
   const auto batch = bring(given, micro_batch);
   phase_ = Phase::Forward;
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {

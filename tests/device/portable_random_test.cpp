@@ -39,6 +39,51 @@ TEST_CASE("it is of its thread, and refuses where it is not on") {
   CHECK(PortableRandom::is_on());
 }
 
+TEST_CASE("the numbers of a micro-batch depend on its position alone, and the count continues after it") {
+  const auto draw = [] { return PortableRandom::uniform({8}, at::kCPU); };
+  const auto drawn = [&](uint64_t seed, const char* pass, int64_t attempt, int64_t number, int before) {
+    const PortableRandom random(seed);
+    for (int i = 0; i < before; ++i) draw();
+    const auto position = PortableRandom::position();
+    at::Tensor first, second;
+    {
+      const PortableRandom::MicroBatch place(pass, attempt, number);
+      first = draw(), second = draw();
+      CHECK_FALSE(at::equal(first, second));
+    }
+    CHECK((PortableRandom::position() == position));
+    return second;
+  };
+  const auto expected = drawn(1, "training", 2, 3, 0);
+  CHECK(at::equal(drawn(1, "training", 2, 3, 5), expected));
+  CHECK_FALSE(at::equal(drawn(2, "training", 2, 3, 0), expected));
+  CHECK_FALSE(at::equal(drawn(1, "validation", 2, 3, 0), expected));
+  CHECK_FALSE(at::equal(drawn(1, "training", 3, 2, 0), expected));
+  CHECK_FALSE(at::equal(drawn(1, "training", 2, 4, 0), expected));
+  const PortableRandom::MicroBatch nothing_on("training", 0, 0);
+  CHECK_FALSE(PortableRandom::is_on());
+}
+
+TEST_CASE("a recomputation after its micro-batch draws the same numbers again") {
+  const PortableRandom random(7);
+  RandomState state;
+  at::Tensor first;
+  {
+    const PortableRandom::MicroBatch place("training", 1, 1);
+    PortableRandom::uniform({2}, at::kCPU);
+    state = RandomState({c10::Device(c10::kCPU)});
+    first = PortableRandom::uniform({4}, at::kCPU);
+  }
+  const PortableRandom::MicroBatch next("training", 1, 2);
+  const auto position = PortableRandom::position();
+  {
+    const RandomState::Scope again(state);
+    CHECK(at::equal(PortableRandom::uniform({4}, at::kCPU), first));
+  }
+  CHECK((PortableRandom::position() == position));
+  CHECK_FALSE(at::equal(PortableRandom::uniform({4}, at::kCPU), first));
+}
+
 TEST_CASE("its place travels with the states of the generators") {
   State state;
   at::Tensor expected;

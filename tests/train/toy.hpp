@@ -10,6 +10,8 @@
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/dist/strategy.hpp"
+#include "npu_train/nn/checkpointing.hpp"
+#include "npu_train/nn/dropout.hpp"
 #include "npu_train/optim/adamw.hpp"
 #include "npu_train/optim/sgd.hpp"
 #include "npu_train/precision/precision.hpp"
@@ -23,16 +25,20 @@ namespace npu_train::testing {
 
 /// Linear, BatchNorm, Dropout, Linear: parameters, buffers and chance.
 struct ToyNetImpl : torch::nn::Module {
-  explicit ToyNetImpl(double dropout = 0) {
+  explicit ToyNetImpl(double p = 0) : dropout(p) {
     first = register_module("first", torch::nn::Linear(6, 16));
     norm = register_module("norm", torch::nn::BatchNorm1d(16));
-    drop = register_module("drop", torch::nn::Dropout(dropout));
     head = register_module("head", torch::nn::Linear(16, 4));
   }
-  at::Tensor forward(at::Tensor x) { return head(drop(torch::relu(norm(first(x))))); }
+  at::Tensor forward(at::Tensor x) {
+    const auto rest = [this](const at::Tensor& h) { return head(npu_train::dropout(torch::relu(h), dropout, is_training())); };
+    const at::Tensor h = norm(first(x));
+    return recompute ? checkpoint(rest, h) : rest(h);
+  }
+  double dropout;
+  bool recompute = false;  // the dropout and what follows it, in the backward pass
   torch::nn::Linear first{nullptr}, head{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
-  torch::nn::Dropout drop{nullptr};
 };
 TORCH_MODULE(ToyNet);
 

@@ -17,6 +17,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,9 @@ class Strategy {
   virtual int world_size() const = 0;
   /// The rank that writes files and prints.
   bool is_main() const { return rank() == 0; }
+  /// The number of this rank's k-th micro-batch of a window among those of all ranks, both from 0. Random numbers are keyed by it: one
+  /// process that accumulates the micro-batches in this order draws the same.
+  int64_t micro_batch_number(int64_t k) const { return k * world_size() + rank(); }
 
   /// Takes the parameters to train, as the Precision prepared them, and returns those that the optimizer of this rank updates: all, or the
   /// ones that the rank owns (Parameter::owner). To be called before the optimizer is made, and again when other parameters are trained.

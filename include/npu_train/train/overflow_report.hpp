@@ -60,6 +60,7 @@ struct OverflowContext {
   std::function<void()> restore_buffers;  ///< puts the model's buffers back to before the window; called after each forward
   int64_t attempt = 0;
   double full_weight = 0;  ///< losses were multiplied by weight / full_weight before their backward; 0: they were not
+  std::function<int64_t(int64_t k)> micro_batch_number{};  ///< as Strategy::micro_batch_number; empty: k itself
 };
 
 /// Runs the window's forward and backward again and inspects each operator. It changes no state: random numbers, buffers and parameters

@@ -10,6 +10,7 @@
 #include <ATen/ops/zeros_like.h>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/device/portable_random.hpp"
 #include "npu_train/device/transfer.hpp"
 
 namespace npu_train::detail {
@@ -113,6 +114,7 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
     stopped = options.stoppable && run_.stop.load(std::memory_order_relaxed);
     if (stopped) break;
     auto phase = Phase::Transfer;
+    const PortableRandom::MicroBatch draws("validation", options.attempt, run_.strategy.micro_batch_number(k));
     try {
       add(*batch, phase, sums);
     } catch (...) {

@@ -35,6 +35,7 @@ class Evaluation {
   struct Options {
     int64_t limit = -1;  // batches; -1: all
     Pass pass = Pass::Validation;
+    int64_t attempt = 0;                // windows attempted so far: portable random numbers are keyed by it
     bool stoppable = false;             // request_stop() ends it
     OverfitBatches* overfit = nullptr;  // instead of the loader's batches; filled from `train_loader`
     Loader* train_loader = nullptr;
