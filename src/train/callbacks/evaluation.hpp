@@ -33,7 +33,7 @@ class Evaluation {
 
   // What to run over, and how far.
   struct Options {
-    int64_t limit = -1;  // batches; -1: all
+    int64_t limit = -1;  // batches of each rank; -1: all
     Pass pass = Pass::Validation;
     bool stoppable = false;             // request_stop() ends it
     OverfitBatches* overfit = nullptr;  // instead of the loader's batches; filled from `train_loader`
@@ -51,7 +51,7 @@ class Evaluation {
   struct Mode;
   struct Sums;
   void add(const Batch& batch, Phase& phase, Sums& sums);
-  std::optional<Scalars> averages(const Sums& own, bool stopped);
+  std::optional<Scalars> averages(Sums& own, bool stopped);
   void note_out_of_memory(FailedWindow failed);
 
   Context run_;
