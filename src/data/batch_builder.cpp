@@ -67,11 +67,8 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
   }
   const int64_t n = dataset->size();
   check(n > 0, ErrorKind::Data, "Loader", "the data set '", dataset->info().name, "' is empty");
-  check(options.batch_size * options.world_size <= n ||
-            (options.world_size > 1 && options.batch_size <= (n + options.world_size - 1) / options.world_size),
-        ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size,
-        options.world_size > 1 ? c10::str(" on each of ", options.world_size, " ranks") : "", " and the data set '", dataset->info().name,
-        "' has ", n, " samples; hint: reduce the batch size");
+  check(options.batch_size <= n, ErrorKind::Usage, "Loader", "batch_size is ", options.batch_size, " and the data set '",
+        dataset->info().name, "' has ", n, " samples; hint: reduce the batch size");
   return options;
 }
 

@@ -137,10 +137,8 @@ Loader val_loader(const DatasetPair& pair, LoaderOptions runtime) {
   check(pair.val != nullptr, ErrorKind::Usage, "data", "there are no validation data");
   const auto& data = pair.options;
   runtime = common(data, std::move(runtime));
-  const int64_t share = (pair.val->size() + runtime.world_size - 1) / runtime.world_size;
-  runtime.batch_size = std::min(data.val_batch_size > 0 ? data.val_batch_size : data.batch_size, std::max<int64_t>(1, share));
+  runtime.batch_size = std::min(data.val_batch_size > 0 ? data.val_batch_size : data.batch_size, std::max<int64_t>(1, pair.val->size()));
   runtime.shuffle = false;
-  runtime.shard = ShardMode::Uneven;
   if (runtime.last_batch == LastBatch::Drop) runtime.last_batch = LastBatch::Keep;
   return Loader(pair.val, pair.val_pipeline, std::move(runtime));
 }

@@ -36,16 +36,14 @@ std::shared_ptr<Job> Loader::Impl::with_work_left() const {
 std::shared_ptr<Job> Loader::Impl::open_next() {
   auto job = std::make_shared<Job>();
   job->epoch = job_epoch;
-  job->index = next_index;
+  job->index = index_of(next_round);
   try {
     if (stream != nullptr) {
       read_stream(*job);
       const auto real = static_cast<int64_t>(job->ids.size());
       if (real == 0 || (real < options.batch_size && options.last_batch == LastBatch::Drop)) return nullptr;
     } else {
-      const int64_t first = next_index * options.batch_size;
-      const int64_t last = std::min(first + options.batch_size, static_cast<int64_t>(mine.size()));
-      job->ids.assign(mine.begin() + first, mine.begin() + last);
+      job->ids = sampler->indices(next_round);
       builder.open(*job);
     }
     if (options.skip_bad_samples) job->bad.resize(job->ids.size());
@@ -65,7 +63,7 @@ void Loader::Impl::read_stream(Job& job) {
     auto sample = stream->next();
     if (!sample.has_value()) break;
     job.ids.push_back(sample->index >= 0 ? sample->index : next_number);
-    ++next_number;
+    next_number += options.world_size;
     job.samples.push_back(std::move(*sample));
   }
   job.stream_state = stream->state();
@@ -85,10 +83,10 @@ void Loader::Impl::work() {
       lock.lock();
       opening = false;
       if (opened != nullptr) {
-        ++next_index;
+        ++next_round;
         jobs.push_back(std::move(opened));
       } else {
-        end = next_index;
+        end = next_round;
       }
       work_there.notify_all();
       batch_there.notify_all();
@@ -125,7 +123,22 @@ void Loader::Impl::work() {
   }
 }
 
-void Loader::Impl::start(int64_t of_epoch, int64_t first_batch) {
+/// Where the state of this rank's stream was loaded, the stream continues there; else it is read up to the position.
+void Loader::Impl::start_stream(int64_t of_epoch, int64_t from_batch) {
+  const auto own_before = [&](int64_t batches) {  // of the samples of all ranks' batches, those that this rank's stream gives
+    return std::max<int64_t>(0, batches * options.batch_size - options.rank + options.world_size - 1) / options.world_size;
+  };
+  stream->begin_epoch(of_epoch);
+  const bool there = loaded && of_epoch == epoch && cursor > 0 && cursor <= from_batch;
+  if (there) stream->load_state(stream_state);
+  const int64_t wanted = own_before(from_batch);
+  for (int64_t i = there ? own_before(cursor) : 0; i < wanted && stream->next().has_value(); ++i) {
+  }
+  next_number = options.rank + wanted * options.world_size;
+  stream_state = stream->state();
+}
+
+void Loader::Impl::start(int64_t of_epoch, int64_t from_batch) {
   std::unique_lock lock(mutex);
   batch_there.wait(lock, [&] { return !opening; });
   // Batches under way are let go; a worker that is at one keeps it alive until it has done its part.
@@ -133,23 +146,14 @@ void Loader::Impl::start(int64_t of_epoch, int64_t first_batch) {
   opening = true;
   lock.unlock();
   std::exception_ptr error;
-  int64_t last = kUnknown;
+  int64_t rounds = kUnknown;
   try {
     if (dataset != nullptr) {
-      mine = shard(order_of(of_epoch), options.rank, options.world_size, options.shard);
-      last = batches_of(static_cast<int64_t>(mine.size()));
-      check(first_batch <= last, ErrorKind::Usage, "Loader", "first_batch is ", first_batch, "; an epoch has ", last, " batches");
+      sampler.emplace(sampler_of(seed));
+      sampler->set_epoch(of_epoch, from_batch);
+      rounds = sampler->rounds_on_rank();
     } else {
-      next_number = first_batch * options.batch_size;
-      stream->begin_epoch(of_epoch);
-      const bool there = loaded && of_epoch == epoch && first_batch == cursor && first_batch > 0;
-      if (there) {
-        stream->load_state(stream_state);
-      } else {
-        for (int64_t i = 0; i < next_number && stream->next().has_value(); ++i) {
-        }
-      }
-      stream_state = stream->state();
+      start_stream(of_epoch, from_batch);
     }
   } catch (...) {
     error = std::current_exception();
@@ -158,10 +162,11 @@ void Loader::Impl::start(int64_t of_epoch, int64_t first_batch) {
   opening = false;
   job_epoch = of_epoch;
   job_seed = seed;
-  next_index = first_batch;
-  end = error ? first_batch : last;
+  first_batch = from_batch;
+  next_round = 0;
+  end = error ? 0 : rounds;
   epoch = of_epoch;
-  cursor = first_batch;
+  cursor = from_batch;
   bad_samples = reported_bad = 0;
   loaded = false;
   begun = !error;
@@ -173,13 +178,13 @@ void Loader::Impl::start(int64_t of_epoch, int64_t first_batch) {
 /// The next batch in order, made or awaited; null at the end.
 std::shared_ptr<Job> Loader::Impl::take_ready() {
   if (options.num_workers == 0) {
-    if (next_index >= end) return nullptr;
+    if (next_round >= end) return nullptr;
     auto job = open_next();
     if (job == nullptr) {
-      end = next_index;
+      end = next_round;
       return nullptr;
     }
-    ++next_index;
+    ++next_round;
     if (job->error) return job;
     try {
       builder.fill(*job, 0, static_cast<int64_t>(job->ids.size()), job_seed);
@@ -190,7 +195,7 @@ std::shared_ptr<Job> Loader::Impl::take_ready() {
     return job;
   }
   std::unique_lock lock(mutex);
-  batch_there.wait(lock, [&] { return jobs.empty() ? next_index >= end && !opening : jobs.front()->ready; });
+  batch_there.wait(lock, [&] { return jobs.empty() ? next_round >= end && !opening : jobs.front()->ready; });
   if (jobs.empty()) return nullptr;
   auto job = std::move(jobs.front());
   jobs.pop_front();
@@ -213,7 +218,7 @@ void Loader::Impl::note_bad_samples(const Job& job) {
 void Loader::Impl::report_bad_samples() {
   if (bad_samples == reported_bad) return;
   reported_bad = bad_samples;
-  log_warning(bad_samples, dataset != nullptr ? c10::str(" of ", samples_on_rank()) : std::string(),
+  log_warning(bad_samples, dataset != nullptr ? c10::str(" of ", sampler->samples_on_rank()) : std::string(),
               " samples could not be read and were omitted from epoch ", epoch, " (data.on_bad_sample: skip)");
 }
 
@@ -249,10 +254,12 @@ std::optional<Batch> Loader::next() {
   do {
     job = self.take_ready();
     if (job == nullptr) {
+      if (self.sampler) self.cursor = self.sampler->batches();
       self.report_bad_samples();
       return std::nullopt;
     }
-    ++self.cursor;
+    self.cursor += self.options.world_size;
+    if (self.sampler) self.cursor = std::min(self.cursor, self.sampler->batches());
     if (job->error) std::rethrow_exception(job->error);
     self.note_bad_samples(*job);
   } while (job->ids.empty());
@@ -262,14 +269,21 @@ std::optional<Batch> Loader::next() {
 }
 
 std::optional<int64_t> Loader::batches_per_epoch() const {
-  if (impl_->stream != nullptr) return std::nullopt;
-  return impl_->batches_of(impl_->samples_on_rank());
+  return impl_->sampler ? std::optional(impl_->sampler->batches_on_rank()) : std::nullopt;
 }
 
 std::optional<int64_t> Loader::samples_per_epoch() const {
-  if (impl_->stream != nullptr) return std::nullopt;
-  const int64_t n = impl_->samples_on_rank();
-  return impl_->options.last_batch == LastBatch::Drop ? n / impl_->options.batch_size * impl_->options.batch_size : n;
+  return impl_->sampler ? std::optional(impl_->sampler->samples_on_rank()) : std::nullopt;
+}
+
+std::optional<int64_t> Loader::micro_batches_per_epoch() const {
+  return impl_->sampler ? std::optional(impl_->sampler->batches()) : std::nullopt;
+}
+
+std::optional<int64_t> Loader::rounds_per_epoch() const {
+  const auto all = micro_batches_per_epoch();
+  const int64_t ranks = impl_->options.world_size;
+  return all ? std::optional((*all + ranks - 1) / ranks) : std::nullopt;
 }
 
 int64_t Loader::epoch() const { return impl_->epoch; }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct Loader::Impl {
         info(dataset != nullptr ? dataset->info() : stream->info()),
         builder(dataset, std::move(pipeline), options, info),
         seed(options.seed) {
+    if (dataset != nullptr) sampler.emplace(sampler_of(options.seed));
     chunk = options.num_workers > 0 ? std::clamp<int64_t>(options.batch_size / (2 * options.num_workers), 1, 64) : options.batch_size;
   }
   /// Apart from the constructor, so that the destructor joins those that did start when one cannot.
@@ -37,25 +39,26 @@ struct Loader::Impl {
     for (auto& worker : workers) worker.join();
   }
 
-  std::vector<int64_t> order_of(int64_t of_epoch) const {
-    return options.shuffle ? permutation(seed, of_epoch, dataset->size()) : sequence(dataset->size());
+  DistributedSampler sampler_of(uint64_t with_seed) const {
+    return DistributedSampler({.size = dataset->size(),
+                               .batch_size = options.batch_size,
+                               .shuffle = options.shuffle,
+                               .drop_last = options.last_batch == LastBatch::Drop,
+                               .seed = with_seed,
+                               .rank = options.rank,
+                               .world_size = options.world_size});
   }
-  int64_t batches_of(int64_t samples) const {
-    return options.last_batch == LastBatch::Drop ? samples / options.batch_size : (samples + options.batch_size - 1) / options.batch_size;
-  }
-  int64_t samples_on_rank() const {
-    const int64_t n = dataset->size(), ranks = options.world_size;
-    if (options.shard == ShardMode::Pad) return (n + ranks - 1) / ranks;
-    return n / ranks + (options.shard == ShardMode::Uneven && options.rank < n % ranks ? 1 : 0);
-  }
+  /// Of the micro-batch of a round, within the epoch.
+  int64_t index_of(int64_t round) const { return first_batch + round * options.world_size + options.rank; }
 
   void work();
-  void start(int64_t of_epoch, int64_t first_batch);
+  void start(int64_t of_epoch, int64_t from_batch);
+  void start_stream(int64_t of_epoch, int64_t from_batch);
   std::shared_ptr<detail::Job> open_next();
   void read_stream(detail::Job& job);
   std::shared_ptr<detail::Job> take_ready();
   bool may_open() const {
-    return !opening && next_index < end && static_cast<int64_t>(jobs.size()) < options.num_workers * options.prefetch_factor;
+    return !opening && next_round < end && static_cast<int64_t>(jobs.size()) < options.num_workers * options.prefetch_factor;
   }
   std::shared_ptr<detail::Job> with_work_left() const;
   void note_bad_samples(const detail::Job& job);
@@ -71,23 +74,25 @@ struct Loader::Impl {
 
   // The consumer's side.
   uint64_t seed;
-  int64_t epoch = 0, cursor = 0;
+  int64_t epoch = 0;
+  int64_t cursor = 0;  // micro-batches of all ranks
   bool begun = false;
   int64_t bad_samples = 0;  // of this epoch
   int64_t reported_bad = 0;
   int64_t named_bad = 0;  // of all epochs
   State stream_state;     // after the batch given last
-  bool loaded = false;    // stream_state was loaded and not begun yet
+  bool loaded = false;    // stream_state was loaded from this rank's own and not begun yet
 
   // Shared with the workers.
   mutable std::mutex mutex;
   std::condition_variable work_there, batch_there;
   std::deque<std::shared_ptr<detail::Job>> jobs;  // open or ready, in order
-  std::vector<int64_t> mine;                      // samples of this epoch on this rank
+  std::optional<DistributedSampler> sampler;      // none for a stream
   uint64_t job_seed = 0;
   int64_t job_epoch = 0;
-  int64_t next_index = 0, end = 0;  // the batch to open next; the one after the last
-  int64_t next_number = 0;          // of the stream's samples
+  int64_t first_batch = 0;          // where this epoch was begun
+  int64_t next_round = 0, end = 0;  // of the batch to open next; the one after the last. Rounds count from first_batch on
+  int64_t next_number = 0;          // of the stream's samples, over all ranks
   bool opening = false;             // a worker is in `open_next`, outside the lock: the order of opening is the order of batches
   bool stop = false;
   std::vector<std::thread> workers;  // last: they use all of the above

@@ -1,5 +1,6 @@
 #include "npu_train/data/sampler.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -22,17 +23,54 @@ std::vector<int64_t> sequence(int64_t n) {
   return order;
 }
 
-std::vector<int64_t> shard(const std::vector<int64_t>& order, int64_t rank, int64_t world_size, ShardMode mode) {
-  check(world_size >= 1 && rank >= 0 && rank < world_size, ErrorKind::Usage, "sampler", "rank ", rank, " of ", world_size);
-  const auto n = static_cast<int64_t>(order.size());
-  check(mode == ShardMode::Uneven || n >= world_size, ErrorKind::Usage, "sampler", n, " samples cannot be shared by ", world_size,
-        " ranks");
-  const int64_t total =
-      mode == ShardMode::Pad ? (n + world_size - 1) / world_size * world_size : (mode == ShardMode::Drop ? n / world_size * world_size : n);
-  std::vector<int64_t> mine;
-  mine.reserve(total / world_size + 1);
-  for (int64_t i = rank; i < total; i += world_size) mine.push_back(order[i % n]);
-  return mine;
+DistributedSampler::DistributedSampler(const SamplerOptions& options) : options_(options) {
+  check(options.world_size >= 1 && options.rank >= 0 && options.rank < options.world_size, ErrorKind::Usage, "sampler", "rank ",
+        options.rank, " of ", options.world_size, "; allowed: 0 <= rank < world_size");
+  check(options.size >= 0 && options.batch_size >= 1, ErrorKind::Usage, "sampler", options.size, " samples in batches of ",
+        options.batch_size, "; allowed: at least 0 samples, batches of at least 1");
+}
+
+std::vector<int64_t> DistributedSampler::order(int64_t epoch) const {
+  return options_.shuffle ? permutation(options_.seed, epoch, options_.size) : sequence(options_.size);
+}
+
+int64_t DistributedSampler::batches() const {
+  const auto& o = options_;
+  return o.size / o.batch_size + (!o.drop_last && o.size % o.batch_size != 0 ? 1 : 0);
+}
+
+int64_t DistributedSampler::batches_from(int64_t first_batch) const {
+  const int64_t from_own_first = batches() - first_batch - options_.rank;
+  return from_own_first > 0 ? (from_own_first - 1) / options_.world_size + 1 : 0;
+}
+
+int64_t DistributedSampler::samples_on_rank() const {
+  const auto& o = options_;
+  const int64_t count = batches_on_rank();
+  if (count == 0) return 0;
+  const int64_t last = o.rank + (count - 1) * o.world_size;
+  return (count - 1) * o.batch_size + std::min(o.batch_size, o.size - last * o.batch_size);
+}
+
+void DistributedSampler::set_epoch(int64_t epoch, int64_t first_batch) {
+  const auto& o = options_;
+  check(epoch >= 0 && first_batch >= 0 && first_batch <= batches(), ErrorKind::Usage, "sampler", "epoch is ", epoch, " and first_batch ",
+        first_batch, "; allowed: at least 0, and an epoch has ", batches(), " batches");
+  const auto all = order(epoch);
+  first_batch_ = first_batch;
+  begun_ = true;
+  own_.clear();
+  for (int64_t round = 0; round < rounds_on_rank(); ++round) {
+    const int64_t begin = index(round) * o.batch_size, end = begin + std::min(o.batch_size, o.size - begin);
+    own_.insert(own_.end(), all.begin() + begin, all.begin() + end);
+  }
+}
+
+std::vector<int64_t> DistributedSampler::indices(int64_t round) const {
+  check(begun_ && round >= 0, ErrorKind::Usage, "sampler", begun_ ? c10::str("round is ", round) : "indices() before set_epoch()");
+  if (round >= rounds_on_rank()) return {};
+  const int64_t begin = round * options_.batch_size;
+  return {own_.begin() + begin, own_.begin() + std::min(begin + options_.batch_size, static_cast<int64_t>(own_.size()))};
 }
 
 }  // namespace npu_train

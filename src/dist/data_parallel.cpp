@@ -55,8 +55,8 @@ void DataParallelStrategy::backward(const at::Tensor& loss, bool last) {
 }
 
 WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {
-  const auto total = reducer_->finish({own.loss, own.samples});
-  return {.loss = total[0], .samples = total[1]};
+  const auto total = reducer_->finish({own.loss, own.samples, own.micro_batches});
+  return {.loss = total[0], .samples = total[1], .micro_batches = total[2]};
 }
 
 void DataParallelStrategy::agree(StepAgreement& step) {

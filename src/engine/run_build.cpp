@@ -194,13 +194,12 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
   context.base_lr = optimizer->lr();
   context.total_epochs = config.trainer.max_epochs;
   context.total_steps = config.trainer.max_steps;
-  auto batches = train->batches_per_epoch();
-  if (config.trainer.limit_train_batches >= 0)
-    batches = std::min(batches.value_or(config.trainer.limit_train_batches), config.trainer.limit_train_batches);
-  if (config.trainer.overfit_batches > 0) batches = config.trainer.overfit_batches;
-  if (batches && config.trainer.max_epochs > 0) {  // the limit that is reached first
+  auto options = config.trainer;
+  options.fast_dev_run = false;  // a trial of the run keeps its schedule
+  const auto rounds = limited_rounds(options, train->rounds_per_epoch());
+  if (rounds && config.trainer.max_epochs > 0) {  // the limit that is reached first
     const auto k = config.trainer.accumulate_grad_batches;
-    const auto by_epochs = (*batches + k - 1) / k * config.trainer.max_epochs;
+    const auto by_epochs = (*rounds + k - 1) / k * config.trainer.max_epochs;
     context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);
   }
   schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);

@@ -89,7 +89,7 @@ StepResult TrainLoop::step(std::vector<Batch>& window) {
   jobs_->rate.set(at_.epoch, at_.global_step);
   jobs_->ranking.forget();
   auto result = jobs_->memory.run(window);
-  at_.batches_seen += static_cast<int64_t>(window.size());
+  at_.batches_seen += result.micro_batches;
   if (result.taken)
     ++at_.global_step;
   else
@@ -139,16 +139,15 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
   auto& limits = jobs_->limits;
   limits.clear();
   if (!epoch_open_) begin_epoch();
-  const auto length = windows_per_epoch();
   auto last = parts_.clock->now();
   for (;;) {
     double data_wait = 0;
     auto next = std::make_unique<detail::PendingStep>();
     next->report.attempt = step_->attempts();
     auto window = jobs_->windows.next(at_.batch_in_epoch, data_wait);
-    if (jobs_->windows.is_over(window)) break;
+    if (!window) break;
     next->at_floor = parts_.precision->at_floor();
-    next->take(step(window));
+    next->take(step(*window));
     finish_pending();
     const auto now = parts_.clock->now();
     describe(next->report, next->result);
@@ -159,7 +158,7 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     jobs_->writer.finish(/*wait=*/false);
     if (!taken) finish_pending();  // the host has read its overflow already: waiting gains nothing
 
-    const bool finished = length && windows_done() >= *length;
+    const bool finished = jobs_->windows.finished(at_.batch_in_epoch);
     if (limits.reached_in_epoch(at_.global_step) && (limits.requested() || parts_.strategy->any(!finished))) {
       finish_pending();
       jobs_->writer.finish(/*wait=*/true);

@@ -62,6 +62,8 @@ int64_t TrainLoop::micro_batch_limit() const { return jobs_->memory.limit(); }
 
 std::optional<int64_t> TrainLoop::windows_per_epoch() const { return jobs_->windows.windows_per_epoch(); }
 
+int64_t TrainLoop::windows_done() const { return jobs_->windows.windows_done(at_.batch_in_epoch); }
+
 // What a full window weighs over all ranks, however it is cut. A batch that is a window by itself is its own measure, as is a longer window
 // than the options know, of a program that owns its loop.
 double TrainLoop::full_weight(size_t batches) const {

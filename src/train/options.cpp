@@ -1,5 +1,7 @@
 #include "npu_train/train/options.hpp"
 
+#include <algorithm>
+
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -11,7 +13,7 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("max_epochs", &T::max_epochs, "stop after so many epochs; -1: no limit", at_least(-1))
           .field("max_steps", &T::max_steps, "stop after so many optimizer steps; -1: no limit", at_least(-1))
           .field("max_time", &T::max_time, "stop after so many seconds of training in this process; -1: no limit", at_least(-1))
-          .field("accumulate_grad_batches", &T::accumulate_grad_batches, "batches that make one optimizer step", at_least(1))
+          .field("accumulate_grad_batches", &T::accumulate_grad_batches, "batches that make one optimizer step, on each rank", at_least(1))
           .field("lr_scaling", &T::lr_scaling, "multiplies all learning rates by the number of processes, or its square root",
                  one_of({"none", "linear", "sqrt"}))
           .field("gradient_clip_val", &T::gradient_clip_val, "bound for gradients, after unscaling; 0: no clipping", at_least(0))
@@ -24,9 +26,10 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
                  one_of({"auto", "contiguous", "channels_last"}))
           .field("check_val_every_n_epoch", &T::check_val_every_n_epoch, "validate after every n-th epoch; 0: never", at_least(0))
           .field("num_sanity_val_steps", &T::num_sanity_val_steps, "validation batches tried before the first step", at_least(0))
-          .field("limit_train_batches", &T::limit_train_batches, "batches of a training epoch; -1: all", at_least(-1))
-          .field("limit_val_batches", &T::limit_val_batches, "batches of a validation; -1: all", at_least(-1))
-          .field("overfit_batches", &T::overfit_batches, "train and validate on the first n batches again and again; 0: off", at_least(0))
+          .field("limit_train_batches", &T::limit_train_batches, "batches of a training epoch, on each rank; -1: all", at_least(-1))
+          .field("limit_val_batches", &T::limit_val_batches, "batches of a validation, on each rank; -1: all", at_least(-1))
+          .field("overfit_batches", &T::overfit_batches, "train and validate on the first n batches of each rank again and again; 0: off",
+                 at_least(0))
           .field("fast_dev_run", &T::fast_dev_run, "one training and one validation batch; nothing is written")
           .field("log_every_n_steps", &T::log_every_n_steps, "steps between lines and rows of metrics.csv", at_least(1))
           .field("max_consecutive_skips", &T::max_consecutive_skips,
@@ -67,6 +70,14 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .synonym("max_grad_norm", "gradient_clip_val")
           .synonym("clip_grad", "gradient_clip_val");
   return table;
+}
+
+std::optional<int64_t> limited_rounds(const TrainerOptions& options, std::optional<int64_t> rounds) {
+  const auto limit = [&](int64_t at_most) { rounds = std::min(rounds.value_or(at_most), at_most); };
+  if (options.overfit_batches > 0) limit(options.overfit_batches);
+  if (options.limit_train_batches >= 0) limit(options.limit_train_batches);
+  if (options.fast_dev_run) limit(1);
+  return rounds;
 }
 
 const ConfigTable<CheckpointOptions>& CheckpointOptions::config_table() {

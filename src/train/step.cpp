@@ -155,7 +155,8 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   const auto window = forward_backward(batches, full_weight);  // each loss times its weight / R
 
   const at::NoGradGuard no_grad;
-  const auto total = run_phase(Phase::Reduce, [&] { return strategy_.finish_gradients({window.weight, window.samples}); });
+  const WindowWeight own{window.weight, window.samples, static_cast<double>(batches.size())};
+  const auto total = run_phase(Phase::Reduce, [&] { return strategy_.finish_gradients(own); });
   check(total.loss > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch with a weight above 0");
   auto gate = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
@@ -183,6 +184,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
           .loss_weight = total.loss / window.full_weight,
           .weight = total.loss,
           .samples = total.samples,
+          .micro_batches = static_cast<int64_t>(total.micro_batches),
           .taken = taken};
 }
 

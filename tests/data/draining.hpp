@@ -1,11 +1,15 @@
 /// What the loader's tests share: its options, and everything that an epoch gives.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "npu_train/base/digest.hpp"
+#include "npu_train/data/color.hpp"
+#include "npu_train/data/geometry.hpp"
 #include "npu_train/data/loader.hpp"
+#include "npu_train/data/picture_dataset.hpp"
 
 namespace npu_train::testing {
 
@@ -26,6 +30,26 @@ inline Drained drain(Loader& loader) {
 inline Drained epoch_of(Loader& loader, int64_t epoch, int64_t first = 0) {
   loader.begin_epoch(epoch, first);
   return drain(loader);
+}
+
+/// `count` images of 10 x 12 pixels in seven classes.
+inline std::shared_ptr<const Dataset> byte_pictures(int64_t count = 50) {
+  DatasetInfo info;
+  info.name = "test";
+  info.num_classes = 7;
+  info.shape = {3, 10, 12};
+  std::vector<uint8_t> pixels(static_cast<size_t>(count) * 360);
+  std::vector<int64_t> labels(static_cast<size_t>(count));
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 31 % 255);
+  for (size_t i = 0; i < labels.size(); ++i) labels[i] = static_cast<int64_t>(i % 7);
+  return std::make_shared<MemoryPictures>(pixels, labels, info);
+}
+
+/// Their random transforms, to 8 x 8 pixels.
+inline Pipeline random_chain() {
+  return Pipeline(
+      {std::make_shared<RandomCrop>(8, 2), std::make_shared<HorizontalFlip>(), std::make_shared<ColorJitter>(0.2, 0.2, 0.2, 0.1)},
+      {{0.5}, {0.25}});
 }
 
 inline LoaderOptions options(int64_t workers, int64_t batch = 8) {

@@ -11,32 +11,12 @@
 #include <thread>
 
 #include "draining.hpp"
-#include "npu_train/data/color.hpp"
 #include "npu_train/data/geometry.hpp"
-#include "npu_train/data/picture_dataset.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-std::shared_ptr<const Dataset> pictures(int64_t count = 50) {
-  DatasetInfo info;
-  info.name = "test";
-  info.num_classes = 7;
-  info.shape = {3, 10, 12};
-  std::vector<uint8_t> pixels(count * 360);
-  std::vector<int64_t> labels(count);
-  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 31 % 255);
-  for (int64_t i = 0; i < count; ++i) labels[i] = i % 7;
-  return std::make_shared<MemoryPictures>(pixels, labels, info);
-}
-
-Pipeline augment() {
-  return Pipeline(
-      {std::make_shared<RandomCrop>(8, 2), std::make_shared<HorizontalFlip>(), std::make_shared<ColorJitter>(0.2, 0.2, 0.2, 0.1)},
-      {{0.5}, {0.25}});
-}
 
 /// Sample i is the number i; slow ones and a bad one on request.
 class Numbers : public Dataset {
@@ -62,7 +42,8 @@ class Numbers : public Dataset {
 }  // namespace
 
 TEST_CASE("the batches are the same for 0, 1 and 4 workers, epoch by epoch") {
-  Loader none(pictures(), augment(), options(0)), one(pictures(), augment(), options(1)), four(pictures(), augment(), options(4));
+  Loader none(byte_pictures(), random_chain(), options(0)), one(byte_pictures(), random_chain(), options(1)),
+      four(byte_pictures(), random_chain(), options(4));
   const auto first = epoch_of(none, 0), second = epoch_of(none, 1);
   CHECK(first.size() == 7);
   CHECK(first.back().first.size() == 2);
@@ -75,7 +56,7 @@ TEST_CASE("the batches are the same for 0, 1 and 4 workers, epoch by epoch") {
   CHECK(seen.size() == 50);
   LoaderOptions other = options(4);
   other.seed = 43;
-  Loader differs(pictures(), augment(), other);
+  Loader differs(byte_pictures(), random_chain(), other);
   CHECK(epoch_of(differs, 0) != first);
 }
 
@@ -102,7 +83,7 @@ TEST_CASE("without shuffling samples come in order, each in its place") {
 
 TEST_CASE("an epoch begun in its middle continues as if it had not been interrupted") {
   for (const int64_t workers : {0, 3}) {
-    Loader whole(pictures(), augment(), options(workers)), part(pictures(), augment(), options(workers));
+    Loader whole(byte_pictures(), random_chain(), options(workers)), part(byte_pictures(), random_chain(), options(workers));
     const auto all = epoch_of(whole, 2);
     part.begin_epoch(2);
     part.next();
@@ -110,7 +91,7 @@ TEST_CASE("an epoch begun in its middle continues as if it had not been interrup
     part.next();
     const State state = part.state();
     CHECK(state.integer("cursor", "") == 3);
-    Loader resumed(pictures(), augment(), options(workers));
+    Loader resumed(byte_pictures(), random_chain(), options(workers));
     resumed.load_state(state);
     CHECK(resumed.epoch() == 2);
     CHECK(resumed.cursor() == 3);
@@ -120,12 +101,12 @@ TEST_CASE("an epoch begun in its middle continues as if it had not been interrup
 }
 
 TEST_CASE("a state that does not fit is refused and changes nothing") {
-  Loader loader(pictures(), augment(), options(0));
+  Loader loader(byte_pictures(), random_chain(), options(0));
   loader.begin_epoch(1);
   loader.next();
   const State state = loader.state();
   const auto refused = [&](int64_t count, const LoaderOptions& with, const State& given) {
-    Loader other(pictures(count), augment(), with);
+    Loader other(byte_pictures(count), random_chain(), with);
     const Error error = error_of([&] { other.load_state(given); });
     CHECK(other.cursor() == 0);
     return error.kind();
@@ -139,9 +120,9 @@ TEST_CASE("a state that does not fit is refused and changes nothing") {
   broken.values.erase("seed");
   CHECK(refused(50, options(0), broken) == ErrorKind::Checkpoint);
   loader.begin_epoch(1);
-  Loader other(pictures(), augment(), options(0, 4));  // between epochs another batch size is fine
+  Loader other(byte_pictures(), random_chain(), options(0, 4));  // between epochs another batch size is fine
   other.load_state(loader.state());
-  Loader more(pictures(49), augment(), options(0));  // and so is other data
+  Loader more(byte_pictures(49), random_chain(), options(0));  // and so is other data
   more.load_state(loader.state());
   CHECK(more.epoch() == 1);
 }
@@ -149,14 +130,14 @@ TEST_CASE("a state that does not fit is refused and changes nothing") {
 TEST_CASE("a last batch that is not full is kept, dropped or padded with a mask") {
   LoaderOptions with = options(2);
   with.last_batch = LastBatch::Drop;
-  Loader drop(pictures(), augment(), with);
+  Loader drop(byte_pictures(), random_chain(), with);
   CHECK(drop.batches_per_epoch() == 6);
   CHECK(drop.samples_per_epoch() == 48);
   CHECK(epoch_of(drop, 0).size() == 6);
 
   with.last_batch = LastBatch::Pad;
-  for (const auto& data : {pictures(), std::shared_ptr<const Dataset>(std::make_shared<Numbers>(50))}) {
-    Loader pad(data, dynamic_cast<const PictureDataset*>(data.get()) != nullptr ? augment() : Pipeline(), with);
+  for (const auto& data : {byte_pictures(), std::shared_ptr<const Dataset>(std::make_shared<Numbers>(50))}) {
+    Loader pad(data, dynamic_cast<const PictureDataset*>(data.get()) != nullptr ? random_chain() : Pipeline(), with);
     CHECK(pad.batches_per_epoch() == 7);
     pad.begin_epoch(0);
     for (int i = 0; i < 6; ++i) CHECK(pad.next()->at("mask").sum().item<float>() == 8.0f);
@@ -175,9 +156,9 @@ TEST_CASE("a last batch that is not full is kept, dropped or padded with a mask"
 
 TEST_CASE("channels_last changes the order in memory, not the values") {
   LoaderOptions with = options(2);
-  Loader planes(pictures(), augment(), with);
+  Loader planes(byte_pictures(), random_chain(), with);
   with.channels_last = true;
-  Loader last(pictures(), augment(), with);
+  Loader last(byte_pictures(), random_chain(), with);
   planes.begin_epoch(0);
   last.begin_epoch(0);
   while (auto batch = planes.next()) {
@@ -261,47 +242,32 @@ TEST_CASE("hooks: one on each finished batch, one for the caller") {
     batch.set("moved", at::scalar_tensor(1));
     return batch;
   };
-  Loader loader(pictures(), augment(), with);
+  Loader loader(byte_pictures(), random_chain(), with);
   loader.begin_epoch(0);
   int batches = 0;
   while (auto batch = loader.next()) batches += batch->has("moved") ? 1 : 0;
   CHECK(batches == 7);
   CHECK(finished == 7);
   with.finish = [](Batch) -> Batch { throw std::runtime_error("no pinned memory"); };
-  Loader failing(pictures(), augment(), with);
+  Loader failing(byte_pictures(), random_chain(), with);
   failing.begin_epoch(0);
   CHECK(std::string(error_of([&] { failing.next(); }).what()).find("no pinned memory") != std::string::npos);
 }
 
-TEST_CASE("ranks see disjoint samples that cover the data") {
-  std::multiset<int64_t> seen;
-  for (int64_t rank = 0; rank < 3; ++rank) {
-    LoaderOptions with = options(1);
-    with.rank = rank;
-    with.world_size = 3;
-    with.shard = ShardMode::Uneven;
-    Loader loader(pictures(), augment(), with);
-    CHECK(loader.samples_per_epoch() == (rank < 2 ? 17 : 16));
-    for (const auto& [ids, value] : epoch_of(loader, 4)) seen.insert(ids.begin(), ids.end());
-  }
-  CHECK(seen.size() == 50);
-  CHECK(std::set<int64_t>(seen.begin(), seen.end()).size() == 50);
-}
-
 TEST_CASE("impossible loaders are refused with the numbers") {
-  const Error large = error_of([] { Loader(pictures(5), augment(), options(0, 8)); });
+  const Error large = error_of([] { Loader(byte_pictures(5), random_chain(), options(0, 8)); });
   CHECK(large.kind() == ErrorKind::Usage);
   CHECK(std::string(large.what()).find("8") != std::string::npos);
   CHECK(std::string(large.what()).find("5 samples") != std::string::npos);
-  CHECK(error_of([] { Loader(pictures(), augment(), options(0, 0)); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { Loader(pictures(), augment(), options(-1)); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { Loader(byte_pictures(), random_chain(), options(0, 0)); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { Loader(byte_pictures(), random_chain(), options(-1)); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { Loader(std::make_shared<Numbers>(0), {}, options(0)); }).kind() == ErrorKind::Data);
-  Loader early(pictures(), augment(), options(0));
+  Loader early(byte_pictures(), random_chain(), options(0));
   CHECK(error_of([&] { early.next(); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { early.begin_epoch(0, 8); }).kind() == ErrorKind::Usage);
   LoaderOptions plain = options(0, 2);
   plain.shuffle = false;
-  Loader numbers(std::make_shared<Numbers>(4), augment(), plain);
+  Loader numbers(std::make_shared<Numbers>(4), random_chain(), plain);
   numbers.begin_epoch(0);
   CHECK(std::string(error_of([&] { numbers.next(); }).what()).find("uint8") != std::string::npos);
 }

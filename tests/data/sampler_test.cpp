@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -29,14 +30,82 @@ TEST_CASE("every order of three is as likely") {
   for (const int count : counts) CHECK(std::abs(count - 1000) < 150);
 }
 
-TEST_CASE("ranks share an order") {
-  const auto order = sequence(10);
-  CHECK(shard(order, 1, 4, ShardMode::Uneven) == std::vector<int64_t>{1, 5, 9});
-  CHECK(shard(order, 3, 4, ShardMode::Uneven) == std::vector<int64_t>{3, 7});
-  CHECK(shard(order, 3, 4, ShardMode::Drop) == std::vector<int64_t>{3, 7});
-  CHECK(shard(order, 1, 4, ShardMode::Drop) == std::vector<int64_t>{1, 5});
-  CHECK(shard(order, 2, 4, ShardMode::Pad) == std::vector<int64_t>{2, 6, 0});
-  CHECK(shard(order, 0, 1, ShardMode::Pad) == order);
-  CHECK(error_of([&] { shard(order, 4, 4, ShardMode::Pad); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([&] { shard(order, 0, 11, ShardMode::Drop); }).kind() == ErrorKind::Usage);
+TEST_CASE("the micro-batches of N ranks, round by round, are those of one process") {
+  for (const int64_t size : {0, 1, 7, 8, 24, 50, 67})
+    for (const int64_t batch_size : {1, 4, 8})
+      for (const bool shuffle : {false, true})
+        for (const bool drop_last : {false, true})
+          for (int64_t world_size = 1; world_size <= 5; ++world_size) {
+            CAPTURE(size);
+            CAPTURE(batch_size);
+            CAPTURE(drop_last);
+            CAPTURE(world_size);
+            const auto of_rank = [&](int64_t rank) {
+              return DistributedSampler({size, batch_size, shuffle, drop_last, /*seed=*/9, rank, world_size});
+            };
+            const auto order = shuffle ? permutation(9, 3, size) : sequence(size);
+            const int64_t count = drop_last ? size / batch_size : (size + batch_size - 1) / batch_size;
+            for (int64_t first = 0; first <= count; first += 3) {
+              CAPTURE(first);
+              std::vector<int64_t> seen;
+              int64_t batches = 0, next_index = first;
+              std::vector<DistributedSampler> ranks;
+              for (int64_t rank = 0; rank < world_size; ++rank) ranks.push_back(of_rank(rank));
+              for (auto& sampler : ranks) sampler.set_epoch(3, first);
+              for (int64_t round = 0; round < ranks[0].rounds(); ++round)
+                for (auto& sampler : ranks) {
+                  CHECK(sampler.rounds() == ranks[0].rounds());
+                  CHECK(sampler.index(round) == next_index++);
+                  const auto indices = sampler.indices(round);
+                  CHECK(indices.empty() == (round >= sampler.rounds_on_rank()));
+                  batches += indices.empty() ? 0 : 1;
+                  seen.insert(seen.end(), indices.begin(), indices.end());
+                }
+              CHECK(batches == count - first);
+              const auto begin = order.begin() + std::min(first * batch_size, size);
+              CHECK(seen == std::vector<int64_t>(begin, drop_last ? order.begin() + count * batch_size : order.end()));
+            }
+            int64_t batches = 0, samples = 0;
+            for (int64_t rank = 0; rank < world_size; ++rank) {
+              batches += of_rank(rank).batches_on_rank();
+              samples += of_rank(rank).samples_on_rank();
+              CHECK(of_rank(rank).batches() == count);
+            }
+            CHECK(batches == count);
+            CHECK(samples == (drop_last ? count * batch_size : size));
+          }
+}
+
+TEST_CASE("a sampler gives each sample once, where one that deals out single samples repeats some") {
+  // torch.utils.data.DistributedSampler gives 4 ranks of 10 samples three each: two of them twice.
+  std::vector<int64_t> seen;
+  for (int64_t rank = 0; rank < 4; ++rank) {
+    DistributedSampler sampler({.size = 10, .shuffle = true, .seed = 1, .rank = rank, .world_size = 4});
+    sampler.set_epoch(0);
+    for (int64_t round = 0; round < sampler.rounds(); ++round)
+      for (const auto i : sampler.indices(round)) seen.push_back(i);
+  }
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen == sequence(10));
+}
+
+TEST_CASE("impossible samplers and positions are refused") {
+  const auto kind_of = [](const SamplerOptions& o) { return error_of([&] { DistributedSampler{o}; }).kind(); };
+  CHECK(kind_of({.size = 10, .rank = 4, .world_size = 4}) == ErrorKind::Usage);
+  CHECK(kind_of({.size = 10, .rank = -1}) == ErrorKind::Usage);
+  CHECK(kind_of({.size = 10, .world_size = 0}) == ErrorKind::Usage);
+  CHECK(kind_of({.size = -1}) == ErrorKind::Usage);
+  CHECK(kind_of({.size = 10, .batch_size = 0}) == ErrorKind::Usage);
+  DistributedSampler sampler({.size = 10, .batch_size = 3});
+  CHECK(has(error_of([&] { sampler.indices(0); }).what(), "set_epoch"));
+  CHECK(has(error_of([&] { sampler.set_epoch(0, 5); }).what(), "4 batches"));
+  CHECK(error_of([&] { sampler.set_epoch(0, -1); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([&] { sampler.set_epoch(-1); }).kind() == ErrorKind::Usage);
+  sampler.set_epoch(0, 4);
+  CHECK(sampler.indices(0).empty());
+  CHECK(sampler.indices(std::numeric_limits<int64_t>::max()).empty());
+  CHECK(error_of([&] { sampler.indices(-1); }).kind() == ErrorKind::Usage);
+  DistributedSampler huge({.size = 3, .batch_size = std::numeric_limits<int64_t>::max()});
+  huge.set_epoch(0);
+  CHECK(huge.indices(0) == sequence(3));
 }

@@ -111,13 +111,14 @@ class ReplicatedRank : public Strategy {
   WindowWeight finish_gradients(const WindowWeight& own) override {
     check(std::exchange(last_seen_, false) || own.loss == 0, ErrorKind::Internal, "ReplicatedRank",
           "the last backward did not say that it is");
-    Exchange::Message message{.call = "finish_gradients", .numbers = {own.loss, own.samples}};
+    Exchange::Message message{.call = "finish_gradients", .numbers = {own.loss, own.samples, own.micro_batches}};
     for (const auto& p : trained_) message.tensors.push_back(p.value.grad().defined() ? p.value.grad().clone() : at::Tensor());
     WindowWeight out;
     std::vector<at::Tensor> sums(trained_.size());
     for (const auto& m : exchange_->all(rank_, std::move(message))) {
       out.loss += m.numbers[0];
       out.samples += m.numbers[1];
+      out.micro_batches += m.numbers[2];
       for (size_t i = 0; i < sums.size(); ++i)
         if (m.tensors[i].defined()) sums[i] = sums[i].defined() ? sums[i].add_(m.tensors[i]) : m.tensors[i].clone();
     }

@@ -28,9 +28,10 @@ TEST_CASE("one process is all ranks: it receives its own values") {
   strategy.backward((w * 2).sum(), /*last=*/false);
   strategy.backward((w * 3).sum(), /*last=*/true);
   const auto gradient = w.grad();
-  const auto weight = strategy.finish_gradients({.loss = 7, .samples = 5});
+  const auto weight = strategy.finish_gradients({.loss = 7, .samples = 5, .micro_batches = 2});
   CHECK(weight.loss == 7);
   CHECK(weight.samples == 5);
+  CHECK(weight.micro_batches == 2);
   CHECK(w.grad().is_same(gradient));
   CHECK(at::equal(gradient, at::full({3}, 5.0)));
 

@@ -26,3 +26,15 @@ TEST_CASE("which direction is better") {
   CHECK(larger_is_better("val/loss", "max"));
   CHECK_FALSE(larger_is_better("val/acc1", "min"));
 }
+
+TEST_CASE("the rounds of an epoch are those of the data, up to each limit") {
+  CHECK(limited_rounds({}, 10) == 10);
+  CHECK_FALSE(limited_rounds({}, std::nullopt).has_value());
+  CHECK(limited_rounds({.limit_train_batches = 4}, 10) == 4);
+  CHECK(limited_rounds({.limit_train_batches = 12}, 10) == 10);
+  CHECK(limited_rounds({.limit_train_batches = 0}, 10) == 0);
+  CHECK(limited_rounds({.limit_train_batches = 4}, std::nullopt) == 4);
+  CHECK(limited_rounds({.overfit_batches = 3}, 10) == 3);
+  CHECK(limited_rounds({.limit_train_batches = 2, .overfit_batches = 3}, 10) == 2);
+  CHECK(limited_rounds({.fast_dev_run = true}, 10) == 1);
+}

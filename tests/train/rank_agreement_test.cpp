@@ -120,8 +120,7 @@ TEST_CASE("ranks: an epoch ends when the last of them has no more data") {
   pair.fit();
   pair.check_equal();
   CHECK(pair.results[0].global_step == 10);  // five windows an epoch, two of them without a batch of the second rank
-  CHECK(pair.results[0].batches_seen == 10);
-  CHECK(pair.results[1].batches_seen == 6);
+  for (const auto& result : pair.results) CHECK(result.batches_seen == 16);  // of both
   CHECK(read_checkpoint_meta(pair.results[0].last_checkpoint).global_step == 10);
 }
 

@@ -79,8 +79,9 @@ struct Toy {
 
   std::unique_ptr<TrainLoop> loop(TrainerOptions options, CheckpointOptions checkpoint = {}, CheckpointStore* store = nullptr,
                                   EarlyStoppingOptions early = {}, std::shared_ptr<const Clock> clock = steady_clock()) {
-    train_loader = std::make_unique<Loader>(train, Pipeline(), LoaderOptions{.batch_size = 8, .shuffle = true, .seed = 7});
-    val_loader = std::make_unique<Loader>(val, Pipeline(), LoaderOptions{.batch_size = 8});
+    train_loader = std::make_unique<Loader>(train, Pipeline(), data);
+    val_loader =
+        std::make_unique<Loader>(val, Pipeline(), LoaderOptions{.batch_size = 8, .rank = data.rank, .world_size = data.world_size});
     LoopParts parts;
     parts.task = task.get();
     parts.precision = precision.get();
@@ -106,6 +107,7 @@ struct Toy {
   std::shared_ptr<Strategy> strategy = std::make_shared<SingleDeviceStrategy>();
   Observers observers;
   LrSchedule schedule{[](double) { return 1.0; }, true};
+  LoaderOptions data{.batch_size = 8, .shuffle = true, .seed = 7};  // of the training; the validation data are divided among the same ranks
   std::shared_ptr<Dataset> train = toy_data(), val = toy_data(20, 4);
   std::unique_ptr<Loader> train_loader, val_loader;
 };

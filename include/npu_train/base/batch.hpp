@@ -52,7 +52,7 @@ class Batch {
   double weight = 0;         ///< weight of the batch's mean loss in its window; the number of samples unless a task sets another
   std::vector<int64_t> ids;  ///< the data set's index of each sample; may be empty
   int64_t epoch = 0;         ///< epoch in which the samples were drawn
-  int64_t index = 0;         ///< position of the batch in its epoch
+  int64_t index = 0;         ///< number of the micro-batch in its epoch, over all ranks
   /// The pending changes, in order, applied where the batch is used: images that are transformed on the device (data/device_augment.hpp).
   /// Until then the fields are not yet those that a task accepts. to_device() applies them after the copy.
   std::vector<std::function<Batch(Batch)>> pending;

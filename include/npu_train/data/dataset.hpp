@@ -53,12 +53,13 @@ class IterableDataset {
   virtual ~IterableDataset() = default;
   /// Returns to the start of the stream for this epoch.
   virtual void begin_epoch(int64_t epoch) = 0;
-  /// The next sample, or nothing at the end. The loader numbers them from 0 if `Sample::index` is negative.
+  /// The next sample, or nothing at the end. The loader numbers them from 0, over all ranks, if `Sample::index` is negative.
   virtual std::optional<Sample> next() = 0;
   /// The position of the stream, sufficient to continue from there.
   virtual State state() const = 0;
   virtual void load_state(const State& state) = 0;
   /// Returns only every `count`-th sample, from the `index`-th: one part of a run over several processes. Called before begin_epoch.
+  /// (Samples of a Dataset are divided by micro-batches instead, see DistributedSampler; a stream would have to read all of them for that.)
   virtual void shard(int64_t index, int64_t count) = 0;
 
   virtual DatasetInfo info() const { return {}; }

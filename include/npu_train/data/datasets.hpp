@@ -42,8 +42,8 @@ void set_pipelines(DatasetPair& pair, const DatasetInfo& info, const TransformRe
 /// A loader over the training data: the pair's options, shuffled, with mixup and cutmix if enabled. `runtime` has the settings that are not
 /// in the options (seed, ranks, channels_last, hooks; drop_last wins over last_batch).
 Loader train_loader(const DatasetPair& pair, LoaderOptions runtime);
-/// A loader over the validation data: in order, every sample once. A batch larger than the data is reduced to the size of the data.
-/// Error(Usage) if there are no validation data.
+/// A loader over the validation data: in order, every sample once, on one rank; with fewer batches than ranks, some ranks have none. A
+/// batch larger than the data is reduced to the size of the data. Error(Usage) if there are no validation data.
 Loader val_loader(const DatasetPair& pair, LoaderOptions runtime);
 
 }  // namespace npu_train

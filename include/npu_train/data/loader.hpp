@@ -5,7 +5,9 @@
 ///     loader.begin_epoch(epoch);
 ///     while (auto batch = loader.next()) step(*batch);
 ///   }
-/// The batches depend only on (seed, epoch), not on the number of workers.
+/// The batches depend only on (seed, epoch), not on the number of workers. With several ranks they are the micro-batches of one process,
+/// dealt out round by round (see DistributedSampler): rank r of N takes the micro-batches r, N + r, 2N + r, ... of an epoch, with the same
+/// samples, transforms, mixing and Batch::index. Some ranks may have one batch fewer: see rounds_per_epoch().
 #pragma once
 
 #include <cstdint>
@@ -45,9 +47,8 @@ struct LoaderOptions {
   /// A sample that throws Error(Data) is omitted from its batch instead of failing it; the log names the first few of a loader, and all are
   /// counted. A batch without a good sample is omitted. An exception of a stream's next() stays an error.
   bool skip_bad_samples = false;
-  uint64_t seed = 0;
+  uint64_t seed = 0;  ///< the same on every rank
   int64_t rank = 0, world_size = 1;
-  ShardMode shard = ShardMode::Pad;
   BatchHook finish{};    ///< called in a worker on each complete batch (mixup, pinned memory)
   BatchHook transfer{};  ///< called in next(), by the caller (copy to the device)
 };
@@ -63,34 +64,44 @@ class Loader {
   /// Over samples by number. `pipeline` applies to PictureDatasets and to "input" tensors of uint8 [C, H, W]; with other samples it must be
   /// empty. Error(Usage) if batch_size exceeds the number of samples, or the pipeline does not give the images one size.
   Loader(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, LoaderOptions options);
-  /// Over a stream. shuffle must be off. With world_size > 1 the stream is sharded.
+  /// Over a stream. shuffle must be off. With world_size > 1 each rank reads its part (IterableDataset::shard): a round of N ranks has the
+  /// samples of N successive micro-batches of one process, but dealt out one by one, so its sums agree to rounding only; and only the end
+  /// of the stream shows how many batches a rank has.
   Loader(std::shared_ptr<IterableDataset> stream, Pipeline pipeline, LoaderOptions options);
   ~Loader();
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
 
-  /// Starts an epoch at its `first_batch`; unfinished work is dropped. A stream that is not at this position (see load_state) is read up
-  /// to it.
+  /// Starts an epoch after its first `first_batch` micro-batches (of all ranks, whatever their number was); unfinished work is dropped. A
+  /// stream that is not at this position (see load_state) is read up to it.
   void begin_epoch(int64_t epoch, int64_t first_batch = 0);
 
-  /// The next batch, or nothing at the end of the epoch. `ids` are the data set's indices of the real samples, `epoch` and `index` are
-  /// set. An error in a worker is thrown here, in order, as an Error that names the sample; the next call continues with the following
-  /// batch, and begin_epoch starts again.
+  /// The next batch, or nothing at the end of the epoch. `ids` are the data set's indices of the real samples, `epoch` and `index` (of the
+  /// micro-batch in the epoch, over all ranks) are set. An error in a worker is thrown here, in order, as an Error that names the sample;
+  /// the next call continues with the following batch, and begin_epoch starts again.
   std::optional<Batch> next();
 
   /// Batches of a complete epoch on this rank; nothing for a stream.
   std::optional<int64_t> batches_per_epoch() const;
   /// Samples of a complete epoch on this rank (without those of dropped batches); nothing for a stream.
   std::optional<int64_t> samples_per_epoch() const;
+  /// Micro-batches of a complete epoch, over all ranks; nothing for a stream.
+  std::optional<int64_t> micro_batches_per_epoch() const;
+  /// The batches of the rank that has the most of them: the same number on every rank, some of which have one batch fewer. What limits and
+  /// schedules count. Nothing for a stream.
+  std::optional<int64_t> rounds_per_epoch() const;
 
-  /// The position of the loader after the last batch returned by next(): seed, epoch, cursor, and either a digest of the order or the
-  /// stream's own state (at that batch, not at the position to which the workers have read ahead).
+  /// The position after the round of the last batch returned by next(): seed, epoch, cursor, and either a digest of the order or the
+  /// stream's own state (at that batch, not at the position to which the workers have read ahead). Free of the ranks, except for a stream.
   State state() const;
-  /// Takes the seed and the position. `begin_epoch(state's epoch, state's cursor)` continues with the batch that would have been next.
-  /// Error(Checkpoint) if the data set, the batch size or the ranks differ from those of the state and it is inside an epoch.
+  /// Takes the seed and the position. `begin_epoch(state's epoch, state's cursor)` continues with the batch that would have been next, on
+  /// any number of ranks. Error(Checkpoint) if the data set, the order or the batch size differ from those of the state and it is inside an
+  /// epoch.
   void load_state(const State& state);
   int64_t epoch() const;
-  int64_t cursor() const;  ///< batches returned in this epoch, counted from its start
+  /// Micro-batches of this epoch that all ranks have consumed after this round; the number of samples is that times the batch size, up to
+  /// the size of the data set.
+  int64_t cursor() const;
 
   /// Samples of this epoch that have been omitted so far, see LoaderOptions::skip_bad_samples.
   int64_t bad_samples() const;

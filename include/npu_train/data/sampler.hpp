@@ -1,4 +1,4 @@
-/// The order of samples: pure functions of (seed, epoch), so that a position is two numbers.
+/// The order of samples and its division into micro-batches of ranks: pure functions of (seed, epoch), so that a position is two numbers.
 #pragma once
 
 #include <cstdint>
@@ -6,21 +6,67 @@
 
 namespace npu_train {
 
-/// Handling of samples that cannot be divided evenly among the ranks.
-enum class ShardMode {
-  Pad,     ///< the first samples are used twice, so that every rank has equally many (training)
-  Drop,    ///< the last samples are omitted (training)
-  Uneven,  ///< the first ranks have one more (evaluation: each sample is counted once)
-};
-
 /// 0, 1, ..., n - 1 in an order drawn from (seed, epoch): Fisher-Yates over Philox.
 std::vector<int64_t> permutation(uint64_t seed, int64_t epoch, int64_t n);
 
 /// 0, 1, ..., n - 1.
 std::vector<int64_t> sequence(int64_t n);
 
-/// The part of `order` for `rank` of `world_size`: every world_size-th from the rank-th.
-/// Error(Usage) unless 0 <= rank < world_size, or if Pad or Drop has fewer samples than ranks.
-std::vector<int64_t> shard(const std::vector<int64_t>& order, int64_t rank, int64_t world_size, ShardMode mode);
+struct SamplerOptions {
+  int64_t size = 0;        ///< samples of the data set
+  int64_t batch_size = 1;  ///< samples of a micro-batch, on each rank
+  bool shuffle = false;    ///< a new order in each epoch
+  bool drop_last = false;  ///< omits the last micro-batch of the epoch if it is not full
+  uint64_t seed = 0;       ///< the same on every rank
+  int64_t rank = 0, world_size = 1;
+};
+
+/// The samples of each micro-batch of one rank. The order of an epoch is cut into micro-batches 0, 1, 2, ...; in round k, rank r of N takes
+/// number k * N + r: the samples that one process has in its micro-batch k * N + r.
+///
+///   DistributedSampler sampler({.size = data.size(), .batch_size = 32, .shuffle = true, .seed = 42, .rank = rank, .world_size = ranks});
+///   for (int64_t epoch = 0; epoch < 10; ++epoch) {
+///     sampler.set_epoch(epoch);
+///     for (int64_t round = 0; round < sampler.rounds(); ++round) step(sampler.indices(round));
+///   }
+/// Over all ranks, each sample of the epoch occurs exactly once. In the last round the last ranks may have no samples; they still take part
+/// in the update. torch.utils.data.DistributedSampler has another order by design: it deals single samples out to the ranks (every N-th)
+/// and repeats or drops some so that all ranks have equally many. So a rank's batches depend on N there, and are not those of one process.
+class DistributedSampler {
+ public:
+  /// Error(Usage) unless 0 <= rank < world_size, batch_size is at least 1 and size at least 0.
+  explicit DistributedSampler(const SamplerOptions& options);
+  const SamplerOptions& options() const { return options_; }
+
+  /// Starts an epoch at its micro-batch `first_batch`, which is how many were consumed by all ranks before, whatever their number: in round
+  /// k rank r takes number first_batch + k * N + r. Error(Usage) unless epoch >= 0 and 0 <= first_batch <= batches().
+  void set_epoch(int64_t epoch, int64_t first_batch = 0);
+
+  /// Rounds from set_epoch on; the same on every rank.
+  int64_t rounds() const { return (batches() - first_batch_ + options_.world_size - 1) / options_.world_size; }
+  /// Those of them in which this rank has a micro-batch: all, or all but the last.
+  int64_t rounds_on_rank() const { return batches_from(first_batch_); }
+  /// Number of the rank's micro-batch of a round within the epoch.
+  int64_t index(int64_t round) const { return first_batch_ + round * options_.world_size + options_.rank; }
+  /// Its samples, after set_epoch(); empty if the rank has none in this round.
+  std::vector<int64_t> indices(int64_t round) const;
+
+  /// Micro-batches of a complete epoch, over all ranks.
+  int64_t batches() const;
+  /// Micro-batches and samples of a complete epoch on this rank.
+  int64_t batches_on_rank() const { return batches_from(0); }
+  int64_t samples_on_rank() const;
+
+  /// All samples in the order of an epoch, those of an omitted last micro-batch included.
+  std::vector<int64_t> order(int64_t epoch) const;
+
+ private:
+  int64_t batches_from(int64_t first_batch) const;  // of this rank
+
+  SamplerOptions options_;
+  int64_t first_batch_ = 0;
+  bool begun_ = false;
+  std::vector<int64_t> own_;  // samples of this rank from first_batch_ on
+};
 
 }  // namespace npu_train

@@ -27,8 +27,9 @@ namespace npu_train {
 
 /// What the host knows about a window: of one rank, or summed over ranks.
 struct WindowWeight {
-  double loss = 0;     ///< what the mean losses are weighted by: the sum of StepOutput::weight
-  double samples = 0;  ///< number of samples
+  double loss = 0;           ///< what the mean losses are weighted by: the sum of StepOutput::weight
+  double samples = 0;        ///< number of samples
+  double micro_batches = 0;  ///< number of micro-batches
 };
 
 /// What ranks agree on in a step. Each gives its own values; agree() replaces them in place. All tensors are on the device.

@@ -46,9 +46,9 @@ struct LoopParts {
 /// Where a training is. Everything is saved in checkpoints.
 struct LoopPosition {
   int64_t epoch = 0;           ///< the current one
-  int64_t batch_in_epoch = 0;  ///< micro-batches of it that were consumed
+  int64_t batch_in_epoch = 0;  ///< its micro-batches that all ranks have consumed: the next window begins there, on any number of ranks
   int64_t global_step = 0;
-  int64_t batches_seen = 0;
+  int64_t batches_seen = 0;  ///< micro-batches of all ranks and epochs
   int64_t skipped = 0;
   int64_t validated_step = -1;
 };
@@ -130,10 +130,10 @@ class TrainLoop {
   int64_t skipped_steps() const { return at_.skipped; }
   /// global_step() when the weights were validated last; -1 before the first time.
   int64_t validated_step() const { return at_.validated_step; }
-  /// Windows of an epoch, nullopt for data of unknown length.
+  /// Windows of an epoch, the same on every rank; nullopt for data of unknown length.
   std::optional<int64_t> windows_per_epoch() const;
   /// Windows of the current epoch that were processed, those before a resume included.
-  int64_t windows_done() const { return (at_.batch_in_epoch + options_.accumulate_grad_batches - 1) / options_.accumulate_grad_batches; }
+  int64_t windows_done() const;
   const TrainerOptions& options() const { return options_; }
   const LoopParts& parts() const { return parts_; }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "npu_train/core/config_table.hpp"
@@ -22,9 +23,9 @@ struct TrainerOptions {
   std::string memory_format = "auto";            ///< auto | contiguous | channels_last, of images and convolution weights
   int64_t check_val_every_n_epoch = 1;           ///< 0: never validate
   int64_t num_sanity_val_steps = 2;              ///< validation batches tried before the first step; 0: none
-  int64_t limit_train_batches = -1;              ///< micro-batches of an epoch; -1: all
+  int64_t limit_train_batches = -1;              ///< micro-batches of an epoch, on each rank; -1: all
   int64_t limit_val_batches = -1;
-  int64_t overfit_batches = 0;         ///< train and validate on the first N batches again and again; 0: off
+  int64_t overfit_batches = 0;         ///< train and validate on the first N batches of each rank again and again; 0: off
   bool fast_dev_run = false;           ///< one training and one validation batch, nothing written
   int64_t log_every_n_steps = 50;      ///< lines and metrics.csv rows
   int64_t max_consecutive_skips = 32;  ///< so many overflows in a row at the smallest scale end the run as diverged
@@ -38,6 +39,10 @@ struct TrainerOptions {
   std::string on_oom = "stop";         ///< stop | retry (the window in smaller micro-batches, from then on), where memory runs out
   static const ConfigTable<TrainerOptions>& config_table();
 };
+
+/// Rounds of a training epoch, in each of which every rank takes one micro-batch: those of the data (`rounds`; nullopt: unknown), up to
+/// limit_train_batches, overfit_batches and fast_dev_run. nullopt: unknown, and nothing limits them.
+std::optional<int64_t> limited_rounds(const TrainerOptions& options, std::optional<int64_t> rounds);
 
 /// Section `checkpoint`.
 struct CheckpointOptions {

@@ -19,7 +19,7 @@ struct StepReport {
   int64_t attempt = 0;       ///< windows processed before this one, since the start of the run
   int64_t global_step = 0;   ///< steps taken, this one included
   int64_t epoch = 0;         ///< from 0
-  int64_t batches_seen = 0;  ///< micro-batches consumed, this window's included
+  int64_t batches_seen = 0;  ///< micro-batches of all ranks, this window's included
   bool taken = true;         ///< false: the optimizer was skipped by an overflow
   Scalars metrics;           ///< "loss" and the task's metrics over the window
   double grad_norm = 0;      ///< global norm before clipping; 0 when it is not computed

@@ -57,6 +57,7 @@ struct StepResult {
   double loss_weight = 1;  ///< divides the loss sum: the window's weight in units of a full one
   double weight = 1;       ///< of the window's loss among others: the sum of StepOutput::weight
   double samples = 0;      ///< divides the metric sums; real samples
+  int64_t micro_batches = 0;
   bool taken = true;
 };
 

@@ -7,6 +7,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
 #include "npu_train/core/error.hpp"
@@ -29,8 +30,20 @@ struct Evaluation::Mode {
 
 // Over the batches so far, on the device.
 struct Evaluation::Sums {
-  at::Tensor packed;  // loss, then the task's metrics
+  // Loss times weight, then the task's metrics. In fp64 on the host: there, sums of like fp32 values are exact, so that they do not depend
+  // on how the batches are divided among ranks.
+  std::vector<double> packed;
+  std::vector<at::Tensor> on_device;  // of the newest batches, fp32
   double weight = 0, samples = 0;
+
+  void read() {
+    if (on_device.empty()) return;
+    const auto rows = at::stack(on_device).to(at::kCPU).to(at::kDouble);
+    packed.resize(static_cast<size_t>(rows.size(1)));
+    for (int64_t i = 0; i < rows.size(0); ++i)
+      for (size_t k = 0; k < packed.size(); ++k) packed[k] += rows.const_data_ptr<double>()[i * rows.size(1) + static_cast<int64_t>(k)];
+    on_device.clear();
+  }
 };
 
 // For a report; to be called from a handler of exceptions.
@@ -65,23 +78,23 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   auto packed = output.loss.detach().to(at::kFloat).reshape({1});
   packed = output.weight > 0 ? packed * output.weight : at::zeros_like(packed);
   if (const auto metrics = checked_metric_sums(run_.task, output, here); metrics.defined()) packed = at::cat({packed, metrics});
-  sums.packed = sums.packed.defined() ? sums.packed.add_(packed) : packed;
+  sums.on_device.push_back(packed);
+  constexpr size_t kUnread = 256;  // bounds their memory, and lets the host run ahead
+  if (sums.on_device.size() >= kUnread) sums.read();
   sums.weight += output.weight;
   sums.samples += static_cast<double>(here.size);
 }
 
-// The one agreement of a validation. Sums are kept in fp32 on the device and added over ranks in fp64.
-std::optional<Scalars> Evaluation::averages(const Sums& own, bool stopped) {
+// The one agreement of a validation.
+std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   enum : size_t { kStopped, kWeight, kSamples, kPacked };
   const auto names = run_.task.metric_names();
   std::vector<double> sums(kPacked + 1 + names.size());
   sums[kStopped] = stopped ? 1 : 0;
   sums[kWeight] = own.weight;
   sums[kSamples] = own.samples;
-  if (own.packed.defined() && !stopped) {
-    const auto host = own.packed.to(at::kCPU, at::kFloat).contiguous();
-    std::copy_n(host.const_data_ptr<float>(), 1 + names.size(), sums.begin() + kPacked);
-  }
+  if (!stopped) own.read();
+  std::copy(own.packed.begin(), own.packed.end(), sums.begin() + kPacked);
   sums = run_.strategy.sums(std::move(sums));
   if (sums[kStopped] > 0) return std::nullopt;
   check(sums[kWeight] > 0, ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
@@ -103,7 +116,7 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
   share_buffers();
   auto* const overfit = options.overfit;
   if (overfit != nullptr) overfit->fill(*options.train_loader);
-  auto total = overfit != nullptr ? std::optional(overfit->size()) : loader.batches_per_epoch();
+  auto total = overfit != nullptr ? std::optional(overfit->size()) : loader.rounds_per_epoch();
   if (options.limit >= 0) total = std::min(total.value_or(options.limit), options.limit);
   if (overfit == nullptr) loader.begin_epoch(0);
   Sums sums;

@@ -33,7 +33,7 @@ class Evaluation {
 
   // What to run over, and how far.
   struct Options {
-    int64_t limit = -1;  // batches; -1: all
+    int64_t limit = -1;  // batches of each rank; -1: all
     Pass pass = Pass::Validation;
     int64_t attempt = 0;                // windows attempted so far: portable random numbers are keyed by it
     bool stoppable = false;             // request_stop() ends it
@@ -53,7 +53,7 @@ class Evaluation {
   struct Sums;
   void add(const Batch& batch, Phase& phase, Sums& sums);
   void share_buffers();
-  std::optional<Scalars> averages(const Sums& own, bool stopped);
+  std::optional<Scalars> averages(Sums& own, bool stopped);
   void note_out_of_memory(FailedWindow failed);
 
   Context run_;

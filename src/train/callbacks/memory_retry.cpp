@@ -78,6 +78,7 @@ StepResult MemoryRetry::run(std::vector<Batch>& window) {
     try {
       auto result = run_.step.run(batches, run_.full_weight(window.size()));
       run_.failed.reset();
+      result.micro_batches += static_cast<int64_t>(window.size()) - static_cast<int64_t>(batches.size());  // of the loader, not its pieces
       return result;
     } catch (...) {
       const auto error = translate_current_exception("Trainer");

@@ -1,4 +1,4 @@
-// trainer.overfit_batches: the first batches of the training data, for training and validation.
+// trainer.overfit_batches: the first batches of the training data on this rank, for training and validation.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,20 @@ namespace npu_train::detail {
 
 class OverfitBatches {
  public:
-  // 0: off.
-  explicit OverfitBatches(int64_t count) : count_(count) {}
+  // `rounds`: batches of each rank; 0: off.
+  explicit OverfitBatches(int64_t rounds) : rounds_(rounds) {}
 
-  bool enabled() const { return count_ > 0; }
+  bool enabled() const { return rounds_ > 0; }
   // Reads them, once.
   void fill(Loader& loader);
   int64_t size() const { return static_cast<int64_t>(batches_.size()); }
   // nullopt after the last one.
   std::optional<Batch> at(int64_t index) const;
+  // The first one whose number in the epoch is at least `micro_batch`.
+  std::optional<Batch> first_from(int64_t micro_batch) const;
 
  private:
-  int64_t count_;
+  int64_t rounds_;
   std::vector<Batch> batches_;
 };
 

@@ -1,52 +1,80 @@
 #include "train/callbacks/window_source.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace npu_train::detail {
 
-void WindowSource::begin_epoch(int64_t epoch, int64_t batch_in_epoch) {
+void WindowSource::begin_epoch(int64_t epoch, int64_t position) {
+  held_.reset();
   if (overfit_.enabled())
     overfit_.fill(*run_.loader);
   else
-    run_.loader->begin_epoch(epoch, batch_in_epoch);
+    run_.loader->begin_epoch(epoch, position);
 }
 
-std::optional<Batch> WindowSource::next_batch(int64_t batch_in_epoch) {
-  const auto limit = run_.options.fast_dev_run ? 1 : run_.options.limit_train_batches;
-  if (limit >= 0 && batch_in_epoch >= limit) return std::nullopt;
-  return overfit_.enabled() ? overfit_.at(batch_in_epoch) : run_.loader->next();
+// Micro-batches of an epoch. At most so many for a stream with a limit.
+std::optional<int64_t> WindowSource::length() const {
+  if (run_.loader == nullptr) return std::nullopt;
+  const auto data = run_.loader->micro_batches_per_epoch();
+  const auto rounds = limited_rounds(run_.options, std::nullopt);
+  if (!rounds) return data;
+  return std::min(data.value_or(*rounds * ranks()), *rounds * ranks());
 }
 
-std::vector<Batch> WindowSource::next(int64_t& batch_in_epoch, double& data_wait) {
+// Whether every rank knows when the epoch ends: streams, and data that a program divides among its ranks, may end anywhere.
+bool WindowSource::length_is_agreed() const {
+  return ranks() == run_.strategy.world_size() && run_.loader->micro_batches_per_epoch().has_value();
+}
+
+// The next one of this rank in [begin, end).
+std::optional<Batch> WindowSource::next_batch(int64_t begin, int64_t end) {
+  if (overfit_.enabled()) {
+    auto batch = overfit_.first_from(begin);
+    return batch && batch->index < end ? batch : std::nullopt;
+  }
+  if (!held_ && run_.loader->cursor() < end) held_ = run_.loader->next();
+  return held_ && held_->index < end ? std::exchange(held_, std::nullopt) : std::nullopt;
+}
+
+std::vector<Batch> WindowSource::take(int64_t& position, double& data_wait) {
+  const auto full = position + micro_batches_per_window(), end = std::min(full, std::max(position, length().value_or(full)));
   std::vector<Batch> window;
   for (int64_t k = 0; k < run_.options.accumulate_grad_batches; ++k) {
     const auto start = run_.clock.now();
-    auto batch = run_.observers.run(Phase::DataWait, run_.step.attempts(), static_cast<int>(k), [&] { return next_batch(batch_in_epoch); });
+    const auto begin = window.empty() ? position : window.back().index + 1;
+    auto batch = run_.observers.run(Phase::DataWait, run_.step.attempts(), static_cast<int>(k), [&] { return next_batch(begin, end); });
     data_wait += run_.clock.now() - start;
     if (!batch) break;
-    ++batch_in_epoch;
     window.push_back(std::move(*batch));
     run_.memory.copy_newest(window, run_.options.accumulate_grad_batches);
   }
+  position = end;
   return window;
 }
 
-bool WindowSource::is_over(const std::vector<Batch>& window) const {
-  // A data set that is shared evenly ends on every rank after the same window. Streams, and data without the bad samples, may not.
-  const auto& o = run_.loader->options();
-  const bool even = o.world_size == run_.strategy.world_size() && o.shard != ShardMode::Uneven && !o.skip_bad_samples &&
-                    run_.loader->batches_per_epoch().has_value();
-  return even ? window.empty() : !run_.strategy.any(!window.empty());
+std::optional<std::vector<Batch>> WindowSource::next(int64_t& position, double& data_wait) {
+  for (;;) {
+    const bool agreed = length_is_agreed();
+    if (agreed && finished(position)) return std::nullopt;
+    auto window = take(position, data_wait);
+    if (agreed && !run_.loader->options().skip_bad_samples) return window;  // the rank whose turn it is has a batch
+    if (run_.strategy.any(!window.empty())) return window;
+    if (!agreed && !run_.strategy.any(held_.has_value())) return std::nullopt;
+  }
 }
 
 std::optional<int64_t> WindowSource::windows_per_epoch() const {
-  const auto& o = run_.options;
-  auto batches = run_.loader->batches_per_epoch();
-  if (o.overfit_batches > 0) batches = std::min(batches.value_or(o.overfit_batches), o.overfit_batches);
-  if (o.fast_dev_run) batches = 1;
-  if (o.limit_train_batches >= 0) batches = std::min(batches.value_or(o.limit_train_batches), o.limit_train_batches);
-  if (!batches) return std::nullopt;
-  return (*batches + o.accumulate_grad_batches - 1) / o.accumulate_grad_batches;
+  const auto micro_batches = length();
+  if (!micro_batches) return std::nullopt;
+  return (*micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window();
+}
+
+// A run that continues on another number of ranks has larger or smaller windows from there on: those to come are counted back from the end.
+int64_t WindowSource::windows_done(int64_t position) const {
+  const auto windows = [&](int64_t micro_batches) { return (micro_batches + micro_batches_per_window() - 1) / micro_batches_per_window(); };
+  const auto all = length();
+  return all ? windows(*all) - windows(std::max<int64_t>(0, *all - position)) : windows(position);
 }
 
 }  // namespace npu_train::detail

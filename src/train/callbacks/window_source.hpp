@@ -17,6 +17,9 @@
 
 namespace npu_train::detail {
 
+// A position counts the micro-batches of an epoch that all ranks have consumed. The window at position p is the micro-batches
+// [p, p + ranks x accumulate_grad_batches), of which each rank has those that its loader gives. So the position is the same on every rank,
+// whether or not a rank had a batch, and another number of ranks can continue from it.
 class WindowSource {
  public:
   struct Context {
@@ -30,23 +33,31 @@ class WindowSource {
   };
   explicit WindowSource(Context context) : run_(context), overfit_(context.options.overfit_batches) {}
 
-  void begin_epoch(int64_t epoch, int64_t batch_in_epoch);
-  // Empty when this rank has no more batch in the epoch. Counts its micro-batches in `batch_in_epoch`, and adds the seconds of waiting for
-  // data.
-  std::vector<Batch> next(int64_t& batch_in_epoch, double& data_wait);
-  // Whether the epoch has ended, with `window` the next one: on all ranks at once, when the last of them has no more batch.
-  bool is_over(const std::vector<Batch>& window) const;
+  void begin_epoch(int64_t epoch, int64_t position);
+  // This rank's part of the window at `position`, which moves to its end: empty if only other ranks have a batch in it; nullopt if the
+  // epoch has ended, on all ranks at once. Adds the seconds of waiting for data.
+  std::optional<std::vector<Batch>> next(int64_t& position, double& data_wait);
+
   // nullopt for data of unknown length.
   std::optional<int64_t> windows_per_epoch() const;
+  // Of the current epoch.
+  int64_t windows_done(int64_t position) const;
+  bool finished(int64_t position) const { return position >= length().value_or(position + 1); }
 
   // nullptr: off.
   OverfitBatches* overfit() { return overfit_.enabled() ? &overfit_ : nullptr; }
 
  private:
-  std::optional<Batch> next_batch(int64_t batch_in_epoch);
+  int64_t ranks() const { return run_.loader != nullptr ? run_.loader->options().world_size : 1; }
+  int64_t micro_batches_per_window() const { return ranks() * run_.options.accumulate_grad_batches; }
+  std::optional<int64_t> length() const;
+  bool length_is_agreed() const;
+  std::vector<Batch> take(int64_t& position, double& data_wait);
+  std::optional<Batch> next_batch(int64_t begin, int64_t end);
 
   Context run_;
   OverfitBatches overfit_;
+  std::optional<Batch> held_;  // of a later window: the loader omitted a batch without a readable sample before it
 };
 
 }  // namespace npu_train::detail

@@ -1,5 +1,6 @@
 #include "testing.hpp"
 
+#include "dist/in_process.hpp"
 #include "train/callbacks/window_source.hpp"
 #include "train/toy.hpp"
 
@@ -10,11 +11,41 @@ using npu_train::detail::WindowSource;
 
 namespace {
 
-/// The sizes of the windows of an epoch, in micro-batches.
-std::vector<size_t> windows_of(const TrainerOptions& options, int64_t batch_in_epoch = 0) {
+struct Windows {
+  std::vector<size_t> sizes;                  // in micro-batches of this rank
+  std::vector<int64_t> positions;             // after each
+  std::vector<std::vector<int64_t>> batches;  // their numbers in the epoch
+};
+
+// Samples 8 to 15 cannot be read.
+struct WithBadBatch final : Dataset {
+  explicit WithBadBatch(std::shared_ptr<Dataset> all) : all_(std::move(all)) {}
+  int64_t size() const override { return all_->size(); }
+  Sample get(int64_t i) const override {
+    check(i < 8 || i > 15, ErrorKind::Data, "test", "sample ", i, " is damaged");
+    return all_->get(i);
+  }
+  std::shared_ptr<Dataset> all_;
+};
+
+struct Epoch {
+  TrainerOptions options{};
+  int64_t position = 0;
+  int64_t rank = 0, world_size = 1;
+  bool skip_bad_samples = false;
+};
+
+/// The windows of an epoch of 5 micro-batches on one rank, without any other.
+Windows windows_of(const Epoch& epoch) {
   Toy toy;
-  Loader loader(toy.train, Pipeline(), LoaderOptions{.batch_size = 8});  // 5 batches
+  if (epoch.skip_bad_samples) toy.train = std::make_shared<WithBadBatch>(toy.train);
+  if (epoch.world_size > 1)
+    toy.strategy = make_rank(std::make_shared<Exchange>(static_cast<int>(epoch.world_size)), static_cast<int>(epoch.rank), false);
+  Loader loader(
+      toy.train, Pipeline(),
+      LoaderOptions{.batch_size = 8, .skip_bad_samples = epoch.skip_bad_samples, .rank = epoch.rank, .world_size = epoch.world_size});
   const SteadyClock clock;
+  const auto& options = epoch.options;
   auto step = toy.step();
   std::optional<FailedWindow> failed;
   MemoryRetry memory({.step = step,
@@ -33,31 +64,84 @@ std::vector<size_t> windows_of(const TrainerOptions& options, int64_t batch_in_e
                        .memory = memory,
                        .strategy = *toy.strategy});
   CHECK((source.overfit() != nullptr) == (options.overfit_batches > 0));
-  source.begin_epoch(0, batch_in_epoch);
-  std::vector<size_t> out;
+  auto position = epoch.position;
+  source.begin_epoch(0, position);
+  Windows out;
   double data_wait = 0;
-  for (;;) {
-    const auto window = source.next(batch_in_epoch, data_wait);
-    if (window.empty()) break;
-    for (const auto& batch : window) CHECK((batch.input().device() == device_under_test().c10()));
-    out.push_back(window.size());
+  auto done = source.windows_done(position);
+  while (const auto window = source.next(position, data_wait)) {
+    done += epoch.skip_bad_samples ? source.windows_done(position) - done : 1;  // a window without a sample is not given
+    CHECK(source.windows_done(position) == done);
+    for (const auto& batch : *window) CHECK((batch.input().device() == device_under_test().c10()));
+    out.sizes.push_back(window->size());
+    out.positions.push_back(position);
+    out.batches.emplace_back();
+    for (const auto& batch : *window) out.batches.back().push_back(batch.index);
   }
+  CHECK(source.finished(position));
   CHECK(data_wait >= 0);
-  if (batch_in_epoch == 0) CHECK(out.empty());
-  CHECK(source.windows_per_epoch().value() >= static_cast<int64_t>(out.size()));
+  CHECK(source.windows_per_epoch() == done);
   return out;
 }
+
+using Sizes = std::vector<size_t>;
+using Numbers = std::vector<int64_t>;
+using Batches = std::vector<std::vector<int64_t>>;
 
 }  // namespace
 
 TEST_CASE("the windows of an epoch, and what limits them") {
-  using Sizes = std::vector<size_t>;
-  CHECK(windows_of({}) == Sizes{1, 1, 1, 1, 1});
-  CHECK(windows_of({.accumulate_grad_batches = 2}) == Sizes{2, 2, 1});
-  CHECK(windows_of({.accumulate_grad_batches = 2}, /*batch_in_epoch=*/2) == Sizes{2, 1});
-  CHECK(windows_of({.limit_train_batches = 3}) == Sizes{1, 1, 1});
-  CHECK(windows_of({.limit_train_batches = 0}).empty());
-  CHECK(windows_of({.overfit_batches = 2}) == Sizes{1, 1});
-  CHECK(windows_of({.overfit_batches = 2}, 1) == Sizes{1});
-  CHECK(windows_of({.fast_dev_run = true}) == Sizes{1});
+  CHECK(windows_of({}).sizes == Sizes{1, 1, 1, 1, 1});
+  CHECK(windows_of({.options = {.accumulate_grad_batches = 2}}).sizes == Sizes{2, 2, 1});
+  CHECK(windows_of({.options = {.accumulate_grad_batches = 2}, .position = 2}).sizes == Sizes{2, 1});
+  CHECK(windows_of({.options = {.limit_train_batches = 3}}).sizes == Sizes{1, 1, 1});
+  CHECK(windows_of({.options = {.limit_train_batches = 0}}).sizes.empty());
+  CHECK(windows_of({.options = {.overfit_batches = 2}}).sizes == Sizes{1, 1});
+  CHECK(windows_of({.options = {.overfit_batches = 2}, .position = 1}).sizes == Sizes{1});
+  CHECK(windows_of({.options = {.fast_dev_run = true}}).sizes == Sizes{1});
+}
+
+TEST_CASE("the windows of a rank: as many as those of the others, at the same positions, without asking them") {
+  const auto first = windows_of({.rank = 0, .world_size = 2}), second = windows_of({.rank = 1, .world_size = 2});
+  CHECK(first.batches == Batches{{0}, {2}, {4}});
+  CHECK(second.batches == Batches{{1}, {3}, {}});
+  CHECK(first.positions == Numbers{2, 4, 5});
+  CHECK(second.positions == first.positions);
+  const TrainerOptions two{.accumulate_grad_batches = 2};
+  CHECK(windows_of({.options = two, .rank = 0, .world_size = 2}).batches == Batches{{0, 2}, {4}});
+  CHECK(windows_of({.options = two, .rank = 1, .world_size = 2}).batches == Batches{{1, 3}, {}});
+  CHECK(windows_of({.options = two, .rank = 3, .world_size = 4}).batches == Batches{{3}});
+}
+
+TEST_CASE("the windows of a rank: limits count its batches") {
+  const auto of = [](const TrainerOptions& options, int64_t rank) {
+    return windows_of({.options = options, .rank = rank, .world_size = 2}).batches;
+  };
+  CHECK(of({.limit_train_batches = 1}, 1) == Batches{{1}});
+  CHECK(of({.limit_train_batches = 3}, 1) == Batches{{1}, {3}, {}});
+  CHECK(of({.fast_dev_run = true}, 0) == Batches{{0}});
+  CHECK(of({.overfit_batches = 2}, 0) == Batches{{0}, {2}});
+  CHECK(of({.overfit_batches = 3}, 1) == Batches{{1}, {3}, {}});
+}
+
+TEST_CASE("the windows of a rank: an epoch that other ranks began") {
+  const auto from_3 = [](int64_t rank, int64_t world_size, TrainerOptions options = {}) {
+    return windows_of({.options = options, .position = 3, .rank = rank, .world_size = world_size}).batches;
+  };
+  CHECK(from_3(0, 2) == Batches{{3}});
+  CHECK(from_3(1, 2) == Batches{{4}});
+  CHECK(from_3(0, 1) == Batches{{3}, {4}});
+  CHECK(from_3(2, 3) == Batches(1));
+  CHECK(from_3(0, 2, {.limit_train_batches = 2}) == Batches{{3}});
+  CHECK(from_3(1, 2, {.limit_train_batches = 2}) == Batches(1));
+  CHECK(from_3(1, 2, {.overfit_batches = 2}) == Batches{{3}});
+}
+
+TEST_CASE("a batch without a readable sample is missing from its window, and moves no other batch") {
+  const auto one = windows_of({.options = {.accumulate_grad_batches = 2}, .skip_bad_samples = true});
+  CHECK(one.batches == Batches{{0}, {2, 3}, {4}});
+  CHECK(one.positions == Numbers{2, 4, 5});
+  const auto single = windows_of({.position = 0, .skip_bad_samples = true});
+  CHECK(single.batches == Batches{{0}, {2}, {3}, {4}});
+  CHECK(single.positions == Numbers{1, 3, 4, 5});
 }
