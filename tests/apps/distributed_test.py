@@ -1,9 +1,12 @@
 """Training over several processes, against one process that accumulates the micro-batches of all of them: equal bits."""
 import json
+import os
+import pathlib
+import signal
 import subprocess
 import unittest
 
-from programs import BIN, ProgramTest, checksums, main, run_dir, train_app
+from programs import BIN, ProgramTest, checkpoints, checksums, main, run_dir, train_app
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors']
 
@@ -24,19 +27,33 @@ checkpoint: {every_n_epochs: 1}
 '''
 
 
-def ranks(test, count, config, *args):
-    """Runs train_app as `count` ranks; (exit code, stdout, stderr) of each."""
+def ranks(count, config, *args):
+    """Runs train_app as `count` ranks: (exit code, stdout, stderr) of the launcher."""
     processes = []
     out = []
-    launched = subprocess.run([str(BIN / 'train_app'), str(config), '--nproc', str(count), *map(str, args)], capture_output=True, text=True,
-                              timeout=600, stdin=subprocess.DEVNULL)
-    return launched.returncode, launched.stdout, launched.stderr
+    return train_app(config, '--nproc', count, *args, timeout=600)
+
+
+def children(parent):
+    """Processes that `parent` started, those that have ended without being waited for included."""
+    found = []
+    for path in pathlib.Path('/proc').glob('[0-9]*/stat'):
+        try: fields = path.read_text().rpartition(')')[2].split()
+        except OSError: continue
+        if int(fields[1]) == parent: found.append(int(path.parent.name))
+    return found
+
+
+def environment(pid):
+    try: entries = pathlib.Path(f'/proc/{pid}/environ').read_bytes().split(b'\0')
+    except OSError: return {}
+    return dict(e.decode(errors='replace').split('=', 1) for e in entries if b'=' in e)
 
 
 class Distributed(ProgramTest):
     def end_of(self, name, config, *args, nproc=1):
         out = self.dir / name
-        result = ranks(self, nproc, config, f'output.dir={out}', *args) if nproc > 1 else train_app(config, f'output.dir={out}', *args)
+        result = ranks(nproc, config, f'output.dir={out}', *args) if nproc > 1 else train_app(config, f'output.dir={out}', *args)
         self.assertDone(result)
         return checksums(out), json.loads((run_dir(out) / 'history.json').read_text())
 
@@ -49,8 +66,10 @@ class Distributed(ProgramTest):
         for part in parts:
             if part in one: self.assertEqual(one[part], many[part], f'{part}: {count} ranks, {args}')
         for a, b in zip(one_log['epochs'], many_log['epochs'], strict=True):
-            for key in ('train/loss', 'train/acc1', 'val/loss', 'val/acc1', 'lr', 'global_step'):
-                if key in a: self.assertEqual(a[key], b[key], key)
+            for key in ('val', 'lr', 'loss_scale', 'skipped', 'global_step'): self.assertEqual(a[key], b[key], key)
+            for key in a['train']:  # each rank adds the losses of its own micro-batches first
+                self.assertAlmostEqual(a['train'][key], b['train'][key], delta=0 if per_rank == 1 else 1e-6 * abs(a['train'][key]), msg=key)
+        return one_log
 
     def test_two_three_and_four_ranks(self):
         for count in (2, 3, 4): self.assertEqualBits(count)
@@ -61,7 +80,8 @@ class Distributed(ProgramTest):
         for per_rank in (2, 3): self.assertEqualBits(2, per_rank=per_rank, reduce='micro_batch')
 
     def test_loss_scaling_with_skipped_steps(self):
-        self.assertEqualBits(2, 'precision=16-mixed', 'grad_scaler.init_scale=16777216', 'grad_scaler.growth_interval=3')
+        log = self.assertEqualBits(2, 'precision=16-mixed', 'grad_scaler.init_scale=16777216', 'grad_scaler.growth_interval=3')
+        self.assertGreater(sum(epoch['skipped'] for epoch in log['epochs']), 1)
 
     def test_low_precision_parameters(self):
         for precision in ('bf16-true', '16-true'): self.assertEqualBits(2, f'precision={precision}')
@@ -69,6 +89,46 @@ class Distributed(ProgramTest):
     def test_checkpointing(self): self.assertEqualBits(2, 'trainer.gradient_checkpointing=blocks')
 
     def test_mixup_and_cutmix(self): self.assertEqualBits(3, 'data.mixup_alpha=0.4', 'data.cutmix_alpha=1.0')
+
+    def test_another_number_of_ranks_goes_on_inside_an_epoch(self):
+        """4 ranks, then 2 with 2 micro-batches each, then one process with 4: the bits of a run that was never interrupted."""
+        config, out = self.config(TINY), self.dir / 'parts'
+        whole, _ = self.end_of('whole', config, 'trainer.accumulate_grad_batches=4')
+        common = ['dist.reduce=micro_batch', f'output.dir={out}']
+        self.assertDone(ranks(4, config, *common, 'trainer.max_steps=2', 'lr_scheduler.T_max=40'))
+        for count, steps in ((2, 7), (1, 1000)):
+            more = [*common, f'trainer.accumulate_grad_batches={4 // count}', f'trainer.max_steps={steps}', '--resume', 'auto']
+            self.assertDone(ranks(count, config, *more))
+        parts = checksums(out)
+        for part in PARTS: self.assertEqual(whole[part], parts[part], part)
+
+    def test_ranks_agree_on_the_configuration(self):
+        """A program that starts its ranks itself can give them different ones."""
+        config, port = self.config(TINY), 29000 + os.getpid() % 2000
+        started = []
+        for rank in range(2):
+            env = os.environ | {'RANK': str(rank), 'WORLD_SIZE': '2', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': str(port)}
+            started.append(subprocess.Popen([BIN / 'train_app', config, f'output.dir={self.dir}/out', f'optimizer.lr=0.00{rank + 1}'], env=env,
+                                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        ends = [(process, process.communicate(timeout=300)[1]) for process in started]
+        for process, said in ends:
+            self.assertEqual(process.returncode, 2, said)
+            self.assertRegex(said, r"rank 1 has '.*lr: 0\.002.*' where rank 0 has '.*lr: 0\.001")
+        self.assertFalse((self.dir / 'out').exists())
+
+    def test_one_rank_killed_the_newest_checkpoint_goes_on(self):
+        config, out = self.config(TINY), self.dir / 'out'
+        long = [config, f'output.dir={out}', 'trainer.max_epochs=1000', 'lr_scheduler.T_max=40', 'checkpoint.every_n_train_steps=3']
+        process = self.start(*long, '--nproc', 2)
+        self.wait_for(process, lambda: len(checkpoints(out)) > 0, 'a checkpoint')
+        victim = next(pid for pid in children(process.pid) if environment(pid).get('RANK') == '1')
+        os.kill(victim, signal.SIGKILL)
+        self.assertEqual(process.wait(timeout=300), 9, self.said())
+        self.assertIn('rank 1', self.said())
+        self.assertFalse(any(environment(pid).get('MASTER_PORT') for pid in children(process.pid)))
+        at = checkpoints(out)[-1]['global_step']
+        self.assertDone(ranks(2, *long, f'trainer.max_steps={at + 2}', '--resume', 'auto'))
+        self.assertEqual(checkpoints(out)[-1]['global_step'], at + 2)
 
     def test_weights_of_a_network_with_batch_norm(self):
         self.assertEqualBits(2, 'model={name: resnet18, stem: small}', 'optimizer={name: sgd, lr: 0.05}', 'data.train_size=44',
