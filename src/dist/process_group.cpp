@@ -29,7 +29,7 @@ struct Finished final : Collective {
   void wait() override {}
 };
 
-// One process: what it gives is what it gets.
+// One process: parts come from itself.
 class GroupOfOne final : public ProcessGroup {
  public:
   int rank() const override { return 0; }

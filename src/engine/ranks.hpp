@@ -23,6 +23,9 @@ std::vector<at::Tensor> weights_of(Task& task);
 // By which trainer.lr_scaling multiplies the learning rates of the schedule.
 double lr_scale_of_ranks(const Strategy& strategy, const std::string& lr_scaling);
 
+// `num_workers: auto` becomes the share of this rank where several ranks share the host.
+void share_workers(DataOptions& data);
+
 // CPU threads for trainer.threads: those of the configuration; else, if several ranks share the host and OMP_NUM_THREADS is not set, the
 // share of this rank; 0: what libtorch takes.
 int threads_of_rank(const RunConfig& config);

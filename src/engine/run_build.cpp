@@ -180,6 +180,7 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   runtime.world_size = strategy->world_size();
   if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
   if (backend_of(device).capabilities(device).pinned_memory) runtime.finish = [](Batch batch) { return pin(batch); };
+  share_workers(data.options);
   train.emplace(train_loader(data, runtime));
   if (data.val != nullptr) val.emplace(val_loader(data, runtime));
   if (train->options().augment_on_device) {
