@@ -136,6 +136,11 @@ function(npu_train_add_room room)
   else()
     list(FILTER sources EXCLUDE REGEX "/(image_codec|jpeg|deflate)\\.cpp$")
   endif()
+  if(NPU_TRAIN_DIST)
+    list(FILTER sources EXCLUDE REGEX "/no_c10d\\.cpp$")
+  else()
+    list(FILTER sources EXCLUDE REGEX "/(c10d_group|store_server)\\.cpp$")
+  endif()
   list(FILTER sources EXCLUDE REGEX "/spdlog_writers\\.cpp$")
   # Kernels of several instruction sets, all of the same bits: no multiply-add that is not written.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernels/batch_norm_kernels.cpp PROPERTIES

@@ -14,6 +14,7 @@ if(NOT TARGET torch)
   add_library(torch SHARED IMPORTED GLOBAL)
   set_target_properties(torch PROPERTIES IMPORTED_LOCATION ${NPU_TRAIN_LIBTORCH}/lib/libtorch.so)
   target_include_directories(torch INTERFACE ${NPU_TRAIN_LIBTORCH}/include ${NPU_TRAIN_LIBTORCH}/include/torch/csrc/api/include)
+  target_compile_definitions(torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO) # as libtorch's own package for Linux has it
   # Kept though no symbol of theirs is named: they register kernels and devices when they are loaded.
   foreach(npu_train_torch_library IN ITEMS torch_cpu torch_cuda c10 c10_cuda)
     if(EXISTS ${NPU_TRAIN_LIBTORCH}/lib/lib${npu_train_torch_library}.so)
