@@ -1,11 +1,12 @@
-# Torch is the only public dependency; the rest is private to single source files.
-# What the caller names (Torch_DIR, CMAKE_PREFIX_PATH, also as environment variables) comes before the wheel that scripts/setup installs.
+# Torch is the only public dependency; all others are private to single source files.
+# A libtorch that the caller names (Torch_DIR, CMAKE_PREFIX_PATH, also as environment variables) takes precedence over the wheel that
+# scripts/setup installs.
 file(GLOB npu_train_wheel ${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/torch/share/cmake/Torch)
-set(CMAKE_MESSAGE_LOG_LEVEL ERROR) # for this call alone: the wheel warns about a profiler library that nobody needs
+set(CMAKE_MESSAGE_LOG_LEVEL ERROR) # only for this call: the wheel warns about a profiler library that is not needed
 find_package(Torch QUIET GLOBAL HINTS ${npu_train_wheel})
 unset(CMAKE_MESSAGE_LOG_LEVEL)
 if(NOT Torch_FOUND)
-  message(FATAL_ERROR "libtorch was not found. Run scripts/setup, which installs it into .venv, or name your own: "
+  message(FATAL_ERROR "libtorch was not found. Run scripts/setup, which installs it into .venv, or name your own libtorch: "
     "-DTorch_DIR=/path/to/libtorch/share/cmake/Torch")
 endif()
 find_package(yaml-cpp REQUIRED)
@@ -17,8 +18,9 @@ endif()
 find_path(NPU_TRAIN_HWY_INCLUDE hwy/highway.h REQUIRED)
 find_library(NPU_TRAIN_HWY_LIBRARY hwy REQUIRED)
 find_path(NPU_TRAIN_XXHASH_INCLUDE xxhash.h REQUIRED)
-find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # its headers alone, with the fmt next to them
-# What a program that links the installed static library names again: plain -l names, so that it needs no packages of CMake for them.
+find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # only its headers, with the fmt next to them
+# The libraries that a program must link in addition to the installed static library: plain -l names, so that it needs no CMake packages for
+# them.
 set(NPU_TRAIN_STATIC_NEEDS yaml-cpp hwy pthread ${CMAKE_DL_LIBS})
 set(NPU_TRAIN_IMAGE_LIBRARIES "")
 if(NPU_TRAIN_IMAGES)

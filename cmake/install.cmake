@@ -1,8 +1,8 @@
-# The programs and all else that `cmake --install` copies: what scripts/setup builds.
+# Everything that `cmake --install` copies; scripts/setup builds this target.
 add_custom_target(npu_train_programs DEPENDS npu_train)
 
-# npu_train_program(TARGET): a program of ours: built into bin/ of the build folder, installed so that it finds libtorch where it was
-# built with it. (INSTALL_RPATH_USE_LINK_PATH would leave out a libtorch that lies in the source folder, as .venv does.)
+# npu_train_program(TARGET): builds a program into bin/ of the build folder. The installed program finds the libtorch of the build.
+# (INSTALL_RPATH_USE_LINK_PATH would omit a libtorch inside the source folder, such as that in .venv.)
 function(npu_train_program target)
   set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin
     INSTALL_RPATH "$ORIGIN/../lib;$<TARGET_FILE_DIR:torch>")
@@ -12,7 +12,7 @@ function(npu_train_program target)
   endif()
 endfunction()
 
-# Components: development (headers, package files), static, shared, programs (with the configs). A prefix may hold both kinds of library.
+# Components: development (headers, package files), static, shared, programs (with the configs). A prefix may contain both kinds of library.
 function(npu_train_install_libraries suffix)
   set(libraries npu_train${suffix})
   if(NPU_TRAIN_TOOLS)

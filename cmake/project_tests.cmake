@@ -1,4 +1,4 @@
-# Tests of the repository itself: style, scripts, the README's code, programs against the installed library.
+# Tests of the repository itself: style, scripts, the code in the README, programs that use the installed library.
 set(scripts ${PROJECT_SOURCE_DIR}/scripts)
 
 add_test(NAME style.format COMMAND ${scripts}/format --check)
@@ -18,7 +18,7 @@ add_test(NAME style.docs CONFIGURATIONS full COMMAND ${scripts}/docs)
 set_tests_properties(style.docs PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 
-# Tests of the configuration `full` (scripts/test -C full, and CI): they compile much again.
+# Tests of the configuration `full` (scripts/test -C full, and CI), which compile many sources again.
 if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Release")
   foreach(kind static shared)
     add_test(NAME consumer.${kind} CONFIGURATIONS full COMMAND ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})
@@ -29,7 +29,7 @@ if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Rel
   set_tests_properties(consumer.subdirectory PROPERTIES LABELS slow TIMEOUT 3000 RUN_SERIAL ON)
 endif()
 
-# All sources against the oldest libtorch that is supported, of which only the headers are fetched.
+# All sources with the oldest supported libtorch, of which only the headers are downloaded.
 add_test(NAME torch.oldest CONFIGURATIONS full COMMAND ${scripts}/check_torch)
 set_tests_properties(torch.oldest PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
 
@@ -37,10 +37,10 @@ set_tests_properties(torch.oldest PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIM
 add_test(NAME compiler.clang CONFIGURATIONS full COMMAND ${scripts}/check_clang)
 set_tests_properties(compiler.clang PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
 
-# The CPU kernels for another kind of processor.
+# The CPU kernels for another processor architecture.
 add_test(NAME compiler.aarch64 CONFIGURATIONS full COMMAND ${scripts}/check_aarch64)
 set_tests_properties(compiler.aarch64 PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
 
-# What reads files that anybody may have written, under the sanitizers.
+# The rooms that read untrusted files, under the sanitizers.
 add_test(NAME sanitizers.asan CONFIGURATIONS full COMMAND ${scripts}/sanitize asan core base io data)
 set_tests_properties(sanitizers.asan PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)

@@ -1,9 +1,9 @@
-# Each folder of src/ and src/tools/ is a room: one OBJECT library, linked by the table in cmake/rooms.txt. The rooms of src/ add up to the
-# library npu_train, those of src/tools/ to npu_train_tools, which needs the first.
+# Each folder of src/ and src/tools/ is a room: one OBJECT library, linked according to the table in cmake/rooms.txt. The rooms of src/ form
+# the library npu_train; those of src/tools/ form npu_train_tools, which depends on npu_train.
 
 set(NPU_TRAIN_WARNINGS_AS_ERRORS $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 sees overlaps, overruns and uninitialised reads in std::string and std::variant where there are none (its bugs 105651, 105329).
+  # GCC 12 falsely reports overlaps, overruns and uninitialised reads in std::string and std::variant (its bugs 105651, 105329).
   set(NPU_TRAIN_WARNINGS_AS_ERRORS
     $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror;-Wno-error=restrict;-Wno-error=array-bounds;-Wno-error=stringop-overflow;-Wno-error=maybe-uninitialized>)
 endif()
@@ -12,10 +12,10 @@ add_library(npu_train_flags INTERFACE)
 target_compile_features(npu_train_flags INTERFACE cxx_std_20)
 target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
   $<IF:$<BOOL:${NPU_TRAIN_OPENMP}>,-fopenmp,-fopenmp-simd> ${NPU_TRAIN_WARNINGS_AS_ERRORS}
-  # Garbage collection of what libtorch's headers leave in GCC's memory costs a fifth of a compilation.
+  # By default GCC's garbage collection takes a fifth of the compilation of a source that includes libtorch.
   $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=4000000>)
-# libtorch is built with NDEBUG, and a class of its headers (RecordFunction) has another layout without it. So ours have it in every
-# configuration; no assert() of ours depends on it, and a program that uses the library keeps its own choice.
+# libtorch is built with NDEBUG, and without it a class in its headers (RecordFunction) has a different layout. Therefore our sources define
+# it in every configuration. They contain no assert(), and a program that uses the library keeps its own setting.
 target_compile_definitions(npu_train_flags INTERFACE $<$<NOT:$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>:NDEBUG>)
 target_include_directories(npu_train_flags INTERFACE
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/plugins ${PROJECT_BINARY_DIR}/generated)
@@ -29,7 +29,7 @@ target_link_libraries(npu_train_flags INTERFACE torch yaml-cpp nlohmann_json::nl
 configure_file(${PROJECT_SOURCE_DIR}/include/npu_train/core/version.hpp.in
   ${PROJECT_BINARY_DIR}/generated/npu_train/core/version.hpp @ONLY)
 
-# npu_train_room_closure(OUT ROOM): ROOM and everything below it, by the table.
+# npu_train_room_closure(OUT ROOM): ROOM and all rooms below it in the table.
 function(npu_train_room_closure out room)
   set(todo ${room})
   set(done "")
@@ -89,10 +89,10 @@ function(npu_train_link_rooms target)
   target_link_libraries(${target} PRIVATE npu_train_flags)
 endfunction()
 
-# npu_train_compile_together(TARGET ROOM): few compilations instead of many, since what a source of ours includes costs more than what it says:
-# the sources of a target in batches and, from `device` upwards, one precompiled header of libtorch's costliest.
-# -fPIC: it was compiled so, and GCC refuses it under the -fPIE of a program. -fpch-preprocess: ccache sees it. -fno-pch-timestamp: the
-# same header gives the same file, so that ccache knows it.
+# npu_train_compile_together(TARGET ROOM): compiles the sources of a target in batches and, from `device` upwards, with one precompiled
+# header of libtorch's most expensive headers, because the headers of a source take more time than the source itself.
+# -fPIC: the precompiled header is compiled with it, and GCC would reject it with the -fPIE of a program. -fpch-preprocess: ccache needs it
+# for precompiled headers. -fno-pch-timestamp: the same header produces the same file, which ccache then recognises.
 function(npu_train_compile_together target room)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${NPU_TRAIN_UNITY} UNITY_BUILD_BATCH_SIZE 6)
   npu_train_room_closure(closure ${room})
@@ -104,7 +104,7 @@ function(npu_train_compile_together target room)
 endfunction()
 
 # npu_train_embed_facts(ROOM): every table src/ROOM/facts/NAME.tsv becomes a text npu_train::facts::NAME of "ROOM/facts/NAME.hpp", so that
-# a program needs no files beside it.
+# a program needs no data files.
 function(npu_train_embed_facts room)
   file(GLOB tables CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/facts/*.tsv)
   foreach(table IN LISTS tables)
@@ -126,7 +126,8 @@ function(npu_train_add_room room)
   # at::cuda needs CUDA's headers and libraries, which come with a libtorch that has CUDA
   if(TARGET torch_cuda)
     list(FILTER sources EXCLUDE REGEX "/no_cuda_graph\\.cpp$")
-    # Alone: next to it GCC takes CUDA's allocator for the only one there is and calls the CUDA runtime, which is not linked.
+    # Compiled separately: if it shares a batch with other sources, GCC assumes that CUDA's allocator is the only one and calls the CUDA
+    # runtime, which is not linked.
     set_source_files_properties(${PROJECT_SOURCE_DIR}/src/device/cuda/cuda_graph.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   else()
     list(FILTER sources EXCLUDE REGEX "/cuda_graph\\.cpp$")
@@ -142,7 +143,7 @@ function(npu_train_add_room room)
     list(FILTER sources EXCLUDE REGEX "/(c10d_group|store_server)\\.cpp$")
   endif()
   list(FILTER sources EXCLUDE REGEX "/spdlog_writers\\.cpp$")
-  # Kernels of several instruction sets, all of the same bits: no multiply-add that is not written.
+  # These kernels must produce the same bits with every instruction set, so the compiler must not fuse multiplications and additions.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernels/batch_norm_kernels.cpp PROPERTIES
     COMPILE_OPTIONS -ffp-contract=off SKIP_UNITY_BUILD_INCLUSION ON)
   # libtorch's wheel lacks the headers of Gloo that c10d includes.
@@ -161,8 +162,8 @@ function(npu_train_add_room room)
   npu_train_compile_together(${objects} ${room})
 endfunction()
 
-# npu_train_add_library(TARGET NAME KIND ROOM...): a library of these rooms, which programs know as npu_train::NAME. An empty KIND is what
-# BUILD_SHARED_LIBS says.
+# npu_train_add_library(TARGET NAME KIND ROOM...): a library of these rooms, which programs link as npu_train::NAME. If KIND is empty,
+# BUILD_SHARED_LIBS selects it.
 function(npu_train_add_library target name kind)
   add_library(${target} ${kind})
   npu_train_add_objects(${target} ${ARGN})
@@ -184,7 +185,7 @@ function(npu_train_add_library target name kind)
   endif()
 endfunction()
 
-# npu_train_add_libraries(SUFFIX KIND): npu_train and npu_train_tools, of one kind.
+# npu_train_add_libraries(SUFFIX KIND): the libraries npu_train and npu_train_tools, both of this kind.
 function(npu_train_add_libraries suffix kind)
   set(tools ${NPU_TRAIN_ROOMS})
   list(FILTER tools INCLUDE REGEX "^tools/")

@@ -1,4 +1,4 @@
-# Shared by the scripts: where we are, how to say things, how many jobs fit.
+# Shared by the scripts: the root of the checkout, messages, and the number of parallel compilations.
 # shellcheck shell=bash disable=SC2034
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 step="start"
@@ -6,7 +6,7 @@ hint="see the output above"
 
 say() { printf '%s: %s\n' "${0##*/}" "$*"; }
 
-# Names the step that failed and what to do; `begin` sets both.
+# Prints the step that failed and a hint; `begin` sets both.
 failed() {
   local rc=$?
   trap - ERR
@@ -22,7 +22,8 @@ give_up() {
 # The comment at the top of a script is its help.
 usage() { awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"; }
 
-# Compilers that include libtorch take up to 2.5 GiB each: as many as memory and cores (both also of the cgroup) allow.
+# Prints the number of parallel compilations that memory and cores allow, also those of the cgroup. A source that includes libtorch takes up
+# to 2.5 GiB.
 jobs() {
   local cores kib limit used max period
   cores=$(nproc)
@@ -40,5 +41,5 @@ jobs() {
   echo $((fit > 1 ? fit : 1))
 }
 
-# What ccache needs to know about precompiled headers.
+# With these settings ccache supports precompiled headers.
 export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}

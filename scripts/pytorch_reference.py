@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes what plain PyTorch computes, for the tests to compare with: tests/fixtures/{optim,resnet50,vit_tiny}_reference.json.
+"""Writes the results of plain PyTorch that the tests compare with: tests/fixtures/{optim,resnet50,vit_tiny}_reference.json.
 
   .venv/bin/python scripts/pytorch_reference.py [--only optim|resnet50|vit_tiny] [--check]
 
-Needs torch and numpy, no torchvision. Weights, pictures and gradients of the optimizer problem come from a formula that the C++ tests
-compute too (`formula`), so that no weight file is needed. One thread, contiguous tensors. With --check nothing is written: the numbers
-of this machine are compared with the committed ones and the largest differences are printed.
+Requires torch and numpy, but not torchvision. The weights, the images and the gradients of the optimizer problem come from a formula
+(`formula`) that the C++ tests compute too, so that no weight file is needed. All results are computed by one thread on contiguous tensors.
+With --check nothing is written: the results of this machine are compared with the committed ones, and the largest differences are printed.
 """
 import argparse
 import json
@@ -46,7 +46,7 @@ def formula(name, shape):
 
 
 def weight(name, shape):
-    """The start of a parameter: matrices scaled by their fan-in, norms around 1, the rest small."""
+    """The initial value of a parameter: matrices are scaled by their fan-in, norms are around 1, the others are small."""
     u = formula(name, shape)
     if name.endswith('weight') and len(shape) == 4:
         return u * math.sqrt(6.0 / (shape[1] * shape[2] * shape[3]))
@@ -58,15 +58,15 @@ def weight(name, shape):
 
 
 def fill(model, scaled='', by=1.0):
-    """Parameters by formula; those whose names end with `scaled` times `by`."""
+    """Sets the parameters by the formula; those whose names end with `scaled` are multiplied by `by`."""
     with torch.no_grad():
         for name, p in model.named_parameters():
             values = weight(name, tuple(p.shape)) * (by if scaled and name.endswith(scaled) else 1.0)
             p.copy_(torch.from_numpy(values.astype(np.float32)))
 
 
-def pictures(name, batch, side):
-    """Of unit variance."""
+def images(name, batch, side):
+    """Random images of unit variance."""
     return torch.from_numpy((formula(name, (batch, 3, side, side)) * math.sqrt(3.0)).astype(np.float32))
 
 
@@ -165,7 +165,7 @@ class Vit(nn.Module):
 
 # ----------------------------------------------------------------------------------------------------------------- runs
 def loss_of(model, step, batch, side, classes):
-    return F.cross_entropy(model(pictures(f'pictures.{step}', batch, side)), labels(batch, classes, step))
+    return F.cross_entropy(model(images(f'pictures.{step}', batch, side)), labels(batch, classes, step))
 
 
 def losses_of(model, optimizer, steps, batch, side, classes):
@@ -187,8 +187,8 @@ def gradients_of(model, batch, side, classes):
 
 def resnet50():
     batch, side, classes = 8, 32, 10
-    # With the last gammas at 0 most gradients are 0 too: those are taken at a fifth of the formula's, on larger pictures, where one ReLU
-    # that flips by rounding does not matter.
+    # With the last gammas at 0 most gradients are 0 too. They are therefore computed with a fifth of the formula's gammas, and on larger
+    # images, so that a single ReLU that flips because of rounding does not matter.
     model = ResNet50(classes)
     fill(model, 'bn3.weight', 0.2)
     gradients = gradients_of(model, batch, 3 * side, classes)
@@ -225,7 +225,7 @@ def flat(values):
 
 
 def float32(values):
-    """Rounded to what a float32 holds, so that every dtype starts from the same numbers."""
+    """Rounded to float32, so that every dtype starts from the same numbers."""
     return np.asarray(values).astype(np.float32).astype(np.float64)
 
 
@@ -292,7 +292,7 @@ def scheduler_cases():
 
 
 def run_scheduler(make):
-    """Factors at t = 0, 1, ... 19 of a base rate of 1."""
+    """The factors at t = 0, 1, ... 19, as learning rates with a base rate of 1."""
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], 1.0)
     scheduler, factors = make(optimizer), []
     for t in range(20):
@@ -318,7 +318,7 @@ def optim():
 
 # ------------------------------------------------------------------------------------------------------------------ main
 def rounded(value):
-    """Nine digits: more than a float32 holds."""
+    """Rounded to nine digits, which identify every float32."""
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     if isinstance(value, list):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The recipe of configs/resnet50_cifar10.yaml in plain PyTorch: what npu_train's accuracy is compared with.
+"""The recipe of configs/resnet50_cifar10.yaml in plain PyTorch, with which the accuracy of npu_train is compared.
 
   python benchmarks/peer/cifar.py data/cifar-10-batches-bin --seed 42 --epochs 20 --step-size 15
 
 ResNet-50 (ImageNet stem, last gamma of each block zero), SGD 0.1 / 0.9 / 1e-4, batch 128, crop with padding 4, mirror, StepLR / 10.
-Needs torch and numpy. A line for each epoch, and a JSON line at the end: acc1 (per cent, after the last epoch), best, seconds.
+Requires torch and numpy. Prints a line for each epoch, and a JSON line at the end: acc1 (in percent, after the last epoch), best, seconds.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ def main():
     if a.threads: torch.set_num_threads(a.threads)
     torch.manual_seed(a.seed)
     rng = np.random.default_rng(a.seed)
-    (pictures, labels), (test, test_labels) = read_cifar(a.data), read_cifar(a.data, 'test_batch.bin')
+    (images, labels), (test, test_labels) = read_cifar(a.data), read_cifar(a.data, 'test_batch.bin')
     mean, std = np.float32(CIFAR_MEAN) * 255, np.float32(CIFAR_STD) * 255
     ready = lambda x: torch.from_numpy((x - mean[:, None, None]) / std[:, None, None]).contiguous(memory_format=torch.channels_last)
     model = resnet50(10).to(memory_format=torch.channels_last)
@@ -40,10 +40,10 @@ def main():
     start = time.time()
     for epoch in range(a.epochs):
         model.train()
-        order, total = rng.permutation(len(pictures)), 0.0
+        order, total = rng.permutation(len(images)), 0.0
         for i in range(0, len(order), 128):
             rows = order[i:i + 128]
-            padded = np.pad(pictures[rows], ((0, 0), (0, 0), (4, 4), (4, 4)))
+            padded = np.pad(images[rows], ((0, 0), (0, 0), (4, 4), (4, 4)))
             y, x, turn = rng.integers(0, 9, len(rows)), rng.integers(0, 9, len(rows)), rng.random(len(rows)) < 0.5
             cut = np.stack([q[:, r:r + 32, c:c + 32][:, :, ::-1 if t else 1] for q, r, c, t in zip(padded, y, x, turn)])
             loss = F.cross_entropy(model(ready(cut)), labels[rows])

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What feeds a training of plain PyTorch, timed alone: torchvision's transforms under a DataLoader.
+"""Measures the data loading of a training run in plain PyTorch: torchvision's transforms in a DataLoader.
 
   python benchmarks/peer/data.py --cifar data/cifar-10-batches-bin --workers 0    # crop with padding 4, mirror, normalise
   python benchmarks/peer/data.py --jpegs data/imagenet/train --workers 2          # random box to 224, mirror, colours, rotation, normalise
-  python benchmarks/peer/data.py --make-jpegs DIR                                 # writes pictures to measure with, 500x375, ten classes
+  python benchmarks/peer/data.py --make-jpegs DIR                                 # generates images to measure with: 500x375, ten classes
 
-Needs torchvision and pillow. The JSON line has samples_per_s, images, batch, workers; the first epoch does not count.
+Requires torchvision and pillow. The JSON line has samples_per_s, images, batch, workers; the first epoch is not measured.
 """
 import argparse
 import json
@@ -22,8 +22,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def torchvision():
-    """Its compiled part belongs to one build of torch. Beside another one Python's part does all that is needed here, once the operators
-    that it looks up are declared."""
+    """Imports torchvision. Its compiled part works only with one build of torch. With any other build, its Python part is sufficient here,
+    once the operators that it looks up are declared."""
     for _ in range(8):
         try:
             import torchvision.datasets
@@ -34,16 +34,16 @@ def torchvision():
             if not missing: raise
             DECLARED.define(f'{missing[1]}(Tensor x) -> Tensor')
             for name in [n for n in sys.modules if n.partition('.')[0] == 'torchvision']: del sys.modules[name]
-    raise SystemExit('torchvision cannot be loaded beside this torch')
+    raise SystemExit(f'torchvision cannot be loaded with torch {torch.__version__}; install the torchvision of this version')
 
 
 DECLARED = torch.library.Library('torchvision', 'FRAGMENT')
 
 
 def read_cifar(folder, pattern='data_batch_*.bin'):
-    """Pictures [N, 3, 32, 32] as bytes, labels."""
+    """(images [N, 3, 32, 32] as bytes, labels)."""
     files = sorted(pathlib.Path(folder).glob(pattern))
-    if not files: raise SystemExit(f'{folder} holds no {pattern}; scripts/get_data cifar10 fetches CIFAR-10 in its binary form')
+    if not files: raise SystemExit(f'{folder} contains no {pattern}; download CIFAR-10 in its binary format with scripts/get_data cifar10')
     raw = np.concatenate([np.fromfile(f, np.uint8).reshape(-1, 3073) for f in files])
     return raw[:, 1:].reshape(-1, 3, 32, 32), torch.from_numpy(raw[:, 0].astype(np.int64))
 
@@ -51,15 +51,15 @@ def read_cifar(folder, pattern='data_batch_*.bin'):
 class Cifar(torch.utils.data.Dataset):
     def __init__(self, folder):
         T = torchvision().transforms.v2
-        pictures, self.labels = read_cifar(folder)
-        self.pictures = torch.from_numpy(pictures.copy())
-        # on tensors: faster than the same steps on PIL pictures
+        images, self.labels = read_cifar(folder)
+        self.images = torch.from_numpy(images.copy())
+        # on tensors, which is faster than the same steps on PIL images
         self.augment = T.Compose([T.RandomCrop(32, padding=4), T.RandomHorizontalFlip(), T.ToDtype(torch.float32, scale=True),
                                   T.Normalize(CIFAR_MEAN, CIFAR_STD, inplace=True)])
 
     def __len__(self): return len(self.labels)
 
-    def __getitem__(self, i): return self.augment(self.pictures[i]), self.labels[i]
+    def __getitem__(self, i): return self.augment(self.images[i]), self.labels[i]
 
 
 def loader(dataset, batch, workers):
@@ -78,7 +78,7 @@ def jpegs(folder, batch, workers):
 
 
 def make_jpegs(folder, count):
-    """Smooth colours with edges and grain: about as many bytes and as much work as a photograph of this size."""
+    """Writes images of smooth colours with edges and grain: as large, and as expensive to decode, as photographs of this size."""
     from PIL import Image
     draw = np.random.default_rng(7)
     width, height = 500, 375
@@ -92,7 +92,7 @@ def make_jpegs(folder, count):
 
 
 def measure(batches):
-    """Pictures of an epoch, and pictures a second from the second epoch on, of at least a second."""
+    """(images per epoch, images per second): measured from the second epoch on, for at least a second."""
     images, seconds, epochs = 0, 0.0, 0
     while epochs < 2 or seconds < 1:
         if epochs == 1: images, seconds = 0, 0.0
@@ -106,13 +106,13 @@ def measure(batches):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     what = p.add_mutually_exclusive_group(required=True)
-    what.add_argument('--cifar', metavar='DIR', help='binary files of CIFAR-10')
-    what.add_argument('--jpegs', metavar='DIR', help='DIR/<class>/*.jpg')
-    what.add_argument('--make-jpegs', metavar='DIR', help='only write pictures: DIR/<class>/*.jpg')
-    p.add_argument('--count', type=int, default=320, help='pictures that --make-jpegs writes')
-    p.add_argument('--batch', type=int, default=0, help='128 of CIFAR, 32 of JPEGs')
-    p.add_argument('--workers', type=int, default=2, help='processes; 0: none but this')
-    p.add_argument('--threads', type=int, default=0, help="of operators on the CPU (torch's own choice)")
+    what.add_argument('--cifar', metavar='DIR', help='the folder with the binary files of CIFAR-10')
+    what.add_argument('--jpegs', metavar='DIR', help='the folder with the images DIR/<class>/*.jpg')
+    what.add_argument('--make-jpegs', metavar='DIR', help='only generate images: DIR/<class>/*.jpg')
+    p.add_argument('--count', type=int, default=320, help='the number of images that --make-jpegs writes (default: 320)')
+    p.add_argument('--batch', type=int, default=0, help='images per batch (default: 128 of CIFAR, 32 of JPEGs)')
+    p.add_argument('--workers', type=int, default=2, help='worker processes; 0 loads in this process (default: 2)')
+    p.add_argument('--threads', type=int, default=0, help="CPU threads for operators (default: torch's own choice)")
     a = p.parse_args()
     if a.threads: torch.set_num_threads(a.threads)
     if a.make_jpegs: return make_jpegs(a.make_jpegs, a.count)

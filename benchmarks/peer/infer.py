@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predictions of plain PyTorch, timed: eval mode, inference mode.
+"""Measures predictions in plain PyTorch, in eval mode and inference mode.
 
   python benchmarks/peer/infer.py --model resnet50 --batch 1 --channels-last
   python benchmarks/peer/infer.py --model vit_b16 --batch 32 --precision bf16-mixed
@@ -14,15 +14,15 @@ import common
 
 def main():
     p = common.parser(__doc__)
-    p.add_argument('--steps', type=common.natural, default=200, help='predictions that count')
-    p.add_argument('--warmup', type=common.natural, default=10, help='predictions before')
+    p.add_argument('--steps', type=common.natural, default=200, help='measured predictions (default: 200)')
+    p.add_argument('--warmup', type=common.natural, default=10, help='predictions before the measured ones (default: 10)')
     a = common.parse(p)
     model, forward = common.network(a)
     model.eval()
-    pictures = common.random_pictures(a)
+    images = common.random_images(a)
 
     def predict():
-        with torch.inference_mode(), common.autocast(a): return forward(pictures.to(a.device, non_blocking=True))
+        with torch.inference_mode(), common.autocast(a): return forward(images.to(a.device, non_blocking=True))
     common.timed(a, predict, a.warmup)
     seconds = common.timed(a, predict, a.steps)
     latency = {f'latency_ms_p{q}': 1e3 * common.percentile(seconds, q) for q in (50, 95, 99)}

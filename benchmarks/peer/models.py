@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The networks of the peer's side in plain PyTorch, and what they amount to.
+"""The networks of the peer's side in plain PyTorch, with their parameters and FLOPs.
 
-  python benchmarks/peer/models.py                                  # parameters and FLOPs of each, one JSON line a network
+  python benchmarks/peer/models.py                                  # parameters and FLOPs, one JSON line per network
   python benchmarks/peer/models.py --model vit_b16 --image 224
 
-FLOPs are those of torch.utils.flop_counter for the forward of one picture: two for each multiply-add of convolutions (padding is multiplied
-like the rest), products and attention, nothing for what works element by element. npu_tool counts the same way.
+torch.utils.flop_counter counts the FLOPs of the forward of one image: two for each multiply-add of convolutions (padding is included),
+products and attention, and none for elementwise operators. npu_tool counts in the same way.
 """
 import argparse
 import json
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-FLOPS_ARE = 'forward of one picture, 2 per multiply-add of convolutions (padding included), products and attention'
+FLOPS_ARE = 'forward of one image, 2 per multiply-add of convolutions (padding included), products and attention'
 
 
 def conv_bn(cin, cout, kernel, stride=1, relu=True):
@@ -36,7 +36,7 @@ class Bottleneck(nn.Module):
 
 
 def resnet50(classes=1000, image=224):
-    """With the stem for ImageNet, at any size of pictures (`image` changes nothing)."""
+    """With the stem for ImageNet. The network accepts every image size, so `image` is not used."""
     layers, cin = [*conv_bn(3, 64, 7, 2), nn.MaxPool2d(3, 2, 1)], 64
     for width, count, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
         for i in range(count):
@@ -82,7 +82,7 @@ def vit(patch, dim, heads):
     return lambda classes, image: VisionTransformer(image, patch, dim, 12, heads, classes)
 
 
-# name as in npu_train: (how it is made, size of pictures, classes that both sides take by default)
+# {name in npu_train: (constructor, default image size, default number of classes)}; the defaults are those of npu_tool
 MODELS = {'resnet50': (resnet50, 224, 1000), 'vit_tiny_cifar10': (vit(4, 192, 3), 32, 10), 'vit_b16': (vit(16, 768, 12), 224, 1000)}
 
 
@@ -92,7 +92,7 @@ def make(name, image=0, classes=0):
 
 
 def count(name, image=0, classes=0):
-    """What must be equal on both sides. On the device `meta`: nothing is computed and no memory is taken."""
+    """The numbers that must be equal on both sides. On the device `meta` nothing is computed and no memory is allocated."""
     from torch.utils.flop_counter import FlopCounterMode
     size = image or MODELS[name][1]
     with torch.device('meta'), torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -103,9 +103,9 @@ def count(name, image=0, classes=0):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument('--model', choices=MODELS, nargs='*', default=list(MODELS))
-    p.add_argument('--image', type=int, default=0, help='height and width of pictures; 0: what is usual for the network')
-    p.add_argument('--classes', type=int, default=0, help='0: what is usual for the network')
+    p.add_argument('--model', choices=MODELS, nargs='*', default=list(MODELS), help='networks (default: all)')
+    p.add_argument('--image', type=int, default=0, help='height and width of the images (default: the usual size for the network)')
+    p.add_argument('--classes', type=int, default=0, help='outputs of the head (default: the usual number for the network)')
     a = p.parse_args()
     for name in a.model: print(json.dumps({'model': name} | count(name, a.image, a.classes)))
 

@@ -1,4 +1,4 @@
-"""What scripts/bench_peer found: the JSON document and the table of README.md and docs/performance.md."""
+"""The results of scripts/bench_peer: the JSON document and the table of README.md and docs/performance.md."""
 import datetime
 import json
 import os
@@ -16,7 +16,7 @@ VERDICTS = {('speed', 'above 1'): 'faster', ('speed', 'below 1'): 'slower', ('sh
 
 
 def environment(root, versions):
-    """The machine and what ran on it."""
+    """The machine, the versions of its software, and the date."""
     cpu = re.search(r'^model name\s*: (.*)', cpuinfo(), re.M)
     return {'cpu': cpu[1] if cpu else platform.processor() or platform.machine(), 'cores': len(os.sched_getaffinity(0)),
             'memory_gib': round(os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30, 1), 'kernel': platform.release(),
@@ -38,7 +38,7 @@ def commit(root):
 
 
 def row_of(pair, figure, ours, peer, found, commands):
-    """A row of the document. `found`: both documents of the last pair."""
+    """A row of the document. `found` contains both documents of the last pair."""
     ratio = Ratio.of(*figure.sides(ours, peer), figure.best())
     facts = {key: found[1][key] for key in (*pair.same, 'flops_are') if key in found[1]}
     return {'row': figure.row, 'work': pair.work, 'against': pair.against, 'key': figure.key, 'says': figure.says,
@@ -74,7 +74,7 @@ def markdown(document):
         lines.append(f'| {row["row"]} | {work} | {row["against"]} | {ours} | {peer} | {verdict(row)} | {row["pairs"]} |')
     gpu = f', {e["gpu"]}' if e.get('gpu') else ''
     lines += ['', f'{e["cpu"]}, {e["cores"]} cores{gpu}; torch {e["torch"]}; npu_train {e["npu_train"]}; {e["date"][:10]}. '
-              f'Best of each side; in brackets the 95 % interval of the ratio pair by pair (none below {LEAST_PAIRS} pairs).']
+              f'Best of each side; in parentheses the 95 % interval of the pairwise ratios (none with fewer than {LEAST_PAIRS} pairs).']
     return '\n'.join(lines)
 
 
@@ -82,21 +82,21 @@ def part_of(path): return path.with_name(path.name + '.part')
 
 
 def check_writable(path):
-    """OSError where save() would fail."""
+    """Raises OSError if save() would fail."""
     if path.is_dir(): raise IsADirectoryError(21, 'is a folder; name a file')
     part_of(path).write_text('')
     part_of(path).unlink()
 
 
 def save(document, path):
-    """Whole or not at all."""
+    """Replaces the file in one step, so that it is always complete."""
     part = part_of(path)
     part.write_text(json.dumps(document, indent=1) + '\n')
     os.replace(part, path)
 
 
 def read(path):
-    """ValueError for a file that is no such document."""
+    """Raises ValueError if the file is not such a document."""
     try:
         document = json.loads(pathlib.Path(path).read_text())
         if document['format'] == FORMAT and markdown(document): return document

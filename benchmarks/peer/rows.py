@@ -1,4 +1,4 @@
-"""The table of scripts/bench_peer: what is measured against what."""
+"""The table of scripts/bench_peer: the work of each row, and the commands of both sides."""
 import dataclasses
 import pathlib
 import re
@@ -8,7 +8,7 @@ SAME_MODEL = ('parameters', 'flops_per_image')
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A number of both documents that makes a row of the table."""
+    """A number that both documents contain, and that makes a row of the table."""
     row: str
     key: str
     says: str  # speed: how many times as fast, above 1 is better; share: ours over the peer's, below 1 is better
@@ -28,14 +28,14 @@ class Pair:
     """Two commands that do the same work. `commands` fills in {root}, {cifar} and {jpegs}."""
     work: str
     against: str
-    ours: str  # words of npu_tool bench
-    peer: str  # a program of this folder with its words
+    ours: str  # arguments of npu_tool bench
+    peer: str  # a program of this folder with its arguments
     figures: tuple
-    steps: int = 0  # that count; 0: the programs decide
+    steps: int = 0  # measured steps; 0: the programs decide
     warmup: int = 0
     needs: tuple = ()
     same: tuple = SAME_MODEL  # numbers that must be equal on both sides
-    ours_row: str | None = None  # of npu_tool's report; the first one
+    ours_row: str | None = None  # the row of npu_tool's report with the numbers; None: the top level
 
     def rows(self): return [f.row for f in self.figures]
 
@@ -81,16 +81,16 @@ def on_gpu(row, work, words, steps, ours='', peer=''):
 PAIRS = (
     step('ViT-tiny 32x32, batch 8: start of the process to the end of the first step', 'eager', '--model vit_tiny_cifar10 --batch 8',
          (Figure('P2', 'first_step_s', 'share'),), steps=1, warmup=1),
-    Pair('ResNet-50 32x32, batch 128, whole loop with augmentation', 'eager, channels_last, DataLoader with torchvision',
+    Pair('ResNet-50 32x32, batch 128, complete loop with augmentation', 'eager, channels_last, DataLoader with torchvision',
          '{root}/configs/resnet50_cifar10.yaml data.root={cifar} data.batch_size=128 --what train '
          '--precision 32-true',
          'train.py --model resnet50 --image 32 --batch 128 --channels-last --data {cifar} --workers 2', (speed('P3'), memory('P6')),
          steps=30, warmup=5, needs=('cifar', 'torchvision'), same=(*SAME_MODEL, 'batch')),
-    Pair('CIFAR pictures: crop, mirror, normalise; one core', 'DataLoader with torchvision',
+    Pair('CIFAR images: crop, mirror, normalise; one core', 'DataLoader with torchvision',
          '{root}/configs/resnet50_cifar10.yaml data.root={cifar} data.batch_size=128 data.num_workers=0 --threads 1 --what loader',
          'data.py --cifar {cifar} --batch 128 --workers 0 --threads 1', (speed('P4'),), needs=('cifar', 'torchvision', 'one core'),
          same=('batch', 'workers')),
-    Pair('JPEG pictures, full augmentation to 224x224, two workers', 'DataLoader with torchvision',
+    Pair('JPEG images, full augmentation to 224x224, two workers', 'DataLoader with torchvision',
          '{root}/configs/resnet50_imagefolder.yaml data.root={jpegs} data.batch_size=32 data.num_workers=2 data.train_transforms=['
          + TRANSFORMS + '] --what loader',
          'data.py --jpegs {jpegs}/train --batch 32 --workers 2', (speed('P5'),), needs=('jpegs', 'torchvision'), same=('batch', 'workers')),
@@ -122,32 +122,33 @@ def has_bf16_units(cpuinfo): return bool(re.search(r'\b(avx512_bf16|bf16)\b', cp
 
 
 def missing(pair, have):
-    """What of its needs is not here, each with what to do. `have`: device, cifar, torchvision, bf16_units, taskset, python."""
+    """The requirements of the pair that this machine does not meet, each with a remedy. `have`: device, cifar, torchvision, bf16_units,
+    taskset, python."""
     on_cuda = 'cuda' in pair.needs
     if on_cuda != (have['device'] == 'cuda'): return [f'is measured with --device {"cuda" if on_cuda else "cpu"}']
     pip = f'{have["python"]} -m pip install'
     here = {'cuda': True,
-            'jpegs': True,  # are made where none are given
+            'jpegs': True,  # are generated unless --jpegs names a folder
             'cifar': have['cifar'],
             'torchvision': have['torchvision'],
             'one core': have['taskset'],
             'bf16 units': have['bf16_units'],
             'no bf16 units': not have['bf16_units']}
-    why = {'cifar': 'needs CIFAR-10 in its binary form: scripts/get_data cifar10 fetches it, --data DIR says where it is',
+    why = {'cifar': 'needs CIFAR-10 in its binary format: download it with scripts/get_data cifar10, or name its folder with --data DIR',
            'torchvision': f'needs torchvision, numpy and pillow: {pip} numpy pillow && {pip} --no-deps torchvision',
-           'one core': 'needs taskset of the package util-linux',
-           'bf16 units': 'is for CPUs with units for bf16, which this one does not have',
-           'no bf16 units': 'is for CPUs without units for bf16, which this one has: P10 is for those'}
+           'one core': 'needs the program taskset of the package util-linux',
+           'bf16 units': 'is only for CPUs with units for bf16, and this CPU has none',
+           'no bf16 units': 'is only for CPUs without units for bf16, and this CPU has them; P10 is the row for it'}
     return [why[need] for need in pair.needs if not here[need]]
 
 
 def commands(pair, places, how):
-    """(ours, peer) as lists of words. `places`: root, npu_tool, python, cifar, jpegs; `how`: device, steps, warmup, threads (0: the row's
-    own), core, and further words for either side, ours and peer."""
+    """(ours, peer) as lists of arguments. `places`: root, npu_tool, python, cifar, jpegs; `how`: device, steps, warmup, threads (0: the
+    number of the row), core, and the additional arguments of both sides, ours and peer."""
     ours = [places['npu_tool'], 'bench', *pair.ours.split(), '--no-machine', '--no-phases', '--json']
     program, *words = pair.peer.split()
     peer = [places['python'], f'{places["root"]}/benchmarks/peer/{program}', *words]
-    if how['device'] == 'cpu': ours += ['--device', 'cpu']  # also where there is a GPU
+    if how['device'] == 'cpu': ours += ['--device', 'cpu']  # even if there is a GPU
     if pair.steps:
         steps = str(how['steps'] or pair.steps)
         ours += [{'infer.py': '--infer-steps', 'checkpoint.py': '--pairs'}.get(program, '--steps'), steps]

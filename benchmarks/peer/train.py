@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Training steps of plain PyTorch, timed: on one random batch, or with --data the whole loop over CIFAR-10 with augmentation.
+"""Measures training steps in plain PyTorch: on one random batch, or with --data the complete loop over CIFAR-10 with augmentation.
 
   python benchmarks/peer/train.py --model resnet50 --image 224 --batch 16 --channels-last
   python benchmarks/peer/train.py --model resnet50 --image 32 --batch 128 --channels-last --data data/cifar-10-batches-bin
   python benchmarks/peer/train.py --model vit_tiny_cifar10 --batch 128 --precision bf16-mixed
 
-Under torchrun it is DistributedDataParallel over Gloo (over NCCL on a GPU), --batch is that of each rank, and rank 0 reports:
+Under torchrun it trains with DistributedDataParallel over Gloo (on a GPU over NCCL): --batch is that of each rank, and rank 0 reports.
 
   torchrun --nproc-per-node 2 benchmarks/peer/train.py --model vit_tiny_cifar10 --batch 64 --threads 1
 
-The JSON line has step_ms_min, step_ms_median, samples_per_s (of the median), first_step_s (since the process was started), loss, peak_rss_mb,
-on a GPU peak_memory_bytes, parameters, flops_per_image. A step is getting the batch, copying it to the device, forward, backward, update.
+The JSON line has step_ms_min, step_ms_median, samples_per_s (of the median), first_step_s (since the start of the process), loss,
+peak_rss_mb, on a GPU peak_memory_bytes, parameters, flops_per_image. A step gets the batch, copies it to the device, and runs forward,
+backward and update.
 """
 import itertools
 import os
@@ -26,7 +27,7 @@ def batches(a):
         import data
         loader = data.cifar(a.data, a.batch, a.workers)
         return itertools.chain.from_iterable(itertools.repeat(loader))
-    return itertools.repeat((common.random_pictures(a), torch.randint(a.classes or 10, (a.batch,))))
+    return itertools.repeat((common.random_images(a), torch.randint(a.classes or 10, (a.batch,))))
 
 
 class Training:
@@ -55,10 +56,10 @@ class Training:
 
 def main():
     p = common.parser(__doc__)
-    p.add_argument('--steps', type=common.natural, default=100, help='that count')
-    p.add_argument('--warmup', type=common.natural, default=10, help='before; the first is one of them')
-    p.add_argument('--data', help='a folder with the binary files of CIFAR-10; needs torchvision')
-    p.add_argument('--workers', type=int, default=2, help='processes that make batches of --data')
+    p.add_argument('--steps', type=common.natural, default=100, help='measured steps (default: 100)')
+    p.add_argument('--warmup', type=common.natural, default=10, help='steps before the measured ones, including the first (default: 10)')
+    p.add_argument('--data', help='the folder with the binary files of CIFAR-10; requires torchvision')
+    p.add_argument('--workers', type=int, default=2, help='processes that load batches of --data (default: 2)')
     a = common.parse(p)
     if a.data: a.classes = 10
     run = Training(a)

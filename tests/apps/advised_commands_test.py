@@ -1,5 +1,5 @@
-"""Every command that a text of this project advises can be given: found in the texts themselves, so that none is forgotten.
-That it does what it should when it is run is for advised_runs_test.py."""
+"""Every command that a text of this project advises is accepted by its program. The commands are found in the texts, so that none is
+forgotten. advised_runs_test.py runs them."""
 import concurrent.futures
 import os
 import re
@@ -43,7 +43,7 @@ class AdvisedCommands(ProgramTest):
         self.assertIn('src/tools/commands/train_main.cpp', places('train_app', 'configs/quickstart.yaml'))
         self.assertIn('docs/checkpoints.md', places('train_app', 'CONFIG', '--verify-resume', '--leave-out', 'optimizer'))
         self.assertGreater(len(self.commands), 100)
-        self.assertEqual(advice.words_of(' CONFIG --what data and --what step tell', False, None, {'--what': True}), ['CONFIG', '--what', 'data'])
+        self.assertEqual(advice.words_of(' CONFIG --what data and --what step show', False, None, {'--what': True}), ['CONFIG', '--what', 'data'])
 
     def test_options_and_values_are_read_as_the_programs_read_them(self):
         jobs = {}
@@ -125,7 +125,7 @@ class AdvisedCommands(ProgramTest):
                 text = file.read_text()
                 for option in rest.split():
                     found += 1
-                    hands_on = script in ('scripts/test', 'scripts/train')  # to ctest, to train_app
+                    hands_on = script in ('scripts/test', 'scripts/train')  # these pass their options to ctest and train_app
                     self.assertTrue(hands_on or option in text, (script, option, path))
         self.assertGreater(found, 5)
 

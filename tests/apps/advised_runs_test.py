@@ -1,4 +1,4 @@
-"""Every command that a text of this project advises is run on small files in place of those that it names, or is in NOT_RUN with the reason."""
+"""Runs every command that a text of this project advises, on small files in place of those that it names; NOT_RUN lists the exceptions."""
 import concurrent.futures
 import json
 import re
@@ -11,7 +11,7 @@ import advice
 from pictures import cifar10, png
 from programs import BIN, ProgramTest, SOURCE, main, run
 
-NAMED = 'the name of a subcommand or an option, without what it needs'
+NAMED = 'names a subcommand or an option, without its arguments'
 NOT_RUN = {
     'npu_tool SUBCOMMAND': 'a placeholder',
     'npu_tool analyze': NAMED,
@@ -32,9 +32,9 @@ NOT_RUN = {
     'npu_tool weights': NAMED,
     'train_app --detect-anomaly': NAMED,
     'train_app --verify-resume': NAMED,
-    'train_app npu_tool npu_train_sim_npu': 'targets of a build, no command',
+    'train_app npu_tool npu_train_sim_npu': 'names targets of a build',
 }
-# Of scripts: what runs them, or why nothing on this machine does.
+# For each script: the test that runs it, or the reason why no test does.
 SCRIPTS = {
     'bench_peer': 'apps.bench_peer',
     'build_offline': 'apps.scripts; needs a bundle',
@@ -58,7 +58,7 @@ SCRIPTS = {
 }
 SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
 NPU = 'sim_npu' if SIM_NPU else 'cpu'
-# Small things in place of what texts name.
+# Small files and values that replace those in the texts.
 STANDS_FOR = {
     'CONFIG': 'configs/quickstart.yaml', 'CONFIG.yaml': 'configs/quickstart.yaml', 'config.yaml': 'configs/quickstart.yaml', 'my.yaml': 'my.yaml',
     'A': 'dump_a', 'B': 'dump_b', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
@@ -80,7 +80,7 @@ SMALL_CONFIGS = {
     'resnet50_imagefolder': ['data.root=my/pictures'],
     'vit_b16_imagefolder': ['data.root=my/pictures', 'trainer.accumulate_grad_batches=1'],
 }
-CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'validate'}  # may find something: 7
+CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'validate'}  # exit with 7 if they find a problem
 
 
 def pth(path, tensors):
@@ -119,7 +119,7 @@ class AdvisedRuns(ProgramTest):
         return out
 
     def make_files(self):
-        """Everything that commands name, made with as few runs as possible."""
+        """Creates all files that the commands name, with as few runs as possible."""
         d = self.dir
         for split in ('train', 'val'):
             for label in ('cat', 'dog'):
@@ -149,7 +149,7 @@ class AdvisedRuns(ProgramTest):
         shutil.copy(d / 'cpu.json', d / 'npu.json')
 
     def small(self, command, number):
-        """The command as it is run here."""
+        """The command with small files and values, as this test runs it."""
         program, words = command[0], [STANDS_FOR.get(w, w) for w in command[1:]]
         words = [f'dumps/{number}' if w in ('my_project_npu', 'OUT') else w for w in words]
         words = [re.sub(r'^dump\.dir=.*', f'dump.dir=dumps/{number}', w) for w in words]
@@ -176,7 +176,7 @@ class AdvisedRuns(ProgramTest):
         return [program, *words]
 
     def problem(self, name, small):
-        """Runs it; '' if it does what was advised. A check may find something, as on a device that does not exist."""
+        """Runs a command. Returns '' if it succeeds; a check may also find a problem, for instance because a device does not exist."""
         code, out, err = run(BIN / small[0], *small[1:], cwd=self.dir, timeout=600)
         good = code == 0 or (code == 7 and {'--leave-out', *CHECKS} & set(small))
         return '' if good else f'{name}: ran as {" ".join(small)}: {code}\n{out[-500:]}{err[-1500:]}'
@@ -184,7 +184,7 @@ class AdvisedRuns(ProgramTest):
     def test_every_advised_command_runs(self):
         self.make_files()
         commands = {' '.join(c): c for c in advice.commands(advice.Options())}
-        self.assertEqual(set(NOT_RUN) - set(commands), set(), 'no text names these any more')
+        self.assertEqual(set(NOT_RUN) - set(commands), set(), 'no text names these any more; remove them from NOT_RUN')
         jobs = {}
         for name, command in sorted(commands.items()):
             if name in NOT_RUN: continue
@@ -200,7 +200,7 @@ class AdvisedRuns(ProgramTest):
         self.assertEqual([t for t in told if t], [])
 
     def test_a_command_that_does_not_run_is_reported(self):
-        for text in ('npu_tool bench --model resnet50 --what nonsense', 'npu_tool summary --model no_such_net', 'train_app no_such.yaml trainer.max_steps=2',
+        for text in ('npu_tool bench --model resnet50 --what no_such_section', 'npu_tool summary --model no_such_net', 'train_app no_such.yaml trainer.max_steps=2',
                      'npu_tool predict', 'npu_tool summary --layer'):
             with self.subTest(text): self.assertIn(text + ': ran as', self.problem(text, self.small(text.split(), 0)))
 

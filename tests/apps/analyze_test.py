@@ -21,7 +21,7 @@ class Analyze(ProgramTest):
         self.assertLessEqual({'forward', 'backward', 'unscale', 'optimizer'}, phases)
         self.assertIn('to fp16', {op['autocast'] for op in found['operators']})
         self.assertAlmostEqual(sum(op['share'] for op in found['operators']), 1, delta=1e-6)
-        self.assertNotIn('alignment', {f['kind'] for f in found['findings']})  # ten classes and two heads are nobody's choice
+        self.assertNotIn('alignment', {f['kind'] for f in found['findings']})  # ten classes are given by the data set
         self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
 
     def test_text_and_page(self):
@@ -91,7 +91,7 @@ class Analyze(ProgramTest):
         self.assertFails(self.analyze('--soc', 'H100'), USAGE, "'H100'", '910B1')
         self.assertFails(self.analyze('--torch', '1.8'), USAGE, "'1.8'", '2.11 to 2.13')
         self.assertFails(self.analyze('--try', 'tpu'), USAGE, 'tpu')
-        self.assertDone(self.analyze('data={name: cifar10, root: /nowhere}'))  # shapes are all that counts
+        self.assertDone(self.analyze('data={name: cifar10, root: /nowhere}'))  # only the shapes of the data are needed
 
 
 if __name__ == '__main__': main()

@@ -1,4 +1,4 @@
-"""Input that cannot be used: the exit code, what the message says, and that no checkpoint that is there changes."""
+"""Unusable input: the exit code, the message, and that no existing checkpoint changes."""
 import json
 import os
 import pathlib
@@ -32,7 +32,7 @@ def pth(path, pickled):
 
 
 class Calls:
-    """Pickles as a call of `function`, which any reader that executes pickles makes."""
+    """Pickles as a call of `function`, which every reader that executes pickles performs."""
     def __init__(self, function, *arguments): self.call = function, arguments
     def __reduce__(self): return self.call
 
@@ -54,7 +54,7 @@ class BadInput(ProgramTest):
         self.beside, _ = self.copy('beside')
 
     def table(self, rows, folder=None):
-        """Rows of (name, command, exit code, words of the message); `folder` holds the checkpoints that must stay as they are."""
+        """Checks rows of (name, command, exit code, words of the message); the checkpoints in `folder` must not change."""
         folder = folder or self.beside
         before = {path: tree(path) for path in folder.glob('*/version_0/checkpoints')}
         self.assertTrue(before)
@@ -77,7 +77,7 @@ class BadInput(ProgramTest):
             ('a folder', lambda: train_app(self.dir), USAGE, str(self.dir), 'folder'),
             ('not YAML', self.text('model: {name: vit_tiny\ndata: ]'), USAGE, 'bad.yaml:2:', 'invalid YAML'),
             ('not text', lambda: train_app(self.dir / 'zeros.yaml'), USAGE, 'zeros.yaml'),
-            ('no map', lambda: train_app(self.config('- model\n- data\n', 'bad.yaml')), USAGE, 'bad.yaml:1:', 'a list'),
+            ('not a map', lambda: train_app(self.config('- model\n- data\n', 'bad.yaml')), USAGE, 'bad.yaml:1:', 'a list'),
             ('text for an integer', self.text('trainer: {max_epochs: many}'), USAGE, 'bad.yaml:1:', 'trainer.max_epochs', "'many'"),
             ('a list for a number', self.train('grad_scaler.init_scale=[1, 2]'), USAGE, 'command line', 'init_scale', 'a list'),
             ('yes for true', self.train('ema.enabled=yes'), USAGE, 'ema.enabled', 'true or false'),
@@ -111,14 +111,14 @@ class BadInput(ProgramTest):
             ('dashes before a key of the top level', lambda: train_app(config, out, '--seed=3'), USAGE, 'without dashes: seed=3'),
             ('dashes inside', lambda: train_app(config, out, '--batch-size=3'), USAGE, 'without dashes: data.batch_size=3'),
             ('blanks', lambda: train_app(config, out, 'trainer.max_epochs', '=', '3'), USAGE, 'write trainer.max_epochs=3'),
-            ('a blank behind', lambda: train_app(config, out, 'trainer.max_epochs=', '3'), USAGE, 'write trainer.max_epochs=3'),
-            ('a blank before', lambda: train_app(config, out, 'trainer.max_epochs', '=3'), USAGE, 'write trainer.max_epochs=3'),
+            ('a blank after =', lambda: train_app(config, out, 'trainer.max_epochs=', '3'), USAGE, 'write trainer.max_epochs=3'),
+            ('a blank before =', lambda: train_app(config, out, 'trainer.max_epochs', '=3'), USAGE, 'write trainer.max_epochs=3'),
             ('a tab', written('tab.yaml', 'trainer:\n\tmax_epochs: 3\n'), USAGE, 'line 2 is indented with a tab; YAML allows only spaces'),
             ('a tab later', written('later.yaml', 'trainer:\n  max_epochs: 3\n\tthreads: 1\n'), USAGE, 'line 3 is indented with a tab'),
             ('a precision of others', lambda: train_app(config, out, 'precision=fp16'), USAGE, 'the name here is 16-mixed'),
         ])
         self.assertFalse((self.dir / 'out').exists())
-        self.assertDone(train_app(config, out, 'early_stopping=', 'trainer.max_epochs=1'))  # nothing after = is a value too
+        self.assertDone(train_app(config, out, 'early_stopping=', 'trainer.max_epochs=1'))  # an empty value is allowed
 
     def test_a_metric_that_is_none_leaves_no_folder(self):
         for words in (['checkpoint.monitor=val/acc2'], ['early_stopping={enabled: true, monitor: val/acc2}']):
@@ -141,12 +141,12 @@ class BadInput(ProgramTest):
         self.table([
             ('a loss scale without fp16', self.train('grad_scaler.enabled=true', 'precision=32-true'), USAGE, 'grad_scaler', '32-true'),
             ('a first scale under the floor', self.train('grad_scaler={init_scale: 2, min_scale: 4}'), USAGE, 'init_scale', 'min_scale'),
-            ('patches that do not fill the picture', self.train('model.patch_size=5'), USAGE, 'patch_size', '32'),
+            ('patches that do not fill the image', self.train('model.patch_size=5'), USAGE, 'patch_size', '32'),
             ('heads that do not share the width', self.train('model.heads=3'), USAGE, 'heads', '32'),
             ('warm-up in the other unit', self.train('lr_scheduler.warmup_epochs=2'), USAGE, 'warmup_epochs', 'interval'),
             ('a batch larger than the data', self.train('data.batch_size=400'), USAGE, '400', '320'),
             ('a schedule without an end', self.train('trainer.max_epochs=-1', 'lr_scheduler={name: cosine}'), USAGE, 'T_max'),
-            ('a metric that is none', self.train('early_stopping={enabled: true, monitor: val/acc2}'), USAGE, 'val/acc2', 'acc1'),
+            ('an unknown metric', self.train('early_stopping={enabled: true, monitor: val/acc2}'), USAGE, 'val/acc2', 'acc1'),
             ('classes fewer than the data has', self.train('model.num_classes=7'), USAGE, '7', '10'),
         ])
 
@@ -202,12 +202,12 @@ class BadInput(ProgramTest):
                 for i in range(3): (self.dir / name / 'train' / kind / f'{i}.jpg').write_bytes(jpeg(256, 10 * k + i))
             return self.dir / name
 
-        self.assertDone(cifar(cifar10(self.dir / 'good'))())  # what is damaged below is read when it is whole
+        self.assertDone(cifar(cifar10(self.dir / 'good'))())  # the data that is damaged below is readable without the damage
         self.assertDone(folder(pictures('whole'))())
         half = pictures('half') / 'train' / 'dog' / '1.jpg'
         half.write_bytes(half.read_bytes()[:half.stat().st_size // 2])
         text = pictures('text') / 'train' / 'dog' / '2.jpg'
-        text.write_text('not a picture')
+        text.write_text('not an image')
         shutil.rmtree(pictures('empty') / 'train' / 'cat')
         (self.dir / 'empty' / 'train' / 'cat').mkdir()
 
@@ -215,11 +215,11 @@ class BadInput(ProgramTest):
             ('no CIFAR', cifar(self.dir / 'nowhere'), DATA, 'nowhere', 'get_data', 'generated'),
             ('no folder', folder(self.dir / 'nowhere'), DATA, 'nowhere', 'data.root'),
             ('a part of CIFAR', cifar(damaged('part', 'test_batch.bin', lambda d: b'')), DATA, 'test_batch.bin', '0 bytes'),
-            ('CIFAR cut short', cifar(damaged('short', 'data_batch_3.bin', lambda d: d[:-100])), DATA, 'data_batch_3.bin', 'truncated'),
+            ('a truncated file of CIFAR', cifar(damaged('short', 'data_batch_3.bin', lambda d: d[:-100])), DATA, 'data_batch_3.bin', 'truncated'),
             ('a label of 200', cifar(damaged('label', 'data_batch_2.bin', label)), DATA, 'data_batch_2.bin', 'record 3', '200'),
             ('half a JPEG', folder(self.dir / 'half'), DATA, str(half), 'damaged'),
             ('text for a JPEG', folder(self.dir / 'text'), DATA, str(text)),
-            ('a class without pictures', folder(self.dir / 'empty'), DATA, 'train/cat'),
+            ('a class without images', folder(self.dir / 'empty'), DATA, 'train/cat'),
         ])
 
     # ---- checkpoints ----
@@ -283,12 +283,12 @@ class BadInput(ProgramTest):
         self.damaged('unknown model', swap('vit_tiny_cifar10', 'vit_tiny_cifar11'), 'config.yaml', **every)
         self.damaged('unknown key', swap('dropout:', 'dropuot:'), 'config.yaml', **every)
         self.damaged('another width', swap('dim: 32', 'dim: 64'), 'config.yaml', **every)
-        self.damaged('another seed', swap('seed: 7', 'seed: 8'), 'config.yaml', **every)  # it reads well, and is not what was written
+        self.damaged('another seed', swap('seed: 7', 'seed: 8'), 'config.yaml', **every)  # it is readable, but was changed
 
     def test_the_manifest_changed(self):
         def changed(change):
             def damage(folder):
-                # As format 1, which has no checksum of the manifest itself.
+                # Written as format 1, which has no checksum of the manifest itself.
                 manifest = json.loads((folder / 'manifest.json').read_text()) | {'format': 1}
                 change(manifest)
                 (folder / 'manifest.json').write_text(json.dumps(manifest))
@@ -321,7 +321,7 @@ class BadInput(ProgramTest):
     # ---- weights ----
 
     def weights(self, path):
-        """Read by the tool and by a run that starts from them; the tool leaves no file behind."""
+        """Commands that read the weights: the tool, which must leave no file, and a run that starts from them."""
         def tool():
             result = npu_tool('weights', '--from', path, '--to', self.dir / 'made.safetensors')
             self.assertFalse((self.dir / 'made.safetensors').exists())
@@ -367,7 +367,7 @@ class BadInput(ProgramTest):
             'negative shape': (one([-2, -2], [0, 16]), bytes(16), None, 'negative'),
             'overlapping tensors': (pair([0, 4], [2, 6]), bytes(6), None, 'overlaps'),
             'a hole': (pair([0, 4], [8, 12]), bytes(12), None, 'gap'),
-            'bytes of nobody': (one([4], [0, 16]), bytes(24), None, 'belong to no tensor'),
+            'bytes of no tensor': (one([4], [0, 16]), bytes(24), None, 'belong to no tensor'),
         }
         good = safetensors(self.dir / 'good.safetensors', one([4], [0, 16]), bytes(16))
         self.assertDone(npu_tool('weights', '--from', good))
@@ -391,7 +391,7 @@ class BadInput(ProgramTest):
             'a process': (pickle.dumps(Calls(subprocess.call, ['touch', str(marker)]), protocol=4), 'subprocess'),
         }
         for k, (name, (data, word)) in enumerate(pickles.items()):
-            with self.subTest(name):  # in a Python of its own it does what it says
+            with self.subTest(name):  # executed by Python in a separate process, the pickle does run its code
                 subprocess.run([sys.executable, '-c', f'import pickle; pickle.loads({data!r})'], stderr=subprocess.DEVNULL)
                 self.assertTrue(marker.exists())
                 marker.unlink()
@@ -408,7 +408,7 @@ class BadInput(ProgramTest):
         empty = self.dir / 'empty.pth'
         empty.touch()
         old = self.dir / 'old.pth'
-        old.write_bytes(pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2))  # how files before PyTorch 1.6 begin
+        old.write_bytes(pickle.dumps(0x1950a86a20f9469cfc6c, protocol=2))  # the beginning of files before PyTorch 1.6
         endless = pth(self.dir / 'endless.pth', b'\x80\x02' + b'(' * 100)
         other = self.dir / 'other.pth'
         with zipfile.ZipFile(other, 'w') as archive: archive.writestr('letter.txt', 'hello')

@@ -1,4 +1,4 @@
-"""scripts/bench_peer and benchmarks/paired.py: a row for real, refusals, errors. No figure is judged."""
+"""scripts/bench_peer and benchmarks/paired.py: a measured row, rejected rows, errors. No result of a measurement is tested."""
 import importlib.util
 import json
 import os
@@ -44,7 +44,7 @@ class BenchPeer(ProgramTest):
     def test_different_work_is_refused(self):
         file = self.dir / 'peer.json'
         result = bench_peer('--rows', 'P2', '--pairs', '1', '--ours', 'model.num_classes=11', '--out', file, '--markdown')
-        self.assertFails(result, FAILED, 'not the same work', 'parameters is 5362955 of ours and 5362762 of the peer')
+        self.assertFails(result, FAILED, 'not the same work', "parameters is 5362955 on our side and 5362762 on the peer's")
         document = json.loads(file.read_text())
         self.assertEqual((document['rows'], document['failed'][0]['rows']), ([], ['P2']))
         self.assertNotIn('|', result[1])
@@ -72,7 +72,7 @@ class BenchPeer(ProgramTest):
     def test_mistakes(self):
         self.assertFails(bench_peer('--rows', 'P2,P99'), USAGE, 'P99', 'no such row', 'P17')
         self.assertFails(bench_peer('--rows', ','), USAGE, 'no such row')
-        self.assertFails(bench_peer('--pairs', '0'), USAGE, "'0' is no number of at least 1")
+        self.assertFails(bench_peer('--pairs', '0'), USAGE, "'0' is not a positive integer")
         self.assertFails(bench_peer('--bin', self.dir), USAGE, f'{self.dir}/npu_tool does not exist', 'scripts/setup')
         self.assertFails(bench_peer('--out', self.dir / 'no' / 'x.json'), USAGE, 'x.json', f'no folder {self.dir}/no')
         self.assertFails(bench_peer('--out', self.dir), USAGE, f'--out {self.dir}', 'is a folder')
@@ -102,7 +102,7 @@ class BenchPeer(ProgramTest):
 
 
 class Paired(ProgramTest):
-    """A side is a program that notes its name and prints the next of its numbers."""
+    """A side is a program that records its name and prints the next of its numbers."""
 
     def side(self, name, numbers, **more):
         path = self.dir / f'{name}.py'
@@ -117,7 +117,7 @@ print(json.dumps({{'t': {numbers!r}[before.count({name!r})], **{more!r}}}))
 
     def paired(self, *args): return run(sys.executable, SOURCE / 'benchmarks' / 'paired.py', '--key', 't', *args)
 
-    def test_in_turn(self):
+    def test_order(self):
         ours, peer = self.side('a', [1, 2, 3, 4]), self.side('b', [2, 4, 6, 8])
         out = self.assertDone(self.paired('--ours', ours, '--peer', peer, '--pairs', '4'))
         self.assertEqual((self.dir / 'said').read_text(), 'abbaabba')
@@ -127,9 +127,9 @@ print(json.dumps({{'t': {numbers!r}[before.count({name!r})], **{more!r}}}))
     def test_refusals(self):
         ours, peer = self.side('a', [1] * 9, n=3), self.side('b', [1] * 9, n=4)
         both = ('--ours', ours, '--peer', peer, '--pairs', '1')
-        self.assertFails(self.paired(*both, '--same', 'n'), FAILED, 'not the same work: n is 3 of ours and 4 of the peer')
+        self.assertFails(self.paired(*both, '--same', 'n'), FAILED, "not the same work: n is 3 on our side and 4 on the peer's")
         self.assertFails(self.paired(*both, '--same', 'm'), FAILED, 'm is None')
-        self.assertFails(self.paired(*both, '--key', 'u'), FAILED, 'u is None', 'it has t, n')
+        self.assertFails(self.paired(*both, '--key', 'u'), FAILED, 'u is None', 'the numbers of the document are t, n')
         self.assertFails(self.paired('--ours', 'false', '--peer', peer), FAILED, 'false: exit status 1')
         self.assertFails(self.paired('--ours', f'{self.dir}/none', '--peer', peer), FAILED, 'No such file')
         self.assertFails(self.paired('--ours', 'echo 3', '--peer', peer), FAILED, 'no JSON')
@@ -143,9 +143,9 @@ print(json.dumps({{'t': {numbers!r}[before.count({name!r})], **{more!r}}}))
         for times, verdict in (([0.5, 0.6, 0.7, 0.8, 0.9, 0.95], 'below 1'), ([0.5, 0.6, 0.7, 0.8, 0.9, 1.05], 'no difference'),
                                ([1.5, 1.6, 1.7, 1.8, 1.9, 1.1], 'above 1'), ([0.5] * 5, 'too few pairs')):
             self.assertEqual(paired.Ratio.of(times, ones[:len(times)]).verdict(), verdict)
-        # binomial tables: with n coins k or fewer heads in at most 2.5 % of the cases
+        # from binomial tables: n coins have k or fewer heads in at most 2.5 % of the cases
         for n, k in ((5, -1), (6, 0), (9, 1), (12, 2), (20, 5), (50, 17), (1, -1)): self.assertEqual(paired.sign_test_rank(n), k)
-        # best against best says the contrary of the pairs
+        # the ratio of the best results contradicts the pairs
         self.assertEqual(paired.Ratio.of([2, 2, 2, 2, 2, 0.5], [3, 3, 3, 3, 3, 0.6]).verdict(), 'below 1')
         self.assertEqual(paired.Ratio.of([2, 2, 2, 2, 2, 1.0], [3, 3, 3, 3, 1.2, 0.9][::-1]).verdict(), 'no difference')
 

@@ -1,5 +1,5 @@
-"""A headless Chromium, driven over the pipe of its DevTools protocol (https://chromedevtools.github.io/devtools-protocol) by the standard
-library alone."""
+"""A headless Chromium, controlled through the pipe of its DevTools protocol (https://chromedevtools.github.io/devtools-protocol) with only
+the standard library."""
 import base64
 import json
 import os
@@ -14,7 +14,7 @@ NAMES = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable'
 
 
 def find():
-    """The browser's program, or None if there is none."""
+    """The path of the browser, or None if none is installed."""
     return next((path for path in map(shutil.which, NAMES) if path), None)
 
 
@@ -23,16 +23,16 @@ class Browser:
 
     def __init__(self, timeout=120):
         self.timeout = timeout
-        self.problems = []  # errors, exceptions and refusals since the page was opened
-        self.requests = []  # addresses that the page asked for
+        self.problems = []  # errors, warnings and exceptions since the page was opened
+        self.requests = []  # addresses that the page requested
         self._received, self._number, self._session = b'', 0, None
         self._profile = tempfile.TemporaryDirectory(prefix='npu_train_browser_', ignore_cleanup_errors=True)
         commands, self._to = os.pipe()
         self._from, answers = os.pipe()
-        # The browser reads from 3 and writes to 4. The pipes' own numbers may be these, so the shell puts them there.
+        # The browser reads from descriptor 3 and writes to 4. The pipes may themselves have these numbers, so a shell moves them.
         command = [find(), '--headless', '--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--no-first-run',
                    '--remote-debugging-pipe', f'--user-data-dir={self._profile.name}', 'about:blank']
-        # bash, because other shells know numbers of one digit alone, which the pipes may have too.
+        # It is bash, because other shells support only descriptors of one digit, which the pipes may have.
         move = f'exec 100<&{commands} 101>&{answers}; exec 3<&100 4>&101 100<&- 101>&-; exec "$@"'
         shell = ['bash', '-c', move, 'bash', *command]
         self._process = subprocess.Popen(shell, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -64,7 +64,7 @@ class Browser:
         self._profile.cleanup()
 
     def call(self, method, **params):
-        """Sends a command and gives its result. What the page reports meanwhile is kept."""
+        """Sends a command and returns its result. Events of the page that arrive meanwhile are kept."""
         self._number += 1
         message = {'id': self._number, 'method': method, 'params': params}
         if self._session: message['sessionId'] = self._session
@@ -80,9 +80,9 @@ class Browser:
         deadline = time.monotonic() + self.timeout
         while b'\0' not in self._received:
             if not select.select([self._from], [], [], max(0, deadline - time.monotonic()))[0]:
-                raise RuntimeError(f'the browser does not answer within {self.timeout} s')
+                raise RuntimeError(f'the browser did not answer within {self.timeout} s')
             part = os.read(self._from, 1 << 16)
-            if not part: raise RuntimeError('the browser ended')
+            if not part: raise RuntimeError('the browser has exited')
             self._received += part
         text, _, self._received = self._received.partition(b'\0')
         message = json.loads(text)
@@ -103,7 +103,7 @@ class Browser:
             self.requests.append(params['request']['url'])
 
     def open(self, path, width=1280, height=900, dark=False):
-        """Shows a file in a window of this size and waits until all of it is there."""
+        """Opens a file in a window of this size and waits until it is loaded completely."""
         self.problems.clear()
         self.requests.clear()
         self.resize(width, height)
@@ -112,7 +112,7 @@ class Browser:
         if 'errorText' in answer: raise RuntimeError(f'{path}: {answer["errorText"]}')
         deadline = time.monotonic() + self.timeout
         while self.run('document.readyState + location.protocol') != 'completefile:':
-            if time.monotonic() > deadline: raise RuntimeError(f'{path} is not there after {self.timeout} s')
+            if time.monotonic() > deadline: raise RuntimeError(f'{path} was not loaded within {self.timeout} s')
             time.sleep(0.02)
 
     def resize(self, width, height=900):
@@ -131,7 +131,7 @@ class Browser:
     def move(self, x, y): self.call('Input.dispatchMouseEvent', type='mouseMoved', x=x, y=y)
 
     def press(self, key):
-        """A key that types itself, such as 'a', or 'Enter'."""
+        """Presses a key that types one character, such as 'a', or 'Enter'."""
         text = '\r' if key == 'Enter' else key
         self.call('Input.dispatchKeyEvent', type='keyDown', key=key, text=text)
         self.call('Input.dispatchKeyEvent', type='keyUp', key=key)

@@ -173,7 +173,7 @@ class CompareInputsTest(ProgramTest):
             with self.subTest(words):
                 result = npu_tool('compare', *words)
                 self.assertFails(result, code, message)
-                self.assertEqual(result[1], '')  # said before the work
+                self.assertEqual(result[1], '')  # the error is reported before the comparison
 
     def test_words_of_the_dump_section(self):
         for word, message in (('dump.level=L0', 'the name here is module'), ('dump.level=l1', 'the name here is op'),
@@ -185,7 +185,7 @@ class CompareInputsTest(ProgramTest):
         code, text = self.said('dump.data_mode=[optimizer]')
         self.assertEqual((code, 'warning' in text), (0, False), text)
         self.assertIn('Module.optimizer', (self.dir / 'said/step0/rank0/dump.json').read_text())
-        for word, message in (('dump.list=[heed]', "dump.list: 'heed' matches no layer or operator at dump.level=module; did you mean 'head'?"),
+        for word, message in (('dump.list=[hesd]', "dump.list: 'hesd' matches no layer or operator at dump.level=module; did you mean 'head'?"),
                               ('dump.list=[head, encodr.*]', "'encodr.*' matches no layer"),
                               ('dump.scope=[hed, head]', "dump.scope: 'hed' matches no layer or operator at dump.level=module, so the scope is empty"),
                               ('dump.scope=[head, xyz]', "'xyz' matches no layer or operator at dump.level=module, so the scope continues to the end")):

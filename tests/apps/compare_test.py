@@ -86,7 +86,7 @@ class CompareTest(ProgramTest):
         self.assertEqual(code, 7)
         self.assertFalse(result['complete'])
         only = self.dump('only', 'dump.list=[head]')
-        code, result = self.compare(only, a)  # which was asked for
+        code, result = self.compare(only, a)  # dump.list requested only these calls
         self.assertEqual(code, 0)
         self.assertIn('the rest exists on one side only', result['summary'])
 
@@ -165,7 +165,7 @@ class CompareTest(ProgramTest):
         steps = [int(p.name[4:]) for p in (self.dir / 'killed').iterdir()]
         self.assertGreaterEqual(max(steps), 3)
         for step in steps:
-            self.data(self.dir / 'killed', step)  # whole JSON, each of them
+            self.data(self.dir / 'killed', step)  # fails unless the file is complete JSON
         code, result = self.compare(self.dir / 'killed', a, '--steps', '0,1,2')
         self.assertEqual(code, 0, result['summary'])
 

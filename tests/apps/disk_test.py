@@ -1,11 +1,11 @@
-"""A disk that fills up and one that cannot be written, on a small file system of our own."""
+"""A disk that fills up and a disk that cannot be written, each as a small file system that the test mounts."""
 import pathlib
 import subprocess
 import tempfile
 
 from programs import ProgramTest, checkpoints, checksums, main, npu_tool, run_dir, train_app, tree
 
-# A checkpoint of about a megabyte, and all of them kept.
+# A checkpoint has about one megabyte, and all checkpoints are kept.
 RUN = ['model.dim=64', 'model.depth=2', 'checkpoint.save_top_k=-1', 'output.tensorboard=false', 'trainer.max_epochs=2']
 
 
@@ -48,7 +48,7 @@ class Disk(ProgramTest):
         self.assertFails(self.train(disk), 6, str(disk), 'No space left', 'free some space')
         self.assertWhole(disk, 2)
 
-        # With room again the run goes on, to the end that it would have had.
+        # With enough space the run continues, to the same end as a run without interruption.
         self.assertDone(self.train(self.dir / 'whole'))
         wanted = len(checkpoints(self.dir / 'whole'))
         self.assertGreater(wanted, len(checkpoints(disk)))

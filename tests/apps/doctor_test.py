@@ -183,7 +183,7 @@ class Doctor(ProgramTest):
         with open(self.dir / 'train.log') as log:
             p = subprocess.run([str(BIN / 'npu_tool'), 'doctor'], stdin=log, capture_output=True, text=True)
         self.assertIn('507018', p.stdout)
-        # a pipe in which nothing comes is no log: the machine is examined
+        # a pipe without data is not read as a log: the machine is examined
         reader, writer = os.pipe()
         try:
             p = subprocess.run([str(BIN / 'npu_tool'), 'doctor', '--no-hello', '--output', str(self.dir)], stdin=reader, capture_output=True, text=True, timeout=300)

@@ -1,5 +1,5 @@
 """Run folders, checkpoints and configurations of an earlier version: tests/fixtures/version_0_1_0 was written before checkpoints had
-format 2. `run` was stopped at step 9 of 18, `end` is what that version came to when it went on."""
+format 2. `run` was stopped at step 9 of 18; `end` is the result of that version after it continued to the end."""
 import json
 import shutil
 import unittest

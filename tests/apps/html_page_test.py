@@ -1,4 +1,4 @@
-"""Pages of reports in a browser: nothing fails, nothing is fetched, nothing overflows, tables sort and filter."""
+"""Pages of reports in a browser: they cause no errors, load no other files and do not overflow, and their tables sort and filter."""
 import os
 import pathlib
 import tempfile
@@ -10,13 +10,13 @@ from programs import ProgramTest, main, npu_tool, run, run_dir, train_app
 BUILD = pathlib.Path(os.environ['NPU_TRAIN_BIN']).parent
 WIDTHS = (1280, 800, 400)
 WIDE = 'document.documentElement.scrollWidth'
-# A column of the n-th table as it is shown.
+# The visible cells of a column of a table.
 COLUMN = '''[...document.querySelectorAll('table')[{table}].rows].slice(1).filter(row => row.getClientRects().length)
             .map(row => row.cells[{column}].textContent)'''
-# Text of plots that is too small to be read or leaves the page.
+# Text in plots that is too small to read or outside the page.
 BAD_TEXT = '''[...document.querySelectorAll('.axes text')].filter(t => { const r = t.getBoundingClientRect();
               return r.height < 11 || r.left < 0 || r.right > innerWidth + 0.5; }).map(t => t.textContent)'''
-# What is cut: content that is wider than its box, where neither a scrollbar that is seen nor a break shows the rest.
+# Content that is cut off: it is wider than its box, and neither a visible scrollbar nor a line break shows the rest.
 CUT = '''[...document.querySelectorAll('main *')].filter(e => {
            if (e.closest('svg') || e.scrollWidth <= e.clientWidth + 1 || !e.clientWidth) return false;
            const flow = getComputedStyle(e).overflowX;
@@ -24,7 +24,7 @@ CUT = '''[...document.querySelectorAll('main *')].filter(e => {
                                           !e.closest('.scroll');
            return flow === 'hidden' || flow === 'clip' || innerWidth <= 800 || e.offsetHeight - e.clientHeight < 8;
          }).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 60))'''
-# The middle of an element that was brought into view.
+# Scrolls to an element; its centre and its size.
 PLACE = '''(() => {{ const e = document.querySelectorAll('{selector}')[{index}]; e.scrollIntoView({{block: 'center', inline: 'center'}});
           const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2, r.width, r.height]; }})()'''
 
@@ -36,12 +36,12 @@ def column(page, table, column): return page.run(COLUMN.format(table=table, colu
 
 
 def check_page(test, page, path):
-    """What must hold for every page, whatever it shows. Leaves it open at 1280."""
+    """Checks the requirements of every page, whatever its content. Leaves it open with a width of 1280."""
     for dark in (False, True):
         for width in reversed(WIDTHS):
             page.open(path, width, dark=dark)
             test.assertLessEqual(page.run(WIDE), page.run('document.documentElement.clientWidth'), f'overflows at {width}')
-            test.assertEqual(page.run(BAD_TEXT), [], f'too small to read, or beside the page, at {width}')
+            test.assertEqual(page.run(BAD_TEXT), [], f'too small to read, or outside the page, at {width}')
             test.assertEqual(page.run(CUT), [], f'cut at {width}')
             test.assertEqual(page.requests, [pathlib.Path(path).resolve().as_uri()])
             test.assertEqual(page.problems, [])
@@ -72,7 +72,7 @@ class HtmlPage(unittest.TestCase):
     def test_the_sample_page(self): check_page(self, self.page, self.path)
 
     def test_a_click_on_a_header_sorts(self):
-        """By value, not by text: nan first, then inf, then what is largest; once more turns it; then the order of the file."""
+        """By value, not by text: nan, inf, then the largest numbers. A second click reverses the order; a third restores that of the file."""
         def click(): self.page.click(*place(self.page, 'th', 2)[:2])
         def state(): return self.page.run('document.querySelectorAll("th")[2].getAttribute("aria-sort")')
         before = column(self.page, 0, 2)
@@ -114,7 +114,7 @@ class HtmlPage(unittest.TestCase):
         self.assertEqual(len(column(self.page, 2, 0)), 200)
         self.assertEqual(self.page.run(count), 'first 200 of 5,000 rows')
         self.page.run('''document.querySelectorAll('section.table')[2].querySelector('th button').click()''')
-        self.assertEqual(column(self.page, 2, 0)[0], '4,999')  # sorted as a whole, then cut
+        self.assertEqual(column(self.page, 2, 0)[0], '4,999')  # all rows are sorted before the first 200 are selected
         self.page.click(*place(self.page, '.all')[:2])
         self.assertEqual(len(column(self.page, 2, 0)), 5000)
         self.assertEqual(self.page.run(count), '5,000 rows')

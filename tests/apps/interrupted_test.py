@@ -1,4 +1,4 @@
-"""What ends a run from outside, and what two runs do to each other: signals, closed outputs, full disks, kills, a second start."""
+"""Interruptions of a run from outside, and conflicts of two runs: signals, closed outputs, full disks, kills, a second start."""
 import json
 import os
 import pathlib
@@ -8,10 +8,10 @@ import subprocess
 
 from programs import BIN, ProgramTest, checkpoints, main, run_dir, train_app
 
-# Hours of training, in steps of milliseconds.
+# Hours of training in steps that take milliseconds.
 ENDLESS = ['data.train_size=16000', 'trainer.max_epochs=1000', 'lr_scheduler.T_max=2000', 'checkpoint.every_n_epochs=0', 'precision=32-true']
 
-UNSAVED = [*ENDLESS, 'checkpoint.every_n_train_steps=0']  # what is saved here, a signal saved
+UNSAVED = [*ENDLESS, 'checkpoint.every_n_train_steps=0']  # only a signal makes such a run save a checkpoint
 
 
 class Interrupted(ProgramTest):
@@ -43,7 +43,7 @@ class Interrupted(ProgramTest):
         self.assertFails(train_app(*args[:-1], path), 6, holder)
         self.assertEqual(sorted(p.name for p in run_dir(out).parent.iterdir()), ['version_0'])
 
-        # The lock goes with the process, however that ends.
+        # The lock is released when the process ends, for whatever reason.
         self.end(first)
         self.assertTrue((run_dir(out) / 'run.lock').exists())
         self.assertDone(train_app(*args, f'trainer.max_steps={checkpoints(out)[-1]["global_step"] + 3}'))
@@ -61,7 +61,7 @@ class Interrupted(ProgramTest):
     # ---- signals ----
 
     def saved_by(self, number, *extra):
-        """A run that only the handler of the signal can have saved."""
+        """Checks that the signal ends a run with a checkpoint, which only the handler of the signal can have saved."""
         out = self.dir / f'out{number}'
         process = self.start(self.config(), *UNSAVED, f'output.dir={out}', *extra)
         self.wait_for(process, self.trained(out, 3), 'step 3')
@@ -85,7 +85,7 @@ class Interrupted(ProgramTest):
         self.assertEqual(process.wait(timeout=300), 128 + signal.SIGTERM, self.said())
         self.assertEqual([row for row in self.rows(out) if row[2] != 'train'], [])
         self.assertEqual([m['global_step'] for m in checkpoints(out)], [10])
-        # What goes on validates, and trains on.
+        # The resumed run first validates and then continues to train.
         whole = self.dir / 'whole'
         short = ['data.val_size=100', 'trainer.max_epochs=2']
         self.assertDone(train_app(*args, *short, '--resume', 'auto'))
@@ -115,7 +115,7 @@ class Interrupted(ProgramTest):
     # ---- outputs ----
 
     def test_a_pipe_that_nobody_reads_any_more_ends_a_run_with_a_save(self):
-        for ignored in (False, True):  # some parents leave the signal ignored
+        for ignored in (False, True):  # some parent processes ignore the signal, which the run inherits
             with self.subTest(ignored=ignored):
                 out = self.dir / f'out{ignored}'
                 process = subprocess.Popen([BIN / 'train_app', self.config(), *UNSAVED, f'output.dir={out}', 'trainer.log_every_n_steps=1'],
@@ -139,7 +139,7 @@ class Interrupted(ProgramTest):
     # ---- disks ----
 
     def test_logs_that_cannot_grow_do_not_end_a_run(self):
-        # No file may be larger than this. Those of a checkpoint are smaller, each log grows beyond it, as on a disk that fills up.
+        # The largest allowed file. The files of a checkpoint are smaller, but each log grows beyond the limit, as on a disk that fills up.
         limit = 50000
         out = self.dir / 'out'
         args = [self.config(precision='32-true'), 'model={name: vit_tiny_cifar10, depth: 1, dim: 8, heads: 2, patch_size: 16}',
@@ -155,11 +155,11 @@ class Interrupted(ProgramTest):
             self.assertTrue(warnings, name + ' did not reach the limit: ' + str({p.name: p.stat().st_size for p in folder.iterdir()}))
             if name != 'train.log': self.assertEqual(len(warnings), 1, warnings)
         for path in folder.iterdir(): self.assertLessEqual(path.stat().st_size, limit)
-        self.assertEqual((folder / 'metrics.csv').read_text()[-1], '\n')  # whole lines
+        self.assertEqual((folder / 'metrics.csv').read_text()[-1], '\n')  # only complete lines
         self.assertEqual(len(json.loads((folder / 'history.json').read_text())['epochs']) > 0, True)
         last = json.loads((folder / 'checkpoints' / 'last' / 'manifest.json').read_text())
         self.assertEqual(last['global_step'], 900)
-        # With room again the run goes on, and so do its logs.
+        # Without the limit the run continues, and so do its logs.
         self.assertDone(train_app(*args, 'data.train_size=5', 'trainer.max_epochs=182', '--resume', 'auto'))
         self.assertEqual([int(row[1]) for row in self.rows(out) if row[2] == 'train'][-10:], list(range(901, 911)))
 

@@ -43,13 +43,13 @@ class Measure(ProgramTest):
         self.assertEqual(recorded['peak_memory_of'], 'process')
         self.assertIn('peak memory of the process', out)
         self.assertIn('libtorch', recorded['environment'])
-        # the same again: equal losses, and a speed of which the test says nothing
+        # a repetition has equal losses; its speed is not tested
         again = self.json('baseline', config, *SHORT, f'output.dir={self.dir}/b', '--against', file, '--least-speed', '0.01', '--html', page)
         self.assertTrue(again['accuracy_passed'])
         self.assertEqual(again['mean_relative_loss'], 0)
         self.assertTrue((run_dir(self.dir / 'b') / 'baseline.json').exists())
         self.check_pages(page)
-        # another learning rate is another training
+        # another learning rate makes it another training run
         worse = npu_tool('baseline', config, *SHORT, 'optimizer.lr=1', 'output.dir=""', '--against', file, '--least-speed', '0.01')
         self.assertEqual(worse[0], FAILED, worse[2])
         for word in ('accuracy: FAILED', 'optimizer.lr'): self.assertIn(word, worse[1])
@@ -68,7 +68,7 @@ class Measure(ProgramTest):
         self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.max_steps=2', 'output.dir=""', '--json'), USAGE, 'warm-up')
         self.assertFails(npu_tool('baseline', config, *SHORT, 'output.dir=""'), USAGE, '--out')
         self.assertFails(npu_tool('baseline', config, *SHORT, 'trainer.fast_dev_run=true', '--json'), USAGE, 'trainer.fast_dev_run=false')
-        # what can be checked is checked before an endless training
+        # errors are reported before an endless training run
         file, endless = self.dir / 'b.json', (*SHORT[1:], 'trainer.max_epochs=1000000', 'output.dir=""', '--against', self.dir / 'b.json')
         self.assertDone(npu_tool('baseline', config, *SHORT, 'output.dir=""', '--out', file))
         for option in ('--accuracy-drop', '--loss-rtol', '--least-speed'):
@@ -80,7 +80,7 @@ class Measure(ProgramTest):
         page = self.dir / 'c.html'
         code, out, err = npu_tool('checklist', self.config(), 'precision=32-true', '--device', 'cpu', '--html', page, '--json')
         states = {item['item']: item['state'] for item in json.loads(out)['items']}
-        # how long steps wait for data is this machine's business; what it says decides the exit code
+        # how long steps wait for data depends on this machine; this item decides the exit code
         waits = states.pop('data loading keeps up with the device')
         self.assertIn(waits, ('done', 'not done'))
         self.assertEqual(code, 0 if waits == 'done' else FAILED, out + err)
@@ -146,7 +146,7 @@ class Measure(ProgramTest):
     def test_bench_takes_its_words(self):
         config = self.config(precision='32-true')
         quick = ('--steps', '2', '--warmup', '1', '--no-machine', '--no-phases', '--batch', '2')
-        self.assertIn('step', self.assertDone(npu_tool('bench', '--what', 'step', config, *quick)))  # words behind it are no sections
+        self.assertIn('step', self.assertDone(npu_tool('bench', '--what', 'step', config, *quick)))  # the config is no section
         for wrong, word in ((('--image', '-5'), '-5'), (('--threads', '0'), '0'), (('--history', 'x.json'), '--html'),
                             (('--fuse',), '--what infer'), (('--activations', '--what', 'infer'), '--what step'),
                             (('--out', 'x', '--csv', './x'), 'two outputs'), (('--compare', 'a', 'b', '--steps', '3'), '--steps')):

@@ -40,7 +40,7 @@ class NoImages(ProgramTest):
     def test_folders_say_the_classes_and_their_files_are_not_read(self):
         for name in ('cat', 'dog', 'eel'):
             (self.dir / 'nowhere' / 'train' / name).mkdir(parents=True)
-            (self.dir / 'nowhere' / 'train' / name / 'a.jpg').write_bytes(b'no picture')
+            (self.dir / 'nowhere' / 'train' / name / 'a.jpg').write_bytes(b'not an image')
         found = self.data('bench', '--what', 'step', '--batch', '2', '--steps', '1', '--warmup', '1', '--no-machine')
         self.assertIn('3x32x32, 3 classes', json.dumps(found))
         self.data('analyze')

@@ -1,4 +1,4 @@
-"""Resume over real processes: killed, stopped by a signal, and over damage."""
+"""Resuming real processes: after a kill, after a signal, and with damaged checkpoints."""
 import csv
 import json
 import signal
@@ -7,7 +7,7 @@ from programs import ProgramTest, checksums, checkpoints, main, npu_tool, run_di
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors', 'rng.safetensors']
 
-# Long enough that no kill comes too late. The loss scale grows every 5 steps and overflows again, so that there are skips all along.
+# Long enough that no kill comes too late. The loss scale grows every 5 steps and overflows again, so that steps are skipped throughout.
 WINDOWS = 300  # of an epoch
 LONG = [f'data.train_size={16 * WINDOWS}', 'trainer.max_epochs=1000', 'lr_scheduler.T_max=2000', 'checkpoint.every_n_epochs=0']
 
@@ -21,7 +21,7 @@ def counters(out):
 
 class Resume(ProgramTest):
     def assertSameEnd(self, a, b):
-        """Both output.dirs end with the same bits: tensors, counters, loss scale, the place in the data."""
+        """Both output folders end with the same bits: tensors, counters, loss scale, the position in the data."""
         whole, parts = checksums(a), checksums(b)
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
         self.assertEqual(counters(a), counters(b))
@@ -39,7 +39,7 @@ class Resume(ProgramTest):
             process = self.start(*long, f'output.dir={parts}', 'checkpoint.every_n_train_steps=7', '--resume', 'auto')
             self.wait_for(process, lambda: any(m['global_step'] >= least for m in checkpoints(parts)), f'a checkpoint at step {least}')
             process.kill()
-            self.assertEqual(process.wait(), -signal.SIGKILL)  # it was alive
+            self.assertEqual(process.wait(), -signal.SIGKILL)  # the process was running until then
             at = checkpoints(parts)[-1]
             self.assertLess(at['global_step'], steps)
             self.assertNotEqual(at['batches_seen'] % WINDOWS, 0)
@@ -54,10 +54,10 @@ class Resume(ProgramTest):
         self.assertSameEnd(whole, parts)
         with open(run_dir(parts) / 'metrics.csv') as file:
             rows = [int(r['step']) for r in csv.DictReader(file) if r['phase'] == 'train' and r['skipped'] == '0']
-        self.assertEqual(rows, sorted(set(rows)))  # what lay beyond the checkpoint is not there twice
+        self.assertEqual(rows, sorted(set(rows)))  # the steps after the checkpoint are not written twice
 
     def stopped_by(self, number):
-        """Only the handler of the signal can have saved: nothing else does in this run."""
+        """Stops a run by a signal and resumes it. Only the handler of the signal can have saved the checkpoint."""
         whole, parts = self.dir / 'whole', self.dir / 'parts'
         common = [self.config(), *LONG, 'checkpoint.every_n_train_steps=0']
         process = self.start(*common, f'output.dir={parts}')

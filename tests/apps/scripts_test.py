@@ -1,4 +1,4 @@
-"""The scripts, without a network and without an installation: a copy of them, with programs that only note that they were called."""
+"""The scripts without a network and without an installation: a copy of them, with programs that only record their calls."""
 import os
 import shutil
 
@@ -27,7 +27,7 @@ class Scripts(ProgramTest):
     def called(self): return self.calls.read_text().splitlines() if self.calls.exists() else []
 
     def assertUntouched(self):
-        """Nothing was called that installs, builds or fetches, and nothing was made."""
+        """No program that installs, builds or downloads was called, and no file was created."""
         self.assertEqual(self.called(), [])
         self.assertEqual(sorted(p.name for p in self.root.iterdir()), ['scripts'])
 
@@ -70,11 +70,11 @@ class Scripts(ProgramTest):
     def test_build_offline_names_what_is_missing(self):
         code, out, err = self.script('build_offline', '--build-dir', self.dir / 'b', 'dependencies')
         self.assertEqual(code, 1)
-        self.assertIn('holds no sources of zlib', out + err)
+        self.assertIn('contains no sources of zlib', out + err)
         self.assertIn('scripts/gpu_bundle', out + err)
 
     def test_the_wheel_of_torch_is_taken_by_its_checksum(self):
-        """Fakes for everything but the script: a Python that notes its arguments and the requirements that it is given."""
+        """Everything except the script is faked: the fake Python records its arguments and the requirements that it is given."""
         self.program('g++', '#!/bin/sh\necho 12\n')
         self.program('cmake', '#!/bin/sh\necho cmake version 3.25.0\n')
         self.program('ccache', '#!/bin/sh\n')
@@ -93,7 +93,7 @@ class Scripts(ProgramTest):
                 installs = [call for call in self.called() if ' pip install ' in call]
                 if hashes: self.assertIn('--no-deps --require-hashes -r', installs.pop(0))
                 self.assertEqual([call for call in self.called() if '--hash' in call], list(hashes))
-                self.assertEqual('by its version alone' in said, not hashes)
+                self.assertEqual('only the version of torch is verified' in said, not hashes)
                 self.assertEqual(len(installs), 1)
                 self.assertTrue(installs[0].endswith('torch==2.13.0'), installs)
                 self.assertIn(index, installs[0])
@@ -112,7 +112,7 @@ class Scripts(ProgramTest):
                               (['my.yml'], ['my.yml']), (['--help'], ['--help']), (['--list', 'models'], ['--list', 'models'])):
             with self.subTest(given):
                 code, out, err = self.script('train', *given)
-                self.assertEqual(code, 7, err)  # the program's own
+                self.assertEqual(code, 7, err)  # the exit status of the program
                 self.assertEqual(out.splitlines(), handed)
 
     def test_get_data_by_an_unknown_name(self):
@@ -124,14 +124,14 @@ class Scripts(ProgramTest):
         for folder in (there, other): folder.mkdir()
         for name in ('train.bin', 'test.bin'): (there / name).touch()
         (other / 'letter').write_text('mine')
-        self.assertIn('already there', self.assertDone(self.script('get_data', 'cifar100', there)))
+        self.assertIn('nothing to do', self.assertDone(self.script('get_data', 'cifar100', there)))
         self.assertFails(self.script('get_data', 'cifar100', other), 3, str(other), 'something else')
         self.assertEqual((other / 'letter').read_text(), 'mine')
         self.assertUntouched()
 
     def test_get_data_that_cannot_fetch_leaves_nothing(self):
         folder = self.dir / 'data' / 'cifar'
-        self.assertFails(self.script('get_data', 'cifar10', folder), 3, 'cannot fetch', 'generated')
+        self.assertFails(self.script('get_data', 'cifar10', folder), 3, 'cannot download', 'generated')
         self.assertEqual([c.split()[0] for c in self.called()], ['curl'])
         self.assertEqual(list((self.dir / 'data').iterdir()), [])
 

@@ -1,4 +1,4 @@
-"""device=sim_npu as a process: which simulated device a run uses, memory that runs out, and operators that the chip does not have."""
+"""Processes with device=sim_npu: the simulated device that a run uses, memory that runs out, and operators that the chip does not have."""
 import json
 
 from programs import ProgramTest, checksums, main, npu_tool, run_dir, train_app
@@ -29,9 +29,9 @@ class SimNpu(ProgramTest):
         result = self.train('out', *TIGHT, 'data.batch_size=160')
         fits = 'trainer.on_oom=retry data.batch_size=32 trainer.accumulate_grad_batches=5'
         self.assertFails(result, MEMORY, 'NPU out of memory', '2097152 bytes', 'fragmentation', f'would fit is {fits}')
-        self.assertEqual(self.written('out'), {'config.yaml', 'environment.json', 'train.log', 'metrics.csv', 'events.out'})  # and no checkpoint
+        self.assertEqual(self.written('out'), {'config.yaml', 'environment.json', 'train.log', 'metrics.csv', 'events.out'})
         self.assertDone(self.train('advised', *TIGHT, *fits.split()))
-        # what is left there is in nobody's way
+        # the files of the failed run do not prevent another run
         self.assertDone(self.train('out', *TIGHT, 'data.batch_size=8', '--resume', 'auto'))
         self.assertTrue((run_dir(self.dir / 'out').with_name('version_1') / 'checkpoints' / 'last' / 'manifest.json').exists())
 

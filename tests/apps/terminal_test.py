@@ -1,4 +1,4 @@
-"""What the programs write to a terminal: within its width, and one line of progress. The terminal is a pseudo-terminal."""
+"""The output of the programs on a terminal (a pseudo-terminal): it fits the width, and the progress is one line."""
 import fcntl
 import os
 import re
@@ -15,7 +15,7 @@ QUICK = ('precision=32-true', 'trainer.max_epochs=1')
 
 
 class Terminal:
-    """A program whose stdout is a terminal of so many columns; stderr is kept apart."""
+    """A program whose stdout is a terminal with this number of columns; stderr is separate."""
 
     def __init__(self, columns, program, *args, errors=None):
         self.master, terminal = os.openpty()
@@ -27,9 +27,9 @@ class Terminal:
     def resize(self, columns): fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack('HHHH', 50, columns, 0, 0))
 
     def read(self):
-        """More of the text; False at its end."""
+        """Reads more of the text; returns False at the end."""
         try: part = os.read(self.master, 1024)
-        except OSError: part = b''  # how Linux tells that the other side is closed
+        except OSError: part = b''  # EIO: on Linux, the program has closed its side
         self.text += part.decode(errors='replace')
         return bool(part)
 
@@ -40,17 +40,17 @@ class Terminal:
 
 
 def written_lines(text):
-    """Each line as it is written, and written again over itself."""
+    """Each line as it was written; a line that was overwritten is listed several times."""
     return [part.replace('\x1b[K', '') for line in text.split('\n') for part in line.split('\r')]
 
 
 def screen(text):
-    """The lines that are left in the end."""
+    """The lines that are visible at the end."""
     out = ['']
     for part in re.split(r'(\n|\r|\x1b\[K)', text):
         if part == '\n': out.append('')
         elif part == '\r': out[-1] = ''
-        elif part == '\x1b[K': pass  # always behind a carriage return
+        elif part == '\x1b[K': pass  # always follows a carriage return
         elif part: out[-1] += part
     return out
 

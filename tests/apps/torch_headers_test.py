@@ -1,4 +1,4 @@
-"""scripts/get_torch_headers: from a small wheel behind a server that gives ranges, without pip."""
+"""scripts/get_torch_headers with a small wheel on a local server that supports range requests, without pip."""
 import contextlib
 import http.server
 import importlib.machinery
@@ -14,7 +14,7 @@ from programs import ProgramTest, SOURCE, main
 def script():
     loader = importlib.machinery.SourceFileLoader('get_torch_headers', str(SOURCE / 'scripts' / 'get_torch_headers'))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
-    exec(loader.get_source(loader.name), module.__dict__)  # not exec_module, which leaves a __pycache__ beside the script
+    exec(loader.get_source(loader.name), module.__dict__)  # not exec_module, which leaves a __pycache__ next to the script
     return module
 
 
@@ -52,7 +52,7 @@ def server(content, ranges=True):
 
 class TorchHeaders(ProgramTest):
     def get(self, content, ranges=True):
-        """Status of a run with this wheel, the folder, the requested bytes."""
+        """(exit status, folder, requested bytes) of a run with this wheel."""
         module, folder = script(), self.dir / 'torch'
         module.BLOCK = 1024
         with server(content, ranges) as (url, asked):
@@ -70,7 +70,7 @@ class TorchHeaders(ProgramTest):
         self.assertEqual((folder / 'include/ATen/a.h').read_text(), '// a\n')
         self.assertLess(max(asked), 2000)
         before = len(asked)
-        self.assertEqual(self.get(wheel())[2], [])  # there already
+        self.assertEqual(self.get(wheel())[2], [])  # the folder exists already
         self.assertGreater(before, 0)
 
     def test_a_name_that_leaves_the_folder_is_refused(self):

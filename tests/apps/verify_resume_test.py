@@ -4,7 +4,7 @@ import re
 from programs import ProgramTest, main, train_app
 
 PARTS = ['model', 'optimizer', 'scaler', 'ema', 'rng', 'loader', 'loop']
-# What differs some steps later where a part was left out. The average follows the weights and never leads them.
+# {omitted part: parts that then differ some steps after the resume}. The average depends on the weights, but they do not depend on it.
 DRIFTS = {'ema': {'ema'}} | {part: {'model', 'optimizer', 'ema'} for part in PARTS if part != 'ema'}
 
 TRANSFORMS = {'crop': '{name: random_crop, padding: 4}', 'flip': 'horizontal_flip',
@@ -14,7 +14,7 @@ MIXES = {'mixup': 'data.mixup_alpha=0.4', 'cutmix': 'data.cutmix_alpha=1.0'}
 
 
 def augmented(without=None):
-    """Overrides with everything that draws random numbers for a batch, but one."""
+    """Overrides for everything that draws random numbers for a batch, except one."""
     steps = [text for name, text in TRANSFORMS.items() if name != without]
     return [text for name, text in MIXES.items() if name != without] + [f'data.train_transforms=[{", ".join(steps)}]']
 
@@ -43,14 +43,14 @@ class VerifyResume(ProgramTest):
         self.assertFails(self.verify('--verify-steps', '40', 'trainer.max_epochs=1'), 2, 'verify-steps')
 
     def test_augmentation_and_mixing_resume_too(self):
-        # 6 batches an epoch: the checkpoint lies inside the first one, and the steps after it go on into the second
+        # 6 batches per epoch: the checkpoint is inside the first epoch, and the steps after it reach into the second
         digests = {}
         for without in (None, 'mixup', 'cutmix', 'augment', 'erase'):
             with self.subTest(without=without):
                 out = self.assertDone(self.verify('--verify-steps', '4', 'data.train_size=96', 'trainer.max_epochs=9', *augmented(without)))
                 self.assertIn('bit for bit', out)
                 digests[without] = re.search(r'weights ([0-9a-f]+)', out)[1]
-        self.assertEqual(len(set(digests.values())), 5, digests)  # each of them was at work
+        self.assertEqual(len(set(digests.values())), 5, digests)  # each of them had an effect
 
 
 if __name__ == '__main__': main()

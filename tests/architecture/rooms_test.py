@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Reads cmake/rooms.txt and every #include of include/, src/ and models/, and fails on what the plan of the rooms forbids.
+"""Checks every #include of include/, src/ and models/ against the rules of cmake/rooms.txt.
 
   python3 tests/architecture/rooms_test.py [ROOT]        checks a tree
-  python3 tests/architecture/rooms_test.py --self-test   plants each mistake in a small tree and expects to find it
+  python3 tests/architecture/rooms_test.py --self-test   plants each fault in a small tree and checks that it is found
 """
 import re
 import sys
@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
-# Known to single source files only; a user of the library must not need their headers.
-# Headers of one C library; others (musl) have none of them.
+# Headers of glibc, which other C libraries (musl) do not have.
 OF_GLIBC = ("gnu/", "execinfo.h", "mcheck.h", "obstack.h", "argp.h", "fts.h", "error.h", "printf.h")
+# Headers for single source files only: a user of the library must not need them.
 PRIVATE = ("yaml-cpp/", "spdlog/", "hwy/", "nlohmann/", "CLI/", "jpeglib.h", "spng.h", "xxhash.h", "zlib.h")
 
 
@@ -30,7 +30,7 @@ def cycles(table):
 
     def visit(room, path):
         if room in path:
-            found.append("cmake/rooms.txt: a circle: " + " -> ".join(path[path.index(room):] + [room]))
+            found.append("cmake/rooms.txt: a cycle: " + " -> ".join(path[path.index(room):] + [room]))
         elif room not in done:
             for other in table.get(room, []):
                 visit(other, path + [room])
@@ -42,7 +42,7 @@ def cycles(table):
 
 
 def room_of(path):
-    """The room of a file, or None for what stands outside (the facade trainer.hpp counts as engine)."""
+    """The room of a file. A file outside of all rooms (the facade trainer.hpp) counts as a part of engine."""
     parts = path.parts
     if parts[0] == "models":
         return "models"
@@ -59,7 +59,7 @@ def first_room(path):
 def check(root):
     table = read_table(root)
     problems = cycles(table)
-    problems += [f"cmake/rooms.txt: {room} may include {other}, which is no room" for room, others in table.items() for other in others if other not in table]
+    problems += [f"cmake/rooms.txt: {room} may include {other}, which is not a room" for room, others in table.items() for other in others if other not in table]
     files = sorted(f for folder in ("include", "src", "models") for f in (root / folder).rglob("*") if f.suffix in (".hpp", ".cpp", ".cu", ".h"))
     for file in files:
         path = file.relative_to(root)
@@ -69,7 +69,7 @@ def check(root):
             problems.append(f"{path}: the room {room} is not in cmake/rooms.txt")
             continue
         if public and not text.startswith("///"):
-            problems.append(f"{path}: does not begin with a /// comment that says what it is for")
+            problems.append(f"{path}: does not begin with a /// comment that states its purpose")
         for kind, target in INCLUDE.findall(text):
             problems += judge(path, room, public, kind, target, table)
     for file in sorted((root / "tests").rglob("*.[ch]pp")):  # a test of the library links no tool
@@ -88,7 +88,7 @@ def judge(path, room, public, kind, target, table):
     if target.startswith(".."):
         return [f"{path}: includes {target} by a relative path"]
     if target == "npu_train/trainer.hpp" and room != "engine":
-        return [f"{path}: includes the facade, which stands above it"]
+        return [f"{path}: includes the facade trainer.hpp; only engine may include it"]
     first = first_room(target.removeprefix("npu_train/")) if target.startswith("npu_train/") or kind == '"' else None
     if first in table and first != room:
         if first not in table[room]:
@@ -98,9 +98,9 @@ def judge(path, room, public, kind, target, table):
     if target.startswith(OF_GLIBC) and str(path) != "src/core/c_library.cpp":
         return [f"{path}: includes <{target}>, a header of glibc alone"]
     if public and target == "torch/torch.h":
-        return [f"{path}: a public header includes torch/torch.h; take the lightest header that works"]
+        return [f"{path}: a public header includes torch/torch.h; include the lightest header that suffices"]
     if public and target.startswith(PRIVATE):
-        return [f"{path}: a public header includes {target}, which belongs into one source file"]
+        return [f"{path}: a public header includes {target}, which belongs in one source file"]
     return []
 
 
@@ -113,11 +113,11 @@ def self_test():
         "a_test.cpp is missing": ("include/npu_train/io/a.hpp", "/// A.\n"),
         "the facade": ("models/a.cpp", "#include <npu_train/trainer.hpp>\n"),
         "torch/torch.h": ("include/npu_train/io/a.hpp", "/// A.\n#include <torch/torch.h>\n"),
-        "belongs into one source file": ("include/npu_train/io/a.hpp", "/// A.\n#include <nlohmann/json.hpp>\n"),
+        "belongs in one source file": ("include/npu_train/io/a.hpp", "/// A.\n#include <nlohmann/json.hpp>\n"),
         "of glibc alone": ("src/io/a.cpp", "#include <gnu/libc-version.h>\n"),
         "relative path": ("src/io/a.cpp", '#include "../core/x.hpp"\n'),
         "the room more is not in": ("src/more/a.cpp", "\n"),
-        "a circle": ("cmake/rooms.txt", "core: io\nio: core\n"),
+        "a cycle": ("cmake/rooms.txt", "core: io\nio: core\n"),
         "room io includes npu_train/tools/a/x.hpp": ("src/io/a.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
         "room tools/a includes npu_train/device/x.hpp": ("src/tools/a/a.cpp", '#include "npu_train/device/x.hpp"\n'),
         "a test of the room io includes npu_train/tools/a/x.hpp": ("tests/io/a_test.cpp", '#include "npu_train/tools/a/x.hpp"\n'),
@@ -134,8 +134,8 @@ def self_test():
             found = check(root)
             if not any(part in problem for problem in found):
                 missed.append(f"{part}: not found; found {found}")
-            if any("good.cpp" in problem for problem in found) and part != "a circle":
-                missed.append(f"{part}: a sound file is blamed: {found}")
+            if any("good.cpp" in problem for problem in found) and part != "a cycle":
+                missed.append(f"{part}: a correct file is reported: {found}")
     return missed
 
 
@@ -146,7 +146,7 @@ def main():
         problems = check(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[2])
     for problem in problems:
         print(problem)
-    print("good" if not problems else f"{len(problems)} problems")
+    print("no problems" if not problems else f"{len(problems)} problems")
     return 1 if problems else 0
 
 

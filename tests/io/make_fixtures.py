@@ -24,7 +24,7 @@ def ramp(*shape, dtype=torch.float32):
 
 
 class Evil:
-    """Pickles as a call of any function: what a hostile file does."""
+    """Pickles as a call of any function, as in a hostile file."""
 
     def __init__(self, function, *arguments):
         self.function, self.arguments = function, arguments
@@ -34,7 +34,7 @@ class Evil:
 
 
 def with_pickle(path, data, more=()):
-    """An archive as torch.save makes it, around any pickle."""
+    """Writes an archive like that of torch.save, with this pickle."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
         archive.writestr("archive/data.pkl", data)
         archive.writestr("archive/byteorder", "little")
@@ -54,7 +54,7 @@ def repack(source, target, method, zip64=False):
 
 
 def attribute_dict(values):
-    """What Lightning saves hyperparameters as; a class of this name stands in for its own."""
+    """The type in which Lightning saves hyperparameters: a replacement with the same name."""
     name = "lightning.fabric.utilities.data"
     module = types.ModuleType(name)
     module.AttributeDict = type("AttributeDict", (dict,), {"__module__": name})
@@ -64,7 +64,7 @@ def attribute_dict(values):
 
 
 def training_checkpoint():
-    """As training programs save them: plain data of many classes around the tensors. The names of the tensors are counted by the test."""
+    """Like the checkpoints of training programs: tensors among plain data of many classes. The test counts the names of the tensors."""
     counts = collections.defaultdict(list, {"seen": [1, 2]})
     args = argparse.Namespace(model="resnet50", lr=0.1, data_dir=pathlib.PurePosixPath("/data/imagenet"), opt_betas=None, amp=True,
                               dtype=torch.float16, device=torch.device("cuda", 0), shape=torch.Size([3, 224]),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Files of tensors from the point of view of Python: tests/io/pt_files.py FOLDER
+"""The Python side of the test of tensor files: tests/io/pt_files.py FOLDER
 
-Checks what the C++ test wrote to FOLDER/cpp/<dtype>_<sizes>.pt, then writes FOLDER/python/*.pt and *.npy for it to read. Every tensor is
-ramp(). Ends with 77 where torch or numpy is missing."""
+Checks the files FOLDER/cpp/<dtype>_<sizes>.pt of the C++ test and writes FOLDER/python/*.pt and *.npy, which that test reads. Every tensor
+is ramp(). Exits with 77 if torch or numpy is missing."""
 import enum
 import pathlib
 import sys
@@ -40,7 +40,7 @@ def check(path):
 
 
 class Format(enum.IntEnum):
-    """Stands in for torch_npu's class of this name."""
+    """Replaces the class of torch_npu with this name."""
     ND = 2
 
 
@@ -49,7 +49,7 @@ def _rebuild_npu_tensor(storage, offset, size, stride, requires_grad, hooks, npu
 
 
 class OnNpu:
-    """Pickles as a tensor that was on an NPU."""
+    """Pickles like a tensor on an NPU."""
 
     def __init__(self, tensor, npu_format):
         self.tensor, self.format = tensor, npu_format
@@ -60,7 +60,7 @@ class OnNpu:
 
 
 def save_from_npu(path, npu_format):
-    """torch.save of an NPU's tensor, as torch_npu does it."""
+    """Saves a tensor like torch.save with torch_npu does for a tensor on an NPU."""
     for name, value in (("torch_npu.utils.storage", _rebuild_npu_tensor), ("torch_npu.npu._format", Format)):
         value.__module__ = name
         for i in range(1, name.count(".") + 2):
