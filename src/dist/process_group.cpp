@@ -29,7 +29,7 @@ struct Finished final : Collective {
   void wait() override {}
 };
 
-// One process: parts come from itself.
+// One process: every collective returns its input.
 class GroupOfOne final : public ProcessGroup {
  public:
   int rank() const override { return 0; }

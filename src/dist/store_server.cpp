@@ -15,7 +15,7 @@
 namespace npu_train {
 namespace {
 
-/// TCPStore wants to know it in addition to the socket.
+/// TCPStore needs the port in addition to the socket.
 uint16_t port_of(int listen_fd) {
   sockaddr_in address{};
   socklen_t size = sizeof address;
@@ -30,7 +30,7 @@ void serve_store(int listen_fd) {
   c10d::TCPStoreOptions options;
   options.port = port_of(listen_fd);
   options.isServer = true;
-  options.waitWorkers = false;  // nobody else starts the ranks that would come
+  options.waitWorkers = false;  // the constructor does not wait for the ranks, which start later
   options.masterListenFd = listen_fd;
   const auto store = [&] {
     try {
