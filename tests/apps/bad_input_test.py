@@ -109,6 +109,7 @@ class BadInput(ProgramTest):
             ('dashes', lambda: train_app(config, out, '--lr=3'), USAGE, 'without dashes: optimizer.lr=3'),
             ('dashes and a blank', lambda: train_app(config, out, '--trainer.max_epochs', '3'), USAGE, 'without dashes: trainer.max_epochs=3'),
             ('dashes before a key of the top level', lambda: train_app(config, out, '--seed=3'), USAGE, 'without dashes: seed=3'),
+            ('dashes inside', lambda: train_app(config, out, '--batch-size=3'), USAGE, 'without dashes: data.batch_size=3'),
             ('blanks', lambda: train_app(config, out, 'trainer.max_epochs', '=', '3'), USAGE, 'write trainer.max_epochs=3'),
             ('a blank behind', lambda: train_app(config, out, 'trainer.max_epochs=', '3'), USAGE, 'write trainer.max_epochs=3'),
             ('a blank before', lambda: train_app(config, out, 'trainer.max_epochs', '=3'), USAGE, 'write trainer.max_epochs=3'),

@@ -65,19 +65,21 @@ class SimNpu(ProgramTest):
 
     def test_a_part_of_what_agrees_raises_no_alarm(self):
         """One side fuses its norms, and a part may leave out the layer that proves where their outputs belong."""
-        net = ('model={name: resnet18, stem: small}', 'data.batch_size=8', 'grad_scaler={}', 'trainer.max_steps=1', 'trainer.limit_val_batches=0',
-               'checkpoint.enabled=false')
-
-        def dump(name, *words):
+        def dump(name, *words, net='resnet18'):
             folders = [self.dir / f'{name}_{device}' for device in ('sim_npu', 'cpu')]
             for device, folder in zip(('sim_npu', 'cpu'), folders):
-                self.assertDone(self.train('out', f'device={device}', f'dump.dir={folder}', *net, *words, precision='32-true'))
+                self.assertDone(self.train('out', f'device={device}', f'dump.dir={folder}', f'model={{name: {net}, stem: small}}', 'data.batch_size=8',
+                                           'grad_scaler={}', 'trainer.max_steps=1', 'trainer.limit_val_batches=0', 'checkpoint.enabled=false', *words,
+                                           precision='32-true'))
             return folders
 
         def compare(folders, *words):
             code, out, error = npu_tool('compare', *folders, *words)
             self.assertEqual(code, 0, f'{words}: {out}{error}')
             return out + error
+        deep = dump('deep', 'dump.task=statistics', net='resnet50')
+        compare(deep)
+        for seed in range(8): compare(deep, '--sample', '0.1', '--seed', seed)
         for task in ('statistics', 'tensor'):
             whole = dump(task, f'dump.task={task}')
             compare(whole)

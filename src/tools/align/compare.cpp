@@ -169,7 +169,7 @@ class DumpComparer {
     const bool places_only = !forgiving;  // a reference does not show that a fused kernel shows another place
     if ((forgiving || (reference_ && !equal_environments)) && !faulty)
       detail::forgive_rounding(step, a, b, /*later=*/before != judged_.end(), places_only);
-    detail::tell_unproven_places(step);
+    detail::tell_unproven(step);
     compared_ += comparer.tensors();
     no_calls_ |= a.calls.empty() || b.calls.empty();
     without_form_ += step.not_compared;
@@ -241,13 +241,20 @@ std::string detail::chosen_layers_text(const CompareOptions& options) {
          " selects; allowed: last, sensitive, a part of a call's name (conv1), or a pattern (layer1.*)";
 }
 
-void detail::tell_unproven_places(StepComparison& step) {
-  if (step.unproven_places.empty()) return;
-  const auto text = "not proven in this part: " + join({step.unproven_places.begin(), step.unproven_places.end()}) +
-                    " differ like a norm that one side fuses with the shortcut and ReLU after it, and no later layer is compared that "
-                    "would prove it; nothing else differs. Also compare the layers after it, or run both with model.fused_kernels: false";
-  log_warning("compare: step ", step.step, ": ", text);
-  step.notes.push_back(text);
+void detail::tell_unproven(StepComparison& step) {
+  const auto tell = [&](const std::string& what) {
+    const auto text = "not proven in this part: " + what;
+    log_warning("compare: step ", step.step, ": ", text);
+    step.notes.push_back(text);
+  };
+  if (!step.unproven_places.empty())
+    tell(join({step.unproven_places.begin(), step.unproven_places.end()}) +
+         " differ like a norm that one side fuses with the shortcut and ReLU after it, and no later layer is compared that would prove it; "
+         "nothing else differs. Also compare the layers after it, or run both with model.fused_kernels: false");
+  if (step.unproven_update)
+    tell(
+        "the optimizer's step differs by more than the compared gradients, and other gradients are not compared; nothing else differs. "
+        "Also compare the other gradients");
 }
 
 void detail::tell_unused_tolerances(const CompareOptions& options, DumpComparison& out) {

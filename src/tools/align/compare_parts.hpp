@@ -32,7 +32,7 @@ std::string chosen_layers_text(const CompareOptions& options);
 void tell_unused_tolerances(const CompareOptions& options, DumpComparison& out);
 
 // Notes and warns of what a part of the network leaves unproven.
-void tell_unproven_places(StepComparison& step);
+void tell_unproven(StepComparison& step);
 
 // Error of the values as their statistics show it.
 double statistics_error(const DumpItem& a, const DumpItem& b);

@@ -136,6 +136,7 @@ bool at_vanished(const CallComparison& call, const ItemComparison& item, const W
 void forgive_rounding(StepComparison& step, const DumpStep& a, const DumpStep& b, bool later, bool places_only) {
   const auto seen = walk(step, a, b, /*exact=*/false);
   if (seen.first.found) return;
+  step.unproven_update = seen.unproven_update;
   step.drifted = !places_only && later && seen.weight_error > 0;
   const bool forward_agrees = std::none_of(step.calls.begin(), step.calls.end(), [&](const CallComparison& call) {
     return in_forward(call) && std::any_of(call.items.begin(), call.items.end(), [&](const ItemComparison& i) {

@@ -85,7 +85,7 @@ class Walker {
 
   Walk run() {
     const auto found = first();
-    return {found, forward_error(), weight_error_, vanished_, unproven_};
+    return {found, forward_error(), weight_error_, vanished_, unproven_, unproven_update_};
   }
 
  private:
@@ -318,18 +318,30 @@ class Walker {
     return out;
   }
 
-  Divergence optimizer() const {
-    double gradient = 0;
+  // The worst gradient among those that are compared.
+  double worst_gradient() const {
+    double out = 0;
     for (const auto& call : step_.calls)
-      if (two_sided(call) && call.direction == "parameters_grad") gradient = std::max(gradient, call.output_error);
+      if (two_sided(call) && call.direction == "parameters_grad") out = std::max(out, call.output_error);
+    return out;
+  }
+
+  Divergence optimizer() {
+    const double gradient = worst_gradient();
+    // gradients that a part leaves out may be as far off as kinks make them
+    const double unseen = part_ && !exact_ ? kink_error(forward_error(), step_.carried_error > 0) : 0;
     for (const auto& call : step_.calls) {
       if (!two_sided(call) || !of_optimizer(call)) continue;
       const bool options = std::any_of(call.items.begin(), call.items.end(),
                                        [](const auto& i) { return i.kind == Kind::Value && i.failed && i.error > kOptions; });
       const double error = std::max({call.parameter_error, call.output_error, call.input_error});
       if (options) return make(call, Cause::Optimizer, gradient, error);
-      if (error > limit(call) && error > jump_back_ * std::max({gradient, drift_, exact_ ? 0 : std::max(call.noise, step_.carried_error)}))
-        return make(call, Cause::Optimizer, gradient, error);
+      double noise = exact_ ? 0 : std::max(call.noise, step_.carried_error);
+      if (unseen > 0)
+        for (const auto& i : call.items) noise = std::max(noise, summing_noise(i));
+      if (error <= limit(call) || error <= jump_back_ * std::max({gradient, drift_, noise})) continue;
+      if (error > unseen) return make(call, Cause::Optimizer, gradient, error);
+      unproven_update_ = true;
     }
     return {};
   }
@@ -385,6 +397,7 @@ class Walker {
   std::set<const CallComparison*> vanishing_;  // whose errors do not propagate
   std::set<std::string> vanished_, unproven_;  // their layers
   std::set<std::string> shown_;                // layers with a forward so far
+  bool unproven_update_ = false;               // see Walk
 };
 
 }  // namespace

@@ -57,6 +57,7 @@ struct Walk {
   double weight_error = 0;         // the worst that weights come in with, noise included
   std::set<std::string> vanished;  // norms whose output is another place of the network on the side that fuses kernels
   std::set<std::string> unproven;  // those of which a part of the network does not show it
+  bool unproven_update = false;    // only gradients that a part leaves out can explain the optimizer's step
 };
 
 // Walks the calls in order and stops at the first that differs by itself. `exact`: no rounding is expected, every difference counts.

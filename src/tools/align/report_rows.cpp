@@ -76,6 +76,7 @@ namespace {
 
 struct Totals {
   int64_t compared = 0, failed = 0, rounding = 0, places = 0, unproven = 0, unreadable = 0, unproven_places = 0;
+  bool unproven_update = false;
   int64_t drifted_from = -1;  // the first step whose weights came in with what updates made of rounding
 
   explicit Totals(const DumpComparison& comparison) {
@@ -83,6 +84,7 @@ struct Totals {
       compared += step.compared, rounding += step.rounding, places += step.other_places, unproven += step.unproven;
       failed += step.failed - step.unreadable, unreadable += step.unreadable;
       unproven_places += static_cast<int64_t>(step.unproven_places.size());
+      unproven_update |= step.unproven_update;
       if (drifted_from < 0 && step.drifted && step.rounding > 0) drifted_from = step.step;
     }
   }
@@ -108,8 +110,10 @@ std::string verdict_text(const DumpComparison& comparison, const Totals& n) {
     return "The runs differ: " + counted(n.failed, "value is", "values are") + " beyond tolerance" + (unread.empty() ? "" : "; " + unread) +
            explained;
   if (n.unreadable > 0) return "Nothing is proven: " + unread + "; the rest agrees" + (n.rounding > 0 ? " within rounding" : "");
-  const std::string open =
-      n.unproven_places > 0 ? "; " + counted(n.unproven_places, "layer") + " cannot be proven in this part (see the notes)" : "";
+  std::vector<std::string> places;
+  if (n.unproven_places > 0) places.push_back(counted(n.unproven_places, "layer"));
+  if (n.unproven_update) places.emplace_back("the optimizer's step");
+  const std::string open = places.empty() ? "" : "; " + join(places, " and ") + " cannot be proven in this part (see the notes)";
   const std::string within = n.rounding > 0 ? " within rounding" : comparison.first.found ? " within tolerance" : "";
   if (comparison.sampled) return "The part that was read agrees" + within + explained + open + "; the rest was not read";
   if (!comparison.complete)

@@ -172,7 +172,8 @@ int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** 
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (!word.starts_with("--") || said.find(word) == std::string::npos) continue;
-    const auto key = word.substr(2, word.find('=') - 2);
+    auto key = word.substr(2, word.find('=') - 2);
+    std::replace(key.begin(), key.end(), '-', '_');  // --batch-size, as other programs call it
     const auto full = is_config_key(key, parts) ? key : full_key(key, parts);
     if (full.empty()) continue;
     const bool next = i + 1 < argc && argv[i + 1][0] != '-';

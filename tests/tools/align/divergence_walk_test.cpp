@@ -207,15 +207,17 @@ TEST_CASE("divergence_walk: facts that change kernels are no equal environment")
 
 namespace {
 
+// The output of a norm: with negative values, or after ReLU.
+std::string norm_output(double max, double min) {
+  return R"({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8, 8], "Max": )" + std::to_string(max) + R"(, "Min": )" +
+         std::to_string(min) + R"(, "Mean": 0.5, "Norm": )" + std::to_string(4 * max - min) + "}";
+}
+
 // A norm, and a layer after it whose input is equal on both sides.
 std::filesystem::path norm_dump(const std::filesystem::path& folder, const std::string& type, double min, const std::string& facts) {
   CraftedDump dump(folder, facts);
-  const auto value = [](double max, double low) {
-    return R"({"type": "torch.Tensor", "dtype": "torch.float32", "shape": [8, 8], "Max": )" + std::to_string(max) + R"(, "Min": )" +
-           std::to_string(low) + R"(, "Mean": 0.5, "Norm": )" + std::to_string(4 * max - low) + "}";
-  };
-  dump.add("Module.bn1." + type + ".forward.0", value(min < 0 ? 2 : 1, min), value(1, -1));
-  dump.add("Module.conv2.Conv2d.forward.0", value(1, -1), value(1, -1));
+  dump.add("Module.bn1." + type + ".forward.0", norm_output(min < 0 ? 2 : 1, min), norm_output(1, -1));
+  dump.add("Module.conv2.Conv2d.forward.0", norm_output(1, -1), norm_output(1, -1));
   return dump.write();
 }
 
@@ -346,4 +348,35 @@ TEST_CASE("divergence_walk: a run in fp32 that is there is the reference that is
   };
   CHECK(has(advice("bf16-mixed"), "compare B with another run in its precision (bf16-mixed) and use A, which is in fp32, as --reference"));
   CHECK_FALSE(has(advice("bf16-mixed"), "third run"));
+}
+
+TEST_CASE("divergence_walk: the optimizer's step in a part that leaves gradients out") {
+  const TempDir dir;
+  // One side fuses a norm. The gradient of conv2 is compared, that of fc is not; the optimizer's mean of it is off by `update`.
+  const auto dump = [&](const char* name, bool fuses, const std::string& part, double update = 0, double rate = 0.1) {
+    CraftedDump out(dir / name, R"("device": "cpu", "fused_kernels": ")" + std::string(fuses ? "auto" : "false") + "\"" + part);
+    const auto value = CraftedDump::tensor("[8, 8]");
+    out.add("Module.bn1.BatchNorm2d.forward.0", norm_output(fuses ? 1 : 2, fuses ? 0 : -1), norm_output(1, -1));
+    out.add("Module.conv2.Conv2d.forward.0", norm_output(1, -1), norm_output(1, -1));
+    out.add_call("Module.conv2.Conv2d.parameters_grad.0", R"({"weight": [)" + value + "]}");
+    out.add_call("Module.optimizer.Adamw.forward.0", R"({"input_args": [], "input_kwargs": {"lr": {"type": "float", "value": )" +
+                                                         std::to_string(rate) + R"(}}, "output": {"exp_avg/fc.weight": )" +
+                                                         CraftedDump::tensor("[8, 8]", 1 + update) + "}}");
+    return out.write();
+  };
+  const std::string part = R"(, "part": "list: conv2")";
+  const auto b = dump("b", true, part);
+  const auto unproven = compare_dumps(dump("a", false, part, 9e-4), b);  // as a kink makes a gradient of rounding
+  CAPTURE(to_text(unproven));
+  CHECK(unproven.agrees);
+  CHECK(unproven.steps[0].unproven_update);
+  CHECK(has(to_text(unproven), "the optimizer's step cannot be proven in this part"));
+  CHECK(has(to_text(unproven), "not proven in this part: the optimizer's step differs by more than the compared gradients"));
+  const auto rounding = compare_dumps(dump("c", false, part, 1e-6), b);
+  CHECK(rounding.agrees);
+  CHECK_FALSE(rounding.steps[0].unproven_update);
+  CHECK((compare_dumps(dump("d", false, part, 0.2), b).first.cause == Cause::Optimizer));
+  CHECK((compare_dumps(dump("e", false, part, 0, 0.2), b).first.cause == Cause::Optimizer));
+  // complete dumps have every gradient, and none explains the step
+  CHECK((compare_dumps(dump("f", false, "", 9e-4), dump("g", true, "")).first.cause == Cause::Optimizer));
 }

@@ -119,7 +119,15 @@ TEST_CASE("symptoms as guides for Ascend name them, in Chinese") {
                                                        {"中间结果差异过大", "intermediate results differ"},
                                                        {"特定层无输出", "a layer gives no output"},
                                                        {"随机性导致结果不一致", "runs do not repeat"},
-                                                       {"文件对比耗时过长", "comparison takes long"}};
+                                                       {"文件对比耗时过长", "comparison takes long"},
+                                                       {"程序卡死", "hangs"},
+                                                       {"训练卡住", "hangs"},
+                                                       {"torch_npu 导入失败", "torch_npu not installed"},
+                                                       {"驱动版本不匹配", "undefined symbol"},
+                                                       {"算子不支持", "falls back to the CPU"},
+                                                       {"loss变成NaN", "loss is not finite"},
+                                                       {"loss不收敛", "loss is not finite"},
+                                                       {"精度下降", "outputs differ"}};
   for (const auto& [text, name] : asked) {
     INFO(text);
     const auto found = explain(text);
@@ -134,6 +142,7 @@ TEST_CASE("symptoms as guides for Ascend name them, in Chinese") {
 
 TEST_CASE("symptoms in words that no log shows") {
   CHECK(name_of("memory leak") == "memory leak");
+  CHECK(name_of("NPU is visible but unusable") == "device busy");
   CHECK(name_of("model outputs inconsistent") == "outputs differ");
   CHECK(name_of("results are not reproducible") == "runs do not repeat");
   CHECK(name_of("intermediate results differ too much") == "intermediate results differ");

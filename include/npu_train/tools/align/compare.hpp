@@ -109,6 +109,8 @@ struct StepComparison {
   bool drifted = false;      ///< updates amplified the rounding of weights; see docs/compare.md
   /// Norms for which one side shows another place of the network, as fused kernels do, although the compared calls do not prove it.
   std::set<std::string> unproven_places{};
+  /// The optimizer's step differs by more than the compared gradients explain, and the part that is compared leaves others out.
+  bool unproven_update = false;
   /// Modules whose parameters both have, in layers that are divided differently: one fused weight here, three weights there.
   std::vector<std::string> regrouped{};
   std::vector<std::string> notes{};
