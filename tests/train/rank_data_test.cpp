@@ -61,6 +61,9 @@ struct CountingRank final : Strategy {
     return rank_->sums(std::move(own));
   }
   std::string from_main(std::string own) override { return rank_->from_main(std::move(own)); }
+  void broadcast(const std::vector<at::Tensor>& tensors) override { rank_->broadcast(tensors); }
+  std::vector<std::string> gather(const std::string& own) override { return rank_->gather(own); }
+  void begin_window(int64_t micro_batches) override { rank_->begin_window(micro_batches); }
   void backward(const at::Tensor& loss, bool last) override { rank_->backward(loss, last); }
   WindowWeight finish_gradients(const WindowWeight& own) override { return rank_->finish_gradients(own); }
   void agree(StepAgreement& step) override { rank_->agree(step); }
