@@ -30,6 +30,7 @@
 #include <npu_train/tools/analyze/try_device.hpp>
 #include <npu_train/tools/bench/samples.hpp>
 #include <npu_train/tools/doctor/checks.hpp>
+#include <npu_train/tools/launch/launcher.hpp>
 #include <npu_train/tools/memory/leak_watch.hpp>
 #include <npu_train/tools/memory/predict_memory.hpp>
 #include <npu_train/tools/report/csv.hpp>
@@ -85,6 +86,11 @@ void report_room(const std::filesystem::path& folder) {
   page.facts({{"steps", std::to_string(log.rows.size())}, {"last loss", npu_train::short_number(plot.series[0].y.back())}});
   page.plot(plot);
   npu_train::write_page(folder / "report.html", page.str());
+}
+
+void launch_room() {
+  const auto result = npu_train::launch_ranks({.command = {"sh", "-c", "echo rank $RANK of $WORLD_SIZE"}, .nproc = 2});
+  if (result.exit_code != 0) std::puts(result.message.c_str());  // names rank, host and cause
 }
 
 void device_room() {
@@ -298,7 +304,8 @@ void profiled_loop() {
 
 int main(int argc, char** argv) try {
   npu_train::set_log_sink(npu_train::make_standard_sink());
-  memory_before_the_run();  // first: a process that has seen a backward pass takes no further kind of device
+  launch_room();            // before this process has a second thread
+  memory_before_the_run();  // early: a process that has seen a backward pass takes no further kind of device
   growth_of_a_loop_of_your_own([] {});
   core_room();
   base_room();

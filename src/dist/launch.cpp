@@ -194,8 +194,8 @@ Launch launch_of_environment() {
     const int world_size = number_of("WORLD_SIZE", 1, kLargest);
     check(world_size == out.world_size, ErrorKind::Usage, kLaunch, "WORLD_SIZE is ", world_size, ", but ",
           out.launcher.empty() ? "RANK is not set" : c10::str(out.launcher, " started ", out.world_size),
-          "; allowed: the number of processes that were started; hint: start them with train_app --nproc ", world_size,
-          " or torchrun, or unset WORLD_SIZE");
+          "; allowed: the number of processes that were started; hint: unset WORLD_SIZE (env -u WORLD_SIZE ...), and start ", world_size,
+          " processes with train_app --nproc ", world_size, " or torchrun");
   }
   if (out.world_size > 1) find_store(out);
   return out;

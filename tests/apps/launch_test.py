@@ -1,5 +1,6 @@
 """Several processes: train_app --nproc, npu_tool launch, scripts/launch, and the launchers of others that are installed here."""
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -17,6 +18,15 @@ HAS_TORCHRUN = subprocess.run([*TORCHRUN, '--help'], capture_output=True).return
 LAUNCH_NAMES = ('RANK', 'WORLD_SIZE', 'LOCAL_', 'MASTER_', 'TORCHELASTIC_', 'SLURM_', 'OMPI_', 'PMI', 'MPI_', 'NPU_TRAIN_LAUNCHER')
 PLAIN = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCH_NAMES)}
 RANK_1 = PLAIN | {'RANK': '1', 'WORLD_SIZE': '2', 'MASTER_ADDR': '127.0.0.1', 'MASTER_PORT': '29500'}
+
+
+def advised(start, **names):
+    """The words of the line of docs/distributed.md that begins so; the probe takes the place of the program, `names` that of its words."""
+    lines = [line for line in (SOURCE / 'docs' / 'distributed.md').read_text().splitlines() if line.startswith(start) and not line.startswith('|')]
+    assert len(lines) == 1, lines
+    line = lines[0].replace('build/bin/train_app CONFIG', str(PROBE)).replace('PROGRAM ARGUMENTS', str(PROBE))
+    for name, value in names.items(): line = line.replace(name, str(value))
+    return shlex.split(line)
 
 
 def free_port():
@@ -119,21 +129,23 @@ class Launch(ProgramTest):
 
     def test_our_launcher(self):
         self.assertEqual(self.lines(npu_tool('launch', '--nproc', '3', PROBE, env=PLAIN)), met('npu_train', 3))
+        script, *words = advised('scripts/launch')
+        self.assertEqual(self.lines(run(SOURCE / script, *words, env=PLAIN | {'NPU_TRAIN_BIN': str(BIN)})), met('npu_train', 4))
 
     @unittest.skipUnless(HAS_TORCHRUN, 'there is no torchrun')
     def test_torchrun_on_one_host(self):
-        self.assertEqual(self.lines(run(*TORCHRUN, '--standalone', '--no-python', '--nproc-per-node', '2', PROBE, env=PLAIN)), met('torchrun', 2))
+        self.assertEqual(self.lines(run(*TORCHRUN, *advised('torchrun --standalone')[1:], env=PLAIN)), met('torchrun', 4))
 
     @unittest.skipUnless(HAS_TORCHRUN, 'there is no torchrun')
     def test_torchrun_on_two_hosts(self):
         """Two agents with the addresses of this host."""
-        words = ['--no-python', '--nnodes', '2', '--nproc-per-node', '2', '--master-addr', '127.0.0.1', '--master-port', free_port()]
-        agents = [subprocess.Popen([*TORCHRUN, *map(str, words), '--node-rank', node, str(PROBE)], env=PLAIN, stdout=subprocess.PIPE, text=True)
-                  for node in ('0', '1')]
+        names = {'HOST': '127.0.0.1', '29500': free_port()}
+        agents = [subprocess.Popen([*TORCHRUN, *advised(f'torchrun --no-python --nnodes 2 --node-rank {node}', **names)[1:]], env=PLAIN,
+                                   stdout=subprocess.PIPE, text=True) for node in (0, 1)]
         for node, agent in enumerate(agents):
             out, _ = agent.communicate(timeout=600)
             self.assertEqual(agent.returncode, 0, out)
-            self.assertEqual(sorted(out.splitlines()), met('torchrun', 2, first=2 * node, world_size=4))
+            self.assertEqual(sorted(out.splitlines()), met('torchrun', 4, first=4 * node, world_size=8))
 
     @unittest.skipUnless(HAS_TORCHRUN, 'there is no torchrun')
     def test_torchrun_restarts(self):
@@ -144,12 +156,14 @@ class Launch(ProgramTest):
     @unittest.skipUnless(shutil.which('mpirun'), 'there is no mpirun')
     def test_mpirun(self):
         more = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1', 'MASTER_PORT': str(free_port())}
-        out = self.lines(run('mpirun', '-np', '2', PROBE, env=PLAIN | more))
-        self.assertIn(out, (met('Open MPI', 2), met('MPI', 2)))
+        more |= {'OMPI_MCA_rmaps_base_oversubscribe': '1'}  # more ranks than cores
+        out = self.lines(run(*advised('mpirun -np 4'), env=PLAIN | more))
+        self.assertIn(out, (met('Open MPI', 4), met('MPI', 4)))
 
     @unittest.skipUnless(shutil.which('srun'), 'there is no srun')
     def test_srun(self):
-        self.assertEqual(self.lines(run('srun', '--ntasks', '2', PROBE, env=PLAIN)), met('Slurm', 2))
+        words = advised('srun', **{'--nodes 2 --ntasks-per-node 4': '--nodes 1 --ntasks-per-node 2'})
+        self.assertEqual(self.lines(run(*words, env=PLAIN)), met('Slurm', 2))
 
     def test_ranks_of_a_script(self):
         """As a pod of Kubernetes' PyTorchJob is described: rank 0 serves the store."""

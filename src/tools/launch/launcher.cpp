@@ -76,7 +76,7 @@ class Watch {
     } else if (phase_ == Phase::Terminated) {
       end_ranks(SIGKILL, Phase::Killed);
     } else if (phase_ == Phase::Killed) {  // a process that hangs in a driver cannot be ended
-      log_warning("[launch] ", ranks_.running(), " of the ranks do not end after SIGKILL; they are left alone");
+      log_warning("[launch] ", ranks_.running(), " of the ranks do not end after SIGKILL; the launcher does not wait for them");
       phase_ = Phase::GivenUp;
     }
   }
@@ -119,7 +119,8 @@ LaunchResult launch_ranks(const LaunchOptions& options) {
     RankProcesses ranks({restarted ? options.restart_command : options.command, nproc, shared_variables(options, store.port(), generation)},
                         signals);
     const auto verdict = Watch(options, signals, store, ranks).run();
-    if (generation == options.max_restarts || !verdict.may_restart()) return {verdict.exit_code(), verdict.message()};
+    if (generation == options.max_restarts || !verdict.may_restart() || ranks.running() > 0)
+      return {verdict.exit_code(), verdict.message()};
     if (options.min_nproc > 0) nproc = std::max(options.min_nproc, nproc - verdict.lost());
     log_warning("[launch] ", verdict.message(), "; restart ", generation + 1, " of ", options.max_restarts, " with ", nproc, " ranks");
   }

@@ -21,14 +21,14 @@ class Verdict {
 
   /// The user stops the run: `signal` is passed on to the ranks.
   void stopped_by(int signal) { stop_ = signal; }
-  /// The launcher sends `signal` to ranks that do not end by themselves: an end by it says nothing about the run.
+  /// The launcher sends `signal` to ranks that do not end by themselves: an end by it is no failure.
   void ended_by(int signal) { ours_.insert(signal); }
 
   /// In the order in which they end.
   void add(const RankEnd& end);
   void add_store(const RankEnd& end);
 
-  /// A rank ended, and not with 0: the others cannot go on.
+  /// A rank ended, and not with 0: the others cannot continue.
   bool failed() const { return failed_; }
   int exit_code() const;
   /// Names rank, host and cause of a failure; "" without one.

@@ -27,7 +27,7 @@ namespace npu_train::testing {
 /// Polls; the limit only keeps a broken launcher from hanging the tests.
 template <class Fn>
 bool happens(Fn&& condition) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > limit) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -75,7 +75,8 @@ class LauncherProcess {
   ~LauncherProcess() {
     ::kill(pid_, SIGKILL);
     ::close(pipe_[0]);
-    (void)nothing_is_left();
+    while (::waitpid(-1, nullptr, WNOHANG) >= 0)  // until there is no child
+      for (const pid_t child : children_of(::getpid())) ::kill(child, SIGKILL);
   }
   LauncherProcess(const LauncherProcess&) = delete;
   LauncherProcess& operator=(const LauncherProcess&) = delete;

@@ -220,7 +220,7 @@ TEST_CASE("no restart where it would end alike") {
   }
 }
 
-TEST_CASE("ranks meet through the store, in each generation anew") {
+TEST_CASE("ranks meet through the store, and again after a restart") {
   const Scripts scripts;
   auto options = Scripts::options("$PROBE > $DIR/said.$TORCHELASTIC_RESTART_COUNT.$RANK && [ $TORCHELASTIC_RESTART_COUNT = 1 ]", 3);
   options.max_restarts = 1;

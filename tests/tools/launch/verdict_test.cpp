@@ -92,7 +92,7 @@ TEST_CASE("a rank that was stopped directly stops the run") {
   CHECK(!verdict.may_restart());
 }
 
-TEST_CASE("how ranks end that the launcher ends says nothing") {
+TEST_CASE("a rank that the launcher ends is no failure") {
   Verdict verdict(3, "node1");
   verdict.add(exited(0, 3));
   verdict.ended_by(SIGTERM);
@@ -113,7 +113,7 @@ TEST_CASE("a second signal kills ranks that are being stopped") {
   CHECK(verdict.message().empty());
 }
 
-TEST_CASE("without the store the run cannot go on") {
+TEST_CASE("without the store the run cannot continue") {
   Verdict verdict(2, "node1");
   verdict.add_store(killed(0, SIGBUS));
   CHECK(verdict.failed());
