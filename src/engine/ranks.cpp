@@ -52,8 +52,7 @@ double lr_scale_of_ranks(const Strategy& strategy, const std::string& lr_scaling
 
 void share_workers(DataOptions& data) {
   const auto ranks = launch_of_environment().local_world_size;
-  if (ranks > 1 && data.num_workers == "auto")
-    data.num_workers = std::to_string(std::max<int64_t>(1, parse_num_workers("auto") / ranks));
+  if (ranks > 1 && data.num_workers == "auto") data.num_workers = std::to_string(std::max<int64_t>(1, parse_num_workers("auto") / ranks));
 }
 
 int threads_of_rank(const RunConfig& config) {
