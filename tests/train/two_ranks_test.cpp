@@ -240,10 +240,10 @@ TEST_CASE("two ranks: a rank that fails ends the step of the other") {
   std::vector<std::unique_ptr<Toy>> toys;
   for (int rank = 0; rank < 2; ++rank) toys.push_back(toy_of({}, make_rank(exchange, rank, /*sharded=*/false)));
   const auto batch = toy_batch();
-  auto empty = batch;
-  empty.weight = 0;
+  auto wrong = batch;
+  wrong.weight = -1;
   const auto errors =
-      errors_of_ranks(*exchange, [&](int rank) { toys[static_cast<size_t>(rank)]->step().run({rank == 0 ? batch : empty}, 16); });
+      errors_of_ranks(*exchange, [&](int rank) { toys[static_cast<size_t>(rank)]->step().run({rank == 0 ? batch : wrong}, 16); });
   REQUIRE((errors[0] && errors[1]));
   CHECK(errors[0]->kind() == ErrorKind::Peer);
   CHECK(errors[1]->kind() == ErrorKind::Usage);
