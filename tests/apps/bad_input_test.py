@@ -130,7 +130,7 @@ class BadInput(ProgramTest):
         plain = {k: v for k, v in os.environ.items() if k not in ('RANK', 'WORLD_SIZE') and not k.startswith('SLURM_')}
         out = [config, f'output.dir={self.dir}/out', 'trainer.max_steps=1']
         ranks = {'RANK': '2', 'WORLD_SIZE': '2', 'MASTER_ADDR': 'localhost', 'MASTER_PORT': '29500'}
-        self.assertFails(train_app(*out, env=plain | ranks), USAGE, 'RANK is 2')
+        self.assertFails(train_app(*out, env=plain | ranks), USAGE, "RANK is '2'")
         self.assertFails(train_app(*out, env=plain | {'WORLD_SIZE': '2'}), USAGE, 'WORLD_SIZE is 2, but RANK is not set')
         self.assertFalse((self.dir / 'out').exists())
         for more in ({'WORLD_SIZE': '1'}, {'SLURM_NTASKS': '4'}, {'SLURM_STEP_ID': '0', 'SLURM_PROCID': '0', 'SLURM_NTASKS': '1'}):

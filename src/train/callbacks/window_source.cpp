@@ -56,7 +56,11 @@ std::vector<Batch> WindowSource::take(int64_t& position, double& data_wait) {
 std::optional<std::vector<Batch>> WindowSource::next(int64_t& position, double& data_wait) {
   for (;;) {
     const bool agreed = length_is_agreed();
-    if (agreed && finished(position)) return std::nullopt;
+    if (agreed && finished(position)) {
+      // at its end the loader reports the samples that it omitted
+      if (!overfit_.enabled() && position >= *run_.loader->micro_batches_per_epoch()) run_.loader->next();
+      return std::nullopt;
+    }
     auto window = take(position, data_wait);
     if (agreed && !run_.loader->options().skip_bad_samples) return window;  // the rank whose turn it is has a batch
     if (run_.strategy.any(!window.empty())) return window;
