@@ -24,6 +24,7 @@ NOT_RUN = {
     'npu_tool data': NAMED,
     'npu_tool doctor --explain': NAMED,
     'npu_tool eval': NAMED,
+    'npu_tool launch': NAMED,
     'npu_tool memory': NAMED,
     'npu_tool predict': NAMED,
     'npu_tool summary': NAMED,
@@ -31,6 +32,8 @@ NOT_RUN = {
     'npu_tool verify-determinism': NAMED,
     'npu_tool weights': NAMED,
     'train_app --detect-anomaly': NAMED,
+    'train_app --nproc': NAMED,
+    'train_app --nproc X': NAMED,
     'train_app --verify-resume': NAMED,
     'train_app npu_tool npu_train_sim_npu': 'names targets of a build',
 }
@@ -49,6 +52,7 @@ SCRIPTS = {
     'format': 'CI runs it',
     'get_data': 'apps.scripts; needs a network',
     'gpu_bundle': 'apps.scripts; needs a network',
+    'launch': 'apps.launch',
     'mutants': 'builds for an hour; CI runs its --check',
     'sanitize': 'builds for an hour',
     'setup': 'apps.scripts; needs a network',
@@ -63,7 +67,7 @@ STANDS_FOR = {
     'CONFIG': 'configs/quickstart.yaml', 'CONFIG.yaml': 'configs/quickstart.yaml', 'config.yaml': 'configs/quickstart.yaml', 'my.yaml': 'my.yaml',
     'A': 'dump_a', 'B': 'dump_b', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
     'device=npu': f'device={NPU}', 'device=<kind>': 'device=cpu', 'resnet50': 'resnet18', 'vit_b16': 'vit_tiny_cifar10', '/data/runs': 'runs',
-    'FILE': 'file.json', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}'}
+    'FILE': 'file.json', 'PROGRAM': 'true', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}'}
 SHORTER = {
     'bench': {'--steps': '1', '--warmup': '1', '--infer-steps': '1', '--sweep-steps': '1', '--pairs': '1', '--null-trials': '1', '--scale-steps': '1',
               '--scale-batch': '1,2', '--scale-depth': '1,2', '--scale-image': '32,40', '--scale-threads': '1', '--scale-workers': '1',
@@ -155,6 +159,7 @@ class AdvisedRuns(ProgramTest):
         words = [re.sub(r'^dump\.dir=.*', f'dump.dir=dumps/{number}', w) for w in words]
         if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'  # X
         if '--image' in words: words[words.index('--image') + 1] = '32'
+        if '--nproc' in words: words[words.index('--nproc') + 1] = '2'
         if '--batch' in words: words[words.index('--batch') + 1] = '2'
         if '--num-classes' in words: words[words.index('--num-classes') + 1] = '1000'
         if '--help' in words or '--version' in words: return [program, *words]

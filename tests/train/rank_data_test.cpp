@@ -318,4 +318,12 @@ TEST_CASE("rank data: batches without a readable sample are missing in the same 
   check_same_run(all.fit(), one.fit());
   CHECK(one.results[0].attempts == 8);  // the window of batches 6 and 7 is omitted
   CHECK(one.results[0].batches_seen == 14);
+  for (const int ranks : {1, 2}) {  // from the window after an omitted batch on
+    const TrainerOptions options{.max_epochs = 2, .accumulate_grad_batches = 2 / ranks};
+    Team first(ranks, data, options), rest(ranks, data, options);
+    for (const auto& loop : first.loops) loop->set_max_steps(2);
+    rest.load(snapshot(*first.fit().loops[0])).fit();
+    CHECK(weights(*rest.toys[0]) == weights(*one.toys[0]));
+    CHECK(rest.results[0].batches_seen == 14);
+  }
 }

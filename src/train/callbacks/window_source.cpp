@@ -1,6 +1,7 @@
 #include "train/callbacks/window_source.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace npu_train::detail {
@@ -19,7 +20,9 @@ std::optional<int64_t> WindowSource::length() const {
   const auto data = run_.loader->micro_batches_per_epoch();
   const auto rounds = limited_rounds(run_.options, std::nullopt);
   if (!rounds) return data;
-  return std::min(data.value_or(*rounds * ranks()), *rounds * ranks());
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max() / 2;
+  const auto limit = std::min(*rounds, kMost / ranks()) * ranks();
+  return std::min(data.value_or(limit), limit);
 }
 
 // Whether every rank knows when the epoch ends: streams, and data that a program divides among its ranks, may end anywhere.

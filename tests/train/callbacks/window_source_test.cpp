@@ -119,6 +119,7 @@ TEST_CASE("the windows of a rank: limits count its batches") {
   };
   CHECK(of({.limit_train_batches = 1}, 1) == Batches{{1}});
   CHECK(of({.limit_train_batches = 3}, 1) == Batches{{1}, {3}, {}});
+  CHECK(of({.limit_train_batches = std::numeric_limits<int64_t>::max()}, 1) == Batches{{1}, {3}, {}});
   CHECK(of({.fast_dev_run = true}, 0) == Batches{{0}});
   CHECK(of({.overfit_batches = 2}, 0) == Batches{{0}, {2}});
   CHECK(of({.overfit_batches = 3}, 1) == Batches{{1}, {3}, {}});
