@@ -1,5 +1,7 @@
 #include "dist/flat_layout.hpp"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"
@@ -14,6 +16,7 @@ int64_t padded(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 }  // namespace
 
 at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter) {
+  const at::AutoDispatchBelowADInplaceOrView no_view;  // for autograd a tensor of its own: zero_grad() of torch::optim detaches in place
   return flat.as_strided(parameter.sizes(), parameter.strides(), piece.offset);
 }
 

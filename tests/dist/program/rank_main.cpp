@@ -70,6 +70,7 @@ void print_gradients(const ParameterSet& parameters) {
   for (const auto& p : parameters) {
     const auto& grad = p.value.grad();
     std::printf("%s %016llx\n", p.name.c_str(), grad.defined() ? static_cast<unsigned long long>(digest(grad)) : 0ULL);
+    if (grad.defined() && grad.is_view()) std::printf("%s is a view, which zero_grad() of torch::optim refuses\n", p.name.c_str());
     if (grad.defined() && grad.strides() != p.value.strides()) std::printf("%s has other strides\n", p.name.c_str());
   }
 }
