@@ -1,4 +1,5 @@
 // One rank of a test: dist_rank SCENARIO [key=value ...]. Prints lines that the test compares; an Error is printed and is the exit status.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Functions.h>
 #include <ATen/Parallel.h>
 #include <netinet/in.h>
