@@ -26,6 +26,7 @@ void GradScaler::know_device_of(const at::Tensor& t, bool clear) const {
 
 at::Tensor GradScaler::scale(const at::Tensor& loss) const {
   if (!enabled_) return loss;
+  check(loss.defined(), ErrorKind::Usage, kGradScaler, "scale() was given an undefined tensor; allowed: a loss");
   know_device_of(loss, /*clear=*/true);  // what overflowed before the first iteration is not its affair
   return detail::times_scale(loss, scale_.scale());
 }

@@ -163,6 +163,7 @@ TEST_CASE("out of order is refused") {
     CHECK(e.kind() == ErrorKind::Usage);
     CHECK(std::string(e.what()).find(what) != std::string::npos);
   };
+  usage([&] { scaler.scale({}); }, "undefined");
   usage([&] { scaler.update(); }, "without");
   usage([&] { scaler.step(optimizer); }, "gradient");
   backward(scaler, p);
