@@ -29,7 +29,7 @@ if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Rel
   set_tests_properties(consumer.subdirectory PROPERTIES LABELS slow TIMEOUT 3000 RUN_SERIAL ON)
 endif()
 
-# All sources with the oldest supported libtorch, of which only the headers are downloaded.
+# All sources but the tests with the oldest supported libtorch, of which only the headers are downloaded.
 add_test(NAME torch.oldest CONFIGURATIONS full COMMAND ${scripts}/check_torch)
 set_tests_properties(torch.oldest PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
 
