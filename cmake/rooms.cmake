@@ -143,9 +143,11 @@ function(npu_train_add_room room)
     list(FILTER sources EXCLUDE REGEX "/(c10d_group|store_server)\\.cpp$")
   endif()
   list(FILTER sources EXCLUDE REGEX "/spdlog_writers\\.cpp$")
-  # These kernels must produce the same bits with every instruction set, so the compiler must not fuse multiplications and additions.
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/kernels/batch_norm_kernels.cpp PROPERTIES
-    COMPILE_OPTIONS -ffp-contract=off SKIP_UNITY_BUILD_INCLUSION ON)
+  # These kernels must produce the same bits with every instruction set, so the compiler must not fuse multiplications and additions. With a
+  # precompiled header GCC does so in spite of -ffp-contract in functions that have an instruction set of their own.
+  set_source_files_properties(
+    ${PROJECT_SOURCE_DIR}/src/kernels/batch_norm_kernels.cpp ${PROJECT_SOURCE_DIR}/src/kernels/block_squares_kernels.cpp PROPERTIES
+    COMPILE_OPTIONS -ffp-contract=off SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
   # libtorch's wheel lacks the headers of Gloo that c10d includes.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dist/c10d_group.cpp PROPERTIES
     INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/src/dist/gloo_declarations SKIP_UNITY_BUILD_INCLUSION ON)

@@ -26,6 +26,7 @@ inline float multiply_add_in_parts(float a, float b, float c) {
 #include <hwy/foreach_target.h>
 
 #include "kernels/batch_norm_kernels.inc"
+#include "kernels/instruction_sets.hpp"
 
 namespace npu_train::detail {
 
@@ -42,15 +43,7 @@ const NormKernels<T>& norm_kernels() {
 
 template <class T>
 std::vector<NamedNormKernels<T>> all_norm_kernels() {
-  auto& chosen = hwy::GetChosenTarget();
-  chosen.Update(0);  // what every machine has
-  std::vector<NamedNormKernels<T>> out = {{"baseline", &norm_kernels<T>()}};
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    chosen.Update(target);
-    if (const auto* kernels = &norm_kernels<T>(); kernels != out.front().kernels) out.push_back({hwy::TargetName(target), kernels});
-  }
-  chosen.DeInit();  // the next call chooses again
-  return out;
+  return of_all_instruction_sets([] { return &norm_kernels<T>(); });
 }
 
 template const NormKernels<float>& norm_kernels<float>();

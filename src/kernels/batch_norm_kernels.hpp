@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/kernels/rounding.hpp"
@@ -57,10 +58,7 @@ template <class T>
 const NormKernels<T>& norm_kernels();
 
 template <class T>
-struct NamedNormKernels {
-  std::string instruction_set;
-  const NormKernels<T>* kernels;
-};
+using NamedNormKernels = std::pair<std::string, const NormKernels<T>*>;
 
 // The sets of all instruction sets that this machine has, for tests. Not while another thread uses the kernels.
 template <class T>

@@ -160,11 +160,15 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   check(total.loss > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch with a weight above 0");
   auto gate = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);
-  StepAgreement all{.found_inf = gate.found_inf, .norm = {}, .sums = window.sums};
+  StepAgreement all{.found_inf = gate.found_inf, .squares = {}, .sums = window.sums};
+  at::Tensor norm;
   run_phase(Phase::Clip, [&] {
-    all.norm = own_norm();
+    auto squares = own_squares();
+    all.squares = squares.parts;
     strategy_.agree(all);
-    clip(all.norm);
+    squares.parts = all.squares;
+    if (squares.parts.defined()) norm = norm_of(squares);
+    clip(norm);
   });
   run_phase(Phase::Optimizer, [&] {
     gate = precision_.optimizer_gate({.inv_scale = gate.inv_scale, .found_inf = all.found_inf});
@@ -180,7 +184,7 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   optimizer_.zero_grad();
   if (taken && ema_ != nullptr) ema_->update(optimizer_.parameters(), gate);
   ++attempts_;
-  return {.packed = at::cat({all.sums, reported(all.norm, all.sums)}),
+  return {.packed = at::cat({all.sums, reported(norm, all.sums)}),
           .loss_weight = total.loss / window.full_weight,
           .weight = total.loss,
           .samples = total.samples,
@@ -189,8 +193,8 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
 }
 
 // Undefined if nothing is clipped by norm.
-at::Tensor TrainStep::own_norm() const {
-  return options_.clip_value > 0 && options_.clip_by_norm ? grad_norm(optimizer_.parameters()) : at::Tensor();
+SquaredNorm TrainStep::own_squares() const {
+  return options_.clip_value > 0 && options_.clip_by_norm ? squared_grad_norm(optimizer_.parameters()) : SquaredNorm{};
 }
 
 void TrainStep::clip(const at::Tensor& norm) {

@@ -129,8 +129,9 @@ class ReplicatedRank : public Strategy {
   void agree(StepAgreement& step) override {
     const auto copy = [](const at::Tensor& t) { return t.defined() ? t.clone() : at::Tensor(); };
     const auto everyone = exchange_->all(
-        rank_, {.call = "agree", .tensors = {copy(step.found_inf), copy(step.norm), copy(step.sums)}, .bits = std::exchange(wanted_, 0)});
-    if (step.norm.defined()) reduce_norm(everyone, step.norm);
+        rank_,
+        {.call = "agree", .tensors = {copy(step.found_inf), copy(step.squares), copy(step.sums)}, .bits = std::exchange(wanted_, 0)});
+    if (step.squares.defined()) reduce_squares(everyone, step.squares);
     step.sums.zero_();
     decided_ = 0;
     for (const auto& m : everyone) {
@@ -153,7 +154,7 @@ class ReplicatedRank : public Strategy {
  protected:
   /// Whether the optimizer of this rank updates `p`.
   virtual bool updates(const Parameter&) const { return true; }
-  virtual void reduce_norm(const std::vector<Exchange::Message>&, at::Tensor& /*norm*/) {}  // all ranks have all gradients
+  virtual void reduce_squares(const std::vector<Exchange::Message>&, at::Tensor& /*squares*/) {}  // all ranks have all gradients
 
   std::shared_ptr<Exchange> exchange_;
   int rank_;
@@ -186,10 +187,9 @@ class ShardedRank final : public ReplicatedRank {
 
  private:
   bool updates(const Parameter& p) const override { return p.owner == rank_; }
-  void reduce_norm(const std::vector<Exchange::Message>& everyone, at::Tensor& norm) override {
-    norm.zero_();
-    for (const auto& m : everyone) norm.add_(m.tensors[1].square());
-    norm.sqrt_();
+  void reduce_squares(const std::vector<Exchange::Message>& everyone, at::Tensor& squares) override {
+    squares.zero_();
+    for (const auto& m : everyone) squares.add_(m.tensors[1]);
   }
 };
 

@@ -35,16 +35,16 @@ TEST_CASE("one process is all ranks: it receives its own values") {
   CHECK(w.grad().is_same(gradient));
   CHECK(at::equal(gradient, at::full({3}, 5.0)));
 
-  const StepAgreement own{.found_inf = at::ones({}), .norm = at::rand({}), .sums = at::rand({3})};
+  const StepAgreement own{.found_inf = at::ones({}), .squares = at::rand({}), .sums = at::rand({3})};
   auto all = own;
   const auto versions = [](const StepAgreement& a) {
-    return std::vector<int64_t>{a.found_inf._version(), a.norm._version(), a.sums._version()};
+    return std::vector<int64_t>{a.found_inf._version(), a.squares._version(), a.sums._version()};
   };
   const auto before = versions(own);
   strategy.agree(all);
   strategy.finish_step();
   strategy.barrier();
-  CHECK((all.found_inf.is_same(own.found_inf) && all.norm.is_same(own.norm) && all.sums.is_same(own.sums)));
+  CHECK((all.found_inf.is_same(own.found_inf) && all.squares.is_same(own.squares) && all.sums.is_same(own.sums)));
   CHECK(versions(all) == before);
   CHECK(strategy.decide(0) == 0);
   CHECK(strategy.decide(3) == 3);
@@ -59,7 +59,7 @@ TEST_CASE("ranks in threads: each gets what all gave, and a decision of one is t
     ReplicatedRank strategy(exchange, rank);
     sums[i] = strategy.sum(rank + 1);
     strategy.decide(rank == 1 ? 2 : 0);
-    StepAgreement step{.found_inf = {}, .norm = {}, .sums = at::ones({1})};
+    StepAgreement step{.found_inf = {}, .squares = {}, .sums = at::ones({1})};
     strategy.agree(step);
     decided[i] = strategy.decide(0);
     again[i] = strategy.decide(0);

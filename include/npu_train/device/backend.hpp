@@ -36,6 +36,7 @@ struct Capabilities {
   bool computes_without_units = true;  ///< bf16 and fp16 also where it has no units for them, slowly; false: not at all
   bool skips_on_device = true;         ///< its optimizer kernels take found_inf; false: the host reads it and decides about the step
   bool all_fused_optimizers = false;   ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and _fused_sgd_ with momentum
+  bool fp64 = false;                   ///< has operators in fp64
 };
 
 /// The interface to one kind of device. Methods take the device because a kind may have several. Everything below count() throws
@@ -92,6 +93,9 @@ const DeviceBackend* saturating_backend(const c10::Device& device);
 
 /// Capabilities::all_fused_optimizers of a device; true for kinds unknown to npu_train.
 bool has_all_fused_optimizers(const c10::Device& device);
+
+/// Capabilities::fp64 of a device; false for kinds unknown to npu_train.
+bool has_fp64(const c10::Device& device);
 
 /// All kinds, available or not, in the order in which "auto" looks: npu, cuda, cpu; then sim_npu and those of programs, which auto never
 /// takes.

@@ -5,7 +5,8 @@
 ///   begin_window(micro_batches)  before the first backward
 ///   backward(loss, last)         for each micro-batch, each loss already times its weight / R
 ///   finish_gradients(weight)     gradients are summed over ranks; returns W
-///   agree(found_inf, norm, sums) the one agreement of a step, after gradients are unscaled and checked; decisions travel with it
+///   agree(step)                  the one agreement of a step, after gradients are unscaled and checked: found_inf, squared norm, sums;
+///                                decisions travel with it
 ///   finish_step()                parameters that other ranks updated arrive
 ///
 /// What a loop must decide alike on every rank is either computed from numbers that are the same on each, or asked by sums(), any(),
@@ -35,7 +36,7 @@ struct WindowWeight {
 /// What ranks agree on in a step. Each gives its own values; agree() replaces them in place. All tensors are on the device.
 struct StepAgreement {
   at::Tensor found_inf;  ///< fp32 scalar, 0 or 1; becomes the largest of all ranks. Undefined in a precision that skips no steps.
-  at::Tensor norm;       ///< scalar, the norm of the gradients that this rank updates by; becomes that of all. Undefined if not needed.
+  at::Tensor squares;    ///< SquaredNorm::parts of the gradients that this rank updates by; become those of all. Undefined if not needed.
   at::Tensor sums;       ///< fp32 [n], loss and metrics over the rank's samples; become the sums over all ranks
 };
 

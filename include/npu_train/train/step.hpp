@@ -2,7 +2,7 @@
 ///
 ///   for each micro-batch: forward under the precision's scope -> mean loss, times its weight / R -> scaled backward
 ///   reduction -> times R / W, unscaled and checked for finiteness in one fused pass
-///   -> one agreement of the ranks: found_inf, norm, sums -> clip -> optimizer step or skip -> scaler update
+///   -> one agreement of the ranks: found_inf, squared norm, sums -> clip -> optimizer step or skip -> scaler update
 ///   -> gradients dropped, also after a skip
 ///   only if taken: EMA, schedule, global_step
 ///
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
+#include "npu_train/base/squared_norm.hpp"
 #include "npu_train/base/step_observer.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/optim/ema.hpp"
@@ -99,7 +100,7 @@ class TrainStep {
   void take_part(detail::WindowSums& window);
   detail::WindowSums forward_backward(const std::vector<Batch>& window, double full_weight);
   void begin_window(const std::vector<Batch>& window, double full_weight);
-  at::Tensor own_norm() const;
+  SquaredNorm own_squares() const;
   void clip(const at::Tensor& norm);
   Batch bring(const Batch& batch, int micro_batch);
   template <class Fn>

@@ -34,7 +34,7 @@ class CpuBackend final : public DeviceBackend {
   void reset_peak(const Device&) const override { std::ofstream("/proc/self/clear_refs") << "5"; }
 
   Capabilities capabilities(const Device&) const override {
-    return {.native_bf16 = cpu_features().bf16, .native_fp16 = cpu_features().fp16, .all_fused_optimizers = true};
+    return {.native_bf16 = cpu_features().bf16, .native_fp16 = cpu_features().fp16, .all_fused_optimizers = true, .fp64 = true};
   }
 
   at::Generator generator(const Device&) const override { return at::detail::getDefaultCPUGenerator(); }

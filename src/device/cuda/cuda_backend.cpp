@@ -32,7 +32,8 @@ class CudaBackend final : public GenericBackend {
             .streams = true,
             .channels_last = true,
             .saturating_overflow = false,
-            .all_fused_optimizers = true};
+            .all_fused_optimizers = true,
+            .fp64 = true};
   }
 };
 

@@ -127,10 +127,10 @@ void agreement(const Arguments& args) {
     std::printf("%zu%c ", t.size(), t.empty() ? '-' : t.back());
   const auto sums = strategy.sums({1e16, 1.0 * rank, -1e16});
   std::printf("\n%.17g %.17g %.17g\n", sums[0], sums[1], sums[2]);
-  StepAgreement step{.found_inf = at::full({}, rank == 1 ? 1.0 : 0.0), .norm = at::full({}, 5.0), .sums = at::full({2}, 0.1F * (rank + 1))};
+  StepAgreement step{.found_inf = at::full({}, rank == 1 ? 1.0 : 0.0), .squares = at::full({}, 5.0), .sums = at::full({2}, 0.1F * (rank + 1))};
   strategy.decide(rank == 1 ? 4U : 1U);
   strategy.agree(step);
-  std::printf("%g %g %.9g %u\n", step.found_inf.item<double>(), step.norm.item<double>(), step.sums[0].item<double>(), strategy.decide(0));
+  std::printf("%g %g %.9g %u\n", step.found_inf.item<double>(), step.squares.item<double>(), step.sums[0].item<double>(), strategy.decide(0));
   auto weights = at::full({3, 2}, rank + 7.0).t();
   strategy.broadcast({weights});
   std::printf("%g\n", weights.sum().item<double>());

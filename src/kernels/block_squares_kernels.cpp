@@ -1,0 +1,21 @@
+#include "kernels/block_squares_kernels.hpp"
+
+// The groups of lanes are in an array, which vectors whose size the compiler does not know (SVE, RVV) cannot be put in.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_TARGET_INCLUDE "kernels/block_squares_kernels.inc"
+#include <hwy/foreach_target.h>
+
+#include "kernels/block_squares_kernels.inc"
+#include "kernels/instruction_sets.hpp"
+
+namespace npu_train::detail {
+
+HWY_EXPORT(block_square_kernels);
+
+const SquareKernels& square_kernels() { return *HWY_DYNAMIC_DISPATCH(block_square_kernels)(); }
+
+std::vector<std::pair<std::string, const SquareKernels*>> all_square_kernels() {
+  return of_all_instruction_sets([] { return &square_kernels(); });
+}
+
+}  // namespace npu_train::detail

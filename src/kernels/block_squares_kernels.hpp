@@ -1,0 +1,33 @@
+// Sums of squares of blocks, one thread. Every instruction set gives the same bits.
+#pragma once
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace npu_train::detail {
+
+// sums[b]: of x[64 b] to x[64 b + 63], as kernels/block_squares.hpp defines it.
+struct SquareKernels {
+  void (*of_float)(const float* x, int64_t blocks, double* sums);
+  void (*of_bfloat16)(const c10::BFloat16* x, int64_t blocks, double* sums);
+  void (*of_half)(const c10::Half* x, int64_t blocks, double* sums);
+  void (*of_double)(const double* x, int64_t blocks, double* sums);
+
+  void operator()(const float* x, int64_t blocks, double* sums) const { of_float(x, blocks, sums); }
+  void operator()(const c10::BFloat16* x, int64_t blocks, double* sums) const { of_bfloat16(x, blocks, sums); }
+  void operator()(const c10::Half* x, int64_t blocks, double* sums) const { of_half(x, blocks, sums); }
+  void operator()(const double* x, int64_t blocks, double* sums) const { of_double(x, blocks, sums); }
+};
+
+// The set for this machine.
+const SquareKernels& square_kernels();
+
+// The sets of all instruction sets that this machine has, for tests. Not while another thread uses the kernels.
+std::vector<std::pair<std::string, const SquareKernels*>> all_square_kernels();
+
+}  // namespace npu_train::detail
