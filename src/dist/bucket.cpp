@@ -8,13 +8,24 @@
 
 namespace npu_train::detail {
 
-Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group)
+namespace {
+
+// Of flat's size, in which its content can travel: flat itself if possible.
+at::Tensor travelling(const at::Tensor& flat, bool bf16) {
+  const auto dtype = bf16 && flat.scalar_type() == at::kFloat ? at::kBFloat16 : flat.scalar_type();
+  if (flat.is_cpu() && dtype == flat.scalar_type()) return flat;
+  return at::zeros(flat.sizes(), flat.options().device(at::kCPU).dtype(dtype));
+}
+
+}  // namespace
+
+Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, bool bf16)
     : layout_(std::move(layout)),
       parameters_(parameters),
       group_(group),
       delivered_(layout_.pieces.size()),
       flat_(at::zeros({layout_.numel}, layout_.options)),
-      host_(staged() ? at::zeros({layout_.numel}, layout_.options.device(at::kCPU)) : flat_) {
+      host_(travelling(flat_, bf16)) {
   begin_round();
 }
 
@@ -61,13 +72,15 @@ void Bucket::fold(bool ordered) {
     if (sum_.defined())
       sum_.add_(part(received_, r));
     else
-      sum_ = part(received_, r);
+      sum_ = part(received_, r).to(flat_.scalar_type());
   }
   received_.reset();
 }
 
 void Bucket::gather(bool ordered) {
-  if (ordered) gather_ = group_.all_gather(host_, sum_);
+  if (!ordered) return;
+  sum_ = sum_.to(host_.scalar_type());  // alive until it has been sent
+  gather_ = group_.all_gather(host_, sum_);
 }
 
 void Bucket::wait() {

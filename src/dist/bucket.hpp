@@ -14,7 +14,8 @@ namespace npu_train::detail {
 
 class Bucket {
  public:
-  Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group);
+  // `bf16`: fp32 gradients travel in bf16; with ordered sums only.
+  Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, bool bf16);
 
   const FlatBucket& layout() const { return layout_; }
 
@@ -42,7 +43,7 @@ class Bucket {
  private:
   const at::Tensor& parameter(size_t piece) const { return parameters_[layout_.pieces[piece].parameter].value; }
   at::Tensor part(const at::Tensor& flat, int rank) const;
-  bool staged() const { return !flat_.is_cpu(); }
+  bool staged() const { return !host_.is_same(flat_); }
 
   FlatBucket layout_;
   const ParameterSet& parameters_;
@@ -50,7 +51,7 @@ class Bucket {
   std::vector<bool> delivered_;
   size_t missing_ = 0;
   at::Tensor flat_;      // on the parameters' device
-  at::Tensor host_;      // what travels: flat_ itself, or its copy in host memory
+  at::Tensor host_;      // what travels: flat_ itself, or its copy in host memory or in another dtype
   at::Tensor received_;  // the parts of all ranks, while they are exchanged
   at::Tensor sum_;       // of this rank's part, over the rounds of the window
   std::unique_ptr<Collective> exchange_, gather_;

@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <functional>
+#include <thread>
 #include <utility>
 
+#include "dist/beats.hpp"
 #include "dist/flight_recorder.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/host_name.hpp"
@@ -31,21 +34,38 @@ std::string message_of(const std::exception& e) {
   return text.substr(0, text.find('\n'));
 }
 
+std::string beat_key(int rank) { return "beat/" + std::to_string(rank); }
+// "" if the rank has not written yet.
+std::string read_beat(c10d::Store& store, int rank) { return store.check({beat_key(rank)}) ? store.get_to_str(beat_key(rank)) : ""; }
+
 // What the members of a group share, also with collectives that outlive it.
 struct Shared {
   explicit Shared(std::string name) : who(std::move(name)) {}
 
   std::string who;  // "rank 1 of 4 (host)"
   detail::FlightRecorder recorder;
+  std::unique_ptr<detail::Beats> beats;  // once all ranks have met
 
+  // Runs `wait`, which waits for other ranks.
+  void wait_for_others(const std::string& operation, int64_t sequence, const std::function<void()>& wait) {
+    if (beats) beats->waits(true);
+    guarded(operation, wait);
+    if (beats) beats->waits(false);
+    recorder.end(sequence);
+  }
   // Everything that libtorch and Gloo throw, of whatever type.
-  [[noreturn]] void failed(const std::string& operation, const std::exception& e) const {
+  [[noreturn]] void failed(const std::string& operation, const std::exception& e) {
+    if (beats) beats->fails();
+    const auto cause = message_of(e);
+    // Others than those that have closed their connections are silent or late.
+    const bool timed_out = cause.find("imed out") != std::string::npos;
+    const auto late = beats && timed_out ? beats->late_ranks() : "";
     log(LogLevel::Error, who + ": the last collectives of this process:\n" + recorder.str());
-    throw Error(ErrorKind::Peer, operation, who + " lost contact with another rank: " + message_of(e),
+    throw Error(ErrorKind::Peer, operation, who + " lost contact with another rank: " + cause + (late.empty() ? "" : "; " + late),
                 "the first error among the messages of all ranks is the cause", std::current_exception());
   }
   template <class Fn>
-  auto guarded(const std::string& operation, Fn&& fn) const -> decltype(fn()) {
+  auto guarded(const std::string& operation, Fn&& fn) -> decltype(fn()) {
     try {
       return fn();
     } catch (const Error&) {
@@ -63,8 +83,7 @@ class C10dCollective final : public Collective {
 
   bool done() override { return work_->isCompleted(); }
   void wait() override {
-    shared_->guarded(operation_, [&] { work_->wait(); });
-    shared_->recorder.end(sequence_);
+    shared_->wait_for_others(operation_, sequence_, [&] { work_->wait(); });
   }
 
  private:
@@ -111,7 +130,11 @@ class C10dGroup final : public ProcessGroup {
     })->wait();
   }
 
+  void main_first(const std::function<void()>& work) override;
+  void does(std::string work) override { shared_->beats->does(std::move(work)); }
+
   void abandon() noexcept override {
+    shared_->beats->leak();
     for (auto* group : {&exchanges_, &gathers_, &agreements_}) (void)group->release();
     (void)store_.release();
   }
@@ -125,9 +148,11 @@ class C10dGroup final : public ProcessGroup {
     char bytes[kInline] = {};
   };
 
-  void connect(std::chrono::milliseconds timeout);
-  void meet(std::chrono::milliseconds timeout);
-  Gloo group(const char* name, std::chrono::milliseconds timeout) const;
+  void connect();
+  void meet();
+  void start_beats();
+  void wait_for_main(const std::string& key);
+  Gloo group(const char* name) const;
   void check_same(const Gloo& group, const std::string& operation, const at::Tensor& given);
   std::vector<at::Tensor> gather_bytes(const Gloo& group, const std::string& call, const void* own, size_t size);
 
@@ -143,6 +168,8 @@ class C10dGroup final : public ProcessGroup {
   Launch launch_;
   std::shared_ptr<Shared> shared_;
   bool debug_;
+  std::chrono::milliseconds timeout_, beat_interval_;
+  int64_t main_firsts_ = 0;
   StorePtr store_;
   Gloo exchanges_, gathers_, agreements_;  // one for each sequence
 };
@@ -151,21 +178,70 @@ C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
     : launch_(launch),
       shared_(std::make_shared<Shared>("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) + " (" +
                                        host_name() + ")")),
-      debug_(options.debug) {
-  const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeout * 1000));
-  connect(timeout);
-  meet(timeout);
-  exchanges_ = group("exchanges", timeout);
-  gathers_ = group("gathers", timeout);
-  agreements_ = group("agreements", timeout);
+      debug_(options.debug),
+      timeout_(static_cast<int64_t>(options.timeout * 1000)),
+      beat_interval_(std::max(500, launch.world_size)) {
+  connect();
+  meet();
+  exchanges_ = group("exchanges");
+  gathers_ = group("gathers");
+  agreements_ = group("agreements");
+  start_beats();
 }
 
-void C10dGroup::connect(std::chrono::milliseconds timeout) {
+// Each rank writes twice a second, or less often if there are so many that the store would be busy with it.
+void C10dGroup::start_beats() {
+  const auto write = [store = store_, own = beat_key(launch_.rank)](const std::string& beat) { store->set(own, beat); };
+  const auto read = [store = store_, ranks = launch_.world_size] {
+    std::vector<std::string> beats;
+    for (int r = 0; r < ranks; ++r) beats.push_back(read_beat(*store, r));
+    return beats;
+  };
+  shared_->beats = std::make_unique<detail::Beats>(detail::Beats::Store{write, read}, beat_interval_);
+}
+
+void C10dGroup::main_first(const std::function<void()>& work) {
+  const auto key = "main_first/" + std::to_string(main_firsts_++);
+  if (launch_.rank != 0) {
+    wait_for_main(key);
+    return work();
+  }
+  const auto end = [&](const std::string& how) { shared_->guarded("main_first", [&] { store_->set(key, how); }); };
+  try {
+    work();
+  } catch (...) {
+    end("failed");
+    throw;
+  }
+  end("done");
+}
+
+// In the store, since a collective would time out.
+void C10dGroup::wait_for_main(const std::string& key) {
+  using Clock = std::chrono::steady_clock;
+  shared_->beats->waits(true);
+  std::string last;
+  auto since = Clock::now();
+  const auto is_there = [&] { return shared_->guarded("main_first", [&] { return store_->check({key}); }); };
+  while (!is_there()) {
+    const auto beat = shared_->guarded("main_first", [&] { return read_beat(*store_, 0); });
+    if (beat != last) since = Clock::now();
+    last = beat;
+    check(Clock::now() - since < timeout_, ErrorKind::Peer, "main_first", shared_->who,
+          " waits for rank 0, which has given no sign of life for ", timeout_.count() / 1000, " s");
+    std::this_thread::sleep_for(beat_interval_);
+  }
+  shared_->beats->waits(false);
+  check(shared_->guarded("main_first", [&] { return store_->get_to_str(key); }) == "done", ErrorKind::Peer, "main_first", shared_->who,
+        " waits for rank 0, which has failed; hint: the first error among the messages of all ranks is the cause");
+}
+
+void C10dGroup::connect() {
   c10d::TCPStoreOptions options;
   options.port = static_cast<uint16_t>(launch_.port);
   options.isServer = launch_.serves_store;
   options.waitWorkers = false;
-  options.timeout = timeout;
+  options.timeout = timeout_;
   try {
     store_ = c10::make_intrusive<c10d::PrefixStore>("npu_train/" + std::to_string(launch_.generation),
                                                     c10::make_intrusive<c10d::TCPStore>(launch_.host, options));
@@ -181,7 +257,7 @@ void C10dGroup::connect(std::chrono::milliseconds timeout) {
 }
 
 // Names the ranks that are missing, which a group of Gloo would not. Processes may make several groups, in the same order on each rank.
-void C10dGroup::meet(std::chrono::milliseconds timeout) {
+void C10dGroup::meet() {
   const auto rank = std::to_string(launch_.rank);
   const auto me = host_name() + ", process " + std::to_string(::getpid());
   shared_->guarded("process group", [&] {
@@ -195,21 +271,21 @@ void C10dGroup::meet(std::chrono::milliseconds timeout) {
   std::vector<std::string> keys;
   for (int r = 0; r < launch_.world_size; ++r) keys.push_back(key(r));
   try {
-    store_->wait(keys, timeout);
+    store_->wait(keys, timeout_);
   } catch (const std::exception& e) {
     std::vector<std::string> missing;
     for (int r = 0; r < launch_.world_size; ++r)
       if (!shared_->guarded("process group", [&] { return store_->check({key(r)}); })) missing.push_back(std::to_string(r));
     throw Error(ErrorKind::Peer, "process group",
-                shared_->who + ": after " + std::to_string(timeout.count() / 1000) + " s " + (missing.size() == 1 ? "rank " : "ranks ") +
+                shared_->who + ": after " + std::to_string(timeout_.count() / 1000) + " s " + (missing.size() == 1 ? "rank " : "ranks ") +
                     join(missing) + " did not come",
                 "all ranks must be started with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT", std::current_exception());
   }
 }
 
-Gloo C10dGroup::group(const char* name, std::chrono::milliseconds timeout) const {
+Gloo C10dGroup::group(const char* name) const {
   return shared_->guarded("process group", [&] {
-    auto options = ProcessGroupGloo::Options::create(timeout);
+    auto options = ProcessGroupGloo::Options::create(timeout_);
     const bool local = launch_.local_world_size == launch_.world_size;
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
     options->devices.push_back(interface != nullptr ? ProcessGroupGloo::createDeviceForInterface(interface)
@@ -241,8 +317,7 @@ std::vector<at::Tensor> C10dGroup::gather_bytes(const Gloo& group, const std::st
   auto out = at::empty({launch_.world_size * n}, at::kByte);
   std::memcpy(in.data_ptr(), own, size);
   const auto sequence = shared_->recorder.begin("agreement", call, n);
-  shared_->guarded(call, [&] { group->_allgather_base(out, in)->wait(); });
-  shared_->recorder.end(sequence);
+  shared_->wait_for_others(call, sequence, [&] { group->_allgather_base(out, in)->wait(); });
   return out.split(n);
 }
 

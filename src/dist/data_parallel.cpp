@@ -7,8 +7,11 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
+#include "dist/rank_times.hpp"
 #include "npu_train/base/digest.hpp"
+#include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 
 namespace npu_train {
@@ -18,12 +21,15 @@ namespace {
 struct Agreement {
   float found_inf = 0;
   uint32_t bits = 0;
+  double seconds = 0;
 };
 
 }  // namespace
 
 DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, DistOptions options)
-    : group_(std::move(group)), options_(std::move(options)) {}
+    : group_(std::move(group)), options_(std::move(options)), times_(std::make_unique<detail::RankTimes>()) {}
+
+DataParallelStrategy::~DataParallelStrategy() = default;
 
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
   reducer_.reset();  // its hooks go first
@@ -49,23 +55,33 @@ std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
 
 std::string DataParallelStrategy::from_main(std::string own) { return group_->gather("from_main", rank() == 0 ? own : std::string())[0]; }
 
+void DataParallelStrategy::begin_window(int64_t micro_batches) {
+  reducer_->begin_window(micro_batches);
+  group_->does("step " + std::to_string(++windows_) + " of this process, forward and backward");
+  window_begin_ = SteadyClock().now();
+}
+
 void DataParallelStrategy::backward(const at::Tensor& loss, bool last) {
   reducer_->begin_backward(last);
   backend_of(device_of(loss.device())).backward(loss);
 }
 
 WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {
+  computed_ = SteadyClock().now() - window_begin_;
+  group_->does("step " + std::to_string(windows_) + " of this process, reduction of gradients");
   const auto total = reducer_->finish({own.loss, own.samples, own.micro_batches});
   return {.loss = total[0], .samples = total[1], .micro_batches = total[2]};
 }
 
 void DataParallelStrategy::agree(StepAgreement& step) {
-  Agreement own{.found_inf = step.found_inf.defined() ? step.found_inf.item<float>() : 0, .bits = std::exchange(wanted_, 0)};
+  Agreement own{
+      .found_inf = step.found_inf.defined() ? step.found_inf.item<float>() : 0, .bits = std::exchange(wanted_, 0), .seconds = computed_};
   const auto host = step.sums.to(at::kCPU, at::kFloat).contiguous();
   std::string message(sizeof own + host.nbytes(), '\0');
   std::memcpy(message.data(), &own, sizeof own);
   std::memcpy(message.data() + sizeof own, host.const_data_ptr(), host.nbytes());
   at::Tensor sums;
+  std::vector<double> seconds;
   decided_ = 0;
   for (auto& given : group_->gather("agree", message)) {
     check(given.size() == message.size(), ErrorKind::Peer, "agree",
@@ -73,14 +89,17 @@ void DataParallelStrategy::agree(StepAgreement& step) {
           "same program with the same configuration");
     std::memcpy(&own, given.data(), sizeof own);
     decided_ |= own.bits;
+    seconds.push_back(own.seconds);
     if (step.found_inf.defined() && own.found_inf != 0) step.found_inf.fill_(1);
     const auto part = at::from_blob(given.data() + sizeof own, host.sizes(), at::kFloat);
     sums = sums.defined() ? sums.add_(part) : part.clone();
   }
   step.sums.copy_(sums);
+  if (const auto slowest = times_->add(seconds); is_main() && !slowest.empty()) log_warning(slowest);
 }
 
 void DataParallelStrategy::finish_step() {
+  group_->does("after step " + std::to_string(windows_) + " of this process");
   if (options_.check_every == 0 || ++steps_ % options_.check_every != 0) return;
   std::string own;
   for (const auto& p : trained_) {

@@ -101,10 +101,13 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   check(group_ != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
   bind<DistOptions>(to_node(options), "dist");
   check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
+  const bool bf16 = options.reduce_dtype == "bf16";
+  check(ordered_ || !bf16, ErrorKind::Usage, "dist.reduce_dtype",
+        "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
   check_equal(parameters_, *group_);
   auto layout = detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576));
   buckets_.reserve(layout.size());
-  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_);
+  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, bf16);
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
       const auto& value = parameters_[buckets_[b].layout().pieces[i].parameter].value;

@@ -12,6 +12,9 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
           .field("reduce", &T::reduce,
                  "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
                  one_of({"window", "micro_batch"}))
+          .field("reduce_dtype", &T::reduce_dtype,
+                 "fp32 gradients travel in it; bf16: half the bytes, sums in fp32, with other bits than one process; not with native",
+                 one_of({"fp32", "bf16"}))
           .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
           .field("check_every", &T::check_every, "steps between comparisons of the weights of all ranks, a pass over them each; 0: none",
                  at_least(0))

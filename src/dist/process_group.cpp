@@ -40,6 +40,7 @@ class GroupOfOne final : public ProcessGroup {
   std::vector<std::string> gather(const std::string& /*call*/, const std::string& own) override { return {own}; }
   using ProcessGroup::gather;
   void broadcast(const at::Tensor& /*tensor*/) override {}
+  void main_first(const std::function<void()>& work) override { work(); }
   void abandon() noexcept override {}
 
  private:

@@ -70,6 +70,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
     register_devices(parts);
     if (config.device != "auto") Device::parse(config.device);
   });
+  rule("trainer.devices", [&] { parse_devices(config.trainer.devices); });
   rule("trainer.gradient_checkpointing", [&] { CheckpointPlan::parse(config.trainer.gradient_checkpointing); });
   rule("grad_scaler", [&] { LossScale(config.grad_scaler.loss_scale()); });
   refuse("grad_scaler.enabled", config.grad_scaler.enabled == "true" && is_fp32_mode(config.precision),

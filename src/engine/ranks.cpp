@@ -3,21 +3,44 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <sstream>
+#include <map>
 #include <string>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/data/loader.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/dist/data_parallel.hpp"
 #include "npu_train/dist/launch.hpp"
 
 namespace npu_train {
 
-std::shared_ptr<Strategy> make_strategy(const RunConfig& config) {
+namespace {
+
+/// Our launcher may have started fewer, after a failure or by --nproc.
+void check_devices(const Launch& launch, const std::string& devices) {
+  const int wanted = parse_devices(devices);
+  if (wanted == 0 || wanted == launch.local_world_size || launch.launcher == "npu_train") return;
+  check(!launch.launcher.empty(), ErrorKind::Usage, "trainer.devices", "this process was started alone, and ", wanted,
+        " are requested; hint: train_app CONFIG starts them, and npu_tool launch --nproc ", wanted, " PROGRAM those of another program");
+  throw Error(
+      ErrorKind::Usage, "trainer.devices",
+      c10::str(wanted, " processes are requested, and ", launch.launcher, " has started ", launch.local_world_size, " on this machine"),
+      "leave it at auto, or start as many");
+}
+
+}  // namespace
+
+std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device) {
   const auto launch = launch_of_environment();
-  if (launch.world_size == 1) return std::make_shared<SingleDeviceStrategy>();
+  check_devices(launch, config.trainer.devices);
+  if (launch.world_size == 1) {
+    const int devices = device.is_cpu() ? 1 : backend_of(device).count();
+    if (launch.launcher.empty() && devices > 1)
+      log_info("one of ", devices, " devices is used; train_app CONFIG trainer.devices=", devices, " uses all of them");
+    return std::make_shared<SingleDeviceStrategy>();
+  }
   auto strategy = std::make_shared<DataParallelStrategy>(make_process_group(launch, config.dist), config.dist);
   if (strategy->is_main())
     log_info(launch.world_size, " ranks, started by ", launch.launcher, ": data parallel over Gloo, ", config.dist.reduction, " sums, ",
@@ -25,14 +48,39 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config) {
   return strategy;
 }
 
-void check_equal_on_ranks(Strategy& strategy, const ConfigNode& resolved) {
+namespace {
+
+// Every value by its path, as in "optimizer.lr".
+void collect_values(const ConfigNode& node, const std::string& path, std::map<std::string, std::string>& out) {
+  const auto under = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  for (const auto& member : node.members()) collect_values(member.value, under(member.key), out);
+  for (size_t i = 0; i < node.items().size(); ++i) collect_values(node.items()[i], under(std::to_string(i)), out);
+  if (node.is_scalar()) out[path] = node.scalar();
+}
+
+std::map<std::string, std::string> values_of(const std::string& yaml, size_t rank) {
+  std::map<std::string, std::string> out;
+  collect_values(parse_yaml(yaml, "rank " + std::to_string(rank)), "", out);
+  return out;
+}
+
+}  // namespace
+
+void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved) {
   if (strategy.world_size() == 1) return;
-  const auto all = strategy.gather("version: " NPU_TRAIN_VERSION "\n" + to_yaml(resolved));
+  resolved.put({.key = "npu_train", .key_mark = {}, .value = NPU_TRAIN_VERSION});
+  const auto all = strategy.gather(to_yaml(resolved));
+  const auto main = values_of(all[0], 0);
   for (size_t r = 1; r < all.size(); ++r) {
-    std::istringstream main(all[0]), other(all[r]);
-    for (std::string expected, given; std::getline(main, expected), std::getline(other, given), main || other;)
-      check(expected == given, ErrorKind::Usage, "Trainer", "rank ", r, " has '", given, "' where rank 0 has '", expected,
-            "'; hint: all ranks must run the same program with the same configuration");
+    if (all[r] == all[0]) continue;
+    const auto other = values_of(all[r], r);
+    auto paths = main;
+    paths.insert(other.begin(), other.end());
+    for (const auto& [path, _] : paths) {
+      const auto in = [&](const auto& values) { return values.contains(path) ? path + "=" + values.at(path) : "no " + path; };
+      check(in(main) == in(other), ErrorKind::Usage, "Trainer", "rank ", r, " has ", in(other), " where rank 0 has ", in(main),
+            "; hint: all ranks must run the same program with the same configuration");
+    }
   }
 }
 

@@ -12,10 +12,10 @@
 namespace npu_train {
 
 // The strategy for the launch that this process belongs to. Waits for the other ranks.
-std::shared_ptr<Strategy> make_strategy(const RunConfig& config);
+std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device);
 
-// Error(Usage) that names the first rank with another version of the library or another configuration, and the line that differs.
-void check_equal_on_ranks(Strategy& strategy, const ConfigNode& resolved);
+// Error(Usage) that names the first rank with another version of the library or another configuration, and the value that differs.
+void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved);
 
 // Parameters and buffers.
 std::vector<at::Tensor> weights_of(Task& task);

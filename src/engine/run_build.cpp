@@ -71,7 +71,7 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 
 void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   device = run_device(config);
-  strategy = make_strategy(config);
+  strategy = make_strategy(config, device);
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
@@ -158,7 +158,12 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
   if (data.train == nullptr && data.train_stream == nullptr) {
     check(!config.data.name.empty(), ErrorKind::Usage, "data", "no data set is named; allowed: ", join(parts.datasets.names()),
           "; hint: set data: {name: generated}, or pass data of your own to fit()");
-    data = parts.datasets.make(config.data, "data", parts.transforms);
+    const auto open = [&] { data = parts.datasets.make(config.data, "data", parts.transforms); };
+    const auto* download = config.data.options.find("download");
+    if (download != nullptr && download->is_scalar() && download->scalar() == "true")
+      strategy->main_first(open);
+    else
+      open();
   } else {
     data.options = bind<detail::PlainDataOptions>(config.data.options, "data");
   }

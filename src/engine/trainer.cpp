@@ -158,7 +158,10 @@ struct Trainer::Impl {
     write_file_atomic((fs::path(dir) / "config.yaml").string(), to_yaml(run.resolved));
     write_environment(fs::path(dir) / "environment.json");
     run.loop->add_callback(std::make_shared<RunFiles>(dir, config.trainer.log_every_n_steps, config.output.tensorboard));
-    if (config.checkpoint.enabled) run.open_store((fs::path(dir) / "checkpoints").string(), config.checkpoint);
+    if (config.checkpoint.enabled) {
+      run.open_store((fs::path(dir) / "checkpoints").string(), config.checkpoint);
+      run.store->set_before_commit([this] { lock->check_held(); });
+    }
     try {
       log_file = make_file_sink((fs::path(dir) / "train.log").string());
     } catch (const Error& e) {

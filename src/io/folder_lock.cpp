@@ -90,6 +90,7 @@ struct FolderLock::Impl {
   bool watch(const std::string& found) const;
   int write_holder() const;
   void confirm() const;
+  std::optional<detail::LockHolder> successor() const;
   void beat();
   [[noreturn]] void refuse(const std::string& found) const;
 };
@@ -153,9 +154,16 @@ void FolderLock::Impl::confirm() const {
   if (const auto now = content_of(path); now != self.file()) refuse(now);
 }
 
+/// Who has taken the lock over.
+std::optional<detail::LockHolder> FolderLock::Impl::successor() const {
+  const auto holder = detail::parse_holder(content_of(path));
+  return holder && holder->str() != self.str() ? holder : std::nullopt;
+}
+
 void FolderLock::Impl::beat() {
   std::unique_lock lock(mutex);
   while (!changed.wait_for(lock, Seconds(options.beat), [&] { return ended; })) {
+    if (successor()) return;
     ++self.beat;
     write_holder();  // retries after a temporary failure of the disk
   }
@@ -202,5 +210,12 @@ FolderLock::~FolderLock() {
 }
 
 const fs::path& FolderLock::folder() const { return impl_->folder; }
+
+void FolderLock::check_held() const {
+  if (const auto holder = impl_->successor())
+    throw Error(ErrorKind::Checkpoint, kLock,
+                impl_->folder.string() + ": was taken over by " + holder->str() + " while this process gave no sign of life",
+                "end this run; the other one continues from its newest checkpoint");
+}
 
 }  // namespace npu_train

@@ -11,6 +11,7 @@
 
 #include "kernels/batch_norm_kernels.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/kernels/running_updates.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -105,12 +106,14 @@ Statistics statistics(const Layout& layout, const T* x) {
   return s;
 }
 
-// new = (1 - momentum) old + momentum value
-void move_running(const at::Tensor& running, const std::vector<double>& values, double momentum, double factor) {
+// new = (1 - momentum) old + momentum factor value
+void move_by_values(const at::Tensor& running, const std::vector<double>& values, double momentum, double factor) {
   if (!running.defined()) return;
-  float* to = running.data_ptr<float>();
-  for (size_t c = 0; c < values.size(); ++c) to[c] = static_cast<float>((1 - momentum) * to[c] + momentum * factor * values[c]);
-  running.unsafeGetTensorImpl()->bump_version();
+  std::vector<double> added(values.size());
+  for (size_t c = 0; c < values.size(); ++c) added[c] = momentum * factor * values[c];
+  auto* updates = RunningUpdates::current();
+  if (updates != nullptr) updates->updates().push_back({running, running.clone(), 1 - momentum, added});
+  move_running(running, 1 - momentum, added);
 }
 
 // [2, C]: mean and 1 / sqrt(variance + eps).
@@ -243,8 +246,8 @@ class TrainingNorm : public torch::autograd::Function<TrainingNorm> {
     const Statistics s = stored_as(x.scalar_type(), [&]<class T>(T) { return statistics(layout, x.const_data_ptr<T>()); });
     const double n = static_cast<double>(layout.values());
     if (bn.training) {
-      move_running(bn.running_mean, s.mean, bn.momentum, 1);
-      move_running(bn.running_var, s.variance, bn.momentum, n / (n - 1));
+      move_by_values(bn.running_mean, s.mean, bn.momentum, 1);
+      move_by_values(bn.running_var, s.variance, bn.momentum, n / (n - 1));
     }
     const at::Tensor saved = mean_and_invstd(s, bn.eps, weight.options());
     at::Tensor y = normalise(layout, x, saved, weight, bias, residual ? residual->contiguous(layout.format) : at::Tensor(), relu);

@@ -38,7 +38,8 @@ std::unique_ptr<at::ObserverContext> NormWatch::on_start(const at::RecordFunctio
   if (!norm || inputs.size() < 5) return nullptr;
   const auto tensor = [&](size_t i) { return inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor(); };
   auto [counter, count] = std::exchange(counted, {});
-  const Statistics statistics{.mean = tensor(3), .variance = tensor(4), .counter = counter, .count = count};
+  Statistics statistics{.mean = tensor(3), .variance = tensor(4), .counter = counter, .count = count};
+  if (inputs.size() > 6 && inputs[5].isBool() && inputs[5].toBool()) statistics.momentum = inputs[6].toDouble();
   for (auto* watch = innermost; watch != nullptr; watch = watch->outer_) watch->on_norm(statistics);
   return nullptr;
 }

@@ -30,7 +30,7 @@ bool same_order(const at::Tensor& a, const at::Tensor& b) {
   return true;
 }
 
-// fn(blocks) for the gradients' numbers in [n, 64] on their device, each gradient from a new block on, zeros behind it. fp32, or fp64 if
+// fn(blocks) for the gradients' numbers in [n, 64] on their device, each gradient from a new block on, zeros after it. fp32, or fp64 if
 // the gradients are; a limited number at a time.
 template <class Fn>
 void for_blocks(const std::vector<at::Tensor>& gradients, const Fn& fn) {

@@ -166,7 +166,8 @@ NamedTensors tensors_by_every_name(const State& part) {
   return out;
 }
 
-void save_checkpoint(const std::string& dir, const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
+void save_checkpoint(const std::string& dir, const RunState& state, const CheckpointMeta& meta, const ConfigNode& config,
+                     const std::function<void()>& before_commit) {
   if (const auto parent = fs::path(dir).parent_path(); !parent.empty()) make_folder(parent);
   AtomicDirectory target(dir);
   Json manifest, files = Json::array(), listed = Json::array(), values = Json::object();
@@ -190,6 +191,7 @@ void save_checkpoint(const std::string& dir, const RunState& state, const Checkp
   manifest.set("files", std::move(files));
   manifest.set("tensors", std::move(listed));
   write_file_atomic(target.temporary() / "manifest.json", sealed(manifest));
+  if (before_commit) before_commit();
   target.commit();
 }
 

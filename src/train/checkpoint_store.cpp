@@ -139,14 +139,14 @@ std::string CheckpointStore::write(const RunState& state, const CheckpointMeta& 
   const auto before = entries();
   auto numbered = meta;
   numbered.serial = before.empty() ? 1 : std::min(before.front().meta.serial + 1, kLargestSerial);
-  save_checkpoint(path, state, numbered, config);
+  save_checkpoint(path, state, numbered, config, before_commit_);
   rotate(path);
   return path;
 }
 
 std::string CheckpointStore::save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
   const auto path = (fs::path(dir_).parent_path() / "diverged").string();
-  save_checkpoint(path, state, meta, config);
+  save_checkpoint(path, state, meta, config, before_commit_);
   return path;
 }
 

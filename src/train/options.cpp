@@ -1,10 +1,20 @@
 #include "npu_train/train/options.hpp"
 
 #include <algorithm>
+#include <charconv>
 
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
+
+int parse_devices(const std::string& text) {
+  if (text == "auto") return 0;
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  check(error == std::errc() && end == text.data() + text.size() && value >= 1 && value <= 1024, ErrorKind::Usage, "trainer.devices", "'",
+        text, "' is neither auto nor a number from 1 to 1024");
+  return value;
+}
 
 const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
   using T = TrainerOptions;
@@ -14,6 +24,9 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("max_steps", &T::max_steps, "stop after so many optimizer steps; -1: no limit", at_least(-1))
           .field("max_time", &T::max_time, "stop after so many seconds of training in this process; -1: no limit", at_least(-1))
           .field("accumulate_grad_batches", &T::accumulate_grad_batches, "batches that make one optimizer step, on each rank", at_least(1))
+          .field("devices", &T::devices,
+                 "processes on this machine, each with a device of its own: N: train_app starts them; auto: those that --nproc or another "
+                 "launcher starts, otherwise one")
           .field("lr_scaling", &T::lr_scaling, "multiplies all learning rates by the number of processes, or its square root",
                  one_of({"none", "linear", "sqrt"}))
           .field("gradient_clip_val", &T::gradient_clip_val, "bound for gradients, after unscaling; 0: no clipping", at_least(0))

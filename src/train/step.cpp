@@ -16,6 +16,7 @@
 #include "train/kept_buffers.hpp"
 #include "train/missing_buffers.hpp"
 #include "train/overflow_forensics.hpp"
+#include "train/running_statistics.hpp"
 #include "train/window_graph.hpp"
 
 namespace npu_train {
@@ -47,6 +48,7 @@ TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema
   check(options_.clip_value >= 0 && std::isfinite(options_.clip_value) && options_.last_skip >= 0, ErrorKind::Usage, "TrainStep",
         "clip_value is ", options_.clip_value, " and last_skip ", options_.last_skip, "; allowed: finite numbers of at least 0");
   buffers_ = std::make_unique<detail::KeptBuffers>(task_);
+  statistics_ = std::make_unique<detail::RunningStatistics>(task_, strategy_);
   const auto device = optimizer_.parameters()[0].value.device();
   forensics_ = std::make_unique<detail::OverflowForensics>(
       task_, precision_, optimizer_, strategy_, options_, may_skip_, *buffers_,
@@ -74,8 +76,10 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
     const auto scope = precision_.forward_scope();
     const auto forward = [&] { output = task_.training_step(precision_.cast_input(batch)); };
-    if (std::exchange(buffers_checked_, true)) return forward();
-    detail::warn_of_missing_buffers(task_, forward);
+    statistics_->collect([&] {
+      if (std::exchange(buffers_checked_, true)) return forward();
+      detail::warn_of_missing_buffers(task_, forward);
+    });
   });
   check_output(output, "TrainStep");
   observers_.show_loss(output.loss, attempts_, micro_batch);
@@ -145,6 +149,7 @@ void TrainStep::begin_window(const std::vector<Batch>& window, double full_weigh
   task_.parameters().zero_grad();
   if (may_skip_ || forensics_->watches() || options_.keep_start) buffers_->keep();
   start_kept_ = true;
+  statistics_->begin_window();
   forensics_->begin();
   precision_.begin_step();
   strategy_.begin_window(static_cast<int64_t>(window.size()));
@@ -156,7 +161,10 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
 
   const at::NoGradGuard no_grad;
   const WindowWeight own{window.weight, window.samples, static_cast<double>(batches.size())};
-  const auto total = run_phase(Phase::Reduce, [&] { return strategy_.finish_gradients(own); });
+  const auto total = run_phase(Phase::Reduce, [&] {
+    statistics_->apply();
+    return strategy_.finish_gradients(own);
+  });
   check(total.loss > 0, ErrorKind::Usage, "TrainStep", "a window needs at least one batch with a weight above 0");
   auto gate = run_phase(Phase::Unscale, [&] { return precision_.unscale_and_check(window.full_weight / total.loss); });  // times R / W
   forensics_->look_at_gradients(batches, window.full_weight, attempts_);

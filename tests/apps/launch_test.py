@@ -58,6 +58,10 @@ class Launch(ProgramTest):
                 self.assertFails(train_app(config, *words, env=PLAIN), USAGE, said)
                 self.assertFails(npu_tool('launch', *words, 'true', env=PLAIN), USAGE, '--nproc' if words[0] == '--max-restarts' else said)
         self.assertFails(train_app(config, '--nproc', '2', '--verify-resume', env=PLAIN), USAGE, '--verify-resume excludes --nproc')
+        self.assertFails(train_app(config, 'trainer.devices=none', env=PLAIN), USAGE, "'none' is neither auto nor a number from 1 to 1024")
+        self.assertFails(train_app(config, 'trainer.devices=2', '--nproc', '1', env=PLAIN), USAGE, 'started alone, and 2 are requested')
+        self.assertFails(train_app(config, 'trainer.devices=3', env=RANK_1 | {'LOCAL_RANK': '1', 'LOCAL_WORLD_SIZE': '2'}), USAGE,
+                         '3 processes are requested, and a script has started 2 on this machine')
         self.assertFails(train_app(config, '--nproc', '2', env=RANK_1), USAGE, 'already rank 1 of 2', 'omit --nproc')
         self.assertFails(npu_tool('launch', '--nproc', '2', 'true', env=RANK_1), USAGE, 'already rank 1 of 2')
         self.assertFails(npu_tool('launch', '--nproc', '2', env=PLAIN), USAGE, 'no program is given')

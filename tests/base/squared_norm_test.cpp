@@ -32,7 +32,7 @@ ExactSum sum_of(const std::vector<double>& values) {
   return sum;
 }
 
-/// The digits that parts() without carries stand for.
+/// The digits after all carries of parts().
 ExactSum::Limbs carried(const at::Tensor& parts) {
   ExactSum::Limbs limbs;
   std::copy_n(parts.const_data_ptr<int64_t>(), limbs.size(), limbs.begin());

@@ -59,6 +59,23 @@ TEST_CASE("reduce: micro_batch has those bits for several micro-batches on each 
   }
 }
 
+TEST_CASE("reduce_dtype: bf16 rounds fp32 gradients before and after their sum, which is in fp32; others travel as they are") {
+  for (const int ranks : {2, 3}) {
+    CAPTURE(ranks);
+    const auto expected = run_command({kRankProgram, "one_process_in_bf16", "ranks=" + std::to_string(ranks)});
+    REQUIRE(expected.ok());
+    REQUIRE(expected.output != of_one_process(ranks));
+    for (const auto& rank : gradients(ranks, {"reduce_dtype=bf16"})) {
+      REQUIRE_MESSAGE(rank.ok(), rank.output);
+      CHECK(gradients_of(rank) == expected.output);
+    }
+  }
+  for (const auto& rank : gradients(2, {"reduce_dtype=bf16", "reduction=native"})) {
+    CHECK(rank.status == 2);
+    CHECK(has(rank.output, "dist.reduction=native does not do"));
+  }
+}
+
 TEST_CASE("a rank with fewer micro-batches, or none, takes part") {
   for (const int micro_batches : {1, 2}) {
     CAPTURE(micro_batches);

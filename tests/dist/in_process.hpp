@@ -74,6 +74,7 @@ class ReplicatedRank : public Strategy {
   ReplicatedRank(std::shared_ptr<Exchange> exchange, int rank) : exchange_(std::move(exchange)), rank_(rank) {}
   int rank() const override { return rank_; }
   int world_size() const override { return exchange_->ranks(); }
+  bool adds_in_order() const override { return true; }
 
   ParameterSet setup(const ParameterSet& trained) override { return trained_ = trained; }
 
@@ -87,6 +88,12 @@ class ReplicatedRank : public Strategy {
     return out;
   }
   std::string from_main(std::string own) override { return exchange_->all(rank_, {.call = "from_main", .text = std::move(own)})[0].text; }
+
+  void main_first(const std::function<void()>& work) override {
+    if (rank_ == 0) work();
+    barrier();
+    if (rank_ != 0) work();
+  }
 
   void broadcast(const std::vector<at::Tensor>& tensors) override {
     const at::NoGradGuard no_grad;

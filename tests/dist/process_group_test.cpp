@@ -53,10 +53,35 @@ TEST_CASE("a rank that is killed or fails: the others end with Error(Peer), and 
     }
 }
 
-TEST_CASE("a rank that hangs: the others end at the timeout") {
-  const auto ranks = run_ranks(2, {kRankProgram, "failure", "how=hang", "timeout=3"});
-  CHECK(ranks[0].status == 9);
-  CHECK(has(ranks[0].output, "lost contact with another rank"));
+TEST_CASE("a rank that is stopped: the others end at the timeout, and name it") {
+  const auto ranks = run_ranks(3, {kRankProgram, "failure", "how=stop", "timeout=3"});
+  for (const size_t r : {0, 1}) CHECK(ranks[r].status == 9);
+  const auto all = ranks[0].output + ranks[1].output;  // who times out second may lose the first instead
+  CHECK(has(all, "lost contact with another rank: "));
+  CHECK(has(all, "; rank 2 gives no sign of life, last: "));
+  CHECK(!has(all, "rank 0 gives"));
+  CHECK(!has(all, "rank 1 gives"));
+}
+
+TEST_CASE("a rank that is late: it is alive, and named with what it does") {
+  const auto ranks = run_ranks(3, {kRankProgram, "failure", "how=hang", "timeout=3"});
+  for (const size_t r : {0, 1}) CHECK(ranks[r].status == 9);
+  const auto all = ranks[0].output + ranks[1].output;
+  CHECK(has(all, "; rank 2 is alive and does not wait for the others: step 2 of this process, forward and backward"));
+  CHECK(!has(all, "sign of life"));
+}
+
+TEST_CASE("ranks wait for what rank 0 does first, longer than for a collective, and notice if it fails or dies") {
+  const auto ranks = run_ranks(3, {kRankProgram, "main_first", "timeout=3"});
+  REQUIRE_MESSAGE(ranks[0].ok(), ranks[0].output);
+  CHECK(ranks[0].output == "rank 0 is done\nall are done\n");
+  for (const size_t r : {1, 2}) CHECK(ranks[r].output == "all are done\n");
+  for (const char* how : {"how=throw", "how=kill"}) {
+    CAPTURE(how);
+    const auto failed = run_ranks(3, {kRankProgram, "main_first", how, "timeout=3"});
+    CHECK(failed[0].status != 0);
+    for (const size_t r : {1, 2}) CHECK(failed[r].status == 9);
+  }
 }
 
 TEST_CASE("ranks that never come are named") {

@@ -176,3 +176,34 @@ TEST_CASE("signs of life continue while the lock is held") {
   while (lock_text(dir) == first) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   refused(dir, "(this process)", {.shared = true});
 }
+
+TEST_CASE("a holder that was stopped while another machine took the lock over notices it, and leaves the lock alone") {
+  const TempDir dir;
+  const FolderLockOptions options{.beat = 0.01, .patience = 0.2, .shared = true, .kernel_locks = false};
+  int ready[2];
+  REQUIRE(::pipe(ready) == 0);
+  const int child = ::fork();
+  if (child == 0) {
+    const FolderLock lock(dir.path(), options);
+    const char byte = 0;
+    if (::write(ready[1], &byte, 1) != 1 || ::raise(SIGSTOP) != 0) ::_exit(1);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // twenty signs of life, if it gave them
+    const auto error = error_of([&] { lock.check_held(); });
+    ::_exit(error.kind() == ErrorKind::Checkpoint && has(error.what(), "was taken over by process") ? 0 : 2);
+  }
+  char byte = 0;
+  REQUIRE(::read(ready[0], &byte, 1) == 1);
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, WUNTRACED) == child);
+  REQUIRE(WIFSTOPPED(status));
+  auto holder = load_json(dir / FolderLock::kFile);
+  holder.set("machine", "another");  // as another machine sees it
+  std::ofstream(dir / FolderLock::kFile, std::ios::trunc) << holder.dump();
+  const FolderLock lock(dir.path(), options);
+  ::kill(child, SIGCONT);
+  ::waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  lock.check_held();
+  CHECK(has(lock_text(dir), "\"process\": " + std::to_string(::getpid())));
+}

@@ -34,6 +34,8 @@ TEST_CASE("every normalisation layer of the thread is shown once, before its sta
       CHECK(watch->norms[0].variance.is_same(own->running_var));
       CHECK(watch->norms[0].counter.is_same(own->num_batches_tracked));
       CHECK(watch->norms[0].count.item<int64_t>() == 0);
+      CHECK(watch->norms[0].momentum == 0.1);
+      CHECK(!watch->norms[1].momentum);  // npu_train's own kernel
       CHECK(watch->norms[1].mean.is_same(mean));
       CHECK_FALSE(watch->norms[1].counter.defined());
     }
@@ -41,4 +43,7 @@ TEST_CASE("every normalisation layer of the thread is shown once, before its sta
   torch::relu(torch::randn({2}));
   own(torch::randn({5, 3}));
   CHECK(outer.norms.size() == 3);
+  own->eval();
+  own(torch::randn({5, 3}));
+  CHECK(!outer.norms.back().momentum);
 }

@@ -67,6 +67,21 @@ TEST_CASE("lower is better for losses; a score that is not known never becomes b
   CHECK(kept(store) == std::set<int64_t>{10, 30});
 }
 
+TEST_CASE("a check before the commit that fails leaves the folder as it was") {
+  TempDir dir;
+  CheckpointStore store((dir / "checkpoints").string(), {.monitor = "val/acc1"});
+  save(store, 10, 50);
+  store.set_before_commit([] { throw Error(ErrorKind::Checkpoint, "run folder", "was taken over", ""); });
+  CHECK(has(error_of([&] { save(store, 20, 60); }).what(), "was taken over"));
+  store.save_later(state_of(30), at_step(30), ConfigNode::map());
+  CHECK(has(error_of([&] { store.finish(); }).what(), "was taken over"));
+  CHECK(has(error_of([&] { store.save_diverged(state_of(40), at_step(40), ConfigNode::map()); }).what(), "was taken over"));
+  CHECK(kept(store) == std::set<int64_t>{10});
+  CHECK(step_of(store.last()) == 10);
+  CHECK(store.remove_leftovers() == 0);
+  CHECK(!fs::exists(dir / "diverged"));
+}
+
 TEST_CASE("-1 keeps all") {
   TempDir dir;
   CheckpointStore store((dir / "c").string(), {.save_top_k = -1});

@@ -55,12 +55,14 @@ struct CountingRank final : Strategy {
   explicit CountingRank(std::shared_ptr<Strategy> rank) : rank_(std::move(rank)) {}
   int rank() const override { return rank_->rank(); }
   int world_size() const override { return rank_->world_size(); }
+  bool adds_in_order() const override { return rank_->adds_in_order(); }
   ParameterSet setup(const ParameterSet& trained) override { return rank_->setup(trained); }
   std::vector<double> sums(std::vector<double> own) override {
     ++asked;
     return rank_->sums(std::move(own));
   }
   std::string from_main(std::string own) override { return rank_->from_main(std::move(own)); }
+  void main_first(const std::function<void()>& work) override { rank_->main_first(work); }
   void broadcast(const std::vector<at::Tensor>& tensors) override { rank_->broadcast(tensors); }
   std::vector<std::string> gather(const std::string& own) override { return rank_->gather(own); }
   void begin_window(int64_t micro_batches) override { rank_->begin_window(micro_batches); }

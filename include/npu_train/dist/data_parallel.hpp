@@ -10,25 +10,32 @@
 #include "npu_train/dist/strategy.hpp"
 
 namespace npu_train {
+namespace detail {
+class RankTimes;
+}
 
 /// Every rank has all parameters, all gradients and all optimizer state, and computes the same step (as DistributedDataParallel of
 /// PyTorch). With `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
 class DataParallelStrategy final : public Strategy {
  public:
   DataParallelStrategy(std::shared_ptr<ProcessGroup> group, DistOptions options);
+  ~DataParallelStrategy() override;
 
   int rank() const override { return group_->rank(); }
   int world_size() const override { return group_->size(); }
+  bool adds_in_order() const override { return options_.reduction == "ordered"; }
 
   ParameterSet setup(const ParameterSet& trained) override;
   void broadcast(const std::vector<at::Tensor>& tensors) override;
   std::vector<double> sums(std::vector<double> own) override;
   std::string from_main(std::string own) override;
+  void main_first(const std::function<void()>& work) override { group_->main_first(work); }
   std::vector<std::string> gather(const std::string& own) override { return group_->gather("gather", own); }
 
-  void begin_window(int64_t micro_batches) override { reducer_->begin_window(micro_batches); }
+  void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override;
   WindowWeight finish_gradients(const WindowWeight& own) override;
+  /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
   void agree(StepAgreement& step) override;
   /// Every `dist.check_every` steps compares the weights: Error(CheckFailed) names a rank and the first parameter that differs from rank
   /// 0's.
@@ -44,7 +51,9 @@ class DataParallelStrategy final : public Strategy {
   DistOptions options_;
   ParameterSet trained_;
   std::unique_ptr<GradientReducer> reducer_;
-  int64_t steps_ = 0;
+  std::unique_ptr<detail::RankTimes> times_;
+  int64_t windows_ = 0, steps_ = 0;
+  double window_begin_ = 0, computed_ = 0;  // seconds
   unsigned wanted_ = 0, decided_ = 0;
 };
 

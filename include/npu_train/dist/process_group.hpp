@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +51,13 @@ class ProcessGroup {
   virtual void broadcast(const at::Tensor& tensor) = 0;
   /// Returns when each rank has called it.
   void barrier(const std::string& call) { gather(call, std::string()); }
+
+  /// Calls `work` on rank 0, then on the others, who wait for it in the store: without a limit of time, as long as rank 0 is alive. If its
+  /// `work` throws, they get Error(Peer).
+  virtual void main_first(const std::function<void()>& work) = 0;
+
+  /// What this rank does from now on ("step 12, forward and backward"), for the messages of ranks that wait for it in vain.
+  virtual void does(std::string /*work*/) {}
 
   /// Leaves the group without waiting for the others, who get Error(Peer) when the process ends. What is on its way is leaked, since
   /// destructors of libtorch wait for it until the timeout.

@@ -19,6 +19,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,8 @@ class Strategy {
   /// For the distribution of data, seeds and reports. The step does not ask.
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
+  /// Whether sums over ranks are added in the order of ranks, so that a step has the bits of one process.
+  virtual bool adds_in_order() const = 0;
   /// The rank that writes files and prints.
   bool is_main() const { return rank() == 0; }
   /// The number of this rank's k-th micro-batch of a window among those of all ranks, both from 0. Random numbers are keyed by it: one
@@ -67,6 +70,10 @@ class Strategy {
   bool of_main(bool own) { return any(is_main() && own); }
   /// The text that the main rank gives; what other ranks give is ignored. Returns after the main rank has called it.
   virtual std::string from_main(std::string own) = 0;
+
+  /// Calls `work` on the main rank, and then on the others. They wait without a limit of time, as long as the main rank is alive; if its
+  /// `work` throws, they get Error(Peer). For what would disturb itself if all did it at once, such as a download.
+  virtual void main_first(const std::function<void()>& work) = 0;
 
   /// Each tensor gets the content that it has on the main rank.
   virtual void broadcast(const std::vector<at::Tensor>& tensors) = 0;
@@ -104,9 +111,11 @@ class SingleDeviceStrategy : public Strategy {
  public:
   int rank() const override { return 0; }
   int world_size() const override { return 1; }
+  bool adds_in_order() const override { return true; }
   ParameterSet setup(const ParameterSet& trained) override { return trained; }
   std::vector<double> sums(std::vector<double> own) override { return own; }
   std::string from_main(std::string own) override { return own; }
+  void main_first(const std::function<void()>& work) override { work(); }
   void broadcast(const std::vector<at::Tensor>& /*tensors*/) override {}
   std::vector<std::string> gather(const std::string& own) override { return {own}; }
   void begin_window(int64_t /*micro_batches*/) override {}

@@ -35,6 +35,10 @@ class FolderLock {
 
   const std::filesystem::path& folder() const;
 
+  /// Error(Checkpoint) that names the holder if another process has taken the lock over. It may where the operating system's lock does not
+  /// reach, if this process gave no sign of life for longer than `patience`: on a machine that was suspended, for example.
+  void check_held() const;
+
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

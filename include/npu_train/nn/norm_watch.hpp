@@ -5,6 +5,7 @@
 #include <ATen/record_function.h>
 
 #include <memory>
+#include <optional>
 
 namespace npu_train::detail {
 
@@ -21,6 +22,7 @@ class NormWatch {
   struct Statistics {
     at::Tensor mean, variance;  ///< undefined in a layer without running statistics
     at::Tensor counter, count;  ///< the layer's counter of batches, incremented already, and its value before; undefined if it has none
+    std::optional<double> momentum{};  ///< if an operator of libtorch is going to move them; nothing for npu_train's own, in evaluation
   };
   virtual void on_norm(const Statistics& statistics) = 0;
 

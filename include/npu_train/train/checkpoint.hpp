@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -50,8 +51,9 @@ struct CheckpointMeta {
 };
 
 /// Writes `state` as the folder `dir`, replacing a folder of that name. Error(Checkpoint) when the disk is full or not writable; an
-/// existing checkpoint at `dir` is then unchanged.
-void save_checkpoint(const std::string& dir, const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
+/// existing checkpoint at `dir` is then unchanged. So it is if `before_commit`, which is called when all is written, throws.
+void save_checkpoint(const std::string& dir, const RunState& state, const CheckpointMeta& meta, const ConfigNode& config,
+                     const std::function<void()>& before_commit = {});
 
 /// Reads the manifest alone. Error(Checkpoint) when there is none, it is damaged, incomplete, or its format is newer.
 CheckpointMeta read_checkpoint_meta(const std::string& dir);

@@ -1,9 +1,11 @@
 /// The checkpoints of one run: which are kept, which is last, which is best, which one to resume from.
 #pragma once
 
+#include <functional>
 #include <future>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/train/checkpoint.hpp"
@@ -17,6 +19,10 @@ class CheckpointStore {
   CheckpointStore(std::string dir, CheckpointOptions options);
   /// Waits for a save that is under way; its error goes to the log.
   ~CheckpointStore();
+
+  /// What must hold before a complete checkpoint appears in the folder, or throws: that the folder still belongs to this run. Called in the
+  /// thread that writes.
+  void set_before_commit(std::function<void()> check) { before_commit_ = std::move(check); }
 
   /// Writes a checkpoint, moves the links, and removes those that are no longer among the top k. Returns its path. A save under way ends
   /// before.
@@ -60,6 +66,7 @@ class CheckpointStore {
 
   std::string dir_;
   CheckpointOptions options_;
+  std::function<void()> before_commit_;
   RunState copy_;  // of the state that is being written
   std::future<std::string> under_way_;
 };

@@ -15,6 +15,8 @@ struct TrainerOptions {
   int64_t max_steps = -1;                        ///< stop after so many steps taken; -1: no limit
   double max_time = -1;                          ///< stop after so many seconds of training in this process; -1: no limit
   int64_t accumulate_grad_batches = 1;           ///< micro-batches of one update
+  std::string devices = "auto";                  ///< N: processes on this machine, each with a device of its own, which train_app starts |
+                                                 ///< auto: those that a launcher or --nproc has started, otherwise one
   std::string lr_scaling = "none";               ///< none | linear | sqrt: learning rates times the number of ranks, or its square root
   double gradient_clip_val = 0;                  ///< 0: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm | value
@@ -39,6 +41,9 @@ struct TrainerOptions {
   std::string on_oom = "stop";         ///< stop | retry (the window in smaller micro-batches, from then on), where memory runs out
   static const ConfigTable<TrainerOptions>& config_table();
 };
+
+/// 0 for auto. Error(Usage) unless `text` is auto or a number from 1 to 1024.
+int parse_devices(const std::string& text);
 
 /// Rounds of a training epoch, in each of which every rank takes one micro-batch: those of the data (`rounds`; nullopt: unknown), up to
 /// limit_train_batches, overfit_batches and fast_dev_run. nullopt: unknown, and nothing limits them.

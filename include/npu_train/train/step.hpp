@@ -64,6 +64,7 @@ struct StepResult {
 
 namespace detail {
 class KeptBuffers;
+class RunningStatistics;
 class OverflowForensics;
 class WindowGraph;
 struct WindowSums;
@@ -120,6 +121,7 @@ class TrainStep {
   bool start_kept_ = false;  // of the window under way
   bool buffers_checked_ = false;
   std::unique_ptr<detail::KeptBuffers> buffers_;
+  std::unique_ptr<detail::RunningStatistics> statistics_;
   std::unique_ptr<detail::OverflowForensics> forensics_;
   std::unique_ptr<detail::WindowGraph> graph_;
 };

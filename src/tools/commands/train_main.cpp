@@ -12,6 +12,7 @@
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/wrapped.hpp"
 #include "npu_train/device/host_arena.hpp"
+#include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/run_precision.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/tools/commands/main.hpp"
@@ -76,6 +77,13 @@ void report_end(const RunResult& result) {
   if (!result.best_checkpoint.empty()) text += "best checkpoint: " + shown(result.best_checkpoint) + "\n";
   if (!result.last_checkpoint.empty()) text += "last checkpoint: " + shown(result.last_checkpoint) + "\n";
   write(wrapped_lines(text, cli::terminal_columns()));
+}
+
+/// trainer.devices, unless another launcher has decided already.
+void take_devices(Arguments& args, const RunConfig& config) {
+  if (args.verify_resume || !launch_of_environment().launcher.empty()) return;
+  args.launch.nproc = std::max(1, parse_devices(config.trainer.devices));
+  if (args.launch.nproc > 1) log_info("trainer.devices: starts ", args.launch.nproc, " processes");
 }
 
 /// Whether a training is requested, and not only something to print.
@@ -148,10 +156,13 @@ int train_main(int argc, char** argv, const Parts& parts) {
   }
   ScopedLogSink sink(cli::make_program_sink());
   return cli::guarded([&] {
-    if ((args.launch.nproc > 1 || args.launch.max_restarts > 0) && trains(args)) {  // before a device is initialised
-      read_config(args, parts);                                                     // its errors are reported once, not by every rank
-      const auto command = cli::rank_command(argc, argv);
-      return cli::launch(args.launch, command, cli::resumed_command(command));
+    if (trains(args)) {
+      const auto config = read_config(args, parts);  // its errors are reported once, not by every rank
+      if (app.count("--nproc") == 0) take_devices(args, config);
+      if (args.launch.nproc > 1 || args.launch.max_restarts > 0) {  // before a device is initialised
+        const auto command = cli::rank_command(argc, argv);
+        return cli::launch(args.launch, command, cli::resumed_command(command));
+      }
     }
     const auto arena = host_arena_from_environment();  // first: it outlives every tensor of the run
     register_devices(parts);

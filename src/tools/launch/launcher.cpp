@@ -54,6 +54,8 @@ class Watch {
       if (is_stop_signal(signal)) stop(signal);
       while (const auto end = ranks_.ended()) verdict_.add(*end);
       if (const auto end = store_.ended()) verdict_.add_store(*end);
+      if (verdict_.failed())
+        for (const int rank : ranks_.kill_stopped()) verdict_.add_stopped(rank);
       if (verdict_.failed() && phase_ == Phase::Running) enter(Phase::Grace, options_.grace);
     }
     return verdict_;

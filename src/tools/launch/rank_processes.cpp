@@ -23,6 +23,11 @@ bool has_ended(pid_t child) {
   return ::waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
 }
 
+bool is_stopped(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, static_cast<id_t>(child), &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == child;
+}
+
 Variables variables_of(int rank, const Generation& generation) {
   const auto number = std::to_string(rank), ranks = std::to_string(generation.nproc);
   auto out = generation.variables;
@@ -95,6 +100,16 @@ RankProcesses::~RankProcesses() { send(SIGKILL); }
 
 void RankProcesses::send(int signal) const {
   for (const auto& [rank, group] : running_) ::kill(-group, signal);
+}
+
+std::vector<int> RankProcesses::kill_stopped() const {
+  std::vector<int> out;
+  for (const auto& [rank, child] : running_) {
+    if (!is_stopped(child)) continue;
+    ::kill(-child, SIGKILL);
+    out.push_back(rank);
+  }
+  return out;
 }
 
 std::optional<RankEnd> RankProcesses::ended() {

@@ -40,6 +40,8 @@ class RankProcesses {
   int running() const { return static_cast<int>(running_.size()); }
   /// To each process of the ranks that run.
   void send(int signal) const;
+  /// Kills the ranks that are stopped (SIGSTOP, for example), which cannot end by themselves, and gives their numbers.
+  std::vector<int> kill_stopped() const;
   /// A rank that has ended since the last call, with all that it started; nothing if there is none.
   std::optional<RankEnd> ended();
 

@@ -26,20 +26,26 @@ int signal_of(const RankEnd& end) {
 
 }  // namespace
 
+std::string Verdict::name(int rank) const { return "rank " + std::to_string(rank) + " of " + std::to_string(nproc_) + " on host " + host_; }
+
 void Verdict::add(const RankEnd& end) {
   if (!end.signalled && end.status == 0) return;
   failed_ = true;
   const int signal = signal_of(end);
-  if (signal != 0 && (signal == stop_ || ours_.contains(signal))) return;
+  if (signal != 0 && (signal == stop_ || ours_.contains(signal) || stopped_.contains(end.rank))) return;
   if (!end.signalled && is_stop_signal(signal)) {  // a rank that got the signal itself, and stopped the others
     if (stop_ == 0) stop_ = signal;
     return;
   }
-  const auto text = "rank " + std::to_string(end.rank) + " of " + std::to_string(nproc_) + " on host " + host_ + how(end);
+  const auto text = name(end.rank) + how(end);
   if (end.signalled || end.status != kPeer)
     causes_.push_back({text, end.signalled ? kPeer : end.status});
   else if (first_victim_.empty())
     first_victim_ = text + ": it lost another rank";
+}
+
+void Verdict::add_stopped(int rank) {
+  if (stopped_.insert(rank).second) causes_.push_back({name(rank) + " was stopped (SIGSTOP), and others waited for it in vain", kPeer});
 }
 
 void Verdict::add_store(const RankEnd& end) {

@@ -27,6 +27,8 @@ class Verdict {
   /// In the order in which they end.
   void add(const RankEnd& end);
   void add_store(const RankEnd& end);
+  /// The launcher kills a stopped rank, for which others have waited in vain. May be called again before its end.
+  void add_stopped(int rank);
 
   /// A rank ended, and not with 0: the others cannot continue.
   bool failed() const { return failed_; }
@@ -43,10 +45,12 @@ class Verdict {
     int code;
   };
 
+  std::string name(int rank) const;
+
   int nproc_;
   std::string host_;
   int stop_ = 0;
-  std::set<int> ours_;
+  std::set<int> ours_, stopped_;
   bool failed_ = false, store_ended_ = false;
   std::vector<Cause> causes_;
   std::string first_victim_;

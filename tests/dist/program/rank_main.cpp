@@ -80,6 +80,7 @@ void print_gradients(const ParameterSet& parameters) {
 DistOptions options_of(const Arguments& args) {
   return {.reduction = text(args, "reduction", "ordered"),
           .reduce = text(args, "reduce", "window"),
+          .reduce_dtype = text(args, "reduce_dtype", "fp32"),
           .bucket_mib = static_cast<double>(number(args, "bucket_kib", 4)) / 1024,
           .timeout = static_cast<double>(number(args, "timeout", 60)),
           .debug = number(args, "debug", 0) != 0};
@@ -94,6 +95,29 @@ void one_process(const Arguments& args) {
   for (int64_t w = 0; w < 3; ++w) {
     all.zero_grad();
     for (int64_t j = 0; j < micro_batches; ++j) loss_of(all, w, j).backward();
+    print_gradients(all);
+  }
+}
+
+// What ranks with one micro-batch each get whose fp32 gradients travel in bf16: rounded before and after the sum.
+void one_process_in_bf16(const Arguments& args) {
+  const auto all = parameters();
+  for (int64_t w = 0; w < 3; ++w) {
+    std::vector<at::Tensor> sums(all.size());
+    for (int64_t j = 0; j < number(args, "ranks", 1); ++j) {
+      all.zero_grad();
+      loss_of(all, w, j).backward();
+      for (size_t i = 0; i < all.size(); ++i) {
+        auto grad = all[i].value.grad();
+        if (!grad.defined()) continue;
+        if (grad.scalar_type() == at::kFloat) grad = grad.to(at::kBFloat16).to(at::kFloat);
+        sums[i] = sums[i].defined() ? sums[i] + grad : grad;
+      }
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (sums[i].defined() && sums[i].scalar_type() == at::kFloat) sums[i] = sums[i].to(at::kBFloat16).to(at::kFloat);
+      all[i].value.mutable_grad() = sums[i];
+    }
     print_gradients(all);
   }
 }
@@ -127,10 +151,12 @@ void agreement(const Arguments& args) {
     std::printf("%zu%c ", t.size(), t.empty() ? '-' : t.back());
   const auto sums = strategy.sums({1e16, 1.0 * rank, -1e16});
   std::printf("\n%.17g %.17g %.17g\n", sums[0], sums[1], sums[2]);
-  StepAgreement step{.found_inf = at::full({}, rank == 1 ? 1.0 : 0.0), .squares = at::full({}, 5.0), .sums = at::full({2}, 0.1F * (rank + 1))};
+  StepAgreement step{
+      .found_inf = at::full({}, rank == 1 ? 1.0 : 0.0), .squares = at::full({}, 5.0), .sums = at::full({2}, 0.1F * (rank + 1))};
   strategy.decide(rank == 1 ? 4U : 1U);
   strategy.agree(step);
-  std::printf("%g %g %.9g %u\n", step.found_inf.item<double>(), step.squares.item<double>(), step.sums[0].item<double>(), strategy.decide(0));
+  std::printf("%g %g %.9g %u\n", step.found_inf.item<double>(), step.squares.item<double>(), step.sums[0].item<double>(),
+              strategy.decide(0));
   auto weights = at::full({3, 2}, rank + 7.0).t();
   strategy.broadcast({weights});
   std::printf("%g\n", weights.sum().item<double>());
@@ -195,22 +221,49 @@ void wait_for_end_of_store() {
   }
 }
 
+// Rank 0 works longer than a collective may wait, or fails.
+void main_first(const Arguments& args) {
+  const auto group = join(args);
+  const auto how = text(args, "how", "work");
+  group->barrier("start");
+  group->main_first([&] {
+    if (group->rank() != 0) return;
+    if (how == "throw") throw Error(ErrorKind::Data, "dist_rank", "an archive that cannot be unpacked");
+    if (how == "kill") ::raise(SIGKILL);
+    ::sleep(static_cast<unsigned>(number(args, "timeout", 60)) + 1);
+    std::printf("rank 0 is done\n");
+  });
+  group->barrier("end");
+  std::printf("all are done\n");
+}
+
+// A child wakes this process up, so that no test leaves it behind.
+void stop_until_the_end_of_the_store() {
+  const auto self = ::getpid();
+  if (::fork() == 0) {
+    wait_for_end_of_store();
+    ::kill(self, SIGCONT);
+    ::_exit(0);
+  }
+  ::raise(SIGSTOP);
+}
+
 // One rank ends or hangs in the middle of a reduction, as `how` says.
 void failure(const Arguments& args) {
   const auto group = join(args);
-  const auto all = parameters();
-  GradientReducer reducer(all, group, options_of(args));
+  DataParallelStrategy strategy(group, options_of(args));
+  const auto all = strategy.setup(parameters());
   for (int64_t w = 0; w < 2; ++w) {
-    reducer.begin_window(1);
-    reducer.begin_backward(true);
-    if (w == 1 && group->rank() == number(args, "rank", 1)) {
+    strategy.begin_window(1);
+    if (w == 1 && group->rank() == number(args, "rank", 2)) {
       const auto how = text(args, "how", "kill");
       if (how == "kill") ::raise(SIGKILL);
+      if (how == "stop") stop_until_the_end_of_the_store();
       if (how == "hang") wait_for_end_of_store();
       if (how == "throw") throw Error(ErrorKind::Data, "dist_rank", "a sample that cannot be read");
     }
-    loss_of(all, w, group->rank()).backward();
-    reducer.finish();
+    strategy.backward(loss_of(all, w, group->rank()), true);
+    strategy.finish_gradients({.loss = 1, .samples = 1});
   }
 }
 
@@ -224,9 +277,16 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
-  const std::map<std::string, void (*)(const Arguments&)> scenarios = {
-      {"one_process", one_process}, {"gradients", gradients}, {"agreement", agreement},           {"other_parameters", other_parameters},
-      {"other_calls", other_calls}, {"failure", failure},     {"changed_weight", changed_weight}, {"other_sizes", other_sizes}};
+  const std::map<std::string, void (*)(const Arguments&)> scenarios = {{"one_process", one_process},
+                                                                       {"one_process_in_bf16", one_process_in_bf16},
+                                                                       {"gradients", gradients},
+                                                                       {"agreement", agreement},
+                                                                       {"other_parameters", other_parameters},
+                                                                       {"other_calls", other_calls},
+                                                                       {"main_first", main_first},
+                                                                       {"failure", failure},
+                                                                       {"changed_weight", changed_weight},
+                                                                       {"other_sizes", other_sizes}};
   try {
     scenarios.at(argv[1])(args);
   } catch (const Error& e) {

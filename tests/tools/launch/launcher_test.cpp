@@ -92,6 +92,19 @@ TEST_CASE("ranks that do not end after a failure are ended") {
   CHECK(launcher.nothing_is_left());
 }
 
+TEST_CASE("a rank that is stopped is killed as soon as another one fails, and named") {
+  const Scripts scripts;
+  auto options = Scripts::options(
+      "here; [ $RANK = 1 ] && kill -STOP $$; until [ -e $DIR/pid.1 ]; do sleep 0.01; done\n"
+      "until grep -q ') T ' /proc/$(cat $DIR/pid.1)/stat; do sleep 0.01; done; exit 9");
+  options.grace = std::chrono::hours(10);
+  LauncherProcess launcher(options);
+  const auto result = launcher.result();
+  CHECK(result.exit_code == 9);
+  CHECK(result.message == "rank 1 of 2" + kOnHost + "was stopped (SIGSTOP), and others waited for it in vain");
+  CHECK(launcher.nothing_is_left());
+}
+
 TEST_CASE("a rank may end by itself after the SIGTERM that follows the grace") {
   const Scripts scripts;
   auto options = Scripts::options(

@@ -34,8 +34,8 @@ struct LaunchResult {
 /// kills them. No process is left: ranks and store die with this process, and what a rank started dies with the rank.
 ///
 /// The exit code is 0 if every rank ended with 0, else the first one that is not 9 (another rank failed). A rank that died by a signal
-/// which was not sent from here counts as 9. A restart follows a failure that another attempt may not repeat: not a usage error (2), a
-/// divergence (5), a failed check (7), or a stop by a signal.
+/// which was not sent from here counts as 9. A rank that is stopped when another one fails is killed. A restart follows a failure that
+/// another attempt may not repeat: not a usage error (2), a divergence (5), a failed check (7), or a stop by a signal.
 ///
 /// Error(Usage) for options out of range and a program that cannot be run; Error(Device) if the system provides no process or socket.
 LaunchResult launch_ranks(const LaunchOptions& options);

@@ -1,0 +1,24 @@
+// Which rank slows the others down.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace npu_train::detail {
+
+class RankTimes {
+ public:
+  static constexpr int64_t kSteps = 100;  // between reports
+  static constexpr double kRatio = 1.3;   // of the slowest rank to the median that is worth a warning
+
+  // The seconds that each rank computed in a step, without waits for others. After each kSteps steps: a sentence about the slowest rank if
+  // it is slow enough, otherwise "".
+  std::string add(const std::vector<double>& seconds);
+
+ private:
+  std::vector<double> sums_;
+  int64_t steps_ = 0;
+};
+
+}  // namespace npu_train::detail

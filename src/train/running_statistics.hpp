@@ -1,0 +1,40 @@
+// Running statistics of normalisation layers, which every rank moves by the batches of all ranks.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "npu_train/dist/strategy.hpp"
+#include "npu_train/kernels/running_updates.hpp"
+#include "npu_train/train/task.hpp"
+
+namespace npu_train::detail {
+
+using RunningUpdate = RunningUpdates::Update;
+
+// With one process layers move their own statistics, and this does nothing. With several that add in the order of ranks, each collects the
+// moves of its micro-batches. apply() then moves the statistics by those of all ranks, micro-batch by micro-batch in the order of one
+// process that accumulates them. Counters of batches count those of all ranks. The bits are those of one process where npu_train's own
+// kernels move the statistics; where libtorch's do, the result alone is known, and what it added is computed from that.
+class RunningStatistics {
+ public:
+  RunningStatistics(Task& task, Strategy& strategy) : task_(task), strategy_(strategy) {}
+
+  void begin_window();
+  // Calls `forward` for one micro-batch.
+  void collect(const std::function<void()>& forward);
+  // After the last micro-batch. Waits for the other ranks.
+  void apply();
+
+ private:
+  std::vector<double> own_moves() const;
+  void go_back() const;
+
+  Task& task_;
+  Strategy& strategy_;
+  std::vector<NamedTensor> buffers_;  // none if there is nothing to do
+  std::vector<int64_t> counters_;     // of integer buffers, at the beginning of the window
+  std::vector<std::vector<RunningUpdate>> micro_batches_;
+};
+
+}  // namespace npu_train::detail
