@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Kills a random rank of a training at a random time, again and again, and checks what is left.
+"""Kills a random rank of a training at a random time, again and again, and checks the result.
 
   benchmarks/kill_ranks.py [--bin build/bin] [--kills 100] [--ranks 3] [--stop] [--seed 1]
 

@@ -1,14 +1,12 @@
 #include "train/running_statistics.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cstring>
 #include <string>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/norm_watch.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -37,45 +35,6 @@ class Moves {
   size_t rank_, at_ = 0;
 };
 
-// The moves of one forward, in its order.
-class Collector final : private NormWatch {
- public:
-  std::vector<RunningUpdate> moves() {
-    auto& all = own_.updates();
-    for (size_t i = 0; i < all.size(); ++i) {
-      auto& move = all[i];
-      if (!move.added.empty()) continue;
-      at::Tensor after = move.running;
-      for (size_t next = i + 1; next < all.size(); ++next)
-        if (all[next].running.is_same(move.running)) {
-          after = all[next].before;
-          break;
-        }
-      const auto in_fp64 = [](const at::Tensor& t) { return t.detach().to(at::kCPU, at::kDouble); };
-      const auto added = (in_fp64(after) - in_fp64(move.before) * move.keep).contiguous();
-      move.added.assign(added.const_data_ptr<double>(), added.const_data_ptr<double>() + added.numel());
-    }
-    return std::move(all);
-  }
-
- private:
-  void on_norm(const Statistics& s) override {
-    if (!s.momentum) return;
-    for (const auto& running : {s.mean, s.variance})
-      if (running.defined()) own_.updates().push_back({running, running.detach().clone(), 1 - *s.momentum, {}});
-  }
-
-  RunningUpdates own_;
-};
-
-void move(at::Tensor running, double keep, const std::vector<double>& added) {
-  check(running.numel() == static_cast<int64_t>(added.size()), ErrorKind::Peer, "running statistics",
-        "a rank has another number of channels; hint: all ranks must run the same program with the same model");
-  running = running.data();  // autograd may hold its version
-  if (running.is_cpu() && running.scalar_type() == at::kFloat && running.is_contiguous()) return move_running(running, keep, added);
-  running.copy_((running.to(at::kCPU, at::kDouble) * keep).add_(at::tensor(added, at::kDouble)));
-}
-
 }  // namespace
 
 void RunningStatistics::begin_window() {
@@ -89,10 +48,9 @@ void RunningStatistics::begin_window() {
 
 void RunningStatistics::collect(const std::function<void()>& forward) {
   if (buffers_.empty()) return forward();
-  Collector collector;
+  NormMoves moves;
   forward();
-  const at::NoGradGuard no_grad;
-  micro_batches_.push_back(collector.moves());
+  micro_batches_.push_back(moves.take());
 }
 
 // For each counter its growth; then the number of micro-batches, and for each the number of its moves and these: the index of the buffer,
@@ -149,7 +107,7 @@ void RunningStatistics::apply() {
         check(index < buffers_.size(), ErrorKind::Peer, "running statistics", "rank ", r, " has other buffers");
         const double keep = ranks[r].next();
         const auto channels = static_cast<size_t>(ranks[r].next());
-        move(buffers_[index].second, keep, ranks[r].next(channels));
+        move_norm(buffers_[index].second, keep, ranks[r].next(channels));
       }
 }
 

@@ -5,12 +5,10 @@
 #include <vector>
 
 #include "npu_train/dist/strategy.hpp"
-#include "npu_train/kernels/running_updates.hpp"
+#include "npu_train/nn/norm_moves.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train::detail {
-
-using RunningUpdate = RunningUpdates::Update;
 
 // With one process layers move their own statistics, and this does nothing. With several that add in the order of ranks, each collects the
 // moves of its micro-batches. apply() then moves the statistics by those of all ranks, micro-batch by micro-batch in the order of one
@@ -34,7 +32,7 @@ class RunningStatistics {
   Strategy& strategy_;
   std::vector<NamedTensor> buffers_;  // none if there is nothing to do
   std::vector<int64_t> counters_;     // of integer buffers, at the beginning of the window
-  std::vector<std::vector<RunningUpdate>> micro_batches_;
+  std::vector<std::vector<NormMove>> micro_batches_;
 };
 
 }  // namespace npu_train::detail

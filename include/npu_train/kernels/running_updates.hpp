@@ -10,8 +10,7 @@ namespace npu_train::detail {
 /// new = keep * old + added, computed in fp64 and rounded once: what batch_norm_act does to running_mean and to running_var.
 void move_running(const at::Tensor& running, double keep, const std::vector<double>& added);
 
-/// While it lives, it collects each move of running statistics by batch_norm_act's kernels in this thread. They still
-/// move.
+/// While it lives, it collects each move of running statistics by batch_norm_act's kernels in this thread. They still move.
 class RunningUpdates {
  public:
   struct Update {
