@@ -30,6 +30,16 @@ void check_devices(const Launch& launch, const std::string& devices) {
       "leave it at auto, or start as many");
 }
 
+/// What the device's collectives lack, by which dtypes and numbers of ranks a run would fail on the hardware.
+void check_collectives(const Launch& launch, const Device& device, const DistOptions& dist) {
+  const auto can = backend_of(device).capabilities(device);
+  const int ranks = launch.local_world_size;
+  check(!can.ranks_by_powers_of_two || ranks == 1 || ranks == 2 || ranks == 4 || ranks == 8, ErrorKind::Usage, "trainer.devices",
+        device.str(), " trains with 1, 2, 4 or 8 processes on one machine; ", ranks, " were started");
+  check(can.bf16_collectives || dist.reduce_dtype != "bf16", ErrorKind::Usage, "dist.reduce_dtype", device.str(),
+        " exchanges no bf16; allowed: fp32");
+}
+
 }  // namespace
 
 std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device) {
@@ -41,6 +51,7 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& d
       log_info("one of ", devices, " devices is used; train_app CONFIG trainer.devices=", devices, " uses all of them");
     return std::make_shared<SingleDeviceStrategy>();
   }
+  check_collectives(launch, device, config.dist);
   auto strategy = std::make_shared<DataParallelStrategy>(make_process_group(launch, config.dist), config.dist);
   if (strategy->is_main())
     log_info(launch.world_size, " ranks, started by ", launch.launcher, ": data parallel over Gloo, ", config.dist.reduction, " sums, ",

@@ -74,6 +74,18 @@ class Distributed(ProgramTest):
     def test_two_three_and_four_ranks(self):
         for count in (2, 3, 4): self.assertEqualBits(count)
 
+    def test_eight_ranks(self): self.assertEqualBits(8, 'trainer.max_epochs=1')
+
+    def test_a_chip_limits_the_number_of_ranks_and_their_dtypes(self):
+        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
+        config, out = self.config(TINY), f'output.dir={self.dir}/chip'
+        chip = [out, 'device=sim_npu', 'sim_npu.soc=910A', 'trainer.max_steps=2']
+        self.assertFails(ranks(3, config, *chip), 2, 'trains with 1, 2, 4 or 8 processes on one machine; 3 were started')
+        self.assertFails(ranks(2, config, *chip, 'dist.reduce_dtype=bf16'), 2, 'exchanges no bf16; allowed: fp32')
+        self.assertFalse((self.dir / 'chip').exists())
+        self.assertDone(ranks(2, config, *chip))
+        self.assertDone(ranks(3, config, *chip, 'sim_npu.soc=910B1', 'dist.reduce_dtype=bf16', f'output.dir={self.dir}/other'))
+
     def test_small_buckets(self): self.assertEqualBits(2, 'dist.bucket_mib=0.02')
 
     def test_several_micro_batches_a_rank(self):

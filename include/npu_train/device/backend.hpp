@@ -27,16 +27,18 @@ struct MemoryStats {
 
 /// The capabilities of a device.
 struct Capabilities {
-  bool native_bf16 = false;            ///< multiplies bf16 in hardware
-  bool native_fp16 = false;            ///< multiplies fp16 in hardware
-  bool pinned_memory = false;          ///< copies from page-locked host memory overlap with computation
-  bool streams = false;                ///< work is queued: calls return before it is done
-  bool channels_last = true;           ///< has kernels for that memory format
-  bool saturating_overflow = false;    ///< an overflow gives the largest number, not inf: finite checks do not see it
-  bool computes_without_units = true;  ///< bf16 and fp16 also where it has no units for them, slowly; false: not at all
-  bool skips_on_device = true;         ///< its optimizer kernels take found_inf; false: the host reads it and decides about the step
-  bool all_fused_optimizers = false;   ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and _fused_sgd_ with momentum
-  bool fp64 = false;                   ///< has operators in fp64
+  bool native_bf16 = false;             ///< multiplies bf16 in hardware
+  bool native_fp16 = false;             ///< multiplies fp16 in hardware
+  bool pinned_memory = false;           ///< copies from page-locked host memory overlap with computation
+  bool streams = false;                 ///< work is queued: calls return before it is done
+  bool channels_last = true;            ///< has kernels for that memory format
+  bool saturating_overflow = false;     ///< an overflow gives the largest number, not inf: finite checks do not see it
+  bool computes_without_units = true;   ///< bf16 and fp16 also where it has no units for them, slowly; false: not at all
+  bool skips_on_device = true;          ///< its optimizer kernels take found_inf; false: the host reads it and decides about the step
+  bool all_fused_optimizers = false;    ///< has all of libtorch's fused Adam and SGD; false: _fused_adamw_, and _fused_sgd_ with momentum
+  bool fp64 = false;                    ///< has operators in fp64
+  bool bf16_collectives = true;         ///< several processes exchange bf16
+  bool ranks_by_powers_of_two = false;  ///< 1, 2, 4 or 8 processes on one machine train together, and no other number
 };
 
 /// The interface to one kind of device. Methods take the device because a kind may have several. Everything below count() throws

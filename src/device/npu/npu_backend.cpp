@@ -102,7 +102,8 @@ class NpuBackend final : public GenericBackend {
             .channels_last = false,
             .saturating_overflow = saturates(),
             .computes_without_units = false,
-            .skips_on_device = false};  // torch_npu's fused optimizers do without found_inf, or read it on the host
+            .skips_on_device = false,  // torch_npu's fused optimizers do without found_inf, or read it on the host
+            .bf16_collectives = chip().bf16};
   }
 
   MemoryStats memory(const Device& device) const override {

@@ -142,7 +142,9 @@ class SimNpuBackend final : public GenericBackend {
             .channels_last = true,
             .saturating_overflow = saturates(plugin->options),
             .computes_without_units = false,
-            .skips_on_device = false};  // as torch_npu
+            .skips_on_device = false,  // as torch_npu
+            .bf16_collectives = chip_of(plugin->options.soc).bf16,
+            .ranks_by_powers_of_two = plugin->options.soc == "910A"};
   }
   // Autograd runs the backward pass of a device in a thread of its own, and the simulator's kernels run on a team of host threads
   // there too. libgomp counts the caller's idle team, and when there are more threads than processors its threads sleep between two loops
