@@ -33,9 +33,9 @@ Image gaussian_blur(const Image& image, int64_t kernel, double sigma) {
   const std::vector<float> weights = gaussian_weights(kernel, sigma);
   const auto& kernels = detail::image_kernels();
   Image out = Image::allocate(h, w, in.channels());
-  std::vector<float> wide(w + 2 * radius), rows(h * w), sum(w);
+  std::vector<float> wide(w + 2 * radius), blurred(h * w), sum(w);
+  std::vector<const float*> rows(kernel);
   for (int64_t c = 0; c < in.channels(); ++c) {
-    std::fill(rows.begin(), rows.end(), 0.0f);
     for (int64_t y = 0; y < h; ++y) {
       const uint8_t* src = in.plane(c) + y * w;
       for (int64_t x = 0; x < radius; ++x) {
@@ -43,11 +43,12 @@ Image gaussian_blur(const Image& image, int64_t kernel, double sigma) {
         wide[radius + w + x] = src[reflect(w + x, w)];
       }
       std::copy(src, src + w, wide.begin() + radius);
-      for (int64_t k = 0; k < kernel; ++k) kernels.add_weighted(wide.data() + k, w, weights[k], rows.data() + y * w);
+      for (int64_t k = 0; k < kernel; ++k) rows[k] = wide.data() + k;
+      kernels.sum_float_rows(rows.data(), w, weights.data(), kernel, blurred.data() + y * w);
     }
     for (int64_t y = 0; y < h; ++y) {
-      std::fill(sum.begin(), sum.end(), 0.0f);
-      for (int64_t k = 0; k < kernel; ++k) kernels.add_weighted(rows.data() + reflect(y + k - radius, h) * w, w, weights[k], sum.data());
+      for (int64_t k = 0; k < kernel; ++k) rows[k] = blurred.data() + reflect(y + k - radius, h) * w;
+      kernels.sum_float_rows(rows.data(), w, weights.data(), kernel, sum.data());
       kernels.round_row(sum.data(), w, out.mutable_plane(c) + y * w);
     }
   }

@@ -28,8 +28,8 @@ struct ImageKernels {
   // By sixths of a turn, from -6 on.
   void (*turn_hue)(uint8_t* r, uint8_t* g, uint8_t* b, int64_t n, float shift6);
 
-  // Blurring. sum += weight * src; a row of sums, none of them negative, to the nearest bytes.
-  void (*add_weighted)(const float* src, int64_t n, float weight, float* sum);
+  // Blurring. As sum_rows, of rows of floats; then n floats, none of them negative, to the nearest bytes.
+  void (*sum_float_rows)(const float* const* rows, int64_t n, const float* weights, int64_t count, float* out);
   void (*round_row)(const float* sum, int64_t n, uint8_t* out);
 
   // Which source pixel each of n pixels looks at, -1 outside; positions in fixed point with `bits` after the point.

@@ -40,24 +40,8 @@ const NormKernels<T>& norm_kernels() {
   if constexpr (std::is_same_v<T, c10::Half>) return *HWY_DYNAMIC_DISPATCH(half_kernels)();
 }
 
-template <class T>
-std::vector<NamedNormKernels<T>> all_norm_kernels() {
-  auto& chosen = hwy::GetChosenTarget();
-  chosen.Update(0);  // what every machine has
-  std::vector<NamedNormKernels<T>> out = {{"baseline", &norm_kernels<T>()}};
-  for (const int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    chosen.Update(target);
-    if (const auto* kernels = &norm_kernels<T>(); kernels != out.front().kernels) out.push_back({hwy::TargetName(target), kernels});
-  }
-  chosen.DeInit();  // the next call chooses again
-  return out;
-}
-
 template const NormKernels<float>& norm_kernels<float>();
 template const NormKernels<c10::BFloat16>& norm_kernels<c10::BFloat16>();
 template const NormKernels<c10::Half>& norm_kernels<c10::Half>();
-template std::vector<NamedNormKernels<float>> all_norm_kernels<float>();
-template std::vector<NamedNormKernels<c10::BFloat16>> all_norm_kernels<c10::BFloat16>();
-template std::vector<NamedNormKernels<c10::Half>> all_norm_kernels<c10::Half>();
 
 }  // namespace npu_train::detail

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <vector>
 
 #include "npu_train/kernels/rounding.hpp"
 
@@ -55,15 +53,5 @@ struct NormKernels {
 // The set for this machine.
 template <class T>
 const NormKernels<T>& norm_kernels();
-
-template <class T>
-struct NamedNormKernels {
-  std::string instruction_set;
-  const NormKernels<T>* kernels;
-};
-
-// The sets of all instruction sets that this machine has, for tests. Not while another thread uses the kernels.
-template <class T>
-std::vector<NamedNormKernels<T>> all_norm_kernels();
 
 }  // namespace npu_train::detail
