@@ -143,11 +143,13 @@ function(npu_train_add_room room)
     list(FILTER sources EXCLUDE REGEX "/(c10d_group|store_server)\\.cpp$")
   endif()
   list(FILTER sources EXCLUDE REGEX "/spdlog_writers\\.cpp$")
-  # These kernels must produce the same bits with every instruction set, so the compiler must not fuse multiplications and additions. With a
-  # precompiled header GCC does so in spite of -ffp-contract in functions that have an instruction set of their own.
-  set_source_files_properties(
-    ${PROJECT_SOURCE_DIR}/src/kernels/batch_norm_kernels.cpp ${PROJECT_SOURCE_DIR}/src/kernels/block_squares_kernels.cpp PROPERTIES
-    COMPILE_OPTIONS -ffp-contract=off SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+  # Kernels of several instruction sets (x.cpp with an x.inc) must produce the same bits with each, so the compiler must not fuse
+  # multiplications and additions. With a precompiled header, GCC would fuse them nevertheless: a function with an instruction set of its
+  # own then has the options that the header was compiled with.
+  file(GLOB vector_code CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/${room}/*.inc)
+  list(TRANSFORM vector_code REPLACE "\\.inc$" ".cpp")
+  set_source_files_properties(${vector_code} PROPERTIES COMPILE_OPTIONS -ffp-contract=off SKIP_PRECOMPILE_HEADERS ON
+    SKIP_UNITY_BUILD_INCLUSION ON)
   # libtorch's wheel lacks the headers of Gloo that c10d includes.
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/dist/c10d_group.cpp PROPERTIES
     INCLUDE_DIRECTORIES ${PROJECT_SOURCE_DIR}/src/dist/gloo_declarations SKIP_UNITY_BUILD_INCLUSION ON)

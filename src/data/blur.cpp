@@ -2,7 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "data/simd.hpp"
+#include "data/image_kernels.hpp"
 #include "npu_train/data/color.hpp"
 
 namespace npu_train {
@@ -14,14 +14,6 @@ int64_t reflect(int64_t i, int64_t n) {
   const int64_t period = 2 * (n - 1);
   i = ((i % period) + period) % period;
   return i < n ? i : period - i;
-}
-
-NPU_TRAIN_SIMD void add_weighted(const float* src, int64_t n, float weight, float* sum) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += weight * src[i];
-}
-
-NPU_TRAIN_SIMD void round_row(const float* sum, int64_t n, uint8_t* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<uint8_t>(static_cast<int32_t>(std::min(sum[i] + 0.5f, 255.0f)));
 }
 
 }  // namespace
@@ -39,10 +31,11 @@ Image gaussian_blur(const Image& image, int64_t kernel, double sigma) {
   const Image in = image.dense(PixelOrder::Planar);
   const int64_t h = in.height(), w = in.width(), radius = kernel / 2;
   const std::vector<float> weights = gaussian_weights(kernel, sigma);
+  const auto& kernels = detail::image_kernels();
   Image out = Image::allocate(h, w, in.channels());
-  std::vector<float> wide(w + 2 * radius), rows(h * w), sum(w);
+  std::vector<float> wide(w + 2 * radius), blurred(h * w), sum(w);
+  std::vector<const float*> rows(kernel);
   for (int64_t c = 0; c < in.channels(); ++c) {
-    std::fill(rows.begin(), rows.end(), 0.0f);
     for (int64_t y = 0; y < h; ++y) {
       const uint8_t* src = in.plane(c) + y * w;
       for (int64_t x = 0; x < radius; ++x) {
@@ -50,12 +43,13 @@ Image gaussian_blur(const Image& image, int64_t kernel, double sigma) {
         wide[radius + w + x] = src[reflect(w + x, w)];
       }
       std::copy(src, src + w, wide.begin() + radius);
-      for (int64_t k = 0; k < kernel; ++k) add_weighted(wide.data() + k, w, weights[k], rows.data() + y * w);
+      for (int64_t k = 0; k < kernel; ++k) rows[k] = wide.data() + k;
+      kernels.sum_float_rows(rows.data(), w, weights.data(), kernel, blurred.data() + y * w);
     }
     for (int64_t y = 0; y < h; ++y) {
-      std::fill(sum.begin(), sum.end(), 0.0f);
-      for (int64_t k = 0; k < kernel; ++k) add_weighted(rows.data() + reflect(y + k - radius, h) * w, w, weights[k], sum.data());
-      round_row(sum.data(), w, out.mutable_plane(c) + y * w);
+      for (int64_t k = 0; k < kernel; ++k) rows[k] = blurred.data() + reflect(y + k - radius, h) * w;
+      kernels.sum_float_rows(rows.data(), w, weights.data(), kernel, sum.data());
+      kernels.round_row(sum.data(), w, out.mutable_plane(c) + y * w);
     }
   }
   return out;

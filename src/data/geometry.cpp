@@ -6,23 +6,13 @@
 #include <vector>
 
 #include "data/affine.hpp"
-#include "data/simd.hpp"
+#include "data/image_kernels.hpp"
 
 namespace npu_train {
 namespace {
 
 void check_side(int64_t size, const char* where) {
   check(size >= 1 && size <= 8192, ErrorKind::Usage, where, "size is ", size, "; it must be from 1 to 8192");
-}
-
-/// Which source pixel each pixel of a row looks at, -1 outside; positions in fixed point with `bits` after the point.
-NPU_TRAIN_SIMD void map_row(int32_t x_start, int32_t y_start, int32_t dx, int32_t dy, int bits, int64_t n, int32_t width, int32_t height,
-                            int32_t* index) {
-  for (int32_t i = 0; i < static_cast<int32_t>(n); ++i) {
-    const int32_t x = (x_start + dx * i) >> bits, y = (y_start + dy * i) >> bits;
-    const bool inside = static_cast<uint32_t>(x) < static_cast<uint32_t>(width) && static_cast<uint32_t>(y) < static_cast<uint32_t>(height);
-    index[i] = inside ? y * width + x : -1;
-  }
 }
 
 }  // namespace
@@ -162,11 +152,12 @@ Image affine_nearest(const Image& image, const double (&m)[6], uint8_t fill) {
   const Image in = image.dense(PixelOrder::Planar);
   const int64_t h = in.height(), w = in.width();
   Image out = Image::allocate(h, w, in.channels());
+  const auto& kernels = detail::image_kernels();
   std::vector<int32_t> index(w);
   const detail::FixedMap map({{m[0], m[1], m[2], m[3], m[4], m[5]}}, h, w);
   for (int64_t y = 0; y < h; ++y) {
-    map_row(map.x_start(y), map.y_start(y), map.x_step(), map.y_step(), map.bits(), w, static_cast<int32_t>(w), static_cast<int32_t>(h),
-            index.data());
+    kernels.map_row(map.x_start(y), map.y_start(y), map.x_step(), map.y_step(), map.bits(), w, static_cast<int32_t>(w),
+                    static_cast<int32_t>(h), index.data());
     for (int64_t c = 0; c < in.channels(); ++c) {
       const uint8_t* src = in.plane(c);
       uint8_t* dst = out.mutable_plane(c) + y * w;

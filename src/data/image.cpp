@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "data/simd.hpp"
+#include "data/image_kernels.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -21,16 +21,6 @@ Span columns(int64_t left, int64_t width, int64_t x0, int64_t x1, bool mirrored)
   const int64_t end = mirrored ? left + width - x0 : x1 - left;
   const int64_t a = std::clamp<int64_t>(begin, 0, width);
   return {a, std::clamp<int64_t>(end, a, width)};
-}
-
-NPU_TRAIN_SIMD void to_floats(const uint8_t* src, int64_t n, float scale, float shift, float* dst) {
-  for (int64_t i = 0; i < n; ++i) dst[i] = static_cast<float>(src[i]) * scale + shift;
-}
-
-/// dst[i] from src[-i].
-NPU_TRAIN_SIMD void to_floats_backward(const uint8_t* src, int64_t n, float scale, float shift, float* dst) {
-  const uint8_t* first = src - (n - 1);
-  for (int64_t i = 0; i < n; ++i) dst[i] = static_cast<float>(first[n - 1 - i]) * scale + shift;
 }
 
 /// Buffers are allocated and freed several times per image; returning their pages to the system and requesting new ones costs more than
@@ -186,6 +176,7 @@ void write_floats(const Image& image, const FloatTarget& target, const float* sc
   const Span span = columns(image.left_, w, image.x0_, image.x1_, image.mirrored_);
   const int64_t n = span.end - span.begin;
   const int64_t first = image.mirrored_ ? image.left_ + w - 1 - span.begin : image.left_ + span.begin;
+  const auto& kernels = detail::image_kernels();
   std::unique_ptr<float[]> line;
   if (target.channels_last) line = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(w));
   for (int64_t c = 0; c < target.channels; ++c) {
@@ -197,7 +188,7 @@ void write_floats(const Image& image, const FloatTarget& target, const float* sc
       } else {
         const uint8_t* src = image.row(image.channels_ == 1 ? 0 : c, sy) + first;
         std::fill_n(dst, span.begin, shift[c]);
-        (image.mirrored_ ? to_floats_backward : to_floats)(src, n, scale[c], shift[c], dst + span.begin);
+        (image.mirrored_ ? kernels.to_floats_backward : kernels.to_floats)(src, n, scale[c], shift[c], dst + span.begin);
         std::fill_n(dst + span.end, w - span.end, shift[c]);
       }
       if (target.channels_last) {

@@ -1,9 +1,8 @@
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <vector>
 
-#include "data/simd.hpp"
+#include "data/image_kernels.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/data/image.hpp"
 
@@ -45,50 +44,6 @@ Taps triangle_taps(int64_t in, int64_t out, double begin, double end) {
   return taps;
 }
 
-/// One output row: the weighted sum of `count` rows of n bytes.
-NPU_TRAIN_SIMD void sum_rows(const uint8_t* src, int64_t row_bytes, int64_t n, const float* weights, int count, float* out) {
-  constexpr int kTile = 32;
-  int64_t x = 0;
-  for (; x + kTile <= n; x += kTile) {
-    float sum[kTile] = {};
-    for (int k = 0; k < count; ++k) {
-      const uint8_t* line = src + k * row_bytes + x;
-      const float weight = weights[k];
-      for (int i = 0; i < kTile; ++i) sum[i] += weight * static_cast<float>(line[i]);
-    }
-    for (int i = 0; i < kTile; ++i) out[x + i] = sum[i];
-  }
-  for (; x < n; ++x) {
-    float sum = 0;
-    for (int k = 0; k < count; ++k) sum += weights[k] * static_cast<float>(src[k * row_bytes + x]);
-    out[x] = sum;
-  }
-}
-
-typedef float Float4 __attribute__((vector_size(16)));
-typedef int32_t Int4 __attribute__((vector_size(16)));
-typedef uint8_t Byte4 __attribute__((vector_size(4)));
-
-/// One output row, packed, from one row of packed floats. No value leaves 0..255: the weights are positive and add up to one.
-NPU_TRAIN_SIMD void sum_columns(const float* src, const int32_t* first, const int32_t* count, const float* weights, int64_t stride,
-                                int64_t n, uint8_t* out) {
-  for (int64_t x = 0; x < n; ++x, weights += stride) {
-    const float* in = src + first[x] * 4;
-    Float4 sum = {0.5f, 0.5f, 0.5f, 0.5f};
-    for (int k = 0; k < count[x]; ++k) {
-      Float4 pixel;
-      std::memcpy(&pixel, in + k * 4, sizeof(pixel));
-      sum += weights[k] * pixel;
-    }
-    const Byte4 bytes = __builtin_convertvector(__builtin_convertvector(sum, Int4), Byte4);
-    std::memcpy(out + x * 4, &bytes, sizeof(bytes));
-  }
-}
-
-NPU_TRAIN_SIMD void unpack(const uint8_t* packed, int64_t n, uint8_t* plane) {
-  for (int64_t x = 0; x < n; ++x) plane[x] = packed[x * 4];
-}
-
 }  // namespace
 
 Image resize(const Image& image, int64_t height, int64_t width, double y0, double x0, double y1, double x1) {
@@ -103,13 +58,14 @@ Image resize(const Image& image, int64_t height, int64_t width, double y0, doubl
   const int64_t left = cols.first.front();
   const int64_t used = cols.first.back() + cols.count.back() - left;
   for (auto& first : cols.first) first -= static_cast<int32_t>(left);
+  const auto& kernels = detail::image_kernels();
   std::vector<float> line(used * 4);
   std::vector<uint8_t> pixels(width * 4);
   for (int64_t y = 0; y < height; ++y) {
-    sum_rows(packed.packed_row(rows.first[y]) + left * 4, packed.width() * 4, used * 4, rows.weights.data() + y * rows.stride,
-             rows.count[y], line.data());
-    sum_columns(line.data(), cols.first.data(), cols.count.data(), cols.weights.data(), cols.stride, width, pixels.data());
-    for (int64_t c = 0; c < image.channels(); ++c) unpack(pixels.data() + c, width, out.mutable_plane(c) + y * width);
+    kernels.sum_rows(packed.packed_row(rows.first[y]) + left * 4, packed.width() * 4, used * 4, rows.weights.data() + y * rows.stride,
+                     rows.count[y], line.data());
+    kernels.sum_columns(line.data(), cols.first.data(), cols.count.data(), cols.weights.data(), cols.stride, width, pixels.data());
+    kernels.unpack(pixels.data(), width, image.channels(), out.mutable_plane(0) + y * width, height * width);
   }
   return out;
 }

@@ -26,7 +26,6 @@ inline float multiply_add_in_parts(float a, float b, float c) {
 #include <hwy/foreach_target.h>
 
 #include "kernels/batch_norm_kernels.inc"
-#include "kernels/instruction_sets.hpp"
 
 namespace npu_train::detail {
 
@@ -41,16 +40,8 @@ const NormKernels<T>& norm_kernels() {
   if constexpr (std::is_same_v<T, c10::Half>) return *HWY_DYNAMIC_DISPATCH(half_kernels)();
 }
 
-template <class T>
-std::vector<NamedNormKernels<T>> all_norm_kernels() {
-  return of_all_instruction_sets([] { return &norm_kernels<T>(); });
-}
-
 template const NormKernels<float>& norm_kernels<float>();
 template const NormKernels<c10::BFloat16>& norm_kernels<c10::BFloat16>();
 template const NormKernels<c10::Half>& norm_kernels<c10::Half>();
-template std::vector<NamedNormKernels<float>> all_norm_kernels<float>();
-template std::vector<NamedNormKernels<c10::BFloat16>> all_norm_kernels<c10::BFloat16>();
-template std::vector<NamedNormKernels<c10::Half>> all_norm_kernels<c10::Half>();
 
 }  // namespace npu_train::detail

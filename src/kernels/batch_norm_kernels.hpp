@@ -2,9 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "npu_train/kernels/rounding.hpp"
 
@@ -56,12 +53,5 @@ struct NormKernels {
 // The set for this machine.
 template <class T>
 const NormKernels<T>& norm_kernels();
-
-template <class T>
-using NamedNormKernels = std::pair<std::string, const NormKernels<T>*>;
-
-// The sets of all instruction sets that this machine has, for tests. Not while another thread uses the kernels.
-template <class T>
-std::vector<NamedNormKernels<T>> all_norm_kernels();
 
 }  // namespace npu_train::detail

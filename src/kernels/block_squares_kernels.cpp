@@ -6,16 +6,11 @@
 #include <hwy/foreach_target.h>
 
 #include "kernels/block_squares_kernels.inc"
-#include "kernels/instruction_sets.hpp"
 
 namespace npu_train::detail {
 
 HWY_EXPORT(block_square_kernels);
 
 const SquareKernels& square_kernels() { return *HWY_DYNAMIC_DISPATCH(block_square_kernels)(); }
-
-std::vector<std::pair<std::string, const SquareKernels*>> all_square_kernels() {
-  return of_all_instruction_sets([] { return &square_kernels(); });
-}
 
 }  // namespace npu_train::detail

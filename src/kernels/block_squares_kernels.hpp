@@ -5,9 +5,6 @@
 #include <c10/util/Half.h>
 
 #include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace npu_train::detail {
 
@@ -26,8 +23,5 @@ struct SquareKernels {
 
 // The set for this machine.
 const SquareKernels& square_kernels();
-
-// The sets of all instruction sets that this machine has, for tests. Not while another thread uses the kernels.
-std::vector<std::pair<std::string, const SquareKernels*>> all_square_kernels();
 
 }  // namespace npu_train::detail

@@ -117,8 +117,7 @@ bool same_value(const c10::IValue& recorded, const c10::IValue& given) {
   if (!given.isTensor() || recorded.toTensor().defined() != given.toTensor().defined()) return false;
   const auto &a = recorded.toTensor(), &b = given.toTensor();
   if (!a.defined()) return true;
-  if (storage_of(a) == storage_of(b))  // the same piece of it: slices and transposed views are other weights
-    return a.storage_offset() == b.storage_offset() && a.sizes().equals(b.sizes()) && a.strides().equals(b.strides());
+  if (storage_of(a) == storage_of(b)) return same_elements(a, b);
   return a.dim() == 0 && b.dim() == 0 && a.is_cpu() && b.is_cpu() && a.item().toDouble() == b.item().toDouble();
 }
 

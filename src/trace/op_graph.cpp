@@ -3,10 +3,12 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <unordered_map>
 
 #include "npu_train/base/storage.hpp"
+#include "npu_train/core/error.hpp"
 #include "npu_train/trace/op_mode.hpp"
 #include "npu_train/trace/tensors_of.hpp"
 
@@ -56,7 +58,10 @@ bool GraphOp::gives_view_of(const void* storage) const { return gives_one() && s
 
 class OpGraph::Recorder final : public OpMode {
  public:
-  explicit Recorder(OpGraph& graph) : graph_(graph) {}
+  Recorder(OpGraph& graph, const ParameterSet& parameters, const std::vector<std::pair<std::string, at::Tensor>>& buffers) : graph_(graph) {
+    for (const auto& p : parameters) named_.emplace(storage_of(p.value), std::pair(p.value, p.name));
+    for (const auto& [name, tensor] : buffers) named_.emplace(storage_of(tensor), std::pair(tensor, name));
+  }
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
     const auto count = static_cast<ptrdiff_t>(op.schema().arguments().size());
@@ -68,42 +73,63 @@ class OpGraph::Recorder final : public OpMode {
     }
     call_below(op, stack);
     made.outputs.assign(stack.end() - static_cast<ptrdiff_t>(op.schema().returns().size()), stack.end());
-    for (const auto& t : tensors_of(made.outputs)) made.gives.push_back(fresh_value(t, static_cast<ptrdiff_t>(index)));
+    for (const auto& t : tensors_of(made.outputs)) made.gives.push_back(fresh_value(t, {.given_by = static_cast<ptrdiff_t>(index)}));
     graph_.ops_.push_back(std::move(made));
   }
 
-  void returned(const at::Tensor& t) { graph_.values_[value_of(t)].is_result = true; }
+  void returned(const std::string& name, const at::Tensor& t) {
+    check(t.defined(), ErrorKind::Usage, "OpGraph", "the result '", name,
+          "' of the forward is an undefined tensor; results must have values");
+    graph_.results_.push_back({name, t, value_of(t)});
+  }
 
  private:
-  size_t fresh_value(const at::Tensor& t, ptrdiff_t giver) {
-    graph_.values_.push_back({.given_by = giver, .storage = storage_of(t)});
+  size_t fresh_value(const at::Tensor& t, GraphValue value) {
+    value.storage = storage_of(t);
+    graph_.values_.push_back(std::move(value));
     return current_[t.unsafeGetTensorImpl()] = graph_.values_.size() - 1;
   }
   size_t value_of(const at::Tensor& t) {
     const auto found = current_.find(t.unsafeGetTensorImpl());
-    return found != current_.end() ? found->second : fresh_value(t, GraphValue::kOutside);
+    return found != current_.end() ? found->second : fresh_value(t, {.name = name_of(t)});
+  }
+  // Of a tensor from outside.
+  std::string name_of(const at::Tensor& t) const {
+    const auto [begin, end] = named_.equal_range(storage_of(t));
+    const auto is_it = [&](const auto& entry) { return entry.second.first.is_same(t) || same_elements(entry.second.first, t); };
+    const auto found = std::find_if(begin, end, is_it);
+    return found != end ? found->second.second : "";
   }
 
   OpGraph& graph_;
-  std::unordered_map<const c10::TensorImpl*, size_t> current_;  // the value that a tensor holds now
+  std::multimap<const void*, std::pair<at::Tensor, std::string>> named_;  // by storage: of several in a flat buffer, in order
+  std::unordered_map<const c10::TensorImpl*, size_t> current_;            // the value that a tensor holds now
 };
 
-OpGraph OpGraph::record(const std::function<at::Tensor()>& forward) {
+OpGraph OpGraph::record(const std::function<Outputs()>& forward, const ParameterSet& parameters,
+                        const std::vector<std::pair<std::string, at::Tensor>>& buffers) {
   OpGraph graph;
-  Recorder recorder(graph);
+  Recorder recorder(graph, parameters, buffers);
   const LayerPath layers;
   const OpModeGuard recorded(recorder);
-  recorder.returned(forward());
+  const Outputs outputs = forward();
+  for (const auto& [name, tensor] : outputs.fields()) recorder.returned(name, tensor);
   return graph;
+}
+
+bool OpGraph::is_result(size_t value) const {
+  return std::any_of(results_.begin(), results_.end(), [&](const GraphResult& result) { return result.value == value; });
 }
 
 ptrdiff_t OpGraph::only_reader(size_t op) const {
   if (!ops_[op].gives_one()) return -1;
-  const auto& value = values_[ops_[op].gives[0]];
-  return value.readers.size() == 1 && !value.is_result ? static_cast<ptrdiff_t>(value.readers[0]) : -1;
+  const size_t given = ops_[op].gives[0];
+  const auto& readers = values_[given].readers;
+  return readers.size() == 1 && !is_result(given) ? static_cast<ptrdiff_t>(readers[0]) : -1;
 }
 
 int OpGraph::position(size_t reader, size_t giver) const {
+  if (!ops_[giver].gives_one()) return -1;
   const auto& args = ops_[reader].args;
   const auto* impl = ops_[giver].outputs[0].toTensor().unsafeGetTensorImpl();
   for (size_t i = 0; i < args.size(); ++i)

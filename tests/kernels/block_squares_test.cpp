@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "instruction_sets.hpp"
 #include "kernels/block_squares_kernels.hpp"
 #include "norm_digests.hpp"
 #include "npu_train/device/threads.hpp"
@@ -52,7 +53,7 @@ template <class T>
 void check_kernels() {
   constexpr int64_t kBlocks = 300;
   const auto x = drawn<T>(kBlocks * 64 + 1);
-  const auto sets = npu_train::detail::all_square_kernels();
+  const auto sets = all_instruction_sets(npu_train::detail::square_kernels);
   for (const auto& [name, kernels] : sets)
     for (const int64_t offset : {0, 1}) {
       CAPTURE(name);

@@ -6,63 +6,26 @@
 #include <initializer_list>
 #include <vector>
 
+#include "kernel_bits.hpp"
 #include "kernels/batch_norm_kernels.hpp"
 
 namespace npu_train::testing {
 
-/// The numbers of a case: all exponents of a network's maps, zeros of both signs, subnormal ones.
-class NormNumbers {
- public:
-  explicit NormNumbers(uint64_t seed) : state_(seed) {}
-
-  template <class T>
-  std::vector<T> draw(int64_t n) {
-    std::vector<T> out(static_cast<size_t>(n));
-    for (auto& x : out) x = round_to<T>(next());
-    return out;
-  }
-
- private:
-  uint32_t bits() {
-    state_ = state_ * 6364136223846793005ULL + 1442695040888963407ULL;
-    return static_cast<uint32_t>(state_ >> 33);
-  }
-  float next() {
-    const uint32_t kind = bits();
-    float x = (static_cast<float>(bits() & 0xffffffU) - 8388607.5F) / 3000000.0F;
-    if (kind % 3 == 0) x *= 0.01F;
-    if (kind % 79 == 0) x *= 300.0F;
-    if (kind % 83 == 0) x = -0.0F;
-    if (kind % 89 == 0) x = 0.0F;
-    if (kind % 97 == 0) x *= 1e-38F;
-    return x;
-  }
-
-  uint64_t state_;
-};
-
-/// FNV-1a over the bytes of results.
-class NormDigest {
- public:
-  template <class T>
-  void add(const std::vector<T>& values) {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(values.data());
-    for (size_t i = 0; i < values.size() * sizeof(T); ++i) value_ = (value_ ^ bytes[i]) * 1099511628211ULL;
-  }
-  uint64_t value() const { return value_; }
-
- private:
-  uint64_t value_ = 14695981039346656037ULL;
-};
+template <class T>
+std::vector<T> draw(Numbers& numbers, int64_t n) {
+  std::vector<T> out(static_cast<size_t>(n));
+  for (auto& x : out) x = round_to<T>(numbers.next());
+  return out;
+}
 
 /// All kernels, with and without residual, ReLU and mask, of `channels` channels in memory of `size` values. Null planes: as rows.
 template <class T>
-void add_case(NormDigest& digest, const detail::NormKernels<T>& k, detail::NormRows rows, const detail::NormPlanes* planes, int64_t size,
+void add_case(Digest& digest, const detail::NormKernels<T>& k, detail::NormRows rows, const detail::NormPlanes* planes, int64_t size,
               int64_t channels, uint64_t seed) {
-  NormNumbers numbers(seed);
-  const auto x = numbers.draw<T>(size), residual = numbers.draw<T>(size), dy = numbers.draw<T>(size), y = numbers.draw<T>(size);
-  const auto mean = numbers.draw<float>(channels), scale = numbers.draw<float>(channels), bias = numbers.draw<float>(channels),
-             p = numbers.draw<float>(channels), q = numbers.draw<float>(channels);
+  Numbers numbers(seed);
+  const auto x = draw<T>(numbers, size), residual = draw<T>(numbers, size), dy = draw<T>(numbers, size), y = draw<T>(numbers, size);
+  const auto mean = draw<float>(numbers, channels), scale = draw<float>(numbers, channels), bias = draw<float>(numbers, channels),
+             p = draw<float>(numbers, channels), q = draw<float>(numbers, channels);
   const detail::NormAffine affine{mean.data(), scale.data(), bias.data()};
   const detail::NormSlopes slopes{p.data(), q.data()};
   const std::vector<T> nothing(static_cast<size_t>(size), round_to<T>(0));
@@ -89,7 +52,7 @@ void add_case(NormDigest& digest, const detail::NormKernels<T>& k, detail::NormR
 /// Widths next to multiples of the numbers of lanes, and of the sizes of blocks and tiles.
 template <class T>
 uint64_t rows_digest(const detail::NormKernels<T>& k) {
-  NormDigest digest;
+  Digest digest;
   uint64_t seed = 0;
   for (const int64_t channels : {1, 3, 4, 7, 8, 12, 15, 16, 17, 24, 31, 64, 513, 600, 1100})
     for (const int64_t rows : {1, 2, 3, 5, 9, 33, 70}) add_case<T>(digest, k, {rows, channels}, nullptr, rows * channels, channels, ++seed);
@@ -100,7 +63,7 @@ uint64_t rows_digest(const detail::NormKernels<T>& k) {
 /// Lengths next to multiples of the numbers of lanes, in one piece and in several.
 template <class T>
 uint64_t planes_digest(const detail::NormKernels<T>& k) {
-  NormDigest digest;
+  Digest digest;
   uint64_t seed = 0;
   const auto add = [&](int64_t count, int64_t length, int64_t stride) {
     const detail::NormPlanes planes{count, length, stride};

@@ -9,4 +9,11 @@ namespace npu_train {
 /// for one without memory of its own (for example, a sparse one).
 inline const void* storage_of(const at::Tensor& t) { return t.defined() && t.has_storage() ? t.storage().unsafeGetStorageImpl() : nullptr; }
 
+/// Whether both are the same elements of the same memory, in the same order and dtype: a tensor and what `detach()` makes of it, not its
+/// slices or transposed views.
+inline bool same_elements(const at::Tensor& a, const at::Tensor& b) {
+  return storage_of(a) != nullptr && storage_of(a) == storage_of(b) && a.storage_offset() == b.storage_offset() &&
+         a.scalar_type() == b.scalar_type() && a.sizes().equals(b.sizes()) && a.strides().equals(b.strides());
+}
+
 }  // namespace npu_train

@@ -8,37 +8,22 @@
 
 #include "npu_train/kernels/rounding.hpp"
 
-namespace npu_train::detail {
-namespace align_any_machine {
-#include "tools/align/block_kernels.inc"
-}  // namespace align_any_machine
+// Sums keep their lanes in arrays of vectors, which vectors whose size the compiler does not know (SVE, RVV) cannot be put in.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_TARGET_INCLUDE "tools/align/block_kernels.inc"
+#include <hwy/foreach_target.h>
 
-// No fused multiply-add, so that both sets give the same bits.
-#if defined(__x86_64__) && defined(__GNUC__)
-#define NPU_TRAIN_ALIGN_AVX2
-#ifdef __clang__
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2")
-#endif
-namespace align_avx2 {
 #include "tools/align/block_kernels.inc"
-}  // namespace align_avx2
-#ifdef __clang__
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
-#endif
+
+namespace npu_train::detail {
+
+HWY_EXPORT(float_kernels);
+HWY_EXPORT(double_kernels);
 
 template <class T>
 const BlockKernels<T>& block_kernels() {
-#ifdef NPU_TRAIN_ALIGN_AVX2
-  static const bool fast = __builtin_cpu_supports("avx2");
-  if (fast) return align_avx2::kKernels<T>;
-#endif
-  return align_any_machine::kKernels<T>;
+  if constexpr (std::is_same_v<T, float>) return *HWY_DYNAMIC_DISPATCH(float_kernels)();
+  if constexpr (std::is_same_v<T, double>) return *HWY_DYNAMIC_DISPATCH(double_kernels)();
 }
 
 template const BlockKernels<float>& block_kernels<float>();

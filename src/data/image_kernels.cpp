@@ -1,0 +1,18 @@
+#include "data/image_kernels.hpp"
+
+#include <algorithm>
+
+// Sums keep their lanes in arrays of vectors, which vectors whose size the compiler does not know (SVE, RVV) cannot be put in.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_TARGET_INCLUDE "data/image_kernels.inc"
+#include <hwy/foreach_target.h>
+
+#include "data/image_kernels.inc"
+
+namespace npu_train::detail {
+
+HWY_EXPORT(kernels_here);
+
+const ImageKernels& image_kernels() { return *HWY_DYNAMIC_DISPATCH(kernels_here)(); }
+
+}  // namespace npu_train::detail
