@@ -21,7 +21,11 @@ double mb_per_s(const CollectiveSpeed& speed) { return speed.seconds > 0 ? stati
 std::string ranks_of(const DistProbe& world) { return std::to_string(world.ranks) + (world.ranks == 1 ? " rank" : " ranks"); }
 
 Finding judge(const DistProbe& world) {
-  Finding out{"collectives", ranks_of(world), Verdict::Ok, {}, "Gloo, tensors in host memory; each value was compared on each rank"};
+  Finding out{"collectives",
+              ranks_of(world),
+              Verdict::Ok,
+              {},
+              world.ranks == 1 ? "one process, which sends nothing" : "Gloo, tensors in host memory; each value was compared on each rank"};
   std::vector<std::string> problems;
   for (const auto& check : world.checks)
     if (!check.problem.empty()) problems.push_back(check.collective + " of " + check.dtype + ": " + check.problem);
