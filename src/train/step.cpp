@@ -9,6 +9,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
+#include "npu_train/base/current_batch.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/device/portable_random.hpp"
@@ -72,6 +73,7 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   micro_batch_ = micro_batch;
   const PortableRandom::MicroBatch draws("training", attempts_, strategy_.micro_batch_number(micro_batch));
   const auto batch = bring(given, micro_batch);
+  const CurrentBatch shown(batch);
   phase_ = Phase::Forward;
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
     const auto scope = precision_.forward_scope();

@@ -65,7 +65,7 @@ NPU = 'sim_npu' if SIM_NPU else 'cpu'
 # Small files and values that replace those in the texts.
 STANDS_FOR = {
     'CONFIG': 'configs/quickstart.yaml', 'CONFIG.yaml': 'configs/quickstart.yaml', 'config.yaml': 'configs/quickstart.yaml', 'my.yaml': 'my.yaml',
-    'A': 'dump_a', 'B': 'dump_b', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
+    'A': 'dump_a', 'B': 'dump_b', 'dump': 'dump_ranks', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
     'device=npu': f'device={NPU}', 'device=<kind>': 'device=cpu', 'resnet50': 'resnet18', 'vit_b16': 'vit_tiny_cifar10', '/data/runs': 'runs',
     'FILE': 'file.json', 'PROGRAM': 'true', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}'}
 SHORTER = {
@@ -142,6 +142,7 @@ class AdvisedRuns(ProgramTest):
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'model={name: resnet18, num_classes: 1000}', 'output.name=resnet50_generated')
+        self.make(BIN / 'train_app', 'configs/quickstart.yaml', '--nproc', '2', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_ranks}', 'output.dir=""')
         (d / 'reference').mkdir()
         for name in ('dump_b', 'dump_new', 'dump_npu', 'dump_gpu', 'dump_cpu', 'dump_fp32', 'reference/dump'): (d / name).symlink_to(d / 'dump_a')
         weights = next((d / 'outputs/resnet50_generated/version_0/checkpoints').glob('last/model.safetensors'))

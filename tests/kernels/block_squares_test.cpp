@@ -38,14 +38,14 @@ double block_sum(const T* x) {
 
 template <class T>
 std::vector<T> drawn(int64_t n) {
-  NormNumbers numbers(7);
+  Numbers numbers(7);
   if constexpr (sizeof(T) == 8) {
     std::vector<T> out;
-    const auto a = numbers.draw<float>(n), b = numbers.draw<float>(n);
+    const auto a = draw<float>(numbers, n), b = draw<float>(numbers, n);
     for (size_t i = 0; i < a.size(); ++i) out.push_back(static_cast<double>(a[i]) + 1e-9 * static_cast<double>(b[i]));
     return out;
   } else {
-    return numbers.draw<T>(n);
+    return draw<T>(numbers, n);
   }
 }
 

@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/io/file.hpp"
+#include "tools/align/rank_notes.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -22,7 +24,7 @@ constexpr size_t kFlushAt = size_t{1} << 16;
 // Only what a dump is made of: a folder of that name may hold other things.
 std::filesystem::path emptied(std::filesystem::path folder) {
   std::error_code ignored;
-  for (const char* name : {"dump.json", "stack.json", "construct.json"}) std::filesystem::remove(folder / name, ignored);
+  for (const char* name : {"dump.json", "stack.json", "construct.json", kRankNotes}) std::filesystem::remove(folder / name, ignored);
   std::filesystem::remove_all(folder / "dump_tensor_data", ignored);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -41,6 +43,24 @@ JsonStream::JsonStream(std::filesystem::path path, const std::string& head, std:
 }
 
 JsonStream::~JsonStream() { ::close(fd_); }
+
+int remove_later_steps(const std::filesystem::path& dir, int64_t step, int rank) {
+  constexpr std::string_view kStep = "step";
+  int removed = 0;
+  std::error_code error, ignored;
+  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
+    const auto name = it->path().filename().string();
+    int64_t number = -1;
+    if (!name.starts_with(kStep) || std::from_chars(name.data() + kStep.size(), name.data() + name.size(), number).ec != std::errc())
+      continue;
+    const auto folder = it->path() / ("rank" + std::to_string(rank));
+    const bool dumped = std::filesystem::exists(folder / "dump.json", ignored) || std::filesystem::exists(folder / kRankNotes, ignored);
+    if (number < step || !dumped) continue;
+    std::filesystem::remove_all(folder, ignored);
+    ++removed;
+  }
+  return removed;
+}
 
 void JsonStream::add(const std::string& key, const std::string& value) {
   pending_ += (first_ ? "\n " : ",\n ") + json_string(key) + ": " + value;

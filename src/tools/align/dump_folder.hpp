@@ -1,6 +1,7 @@
 // The folder of one step and rank: dump.json, stack.json, construct.json, written as calls come in.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 
@@ -29,6 +30,10 @@ class JsonStream {
   int64_t end_ = 0;  // of the members
   bool first_ = true;
 };
+
+// Removes the folders of `rank` in the steps from `step` on: what an earlier, longer run left there. Returns their number. Only names are
+// read, since other ranks write at the same time.
+int remove_later_steps(const std::filesystem::path& dir, int64_t step, int rank);
 
 class DumpFolder {
  public:

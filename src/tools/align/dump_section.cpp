@@ -10,6 +10,7 @@
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/tools/align/dumper.hpp"
 #include "npu_train/train/loop.hpp"
+#include "tools/align/rank_recorder.hpp"
 
 namespace npu_train {
 namespace {
@@ -43,12 +44,15 @@ class DumpObserver final : public RunObserver {
 
   void on_start(const RunView& run, const std::string& run_dir) override {
     if (dumper_) return;
-    if (options_.dir.empty()) options_.dir = run_dir.empty() ? "dump" : run_dir + "/dump";
+    // of the main rank, which alone has a run folder
+    if (options_.dir.empty()) options_.dir = run.strategy->from_main(run_dir.empty() ? "dump" : run_dir + "/dump");
     for (const auto rank : options_.ranks)
       if (rank >= run.strategy->world_size())
         log_warning("dump.ranks: there is no rank ", rank, "; this run has ", run.strategy->world_size());
     dumper_.emplace(options_, dumped_model(*run.task), run.strategy->rank(), facts_of(run));
     dumper_->watch(*run.optimizer, run.precision);
+    if (run.strategy->world_size() > 1)  // before the dumper, whose folders it would take for those of an earlier run
+      run.loop->observers().add(&ranks_.emplace(options_, *run.strategy, *run.task, *run.optimizer, run.precision));
     run.loop->observers().add(&*dumper_);
     log_info("dump: ", options_.level, " ", options_.task, " in ", options_.dir);
   }
@@ -56,6 +60,7 @@ class DumpObserver final : public RunObserver {
  private:
   DumpOptions options_;
   std::optional<Dumper> dumper_;
+  std::optional<detail::RankRecorder> ranks_;
 };
 
 }  // namespace

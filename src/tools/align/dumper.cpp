@@ -18,7 +18,6 @@
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
-#include "npu_train/tools/align/dump_reader.hpp"
 #include "npu_train/train/task.hpp"
 #include "tools/align/dump_recorder.hpp"
 
@@ -31,14 +30,6 @@ DumpedModel dumped_model(const torch::nn::Module& module) {
 DumpedModel dumped_model(Task& task) { return {.parameters = task.parameters(), .buffers = task.buffers(), .types = task.module_types()}; }
 
 namespace {
-
-// What an earlier, longer run left behind would be taken for steps of this one.
-void remove_later_steps(const std::filesystem::path& dir, int64_t step, const std::string& rank) {
-  if (!is_dump(dir)) return;
-  const auto dump = Dump::open(dir);
-  for (const auto& place : dump.places())
-    if (place.step >= step && place.rank == rank && place.folder.filename() == rank) std::filesystem::remove_all(place.folder);
-}
 
 // The part that the options select, in words: calls outside it are not missing. "" for a dump of everything.
 std::string part_of(const DumpOptions& options) {
@@ -62,12 +53,14 @@ struct Dumper::Impl {
   Impl(const DumpOptions& options, int rank, std::map<std::string, std::string> noted)
       : steps(options.steps),
         rank_wanted(options.ranks.empty() || std::find(options.ranks.begin(), options.ranks.end(), rank) != options.ranks.end()),
+        rank(rank),
         rank_folder("rank" + std::to_string(rank)),
         facts(std::move(noted)),
         sink(options.format == "npy", options.async) {}
 
   StepRanges steps;
   bool rank_wanted;
+  int rank;
   std::string rank_folder;
   bool begun = false;
   int64_t first_step = -1, last_step = -1;  // that the run had; -1 before
@@ -137,7 +130,7 @@ bool Dumper::begin_step() {
   if (impl_->first_step < 0) impl_->first_step = step_;
   impl_->last_step = std::max(impl_->last_step, step_);
   if (!impl_->rank_wanted || !impl_->steps.contains(step_)) return false;
-  if (!impl_->begun) remove_later_steps(options_.dir, step_, impl_->rank_folder);
+  if (!impl_->begun) detail::remove_later_steps(options_.dir, step_, impl_->rank);
   impl_->begun = true;
   const auto folder = std::filesystem::path(options_.dir) / ("step" + std::to_string(step_)) / impl_->rank_folder;
   using detail::json_string;

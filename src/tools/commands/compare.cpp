@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string>
 
 #include "cli.hpp"
 #include "commands.hpp"
@@ -11,6 +13,7 @@
 #include "npu_train/io/pickle.hpp"
 #include "npu_train/tools/align/checkpoint_diff.hpp"
 #include "npu_train/tools/align/compare_report.hpp"
+#include "npu_train/tools/align/rank_comparison.hpp"
 #include "npu_train/tools/align/run_comparison.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
 
@@ -18,7 +21,7 @@ namespace npu_train::cli {
 namespace {
 
 struct CompareArguments {
-  std::string a, b;
+  std::string a, b, ranks;
   CompareOptions options;
   std::string reference, mapping, csv, html, json_file;
   std::string columns, columns_b;
@@ -60,7 +63,8 @@ std::pair<std::string, Tolerance> read_tolerance(const std::string& text) {
 // Writes the requested reports and returns the exit status, for every kind of comparison.
 template <class Result>
 int finish(const CompareArguments& args, const Result& result, bool agrees) {
-  if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(result));
+  if constexpr (requires { to_csv(result); })
+    if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(result));
   if (!args.html.empty()) write_page(args.html, to_html(result));
   if (!args.json_file.empty()) save_json(args.json_file, to_json(result));
   print(args.json, args.json ? to_json(result) : Json(),
@@ -220,6 +224,11 @@ Kind common_kind(const CompareArguments& args) {
 }
 
 int compare(CompareArguments args, const Parts& parts) {
+  if (!args.ranks.empty()) {
+    check_writable({args.html, args.json_file});
+    const auto result = compare_ranks(args.ranks, args.options.steps);
+    return finish(args, result, result.agrees());
+  }
   const auto kind = common_kind(args);
   check_writable({args.csv, args.html, args.json_file});
   auto& options = args.options;
@@ -249,8 +258,9 @@ int compare(CompareArguments args, const Parts& parts) {
 void add_compare(CLI::App& app, Command& run) {
   auto args = std::make_shared<CompareArguments>();
   auto* sub = app.add_subcommand("compare", "report whether two runs agree, and where they first differ");
-  sub->add_option("A", args->a, "a dump (msprobe's too), run folder, history, checkpoint or configuration")->required();
-  sub->add_option("B", args->b, "the other one, of the same kind")->required();
+  sub->add_option("A", args->a, "a dump (msprobe's too), run folder, history, checkpoint or configuration");
+  sub->add_option("B", args->b, "the other one, of the same kind");
+  auto* ranks = sub->add_option("--ranks", args->ranks, "in place of A and B: a dump of several ranks, which are compared with each other");
   sub->add_option("--reference", args->reference,
                   "a third dump, in fp32: a value fails only if its error is out of proportion to B's error");
   sub->add_option("--proportion", args->options.proportion,
@@ -282,7 +292,12 @@ void add_compare(CLI::App& app, Command& run) {
   sub->add_option("--html", args->html, "write a self-contained HTML page");
   sub->add_option("--out", args->json_file, "write the JSON document to a file");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
-  sub->callback([args, sub, &run] {
+  for (auto* option : sub->get_options())
+    if (!std::set<std::string>{"--help", "--ranks", "--steps", "--rows", "--html", "--out", "--json"}.contains(option->get_name()))
+      ranks->excludes(option);
+  sub->callback([args, sub, ranks, &run] {
+    for (const char* name : {"A", "B"})
+      if (ranks->count() == 0 && sub->count(name) == 0) throw CLI::RequiredError(name);
     for (const auto& use : kUses)
       if (sub->count(use.name) > 0) args->given.emplace_back(use.name);
     run = [args](const Parts& parts) { return compare(*args, parts); };

@@ -11,6 +11,7 @@
 
 #include "cli.hpp"
 #include "commands.hpp"
+#include "doctor_dist.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -206,10 +207,22 @@ int doctor(const DoctorArguments& args, const Parts& parts) {
 
 }  // namespace
 
-void add_doctor(CLI::App& app, Command& run) {
+/// The options of --dist. Returns them.
+std::vector<CLI::Option*> add_dist_options(CLI::App& app, DistArguments& args) {
+  auto* dist =
+      app.add_flag("--dist", args.asked, "check and measure the collectives between processes that train together, and what they need");
+  auto* nproc = app.add_option("--nproc", args.nproc, "with --dist: numbers of processes, as in 2,4; default: 1,2,4,8")->delimiter(',');
+  auto* timeout = app.add_option("--timeout", args.timeout, "with --dist: seconds that a collective waits")->check(above_zero());
+  auto* folder = app.add_option("--report-folder", args.folder, "of a process that --dist started")->group("");
+  timeout->capture_default_str();
+  for (auto* of_dist : {nproc, timeout, folder}) of_dist->needs(dist);
+  return {dist, nproc};
+}
+
+void add_doctor(CLI::App& app, Command& run, std::function<int()>& launch) {
   auto args = std::make_shared<DoctorArguments>();
   auto* sub = app.add_subcommand("doctor", "check this machine, or explain an error code, a symptom or a log on stdin");
-  sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]: its device and output.dir are checked");
+  auto* config = sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]: its device and output.dir are checked");
   auto* device =
       sub->add_option("--device", args->device, "check only this device: cpu, cuda[:i], npu[:i], sim_npu[:i]; default: all available ones");
   auto* output = sub->add_option("--output", args->output, "folder of the runs; its disk is checked; default: .");
@@ -223,8 +236,18 @@ void add_doctor(CLI::App& app, Command& run) {
                                  "print the installed software for Ascend NPUs next to the recommended and the required versions");
   for (auto* other : {device, output, no_hello, write_env, html, explain}) versions->excludes(other);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
-  sub->callback([args, &run, explain] {
+  auto dist_args = std::make_shared<DistArguments>();
+  const auto dist = add_dist_options(*sub, *dist_args);
+  for (auto* other : {config, device, output, no_hello, write_env, explain, versions}) dist[0]->excludes(other);
+  sub->callback([args, dist_args, dist, &run, &launch, explain] {
     args->asks = explain->count() > 0;
+    if (dist_args->asked) {
+      dist_args->nproc_given = dist[1]->count() > 0;
+      dist_args->json = args->json;
+      dist_args->html = args->html;
+      launch = [dist_args] { return doctor_dist(*dist_args); };
+      return;
+    }
     run = [args](const Parts& parts) { return doctor(*args, parts); };
   });
 }

@@ -21,6 +21,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   bool parse_only = false;
   app.add_flag("--parse-only", parse_only, "read the command line, report its errors, and stop");
   cli::Command run;
+  std::function<int()> launch;
   cli::add_eval(app, run);
   cli::add_predict(app, run);
   cli::add_summary(app, run);
@@ -30,12 +31,11 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   cli::add_compare(app, run);
   cli::add_validate(app, run);
   cli::add_analyze(app, run);
-  cli::add_doctor(app, run);
+  cli::add_doctor(app, run, launch);
   cli::add_memory(app, run);
   cli::add_baseline(app, run);
   cli::add_checklist(app, run);
   cli::add_data(app, run);
-  std::function<int()> launch;
   cli::add_launch(app, launch);
   try {
     app.parse(argc, argv);

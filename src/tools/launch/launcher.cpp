@@ -122,7 +122,7 @@ LaunchResult launch_ranks(const LaunchOptions& options) {
                         signals);
     const auto verdict = Watch(options, signals, store, ranks).run();
     if (generation == options.max_restarts || !verdict.may_restart() || ranks.running() > 0)
-      return {verdict.exit_code(), verdict.message()};
+      return {verdict.exit_code(), verdict.message(), verdict.hung()};
     if (options.min_nproc > 0) nproc = std::max(options.min_nproc, nproc - verdict.lost());
     log_warning("[launch] ", verdict.message(), "; restart ", generation + 1, " of ", options.max_restarts, " with ", nproc, " ranks");
   }

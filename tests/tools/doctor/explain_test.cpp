@@ -136,6 +136,9 @@ TEST_CASE("symptoms as guides for Ascend name them, in Chinese") {
     CHECK(found.size() == 1);
     CHECK(found[0].name == name);
   }
+  for (const char* question : {"loss differs between cards", "多卡训练loss不一致"})
+    for (const char* command : {"npu_tool compare --ranks", "npu_tool doctor --dist", "dist.check_every"})
+      CHECK(explain(question)[0].fix.find(command) != std::string::npos);
   CHECK(name_of("速度特别慢") == "slow");  // in other words: by its characters
   CHECK(name_of("特定的层没有输出") == "a layer gives no output");
   CHECK(scan("2023-11-02 错误：训练中途OOM\n").sightings.at(0).problem.name == "out of memory");

@@ -24,6 +24,7 @@ struct LaunchOptions {
 struct LaunchResult {
   int exit_code = 0;      ///< for the program
   std::string message{};  ///< names rank, host and cause of a failure; "" after success and after a stop by a signal
+  bool hung = false;      ///< every rank that failed had lost another one, and that one did not end
 };
 
 /// Runs `command` as ranks 0 to nproc - 1, with the variables that torchrun sets, and returns when all have ended. To be called from a

@@ -1,0 +1,55 @@
+/// The collectives between the ranks of a run: which work, with which dtypes, and how fast. Every result is compared with the values that
+/// it must have.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "npu_train/dist/process_group.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/tools/doctor/finding.hpp"
+
+namespace npu_train {
+
+/// One collective with one dtype.
+struct CollectiveCheck {
+  std::string collective;  ///< "all_to_all", "all_reduce", "all_gather", "broadcast", "gather" (of texts)
+  std::string dtype;       ///< "fp32", "int8"; "text"
+  std::string problem;     ///< "": every rank got the right values; otherwise the first rank with a problem, and the problem
+};
+
+/// The time of one collective.
+struct CollectiveSpeed {
+  std::string collective;
+  int64_t bytes = 0;   ///< of the largest tensor that it has on a rank, up to a multiple of the number of ranks
+  double seconds = 0;  ///< the median of several, on the slowest rank
+};
+
+/// The results of a world of some size, equal on each of its ranks.
+struct DistProbe {
+  int ranks = 1;
+  std::string failure{};  ///< why the ranks did not finish: names a rank; "" if they did
+  std::vector<CollectiveCheck> checks{};
+  std::vector<CollectiveSpeed> speeds{};  ///< none for one rank, which sends nothing
+
+  bool ok() const;
+};
+
+/// Calls every collective of `group` that training uses. Each rank calls this function. `progress` gets the name of each part before it
+/// begins. A collective that refuses a dtype, or gives wrong values, is a check with a problem; Error(Peer) if a rank is lost.
+DistProbe probe_collectives(ProcessGroup& group, const std::function<void(const std::string& part)>& progress = {});
+
+/// {ranks, failure, collectives: [{collective, dtype, ok, problem}], speeds: [{collective, bytes, us, mb_per_s}]}.
+Json to_json(const DistProbe& probe);
+/// The counterpart. Error(Data) names `source`.
+DistProbe dist_probe_from(const Json& json, const std::string& source);
+
+/// A finding for each world (area "collectives").
+std::vector<Finding> judge_collectives(const std::vector<DistProbe>& worlds);
+/// Two tables: the numbers of ranks at which each collective works with each dtype, and speeds. At most `width` columns.
+std::string collectives_text(const std::vector<DistProbe>& worlds, size_t width);
+
+}  // namespace npu_train

@@ -1,0 +1,62 @@
+// Writes what compare --ranks needs: for each step that is dumped and each rank, rank.json.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/base/parameter_set.hpp"
+#include "npu_train/base/step_observer.hpp"
+#include "npu_train/tools/align/dump_options.hpp"
+#include "tools/align/rank_notes.hpp"
+
+namespace npu_train {
+class Optimizer;
+class Precision;
+class Strategy;
+class Task;
+}  // namespace npu_train
+
+namespace npu_train::detail {
+
+// Of a run with several ranks, on each of them, also on those whose dump is not wanted: a sum over ranks of known values is part of it.
+class RankRecorder final : public StepObserver {
+ public:
+  // All are borrowed but the options, whose `dir` is set.
+  RankRecorder(DumpOptions options, Strategy& strategy, Task& task, const Optimizer& optimizer, const Precision* precision);
+  ~RankRecorder() override { remove_hooks(); }
+  RankRecorder(const RankRecorder&) = delete;
+  RankRecorder& operator=(const RankRecorder&) = delete;
+
+  void on_loss(const at::Tensor& loss, int64_t attempt, int micro_batch) override;
+  void phase_begin(Phase phase, int64_t attempt, int micro_batch) override;
+  void phase_end(Phase phase, int64_t attempt, int micro_batch) override;
+  void phase_error(Phase phase, int64_t attempt, int micro_batch, std::exception_ptr error) override;
+
+ private:
+  void begin(int64_t attempt);
+  void remove_earlier(int64_t attempt) const;
+  void watch_gradients();
+  void remove_hooks();
+  void reduced();
+  void clipped();
+  void end();
+  RankParameter* parameter(const std::string& name);
+
+  DumpOptions options_;
+  StepRanges steps_;
+  Strategy& strategy_;
+  Task& task_;
+  const Optimizer& optimizer_;
+  const Precision* precision_;
+  bool begun_ = false, open_ = false;  // the run; a step
+  RankNotes notes_;
+  std::map<std::string, size_t> index_;                 // of the parameters of notes_
+  std::vector<std::pair<at::Tensor, unsigned>> hooks_;  // of the parameters
+  std::mutex mutex_;                                    // hooks come from autograd's threads
+};
+
+}  // namespace npu_train::detail

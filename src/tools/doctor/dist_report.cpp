@@ -1,0 +1,123 @@
+// The results of dist_probe.cpp as findings, tables and JSON.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/first_few.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/core/wrapped.hpp"
+#include "npu_train/tools/doctor/dist_probe.hpp"
+#include "npu_train/tools/report/number.hpp"
+#include "npu_train/tools/report/text_table.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr double kMega = 1e6;
+
+double mb_per_s(const CollectiveSpeed& speed) { return speed.seconds > 0 ? static_cast<double>(speed.bytes) / speed.seconds / kMega : 0; }
+
+std::string ranks_of(const DistProbe& world) { return std::to_string(world.ranks) + (world.ranks == 1 ? " rank" : " ranks"); }
+
+Finding judge(const DistProbe& world) {
+  Finding out{"collectives",
+              ranks_of(world),
+              Verdict::Ok,
+              {},
+              world.ranks == 1 ? "one process, which sends nothing" : "Gloo, tensors in host memory; each value was compared on each rank"};
+  std::vector<std::string> problems;
+  for (const auto& check : world.checks)
+    if (!check.problem.empty()) problems.push_back(check.collective + " of " + check.dtype + ": " + check.problem);
+  const auto works = std::to_string(world.checks.size() - problems.size()) + " of " + std::to_string(world.checks.size());
+  out.finding = works + " combinations of collective and dtype give the right values";
+  if (world.ok()) return out;
+  out.verdict = Verdict::Fail;
+  constexpr size_t kShown = 3;
+  if (!problems.empty()) {
+    out.finding += "; " + detail::first_few(problems, kShown);
+    out.fix = "train with other dtypes, or with the numbers of ranks that work";
+  }
+  if (!world.failure.empty()) {
+    out.finding = world.failure;
+    out.fix = "the log of the named rank shows the cause: start it alone, as in npu_tool doctor --dist --nproc " +
+              std::to_string(world.ranks) + "; memory, a firewall on the loopback interface and limits of processes are usual causes";
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<Finding> judge_collectives(const std::vector<DistProbe>& worlds) {
+  std::vector<Finding> out;
+  for (const auto& world : worlds) out.push_back(judge(world));
+  return out;
+}
+
+std::string collectives_text(const std::vector<DistProbe>& worlds, size_t width) {
+  std::vector<std::string> collectives, dtypes;
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> works;
+  const auto add_once = [](std::vector<std::string>& names, const std::string& name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  };
+  for (const auto& world : worlds)
+    for (const auto& check : world.checks) {
+      add_once(collectives, check.collective);
+      add_once(dtypes, check.dtype);
+      auto& cell = works[{check.dtype, check.collective}];
+      if (check.problem.empty()) cell.push_back(std::to_string(world.ranks));
+    }
+  std::vector<std::string> head{"dtype"};
+  head.insert(head.end(), collectives.begin(), collectives.end());
+  TextTable table(head);
+  for (const auto& dtype : dtypes) {
+    std::vector<std::string> cells{dtype};
+    for (const auto& collective : collectives) {
+      const auto found = works.find({dtype, collective});
+      cells.push_back(found == works.end() ? "-" : found->second.empty() ? "never" : join(found->second, " "));
+    }
+    table.add_row(cells);
+  }
+  std::string out = wrapped("numbers of ranks at which a collective gives the right values", "", "", width) + table.str(width);
+
+  std::set<int64_t> sizes;
+  for (const auto& world : worlds)
+    for (const auto& speed : world.speeds) sizes.insert(speed.bytes);
+  if (sizes.empty()) return out;
+  std::vector<std::string> columns{"collective", "ranks"};
+  for (const auto size : sizes) columns.push_back(human_bytes(static_cast<double>(size)) + (size == *sizes.begin() ? ", us" : ", MB/s"));
+  TextTable speeds(columns);
+  for (const auto& collective : collectives)
+    for (const auto& world : worlds) {
+      std::vector<std::string> cells{collective, std::to_string(world.ranks)};
+      for (const auto& speed : world.speeds)
+        if (speed.collective == collective)
+          cells.push_back(short_number(speed.bytes == *sizes.begin() ? speed.seconds * kMega : mb_per_s(speed), 3));
+      if (cells.size() == columns.size()) speeds.add_row(cells);
+    }
+  return out + "\n" + wrapped("time of a small tensor, and bytes of the tensor per second, of the slowest rank", "", "", width) +
+         speeds.str(width);
+}
+
+Json to_json(const DistProbe& probe) {
+  Json checks = Json::array(), speeds = Json::array();
+  for (const auto& c : probe.checks)
+    checks.push_back(Json::object({{"collective", c.collective}, {"dtype", c.dtype}, {"ok", c.problem.empty()}, {"problem", c.problem}}));
+  for (const auto& s : probe.speeds)
+    speeds.push_back(
+        Json::object({{"collective", s.collective}, {"bytes", s.bytes}, {"us", s.seconds * kMega}, {"mb_per_s", mb_per_s(s)}}));
+  return Json::object({{"ranks", probe.ranks}, {"failure", probe.failure}, {"collectives", checks}, {"speeds", speeds}});
+}
+
+DistProbe dist_probe_from(const Json& json, const std::string& source) {
+  DistProbe out{.ranks = static_cast<int>(json.at("ranks", source).integer(source)), .failure = json.at("failure", source).text(source)};
+  for (const auto& c : json.at("collectives", source).items(source))
+    out.checks.push_back(
+        {c.at("collective", source).text(source), c.at("dtype", source).text(source), c.at("problem", source).text(source)});
+  for (const auto& s : json.at("speeds", source).items(source))
+    out.speeds.push_back(
+        {s.at("collective", source).text(source), s.at("bytes", source).integer(source), s.at("us", source).number(source) / kMega});
+  return out;
+}
+
+}  // namespace npu_train
