@@ -29,8 +29,6 @@ checkpoint: {every_n_epochs: 1}
 
 def ranks(count, config, *args):
     """Runs train_app as `count` ranks: (exit code, stdout, stderr) of the launcher."""
-    processes = []
-    out = []
     return train_app(config, '--nproc', count, *args, timeout=600)
 
 

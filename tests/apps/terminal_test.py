@@ -151,6 +151,22 @@ class Terminals(ProgramTest):
         self.check('baseline', config, *QUICK, 'output.dir=""', '--against', baseline, '--least-speed', '0.001', codes=(0, FAILED),
                    first='accuracy: passed')
 
+    def test_comparisons(self):
+        """Of dumps that agree and that differ, by statistics and by values, of histories, run folders and checkpoints."""
+        for name, words in (('a', ()), ('b', ('optimizer.lr=0.02', ))):
+            for task in ('statistics', 'tensor'):
+                self.assertDone(train_app(self.config(precision='32-true'), 'trainer.max_steps=2', f'output.dir={self.dir}/{task}_{name}', *words,
+                                          f'dump={{dir: {self.dir}/{task}_{name}_dump, task: {task}, steps: [0, 1]}}'))
+        for task in ('statistics', 'tensor'):
+            dumps = [f'{self.dir}/{task}_{name}_dump' for name in ('a', 'b')]
+            self.check('compare', dumps[0], dumps[0], first='The runs agree')
+            self.check('compare', *dumps, '--rows', '0', codes=(FAILED, ), first='The runs differ')
+        a, b = (run_dir(self.dir / f'tensor_{name}') for name in ('a', 'b'))
+        self.check('compare', a, a)
+        self.check('compare', a, b, codes=(0, FAILED))
+        self.check('compare', a / 'metrics.csv', b / 'metrics.csv', codes=(0, FAILED))
+        self.check('compare', a / 'checkpoints' / 'last', b / 'checkpoints' / 'last', codes=(FAILED, ))
+
     def test_a_bench_row_is_broken_where_there_is_no_terminal_too(self):
         out = self.assertDone(npu_tool('bench', self.config(precision='32-true'), '--what', 'step', '--batch', '2', '--steps', '3', '--warmup', '1',
                                        '--no-machine'))

@@ -1,9 +1,23 @@
 """train_app as a user runs it: a complete run, its files, its exit codes."""
 import csv
 import json
+import struct
 import unittest
 
 from programs import ProgramTest, SOURCE, main, run_dir, train_app
+
+
+def fp16_of(path):
+    """{name: values} of the fp16 tensors of a safetensors file that have several dimensions."""
+    content = path.read_bytes()
+    length, = struct.unpack_from('<Q', content)
+    header = json.loads(content[8:8 + length])
+    found = {}
+    for name, entry in header.items():
+        if entry.get('dtype') != 'F16' or len(entry['shape']) < 2: continue
+        begin, end = entry['data_offsets']
+        found[name] = struct.unpack_from(f'<{(end - begin) // 2}e', content, 8 + length + begin)
+    return found
 
 
 class TrainApp(ProgramTest):
@@ -34,6 +48,19 @@ class TrainApp(ProgramTest):
         history = json.loads((run_dir(self.dir / 'out') / 'history.json').read_text())
         for event, epoch in zip(losses, history['epochs']): self.assertAlmostEqual(event.value, epoch['val']['loss'], places=5)
         self.assertIn('train/lr', events.Tags()['scalars'])
+
+    def test_fp16_parameters_without_masters_are_trained_by_every_optimizer(self):
+        """O3: all values of each matrix change within three steps, also those that fill vector units."""
+        for optimizer in ('{name: sgd, lr: 0.5, momentum: 0.9}', '{name: sgd, lr: 0.5}', '{name: adam, lr: 0.01}', '{name: adamw, lr: 0.01}', '{name: lamb, lr: 0.1}'):
+            with self.subTest(optimizer):
+                out = self.dir / optimizer[7:12].strip(',: ') / str(len(optimizer))
+                self.assertDone(train_app(self.config(precision='O3'), f'optimizer={optimizer}', 'lr_scheduler={}', 'grad_scaler={}', 'ema.enabled=false',
+                                          'trainer.max_steps=4', 'checkpoint={every_n_train_steps: 1, save_top_k: -1}', f'output.dir={out}'))
+                first, last = (fp16_of(run_dir(out) / 'checkpoints' / f'epoch=000-step={step}' / 'model.safetensors') for step in (1, 4))
+                self.assertGreater(len(first), 5)
+                for name, before in first.items():
+                    changed = sum(a != b for a, b in zip(before, last[name], strict=True))
+                    self.assertGreater(changed, 0.9 * len(before), name)
 
     def test_three_hundred_steps_raise_no_alarm_of_a_leak(self):
         for device in ('cpu', 'sim_npu'):
