@@ -36,7 +36,7 @@ class Verdict {
   /// Names rank, host and cause of a failure; "" without one.
   std::string message() const;
   /// Ranks failed because of another rank, which did not end by itself.
-  bool hung() const { return failed_ && stop_ == 0 && causes_.empty(); }
+  bool hung() const { return failed_ && stop_ == 0 && causes_.size() == stopped_.size(); }
   /// Number of ranks that failed by themselves, not because of another rank.
   int lost() const { return static_cast<int>(causes_.size()); }
   bool may_restart() const;
