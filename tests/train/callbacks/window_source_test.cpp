@@ -69,7 +69,9 @@ Windows windows_of(const Epoch& epoch) {
   Windows out;
   double data_wait = 0;
   auto done = source.windows_done(position);
-  while (const auto window = source.next(position, data_wait)) {
+  auto before = position;
+  for (; const auto window = source.next(position, data_wait); before = position) {
+    REQUIRE(position > before);                                                 // or the epoch would not end
     done += epoch.skip_bad_samples ? source.windows_done(position) - done : 1;  // a window without a sample is not given
     CHECK(source.windows_done(position) == done);
     for (const auto& batch : *window) CHECK((batch.input().device() == device_under_test().c10()));
