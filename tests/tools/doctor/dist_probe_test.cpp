@@ -29,6 +29,7 @@ class FaultyGroup final : public ProcessGroup {
     return {own};
   }
   using ProcessGroup::gather;
+  void main_first(const std::function<void()>& work) override { work(); }
   void broadcast(const at::Tensor& /*tensor*/) override {}
   void abandon() noexcept override {}
 
