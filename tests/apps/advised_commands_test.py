@@ -49,7 +49,8 @@ class AdvisedCommands(ProgramTest):
         jobs = {}
         for command, places in self.commands.items():
             if command[0] != 'npu_tool' or len(command) < 2: continue
-            words = [w.replace('D', 'cpu') if w == 'D' else '2' if w == 'N' else w for w in command[1:]]
+            words = [w.replace('D', 'cpu') if w == 'D' else '2' if w == 'N' or before == '--nproc' else w
+                     for before, w in zip(command, command[1:])]
             if len(words) == 1 and not words[0].startswith('-'):  # a subcommand is named, not called
                 self.assertIn(words[0], [*self.options.subcommands, 'SUBCOMMAND'], places)
                 continue

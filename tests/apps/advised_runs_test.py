@@ -157,6 +157,7 @@ class AdvisedRuns(ProgramTest):
         """The command with small files and values, as this test runs it."""
         program, words = command[0], [STANDS_FOR.get(w, w) for w in command[1:]]
         words = [f'dumps/{number}' if w in ('my_project_npu', 'OUT') else w for w in words]
+        words = [re.sub(r'^trainer\.devices=X$', 'trainer.devices=2', w) for w in words]
         words = [re.sub(r'^dump\.dir=.*', f'dump.dir=dumps/{number}', w) for w in words]
         if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'  # X
         if '--image' in words: words[words.index('--image') + 1] = '32'

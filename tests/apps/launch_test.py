@@ -133,7 +133,7 @@ class Launch(ProgramTest):
 
     def test_our_launcher(self):
         self.assertEqual(self.lines(npu_tool('launch', '--nproc', '3', PROBE, env=PLAIN)), met('npu_train', 3))
-        script, *words = advised('scripts/launch')
+        script, *words = advised('scripts/launch --nproc 4 PROGRAM')
         self.assertEqual(self.lines(run(SOURCE / script, *words, env=PLAIN | {'NPU_TRAIN_BIN': str(BIN)})), met('npu_train', 4))
 
     @unittest.skipUnless(HAS_TORCHRUN, 'there is no torchrun')
