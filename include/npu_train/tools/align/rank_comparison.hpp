@@ -58,7 +58,7 @@ struct RankComparison {
   bool agrees() const { return faults.empty(); }
 };
 
-/// `path`: the folder of a dump that several ranks wrote (step<N>/rank<R>/rank.json). `steps`: only these; empty: all. Error(Data) if there
+/// `path`: the folder of a dump that several ranks wrote (stepN/rankR/rank.json). `steps`: only these; empty: all. Error(Data) if there
 /// are fewer than two ranks, a file cannot be read, or the ranks have no step in common.
 RankComparison compare_ranks(const std::filesystem::path& path, const std::vector<int64_t>& steps = {}, const RankLimits& limits = {});
 
