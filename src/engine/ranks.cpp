@@ -87,7 +87,8 @@ void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved) {
     const auto other = values_of(all[r], r);
     auto paths = main;
     paths.insert(other.begin(), other.end());
-    for (const auto& [path, _] : paths) {
+    for (const auto& entry : paths) {
+      const auto& path = entry.first;
       const auto in = [&](const auto& values) { return values.contains(path) ? path + "=" + values.at(path) : "no " + path; };
       check(in(main) == in(other), ErrorKind::Usage, "Trainer", "rank ", r, " has ", in(other), " where rank 0 has ", in(main),
             "; hint: all ranks must run the same program with the same configuration");
