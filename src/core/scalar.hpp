@@ -9,15 +9,13 @@
 #include <string_view>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train::detail {
 
 inline std::optional<int64_t> parse_integer(std::string_view text) {
   if (text.size() > 1 && text[0] == '+' && text[1] != '-') text.remove_prefix(1);
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
+  return whole_number(text);
 }
 
 /// Also inf, .inf, nan and .nan in any case, with a sign.

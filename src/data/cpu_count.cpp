@@ -1,12 +1,12 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <charconv>
 #include <string>
 #include <thread>
 
 #include "npu_train/core/cgroup.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/whole_number.hpp"
 #include "npu_train/data/loader.hpp"
 
 namespace npu_train {
@@ -20,11 +20,10 @@ int64_t cpu_count() {
 
 int64_t parse_num_workers(const std::string& text) {
   if (text == "auto") return std::min<int64_t>(16, cpu_count());
-  int64_t value = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check(error == std::errc() && end == text.data() + text.size() && value >= 0 && value <= 1024, ErrorKind::Usage, "num_workers", "'", text,
+  const auto workers = whole_number(text);
+  check(workers && *workers >= 0 && *workers <= 1024, ErrorKind::Usage, "num_workers", "'", text,
         "' is neither auto nor a number from 0 to 1024");
-  return value;
+  return *workers;
 }
 
 }  // namespace npu_train

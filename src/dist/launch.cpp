@@ -1,7 +1,6 @@
 #include "npu_train/dist/launch.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -10,6 +9,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
+#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train {
 namespace {
@@ -29,16 +29,9 @@ std::string text_of(const char* variable) {
   return value != nullptr ? value : "";
 }
 
-std::optional<int64_t> parse_number(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
-
 int number_of(const char* variable, int lowest, int highest) {
   const auto text = text_of(variable);
-  const auto number = parse_number(text);
+  const auto number = whole_number(text);
   check(number && *number >= lowest && *number <= highest, ErrorKind::Usage, kLaunch, variable, " is '", text,
         "'; allowed: a whole number ", highest == kLargest ? c10::str("from ", lowest) : c10::str("from ", lowest, " to ", highest));
   return static_cast<int>(*number);
@@ -94,9 +87,9 @@ std::optional<int64_t> tasks_of_node(std::string_view list, int64_t node) {
     const auto entry = list.substr(0, list.find(','));
     list.remove_prefix(std::min(list.size(), entry.size() + 1));
     const auto open = entry.find("(x");
-    const auto tasks = parse_number(entry.substr(0, open));
+    const auto tasks = whole_number(entry.substr(0, open));
     const auto repeated = open == std::string_view::npos ? std::optional<int64_t>(1)
-                          : entry.back() == ')'          ? parse_number(entry.substr(open + 2, entry.size() - open - 3))
+                          : entry.back() == ')'          ? whole_number(entry.substr(open + 2, entry.size() - open - 3))
                                                          : std::nullopt;
     if (!tasks || !repeated || *tasks < 1 || *repeated < 1) return std::nullopt;
     if (node < *repeated) return tasks;
@@ -140,7 +133,7 @@ std::string first_host(std::string_view list) {
 
 /// Steps of one job, and jobs that follow each other, have different ports, which all tasks compute alike.
 int port_of_step() {
-  const auto job = parse_number(text_of("SLURM_JOB_ID")), step = parse_number(text_of("SLURM_STEP_ID"));
+  const auto job = whole_number(text_of("SLURM_JOB_ID")), step = whole_number(text_of("SLURM_STEP_ID"));
   if (!job || !step || *job < 0 || *step < 0) return kDefaultPort;
   return kFirstPort + static_cast<int>((*job % kPorts * 31 + *step % kPorts) % kPorts);
 }

@@ -1,6 +1,5 @@
 #include "earlier_logs.hpp"
 
-#include <charconv>
 #include <fstream>
 #include <optional>
 #include <string_view>
@@ -8,6 +7,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -31,10 +31,8 @@ struct Row {
 };
 
 std::optional<int64_t> integer(std::string_view cell) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(cell.data(), cell.data() + cell.size(), value);
-  if (error != std::errc() || end != cell.data() + cell.size() || value < 0) return std::nullopt;
-  return value;
+  const auto value = whole_number(cell);
+  return value && *value >= 0 ? value : std::nullopt;
 }
 
 /// nullopt for a line that RunFiles cannot have written.

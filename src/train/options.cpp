@@ -1,19 +1,18 @@
 #include "npu_train/train/options.hpp"
 
 #include <algorithm>
-#include <charconv>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train {
 
 int parse_devices(const std::string& text) {
   if (text == "auto") return 0;
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check(error == std::errc() && end == text.data() + text.size() && value >= 1 && value <= 1024, ErrorKind::Usage, "trainer.devices", "'",
-        text, "' is neither auto nor a number from 1 to 1024");
-  return value;
+  const auto devices = whole_number(text);
+  check(devices && *devices >= 1 && *devices <= 1024, ErrorKind::Usage, "trainer.devices", "'", text,
+        "' is neither auto nor a number from 1 to 1024");
+  return static_cast<int>(*devices);
 }
 
 const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {

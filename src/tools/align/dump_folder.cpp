@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/io/file.hpp"
+#include "tools/align/dump_places.hpp"
 #include "tools/align/rank_notes.hpp"
 
 namespace npu_train::detail {
@@ -45,17 +45,13 @@ JsonStream::JsonStream(std::filesystem::path path, const std::string& head, std:
 JsonStream::~JsonStream() { ::close(fd_); }
 
 int remove_later_steps(const std::filesystem::path& dir, int64_t step, int rank) {
-  constexpr std::string_view kStep = "step";
   int removed = 0;
   std::error_code error, ignored;
   for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    const auto name = it->path().filename().string();
-    int64_t number = -1;
-    if (!name.starts_with(kStep) || std::from_chars(name.data() + kStep.size(), name.data() + name.size(), number).ec != std::errc())
-      continue;
-    const auto folder = it->path() / ("rank" + std::to_string(rank));
-    const bool dumped = std::filesystem::exists(folder / "dump.json", ignored) || std::filesystem::exists(folder / kRankNotes, ignored);
-    if (number < step || !dumped) continue;
+    const auto number = number_after(it->path().filename().string(), "step");
+    if (!number || *number < step) continue;
+    const auto folder = rank_folder(it->path(), rank);
+    if (!std::filesystem::exists(folder / "dump.json", ignored) && !std::filesystem::exists(folder / kRankNotes, ignored)) continue;
     std::filesystem::remove_all(folder, ignored);
     ++removed;
   }

@@ -1,7 +1,8 @@
 #include "npu_train/tools/align/dump_options.hpp"
 
 #include <algorithm>
-#include <charconv>
+
+#include "npu_train/core/whole_number.hpp"
 
 namespace npu_train {
 
@@ -40,11 +41,9 @@ const ConfigTable<DumpOptions>& DumpOptions::config_table() {
 
 StepRanges::StepRanges(const std::vector<std::string>& texts) {
   const auto number = [](const std::string& whole, std::string_view text) {
-    int64_t value = -1;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    check(error == std::errc() && end == text.data() + text.size() && value >= 0, ErrorKind::Usage, "dump.steps", "'", whole,
-          "'; allowed: a step such as 4, or a range such as \"4-6\"");
-    return value;
+    const auto value = whole_number(text);
+    check(value && *value >= 0, ErrorKind::Usage, "dump.steps", "'", whole, "'; allowed: a step such as 4, or a range such as \"4-6\"");
+    return *value;
   };
   for (const auto& text : texts) {
     const auto dash = text.find('-');

@@ -1,7 +1,6 @@
 #include "npu_train/tools/align/dump_reader.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <fstream>
 #include <iterator>
 
@@ -9,25 +8,19 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
+#include "tools/align/dump_places.hpp"
 
 namespace npu_train {
 namespace fs = std::filesystem;
 namespace {
+
+using detail::number_after;
 
 constexpr JsonLimits kLimits{.values = 20'000'000, .max_bytes = uint64_t{1} << 30};
 constexpr int64_t kMostItems = 1'000'000;             // calls and values of a step: an item takes some 300 bytes, a null of the file 5
 constexpr size_t kMostNameBytes = size_t{128} << 20;  // of all of them: each value has its call's name in its own
 constexpr size_t kMostSteps = 100'000;
 constexpr size_t kDeepestItem = 16;
-
-// The N of "<word>N"; nullopt for anything else.
-std::optional<int64_t> number_behind(const std::string& text, std::string_view word) {
-  if (!text.starts_with(word)) return std::nullopt;
-  int64_t out = 0;
-  const auto* end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data() + word.size(), end, out);
-  return error == std::errc() && at == end && out >= 0 ? std::optional(out) : std::nullopt;
-}
 
 std::vector<fs::path> folders_in(const fs::path& folder) {
   std::vector<fs::path> out;
@@ -42,27 +35,27 @@ void add_ranks(const fs::path& step_folder, int64_t step, std::vector<Dump::Plac
   std::vector<Dump::Place> found;
   for (const auto& folder : folders_in(step_folder)) {
     const auto name = folder.filename().string();
-    const bool known = name == "rank" || number_behind(name, "rank") || number_behind(name, "proc");
+    const bool known = name == "rank" || number_after(name, "rank") || number_after(name, "proc");
     if (known && fs::exists(folder / "dump.json")) found.push_back({step, name, folder});
   }
   // of a run that is not distributed msprobe names it after the process, or "rank"
-  if (found.size() == 1 && !number_behind(found[0].rank, "rank")) found[0].rank = "rank0";
+  if (found.size() == 1 && !number_after(found[0].rank, "rank")) found[0].rank = "rank0";
   places.insert(places.end(), found.begin(), found.end());
 }
 
 std::vector<Dump::Place> places_in(const fs::path& path) {
   std::vector<Dump::Place> out;
   for (const auto& folder : folders_in(path))
-    if (const auto step = number_behind(folder.filename().string(), "step")) add_ranks(folder, *step, out);
+    if (const auto step = number_after(folder.filename().string(), "step")) add_ranks(folder, *step, out);
   if (out.empty()) {
     auto named = fs::absolute(path).lexically_normal();
     if (!named.has_filename()) named = named.parent_path();  // "step3/"
-    auto step = number_behind(named.filename().string(), "step");
-    if (!step) step = number_behind(named.parent_path().filename().string(), "step");
+    auto step = number_after(named.filename().string(), "step");
+    if (!step) step = number_after(named.parent_path().filename().string(), "step");
     add_ranks(path, step.value_or(0), out);
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) {
-    return std::tuple(a.step, number_behind(a.rank, "rank").value_or(-1)) < std::tuple(b.step, number_behind(b.rank, "rank").value_or(-1));
+    return std::tuple(a.step, number_after(a.rank, "rank").value_or(-1)) < std::tuple(b.step, number_after(b.rank, "rank").value_or(-1));
   });
   return out;
 }
@@ -97,12 +90,12 @@ void read_name(DumpCall& call) {
   if (n >= 4 && (parts[0] == "Module" || parts[0] == "Cell") && is_direction(parts[n - 2])) {
     call.is_module = true;
     call.direction = parts[n - 2];
-    call.number = number_behind(parts[n - 1], "").value_or(0);
+    call.number = number_after(parts[n - 1], "").value_or(0);
     call.type = parts[n - 3];
     call.layer = piece(1, n - 3);
   } else if (n >= 4 && is_direction(parts[n - 1])) {
     call.direction = parts[n - 1];
-    call.number = number_behind(parts[n - 2], "").value_or(0);
+    call.number = number_after(parts[n - 2], "").value_or(0);
     call.type = piece(1, n - 2);
     call.layer = piece(1, n - 1);
   }

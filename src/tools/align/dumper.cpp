@@ -19,6 +19,7 @@
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/precision/precision.hpp"
 #include "npu_train/train/task.hpp"
+#include "tools/align/dump_places.hpp"
 #include "tools/align/dump_recorder.hpp"
 
 namespace npu_train {
@@ -54,14 +55,12 @@ struct Dumper::Impl {
       : steps(options.steps),
         rank_wanted(options.ranks.empty() || std::find(options.ranks.begin(), options.ranks.end(), rank) != options.ranks.end()),
         rank(rank),
-        rank_folder("rank" + std::to_string(rank)),
         facts(std::move(noted)),
         sink(options.format == "npy", options.async) {}
 
   StepRanges steps;
   bool rank_wanted;
   int rank;
-  std::string rank_folder;
   bool begun = false;
   int64_t first_step = -1, last_step = -1;  // that the run had; -1 before
   std::map<std::string, std::string> facts;
@@ -132,7 +131,7 @@ bool Dumper::begin_step() {
   if (!impl_->rank_wanted || !impl_->steps.contains(step_)) return false;
   if (!impl_->begun) detail::remove_later_steps(options_.dir, step_, impl_->rank);
   impl_->begun = true;
-  const auto folder = std::filesystem::path(options_.dir) / ("step" + std::to_string(step_)) / impl_->rank_folder;
+  const auto folder = detail::rank_folder(options_.dir, step_, impl_->rank);
   using detail::json_string;
   const char* level = options_.level == "module" ? "L0" : options_.level == "op" ? "L1" : "mix";
   std::string head =

@@ -1,12 +1,11 @@
 #include "npu_train/tools/align/rank_comparison.hpp"
 
 #include <algorithm>
-#include <charconv>
-#include <optional>
 #include <set>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "tools/align/dump_places.hpp"
 #include "tools/align/rank_checks.hpp"
 
 namespace npu_train {
@@ -18,21 +17,13 @@ using detail::RanksOfStep;
 constexpr const char* kWhere = "compare --ranks";
 constexpr size_t kMostFolders = 100'000;
 
-// The N of "<word>N".
-std::optional<int64_t> number_of(const fs::path& path, std::string_view word) {
-  const auto name = path.filename().string();
-  if (!name.starts_with(word)) return std::nullopt;
-  int64_t out = 0;
-  const auto [end, error] = std::from_chars(name.data() + word.size(), name.data() + name.size(), out);
-  return error == std::errc() && end == name.data() + name.size() && out >= 0 ? std::optional(out) : std::nullopt;
-}
-
 // Folders named "<word>N", by N.
 std::map<int64_t, fs::path> numbered(const fs::path& folder, std::string_view word) {
   std::map<int64_t, fs::path> out;
   std::error_code error;
   for (fs::directory_iterator it(folder, error), end; !error && it != end && out.size() < kMostFolders; it.increment(error))
-    if (const auto number = number_of(it->path(), word); number && it->is_directory(error)) out.emplace(*number, it->path());
+    if (const auto number = detail::number_after(it->path().filename().string(), word); number && it->is_directory(error))
+      out.emplace(*number, it->path());
   return out;
 }
 

@@ -25,6 +25,7 @@
 #include "npu_train/tools/align/statistics.hpp"
 #include "npu_train/train/task.hpp"
 #include "tools/align/dump_folder.hpp"
+#include "tools/align/dump_places.hpp"
 
 namespace npu_train::detail {
 namespace fs = std::filesystem;
@@ -224,7 +225,7 @@ void RankRecorder::end() {
   notes_.taken = changed;
   const auto& wanted = options_.ranks;
   if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), strategy_.rank()) == wanted.end()) return;
-  const auto folder = fs::path(options_.dir) / ("step" + std::to_string(notes_.step)) / ("rank" + std::to_string(notes_.rank));
+  const auto folder = rank_folder(options_.dir, notes_.step, notes_.rank);
   make_folder(folder);
   save_json(folder / kRankNotes, to_json(notes_));
 }

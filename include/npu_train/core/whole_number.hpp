@@ -1,0 +1,19 @@
+/// Whole numbers from text.
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace npu_train {
+
+/// The decimal number of which `text` consists, with a minus or without a sign: "12", "-3", "007". nullopt for anything else, such as
+/// "+12", " 12" and "12a", and for numbers beyond int64.
+inline std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace npu_train

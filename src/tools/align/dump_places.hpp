@@ -1,0 +1,28 @@
+// The folders of a dump: step<N>/rank<R>.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "npu_train/core/whole_number.hpp"
+
+namespace npu_train::detail {
+
+// The N of "<word>N"; nullopt for anything else, such as "step3_kept".
+inline std::optional<int64_t> number_after(std::string_view name, std::string_view word) {
+  if (!name.starts_with(word)) return std::nullopt;
+  const auto number = whole_number(name.substr(word.size()));
+  return number && *number >= 0 ? number : std::nullopt;
+}
+
+inline std::filesystem::path rank_folder(const std::filesystem::path& step_folder, int rank) {
+  return step_folder / ("rank" + std::to_string(rank));
+}
+inline std::filesystem::path rank_folder(const std::filesystem::path& dump, int64_t step, int rank) {
+  return rank_folder(dump / ("step" + std::to_string(step)), rank);
+}
+
+}  // namespace npu_train::detail
