@@ -50,7 +50,15 @@ void RunningStatistics::collect(const std::function<void()>& forward) {
   if (buffers_.empty()) return forward();
   NormMoves moves;
   forward();
-  micro_batches_.push_back(moves.take());
+  auto& taken = micro_batches_.emplace_back(moves.take());
+  std::erase_if(taken, [&](const NormMove& move) { return index_of(move.running) < 0; });
+}
+
+// -1: the task does not list it, of which the first step warns.
+ptrdiff_t RunningStatistics::index_of(const at::Tensor& running) const {
+  const auto found =
+      std::find_if(buffers_.begin(), buffers_.end(), [&](const NamedTensor& b) { return b.second.data_ptr() == running.data_ptr(); });
+  return found == buffers_.end() ? -1 : found - buffers_.begin();
 }
 
 // For each counter its growth; then the number of micro-batches, and for each the number of its moves and these: the index of the buffer,
@@ -61,15 +69,10 @@ std::vector<double> RunningStatistics::own_moves() const {
     if (is_counter(buffer)) out.push_back(static_cast<double>(buffer.second.item<int64_t>() - counters_[out.size()]));
   out.push_back(static_cast<double>(micro_batches_.size()));
   for (const auto& moves : micro_batches_) {
-    const auto place = out.size();
-    out.push_back(0);
+    out.push_back(static_cast<double>(moves.size()));
     for (const auto& move : moves) {
-      const auto found = std::find_if(buffers_.begin(), buffers_.end(),
-                                      [&](const NamedTensor& b) { return b.second.data_ptr() == move.running.data_ptr(); });
-      if (found == buffers_.end()) continue;  // not of the task, which the first step warns of
-      out.insert(out.end(), {static_cast<double>(found - buffers_.begin()), move.keep, static_cast<double>(move.added.size())});
+      out.insert(out.end(), {static_cast<double>(index_of(move.running)), move.keep, static_cast<double>(move.added.size())});
       out.insert(out.end(), move.added.begin(), move.added.end());
-      ++out[place];
     }
   }
   return out;

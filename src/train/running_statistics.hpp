@@ -1,6 +1,7 @@
 // Running statistics of normalisation layers, which every rank moves by the batches of all ranks.
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <vector>
 
@@ -25,14 +26,15 @@ class RunningStatistics {
   void apply();
 
  private:
+  ptrdiff_t index_of(const at::Tensor& running) const;
   std::vector<double> own_moves() const;
   void go_back() const;
 
   Task& task_;
   Strategy& strategy_;
-  std::vector<NamedTensor> buffers_;  // none if there is nothing to do
-  std::vector<int64_t> counters_;     // of integer buffers, at the beginning of the window
-  std::vector<std::vector<NormMove>> micro_batches_;
+  std::vector<NamedTensor> buffers_;                  // none if there is nothing to do
+  std::vector<int64_t> counters_;                     // of integer buffers, at the beginning of the window
+  std::vector<std::vector<NormMove>> micro_batches_;  // moves of `buffers_` alone: what the task does not list, each rank keeps its own
 };
 
 }  // namespace npu_train::detail

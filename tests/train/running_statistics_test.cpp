@@ -33,6 +33,25 @@ struct NormNetImpl : torch::nn::Module {
 };
 TORCH_MODULE(NormNet);
 
+// Lists one of the two statistics of its norm.
+class VarianceAlone final : public Task {
+ public:
+  explicit VarianceAlone(std::shared_ptr<Task> task) : task_(std::move(task)) {}
+  StepOutput training_step(const Batch& batch) override { return task_->training_step(batch); }
+  at::Tensor predict(const at::Tensor& x) override { return task_->predict(x); }
+  ParameterSet parameters() override { return task_->parameters(); }
+  std::vector<NamedTensor> buffers() override {
+    auto all = task_->buffers();
+    std::erase_if(all, [](const NamedTensor& b) { return b.first != "norm.running_var"; });
+    return all;
+  }
+  void set_training(bool on) override { task_->set_training(on); }
+  void to(c10::Device device) override { task_->to(device); }
+
+ private:
+  std::shared_ptr<Task> task_;
+};
+
 struct Run {
   explicit Run(bool own, std::shared_ptr<Strategy> strategy) : strategy(std::move(strategy)) {
     torch::manual_seed(11);
@@ -114,4 +133,24 @@ void check_ranks(bool own) {
 TEST_CASE("ranks move the running statistics by the batches of all, in the order of one process; a skipped step moves none") {
   check_ranks(true);
   check_ranks(false);
+}
+
+TEST_CASE("statistics that the task does not list are those of the rank's own batches") {
+  for (const bool own : {true, false}) {
+    CAPTURE(own);
+    const std::vector<std::vector<Batch>> batches[kRanks] = {windows_of(0, 0), windows_of(1, 1)};
+    const auto exchange = std::make_shared<Exchange>(static_cast<int>(kRanks));
+    std::vector<Run> runs;
+    for (int r = 0; r < 2; ++r) {
+      runs.emplace_back(own, make_rank(exchange, r, false));
+      runs.back().task = std::make_shared<VarianceAlone>(runs.back().task);
+      REQUIRE(runs.back().task->buffers().size() == 1);
+    }
+    on_ranks(*exchange, [&](int r) { runs[static_cast<size_t>(r)].train({batches[r][0]}); });
+    const auto mean = [&](size_t r) { return runs[r].net->norm->running_mean; };
+    CHECK(mean(0).abs().max().item<float>() > 0);
+    CHECK(mean(1).abs().max().item<float>() > 0);
+    CHECK(!at::equal(mean(0), mean(1)));
+    CHECK(at::equal(runs[0].net->norm->running_var, runs[1].net->norm->running_var));
+  }
 }
