@@ -55,17 +55,17 @@ class StepChecks {
   StepChecks(int64_t step, const RanksOfStep& ranks) : step_(step), ranks_(ranks), first_(ranks.begin()->second) {}
 
   std::vector<RankFault> run() {
-    equal("weights before the step", &RankParameter::before);
+    equal("weights before the step", "the weights before the step", &RankParameter::before);
     random_numbers();
     samples();
     finite();
     known_sums();
-    equal("reduced gradient", &RankParameter::reduced);
+    equal("reduced gradient", "the reduced gradient", &RankParameter::reduced);
     sums_of_gradients();
     clipping();
     number("schedule", "learning rate", &RankNotes::lr);
     number("schedule", "loss scale", &RankNotes::loss_scale);
-    equal("weights after the step", &RankParameter::after);
+    equal("weights after the step", "the weights after the step", &RankParameter::after);
     return std::move(faults_);
   }
 
@@ -86,7 +86,7 @@ class StepChecks {
   }
 
   // A digest of each parameter; the first parameter that differs is named, and the number of the others.
-  void equal(const std::string& kind, std::string RankParameter::*digest) {
+  void equal(const std::string& kind, const std::string& what, std::string RankParameter::*digest) {
     OddOnes first;
     std::string name;
     int64_t count = 0;
@@ -104,7 +104,7 @@ class StepChecks {
     }
     if (count == 0) return;
     const auto others = count == 1 ? "" : ", and of " + std::to_string(count - 1) + " more parameters";
-    add(kind, first.ranks[0], "the " + kind + " of " + name + others + ": " + of_ranks(first, ranks_), name);
+    add(kind, first.ranks[0], what + " of " + name + others + ": " + of_ranks(first, ranks_), name);
   }
 
   void number(const std::string& kind, const std::string& what, double RankNotes::*value) {
@@ -238,10 +238,7 @@ class StepChecks {
       return add("clip factor", odd.ranks[0],
                  "the gradients are multiplied by " + short_number(factor(ranks_.at(odd.ranks[0])), 6) +
                      " in unscaling and clipping, those of other ranks by another factor: " + of_ranks(odd, ranks_));
-    const auto before = faults_.size();
-    equal("clip factor", &RankParameter::clipped);
-    if (faults_.size() > before)
-      faults_.back().text = "after clipping, the gradient" + faults_.back().text.substr(std::string("the clip factor").size());
+    equal("clip factor", "after clipping, the gradient", &RankParameter::clipped);
   }
 
   int64_t step_;

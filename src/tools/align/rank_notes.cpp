@@ -1,145 +1,113 @@
 #include "tools/align/rank_notes.hpp"
 
+#include <concepts>
+#include <type_traits>
 #include <utility>
 
 namespace npu_train::detail {
 namespace {
 
+template <class S, class T>
+concept Is = std::same_as<std::remove_const_t<S>, T>;
+
+// The members of each object under their names in the file, once for writing and reading.
+void for_each_field(Is<Spread> auto& s, auto&& fn) {
+  fn("count", s.count);
+  fn("mean", s.mean);
+  fn("variance", s.variance);
+}
+
+void for_each_field(Is<RankBatch> auto& b, auto&& fn) {
+  fn("ids", b.ids);
+  fn("contents", b.contents);
+  fn("means", b.means);
+  fn("deviations", b.deviations);
+  fn("loss", b.loss);
+}
+
+void for_each_field(Is<RankParameter> auto& p, auto&& fn) {
+  fn("name", p.name);
+  fn("numel", p.numel);
+  fn("dtype", p.dtype);
+  fn("passes", p.passes);
+  fn("local_square", p.local_square);
+  fn("local_sum", p.local_sum);
+  fn("reduced_norm", p.reduced_norm);
+  fn("reduced_sum", p.reduced_sum);
+  fn("before", p.before);
+  fn("reduced", p.reduced);
+  fn("clipped", p.clipped);
+  fn("after", p.after);
+}
+
+void for_each_field(Is<RankNotes> auto& n, auto&& fn) {
+  fn("step", n.step);
+  fn("rank", n.rank);
+  fn("ranks", n.ranks);
+  fn("host", n.host);
+  fn("version", n.version);
+  fn("cpu", n.cpu);
+  fn("threads", n.threads);
+  fn("portable", n.portable);
+  fn("seed", n.seed);
+  fn("batches", n.batches);
+  fn("known_sums", n.known_sums);
+  fn("summed", n.summed);
+  fn("norm", n.norm);
+  fn("clipped_norm", n.clipped_norm);
+  fn("lr", n.lr);
+  fn("loss_scale", n.loss_scale);
+  fn("taken", n.taken);
+  fn("parameters", n.parameters);
+}
+
 template <class T>
-Json list_of(const std::vector<T>& values) {
-  auto out = Json::array();
-  for (const auto& value : values) out.push_back(Json(value));
-  return out;
-}
+Json written(const std::vector<T>& values);
 
-Json to_json(const Spread& spread) { return Json::object({{"count", spread.count}, {"mean", spread.mean}, {"variance", spread.variance}}); }
-
-Json to_json(const RankBatch& batch) {
-  return Json::object({{"ids", list_of(batch.ids)},
-                       {"contents", list_of(batch.contents)},
-                       {"means", to_json(batch.means)},
-                       {"deviations", to_json(batch.deviations)},
-                       {"loss", batch.loss}});
-}
-
-Json to_json(const RankParameter& p) {
-  return Json::object({{"name", p.name},
-                       {"numel", p.numel},
-                       {"dtype", p.dtype},
-                       {"passes", p.passes},
-                       {"local_square", p.local_square},
-                       {"local_sum", p.local_sum},
-                       {"reduced_norm", p.reduced_norm},
-                       {"reduced_sum", p.reduced_sum},
-                       {"before", p.before},
-                       {"reduced", p.reduced},
-                       {"clipped", p.clipped},
-                       {"after", p.after}});
-}
-
-// Reads members of one object of a file.
-class Members {
- public:
-  Members(const Json& json, const std::string& file) : json_(json), file_(file) {}
-
-  std::string text(const char* key) const { return json_.at(key, file_).text(file_); }
-  int64_t integer(const char* key) const { return json_.at(key, file_).integer(file_); }
-  double number(const char* key) const { return json_.at(key, file_).number(file_); }
-  bool boolean(const char* key) const { return json_.at(key, file_).boolean(file_); }
-  template <class Fn>
-  void each(const char* key, Fn&& fn) const {
-    for (const auto& item : json_.at(key, file_).items(file_)) fn(item);
-  }
-  std::vector<double> numbers(const char* key) const {
-    std::vector<double> out;
-    each(key, [&](const Json& item) { out.push_back(item.number(file_)); });
+template <class T>
+Json written(const T& value) {
+  if constexpr (std::constructible_from<Json, const T&>) {
+    return Json(value);
+  } else {
+    auto out = Json::object();
+    for_each_field(value, [&](const char* key, const auto& field) { out.set(key, written(field)); });
     return out;
   }
-  Members of(const char* key) const { return {json_.at(key, file_), file_}; }
+}
 
- private:
-  const Json& json_;
-  const std::string& file_;
-};
-
-Spread spread_of(const Members& in) { return {in.integer("count"), in.number("mean"), in.number("variance")}; }
-
-RankBatch batch_of(const Members& in, const std::string& file) {
-  RankBatch out;
-  in.each("ids", [&](const Json& id) { out.ids.push_back(id.integer(file)); });
-  in.each("contents", [&](const Json& content) { out.contents.push_back(content.text(file)); });
-  out.means = spread_of(in.of("means"));
-  out.deviations = spread_of(in.of("deviations"));
-  out.loss = in.number("loss");
+template <class T>
+Json written(const std::vector<T>& values) {
+  auto out = Json::array();
+  for (const auto& value : values) out.push_back(written(value));
   return out;
 }
 
-RankParameter parameter_of(const Members& in) {
-  RankParameter out;
-  out.name = in.text("name");
-  out.numel = in.integer("numel");
-  out.dtype = in.text("dtype");
-  out.passes = in.integer("passes");
-  out.local_square = in.number("local_square");
-  out.local_sum = in.number("local_sum");
-  out.reduced_norm = in.number("reduced_norm");
-  out.reduced_sum = in.number("reduced_sum");
-  out.before = in.text("before");
-  out.reduced = in.text("reduced");
-  out.clipped = in.text("clipped");
-  out.after = in.text("after");
-  return out;
+void read(const Json& json, const std::string& file, std::string& out) { out = json.text(file); }
+void read(const Json& json, const std::string& file, bool& out) { out = json.boolean(file); }
+void read(const Json& json, const std::string& file, double& out) { out = json.number(file); }
+void read(const Json& json, const std::string& file, int64_t& out) { out = json.integer(file); }
+void read(const Json& json, const std::string& file, int& out) { out = static_cast<int>(json.integer(file)); }
+
+template <class T>
+void read(const Json& json, const std::string& file, std::vector<T>& out);
+
+template <class T>
+void read(const Json& json, const std::string& file, T& out) {
+  for_each_field(out, [&](const char* key, auto& field) { read(json.at(key, file), file, field); });
+}
+
+template <class T>
+void read(const Json& json, const std::string& file, std::vector<T>& out) {
+  for (const auto& item : json.items(file)) read(item, file, out.emplace_back());
 }
 
 }  // namespace
 
-Json to_json(const RankNotes& n) {
-  auto batches = Json::array(), parameters = Json::array();
-  for (const auto& batch : n.batches) batches.push_back(to_json(batch));
-  for (const auto& p : n.parameters) parameters.push_back(to_json(p));
-  return Json::object({{"step", n.step},
-                       {"rank", n.rank},
-                       {"ranks", n.ranks},
-                       {"host", n.host},
-                       {"version", n.version},
-                       {"cpu", n.cpu},
-                       {"threads", n.threads},
-                       {"portable", n.portable},
-                       {"seed", n.seed},
-                       {"batches", std::move(batches)},
-                       {"known_sums", list_of(n.known_sums)},
-                       {"summed", list_of(n.summed)},
-                       {"norm", n.norm},
-                       {"clipped_norm", n.clipped_norm},
-                       {"lr", n.lr},
-                       {"loss_scale", n.loss_scale},
-                       {"taken", n.taken},
-                       {"parameters", std::move(parameters)}});
-}
+Json to_json(const RankNotes& notes) { return written(notes); }
 
 RankNotes read_rank_notes(const std::filesystem::path& path) {
-  const auto file = path.string();
-  const auto json = load_json(path);
-  const Members in(json, file);
   RankNotes out;
-  out.step = in.integer("step");
-  out.rank = static_cast<int>(in.integer("rank"));
-  out.ranks = static_cast<int>(in.integer("ranks"));
-  out.host = in.text("host");
-  out.version = in.text("version");
-  out.cpu = in.text("cpu");
-  out.threads = in.integer("threads");
-  out.portable = in.boolean("portable");
-  out.seed = in.text("seed");
-  in.each("batches", [&](const Json& batch) { out.batches.push_back(batch_of({batch, file}, file)); });
-  out.known_sums = in.numbers("known_sums");
-  out.summed = in.numbers("summed");
-  out.norm = in.number("norm");
-  out.clipped_norm = in.number("clipped_norm");
-  out.lr = in.number("lr");
-  out.loss_scale = in.number("loss_scale");
-  out.taken = in.boolean("taken");
-  in.each("parameters", [&](const Json& p) { out.parameters.push_back(parameter_of({p, file})); });
+  read(load_json(path), path.string(), out);
   return out;
 }
 
