@@ -55,9 +55,11 @@ std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
 
 std::string DataParallelStrategy::from_main(std::string own) { return group_->gather("from_main", rank() == 0 ? own : std::string())[0]; }
 
+void DataParallelStrategy::does(const char* work) { group_->does("step " + std::to_string(steps_ + 1) + " of this process, " + work); }
+
 void DataParallelStrategy::begin_window(int64_t micro_batches) {
   reducer_->begin_window(micro_batches);
-  group_->does("step " + std::to_string(++windows_) + " of this process, forward and backward");
+  does("forward and backward");
   window_begin_ = SteadyClock().now();
 }
 
@@ -68,7 +70,7 @@ void DataParallelStrategy::backward(const at::Tensor& loss, bool last) {
 
 WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {
   computed_ = SteadyClock().now() - window_begin_;
-  group_->does("step " + std::to_string(windows_) + " of this process, reduction of gradients");
+  does("reduction of gradients");
   const auto total = reducer_->finish({own.loss, own.samples, own.micro_batches});
   return {.loss = total[0], .samples = total[1], .micro_batches = total[2]};
 }
@@ -99,8 +101,8 @@ void DataParallelStrategy::agree(StepAgreement& step) {
 }
 
 void DataParallelStrategy::finish_step() {
-  group_->does("after step " + std::to_string(windows_) + " of this process");
-  if (options_.check_every == 0 || ++steps_ % options_.check_every != 0) return;
+  group_->does("after step " + std::to_string(++steps_) + " of this process");
+  if (options_.check_every == 0 || steps_ % options_.check_every != 0) return;
   std::string own;
   for (const auto& p : trained_) {
     const auto content = digest(p.value);

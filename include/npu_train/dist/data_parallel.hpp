@@ -47,12 +47,14 @@ class DataParallelStrategy final : public Strategy {
   bool capturable() const override { return false; }
 
  private:
+  void does(const char* work);  // in the step that runs
+
   std::shared_ptr<ProcessGroup> group_;
   DistOptions options_;
   ParameterSet trained_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<detail::RankTimes> times_;
-  int64_t windows_ = 0, steps_ = 0;
+  int64_t steps_ = 0;
   double window_begin_ = 0, computed_ = 0;  // seconds
   unsigned wanted_ = 0, decided_ = 0;
 };

@@ -24,6 +24,7 @@
 #include "npu_train/tools/doctor/dist_probe.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
+#include "npu_train/tools/runs/scratch_folder.hpp"
 
 namespace npu_train::cli {
 namespace {
@@ -33,26 +34,6 @@ namespace fs = std::filesystem;
 constexpr const char* kDoctor = "doctor --dist";
 constexpr const char* kDone = "done";
 constexpr const char* kError = "error: ";
-
-/// A folder for the reports of ranks, removed at the end.
-class ReportFolder {
- public:
-  ReportFolder() {
-    auto name = (fs::temp_directory_path() / "npu_train_doctor_XXXXXX").string();
-    check(::mkdtemp(name.data()) != nullptr, ErrorKind::Device, kDoctor, name, ": no folder can be created here; hint: set TMPDIR");
-    path_ = name;
-  }
-  ~ReportFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  ReportFolder(const ReportFolder&) = delete;
-  ReportFolder& operator=(const ReportFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 fs::path place_of(const fs::path& folder, int rank) { return folder / ("rank" + std::to_string(rank)); }
 
@@ -116,11 +97,11 @@ int print_report(const DistArguments& args, const std::vector<DistProbe>& worlds
 }
 
 int start_worlds(const DistArguments& args) {
-  const ReportFolder reports;
+  const npu_train::detail::ScratchFolder reports(kDoctor);
   std::vector<DistProbe> worlds;
   int stopped = 0;
   for (const int ranks : args.nproc) {
-    worlds.push_back(probe_world(args, reports.path() / ("world" + std::to_string(ranks)), ranks, stopped));
+    worlds.push_back(probe_world(args, reports.path / ("world" + std::to_string(ranks)), ranks, stopped));
     if (stopped != 0) return stopped;
   }
   return print_report(args, worlds);

@@ -264,6 +264,7 @@ void failure(const Arguments& args) {
     }
     strategy.backward(loss_of(all, w, group->rank()), true);
     strategy.finish_gradients({.loss = 1, .samples = 1});
+    strategy.finish_step();
   }
 }
 
