@@ -20,7 +20,7 @@ class Beats {
   // Both access the store, from any thread, and may throw or not return in time.
   struct Store {
     std::function<void(const std::string&)> write;   // the beat of this rank
-    std::function<std::vector<std::string>()> read;  // those of all ranks; "" for one that has not written
+    std::function<std::vector<std::string>()> read;  // those of all ranks; "" for one without a beat
   };
 
   Beats(Store store, std::chrono::milliseconds interval);

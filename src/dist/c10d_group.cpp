@@ -35,7 +35,7 @@ std::string message_of(const std::exception& e) {
 }
 
 std::string beat_key(int rank) { return "beat/" + std::to_string(rank); }
-// "" if the rank has not written yet.
+// "" before the first beat of the rank.
 std::string read_beat(c10d::Store& store, int rank) { return store.check({beat_key(rank)}) ? store.get_to_str(beat_key(rank)) : ""; }
 
 // What the members of a group share, also with collectives that outlive it.

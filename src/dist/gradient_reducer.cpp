@@ -86,7 +86,7 @@ class GradientReducer::Impl {
   std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
   std::mutex mutex_;           // hooks come from autograd's threads
   bool armed_ = false;         // hooks deliver
-  bool open_ = false;          // a round has begun and has not ended
+  bool open_ = false;          // a round is under way
   int64_t round_ = 0, rounds_ = 1;
   size_t sent_ = 0, folded_ = 0;
 };
