@@ -56,6 +56,8 @@ at::Tensor Bucket::part(const at::Tensor& flat, int rank) const {
 }
 
 void Bucket::exchange(bool ordered) {
+  // Once in parts and once as the sum of this rank's part, or as a ring does it: all but 1/N of the bucket, twice.
+  times_ = {.bytes = 2 * (static_cast<int64_t>(host_.nbytes()) - static_cast<int64_t>(host_.nbytes()) / group_.size())};
   if (staged()) host_.copy_(flat_);
   if (!ordered) {
     exchange_ = group_.all_reduce(host_);
@@ -66,7 +68,8 @@ void Bucket::exchange(bool ordered) {
 }
 
 void Bucket::fold(bool ordered) {
-  std::exchange(exchange_, nullptr)->wait();
+  exchange_->wait();
+  times_.exchange = std::exchange(exchange_, nullptr)->span();
   if (!ordered) return;
   for (int r = 0; r < group_.size(); ++r) {
     if (sum_.defined())
@@ -84,7 +87,10 @@ void Bucket::gather(bool ordered) {
 }
 
 void Bucket::wait() {
-  if (gather_) std::exchange(gather_, nullptr)->wait();
+  if (gather_) {
+    gather_->wait();
+    times_.gather = std::exchange(gather_, nullptr)->span();
+  }
   sum_.reset();
   if (staged()) flat_.copy_(host_);
 }

@@ -37,6 +37,9 @@ class Bucket {
   void gather(bool ordered);
   void wait();
 
+  // Of the last round, by the clock of Collective::span().
+  const ReductionTimes::Bucket& times() const { return times_; }
+
   // The sum over ranks of a piece, with the parameter's strides.
   at::Tensor sum(size_t piece) const;
 
@@ -55,6 +58,7 @@ class Bucket {
   at::Tensor received_;  // the parts of all ranks, while they are exchanged
   at::Tensor sum_;       // of this rank's part, over the rounds of the window
   std::unique_ptr<Collective> exchange_, gather_;
+  ReductionTimes::Bucket times_;
 };
 
 }  // namespace npu_train::detail

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <thread>
@@ -15,6 +16,7 @@
 
 #include "dist/beats.hpp"
 #include "dist/flight_recorder.hpp"
+#include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/host_name.hpp"
 #include "npu_train/core/log.hpp"
@@ -79,9 +81,12 @@ struct Shared {
 class C10dCollective final : public Collective {
  public:
   C10dCollective(std::shared_ptr<Shared> shared, std::string operation, int64_t sequence, c10::intrusive_ptr<c10d::Work> work)
-      : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {}
+      : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {
+    if (const auto future = work_->getFuture()) future->addCallback([end = end_](c10::ivalue::Future&) { *end = SteadyClock().now(); });
+  }
 
   bool done() override { return work_->isCompleted(); }
+  ReductionTimes::Span span() const override { return {begin_, *end_}; }
   void wait() override {
     shared_->wait_for_others(operation_, sequence_, [&] { work_->wait(); });
   }
@@ -91,6 +96,8 @@ class C10dCollective final : public Collective {
   std::string operation_;
   int64_t sequence_;
   c10::intrusive_ptr<c10d::Work> work_;
+  double begin_ = SteadyClock().now();
+  std::shared_ptr<std::atomic<double>> end_ = std::make_shared<std::atomic<double>>(0);  // written by a thread of the transport
 };
 
 class C10dGroup final : public ProcessGroup {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dist/bucket.hpp"
+#include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train {
@@ -69,8 +70,10 @@ class GradientReducer::Impl {
   void begin_window(int64_t micro_batches);
   void begin_backward(bool last);
   std::vector<double> finish(const std::vector<double>& own);
+  const ReductionTimes& times() const { return times_; }
 
  private:
+  void note_times(double backward);
   void on_gradient(size_t bucket, size_t piece);
   void take(size_t bucket, size_t piece);
   void send_complete();
@@ -80,7 +83,7 @@ class GradientReducer::Impl {
 
   ParameterSet parameters_;
   std::shared_ptr<ProcessGroup> group_;
-  bool ordered_, window_mode_;
+  bool ordered_, window_mode_, overlap_;
   bool folds_early_;  // not where each collective waits for all ranks (dist.debug): they may fold after different gradients
   std::vector<Bucket> buckets_;
   std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
@@ -89,6 +92,8 @@ class GradientReducer::Impl {
   bool open_ = false;          // a round is under way
   int64_t round_ = 0, rounds_ = 1;
   size_t sent_ = 0, folded_ = 0;
+  double begin_ = 0;  // of the backward pass, by SteadyClock
+  ReductionTimes times_;
 };
 
 GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options)
@@ -96,6 +101,7 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
       group_(std::move(group)),
       ordered_(options.reduction == "ordered"),
       window_mode_(options.reduce == "window"),
+      overlap_(options.overlap),
       folds_early_(!options.debug),
       present_(parameters.size()) {
   check(group_ != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
@@ -126,6 +132,7 @@ GradientReducer::Impl::~Impl() {
 void GradientReducer::Impl::begin_window(int64_t micro_batches) {
   check(micro_batches >= 0, ErrorKind::Usage, "GradientReducer", micro_batches, " micro-batches; allowed: 0 or more");
   armed_ = open_ = false;
+  begin_ = 0;
   round_ = 0;
   rounds_ = 1;
   present_.assign(present_.size(), false);
@@ -139,6 +146,7 @@ void GradientReducer::Impl::begin_backward(bool last) {
   if (open_) end_round();
   armed_ = last || !window_mode_;
   open_ = armed_;
+  begin_ = SteadyClock().now();
 }
 
 void GradientReducer::Impl::on_gradient(size_t bucket, size_t piece) {
@@ -149,7 +157,7 @@ void GradientReducer::Impl::on_gradient(size_t bucket, size_t piece) {
         parameters_[buckets_[bucket].layout().pieces[piece].parameter].name,
         " was accumulated twice in one backward pass; hint: npu_train::checkpoint recomputes without a second backward pass");
   take(bucket, piece);
-  send_complete();
+  if (overlap_) send_complete();
 }
 
 void GradientReducer::Impl::take(size_t bucket, size_t piece) {
@@ -206,6 +214,7 @@ std::vector<double> GradientReducer::Impl::agree(const std::vector<double>& own,
 
 std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own) {
   const at::NoGradGuard no_grad;
+  const double backward = SteadyClock().now();
   do end_round();
   while (round_ < rounds_);  // other ranks have more micro-batches
   auto present = present_;
@@ -218,7 +227,19 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
   }
   round_ = 0;
   present_.assign(present_.size(), false);
+  note_times(backward);
   return sums;
+}
+
+void GradientReducer::Impl::note_times(double backward) {
+  if (begin_ == 0) begin_ = backward;  // there was no backward pass
+  times_ = {.backward = backward - begin_, .end = SteadyClock().now() - begin_};
+  for (const auto& b : buckets_) {
+    auto times = b.times();
+    for (auto* span : {&times.exchange, &times.gather})
+      if (span->end > 0) *span = {span->begin - begin_, span->end - begin_};
+    times_.buckets.push_back(times);
+  }
 }
 
 GradientReducer::GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options) {
@@ -234,5 +255,6 @@ void GradientReducer::begin_backward(bool last) {
 std::vector<double> GradientReducer::finish(const std::vector<double>& own) {
   return translated("GradientReducer", [&] { return impl_->finish(own); });
 }
+const ReductionTimes& GradientReducer::times() const { return impl_->times(); }
 
 }  // namespace npu_train

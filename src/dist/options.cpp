@@ -15,6 +15,7 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
           .field("reduce_dtype", &T::reduce_dtype,
                  "fp32 gradients travel in it; bf16: half the bytes, sums in fp32, with other bits than one process; not with native",
                  one_of({"fp32", "bf16"}))
+          .field("overlap", &T::overlap, "gradients are sent while the backward pass runs; false: after it, to measure what that hides")
           .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
           .field("check_every", &T::check_every, "steps between comparisons of the weights of all ranks, a pass over them each; 0: none",
                  at_least(0))

@@ -10,6 +10,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
+#include "npu_train/nn/sync_batch_norm.hpp"
 #include "npu_train/precision/autocast.hpp"
 
 namespace npu_train {
@@ -64,6 +65,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
     {
       const at::AutoGradMode recording(true);
       const AutocastState::Scope autocast(autocast_);
+      const SyncBatchNorm::State::Scope synced(synced_);
       const RandomState::Scope random(random_);
       const detail::Unmoved buffers(options_.buffers);
       const SavedTensorHooks hooks([&](const at::Tensor& t, bool result) -> SavedTensorHooks::Unpack {
@@ -91,6 +93,7 @@ class Piece : public std::enable_shared_from_this<Piece> {
   CheckpointingOptions options_;
   std::vector<Input> inputs_;
   AutocastState autocast_;
+  SyncBatchNorm::State synced_;
   RandomState random_;
   std::vector<Form> forms_;  // of what the forward saved
   Tensors values_;           // recomputed, each until it is taken

@@ -27,7 +27,8 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
                                               .keep_start = retries,
                                               .bring = bring,
                                               .graphs = detail::captures_graphs(options_, parts_.device, *parts_.task, *parts_.strategy),
-                                              .last_skip = options_.max_consecutive_skips});
+                                              .last_skip = options_.max_consecutive_skips,
+                                              .sync_batchnorm = options_.sync_batchnorm});
   if (checkpoint_.monitor == "auto") {
     const auto names = parts_.task->metric_names();
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());

@@ -28,6 +28,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
                  "launcher starts, otherwise one")
           .field("lr_scaling", &T::lr_scaling, "multiplies all learning rates by the number of processes, or its square root",
                  one_of({"none", "linear", "sqrt"}))
+          .field("sync_batchnorm", &T::sync_batchnorm,
+                 "with several processes, BatchNorm normalises by the micro-batches of all of them together")
           .field("gradient_clip_val", &T::gradient_clip_val, "bound for gradients, after unscaling; 0: no clipping", at_least(0))
           .field("gradient_clip_algorithm", &T::gradient_clip_algorithm, "norm: global norm; value: each element",
                  one_of({"norm", "value"}))

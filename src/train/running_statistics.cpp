@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <string>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/sync_batch_norm.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -16,9 +18,7 @@ bool is_counter(const NamedTensor& buffer) { return buffer.second.numel() == 1 &
 // The moves of one rank, as own_moves() wrote them.
 class Moves {
  public:
-  Moves(const std::string& bytes, size_t rank) : numbers_(bytes.size() / sizeof(double)), rank_(rank) {
-    std::memcpy(numbers_.data(), bytes.data(), numbers_.size() * sizeof(double));
-  }
+  Moves(std::vector<double> numbers, size_t rank) : numbers_(std::move(numbers)), rank_(rank) {}
   double next() {
     check(at_ < numbers_.size(), ErrorKind::Peer, "running statistics", "those of rank ", rank_,
           " are cut off; hint: all ranks must run the same program with the same model");
@@ -47,11 +47,25 @@ void RunningStatistics::begin_window() {
 }
 
 void RunningStatistics::collect(const std::function<void()>& forward) {
+  std::optional<SyncBatchNorm> synced;
+  if (synced_) synced.emplace([this](const std::vector<double>& own) { return gather(own); });
   if (buffers_.empty()) return forward();
   NormMoves moves;
   forward();
   auto& taken = micro_batches_.emplace_back(moves.take());
   std::erase_if(taken, [&](const NormMove& move) { return index_of(move.running) < 0; });
+}
+
+// The numbers of every rank.
+std::vector<std::vector<double>> RunningStatistics::gather(const std::vector<double>& own) const {
+  std::string message(own.size() * sizeof(double), '\0');
+  std::memcpy(message.data(), own.data(), message.size());
+  std::vector<std::vector<double>> out;
+  for (const auto& text : strategy_.gather(message)) {
+    out.emplace_back(text.size() / sizeof(double));
+    std::memcpy(out.back().data(), text.data(), out.back().size() * sizeof(double));
+  }
+  return out;
 }
 
 // -1: the task does not list it, of which the first step warns.
@@ -85,33 +99,44 @@ void RunningStatistics::go_back() const {
 }
 
 void RunningStatistics::apply() {
+  const auto empty = [](const auto& of_rank) { return of_rank.empty(); };
+  // Ranks that have more micro-batches than this one still normalise, and need an answer for each of their layers.
+  for (bool all_done = !synced_; !all_done;) {
+    const auto all = gather({});
+    all_done = std::all_of(all.begin(), all.end(), empty);
+  }
   if (buffers_.empty()) return;
   const at::NoGradGuard no_grad;
-  const auto own = own_moves();
-  std::string message(own.size() * sizeof(double), '\0');
-  std::memcpy(message.data(), own.data(), message.size());
   std::vector<Moves> ranks;
-  for (const auto& text : strategy_.gather(message)) ranks.emplace_back(text, ranks.size());
+  for (auto& numbers : gather(own_moves())) ranks.emplace_back(std::move(numbers), ranks.size());
   go_back();
 
   size_t i = 0;
   for (const auto& buffer : buffers_) {
     if (!is_counter(buffer)) continue;
-    double count = static_cast<double>(counters_[i++]);
-    for (auto& rank : ranks) count += rank.next();
-    buffer.second.data().fill_(count);
+    double sum = 0, most = 0;
+    for (auto& rank : ranks) {
+      const double grown = rank.next();
+      sum += grown;
+      most = std::max(most, grown);
+    }
+    buffer.second.data().fill_(static_cast<double>(counters_[i++]) + (synced_ ? most : sum));
   }
   std::vector<double> micro_batches;
   for (auto& rank : ranks) micro_batches.push_back(rank.next());
-  for (double k = 0; k < *std::max_element(micro_batches.begin(), micro_batches.end()); ++k)
+  for (double k = 0; k < *std::max_element(micro_batches.begin(), micro_batches.end()); ++k) {
+    const auto has_batch = [k](double of_rank) { return k < of_rank; };
+    const auto first = static_cast<size_t>(std::find_if(micro_batches.begin(), micro_batches.end(), has_batch) - micro_batches.begin());
     for (size_t r = 0; r < ranks.size(); ++r)
-      for (double moves = k < micro_batches[r] ? ranks[r].next() : 0; moves > 0; --moves) {
+      for (double moves = has_batch(micro_batches[r]) ? ranks[r].next() : 0; moves > 0; --moves) {
         const auto index = static_cast<size_t>(ranks[r].next());
         check(index < buffers_.size(), ErrorKind::Peer, "running statistics", "rank ", r, " has other buffers");
         const double keep = ranks[r].next();
         const auto channels = static_cast<size_t>(ranks[r].next());
-        move_norm(buffers_[index].second, keep, ranks[r].next(channels));
+        const auto added = ranks[r].next(channels);
+        if (!synced_ || r == first) move_norm(buffers_[index].second, keep, added);
       }
+  }
 }
 
 }  // namespace npu_train::detail

@@ -15,23 +15,30 @@ namespace npu_train::detail {
 // moves of its micro-batches. apply() then moves the statistics by those of all ranks, micro-batch by micro-batch in the order of one
 // process that accumulates them. Counters of batches count those of all ranks. The bits are those of one process where npu_train's own
 // kernels move the statistics; where libtorch's do, the result alone is known, and what it added is computed from that.
+//
+// `synced`: layers normalise by the batches of all ranks (SyncBatchNorm), so each round of micro-batches is one move, the same on every
+// rank that has a batch.
 class RunningStatistics {
  public:
-  RunningStatistics(Task& task, Strategy& strategy) : task_(task), strategy_(strategy) {}
+  RunningStatistics(Task& task, Strategy& strategy, bool synced)
+      : task_(task), strategy_(strategy), synced_(synced && strategy.world_size() > 1) {}
 
   void begin_window();
   // Calls `forward` for one micro-batch.
   void collect(const std::function<void()>& forward);
   // After the last micro-batch. Waits for the other ranks.
   void apply();
+  bool synced() const { return synced_; }
 
  private:
+  std::vector<std::vector<double>> gather(const std::vector<double>& own) const;
   ptrdiff_t index_of(const at::Tensor& running) const;
   std::vector<double> own_moves() const;
   void go_back() const;
 
   Task& task_;
   Strategy& strategy_;
+  bool synced_;
   std::vector<NamedTensor> buffers_;                  // none if there is nothing to do
   std::vector<int64_t> counters_;                     // of integer buffers, at the beginning of the window
   std::vector<std::vector<NormMove>> micro_batches_;  // moves of `buffers_` alone: what the task does not list, each rank keeps its own

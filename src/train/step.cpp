@@ -49,7 +49,7 @@ TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema
   check(options_.clip_value >= 0 && std::isfinite(options_.clip_value) && options_.last_skip >= 0, ErrorKind::Usage, "TrainStep",
         "clip_value is ", options_.clip_value, " and last_skip ", options_.last_skip, "; allowed: finite numbers of at least 0");
   buffers_ = std::make_unique<detail::KeptBuffers>(task_);
-  statistics_ = std::make_unique<detail::RunningStatistics>(task_, strategy_);
+  statistics_ = std::make_unique<detail::RunningStatistics>(task_, strategy_, options_.sync_batchnorm);
   const auto device = optimizer_.parameters()[0].value.device();
   forensics_ = std::make_unique<detail::OverflowForensics>(
       task_, precision_, optimizer_, strategy_, options_, may_skip_, *buffers_,
@@ -108,6 +108,8 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
 
 // In the window of other ranks.
 void TrainStep::take_part(detail::WindowSums& window) {
+  check(window.full_weight > 0 || !statistics_->synced(), ErrorKind::Usage, "TrainStep",
+        "with sync_batchnorm a window without a batch on this rank needs the weight of a full window; hint: pass full_weight");
   if (window.full_weight == 0) window.full_weight = strategy_.sum(0);
   window.sums = at::zeros({1 + static_cast<int64_t>(task_.metric_names().size())},
                           optimizer_.parameters()[0].value.options().dtype(at::kFloat).requires_grad(false));

@@ -12,6 +12,7 @@
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/random.hpp"
+#include "train/rank_generators.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -96,9 +97,7 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
   load("optimizer", [&](const State& s) { parts.optimizer->load_state(s); });
   load("scaler", [&](const State& s) { parts.precision->load_state(s); });
   if (parts.ema != nullptr) load("ema", [&](const State& s) { parts.ema->load_state(s); });
-  load("rng", [&](const State& s) {
-    if (parts.strategy->is_main()) set_rng_state(s);  // it is the main rank's: others must not draw the same numbers
-  });
+  load("rng", [&](const State& s) { set_generators_of_rank(*parts.strategy, s); });
   if (parts.train_loader != nullptr)
     load("loader", [&](const State& s) {
       parts.train_loader->load_state(s);

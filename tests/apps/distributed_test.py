@@ -112,6 +112,20 @@ class Distributed(ProgramTest):
         parts = checksums(out)
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
 
+    def test_native_dropout_goes_on_on_every_rank(self):
+        """Each rank draws from generators of its own: 9 steps have the bits of 4 and 5, interrupted inside an epoch."""
+        config, out = self.config(TINY), self.dir / 'resumed'
+        native = ['rng=native', 'lr_scheduler.T_max=40']
+        whole, _ = self.end_of('whole', config, *native, 'trainer.max_steps=9', nproc=2)
+        self.assertDone(ranks(2, config, f'output.dir={out}', *native, 'trainer.max_steps=4'))
+        self.assertDone(ranks(2, config, f'output.dir={out}', *native, 'trainer.max_steps=9', '--resume', 'auto'))
+        resumed = checksums(out)
+        for part in [*PARTS, 'rng.safetensors']: self.assertEqual(whole[part], resumed[part], part)
+        # Another number of ranks: those above 0 start theirs again, and the log reports this.
+        code, _, said = ranks(3, config, f'output.dir={out}', *native, 'trainer.max_steps=10', '--resume', 'auto')
+        self.assertEqual(code, 0, said)
+        self.assertIn('the checkpoint has the generators of 2 ranks; this run has 3 ranks', said)
+
     def test_the_configuration_can_name_the_number_of_processes(self):
         config = self.config(TINY)
         started, _ = self.end_of('devices', config, 'trainer.devices=2', 'trainer.max_steps=4')
@@ -150,6 +164,20 @@ class Distributed(ProgramTest):
 
     def test_weights_and_running_statistics_of_a_network_with_batch_norm(self):
         self.assertEqualBits(2, 'model={name: resnet18, stem: small}', 'optimizer={name: sgd, lr: 0.05}', 'data.train_size=44')
+
+    def test_synchronised_batch_norm(self):
+        """Two ranks with micro-batches of 4, in the last window one of them without a batch, against one process with batches of 8."""
+        config = self.config(TINY)
+        common = ['model={name: resnet18, stem: small}', 'optimizer={name: sgd, lr: 0.01}', 'data.train_size=36', 'trainer.max_epochs=1']
+        def losses(name, *args, nproc=1):
+            epoch = self.end_of(name, config, *common, *args, nproc=nproc)[1]['epochs'][-1]
+            return epoch['train']['loss'], epoch['val']['loss']
+        one = losses('one', 'data.batch_size=8')
+        synced = losses('synced', 'data.batch_size=4', 'trainer.sync_batchnorm=true', nproc=2)
+        apart = losses('apart', 'data.batch_size=4', nproc=2)
+        for a, b, c in zip(one, synced, apart, strict=True):
+            self.assertLess(abs(a - b), 1e-6 * a)
+            self.assertGreater(abs(a - c), 1e-4 * a)
 
 
 if __name__ == '__main__':

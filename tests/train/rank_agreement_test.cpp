@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "dist/in_process.hpp"
+#include "npu_train/device/random.hpp"
 #include "train/toy.hpp"
 
 using namespace npu_train;
@@ -224,18 +225,30 @@ TEST_CASE("ranks: callbacks that write or print are called by the main rank alon
   CHECK((main_only[1]->steps == 0 && main_only[1]->validation_batches == 0));
 }
 
-TEST_CASE("ranks: the random numbers of a checkpoint are the main rank's") {
+TEST_CASE("ranks: each takes its own generators from a checkpoint of as many ranks; else rank 0 alone takes the main rank's") {
   Pair pair;
   pair.build({.max_epochs = 1});
-  const auto saved = snapshot(*pair.loops[0]);
+  auto saved = snapshot(*pair.loops[0]);
+  const auto draws = [] { return torch::rand({4}); };
   const auto draws_after = [&](size_t rank) {
     torch::manual_seed(99);
     pair.loops[rank]->load_state(saved);
-    return torch::rand({4});
+    return draws();
   };
   torch::manual_seed(99);
-  const auto own = torch::rand({4});
+  const auto own = draws();
   CHECK_FALSE(draws_after(0).equal(own));
+  CHECK(draws_after(1).equal(own));
+
+  torch::manual_seed(7);
+  saved["rng"].tensors["rank1/cpu"] = rng_state().tensors.at("cpu");
+  const auto of_rank_1 = draws();
+  const auto of_main = draws_after(0);
+  CHECK_FALSE(of_main.equal(own));
+  CHECK_FALSE(of_main.equal(of_rank_1));
+  CHECK(draws_after(1).equal(of_rank_1));
+  saved["rng"].tensors["rank2/cpu"] = saved["rng"].tensors["rank1/cpu"];  // three ranks
+  CHECK(draws_after(0).equal(of_main));
   CHECK(draws_after(1).equal(own));
 }
 

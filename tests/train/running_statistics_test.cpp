@@ -53,11 +53,11 @@ class VarianceAlone final : public Task {
 };
 
 struct Run {
-  explicit Run(bool own, std::shared_ptr<Strategy> strategy) : strategy(std::move(strategy)) {
+  explicit Run(bool own, std::shared_ptr<Strategy> strategy, const std::string& mode = "16-mixed") : strategy(std::move(strategy)) {
     torch::manual_seed(11);
     net = NormNet(own);
     task = classifier(net);
-    precision = make_precision({"16-mixed", {.growth_interval = 2}, {}}, device_of(at::kCPU));
+    precision = make_precision({mode, {.growth_interval = 2}, {}}, device_of(at::kCPU));
     auto trained = this->strategy->setup(precision->prepare(task->parameters(), {"norm.weight", "norm.bias"}));
     optimizer = std::make_unique<Sgd>(trained, SgdOptions{.lr = 0.1});
   }
@@ -67,8 +67,8 @@ struct Run {
     return out;
   }
   // The buffers after each window.
-  std::vector<std::vector<at::Tensor>> train(const std::vector<std::vector<Batch>>& windows) {
-    TrainStep step(*task, *precision, *optimizer, nullptr, *strategy, observers, {});
+  std::vector<std::vector<at::Tensor>> train(const std::vector<std::vector<Batch>>& windows, bool synced = false) {
+    TrainStep step(*task, *precision, *optimizer, nullptr, *strategy, observers, {.sync_batchnorm = synced});
     std::vector<std::vector<at::Tensor>> out;
     for (const auto& window : windows) {
       taken.push_back(step.run(window, 32).taken);
@@ -89,7 +89,7 @@ struct Run {
 // Rows of the micro-batches by window, round and rank; 0: the rank has none. The last but one overflows.
 const std::vector<std::vector<std::vector<int64_t>>> kRows = {{{8, 5}}, {{8, 8}, {4, 7}}, {{3, 6}, {5, 0}}, {{7, 8}}, {{2, 0}}};
 
-std::vector<std::vector<Batch>> windows_of(size_t first_rank, size_t last_rank) {
+std::vector<std::vector<Batch>> windows_of(size_t first_rank, size_t last_rank, double factor = 1e30) {
   std::vector<std::vector<Batch>> out;
   for (size_t w = 0; w < kRows.size(); ++w) {
     out.emplace_back();
@@ -97,9 +97,29 @@ std::vector<std::vector<Batch>> windows_of(size_t first_rank, size_t last_rank) 
       for (size_t rank = first_rank; rank <= last_rank; ++rank) {
         if (kRows[w][k][rank] == 0) continue;
         auto batch = toy_batch(kRows[w][k][rank], 100 * w + 10 * k + rank);
-        if (w == 3 && rank == 1) batch.set("input", batch.input() * 1e30);
+        if (w == 3 && rank == 1) batch.set("input", batch.input() * factor);
         out.back().push_back(batch);
       }
+  }
+  return out;
+}
+
+// Each round of micro-batches as one.
+std::vector<std::vector<Batch>> joined_windows() {
+  std::vector<std::vector<Batch>> out;
+  const auto batches = windows_of(0, 1, 1);
+  for (size_t w = 0; w < kRows.size(); ++w) {
+    out.emplace_back();
+    size_t next = 0;
+    for (const auto& round : kRows[w]) {
+      std::vector<at::Tensor> inputs, targets;
+      for (const auto rows : round) {
+        if (rows == 0) continue;
+        inputs.push_back(batches[w][next].input());
+        targets.push_back(batches[w][next++].target());
+      }
+      out.back().emplace_back(at::cat(inputs), at::cat(targets));
+    }
   }
   return out;
 }
@@ -152,5 +172,36 @@ TEST_CASE("statistics that the task does not list are those of the rank's own ba
     CHECK(mean(1).abs().max().item<float>() > 0);
     CHECK(!at::equal(mean(0), mean(1)));
     CHECK(at::equal(runs[0].net->norm->running_var, runs[1].net->norm->running_var));
+  }
+}
+
+TEST_CASE("sync_batchnorm: ranks train and move statistics as one process whose micro-batches are those of all ranks") {
+  for (const bool own : {true, false}) {
+    CAPTURE(own);
+    at::set_num_threads(1);
+    Run one(own, std::make_shared<SingleDeviceStrategy>(), "32-true");
+    const auto expected = one.train(joined_windows());
+    const std::vector<std::vector<Batch>> batches[kRanks] = {windows_of(0, 0, 1), windows_of(1, 1, 1)};
+    for (const bool synced : {true, false}) {
+      CAPTURE(synced);
+      const auto exchange = std::make_shared<Exchange>(static_cast<int>(kRanks));
+      std::vector<Run> runs;
+      for (int r = 0; r < 2; ++r) runs.emplace_back(own, make_rank(exchange, r, false), "32-true");
+      std::vector<std::vector<at::Tensor>> seen[kRanks];
+      on_ranks(*exchange, [&](int r) { seen[r] = runs[static_cast<size_t>(r)].train(batches[r], synced); });
+      bool alike = true;
+      for (size_t w = 0; w < kRows.size(); ++w)
+        for (size_t i = 0; i < expected[w].size(); ++i) {
+          CHECK(at::equal(seen[0][w][i], seen[1][w][i]));
+          alike = alike && at::allclose(seen[0][w][i], expected[w][i], 1e-4, 1e-5);
+        }
+      const auto parameters = one.task->parameters();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        const auto of_rank = [&](size_t r) { return runs[r].task->parameters()[i].value; };
+        CHECK(at::equal(of_rank(0), of_rank(1)));
+        alike = alike && at::allclose(of_rank(0), parameters[i].value, 1e-4, 1e-5);
+      }
+      CHECK(alike == synced);  // without it, every micro-batch is normalised by itself
+    }
   }
 }

@@ -35,6 +35,7 @@ class DataParallelStrategy final : public Strategy {
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override;
   WindowWeight finish_gradients(const WindowWeight& own) override;
+  ReductionTimes reduction_times() const override { return reducer_->times(); }
   /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
   void agree(StepAgreement& step) override;
   /// Every `dist.check_every` steps compares the weights: Error(CheckFailed) names a rank and the first parameter that differs from rank

@@ -23,6 +23,7 @@
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/dist/options.hpp"
 #include "npu_train/dist/process_group.hpp"
+#include "npu_train/dist/reduction_times.hpp"
 
 namespace npu_train {
 
@@ -45,6 +46,9 @@ class GradientReducer {
   /// stays valid until the next window begins. A parameter without a gradient on some ranks gets the sum of the others; one without a
   /// gradient on any rank gets none. `own`: numbers that travel along; returns their sums, added in the order of ranks.
   std::vector<double> finish(const std::vector<double>& own = {});
+
+  /// Of the last window, after finish().
+  const ReductionTimes& times() const;
 
  private:
   class Impl;

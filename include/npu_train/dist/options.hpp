@@ -13,6 +13,7 @@ struct DistOptions {
   std::string reduction = "ordered";  ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce
   std::string reduce = "window";      ///< window: once for each window | micro_batch: once for each micro-batch, in order
   std::string reduce_dtype = "fp32";  ///< in which fp32 gradients travel: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
+  bool overlap = true;                ///< buckets are sent while the backward pass runs; false: after it, to measure what that hides
   double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
   double timeout = 300;               ///< seconds that a collective waits for other ranks
   int64_t check_every = 0;            ///< steps between comparisons of the weights of all ranks; 0: none

@@ -16,6 +16,7 @@
 
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/dist/options.hpp"
+#include "npu_train/dist/reduction_times.hpp"
 
 namespace npu_train {
 
@@ -27,6 +28,8 @@ class Collective {
   virtual bool done() = 0;
   /// Error(Peer) if it failed.
   virtual void wait() = 0;
+  /// When it began and, after done() or wait(), when it had ended, in seconds of SteadyClock. Zeros if the transport does not say.
+  virtual ReductionTimes::Span span() const { return {}; }
 };
 
 class ProcessGroup {

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/dist/reduction_times.hpp"
 
 namespace npu_train {
 
@@ -88,6 +89,8 @@ class Strategy {
   /// other ranks update are dropped. Returns the window's weight over all ranks, which travels with the gradients because unscaling needs
   /// it.
   virtual WindowWeight finish_gradients(const WindowWeight& own) = 0;
+  /// When the gradients of the last window travelled; without buckets where none do.
+  virtual ReductionTimes reduction_times() const { return {}; }
   /// The only agreement of a step, in addition to the reduction of gradients.
   virtual void agree(StepAgreement& step) = 0;
   /// After the optimizer, also after a skipped step: every rank has all parameters.

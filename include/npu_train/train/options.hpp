@@ -18,6 +18,7 @@ struct TrainerOptions {
   std::string devices = "auto";                  ///< N: processes on this machine, each with a device of its own, which train_app starts |
                                                  ///< auto: those that a launcher or --nproc has started, otherwise one
   std::string lr_scaling = "none";               ///< none | linear | sqrt: learning rates times the number of ranks, or its square root
+  bool sync_batchnorm = false;                   ///< with several ranks: BatchNorm normalises by the micro-batches of all of them together
   double gradient_clip_val = 0;                  ///< 0: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm | value
   std::string gradient_checkpointing = "none";   ///< none | blocks | every:N | budget:2GiB, see nn/checkpoint_plan.hpp

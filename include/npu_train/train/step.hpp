@@ -50,6 +50,8 @@ struct StepOptions {
   /// are capturable().
   bool graphs = false;
   int64_t last_skip = 0;  ///< skipped steps in a row, at the floor of the scale, that end the run; 0: it never ends so
+  /// With several ranks batch_norm normalises by the micro-batches of all of them (SyncBatchNorm): those of one round, the k-th of each.
+  bool sync_batchnorm = false;
 };
 
 /// The result of one window, over all ranks; the tensor is still on the device.

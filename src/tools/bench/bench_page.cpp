@@ -28,6 +28,27 @@ void add_curve(HtmlPage& page, const BenchReport& report, const std::string& sec
   if (!plot.series.empty()) page.plot(plot);
 }
 
+/// Samples per second over the number of ranks, next to what one rank times that number would give.
+void add_ranks(HtmlPage& page, const BenchReport& report) {
+  LinePlot plot{.title = "Throughput by ranks", .x_label = "ranks", .y_label = "samples/s"};
+  LinePlot::Series weak{.name = "batch per rank"}, strong{.name = "batch shared"}, linear{.name = "linear"};
+  for (const auto& row : report.rows) {
+    const double ranks = row.number("ranks"), speed = row.number("samples_per_s");
+    if (row.section != "dist" || std::isnan(ranks)) continue;
+    for (auto* series : {&weak, &strong}) {
+      if (ranks > 1 && row.name.starts_with(series == &weak ? "strong" : "weak")) continue;
+      series->x.push_back(ranks);
+      series->y.push_back(speed);
+    }
+    if (row.name.starts_with("strong")) continue;
+    linear.x.push_back(ranks);
+    linear.y.push_back(linear.y.empty() ? speed : linear.y.front() * ranks / linear.x.front());
+  }
+  for (auto* series : {&weak, &strong, &linear})
+    if (series->x.size() > 1) plot.series.push_back(std::move(*series));
+  if (!plot.series.empty()) page.plot(plot);
+}
+
 Tone tone_of(const BenchRow& row) {
   if (!row.failure.empty()) return Tone::Warn;
   if (!row.ratio) return Tone::Plain;
@@ -201,6 +222,7 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
   add_curve(page, report, "batch", "Latency by batch", {"step_ms_median", "step_ms_p95"}, "ms");
   add_curve(page, report, "infer-batch", "Inference: throughput by batch", {"samples_per_s"}, "samples/s");
   add_curve(page, report, "infer-batch", "Inference: latency by batch", {"latency_ms_p50", "latency_ms_p95"}, "ms");
+  add_ranks(page, report);
   add_curve(page, report, "threads", "Throughput by threads", {"samples_per_s"}, "samples/s");
   const auto exact = curve(report, "batch", "activations_bytes");
   add_curve(page, report, "batch", "Memory by batch", {exact.x.size() > 1 ? "activations_bytes" : "peak_memory_bytes"}, "bytes");

@@ -151,6 +151,7 @@ constexpr Section kSections[] = {{"step", step},
                                  {"checkpointing", detail::bench_checkpointing},
                                  {"threads", detail::bench_threads},
                                  {"scaling", detail::bench_scaling},
+                                 {"dist", detail::bench_dist},
                                  {"null", detail::bench_null}};
 
 void check_options(const RunConfig& config, const BenchOptions& o) {

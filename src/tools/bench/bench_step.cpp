@@ -1,5 +1,7 @@
 #include "bench_step.hpp"
 
+#include <algorithm>
+
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -127,6 +129,7 @@ void BenchStep::describe(BenchRow& row, const Samples& samples, double gemm_flop
 
 void add_memory_numbers(BenchRow& row, int64_t before, int64_t peak) {
   if (before >= 0) row.numbers.emplace_back("initial_memory_bytes", static_cast<double>(before));
+  if (peak >= 0) peak = std::max(peak, before);  // Linux counts the pages of a process only approximately
   if (peak >= 0) row.numbers.emplace_back("peak_memory_bytes", static_cast<double>(peak));
   if (peak >= 0 && before >= 0) row.numbers.emplace_back("memory_increase_bytes", static_cast<double>(peak - before));
 }

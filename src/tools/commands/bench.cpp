@@ -5,11 +5,13 @@
 #include <cmath>
 #include <filesystem>
 
+#include "bench_dist.hpp"
 #include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/dist/launch.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
 
@@ -19,6 +21,8 @@ namespace {
 struct BenchArguments {
   std::vector<std::string> words, compare, history, cards;
   std::string model, precision, device, out, csv, html, figures;
+  std::vector<int> nproc;  // with dist; empty: default_worlds()
+  std::string rank_report;
   bool elsewhere = false;
   int64_t image = 0, threads = 0;
   BenchOptions options;
@@ -91,32 +95,59 @@ int cards(const BenchArguments& args) {
   return 0;
 }
 
+bool asks(const BenchOptions& options, const char* section) {
+  return std::find(options.what.begin(), options.what.end(), section) != options.what.end();
+}
+
 void check_flags(const BenchArguments& args) {
-  const auto asked = [&](const char* section) {
-    return std::find(args.options.what.begin(), args.options.what.end(), section) != args.options.what.end();
-  };
+  const auto asked = [&](const char* section) { return asks(args.options, section); };
+  check((args.nproc.empty() && args.options.trace.empty()) || asked("dist"), ErrorKind::Usage, "bench",
+        "--nproc and --trace require --what dist");
   check(args.history.empty() || !args.html.empty(), ErrorKind::Usage, "bench", "--history needs the HTML page; hint: --html FILE");
   check(!args.options.fuse || asked("infer"), ErrorKind::Usage, "bench", "--fuse requires --what infer");
   check(!args.options.activations || asked("step"), ErrorKind::Usage, "bench", "--activations requires --what step");
   std::vector<std::string> files;
-  for (const auto& file : {args.out, args.csv, args.html})
+  for (const auto& file : {args.out, args.csv, args.html, args.options.trace})
     if (!file.empty()) files.push_back(std::filesystem::absolute(file).lexically_normal().string());
   std::sort(files.begin(), files.end());
   const auto twice = std::adjacent_find(files.begin(), files.end());
   check(twice == files.end(), ErrorKind::Usage, "bench", "two outputs have the same file: ", twice == files.end() ? "" : *twice);
 }
 
+/// The report of all sections; none on a rank above 0.
+std::optional<BenchReport> measure_all(const BenchArguments& args, const BenchOptions& options, const Parts& parts) {
+  const auto config = read_config(args, parts);
+  if (!asks(options, "dist")) return run_bench(config, options, parts);
+  auto others = options;
+  std::erase(others.what, "dist");
+  const auto launch = launch_of_environment();
+  if (!launch.launcher.empty()) {
+    check(others.what.empty() && args.nproc.empty(), ErrorKind::Usage, "bench", "this process is rank ", launch.rank, " of ",
+          launch.world_size, ", started by ", launch.launcher, ": --what dist alone is measured, without --nproc");
+    return bench_as_rank(config, options, args.rank_report, parts);
+  }
+  auto worlds = bench_worlds(config, options, args.nproc, parts);
+  if (others.what.empty()) return worlds;
+  auto out = run_bench(config, others, parts);
+  out.rows.insert(out.rows.end(), worlds.rows.begin(), worlds.rows.end());
+  out.notes.insert(out.notes.end(), worlds.notes.begin(), worlds.notes.end());
+  if (out.exit_code == 0) out.exit_code = worlds.exit_code;
+  return out;
+}
+
 int bench(const BenchArguments& args, const Parts& parts) {
   if (!args.compare.empty()) return compare(args);
   if (!args.cards.empty() || !args.figures.empty() || args.elsewhere) return cards(args);
   check_flags(args);
-  check_writable({args.out, args.csv, args.html});
+  check_writable({args.out, args.csv, args.html, args.options.trace});
   std::vector<BenchReport> history;
   for (const auto& file : args.history) history.push_back(read_bench_report(file));
   auto options = args.options;
   options.stopped = [] { return signal_received() != 0; };
   on_stop_signal([] {});
-  const auto report = run_bench(read_config(args, parts), options, parts);
+  const auto measured = measure_all(args, options, parts);
+  if (!measured || !args.rank_report.empty()) return 0;
+  const auto& report = *measured;
   const auto document = document_of(report);
   if (!args.out.empty()) save_json(args.out, document);
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(report));
@@ -181,10 +212,15 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--null-trials", o.null_trials, "with null: number of comparisons of two equal programs, each with --pairs pairs")
       ->check(above_zero())
       ->capture_default_str();
+  sub->add_option("--nproc", args->nproc, "with dist: numbers of ranks, measured one after the other (1,2,4 to the number of cores)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  sub->add_option("--trace", o.trace, "with dist: write a Chrome trace of the buckets in the last step of the largest number of ranks");
   sub->add_flag("!--no-machine", o.machine, "do not measure the machine's peak speed of matrix products and copies");
   sub->add_option("--history", args->history, "earlier reports for the HTML page, oldest first");
   sub->add_option("--out", args->out, "write the JSON document to this file");
   sub->add_option("--csv", args->csv, "write the numbers as a CSV table");
+  sub->add_option("--rank-report", args->rank_report)->group("");  // of a rank that this command starts
   const auto measuring = sub->get_options([](CLI::Option*) { return true; });
   auto* html = sub->add_option("--html", args->html, "write a self-contained HTML page");
   sub->add_option("--compare", args->compare, "A.json B.json: compare two reports; of the other options only --json is accepted")

@@ -98,7 +98,7 @@ std::string rank_prefix() {
 }
 
 int report(const Error& e) {
-  std::fprintf(stderr, "error: %s%s\n", rank_prefix().c_str(), detail::visible_lines(e.what()).c_str());
+  std::fprintf(stderr, "error: %s%s\n", rank_prefix().c_str(), npu_train::detail::visible_lines(e.what()).c_str());
   return e.exit_code();
 }
 
@@ -199,7 +199,7 @@ int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** 
   std::ostringstream help, message;
   const auto code = app.exit(end, help, message);
   std::fputs(help.str().c_str(), stdout);
-  std::fputs(detail::visible_lines(message.str()).c_str(), stderr);
+  std::fputs(npu_train::detail::visible_lines(message.str()).c_str(), stderr);
   if (code == 0) return written(0);
   const std::string said = end.what();
   for (int i = 1; i < argc; ++i) {
@@ -211,7 +211,8 @@ int parse_end(const CLI::App& app, const CLI::ParseError& end, int argc, char** 
     if (full.empty()) continue;
     const bool next = i + 1 < argc && argv[i + 1][0] != '-';
     const auto value = word.size() > key.size() + 2 ? word.substr(key.size() + 2) : next ? std::string("=") + argv[i + 1] : "=...";
-    std::fprintf(stderr, "hint: keys of the configuration are given without dashes: %s\n", detail::visible_text(full + value).c_str());
+    std::fprintf(stderr, "hint: keys of the configuration are given without dashes: %s\n",
+                 npu_train::detail::visible_text(full + value).c_str());
     break;
   }
   return static_cast<int>(ErrorKind::Usage);

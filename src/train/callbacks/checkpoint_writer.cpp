@@ -7,6 +7,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "train/rank_generators.hpp"
 
 namespace npu_train::detail {
 
@@ -23,6 +24,14 @@ void CheckpointWriter::check_finite() const {
 
 bool CheckpointWriter::writes() const { return run_.enabled && run_.strategy.of_main(run_.store != nullptr); }
 
+RunState CheckpointWriter::state_of_ranks() const {
+  auto generators = generators_of_ranks(run_.strategy);
+  if (!run_.strategy.is_main()) return {};
+  auto out = run_.state();
+  out["rng"] = std::move(generators);
+  return out;
+}
+
 std::string CheckpointWriter::save() {
   if (!writes()) return "";
   finish(/*wait=*/true);
@@ -30,7 +39,8 @@ std::string CheckpointWriter::save() {
     check_finite();
     const auto meta = run_.meta();
     const bool is_main = run_.strategy.is_main();
-    const auto path = is_main ? run_.store->save(run_.state(), meta, run_.config) : std::string();
+    const auto state = state_of_ranks();
+    const auto path = is_main ? run_.store->save(state, meta, run_.config) : std::string();
     run_.strategy.barrier();  // the file is there for every rank
     note(meta);
     if (is_main) run_.written(path);
@@ -48,7 +58,8 @@ void CheckpointWriter::begin() {
   run_.observers.run(Phase::Checkpoint, run_.step.attempts(), 0, [&] {
     check_finite();
     const auto meta = run_.meta();
-    if (run_.strategy.is_main()) run_.store->save_later(run_.state(), meta, run_.config);
+    const auto state = state_of_ranks();
+    if (run_.strategy.is_main()) run_.store->save_later(state, meta, run_.config);
     note(meta);
   });
 }

@@ -54,6 +54,8 @@ class CheckpointWriter {
   // The main rank knows it; others may have no store.
   bool writes() const;
   void check_finite() const;
+  // What the main rank writes; empty on the others.
+  RunState state_of_ranks() const;
   void note(const CheckpointMeta& meta);
 
   Context run_;

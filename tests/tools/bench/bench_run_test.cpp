@@ -10,6 +10,7 @@
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/tools/bench/bench_run.hpp"
 #include "npu_train/tools/bench/growth.hpp"
+#include "tools/bench/bench_step.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -29,6 +30,19 @@ BenchOptions quick(std::vector<std::string> what) {
 }
 
 }  // namespace
+
+TEST_CASE("a peak below the start, as approximate counts of the system can give it, is the start") {
+  BenchRow row;
+  npu_train::detail::add_memory_numbers(row, 100, 90);
+  CHECK(row.number("peak_memory_bytes") == 100);
+  CHECK(row.number("memory_increase_bytes") == 0);
+  BenchRow grown;
+  npu_train::detail::add_memory_numbers(grown, 100, 130);
+  CHECK(grown.number("memory_increase_bytes") == 30);
+  BenchRow unknown;
+  npu_train::detail::add_memory_numbers(unknown, -1, -1);
+  CHECK(unknown.numbers.empty());
+}
 
 // First: a process that has seen a backward pass takes no further kind of device.
 TEST_CASE("a size that does not fit is recorded, and the sweep continues") {

@@ -43,6 +43,9 @@ struct BenchOptions {
   ///   threads        CPU threads from 1 up to the cores
   ///   scaling        growth of costs: step time by batch, depth, image size and threads; memory by batch; loader by workers; dump and
   ///                  compare by layers; each with its exponent, and a sentence if it is worse than linear
+  ///   dist           steps of the ranks that this process is one of: weak scaling (`batch` per rank) and strong scaling (`batch` shared by
+  ///                  the ranks), bytes, time of communication and the share of it that the backward pass hides, by bucket. Every rank
+  ///                  calls run_bench; the report of rank 0 counts
   ///   null           how often two equal programs get a verdict, which should not happen
   std::vector<std::string> what = {"step"};
   int64_t batch = 32;         ///< samples of a step
@@ -57,6 +60,7 @@ struct BenchOptions {
   bool machine = true;        ///< measure the machine's peak speed of matrix products and copies
   ScalingSizes scaling{};
   int64_t null_trials = 20;          ///< comparisons of two equal programs, `pairs` of steps each
+  std::string trace{};               ///< with dist: a Chrome trace of the buckets of all ranks in the last step; "": none
   HostView host = HostView::live();  ///< source of the power readings
   /// Called between repetitions; true ends the benchmark: the completed rows are reported, with a note that the rest is missing.
   std::function<bool()> stopped{};
@@ -71,5 +75,9 @@ const std::vector<std::string>& bench_sections();
 /// Error(Usage) for an unknown section, and for one that needs a missing part of the configuration (a model, data); any Error of
 /// the first failed section if nothing was measured.
 BenchReport run_bench(const RunConfig& config, const BenchOptions& options = {}, const Parts& parts = builtin_parts());
+
+/// The rows of section dist of several numbers of ranks, with the efficiency of each number next to one rank, if that was measured: samples
+/// per second over ranks times those of one.
+BenchReport joined_worlds(std::vector<BenchReport> worlds);
 
 }  // namespace npu_train

@@ -1,0 +1,32 @@
+/// When the gradients of a window travelled, on one rank.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace npu_train {
+
+/// All times are seconds since the beginning of the backward pass that sends the gradients.
+struct ReductionTimes {
+  struct Span {
+    double begin = 0, end = 0;
+  };
+  struct Bucket {
+    int64_t bytes = 0;  ///< that this rank sent to others
+    Span exchange{};    ///< from a complete bucket until the parts of all ranks are here, or until the native sum is
+    Span gather{};      ///< from the sum of this rank's part until the sums of all parts are here; empty with native sums
+  };
+
+  double backward = 0;  ///< end of the backward pass
+  double end = 0;       ///< all gradients are sums over ranks
+  std::vector<Bucket> buckets{};
+
+  int64_t bytes() const;
+  /// Seconds before `until` in which at least one bucket was on its way.
+  double communication(double until = std::numeric_limits<double>::infinity()) const;
+  /// Share of the communication that ran while the backward pass computed; NaN if nothing travelled.
+  double hidden() const;
+};
+
+}  // namespace npu_train

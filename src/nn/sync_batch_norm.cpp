@@ -1,0 +1,197 @@
+#include "npu_train/nn/sync_batch_norm.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/addcmul.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/var_mean.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/trace/op_mode.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kSync = "SyncBatchNorm";
+using Gather = SyncBatchNorm::Gather;
+using Shared = std::shared_ptr<const Gather>;
+
+thread_local Shared innermost_sync;
+
+// An IValue holds no std::function.
+struct GatherHolder final : torch::CustomClassHolder {
+  explicit GatherHolder(Shared g) : gather(std::move(g)) {}
+  Shared gather;
+};
+
+// All dimensions but that of the channels.
+std::vector<int64_t> reduced(const at::Tensor& x) {
+  std::vector<int64_t> out{0};
+  for (int64_t d = 2; d < x.dim(); ++d) out.push_back(d);
+  return out;
+}
+
+// [C] as x has it: [1, C, 1, ...].
+at::Tensor by_channel(const at::Tensor& t, const at::Tensor& x) {
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+  sizes[1] = x.size(1);
+  return t.reshape(sizes);
+}
+
+// In which statistics and products are computed.
+at::ScalarType wide(const at::Tensor& x) { return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
+
+void append(std::vector<double>& out, const at::Tensor& t) {
+  const auto host = t.to(at::kCPU, at::kDouble).contiguous();
+  out.insert(out.end(), host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
+}
+
+// The numbers of the ranks that have a batch. Error(Peer) if they are in other layers.
+std::vector<std::vector<double>> gathered(const Gather& gather, const std::vector<double>& own) {
+  auto all = gather(own);
+  std::erase_if(all, [](const auto& of_rank) { return of_rank.empty(); });
+  for (const auto& of_rank : all)
+    check(of_rank.size() == own.size(), ErrorKind::Peer, kSync, "a rank gave ", of_rank.size(), " numbers where this one gave ", own.size(),
+          "; hint: all ranks must run the same layers in the same order");
+  return all;
+}
+
+// Of the samples of all ranks.
+struct Moments {
+  double count = 0;
+  std::vector<double> mean, variance;  // biased
+};
+
+Moments moments_of_ranks(const Gather& gather, const at::Tensor& x) {
+  const auto [variance, mean] = at::var_mean(x, reduced(x), /*correction=*/0);
+  std::vector<double> own{static_cast<double>(x.numel() / x.size(1))};
+  append(own, mean);
+  append(own, variance);
+  const auto all = gathered(gather, own);
+  const auto channels = static_cast<size_t>(x.size(1));
+  Moments out{0, std::vector<double>(channels), std::vector<double>(channels)};
+  for (const auto& r : all) out.count += r[0];
+  check(out.count > 1, ErrorKind::Usage, kSync, "training needs more than one value per channel, over all ranks; x is ", x.sizes());
+  for (const auto& r : all)
+    for (size_t c = 0; c < channels; ++c) out.mean[c] += r[0] / out.count * r[1 + c];
+  for (const auto& r : all)
+    for (size_t c = 0; c < channels; ++c) {
+      const double apart = r[1 + c] - out.mean[c];
+      out.variance[c] += r[0] / out.count * (r[1 + channels + c] + apart * apart);
+    }
+  return out;
+}
+
+void move(const at::Tensor& running, const std::vector<double>& to, double factor, double momentum) {
+  if (!running.defined()) return;
+  const auto content = running.data();  // autograd may hold its version
+  const auto target = at::tensor(to, at::kDouble).to(content.device()) * factor;
+  content.copy_(content.to(at::kDouble) * (1 - momentum) + target * momentum);
+}
+
+// Ioffe and Szegedy 2015, with the moments and the sums of their backward over all ranks.
+class SyncedNorm : public torch::autograd::Function<SyncedNorm> {
+ public:
+  // apply() takes no undefined tensor, only none.
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x, const std::optional<at::Tensor>& weights,
+                            const std::optional<at::Tensor>& biases, const Moments& moments, double eps, const Shared& gather) {
+    const at::Tensor weight = weights.value_or(at::Tensor()), bias = biases.value_or(at::Tensor());
+    const auto options = x.options().dtype(wide(x));
+    const auto fp64 = [&](const std::vector<double>& v) { return at::tensor(v, at::kDouble); };
+    const at::Tensor mean = fp64(moments.mean).to(options.device(), wide(x));
+    const at::Tensor inv_std = (fp64(moments.variance) + eps).rsqrt().to(options.device(), wide(x));
+    ctx->save_for_backward({x, weight, bias, mean, inv_std});
+    ctx->saved_data["count"] = moments.count;
+    ctx->saved_data["gather"] = c10::IValue::make_capsule(c10::make_intrusive<GatherHolder>(gather));
+    const at::Tensor scale = weight.defined() ? inv_std * weight : inv_std;
+    at::Tensor y = (x.to(wide(x)) - by_channel(mean, x)).mul_(by_channel(scale, x));
+    if (bias.defined()) y.add_(by_channel(bias, x));
+    return y.to(x.scalar_type());
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx, torch::autograd::variable_list grads) {
+    const at::NoGradGuard no_grad;
+    const auto saved = ctx->get_saved_variables();
+    const auto &x = saved[0], &weight = saved[1], &bias = saved[2], &mean = saved[3], &inv_std = saved[4];
+    const at::Tensor dy = grads[0].to(wide(x));
+    const at::Tensor normed = (x.to(wide(x)) - by_channel(mean, x)).mul_(by_channel(inv_std, x));
+    const at::Tensor sum_dy = dy.sum(reduced(x)), sum_dy_normed = (dy * normed).sum(reduced(x));
+
+    std::vector<double> own;
+    append(own, sum_dy);
+    append(own, sum_dy_normed);
+    const auto holder = c10::static_intrusive_pointer_cast<GatherHolder>(ctx->saved_data["gather"].toCapsule());
+    std::vector<double> sums(own.size());
+    for (const auto& of_rank : gathered(*holder->gather, own))
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += of_rank[i];
+    const double count = ctx->saved_data["count"].toDouble();
+    for (double& s : sums) s /= count;
+    const auto means = at::tensor(sums, at::kDouble).to(x.device(), wide(x)).reshape({2, -1});
+
+    at::Tensor dx = at::addcmul(dy - by_channel(means[0], x), normed, by_channel(means[1], x), -1);
+    dx.mul_(by_channel(weight.defined() ? inv_std * weight : inv_std, x));
+    const auto of = [](const at::Tensor& like, const at::Tensor& grad) {
+      return like.defined() ? grad.to(like.scalar_type()) : at::Tensor();
+    };
+    return {dx.to(x.scalar_type()), of(weight, sum_dy_normed), of(bias, sum_dy), {}, {}, {}};
+  }
+};
+
+at::Tensor synced_batch_norm(const Shared& gather, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                             const at::Tensor& running_mean, const at::Tensor& running_var, double momentum, double eps) {
+  Moments moments;
+  {
+    const at::NoGradGuard no_grad;
+    moments = moments_of_ranks(*gather, x.to(wide(x)));
+    move(running_mean, moments.mean, 1, momentum);
+    move(running_var, moments.variance, moments.count / (moments.count - 1), momentum);
+  }
+  const auto given = [](const at::Tensor& t) { return t.defined() ? std::optional(t) : std::nullopt; };
+  return SyncedNorm::apply(x, given(weight), given(bias), moments, eps, gather);
+}
+
+}  // namespace
+
+class SyncBatchNorm::Mode final : public detail::OpMode {
+ public:
+  explicit Mode(Shared gather) : gather_(gather), outer_(std::exchange(innermost_sync, std::move(gather))), guard_(*this) {}
+  ~Mode() override { innermost_sync = outer_; }
+
+  // batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps, cudnn_enabled)
+  void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
+    constexpr size_t kArguments = 9;
+    const auto* args = stack.data() + (stack.size() - op.schema().arguments().size());
+    if (op.schema().name() != "aten::batch_norm" || !args[5].toBool()) return detail::call_below(op, stack);
+    const auto tensor = [&](size_t i) { return args[i].isTensor() ? args[i].toTensor() : at::Tensor(); };
+    const detail::NoOpMode below;
+    const at::Tensor y =
+        synced_batch_norm(gather_, tensor(0), tensor(1), tensor(2), tensor(3), tensor(4), args[6].toDouble(), args[7].toDouble());
+    stack.resize(stack.size() - kArguments);
+    stack.emplace_back(y);
+  }
+
+ private:
+  Shared gather_, outer_;
+  detail::OpModeGuard guard_;
+};
+
+SyncBatchNorm::SyncBatchNorm(Gather gather) {
+  check(gather != nullptr, ErrorKind::Usage, kSync, "there is no function that gathers");
+  mode_ = std::make_unique<Mode>(std::make_shared<const Gather>(std::move(gather)));
+}
+SyncBatchNorm::~SyncBatchNorm() = default;
+
+SyncBatchNorm::State::State() : gather_(innermost_sync) {}
+
+SyncBatchNorm::State::Scope::Scope(const State& state) {
+  if (state.gather_ != nullptr) synced_ = std::make_unique<SyncBatchNorm>(*state.gather_);
+}
+SyncBatchNorm::State::Scope::~Scope() = default;
+
+}  // namespace npu_train

@@ -1,0 +1,23 @@
+// npu_tool bench --what dist: worlds of ranks, which this command starts itself, or which a launcher has started.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/tools/bench/bench_run.hpp"
+
+namespace npu_train::cli {
+
+/// Starts the worlds one after the other, the largest with the trace, and joins what their ranks 0 report. A world that fails is a row. To
+/// be called before anything of a device is initialised, by a process of one thread.
+BenchReport bench_worlds(const RunConfig& config, const BenchOptions& options, std::vector<int> nproc, const Parts& parts);
+
+/// Measures as a rank of a launcher. Returns the report on rank 0 and none on the others; with `report` rank 0 writes it to that file.
+std::optional<BenchReport> bench_as_rank(const RunConfig& config, const BenchOptions& options, const std::string& report,
+                                         const Parts& parts);
+
+/// 1, 2, 4 ... up to the processors of this machine, at least 1 and 2.
+std::vector<int> default_worlds();
+
+}  // namespace npu_train::cli

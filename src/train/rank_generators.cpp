@@ -1,0 +1,84 @@
+#include "train/rank_generators.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <cstring>
+#include <sstream>
+#include <string>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/device/random.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+std::string prefix(int rank) { return "rank" + std::to_string(rank) + "/"; }
+
+// For each tensor a line with its name, dtype and length, and its content.
+std::string to_text(const State& state) {
+  std::string out;
+  for (const auto& [name, tensor] : state.tensors) {
+    const auto host = tensor.to(at::kCPU).contiguous();
+    out += c10::str(name, " ", static_cast<int>(host.scalar_type()), " ", host.numel(), "\n");
+    out.append(static_cast<const char*>(host.const_data_ptr()), host.nbytes());
+  }
+  return out;
+}
+
+void from_text(const std::string& text, const std::string& prefix, State& out) {
+  std::istringstream in(text);
+  std::string name;
+  int dtype = 0;
+  int64_t numel = 0;
+  while (in >> name >> dtype >> numel) {
+    const auto type = static_cast<at::ScalarType>(dtype);
+    check((type == at::kByte || type == at::kLong) && numel >= 0 && numel <= static_cast<int64_t>(text.size()) && in.get() == '\n',
+          ErrorKind::Peer, "random", "the generators of another rank are damaged");
+    auto tensor = at::empty({numel}, type);
+    in.read(static_cast<char*>(tensor.mutable_data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
+    check(in.gcount() == static_cast<std::streamsize>(tensor.nbytes()), ErrorKind::Peer, "random",
+          "the generators of another rank are cut off");
+    out.tensors[prefix + name] = std::move(tensor);
+  }
+}
+
+int number_of_ranks(const State& saved) {
+  int ranks = 1;
+  const auto has = [&](const std::string& start) {
+    const auto at = saved.tensors.lower_bound(start);
+    return at != saved.tensors.end() && at->first.starts_with(start);
+  };
+  while (has(prefix(ranks))) ++ranks;
+  return ranks;
+}
+
+}  // namespace
+
+State generators_of_ranks(Strategy& strategy) {
+  auto out = rng_state();
+  if (strategy.world_size() == 1) return out;
+  const auto ranks = strategy.gather(to_text(out));
+  if (!strategy.is_main()) out.tensors.clear();
+  for (size_t r = strategy.is_main() ? 1 : 0; r < ranks.size(); ++r) from_text(ranks[r], r == 0 ? "" : prefix(static_cast<int>(r)), out);
+  return out;
+}
+
+void set_generators_of_rank(const Strategy& strategy, const State& saved) {
+  if (strategy.is_main()) set_rng_state(saved);
+  if (strategy.world_size() == 1) return;
+  if (const auto ranks = number_of_ranks(saved); ranks != strategy.world_size()) {
+    if (strategy.is_main())
+      log_info("the checkpoint has the generators of ", ranks, ranks == 1 ? " process" : " ranks", "; this run has ", strategy.world_size(),
+               " ranks, so those above 0 start theirs again from the seed");
+    return;
+  }
+  if (strategy.is_main()) return;
+  const auto own = prefix(strategy.rank());
+  State mine;
+  for (auto at = saved.tensors.lower_bound(own); at != saved.tensors.end() && at->first.starts_with(own); ++at)
+    mine.tensors[at->first.substr(own.size())] = at->second;
+  set_rng_state(mine);
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,83 @@
+"""npu_tool bench --what dist: worlds of ranks, as processes."""
+import json
+
+from programs import BIN, ProgramTest, main, npu_tool, run
+
+USAGE = 2
+CONFIG = '''
+device: cpu
+precision: 32-true
+model: {name: vit_tiny_cifar10, depth: 2, dim: 32, heads: 2, patch_size: 8}
+optimizer: {name: adamw, lr: 0.002}
+dist: {bucket_mib: 0.02}
+'''
+FAST = ('--what', 'dist', '--batch', '8', '--steps', '4', '--warmup', '1')
+
+
+class BenchDist(ProgramTest):
+    def report(self, *args, code=0):
+        result = npu_tool('bench', self.config(CONFIG), *FAST, *args, '--json')
+        self.assertEqual(result[0], code, result[1] + result[2])
+        return json.loads(result[1])
+
+    def test_worlds(self):
+        trace, page = self.dir / 'trace.json', self.dir / 'page.html'
+        report = self.report('--nproc', '1,2,3', '--trace', trace, '--html', page)
+        rows = {row['name']: row for row in report['rows'] if row['section'] == 'dist'}
+        for name in ('1 rank x batch 8', 'weak, 2 ranks x batch 8', 'strong, 2 ranks x batch 4', 'weak, 3 ranks x batch 8'): self.assertIn(name, rows)
+        self.assertNotIn('sent_bytes', rows['1 rank x batch 8'])
+        self.assertTrue(any('3 ranks was omitted' in note for note in report['notes']), report['notes'])
+        for ranks in (2, 3):
+            name = f'weak, {ranks} ranks x batch 8'
+            row, buckets = rows[name], [r for n, r in rows.items() if n.startswith(f'{name}, bucket')]
+            self.assertGreater(len(buckets), 3)
+            # Ordered sums move all but 1/N of the padded gradients, twice.
+            padded = row['sent_bytes'] * ranks / (ranks - 1) / 2
+            self.assertEqual(padded % (256 * ranks), 0)
+            self.assertGreaterEqual(padded, 4 * report['parameters'])
+            self.assertLess(padded, 4 * report['parameters'] + len(buckets) * 256 * ranks + 256 * 40)
+            self.assertEqual(sum(b['sent_bytes'] for b in buckets), row['sent_bytes'])
+            for b in buckets:
+                self.assertGreaterEqual(b['sent_at_ms'], 0)
+                self.assertGreater(b['arrived_at_ms'], b['sent_at_ms'])
+            self.assertGreater(row['share_hidden'], 0)
+            self.assertLessEqual(row['share_hidden'], 1)
+            self.assertGreater(row['communication_ms'], 0)
+            self.assertAlmostEqual(row['efficiency'], row['samples_per_s'] / rows['1 rank x batch 8']['samples_per_s'] / ranks, places=6)
+        events = json.loads(trace.read_text())['traceEvents']
+        self.assertEqual({e['pid'] for e in events}, {0, 1, 2})  # the largest world
+        for rank in range(3):
+            spans = [e for e in events if e['pid'] == rank and e['ph'] == 'X']
+            self.assertIn('backward', {e['name'] for e in spans})
+            self.assertGreaterEqual(sum(e['name'].startswith('bucket') for e in spans), 2 * 4)
+        self.assertIn('Throughput by ranks', page.read_text())
+
+    def test_without_overlap_nothing_is_hidden(self):
+        rows = self.report('--nproc', '2', 'dist.overlap=false')['rows']
+        for row in rows:
+            if 'share_hidden' in row: self.assertEqual(row['share_hidden'], 0)
+        self.assertEqual(sum('share_hidden' in row for row in rows), 2)
+
+    def test_ranks_of_another_launcher(self):
+        code, out, err = run(BIN / 'npu_tool', 'launch', '--nproc', '2', '--', BIN / 'npu_tool', 'bench', self.config(CONFIG), *FAST, '--json')
+        self.assertEqual(code, 0, err)
+        self.assertIn('weak, 2 ranks x batch 8', [row['name'] for row in json.loads(out)['rows']])  # one document
+        self.assertFails(run(BIN / 'npu_tool', 'launch', '--nproc', '2', '--', BIN / 'npu_tool', 'bench', self.config(CONFIG), '--what',
+                             'dist,step'), USAGE, '--what dist alone')
+
+    def test_a_world_that_fails_is_a_row(self):
+        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
+        report = self.report('--nproc', '3,2', 'device=sim_npu', 'sim_npu.soc=910A', code=USAGE)
+        self.assertEqual(report['rows'][-1]['name'], '3 ranks')
+        self.assertIn('exit code 2', report['rows'][-1]['failure'])
+        self.assertIn('weak, 2 ranks x batch 8', [row['name'] for row in report['rows']])
+
+    def test_mistakes(self):
+        config = self.config(CONFIG)
+        self.assertFails(npu_tool('bench', config, '--what', 'step', '--nproc', '2'), USAGE, '--what dist')
+        self.assertFails(npu_tool('bench', config, *FAST, '--nproc', '0'), USAGE, '--nproc is 0')
+        self.assertFails(npu_tool('bench', config, *FAST, '--nproc', '2', '--trace', self.dir / 'none' / 'trace.json'), 6, 'trace.json')
+
+
+if __name__ == '__main__':
+    main()
