@@ -11,6 +11,8 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <map>
+#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -99,6 +101,18 @@ class C10dCollective final : public Collective {
   double begin_ = SteadyClock().now();
   std::shared_ptr<std::atomic<double>> end_ = std::make_shared<std::atomic<double>>(0);  // written by a thread of the transport
 };
+
+// A process that serves the store does so until it ends, for all its groups: another rank may already be connecting for the next one.
+StorePtr open_store(const std::string& host, const c10d::TCPStoreOptions& options) {
+  if (!options.isServer) return c10::make_intrusive<c10d::TCPStore>(host, options);
+  static std::mutex mutex;
+  static auto* const served =
+      new std::map<std::pair<std::string, uint16_t>, StorePtr>;  // never destroyed: its destructor waits for threads
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto& store = (*served)[{host, options.port}];
+  if (store == nullptr) store = c10::make_intrusive<c10d::TCPStore>(host, options);
+  return store;
+}
 
 class C10dGroup final : public ProcessGroup {
  public:
@@ -250,8 +264,7 @@ void C10dGroup::connect() {
   options.waitWorkers = false;
   options.timeout = timeout_;
   try {
-    store_ = c10::make_intrusive<c10d::PrefixStore>("npu_train/" + std::to_string(launch_.generation),
-                                                    c10::make_intrusive<c10d::TCPStore>(launch_.host, options));
+    store_ = c10::make_intrusive<c10d::PrefixStore>("npu_train/" + std::to_string(launch_.generation), open_store(launch_.host, options));
   } catch (const std::exception& e) {
     const auto place = launch_.host + ":" + std::to_string(launch_.port);
     throw Error(ErrorKind::Device, "process group",

@@ -16,6 +16,13 @@ TEST_CASE("agreements: texts of any length, sums in the order of ranks, flags, b
   }
 }
 
+TEST_CASE("a process may have several groups, one after the other, also where rank 0 serves the store") {
+  for (const auto& rank : run_ranks(2, {kRankProgram, "several_groups"})) {
+    CHECK(rank.status == 0);
+    CHECK(rank.output == "four groups\n");
+  }
+}
+
 TEST_CASE("ranks that take different branches get an error that names both") {
   const auto ranks = run_ranks(2, {kRankProgram, "other_calls"});
   CHECK(ranks[0].status == 9);

@@ -179,6 +179,16 @@ void other_calls(const Arguments& args) {
     strategy.from_main("text");
 }
 
+// Rank 0 serves the store. The other rank is at its next group when rank 0 still has the last one.
+void several_groups(const Arguments& args) {
+  for (int k = 0; k < 4; ++k) {
+    const auto group = join(args);
+    group->barrier("group " + std::to_string(k));
+    if (group->rank() == 0) ::usleep(200'000);
+  }
+  std::printf("four groups\n");
+}
+
 // One rank sends another number of elements.
 void other_sizes(const Arguments& args) {
   const auto group = join(args);
@@ -284,6 +294,7 @@ int main(int argc, char** argv) {
                                                                        {"agreement", agreement},
                                                                        {"other_parameters", other_parameters},
                                                                        {"other_calls", other_calls},
+                                                                       {"several_groups", several_groups},
                                                                        {"main_first", main_first},
                                                                        {"failure", failure},
                                                                        {"changed_weight", changed_weight},
