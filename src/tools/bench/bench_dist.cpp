@@ -11,7 +11,10 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/dist/launch.hpp"
+#include "npu_train/dist/reduction_times.hpp"
+#include "npu_train/dist/strategy.hpp"
 #include "npu_train/io/json.hpp"
+#include "npu_train/train/loop.hpp"
 
 namespace npu_train::detail {
 namespace {
