@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/norm_moves.hpp"
 #include "npu_train/trace/op_mode.hpp"
 
 namespace npu_train {
@@ -88,11 +89,10 @@ Moments moments_of_ranks(const Gather& gather, const at::Tensor& x) {
   return out;
 }
 
-void move(const at::Tensor& running, const std::vector<double>& to, double factor, double momentum) {
+void move(const at::Tensor& running, std::vector<double> to, double factor, double momentum) {
   if (!running.defined()) return;
-  const auto content = running.data();  // autograd may hold its version
-  const auto target = at::tensor(to, at::kDouble).to(content.device()) * factor;
-  content.copy_(content.to(at::kDouble) * (1 - momentum) + target * momentum);
+  for (double& x : to) x *= factor * momentum;
+  detail::move_norm(running, 1 - momentum, to);
 }
 
 // Ioffe and Szegedy 2015, with the moments and the sums of their backward over all ranks.

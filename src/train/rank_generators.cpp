@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <cstring>
 #include <sstream>
 #include <string>
 
@@ -59,8 +58,8 @@ State generators_of_ranks(Strategy& strategy) {
   auto out = rng_state();
   if (strategy.world_size() == 1) return out;
   const auto ranks = strategy.gather(to_text(out));
-  if (!strategy.is_main()) out.tensors.clear();
-  for (size_t r = strategy.is_main() ? 1 : 0; r < ranks.size(); ++r) from_text(ranks[r], r == 0 ? "" : prefix(static_cast<int>(r)), out);
+  if (!strategy.is_main()) return out;
+  for (size_t r = 1; r < ranks.size(); ++r) from_text(ranks[r], prefix(static_cast<int>(r)), out);
   return out;
 }
 

@@ -6,7 +6,7 @@
 
 namespace npu_train::detail {
 
-// Every rank calls it, and has those of all afterwards.
+// Every rank calls it. The main rank gets those of all, the others their own.
 State generators_of_ranks(Strategy& strategy);
 
 // Sets those of this rank. Where another number of ranks saved them, rank 0 continues with its own and the others keep what they were

@@ -1,7 +1,6 @@
 // The steps of the ranks that this process belongs to: speed, bytes, and what of the communication the backward pass hides.
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <numeric>
 
 #include <ATen/Parallel.h>
@@ -13,6 +12,7 @@
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/dist/reduction_times.hpp"
 #include "npu_train/dist/strategy.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/loop.hpp"
 
@@ -57,11 +57,7 @@ BenchRow bucket_row(const Reductions& reductions, size_t index, const std::strin
 
 // As chrome://tracing and Perfetto read it: the last step of each rank, from the beginning of its backward pass.
 void write_trace(const std::string& path, const std::vector<std::string>& ranks) {
-  std::ofstream out(path);
-  out << "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n";
-  for (size_t r = 0; r < ranks.size(); ++r) out << ranks[r] << (r + 1 < ranks.size() ? ",\n" : "\n");
-  out << "]}\n";
-  check(out.good(), ErrorKind::Usage, "bench", "the trace cannot be written to ", path);
+  write_file_atomic(path, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n" + join(ranks, ",\n") + "\n]}\n");
 }
 
 std::string trace_of(const ReductionTimes& times, int rank) {

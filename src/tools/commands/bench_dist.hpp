@@ -17,7 +17,7 @@ BenchReport bench_worlds(const RunConfig& config, const BenchOptions& options, s
 std::optional<BenchReport> bench_as_rank(const RunConfig& config, const BenchOptions& options, const std::string& report,
                                          const Parts& parts);
 
-/// 1, 2, 4 ... up to the processors of this machine, at least 1 and 2.
+/// 1 and 2, and 4 and 8 if this machine has so many processors.
 std::vector<int> default_worlds();
 
 }  // namespace npu_train::cli
