@@ -9,6 +9,11 @@ if(NOT Torch_FOUND)
   message(FATAL_ERROR "libtorch was not found. Run scripts/setup, which installs it into .venv, or name your own libtorch: "
     "-DTorch_DIR=/path/to/libtorch/share/cmake/Torch")
 endif()
+# The header of NCCL, for ranks on CUDA devices. libtorch contains the library, and pip's package the header.
+if(TARGET torch_cuda AND NPU_TRAIN_DIST)
+  get_target_property(npu_train_torch_includes torch INTERFACE_INCLUDE_DIRECTORIES)
+  find_path(NPU_TRAIN_NCCL_INCLUDE nccl.h HINTS ${npu_train_torch_includes} PATH_SUFFIXES ../../nvidia/nccl/include)
+endif()
 find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(Threads REQUIRED)

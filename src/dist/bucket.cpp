@@ -11,21 +11,22 @@ namespace npu_train::detail {
 namespace {
 
 // Of flat's size, in which its content can travel: flat itself if possible.
-at::Tensor travelling(const at::Tensor& flat, bool bf16) {
-  const auto dtype = bf16 && flat.scalar_type() == at::kFloat ? at::kBFloat16 : flat.scalar_type();
-  if (flat.is_cpu() && dtype == flat.scalar_type()) return flat;
-  return at::zeros(flat.sizes(), flat.options().device(at::kCPU).dtype(dtype));
+at::Tensor travelling(const at::Tensor& flat, Bucket::Travel travel) {
+  const auto dtype = travel.bf16 && flat.scalar_type() == at::kFloat ? at::kBFloat16 : flat.scalar_type();
+  const auto device = travel.between_devices ? flat.device() : c10::Device(c10::kCPU);
+  if (flat.device() == device && dtype == flat.scalar_type()) return flat;
+  return at::zeros(flat.sizes(), flat.options().device(device).dtype(dtype));
 }
 
 }  // namespace
 
-Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, bool bf16)
+Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel)
     : layout_(std::move(layout)),
       parameters_(parameters),
       group_(group),
       delivered_(layout_.pieces.size()),
       flat_(at::zeros({layout_.numel}, layout_.options)),
-      host_(travelling(flat_, bf16)) {
+      sent_(travelling(flat_, travel)) {
   begin_round();
 }
 
@@ -57,14 +58,14 @@ at::Tensor Bucket::part(const at::Tensor& flat, int rank) const {
 
 void Bucket::exchange(bool ordered) {
   // Once in parts and once as the sum of this rank's part, or as a ring does it: all but 1/N of the bucket, twice.
-  times_ = {.bytes = 2 * (static_cast<int64_t>(host_.nbytes()) - static_cast<int64_t>(host_.nbytes()) / group_.size())};
-  if (staged()) host_.copy_(flat_);
+  times_ = {.bytes = 2 * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / group_.size())};
+  if (staged()) sent_.copy_(flat_);
   if (!ordered) {
-    exchange_ = group_.all_reduce(host_);
+    exchange_ = group_.all_reduce(sent_);
     return;
   }
-  received_ = at::empty_like(host_);
-  exchange_ = group_.all_to_all(received_, host_);
+  received_ = at::empty_like(sent_);
+  exchange_ = group_.all_to_all(received_, sent_);
 }
 
 void Bucket::fold(bool ordered) {
@@ -82,8 +83,8 @@ void Bucket::fold(bool ordered) {
 
 void Bucket::gather(bool ordered) {
   if (!ordered) return;
-  sum_ = sum_.to(host_.scalar_type());  // alive until it has been sent
-  gather_ = group_.all_gather(host_, sum_);
+  sum_ = sum_.to(sent_.scalar_type());  // alive until it has been sent
+  gather_ = group_.all_gather(sent_, sum_);
 }
 
 void Bucket::wait() {
@@ -92,7 +93,7 @@ void Bucket::wait() {
     times_.gather = std::exchange(gather_, nullptr)->span();
   }
   sum_.reset();
-  if (staged()) flat_.copy_(host_);
+  if (staged()) flat_.copy_(sent_);
 }
 
 }  // namespace npu_train::detail

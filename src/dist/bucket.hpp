@@ -14,8 +14,13 @@ namespace npu_train::detail {
 
 class Bucket {
  public:
-  // `bf16`: fp32 gradients travel in bf16; with ordered sums only.
-  Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, bool bf16);
+  // How gradients travel.
+  struct Travel {
+    bool bf16 = false;             // fp32 gradients in bf16; with ordered sums only
+    bool between_devices = false;  // without a copy in host memory
+  };
+
+  Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel);
 
   const FlatBucket& layout() const { return layout_; }
 
@@ -46,7 +51,7 @@ class Bucket {
  private:
   const at::Tensor& parameter(size_t piece) const { return parameters_[layout_.pieces[piece].parameter].value; }
   at::Tensor part(const at::Tensor& flat, int rank) const;
-  bool staged() const { return !host_.is_same(flat_); }
+  bool staged() const { return !sent_.is_same(flat_); }
 
   FlatBucket layout_;
   const ParameterSet& parameters_;
@@ -54,7 +59,7 @@ class Bucket {
   std::vector<bool> delivered_;
   size_t missing_ = 0;
   at::Tensor flat_;      // on the parameters' device
-  at::Tensor host_;      // what travels: flat_ itself, or its copy in host memory or in another dtype
+  at::Tensor sent_;      // what travels: flat_ itself, or its copy in host memory or in another dtype
   at::Tensor received_;  // the parts of all ranks, while they are exchanged
   at::Tensor sum_;       // of this rank's part, over the rounds of the window
   std::unique_ptr<Collective> exchange_, gather_;

@@ -1,4 +1,4 @@
-// The only source that sees c10d: collectives by Gloo, the store by TCPStore.
+// Groups of c10d: collectives by Gloo, and between devices by the transports of device_transport.hpp; the store by TCPStore.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -16,13 +15,13 @@
 #include <thread>
 #include <utility>
 
-#include "dist/beats.hpp"
-#include "dist/flight_recorder.hpp"
-#include "npu_train/core/clock.hpp"
+#include "dist/c10d_collective.hpp"
+#include "dist/device_transport.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/host_name.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/dist/process_group.hpp"
 
 namespace npu_train {
@@ -31,76 +30,12 @@ namespace {
 using c10d::ProcessGroupGloo;
 using Gloo = c10::intrusive_ptr<ProcessGroupGloo>;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
-
-// The first line of what a transport says: its messages carry stack traces.
-std::string message_of(const std::exception& e) {
-  const std::string text = e.what();
-  return text.substr(0, text.find('\n'));
-}
+using detail::BackendPtr;
+using detail::message_of;
 
 std::string beat_key(int rank) { return "beat/" + std::to_string(rank); }
 // "" before the first beat of the rank.
 std::string read_beat(c10d::Store& store, int rank) { return store.check({beat_key(rank)}) ? store.get_to_str(beat_key(rank)) : ""; }
-
-// What the members of a group share, also with collectives that outlive it.
-struct Shared {
-  explicit Shared(std::string name) : who(std::move(name)) {}
-
-  std::string who;  // "rank 1 of 4 (host)"
-  detail::FlightRecorder recorder;
-  std::unique_ptr<detail::Beats> beats;  // once all ranks have met
-
-  // Runs `wait`, which waits for other ranks.
-  void wait_for_others(const std::string& operation, int64_t sequence, const std::function<void()>& wait) {
-    if (beats) beats->waits(true);
-    guarded(operation, wait);
-    if (beats) beats->waits(false);
-    recorder.end(sequence);
-  }
-  // Everything that libtorch and Gloo throw, of whatever type.
-  [[noreturn]] void failed(const std::string& operation, const std::exception& e) {
-    if (beats) beats->fails();
-    const auto cause = message_of(e);
-    // Others than those that have closed their connections are silent or late.
-    const bool timed_out = cause.find("imed out") != std::string::npos;
-    const auto late = beats && timed_out ? beats->late_ranks() : "";
-    log(LogLevel::Error, who + ": the last collectives of this process:\n" + recorder.str());
-    throw Error(ErrorKind::Peer, operation, who + " lost contact with another rank: " + cause + (late.empty() ? "" : "; " + late),
-                "the first error among the messages of all ranks is the cause", std::current_exception());
-  }
-  template <class Fn>
-  auto guarded(const std::string& operation, Fn&& fn) -> decltype(fn()) {
-    try {
-      return fn();
-    } catch (const Error&) {
-      throw;
-    } catch (const std::exception& e) {
-      failed(operation, e);
-    }
-  }
-};
-
-class C10dCollective final : public Collective {
- public:
-  C10dCollective(std::shared_ptr<Shared> shared, std::string operation, int64_t sequence, c10::intrusive_ptr<c10d::Work> work)
-      : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {
-    if (const auto future = work_->getFuture()) future->addCallback([end = end_](c10::ivalue::Future&) { *end = SteadyClock().now(); });
-  }
-
-  bool done() override { return work_->isCompleted(); }
-  ReductionTimes::Span span() const override { return {begin_, *end_}; }
-  void wait() override {
-    shared_->wait_for_others(operation_, sequence_, [&] { work_->wait(); });
-  }
-
- private:
-  std::shared_ptr<Shared> shared_;
-  std::string operation_;
-  int64_t sequence_;
-  c10::intrusive_ptr<c10d::Work> work_;
-  double begin_ = SteadyClock().now();
-  std::shared_ptr<std::atomic<double>> end_ = std::make_shared<std::atomic<double>>(0);  // written by a thread of the transport
-};
 
 // A process that serves the store does so until it ends, for all its groups: another rank may already be connecting for the next one.
 StorePtr open_store(const std::string& host, const c10d::TCPStoreOptions& options) {
@@ -114,40 +49,45 @@ StorePtr open_store(const std::string& host, const c10d::TCPStoreOptions& option
   return store;
 }
 
+// Of what connects the devices of this kind; "" if they are connected by host memory only.
+std::string name_of_transport(const Device& device) { return device.kind == "cuda" ? "NCCL" : device.kind == "npu" ? "HCCL" : ""; }
+
 class C10dGroup final : public ProcessGroup {
  public:
   C10dGroup(const Launch& launch, const DistOptions& options);
+  ~C10dGroup() override;
 
   int rank() const override { return launch_.rank; }
   int size() const override { return launch_.world_size; }
 
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
-    return start("all_to_all", exchanges_, in, [&] {
+    return start("all_to_all", exchanges_, in, [&](c10d::Backend& backend) {
       at::Tensor o = out, i = in;
       std::vector<int64_t> equal;
-      return exchanges_->alltoall_base(o, i, equal, equal);
+      return backend.alltoall_base(o, i, equal, equal);
     });
   }
   std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) override {
-    return start("all_reduce", exchanges_, tensor, [&] {
+    return start("all_reduce", exchanges_, tensor, [&](c10d::Backend& backend) {
       std::vector<at::Tensor> tensors{tensor};
-      return exchanges_->allreduce(tensors);
+      return backend.allreduce(tensors);
     });
   }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
-    return start("all_gather", gathers_, in, [&] {
+    return start("all_gather", gathers_, in, [&](c10d::Backend& backend) {
       at::Tensor o = out, i = in;
-      return gathers_->_allgather_base(o, i);
+      return backend._allgather_base(o, i);
     });
   }
+  std::string transport(const c10::Device& device) override;
 
   std::vector<std::string> gather(const std::string& call, const std::string& own) override;
   using ProcessGroup::gather;
 
   void broadcast(const at::Tensor& tensor) override {
-    start("broadcast", agreements_, tensor, [&] {
+    start("broadcast", agreements_, tensor, [&](c10d::Backend& backend) {
       std::vector<at::Tensor> tensors{tensor};
-      return agreements_->broadcast(tensors);
+      return backend.broadcast(tensors);
     })->wait();
   }
 
@@ -157,6 +97,7 @@ class C10dGroup final : public ProcessGroup {
   void abandon() noexcept override {
     shared_->beats->leak();
     for (auto* group : {&exchanges_, &gathers_, &agreements_}) (void)group->release();
+    for (auto& [type, transport] : transports_) (void)transport.backend.release();
     (void)store_.release();
   }
 
@@ -177,28 +118,41 @@ class C10dGroup final : public ProcessGroup {
   void check_same(const Gloo& group, const std::string& operation, const at::Tensor& given);
   std::vector<at::Tensor> gather_bytes(const Gloo& group, const std::string& call, const void* own, size_t size);
 
+  // Between the devices of one kind, for all sequences: the callers make the same calls in one order.
+  struct Transport {
+    std::string name = kHostTransport;
+    BackendPtr backend{};
+  };
+
+  // `given` is in host memory, where `group` carries it, or on a device that has a transport.
   template <class Fn>
   std::unique_ptr<Collective> start(const std::string& operation, const Gloo& group, const at::Tensor& given, Fn&& fn) {
     check(group.defined(), ErrorKind::Peer, operation.c_str(), shared_->who, " has left the group");
     if (debug_) check_same(group, operation, given);
     const auto sequence = shared_->recorder.begin(operation, "", static_cast<int64_t>(given.nbytes()));
-    auto work = shared_->guarded(operation, std::forward<Fn>(fn));
-    return std::make_unique<C10dCollective>(shared_, operation, sequence, std::move(work));
+    c10d::Backend* backend = group.get();
+    if (!given.is_cpu()) backend = transports_.at(given.device().type()).backend.get();
+    auto work = shared_->guarded(operation, [&] { return fn(*backend); });
+    return std::make_unique<detail::C10dCollective>(shared_, operation, sequence, std::move(work), given.is_cpu());
   }
+  std::string why_no_transport(const Device& device) const;
 
   Launch launch_;
-  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<detail::C10dShared> shared_;
+  std::string backend_;  // dist.backend
   bool debug_;
   std::chrono::milliseconds timeout_, beat_interval_;
   int64_t main_firsts_ = 0;
   StorePtr store_;
   Gloo exchanges_, gathers_, agreements_;  // one for each sequence
+  std::map<c10::DeviceType, Transport> transports_;
 };
 
 C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
     : launch_(launch),
-      shared_(std::make_shared<Shared>("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) + " (" +
-                                       host_name() + ")")),
+      shared_(std::make_shared<detail::C10dShared>("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) +
+                                                   " (" + host_name() + ")")),
+      backend_(options.backend),
       debug_(options.debug),
       timeout_(static_cast<int64_t>(options.timeout * 1000)),
       beat_interval_(std::max(500, launch.world_size)) {
@@ -208,6 +162,17 @@ C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
   gathers_ = group("gathers");
   agreements_ = group("agreements");
   start_beats();
+}
+
+C10dGroup::~C10dGroup() {
+  for (auto& [type, transport] : transports_) {
+    if (transport.backend == nullptr) continue;
+    try {
+      transport.backend->shutdown();
+    } catch (const std::exception& e) {
+      log_warning(transport.name, " does not end: ", message_of(e));
+    }
+  }
 }
 
 // Each rank writes twice a second, or less often if there are so many that the store would be busy with it.
@@ -315,6 +280,40 @@ Gloo C10dGroup::group(const char* name) const {
     return c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size,
                                                  std::move(options));
   });
+}
+
+// Before anything waits for other ranks.
+std::string C10dGroup::why_no_transport(const Device& device) const {
+  const std::string name = name_of_transport(device);
+  if (name.empty() || (backend_ != "auto" && to_lower(name) != backend_))
+    return backend_ + " does not connect devices of the kind " + device.kind;
+  if (const int count = backend_of(device).count(); count < launch_.local_world_size)
+    return c10::str(launch_.local_world_size, " ranks share ", count, " devices of the kind ", device.kind, ", and ", name,
+                    " needs a device for each");
+  return name == "NCCL" ? detail::why_no_nccl() : detail::why_no_hccl();
+}
+
+// All ranks use a transport, or none does.
+std::string C10dGroup::transport(const c10::Device& device) {
+  check(!device.is_cpu() || backend_ == "auto" || backend_ == "gloo", ErrorKind::Usage, "dist.backend", backend_,
+        " does not connect host memory; allowed for device=cpu: auto, gloo");
+  const auto own = device_of(device);
+  if (device.is_cpu() || backend_ == "gloo" || (backend_ == "auto" && name_of_transport(own).empty())) return kHostTransport;
+  const auto [found, is_new] = transports_.try_emplace(device.type());
+  if (!is_new) return found->second.name;
+
+  const auto reasons = gather("transport", why_no_transport(own));
+  for (size_t r = 0; r < reasons.size(); ++r) {
+    if (reasons[r].empty()) continue;
+    check(backend_ == "auto", ErrorKind::Device, "dist.backend", "rank ", r, ": ", reasons[r]);
+    if (rank() == 0) log_warning("gradients travel over Gloo, by copies in host memory; rank ", r, ": ", reasons[r]);
+    return kHostTransport;
+  }
+  const auto name = name_of_transport(own);
+  const detail::TransportPlace place{c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size, timeout_};
+  auto backend = shared_->guarded(name, [&] { return name == "NCCL" ? detail::make_nccl(place) : detail::make_hccl(place); });
+  found->second = {name, std::move(backend)};
+  return name;
 }
 
 // Before a collective, in its sequence: each rank must be about to make the same one.

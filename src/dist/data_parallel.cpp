@@ -26,8 +26,8 @@ struct Agreement {
 
 }  // namespace
 
-DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, DistOptions options)
-    : group_(std::move(group)), options_(std::move(options)), times_(std::make_unique<detail::RankTimes>()) {}
+DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device)
+    : group_(std::move(group)), options_(options.resolved(group_->transport(device))), times_(std::make_unique<detail::RankTimes>()) {}
 
 DataParallelStrategy::~DataParallelStrategy() = default;
 

@@ -84,7 +84,7 @@ class GradientReducer::Impl {
   ParameterSet parameters_;
   std::shared_ptr<ProcessGroup> group_;
   bool ordered_, window_mode_, overlap_;
-  bool folds_early_;  // not where each collective waits for all ranks (dist.debug): they may fold after different gradients
+  bool folds_early_;  // while the backward pass runs, after gradients that differ by rank
   std::vector<Bucket> buckets_;
   std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
   std::mutex mutex_;           // hooks come from autograd's threads
@@ -96,24 +96,25 @@ class GradientReducer::Impl {
   ReductionTimes times_;
 };
 
-GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options)
-    : parameters_(parameters),
-      group_(std::move(group)),
-      ordered_(options.reduction == "ordered"),
-      window_mode_(options.reduce == "window"),
-      overlap_(options.overlap),
-      folds_early_(!options.debug),
-      present_(parameters.size()) {
+GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given)
+    : parameters_(parameters), group_(std::move(group)), present_(parameters.size()) {
   check(group_ != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
-  bind<DistOptions>(to_node(options), "dist");
+  bind<DistOptions>(to_node(given), "dist");
+  const auto transport = group_->transport(parameters_.empty() ? c10::kCPU : parameters_[0].value.device());
+  const auto options = given.resolved(transport);
+  ordered_ = options.adds_in_order();
+  window_mode_ = options.reduce == "window";
+  overlap_ = options.overlap;
+  const Bucket::Travel travel{.bf16 = options.reduce_dtype == "bf16", .between_devices = transport != ProcessGroup::kHostTransport};
+  // Not where exchanges and gathers are one sequence, nor where each collective waits for all ranks (dist.debug).
+  folds_early_ = !options.debug && !travel.between_devices;
   check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
-  const bool bf16 = options.reduce_dtype == "bf16";
-  check(ordered_ || !bf16, ErrorKind::Usage, "dist.reduce_dtype",
+  check(ordered_ || !travel.bf16, ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
   check_equal(parameters_, *group_);
   auto layout = detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576));
   buckets_.reserve(layout.size());
-  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, bf16);
+  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, travel);
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
       const auto& value = parameters_[buckets_[b].layout().pieces[i].parameter].value;

@@ -1,14 +1,20 @@
 #include "npu_train/dist/options.hpp"
 
+#include "npu_train/dist/process_group.hpp"
+
 namespace npu_train {
 
 const ConfigTable<DistOptions>& DistOptions::config_table() {
   using T = DistOptions;
   static const auto table =
       ConfigTable<T>("dist")
+          .field("backend", &T::backend,
+                 "what carries gradients; auto: NCCL between CUDA devices, HCCL between NPUs, else Gloo, by copies in host memory",
+                 one_of({"auto", "gloo", "nccl", "hccl"}))
           .field("reduction", &T::reduction,
-                 "ordered: gradients are added in the order of ranks, with the bits of one process; native: by the transport's all_reduce",
-                 one_of({"ordered", "native"}))
+                 "ordered: gradients are added in the order of ranks, with the bits of one process; native: by the transport's all_reduce; "
+                 "auto: native on NCCL and HCCL, unless reduce or reduce_dtype needs an order; ordered on Gloo",
+                 one_of({"auto", "ordered", "native"}))
           .field("reduce", &T::reduce,
                  "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
                  one_of({"window", "micro_batch"}))
@@ -23,6 +29,13 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
                  "compares every collective with those of the other ranks before it runs, and names the rank that differs")
           .field("timeout", &T::timeout, "seconds that a rank waits for the others before it gives up", between(1, 86400));
   return table;
+}
+
+DistOptions DistOptions::resolved(const std::string& transport) const {
+  auto out = *this;
+  const bool needs_order = reduce == "micro_batch" || reduce_dtype == "bf16";
+  if (reduction == "auto") out.reduction = transport == ProcessGroup::kHostTransport || needs_order ? "ordered" : "native";
+  return out;
 }
 
 }  // namespace npu_train

@@ -18,6 +18,8 @@ namespace npu_train {
 
 namespace {
 
+constexpr int kManyRanks = 64;  // above, all_to_all costs more than it is worth
+
 /// Our launcher may have started fewer, after a failure or by --nproc.
 void check_devices(const Launch& launch, const std::string& devices) {
   const int wanted = parse_devices(devices);
@@ -40,6 +42,15 @@ void check_collectives(const Launch& launch, const Device& device, const DistOpt
         " exchanges no bf16; allowed: fp32");
 }
 
+void report_ranks(const Launch& launch, const Strategy& strategy, const std::string& transport, const DistOptions& dist) {
+  const bool ordered = strategy.adds_in_order();
+  log_info(launch.world_size, " ranks, started by ", launch.launcher, ": data parallel over ", transport, ", ",
+           ordered ? "ordered" : "native", " sums, ", dist.reduce == "window" ? "once a window" : "after each micro-batch");
+  if (ordered && transport != ProcessGroup::kHostTransport && launch.world_size > kManyRanks)
+    log_warning("dist.reduction=ordered sends ", launch.world_size - 1, " messages a bucket from each rank, and ", transport,
+                " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");
+}
+
 }  // namespace
 
 std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device) {
@@ -52,10 +63,9 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& d
     return std::make_shared<SingleDeviceStrategy>();
   }
   check_collectives(launch, device, config.dist);
-  auto strategy = std::make_shared<DataParallelStrategy>(make_process_group(launch, config.dist), config.dist);
-  if (strategy->is_main())
-    log_info(launch.world_size, " ranks, started by ", launch.launcher, ": data parallel over Gloo, ", config.dist.reduction, " sums, ",
-             config.dist.reduce == "window" ? "once a window" : "after each micro-batch");
+  const auto group = make_process_group(launch, config.dist);
+  auto strategy = std::make_shared<DataParallelStrategy>(group, config.dist, device.c10());
+  if (strategy->is_main()) report_ranks(launch, *strategy, group->transport(device.c10()), config.dist);
   return strategy;
 }
 

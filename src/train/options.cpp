@@ -25,7 +25,7 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
           .field("accumulate_grad_batches", &T::accumulate_grad_batches, "batches that make one optimizer step, on each rank", at_least(1))
           .field("devices", &T::devices,
                  "processes on this machine, each with a device of its own: N: train_app starts them; auto: those that --nproc or another "
-                 "launcher starts, otherwise one")
+                 "launcher starts, otherwise train_app starts one for each GPU or NPU, and one on a CPU")
           .field("lr_scaling", &T::lr_scaling, "multiplies all learning rates by the number of processes, or its square root",
                  one_of({"none", "linear", "sqrt"}))
           .field("sync_batchnorm", &T::sync_batchnorm,

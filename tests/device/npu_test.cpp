@@ -98,12 +98,12 @@ TEST_CASE("a wheel of another version is refused before it is loaded") {
 
 TEST_CASE("signs of an NPU are its device nodes") {
   TempDir dir;
-  CHECK_FALSE(npu_train::detail::has_ascend_nodes(dir.path()));
+  CHECK(npu_train::detail::count_ascend_nodes(dir.path()) == 0);
   std::ofstream(dir / "davinci_manager");
-  CHECK_FALSE(npu_train::detail::has_ascend_nodes(dir.path()));
+  CHECK(npu_train::detail::count_ascend_nodes(dir.path()) == 0);
   std::ofstream(dir / "davinci0");
-  CHECK(npu_train::detail::has_ascend_nodes(dir.path()));
-  CHECK_FALSE(npu_train::detail::has_ascend_nodes("/nonexistent"));
+  CHECK(npu_train::detail::count_ascend_nodes(dir.path()) == 1);
+  CHECK(npu_train::detail::count_ascend_nodes("/nonexistent") == 0);
 }
 
 TEST_CASE("properties of chips by name") {

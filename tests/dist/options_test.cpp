@@ -13,22 +13,37 @@ DistOptions bound(const std::string& yaml) { return bind<DistOptions>(parse_yaml
 
 TEST_CASE("the section dist: defaults, every key, and what is refused") {
   const auto defaults = bound("{}");
-  CHECK(defaults.reduction == "ordered");
+  CHECK(defaults.backend == "auto");
+  CHECK(defaults.reduction == "auto");
   CHECK(defaults.reduce == "window");
   CHECK(defaults.bucket_mib == 25);
   CHECK(defaults.timeout == 300);
   CHECK(defaults.check_every == 0);
   CHECK_FALSE(defaults.debug);
-  const auto all = bound("{reduction: native, reduce: micro_batch, bucket_mib: 0.5, timeout: 2, check_every: 3, debug: true}");
+  const auto all =
+      bound("{backend: gloo, reduction: native, reduce: micro_batch, bucket_mib: 0.5, timeout: 2, check_every: 3, debug: true}");
+  CHECK(all.backend == "gloo");
   CHECK(all.reduction == "native");
   CHECK(all.reduce == "micro_batch");
   CHECK(all.bucket_mib == 0.5);
   CHECK(all.timeout == 2);
   CHECK(all.check_every == 3);
   CHECK(all.debug);
-  for (const char* wrong :
-       {"{reduction: ring}", "{reduce: never}", "{bucket_mib: 0}", "{timeout: 0.5}", "{check_every: -1}", "{debug: 2}", "{bucket_mb: 1}"}) {
+  for (const char* wrong : {"{backend: mpi}", "{reduction: ring}", "{reduce: never}", "{bucket_mib: 0}", "{timeout: 0.5}",
+                            "{check_every: -1}", "{debug: 2}", "{bucket_mb: 1}"}) {
     CAPTURE(wrong);
     CHECK((error_of([&] { bound(wrong); }).kind() == ErrorKind::Usage));
   }
+}
+
+TEST_CASE("reduction: auto adds in order over Gloo, and between devices where another option needs the order") {
+  CHECK(bound("{}").resolved("Gloo").adds_in_order());
+  for (const char* transport : {"NCCL", "HCCL"}) {
+    CAPTURE(transport);
+    CHECK_FALSE(bound("{}").resolved(transport).adds_in_order());
+    CHECK(bound("{reduce: micro_batch}").resolved(transport).adds_in_order());
+    CHECK(bound("{reduce_dtype: bf16}").resolved(transport).adds_in_order());
+    CHECK(bound("{reduction: ordered}").resolved(transport).adds_in_order());
+  }
+  CHECK_FALSE(bound("{reduction: native}").resolved("Gloo").adds_in_order());
 }

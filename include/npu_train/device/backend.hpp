@@ -58,6 +58,9 @@ class DeviceBackend {
   virtual std::string why_not() const = 0;
   /// Devices of this kind; 0 when not available.
   virtual int count() const = 0;
+  /// The number of devices of this kind that processes of this machine may use, counted without initialising one: train_app starts a
+  /// process for each. 0 if it cannot be known.
+  virtual int visible_count() const { return 0; }
 
   /// Waits until all work queued on `device` is done. Nothing on a CPU.
   virtual void synchronize(const Device& device) const = 0;

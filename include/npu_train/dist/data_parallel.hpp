@@ -18,12 +18,13 @@ class RankTimes;
 /// PyTorch). With `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
 class DataParallelStrategy final : public Strategy {
  public:
-  DataParallelStrategy(std::shared_ptr<ProcessGroup> group, DistOptions options);
+  /// `device`: of the parameters, by which `reduction: auto` is decided. Error(Usage), Error(Device) as ProcessGroup::transport().
+  DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device = c10::kCPU);
   ~DataParallelStrategy() override;
 
   int rank() const override { return group_->rank(); }
   int world_size() const override { return group_->size(); }
-  bool adds_in_order() const override { return options_.reduction == "ordered"; }
+  bool adds_in_order() const override { return options_.adds_in_order(); }
 
   ParameterSet setup(const ParameterSet& trained) override;
   void broadcast(const std::vector<at::Tensor>& tensors) override;

@@ -12,7 +12,7 @@
 ///
 /// Gradients are copied into flat buffers (buckets) by a hook of each parameter; a complete bucket is sent at once, always in the same
 /// order of buckets. Sums are added in the order of ranks, so they have the bits of one process that accumulates the micro-batches of all
-/// ranks one after the other, whatever the number of ranks and the size of buckets (with Reduction::Ordered).
+/// ranks one after the other, whatever the number of ranks and the size of buckets (with `reduction: ordered`).
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,9 @@ namespace npu_train {
 
 /// Section `dist`.
 struct DistOptions {
-  std::string reduction = "ordered";  ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce
+  std::string backend = "auto";       ///< what carries gradients: gloo | nccl | hccl | auto: that of the device, gloo on a CPU
+  std::string reduction = "auto";     ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce |
+                                      ///< auto: native on nccl and hccl where all other options allow it, else ordered
   std::string reduce = "window";      ///< window: once for each window | micro_batch: once for each micro-batch, in order
   std::string reduce_dtype = "fp32";  ///< in which fp32 gradients travel: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
   bool overlap = true;                ///< buckets are sent while the backward pass runs; false: after it, to measure what that hides
@@ -19,6 +21,10 @@ struct DistOptions {
   int64_t check_every = 0;            ///< steps between comparisons of the weights of all ranks; 0: none
   bool debug = false;                 ///< compares every collective with those of the other ranks before it runs; slow
   static const ConfigTable<DistOptions>& config_table();
+
+  /// The same options without auto in `reduction`, for gradients that `transport` carries (ProcessGroup::transport).
+  DistOptions resolved(const std::string& transport) const;
+  bool adds_in_order() const { return reduction == "ordered"; }  ///< of resolved options
 };
 
 }  // namespace npu_train

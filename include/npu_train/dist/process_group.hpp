@@ -1,5 +1,5 @@
-/// The processes that train together, and the collectives between them. c10d of libtorch carries everything (Gloo); this interface holds
-/// what training needs of it, so that no other code sees c10d.
+/// The processes that train together, and the collectives between them. c10d of libtorch carries everything: Gloo, and between the memories
+/// of devices NCCL or HCCL. This interface holds what training needs of it, so that no other code sees c10d.
 ///
 /// Every rank makes the same calls in the same order within each of three sequences, which do not wait for each other: exchanges
 /// (all_to_all, all_reduce), gathers (all_gather), and agreements (all other functions). An error of a collective, of whatever kind, is
@@ -38,7 +38,15 @@ class ProcessGroup {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Tensors are contiguous and in host memory. `in` [size * n]: part r goes to rank r. `out` [size * n]: part r comes from rank r.
+  /// What carries tensors on `device`: "NCCL" or "HCCL" if it connects the devices of all ranks, else "Gloo", to which the caller gives
+  /// copies in host memory. The first call for a kind of device waits for the other ranks. Error(Device) if dist.backend names a transport
+  /// that a rank lacks, Error(Usage) if it is not one for `device`.
+  virtual std::string transport(const c10::Device& /*device*/) { return kHostTransport; }
+  static constexpr const char* kHostTransport = "Gloo";
+
+  /// Tensors are contiguous, and in host memory or on a device that another transport connects. There, all exchanges and gathers are one
+  /// sequence, and wait() makes the current stream wait, not the host. `in` [size * n]: part r goes to rank r. `out` [size * n]: part r
+  /// comes from rank r.
   virtual std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) = 0;
   /// `tensor` becomes the sum over ranks, added in an order that the transport chooses.
   virtual std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) = 0;

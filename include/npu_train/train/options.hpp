@@ -16,7 +16,8 @@ struct TrainerOptions {
   double max_time = -1;                          ///< stop after so many seconds of training in this process; -1: no limit
   int64_t accumulate_grad_batches = 1;           ///< micro-batches of one update
   std::string devices = "auto";                  ///< N: processes on this machine, each with a device of its own, which train_app starts |
-                                                 ///< auto: those that a launcher or --nproc has started, otherwise one
+                                                 ///< auto: those that a launcher or --nproc has started, otherwise one for each
+                                                 ///< GPU or NPU
   std::string lr_scaling = "none";               ///< none | linear | sqrt: learning rates times the number of ranks, or its square root
   bool sync_batchnorm = false;                   ///< with several ranks: BatchNorm normalises by the micro-batches of all of them together
   double gradient_clip_val = 0;                  ///< 0: no clipping

@@ -23,6 +23,8 @@ class CudaBackend final : public GenericBackend {
            "built with, and whether CUDA_VISIBLE_DEVICES hides it";
   }
 
+  int visible_count() const override { return count(); }
+
   Capabilities capabilities(const Device& device) const override {
     const c10::DeviceGuard guard(checked(device));
     // libtorch's own question for "compute capability 8.0 or newer", which is also where tensor cores multiply bf16

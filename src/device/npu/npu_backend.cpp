@@ -67,7 +67,8 @@ class NpuBackend final : public GenericBackend {
  public:
   NpuBackend() : GenericBackend("npu", kNpu) {}
 
-  bool may_be_there() const override { return is_available() || has_ascend_nodes(); }
+  bool may_be_there() const override { return is_available() || count_ascend_nodes() > 0; }
+  int visible_count() const override { return count_visible_npus(); }
   bool is_available() const override { return loaded.load() != nullptr; }
   int count() const override { return is_available() ? GenericBackend::count() : 0; }
   std::string why_not() const override {

@@ -6,13 +6,15 @@
 #include <dlfcn.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <system_error>
 
-#include "device/library_folder.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/plugin.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train::detail {
@@ -132,15 +134,25 @@ std::vector<std::string> torch_npu_places() {
   return out;
 }
 
-bool has_ascend_nodes(const fs::path& dev) {
+int count_ascend_nodes(const fs::path& dev) {
+  const std::string start = "davinci";
+  int out = 0;
   std::error_code none;
   for (fs::directory_iterator it(dev, none), last; !none && it != last; it.increment(none)) {
     const auto name = it->path().filename().string();
-    const std::string start = "davinci";
-    if (name.starts_with(start) && name.size() > start.size() && std::isdigit(static_cast<unsigned char>(name[start.size()])) != 0)
-      return true;
+    if (name.starts_with(start) && name.size() > start.size() && std::isdigit(static_cast<unsigned char>(name[start.size()])) != 0) ++out;
   }
-  return false;
+  return out;
+}
+
+int count_visible_npus() {
+  const auto places = torch_npu_places();
+  std::error_code none;
+  const auto exists = [&](const std::string& path) { return path.find('/') != std::string::npos && fs::exists(path, none); };
+  if (std::none_of(places.begin(), places.end(), exists)) return 0;
+  const char* named = std::getenv("ASCEND_RT_VISIBLE_DEVICES");
+  return named != nullptr && *named != '\0' ? static_cast<int>(std::count(named, named + std::strlen(named), ',')) + 1
+                                            : count_ascend_nodes();
 }
 
 void load_torch_npu(TorchNpu& out) {

@@ -34,7 +34,10 @@ void load_torch_npu(TorchNpu& npu);
 // TORCH_NPU_INSTALL_PREFIX; next to libtorch, as in the wheel; the folders of the system's loader.
 std::vector<std::string> torch_npu_places();
 
-// Whether there are signs of an Ascend NPU under `dev`: its device nodes.
-bool has_ascend_nodes(const std::filesystem::path& dev = "/dev");
+// The number of Ascend NPUs of which there are signs under `dev`: their device nodes.
+int count_ascend_nodes(const std::filesystem::path& dev = "/dev");
+
+// The number of NPUs that processes may use: those of ASCEND_RT_VISIBLE_DEVICES, or all that have nodes. 0 without libtorch_npu.so.
+int count_visible_npus();
 
 }  // namespace npu_train::detail

@@ -4,8 +4,6 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/csrc/autograd/engine.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -14,9 +12,9 @@
 #include "device/ascend_chip.hpp"
 #include "device/builtin_backends.hpp"
 #include "device/float_status.hpp"
-#include "device/library_folder.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/plugin.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/generic_backend.hpp"
 #include "npu_train/device/sim_npu.hpp"
@@ -25,10 +23,8 @@
 namespace npu_train {
 namespace {
 
-namespace fs = std::filesystem;
 using detail::AscendChip;
 constexpr const char* kFile = "libnpu_train_sim_npu.so";
-constexpr const char* kVariable = "NPU_TRAIN_PLUGIN_DIR";
 
 // Of the calling thread. Asked of the OpenMP runtime that libtorch has loaded: a compiler may bring another one, or none.
 void end_host_team() {
@@ -65,28 +61,12 @@ struct Plugin {
 std::mutex plugin_mutex;
 std::optional<Plugin> plugin;
 
-std::vector<std::string> places() {
-  std::vector<std::string> out;
-  if (const char* set = std::getenv(kVariable); set != nullptr && *set != '\0') out.push_back((fs::path(set) / kFile).string());
-  if (const auto here = detail::library_folder(reinterpret_cast<const void*>(&saturates)); !here.empty())
-    for (const char* beside : {"../lib/npu_train", "npu_train", "."}) out.push_back((here / beside / kFile).lexically_normal().string());
-  out.emplace_back(kFile);  // where the system's loader looks
-  return out;
-}
-
-void* open_plugin() {
-  std::vector<std::string> tried;
-  for (const auto& path : places()) {
-    if (path.find('/') != std::string::npos && !fs::exists(path)) {
-      tried.push_back(path);
-      continue;
-    }
-    if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
-    tried.push_back(dlerror());
-  }
+void* open_sim_npu() {
+  std::string tried;
+  if (void* handle = open_plugin(kFile, tried)) return handle;
   throw Error(
-      ErrorKind::Device, "device sim_npu", "the simulated NPU is not found: " + join(tried, "; "),
-      std::string("it is built with npu_train (NPU_TRAIN_BUILD_SIM_NPU) and installed to lib/npu_train; name its folder in ") + kVariable);
+      ErrorKind::Device, "device sim_npu", "the simulated NPU is not found: " + tried,
+      "it is built with npu_train (NPU_TRAIN_BUILD_SIM_NPU) and installed to lib/npu_train; name its folder in NPU_TRAIN_PLUGIN_DIR");
 }
 
 template <class Fn>
@@ -102,7 +82,7 @@ void start(const SimNpuOptions& o) {
   const bool saturate = saturates(o);
   check(!c10::impl::hasDeviceGuardImpl(c10::DeviceType::PrivateUse1), ErrorKind::Device, "device sim_npu",
         "this process has loaded another NPU (torch_npu), and libtorch knows one a process");
-  void* handle = open_plugin();
+  void* handle = open_sim_npu();
   const auto abi = symbol<npu_train_sim_abi_fn>(handle, "npu_train_sim_abi")();
   check(abi == NPU_TRAIN_SIM_ABI, ErrorKind::Device, "device sim_npu", kFile, " speaks version ", abi, ", this library ",
         NPU_TRAIN_SIM_ABI);

@@ -11,6 +11,7 @@
 #include "npu_train/core/version.hpp"
 #include "npu_train/core/visible_text.hpp"
 #include "npu_train/core/wrapped.hpp"
+#include "npu_train/device/backend.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/engine/run_precision.hpp"
@@ -79,11 +80,21 @@ void report_end(const RunResult& result) {
   write(wrapped_lines(text, cli::terminal_columns()));
 }
 
+/// The number of devices that a run of this configuration could use at the same time: 1 if it names one (cuda:0), or has only a CPU.
+int usable_devices(const std::string& device) {
+  for (const char* kind : {"npu", "cuda"})
+    if (const int count = device == kind || device == "auto" ? find_backend(kind)->visible_count() : 0; count > 0) return count;
+  return 1;
+}
+
 /// trainer.devices, unless another launcher has decided already.
 void take_devices(Arguments& args, const RunConfig& config) {
   if (args.verify_resume || !launch_of_environment().launcher.empty()) return;
-  args.launch.nproc = std::max(1, parse_devices(config.trainer.devices));
-  if (args.launch.nproc > 1) log_info("trainer.devices: starts ", args.launch.nproc, " processes");
+  const int wanted = parse_devices(config.trainer.devices);
+  args.launch.nproc = wanted > 0 ? wanted : args.fast_dev_run ? 1 : usable_devices(config.device);
+  if (args.launch.nproc > 1)
+    log_info("trainer.devices=", config.trainer.devices, ": starts ", args.launch.nproc, " processes",
+             wanted > 0 ? "" : ", one for each device; trainer.devices=1 uses one");
 }
 
 /// Whether a training is requested, and not only something to print.

@@ -95,7 +95,7 @@ Finding variables(const NetworkFacts& facts) {
   for (const auto& [name, value] : facts.variables)
     if (!name.starts_with("GLOO_")) unused.push_back(name + "=" + value);
   Finding f{kArea, "variables", Verdict::Ok, "no variable of NCCL or HCCL is set", "the environment: NCCL_*, HCCL_*, GLOO_*"};
-  if (!unused.empty()) f.finding = "set, but without an effect because Gloo carries the collectives: " + join(unused);
+  if (!unused.empty()) f.finding = "set, but without an effect on collectives in host memory, which are checked here: " + join(unused);
   return f;
 }
 

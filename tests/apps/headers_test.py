@@ -1,4 +1,4 @@
-"""scripts/get_torch_headers with a small wheel on a local server that supports range requests, without pip."""
+"""scripts/get_headers with a small wheel on a local server that supports range requests, without pip."""
 import contextlib
 import http.server
 import importlib.machinery
@@ -12,7 +12,7 @@ from programs import ProgramTest, SOURCE, main
 
 
 def script():
-    loader = importlib.machinery.SourceFileLoader('get_torch_headers', str(SOURCE / 'scripts' / 'get_torch_headers'))
+    loader = importlib.machinery.SourceFileLoader('get_headers', str(SOURCE / 'scripts' / 'get_headers'))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
     exec(loader.get_source(loader.name), module.__dict__)  # not exec_module, which leaves a __pycache__ next to the script
     return module
@@ -50,14 +50,14 @@ def server(content, ranges=True):
         finally: running.shutdown()
 
 
-class TorchHeaders(ProgramTest):
+class Headers(ProgramTest):
     def get(self, content, ranges=True):
         """(exit status, folder, requested bytes) of a run with this wheel."""
         module, folder = script(), self.dir / 'torch'
         module.BLOCK = 1024
         with server(content, ranges) as (url, asked):
-            module.wheel_of = lambda version: url
-            module.sys = type('sys', (), {'argv': ['get_torch_headers', '9.9.9', str(folder)], 'stderr': io.StringIO()})
+            module.wheels_of = lambda packages: [url]
+            module.sys = type('sys', (), {'argv': ['get_headers', str(folder), 'torch==9.9.9'], 'stderr': io.StringIO()})
             with contextlib.redirect_stdout(io.StringIO()):
                 return module.main(), folder, asked
 
@@ -83,11 +83,27 @@ class TorchHeaders(ProgramTest):
         with self.assertRaises(Exception): self.get(bytes(content))
         self.assertEqual(list((self.dir / 'torch').iterdir()), [])
 
+    def test_the_headers_of_several_packages_are_together_and_a_wheel_without_headers_is_an_error(self):
+        module, folder = script(), self.dir / 'torch'
+        nccl = io.BytesIO()
+        with zipfile.ZipFile(nccl, 'w') as archive: archive.writestr('nvidia/nccl/include/nccl.h', '// nccl\n')
+        empty = io.BytesIO()
+        with zipfile.ZipFile(empty, 'w') as archive: archive.writestr('a/b.py', '')
+        with server(wheel()) as (torch, _), server(nccl.getvalue()) as (other, _), server(empty.getvalue()) as (none, _):
+            module.sys = type('sys', (), {'argv': ['get_headers', str(folder), 'torch==9.9.9', 'nvidia-nccl-cu13==1.2'], 'stderr': io.StringIO()})
+            module.wheels_of = lambda packages: [torch, none]
+            with contextlib.redirect_stdout(io.StringIO()), self.assertRaisesRegex(SystemExit, 'has no include folder'): module.main()
+            self.assertEqual(list(folder.iterdir()), [])
+            module.wheels_of = lambda packages: [torch, other]
+            with contextlib.redirect_stdout(io.StringIO()): self.assertEqual(module.main(), 0)
+        self.assertEqual((folder / 'include/nccl.h').read_text(), '// nccl\n')
+        self.assertTrue((folder / 'include/ATen/a.h').exists())
+
     def test_a_server_without_ranges_and_one_that_is_not_there_are_a_skip(self):
         self.assertEqual(self.get(wheel(), ranges=False)[0], 77)
         module = script()
-        module.wheel_of = lambda version: 'http://127.0.0.1:9/torch.whl'
-        module.sys = type('sys', (), {'argv': ['get_torch_headers', '9.9.9', str(self.dir / 'other')], 'stderr': io.StringIO()})
+        module.wheels_of = lambda packages: ['http://127.0.0.1:9/torch.whl']
+        module.sys = type('sys', (), {'argv': ['get_headers', str(self.dir / 'other'), 'torch==9.9.9'], 'stderr': io.StringIO()})
         self.assertEqual(module.main(), 77)
         self.assertIn('torch==9.9.9', module.sys.stderr.getvalue())
 

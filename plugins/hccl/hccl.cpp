@@ -1,0 +1,11 @@
+// The collectives of Huawei's HCCL, as torch_npu gives them to c10d: a shared object that ranks on NPUs load.
+#include "npu_train_hccl.h"
+
+#include <torch_npu/csrc/distributed/ProcessGroupHCCL.hpp>
+
+extern "C" __attribute__((visibility("default"))) c10d::Backend* npu_train_make_hccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                                                                     int size, long timeout) {
+  auto options = c10d_npu::ProcessGroupHCCL::Options::create();
+  options->timeout = options->opTimeout = std::chrono::milliseconds(timeout);
+  return c10::make_intrusive<c10d_npu::ProcessGroupHCCL>(store, rank, size, std::move(options)).release();
+}

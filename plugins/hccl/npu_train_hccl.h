@@ -1,0 +1,12 @@
+// What the library calls of the plugin.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#define NPU_TRAIN_MAKE_HCCL "npu_train_make_hccl"
+
+extern "C" {
+// A ProcessGroupHCCL, whose owner is the caller. `timeout`: milliseconds that a collective may take.
+using npu_train_make_hccl_fn = c10d::Backend*(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size, long timeout);
+}

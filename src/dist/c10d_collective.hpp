@@ -1,0 +1,92 @@
+// What the members of a group of c10d share, and a collective of it on its way.
+#pragma once
+
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "dist/beats.hpp"
+#include "dist/flight_recorder.hpp"
+#include "npu_train/core/clock.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/dist/process_group.hpp"
+
+namespace npu_train::detail {
+
+// The first line of what a transport says: its messages carry stack traces.
+inline std::string message_of(const std::exception& e) {
+  const std::string text = e.what();
+  return text.substr(0, text.find('\n'));
+}
+
+// What the members of a group share, also with collectives that outlive it.
+struct C10dShared {
+  explicit C10dShared(std::string name) : who(std::move(name)) {}
+
+  std::string who;  // "rank 1 of 4 (host)"
+  FlightRecorder recorder;
+  std::unique_ptr<Beats> beats;  // once all ranks have met
+
+  // Runs `wait`, which waits for other ranks.
+  void wait_for_others(const std::string& operation, int64_t sequence, const std::function<void()>& wait) {
+    if (beats) beats->waits(true);
+    guarded(operation, wait);
+    if (beats) beats->waits(false);
+    recorder.end(sequence);
+  }
+  // Everything that libtorch and the transports throw, of whatever type.
+  [[noreturn]] void failed(const std::string& operation, const std::exception& e) {
+    if (beats) beats->fails();
+    const auto cause = message_of(e);
+    // Others than those that have closed their connections are silent or late.
+    const bool timed_out = cause.find("imed out") != std::string::npos;
+    const auto late = beats && timed_out ? beats->late_ranks() : "";
+    log(LogLevel::Error, who + ": the last collectives of this process:\n" + recorder.str());
+    throw Error(ErrorKind::Peer, operation, who + " lost contact with another rank: " + cause + (late.empty() ? "" : "; " + late),
+                "the first error among the messages of all ranks is the cause", std::current_exception());
+  }
+  template <class Fn>
+  auto guarded(const std::string& operation, Fn&& fn) -> decltype(fn()) {
+    try {
+      return fn();
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& e) {
+      failed(operation, e);
+    }
+  }
+};
+
+class C10dCollective final : public Collective {
+ public:
+  // `timed`: the end of the work is noted. The transports of devices queue their work, and complete its future at once.
+  C10dCollective(std::shared_ptr<C10dShared> shared, std::string operation, int64_t sequence, c10::intrusive_ptr<c10d::Work> work,
+                 bool timed)
+      : shared_(std::move(shared)), operation_(std::move(operation)), sequence_(sequence), work_(std::move(work)) {
+    if (!timed)
+      begin_ = 0;
+    else if (const auto future = work_->getFuture())
+      future->addCallback([end = end_](c10::ivalue::Future&) { *end = SteadyClock().now(); });
+  }
+
+  bool done() override { return work_->isCompleted(); }
+  ReductionTimes::Span span() const override { return {begin_, *end_}; }
+  void wait() override {
+    shared_->wait_for_others(operation_, sequence_, [&] { work_->wait(); });
+  }
+
+ private:
+  std::shared_ptr<C10dShared> shared_;
+  std::string operation_;
+  int64_t sequence_;
+  c10::intrusive_ptr<c10d::Work> work_;
+  double begin_ = SteadyClock().now();
+  std::shared_ptr<std::atomic<double>> end_ = std::make_shared<std::atomic<double>>(0);  // written by a thread of the transport
+};
+
+}  // namespace npu_train::detail
