@@ -209,3 +209,18 @@ TEST_CASE("an operator knows the declared layers around it") {
   CHECK(layers_of(graph) == "neg [block]; relu [block.act]; exp [block]; ");
   CHECK(layers_of(OpGraph::record([&] { return at::neg(x); })) == "neg []; ");
 }
+
+TEST_CASE("a composed operator is one operator, or those that it calls") {
+  const at::Tensor x = at::randn({2, 3}), w = at::randn({4, 3}), b = at::randn({4});
+  const auto forward = [&] { return at::linear(x, w, b); };
+  const auto names = [](const OpGraph& graph) {
+    std::string out;
+    for (const auto& op : graph.ops()) out += op.name() + " ";
+    return out;
+  };
+  CHECK(names(OpGraph::record(forward, {}, {}, [](const c10::OperatorHandle&) { return false; })) == "linear ");
+  const auto parts = OpGraph::record(forward, {}, {}, [](const c10::OperatorHandle& op) { return op.schema().name() == "aten::linear"; });
+  CHECK(names(parts) == "t addmm ");
+  CHECK(parts.results()[0].value == parts.ops()[1].gives[0]);
+  CHECK(at::equal(parts.results()[0].tensor, forward()));
+}
