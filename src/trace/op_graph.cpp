@@ -100,11 +100,18 @@ class OpGraph::Recorder final : public OpMode {
   size_t fresh_value(const at::Tensor& t, GraphValue value) {
     value.storage = storage_of(t);
     graph_.values_.push_back(std::move(value));
+    by_storage_[storage_of(t)].emplace_back(t, graph_.values_.size() - 1);
     return current_[t.unsafeGetTensorImpl()] = graph_.values_.size() - 1;
   }
+  // torch::zeros and Tensor::data() return another tensor of the same elements, which no operator gives.
   size_t value_of(const at::Tensor& t) {
     const auto found = current_.find(t.unsafeGetTensorImpl());
-    return found != current_.end() ? found->second : fresh_value(t, {.name = name_of(t)});
+    if (found != current_.end()) return found->second;
+    const auto& same_storage = by_storage_[storage_of(t)];
+    const auto is_it = [&](const auto& entry) { return same_elements(entry.first, t); };
+    const auto known = std::find_if(same_storage.rbegin(), same_storage.rend(), is_it);
+    if (known != same_storage.rend()) return current_[t.unsafeGetTensorImpl()] = known->second;
+    return fresh_value(t, {.name = name_of(t)});
   }
   // Of a tensor from outside.
   std::string name_of(const at::Tensor& t) const {
@@ -118,6 +125,7 @@ class OpGraph::Recorder final : public OpMode {
   const SplitRule& split_;
   std::multimap<const void*, std::pair<at::Tensor, std::string>> named_;  // by storage: of several in a flat buffer, in order
   std::unordered_map<const c10::TensorImpl*, size_t> current_;            // the value that a tensor holds now
+  std::unordered_map<const void*, std::vector<std::pair<at::Tensor, size_t>>> by_storage_;  // in the order of the values
 };
 
 OpGraph OpGraph::record(const std::function<Outputs()>& forward, const ParameterSet& parameters,

@@ -224,3 +224,14 @@ TEST_CASE("a composed operator is one operator, or those that it calls") {
   CHECK(parts.results()[0].value == parts.ops()[1].gives[0]);
   CHECK(at::equal(parts.results()[0].tensor, forward()));
 }
+
+TEST_CASE("a tensor that no operator gives, of the elements of one that is known, holds the same value") {
+  const at::Tensor x = at::randn({2, 3});
+  const auto graph = OpGraph::record([&] {
+    at::Tensor y = x.neg();
+    y.add_(1);
+    return at::add(y.variable_data(), x.variable_data());
+  });
+  REQUIRE(graph.ops().size() == 3);
+  CHECK((graph.ops()[2].reads == std::vector<size_t>{graph.ops()[1].gives[0], graph.ops()[0].reads[0]}));
+}
