@@ -23,6 +23,7 @@ endif()
 find_path(NPU_TRAIN_HWY_INCLUDE hwy/highway.h REQUIRED)
 find_library(NPU_TRAIN_HWY_LIBRARY hwy REQUIRED)
 find_path(NPU_TRAIN_XXHASH_INCLUDE xxhash.h REQUIRED)
+find_path(NPU_TRAIN_PROTOZERO_INCLUDE protozero/pbf_writer.hpp REQUIRED) # headers only
 find_path(NPU_TRAIN_SPDLOG_INCLUDE spdlog/spdlog.h REQUIRED) # only its headers, with the fmt next to them
 # The libraries that a program must link in addition to the installed static library: plain -l names, so that it needs no CMake packages for
 # them.

@@ -13,6 +13,7 @@
 #include <npu_train/data/generated.hpp>
 #include <npu_train/device/backend.hpp>
 #include <npu_train/dist/strategy.hpp>
+#include <npu_train/export/onnx.hpp>
 #include <npu_train/io/file.hpp>
 #include <npu_train/io/safetensors.hpp>
 #include <npu_train/kernels/rounding.hpp>
@@ -153,6 +154,12 @@ void models_room() {
   const auto model = npu_train::resnet(18, {.num_classes = 10, .image_size = 32, .stem = "small"});
   const auto logits = model.forward(torch::rand({2, 3, 32, 32}));
   std::printf("%s: %lld logits\n", model.name.c_str(), static_cast<long long>(logits.size(1)));
+}
+
+void export_room(const std::filesystem::path& folder) {
+  const auto model = npu_train::resnet(18, {.num_classes = 10, .image_size = 32, .stem = "small"});
+  const auto written = npu_train::export_onnx(model, npu_train::example_batch(model.inputs), folder / "resnet18.onnx");
+  std::printf("%lld convolutions\n", static_cast<long long>(written.operators.at("Conv")));
 }
 
 void data_room() {
@@ -322,6 +329,7 @@ int main(int argc, char** argv) try {
   nn_room();
   fuse_room();
   models_room();
+  export_room(folder);
   data_room();
   optim_room();
   dist_room();

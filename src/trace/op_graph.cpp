@@ -46,6 +46,16 @@ class LayerPath {
 };
 thread_local std::vector<std::string> LayerPath::names;
 
+// Runs the kernel of a composed operator with the mode on, so that the mode receives the operators that the kernel calls.
+void call_parts(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+  const auto count = static_cast<ptrdiff_t>(op.schema().arguments().size());
+  c10::DispatchKeySet keys;
+  for (const auto& t : tensors_of(std::vector<c10::IValue>(stack.end() - count, stack.end()))) keys = keys | t.key_set();
+  const auto local = c10::impl::tls_local_dispatch_key_set();
+  const c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER, kOpModeKey);
+  op.redispatchBoxed(((keys | local.included_) - local.excluded_) & below, &stack);
+}
+
 }  // namespace
 
 std::string GraphOp::name() const {
@@ -58,12 +68,15 @@ bool GraphOp::gives_view_of(const void* storage) const { return gives_one() && s
 
 class OpGraph::Recorder final : public OpMode {
  public:
-  Recorder(OpGraph& graph, const ParameterSet& parameters, const std::vector<std::pair<std::string, at::Tensor>>& buffers) : graph_(graph) {
+  Recorder(OpGraph& graph, const ParameterSet& parameters, const std::vector<std::pair<std::string, at::Tensor>>& buffers,
+           const SplitRule& split)
+      : graph_(graph), split_(split) {
     for (const auto& p : parameters) named_.emplace(storage_of(p.value), std::pair(p.value, p.name));
     for (const auto& [name, tensor] : buffers) named_.emplace(storage_of(tensor), std::pair(tensor, name));
   }
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override {
+    if (split_ && op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) && split_(op)) return call_parts(op, stack);
     const auto count = static_cast<ptrdiff_t>(op.schema().arguments().size());
     GraphOp made{.op = op, .args = {stack.end() - count, stack.end()}, .outputs = {}, .reads = {}, .gives = {}, .layer = LayerPath::path()};
     const size_t index = graph_.ops_.size();
@@ -87,11 +100,18 @@ class OpGraph::Recorder final : public OpMode {
   size_t fresh_value(const at::Tensor& t, GraphValue value) {
     value.storage = storage_of(t);
     graph_.values_.push_back(std::move(value));
+    by_storage_[storage_of(t)].emplace_back(t, graph_.values_.size() - 1);
     return current_[t.unsafeGetTensorImpl()] = graph_.values_.size() - 1;
   }
+  // torch::zeros and Tensor::data() return another tensor of the same elements, which no operator gives.
   size_t value_of(const at::Tensor& t) {
     const auto found = current_.find(t.unsafeGetTensorImpl());
-    return found != current_.end() ? found->second : fresh_value(t, {.name = name_of(t)});
+    if (found != current_.end()) return found->second;
+    const auto& same_storage = by_storage_[storage_of(t)];
+    const auto is_it = [&](const auto& entry) { return same_elements(entry.first, t); };
+    const auto known = std::find_if(same_storage.rbegin(), same_storage.rend(), is_it);
+    if (known != same_storage.rend()) return current_[t.unsafeGetTensorImpl()] = known->second;
+    return fresh_value(t, {.name = name_of(t)});
   }
   // Of a tensor from outside.
   std::string name_of(const at::Tensor& t) const {
@@ -102,14 +122,16 @@ class OpGraph::Recorder final : public OpMode {
   }
 
   OpGraph& graph_;
+  const SplitRule& split_;
   std::multimap<const void*, std::pair<at::Tensor, std::string>> named_;  // by storage: of several in a flat buffer, in order
   std::unordered_map<const c10::TensorImpl*, size_t> current_;            // the value that a tensor holds now
+  std::unordered_map<const void*, std::vector<std::pair<at::Tensor, size_t>>> by_storage_;  // in the order of the values
 };
 
 OpGraph OpGraph::record(const std::function<Outputs()>& forward, const ParameterSet& parameters,
-                        const std::vector<std::pair<std::string, at::Tensor>>& buffers) {
+                        const std::vector<std::pair<std::string, at::Tensor>>& buffers, const SplitRule& split) {
   OpGraph graph;
-  Recorder recorder(graph, parameters, buffers);
+  Recorder recorder(graph, parameters, buffers, split);
   const LayerPath layers;
   const OpModeGuard recorded(recorder);
   const Outputs outputs = forward();

@@ -209,3 +209,29 @@ TEST_CASE("an operator knows the declared layers around it") {
   CHECK(layers_of(graph) == "neg [block]; relu [block.act]; exp [block]; ");
   CHECK(layers_of(OpGraph::record([&] { return at::neg(x); })) == "neg []; ");
 }
+
+TEST_CASE("a composed operator is one operator, or those that it calls") {
+  const at::Tensor x = at::randn({2, 3}), w = at::randn({4, 3}), b = at::randn({4});
+  const auto forward = [&] { return at::linear(x, w, b); };
+  const auto names = [](const OpGraph& graph) {
+    std::string out;
+    for (const auto& op : graph.ops()) out += op.name() + " ";
+    return out;
+  };
+  CHECK(names(OpGraph::record(forward, {}, {}, [](const c10::OperatorHandle&) { return false; })) == "linear ");
+  const auto parts = OpGraph::record(forward, {}, {}, [](const c10::OperatorHandle& op) { return op.schema().name() == "aten::linear"; });
+  CHECK(names(parts) == "t addmm ");
+  CHECK(parts.results()[0].value == parts.ops()[1].gives[0]);
+  CHECK(at::equal(parts.results()[0].tensor, forward()));
+}
+
+TEST_CASE("a tensor that no operator gives, of the elements of one that is known, holds the same value") {
+  const at::Tensor x = at::randn({2, 3});
+  const auto graph = OpGraph::record([&] {
+    at::Tensor y = x.neg();
+    y.add_(1);
+    return at::add(y.variable_data(), x.variable_data());
+  });
+  REQUIRE(graph.ops().size() == 3);
+  CHECK((graph.ops()[2].reads == std::vector<size_t>{graph.ops()[1].gives[0], graph.ops()[0].reads[0]}));
+}

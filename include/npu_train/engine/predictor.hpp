@@ -44,6 +44,8 @@ class Predictor {
 
   const Model& model() const { return model_; }
   const std::vector<std::string>& classes() const { return classes_; }
+  /// From an image file to an input of the model.
+  const Pipeline& pipeline() const { return pipeline_; }
 
  private:
   Predictor(Model model, const std::string& device);

@@ -15,7 +15,7 @@
 
 namespace npu_train::detail {
 
-/// One operator that ran. Of operators that call others, the outermost.
+/// One operator that ran. Of operators that call others, the outermost, unless it was split.
 struct GraphOp {
   c10::OperatorHandle op;
   std::vector<c10::IValue> args;     ///< tensors and options, in the order of the schema
@@ -50,14 +50,18 @@ struct GraphResult {
   size_t value;       ///< one from outside if the forward returns an input, a parameter or a constant
 };
 
+/// Whether a composed operator is recorded as its parts.
+using SplitRule = std::function<bool(const c10::OperatorHandle&)>;
+
 /// A recorded forward. Holds all its tensors, so that an address is one tensor.
 class OpGraph {
  public:
   /// Runs `forward` once on this thread. Values that come from outside are named if they are one of `parameters` or `buffers`: the same
   /// tensor, or one with the same elements (same_elements). Of two names for the same elements, the first is used, a parameter's before a
-  /// buffer's. Error(Usage) if a result is undefined; Error(Device) as OpModeGuard.
+  /// buffer's. Of an operator that libtorch composes of others, those are recorded instead if `split` returns true for it.
+  /// Error(Usage) if a result is undefined; Error(Device) as OpModeGuard.
   static OpGraph record(const std::function<Outputs()>& forward, const ParameterSet& parameters = {},
-                        const std::vector<std::pair<std::string, at::Tensor>>& buffers = {});
+                        const std::vector<std::pair<std::string, at::Tensor>>& buffers = {}, const SplitRule& split = {});
 
   const std::vector<GraphOp>& ops() const { return ops_; }
   const std::vector<GraphValue>& values() const { return values_; }

@@ -17,6 +17,7 @@ using Command = std::function<int(const Parts& parts)>;
 void add_eval(CLI::App& app, Command& run);
 void add_predict(CLI::App& app, Command& run);
 void add_summary(CLI::App& app, Command& run);
+void add_export(CLI::App& app, Command& run);
 void add_weights(CLI::App& app, Command& run);
 void add_bench(CLI::App& app, Command& run);
 void add_verify_determinism(CLI::App& app, Command& run);

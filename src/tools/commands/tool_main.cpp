@@ -26,6 +26,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   cli::add_predict(app, run);
   cli::add_summary(app, run);
   cli::add_weights(app, run);
+  cli::add_export(app, run);
   cli::add_bench(app, run);
   cli::add_verify_determinism(app, run);
   cli::add_compare(app, run);

@@ -1,0 +1,100 @@
+#include "npu_train/export/onnx.hpp"
+
+#include "export/evaluation.hpp"
+#include "export/half.hpp"
+#include "export/lowering.hpp"
+#include "export/onnx_writer.hpp"
+#include "export/rows.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/version.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/train/model_task.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kExport = "export_onnx";
+
+void check_options(const OnnxOptions& options) {
+  check(options.opset >= onnx::kFirstOpset && options.opset <= onnx::kLastOpset, ErrorKind::Usage, kExport, "opset ", options.opset,
+        "; allowed: ", onnx::kFirstOpset, " to ", onnx::kLastOpset, "; hint: 17 for onnxruntime, 15 for ATC of CANN 8.0");
+  check(options.dtype == at::kFloat || options.dtype == at::kHalf, ErrorKind::Usage, kExport, "dtype ", c10::toString(options.dtype),
+        "; allowed: float32, float16");
+}
+
+void check_weights(const ParameterSet& parameters) {
+  for (const auto& p : parameters)
+    check(p.value.scalar_type() == at::kFloat, ErrorKind::Usage, kExport, "the parameter '", p.name, "' is ",
+          c10::toString(p.value.scalar_type()), "; a model is exported from fp32 weights",
+          "; hint: model.module->to(torch::kFloat); for a file in fp16 set OnnxOptions::dtype");
+}
+
+std::vector<OnnxValue> described(const std::vector<onnx::Value>& values) {
+  std::vector<OnnxValue> out;
+  for (const auto& value : values) {
+    auto& made = out.emplace_back(OnnxValue{.name = value.name, .dtype = value.type, .shape = {}});
+    for (const auto& dim : value.dims) made.shape.push_back(dim.name.empty() ? Extent(dim.size) : Extent(dim.name));
+  }
+  return out;
+}
+
+OnnxExport export_subject(const onnx::Subject& subject, const Batch& example, const std::filesystem::path& to, const OnnxOptions& options) {
+  check_weights(subject.parameters);
+  const auto known = [&](const c10::OperatorHandle& op) {
+    const auto& name = op.schema().name();
+    return onnx::find_row(detail::GraphOp{.op = op, .args = {}, .outputs = {}, .reads = {}, .gives = {}, .layer = {}}.name(),
+                          options.opset) != nullptr &&
+           name.starts_with("aten::");
+  };
+  const onnx::Records records(subject, example, options.dynamic, known);
+  onnx::Lowering lowering(records, options.opset);
+  auto model = lowering.run();
+  model.metadata = options.metadata;
+  model.metadata.emplace_back("npu_train.version", NPU_TRAIN_VERSION);
+  if (options.dtype == at::kHalf) model = onnx::in_half_precision(model);
+  const auto written = onnx::write_onnx(to, model, options.external_above);
+  OnnxExport out{.bytes = written.bytes,
+                 .data = written.data,
+                 .data_bytes = written.data_bytes,
+                 .inputs = described(model.inputs),
+                 .outputs = described(model.outputs),
+                 .operators = {},
+                 .recorded = {},
+                 .warnings = lowering.warnings()};
+  for (const auto& node : model.nodes) ++out.operators[node.op];
+  for (const auto& op : records.graph().ops()) {
+    const auto& schema = op.op.schema();
+    ++out.recorded[schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name()];
+  }
+  return out;
+}
+
+}  // namespace
+
+OnnxExport export_onnx(const Model& model, const Batch& example, const std::filesystem::path& to, const OnnxOptions& options) {
+  return translated(kExport, [&] {
+    check_options(options);
+    check(model.module != nullptr && model.forward, ErrorKind::Usage, kExport, "the model '", model.name, "' has no module or no forward");
+    const detail::Evaluation evaluation(*model.module);
+    onnx::Subject subject{.forward = [&](const Batch& batch) { return model.forward(batch); },
+                          .parameters = parameters_of(*model.module),
+                          .buffers = buffers_of(*model.module),
+                          .inputs = model.inputs};
+    return export_subject(subject, example, to, options);
+  });
+}
+
+OnnxExport export_onnx(Task& task, const Batch& example, const std::filesystem::path& to, const OnnxOptions& options) {
+  if (const auto* of_model = dynamic_cast<ModelTask*>(&task)) return export_onnx(of_model->model(), example, to, options);
+  return translated(kExport, [&] {
+    check_options(options);
+    task.set_training(false);
+    onnx::Subject subject{.forward = [&](const Batch& batch) { return task.forward(batch); },
+                          .parameters = task.parameters(),
+                          .buffers = task.buffers(),
+                          .inputs = {}};
+    return export_subject(subject, example, to, options);
+  });
+}
+
+}  // namespace npu_train

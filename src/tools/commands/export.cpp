@@ -1,0 +1,197 @@
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/hash.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/engine/make_model.hpp"
+#include "npu_train/engine/predictor.hpp"
+#include "npu_train/engine/weights.hpp"
+#include "npu_train/export/onnx.hpp"
+#include "npu_train/export/onnx_check.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+constexpr uint64_t kSeed = 0;
+constexpr int64_t kCheckedBatch = 5;  // the export records 2 and 3
+constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
+
+struct ExportArguments {
+  std::string checkpoint, model, weights, to, dtype = "fp32";
+  std::vector<std::string> words, dynamic;
+  int64_t opset = OnnxOptions().opset;
+  bool external_data = false, check = false, json = false;
+};
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+
+struct Source {
+  Model model;
+  Metadata metadata;
+};
+
+std::string numbers(const std::vector<double>& values) {
+  std::vector<std::string> out;
+  for (const auto value : values) out.push_back(shortest(value));
+  return join(out, ",");
+}
+
+void add_preparation(Metadata& metadata, const Predictor& predictor) {
+  const auto& normalization = predictor.pipeline().normalization();
+  if (!normalization.mean.empty()) {
+    metadata.emplace_back("npu_train.mean", numbers(normalization.mean));
+    metadata.emplace_back("npu_train.std", numbers(normalization.std));
+  }
+  if (!predictor.classes().empty()) metadata.emplace_back("npu_train.classes", join(predictor.classes(), "\n"));
+}
+
+Source from_checkpoint(const std::string& path, const Parts& parts) {
+  const auto predictor = Predictor::from_checkpoint(path, "cpu", parts);
+  Source out{.model = predictor.model(), .metadata = {}};
+  const auto manifest = std::filesystem::path(find_checkpoint(path)) / "manifest.json";
+  out.metadata.emplace_back("npu_train.checkpoint", hex64(hash64(read_file(manifest, kMaxManifest, ErrorKind::Checkpoint))));
+  add_preparation(out.metadata, predictor);
+  return out;
+}
+
+Source from_name(const ExportArguments& args, const Parts& parts) {
+  auto node = ConfigNode::map();
+  apply_override(node, "model.name=" + args.model);
+  for (const auto& word : args.words) {
+    check(word.starts_with("model."), ErrorKind::Usage, "export", "'", word, "'; allowed: model.KEY=VALUE");
+    apply_override(node, word);
+  }
+  Source out{.model = make_model(bind_config(node, parts).model, parts, kSeed), .metadata = {}};
+  if (!args.weights.empty()) load_weights_file(out.model, args.weights);
+  return out;
+}
+
+Source source_of(const ExportArguments& args, const Parts& parts) {
+  check(args.checkpoint.empty() != args.model.empty(), ErrorKind::Usage, "export",
+        "give --checkpoint DIR, or --model NAME [model.KEY=VALUE ...] with --weights FILE");
+  check(args.checkpoint.empty() || (args.weights.empty() && args.words.empty()), ErrorKind::Usage, "export",
+        "a checkpoint has its own weights and model keys; hint: use --model NAME for others");
+  auto out = args.checkpoint.empty() ? from_name(args, parts) : from_checkpoint(args.checkpoint, parts);
+  out.metadata.emplace_back("npu_train.model", out.model.name);
+  if (!out.model.inputs.empty()) out.metadata.emplace_back("npu_train.input", out.model.inputs.front().str());
+  return out;
+}
+
+Json shape_of(const std::vector<Extent>& shape) {
+  Json out = Json::array();
+  for (const auto& extent : shape) out.push_back(extent.free() ? Json(extent.name) : Json(extent.size));
+  return out;
+}
+
+Json values_of(const std::vector<OnnxValue>& values) {
+  Json out = Json::array();
+  for (const auto& value : values)
+    out.push_back(Json::object({{"name", value.name}, {"dtype", c10::getDtypeNames(value.dtype).first}, {"shape", shape_of(value.shape)}}));
+  return out;
+}
+
+std::string text_of(const char* what, const std::vector<OnnxValue>& values) {
+  std::string out;
+  for (const auto& value : values) {
+    std::vector<std::string> sizes;
+    for (const auto& extent : value.shape) sizes.push_back(extent.free() ? extent.name : std::to_string(extent.size));
+    out += c10::str("  ", what, " '", value.name, "': ", c10::getDtypeNames(value.dtype).first, " [", join(sizes), "]\n");
+  }
+  return out;
+}
+
+std::string text_of(const OnnxComparison& c) {
+  char numbers[96];
+  std::snprintf(numbers, sizeof numbers, "largest difference %.2g of the largest output, tolerance %.2g", c.difference, c.tolerance);
+  return "  " + c.by + ": " + (c.agrees() ? "agrees" : "differs") + " (" + numbers + ")\n";
+}
+
+Json document_of(const ExportArguments& args, const Source& source, const OnnxExport& written) {
+  Json operators = Json::object(), metadata = Json::object(), warnings = Json::array();
+  for (const auto& [name, count] : written.operators) operators.set(name, count);
+  for (const auto& [key, value] : source.metadata) metadata.set(key, value);
+  for (const auto& warning : written.warnings) warnings.push_back(warning);
+  return Json::object({{"to", args.to},
+                       {"opset", args.opset},
+                       {"dtype", args.dtype},
+                       {"bytes", static_cast<int64_t>(written.bytes)},
+                       {"data", written.data.string()},
+                       {"data_bytes", static_cast<int64_t>(written.data_bytes)},
+                       {"inputs", values_of(written.inputs)},
+                       {"outputs", values_of(written.outputs)},
+                       {"operators", operators},
+                       {"metadata", metadata},
+                       {"warnings", warnings}});
+}
+
+/// Whether the file agrees with the model, as far as that can be checked here.
+bool checked(const ExportArguments& args, const Model& model, Json& document, std::string& text) {
+  auto generator = at::detail::createCPUGenerator(kSeed);
+  const auto batch = example_batch(model.inputs, {.samples = kCheckedBatch, .sizes = {}, .zeros = false, .generator = generator});
+  bool agrees = true;
+  Json checks = Json::array();
+  for (const auto& c : check_onnx(args.to, model, batch, args.dtype == "fp16" ? kOnnxHalfTolerance : kOnnxTolerance)) {
+    agrees = agrees && c.agrees();
+    checks.push_back(Json::object({{"by", c.by}, {"difference", c.difference}, {"tolerance", c.tolerance}, {"agrees", c.agrees()}}));
+    text += text_of(c);
+  }
+  if (checks.items("checks").size() == 1) text += "  onnxruntime is not installed for python3; it did not check the file\n";
+  document.set("checks", checks);
+  return agrees;
+}
+
+int export_model(const ExportArguments& args, const Parts& parts) {
+  if (const auto folder = std::filesystem::path(args.to).parent_path(); !folder.empty()) make_folder(folder);
+  check_writable({args.to});
+  const auto source = source_of(args, parts);
+  OnnxOptions options{.opset = args.opset,
+                      .dtype = args.dtype == "fp16" ? at::kHalf : at::kFloat,
+                      .dynamic = args.dynamic,
+                      .external_above = args.external_data ? 0 : OnnxOptions().external_above,
+                      .metadata = source.metadata};
+  auto generator = at::detail::createCPUGenerator(kSeed);
+  const auto example = example_batch(source.model.inputs, {.samples = 2, .sizes = {}, .zeros = false, .generator = generator});
+  const auto written = export_onnx(source.model, example, args.to, options);
+  auto document = document_of(args, source, written);
+  auto text =
+      c10::str("wrote ", args.to, ": ", human_bytes(static_cast<double>(written.bytes)), ", opset ", args.opset, ", ", args.dtype, "\n");
+  if (!written.data.empty())
+    text += c10::str("  weights in ", written.data.string(), ": ", human_bytes(static_cast<double>(written.data_bytes)),
+                     "; keep both files in one folder\n");
+  text += text_of("input", written.inputs) + text_of("output", written.outputs);
+  for (const auto& warning : written.warnings) text += "  warning: " + warning + "\n";
+  const bool agrees = !args.check || checked(args, source.model, document, text);
+  print(args.json, document, text);
+  return agrees ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+}
+
+}  // namespace
+
+void add_export(CLI::App& app, Command& run) {
+  auto args = std::make_shared<ExportArguments>();
+  auto* sub = app.add_subcommand("export", "write a model as an ONNX file");
+  sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
+  sub->add_option("--model", args->model, "alternatively: name of a model ...");
+  sub->add_option("--weights", args->weights, "... with weights from this .safetensors or .pth file; without it they are random");
+  sub->add_option("keys", args->words, "model.KEY=VALUE ... of that model");
+  sub->add_option("--to", args->to, "the file to write")->required();
+  sub->add_option("--opset", args->opset, "15 to 20; ATC of CANN 8.0 accepts 15, CANN 8.5 up to 18");
+  sub->add_option("--dtype", args->dtype, "fp32, or fp16 with normalisation, softmax and reductions in fp32")
+      ->check(CLI::IsMember({"fp32", "fp16"}));
+  sub->add_option("--dynamic", args->dynamic,
+                  "sizes that stay free, separated by commas: batch, tokens, height, width; default: all but height and width")
+      ->delimiter(',');
+  sub->add_flag("--external-data", args->external_data, "write the weights to a second file; always done above 2 GB");
+  sub->add_flag("--check", args->check,
+                "read the file back and compare its outputs with the model's, with onnxruntime too if python3 has it");
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args](const Parts& parts) { return export_model(*args, parts); }; });
+}
+
+}  // namespace npu_train::cli

@@ -1,0 +1,73 @@
+"""npu_tool export: files, checks, errors. onnx_test.py judges the files by onnxruntime."""
+import json
+import pathlib
+import unittest
+
+from programs import ProgramTest, main, npu_tool, run_dir, train_app
+
+SMALL = ('--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2', 'model.patch_size=8')
+
+
+class Export(ProgramTest):
+    def export(self, *args):
+        return json.loads(self.assertDone(npu_tool('export', *args, '--json')))
+
+    def test_a_trained_model_with_what_its_images_need(self):
+        config = self.config(precision='32-true')
+        self.assertDone(train_app(config, f'output.dir={self.dir}/out', 'trainer.max_steps=4', 'trainer.limit_val_batches=1'))
+        to = self.dir / 'new' / 'm.onnx'
+        found = self.export('--checkpoint', run_dir(self.dir / 'out'), '--to', to, '--check')
+        self.assertEqual(found['bytes'], to.stat().st_size)
+        self.assertEqual((found['opset'], found['dtype'], found['data'], found['warnings']), (17, 'fp32', '', []))
+        self.assertEqual(found['inputs'], [{'name': 'input', 'dtype': 'float32', 'shape': ['batch', 3, 32, 32]}])
+        self.assertEqual(found['outputs'], [{'name': 'output', 'dtype': 'float32', 'shape': ['batch', 10]}])
+        self.assertGreaterEqual(found['operators']['LayerNormalization'], 3)
+        self.assertNotIn('Gelu', found['operators'])
+        self.assertEqual(found['checks'][0]['by'], 'npu_train')
+        for check in found['checks']: self.assertTrue(check['agrees'] and check['difference'] < 1e-5, check)
+        metadata = found['metadata']
+        self.assertEqual(metadata['npu_train.model'], 'vit_tiny_cifar10')
+        self.assertEqual(len(metadata['npu_train.mean'].split(',')), 3)
+        self.assertEqual(len(metadata['npu_train.std'].split(',')), 3)
+        self.assertRegex(metadata['npu_train.checkpoint'], '^[0-9a-f]{16}$')
+        for value in metadata.values(): self.assertIn(value.encode(), to.read_bytes())
+
+    def test_opset_dtype_and_second_file(self):
+        to = self.dir / 'm.onnx'
+        old = self.export(*SMALL, '--to', to, '--opset', 15, '--check')
+        self.assertNotIn('LayerNormalization', old['operators'])
+        half = self.export(*SMALL, '--to', to, '--dtype', 'fp16', '--check')
+        self.assertLess(half['bytes'], 0.65 * old['bytes'])
+        self.assertGreater(half['checks'][0]['difference'], 1e-6)
+        self.assertTrue(half['checks'][0]['agrees'])
+        external = self.export(*SMALL, '--to', to, '--external-data', '--check')
+        data = pathlib.Path(external['data'])
+        self.assertEqual(data.stat().st_size, external['data_bytes'])
+        self.assertLess(external['bytes'], old['bytes'] / 3)
+        self.assertTrue(external['checks'][0]['agrees'])
+        self.export(*SMALL, '--to', to)
+        self.assertEqual([p.name for p in self.dir.iterdir()], ['m.onnx'])
+
+    def test_a_free_size_of_images(self):
+        found = self.export('--model', 'resnet18', 'model.image_size=64', '--to', self.dir / 'm.onnx', '--dynamic', 'batch,height,width', '--check')
+        self.assertEqual(found['inputs'][0]['shape'], ['batch', 3, 'height', 'width'])
+
+    def test_errors_name_what_is_allowed_and_leave_nothing(self):
+        to = self.dir / 'm.onnx'
+        self.assertFails(npu_tool('export', '--to', to), 2, '[export]', '--checkpoint DIR, or --model NAME')
+        self.assertFails(npu_tool('export', '--model', 'resnet19', '--to', to), 2, 'resnet19', 'resnet18')
+        self.assertFails(npu_tool('export', *SMALL, '--to', to, '--opset', 14), 2, '[export_onnx] opset 14; allowed: 15 to 20; hint')
+        self.assertFails(npu_tool('export', *SMALL, '--to', to, '--dtype', 'bf16'), 2, 'bf16')
+        self.assertFails(npu_tool('export', *SMALL, 'optimizer.lr=1', '--to', to), 2, 'allowed: model.KEY=VALUE')
+        self.assertFails(npu_tool('export', *SMALL, '--dynamic', 'tokens', '--to', to), 2, "no input has a free size 'tokens'")
+        self.assertFails(npu_tool('export', '--checkpoint', self.dir, '--to', to), 6, str(self.dir))
+        self.assertFails(npu_tool('export', *SMALL, '--to', '/proc/m.onnx'), 6, '/proc')
+        self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_the_text_for_people(self):
+        said = self.assertDone(npu_tool('export', *SMALL, '--to', self.dir / 'm.onnx', '--check'))
+        self.assertIn("input 'input': float32 [batch, 3, 32, 32]", said)
+        self.assertIn('npu_train: agrees (largest difference', said)
+
+
+if __name__ == '__main__': main()

@@ -1,0 +1,87 @@
+"""Exported models by onnx.checker and onnxruntime, which share nothing with the export: skipped without them. The Python that has them is
+NPU_TRAIN_ONNX_PYTHON, .venv/onnx (scripts/setup --dev), or this one."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+from programs import BIN, SOURCE, ProgramTest, main, npu_tool, run
+
+OWN = SOURCE / '.venv/onnx/bin/python'
+PYTHON = os.environ.get('NPU_TRAIN_ONNX_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+# Prints {model: largest difference relative to the largest output, or an error} as JSON.
+JUDGE = '''
+import json, pathlib, sys
+import numpy, onnx, onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+options.log_severity_level = 3
+found = {}
+for path in sorted(pathlib.Path(sys.argv[1]).glob('*.onnx')):
+    stem = str(path)[:-len('.onnx')]
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+        session = onnxruntime.InferenceSession(str(path), options, providers=['CPUExecutionProvider'])
+        inputs = {v.name: numpy.load(f'{stem}.in{"xyz".index(v.name)}.npy') for v in session.get_inputs()}
+        given, expected = session.run(None, inputs)[0], numpy.load(stem + '.out.npy')
+        if given.shape != expected.shape or given.dtype != expected.dtype:
+            found[path.stem] = f'{given.dtype} {given.shape}, not {expected.dtype} {expected.shape}'
+            continue
+        apart = numpy.abs(given.astype('f8') - expected.astype('f8')).max()
+        found[path.stem] = float(apart / max(numpy.abs(expected.astype('f8')).max(), 1e-3))
+    except Exception as e:
+        found[path.stem] = str(e)[:300]
+print(json.dumps(found))
+'''
+
+
+def has_onnx(): return subprocess.run([PYTHON, '-c', 'import numpy, onnx, onnxruntime'], capture_output=True).returncode == 0
+
+
+def registered_models():
+    return run(BIN / 'train_app', '--list', 'models')[1].split()
+
+
+@unittest.skipUnless(has_onnx(), 'onnx and onnxruntime are not installed (pip install onnx onnxruntime; NPU_TRAIN_ONNX_PYTHON)')
+class Onnx(ProgramTest):
+    maxDiff = None
+
+    def judge(self, folder):
+        code, said, error = run(PYTHON, '-c', JUDGE, folder)
+        self.assertEqual(code, 0, error)
+        return json.loads(said)
+
+    def test_operators_and_networks_of_users_at_an_unseen_batch(self):
+        code, _, error = run(BIN.parent / 'tests' / 'onnx_samples', self.dir)
+        self.assertEqual(code, 0, error)
+        found = self.judge(self.dir)
+        self.assertGreater(len(found), 300)
+        for opset in (15, 17, 20): self.assertIn(f'tagger-{opset}-fp16', found)
+        wrong = {name: difference for name, difference in found.items()
+                 if not isinstance(difference, float) or not difference <= (2e-3 if name.endswith('fp16') else 1e-5)}
+        self.assertEqual(wrong, {})
+
+    def test_every_registered_model_at_an_unseen_batch(self):
+        """By npu_tool export --check, which runs onnxruntime by the python3 of the search path. Large ones with fewer layers."""
+        smaller = {'resnet': ['model.image_size=64'], 'vit': ['model.image_size=64', 'model.depth=2'], 'vit_tiny_cifar10': ['model.depth=2']}
+        keys = lambda name: smaller.get(name) or smaller[name.split('_')[0].rstrip('0123456789')]
+        env = dict(os.environ, PATH=f'{pathlib.Path(PYTHON).parent}{os.pathsep}{os.environ["PATH"]}')
+        models = registered_models()
+        self.assertGreater(len(models), 10)
+        for name in models:
+            for opset in (15, 17, 20):
+                for dtype, tolerance in (('fp32', 1e-5), ('fp16', 2e-3)):
+                    if dtype == 'fp16' and opset == 20: continue
+                    with self.subTest(name, opset=opset, dtype=dtype):
+                        to = self.dir / 'm.onnx'
+                        code, said, error = npu_tool('export', '--model', name, *keys(name), '--to', to, '--opset', opset, '--dtype', dtype, '--check',
+                                                     '--json', env=env)
+                        self.assertEqual(code, 0, said + error)
+                        by = {check['by'].split()[0]: check['difference'] for check in json.loads(said)['checks']}
+                        self.assertEqual(set(by), {'npu_train', 'onnxruntime'})
+                        for difference in by.values(): self.assertLess(difference, tolerance)
+
+
+if __name__ == '__main__': main()

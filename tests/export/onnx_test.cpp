@@ -1,0 +1,273 @@
+#include "testing.hpp"
+
+#include "nets.hpp"
+#include "npu_train/export/onnx.hpp"
+#include "npu_train/export/onnx_check.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/train/model_task.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  REQUIRE(a.sizes() == b.sizes());
+  REQUIRE((a.scalar_type() == b.scalar_type()));
+  return ((a - b).abs().max() / a.abs().max().clamp_min(1e-3)).item<double>();
+}
+
+// Exported from one batch, run at another one.
+void check_case(const OnnxCase& c, int64_t opset) {
+  CAPTURE(c.name);
+  CAPTURE(opset);
+  const TempDir dir;
+  try {
+    export_onnx(model_of(c), batch_of(c.inputs), dir / "m.onnx", {.opset = opset});
+    const auto unseen = rows_of(c.inputs, 5);
+    CHECK(largest_difference(c.forward(unseen), run_onnx(dir / "m.onnx", batch_of(unseen)).first()) < 1e-5);
+  } catch (const Error& e) {
+    FAIL_CHECK(e.what());
+  }
+}
+
+}  // namespace
+
+TEST_CASE("layers, at an unseen batch") {
+  for (const auto opset : {15, 17, 20})
+    for (const auto& c : layer_cases()) check_case(c, opset);
+}
+
+TEST_CASE("arithmetic, at an unseen batch") {
+  for (const auto opset : {15, 17, 20})
+    for (const auto& c : arithmetic_cases()) check_case(c, opset);
+}
+
+TEST_CASE("shapes and reductions, at an unseen batch") {
+  for (const auto opset : {15, 17, 20})
+    for (const auto& c : shape_cases()) check_case(c, opset);
+}
+
+namespace {
+
+std::string refusal(const std::function<at::Tensor(Xs)>& forward, const OnnxOptions& options = {},
+                    const at::Tensor& x = at::randn({4, 3})) {
+  const TempDir dir;
+  const OnnxCase c{"refused", {x}, forward};
+  const auto error = error_of([&] { export_onnx(model_of(c), batch_of(c.inputs), dir / "m.onnx", options); });
+  CHECK(error.kind() == ErrorKind::Usage);
+  CHECK(std::filesystem::is_empty(dir.path()));  // no partial file
+  return error.what();
+}
+
+struct Written {
+  explicit Written(const Model& m, const Batch& example, const OnnxOptions& options = {})
+      : model(m), result(export_onnx(model, example, path, options)) {}
+  TempDir dir;
+  std::filesystem::path path = dir / "m.onnx";
+  Model model;
+  OnnxExport result;
+};
+
+std::string text_of(const std::filesystem::path& path) { return read_file(path, 1 << 24); }
+
+}  // namespace
+
+TEST_CASE("networks of users at an unseen batch, and at an unseen number of tokens") {
+  torch::manual_seed(0);
+  for (const auto& net : net_cases()) {
+    CAPTURE(net.name);
+    auto unseen = rows_of(net.inputs, 5);
+    if (!net.model.inputs.empty()) unseen[0] = at::cat({unseen[0], unseen[0].slice(1, 0, 3)}, 1);
+    for (const auto opset : {15, 17, 20})
+      for (const auto dtype : {at::kFloat, at::kHalf}) {
+        CAPTURE(opset);
+        const Written w(net.model, batch_of(net.inputs), {.opset = opset, .dtype = dtype});
+        net.model.module->eval();
+        const at::NoGradGuard no_grad;
+        const auto expected = net.model.forward(batch_of(unseen)).at("scores");
+        CHECK(largest_difference(expected, run_onnx(w.path, batch_of(unseen)).at("scores")) < (dtype == at::kHalf ? 2e-3 : 1e-5));
+      }
+  }
+}
+
+TEST_CASE("the file names its inputs, outputs and free sizes, and the operators of its opset") {
+  const Model causal = net_cases()[2].model;
+  const auto batch = batch_of(net_cases()[2].inputs);
+  const Written w(causal, batch, {.metadata = {{"npu_train.classes", "cat\ndog"}}});
+  REQUIRE(w.result.inputs.size() == 1);
+  CHECK(w.result.inputs[0].name == "x");
+  CHECK((w.result.inputs[0].dtype == at::kLong));
+  CHECK(w.result.inputs[0].shape[0].name == "batch");
+  CHECK(w.result.inputs[0].shape[1].name == "tokens");
+  REQUIRE(w.result.outputs.size() == 1);
+  CHECK(w.result.outputs[0].name == "scores");
+  CHECK(w.result.outputs[0].shape[0].name == "batch");
+  CHECK(w.result.outputs[0].shape[1].name == "tokens");
+  CHECK(w.result.outputs[0].shape[2].size == 30);
+  CHECK(w.result.operators.at("LayerNormalization") == 1);
+  CHECK(w.result.recorded.at("aten::scaled_dot_product_attention") == 1);
+  CHECK(w.result.warnings.empty());
+  CHECK(has(text_of(w.path), "npu_train.version"));
+  CHECK(has(text_of(w.path), "cat\ndog"));
+  CHECK(Written(causal, batch, {.opset = 15}).result.operators.count("LayerNormalization") == 0);
+  const Written fixed(causal, batch, {.dynamic = {"batch"}});
+  CHECK(fixed.result.inputs[0].shape[1].size == 6);
+  CHECK_FALSE(fixed.result.inputs[0].shape[1].free());
+}
+
+TEST_CASE("a tied weight is in the file once, with its name") {
+  torch::nn::Embedding words(40, 32);
+  const auto model =
+      model_of([words](const Batch& batch) mutable { return Outputs(torch::linear(words(batch.at("x")), words->weight)); }, words.ptr());
+  const Written w(model, batch_of({at::randint(40, {4, 6}, at::kLong)}));
+  CHECK(has(text_of(w.path), "weight"));
+  CHECK(w.result.bytes > 40 * 32 * 4);
+  CHECK(w.result.bytes < 40 * 32 * 4 + 1000);
+}
+
+TEST_CASE("large weights are in a second file, aligned, and the data of a replaced model are removed") {
+  torch::nn::Linear layer(64, 64), small(64, 2);
+  layer->register_module("small", small);
+  const auto model = model_of([=](const Batch& batch) mutable { return Outputs(small(layer(layer(batch.at("x"))))); }, layer.ptr());
+  const auto batch = batch_of({at::randn({4, 64})});
+  const TempDir dir;
+  const auto path = dir / "m.onnx";
+  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(dir.path()), std::filesystem::directory_iterator()); };
+  const auto weights = static_cast<uint64_t>(layer->weight.nbytes());
+  CHECK(export_onnx(model, batch, path, {.external_above = weights + 1024}).data.empty());  // weights of both and the biases have 17160
+  const auto first = export_onnx(model, batch, path, {.external_above = weights});
+  CHECK(first.data_bytes == weights);
+  CHECK(first.bytes < weights);
+  CHECK(files() == 2);
+  const auto rows = batch_of({at::randn({5, 64})});
+  CHECK(largest_difference(model.forward(rows).first(), run_onnx(path, rows).first()) < 1e-5);
+  layer->weight.data().mul_(2);
+  const auto second = export_onnx(model, batch, path, {.external_above = 0});
+  CHECK(second.data != first.data);
+  CHECK(files() == 2);
+  CHECK(largest_difference(model.forward(rows).first(), run_onnx(path, rows).first()) < 1e-5);
+  export_onnx(model, batch, path);
+  CHECK(files() == 1);
+}
+
+TEST_CASE("a layer that cannot be exported is named, with what to write instead") {
+  const auto unknown = refusal([](Xs v) { return at::fft_fft(v[0]).abs(); });
+  CHECK(has(unknown, "operator aten::"));
+  CHECK(has(unknown, "has no form in ONNX opset 17"));
+  torch::nn::BatchNorm1d norm(3);
+  torch::nn::Sequential net(norm);
+  const auto model = model_of(
+      [norm](const Batch& batch) mutable {
+        return Outputs(
+            at::batch_norm(batch.at("x"), norm->weight, norm->bias, norm->running_mean, norm->running_var, true, 0.1, 1e-5, false));
+      },
+      net.ptr());
+  const auto error = error_of([&] { Written(model, batch_of({at::randn({4, 3})})); });
+  CHECK(has(error.what(), "operator aten::batch_norm of the layer '0' (number 1 of the forward) is in training mode; hint: call eval()"));
+  CHECK(has(refusal([](Xs v) { return v[0] + at::rand({3}); }), "draws random numbers"));
+  CHECK(has(refusal([](Xs v) { return at::dropout(v[0], 0.5, true); }), "is in training mode"));
+}
+
+TEST_CASE("decisions of the host are refused or reported") {
+  CHECK(has(refusal([](Xs v) { return v[0] * v[0].max().item<double>(); }), "gives the host a number"));
+  CHECK(has(refusal([](Xs v) { return v[0].sum().gt(0).item<bool>() ? v[0] : -v[0]; }), "torch::where"));
+  const Written w(model_of(OnnxCase{"equal", {}, [](Xs v) { return at::equal(v[0], v[1]) ? v[0] : v[0] + v[1]; }}),
+                  batch_of({at::randn({4, 3}), at::randn({4, 3})}));
+  REQUIRE(w.result.warnings.size() == 1);
+  CHECK(has(w.result.warnings[0], "aten::equal (number 1 of the forward) compares two values"));
+}
+
+TEST_CASE("memory that is read after a write through another view is refused") {
+  const auto stale = [](const std::function<at::Tensor(Xs)>& forward) { CHECK(has(refusal(forward), "has changed through another view")); };
+  stale([](Xs v) {
+    auto y = v[0].neg();
+    y.select(1, 0).fill_(0);
+    return y + 1;
+  });
+  stale([](Xs v) {
+    auto y = v[0].neg();
+    const auto first = y.select(1, 0);
+    y.mul_(2);
+    return first + 1;
+  });
+  stale([](Xs v) {
+    auto y = v[0].neg();
+    y.select(1, 0).add_(1);
+    return y;
+  });
+  const auto state = at::zeros({3});
+  const auto counts = [state](Xs v) {
+    const auto before = v[0] + state;
+    return before + state.add_(1);
+  };
+  CHECK(has(refusal(counts), "reads a constant that the forward changes in place"));
+  CHECK(has(refusal([](Xs v) { return v[0].clone().unsqueeze_(0); }), "changes the shape of a tensor in place"));
+}
+
+TEST_CASE("a constant that is changed in place later keeps its first content where it was read before") {
+  check_case({"state",
+              {at::randn({4, 3})},
+              [](Xs v) {
+                auto h = at::zeros({3});
+                const auto before = v[0] + h;
+                h = h.add_(2);
+                return before * 10 + h;
+              }},
+             17);
+}
+
+TEST_CASE("sizes that depend on the batch in another way are refused with both sizes") {
+  const auto odd = refusal([](Xs v) { return at::zeros({v[0].size(0) + 1, 3}).slice(0, 1) + v[0]; });
+  CHECK(has(odd, "has a size that is not a multiple of a free size: 3 where batch is 2, 4 where batch is 3"));
+  CHECK(has(refusal([](Xs v) { return v[0].sum(0) / v[0].size(0); }), "has the option 'other' 2, and 3 where batch is 3"));
+  CHECK(has(refusal([](Xs v) { return v[0].size(0) > 2 ? v[0].neg() : v[0].abs(); }),
+            "the forward runs operator aten::abs (number 1 of the forward) where batch is 2"));
+  CHECK(has(refusal([](Xs v) { return at::cat(v[0].unbind(0)); }), "where batch is 2, and operator aten::unbind.int"));
+}
+
+TEST_CASE("options that are not valid, and models that do not fit") {
+  const auto same = [](Xs v) { return v[0] + 1; };
+  CHECK(has(refusal(same, {.opset = 14}), "opset 14; allowed: 15 to 20"));
+  CHECK(has(refusal(same, {.opset = 21}), "opset 21; allowed: 15 to 20"));
+  CHECK(has(refusal(same, {.dtype = at::kBFloat16}), "allowed: float32, float16"));
+  CHECK(has(refusal(same, {.dynamic = {"tokens"}}), "no input has a free size 'tokens'; the inputs have: batch"));
+  torch::nn::Linear layer(3, 2);
+  auto model = model_of([layer](const Batch& batch) mutable { return Outputs(layer(batch.at("x"))); }, layer.ptr());
+  model.inputs = {{.name = "x", .dtype = at::kFloat, .shape = {"batch", 3}, .range = {}}};
+  CHECK(has(error_of([&] { Written(model, batch_of({at::randn({4, 2})})); }).what(), "the model accepts Float [batch, 3]"));
+  const auto unwritable = error_of([&] { export_onnx(model, batch_of({at::randn({4, 3})}), "/proc/no/m.onnx"); });
+  CHECK(unwritable.kind() == ErrorKind::Checkpoint);
+  layer->to(at::kHalf);
+  CHECK(has(error_of([&] { Written(model, batch_of({at::randn({4, 3})})); }).what(), "the parameter 'weight' is Half"));
+}
+
+TEST_CASE("fp16: a weight that does not fit is refused; sensitive operators keep fp32") {
+  torch::nn::Linear layer(3, 3);
+  auto model = model_of(
+      [layer](const Batch& batch) mutable { return Outputs(layer(batch.at("x")).pow(2).mean(1, true).add(1e-9).rsqrt()); }, layer.ptr());
+  const auto batch = batch_of({at::randn({4, 3})});
+  layer->weight.data().fill_(1e-4);
+  layer->bias.data().zero_();
+  const Written w(model, batch, {.dtype = at::kHalf});
+  // 1e-9 is 0 in fp16: the sum with it must not be.
+  CHECK(largest_difference(model.forward(batch).first(), run_onnx(w.path, batch).first()) < 2e-3);
+  layer->weight.data()[0][0] = 1e5;
+  CHECK(has(error_of([&] { Written(model, batch, {.dtype = at::kHalf}); }).what(), "'weight' has values beyond 65504"));
+}
+
+TEST_CASE("modes of modules are restored, a task is exported through its forward") {
+  torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Dropout(0.5));
+  net->train();
+  net[1]->eval();
+  const auto model = model_of([net](const Batch& batch) mutable { return Outputs(net->forward(batch.at("x"))); }, net.ptr());
+  const auto batch = batch_of({at::randn({4, 3})});
+  const Written w(model, batch);
+  CHECK(net->is_training());
+  CHECK(net[0]->is_training());
+  CHECK_FALSE(net[1]->is_training());
+  const TempDir dir;
+  const auto of_task = task(model, [](const Outputs& out, const Batch&) { return out.first().mean(); });
+  CHECK(export_onnx(*of_task, batch, dir / "t.onnx").bytes == w.result.bytes);
+  CHECK(text_of(dir / "t.onnx") == text_of(w.path));
+}
