@@ -8,6 +8,8 @@
 #include <torch/nn/module.h>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/data/image_codec.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/weights.hpp"
@@ -50,8 +52,10 @@ int64_t image_side(const Model& model) {
 
 /// A freshly initialised head would also give predictions, at random.
 void must_fill(const WeightsReport& report, const std::string& what) {
+  const auto hint = report.fitting_keys.empty() ? "the model and its number of classes must match the weights"
+                                                : "these weights match with " + join(report.fitting_keys, " ");
   check(report.fits() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not match the model: ", report.str(),
-        "; hint: the model and its number of classes must match the weights");
+        "; hint: ", hint);
 }
 
 }  // namespace
@@ -109,9 +113,14 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::string&
 
 Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, const std::string& weights, const std::string& device,
                                   const Parts& parts) {
-  PartConfig named{.name = name, .options = {{"num_classes", num_classes}}, .mark = {}};
+  return from_weights(PartConfig{.name = name, .options = {{"num_classes", num_classes}}, .mark = {}}, weights, device, parts);
+}
+
+Predictor Predictor::from_weights(const PartConfig& named, const std::string& weights, const std::string& device, const Parts& parts) {
   auto model = parts.models.make(named, "model");
-  must_fill(load_weights_file(model, weights, {.strict = false}), weights);
+  const auto report = load_weights_file(model, weights, {.strict = false});
+  must_fill(report, weights);
+  log(LogLevel::Info, report.str());
   Predictor p(std::move(model), device);
   const auto size = image_side(p.model_);
   p.set_pipelines(
