@@ -7,6 +7,7 @@
 #include <ATen/ops/topk.h>
 #include <torch/nn/module.h>
 
+#include "engine/checkpoint_config.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -75,15 +76,7 @@ void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const Transf
 
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
   const auto checkpoint = find_checkpoint(path);
-  auto node = load_checkpoint_config(checkpoint);
-  // Observers and callbacks of the training are not needed; this program may not have them.
-  node.erase("callbacks");
-  ConfigSections of_the_training;
-  ConfigProblems not_of_a_prediction;
-  parts.observers.take_sections(node, of_the_training, not_of_a_prediction);
-  if (auto* trainer = node.find("trainer"); trainer != nullptr && trainer->is_map()) trainer->erase("profiler");
-  auto config = bind_config(node, parts);
-  config.model.options.erase("weights");
+  const auto config = detail::config_without_training(checkpoint, parts);
   auto model = parts.models.make(config.model, "model");
   NamedTensors tensors = trained_tensors(checkpoint);
   must_fill(load_weights(model, tensors, {.strict = false}), checkpoint);

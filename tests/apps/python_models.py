@@ -1,9 +1,10 @@
-"""Networks of torchvision, timm or transformers with random weights, for python_weights_test.py: python_models.py make|load LIBRARY JOBS.json
+"""Networks of torchvision, timm or transformers with random weights, for python_weights_test.py: python_models.py make|load|train LIBRARY JOBS.json
 
   make   writes the files and the logits of each network of the library
   load   reads files that npu_tool wrote, strictly, and compares the logits with those of `make`
+  train  continues trainings from the files of `npu_tool weights --as training`
 
-Prints one JSON document: by name, the largest difference of the logits relative to the largest logit."""
+Prints one JSON document: by name, the largest difference of the logits relative to the largest logit, or the losses."""
 import json
 import pathlib
 import sys
@@ -59,13 +60,17 @@ def randomise(net):
     return net.eval()
 
 
-def logits(net, images):
+def prepared(images):
     """Images as raw RGB, normalised as npu_tool predict does it."""
     pixels = torch.stack([torch.frombuffer(bytearray(pathlib.Path(i).read_bytes()), dtype=torch.uint8) for i in images])
     side = int((pixels.shape[1] // 3) ** 0.5)
     x = pixels.reshape(-1, side, side, 3).permute(0, 3, 1, 2).float() / 255
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    with torch.no_grad(): out = net((x - mean[:, None, None]) / std[:, None, None])
+    return (x - mean[:, None, None]) / std[:, None, None]
+
+
+def logits(net, images):
+    with torch.no_grad(): out = net(prepared(images))
     return getattr(out, 'logits', out)
 
 
@@ -118,6 +123,34 @@ def load(network, jobs):
     return out
 
 
+def groups_of(net):
+    """As no_decay: parameters with at most one dimension and biases are not decayed."""
+    bare = {name for name, p in net.named_parameters() if p.dim() <= 1 or name.endswith('bias')}
+    return [{'params': [p for name, p in net.named_parameters() if (name in bare) is chosen]} for chosen in (False, True)]
+
+
+def train(network, jobs):
+    """The losses of further steps on one batch, and what the files say."""
+    out = {}
+    for job in jobs:
+        saved = torch.load(job['file'], weights_only=True)
+        history = torch.load(job['history'], weights_only=True)
+        net = network(job['network'])
+        net.load_state_dict(saved['model_state_dict'], strict=True)
+        optimizer = {'sgd': torch.optim.SGD, 'adamw': torch.optim.AdamW}[job['optimizer']](groups_of(net) if job['no_decay'] else net.parameters(), lr=7.)
+        optimizer.load_state_dict(saved['optimizer_state_dict'])
+        x, labels = prepared(job['images']), torch.tensor(job['labels'])
+        losses = []
+        for _ in range(job['steps']):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(net.train()(x), labels)
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        out[job['name']] = {'losses': losses, 'history': history, 'epoch': saved['epoch'], 'best_accuracy': saved['best_accuracy']}
+    return out
+
+
 if __name__ == '__main__':
     what, library, path = sys.argv[1:]
-    print(json.dumps({'make': make, 'load': load}[what](NETWORKS[library], json.loads(pathlib.Path(path).read_text()))))
+    print(json.dumps({'make': make, 'load': load, 'train': train}[what](NETWORKS[library], json.loads(pathlib.Path(path).read_text()))))

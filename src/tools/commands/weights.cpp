@@ -7,12 +7,15 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/engine/torch_checkpoint.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/pickle.hpp"
 #include "npu_train/io/pth_writer.hpp"
 
 namespace npu_train::cli {
 namespace {
+
+constexpr const char* kTraining = "training";
 
 struct WeightsArguments {
   std::string from, to, as;
@@ -60,7 +63,24 @@ void write(const WeightsArguments& args, NamedTensors tensors, Json& document, s
   text += "wrote " + args.to + "\n";
 }
 
+int write_training(const WeightsArguments& args, const Parts& parts) {
+  check(!args.to.empty(), ErrorKind::Usage, "weights", "--as training needs the folder to write; hint: --to FOLDER");
+  check(!args.model.given() && args.model.keys.empty(), ErrorKind::Usage, "weights",
+        "--as training has the model of the checkpoint; omit --model");
+  const auto written = save_torch_checkpoint(args.from, args.to, parts);
+  Json files = Json::array();
+  std::string text;
+  for (const auto& file : written.files) {
+    files.push_back(file);
+    text += "wrote " + file + "\n";
+  }
+  if (written.files.size() == 1) text += "no training_history.pth, since the checkpoint is not in a run folder with a history.json\n";
+  print(args.json, Json::object({{"from", args.from}, {"as", args.as}, {"epoch", written.epoch}, {"files", files}}), text);
+  return 0;
+}
+
 int convert(const WeightsArguments& args, const Parts& parts) {
+  if (args.as == kTraining) return write_training(args, parts);
   check_arguments(args);
   auto tensors = read_weights_file(args.from);
   int64_t elements = 0;
@@ -94,10 +114,14 @@ void add_weights(CLI::App& app, Command& run) {
          ".safetensors, .pth, .pt, .bin, .ckpt, .pth.tar, an index of several (*.index.json), a checkpoint folder, or a model folder of "
          "Hugging Face")
       ->required();
-  sub->add_option("--to", args->to, "write a .safetensors, .pt or .pth file");
-  sub->add_option("--as", args->as,
-                  "names in the written file: torchvision | timm | hf (transformers 5) | hf4 (transformers 4, files of the Hub)")
-      ->check(CLI::IsMember(weight_namings()));
+  sub->add_option("--to", args->to, "write a .safetensors, .pt or .pth file; with --as training a folder");
+  auto forms = weight_namings();
+  forms.emplace_back(kTraining);
+  sub->add_option(
+         "--as", args->as,
+         "names in the written file: torchvision | timm | hf (transformers 5) | hf4 (transformers 4, files of the Hub); or training: a "
+         "checkpoint with its optimizer and the history, for a PyTorch script")
+      ->check(CLI::IsMember(forms));
   add_model_options(*sub, args->model, "check whether the weights fit this model, and write them in its sizes");
   sub->add_option("keys", args->model.keys, "model.KEY=VALUE ...");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
