@@ -20,14 +20,12 @@
 namespace npu_train {
 namespace {
 
-constexpr double kNormEps = 1e-6;
-
 struct Parent : torch::nn::Module {
   using torch::nn::Module::Module;
 };
 
-std::shared_ptr<torch::nn::LayerNormImpl> norm(torch::nn::Module& owner, const std::string& name, int64_t dim) {
-  return owner.register_module(name, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({dim}).eps(kNormEps)));
+std::shared_ptr<torch::nn::LayerNormImpl> norm(torch::nn::Module& owner, const std::string& name, const VitOptions& o) {
+  return owner.register_module(name, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({o.dim}).eps(o.norm_eps)));
 }
 
 // Low-precision tokens with fp32 norm parameters: the CPU kernel accepts the pair, others require one dtype (autocast converts by itself).
@@ -110,9 +108,9 @@ class EncoderBlock : public torch::nn::Module {
  public:
   EncoderBlock(const VitOptions& o, double drop_path_rate)
       : torch::nn::Module("EncoderBlock"), dropout_(o.dropout), drop_path_(drop_path_rate), gelu_(o.gelu == "tanh" ? "tanh" : "none") {
-    ln_1_ = norm(*this, "ln_1", o.dim);
+    ln_1_ = norm(*this, "ln_1", o);
     attention = register_module("self_attention", std::make_shared<SelfAttention>(o));
-    ln_2_ = norm(*this, "ln_2", o.dim);
+    ln_2_ = norm(*this, "ln_2", o);
     // Indices 1, 2 and 4 are GELU and the dropouts, which have no parameters.
     auto mlp = register_module("mlp", std::make_shared<Parent>("Mlp"));
     const int64_t hidden = o.mlp_dim > 0 ? o.mlp_dim : 4 * o.dim;
@@ -162,7 +160,7 @@ class VisionTransformer : public torch::nn::Module {
       const double rate = o.depth > 1 ? o.drop_path * static_cast<double>(i) / static_cast<double>(o.depth - 1) : o.drop_path;
       blocks.push_back(layers->register_module("encoder_layer_" + std::to_string(i), std::make_shared<EncoderBlock>(o, rate)));
     }
-    ln_ = norm(*encoder, "ln", o.dim);
+    ln_ = norm(*encoder, "ln", o);
 
     auto heads = register_module("heads", std::make_shared<Parent>("Heads"));
     head_ = heads->register_module("head", std::make_shared<Linear>(o.dim, o.num_classes));

@@ -24,6 +24,8 @@ ConfigTable<T> vit_fields(const std::string& title) {
       .template field<double>("attention_dropout", &VitOptions::attention_dropout, "rate on the attention weights", between(0, 0.99))
       .template field<double>("drop_path", &VitOptions::drop_path, "stochastic depth of the last block, rising from 0 at the first",
                               between(0, 0.99))
+      .template field<double>("norm_eps", &VitOptions::norm_eps,
+                              "added to the variance in layer normalisation; 1e-12 in many files of Hugging Face", between(0, 1))
       .template field<text>("qkv", &VitOptions::qkv, "one projection for query, key and value, or three (NPUs prefer split)",
                             one_of({"fused", "split"}))
       .template field<text>("gelu", &VitOptions::gelu, "exact: by erf; tanh: the approximation", one_of({"exact", "tanh"}))
@@ -43,7 +45,7 @@ ConfigTable<T> vit_fields(const std::string& title) {
       .synonym("in_channels", "channels")
       .synonym("in_chans", "channels");
   table.synonym("embed_dim", "dim").synonym("hidden_dim", "dim").synonym("num_heads", "heads").synonym("num_layers", "depth");
-  table.synonym("drop_path_rate", "drop_path").synonym("img_size", "image_size");
+  table.synonym("layer_norm_eps", "norm_eps").synonym("drop_path_rate", "drop_path").synonym("img_size", "image_size");
   return table;
 }
 

@@ -7,7 +7,10 @@
 #include <ATen/ops/topk.h>
 #include <torch/nn/module.h>
 
+#include "engine/checkpoint_config.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/data/image_codec.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/weights.hpp"
@@ -50,8 +53,10 @@ int64_t image_side(const Model& model) {
 
 /// A freshly initialised head would also give predictions, at random.
 void must_fill(const WeightsReport& report, const std::string& what) {
+  const auto hint = report.fitting_keys.empty() ? "the model and its number of classes must match the weights"
+                                                : "these weights match with " + join(report.fitting_keys, " ");
   check(report.fits() && report.fresh_head.empty(), ErrorKind::Checkpoint, "Predictor", what, " does not match the model: ", report.str(),
-        "; hint: the model and its number of classes must match the weights");
+        "; hint: ", hint);
 }
 
 }  // namespace
@@ -71,15 +76,7 @@ void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const Transf
 
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
   const auto checkpoint = find_checkpoint(path);
-  auto node = load_checkpoint_config(checkpoint);
-  // Observers and callbacks of the training are not needed; this program may not have them.
-  node.erase("callbacks");
-  ConfigSections of_the_training;
-  ConfigProblems not_of_a_prediction;
-  parts.observers.take_sections(node, of_the_training, not_of_a_prediction);
-  if (auto* trainer = node.find("trainer"); trainer != nullptr && trainer->is_map()) trainer->erase("profiler");
-  auto config = bind_config(node, parts);
-  config.model.options.erase("weights");
+  const auto config = detail::config_without_training(checkpoint, parts);
   auto model = parts.models.make(config.model, "model");
   NamedTensors tensors = trained_tensors(checkpoint);
   must_fill(load_weights(model, tensors, {.strict = false}), checkpoint);
@@ -109,9 +106,14 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::string&
 
 Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, const std::string& weights, const std::string& device,
                                   const Parts& parts) {
-  PartConfig named{.name = name, .options = {{"num_classes", num_classes}}, .mark = {}};
+  return from_weights(PartConfig{.name = name, .options = {{"num_classes", num_classes}}, .mark = {}}, weights, device, parts);
+}
+
+Predictor Predictor::from_weights(const PartConfig& named, const std::string& weights, const std::string& device, const Parts& parts) {
   auto model = parts.models.make(named, "model");
-  must_fill(load_weights_file(model, weights, {.strict = false}), weights);
+  const auto report = load_weights_file(model, weights, {.strict = false});
+  must_fill(report, weights);
+  log(LogLevel::Info, report.str());
   Predictor p(std::move(model), device);
   const auto size = image_side(p.model_);
   p.set_pipelines(

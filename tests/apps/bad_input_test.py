@@ -379,6 +379,43 @@ class BadInput(ProgramTest):
             rows += [(name, command, CHECKPOINT, path.name, word) for command in self.weights(path)]
         self.table(rows)
 
+    def test_an_index_that_is_wrong(self):
+        one = {'encoder.ln.weight': {'dtype': 'F32', 'shape': [4], 'data_offsets': [0, 16]}}
+        safetensors(self.dir / 'a.safetensors', one, bytes(16))
+        safetensors(self.dir / 'b.safetensors', one, bytes(16))
+        index = self.dir / 'model.safetensors.index.json'
+        made = {
+            'outside': ({'w': '../a.safetensors'}, 'not next to the index'),
+            'absolute': ({'w': str(self.dir / 'a.safetensors')}, 'not next to the index'),
+            'itself': ({'w': index.name}, 'not a file of weights'),
+            'a shard missing': ({'w': 'a.safetensors', 'v': 'c.safetensors'}, "'c.safetensors' is missing"),
+            'a tensor twice': ({'encoder.ln.weight': 'a.safetensors', 'v': 'b.safetensors'}, "is in 'a.safetensors' and in 'b.safetensors'"),
+            'a tensor missing': ({'w': 'a.safetensors'}, "'w' is not in 'a.safetensors'"),
+        }
+        for name, (files, word) in made.items():
+            index.write_text(json.dumps({'weight_map': files}))
+            self.table([(name, command, CHECKPOINT, index.name, word) for command in self.weights(index)])
+        for text in ('', '{', '[]', '{"weight_map": 3}', '{"weight_map": {"w": "a.safetensors", "w": "b.safetensors"}}'):
+            index.write_text(text)
+            self.table([(text, command, CHECKPOINT, index.name, 'not an index') for command in self.weights(index)])
+
+    def test_weights_of_a_known_library_with_a_layer_too_many(self):
+        made = self.dir / 'timm.safetensors'
+        deeper = self.dir / 'deeper'
+        self.assertDone(train_app(self.config(), 'trainer.max_epochs=1', f'output.dir={deeper}', 'model.depth=2'))
+        self.assertDone(npu_tool('weights', '--from', run_dir(deeper), '--to', made, '--as', 'timm'))
+        target = self.dir / 'hf.pt'
+        model = ('--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2', 'model.patch_size=8')
+        words = ('further layers', 'blocks.1.', 'model.depth=2')
+        self.table([('a layer too many', self.train(f'model.weights={made}'), CHECKPOINT, 'another network', *words)])
+        code, out, err = npu_tool('weights', '--from', made, '--to', target, '--as', 'hf', *model)
+        self.assertEqual(code, 7, err)
+        for word in words: self.assertIn(word, out)
+        self.assertFalse(target.exists())
+        unknown = safetensors(self.dir / 'unknown.safetensors', {'w': {'dtype': 'F32', 'shape': [1], 'data_offsets': [0, 4]}}, bytes(4))
+        self.assertFails(npu_tool('weights', '--from', unknown, '--to', target, '--as', 'hf'), CHECKPOINT, 'not those of a known network')
+        self.assertFalse(target.exists())
+
     def test_a_hostile_pth_is_refused_and_never_executed(self):
         marker = self.dir / 'executed'
         touch = f'touch {marker}'

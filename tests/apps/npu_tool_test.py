@@ -62,8 +62,52 @@ class NpuTool(ProgramTest):
         self.assertGreater(document['elements'], 0)
         self.assertEqual(self.json('weights', '--from', weights)['elements'], document['elements'])
         self.assertFails(npu_tool('weights', '--from', weights, '--to', self.dir / 'w.bin'), 2, 'safetensors')
+        self.assertFails(npu_tool('weights', '--from', weights, '--as', 'timm'), 2, '--to FILE')
+        self.assertFails(npu_tool('weights', '--from', weights, 'model.depth=1'), 2, '--model NAME')
         (self.dir / 'bad.pth').write_bytes(b'garbage')
         self.assertFails(npu_tool('weights', '--from', self.dir / 'bad.pth'), 6, 'bad.pth')
+
+    def test_weights_get_the_names_of_other_libraries_and_other_sizes(self):
+        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1', 'ema.enabled=false'))
+        vit = ('--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2')
+        png(self.dir / 'a.png', 32, (200, 10, 10))
+
+        def predict(weights, logits):
+            code, out, err = npu_tool('predict', *vit, 'model.patch_size=8', '--num-classes', '10', '--weights', weights, '--logits', logits, self.dir / 'a.png')
+            self.assertEqual(code, 0, out + err)
+            return err
+        predict(run_dir(self.dir / 'out'), self.dir / 'a.npy')
+        source, trained = run_dir(self.dir / 'out'), 'torchvision'
+        for naming, kind in (('timm', 'pt'), ('hf', 'safetensors'), ('hf4', 'pth'), ('torchvision', 'pt')):
+            made = self.dir / f'{naming}.{kind}'
+            document = self.json('weights', '--from', source, '--to', made, '--as', naming)
+            self.assertEqual((document['family'], document['naming'], document['as'], document['omitted']), ('vit', trained, naming, 0))
+            self.assertIn('a vit with the names of', predict(made, self.dir / 'b.npy'))
+            self.assertEqual((self.dir / 'a.npy').read_bytes(), (self.dir / 'b.npy').read_bytes(), naming)
+            source, trained = made, naming
+        # Another image size: twice as many patches in each direction.
+        document = self.json('weights', '--from', self.dir / 'timm.pt', *vit, 'model.patch_size=8', 'model.image_size=64', '--to', self.dir / '64.safetensors')
+        self.assertTrue(document['fits'])
+        self.assertEqual(self.json('weights', '--from', self.dir / '64.safetensors')['elements'] - self.json('weights', '--from', made)['elements'], 48 * 32)
+
+    def test_weights_that_do_not_fit_name_the_keys_that_would(self):
+        self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))
+        made = self.dir / 'w.safetensors'
+        png(self.dir / 'a.png', 32, (200, 10, 10))
+        self.assertDone(npu_tool('weights', '--from', run_dir(self.dir / 'out'), '--to', made, '--as', 'timm'))
+        predict = ('predict', '--model', 'vit_tiny_cifar10', '--weights', made, self.dir / 'a.png')
+        keys = ('model.patch_size=8', 'model.dim=32', 'model.depth=1')
+        self.assertFails(npu_tool(*predict), 6, *keys)
+        self.assertFails(npu_tool(*predict, *keys, 'model.heads=2', '--num-classes', '7'), 6, 'these weights match with model.num_classes=10')
+        self.assertDone(npu_tool(*predict, *keys, 'model.heads=2'))
+        self.assertFails(npu_tool(*predict, 'model.dpth=1'), 2, 'depth')
+        self.assertFails(npu_tool(*predict[:-1]), 2, 'images')
+        self.assertFails(npu_tool('predict', '--checkpoint', run_dir(self.dir / 'out'), 'model.depth=2', self.dir / 'a.png'), 2, 'omit --model')
+        target = self.dir / 'none.safetensors'
+        code, out, err = npu_tool('weights', '--from', made, '--model', 'vit_tiny_cifar10', *keys[:2], 'model.heads=2', '--to', target)
+        self.assertEqual(code, 7, err)
+        self.assertIn('nothing was written', out)
+        self.assertFalse(target.exists())
 
     def test_a_pth_of_pytorch_is_read(self):
         try:

@@ -3,12 +3,17 @@ import struct
 import zlib
 
 
+def png_of(size, pixels):
+    """The bytes of a square image of RGB pixels."""
+    def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+    rows = b''.join(b'\0' + pixels[3 * size * i:3 * size * (i + 1)] for i in range(size))
+    return (b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', size, size, 8, 2, 0, 0, 0)) + chunk(b'IDAT', zlib.compress(rows)) +
+            chunk(b'IEND', b''))
+
+
 def png(path, size, value):
     """An image of one colour."""
-    def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
-    rows = b''.join(b'\0' + bytes(value) * size for _ in range(size))
-    path.write_bytes(b'\x89PNG\r\n\x1a\n' + chunk(b'IHDR', struct.pack('>IIBBBBB', size, size, 8, 2, 0, 0, 0)) +
-                     chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b''))
+    path.write_bytes(png_of(size, bytes(value) * size * size))
 
 
 def jpeg(size, seed):

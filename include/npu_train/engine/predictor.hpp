@@ -29,8 +29,11 @@ class Predictor {
   /// `parts` must have the network, the data set and the transforms of the training, not its callbacks and observers.
   static Predictor from_checkpoint(const std::string& checkpoint, const std::string& device = "auto", const Parts& parts = builtin_parts());
 
-  /// A named model with weights from a file; images are prepared as for ImageNet: shorter side to 256/224 of the model's size, centre crop,
-  /// ImageNet statistics. Error(Checkpoint) if the weights do not match the model.
+  /// A named model, with its options, and weights from a file; images are prepared as for ImageNet: shorter side to 256/224 of the model's
+  /// size, centre crop, ImageNet statistics. Error(Checkpoint) if the weights do not match the model; the message names the options that
+  /// they would match.
+  static Predictor from_weights(const PartConfig& model, const std::string& weights, const std::string& device = "auto",
+                                const Parts& parts = builtin_parts());
   static Predictor from_weights(const std::string& model, int64_t num_classes, const std::string& weights,
                                 const std::string& device = "auto", const Parts& parts = builtin_parts());
 

@@ -23,6 +23,7 @@ struct VitOptions {
   double dropout = 0.0;                 ///< after the position embedding, the attention projection and both MLP layers
   double attention_dropout = 0.0;       ///< on the attention weights
   double drop_path = 0.0;               ///< stochastic depth of the last block, per sample, rising linearly from 0 at the first
+  double norm_eps = 1e-6;               ///< added to the variance in layer normalisation; 1e-12 in many files of Hugging Face
   std::string qkv = "fused";            ///< fused: one projection (in_proj_weight); split: q_proj, k_proj, v_proj, which NPUs prefer
   std::string gelu = "exact";           ///< exact: by erf; tanh: the approximation
   std::string attention_mask = "none";  ///< none; causal: a token attends to itself and to earlier tokens (class token first)

@@ -9,6 +9,7 @@
 
 #include "npu_train/nn/model.hpp"
 #include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/weight_names.hpp"
 
 namespace npu_train {
 
@@ -32,9 +33,13 @@ struct WeightsReport {
   std::vector<std::string> unexpected;  ///< of the file, not in the model
   std::vector<std::string> deeper;      ///< those of them that continue a series of layers of the model ("layer3.6.conv1.weight")
   std::vector<Misshapen> misshapen;     ///< in both, with different shapes; unchanged
+  FoundNaming naming;                   ///< whose names the file has
   std::vector<std::string> removed_prefixes;  ///< "module." ...: taken off names of the file
-  std::vector<std::string> converted;  ///< of the model, put together from other names of the file ("... from q_proj, k_proj, v_proj")
-  std::string fresh_head;              ///< the head, if the file has none or one with a different size: it keeps its initial values
+  std::vector<std::string>
+      converted;           ///< of the model, put together ("... from q_proj, k_proj, v_proj") or resized ("... from [1, 197, 192]")
+  std::string fresh_head;  ///< the head, if the file has none or one with a different size: it keeps its initial values
+  std::vector<std::string>
+      fitting_keys;  ///< values of the configuration that the file would fit, where the model has others: model.depth=6
 
   /// Everything fitted.
   bool complete() const { return missing.empty() && unexpected.empty() && misshapen.empty(); }
@@ -47,8 +52,11 @@ struct WeightsReport {
 /// Copies `tensors` into the parameters and buffers of `module`, converting dtype and device. Accepted in addition to equal names:
 /// - prefixes `module.`, `model.`, `_orig_mod.`, `state_dict.`, `model_state_dict.`, `net.` (also several) of wrappers and of checkpoints
 ///   around the weights, unless the model has the name with it;
+/// - the names of timm and of Hugging Face's transformers for networks with torchvision's names (weight_names.hpp), and the names of
+///   torchvision's published ViT files;
 /// - `in_proj_weight` of fused projections from `q_proj.weight`, `k_proj.weight`, `v_proj.weight` and the reverse, biases too;
-/// - `mlp.linear_1`, `mlp.linear_2`, the names in torchvision's published ViT files, for `mlp.0`, `mlp.3`.
+/// - of a ViT, the position embedding of another image size and the patch projection of another patch size: both are resized
+///   (weight_resize.hpp).
 /// Error(Checkpoint) if they do not fit, or, without `strict`, if none fits. Nothing is written before everything was checked.
 WeightsReport load_weights(torch::nn::Module& module, const NamedTensors& tensors, const LoadWeightsOptions& options = {});
 WeightsReport load_weights(Model& model, const NamedTensors& tensors, LoadWeightsOptions options = {});

@@ -24,7 +24,7 @@ struct BenchArguments {
   std::vector<int> nproc;  // with dist; empty: default_worlds()
   std::string rank_report;
   bool elsewhere = false;
-  int64_t image = 0, threads = 0;
+  int64_t image = 0, num_classes = 0, threads = 0;
   BenchOptions options;
   bool json = false;
 };
@@ -59,6 +59,7 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   }
   for (const auto& text : overrides) apply_override(node, text);
   if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
+  if (args.num_classes > 0) node.set("model.num_classes", ConfigNode(args.num_classes));
   auto config = bind_config(node, parts);
   if (file.empty() && config.data.name.empty() && !config.model.name.empty()) give_pictures(config, args.options, parts);
   if (args.image > 0 && !config.data.name.empty()) config.data.options.set("image_size", ConfigNode(args.image));
@@ -182,6 +183,7 @@ void add_bench(CLI::App& app, Command& run) {
       ->capture_default_str();
   sub->add_option("--model", args->model, "name of the model");
   sub->add_option("--image", args->image, "height and width of the images")->check(above_zero());
+  sub->add_option("--num-classes", args->num_classes, "number of classes of the model, as model.num_classes=N")->check(above_zero());
   sub->add_option("--batch", o.batch, "samples per step of random input")->check(above_zero())->capture_default_str();
   sub->add_option("--precision", args->precision, "as in a configuration");
   sub->add_option("--device", args->device, "as in a configuration");

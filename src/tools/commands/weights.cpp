@@ -3,45 +3,103 @@
 #include <filesystem>
 
 #include "commands.hpp"
+#include "model_arguments.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/first_few.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/engine/torch_checkpoint.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/pickle.hpp"
+#include "npu_train/io/pth_writer.hpp"
 
 namespace npu_train::cli {
 namespace {
 
+constexpr const char* kTraining = "training";
+
 struct WeightsArguments {
-  std::string from, to, model;
-  int64_t num_classes = 1000;
+  std::string from, to, as;
+  ModelArguments model;
   bool json = false;
 };
 
-int convert(const WeightsArguments& args, const Parts& parts) {
-  check(args.to.empty() || args.to.ends_with(".safetensors"), ErrorKind::Usage, "weights", "--to ", args.to, ": must end in .safetensors");
-  if (const auto folder = std::filesystem::path(args.to).parent_path(); !folder.empty()) make_folder(folder);
+void check_arguments(const WeightsArguments& args) {
+  const std::filesystem::path to(args.to);
+  check(args.to.empty() || is_safetensors_name(to) || to.extension() == ".pt" || to.extension() == ".pth", ErrorKind::Usage, "weights",
+        "--to ", args.to, ": must end in .safetensors, .pt or .pth");
+  check(args.as.empty() || !args.to.empty(), ErrorKind::Usage, "weights", "--as ", args.as, " needs the file to write; hint: --to FILE");
+  check(args.model.given() || args.model.keys.empty(), ErrorKind::Usage, "weights", "keys of a model need its name; hint: --model NAME");
+  if (!to.parent_path().empty()) make_folder(to.parent_path());
   check_writable({args.to});
-  const auto tensors = read_weights_file(args.from);
-  int64_t elements = 0;
-  bool fits = true;
-  for (const auto& [name, tensor] : tensors) elements += tensor.numel();
-  auto document = Json::object({{"from", args.from}, {"tensors", static_cast<int64_t>(tensors.size())}, {"elements", elements}});
-  auto text = c10::str(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements\n");
-  if (!args.model.empty()) {
-    PartConfig named{.name = args.model, .options = {{"num_classes", args.num_classes}}, .mark = {}};
-    auto model = parts.models.make(named, "model");
-    const auto report = load_weights(model, tensors, {.strict = false});
-    fits = report.fits();
-    document.set("fits", fits);
-    document.set("missing", static_cast<int64_t>(report.missing.size()));
-    document.set("unexpected", static_cast<int64_t>(report.unexpected.size()));
-    document.set("misshapen", static_cast<int64_t>(report.misshapen.size()));
-    text += report.str() + "\n";
+}
+
+// The tensors of the file in the sizes of the model, without a head that the file does not have. Reports whether the weights fit.
+bool in_sizes_of(Model model, NamedTensors& tensors, Json& document, std::string& text) {
+  const auto report = load_weights(model, tensors, {.strict = false});
+  document.set("fits", report.fits());
+  document.set("missing", static_cast<int64_t>(report.missing.size()));
+  document.set("unexpected", static_cast<int64_t>(report.unexpected.size()));
+  document.set("misshapen", static_cast<int64_t>(report.misshapen.size()));
+  text += report.str() + "\n";
+  tensors = named_state(*model.module);
+  if (!report.fresh_head.empty()) std::erase_if(tensors, [&](const auto& t) { return t.first.starts_with(report.fresh_head + "."); });
+  return report.fits();
+}
+
+void write(const WeightsArguments& args, NamedTensors tensors, Json& document, std::string& text) {
+  if (!args.as.empty()) {
+    auto renamed = renamed_weights(tensors, args.as);
+    text += c10::str("names of ", args.as, ": ", renamed.tensors.size(), " tensors; the source is ", renamed.from.str(), "\n");
+    if (!renamed.omitted.empty())
+      text += "omitted, since they are not of the network: " + npu_train::detail::first_few(renamed.omitted, 8) + "\n";
+    document.set("as", args.as).set("omitted", static_cast<int64_t>(renamed.omitted.size()));
+    tensors = std::move(renamed.tensors);
   }
-  if (!args.to.empty()) {
+  if (is_safetensors_name(args.to))
     save_safetensors(args.to, tensors, {{"format", "pt"}});
-    document.set("to", args.to);
-    text += "wrote " + args.to + "\n";
+  else
+    save_pth(args.to, PthValue::dict(tensors));
+  document.set("to", args.to);
+  text += "wrote " + args.to + "\n";
+}
+
+int write_training(const WeightsArguments& args, const Parts& parts) {
+  check(!args.to.empty(), ErrorKind::Usage, "weights", "--as training needs the folder to write; hint: --to FOLDER");
+  check(!args.model.given() && args.model.keys.empty(), ErrorKind::Usage, "weights",
+        "--as training has the model of the checkpoint; omit --model");
+  const auto written = save_torch_checkpoint(args.from, args.to, parts);
+  Json files = Json::array();
+  std::string text;
+  for (const auto& file : written.files) {
+    files.push_back(file);
+    text += "wrote " + file + "\n";
   }
+  if (written.files.size() == 1) text += "no training_history.pth, since the checkpoint is not in a run folder with a history.json\n";
+  print(args.json, Json::object({{"from", args.from}, {"as", args.as}, {"epoch", written.epoch}, {"files", files}}), text);
+  return 0;
+}
+
+int convert(const WeightsArguments& args, const Parts& parts) {
+  if (args.as == kTraining) return write_training(args, parts);
+  check_arguments(args);
+  auto tensors = read_weights_file(args.from);
+  int64_t elements = 0;
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors) {
+    elements += tensor.numel();
+    names.push_back(name);
+  }
+  const auto naming = find_naming(names);
+  auto document = Json::object({{"from", args.from},
+                                {"tensors", static_cast<int64_t>(tensors.size())},
+                                {"elements", elements},
+                                {"family", naming.family},
+                                {"naming", naming.naming}});
+  auto text = c10::str(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements, ", naming.str(), "\n");
+  bool fits = true;
+  if (args.model.given()) fits = in_sizes_of(parts.models.make(args.model.part(parts), "model"), tensors, document, text);
+  if (fits && !args.to.empty()) write(args, std::move(tensors), document, text);
+  if (!fits && !args.to.empty()) text += "nothing was written, since the weights do not fit the model\n";
   print(args.json, document, text);
   return fits ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
@@ -51,10 +109,21 @@ int convert(const WeightsArguments& args, const Parts& parts) {
 void add_weights(CLI::App& app, Command& run) {
   auto args = std::make_shared<WeightsArguments>();
   auto* sub = app.add_subcommand("weights", "read, check and convert weights; no code in a file is executed");
-  sub->add_option("--from", args->from, ".safetensors, .pth, .pt, .bin, .ckpt, .pth.tar, or a checkpoint folder")->required();
-  sub->add_option("--to", args->to, "write a .safetensors file");
-  sub->add_option("--model", args->model, "check whether the weights fit this model, and report the differences");
-  sub->add_option("--num-classes", args->num_classes, "number of classes of that model")->check(above_zero());
+  sub->add_option(
+         "--from", args->from,
+         ".safetensors, .pth, .pt, .bin, .ckpt, .pth.tar, an index of several (*.index.json), a checkpoint folder, or a model folder of "
+         "Hugging Face")
+      ->required();
+  sub->add_option("--to", args->to, "write a .safetensors, .pt or .pth file; with --as training a folder");
+  auto forms = weight_namings();
+  forms.emplace_back(kTraining);
+  sub->add_option(
+         "--as", args->as,
+         "names in the written file: torchvision | timm | hf (transformers 5) | hf4 (transformers 4, files of the Hub); or training: a "
+         "checkpoint with its optimizer and the history, for a PyTorch script")
+      ->check(CLI::IsMember(forms));
+  add_model_options(*sub, args->model, "check whether the weights fit this model, and write them in its sizes");
+  sub->add_option("keys", args->model.keys, "model.KEY=VALUE ...");
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return convert(*args, parts); }; });
 }

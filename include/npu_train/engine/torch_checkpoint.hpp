@@ -1,0 +1,32 @@
+/// A training as a PyTorch script would have saved it, so that such a script continues it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/parts.hpp"
+
+namespace npu_train {
+
+struct TorchCheckpointFiles {
+  int64_t epoch = 0;               ///< finished epochs
+  std::vector<std::string> files;  ///< paths
+};
+
+/// Writes a checkpoint into `folder` as two files for `torch.load(path, weights_only=True)`:
+///
+///   best_model_epoch_N.pth   {model_state_dict, optimizer_state_dict, epoch: N, best_accuracy}; N is the number of finished epochs
+///   training_history.pth     {train_loss, train_acc, val_loss, val_acc}: a list each, with an entry for each of these epochs
+///
+/// The weights have the names of torchvision, or the model's own; the state is one for torch.optim.SGD, Adam or AdamW over
+/// `model.parameters()`, with the learning rate of the last step. With `no_decay` there are two groups: parameters with at most one
+/// dimension, or named "bias", are in the second. Accuracies are in percent; nan for an epoch without validation. best_accuracy is the best
+/// val_acc, or None.
+///
+/// `from` is a checkpoint, or a run folder: its best checkpoint, otherwise its last. A checkpoint outside of its run folder has no history:
+/// the second file is not written. Error(Usage) for an optimizer that torch.optim does not have and for a ViT with qkv: split;
+/// Error(Checkpoint) for a checkpoint that cannot be read, a damaged history, and files that cannot be written.
+TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder, const Parts& parts = builtin_parts());
+
+}  // namespace npu_train

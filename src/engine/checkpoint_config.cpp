@@ -1,0 +1,19 @@
+#include "engine/checkpoint_config.hpp"
+
+#include "npu_train/train/checkpoint.hpp"
+
+namespace npu_train::detail {
+
+RunConfig config_without_training(const std::string& checkpoint, const Parts& parts) {
+  auto node = load_checkpoint_config(checkpoint);
+  node.erase("callbacks");
+  ConfigSections of_the_training;
+  ConfigProblems not_of_a_prediction;
+  parts.observers.take_sections(node, of_the_training, not_of_a_prediction);
+  if (auto* trainer = node.find("trainer"); trainer != nullptr && trainer->is_map()) trainer->erase("profiler");
+  auto config = bind_config(node, parts);
+  config.model.options.erase("weights");
+  return config;
+}
+
+}  // namespace npu_train::detail

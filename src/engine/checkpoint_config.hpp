@@ -1,0 +1,13 @@
+// The configuration of a checkpoint, for uses other than a training.
+#pragma once
+
+#include <string>
+
+#include "npu_train/engine/run_config.hpp"
+
+namespace npu_train::detail {
+
+// Without the observers and callbacks of the training, which this program may not have, and without the file of initial weights.
+RunConfig config_without_training(const std::string& checkpoint, const Parts& parts);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,191 @@
+#include "npu_train/engine/torch_checkpoint.hpp"
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <optional>
+
+#include "engine/checkpoint_config.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/io/json.hpp"
+#include "npu_train/io/pth_writer.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/weight_names.hpp"
+#include "npu_train/optim/adam.hpp"
+#include "npu_train/optim/adamw.hpp"
+#include "npu_train/optim/sgd.hpp"
+#include "npu_train/train/checkpoint_store.hpp"
+
+namespace npu_train {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kWhere = "torch checkpoint";
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+std::string checkpoint_of(const std::string& from) {
+  for (const auto* best : {"checkpoints/best", "best"})
+    if (fs::exists(fs::path(from) / best / "manifest.json")) return find_checkpoint((fs::path(from) / best).string());
+  return find_checkpoint(from);
+}
+
+// ---- history ----
+
+struct Epoch {
+  double train_loss, train_acc, val_loss, val_acc, lr;
+};
+
+double number_at(const Json& row, const char* section, const char* name, const std::string& where) {
+  const auto* numbers = row.find(section);
+  const auto* value = numbers == nullptr ? nullptr : numbers->find(name);
+  return value == nullptr ? kNone : value->number(where);
+}
+
+// The first `epochs` of the run that a checkpoint is in; nothing if it is in none.
+std::optional<std::vector<Epoch>> history_of(const std::string& checkpoint, int64_t epochs) {
+  const auto file = fs::weakly_canonical(checkpoint).parent_path().parent_path() / "history.json";
+  if (!fs::exists(file)) return std::nullopt;
+  const auto where = file.string();
+  std::vector<Epoch> out;
+  try {
+    const auto document = load_json(file);
+    for (const auto& row : document.at("epochs", where).items(where)) {
+      if (static_cast<int64_t>(out.size()) == epochs) break;
+      out.push_back({number_at(row, "train", "loss", where), number_at(row, "train", "acc1", where), number_at(row, "val", "loss", where),
+                     number_at(row, "val", "acc1", where), row.at("lr", where).number(where)});
+    }
+  } catch (const Error& e) {
+    throw Error(ErrorKind::Checkpoint, kWhere, where + ": " + e.what(), "", std::current_exception());
+  }
+  return out;
+}
+
+PthValue history_dict(const std::vector<Epoch>& history) {
+  auto out = PthValue::dict();
+  for (const auto& [name, member] : {std::pair{"train_loss", &Epoch::train_loss},
+                                     {"train_acc", &Epoch::train_acc},
+                                     {"val_loss", &Epoch::val_loss},
+                                     {"val_acc", &Epoch::val_acc}}) {
+    auto list = PthValue::list();
+    for (const auto& epoch : history) list.append(epoch.*member);
+    out.set(name, std::move(list));
+  }
+  return out;
+}
+
+PthValue best_accuracy(const std::vector<Epoch>& history) {
+  double best = kNone;
+  for (const auto& epoch : history)
+    if (!(epoch.val_acc <= best) && !std::isnan(epoch.val_acc)) best = epoch.val_acc;
+  return std::isnan(best) ? PthValue() : PthValue(best);
+}
+
+// ---- optimizer ----
+
+// What torch.optim calls the state of ours, and the options of its groups.
+struct TorchOptimizer {
+  std::vector<std::pair<std::string, std::string>> slots;  // ours, theirs
+  PthValue options = PthValue::dict();
+  double lr = 0, weight_decay = 0;
+  bool no_decay = false;
+};
+
+template <class Options>
+TorchOptimizer torch_adam(const ConfigNode& node, bool decoupled) {
+  const auto o = bind<Options>(node, "optimizer");
+  TorchOptimizer out;
+  out.slots = {{"exp_avg", "exp_avg"}, {"exp_avg_sq", "exp_avg_sq"}, {"step", "step"}};
+  out.lr = o.lr, out.weight_decay = o.weight_decay, out.no_decay = o.no_decay;
+  out.options.set("betas", PthValue::tuple({o.betas[0], o.betas[1]})).set("eps", o.eps).set("amsgrad", false).set("capturable", false);
+  out.options.set("decoupled_weight_decay", decoupled);
+  return out;
+}
+
+TorchOptimizer torch_optimizer(const PartConfig& config) {
+  TorchOptimizer out;
+  if (config.name == "sgd") {
+    const auto o = bind<SgdOptions>(config.options, "optimizer");
+    out.lr = o.lr, out.weight_decay = o.weight_decay, out.no_decay = o.no_decay;
+    if (o.momentum > 0) out.slots = {{"momentum", "momentum_buffer"}};
+    out.options.set("momentum", o.momentum).set("dampening", 0.0).set("nesterov", o.nesterov);
+  } else if (config.name == "adam") {
+    out = torch_adam<AdamOptions>(config.options, false);
+  } else if (config.name == "adamw") {
+    out = torch_adam<AdamWOptions>(config.options, true);
+  } else {
+    throw Error(ErrorKind::Usage, kWhere, "the optimizer '" + config.name + "' is not one of torch.optim's; supported: sgd, adam, adamw");
+  }
+  out.options.set("maximize", false).set("differentiable", false).set("foreach", {}).set("fused", {});
+  return out;
+}
+
+// State and groups for the parameters in the order in which the model registers them, as `model.parameters()` has them in Python.
+PthValue optimizer_dict(const TorchOptimizer& optimizer, ParameterSet parameters, const State& saved, double lr) {
+  if (optimizer.no_decay) parameters = split_no_decay(std::move(parameters));
+  auto state = PthValue::dict(), groups = PthValue::list();
+  int64_t index = 0;
+  for (int group = 0; group < (optimizer.no_decay ? 2 : 1); ++group) {
+    auto members = PthValue::list();
+    for (const auto& p : parameters) {
+      if (p.group != group) continue;
+      auto of_parameter = PthValue::dict();
+      for (const auto& [ours, theirs] : optimizer.slots)
+        if (const auto found = saved.tensors.find(ours + "/" + p.name); found != saved.tensors.end())
+          of_parameter.set(theirs, found->second);
+      if (!of_parameter.items().empty()) state.set(index, std::move(of_parameter));
+      members.append(index++);
+    }
+    auto options = optimizer.options;
+    options.set("lr", lr).set("initial_lr", optimizer.lr).set("weight_decay", group == 0 ? optimizer.weight_decay : 0.0);
+    options.set("params", std::move(members));
+    groups.append(std::move(options));
+  }
+  auto out = PthValue::dict();
+  return out.set("state", std::move(state)).set("param_groups", std::move(groups));
+}
+
+// A ViT with split projections has other parameters than torchvision's, so its optimizer has another state.
+void check_parameters(const NamedTensors& tensors) {
+  std::vector<std::string> names;
+  bool split = false;
+  for (const auto& [name, value] : tensors) {
+    names.push_back(name);
+    split = split || name.ends_with(".q_proj.weight");
+  }
+  check(!split || find_naming(names).family != "vit", ErrorKind::Usage, kWhere,
+        "the model has qkv: split, and torchvision's network one projection with one state; hint: train with model.qkv=fused, or take the "
+        "weights alone: npu_tool weights --as torchvision");
+}
+
+}  // namespace
+
+TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder, const Parts& parts) {
+  const auto checkpoint = checkpoint_of(from);
+  const auto config = detail::config_without_training(checkpoint, parts);
+  const auto optimizer = torch_optimizer(config.optimizer);
+  const auto state = load_checkpoint(checkpoint, {"model", "optimizer"});
+  const auto epoch = read_checkpoint_meta(checkpoint).epoch;
+  const auto history = history_of(checkpoint, epoch);
+  const double lr = history && !history->empty() ? history->back().lr : optimizer.lr;
+  const auto model = parts.models.make(config.model, "model");
+
+  const auto weights = tensors_by_every_name(state.at("model"));
+  check_parameters(weights);
+  auto file = PthValue::dict();
+  file.set("model_state_dict", PthValue::dict(weights));
+  file.set("optimizer_state_dict", optimizer_dict(optimizer, parameters_of(*model.module), state.at("optimizer"), lr));
+  file.set("epoch", epoch).set("best_accuracy", history ? best_accuracy(*history) : PthValue());
+
+  make_folder(folder);
+  TorchCheckpointFiles out{.epoch = epoch, .files = {}};
+  const auto write = [&](const std::string& name, const PthValue& value) {
+    out.files.push_back((fs::path(folder) / name).string());
+    save_pth(out.files.back(), value);
+  };
+  write("best_model_epoch_" + std::to_string(epoch) + ".pth", file);
+  if (history) write("training_history.pth", history_dict(*history));
+  return out;
+}
+
+}  // namespace npu_train

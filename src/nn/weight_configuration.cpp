@@ -1,0 +1,85 @@
+// The keys of a configuration that the shapes of weights determine.
+#include <array>
+#include <cmath>
+#include <map>
+#include <unordered_map>
+
+#include "nn/weight_rules.hpp"
+#include "npu_train/nn/weight_names.hpp"
+
+namespace npu_train {
+namespace {
+
+using Keys = std::vector<std::pair<std::string, std::string>>;
+
+class Shapes {
+ public:
+  explicit Shapes(const NamedTensors& tensors) {
+    for (const auto& [name, value] : tensors) shapes_.emplace(name, value.sizes().vec());
+  }
+  // -1 if there is no such tensor or dimension.
+  int64_t size(const std::string& name, size_t dimension) const {
+    const auto found = shapes_.find(name);
+    return found == shapes_.end() || found->second.size() <= dimension ? -1 : found->second[dimension];
+  }
+  // Layers with consecutive numbers that have this tensor.
+  int64_t layers(const std::string& before, const std::string& after) const {
+    int64_t count = 0;
+    while (shapes_.count(before + std::to_string(count) + after) != 0) ++count;
+    return count;
+  }
+
+ private:
+  std::unordered_map<std::string, std::vector<int64_t>> shapes_;
+};
+
+void add(Keys& keys, const std::string& key, int64_t value) {
+  if (value >= 0) keys.emplace_back("model." + key, std::to_string(value));
+}
+
+Keys of_vit(const Shapes& shapes) {
+  Keys out;
+  const auto patch = shapes.size("conv_proj.weight", 2), dim = shapes.size("conv_proj.weight", 0);
+  const auto side = std::llround(std::sqrt(static_cast<double>(shapes.size("encoder.pos_embedding", 1) - 1)));
+  const auto hidden = shapes.size("encoder.layers.encoder_layer_0.mlp.0.weight", 0);
+  add(out, "num_classes", shapes.size("heads.head.weight", 0));
+  if (patch > 0 && side > 0) add(out, "image_size", side * patch);
+  add(out, "channels", shapes.size("conv_proj.weight", 1));
+  add(out, "patch_size", patch);
+  add(out, "dim", dim);
+  add(out, "depth", shapes.layers("encoder.layers.encoder_layer_", ".ln_1.weight"));
+  add(out, "mlp_dim", hidden == 4 * dim ? 0 : hidden);
+  return out;
+}
+
+Keys of_resnet(const Shapes& shapes) {
+  // Blocks of the four stages, and whether they are bottlenecks.
+  static const std::map<std::pair<std::array<int64_t, 4>, bool>, const char*> names = {{{{2, 2, 2, 2}, false}, "resnet18"},
+                                                                                       {{{3, 4, 6, 3}, false}, "resnet34"},
+                                                                                       {{{3, 4, 6, 3}, true}, "resnet50"},
+                                                                                       {{{3, 4, 23, 3}, true}, "resnet101"},
+                                                                                       {{{3, 8, 36, 3}, true}, "resnet152"}};
+  std::array<int64_t, 4> blocks{};
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = shapes.layers("layer" + std::to_string(i + 1) + ".", ".conv1.weight");
+  Keys out;
+  if (const auto found = names.find({blocks, shapes.size("layer1.0.conv3.weight", 0) > 0}); found != names.end())
+    out.emplace_back("model.name", found->second);
+  add(out, "num_classes", shapes.size("fc.weight", 0));
+  add(out, "channels", shapes.size("conv1.weight", 1));
+  if (const auto kernel = shapes.size("conv1.weight", 2); kernel == 7 || kernel == 3)
+    out.emplace_back("model.stem", kernel == 7 ? "imagenet" : "small");
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTensors& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : tensors) names.push_back(name);
+  const auto found = detail::known_naming(names);
+  if (found.naming == nullptr || found.naming->libraries.front() != "torchvision") return {};
+  const Shapes shapes(tensors);
+  return found.family->name == "vit" ? of_vit(shapes) : of_resnet(shapes);
+}
+
+}  // namespace npu_train

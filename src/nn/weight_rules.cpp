@@ -1,0 +1,205 @@
+#include "nn/weight_rules.hpp"
+
+#include <array>
+#include <optional>
+
+namespace npu_train::detail {
+namespace {
+
+// The values of the wildcards of a pattern, in their order. At most three: "layer@.#.conv1.*".
+struct Captured {
+  std::array<int64_t, 2> numbers{};
+  size_t count = 0;
+  std::string_view rest;
+};
+
+std::optional<Captured> match(std::string_view pattern, std::string_view name) {
+  Captured out;
+  for (; !pattern.empty(); pattern.remove_prefix(1)) {
+    const char c = pattern.front();
+    if (c == '*') {
+      out.rest = name;
+      return name.empty() ? std::nullopt : std::optional(out);
+    }
+    if (c == '#' || c == '@') {
+      size_t digits = 0;
+      int64_t number = 0;
+      for (; digits < name.size() && digits < 6 && name[digits] >= '0' && name[digits] <= '9'; ++digits)
+        number = 10 * number + name[digits] - '0';
+      if (digits == 0 || (digits > 1 && name[0] == '0')) return std::nullopt;
+      out.numbers[out.count++] = number;
+      name.remove_prefix(digits);
+    } else if (name.empty() || name.front() != c) {
+      return std::nullopt;
+    } else {
+      name.remove_prefix(1);
+    }
+  }
+  return name.empty() ? std::optional(out) : std::nullopt;
+}
+
+// `shift` is added to the number of an @; "" if that gives a number below 0.
+std::string fill(std::string_view pattern, const Captured& captured, int64_t shift) {
+  std::string out;
+  size_t at = 0;
+  for (const char c : pattern) {
+    if (c == '*') {
+      out += captured.rest;
+    } else if (c == '#' || c == '@') {
+      const auto number = captured.numbers[at++] + (c == '@' ? shift : 0);
+      if (number < 0) return "";
+      out += std::to_string(number);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+const char* const kVitBlock = "encoder.layers.encoder_layer_#.";
+
+// A family's rules for a block: what follows its number in both names.
+struct BlockRule {
+  const char* ours;
+  const char* theirs;
+};
+
+std::vector<NameRule> vit_rules(const std::string& patches, const std::string& class_token, const std::string& positions,
+                                const std::string& last_norm, const std::string& block, const std::vector<BlockRule>& of_block) {
+  std::vector<NameRule> out = {{"conv_proj.*", patches}};
+  for (const auto& rule : of_block) out.push_back({kVitBlock + std::string(rule.ours), block + rule.theirs});
+  out.push_back({"class_token", class_token});
+  out.push_back({"encoder.pos_embedding", positions});
+  out.push_back({"encoder.ln.*", last_norm});
+  return out;
+}
+
+Naming vit_naming(const std::string& library) {
+  if (library == "torchvision") {
+    const std::vector<BlockRule> block = {{"ln_1.*", "ln_1.*"},
+                                          {"self_attention.in_proj_*", "self_attention.in_proj_*"},
+                                          {"self_attention.q_proj.*", "self_attention.q_proj.*"},
+                                          {"self_attention.k_proj.*", "self_attention.k_proj.*"},
+                                          {"self_attention.v_proj.*", "self_attention.v_proj.*"},
+                                          {"self_attention.out_proj.*", "self_attention.out_proj.*"},
+                                          {"ln_2.*", "ln_2.*"},
+                                          {"mlp.0.*", "mlp.0.*"},
+                                          {"mlp.3.*", "mlp.3.*"},
+                                          {"mlp.0.*", "mlp.linear_1.*"},  // in torchvision's published files
+                                          {"mlp.3.*", "mlp.linear_2.*"}};
+    return {{library},
+            "",
+            vit_rules("conv_proj.*", "class_token", "encoder.pos_embedding", "encoder.ln.*", kVitBlock, block),
+            {"heads.head.*", "heads.head.*"}};
+  }
+  if (library == "timm") {
+    const std::vector<BlockRule> block = {{"ln_1.*", "norm1.*"},
+                                          {"self_attention.in_proj_*", "attn.qkv.*"},
+                                          {"self_attention.out_proj.*", "attn.proj.*"},
+                                          {"ln_2.*", "norm2.*"},
+                                          {"mlp.0.*", "mlp.fc1.*"},
+                                          {"mlp.3.*", "mlp.fc2.*"}};
+    return {
+        {library}, "", vit_rules("patch_embed.proj.*", "cls_token", "pos_embed", "norm.*", "blocks.#.", block), {"heads.head.*", "head.*"}};
+  }
+  const bool new_names = library == "hf";
+  const std::vector<BlockRule> modules = {{"ln_1.*", "layernorm_before.*"},
+                                          {"self_attention.q_proj.*", "attention.q_proj.*"},
+                                          {"self_attention.k_proj.*", "attention.k_proj.*"},
+                                          {"self_attention.v_proj.*", "attention.v_proj.*"},
+                                          {"self_attention.out_proj.*", "attention.o_proj.*"},
+                                          {"ln_2.*", "layernorm_after.*"},
+                                          {"mlp.0.*", "mlp.fc1.*"},
+                                          {"mlp.3.*", "mlp.fc2.*"}};
+  const std::vector<BlockRule> older = {{"ln_1.*", "layernorm_before.*"},
+                                        {"self_attention.q_proj.*", "attention.attention.query.*"},
+                                        {"self_attention.k_proj.*", "attention.attention.key.*"},
+                                        {"self_attention.v_proj.*", "attention.attention.value.*"},
+                                        {"self_attention.out_proj.*", "attention.output.dense.*"},
+                                        {"ln_2.*", "layernorm_after.*"},
+                                        {"mlp.0.*", "intermediate.dense.*"},
+                                        {"mlp.3.*", "output.dense.*"}};
+  return {{library},
+          "vit.",
+          vit_rules("embeddings.patch_embeddings.projection.*", "embeddings.cls_token", "embeddings.position_embeddings", "layernorm.*",
+                    new_names ? "layers.#." : "encoder.layer.#.", new_names ? modules : older),
+          {"heads.head.*", "classifier.*"},
+          /*splits_projections=*/true};
+}
+
+Naming resnet_naming(const std::vector<std::string>& libraries) {
+  if (libraries.front() == "torchvision") {
+    std::vector<NameRule> same;
+    for (const std::string name : {"conv1.*", "layer#.#.conv1.*", "bn1.*", "layer#.#.bn1.*", "layer#.#.conv2.*", "layer#.#.bn2.*",
+                                   "layer#.#.conv3.*", "layer#.#.bn3.*", "layer#.#.downsample.0.*", "layer#.#.downsample.1.*"})
+      same.push_back({name, name});
+    return {libraries, "", same, {"fc.*", "fc.*"}};
+  }
+  const std::string block = "encoder.stages.@.layers.#.";
+  std::vector<NameRule> theirs = {{"conv1.*", "embedder.embedder.convolution.*"},
+                                  {"layer@.#.conv1.*", block + "layer.0.convolution.*"},
+                                  {"bn1.*", "embedder.embedder.normalization.*"},
+                                  {"layer@.#.downsample.0.*", block + "shortcut.convolution.*"},
+                                  {"layer@.#.downsample.1.*", block + "shortcut.normalization.*"},
+                                  {"layer@.#.bn1.*", block + "layer.0.normalization.*"}};
+  for (const std::string layer : {"1", "2"}) {
+    const auto number = std::to_string(layer[0] - '0' + 1);
+    theirs.push_back({"layer@.#.conv" + number + ".*", block + "layer." + layer + ".convolution.*"});
+    theirs.push_back({"layer@.#.bn" + number + ".*", block + "layer." + layer + ".normalization.*"});
+  }
+  return {libraries, "resnet.", theirs, {"fc.*", "classifier.1.*"}};
+}
+
+}  // namespace
+
+const std::vector<Family>& families() {
+  static const std::vector<Family> all = {
+      {"vit", {vit_naming("torchvision"), vit_naming("timm"), vit_naming("hf"), vit_naming("hf4")}},
+      {"resnet", {resnet_naming({"torchvision", "timm"}), resnet_naming({"hf", "hf4"})}},
+  };
+  return all;
+}
+
+std::string Naming::ours(std::string_view name) const {
+  if (const auto found = match(head.theirs, name)) return fill(head.ours, *found, 0);
+  if (!base.empty() && name.starts_with(base)) name.remove_prefix(base.size());
+  for (const auto& rule : rules)
+    if (const auto found = match(rule.theirs, name)) return fill(rule.ours, *found, 1);
+  return "";
+}
+
+std::string Naming::theirs(std::string_view name) const {
+  if (const auto found = match(head.ours, name)) return fill(head.theirs, *found, 0);
+  for (const auto& rule : rules) {
+    const auto found = match(rule.ours, name);
+    const auto other = found ? fill(rule.theirs, *found, -1) : "";
+    if (!other.empty()) return base + other;
+  }
+  return "";
+}
+
+size_t Naming::matches(const std::vector<std::string>& names) const {
+  const auto matched = [&](const NameRule& rule, std::string_view name) {
+    if (!base.empty() && name.starts_with(base)) name.remove_prefix(base.size());
+    return match(rule.theirs, name).has_value();
+  };
+  bool first = false, second = false;
+  size_t count = 0;
+  for (const auto& name : names) {
+    first = first || matched(rules[0], name);
+    second = second || matched(rules[1], name);
+    count += ours(name).empty() ? 0 : 1;
+  }
+  return first && second ? count : 0;
+}
+
+KnownNaming known_naming(const std::vector<std::string>& names) {
+  KnownNaming best;
+  size_t most = 0;
+  for (const auto& family : families())
+    for (const auto& naming : family.namings)
+      if (const auto count = naming.matches(names); count > most) best = {&family, &naming}, most = count;
+  return best;
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,62 @@
+// The table of namings: families of networks, the libraries that have them, and the names of each.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace npu_train::detail {
+
+// A name of torchvision's and the same name of another library. # is a number, @ a number that is one higher in torchvision's name, * the
+// rest of the name.
+struct NameRule {
+  std::string ours;
+  std::string theirs;
+};
+
+struct Naming {
+  std::vector<std::string> libraries;  // those that share it, the usual one first
+  std::string base;                    // prefix of the names but the head's, which files of a network without a head do not have
+  std::vector<NameRule> rules;         // the first two occur in every file of the family
+  NameRule head;
+  bool splits_projections = false;  // writes three projections of query, key and value instead of one
+
+  // The name of torchvision's for one of this naming, "" if there is none; and the reverse.
+  std::string ours(std::string_view name) const;
+  std::string theirs(std::string_view name) const;
+  // Names of `names` that belong to this naming; 0 unless the first two rules apply.
+  size_t matches(const std::vector<std::string>& names) const;
+};
+
+struct Family {
+  std::string name;
+  std::vector<Naming> namings;
+};
+
+const std::vector<Family>& families();
+
+// `name` without the prefixes of wrappers and of checkpoints, in the order in which they are removed, until `known(name)`.
+template <class Known, class Removed>
+std::string without_wrappers(std::string name, const Known& known, const Removed& removed) {
+  static constexpr const char* prefixes[] = {"module.", "model.", "_orig_mod.", "state_dict.", "model_state_dict.", "net."};
+  for (bool again = true; again && !known(name);) {
+    again = false;
+    for (const std::string_view prefix : prefixes) {
+      if (!name.starts_with(prefix)) continue;
+      name.erase(0, prefix.size());
+      removed(std::string(prefix));
+      again = true;
+      break;
+    }
+  }
+  return name;
+}
+
+// A naming that was recognised; nullptr if none was.
+struct KnownNaming {
+  const Family* family = nullptr;
+  const Naming* naming = nullptr;
+};
+KnownNaming known_naming(const std::vector<std::string>& names);
+
+}  // namespace npu_train::detail

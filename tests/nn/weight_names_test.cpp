@@ -1,0 +1,213 @@
+#include "testing.hpp"
+
+#include "npu_train/nn/weight_names.hpp"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
+
+#include <algorithm>
+#include <map>
+
+#include "nn/by_path.hpp"
+#include "npu_train/nn/weights.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+std::map<std::string, at::Tensor> by_name(const NamedTensors& tensors) {
+  std::map<std::string, at::Tensor> out;
+  for (const auto& [name, value] : tensors) CHECK(out.emplace(name, value).second);
+  return out;
+}
+
+// Parameters and running statistics of a residual network of two stages with bottlenecks, under torchvision's names.
+NamedTensors resnet_tensors() {
+  NamedTensors out;
+  const auto norm = [&](const std::string& name) {
+    for (const char* part : {".weight", ".bias", ".running_mean", ".running_var"}) out.emplace_back(name + part, at::randn({4}));
+    out.emplace_back(name + ".num_batches_tracked", at::randn({}).to(at::kLong));
+  };
+  const auto pair = [&](const std::string& conv, const std::string& bn) {
+    out.emplace_back(conv + ".weight", at::randn({4, 4, 1, 1}));
+    norm(bn);
+  };
+  pair("conv1", "bn1");
+  for (const std::string block : {"layer1.0.", "layer1.1.", "layer2.0."}) {
+    for (const std::string i : {"1", "2", "3"}) pair(block + "conv" + i, block + "bn" + i);
+    if (block.ends_with(".0.")) pair(block + "downsample.0", block + "downsample.1");
+  }
+  out.emplace_back("fc.weight", at::randn({10, 4}));
+  out.emplace_back("fc.bias", at::randn({10}));
+  return out;
+}
+
+NamedTensors without(NamedTensors tensors, const std::string& name) {
+  std::erase_if(tensors, [&](const auto& t) { return t.first == name; });
+  return tensors;
+}
+
+}  // namespace
+
+TEST_CASE("names of a vit as timm and Hugging Face have them") {
+  const ByPath net(vit_shapes());
+  const auto tensors = named_state(net);
+  struct Row {
+    const char* naming;
+    const char* ours;
+    const char* theirs;
+  };
+  const Row rows[] = {
+      {"timm", "class_token", "cls_token"},
+      {"timm", "conv_proj.bias", "patch_embed.proj.bias"},
+      {"timm", "encoder.pos_embedding", "pos_embed"},
+      {"timm", "encoder.layers.encoder_layer_1.ln_1.weight", "blocks.1.norm1.weight"},
+      {"timm", "encoder.layers.encoder_layer_1.self_attention.in_proj_bias", "blocks.1.attn.qkv.bias"},
+      {"timm", "encoder.layers.encoder_layer_1.self_attention.out_proj.weight", "blocks.1.attn.proj.weight"},
+      {"timm", "encoder.layers.encoder_layer_0.ln_2.bias", "blocks.0.norm2.bias"},
+      {"timm", "encoder.layers.encoder_layer_0.mlp.0.weight", "blocks.0.mlp.fc1.weight"},
+      {"timm", "encoder.layers.encoder_layer_0.mlp.3.weight", "blocks.0.mlp.fc2.weight"},
+      {"timm", "encoder.ln.weight", "norm.weight"},
+      {"timm", "heads.head.weight", "head.weight"},
+      {"hf", "class_token", "vit.embeddings.cls_token"},
+      {"hf", "conv_proj.weight", "vit.embeddings.patch_embeddings.projection.weight"},
+      {"hf", "encoder.pos_embedding", "vit.embeddings.position_embeddings"},
+      {"hf", "encoder.layers.encoder_layer_1.ln_1.weight", "vit.layers.1.layernorm_before.weight"},
+      {"hf", "encoder.layers.encoder_layer_1.self_attention.out_proj.bias", "vit.layers.1.attention.o_proj.bias"},
+      {"hf", "encoder.layers.encoder_layer_1.mlp.3.bias", "vit.layers.1.mlp.fc2.bias"},
+      {"hf", "encoder.ln.bias", "vit.layernorm.bias"},
+      {"hf", "heads.head.bias", "classifier.bias"},
+      {"hf4", "encoder.layers.encoder_layer_0.self_attention.out_proj.bias", "vit.encoder.layer.0.attention.output.dense.bias"},
+      {"hf4", "encoder.layers.encoder_layer_0.ln_2.weight", "vit.encoder.layer.0.layernorm_after.weight"},
+      {"hf4", "encoder.layers.encoder_layer_0.mlp.0.weight", "vit.encoder.layer.0.intermediate.dense.weight"},
+      {"hf4", "encoder.layers.encoder_layer_0.mlp.3.weight", "vit.encoder.layer.0.output.dense.weight"},
+  };
+  const auto ours = by_name(tensors);
+  for (const auto& row : rows) {
+    CAPTURE(std::string(row.theirs));
+    const auto theirs = by_name(renamed_weights(tensors, row.naming).tensors);
+    REQUIRE(theirs.count(row.theirs) == 1);
+    CHECK(at::equal(theirs.at(row.theirs), ours.at(row.ours)));
+  }
+}
+
+TEST_CASE("every naming is recognised, loaded into the network, and translated back to equal tensors") {
+  for (const bool split : {false, true})
+    for (const auto& naming : weight_namings()) {
+      CAPTURE(naming);
+      CAPTURE(split);
+      const ByPath from(vit_shapes(2, 4, 5, 2, split));
+      ByPath to(vit_shapes(2, 4, 5, 2, split)), fused(vit_shapes());
+      const auto theirs = renamed_weights(named_state(from), naming);
+      CHECK(theirs.from.family == "vit");
+      CHECK(theirs.from.naming == "torchvision");
+      CHECK(theirs.omitted.empty());
+      CHECK(theirs.tensors.size() == (naming.starts_with("hf") ? 40u : 32u));
+
+      const auto report = load_weights(to, theirs.tensors);
+      CHECK(report.complete());
+      CHECK(report.naming.naming == naming);
+      CHECK(report.naming.family == "vit");
+      for (const auto& [name, value] : by_name(named_state(to))) CHECK_MESSAGE(at::equal(value, by_name(named_state(from)).at(name)), name);
+
+      load_weights(fused, named_state(from));
+      const auto back = by_name(renamed_weights(theirs.tensors, "torchvision").tensors);
+      CHECK(back.size() == 32);
+      for (const auto& [name, value] : by_name(named_state(fused))) CHECK_MESSAGE(at::equal(value, back.at(name)), name);
+    }
+}
+
+TEST_CASE("query, key and value keep their order when they are fused and split") {
+  ByPath net(vit_shapes(1));
+  const auto stem = std::string("encoder.layers.encoder_layer_0.self_attention.in_proj_weight");
+  const auto whole = by_name(named_state(net)).at(stem);
+  const auto hf = by_name(renamed_weights(named_state(net), "hf4").tensors);
+  const auto part = [&](const std::string& name) { return hf.at("vit.encoder.layer.0.attention.attention." + name + ".weight"); };
+  CHECK(at::equal(part("query"), whole.narrow(0, 0, 4)));
+  CHECK(at::equal(part("key"), whole.narrow(0, 4, 4)));
+  CHECK(at::equal(part("value"), whole.narrow(0, 8, 4)));
+  const auto timm = by_name(renamed_weights(renamed_weights(named_state(net), "hf4").tensors, "timm").tensors);
+  CHECK(at::equal(timm.at("blocks.0.attn.qkv.weight"), whole));
+}
+
+TEST_CASE("names of a residual network as Hugging Face has them; timm has torchvision's") {
+  const auto tensors = resnet_tensors();
+  const auto hf = renamed_weights(tensors, "hf");
+  CHECK(hf.tensors.size() == tensors.size());
+  const auto theirs = by_name(hf.tensors), ours = by_name(tensors);
+  for (const auto& [name, other] : std::map<std::string, std::string>{
+           {"conv1.weight", "resnet.embedder.embedder.convolution.weight"},
+           {"bn1.running_var", "resnet.embedder.embedder.normalization.running_var"},
+           {"layer1.1.conv1.weight", "resnet.encoder.stages.0.layers.1.layer.0.convolution.weight"},
+           {"layer2.0.bn2.running_mean", "resnet.encoder.stages.1.layers.0.layer.1.normalization.running_mean"},
+           {"layer2.0.conv3.weight", "resnet.encoder.stages.1.layers.0.layer.2.convolution.weight"},
+           {"layer1.0.downsample.0.weight", "resnet.encoder.stages.0.layers.0.shortcut.convolution.weight"},
+           {"layer2.0.downsample.1.num_batches_tracked", "resnet.encoder.stages.1.layers.0.shortcut.normalization.num_batches_tracked"},
+           {"fc.bias", "classifier.1.bias"}}) {
+    REQUIRE_MESSAGE(theirs.count(other) == 1, other);
+    CHECK(at::equal(theirs.at(other), ours.at(name)));
+  }
+  CHECK(find_naming({}).family.empty());
+  std::vector<std::string> names;
+  for (const auto& [name, value] : hf.tensors) names.push_back("module." + name);
+  CHECK(find_naming(names).naming == "hf");
+  CHECK(find_naming(names).str() == "a resnet with the names of Hugging Face (transformers 5), Hugging Face (files, transformers 4)");
+  const auto back = by_name(renamed_weights(hf.tensors, "timm").tensors);
+  CHECK(back.size() == ours.size());
+  for (const auto& [name, value] : ours) CHECK_MESSAGE(at::equal(back.at(name), value), name);
+}
+
+TEST_CASE("a network without a head, and further tensors of a checkpoint") {
+  const ByPath net(vit_shapes());
+  auto tensors = renamed_weights(named_state(net), "hf4").tensors;
+  for (const char* name : {"classifier.weight", "classifier.bias"}) tensors = without(tensors, name);
+  for (auto& [name, value] : tensors) name = "state_dict.model." + name.substr(4);  // ViTModel's names do not begin with vit.
+  tensors.emplace_back("state_dict.model.pooler.dense.weight", at::randn({4, 4}));
+  tensors.emplace_back("optimizer.state.0.exp_avg", at::randn({4}));
+  const auto timm = renamed_weights(tensors, "timm");
+  CHECK(timm.from.naming == "hf4");
+  CHECK(timm.tensors.size() == 30);
+  CHECK(timm.omitted == std::vector<std::string>{"state_dict.model.pooler.dense.weight", "optimizer.state.0.exp_avg"});
+}
+
+TEST_CASE("what cannot be translated is an error") {
+  const ByPath net(vit_shapes());
+  const auto tensors = named_state(net);
+  const auto error = [](const NamedTensors& t, const std::string& naming) { return error_of([&] { renamed_weights(t, naming); }); };
+  CHECK(error(tensors, "keras").kind() == ErrorKind::Usage);
+  CHECK(has(error(tensors, "keras").what(), "torchvision, timm, hf, hf4"));
+  const auto unknown = error({{"conv1.weight", at::randn({1})}, {"fc.weight", at::randn({1})}}, "timm");
+  CHECK(unknown.kind() == ErrorKind::Checkpoint);
+  CHECK(has(unknown.what(), "not those of a known network"));
+  const auto half = error(without(renamed_weights(tensors, "hf").tensors, "vit.layers.1.attention.k_proj.bias"), "timm");
+  CHECK(half.kind() == ErrorKind::Checkpoint);
+  CHECK(has(half.what(), "encoder_layer_1.self_attention.in_proj_bias"));
+}
+
+TEST_CASE("weights of a known library with a layer too many are refused, and the fitting configuration is named") {
+  for (const auto& naming : weight_namings()) {
+    CAPTURE(naming);
+    const ByPath deeper(vit_shapes(3, 4, 10, 2));
+    ByPath net(vit_shapes(2, 4, 5, 2));
+    const auto before = named_state(net)[1].second.clone();
+    const auto error = error_of([&] { load_weights(net, renamed_weights(named_state(deeper), naming).tensors); });
+    CHECK(error.kind() == ErrorKind::Checkpoint);
+    for (const char* part : {"further layers, which the model does not have", "model.depth=3", "model.image_size=6"})
+      CHECK_MESSAGE(has(error.what(), part), error.what());
+    CHECK_FALSE(has(error.what(), "model.dim"));
+    CHECK(at::equal(named_state(net)[1].second, before));
+  }
+}
+
+TEST_CASE("the configuration that shapes determine") {
+  const auto keys = configuration_of(named_state(ByPath(vit_shapes(3, 8, 17, 4))));
+  CHECK(keys == std::vector<std::pair<std::string, std::string>>{{"model.num_classes", "10"},
+                                                                 {"model.image_size", "16"},
+                                                                 {"model.channels", "3"},
+                                                                 {"model.patch_size", "4"},
+                                                                 {"model.dim", "8"},
+                                                                 {"model.depth", "3"},
+                                                                 {"model.mlp_dim", "0"}});
+  CHECK(configuration_of({{"fc.weight", at::randn({2, 2})}}).empty());
+}
