@@ -7,10 +7,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
+#include "dist/operator_sequence.hpp"
 #include "dist/rank_times.hpp"
 #include "npu_train/base/digest.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/hash.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 
@@ -60,6 +62,8 @@ void DataParallelStrategy::does(const char* work) { group_->does("step " + std::
 void DataParallelStrategy::begin_window(int64_t micro_batches) {
   reducer_->begin_window(micro_batches);
   does("forward and backward");
+  sequence_.reset();  // of a window that was given up
+  if (is_checked() && !operators_differ_) sequence_ = std::make_unique<detail::OperatorSequence>();
   window_begin_ = SteadyClock().now();
 }
 
@@ -70,6 +74,9 @@ void DataParallelStrategy::backward(const at::Tensor& loss, bool last) {
 
 WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {
   computed_ = SteadyClock().now() - window_begin_;
+  operators_ = sequence_ ? sequence_->stop() : std::string();
+  sequence_.reset();
+  own_weight_ = own;
   does("reduction of gradients");
   const auto total = reducer_->finish({own.loss, own.samples, own.micro_batches});
   return {.loss = total[0], .samples = total[1], .micro_batches = total[2]};
@@ -101,8 +108,14 @@ void DataParallelStrategy::agree(StepAgreement& step) {
 }
 
 void DataParallelStrategy::finish_step() {
+  if (is_checked()) {
+    check_weights();
+    if (!operators_differ_) check_operators();
+  }
   group_->does("after step " + std::to_string(++steps_) + " of this process");
-  if (options_.check_every == 0 || steps_ % options_.check_every != 0) return;
+}
+
+void DataParallelStrategy::check_weights() {
   std::string own;
   for (const auto& p : trained_) {
     const auto content = digest(p.value);
@@ -113,9 +126,24 @@ void DataParallelStrategy::finish_step() {
     if (all[r] == all[0]) continue;
     const auto differs = std::mismatch(all[0].begin(), all[0].end(), all[r].begin(), all[r].end()).first - all[0].begin();
     throw Error(ErrorKind::CheckFailed, "dist.check_every",
-                c10::str("after ", steps_, " steps ", trained_[static_cast<size_t>(differs) / sizeof(uint64_t)].name, " of rank ", r,
+                c10::str("after ", steps_ + 1, " steps ", trained_[static_cast<size_t>(differs) / sizeof(uint64_t)].name, " of rank ", r,
                          " differs from that of rank 0"),
                 "something outside the training changed it on one rank, or the machine of one rank computes differently");
+  }
+}
+
+// A warning and no error: a model may choose operators by its input.
+void DataParallelStrategy::check_operators() {
+  const auto all = group_->gather("operators", c10::str(own_weight_.samples, " ", own_weight_.micro_batches, " ", hash64(operators_)));
+  const auto samples_of = [&](size_t r) { return all[r].substr(0, all[r].rfind(' ')); };
+  for (size_t r = 1; r < all.size() && !operators_differ_; ++r) {
+    if (all[r] == all[0] || samples_of(r) != samples_of(0)) continue;
+    operators_differ_ = true;
+    const auto names = group_->gather("operators", operators_);
+    const auto found = detail::first_difference(names[0], names[r]);
+    if (is_main())
+      log_warning("dist.check_every: in step ", steps_ + 1, " operator ", found.number, " of forward and backward is ", found.b,
+                  " on rank ", r, " and ", found.a, " on rank 0; the ranks compute differently");
   }
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "dist/bucket.hpp"
+#include "dist/operator_sequence.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 
@@ -144,6 +145,7 @@ void GradientReducer::Impl::begin_window(int64_t micro_batches) {
 }
 
 void GradientReducer::Impl::begin_backward(bool last) {
+  const detail::OperatorSequence::Unseen unseen;
   if (open_) end_round();
   armed_ = last || !window_mode_;
   open_ = armed_;
@@ -153,6 +155,7 @@ void GradientReducer::Impl::begin_backward(bool last) {
 void GradientReducer::Impl::on_gradient(size_t bucket, size_t piece) {
   if (!armed_) return;
   const at::NoGradGuard no_grad;
+  const detail::OperatorSequence::Unseen unseen;
   const std::lock_guard lock(mutex_);
   check(!buckets_[bucket].delivered(piece), ErrorKind::Usage, "GradientReducer", "the gradient of ",
         parameters_[buckets_[bucket].layout().pieces[piece].parameter].name,

@@ -23,7 +23,8 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
                  one_of({"fp32", "bf16"}))
           .field("overlap", &T::overlap, "gradients are sent while the backward pass runs; false: after it, to measure what that hides")
           .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
-          .field("check_every", &T::check_every, "steps between comparisons of the weights of all ranks, a pass over them each; 0: none",
+          .field("check_every", &T::check_every,
+                 "steps between comparisons of the weights and of the operators of all ranks, a pass over the weights each; 0: none",
                  at_least(0))
           .field("debug", &T::debug,
                  "compares every collective with those of the other ranks before it runs, and names the rank that differs")

@@ -16,3 +16,23 @@ TEST_CASE("dist.check_every finds one changed bit, at its next comparison, and n
     CHECK(has(rank.output, "after 4 steps bias of rank 1 differs from that of rank 0"));
   }
 }
+
+TEST_CASE("dist.check_every names the first operator of a rank that computes differently, and reduction does not count as computing") {
+  const auto warnings = [](const std::vector<std::string>& words) {
+    std::vector<std::string> command{kRankProgram, "other_operators"};
+    command.insert(command.end(), words.begin(), words.end());
+    std::string out;
+    for (const auto& rank : run_ranks(3, command)) {
+      CHECK(rank.status == 0);
+      CHECK(has(rank.output, "four steps"));
+      out += rank.output;
+    }
+    return out;
+  };
+  const auto found = warnings({"rank=2"});
+  CHECK(has(found, "dist.check_every: in step 2 operator "));
+  CHECK(has(found, " of forward and backward is aten::exp on rank 2 and aten::ones_like on rank 0; the ranks compute differently"));
+  CHECK(found.find("dist.check_every", found.find("dist.check_every") + 1) == std::string::npos);  // said once, by one rank
+  CHECK_FALSE(has(warnings({}), "dist.check_every"));
+  CHECK_FALSE(has(warnings({"rank=2", "samples=1"}), "dist.check_every"));  // another batch may need other operators
+}

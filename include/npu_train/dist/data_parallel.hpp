@@ -11,8 +11,9 @@
 
 namespace npu_train {
 namespace detail {
+class OperatorSequence;
 class RankTimes;
-}
+}  // namespace detail
 
 /// Every rank has all parameters, all gradients and all optimizer state, and computes the same step (as DistributedDataParallel of
 /// PyTorch). With `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
@@ -40,7 +41,7 @@ class DataParallelStrategy final : public Strategy {
   /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
   void agree(StepAgreement& step) override;
   /// Every `dist.check_every` steps compares the weights: Error(CheckFailed) names a rank and the first parameter that differs from rank
-  /// 0's.
+  /// 0's. And the operators of forward and backward, among ranks with as many samples: a warning names the first that differs, once.
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override;
@@ -50,12 +51,19 @@ class DataParallelStrategy final : public Strategy {
 
  private:
   void does(const char* work);  // in the step that runs
+  bool is_checked() const { return options_.check_every > 0 && (steps_ + 1) % options_.check_every == 0; }
+  void check_weights();
+  void check_operators();
 
   std::shared_ptr<ProcessGroup> group_;
   DistOptions options_;
   ParameterSet trained_;
   std::unique_ptr<GradientReducer> reducer_;
   std::unique_ptr<detail::RankTimes> times_;
+  std::unique_ptr<detail::OperatorSequence> sequence_;  // in a step that is checked
+  std::string operators_;                               // of the step, one a line
+  bool operators_differ_ = false;                       // and the warning was logged
+  WindowWeight own_weight_;
   int64_t steps_ = 0;
   double window_begin_ = 0, computed_ = 0;  // seconds
   unsigned wanted_ = 0, decided_ = 0;

@@ -217,6 +217,25 @@ void changed_weight(const Arguments& args) {
   }
 }
 
+// Rank `rank` has an operator that the others do not have, in the second of four steps; `samples` more samples than they have.
+void other_operators(const Arguments& args) {
+  const auto group = join(args);
+  auto options = options_of(args);
+  options.check_every = 2;
+  DataParallelStrategy strategy(group, options);
+  const auto all = strategy.setup(parameters());
+  const bool differs = group->rank() == number(args, "rank", -1);
+  for (int64_t step = 1; step <= 4; ++step) {
+    strategy.begin_window(1);
+    auto loss = loss_of(all, 0, 0);
+    if (differs && step == 2) loss = loss.exp();
+    strategy.backward(loss, true);
+    strategy.finish_gradients({.loss = 1, .samples = differs ? 1.0 + static_cast<double>(number(args, "samples", 0)) : 1.0});
+    strategy.finish_step();
+  }
+  std::printf("four steps\n");
+}
+
 // Until rank 0, which serves the store, has ended.
 void wait_for_end_of_store() {
   sockaddr_in address{};
@@ -298,6 +317,7 @@ int main(int argc, char** argv) {
                                                                        {"main_first", main_first},
                                                                        {"failure", failure},
                                                                        {"changed_weight", changed_weight},
+                                                                       {"other_operators", other_operators},
                                                                        {"other_sizes", other_sizes}};
   try {
     scenarios.at(argv[1])(args);
