@@ -14,14 +14,25 @@ void unary(Call& c, const char* op, Attributes attributes = {}) {
 
 std::string number_like(Call& c, double value) { return c.to.number(value, c.type()); }
 
-void silu(Call& c) { c.give(c.to.node("Mul", {c.input(0), c.to.node("Sigmoid", {c.input(0)})})); }
+// Functions that are made of several nodes are rounded once, like functions that are one node: Fp32Nodes.
+void silu(Call& c) {
+  const Lowering::Fp32Nodes fp32(c.to);
+  c.give(c.to.node("Mul", {c.input(0), c.to.node("Sigmoid", {c.input(0)})}));
+}
 
-void mish(Call& c) { c.give(c.to.node("Mul", {c.input(0), c.to.node("Tanh", {c.to.node("Softplus", {c.input(0)})})})); }
+void mish(Call& c) {
+  const Lowering::Fp32Nodes fp32(c.to);
+  c.give(c.to.node("Mul", {c.input(0), c.to.node("Tanh", {c.to.node("Softplus", {c.input(0)})})}));
+}
 
-void log_sigmoid(Call& c) { c.give(c.to.node("Neg", {c.to.node("Softplus", {c.to.node("Neg", {c.input(0)})})})); }
+void log_sigmoid(Call& c) {
+  const Lowering::Fp32Nodes fp32(c.to);
+  c.give(c.to.node("Neg", {c.to.node("Softplus", {c.to.node("Neg", {c.input(0)})})}));
+}
 
 // By Erf at every opset: ATC has no plugin for Gelu.
 void gelu(Call& c) {
+  const Lowering::Fp32Nodes fp32(c.to);
   const auto x = c.input(0);
   std::string inner;
   if (c.text(1) == "tanh") {
