@@ -81,14 +81,20 @@ constexpr size_t kAbsent = 99;  // behind the arguments
 
 void rsqrt(Call& c) { c.give(c.to.node("Reciprocal", {c.to.node("Sqrt", {c.input(0)})})); }
 
-void binary(Call& c, const char* op) {
+at::ScalarType arithmetic_type(Call& c) {
   const auto type = c.result().scalar_type();
+  if (type == at::kBool) c.to.refuse("computes with booleans", "use logical_or and logical_and, or convert them: x.to(torch::kInt)");
+  return type;
+}
+
+void binary(Call& c, const char* op) {
+  const auto type = arithmetic_type(c);
   c.give(c.to.node(op, {c.operand(0, type), c.operand(1, type)}));
 }
 
 // x + alpha y
 void add_scaled(Call& c, const char* op, size_t x, size_t y) {
-  const auto type = c.result().scalar_type();
+  const auto type = arithmetic_type(c);
   std::string second = c.operand(y, type);
   if (c.number(2) != 1) second = c.to.node("Mul", {second, c.to.number(c.op().args[2].toScalar(), type)});
   c.give(c.to.node(op, {c.operand(x, type), second}));
