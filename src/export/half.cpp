@@ -95,8 +95,7 @@ class Converter {
       if (fp32) in_fp32_.insert(node.outputs[i]);
       if (of_reductions) reduced_.insert(node.outputs[i]);
     }
-    if (!fp32)
-      for (const auto& name : node.inputs) read_in_half_.insert(name);
+    for (const auto& name : node.inputs) (fp32 ? read_in_fp32_ : read_in_half_).insert(name);
     if (fp32) fp32_nodes_.insert(node.name);
   }
 
@@ -113,6 +112,11 @@ class Converter {
       check(fits, ErrorKind::Usage, "export_onnx", "'", name, "' has values beyond 65504, which fp16 cannot hold",
             "; hint: export in fp32, or use ", "-inf in masks");
       out_.initializers.emplace_back(name, converted);
+      if (value.numel() > 1 || read_in_fp32_.count(name) == 0) continue;
+      // A number that is read in both types: an epsilon that fp16 cannot hold must not be lost.
+      const auto exact = free_name(name, true);
+      casts_[{name, true}] = exact;
+      out_.initializers.emplace_back(exact, value);
     }
     for (const auto& input : from_.inputs) in_fp32_.insert(input.name);
   }
@@ -121,11 +125,16 @@ class Converter {
     if (name.empty() || !is_float(name) || fp32 == (in_fp32_.count(name) != 0)) return name;
     auto& made = casts_[{name, fp32}];
     if (!made.empty()) return made;
-    made = name + (fp32 ? "_fp32" : "_fp16");
-    while (types_.count(made) != 0) made += "_";
-    types_[made] = at::kFloat;
+    made = free_name(name, fp32);
     add_cast(name, made, fp32);
     return made;
+  }
+
+  std::string free_name(const std::string& name, bool fp32) {
+    std::string out = name + (fp32 ? "_fp32" : "_fp16");
+    while (types_.count(out) != 0) out += "_";
+    types_[out] = at::kFloat;
+    return out;
   }
 
   void add_cast(const std::string& from, const std::string& to, bool fp32) {
@@ -152,7 +161,7 @@ class Converter {
   const OnnxModel& from_;
   OnnxModel out_;
   std::map<std::string, at::ScalarType> types_;  // in the model of fp32
-  std::set<std::string> initial_, reduced_, in_fp32_, read_in_half_, fp32_nodes_;
+  std::set<std::string> initial_, reduced_, in_fp32_, read_in_half_, read_in_fp32_, fp32_nodes_;
   std::map<std::pair<std::string, bool>, std::string> casts_;
 };
 

@@ -1,5 +1,7 @@
 #include "export/interpreter.hpp"
 
+#include <ATen/core/grad_mode.h>
+
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"

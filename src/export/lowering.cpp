@@ -18,6 +18,7 @@
 namespace npu_train::onnx {
 namespace {
 
+constexpr const char* kExport = "export_onnx";
 constexpr const char* kOutOfPlace = "write the forward without changing a part of a tensor in place (torch::cat, torch::where, y = x + z)";
 
 // Operators that read no element.
@@ -77,7 +78,9 @@ OnnxModel Lowering::run() {
   for (size_t v = 0; v < graph.values().size(); ++v) constant_[v] = graph.values()[v].given_by == detail::GraphValue::kOutside;
   for (const auto& value : graph.values())
     if (!value.name.empty()) used_.insert(value.name);  // weights keep their names
-  for (const auto& result : graph.results()) used_.insert(result.name);
+  for (const auto& result : graph.results())
+    check(used_.insert(result.name).second, ErrorKind::Usage, kExport, "an output and another output or weight have the name '",
+          result.name, "'; hint: give the outputs other names");
   add_inputs();
   for (op_ = 0; op_ < graph.ops().size(); ++op_) lower(op_);
   add_outputs();
@@ -90,7 +93,9 @@ void Lowering::add_inputs() {
     if (!value) continue;
     constant_[*value] = false;
     const auto& spec = records_.inputs()[i];
-    Value input{.name = unique(spec.name), .type = records_.input(i).scalar_type(), .dims = {}};
+    check(used_.insert(spec.name).second, ErrorKind::Usage, kExport, "an input and an output or weight have the name '", spec.name,
+          "'; hint: give the input another name");
+    Value input{.name = spec.name, .type = records_.input(i).scalar_type(), .dims = {}};
     for (size_t d = 0; d < spec.shape.size(); ++d) {
       const auto is_it = [&](const FreeSize& size) { return size.name == spec.shape[d].name; };
       const bool free = std::any_of(records_.free().begin(), records_.free().end(), is_it);
@@ -206,7 +211,7 @@ void Lowering::must_have_equal_options(size_t op) const {
 void Lowering::refuse(const std::string& why, const std::string& hint) const {
   const auto& graph = records_.graph();
   const auto what = op_ < graph.ops().size() ? described(graph, op_) : std::string("the end of the forward");
-  throw Error(ErrorKind::Usage, "export_onnx", what + " " + why, hint);
+  throw Error(ErrorKind::Usage, kExport, what + " " + why, hint);
 }
 
 std::string Lowering::unique(const std::string& wish) {

@@ -1,5 +1,6 @@
 #include "npu_train/export/onnx_check.hpp"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/max.h>
 #include <torch/nn/module.h>

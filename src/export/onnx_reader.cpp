@@ -228,17 +228,17 @@ class Reader {
   }
 
   at::Tensor external(const StoredTensor& stored, uint64_t bytes) {
-    const auto field = [&](const char* key) -> const std::string& {
+    const auto external_entry = [&](const char* key) -> const std::string& {
       const auto found = stored.external.find(key);
       if (found == stored.external.end()) refuse("the external data of '" + stored.name + "' have no " + key);
       return found->second;
     };
     const auto number = [&](const char* key) {
-      const auto value = whole_number(field(key));
-      if (!value || *value < 0) refuse("the external data of '" + stored.name + "' have the " + key + " '" + field(key) + "'");
+      const auto value = whole_number(external_entry(key));
+      if (!value || *value < 0) refuse("the external data of '" + stored.name + "' have the " + key + " '" + external_entry(key) + "'");
       return static_cast<uint64_t>(*value);
     };
-    const auto& location = field("location");
+    const auto& location = external_entry("location");
     const uint64_t offset = number("offset"), length = number("length");
     if (length != bytes) refuse(c10::str("the tensor '", stored.name, "' has ", length, " bytes; its shape requires ", bytes));
     auto& file = files_[location];

@@ -14,14 +14,25 @@ void unary(Call& c, const char* op, Attributes attributes = {}) {
 
 std::string number_like(Call& c, double value) { return c.to.number(value, c.type()); }
 
-void silu(Call& c) { c.give(c.to.node("Mul", {c.input(0), c.to.node("Sigmoid", {c.input(0)})})); }
+// Functions that are made of several nodes are rounded once, like functions that are one node: Fp32Nodes.
+void silu(Call& c) {
+  const Lowering::Fp32Nodes fp32(c.to);
+  c.give(c.to.node("Mul", {c.input(0), c.to.node("Sigmoid", {c.input(0)})}));
+}
 
-void mish(Call& c) { c.give(c.to.node("Mul", {c.input(0), c.to.node("Tanh", {c.to.node("Softplus", {c.input(0)})})})); }
+void mish(Call& c) {
+  const Lowering::Fp32Nodes fp32(c.to);
+  c.give(c.to.node("Mul", {c.input(0), c.to.node("Tanh", {c.to.node("Softplus", {c.input(0)})})}));
+}
 
-void log_sigmoid(Call& c) { c.give(c.to.node("Neg", {c.to.node("Softplus", {c.to.node("Neg", {c.input(0)})})})); }
+void log_sigmoid(Call& c) {
+  const Lowering::Fp32Nodes fp32(c.to);
+  c.give(c.to.node("Neg", {c.to.node("Softplus", {c.to.node("Neg", {c.input(0)})})}));
+}
 
 // By Erf at every opset: ATC has no plugin for Gelu.
 void gelu(Call& c) {
+  const Lowering::Fp32Nodes fp32(c.to);
   const auto x = c.input(0);
   std::string inner;
   if (c.text(1) == "tanh") {
@@ -70,14 +81,20 @@ constexpr size_t kAbsent = 99;  // behind the arguments
 
 void rsqrt(Call& c) { c.give(c.to.node("Reciprocal", {c.to.node("Sqrt", {c.input(0)})})); }
 
-void binary(Call& c, const char* op) {
+at::ScalarType arithmetic_type(Call& c) {
   const auto type = c.result().scalar_type();
+  if (type == at::kBool) c.to.refuse("computes with booleans", "use logical_or and logical_and, or convert them: x.to(torch::kInt)");
+  return type;
+}
+
+void binary(Call& c, const char* op) {
+  const auto type = arithmetic_type(c);
   c.give(c.to.node(op, {c.operand(0, type), c.operand(1, type)}));
 }
 
 // x + alpha y
 void add_scaled(Call& c, const char* op, size_t x, size_t y) {
-  const auto type = c.result().scalar_type();
+  const auto type = arithmetic_type(c);
   std::string second = c.operand(y, type);
   if (c.number(2) != 1) second = c.to.node("Mul", {second, c.to.number(c.op().args[2].toScalar(), type)});
   c.give(c.to.node(op, {c.operand(x, type), second}));

@@ -48,15 +48,15 @@ void adaptive_average_pool_of(Call& c, size_t dims) {
 }
 
 void resize(Call& c, const std::string& mode, const std::string& coordinates) {
-  const auto from = c.tensor(0).sizes(), to = c.result().sizes();
   Attributes attributes{{"mode", mode}, {"coordinate_transformation_mode", coordinates}};
   if (mode == "nearest") attributes.emplace_back("nearest_mode", std::string("floor"));
-  bool whole = true;
+  bool whole = true;  // the same multiple in every record
   std::vector<float> scales;
   for (int64_t d = 0; d < c.rank(); ++d) {
-    const auto i = static_cast<size_t>(d);
-    whole = whole && to[i] % from[i] == 0;
-    scales.push_back(static_cast<float>(to[i]) / static_cast<float>(from[i]));
+    const auto factor = c.result().size(d) / c.tensor(0).size(d);
+    for (size_t r = 0; r < c.to.records().count(); ++r)
+      whole = whole && c.to.records().tensor(c.op().gives[0], r).size(d) == factor * c.to.records().tensor(c.op().reads[0], r).size(d);
+    scales.push_back(static_cast<float>(factor));
   }
   if (whole) return c.give(c.to.node("Resize", {c.input(0), "", c.to.constant("scales", at::tensor(scales))}, attributes));
   c.give(c.to.node("Resize", {c.input(0), "", "", c.to.shape(c.result_sizes())}, attributes));

@@ -1,11 +1,25 @@
 """npu_tool export: files, checks, errors. onnx_test.py judges the files by onnxruntime."""
 import json
+import os
 import pathlib
+import re
 import unittest
 
-from programs import ProgramTest, main, npu_tool, run_dir, train_app
+from programs import SOURCE, ProgramTest, main, npu_tool, run, run_dir, train_app
 
 SMALL = ('--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2', 'model.patch_size=8')
+
+# Writes its options as the offline model; those are documented for ATC of CANN 8.0.
+ATC = '''#!/usr/bin/env python3
+import json, os, sys
+given = dict(word.split('=', 1) for word in sys.argv[1:])
+known = {'--framework', '--model', '--output', '--soc_version', '--input_format', '--input_shape', '--precision_mode', '--dynamic_batch_size', '--insert_op_conf'}
+if set(given) - known or given['--framework'] != '5' or os.environ.get('FAIL'):
+    print('E10001: an option is not valid')
+    sys.exit(1)
+if not open(given['--model'], 'rb').read(): sys.exit(2)
+json.dump(given, open(given['--output'] + '.om', 'w'))
+'''
 
 
 class Export(ProgramTest):
@@ -63,6 +77,38 @@ class Export(ProgramTest):
         self.assertFails(npu_tool('export', '--checkpoint', self.dir, '--to', to), 6, str(self.dir))
         self.assertFails(npu_tool('export', *SMALL, '--to', '/proc/m.onnx'), 6, '/proc')
         self.assertEqual(list(self.dir.iterdir()), [])
+
+    def test_a_compiler_for_ascend(self):
+        """A stand-in for ATC that accepts what CANN documents."""
+        atc = self.dir / 'bin' / 'atc'
+        atc.parent.mkdir()
+        atc.write_text(ATC)
+        atc.chmod(0o755)
+        config = self.config(precision='32-true')
+        self.assertDone(train_app(config, f'output.dir={self.dir}/out', 'trainer.max_steps=1', 'trainer.limit_val_batches=0'))
+        to = self.dir / 'm.onnx'
+        export = ('export', '--checkpoint', run_dir(self.dir / 'out'), '--to', to, '--atc', 'Ascend910B1', '--atc-batch', '1,4', '--json')
+        absent = json.loads(self.assertDone(npu_tool(*export)))['atc']
+        self.assertIsNone(absent['output'])
+        self.assertEqual(absent['script'], str(self.dir / 'm.atc.sh'))
+        found = json.loads(self.assertDone(npu_tool(*export, env=dict(os.environ, PATH=f'{atc.parent}:{os.environ["PATH"]}'))))['atc']
+        self.assertEqual(found['output'], str(self.dir / 'm.om'))
+        given = json.loads((self.dir / 'm.om').read_text())
+        self.assertEqual(given['--input_shape'], 'input:-1,3,32,32')
+        self.assertEqual(given['--dynamic_batch_size'], '1,4')
+        self.assertIn('var_reci_chn_2', pathlib.Path(given['--insert_op_conf']).read_text())
+        self.assertEqual(run('sh', found['script'], env=dict(os.environ, PATH=f'{atc.parent}:{os.environ["PATH"]}'))[0], 0)
+        broken = dict(os.environ, PATH=f'{atc.parent}:{os.environ["PATH"]}', FAIL='1')
+        self.assertFails(npu_tool(*export, env=broken), 4, '[atc] failed: ', 'E10001')
+        self.assertFails(npu_tool('export', *SMALL, '--to', to, '--atc', 'H100'), 2, 'H100')
+        self.assertFails(npu_tool('export', *SMALL, '--to', to, '--atc', '910B1', '--opset', 20), 2, 'opset 20; ATC accepts 11 to 18')
+
+    def test_every_operator_with_a_row_is_documented(self):
+        sources = ''.join(p.read_text() for p in (SOURCE / 'src/export').glob('rows_*.cpp'))
+        rows = set(re.findall(r'\{"(\w+)",\s+1[57],', sources))
+        self.assertGreater(len(rows), 150)
+        listed = (SOURCE / 'docs/export.md').read_text().split('## Operators')[1]
+        self.assertEqual(rows, set(re.findall(r'`(\w+)`', listed)))
 
     def test_the_text_for_people(self):
         said = self.assertDone(npu_tool('export', *SMALL, '--to', self.dir / 'm.onnx', '--check'))

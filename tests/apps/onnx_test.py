@@ -65,23 +65,23 @@ class Onnx(ProgramTest):
 
     def test_every_registered_model_at_an_unseen_batch(self):
         """By npu_tool export --check, which runs onnxruntime by the python3 of the search path. Large ones with fewer layers."""
-        smaller = {'resnet': ['model.image_size=64'], 'vit': ['model.image_size=64', 'model.depth=2'], 'vit_tiny_cifar10': ['model.depth=2']}
-        keys = lambda name: smaller.get(name) or smaller[name.split('_')[0].rstrip('0123456789')]
+        smaller = {'resnet': ['model.image_size=64'], 'vit': ['model.image_size=64', 'model.depth=2'], 'vit_tiny_cifar10': []}
+        keys = lambda name: smaller[name if name in smaller else name.split('_')[0].rstrip('0123456789')]
         env = dict(os.environ, PATH=f'{pathlib.Path(PYTHON).parent}{os.pathsep}{os.environ["PATH"]}')
         models = registered_models()
         self.assertGreater(len(models), 10)
+        # The operators of a family are the same: the large ones of it at one opset.
+        everywhere = [('fp32', 15, 1e-5), ('fp32', 17, 1e-5), ('fp32', 20, 1e-5), ('fp16', 17, 2e-3)]
         for name in models:
-            for opset in (15, 17, 20):
-                for dtype, tolerance in (('fp32', 1e-5), ('fp16', 2e-3)):
-                    if dtype == 'fp16' and opset == 20: continue
-                    with self.subTest(name, opset=opset, dtype=dtype):
-                        to = self.dir / 'm.onnx'
-                        code, said, error = npu_tool('export', '--model', name, *keys(name), '--to', to, '--opset', opset, '--dtype', dtype, '--check',
-                                                     '--json', env=env)
-                        self.assertEqual(code, 0, said + error)
-                        by = {check['by'].split()[0]: check['difference'] for check in json.loads(said)['checks']}
-                        self.assertEqual(set(by), {'npu_train', 'onnxruntime'})
-                        for difference in by.values(): self.assertLess(difference, tolerance)
+            for dtype, opset, tolerance in everywhere if name in ('resnet18', 'vit_tiny_cifar10') else everywhere[1:2]:
+                with self.subTest(name, opset=opset, dtype=dtype):
+                    to = self.dir / 'm.onnx'
+                    code, said, error = npu_tool('export', '--model', name, *keys(name), '--to', to, '--opset', opset, '--dtype', dtype, '--check',
+                                                 '--json', env=env)
+                    self.assertEqual(code, 0, said + error)
+                    by = {check['by'].split()[0]: check['difference'] for check in json.loads(said)['checks']}
+                    self.assertEqual(set(by), {'npu_train', 'onnxruntime'})
+                    for difference in by.values(): self.assertLess(difference, tolerance)
 
 
 if __name__ == '__main__': main()

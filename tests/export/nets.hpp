@@ -54,7 +54,7 @@ class TaggerImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& ids) {
     const auto words = std::get<0>(lstm->forward(embedding(ids)));
     const auto [steps, last] = gru->forward(words.transpose(0, 1));
-    return head(steps.transpose(0, 1)) + last.mean({0, 2}).view({-1, 1, 1});
+    return head(steps.transpose(0, 1)) + last.mean(at::IntArrayRef({0, 2})).view({-1, 1, 1});
   }
   torch::nn::Embedding embedding{nullptr};
   torch::nn::LSTM lstm{nullptr};

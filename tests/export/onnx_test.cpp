@@ -256,6 +256,38 @@ TEST_CASE("fp16: a weight that does not fit is refused; sensitive operators keep
   CHECK(has(error_of([&] { Written(model, batch, {.dtype = at::kHalf}); }).what(), "'weight' has values beyond 65504"));
 }
 
+TEST_CASE("fp16: a number that both types read is exact where fp32 is computed") {
+  const auto forward = [](Xs v) { return (v[0] * 1e-4).pow(2).mean(1, true).add(1e-9).rsqrt() * (v[0] + 1e-9); };
+  const auto x = at::ones({4, 3}) * 0.1;
+  const Written w(model_of(OnnxCase{"both", {x}, forward}), batch_of({x}), {.dtype = at::kHalf});
+  CHECK(largest_difference(forward({x}), run_onnx(w.path, batch_of({x})).first()) < 2e-3);
+}
+
+TEST_CASE("resizing to a fixed size does not scale a free one") {
+  auto model = model_of(OnnxCase{"resize", {}, [](Xs v) { return at::upsample_nearest2d(v[0], at::IntArrayRef{16, 16}); }});
+  model.inputs = {{.name = "x", .dtype = at::kFloat, .shape = {"batch", 2, "height", 8}, .range = {}}};
+  const Written w(model, batch_of({at::randn({4, 2, 8, 8})}), {.dynamic = {"batch", "height"}});
+  const auto unseen = batch_of({at::randn({5, 2, 4, 8})});
+  CHECK(largest_difference(model.forward(unseen).first(), run_onnx(w.path, unseen).first()) < 1e-6);
+}
+
+TEST_CASE("names that occur twice, and arithmetic with booleans, are refused") {
+  torch::nn::Linear layer(3, 2);
+  const auto named = [&](const std::string& input, const std::string& output) {
+    const auto model = model_of(
+        [=](const Batch& batch) mutable {
+          return Outputs(std::vector<Outputs::Field>{{output, layer(batch.at(input))}});
+        },
+        layer.ptr());
+    Batch batch;
+    batch.set(input, at::randn({4, 3}));
+    return std::string(error_of([&] { Written(model, batch); }).what());
+  };
+  CHECK(has(named("x", "bias"), "have the name 'bias'"));
+  CHECK(has(named("weight", "y"), "have the name 'weight'"));
+  CHECK(has(refusal([](Xs v) { return (v[0] > 0) + (v[0] < 1); }), "computes with booleans"));
+}
+
 TEST_CASE("modes of modules are restored, a task is exported through its forward") {
   torch::nn::Sequential net(torch::nn::Linear(3, 3), torch::nn::Dropout(0.5));
   net->train();

@@ -10,6 +10,7 @@
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/engine/weights.hpp"
+#include "npu_train/export/atc.hpp"
 #include "npu_train/export/onnx.hpp"
 #include "npu_train/export/onnx_check.hpp"
 #include "npu_train/io/file.hpp"
@@ -23,8 +24,9 @@ constexpr int64_t kCheckedBatch = 5;  // the export records 2 and 3
 constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
 
 struct ExportArguments {
-  std::string checkpoint, model, weights, to, dtype = "fp32";
+  std::string checkpoint, model, weights, to, dtype = "fp32", soc;
   std::vector<std::string> words, dynamic;
+  std::vector<int64_t> batches{1};
   int64_t opset = OnnxOptions().opset;
   bool external_data = false, check = false, json = false;
 };
@@ -34,6 +36,7 @@ using Metadata = std::vector<std::pair<std::string, std::string>>;
 struct Source {
   Model model;
   Metadata metadata;
+  std::optional<Normalization> images;  // of a model with a checkpoint
 };
 
 std::string numbers(const std::vector<double>& values) {
@@ -53,10 +56,11 @@ void add_preparation(Metadata& metadata, const Predictor& predictor) {
 
 Source from_checkpoint(const std::string& path, const Parts& parts) {
   const auto predictor = Predictor::from_checkpoint(path, "cpu", parts);
-  Source out{.model = predictor.model(), .metadata = {}};
+  Source out{.model = predictor.model(), .metadata = {}, .images = {}};
   const auto manifest = std::filesystem::path(find_checkpoint(path)) / "manifest.json";
   out.metadata.emplace_back("npu_train.checkpoint", hex64(hash64(read_file(manifest, kMaxManifest, ErrorKind::Checkpoint))));
   add_preparation(out.metadata, predictor);
+  out.images = predictor.pipeline().normalization();
   return out;
 }
 
@@ -67,7 +71,7 @@ Source from_name(const ExportArguments& args, const Parts& parts) {
     check(word.starts_with("model."), ErrorKind::Usage, "export", "'", word, "'; allowed: model.KEY=VALUE");
     apply_override(node, word);
   }
-  Source out{.model = make_model(bind_config(node, parts).model, parts, kSeed), .metadata = {}};
+  Source out{.model = make_model(bind_config(node, parts).model, parts, kSeed), .metadata = {}, .images = {}};
   if (!args.weights.empty()) load_weights_file(out.model, args.weights);
   return out;
 }
@@ -146,13 +150,38 @@ bool checked(const ExportArguments& args, const Model& model, Json& document, st
   return agrees;
 }
 
+// Writes the command of Ascend's compiler, and runs it if it is installed.
+void compile_for_ascend(const ExportArguments& args, const Source& source, const OnnxExport& written, const OnnxOptions& options,
+                        Json& document, std::string& text) {
+  AtcOptions atc{.soc = args.soc, .batches = args.batches, .mean = {}, .std = {}};
+  if (source.images && !written.inputs.empty() && written.inputs[0].shape.size() == 4) {
+    const auto channels = static_cast<size_t>(written.inputs[0].shape[1].size);
+    atc.mean = source.images->mean.empty() ? std::vector<double>(channels, 0) : source.images->mean;
+    atc.std = source.images->std.empty() ? std::vector<double>(channels, 1) : source.images->std;
+  }
+  const auto job = write_atc_job(args.to, written, options, atc);
+  const bool ran = run_atc(job);
+  Json command = Json::array(), remarks = Json::array();
+  for (const auto& word : job.command) command.push_back(word);
+  for (const auto& remark : job.remarks) remarks.push_back(remark);
+  document.set("atc", Json::object({{"command", command},
+                                    {"script", job.script.string()},
+                                    {"aipp", job.aipp.string()},
+                                    {"output", ran ? Json(job.output.string()) : Json()},
+                                    {"remarks", remarks}}));
+  text +=
+      ran ? "wrote " + job.output.string() + "\n" : "atc is not installed here; run " + job.script.string() + " on a machine with CANN\n";
+  if (!job.aipp.empty()) text += "  the offline model takes the bytes of images, normalised by " + job.aipp.string() + "\n";
+  for (const auto& remark : job.remarks) text += "  on the chip: " + remark + "\n";
+}
+
 int export_model(const ExportArguments& args, const Parts& parts) {
   if (const auto folder = std::filesystem::path(args.to).parent_path(); !folder.empty()) make_folder(folder);
   check_writable({args.to});
   const auto source = source_of(args, parts);
   OnnxOptions options{.opset = args.opset,
                       .dtype = args.dtype == "fp16" ? at::kHalf : at::kFloat,
-                      .dynamic = args.dynamic,
+                      .dynamic = args.dynamic.empty() && !args.soc.empty() ? std::vector<std::string>{"batch"} : args.dynamic,
                       .external_above = args.external_data ? 0 : OnnxOptions().external_above,
                       .metadata = source.metadata};
   auto generator = at::detail::createCPUGenerator(kSeed);
@@ -167,6 +196,7 @@ int export_model(const ExportArguments& args, const Parts& parts) {
   text += text_of("input", written.inputs) + text_of("output", written.outputs);
   for (const auto& warning : written.warnings) text += "  warning: " + warning + "\n";
   const bool agrees = !args.check || checked(args, source.model, document, text);
+  if (agrees && !args.soc.empty()) compile_for_ascend(args, source, written, options, document, text);
   print(args.json, document, text);
   return agrees ? 0 : static_cast<int>(ErrorKind::CheckFailed);
 }
@@ -190,6 +220,11 @@ void add_export(CLI::App& app, Command& run) {
   sub->add_flag("--external-data", args->external_data, "write the weights to a second file; always done above 2 GB");
   sub->add_flag("--check", args->check,
                 "read the file back and compare its outputs with the model's, with onnxruntime too if python3 has it");
+  sub->add_option("--atc", args->soc,
+                  "also write the command of Ascend's compiler ATC for this chip (Ascend910B1), and run it if it is installed");
+  sub->add_option("--atc-batch", args->batches, "batch sizes of the compiled model, separated by commas")
+      ->delimiter(',')
+      ->check(above_zero());
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return export_model(*args, parts); }; });
 }
