@@ -156,7 +156,7 @@ void check_parameters(const NamedTensors& tensors) {
   }
   check(!split || find_naming(names).family != "vit", ErrorKind::Usage, kWhere,
         "the model has qkv: split, and torchvision's network one projection with one state; hint: train with model.qkv=fused, or take the "
-        "weights alone: npu_tool weights --as torchvision");
+        "weights alone: npu_tool weights --from RUN --to FILE.pt --as torchvision");
 }
 
 }  // namespace
@@ -195,7 +195,8 @@ void save_trained_torchscript(const std::string& from, const std::string& path, 
   const auto checkpoint = checkpoint_of(from);
   const auto config = detail::config_without_training(checkpoint, overrides, parts);
   check(config.model.name == "torchscript", ErrorKind::Usage, kWhere, "the model of ", checkpoint, " is '", config.model.name,
-        "'; only a model that came from TorchScript is written as one; hint: npu_tool weights --as torchvision writes weights for PyTorch");
+        "'; only a model that came from TorchScript is written as one; hint: npu_tool weights --from RUN --to FILE.pt --as torchvision "
+        "writes weights for PyTorch");
   auto model = parts.models.make(config.model, "model");
   load_weights(model, tensors_by_every_name(load_checkpoint(checkpoint, {"model"}).at("model")));
   save_torchscript(model, path);
