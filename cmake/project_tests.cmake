@@ -24,6 +24,8 @@ if(NPU_TRAIN_BUILD_BOTH AND NPU_TRAIN_INSTALL AND CMAKE_BUILD_TYPE STREQUAL "Rel
     add_test(NAME consumer.${kind} CONFIGURATIONS full COMMAND ${scripts}/test_consumers ${kind} ${PROJECT_BINARY_DIR})
     set_tests_properties(consumer.${kind} PROPERTIES LABELS slow TIMEOUT 1500 RUN_SERIAL ON)
   endforeach()
+  add_test(NAME consumer.package CONFIGURATIONS full COMMAND ${scripts}/test_consumers package ${PROJECT_BINARY_DIR})
+  set_tests_properties(consumer.package PROPERTIES LABELS slow TIMEOUT 600 RUN_SERIAL ON)
   # Compiles the library a second time, without the tools.
   add_test(NAME consumer.subdirectory CONFIGURATIONS full COMMAND ${scripts}/test_consumers subdirectory ${PROJECT_BINARY_DIR})
   set_tests_properties(consumer.subdirectory PROPERTIES LABELS slow TIMEOUT 3000 RUN_SERIAL ON)

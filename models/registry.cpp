@@ -1,6 +1,7 @@
 #include "npu_train/models/registry.hpp"
 
 #include "npu_train/models/resnet.hpp"
+#include "npu_train/models/torchscript.hpp"
 #include "vit_options.hpp"
 
 namespace npu_train {
@@ -35,6 +36,7 @@ void add_builtin_models(ModelRegistry& registry) {
   add_vit<vit_l16_options>(registry, "vit_l16", "vision transformer, patch 16, dim 1024, depth 24, heads 16");
   add_vit<vit_tiny_cifar10_options>(registry, "vit_tiny_cifar10",
                                     "vision transformer for 32x32 images, patch 4, dim 192, depth 12, heads 3");
+  registry.add<TorchScriptOptions>("torchscript", "a TorchScript module of Python, from a file", torchscript);
 }
 
 }  // namespace npu_train

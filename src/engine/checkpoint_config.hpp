@@ -2,12 +2,14 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "npu_train/engine/run_config.hpp"
 
 namespace npu_train::detail {
 
 // Without the observers and callbacks of the training, which this program may not have, and without the file of initial weights.
-RunConfig config_without_training(const std::string& checkpoint, const Parts& parts);
+// `overrides` are "model.KEY=VALUE".
+RunConfig config_without_training(const std::string& checkpoint, const std::vector<std::string>& overrides, const Parts& parts);
 
 }  // namespace npu_train::detail

@@ -75,8 +75,13 @@ void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const Transf
 }
 
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
+  return from_checkpoint(path, std::vector<std::string>(), device, parts);
+}
+
+Predictor Predictor::from_checkpoint(const std::string& path, const std::vector<std::string>& overrides, const std::string& device,
+                                     const Parts& parts) {
   const auto checkpoint = find_checkpoint(path);
-  const auto config = detail::config_without_training(checkpoint, parts);
+  const auto config = detail::config_without_training(checkpoint, overrides, parts);
   auto model = parts.models.make(config.model, "model");
   NamedTensors tensors = trained_tensors(checkpoint);
   must_fill(load_weights(model, tensors, {.strict = false}), checkpoint);

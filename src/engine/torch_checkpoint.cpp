@@ -9,8 +9,9 @@
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/pth_writer.hpp"
+#include "npu_train/models/torchscript.hpp"
 #include "npu_train/nn/named_state.hpp"
-#include "npu_train/nn/weight_names.hpp"
+#include "npu_train/nn/weights.hpp"
 #include "npu_train/optim/adam.hpp"
 #include "npu_train/optim/adamw.hpp"
 #include "npu_train/optim/sgd.hpp"
@@ -155,14 +156,15 @@ void check_parameters(const NamedTensors& tensors) {
   }
   check(!split || find_naming(names).family != "vit", ErrorKind::Usage, kWhere,
         "the model has qkv: split, and torchvision's network one projection with one state; hint: train with model.qkv=fused, or take the "
-        "weights alone: npu_tool weights --as torchvision");
+        "weights alone: npu_tool weights --from RUN --to FILE.pt --as torchvision");
 }
 
 }  // namespace
 
-TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder, const Parts& parts) {
+TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder, const std::vector<std::string>& overrides,
+                                           const Parts& parts) {
   const auto checkpoint = checkpoint_of(from);
-  const auto config = detail::config_without_training(checkpoint, parts);
+  const auto config = detail::config_without_training(checkpoint, overrides, parts);
   const auto optimizer = torch_optimizer(config.optimizer);
   const auto state = load_checkpoint(checkpoint, {"model", "optimizer"});
   const auto epoch = read_checkpoint_meta(checkpoint).epoch;
@@ -186,6 +188,18 @@ TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::s
   write("best_model_epoch_" + std::to_string(epoch) + ".pth", file);
   if (history) write("training_history.pth", history_dict(*history));
   return out;
+}
+
+void save_trained_torchscript(const std::string& from, const std::string& path, const std::vector<std::string>& overrides,
+                              const Parts& parts) {
+  const auto checkpoint = checkpoint_of(from);
+  const auto config = detail::config_without_training(checkpoint, overrides, parts);
+  check(config.model.name == "torchscript", ErrorKind::Usage, kWhere, "the model of ", checkpoint, " is '", config.model.name,
+        "'; only a model that came from TorchScript is written as one; hint: npu_tool weights --from RUN --to FILE.pt --as torchvision "
+        "writes weights for PyTorch");
+  auto model = parts.models.make(config.model, "model");
+  load_weights(model, tensors_by_every_name(load_checkpoint(checkpoint, {"model"}).at("model")));
+  save_torchscript(model, path);
 }
 
 }  // namespace npu_train

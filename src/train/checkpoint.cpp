@@ -229,6 +229,8 @@ ConfigNode load_checkpoint_config(const std::string& dir) {
     ConfigNode config;
     const auto read = [&](const std::string&, const std::string& path) { config = load_yaml(path); };
     for_each_file(dir, read_manifest(dir), read, "config.yaml");
+    // The permission to run the code of a model is given by the user of a checkpoint, not by its author.
+    if (auto* model = config.find("model"); model != nullptr && model->is_map()) model->erase("allow_code");
     return config;
   });
 }

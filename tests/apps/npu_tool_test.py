@@ -102,7 +102,8 @@ class NpuTool(ProgramTest):
         self.assertDone(npu_tool(*predict, *keys, 'model.heads=2'))
         self.assertFails(npu_tool(*predict, 'model.dpth=1'), 2, 'depth')
         self.assertFails(npu_tool(*predict[:-1]), 2, 'images')
-        self.assertFails(npu_tool('predict', '--checkpoint', run_dir(self.dir / 'out'), 'model.depth=2', self.dir / 'a.png'), 2, 'omit --model')
+        self.assertFails(npu_tool('predict', '--checkpoint', run_dir(self.dir / 'out'), '--model', 'vit', self.dir / 'a.png'), 2, 'omit --model')
+        self.assertFails(npu_tool('predict', '--checkpoint', run_dir(self.dir / 'out'), 'model.depth=2', self.dir / 'a.png'), 6, 'model.depth=1')
         target = self.dir / 'none.safetensors'
         code, out, err = npu_tool('weights', '--from', made, '--model', 'vit_tiny_cifar10', *keys[:2], 'model.heads=2', '--to', target)
         self.assertEqual(code, 7, err)

@@ -61,7 +61,7 @@ class PythonWeights(ProgramTest):
                 jobs.append({'name': f'predict {file}', 'predicted': predicted, 'logits': job['logits']})
             ours = self.dir / f'{job["network"]}_ours.safetensors'
             self.assertDone(npu_tool('weights', '--from', file, '--to', ours, '--as', 'torchvision'))
-            for end in ('pt', 'safetensors'):
+            for end in ('pt', 'safetensors') if job['network'] == 'vit' else ('pt',):
                 back = self.dir / f'{job["network"]}_back.{end}'
                 self.assertDone(npu_tool('weights', '--from', ours, '--to', back, '--as', namings))
                 jobs.append({'name': f'load {back}', 'file': str(back)} | {key: job[key] for key in ('network', 'logits', 'images')})

@@ -74,6 +74,15 @@ TEST_CASE("what is saved comes back bit for bit") {
   verify_checkpoint(path);
 }
 
+TEST_CASE("the permission to run the code of a model is not taken from a checkpoint") {
+  TempDir dir;
+  const auto path = (dir / "c").string();
+  save_checkpoint(path, example(), {}, ConfigNode{{"model", ConfigNode{{"name", "torchscript"}, {"allow_code", true}}}});
+  const auto config = load_checkpoint_config(path);
+  CHECK(config.find("model")->find("name")->scalar() == "torchscript");
+  CHECK(config.find("model")->find("allow_code") == nullptr);
+}
+
 TEST_CASE("saving over a checkpoint replaces it completely") {
   TempDir dir;
   const auto path = saved(dir);

@@ -28,6 +28,9 @@ class Predictor {
   /// `checkpoint` is a checkpoint, the checkpoints/ folder above it, or a run's folder. Error(Checkpoint) if it cannot be used.
   /// `parts` must have the network, the data set and the transforms of the training, not its callbacks and observers.
   static Predictor from_checkpoint(const std::string& checkpoint, const std::string& device = "auto", const Parts& parts = builtin_parts());
+  /// The same with changes of its configuration ("model.KEY=VALUE"): a TorchScript model needs model.allow_code=true here too.
+  static Predictor from_checkpoint(const std::string& checkpoint, const std::vector<std::string>& overrides, const std::string& device,
+                                   const Parts& parts = builtin_parts());
 
   /// A named model, with its options, and weights from a file; images are prepared as for ImageNet: shorter side to 256/224 of the model's
   /// size, centre crop, ImageNet statistics. Error(Checkpoint) if the weights do not match the model; the message names the options that

@@ -27,6 +27,13 @@ struct TorchCheckpointFiles {
 /// `from` is a checkpoint, or a run folder: its best checkpoint, otherwise its last. A checkpoint outside of its run folder has no history:
 /// the second file is not written. Error(Usage) for an optimizer that torch.optim does not have and for a ViT with qkv: split;
 /// Error(Checkpoint) for a checkpoint that cannot be read, a damaged history, and files that cannot be written.
-TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder, const Parts& parts = builtin_parts());
+/// `overrides` are changes of the checkpoint's configuration, "model.KEY=VALUE": a TorchScript model needs model.allow_code=true.
+TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder,
+                                           const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts());
+
+/// Writes the TorchScript module of a run or checkpoint with its trained weights, for torch.jit.load. `from` and `overrides` as above.
+/// Error(Usage) for another model and without model.allow_code=true, Error(Checkpoint) as above.
+void save_trained_torchscript(const std::string& from, const std::string& path, const std::vector<std::string>& overrides,
+                              const Parts& parts = builtin_parts());
 
 }  // namespace npu_train

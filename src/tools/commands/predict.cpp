@@ -32,12 +32,11 @@ int predict(PredictArguments args, const Parts& parts) {
   take_model_keys(args);
   check(!args.checkpoint.empty() || (args.model.given() && !args.weights.empty()), ErrorKind::Usage, "predict",
         "give --checkpoint DIR, or --model NAME with --weights FILE, and model.KEY=VALUE for another size");
-  check(args.checkpoint.empty() || (!args.model.given() && args.model.keys.empty()), ErrorKind::Usage, "predict",
-        "--checkpoint has its own model; omit --model and model.KEY=VALUE");
+  check(args.checkpoint.empty() || !args.model.given(), ErrorKind::Usage, "predict", "--checkpoint has its own model; omit --model");
   check(!args.pictures.empty(), ErrorKind::Usage, "predict", "no images are given");
   check_writable({args.logits});
   const auto predictor = args.checkpoint.empty() ? Predictor::from_weights(args.model.part(parts), args.weights, args.device, parts)
-                                                 : Predictor::from_checkpoint(args.checkpoint, args.device, parts);
+                                                 : Predictor::from_checkpoint(args.checkpoint, args.model.keys, args.device, parts);
   Json results = Json::array();
   std::string text;
   std::vector<at::Tensor> all;

@@ -15,7 +15,7 @@
 namespace npu_train::cli {
 namespace {
 
-constexpr const char* kTraining = "training";
+constexpr const char *kTraining = "training", *kTorchScript = "torchscript";
 
 struct WeightsArguments {
   std::string from, to, as;
@@ -63,24 +63,33 @@ void write(const WeightsArguments& args, NamedTensors tensors, Json& document, s
   text += "wrote " + args.to + "\n";
 }
 
-int write_training(const WeightsArguments& args, const Parts& parts) {
-  check(!args.to.empty(), ErrorKind::Usage, "weights", "--as training needs the folder to write; hint: --to FOLDER");
-  check(!args.model.given() && args.model.keys.empty(), ErrorKind::Usage, "weights",
-        "--as training has the model of the checkpoint; omit --model");
-  const auto written = save_torch_checkpoint(args.from, args.to, parts);
-  Json files = Json::array();
+// The forms that need the complete checkpoint, with its configuration.
+int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
+  check(!args.to.empty(), ErrorKind::Usage, "weights", "--as ", args.as, " needs the path to write; hint: --to PATH");
+  check(!args.model.given(), ErrorKind::Usage, "weights", "--as ", args.as, " has the model of the checkpoint; omit --model");
   std::string text;
+  TorchCheckpointFiles written;
+  if (args.as == kTraining) {
+    written = save_torch_checkpoint(args.from, args.to, args.model.keys, parts);
+    if (written.files.size() == 1) text += "no training_history.pth, since the checkpoint is not in a run folder with a history.json\n";
+  } else {
+    check_writable({args.to});
+    save_trained_torchscript(args.from, args.to, args.model.keys, parts);
+    written.files = {args.to};
+  }
+  Json files = Json::array();
   for (const auto& file : written.files) {
     files.push_back(file);
     text += "wrote " + file + "\n";
   }
-  if (written.files.size() == 1) text += "no training_history.pth, since the checkpoint is not in a run folder with a history.json\n";
-  print(args.json, Json::object({{"from", args.from}, {"as", args.as}, {"epoch", written.epoch}, {"files", files}}), text);
+  auto document = Json::object({{"from", args.from}, {"as", args.as}, {"files", files}});
+  if (args.as == kTraining) document.set("epoch", written.epoch);
+  print(args.json, document, text);
   return 0;
 }
 
 int convert(const WeightsArguments& args, const Parts& parts) {
-  if (args.as == kTraining) return write_training(args, parts);
+  if (args.as == kTraining || args.as == kTorchScript) return write_checkpoint(args, parts);
   check_arguments(args);
   auto tensors = read_weights_file(args.from);
   int64_t elements = 0;
@@ -116,11 +125,12 @@ void add_weights(CLI::App& app, Command& run) {
       ->required();
   sub->add_option("--to", args->to, "write a .safetensors, .pt or .pth file; with --as training a folder");
   auto forms = weight_namings();
-  forms.emplace_back(kTraining);
+  forms.insert(forms.end(), {kTraining, kTorchScript});
   sub->add_option(
          "--as", args->as,
          "names in the written file: torchvision | timm | hf (transformers 5) | hf4 (transformers 4, files of the Hub); or training: a "
-         "checkpoint with its optimizer and the history, for a PyTorch script")
+         "checkpoint with its optimizer and the history, for a PyTorch script; or torchscript: the module of a model that came from "
+         "TorchScript")
       ->check(CLI::IsMember(forms));
   add_model_options(*sub, args->model, "check whether the weights fit this model, and write them in its sizes");
   sub->add_option("keys", args->model.keys, "model.KEY=VALUE ...");
