@@ -6,7 +6,7 @@ namespace npu_train::detail {
 namespace {
 
 // A slot that libtorch passes to the threads of autograd; of those that it has, one that it uses on phones only.
-constexpr auto kSlot = c10::DebugInfoKind::MOBILE_RUNTIME_INFO;
+const auto kSlot = c10::DebugInfoKind::MOBILE_RUNTIME_INFO;
 
 }  // namespace
 
