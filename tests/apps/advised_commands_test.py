@@ -11,7 +11,7 @@ from programs import ProgramTest, SOURCE, main, npu_tool, train_app
 # Options of other programs that texts name.
 FOREIGN = set('''--build --rank-report --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
 --no-as-needed --query-gpu --privileged --nproc-per-node --nproc_per_node --ulimit --msproftx --version --help --target --rerun-failed --gpus --rm --volume --format
---trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --no-python --standalone --nnodes --node-rank --master-addr --master-port --nodes --ntasks-per-node --gpus-per-node --signal --gres --extract --gzip --cap-add --security-opt --id --memory --cpus --output --define-variable --static'''.split())
+--trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --no-python --standalone --nnodes --node-rank --master-addr --master-port --nodes --ntasks-per-node --gpus-per-node --signal --gres --extract --gzip --cap-add --security-opt --id --memory --cpus --output --define-variable --static --framework --log'''.split())
 
 
 def own_text(path):
@@ -114,7 +114,7 @@ class AdvisedCommands(ProgramTest):
             if path.suffix not in ('.md', '.tsv', '.cpp') or 'scan/facts' in str(path) or path.name == 'weight_rules.cpp': continue  # names of tensors
             for key in re.findall(rf'(?<![\w./"-])((?:{roots})(?:\.[a-z_]+)+)(?![\w(/])', own_text(path)):
                 parts = key.split('.')
-                if parts[-1] in ('yaml', 'json', 'csv', 'html', 'cpp', 'hpp', 'md', 'safetensors', 'pth', 'pt', 'log', 'py', 'sh', 'txt', 'pkl', 'so', 'bin'): continue
+                if parts[-1] in ('yaml', 'json', 'csv', 'html', 'cpp', 'hpp', 'md', 'safetensors', 'pth', 'pt', 'log', 'py', 'sh', 'txt', 'pkl', 'so', 'bin', 'onnx', 'om', 'atc', 'aipp'): continue
                 if parts[1] not in fields: unknown.setdefault(key, set()).add(str(path.relative_to(SOURCE)))
         self.assertEqual(unknown, {})
 

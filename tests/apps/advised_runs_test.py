@@ -15,6 +15,7 @@ NAMED = 'names a subcommand or an option, without its arguments'
 NOT_RUN = {
     'npu_tool SUBCOMMAND': 'a placeholder',
     'npu_tool analyze': NAMED,
+    'npu_tool analyze --soc': NAMED,
     'npu_tool analyze --source': NAMED,
     'npu_tool analyze --try npu': NAMED,
     'npu_tool baseline': NAMED,
@@ -24,6 +25,7 @@ NOT_RUN = {
     'npu_tool data': NAMED,
     'npu_tool doctor --explain': NAMED,
     'npu_tool eval': NAMED,
+    'npu_tool export': NAMED,
     'npu_tool launch': NAMED,
     'npu_tool memory': NAMED,
     'npu_tool predict': NAMED,

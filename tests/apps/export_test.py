@@ -77,6 +77,12 @@ class Export(ProgramTest):
         self.assertFails(npu_tool('export', '--checkpoint', self.dir, '--to', to), 6, str(self.dir))
         self.assertFails(npu_tool('export', *SMALL, '--to', '/proc/m.onnx'), 6, '/proc')
         self.assertEqual(list(self.dir.iterdir()), [])
+        config = self.config(precision='32-true')
+        self.assertDone(train_app(config, f'output.dir={self.dir}/out', 'trainer.max_steps=1', 'trainer.limit_val_batches=0'))
+        trained = ('--weights', run_dir(self.dir / 'out') / 'checkpoints/last/model.safetensors')
+        self.assertFails(npu_tool('export', *SMALL, 'model.num_classes=7', *trained, '--to', to), 6, "for the head 'heads.head', which would be random")
+        self.assertFalse(to.exists())
+        self.assertDone(npu_tool('export', *SMALL, *trained, '--to', to))
 
     def test_a_compiler_for_ascend(self):
         """A stand-in for ATC that accepts what CANN documents."""

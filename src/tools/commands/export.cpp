@@ -72,7 +72,11 @@ Source from_name(const ExportArguments& args, const Parts& parts) {
     apply_override(node, word);
   }
   Source out{.model = make_model(bind_config(node, parts).model, parts, kSeed), .metadata = {}, .images = {}};
-  if (!args.weights.empty()) load_weights_file(out.model, args.weights);
+  if (!args.weights.empty()) {
+    const auto report = load_weights_file(out.model, args.weights);
+    check(report.fresh_head.empty(), ErrorKind::Checkpoint, "export", args.weights, " has no weights of this size for the head '",
+          report.fresh_head, "', which would be random", "; hint: model.num_classes must be that of the weights");
+  }
   return out;
 }
 
