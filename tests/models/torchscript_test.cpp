@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include <torch/nn/module.h>
 #include <torch/script.h>
 
 #include "npu_train/nn/named_state.hpp"
