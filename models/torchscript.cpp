@@ -4,10 +4,10 @@
 #include <torch/nn/modules/normalization.h>
 #include <torch/script.h>
 
+#include <filesystem>
 #include <sstream>
 
 #include "npu_train/core/error.hpp"
-#include "npu_train/io/file.hpp"
 
 namespace npu_train {
 namespace {
@@ -145,10 +145,10 @@ Model torchscript(const TorchScriptOptions& options) {
           .weights_strict = options.weights_strict};
 }
 
-void save_torchscript(const Model& model, const std::filesystem::path& path) {
+std::string torchscript_bytes(const Model& model) {
   auto* net = model.module ? model.module->as<ScriptedModule>() : nullptr;
-  check(net != nullptr, ErrorKind::Usage, "save_torchscript", "the model '", model.name, "' is not a TorchScript module");
-  const auto bytes = translated("save_torchscript", [&] {
+  check(net != nullptr, ErrorKind::Usage, "torchscript_bytes", "the model '", model.name, "' is not a TorchScript module");
+  return translated("torchscript_bytes", [&] {
     auto copy = net->script.deepcopy();
     copy.to(at::kCPU);
     copy.eval();
@@ -156,7 +156,6 @@ void save_torchscript(const Model& model, const std::filesystem::path& path) {
     copy.save(out);
     return out.str();
   });
-  write_file_atomic(path, bytes);
 }
 
 }  // namespace npu_train

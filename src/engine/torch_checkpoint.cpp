@@ -199,7 +199,7 @@ void save_trained_torchscript(const std::string& from, const std::string& path, 
         "writes weights for PyTorch");
   auto model = parts.models.make(config.model, "model");
   load_weights(model, tensors_by_every_name(load_checkpoint(checkpoint, {"model"}).at("model")));
-  save_torchscript(model, path);
+  write_file_atomic(path, torchscript_bytes(model));
 }
 
 }  // namespace npu_train

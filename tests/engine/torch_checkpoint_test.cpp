@@ -43,8 +43,8 @@ TEST_CASE("weights, the optimizer's state by the order of the parameters, and th
   const auto file = load_pth(written.files[0]);
   for (const auto& [name, value] : file.tensors) tensors[name] = value;
   const auto state = load_checkpoint(checkpoint);
-  for (const auto& [name, value] : state.at("model").tensors)
-    CHECK_MESSAGE(torch::equal(tensors.at("model_state_dict." + name), value), name);
+  for (const auto& weight : state.at("model").tensors)
+    CHECK_MESSAGE(torch::equal(tensors.at("model_state_dict." + weight.first), weight.second), weight.first);
   // Of the decayed parameters the first is class_token, the second conv_proj.weight; all others come after them.
   const auto of = [&](const std::string& slot) { return state.at("optimizer").tensors.at(slot); };
   const auto decayed = 2 + 1 + 4 + 1;  // with positions, four matrices of the block and the head's

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
 #include <string>
 
 #include "npu_train/nn/model.hpp"
@@ -27,8 +26,8 @@ struct TorchScriptOptions {
 /// them).
 Model torchscript(const TorchScriptOptions& options);
 
-/// Writes the module of a model of torchscript(), with its present weights on the CPU in evaluation mode, for torch.jit.load. Error(Usage)
-/// for another model, Error(Checkpoint) if the file cannot be written.
-void save_torchscript(const Model& model, const std::filesystem::path& path);
+/// The module of a model of torchscript(), with its present weights on the CPU in evaluation mode, as the bytes of a file for
+/// torch.jit.load: write_file_atomic(path, torchscript_bytes(model)). Error(Usage) for another model.
+std::string torchscript_bytes(const Model& model);
 
 }  // namespace npu_train
