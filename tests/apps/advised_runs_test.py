@@ -38,6 +38,9 @@ NOT_RUN = {
     'train_app --nproc X': NAMED,
     'train_app --verify-resume': NAMED,
     'train_app npu_tool npu_train_sim_npu': 'names targets of a build',
+    'train_app CONFIG model={name: torchscript, path: net.pt, allow_code: true}': 'apps.torchscript',
+    'npu_tool predict --checkpoint RUN model.allow_code=true cat.jpg': 'apps.torchscript',
+    'npu_tool weights --from RUN --to trained.pt --as torchscript model.allow_code=true': 'apps.torchscript',
 }
 # For each script: the test that runs it, or the reason why no test does.
 SCRIPTS = {
@@ -69,7 +72,7 @@ STANDS_FOR = {
     'CONFIG': 'configs/quickstart.yaml', 'CONFIG.yaml': 'configs/quickstart.yaml', 'config.yaml': 'configs/quickstart.yaml', 'my.yaml': 'my.yaml',
     'A': 'dump_a', 'B': 'dump_b', 'dump': 'dump_ranks', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
     'device=npu': f'device={NPU}', 'device=<kind>': 'device=cpu', 'resnet50': 'resnet18', 'vit_b16': 'vit_tiny_cifar10', '/data/runs': 'runs',
-    'FILE': 'file.json', 'PROGRAM': 'true', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}'}
+    'RUN': 'outputs/small/version_0', 'model.image_size=384': 'model.image_size=48', 'FILE': 'file.json', 'PROGRAM': 'true', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}'}
 SHORTER = {
     'bench': {'--steps': '1', '--warmup': '1', '--infer-steps': '1', '--sweep-steps': '1', '--pairs': '1', '--null-trials': '1', '--scale-steps': '1',
               '--scale-batch': '1,2', '--scale-depth': '1,2', '--scale-image': '32,40', '--scale-threads': '1', '--scale-workers': '1',
@@ -145,6 +148,12 @@ class AdvisedRuns(ProgramTest):
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'model={name: resnet18, num_classes: 1000}', 'output.name=resnet50_generated')
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', '--nproc', '2', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_ranks}', 'output.dir=""')
+        (d / 'outputs/resnet50_cifar10').symlink_to(d / 'outputs/resnet50_generated')
+        vit = 'outputs/vit_b16_imagenet/version_0'
+        self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'model={name: vit_tiny_cifar10}', 'output.name=vit_b16_imagenet')
+        (d / 'vit-base-patch16-224').mkdir()
+        for to, names in (('vit.safetensors', 'torchvision'), ('vit.pth', 'torchvision'), ('vit-base-patch16-224/model.safetensors', 'hf4')):
+            self.make(BIN / 'npu_tool', 'weights', '--from', vit, '--to', to, '--as', names)
         (d / 'reference').mkdir()
         for name in ('dump_b', 'dump_new', 'dump_npu', 'dump_gpu', 'dump_cpu', 'dump_fp32', 'reference/dump'): (d / name).symlink_to(d / 'dump_a')
         weights = next((d / 'outputs/resnet50_generated/version_0/checkpoints').glob('last/model.safetensors'))
