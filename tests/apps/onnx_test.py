@@ -68,7 +68,7 @@ class Onnx(ProgramTest):
         smaller = {'resnet': ['model.image_size=64'], 'vit': ['model.image_size=64', 'model.depth=2'], 'vit_tiny_cifar10': []}
         keys = lambda name: smaller[name if name in smaller else name.split('_')[0].rstrip('0123456789')]
         env = dict(os.environ, PATH=f'{pathlib.Path(PYTHON).parent}{os.pathsep}{os.environ["PATH"]}')
-        models = registered_models()
+        models = [name for name in registered_models() if name != 'torchscript']  # it has the network of a file
         self.assertGreater(len(models), 10)
         # The operators of a family are the same: the large ones of it at one opset.
         everywhere = [('fp32', 15, 1e-5), ('fp32', 17, 1e-5), ('fp32', 20, 1e-5), ('fp16', 17, 2e-3)]
