@@ -141,9 +141,10 @@ void DataParallelStrategy::check_operators() {
     operators_differ_ = true;
     const auto names = group_->gather("operators", operators_);
     const auto found = detail::first_difference(names[0], names[r]);
+    const auto shown = [](const std::string& name) { return name.empty() ? "the end" : name; };
     if (is_main())
-      log_warning("dist.check_every: in step ", steps_ + 1, " operator ", found.number, " of forward and backward is ", found.b,
-                  " on rank ", r, " and ", found.a, " on rank 0; the ranks compute differently");
+      log_warning("dist.check_every: in step ", steps_ + 1, " operator ", found.number, " of forward and backward is ", shown(found.b),
+                  " on rank ", r, " and ", shown(found.a), " on rank 0; the ranks compute differently");
   }
 }
 

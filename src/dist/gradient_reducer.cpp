@@ -46,18 +46,12 @@ void check_equal(const ParameterSet& parameters, ProcessGroup& group) {
   const auto all = group.gather("parameters", own);
   for (size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
-    const auto [mine, theirs] = std::mismatch(all[0].begin(), all[0].end(), all[r].begin(), all[r].end());
-    const auto line = [](const std::string& text, size_t at) {
-      const auto begin = text.rfind('\n', at == 0 ? 0 : at - 1);
-      const auto from = begin == std::string::npos ? 0 : begin + 1;
-      const auto end = text.find('\n', from);
-      return from >= text.size() ? std::string("no parameter") : text.substr(from, end - from);
-    };
-    throw Error(ErrorKind::Peer, "GradientReducer",
-                "the parameters of rank " + std::to_string(r) + " differ from those of rank 0: '" +
-                    line(all[r], static_cast<size_t>(theirs - all[r].begin())) + "' instead of '" +
-                    line(all[0], static_cast<size_t>(mine - all[0].begin())) + "'",
-                "all ranks must run the same program with the same configuration");
+    const auto found = detail::first_difference(all[0], all[r]);
+    const auto shown = [](const std::string& parameter) { return parameter.empty() ? "no parameter" : parameter; };
+    throw Error(
+        ErrorKind::Peer, "GradientReducer",
+        c10::str("the parameters of rank ", r, " differ from those of rank 0: '", shown(found.b), "' instead of '", shown(found.a), "'"),
+        "all ranks must run the same program with the same configuration");
   }
 }
 

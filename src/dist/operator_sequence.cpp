@@ -44,7 +44,7 @@ LineDifference first_difference(const std::string& a, const std::string& b) {
   const auto before = std::string_view(a).substr(0, static_cast<size_t>(in_a - a.begin()));
   const auto begin = before.rfind('\n') == std::string_view::npos ? 0 : before.rfind('\n') + 1;
   const auto line = [begin](const std::string& text) {
-    return begin >= text.size() ? "the end" : text.substr(begin, text.find('\n', begin) - begin);
+    return begin >= text.size() ? "" : text.substr(begin, text.find('\n', begin) - begin);
   };
   return {1 + static_cast<size_t>(std::count(before.begin(), before.end(), '\n')), line(a), line(b)};
 }

@@ -38,7 +38,7 @@ class OperatorSequence {
   at::CallbackHandle handle_ = at::INVALID_CALLBACK_HANDLE;
 };
 
-// The first line in which the texts differ: its number from 1, and both lines; "the end" past the last one.
+// The first line in which the texts differ: its number from 1, and both lines; "" past the last one.
 struct LineDifference {
   size_t number = 0;
   std::string a{}, b{};

@@ -1,12 +1,12 @@
 #include "npu_train/export/onnx.hpp"
 
-#include "export/evaluation.hpp"
 #include "export/half.hpp"
 #include "export/lowering.hpp"
 #include "export/onnx_writer.hpp"
 #include "export/rows.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/version.hpp"
+#include "npu_train/nn/evaluation_mode.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/train/model_task.hpp"
 
@@ -75,7 +75,7 @@ OnnxExport export_onnx(const Model& model, const Batch& example, const std::file
   return translated(kExport, [&] {
     check_options(options);
     check(model.module != nullptr && model.forward, ErrorKind::Usage, kExport, "the model '", model.name, "' has no module or no forward");
-    const detail::Evaluation evaluation(*model.module);
+    const EvaluationMode evaluation(*model.module);
     onnx::Subject subject{.forward = [&](const Batch& batch) { return model.forward(batch); },
                           .parameters = parameters_of(*model.module),
                           .buffers = buffers_of(*model.module),

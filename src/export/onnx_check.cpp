@@ -9,11 +9,11 @@
 #include <cmath>
 #include <limits>
 
-#include "export/evaluation.hpp"
 #include "export/interpreter.hpp"
 #include "export/onnx_reader.hpp"
 #include "export/onnxruntime.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/evaluation_mode.hpp"
 
 namespace npu_train {
 namespace {
@@ -23,6 +23,12 @@ Batch inputs_of(const onnx::OnnxModel& model, const Batch& batch) {
   Batch out;
   for (const auto& input : model.inputs) out.set(input.name, batch.at(input.name));
   return out;
+}
+
+Outputs run(const onnx::OnnxModel& model, const Batch& inputs) {
+  std::map<std::string, at::Tensor> given;
+  for (const auto& [name, value] : inputs.fields()) given[name] = value;
+  return onnx::run_model(model, given);
 }
 
 double difference_of(const at::Tensor& expected, const at::Tensor& given) {
@@ -44,21 +50,17 @@ OnnxComparison compared(const std::string& by, const Outputs& expected, const Ou
 }  // namespace
 
 Outputs run_onnx(const std::filesystem::path& file, const Batch& inputs) {
-  return translated("run_onnx", [&] {
-    const auto model = onnx::read_onnx(file);
-    std::map<std::string, at::Tensor> given;
-    for (const auto& [name, value] : inputs.fields()) given[name] = value;
-    return onnx::run_model(model, given);
-  });
+  return translated("run_onnx", [&] { return run(onnx::read_onnx(file), inputs); });
 }
 
 std::vector<OnnxComparison> check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance) {
   return translated("check_onnx", [&] {
-    const detail::Evaluation evaluation(*model.module);
+    const EvaluationMode evaluation(*model.module);
     const at::NoGradGuard no_grad;
     const auto expected = model.forward(inputs.map([](const at::Tensor& t) { return t.clone(); }));
-    std::vector<OnnxComparison> out{compared("npu_train", expected, run_onnx(file, inputs), tolerance)};
-    if (const auto theirs = onnx::run_onnxruntime(file, inputs_of(onnx::read_onnx(file), inputs)))
+    const auto written = onnx::read_onnx(file);
+    std::vector<OnnxComparison> out{compared("npu_train", expected, run(written, inputs), tolerance)};
+    if (const auto theirs = onnx::run_onnxruntime(file, inputs_of(written, inputs)))
       out.push_back(compared("onnxruntime " + theirs->first, expected, theirs->second, tolerance));
     return out;
   });

@@ -1,15 +1,12 @@
 #include "export/onnxruntime.hpp"
 
-#include <stdlib.h>
-
-#include <cerrno>
-#include <cstring>
 #include <sstream>
 #include <vector>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/process.hpp"
 #include "npu_train/io/npy.hpp"
+#include "npu_train/io/scratch_folder.hpp"
 
 namespace npu_train::onnx {
 namespace {
@@ -33,32 +30,12 @@ for i, (output, value) in enumerate(zip(session.get_outputs(), session.run(None,
     print(output.name)
 )";
 
-// A folder that is removed at the end.
-class Folder {
- public:
-  Folder() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "npu_train_onnx_XXXXXX").string();
-    check(::mkdtemp(pattern.data()) != nullptr, ErrorKind::Checkpoint, "check_onnx", pattern, ": ", std::strerror(errno));
-    path_ = pattern;
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  std::string str() const { return path_.string(); }
-
- private:
-  std::filesystem::path path_;
-};
-
 }  // namespace
 
 std::optional<std::pair<std::string, Outputs>> run_onnxruntime(const std::filesystem::path& file, const Batch& inputs) {
-  const Folder folder;
-  std::vector<std::string> command{"python3", "-c", kScript, folder.str(), std::filesystem::absolute(file).string()};
+  const npu_train::detail::ScratchFolder scratch("check_onnx");
+  const auto& folder = scratch.path;
+  std::vector<std::string> command{"python3", "-c", kScript, folder.string(), std::filesystem::absolute(file).string()};
   for (size_t i = 0; i < inputs.fields().size(); ++i) {
     save_npy(folder / ("in" + std::to_string(i) + ".npy"), inputs.fields()[i].second);
     command.push_back(inputs.fields()[i].first);

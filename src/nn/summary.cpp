@@ -8,30 +8,12 @@
 #include <sstream>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/nn/evaluation_mode.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/trace/op_observer.hpp"
 
 namespace npu_train {
 namespace {
-
-// Evaluation mode for a scope; every submodule gets its own mode back.
-class Evaluation {
- public:
-  explicit Evaluation(torch::nn::Module& module) : modules_(module.modules()) {
-    for (const auto& m : modules_) training_.push_back(m->is_training());
-    module.eval();
-  }
-  ~Evaluation() {
-    // From the leaves up would undo itself: train() recurses, so parents first, which is the order of modules().
-    for (size_t i = 0; i < modules_.size(); ++i) modules_[i]->train(training_[i]);
-  }
-  Evaluation(const Evaluation&) = delete;
-  Evaluation& operator=(const Evaluation&) = delete;
-
- private:
-  std::vector<std::shared_ptr<torch::nn::Module>> modules_;
-  std::vector<bool> training_;
-};
 
 // Collects what the counter sees, by layer and by block.
 class Collector {
@@ -121,7 +103,7 @@ ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>&
   for (const auto& [name, buffer] : buffers_of(*model.module)) summary.buffers += buffer.numel();
 
   c10::AutoGradMode no_grad(false);
-  Evaluation evaluation(*model.module);
+  EvaluationMode evaluation(*model.module);
   at::TensorOptions like = at::TensorOptions().dtype(at::kFloat);
   for (const auto& p : parameters)
     if (p.value.is_floating_point()) {

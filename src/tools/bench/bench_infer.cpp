@@ -6,8 +6,8 @@
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/io/scratch_folder.hpp"
 #include "npu_train/nn/fuse.hpp"
-#include "npu_train/tools/runs/scratch_folder.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "npu_train/train/loop.hpp"
 

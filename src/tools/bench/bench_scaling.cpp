@@ -9,10 +9,10 @@
 #include "bench_step.hpp"
 #include "bench_sweeps.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/io/scratch_folder.hpp"
 #include "npu_train/tools/align/compare.hpp"
 #include "npu_train/tools/align/dumper.hpp"
 #include "npu_train/tools/bench/growth.hpp"
-#include "npu_train/tools/runs/scratch_folder.hpp"
 
 namespace npu_train::detail {
 namespace {

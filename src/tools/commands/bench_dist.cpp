@@ -12,8 +12,8 @@
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
+#include "npu_train/io/scratch_folder.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
-#include "npu_train/tools/runs/scratch_folder.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -20,11 +20,11 @@
 #include "npu_train/core/without_hint.hpp"
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/io/file.hpp"
+#include "npu_train/io/scratch_folder.hpp"
 #include "npu_train/tools/doctor/dist_environment.hpp"
 #include "npu_train/tools/doctor/dist_probe.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
-#include "npu_train/tools/runs/scratch_folder.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "commands.hpp"
+#include "model_arguments.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/text.hpp"
@@ -24,8 +25,9 @@ constexpr int64_t kCheckedBatch = 5;  // the export records 2 and 3
 constexpr uint64_t kMaxManifest = uint64_t{64} << 20;
 
 struct ExportArguments {
-  std::string checkpoint, model, weights, to, dtype = "fp32", soc;
-  std::vector<std::string> words, dynamic;
+  std::string checkpoint, weights, to, dtype = "fp32", soc;
+  ModelArguments model;
+  std::vector<std::string> dynamic;
   std::vector<int64_t> batches{1};
   int64_t opset = OnnxOptions().opset;
   bool external_data = false, check = false, json = false;
@@ -65,13 +67,7 @@ Source from_checkpoint(const std::string& path, const Parts& parts) {
 }
 
 Source from_name(const ExportArguments& args, const Parts& parts) {
-  auto node = ConfigNode::map();
-  apply_override(node, "model.name=" + args.model);
-  for (const auto& word : args.words) {
-    check(word.starts_with("model."), ErrorKind::Usage, "export", "'", word, "'; allowed: model.KEY=VALUE");
-    apply_override(node, word);
-  }
-  Source out{.model = make_model(bind_config(node, parts).model, parts, kSeed), .metadata = {}, .images = {}};
+  Source out{.model = make_model(args.model.part(parts), parts, kSeed), .metadata = {}, .images = {}};
   if (!args.weights.empty()) {
     const auto report = load_weights_file(out.model, args.weights);
     check(report.fresh_head.empty(), ErrorKind::Checkpoint, "export", args.weights, " has no weights of this size for the head '",
@@ -81,10 +77,10 @@ Source from_name(const ExportArguments& args, const Parts& parts) {
 }
 
 Source source_of(const ExportArguments& args, const Parts& parts) {
-  check(args.checkpoint.empty() != args.model.empty(), ErrorKind::Usage, "export",
+  check(args.checkpoint.empty() == args.model.given(), ErrorKind::Usage, "export",
         "give --checkpoint DIR, or --model NAME [model.KEY=VALUE ...] with --weights FILE");
-  check(args.checkpoint.empty() || (args.weights.empty() && args.words.empty()), ErrorKind::Usage, "export",
-        "a checkpoint has its own weights and model keys; hint: use --model NAME for others");
+  check(args.checkpoint.empty() || (args.weights.empty() && args.model.keys.empty() && args.model.num_classes == 0), ErrorKind::Usage,
+        "export", "a checkpoint has its own weights and model keys; hint: use --model NAME for others");
   auto out = args.checkpoint.empty() ? from_name(args, parts) : from_checkpoint(args.checkpoint, parts);
   out.metadata.emplace_back("npu_train.model", out.model.name);
   if (!out.model.inputs.empty()) out.metadata.emplace_back("npu_train.input", out.model.inputs.front().str());
@@ -211,9 +207,9 @@ void add_export(CLI::App& app, Command& run) {
   auto args = std::make_shared<ExportArguments>();
   auto* sub = app.add_subcommand("export", "write a model as an ONNX file");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
-  sub->add_option("--model", args->model, "alternatively: name of a model ...");
-  sub->add_option("--weights", args->weights, "... with weights from this .safetensors or .pth file; without it they are random");
-  sub->add_option("keys", args->words, "model.KEY=VALUE ... of that model");
+  add_model_options(*sub, args->model, "alternatively: name of a model");
+  sub->add_option("--weights", args->weights, "weights of that model, from a .safetensors or .pth file; without it they are random");
+  sub->add_option("keys", args->model.keys, "model.KEY=VALUE ... of that model");
   sub->add_option("--to", args->to, "the file to write")->required();
   sub->add_option("--opset", args->opset, "15 to 20; ATC of CANN 8.0 accepts 15, CANN 8.5 up to 18");
   sub->add_option("--dtype", args->dtype, "fp32, or fp16 with normalisation, softmax and reductions in fp32")

@@ -7,8 +7,8 @@
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/engine/trainer.hpp"
+#include "npu_train/io/scratch_folder.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
-#include "npu_train/tools/runs/scratch_folder.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {

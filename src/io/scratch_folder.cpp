@@ -1,4 +1,4 @@
-#include "npu_train/tools/runs/scratch_folder.hpp"
+#include "npu_train/io/scratch_folder.hpp"
 
 #include <unistd.h>
 

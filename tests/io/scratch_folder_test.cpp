@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/tools/runs/scratch_folder.hpp"
+#include "npu_train/io/scratch_folder.hpp"
 
 #include <fstream>
 
