@@ -1,5 +1,6 @@
 #include "npu_train/models/registry.hpp"
 
+#include "gpt2_options.hpp"
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/models/torchscript.hpp"
 #include "vit_options.hpp"
@@ -22,6 +23,20 @@ void add_vit(ModelRegistry& registry, const std::string& name, const std::string
   registry.add<VitPreset<defaults>>(name, doc, [name](const VitOptions& options) { return vit(options, name); });
 }
 
+template <Gpt2Options (*defaults)()>
+struct Gpt2Preset : Gpt2Options {
+  Gpt2Preset() : Gpt2Options(defaults()) {}
+  static const ConfigTable<Gpt2Preset>& config_table() {
+    static const auto table = detail::gpt2_fields<Gpt2Preset>("model gpt2");
+    return table;
+  }
+};
+
+template <Gpt2Options (*defaults)()>
+void add_gpt2(ModelRegistry& registry, const std::string& name, const std::string& doc) {
+  registry.add<Gpt2Preset<defaults>>(name, doc, [name](const Gpt2Options& options) { return gpt2(options, name); });
+}
+
 }  // namespace
 
 void add_builtin_models(ModelRegistry& registry) {
@@ -37,6 +52,9 @@ void add_builtin_models(ModelRegistry& registry) {
   add_vit<vit_tiny_cifar10_options>(registry, "vit_tiny_cifar10",
                                     "vision transformer for 32x32 images, patch 4, dim 192, depth 12, heads 3");
   registry.add<TorchScriptOptions>("torchscript", "a TorchScript module of Python, from a file", torchscript);
+  registry.add<Gpt2Options>("gpt2", "GPT-2 of configurable size", [](const Gpt2Options& options) { return gpt2(options, "gpt2"); });
+  add_gpt2<gpt2_124m_options>(registry, "gpt2_124m", "GPT-2 with 124 million parameters: layers 12, heads 12, dim 768");
+  add_gpt2<gpt2_tiny_options>(registry, "gpt2_tiny", "GPT-2 for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64");
 }
 
 }  // namespace npu_train

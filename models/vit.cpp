@@ -1,15 +1,13 @@
 #include "npu_train/models/vit.hpp"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <torch/nn/modules/container/modulelist.h>
-#include <torch/nn/modules/normalization.h>
 
+#include "layer_norm.hpp"
 #include "npu_train/nn/attention.hpp"
 #include "npu_train/nn/dropout.hpp"
 #include "npu_train/nn/init.hpp"
@@ -23,18 +21,6 @@ namespace {
 struct Parent : torch::nn::Module {
   using torch::nn::Module::Module;
 };
-
-std::shared_ptr<torch::nn::LayerNormImpl> norm(torch::nn::Module& owner, const std::string& name, const VitOptions& o) {
-  return owner.register_module(name, std::make_shared<torch::nn::LayerNormImpl>(torch::nn::LayerNormOptions({o.dim}).eps(o.norm_eps)));
-}
-
-// Low-precision tokens with fp32 norm parameters: the CPU kernel accepts the pair, others require one dtype (autocast converts by itself).
-at::Tensor layer_norm(const at::Tensor& x, const torch::nn::LayerNormImpl& ln) {
-  const auto dtype = ln.weight.scalar_type();
-  const bool mixed = x.scalar_type() != dtype && !x.is_cpu() && !at::autocast::is_autocast_enabled(x.device().type());
-  const at::Tensor y = at::layer_norm(mixed ? x.to(dtype) : x, ln.options.normalized_shape(), ln.weight, ln.bias, ln.options.eps());
-  return mixed ? y.to(x.scalar_type()) : y;
-}
 
 bool has_fused_kernels(const VitOptions& o) { return o.fused_kernels == "auto"; }
 
@@ -108,9 +94,9 @@ class EncoderBlock : public torch::nn::Module {
  public:
   EncoderBlock(const VitOptions& o, double drop_path_rate)
       : torch::nn::Module("EncoderBlock"), dropout_(o.dropout), drop_path_(drop_path_rate), gelu_(o.gelu == "tanh" ? "tanh" : "none") {
-    ln_1_ = norm(*this, "ln_1", o);
+    ln_1_ = detail::add_layer_norm(*this, "ln_1", o.dim, o.norm_eps);
     attention = register_module("self_attention", std::make_shared<SelfAttention>(o));
-    ln_2_ = norm(*this, "ln_2", o);
+    ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, o.norm_eps);
     // Indices 1, 2 and 4 are GELU and the dropouts, which have no parameters.
     auto mlp = register_module("mlp", std::make_shared<Parent>("Mlp"));
     const int64_t hidden = o.mlp_dim > 0 ? o.mlp_dim : 4 * o.dim;
@@ -120,8 +106,8 @@ class EncoderBlock : public torch::nn::Module {
 
   at::Tensor forward(const at::Tensor& x) {
     const auto attend = [this](const at::Tensor& t) { return attention->forward(t); };
-    const at::Tensor y = x + branch(in_layer("self_attention", layer_norm(x, *ln_1_), attend));
-    at::Tensor h = at::gelu(fc1_->forward(layer_norm(y, *ln_2_)), gelu_);
+    const at::Tensor y = x + branch(in_layer("self_attention", detail::layer_norm(x, *ln_1_), attend));
+    at::Tensor h = at::gelu(fc1_->forward(detail::layer_norm(y, *ln_2_)), gelu_);
     h = fc2_->forward(npu_train::dropout(h, dropout_, is_training()));
     return y + branch(h);
   }
@@ -160,7 +146,7 @@ class VisionTransformer : public torch::nn::Module {
       const double rate = o.depth > 1 ? o.drop_path * static_cast<double>(i) / static_cast<double>(o.depth - 1) : o.drop_path;
       blocks.push_back(layers->register_module("encoder_layer_" + std::to_string(i), std::make_shared<EncoderBlock>(o, rate)));
     }
-    ln_ = norm(*encoder, "ln", o);
+    ln_ = detail::add_layer_norm(*encoder, "ln", o.dim, o.norm_eps);
 
     auto heads = register_module("heads", std::make_shared<Parent>("Heads"));
     head_ = heads->register_module("head", std::make_shared<Linear>(o.dim, o.num_classes));
@@ -179,7 +165,7 @@ class VisionTransformer : public torch::nn::Module {
   }
 
   // All tokens are normalised, as in torchvision's network, so that dumps of both show one tensor; the class token alone is read.
-  at::Tensor head(const at::Tensor& x) { return head_->forward(layer_norm(x, *ln_).select(1, 0)); }
+  at::Tensor head(const at::Tensor& x) { return head_->forward(detail::layer_norm(x, *ln_).select(1, 0)); }
 
   void set_mask(const at::Tensor& mask) {
     for (const auto& block : blocks) block->attention->set_mask(mask);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/open_tokens.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -151,6 +152,9 @@ void add_builtin_datasets(DatasetRegistry& registry) {
   registry.add<ImageFolderOptions>("image_folder",
                                    "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)", open_folder);
   registry.add<GeneratedOptions>("generated", "ten classes of coloured shapes, 32 x 32, drawn from a seed; needs no files", open_generated);
+  registry.add<TokensOptions>("tokens", "text as token ids, in the files of llm.c and nanoGPT", detail::open_tokens);
+  registry.add<GeneratedTextOptions>("generated_text", "English sentences with bytes as tokens, drawn from a seed; needs no files",
+                                     detail::open_generated_text);
 }
 
 DatasetRegistry builtin_datasets() {

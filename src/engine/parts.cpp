@@ -3,6 +3,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/models/registry.hpp"
 #include "npu_train/train/classifier.hpp"
+#include "npu_train/train/language_model.hpp"
 
 namespace npu_train {
 namespace {
@@ -32,6 +33,19 @@ struct RegressorKeys {
   }
 };
 
+struct LanguageModelKeys {
+  int64_t ignore_index = -100;
+  std::vector<PartConfig> metrics{};
+  static const ConfigTable<LanguageModelKeys>& config_table() {
+    using T = LanguageModelKeys;
+    static const auto table =
+        ConfigTable<T>("task language_model")
+            .field("ignore_index", &T::ignore_index, "targets of this value count neither in the loss nor in the metrics")
+            .field("metrics", &T::metrics, kMetricsDoc);
+    return table;
+  }
+};
+
 }  // namespace
 
 Parts builtin_parts() {
@@ -51,6 +65,11 @@ Parts builtin_parts() {
                                  [](const RegressorKeys& keys, const Model& model, const MetricRegistry& metrics) {
                                    return regressor(model, make_metrics(keys.metrics, "task.metrics", metrics));
                                  });
+  parts.tasks.add<LanguageModelKeys>(
+      "language_model", "cross entropy of the next token; metric acc",
+      [](const LanguageModelKeys& keys, const Model& model, const MetricRegistry& metrics) {
+        return language_model(model, {.ignore_index = keys.ignore_index, .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
+      });
   return parts;
 }
 

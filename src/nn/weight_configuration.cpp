@@ -71,6 +71,15 @@ Keys of_resnet(const Shapes& shapes) {
   return out;
 }
 
+Keys of_gpt2(const Shapes& shapes) {
+  Keys out;
+  add(out, "vocab_size", shapes.size("token_embedding.weight", 0));
+  add(out, "context", shapes.size("position_embedding.weight", 0));
+  add(out, "layers", shapes.layers("blocks.", ".ln_1.weight"));
+  add(out, "dim", shapes.size("token_embedding.weight", 1));
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTensors& tensors) {
@@ -79,6 +88,7 @@ std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTen
   const auto found = detail::known_naming(names);
   if (found.naming == nullptr || found.naming->libraries.front() != "torchvision") return {};
   const Shapes shapes(tensors);
+  if (found.family->name == "gpt2") return of_gpt2(shapes);
   return found.family->name == "vit" ? of_vit(shapes) : of_resnet(shapes);
 }
 

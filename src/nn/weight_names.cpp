@@ -13,7 +13,9 @@ namespace {
 const detail::Naming& naming_of(const detail::Family& family, const std::string& library) {
   for (const auto& naming : family.namings)
     if (std::find(naming.libraries.begin(), naming.libraries.end(), library) != naming.libraries.end()) return naming;
-  throw Error(ErrorKind::Usage, "weights", "'" + library + "' is no naming; allowed: " + join(weight_namings()));
+  std::vector<std::string> known;
+  for (const auto& naming : family.namings) known.insert(known.end(), naming.libraries.begin(), naming.libraries.end());
+  throw Error(ErrorKind::Usage, "weights", "'" + library + "' has no " + family.name + "; allowed: " + join(known));
 }
 
 bool is_projection(const std::string& name, const std::string& part) {
@@ -49,7 +51,9 @@ std::string FoundNaming::str() const {
   const auto& all = detail::families();
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.name == family; });
   std::vector<std::string> libraries;
-  for (const auto& library : naming_of(*found, naming).libraries) libraries.push_back(titles.at(library));
+  const bool own = family == "gpt2";  // of which torchvision has none
+  for (const auto& library : naming_of(*found, naming).libraries)
+    libraries.push_back(own && library == "torchvision" ? "npu_train" : titles.at(library));
   return "a " + family + " with the names of " + join(libraries);
 }
 
@@ -71,7 +75,8 @@ RenamedWeights renamed_weights(const NamedTensors& tensors, const std::string& n
   detail::WeightSource source(tensors, none, report);
   const auto* family = source.family();
   check(family != nullptr, ErrorKind::Checkpoint, "weights", "the ", tensors.size(),
-        " tensors are not those of a known network, so their names cannot be translated; known: a vit and a resnet with the names of ",
+        " tensors are not those of a known network, so their names cannot be translated; known: a vit, a resnet and a gpt2 with the names "
+        "of ",
         join(all));
   const auto& target = naming_of(*family, naming);
   RenamedWeights out{.from = report.naming};
@@ -81,9 +86,10 @@ RenamedWeights renamed_weights(const NamedTensors& tensors, const std::string& n
       const auto theirs = target.theirs(ours);
       if (theirs.empty() || !written.insert(theirs).second) continue;
       auto tensor = source.take(ours);
+      if (tensor.defined() && tensor.dim() == 2 && target.transposes(theirs)) tensor = tensor.t();
       check(tensor.defined(), ErrorKind::Checkpoint, "weights", "'", ours,
             "' cannot be put together from the file: a part of it is missing or has another shape");
-      out.tensors.emplace_back(theirs, std::move(tensor));
+      out.tensors.emplace_back(theirs, tensor.contiguous());
     }
   source.list_unused("");
   out.omitted = report.unexpected;

@@ -150,12 +150,34 @@ Naming resnet_naming(const std::vector<std::string>& libraries) {
   return {libraries, "resnet.", theirs, {"fc.*", "classifier.1.*"}};
 }
 
+// Hugging Face's blocks store the matrices of linear layers as [in, out] ("Conv1D"). Its state of a model with a head repeats the token
+// embedding as lm_head.weight.
+Naming gpt2_naming(const std::vector<std::string>& libraries) {
+  const bool own = libraries.front() == "torchvision";
+  std::vector<NameRule> rules;
+  const auto add = [&](const std::string& ours, const std::string& theirs, bool matrix = false) {
+    rules.push_back({ours, own ? ours : theirs, !own && matrix});
+  };
+  add("token_embedding.weight", "wte.weight");
+  add("position_embedding.weight", "wpe.weight");
+  add("blocks.#.ln_1.*", "h.#.ln_1.*");
+  add("blocks.#.attention.qkv.*", "h.#.attn.c_attn.*", true);
+  add("blocks.#.attention.proj.*", "h.#.attn.c_proj.*", true);
+  add("blocks.#.ln_2.*", "h.#.ln_2.*");
+  add("blocks.#.mlp.fc1.*", "h.#.mlp.c_fc.*", true);
+  add("blocks.#.mlp.fc2.*", "h.#.mlp.c_proj.*", true);
+  add("ln.*", "ln_f.*");
+  if (!own) add("token_embedding.weight", "lm_head.weight");
+  return {libraries, own ? "" : "transformer.", rules, {}};
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"vit", {vit_naming("torchvision"), vit_naming("timm"), vit_naming("hf"), vit_naming("hf4")}},
       {"resnet", {resnet_naming({"torchvision", "timm"}), resnet_naming({"hf", "hf4"})}},
+      {"gpt2", {gpt2_naming({"torchvision"}), gpt2_naming({"hf", "hf4"})}},
   };
   return all;
 }
@@ -176,6 +198,13 @@ std::string Naming::theirs(std::string_view name) const {
     if (!other.empty()) return base + other;
   }
   return "";
+}
+
+bool Naming::transposes(std::string_view name) const {
+  if (!base.empty() && name.starts_with(base)) name.remove_prefix(base.size());
+  for (const auto& rule : rules)
+    if (match(rule.theirs, name)) return rule.transposed;
+  return false;
 }
 
 size_t Naming::matches(const std::vector<std::string>& names) const {

@@ -12,18 +12,21 @@ namespace npu_train::detail {
 struct NameRule {
   std::string ours;
   std::string theirs;
+  bool transposed = false;  // their matrix is [in, out]
 };
 
 struct Naming {
   std::vector<std::string> libraries;  // those that share it, the usual one first
   std::string base;                    // prefix of the names but the head's, which files of a network without a head do not have
   std::vector<NameRule> rules;         // the first two occur in every file of the family
-  NameRule head;
-  bool splits_projections = false;  // writes three projections of query, key and value instead of one
+  NameRule head;                       // empty for a network whose head is no layer of its own
+  bool splits_projections = false;     // writes three projections of query, key and value instead of one
 
   // The name of torchvision's for one of this naming, "" if there is none; and the reverse.
   std::string ours(std::string_view name) const;
   std::string theirs(std::string_view name) const;
+  // Whether the matrix of that name is the transpose of ours.
+  bool transposes(std::string_view theirs) const;
   // Names of `names` that belong to this naming; 0 unless the first two rules apply.
   size_t matches(const std::vector<std::string>& names) const;
 };

@@ -1,6 +1,7 @@
 #include "nn/weight_source.hpp"
 
 #include <ATen/ops/cat.h>
+#include <ATen/ops/equal.h>
 
 #include <algorithm>
 
@@ -32,14 +33,33 @@ WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set
   for (const auto& [name, value] : tensors)  // first, so that the exact one of two names wins
     if (wanted.count(name) != 0) by_name_[name] = {name, value};
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const auto& [name, value] = tensors[i];
+    const auto& name = tensors[i].first;
+    at::Tensor value = tensors[i].second;
+    bool renamed = false;
     if (wanted.count(names[i]) == 0 && naming_.naming != nullptr)
-      if (const auto ours = naming_.naming->ours(names[i]); !ours.empty()) names[i] = ours;
-    if (wanted.count(name) == 0 && !by_name_.emplace(names[i], Entry{name, value}).second)
+      if (const auto ours = naming_.naming->ours(names[i]); !ours.empty()) {
+        if (value.dim() == 2 && naming_.naming->transposes(names[i])) {
+          value = value.t();
+          report.converted.push_back(ours + " transposed");
+        }
+        names[i] = ours;
+        renamed = true;
+      }
+    if (wanted.count(name) != 0 || by_name_.emplace(names[i], Entry{name, value}).second)
+      translated_.emplace_back(names[i], value);
+    else if (!renamed)
       report.unexpected.push_back(name);
     else
-      translated_.emplace_back(names[i], value);
+      check_tied(by_name_.at(names[i]), {name, value}, names[i]);
   }
+}
+
+// Two names of one tensor: a network that has two different ones there cannot be loaded into ours.
+void WeightSource::check_tied(const Entry& first, const Entry& second, const std::string& ours) {
+  const auto& a = first.value;
+  const auto& b = second.value;
+  if (a.scalar_type() == b.scalar_type() && at::equal(a, b)) return;
+  report_.misshapen.push_back({ours, "one tensor", "'" + first.name + "' and '" + second.name + "' with different values"});
 }
 
 std::string WeightSource::plain_name(const std::string& name) {

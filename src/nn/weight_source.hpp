@@ -41,6 +41,7 @@ class WeightSource {
   };
 
   std::string plain_name(const std::string& name);
+  void check_tied(const Entry& first, const Entry& second, const std::string& ours);
   at::Tensor use(const std::string& name);
   at::Tensor fused(const std::string& name);
   at::Tensor split(const std::string& name);

@@ -19,9 +19,9 @@ using namespace npu_train::testing;
 namespace {
 
 /// Sample i is the number i; slow ones and a bad one on request.
-class Numbers : public Dataset {
+class NumberSet : public Dataset {
  public:
-  explicit Numbers(int64_t count, int64_t bad = -1) : count_(count), bad_(bad) {}
+  explicit NumberSet(int64_t count, int64_t bad = -1) : count_(count), bad_(bad) {}
   int64_t size() const override { return count_; }
   Sample get(int64_t index) const override {
     calls_.fetch_add(1);
@@ -63,7 +63,7 @@ TEST_CASE("the batches are the same for 0, 1 and 4 workers, epoch by epoch") {
 TEST_CASE("without shuffling samples come in order, each in its place") {
   LoaderOptions plain = options(3, 4);
   plain.shuffle = false;
-  Loader loader(std::make_shared<Numbers>(10), {}, plain);
+  Loader loader(std::make_shared<NumberSet>(10), {}, plain);
   loader.begin_epoch(5);
   int64_t next = 0, index = 0;
   while (auto batch = loader.next()) {
@@ -136,7 +136,7 @@ TEST_CASE("a last batch that is not full is kept, dropped or padded with a mask"
   CHECK(epoch_of(drop, 0).size() == 6);
 
   with.last_batch = LastBatch::Pad;
-  for (const auto& data : {byte_pictures(), std::shared_ptr<const Dataset>(std::make_shared<Numbers>(50))}) {
+  for (const auto& data : {byte_pictures(), std::shared_ptr<const Dataset>(std::make_shared<NumberSet>(50))}) {
     Loader pad(data, dynamic_cast<const PictureDataset*>(data.get()) != nullptr ? random_chain() : Pipeline(), with);
     CHECK(pad.batches_per_epoch() == 7);
     pad.begin_epoch(0);
@@ -173,7 +173,7 @@ TEST_CASE("an error in a worker names sample and file, in order; the loader cont
     CAPTURE(workers);
     LoaderOptions plain = options(workers, 4);
     plain.shuffle = false;
-    const auto data = std::make_shared<Numbers>(40, 9);
+    const auto data = std::make_shared<NumberSet>(40, 9);
     Loader loader(data, {}, plain);
     loader.begin_epoch(0);
     CHECK(loader.next()->ids[0] == 0);
@@ -192,7 +192,7 @@ TEST_CASE("an error in a worker names sample and file, in order; the loader cont
 TEST_CASE("a loader may go at any moment, also with errors and full queues") {
   for (int round = 0; round < 20; ++round) {
     CAPTURE(round);
-    const auto data = std::make_shared<Numbers>(60, round % 2 == 0 ? 7 : -1);
+    const auto data = std::make_shared<NumberSet>(60, round % 2 == 0 ? 7 : -1);
     int batches = 0, errors = 0;
     {
       Loader loader(data, {}, options(4, 4));
@@ -214,7 +214,7 @@ TEST_CASE("a loader may go at any moment, also with errors and full queues") {
 }
 
 TEST_CASE("the queue is bounded: workers wait for the consumer") {
-  const auto data = std::make_shared<Numbers>(4000);
+  const auto data = std::make_shared<NumberSet>(4000);
   LoaderOptions with = options(2, 4);
   with.prefetch_factor = 3;
   Loader loader(data, {}, with);
@@ -261,13 +261,13 @@ TEST_CASE("impossible loaders are refused with the numbers") {
   CHECK(std::string(large.what()).find("5 samples") != std::string::npos);
   CHECK(error_of([] { Loader(byte_pictures(), random_chain(), options(0, 0)); }).kind() == ErrorKind::Usage);
   CHECK(error_of([] { Loader(byte_pictures(), random_chain(), options(-1)); }).kind() == ErrorKind::Usage);
-  CHECK(error_of([] { Loader(std::make_shared<Numbers>(0), {}, options(0)); }).kind() == ErrorKind::Data);
+  CHECK(error_of([] { Loader(std::make_shared<NumberSet>(0), {}, options(0)); }).kind() == ErrorKind::Data);
   Loader early(byte_pictures(), random_chain(), options(0));
   CHECK(error_of([&] { early.next(); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { early.begin_epoch(0, 8); }).kind() == ErrorKind::Usage);
   LoaderOptions plain = options(0, 2);
   plain.shuffle = false;
-  Loader numbers(std::make_shared<Numbers>(4), random_chain(), plain);
+  Loader numbers(std::make_shared<NumberSet>(4), random_chain(), plain);
   numbers.begin_epoch(0);
   CHECK(std::string(error_of([&] { numbers.next(); }).what()).find("uint8") != std::string::npos);
 }

@@ -4,6 +4,8 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn_like.h>
 
 #include <algorithm>
 #include <map>
@@ -51,6 +53,25 @@ NamedTensors resnet_tensors() {
   }
   out.emplace_back("fc.weight", at::randn({10, 4}));
   out.emplace_back("fc.bias", at::randn({10}));
+  return out;
+}
+
+// Parameters of a GPT-2 of two blocks, under our names.
+NamedTensors gpt2_tensors() {
+  NamedTensors out = {{"token_embedding.weight", at::randn({7, 4})}, {"position_embedding.weight", at::randn({5, 4})}};
+  const auto layer = [&](const std::string& name, at::IntArrayRef weight) {
+    out.emplace_back(name + ".weight", at::randn(weight));
+    out.emplace_back(name + ".bias", at::randn({weight[0]}));
+  };
+  for (const std::string block : {"blocks.0.", "blocks.1."}) {
+    layer(block + "ln_1", {4});
+    layer(block + "attention.qkv", {12, 4});
+    layer(block + "attention.proj", {4, 4});
+    layer(block + "ln_2", {4});
+    layer(block + "mlp.fc1", {16, 4});
+    layer(block + "mlp.fc2", {4, 16});
+  }
+  layer("ln", {4});
   return out;
 }
 
@@ -219,4 +240,59 @@ TEST_CASE("the configuration that shapes determine") {
                                                                  {"model.depth", "3"},
                                                                  {"model.mlp_dim", "0"}});
   CHECK(configuration_of({{"fc.weight", at::randn({2, 2})}}).empty());
+}
+
+TEST_CASE("a gpt2 has the names of Hugging Face, with transposed matrices") {
+  const auto tensors = gpt2_tensors();
+  const auto hf = renamed_weights(tensors, "hf");
+  CHECK(hf.from.str() == "a gpt2 with the names of npu_train");
+  CHECK(hf.tensors.size() == tensors.size());
+  const auto theirs = by_name(hf.tensors), ours = by_name(tensors);
+  const auto equal = [&](const std::string& name, const at::Tensor& value) {
+    REQUIRE_MESSAGE(theirs.count(name) == 1, name);
+    CHECK_MESSAGE(at::equal(theirs.at(name), value), name);
+  };
+  equal("transformer.wte.weight", ours.at("token_embedding.weight"));
+  equal("transformer.wpe.weight", ours.at("position_embedding.weight"));
+  equal("transformer.h.1.ln_1.bias", ours.at("blocks.1.ln_1.bias"));
+  equal("transformer.h.1.attn.c_attn.weight", ours.at("blocks.1.attention.qkv.weight").t());
+  equal("transformer.h.0.attn.c_attn.bias", ours.at("blocks.0.attention.qkv.bias"));
+  equal("transformer.h.0.attn.c_proj.weight", ours.at("blocks.0.attention.proj.weight").t());
+  equal("transformer.h.0.ln_2.weight", ours.at("blocks.0.ln_2.weight"));
+  equal("transformer.h.1.mlp.c_fc.weight", ours.at("blocks.1.mlp.fc1.weight").t());
+  equal("transformer.h.1.mlp.c_proj.weight", ours.at("blocks.1.mlp.fc2.weight").t());
+  equal("transformer.ln_f.bias", ours.at("ln.bias"));
+  check_equal(renamed_weights(hf.tensors, "torchvision").tensors, tensors);
+  const auto timm = error_of([&] { renamed_weights(tensors, "timm"); });
+  CHECK(timm.kind() == ErrorKind::Usage);
+  CHECK_MESSAGE(has(timm.what(), "'timm' has no gpt2; allowed: torchvision, hf, hf4"), timm.what());
+}
+
+TEST_CASE("a gpt2 of Hugging Face: masks among the tensors are not weights, a head must be the token embedding") {
+  const auto tensors = gpt2_tensors();
+  const auto net = [&] {
+    auto out = std::make_shared<ByPath>();
+    for (const auto& [name, value] : tensors) out->add(name, at::randn_like(value));
+    return out;
+  };
+  auto file = renamed_weights(tensors, "hf").tensors;
+  for (auto& [name, value] : file) name = name.substr(std::string("transformer.").size());  // as the published files
+  file.emplace_back("h.0.attn.bias", at::ones({1, 1, 5, 5}));
+  file.emplace_back("lm_head.weight", tensors.front().second.clone());
+  const auto tied = net();
+  const auto report = load_weights(*tied, file);
+  CHECK(report.unexpected == std::vector<std::string>{"h.0.attn.bias"});
+  CHECK(report.missing.empty());
+  check_equal(named_state(*tied), tensors);
+
+  file.back().second[0][0] += 1;
+  const auto other = net();
+  const auto error = error_of([&] { load_weights(*other, file); });
+  CHECK(error.kind() == ErrorKind::Checkpoint);
+  CHECK_MESSAGE(has(error.what(), "'wte.weight' and 'lm_head.weight' with different values"), error.what());
+}
+
+TEST_CASE("the configuration that the shapes of a gpt2 determine") {
+  CHECK(configuration_of(gpt2_tensors()) == std::vector<std::pair<std::string, std::string>>{
+                                                {"model.vocab_size", "7"}, {"model.context", "5"}, {"model.layers", "2"}, {"model.dim", "4"}});
 }

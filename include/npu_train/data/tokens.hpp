@@ -1,0 +1,79 @@
+/// Text as token ids, in the files of llm.c and nanoGPT.
+///
+/// llm.c: a header of 256 int32 (magic 20240520, version 1, number of tokens; the rest unused), then uint16; its files for Llama 3 have the
+/// magic 20240801, version 7 and uint32. nanoGPT: uint16 without a header. Everything is little-endian.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/data/data_options.hpp"
+#include "npu_train/data/dataset.hpp"
+#include "npu_train/io/file.hpp"
+
+namespace npu_train {
+
+/// An open file. Its tokens are read when they are needed, through the page cache, so any number of threads may read and a file may be
+/// larger than the memory.
+class TokenFile {
+ public:
+  /// `dtype`, uint16 or uint32, is that of a file without a header. Error(Data) for a file that is missing, truncated or not a multiple of
+  /// a token; Error(Usage) for another dtype.
+  explicit TokenFile(const std::string& path, const std::string& dtype = "uint16");
+
+  int64_t size() const { return size_; }  ///< tokens
+  const std::string& path() const { return path_; }
+  /// Tokens `first` up to `first + count` to `out`. Error(Data) if the file no longer has them.
+  void read(int64_t first, int64_t count, int64_t* out) const;
+
+ private:
+  std::string path_;
+  ReadableFile file_;
+  int64_t begin_ = 0, width_ = 2, size_ = 0;  // bytes before the first token and of each, tokens
+};
+
+/// Sample i is "input", `context` tokens from i * context on, and "target", the tokens that follow each of them: int64 [context]. The last
+/// tokens of a file that fill no sample are not used, and no sample spans two files.
+class TokenDataset final : public Dataset {
+ public:
+  /// A token of at least `vocab_size` (0: not checked) is an Error(Data) of its sample. Error(Data) without files, and for a file with
+  /// fewer than context + 1 tokens.
+  TokenDataset(std::vector<TokenFile> files, int64_t context, int64_t vocab_size = 0);
+
+  int64_t size() const override { return size_; }
+  Sample get(int64_t index) const override;
+  DatasetInfo info() const override;
+  std::string where(int64_t index) const override;
+  /// Samples `first` up to `first + count` as a data set; the files are shared. Error(Usage) outside of the range.
+  std::shared_ptr<TokenDataset> part(int64_t first, int64_t count) const;
+
+ private:
+  struct Place {
+    const TokenFile* file;
+    int64_t first;  // token
+  };
+  Place place(int64_t index) const;
+
+  std::shared_ptr<const std::vector<TokenFile>> files_;
+  std::vector<int64_t> ends_;  // samples up to and including each file
+  int64_t context_, vocab_size_;
+  int64_t first_ = 0, size_ = 0;
+};
+
+/// The files that `pattern` names, in alphabetical order: a file, the .bin files of a folder, or a pattern of the shell
+/// ("data/train_*.bin"). Error(Data) if there are none.
+std::vector<std::string> token_files(const std::string& pattern);
+
+struct TokensOptions : DataOptions {
+  std::string train;  ///< training files, as for token_files()
+  std::string val;    ///< validation files; empty: val_fraction
+  double val_fraction = 0;
+  int64_t context = 1024;
+  int64_t vocab_size = 0;
+  std::string dtype = "uint16";
+  static const ConfigTable<TokensOptions>& config_table();
+};
+
+}  // namespace npu_train

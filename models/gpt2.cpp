@@ -1,0 +1,112 @@
+#include "npu_train/models/gpt2.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include "decoder.hpp"
+#include "gpt2_options.hpp"
+#include "layer_norm.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/nn/dropout.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr double kGpt2Std = 0.02, kGpt2NormEps = 1e-5;
+
+struct Gpt2Blocks : torch::nn::Module {
+  Gpt2Blocks() : torch::nn::Module("Blocks") {}
+};
+
+// An index outside of the table would end in an error of the operator that names neither the token nor the vocabulary. Without operators,
+// so that a trace of the network does not contain the check; other devices would have to wait for the values.
+void check_ids(const at::Tensor& tokens, int64_t vocab_size) {
+  if (!tokens.is_cpu()) return;
+  const auto ids = tokens.accessor<int64_t, 2>();
+  for (int64_t i = 0; i < ids.size(0); ++i)
+    for (int64_t k = 0; k < ids.size(1); ++k)
+      check(ids[i][k] >= 0 && ids[i][k] < vocab_size, ErrorKind::Data, "gpt2", "token ", k, " of sequence ", i, " is ", ids[i][k],
+            "; allowed: 0 to ", vocab_size - 1, "; hint: set model.vocab_size to that of the data");
+}
+
+class Gpt2 : public torch::nn::Module {
+ public:
+  explicit Gpt2(const Gpt2Options& o) : torch::nn::Module("Gpt2"), vocab_size_(o.vocab_size), context_(o.context), dropout_(o.dropout) {
+    token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kGpt2Std));
+    position_embedding_ = register_module("position_embedding", std::make_shared<detail::Embedding>(o.context, o.dim, kGpt2Std));
+    // Each block adds two branches to the residual stream, whose variance would grow with their number.
+    const double residual_std = kGpt2Std / std::sqrt(2.0 * static_cast<double>(o.layers));
+    auto list = register_module("blocks", std::make_shared<Gpt2Blocks>());
+    for (int64_t i = 0; i < o.layers; ++i)
+      blocks.push_back(list->register_module(std::to_string(i),
+                                             std::make_shared<detail::DecoderBlock>(detail::DecoderOptions{.dim = o.dim,
+                                                                                                           .heads = o.heads,
+                                                                                                           .dropout = o.dropout,
+                                                                                                           .norm_eps = kGpt2NormEps,
+                                                                                                           .std = kGpt2Std,
+                                                                                                           .residual_std = residual_std})));
+    ln_ = detail::add_layer_norm(*this, "ln", o.dim, kGpt2NormEps);
+  }
+
+  // Tokens [N, T] to vectors [N, T, dim].
+  at::Tensor embed(const at::Tensor& tokens) {
+    check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.size(1) >= 1 && tokens.size(1) <= context_, ErrorKind::Usage,
+          "gpt2", "input of ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(),
+          "; this network requires Long [batch, tokens] of 1 to ", context_, " tokens; hint: shorten the input, or set model.context");
+    check_ids(tokens, vocab_size_);
+    const at::Tensor positions = position_embedding_->weight.narrow(0, 0, tokens.size(1));
+    return npu_train::dropout(token_embedding_->forward(tokens) + positions, dropout_, is_training());
+  }
+
+  at::Tensor head(const at::Tensor& x) { return token_embedding_->products(detail::layer_norm(x, *ln_)); }
+
+  std::vector<std::shared_ptr<detail::DecoderBlock>> blocks;
+
+ private:
+  int64_t vocab_size_, context_;
+  double dropout_;
+  std::shared_ptr<detail::Embedding> token_embedding_, position_embedding_;
+  std::shared_ptr<torch::nn::LayerNormImpl> ln_;
+};
+
+void check_gpt2_options(const Gpt2Options& o) {
+  check(o.vocab_size > 0 && o.context > 0 && o.layers > 0 && o.heads > 0 && o.dim > 0, ErrorKind::Usage, "gpt2",
+        "vocab_size, context, layers, heads and dim must be at least 1");
+  check(o.dim % o.heads == 0, ErrorKind::Usage, "gpt2", "dim ", o.dim, " is not a multiple of heads ", o.heads);
+  check(o.dropout >= 0.0 && o.dropout < 1.0, ErrorKind::Usage, "gpt2", "dropout is ", o.dropout, "; allowed: at least 0 and below 1");
+}
+
+}  // namespace
+
+const ConfigTable<Gpt2Options>& Gpt2Options::config_table() {
+  static const auto table = detail::gpt2_fields<Gpt2Options>("model gpt2");
+  return table;
+}
+
+Gpt2Options gpt2_124m_options() { return {}; }
+
+Gpt2Options gpt2_tiny_options() { return {.vocab_size = 256, .context = 64, .layers = 2, .heads = 2, .dim = 64}; }
+
+Model gpt2(const Gpt2Options& options, const std::string& name) {
+  check_gpt2_options(options);
+  auto net = std::make_shared<Gpt2>(options);
+  const auto vocabulary = static_cast<double>(options.vocab_size);
+  Model model{.name = name,
+              .module = net,
+              .forward = {},
+              .inputs = {{.name = "input",
+                          .dtype = at::kLong,
+                          .shape = {"batch", Extent("tokens", options.context)},
+                          .range = std::pair(0.0, vocabulary)}},
+              .weights = options.weights,
+              .weights_strict = options.weights_strict,
+              .capturable = true,
+              .blocks = {}};
+  model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
+  for (size_t i = 0; i < net->blocks.size(); ++i)
+    model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->blocks[i]->forward(x); }});
+  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
+  return chain_blocks(std::move(model));
+}
+
+}  // namespace npu_train

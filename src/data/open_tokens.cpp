@@ -1,0 +1,76 @@
+#include "data/open_tokens.hpp"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/log.hpp"
+#include "npu_train/core/seed.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+void check_no_images(const DataOptions& options) {
+  const bool transforms = !options.train_transforms.empty() || !options.val_transforms.empty();
+  check(!transforms && options.augment_on == "host" && options.mixup_alpha == 0 && options.cutmix_alpha == 0, ErrorKind::Usage, "data",
+        "transforms, augment_on: device, mixup and cutmix are for images; hint: remove them, since the data are text");
+}
+
+std::shared_ptr<TokenDataset> open_files(const std::string& pattern, const TokensOptions& options) {
+  std::vector<TokenFile> files;
+  for (const auto& path : token_files(pattern)) files.emplace_back(path, options.dtype);
+  return std::make_shared<TokenDataset>(std::move(files), options.context, options.vocab_size);
+}
+
+// Samples of consecutive bytes, each with the byte after it as its target.
+std::shared_ptr<const Dataset> bytes_as_tokens(const std::string& text, int64_t context) {
+  const auto count = (static_cast<int64_t>(text.size()) - 1) / context;
+  at::Tensor inputs = at::empty({count, context}, at::kLong), targets = at::empty({count, context}, at::kLong);
+  const auto fill = [&](const at::Tensor& tensor, size_t first) {
+    auto* out = tensor.mutable_data_ptr<int64_t>();
+    for (int64_t i = 0; i < count * context; ++i) out[i] = static_cast<unsigned char>(text[first + static_cast<size_t>(i)]);
+  };
+  fill(inputs, 0);
+  fill(targets, 1);
+  return std::make_shared<TensorDataset>(std::move(inputs), std::move(targets));
+}
+
+}  // namespace
+
+DatasetPair open_tokens(const TokensOptions& options) {
+  check_no_images(options);
+  check(!options.train.empty(), ErrorKind::Usage, "data.train",
+        "no files are named; allowed: a file of tokens, a folder with .bin files, or a pattern; hint: data.train=data/train_*.bin");
+  check(options.val.empty() || options.val_fraction == 0, ErrorKind::Usage, "data.val_fraction", options.val_fraction,
+        " together with data.val; allowed: one of them");
+  const auto all = open_files(options.train, options);
+  DatasetPair pair;
+  pair.options = options;
+  pair.train = all;
+  if (!options.val.empty()) {
+    pair.val = open_files(options.val, options);
+  } else if (options.val_fraction > 0) {
+    const auto val = std::max<int64_t>(1, static_cast<int64_t>(options.val_fraction * static_cast<double>(all->size())));
+    check(val < all->size(), ErrorKind::Data, "data.val_fraction", options.val_fraction, " of ", all->size(),
+          " samples leaves none for the training; hint: reduce data.context, or give more tokens");
+    pair.train = all->part(0, all->size() - val);
+    pair.val = all->part(all->size() - val, val);
+  } else {
+    log_warning("neither data.val nor data.val_fraction is set; the run does not validate");
+  }
+  return pair;
+}
+
+DatasetPair open_generated_text(const GeneratedTextOptions& options) {
+  check_no_images(options);
+  const auto seed = static_cast<uint64_t>(options.data_seed);
+  DatasetPair pair;
+  pair.options = options;
+  pair.train = bytes_as_tokens(generate_text(options.train_size * options.context + 1, seed), options.context);
+  // A different stream of the same seed.
+  pair.val = bytes_as_tokens(generate_text(options.val_size * options.context + 1, derive_seed(seed, "validation")), options.context);
+  return pair;
+}
+
+}  // namespace npu_train::detail

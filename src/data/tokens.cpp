@@ -1,0 +1,145 @@
+#include "npu_train/data/tokens.hpp"
+
+#include <ATen/ops/empty.h>
+#include <glob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kTokens = "TokenFile";
+
+// The files with a header.
+struct TokenLayout {
+  int32_t magic, version;
+  int64_t width;
+};
+constexpr TokenLayout kTokenLayouts[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+constexpr int64_t kTokenHeader = 256 * sizeof(int32_t);
+
+template <class Token>
+void widen(const std::vector<char>& bytes, int64_t count, int64_t* out) {
+  for (int64_t i = 0; i < count; ++i) {
+    Token token;
+    std::memcpy(&token, bytes.data() + i * sizeof(Token), sizeof(Token));
+    out[i] = token;
+  }
+}
+
+}  // namespace
+
+TokenFile::TokenFile(const std::string& path, const std::string& dtype) : path_(path), file_(path) {
+  check(dtype == "uint16" || dtype == "uint32", ErrorKind::Usage, kTokens, "dtype is '", dtype, "'; allowed: uint16, uint32");
+  const auto bytes = static_cast<int64_t>(file_.size());
+  int32_t header[3] = {};
+  if (bytes >= static_cast<int64_t>(sizeof(header))) file_.read(0, header, sizeof(header));
+  for (const auto& layout : kTokenLayouts) {
+    if (header[0] != layout.magic) continue;
+    check(header[1] == layout.version, ErrorKind::Data, kTokens, path, ": version ", header[1],
+          " of the format of llm.c; allowed: ", layout.version, "; hint: make the file again with the scripts of llm.c");
+    const int64_t expected = kTokenHeader + header[2] * layout.width;
+    check(header[2] >= 0 && bytes == expected, ErrorKind::Data, kTokens, path, ": ", bytes, " bytes; a header with ", header[2],
+          " tokens requires ", expected, " bytes; hint: the file is incomplete or damaged, download or make it again");
+    begin_ = kTokenHeader, width_ = layout.width, size_ = header[2];
+    return;
+  }
+  width_ = dtype == "uint16" ? 2 : 4;
+  check(bytes % width_ == 0, ErrorKind::Data, kTokens, path, ": ", bytes, " bytes; tokens of ", dtype, " have ", width_,
+        " bytes each; hint: the file is incomplete, or not a file of tokens");
+  size_ = bytes / width_;
+}
+
+void TokenFile::read(int64_t first, int64_t count, int64_t* out) const {
+  std::vector<char> bytes(static_cast<size_t>(count * width_));
+  file_.read(static_cast<uint64_t>(begin_ + first * width_), bytes.data(), bytes.size());
+  width_ == 2 ? widen<uint16_t>(bytes, count, out) : widen<uint32_t>(bytes, count, out);
+}
+
+TokenDataset::TokenDataset(std::vector<TokenFile> files, int64_t context, int64_t vocab_size)
+    : files_(std::make_shared<const std::vector<TokenFile>>(std::move(files))), context_(context), vocab_size_(vocab_size) {
+  check(context_ >= 1 && vocab_size_ >= 0, ErrorKind::Usage, "tokens", "context is ", context_, " and vocab_size ", vocab_size_,
+        "; context must be at least 1 and vocab_size at least 0");
+  check(!files_->empty(), ErrorKind::Data, "tokens", "no files of tokens");
+  for (const auto& file : *files_) {
+    check(file.size() > context_, ErrorKind::Data, "tokens", file.path(), ": ", file.size(),
+          " tokens; a sample has context + 1 = ", context_ + 1, " tokens; hint: reduce data.context, or join small files");
+    size_ += (file.size() - 1) / context_;
+    ends_.push_back(size_);
+  }
+}
+
+TokenDataset::Place TokenDataset::place(int64_t index) const {
+  const auto sample = first_ + index;
+  const auto file = static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), sample) - ends_.begin());
+  return {&(*files_)[file], (sample - (file > 0 ? ends_[file - 1] : 0)) * context_};
+}
+
+Sample TokenDataset::get(int64_t index) const {
+  check(index >= 0 && index < size_, ErrorKind::Usage, "tokens", "sample ", index, " of ", size_);
+  const auto [file, first] = place(index);
+  const at::Tensor tokens = at::empty({context_ + 1}, at::kLong);
+  auto* ids = tokens.mutable_data_ptr<int64_t>();
+  file->read(first, context_ + 1, ids);
+  for (int64_t i = 0; vocab_size_ > 0 && i <= context_; ++i)
+    check(ids[i] < vocab_size_, ErrorKind::Data, "tokens", file->path(), ": token ", first + i, " is ", ids[i], "; allowed: 0 to ",
+          vocab_size_ - 1, " (data.vocab_size - 1); hint: use the vocabulary that made the file, or correct data.dtype");
+  return {{{"input", tokens.narrow(0, 0, context_)}, {"target", tokens.narrow(0, 1, context_)}}, index};
+}
+
+DatasetInfo TokenDataset::info() const {
+  DatasetInfo out;
+  out.name = "tokens";
+  out.shape = {context_};
+  return out;
+}
+
+std::string TokenDataset::where(int64_t index) const {
+  const auto [file, first] = place(index);
+  return file->path() + ", tokens " + std::to_string(first) + " to " + std::to_string(first + context_);
+}
+
+std::shared_ptr<TokenDataset> TokenDataset::part(int64_t first, int64_t count) const {
+  check(first >= 0 && count >= 0 && first <= size_ - count, ErrorKind::Usage, "tokens", "samples ", first, " to ", first + count, " of ",
+        size_);
+  auto out = std::make_shared<TokenDataset>(*this);
+  out->first_ += first;
+  out->size_ = count;
+  return out;
+}
+
+std::vector<std::string> token_files(const std::string& pattern) {
+  std::vector<std::string> out;
+  if (std::filesystem::is_directory(pattern)) {
+    for (const auto& entry : std::filesystem::directory_iterator(pattern))
+      if (entry.path().extension() == ".bin" && !entry.is_directory()) out.push_back(entry.path().string());
+    std::sort(out.begin(), out.end());
+  } else {
+    glob_t found{};
+    if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) out.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    ::globfree(&found);
+  }
+  check(!out.empty(), ErrorKind::Data, "tokens", "'", pattern,
+        "' names no file; allowed: a file of tokens, a folder with .bin files, or a pattern such as data/train_*.bin");
+  return out;
+}
+
+const ConfigTable<TokensOptions>& TokensOptions::config_table() {
+  using T = TokensOptions;
+  static const auto table = data_fields(
+      ConfigTable<T>("data tokens")
+          .field("train", &T::train, "training files of tokens: a file, a folder with .bin files, or a pattern such as data/train_*.bin")
+          .field("val", &T::val, "validation files of tokens, in the same way; empty: val_fraction")
+          .field("val_fraction", &T::val_fraction, "share of the training samples, at the end, that is used for validation instead",
+                 between(0, 0.9))
+          .field("context", &T::context, "tokens of a sample", between(1, 1 << 20))
+          .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
+          .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));
+  return table;
+}
+
+}  // namespace npu_train

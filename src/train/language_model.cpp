@@ -1,0 +1,77 @@
+#include "npu_train/train/language_model.hpp"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/cross_entropy_loss.h>
+
+#include "npu_train/core/error.hpp"
+#include "train/metric_parts.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kLanguageModel = "language_model";
+
+// Per sample, the percentage of the tokens that count whose logit is larger than all others.
+at::Tensor token_accuracy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
+  const auto counts = targets.ne(ignore_index);
+  const auto own = logits.gather(2, targets.masked_fill(counts.logical_not(), 0).unsqueeze(2));
+  const auto right = logits.ge(own).sum(2).eq(1).logical_and_(counts);
+  return right.sum(1).to(at::kFloat) / counts.sum(1).clamp_min(1).to(at::kFloat) * 100;
+}
+
+class LanguageModel final : public ModelTask {
+ public:
+  LanguageModel(Model model, const LanguageModelOptions& options)
+      : ModelTask(std::move(model), metrics_of(options)), ignore_index_(options.ignore_index) {}
+
+  StepOutput training_step(const Batch& batch) override {
+    auto outputs = model_.forward(batch);
+    const auto& logits = outputs.first();
+    check_shapes(logits, batch);
+    const auto targets =
+        batch.has("mask") ? batch.target().masked_fill(batch.at("mask").eq(0).unsqueeze(1), ignore_index_) : batch.target();
+    const auto tokens = targets.ne(ignore_index_).sum().item<int64_t>();
+    auto loss = at::cross_entropy_loss(logits.to(at::kFloat).flatten(0, 1), targets.flatten(), {}, at::Reduction::Mean, ignore_index_);
+    return {std::move(loss), static_cast<double>(tokens), std::move(outputs)};
+  }
+
+  double weight_of(int64_t samples) const override {
+    const auto tokens = model_.inputs.empty() ? std::nullopt : model_.inputs.front().usual("tokens");
+    return static_cast<double>(samples * tokens.value_or(1));
+  }
+
+  // The host counts the tokens.
+  bool capturable() const override { return false; }
+
+ private:
+  static std::vector<Metric> metrics_of(const LanguageModelOptions& options) {
+    if (!options.metrics.empty()) return options.metrics;
+    const auto sums = [ignore = options.ignore_index](const StepOutput& output, const Batch& batch) {
+      return detail::unmasked(token_accuracy(output.outputs.first().detach(), batch.target(), ignore), batch).sum();
+    };
+    return {{"acc", sums}};
+  }
+
+  void check_shapes(const at::Tensor& logits, const Batch& batch) const {
+    const auto& targets = batch.target();
+    check(logits.dim() == 3 && targets.dim() == 2 && targets.scalar_type() == at::kLong && logits.sizes().slice(0, 2) == targets.sizes(),
+          ErrorKind::Usage, kLanguageModel, "the model gave ", logits.sizes(), " for targets of ", c10::toString(targets.scalar_type()),
+          " ", targets.sizes(), "; a language model gives [batch, tokens, vocabulary] for targets of Long [batch, tokens]");
+    if (!targets.is_cpu()) return;
+    const auto ids = targets.accessor<int64_t, 2>();
+    for (int64_t i = 0; i < ids.size(0); ++i)
+      for (int64_t k = 0; k < ids.size(1); ++k)
+        check(ids[i][k] == ignore_index_ || (ids[i][k] >= 0 && ids[i][k] < logits.size(2)), ErrorKind::Data, kLanguageModel, "target ", k,
+              " of sequence ", i, " is ", ids[i][k], "; allowed: 0 to ", logits.size(2) - 1, ", and ignore_index (", ignore_index_, ")");
+  }
+
+  int64_t ignore_index_;
+};
+
+}  // namespace
+
+std::shared_ptr<Task> language_model(Model model, LanguageModelOptions options) {
+  return std::make_shared<LanguageModel>(std::move(model), options);
+}
+
+}  // namespace npu_train

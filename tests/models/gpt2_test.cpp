@@ -1,0 +1,111 @@
+#include "testing.hpp"
+
+#include "npu_train/models/gpt2.hpp"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randint.h>
+#include <torch/nn/module.h>
+#include <torch/utils.h>
+
+#include <cmath>
+
+#include "npu_train/nn/checkpoint_plan.hpp"
+#include "npu_train/nn/named_state.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+at::Tensor parameter(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
+
+at::Tensor tokens(int64_t batch, int64_t length) { return at::randint(0, 256, {batch, length}, at::kLong); }
+
+}  // namespace
+
+TEST_CASE("GPT-2: names, shapes and number of parameters") {
+  const Model model = gpt2(gpt2_tiny_options());
+  CHECK(parameters_of(*model.module).numel() == 256 * 64 + 64 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64);
+  CHECK(parameters_of(*model.module).size() == 2 + 2 * 12 + 2);  // the head has no weight of its own
+  CHECK(parameter(model, "token_embedding.weight").sizes() == at::IntArrayRef({256, 64}));
+  CHECK(parameter(model, "blocks.1.attention.qkv.weight").sizes() == at::IntArrayRef({192, 64}));
+  CHECK(parameter(model, "blocks.0.mlp.fc2.weight").sizes() == at::IntArrayRef({64, 256}));
+  CHECK(model.inputs.front().str() == "Long [batch, tokens (64)]");
+  const auto o = gpt2_124m_options();
+  CHECK(o.vocab_size * o.dim + o.context * o.dim + o.layers * (12 * o.dim * o.dim + 13 * o.dim) + 2 * o.dim == 124439808);
+}
+
+TEST_CASE("GPT-2: first weights") {
+  auto options = gpt2_tiny_options();
+  options.layers = 8;
+  const Model model = gpt2(options);
+  for (const auto& p : parameters_of(*model.module)) {
+    CAPTURE(p.name);
+    const double spread = p.value.std().item<double>();
+    if (p.name.ends_with("bias")) {
+      CHECK(p.value.abs().max().item<double>() == 0);
+    } else if (p.name.find("ln") != std::string::npos) {
+      CHECK(p.value.min().item<double>() == 1);
+    } else if (p.name.ends_with("proj.weight") || p.name.ends_with("fc2.weight")) {
+      CHECK(spread == doctest::Approx(0.02 / std::sqrt(16.0)).epsilon(0.06));
+    } else {
+      CHECK(spread == doctest::Approx(0.02).epsilon(0.06));
+    }
+  }
+}
+
+TEST_CASE("GPT-2: logits of a token depend on earlier tokens and on its place, not on later ones") {
+  c10::AutoGradMode no_grad(false);
+  torch::manual_seed(1);
+  const Model model = gpt2(gpt2_tiny_options());
+  model.module->eval();
+  const at::Tensor x = tokens(2, 9);
+  const at::Tensor logits = model.forward(x);
+  CHECK(logits.sizes() == at::IntArrayRef({2, 9, 256}));
+  at::Tensor other = x.clone();
+  other.select(1, 5).add_(1).remainder_(256);
+  const at::Tensor changed = (model.forward(other) - logits).abs().amax({0, 2});
+  CHECK(changed.narrow(0, 0, 5).max().item<double>() < 1e-6);
+  CHECK(changed.narrow(0, 5, 4).min().item<double>() > 1e-6);
+  CHECK((model.forward(x.narrow(1, 0, 3)) - logits.narrow(1, 0, 3)).abs().max().item<double>() < 1e-5);
+  const at::Tensor same = model.forward(at::full({1, 2}, 7, at::kLong));
+  CHECK_FALSE(at::equal(same.select(1, 0), same.select(1, 1)));
+}
+
+TEST_CASE("GPT-2: gradients with checkpointed blocks are equal, dropout included") {
+  auto options = gpt2_tiny_options();
+  options.dropout = 0.2;
+  torch::manual_seed(2);
+  const Model model = gpt2(options);
+  const at::Tensor x = tokens(2, 17), y = tokens(2, 17);
+  const auto gradients = [&](const Model& m) {
+    m.module->zero_grad();
+    torch::manual_seed(3);
+    at::cross_entropy_loss(m.forward(x).flatten(0, 1), y.flatten()).backward();
+    std::vector<at::Tensor> out;
+    for (const auto& p : parameters_of(*m.module)) out.push_back(p.value.grad().clone());
+    return out;
+  };
+  const auto plain = gradients(model);
+  const auto again = gradients(with_checkpoints(model, {true, true, true, false}));
+  REQUIRE(plain.size() == again.size());
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], again[i]));
+}
+
+TEST_CASE("GPT-2: invalid sizes and inputs are one error each") {
+  const auto says = [](const auto& run, ErrorKind kind, const std::string& word) {
+    const auto error = testing::error_of(run);
+    CHECK(((error.kind() == kind)));
+    CHECK_MESSAGE(std::string(error.what()).find(word) != std::string::npos, error.what());
+  };
+  auto options = gpt2_tiny_options();
+  options.heads = 3;
+  says([&] { gpt2(options); }, ErrorKind::Usage, "dim 64 is not a multiple of heads 3");
+  const Model model = gpt2(gpt2_tiny_options());
+  says([&] { model.forward(tokens(1, 65)); }, ErrorKind::Usage, "of 1 to 64 tokens");
+  says([&] { model.forward(tokens(1, 4).to(at::kFloat)); }, ErrorKind::Usage, "Long [batch, tokens]");
+  at::Tensor wrong = tokens(2, 4);
+  wrong[1][2] = 256;
+  says([&] { model.forward(wrong); }, ErrorKind::Data, "token 2 of sequence 1 is 256; allowed: 0 to 255");
+}

@@ -1,0 +1,68 @@
+#include "testing.hpp"
+
+#include "npu_train/train/language_model.hpp"
+
+#include "toy.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+/// A task whose logits are given.
+struct GivenLogits : torch::nn::Module {
+  at::Tensor logits;
+  at::Tensor forward(at::Tensor) { return logits; }
+};
+
+std::shared_ptr<Task> given(const at::Tensor& logits) {
+  auto net = std::make_shared<GivenLogits>();
+  net->logits = logits;
+  return language_model(as_model(net));
+}
+
+Batch next_tokens(const at::Tensor& target) { return Batch(torch::zeros_like(target), target); }
+
+}  // namespace
+
+TEST_CASE("loss, weight and accuracy are of the tokens that count") {
+  torch::manual_seed(1);
+  const auto logits = torch::randn({2, 3, 5});
+  logits[0][0][1] = 9, logits[1][2][4] = 9;
+  const auto target = torch::tensor({{1, -100, 0}, {-100, -100, 4}});
+  logits[0][2][3] = 9;  // so target 0 is wrong
+  const auto task = given(logits);
+  auto batch = next_tokens(target);
+  const auto output = task->training_step(batch);
+  CHECK(output.weight == 3);
+  const auto each = torch::log_softmax(logits, 2);
+  CHECK(output.loss.item<double>() == doctest::Approx(-(each[0][0][1] + each[0][2][0] + each[1][2][4]).item<double>() / 3));
+  CHECK(task->metric_names() == std::vector<std::string>{"acc"});
+  CHECK(task->metric_sums(output, batch)[0].item<double>() == 150);  // of the samples: 50 and 100 percent
+
+  batch.set("mask", torch::tensor({1., 0.}));
+  const auto masked = task->training_step(batch);
+  CHECK(masked.weight == 2);
+  CHECK(masked.loss.item<double>() == doctest::Approx(-(each[0][0][1] + each[0][2][0]).item<double>() / 2));
+  CHECK(task->metric_sums(masked, batch)[0].item<double>() == 50);
+}
+
+TEST_CASE("a batch without a token that counts weighs nothing; equal logits are not right") {
+  const auto task = given(torch::zeros({1, 2, 4}));
+  const auto none = next_tokens(torch::full({1, 2}, -100, torch::kLong));
+  const auto output = task->training_step(none);
+  CHECK(output.weight == 0);
+  CHECK(task->metric_sums(output, none)[0].item<double>() == 0);
+  const auto equal = next_tokens(torch::zeros({1, 2}, torch::kLong));
+  CHECK(task->metric_sums(task->training_step(equal), equal)[0].item<double>() == 0);
+}
+
+TEST_CASE("other shapes and targets outside of the vocabulary are errors") {
+  const auto task = given(torch::zeros({1, 2, 4}));
+  const auto shapes = error_of([&] { task->training_step(next_tokens(torch::zeros({1, 3}, torch::kLong))); });
+  CHECK(((shapes.kind() == ErrorKind::Usage)));
+  CHECK(std::string(shapes.what()).find("[batch, tokens, vocabulary]") != std::string::npos);
+  const auto id = error_of([&] { task->training_step(next_tokens(torch::tensor({{0, 4}}))); });
+  CHECK(((id.kind() == ErrorKind::Data)));
+  CHECK(std::string(id.what()).find("target 1 of sequence 0 is 4; allowed: 0 to 3") != std::string::npos);
+}
