@@ -1,6 +1,7 @@
 /// Kernels written with Highway, for each instruction set that they are compiled for and this machine has.
 #pragma once
 
+#include <doctest/doctest.h>
 #include <hwy/targets.h>
 
 #include <algorithm>
@@ -11,7 +12,8 @@
 
 namespace npu_train::testing {
 
-/// The sets of kernels that `get` returns, by instruction set; the first one is what every machine has. Not while another thread uses some.
+/// The sets of kernels that `get` returns, by instruction set; the first one is what every machine has. Fails if there is no
+/// other on a machine with AVX2: then the compiler left them out. Not while another thread uses some.
 template <class Kernels>
 std::vector<std::pair<std::string, const Kernels*>> all_instruction_sets(const Kernels& (*get)()) {
   auto& chosen = hwy::GetChosenTarget();
@@ -23,6 +25,7 @@ std::vector<std::pair<std::string, const Kernels*>> all_instruction_sets(const K
     const bool known = std::any_of(out.begin(), out.end(), [&](const auto& set) { return set.second == &get(); });
     if (!known) out.emplace_back(hwy::TargetName(target), &get());
   }
+  CHECK((out.size() > 1 || (hwy::SupportedTargets() & HWY_AVX2) == 0));
   chosen.DeInit();  // the next call chooses again
   return out;
 }

@@ -16,6 +16,7 @@
 
 #include "io/file_error.hpp"
 #include "io/lock_holder.hpp"
+#include "io/shared_disk.hpp"
 #include "io/temporary_name.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/io/file.hpp"
@@ -36,9 +37,7 @@ using detail::KernelLock;
 bool is_shared(int fd) {
   struct statfs disk {};
   if (::fstatfs(fd, &disk) != 0) return true;
-  constexpr uint32_t kOwn[] = {0xEF53 /* ext */,         0x58465342 /* xfs */,  0x9123683E /* btrfs */, 0x01021994 /* tmpfs */,
-                               0x794C7630 /* overlay */, 0xF2F52010 /* f2fs */, 0x2FC12FC1 /* zfs */,   0x858458F6 /* ramfs */};
-  return std::find(std::begin(kOwn), std::end(kOwn), static_cast<uint32_t>(disk.f_type)) == std::end(kOwn);
+  return detail::is_shared_disk(static_cast<uint32_t>(disk.f_type));
 }
 
 /// A lock of the open file and not of the process: two objects of one process exclude each other, and closing another descriptor of the

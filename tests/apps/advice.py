@@ -43,6 +43,12 @@ def paragraphs(path):
     return shell + out + [(re.sub(r'`[^`]+`', '', prose).replace('\n', ' '), False)]
 
 
+def presets():
+    """{(tool, preset)} of the CMake presets that the documents use."""
+    text = '\n'.join(p.read_text() for p in files() if p.suffix == '.md')
+    return set(re.findall(r'\b(cmake --build|cmake|ctest) --preset[ =]([a-z]+)', text))
+
+
 class Options:
     """What each program and subcommand takes, by its own --help: option -> whether a value follows."""
     def __init__(self):

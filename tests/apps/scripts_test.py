@@ -1,7 +1,11 @@
 """The scripts without a network and without an installation: a copy of them, with programs that only record their calls."""
 import os
+import re
+import shlex
 import shutil
+import sys
 
+import advice
 from programs import ProgramTest, SOURCE, main, run
 
 NOTE = '#!/bin/sh\necho "${0##*/} $*" >> "$CALLS"\nexit 97\n'
@@ -86,7 +90,8 @@ class Scripts(ProgramTest):
         known = ('torch==2.13.0 --hash=sha256:6746dbcbeb526eb61330b76b41ff1b4eb848951103a892eeb080dfa2b264667b',)
         for name, args, another, no_network, index, hashes in (
                 ('the default', (), 0, 0, cpu, known), ('without a network', (), 0, 1, '', known), ('another Python', (), 1, 0, cpu, ()),
-                ('another index', ('--torch-index', 'https://example.org'), 0, 0, '--index-url https://example.org', ())):
+                ('another index', ('--torch-index', 'https://example.org'), 0, 0, '--index-url https://example.org', ()),
+                ("pip's index", ('--torch-index', 'pip'), 0, 0, '', ())):
             with self.subTest(name):
                 self.calls.unlink(missing_ok=True)
                 said = self.assertDone(self.script('setup', '--no-build', *args, ANOTHER_PYTHON=str(another), NO_NETWORK=str(no_network)))
@@ -132,12 +137,69 @@ class Scripts(ProgramTest):
     def test_get_data_that_cannot_fetch_leaves_nothing(self):
         folder = self.dir / 'data' / 'cifar'
         self.assertFails(self.script('get_data', 'cifar10', folder), 3, 'cannot download', 'generated')
-        self.assertEqual([c.split()[0] for c in self.called()], ['curl'])
+        self.assertEqual(len(self.called()), 1)
+        self.assertTrue(self.called()[0].startswith('curl -q --proto =https --proto-redir =https --max-redirs '), self.called())
+        self.assertRegex(self.called()[0], r' --max-filesize [1-9]\d+ .* -- https://')
         self.assertEqual(list((self.dir / 'data').iterdir()), [])
 
         self.program('curl', '#!/bin/sh\nwhile [ $# -gt 0 ]; do [ "$1" != --output ] || echo garbage > "$2"; shift; done\n')
         self.assertFails(self.script('get_data', 'cifar10', folder), 3, 'MD5')
         self.assertEqual(list((self.dir / 'data').iterdir()), [])
+
+    def test_format_without_sources_formats_nothing_else(self):
+        for name in ('clang-format', 'clang-format-14'): self.program(name, '#!/bin/sh\necho "clang-format version 14.0.6"; echo "$*" >> "$CALLS"\n')
+        (self.dir / 'mine.cpp').touch()
+        code, out, err = run(self.root / 'scripts' / 'format', cwd=self.dir, env=self.env)
+        self.assertEqual(code, 1)
+        self.assertIn('contains no folder with sources', out + err)
+        self.assertEqual(self.called(), ['--version'])
+
+    def advised(self):
+        """The lines of shell blocks that run a script, and their places."""
+        for path in advice.files():
+            if path.suffix != '.md': continue
+            for line, _ in advice.paragraphs(path):
+                match = re.fullmatch(r'\s*((?:[A-Za-z_]+=\S+ )*)scripts/([a-z_]+)((?: .*)?)', line)
+                # Without arguments these are names, not commands.
+                if match is None or (match[2] in ('build_offline', 'launch', 'sanitize') and not match[3]): continue
+                yield path.name, dict(pair.split('=', 1) for pair in match[1].split()), match[2], shlex.split(match[3])
+
+    def test_every_line_that_a_text_advises_is_understood(self):
+        """What would install, build or download only records its calls here: a line is understood if its script reaches them, or succeeds."""
+        for name in ('aarch64-linux-gnu-g++', 'clang++', 'ctest', 'debootstrap', 'doxygen', 'git'): self.program(name, NOTE)
+        for name in ('clang-format', 'clang-format-14'): self.program(name, '#!/bin/sh\necho "clang-format version 14.0.6 $*" | tee -a "$CALLS"\n')
+        (self.root / 'src').mkdir()
+        (self.root / 'src' / 'a.cpp').touch()
+        torch = self.dir / 'libtorch/share/cmake/Torch'
+        torch.mkdir(parents=True)
+        (torch / 'TorchConfig.cmake').touch()
+        self.program('npu_tool', NOTE, self.root / 'build' / 'bin')
+        for name in ('gpu.json', 'peer.json'): (self.dir / name).write_text('{}')
+        known, seen = {p.name for p in (SOURCE / 'scripts').iterdir()}, set()
+        for place, env, name, words in self.advised():
+            with self.subTest(place=place, line=f'{env} scripts/{name} {words}'):
+                self.assertIn(name, known)
+                seen.add(name)
+                words = [{'PROGRAM': 'true', 'VERSION': '2.11.0', 'N': '2'}.get(w, w) for w in words]
+                if 'Torch_DIR' in env: env['Torch_DIR'] = str(torch)
+                if name == 'bench_peer':
+                    code, out, err = run(sys.executable, SOURCE / 'scripts/bench_peer', *words, *([] if '--show' in words else ['--list']), cwd=self.dir)
+                    self.assertTrue(code == 0 or '--show' in words and 'peer.json' in err or 'finds no GPU' in err, (code, out, err))
+                    continue
+                self.calls.unlink(missing_ok=True)
+                code, out, err = run(self.root / 'scripts' / name, *words, cwd=self.dir, env=self.env | env)
+                self.assertTrue(code == 0 or self.called(), (code, out, err))
+                self.assertNotEqual(code, 2, out + err)
+        self.assertGreater(len(seen), 10, seen)
+
+    def test_presets_that_a_text_advises_exist(self):
+        presets = advice.presets()
+        self.assertGreaterEqual(len(presets), 3)
+        for tool, name in presets:
+            with self.subTest(f'{tool} {name}'):
+                words = {'cmake': ['cmake'], 'cmake --build': ['cmake', '--build', '.'], 'ctest': ['ctest']}[tool]
+                code, out, err = run(shutil.which(words[0]), *words[1:], '--list-presets', cwd=SOURCE)
+                self.assertIn(f'"{name}"', out + err)
 
 
 if __name__ == '__main__': main()

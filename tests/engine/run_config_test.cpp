@@ -169,3 +169,22 @@ TEST_CASE("the recipe for ImageNet's weights transforms images like ImageNet's t
         "[{name: resize, size: 256, exact: false, crop_ratio: 1}, {name: center_crop, size: 0}, " + normalize + "]");
   CHECK(node->find("data")->find("image_size")->scalar() == "224");
 }
+
+TEST_CASE("the optional transforms of that recipe work once their lines are no comments") {
+  std::ifstream file(fs::path(NPU_TRAIN_SOURCE_DIR) / "configs/resnet50_cifar10_224.yaml");
+  std::string text, line;
+  int uncommented = 0;
+  while (std::getline(file, line)) {
+    if (const auto at = line.find("# - {name: "); at != std::string::npos) line.erase(at, 2), ++uncommented;
+    text += line + "\n";
+  }
+  REQUIRE(uncommented == 2);
+  const TempDir dir;
+  std::ofstream(dir / "recipe.yaml") << text;
+  std::string why;
+  const auto node = comparable_config(to_node(load_config((dir / "recipe.yaml").string())), why);
+  REQUIRE_MESSAGE(node, why);
+  const auto transforms = to_yaml_line(*node->find("data")->find("train_transforms"));
+  CHECK_MESSAGE(has(transforms, "{name: color_jitter, brightness: 0.2, contrast: 0.2, saturation: 0.2, hue: 0.1}"), transforms);
+  CHECK_MESSAGE(has(transforms, "{name: random_rotation, degrees: 15}"), transforms);
+}

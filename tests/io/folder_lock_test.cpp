@@ -8,8 +8,10 @@
 #include <sstream>
 #include <thread>
 
+#include <linux/magic.h>
 #include <sys/wait.h>
 
+#include "io/shared_disk.hpp"
 #include "npu_train/io/json.hpp"
 
 using namespace npu_train;
@@ -208,4 +210,17 @@ TEST_CASE("a holder that was stopped while another machine took the lock over no
   CHECK(WEXITSTATUS(status) == 0);
   lock.check_held();
   CHECK(has(lock_text(dir), "\"process\": " + std::to_string(::getpid())));
+}
+
+TEST_CASE("disks that other machines may use are shared: network disks and those of unknown kinds") {
+  constexpr uint32_t kSmb = 0xFF534D42, kSmb2 = 0xFE534D42, kFuse = 0x65735546, kLustre = 0x0BD00BD0, kCeph = 0x00C36400;
+  for (const uint32_t type : {uint32_t{NFS_SUPER_MAGIC}, kSmb, kSmb2, kFuse, kLustre, kCeph, uint32_t{0x12345678}}) {
+    CAPTURE(type);
+    CHECK(npu_train::detail::is_shared_disk(type));
+  }
+  for (const uint32_t type : {uint32_t{EXT4_SUPER_MAGIC}, uint32_t{XFS_SUPER_MAGIC}, uint32_t{BTRFS_SUPER_MAGIC}, uint32_t{TMPFS_MAGIC},
+                              uint32_t{OVERLAYFS_SUPER_MAGIC}, uint32_t{F2FS_SUPER_MAGIC}}) {
+    CAPTURE(type);
+    CHECK_FALSE(npu_train::detail::is_shared_disk(type));
+  }
 }

@@ -13,6 +13,7 @@
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/nn/fuse.hpp"
 #include "npu_train/nn/named_state.hpp"
+#include "npu_train/trace/op_observer.hpp"
 
 using namespace npu_train;
 
@@ -166,4 +167,25 @@ TEST_CASE("a residual network fuses, and keeps its value for any batch") {
     CHECK(fused.report.patterns.front().pattern == "Conv2d+BatchNorm+ReLU");
     CHECK(((fused.model.forward(x) - want).abs().max() / want.abs().max()).item<double>() < 1e-5);
   }
+}
+
+TEST_CASE("a block runs its convolutions in torchvision's order, the shortcut last") {
+  for (const auto& [depth, expected] :
+       std::map<int64_t, std::string>{{18, "conv1 conv2 downsample.0 "}, {50, "conv1 conv2 conv3 downsample.0 "}})
+    for (const bool fused : {false, true}) {
+      CAPTURE(depth);
+      CAPTURE(fused);
+      const Model model = resnet(depth, {.num_classes = 2, .fused_kernels = fused ? "auto" : "false"});
+      const std::string block = "layer2.0.";
+      std::string order;
+      const OpObserver observer(parameters_of(*model.module), [&](const SeenOp& op) {
+        const auto end = op.parameter.rfind(".weight");
+        if (op.parameter.rfind(block, 0) != 0 || op.parameter.find(".bn") != std::string::npos ||
+            op.parameter.find("downsample.1") != std::string::npos)
+          return;
+        order += op.parameter.substr(block.size(), end - block.size()) + " ";
+      });
+      model.forward(at::randn({2, 3, 32, 32}));
+      CHECK(order == expected);
+    }
 }

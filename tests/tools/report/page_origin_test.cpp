@@ -1,6 +1,7 @@
 #include "testing.hpp"
 
 #include "npu_train/core/version.hpp"
+#include "npu_train/io/file.hpp"
 #include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
 
@@ -20,4 +21,12 @@ TEST_CASE("the origin of this process") {
   CHECK(origin.version == NPU_TRAIN_VERSION);
   CHECK(has(origin.command, "test_report"));
   CHECK(origin.date.ends_with(" UTC"));
+}
+
+TEST_CASE("a page that is written to a file has its origin") {
+  const TempDir dir;
+  write_page(dir / "page.html", HtmlPage("A page").str());
+  const auto page = read_file(dir / "page.html", 1 << 20);
+  CHECK(has(page, "<footer>\n<p><code>"));
+  CHECK(has(page, "npu_train " NPU_TRAIN_VERSION " \u00b7 "));
 }

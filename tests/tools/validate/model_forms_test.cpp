@@ -123,6 +123,33 @@ TEST_CASE("two C++ models with equal names, one of them wrong after its layers")
   CHECK(bad.layers_agree);  // the fault is behind the layer
 }
 
+TEST_CASE("without options: batch 8 at 224 x 224, a limit of 1e-4, three epochs of AdamW at 1e-4") {
+  auto net = torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 2, 16).stride(16));
+  auto model = as_model(net);
+  model.inputs = {image_input(3, 224)}, model.num_classes = 2;
+  std::vector<at::Tensor> weights;  // of each forward pass of the training
+  model.forward = [net, &weights](const at::Tensor& x) mutable {
+    if (at::GradMode::is_enabled()) weights.push_back(net->weight.detach().clone());
+    return net->forward(x).mean({2, 3});
+  };
+  auto original = as_model(torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 2, 16).stride(16)));
+  original.inputs = model.inputs, original.num_classes = 2;
+  const auto plain = original.forward;
+  original.forward = [plain](const at::Tensor& x) { return plain(x).mean({2, 3}); };
+  PrecisionValidatorOptions options;
+  options.forms.pairs = 1;  // only time
+  const auto report = PrecisionValidator(options).compare_forms(model, original, on_cpu());
+  INFO(report.str());
+  CHECK(report.input == std::vector<int64_t>{8, 3, 224, 224});
+  CHECK(report.limit == 1e-4);
+  CHECK(report.epochs.size() == 3);
+  REQUIRE(weights.size() >= 2);
+  // Adam's first step changes every weight by the learning rate, in the direction of its gradient; decay adds a hundredth of it at most.
+  const auto moved = (weights[1] - weights[0]).abs();
+  CHECK(moved.min().item<float>() > 0.9e-4f);
+  CHECK(moved.max().item<float>() < 1.1e-4f);
+}
+
 TEST_CASE("two networks are no two forms of one") {
   auto other = small_vit("split");
   other.dim = 48;
