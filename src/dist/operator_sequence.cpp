@@ -11,6 +11,7 @@ const auto kSlot = c10::DebugInfoKind::MOBILE_RUNTIME_INFO;
 }  // namespace
 
 struct OperatorSequence::Record final : c10::DebugInfoBase {
+  bool seen = true;
   std::mutex mutex;
   std::string names;
 };
@@ -31,13 +32,22 @@ std::string OperatorSequence::stop() {
 
 std::unique_ptr<at::ObserverContext> OperatorSequence::on_operator(const at::RecordFunction& fn) {
   auto* record = static_cast<Record*>(c10::ThreadLocalDebugInfo::get(kSlot));
-  if (record == nullptr) return nullptr;
+  if (record == nullptr || !record->seen) return nullptr;
   const std::lock_guard<std::mutex> lock(record->mutex);
   record->names.append(fn.name()).push_back('\n');
   return nullptr;
 }
 
-OperatorSequence::Unseen::Unseen() : guard_(kSlot, nullptr) {}
+// DebugInfoGuard takes a null pointer for "nothing to set": what hides a record is another one, which records nothing.
+OperatorSequence::Unseen::Unseen()
+    : guard_(kSlot, [] {
+        static const auto none = [] {
+          auto record = std::make_shared<Record>();
+          record->seen = false;
+          return record;
+        }();
+        return none;
+      }()) {}
 
 LineDifference first_difference(const std::string& a, const std::string& b) {
   const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());

@@ -8,7 +8,8 @@ from programs import BIN, ProgramTest, SOURCE, main, run, run_dir, train_app
 
 class Examples(ProgramTest):
     def test_a_model_of_ones_own_by_its_yaml_name(self):
-        out = self.assertDone(run(BIN / 'example_own_model', SOURCE / 'examples/own_model.yaml', 'trainer.threads=1', cwd=self.dir))  # on loaded cores every loop of several threads waits
+        # One thread: on loaded cores the threads of each small loop wait for one another.
+        out = self.assertDone(run(BIN / 'example_own_model', SOURCE / 'examples/own_model.yaml', 'trainer.threads=1', cwd=self.dir))
         self.assertGreater(float(re.search(r'accuracy ([\d.]+)', out).group(1)), 50)  # of ten classes
         self.assertTrue((run_dir(self.dir / 'outputs') / 'checkpoints/best/manifest.json').exists())
 

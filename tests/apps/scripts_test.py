@@ -26,7 +26,12 @@ class Scripts(ProgramTest):
         path.write_text(text)
         path.chmod(0o755)
 
-    def script(self, name, *args, **env): return run(self.root / 'scripts' / name, *args, cwd='/', env=self.env | env)
+    def clang_format(self):
+        for name in ('clang-format', 'clang-format-14'):
+            self.program(name, '#!/bin/sh\necho "clang-format version 14.0.6"\necho "${0##*/} $*" >> "$CALLS"\n')
+
+    # Outside the copy, in a folder of the test: a script that falls back to the current directory reaches nothing else.
+    def script(self, name, *args, **env): return run(self.root / 'scripts' / name, *args, cwd=self.dir, env=self.env | env)
 
     def called(self): return self.calls.read_text().splitlines() if self.calls.exists() else []
 
@@ -147,15 +152,15 @@ class Scripts(ProgramTest):
         self.assertEqual(list((self.dir / 'data').iterdir()), [])
 
     def test_format_without_sources_formats_nothing_else(self):
-        for name in ('clang-format', 'clang-format-14'): self.program(name, '#!/bin/sh\necho "clang-format version 14.0.6"; echo "$*" >> "$CALLS"\n')
+        self.clang_format()
         (self.dir / 'mine.cpp').touch()
-        code, out, err = run(self.root / 'scripts' / 'format', cwd=self.dir, env=self.env)
+        code, out, err = self.script('format')
         self.assertEqual(code, 1)
         self.assertIn('contains no folder with sources', out + err)
-        self.assertEqual(self.called(), ['--version'])
+        self.assertEqual(self.called(), ['clang-format-14 --version'])
 
     def advised(self):
-        """The lines of shell blocks that run a script, and their places."""
+        """(document, environment, script, arguments) of each line of code in the documents that runs a script."""
         for path in advice.files():
             if path.suffix != '.md': continue
             for line, _ in advice.paragraphs(path):
@@ -167,7 +172,7 @@ class Scripts(ProgramTest):
     def test_every_line_that_a_text_advises_is_understood(self):
         """What would install, build or download only records its calls here: a line is understood if its script reaches them, or succeeds."""
         for name in ('aarch64-linux-gnu-g++', 'clang++', 'ctest', 'debootstrap', 'doxygen', 'git'): self.program(name, NOTE)
-        for name in ('clang-format', 'clang-format-14'): self.program(name, '#!/bin/sh\necho "clang-format version 14.0.6 $*" | tee -a "$CALLS"\n')
+        self.clang_format()
         (self.root / 'src').mkdir()
         (self.root / 'src' / 'a.cpp').touch()
         torch = self.dir / 'libtorch/share/cmake/Torch'
@@ -187,7 +192,7 @@ class Scripts(ProgramTest):
                     self.assertTrue(code == 0 or '--show' in words and 'peer.json' in err or 'finds no GPU' in err, (code, out, err))
                     continue
                 self.calls.unlink(missing_ok=True)
-                code, out, err = run(self.root / 'scripts' / name, *words, cwd=self.dir, env=self.env | env)
+                code, out, err = self.script(name, *words, **env)
                 self.assertTrue(code == 0 or self.called(), (code, out, err))
                 self.assertNotEqual(code, 2, out + err)
         self.assertGreater(len(seen), 10, seen)

@@ -34,5 +34,6 @@ TEST_CASE("dist.check_every names the first operator of a rank that computes dif
   CHECK(has(found, " of forward and backward is aten::exp on rank 2 and aten::ones_like on rank 0; the ranks compute differently"));
   CHECK(found.find("dist.check_every", found.find("dist.check_every") + 1) == std::string::npos);  // said once, by one rank
   CHECK_FALSE(has(warnings({}), "dist.check_every"));
+  CHECK_FALSE(has(warnings({"late=1"}), "dist.check_every"));
   CHECK_FALSE(has(warnings({"rank=2", "samples=1"}), "dist.check_every"));  // another batch may need other operators
 }

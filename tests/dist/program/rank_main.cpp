@@ -224,11 +224,12 @@ void other_operators(const Arguments& args) {
   options.check_every = 2;
   DataParallelStrategy strategy(group, options);
   const auto all = strategy.setup(parameters());
-  const bool differs = group->rank() == number(args, "rank", -1);
+  const bool differs = group->rank() == number(args, "rank", -1), late = group->rank() == number(args, "late", -1);
   for (int64_t step = 1; step <= 4; ++step) {
     strategy.begin_window(1);
     auto loss = loss_of(all, 0, 0);
     if (differs && step == 2) loss = loss.exp();
+    if (late) ::usleep(200000);  // what the others sent has arrived, so that this rank alone adds while its backward pass runs
     strategy.backward(loss, true);
     strategy.finish_gradients({.loss = 1, .samples = differs ? 1.0 + static_cast<double>(number(args, "samples", 0)) : 1.0});
     strategy.finish_step();
