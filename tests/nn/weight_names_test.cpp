@@ -293,6 +293,7 @@ TEST_CASE("a gpt2 of Hugging Face: masks among the tensors are not weights, a he
 }
 
 TEST_CASE("the configuration that the shapes of a gpt2 determine") {
-  CHECK(configuration_of(gpt2_tensors()) == std::vector<std::pair<std::string, std::string>>{
-                                                {"model.vocab_size", "7"}, {"model.context", "5"}, {"model.layers", "2"}, {"model.dim", "4"}});
+  CHECK(configuration_of(gpt2_tensors()) ==
+        std::vector<std::pair<std::string, std::string>>{
+            {"model.vocab_size", "7"}, {"model.context", "5"}, {"model.layers", "2"}, {"model.dim", "4"}});
 }
