@@ -1,8 +1,10 @@
 #include "decoder.hpp"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/ones.h>
 
 #include "layer_norm.hpp"
 #include "npu_train/nn/attention.hpp"
@@ -25,6 +27,18 @@ std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::strin
   return linear;
 }
 
+// Attention of queries that follow the tokens of the cache, whose keys and values they see too.
+at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const bool first = !cache.keys.defined();
+  cache.keys = first ? k : at::cat({cache.keys, k}, 2);
+  cache.values = first ? v : at::cat({cache.values, v}, 2);
+  const int64_t queries = q.size(2), keys = cache.keys.size(2);
+  if (first) return attention(q, k, v, {}, 0, /*causal=*/true);
+  if (queries == 1) return attention(q, cache.keys, cache.values);
+  const at::Tensor earlier = at::ones({queries, keys}, q.options().dtype(at::kBool)).tril(keys - queries);
+  return attention(q, cache.keys, cache.values, earlier);
+}
+
 }  // namespace
 
 Embedding::Embedding(int64_t rows, int64_t dim, double std)
@@ -42,10 +56,11 @@ CausalSelfAttention::CausalSelfAttention(const DecoderOptions& options)
   proj_ = normal_linear(*this, "proj", options.dim, options.dim, options.residual_std);
 }
 
-at::Tensor CausalSelfAttention::forward(const at::Tensor& x) const {
+at::Tensor CausalSelfAttention::forward(const at::Tensor& x, KeyValueCache* cache) const {
   const int64_t n = x.size(0), tokens = x.size(1), dim = x.size(2);
   const auto qkv = qkv_->forward(x).view({n, tokens, 3, heads_, dim / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
-  const at::Tensor y = npu_train::attention(qkv[0], qkv[1], qkv[2], {}, is_training() ? dropout_ : 0.0, /*causal=*/true);
+  const at::Tensor y = cache != nullptr ? attention_after(*cache, qkv[0], qkv[1], qkv[2])
+                                        : npu_train::attention(qkv[0], qkv[1], qkv[2], {}, is_training() ? dropout_ : 0.0, /*causal=*/true);
   return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
 }
 
@@ -58,9 +73,9 @@ DecoderBlock::DecoderBlock(const DecoderOptions& options) : torch::nn::Module("D
   fc2_ = normal_linear(*mlp, "fc2", 4 * options.dim, options.dim, options.residual_std);
 }
 
-at::Tensor DecoderBlock::forward(const at::Tensor& x) const {
+at::Tensor DecoderBlock::forward(const at::Tensor& x, KeyValueCache* cache) const {
   const auto branch = [this](const at::Tensor& t) { return npu_train::dropout(t, dropout_, is_training()); };
-  const auto attend = [this](const at::Tensor& t) { return attention_->forward(t); };
+  const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, cache); };
   const at::Tensor y = x + branch(in_layer("attention", layer_norm(x, *ln_1_), attend));
   return y + branch(fc2_->forward(at::gelu(fc1_->forward(layer_norm(y, *ln_2_)), "tanh")));
 }

@@ -34,13 +34,19 @@ struct DecoderOptions {
   double residual_std = 0;  // of those of the last layer of each branch
 };
 
+// Keys and values [N, heads, tokens, dim / heads] of the tokens that an attention has seen; undefined before the first.
+struct KeyValueCache {
+  at::Tensor keys, values;
+  int64_t tokens() const { return keys.defined() ? keys.size(2) : 0; }
+};
+
 // A token attends to itself and to earlier tokens. Parameters: qkv [3 dim, dim] (queries, keys, values), proj [dim, dim].
 class CausalSelfAttention : public torch::nn::Module {
  public:
   explicit CausalSelfAttention(const DecoderOptions& options);
 
-  // [N, tokens, dim] -> [N, tokens, dim].
-  at::Tensor forward(const at::Tensor& x) const;
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr) const;
 
  private:
   int64_t heads_;
@@ -53,8 +59,8 @@ class DecoderBlock : public torch::nn::Module {
  public:
   explicit DecoderBlock(const DecoderOptions& options);
 
-  // [N, tokens, dim] -> [N, tokens, dim].
-  at::Tensor forward(const at::Tensor& x) const;
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, KeyValueCache* cache = nullptr) const;
 
  private:
   double dropout_;

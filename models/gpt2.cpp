@@ -29,6 +29,8 @@ void check_ids(const at::Tensor& tokens, int64_t vocab_size) {
             "; allowed: 0 to ", vocab_size - 1, "; hint: set model.vocab_size to that of the data");
 }
 
+std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
+
 class Gpt2 : public torch::nn::Module {
  public:
   explicit Gpt2(const Gpt2Options& o) : torch::nn::Module("Gpt2"), vocab_size_(o.vocab_size), context_(o.context), dropout_(o.dropout) {
@@ -48,14 +50,21 @@ class Gpt2 : public torch::nn::Module {
     ln_ = detail::add_layer_norm(*this, "ln", o.dim, kGpt2NormEps);
   }
 
-  // Tokens [N, T] to vectors [N, T, dim].
-  at::Tensor embed(const at::Tensor& tokens) {
-    check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.size(1) >= 1 && tokens.size(1) <= context_, ErrorKind::Usage,
-          "gpt2", "input of ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(),
+  // Tokens [N, T], which follow `before` others, to vectors [N, T, dim].
+  at::Tensor embed(const at::Tensor& tokens, int64_t before = 0) {
+    check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.size(1) >= 1 && before + tokens.size(1) <= context_,
+          ErrorKind::Usage, "gpt2", "input of ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(), after(before),
           "; this network requires Long [batch, tokens] of 1 to ", context_, " tokens; hint: shorten the input, or set model.context");
     check_ids(tokens, vocab_size_);
-    const at::Tensor positions = position_embedding_->weight.narrow(0, 0, tokens.size(1));
+    const at::Tensor positions = position_embedding_->weight.narrow(0, before, tokens.size(1));
     return npu_train::dropout(token_embedding_->forward(tokens) + positions, dropout_, is_training());
+  }
+
+  // Further tokens of a sequence, with a cache for each block.
+  at::Tensor more(const at::Tensor& tokens, std::vector<detail::KeyValueCache>& caches) {
+    at::Tensor x = embed(tokens, caches.front().tokens());
+    for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i]->forward(x, &caches[i]);
+    return head(x);
   }
 
   at::Tensor head(const at::Tensor& x) { return token_embedding_->products(detail::layer_norm(x, *ln_)); }
@@ -105,6 +114,10 @@ Model gpt2(const Gpt2Options& options, const std::string& name) {
   model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
   for (size_t i = 0; i < net->blocks.size(); ++i)
     model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->blocks[i]->forward(x); }});
+  model.start_sequence = [net] {
+    auto caches = std::make_shared<std::vector<detail::KeyValueCache>>(net->blocks.size());
+    return [net, caches](const at::Tensor& tokens) { return net->more(tokens, *caches); };
+  };
   model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
   return chain_blocks(std::move(model));
 }

@@ -21,6 +21,7 @@ struct TokenLayout {
 };
 constexpr TokenLayout kTokenLayouts[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 constexpr int64_t kTokenHeader = 256 * sizeof(int32_t);
+constexpr size_t kTokensAtOnce = size_t{1} << 20;  // in one call of write
 
 template <class Token>
 void widen(const std::vector<char>& bytes, int64_t count, int64_t* out) {
@@ -52,6 +53,25 @@ TokenFile::TokenFile(const std::string& path, const std::string& dtype) : path_(
   check(bytes % width_ == 0, ErrorKind::Data, kTokens, path, ": ", bytes, " bytes; tokens of ", dtype, " have ", width_,
         " bytes each; hint: the file is incomplete, or not a file of tokens");
   size_ = bytes / width_;
+}
+
+void save_tokens(const std::string& path, const std::vector<int64_t>& tokens) {
+  const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
+  check(tokens.size() < (size_t{1} << 31), ErrorKind::Usage, "save_tokens", path, ": ", tokens.size(), " tokens; allowed: fewer than 2^31");
+  check(tokens.empty() || (*least >= 0 && *most <= 0xffffffff), ErrorKind::Usage, "save_tokens", path,
+        ": a token is below 0 or above 2^32 - 1");
+  const auto& layout = kTokenLayouts[tokens.empty() || *most <= 0xffff ? 0 : 1];
+  int32_t header[256] = {layout.magic, layout.version, static_cast<int32_t>(tokens.size())};
+  AtomicFile file(path);
+  file.write(header, sizeof(header));
+  for (size_t begin = 0; begin < tokens.size(); begin += kTokensAtOnce) {
+    const auto end = std::min(begin + kTokensAtOnce, tokens.size());
+    std::string bytes;
+    for (size_t i = begin; i < end; ++i)
+      for (int64_t byte = 0; byte < layout.width; ++byte) bytes += static_cast<char>(tokens[i] >> (8 * byte));
+    file.write(bytes);
+  }
+  file.commit();
 }
 
 void TokenFile::read(int64_t first, int64_t count, int64_t* out) const {

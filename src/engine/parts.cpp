@@ -35,12 +35,14 @@ struct RegressorKeys {
 
 struct LanguageModelKeys {
   int64_t ignore_index = -100;
+  double label_smoothing = 0;
   std::vector<PartConfig> metrics{};
   static const ConfigTable<LanguageModelKeys>& config_table() {
     using T = LanguageModelKeys;
     static const auto table =
         ConfigTable<T>("task language_model")
             .field("ignore_index", &T::ignore_index, "targets of this value count neither in the loss nor in the metrics")
+            .field("label_smoothing", &T::label_smoothing, "fraction of the target that is distributed over all tokens", between(0, 0.999))
             .field("metrics", &T::metrics, kMetricsDoc);
     return table;
   }
@@ -65,11 +67,12 @@ Parts builtin_parts() {
                                  [](const RegressorKeys& keys, const Model& model, const MetricRegistry& metrics) {
                                    return regressor(model, make_metrics(keys.metrics, "task.metrics", metrics));
                                  });
-  parts.tasks.add<LanguageModelKeys>(
-      "language_model", "cross entropy of the next token; metric acc",
-      [](const LanguageModelKeys& keys, const Model& model, const MetricRegistry& metrics) {
-        return language_model(model, {.ignore_index = keys.ignore_index, .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
-      });
+  parts.tasks.add<LanguageModelKeys>("language_model", "cross entropy of the next token; metrics acc, perplexity",
+                                     [](const LanguageModelKeys& keys, const Model& model, const MetricRegistry& metrics) {
+                                       return language_model(model, {.ignore_index = keys.ignore_index,
+                                                                     .label_smoothing = keys.label_smoothing,
+                                                                     .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
+                                     });
   return parts;
 }
 

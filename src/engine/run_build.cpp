@@ -63,7 +63,7 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
   Model none;
   none.module = std::make_shared<torch::nn::Module>();
   none.forward = [](const at::Tensor& input) { return input; };
-  detail::check_monitors(parts.tasks.make(config.task, "task", none, parts.metrics)->metric_names(), config.checkpoint,
+  detail::check_monitors(all_metric_names(*parts.tasks.make(config.task, "task", none, parts.metrics)), config.checkpoint,
                          config.early_stopping);
 }
 

@@ -44,19 +44,26 @@ Json to_json(const Scalars& scalars) {
   return out;
 }
 
-Json to_json(const EpochReport& r) {
-  return Json::object({{"epoch", r.epoch},
-                       {"global_step", r.global_step},
-                       {"train", to_json(r.train)},
-                       {"val", to_json(r.val)},
-                       {"lr", r.lr},
-                       {"loss_scale", r.loss_scale},
-                       {"skipped", r.skipped},
-                       {"seconds", r.seconds},
-                       {"val_seconds", r.val_seconds},
-                       {"samples_per_second", r.samples_per_second},
-                       {"data_wait", r.data_wait},
-                       {"peak_memory_bytes", r.peak_memory}});
+// "tokens_per_second"; "" if the task's loss counts samples.
+std::string weight_rate_name(const Task& task) { return task.weight_unit().empty() ? "" : task.weight_unit() + "_per_second"; }
+
+double per_second(double count, double seconds) { return seconds > 0 ? count / seconds : 0; }
+
+Json to_json(const EpochReport& r, const std::string& weight_rate) {
+  auto out = Json::object({{"epoch", r.epoch},
+                           {"global_step", r.global_step},
+                           {"train", to_json(r.train)},
+                           {"val", to_json(r.val)},
+                           {"lr", r.lr},
+                           {"loss_scale", r.loss_scale},
+                           {"skipped", r.skipped},
+                           {"seconds", r.seconds},
+                           {"val_seconds", r.val_seconds},
+                           {"samples_per_second", r.samples_per_second},
+                           {"data_wait", r.data_wait},
+                           {"peak_memory_bytes", r.peak_memory}});
+  if (!weight_rate.empty()) out.set(weight_rate, r.weight_per_second);
+  return out;
 }
 
 }  // namespace
@@ -115,9 +122,10 @@ struct RunFiles::Impl {
 void RunFiles::Impl::open(TrainLoop& loop) {
   if (std::exchange(opened, true)) return;
   columns = {"loss"};
-  for (const auto& name : loop.parts().task->metric_names()) columns.push_back(name);
+  for (const auto& name : all_metric_names(*loop.parts().task)) columns.push_back(name);
   for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "samples_per_second", "data_wait", "seconds"})
     columns.emplace_back(name);
+  if (const auto rate = weight_rate_name(*loop.parts().task); !rate.empty()) columns.push_back(rate);
   const bool goes_on = loop.batches_seen() > 0;
   logging("metrics.csv", [&] {
     std::vector<std::string> all = {"epoch", "step", "phase"};
@@ -171,9 +179,10 @@ void RunFiles::on_step_end(TrainLoop& loop, const StepReport& r) {
                                {"grad_norm", r.grad_norm},
                                {"loss_scale", r.loss_scale},
                                {"skipped", r.taken ? 0 : 1},
-                               {"samples_per_second", r.seconds > 0 ? static_cast<double>(r.samples) / r.seconds : 0},
+                               {"samples_per_second", per_second(static_cast<double>(r.samples), r.seconds)},
                                {"data_wait", r.data_wait},
                                {"seconds", r.seconds}});
+  if (const auto rate = weight_rate_name(*loop.parts().task); !rate.empty()) values.emplace_back(rate, per_second(r.weight, r.seconds));
   impl_->row("train", r.epoch, r.global_step, values);
 }
 
@@ -182,7 +191,8 @@ void RunFiles::on_validation_end(TrainLoop& loop, const Scalars& metrics) {
   impl_->row("val", loop.epoch(), loop.global_step(), metrics);
 }
 
-void RunFiles::on_epoch_end(TrainLoop&, const EpochReport& r) {
+void RunFiles::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
+  const auto weight_rate = weight_rate_name(*loop.parts().task);
   auto values = r.train;
   values.insert(values.end(), {{"lr", r.lr},
                                {"loss_scale", r.loss_scale},
@@ -190,8 +200,9 @@ void RunFiles::on_epoch_end(TrainLoop&, const EpochReport& r) {
                                {"samples_per_second", r.samples_per_second},
                                {"data_wait", r.data_wait},
                                {"seconds", r.seconds}});
+  if (!weight_rate.empty()) values.emplace_back(weight_rate, r.weight_per_second);
   impl_->row("epoch", r.epoch, r.global_step, values);
-  impl_->history.push_back(to_json(r));
+  impl_->history.push_back(to_json(r, weight_rate));
   impl_->save_history(Json::object({{"epochs", impl_->history}}));
 }
 

@@ -1,9 +1,9 @@
 #include "npu_train/train/language_model.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cross_entropy_loss.h>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/cross_entropy.hpp"
 #include "train/metric_parts.hpp"
 
 namespace npu_train {
@@ -22,16 +22,16 @@ at::Tensor token_accuracy(const at::Tensor& logits, const at::Tensor& targets, i
 class LanguageModel final : public ModelTask {
  public:
   LanguageModel(Model model, const LanguageModelOptions& options)
-      : ModelTask(std::move(model), metrics_of(options)), ignore_index_(options.ignore_index) {}
+      : ModelTask(std::move(model), metrics_of(options)), loss_{options.ignore_index, options.label_smoothing} {}
 
   StepOutput training_step(const Batch& batch) override {
     auto outputs = model_.forward(batch);
     const auto& logits = outputs.first();
     check_shapes(logits, batch);
     const auto targets =
-        batch.has("mask") ? batch.target().masked_fill(batch.at("mask").eq(0).unsqueeze(1), ignore_index_) : batch.target();
-    const auto tokens = targets.ne(ignore_index_).sum().item<int64_t>();
-    auto loss = at::cross_entropy_loss(logits.to(at::kFloat).flatten(0, 1), targets.flatten(), {}, at::Reduction::Mean, ignore_index_);
+        batch.has("mask") ? batch.target().masked_fill(batch.at("mask").eq(0).unsqueeze(1), loss_.ignore_index) : batch.target();
+    const auto tokens = targets.ne(loss_.ignore_index).sum().item<int64_t>();
+    auto loss = blocked_cross_entropy(logits, targets, loss_);
     return {std::move(loss), static_cast<double>(tokens), std::move(outputs)};
   }
 
@@ -39,6 +39,8 @@ class LanguageModel final : public ModelTask {
     const auto tokens = model_.inputs.empty() ? std::nullopt : model_.inputs.front().usual("tokens");
     return static_cast<double>(samples * tokens.value_or(1));
   }
+
+  std::string weight_unit() const override { return "tokens"; }
 
   // The host counts the tokens.
   bool capturable() const override { return false; }
@@ -49,7 +51,7 @@ class LanguageModel final : public ModelTask {
     const auto sums = [ignore = options.ignore_index](const StepOutput& output, const Batch& batch) {
       return detail::unmasked(token_accuracy(output.outputs.first().detach(), batch.target(), ignore), batch).sum();
     };
-    return {{"acc", sums}};
+    return {{.name = "acc", .sums = sums}, perplexity()};
   }
 
   void check_shapes(const at::Tensor& logits, const Batch& batch) const {
@@ -61,11 +63,12 @@ class LanguageModel final : public ModelTask {
     const auto ids = targets.accessor<int64_t, 2>();
     for (int64_t i = 0; i < ids.size(0); ++i)
       for (int64_t k = 0; k < ids.size(1); ++k)
-        check(ids[i][k] == ignore_index_ || (ids[i][k] >= 0 && ids[i][k] < logits.size(2)), ErrorKind::Data, kLanguageModel, "target ", k,
-              " of sequence ", i, " is ", ids[i][k], "; allowed: 0 to ", logits.size(2) - 1, ", and ignore_index (", ignore_index_, ")");
+        check(ids[i][k] == loss_.ignore_index || (ids[i][k] >= 0 && ids[i][k] < logits.size(2)), ErrorKind::Data, kLanguageModel, "target ",
+              k, " of sequence ", i, " is ", ids[i][k], "; allowed: 0 to ", logits.size(2) - 1, ", and ignore_index (", loss_.ignore_index,
+              ")");
   }
 
-  int64_t ignore_index_;
+  CrossEntropyOptions loss_;
 };
 
 }  // namespace

@@ -107,6 +107,7 @@ void TrainLoop::describe(StepReport& report, const StepResult& result) const {
   report.loss_scale = parts_.precision->scale();
   report.lr = parts_.optimizer->lr();
   report.samples = static_cast<int64_t>(result.samples);
+  report.weight = result.weight;
 }
 
 StepReport TrainLoop::train_step(const std::vector<Batch>& batches) {
@@ -122,15 +123,18 @@ StepReport TrainLoop::train_step(const std::vector<Batch>& batches) {
     pending.take(step(window));
     describe(pending.report, pending.result);
     pending.report.seconds = parts_.clock->now() - start;
-    return pending.read(parts_.task->metric_names());
+    auto report = pending.read(parts_.task->metric_names());
+    add_metrics_of_loss(*parts_.task, report.metrics);
+    return report;
   });
 }
 
 void TrainLoop::finish_pending() {
   if (!jobs_->pending) return;
   const auto pending = std::move(jobs_->pending);
-  const auto report = pending->read(parts_.task->metric_names());
+  auto report = pending->read(parts_.task->metric_names());
   jobs_->sums.add(report, pending->result.weight);
+  add_metrics_of_loss(*parts_.task, report.metrics);
   call_back([&](Callback& c) { c.on_step_end(*this, report); });
   if (const auto found = jobs_->divergence.check(report, pending->at_floor, parts_.precision->has_floor())) jobs_->diverged(*found);
 }

@@ -30,10 +30,10 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
                                               .last_skip = options_.max_consecutive_skips,
                                               .sync_batchnorm = options_.sync_batchnorm});
   if (checkpoint_.monitor == "auto") {
-    const auto names = parts_.task->metric_names();
+    const auto names = all_metric_names(*parts_.task);
     checkpoint_.monitor = (validates() ? "val/" : "train/") + (names.empty() ? "loss" : names.front());
   }
-  detail::check_monitors(parts_.task->metric_names(), checkpoint_, early_stopping);
+  detail::check_monitors(all_metric_names(*parts_.task), checkpoint_, early_stopping);
   jobs_ = std::make_unique<Jobs>(parts_, options_, checkpoint_, early_stopping, *step_, observers_,
                                  Jobs::Hooks{.full_weight = [this](size_t batches) { return full_weight(batches); },
                                              .state = [this] { return state(); },

@@ -2,6 +2,8 @@
 
 #include <ATen/TensorOperators.h>
 
+#include <cmath>
+
 #include "npu_train/core/error.hpp"
 #include "train/metric_parts.hpp"
 
@@ -51,11 +53,16 @@ Metric mean_absolute_error() {
           }};
 }
 
+Metric perplexity() {
+  return {.name = "perplexity", .of_loss = [](double loss) { return std::exp(loss); }};
+}
+
 void add_builtin_metrics(MetricRegistry& registry) {
   registry.add<AccuracyKeys>("accuracy", "percentage of samples whose class is among the k largest logits",
                              [](const AccuracyKeys& keys) { return accuracy(keys.k); });
   registry.add<NoOptions>("mae", "mean absolute difference between output and target",
                           [](const NoOptions&) { return mean_absolute_error(); });
+  registry.add<NoOptions>("perplexity", "exp of the loss, for language models", [](const NoOptions&) { return perplexity(); });
 }
 
 MetricRegistry builtin_metrics() {

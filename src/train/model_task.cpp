@@ -34,8 +34,9 @@ ModelTask::ModelTask(Model model, std::vector<Metric> metrics) : model_(std::mov
   check(model_.module != nullptr && model_.forward, ErrorKind::Usage, "Task", "the model has no module or no forward");
   std::set<std::string> names;
   for (const auto& metric : metrics_) {
-    check(!metric.name.empty() && metric.sums, ErrorKind::Usage, "Task", "a metric ",
-          metric.name.empty() ? "has no name" : "'" + metric.name + "' has no function");
+    check(!metric.name.empty(), ErrorKind::Usage, "Task", "a metric has no name");
+    check((metric.sums != nullptr) != (metric.of_loss != nullptr), ErrorKind::Usage, "Task", "a metric '", metric.name, "' has ",
+          metric.sums ? "two functions" : "no function", "; allowed: sums or of_loss");
     check(names.insert(metric.name).second, ErrorKind::Usage, "Task", "there are two metrics '", metric.name, "'");
   }
 }
@@ -52,20 +53,28 @@ std::map<std::string, std::string> ModelTask::module_types() { return npu_train:
 
 std::vector<std::string> ModelTask::metric_names() const {
   std::vector<std::string> out;
-  for (const auto& metric : metrics_) out.push_back(metric.name);
+  for (const auto& metric : metrics_)
+    if (metric.sums) out.push_back(metric.name);
   return out;
 }
 
 at::Tensor ModelTask::metric_sums(const StepOutput& output, const Batch& batch) {
-  if (metrics_.empty()) return {};
   std::vector<at::Tensor> sums;
   for (const auto& metric : metrics_) {
+    if (!metric.sums) continue;
     sums.push_back(metric.sums(output, batch));
     check(sums.back().defined() && sums.back().numel() == 1, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave ",
           sums.back().defined() ? c10::str("a tensor of ", sums.back().sizes()) : "an undefined tensor", "; it must give one number");
     sums.back() = sums.back().detach().to(at::kFloat).reshape({});
   }
-  return at::stack(sums);
+  return sums.empty() ? at::Tensor() : at::stack(sums);
+}
+
+Scalars ModelTask::metrics_of_loss(double loss) const {
+  Scalars out;
+  for (const auto& metric : metrics_)
+    if (metric.of_loss) out.emplace_back(metric.name, metric.of_loss(loss));
+  return out;
 }
 
 void ModelTask::set_training(bool on) { model_.module->train(on); }

@@ -128,7 +128,7 @@ const ConfigTable<EarlyStoppingOptions>& EarlyStoppingOptions::config_table() {
 
 bool larger_is_better(const std::string& monitor, const std::string& mode) {
   if (mode != "auto") return mode == "max";
-  for (const char* word : {"loss", "error", "mae", "mse"})
+  for (const char* word : {"loss", "error", "mae", "mse", "perplexity"})
     if (monitor.find(word) != std::string::npos) return false;
   return true;
 }

@@ -21,6 +21,18 @@ void check_output(const StepOutput& output, const char* where) {
         "; allowed: a finite number of at least 0");
 }
 
+std::vector<std::string> all_metric_names(const Task& task) {
+  auto out = task.metric_names();
+  for (const auto& [name, value] : task.metrics_of_loss(0)) out.push_back(name);
+  return out;
+}
+
+void add_metrics_of_loss(const Task& task, Scalars& averages) {
+  if (averages.empty()) return;
+  const auto further = task.metrics_of_loss(averages.front().second);
+  averages.insert(averages.end(), further.begin(), further.end());
+}
+
 at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch) {
   const auto sums = task.metric_sums(output, batch);
   const auto names = task.metric_names().size();

@@ -74,6 +74,23 @@ TEST_CASE("every layout gives the same tokens") {
   CHECK(out == std::vector<int64_t>{0, 128000, 1});
 }
 
+TEST_CASE("written tokens are read again, in the smallest layout that holds them") {
+  const Folder folder;
+  const auto path = (folder.dir.path() / "tokens.bin").string();
+  for (const auto& tokens : {std::vector<int64_t>{0, 1, 65535}, std::vector<int64_t>{65536, 0, 4294967295}, std::vector<int64_t>{}}) {
+    save_tokens(path, tokens);
+    CHECK(std::filesystem::file_size(path) == 1024 + tokens.size() * (tokens.empty() || tokens[0] == 0 ? 2 : 4));
+    const TokenFile file(path);
+    REQUIRE(file.size() == static_cast<int64_t>(tokens.size()));
+    std::vector<int64_t> out(tokens.size());
+    file.read(0, file.size(), out.data());
+    CHECK(out == tokens);
+  }
+  check_error([&] { save_tokens(path, {-1}); }, ErrorKind::Usage, "below 0");
+  check_error([&] { save_tokens(path, {int64_t{1} << 32}); }, ErrorKind::Usage, "above 2^32 - 1");
+  CHECK(TokenFile(path).size() == 0);
+}
+
 TEST_CASE("samples are consecutive, with the next token as target, and do not span files") {
   const Folder folder;
   folder.write("train_1.bin", bytes_of(counting<uint16_t>(10, 100)));

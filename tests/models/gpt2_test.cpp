@@ -73,6 +73,28 @@ TEST_CASE("GPT-2: logits of a token depend on earlier tokens and on its place, n
   CHECK_FALSE(at::equal(same.select(1, 0), same.select(1, 1)));
 }
 
+TEST_CASE("GPT-2: a sequence in pieces gives the logits of all tokens at once") {
+  c10::AutoGradMode no_grad(false);
+  torch::manual_seed(4);
+  auto options = gpt2_tiny_options();
+  options.dropout = 0.5;
+  const Model model = gpt2(options);
+  model.module->eval();
+  const at::Tensor x = tokens(2, 64), expected = model.forward(x);
+  const auto more = model.start_sequence(), other = model.start_sequence();
+  other(tokens(1, 3));  // a sequence of its own
+  int64_t first = 0;
+  for (const int64_t size : {5, 1, 7, 1, 50}) {
+    const at::Tensor logits = more(x.narrow(1, first, size));
+    CHECK((logits - expected.narrow(1, first, size)).abs().max().item<double>() < 1e-5);
+    first += size;
+  }
+  REQUIRE(first == 64);
+  const auto full = testing::error_of([&] { more(tokens(2, 1)); });
+  CHECK(((full.kind() == ErrorKind::Usage)));
+  CHECK_MESSAGE(std::string(full.what()).find("after 64 others") != std::string::npos, full.what());
+}
+
 TEST_CASE("GPT-2: gradients with checkpointed blocks are equal, dropout included") {
   auto options = gpt2_tiny_options();
   options.dropout = 0.2;

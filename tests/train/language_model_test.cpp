@@ -2,6 +2,8 @@
 
 #include "npu_train/train/language_model.hpp"
 
+#include <cmath>
+
 #include "toy.hpp"
 
 using namespace npu_train;
@@ -45,6 +47,32 @@ TEST_CASE("loss, weight and accuracy are of the tokens that count") {
   CHECK(masked.weight == 2);
   CHECK(masked.loss.item<double>() == doctest::Approx(-(each[0][0][1] + each[0][2][0]).item<double>() / 2));
   CHECK(task->metric_sums(masked, batch)[0].item<double>() == 50);
+}
+
+TEST_CASE("perplexity is that of the mean loss, and the unit of the weight is the token") {
+  const auto task = given(torch::zeros({1, 2, 4}));
+  CHECK(all_metric_names(*task) == std::vector<std::string>{"acc", "perplexity"});
+  CHECK(task->weight_unit() == "tokens");
+  Scalars averages{{"loss", std::log(5.0)}, {"acc", 50}};
+  add_metrics_of_loss(*task, averages);
+  REQUIRE(averages.size() == 3);
+  CHECK(averages[2].first == "perplexity");
+  CHECK(averages[2].second == doctest::Approx(5));
+  Scalars none;
+  add_metrics_of_loss(*task, none);
+  CHECK(none.empty());
+}
+
+TEST_CASE("label smoothing") {
+  torch::manual_seed(2);
+  const auto logits = torch::randn({1, 2, 4});
+  auto net = std::make_shared<GivenLogits>();
+  net->logits = logits;
+  const auto task = language_model(as_model(net), {.label_smoothing = 0.1});
+  const auto output = task->training_step(next_tokens(torch::tensor({{1, 3}})));
+  const auto each = torch::log_softmax(logits, 2);
+  const auto expected = -(0.9 * (each[0][0][1] + each[0][1][3]) / 2 + 0.1 * each.mean());
+  CHECK(output.loss.item<double>() == doctest::Approx(expected.item<double>()));
 }
 
 TEST_CASE("a batch without a token that counts weighs nothing; equal logits are not right") {

@@ -34,6 +34,10 @@ class TokenFile {
   int64_t begin_ = 0, width_ = 2, size_ = 0;  // bytes before the first token and of each, tokens
 };
 
+/// Writes tokens in llm.c's layout, of GPT-2 (uint16) or, if a token is above 65535, of Llama 3 (uint32). Error(Usage) for a token below 0
+/// or above 2^32 - 1 and for 2^31 tokens or more, Error(Checkpoint) if the file cannot be written.
+void save_tokens(const std::string& path, const std::vector<int64_t>& tokens);
+
 /// Sample i is "input", `context` tokens from i * context on, and "target", the tokens that follow each of them: int64 [context]. The last
 /// tokens of a file that fill no sample are not used, and no sample spans two files.
 class TokenDataset final : public Dataset {

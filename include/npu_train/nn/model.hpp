@@ -54,6 +54,10 @@ class Forward {
   std::function<Outputs(const Batch&)> of_batch_;
 };
 
+/// A sequence that a decoder reads piece by piece: the next tokens [batch, n] to their logits [batch, n, vocabulary]. It keeps what the
+/// earlier pieces gave (keys and values), so that each token is computed once. Used without gradients.
+using Continuation = std::function<at::Tensor(const at::Tensor& tokens)>;
+
 /// A network: module, call and expectations. Copies share the module.
 struct Model {
   std::string name{};
@@ -69,6 +73,8 @@ struct Model {
   bool capturable = false;     ///< `forward` queues the same work for every input of a shape, see Task::capturable
   /// The same computation as `forward`, cut into its blocks in order; empty for a model that is one piece.
   std::vector<Block> blocks{};
+  /// Of a decoder: an empty sequence. Its logits are those of `forward` for all tokens up to then; nothing for other models.
+  std::function<Continuation()> start_sequence{};
 };
 
 /// Fills `forward` with the blocks in order, each declared as a layer (layer_scope.hpp).

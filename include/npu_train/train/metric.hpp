@@ -16,12 +16,14 @@
 
 namespace npu_train {
 
-/// A metric that is a mean over samples.
+/// A metric that is a mean over samples, or that follows from the mean loss.
 struct Metric {
   std::string name;  ///< "acc1"; logged as "val/acc1"
   /// Its sum over the samples of a batch: one fp32 number on the device. Called without gradients. Sums of many batches and of many ranks
   /// add up; divided by the number of samples they are the metric. A "mask" [batch] in the batch is 0 for samples that do not count.
-  std::function<at::Tensor(const StepOutput& output, const Batch& batch)> sums;
+  std::function<at::Tensor(const StepOutput& output, const Batch& batch)> sums{};
+  /// Instead of sums: the metric for a mean loss.
+  std::function<double(double loss)> of_loss{};
 };
 
 /// Share of the samples, in percent, whose class is among the `k` largest logits (ties count against it): "acc1", "acc5". The first output
@@ -31,10 +33,13 @@ Metric accuracy(int64_t k);
 /// Mean absolute difference between first output and target, "mae"; over all elements of a sample.
 Metric mean_absolute_error();
 
+/// exp(loss), "perplexity": of a language model, whose loss is the mean cross entropy of a token in nats.
+Metric perplexity();
+
 /// Metrics that a configuration can name.
 using MetricRegistry = Registry<Metric>;
 
-/// accuracy (key k), mae.
+/// accuracy (key k), mae, perplexity.
 void add_builtin_metrics(MetricRegistry& registry);
 MetricRegistry builtin_metrics();
 

@@ -21,7 +21,7 @@ namespace npu_train {
 /// training_step(), and the rest where it differs.
 class ModelTask : public Task {
  public:
-  /// Error(Usage) for a model without module or forward, for metrics without a name or a function, and for two of one name.
+  /// Error(Usage) for a model without module or forward, for metrics without a name or one function, and for two of one name.
   explicit ModelTask(Model model, std::vector<Metric> metrics = {});
 
   at::Tensor predict(const at::Tensor& input) override { return model_.forward(input); }
@@ -33,6 +33,7 @@ class ModelTask : public Task {
   std::map<std::string, std::string> module_types() override;
   std::vector<std::string> metric_names() const override;
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override;
+  Scalars metrics_of_loss(double loss) const override;
   bool capturable() const override { return model_.capturable; }
   void set_training(bool on) override;
   void to(c10::Device device) override;

@@ -26,6 +26,7 @@ struct StepReport {
   double loss_scale = 1;
   double lr = 0;
   int64_t samples = 0;
+  double weight = 0;     ///< of the loss (StepOutput::weight): of a language model the number of tokens
   double seconds = 0;    ///< wall time of the step, waiting for data included
   double data_wait = 0;  ///< of which waiting for data
 };
@@ -42,8 +43,9 @@ struct EpochReport {
   double seconds = 0;   ///< training part
   double val_seconds = 0;
   double samples_per_second = 0;
-  double data_wait = 0;     ///< of `seconds`: waiting for data, in seconds
-  int64_t peak_memory = 0;  ///< bytes on the device (host: peak resident set)
+  double weight_per_second = 0;  ///< of a language model: tokens
+  double data_wait = 0;          ///< of `seconds`: waiting for data, in seconds
+  int64_t peak_memory = 0;       ///< bytes on the device (host: peak resident set)
 };
 
 enum class StopReason { MaxEpochs, MaxSteps, MaxTime, EarlyStopping, Requested, FastDevRun };

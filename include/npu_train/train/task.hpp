@@ -11,6 +11,7 @@
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/outputs.hpp"
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/train/report.hpp"
 
 namespace npu_train {
 
@@ -44,6 +45,10 @@ class Task {
   /// fp16; the update does not depend on it.
   virtual double weight_of(int64_t samples) const { return static_cast<double>(samples); }
 
+  /// The plural of what StepOutput::weight counts, if that is something else than samples: "tokens". Progress and logs then have its number
+  /// per second ("tokens_per_second").
+  virtual std::string weight_unit() const { return {}; }
+
   /// The trainable tensors. The same names in the same order at every call.
   virtual ParameterSet parameters() = 0;
   /// Running statistics and other tensors that belong to the model. The tensors share memory with the model.
@@ -62,6 +67,10 @@ class Task {
   /// Divided by the summed `Batch::size`, the sums of many batches give the metric; sums add over ranks too.
   virtual at::Tensor metric_sums(const StepOutput& /*output*/, const Batch& /*batch*/) { return {}; }
 
+  /// Further metrics, which follow from a mean loss, such as a perplexity: the same names in the same order for every loss. They are
+  /// computed from the mean over a step, an epoch or a validation, since their own means would be something else.
+  virtual Scalars metrics_of_loss(double /*loss*/) const { return {}; }
+
   /// Whether training_step() and metric_sums() queue the same work for every batch of a shape: the host reads no value of the device, draws
   /// no random number and makes no decision that changes from step to step. Then a run may capture them (trainer.cuda_graphs).
   virtual bool capturable() const { return false; }
@@ -77,6 +86,10 @@ class Task {
 at::Tensor share_of_window(const StepOutput& output, double full_weight);
 /// Error(Usage) unless the loss is one number and the weight finite and at least 0.
 void check_output(const StepOutput& output, const char* where);
+/// Names of all metrics in addition to the loss, in the order of reports: metric_names(), then those of metrics_of_loss().
+std::vector<std::string> all_metric_names(const Task& task);
+/// Adds metrics_of_loss() to averages that begin with the loss; nothing to an empty list.
+void add_metrics_of_loss(const Task& task, Scalars& averages);
 /// metric_sums(), checked to be one number for each of metric_names(): Error(Usage) otherwise.
 at::Tensor checked_metric_sums(Task& task, const StepOutput& output, const Batch& batch);
 

@@ -30,6 +30,8 @@ void add_memory(CLI::App& app, Command& run);
 void add_baseline(CLI::App& app, Command& run);
 void add_checklist(CLI::App& app, Command& run);
 void add_data(CLI::App& app, Command& run);
+void add_tokenize(CLI::App& app, Command& run);
+void add_generate(CLI::App& app, Command& run);
 /// Its processes are started before a device is initialised, so it is no Command.
 void add_launch(CLI::App& app, std::function<int()>& run);
 /// Removes the -- before the program of npu_tool launch: CLI11 would give all that follows to npu_tool itself.

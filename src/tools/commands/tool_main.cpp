@@ -37,6 +37,8 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   cli::add_baseline(app, run);
   cli::add_checklist(app, run);
   cli::add_data(app, run);
+  cli::add_tokenize(app, run);
+  cli::add_generate(app, run);
   cli::add_launch(app, launch);
   try {
     app.parse(argc, argv);

@@ -18,7 +18,7 @@ class EpochSums final : public Stateful {
   // `weight`: of the step's loss among others. A skipped step counts for the time and not for the averages.
   void add(const StepReport& report, double weight);
   // Averages of the training metrics.
-  Scalars train() const { return metrics_.value(); }
+  Scalars train() const;
   // What it knows of the epoch.
   void describe(EpochReport& report) const;
 
@@ -29,6 +29,7 @@ class EpochSums final : public Stateful {
   const Task& task_;
   MetricMeter metrics_;
   int64_t samples_ = 0;
+  double weight_ = 0;
   int64_t skipped_ = 0;
   double seconds_ = 0;
   double data_wait_ = 0;

@@ -100,6 +100,7 @@ std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   check(sums[kWeight] > 0, ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
   Scalars out{{"loss", sums[kPacked] / sums[kWeight]}};
   for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], sums[kPacked + 1 + i] / sums[kSamples]);
+  add_metrics_of_loss(run_.task, out);
   return out;
 }
 

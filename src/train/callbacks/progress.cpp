@@ -31,6 +31,10 @@ constexpr size_t kUsualWidth = 80;  // of a terminal that does not report its wi
 constexpr size_t kWideBar = 20, kNarrowBar = 10;
 constexpr double kRefresh = 0.2;  // seconds
 
+std::string rate_text(double samples_per_second, double weight_per_second, const std::string& unit) {
+  return unit.empty() ? format("%.1f samples/s", samples_per_second) : format("%.0f %s/s", weight_per_second, unit.c_str());
+}
+
 std::string gauge(size_t size, int64_t done, int64_t total) {
   const auto full = static_cast<size_t>(static_cast<int64_t>(size) * std::min(done, total) / std::max<int64_t>(total, 1));
   return std::string(1, '[').append(full, '#').append(size - full, '.').append(1, ']');
@@ -93,6 +97,7 @@ void Progress::on_epoch_start(TrainLoop& loop, int64_t) {
   in_epoch_ = loop.windows_done();
   seconds_ = data_wait_ = 0;
   samples_ = 0;
+  weight_ = 0;
   steps_timed_ = 0;
   average_.reset();
 }
@@ -109,6 +114,16 @@ std::optional<double> Progress::run_eta(TrainLoop& loop, const StepReport& r) co
   double out = std::max(windows, 0.0) * elapsed / static_cast<double>(std::max<int64_t>(windows_, 1));
   if (o.max_time >= 0) out = std::min(out, std::max(o.max_time - elapsed, 0.0));
   return std::isfinite(out) ? std::optional(out) : std::nullopt;
+}
+
+// Of the epoch so far.
+Scalars Progress::averages(const Task& task) const {
+  auto out = average_.value();
+  if (out.empty()) return out;
+  for (const auto& further : task.metrics_of_loss(out.front().second))
+    for (auto& [name, value] : out)
+      if (name == further.first) value = further.second;
+  return out;
 }
 
 std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r) const {
@@ -128,7 +143,7 @@ std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r
     out.push_back({1, "eta " + clock_text(*left) + (total ? " (epoch " + of_epoch + ")" : ""), "eta " + clock_text(*left)});
   else if (total)
     out.push_back({1, "epoch eta " + of_epoch});
-  const auto average = average_.value();
+  const auto average = averages(*loop.parts().task);
   for (const auto& [name, value] : r.metrics) {
     const bool loss = name == "loss";
     const auto now = format(loss ? "%s %.4f" : "%s %.2f", name.c_str(), value);
@@ -136,7 +151,7 @@ std::vector<Progress::Part> Progress::parts(TrainLoop& loop, const StepReport& r
   }
   out.push_back({5, format("lr %.3g", r.lr)});
   if (seconds_ > 0) {
-    out.push_back({3, format("%.1f samples/s", static_cast<double>(samples_) / seconds_)});
+    out.push_back({3, rate_text(static_cast<double>(samples_) / seconds_, weight_ / seconds_, loop.parts().task->weight_unit())});
     out.push_back({6, format("data %.0f%%", 100 * data_wait_ / seconds_)});
   }
   if (r.grad_norm > 0) out.push_back({7, format("grad_norm %.3g", r.grad_norm)});
@@ -156,6 +171,7 @@ void Progress::on_step_end(TrainLoop& loop, const StepReport& r) {
   seconds_ += r.seconds;
   data_wait_ += r.data_wait;
   samples_ += r.samples;
+  weight_ += r.weight;
   if (!r.taken) ++skipped_;
   if (r.taken) average_.add(r.metrics, static_cast<double>(r.samples));
   if (!r.taken) {
@@ -205,11 +221,11 @@ void Progress::clear_bar() {
   bar_open_ = false;
 }
 
-void Progress::on_epoch_end(TrainLoop&, const EpochReport& r) {
+void Progress::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
   clear_bar();
   auto out = format("epoch %lld done:", static_cast<long long>(r.epoch + 1)) + " train" + metrics_text(r.train);
   if (!r.val.empty()) out += "  | val" + metrics_text(r.val);
-  out += format("  | %.1f samples/s, %s", r.samples_per_second, human_duration(r.seconds).c_str());
+  out += "  | " + rate_text(r.samples_per_second, r.weight_per_second, loop.parts().task->weight_unit()) + ", " + human_duration(r.seconds);
   if (r.skipped > 0) out += format(", %lld skipped", static_cast<long long>(r.skipped));
   write_(wrapped_line(out, width()));
 }

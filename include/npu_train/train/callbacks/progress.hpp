@@ -33,6 +33,7 @@ class Progress final : public Callback {
  private:
   struct Part;
   std::vector<Part> parts(TrainLoop& loop, const StepReport& report) const;
+  Scalars averages(const Task& task) const;
   std::optional<double> run_eta(TrainLoop& loop, const StepReport& report) const;
   size_t width() const;
   bool bar_due(TrainLoop& loop, bool last);
@@ -51,6 +52,7 @@ class Progress final : public Callback {
   double seconds_ = 0;
   double data_wait_ = 0;
   int64_t samples_ = 0;
+  double weight_ = 0;
   double last_bar_ = -1;
   double first_validated_ = 0;  // time at which the first batch of a validation was done
   bool bar_open_ = false;

@@ -1,0 +1,21 @@
+/// The byte tokenizer: each byte of a text is a token. It needs no vocabulary file and spells every text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace npu_train {
+
+inline constexpr int64_t kByteVocabulary = 256;  ///< number of different tokens
+inline constexpr int64_t kEndOfText = 0;         ///< follows each document; no text has this byte
+
+/// The bytes as numbers.
+std::vector<int64_t> byte_tokens(std::string_view text);
+/// The tokens of a document: its bytes, then kEndOfText; none for an empty text. Error(Data) names `source` if the text has the byte 0.
+std::vector<int64_t> document_tokens(std::string_view text, const std::string& source);
+/// The text of tokens, without each kEndOfText. Error(Data) for a token above 255.
+std::string text_of_bytes(const std::vector<int64_t>& tokens);
+
+}  // namespace npu_train

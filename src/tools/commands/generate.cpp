@@ -1,0 +1,110 @@
+#include "npu_train/nn/generate.hpp"
+
+#include <ATen/ops/tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "model_arguments.hpp"
+#include "npu_train/core/clock.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/visible_text.hpp"
+#include "npu_train/core/whole_number.hpp"
+#include "npu_train/data/token_text.hpp"
+#include "npu_train/engine/predictor.hpp"
+#include "npu_train/io/npy.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+struct GenerateArguments {
+  std::string checkpoint, weights, device = "auto", prompt, tokens, logits;
+  ModelArguments model;
+  GenerateOptions options;
+  bool no_cache = false, json = false;
+};
+
+std::vector<int64_t> numbers_of(const std::string& list) {
+  std::vector<int64_t> out;
+  for (size_t begin = 0; begin <= list.size();) {
+    const auto end = std::min(list.find(',', begin), list.size());
+    const auto number = whole_number(std::string_view(list).substr(begin, end - begin));
+    check(number && *number >= 0, ErrorKind::Usage, "generate", "--tokens ", list, "; allowed: numbers separated by commas, as in 12,0,7");
+    out.push_back(*number);
+    begin = end + 1;
+  }
+  return out;
+}
+
+bool has_byte_tokens(const Model& model) {
+  return !model.inputs.empty() && model.inputs.front().range && model.inputs.front().range->second == kByteVocabulary;
+}
+
+Predictor predictor_of(const GenerateArguments& args, const Parts& parts) {
+  check(!args.checkpoint.empty() || (args.model.given() && !args.weights.empty()), ErrorKind::Usage, "generate",
+        "give --checkpoint DIR, or --model NAME with --weights FILE, and model.KEY=VALUE for another size");
+  check(args.checkpoint.empty() || !args.model.given(), ErrorKind::Usage, "generate", "--checkpoint has its own model; omit --model");
+  return args.checkpoint.empty() ? Predictor::from_weights(args.model.part(parts), args.weights, args.device, parts)
+                                 : Predictor::from_checkpoint(args.checkpoint, args.model.keys, args.device, parts);
+}
+
+int generate_text_of(GenerateArguments args, const Parts& parts) {
+  check(args.prompt.empty() != args.tokens.empty(), ErrorKind::Usage, "generate",
+        "give --prompt TEXT or, for a model with another tokenizer than bytes, --tokens 12,0,7");
+  check_writable({args.logits});
+  const auto predictor = predictor_of(args, parts);
+  const bool bytes = has_byte_tokens(predictor.model());
+  check(bytes || args.prompt.empty(), ErrorKind::Usage, "generate", "--prompt is for models whose tokens are bytes (vocab_size ",
+        kByteVocabulary, "), and this model has another vocabulary; hint: give the numbers of the tokens with --tokens");
+  const auto prompt = args.prompt.empty() ? numbers_of(args.tokens) : byte_tokens(args.prompt);
+  if (bytes) args.options.on_token = [](int64_t token) { return token != kEndOfText; };
+  args.options.key_value_cache = !args.no_cache;
+
+  const auto clock = steady_clock();
+  const double start = clock->now();
+  const auto tokens = generate(predictor.model(), prompt, args.options);
+  const double rate = static_cast<double>(tokens.size()) / std::max(clock->now() - start, 1e-9);
+  auto all = prompt;
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  if (!args.logits.empty()) save_npy(args.logits, predictor(at::tensor(all, at::kLong).unsqueeze(0)).select(0, 0));
+
+  Json list = Json::array();
+  std::string numbers;
+  for (const auto token : tokens) {
+    list.push_back(token);
+    numbers += (numbers.empty() ? "" : ",") + std::to_string(token);
+  }
+  auto document = Json::object({{"prompt_tokens", static_cast<int64_t>(prompt.size())}, {"tokens", list}, {"tokens_per_second", rate}});
+  if (bytes) document.set("text", text_of_bytes(tokens));
+  const auto text = bytes ? npu_train::detail::visible_lines(text_of_bytes(all)) : numbers;
+  print(args.json, document, c10::str(text, "\n", tokens.size(), " tokens, ", static_cast<int64_t>(rate + 0.5), " tokens/s\n"));
+  return 0;
+}
+
+}  // namespace
+
+void add_generate(CLI::App& app, Command& run) {
+  auto args = std::make_shared<GenerateArguments>();
+  auto& o = args->options;
+  auto* sub = app.add_subcommand("generate", "continue a text with a language model");
+  sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
+  add_model_options(*sub, args->model, "alternatively: name of a model ...");
+  sub->add_option("--weights", args->weights, "... with weights from this file or folder, of any kind that npu_tool weights reads");
+  sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
+  sub->add_option("--prompt", args->prompt, "start of the text, for models whose tokens are bytes");
+  sub->add_option("--tokens", args->tokens, "the same as numbers of tokens, separated by commas");
+  sub->add_option("--max-new-tokens", o.max_new_tokens, "number of tokens to add (100)")->check(zero_or_more());
+  sub->add_option("--temperature", o.sampling.temperature, "the logits are divided by it (1); 0: always the most probable token")
+      ->check(zero_or_more());
+  sub->add_option("--top-k", o.sampling.top_k, "draw among the k most probable tokens; 0: all")->check(zero_or_more());
+  sub->add_option("--top-p", o.sampling.top_p, "draw among the most probable tokens that together have this probability (1)");
+  sub->add_option("--seed", o.seed, "of the draws (0)")->check(zero_or_more());
+  sub->add_flag("--no-cache", args->no_cache, "compute every token again for each new one, to check the key-value cache");
+  sub->add_option("--logits", args->logits, "write the logits of all tokens, from one complete forward, to this .npy file");
+  sub->add_option("keys", args->model.keys, "model.KEY=VALUE ...");
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args](const Parts& parts) { return generate_text_of(*args, parts); }; });
+}
+
+}  // namespace npu_train::cli

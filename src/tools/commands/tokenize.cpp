@@ -1,0 +1,77 @@
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "commands.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/data/token_text.hpp"
+#include "npu_train/data/tokens.hpp"
+#include "npu_train/io/file.hpp"
+
+namespace npu_train::cli {
+namespace {
+
+constexpr uint64_t kLargestText = uint64_t{1} << 30;
+
+struct TokenizeArguments {
+  std::vector<std::string> texts;
+  std::string to;
+  double val_fraction = 0.1;
+  bool json = false;
+};
+
+// The tokens of all files in their order; `empty` counts the files without text.
+std::vector<int64_t> tokens_of(const std::vector<std::string>& texts, int64_t& empty) {
+  std::vector<int64_t> out;
+  for (const auto& path : texts) {
+    const auto text = read_file(path, kLargestText);
+    const auto tokens = document_tokens(text, path);
+    if (tokens.empty()) ++empty;
+    check(out.size() + tokens.size() <= kLargestText, ErrorKind::Data, "tokenize", path, ": more than ",
+          with_commas(static_cast<int64_t>(kLargestText)), " tokens together; hint: write several parts, data.train accepts a pattern");
+    out.insert(out.end(), tokens.begin(), tokens.end());
+  }
+  return out;
+}
+
+int tokenize(const TokenizeArguments& args) {
+  check(args.val_fraction >= 0 && args.val_fraction <= 0.9, ErrorKind::Usage, "tokenize", "--val-fraction ", args.val_fraction,
+        "; allowed: 0 to 0.9");
+  int64_t empty = 0;
+  const auto tokens = tokens_of(args.texts, empty);
+  check(!tokens.empty(), ErrorKind::Data, "tokenize", "the ", args.texts.size(), " files have no text");
+  const auto held = static_cast<int64_t>(args.val_fraction * static_cast<double>(tokens.size()));
+  const auto split = tokens.end() - held;
+  make_folder(args.to);
+  const auto train = (std::filesystem::path(args.to) / "train.bin").string(), val = (std::filesystem::path(args.to) / "val.bin").string();
+  save_tokens(train, {tokens.begin(), split});
+  if (held > 0) save_tokens(val, {split, tokens.end()});
+  const auto count = [](int64_t n) { return with_commas(n) + (n == 1 ? " token" : " tokens"); };
+  std::string text = train + ": " + count(static_cast<int64_t>(tokens.size()) - held) + "\n";
+  if (held > 0) text += val + ": " + count(held) + "\n";
+  if (empty > 0) text += std::to_string(empty) + (empty == 1 ? " file has no text\n" : " files have no text\n");
+  print(args.json,
+        Json::object({{"train", train},
+                      {"train_tokens", static_cast<int64_t>(tokens.size()) - held},
+                      {"val", held > 0 ? Json(val) : Json()},
+                      {"val_tokens", held},
+                      {"empty_files", empty},
+                      {"vocab_size", kByteVocabulary}}),
+        text);
+  return 0;
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& app, Command& run) {
+  auto args = std::make_shared<TokenizeArguments>();
+  auto* sub = app.add_subcommand("tokenize", "text files to files of tokens, one token for each byte");
+  sub->add_option("texts", args->texts, "text files; each becomes a document")->required();
+  sub->add_option("--to", args->to, "folder for train.bin and val.bin, in the format of llm.c")->required();
+  sub->add_option("--val-fraction", args->val_fraction, "share of the tokens, at the end, for val.bin (0.1)");
+  sub->add_flag("--json", args->json, "one JSON document on stdout");
+  sub->callback([args, &run] { run = [args](const Parts&) { return tokenize(*args); }; });
+}
+
+}  // namespace npu_train::cli

@@ -1,0 +1,204 @@
+"""Language models with the programs: against transformers with equal weights, and every part of a run that images have too.
+The Python with transformers is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev), or this one."""
+import csv
+import json
+import math
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import sys
+import unittest
+
+from programs import BIN, SOURCE, ProgramTest, checksums, main, npu_tool, run, run_dir, train_app
+
+OWN = SOURCE / '.venv/models/bin/python'
+PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
+SCRIPT = pathlib.Path(__file__).with_name('python_language_models.py')
+LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to the largest one, of the losses relative to each
+SIZES = {'vocab_size': 97, 'context': 21, 'layers': 3, 'heads': 4, 'dim': 24}
+
+
+def without(package): return subprocess.run([PYTHON, '-c', f'import torch, importlib.metadata as m; m.version("{package}")'], capture_output=True).returncode != 0
+
+
+def rows(out, phase):
+    """Rows of metrics.csv under an output.dir with one run."""
+    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
+
+
+@unittest.skipIf(without('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)')
+class AgainstTransformers(ProgramTest):
+    def python(self, what, jobs):
+        (self.dir / 'jobs.json').write_text(json.dumps(jobs))
+        code, out, error = run(PYTHON, SCRIPT, what, self.dir / 'jobs.json')
+        self.assertEqual(code, 0, out + error)
+        return json.loads(out.splitlines()[-1])
+
+    def job(self, name, sizes):
+        folder = self.dir / name
+        folder.mkdir()
+        source = random.Random(3)
+        texts = [[source.randrange(sizes['vocab_size']) for _ in range(length)] for length in (1, 7, 13)]
+        return {'name': name, 'network': name, 'options': sizes, 'folder': str(folder), 'texts': texts}
+
+    def generate(self, model, weights, text, *more):
+        return npu_tool('generate', *model, '--weights', weights, '--device', 'cpu', '--tokens', ','.join(map(str, text)), *more)
+
+    def check_logits(self, job):
+        folder, model = pathlib.Path(job['folder']), ('--model', job['network'], *(f'model.{k}={v}' for k, v in job['options'].items()))
+        expected = self.python('make', [job])[job['name']]
+        checks = []
+        for file in ('state.bin', 'pretrained'):
+            paths = [folder / f'{file}_{i}.npy' for i in range(len(job['texts']))]
+            for path, text in zip(paths, job['texts']): self.assertDone(self.generate(model, folder / file, text, '--max-new-tokens', '0', '--logits', path))
+            checks.append(job | {'name': file, 'logits': [str(p) for p in paths]})
+        ours = folder / 'ours.safetensors'
+        self.assertDone(npu_tool('weights', '--from', folder / 'pretrained', '--to', ours, '--as', 'torchvision'))
+        self.assertDone(npu_tool('weights', '--from', ours, '--to', folder / 'back.pt', '--as', 'hf'))
+        checks.append(job | {'name': 'back', 'file': str(folder / 'back.pt')})
+        differences = self.python('load', checks)
+        self.assertEqual(len(differences), 3)
+        for name, difference in differences.items(): self.assertLess(difference, LOGITS, name)
+        print(job['name'], 'largest difference of logits', max(differences.values()))
+        for text, greedy in zip(job['texts'], expected['greedy'], strict=True):
+            for cache in ((), ('--no-cache',)):
+                said = self.generate(model, ours, text, '--max-new-tokens', expected['added'], '--temperature', '0', '--json', *cache)
+                self.assertEqual(json.loads(self.assertDone(said))['tokens'], greedy)
+
+    def check_losses(self, job, steps=20, batch=4, length=17):
+        source = random.Random(4)
+        data = self.dir / 'tokens.bin'  # each token follows from the two before it, most of the time
+        tokens = [1, 2]
+        while len(tokens) < steps * batch * length + 1: tokens.append((3 * tokens[-1] + tokens[-2]) % 31 if source.random() < 0.8 else source.randrange(job['options']['vocab_size']))
+        data.write_bytes(struct.pack(f'<{len(tokens)}H', *tokens))
+        self.python('make', [job])
+        training = {'lr': 0.003, 'weight_decay': 0.1, 'clip': 1.0, 'steps': steps, 'batch': batch, 'length': length, 'tokens': str(data)}
+        expected = self.python('train', [job | training])[job['name']]
+        config = self.config(f'''
+device: cpu
+precision: 32-true
+model: {json.dumps(dict(name=job['network'], weights=job['folder'] + '/pretrained', **job['options']))}
+data: {{name: tokens, train: {data}, context: {length}, batch_size: {batch}, shuffle: false, num_workers: 0}}
+task: {{name: language_model}}
+optimizer: {{name: adamw, lr: 0.003, weight_decay: 0.1}}
+trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
+''')
+        self.assertDone(train_app(config, f'output.dir={self.dir}/out'))
+        losses = [float(row['loss']) for row in rows(self.dir / 'out', 'train')]
+        self.assertEqual(len(losses), steps)
+        worst = max(abs(a - b) / b for a, b in zip(losses, expected, strict=True))
+        print(job['name'], 'largest relative difference of', steps, 'losses', worst)
+        self.assertLess(worst, LOSSES)
+        self.assertLess(losses[-1], losses[0] - 0.1, 'the network does not learn, so equal losses show nothing')
+
+    def test_gpt2_logits(self): self.check_logits(self.job('gpt2', SIZES))
+
+    def test_gpt2_losses(self): self.check_losses(self.job('gpt2', SIZES))
+
+
+# A decoder small enough for seconds, with dropout, EMA and loss scaling that overflows at first.
+SMALL = '''
+seed: 7
+device: cpu
+precision: {precision}
+model: {{name: gpt2_tiny, context: 32, dim: 32, dropout: 0.1}}
+data: {{name: generated_text, train_size: 160, val_size: 24, context: 32, batch_size: 8, num_workers: 0}}
+task: {{name: language_model}}
+optimizer: {{name: adamw, lr: 0.005}}
+lr_scheduler: {{name: cosine, interval: step, T_max: 40}}
+grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
+ema: {{enabled: true, decay: 0.9}}
+trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
+'''
+SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
+
+
+class Runs(ProgramTest):
+    def text(self, precision='32-true'): return self.config(SMALL.format(precision=precision))
+
+    def train(self, name, *args, precision='32-true'):
+        return self.assertDone(train_app(self.text(precision), f'output.dir={self.dir}/{name}', *args))
+
+    def test_perplexity_and_tokens_in_progress_and_logs(self):
+        said = self.train('out')
+        self.assertRegex(said, r'loss \d\.\d{4} .*perplexity \d+\.\d\d \(\d+\.\d\d\).* \d+ tokens/s')
+        self.assertRegex(said, r'epoch 2 done: train  loss .*  perplexity \d+\.\d\d  \| val .*\| \d+ tokens/s, ')
+        self.assertNotIn('samples/s', said)
+        for phase in ('train', 'epoch', 'val'):
+            found = rows(self.dir / 'out', phase)
+            for row in found:
+                self.assertAlmostEqual(float(row['perplexity']), math.exp(float(row['loss'])), delta=1e-9 * float(row['perplexity']))
+                if phase != 'val': self.assertAlmostEqual(float(row['tokens_per_second']), 32 * float(row['samples_per_second']), delta=1e-6 * float(row['tokens_per_second']))
+        history = json.loads((run_dir(self.dir / 'out') / 'history.json').read_text())['epochs']
+        self.assertAlmostEqual(history[1]['tokens_per_second'], 32 * history[1]['samples_per_second'], delta=1e-3)
+        self.assertLess(history[1]['val']['perplexity'], 0.8 * history[0]['val']['perplexity'])
+        self.train('by_name', 'task.metrics=[perplexity]', 'trainer.max_steps=3')
+        self.assertEqual(set(rows(self.dir / 'by_name', 'val')[0]) & {'acc', 'perplexity'}, {'perplexity'})
+
+    def test_the_best_checkpoint_is_that_of_the_smallest_perplexity(self):
+        self.train('out', 'checkpoint.monitor=val/perplexity', 'optimizer.lr=0.5', 'ema.enabled=false', 'trainer.max_epochs=3')
+        val = [float(row['perplexity']) for row in rows(self.dir / 'out', 'val')]
+        best = json.loads((run_dir(self.dir / 'out') / 'checkpoints' / 'best' / 'manifest.json').read_text())
+        self.assertEqual(best['global_step'], 20 * (1 + val.index(min(val))))
+
+    def test_resume_bit_for_bit(self):
+        for precision in ('32-true', '16-mixed', 'bf16-mixed'):
+            with self.subTest(precision): self.assertIn('bit for bit', self.assertDone(train_app(self.text(precision), '--verify-resume', '--verify-steps', '8')))
+
+    def test_16_mixed_skips_and_learns(self):
+        self.train('half', precision='16-mixed')
+        self.train('full')
+        found = rows(self.dir / 'half', 'train')
+        self.assertGreater(sum(row['skipped'] == '1' for row in found), 2)
+        self.assertLess(sum(row['skipped'] == '1' for row in found), 15)
+        last = [float(rows(self.dir / name, 'val')[-1]['loss']) for name in ('half', 'full')]
+        self.assertLess(abs(last[0] - last[1]) / last[1], 0.1)
+
+    def test_two_ranks_with_unequal_tokens_equal_one_process(self):
+        """Spaces do not count, so every micro-batch has another number of tokens."""
+        same = ('deterministic=true', 'rng=portable', 'task.ignore_index=32', 'data.batch_size=4', 'data.train_size=75')
+        self.train('one', *same, 'trainer.accumulate_grad_batches=2')
+        self.train('two', *same, '--nproc', '2')
+        one, two = checksums(self.dir / 'one'), checksums(self.dir / 'two')
+        for part in ('model', 'optimizer', 'ema'): self.assertEqual(one[f'{part}.safetensors'], two[f'{part}.safetensors'], part)
+        for phase in ('train', 'val'):
+            for a, b in zip(rows(self.dir / 'one', phase), rows(self.dir / 'two', phase), strict=True):
+                for key in ('loss', 'perplexity', 'acc'): self.assertAlmostEqual(float(a[key]), float(b[key]), delta=1e-6 * float(a[key]) + 1e-9, msg=(phase, key))
+        tokens = {round(float(row['tokens_per_second']) / float(row['samples_per_second']), 3) for row in rows(self.dir / 'two', 'train')}
+        self.assertGreater(len(tokens), 5, 'the numbers of tokens do not differ, so equal results show nothing')
+
+    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self):
+        for device in ('cpu', 'sim_npu'): self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', f'dump.dir={self.dir}/dump_{device}')
+        self.assertEqual(checksums(self.dir / 'cpu')['model.safetensors'], checksums(self.dir / 'sim_npu')['model.safetensors'])
+        code, said, error = npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')
+        self.assertEqual(code, 0, error)
+        found = json.loads(said)
+        self.assertIsNone(found['first_divergence'])
+        self.assertGreater(found['steps'][0]['compared'], 30)
+
+    def test_a_changed_layer_is_found_by_comparison(self):
+        for name, change in (('a', 'model.dropout=0'), ('b', 'model={name: gpt2_tiny, context: 32, dim: 32, heads: 4}')):
+            self.train(name, change, 'trainer.max_steps=1', 'checkpoint.enabled=false', f'dump.dir={self.dir}/dump_{name}')
+        code, said, error = npu_tool('compare', self.dir / 'dump_a', self.dir / 'dump_b', '--json')
+        self.assertEqual(code, 7, error)
+        self.assertIn('blocks.0.attention', json.dumps(json.loads(said)['first_divergence']))
+
+    def test_export_with_free_batch_and_length(self):
+        self.train('out', 'trainer.max_steps=2')
+        found = json.loads(self.assertDone(npu_tool('export', '--checkpoint', run_dir(self.dir / 'out'), '--to', self.dir / 'm.onnx', '--dynamic', 'batch,tokens', '--check', '--json')))
+        self.assertEqual(found['inputs'], [{'name': 'input', 'dtype': 'int64', 'shape': ['batch', 'tokens']}])
+        self.assertEqual(found['outputs'][0]['shape'], ['batch', 'tokens', 256])
+        for check in found['checks']: self.assertTrue(check['agrees'] and check['difference'] < 1e-5, check)
+
+    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    def test_predicted_memory_is_what_a_run_takes(self):
+        model = ('model={name: gpt2_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'ema.enabled=false', 'device=sim_npu')
+        found = json.loads(self.assertDone(npu_tool('memory', self.text(), *model, '--check', '4,24', '--json', cwd=self.dir)))
+        self.assertEqual([row['batch_size'] for row in found], [4, 24])
+        for row in found: self.assertLess(abs(row['error']), 0.1)
+
+
+if __name__ == '__main__': main()

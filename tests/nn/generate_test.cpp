@@ -1,0 +1,137 @@
+#include "testing.hpp"
+
+#include "npu_train/nn/generate.hpp"
+
+#include <ATen/ops/full.h>
+#include <ATen/ops/one_hot.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include <cmath>
+#include <map>
+
+#include "npu_train/core/error.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+// Shares of the tokens in many draws.
+std::map<int64_t, double> shares(const at::Tensor& logits, const SamplingOptions& options) {
+  constexpr int kDraws = 20000;
+  Philox random(1);
+  std::map<int64_t, double> out;
+  for (int i = 0; i < kDraws; ++i) out[sample_token(logits, options, random)] += 1.0 / kDraws;
+  return out;
+}
+
+// After a token t the largest logit is that of t + 1, and the logit of the number of tokens that the model sees is the second largest.
+struct Counting : torch::nn::Module {
+  std::vector<int64_t> lengths;
+  at::Tensor forward(const at::Tensor& tokens) {
+    lengths.push_back(tokens.size(1));
+    const at::Tensor next = at::one_hot((tokens + 1).remainder(8), 8).to(at::kFloat) * 3;
+    return next + at::one_hot(at::full({1, 1}, tokens.size(1) % 8, at::kLong), 8).to(at::kFloat);
+  }
+};
+
+struct CountingModel {
+  std::shared_ptr<Counting> net = std::make_shared<Counting>();
+  Model model{.name = "counting", .module = net, .forward = [net = net](const at::Tensor& x) { return net->forward(x); }, .inputs = {}};
+  explicit CountingModel(int64_t longest) {
+    model.inputs = {{.name = "input", .dtype = at::kLong, .shape = {"batch", Extent("tokens", longest)}, .range = std::pair(0.0, 8.0)}};
+  }
+};
+
+}  // namespace
+
+TEST_CASE("tokens are drawn with their probabilities") {
+  const at::Tensor logits = at::tensor({std::log(1.0), std::log(4.0), std::log(2.0), -INFINITY, std::log(3.0)}, at::kFloat);
+  const auto near = [](const std::map<int64_t, double>& got, const std::map<int64_t, double>& expected) {
+    CHECK(got.size() == expected.size());
+    for (const auto& entry : expected) {
+      REQUIRE(got.count(entry.first) == 1);
+      CHECK(got.at(entry.first) == doctest::Approx(entry.second).epsilon(0.05));
+    }
+  };
+  near(shares(logits, {}), {{0, 0.1}, {1, 0.4}, {2, 0.2}, {4, 0.3}});
+  near(shares(logits, {.temperature = 0.5}), {{0, 1.0 / 30}, {1, 16.0 / 30}, {2, 4.0 / 30}, {4, 9.0 / 30}});
+  near(shares(logits, {.top_k = 2}), {{1, 4.0 / 7}, {4, 3.0 / 7}});
+  near(shares(logits, {.top_k = 9}), {{0, 0.1}, {1, 0.4}, {2, 0.2}, {4, 0.3}});
+  near(shares(logits, {.top_p = 0.69}), {{1, 4.0 / 7}, {4, 3.0 / 7}});
+  near(shares(logits, {.top_p = 0.71}), {{1, 4.0 / 9}, {2, 2.0 / 9}, {4, 3.0 / 9}});
+  near(shares(logits, {.top_p = 0.01}), {{1, 1.0}});
+  near(shares(logits, {.top_k = 2, .top_p = 0.5}), {{1, 1.0}});  // of the two, not of all
+  near(shares(logits, {.temperature = 0}), {{1, 1.0}});
+  near(shares(at::zeros({3}), {.temperature = 0}), {{0, 1.0}});
+  near(shares(at::zeros({3}), {.top_k = 1}), {{0, 1.0}});
+}
+
+TEST_CASE("each token follows from those before it; the key-value cache is optional") {
+  CountingModel counting(0);
+  CHECK(generate(counting.model, {3, 4}, {.max_new_tokens = 4, .sampling = {.temperature = 0}}) == std::vector<int64_t>{5, 6, 7, 0});
+  CHECK(counting.net->lengths == std::vector<int64_t>{2, 3, 4, 5});
+  CHECK(counting.net->is_training());
+
+  counting.net->lengths.clear();
+  counting.model.start_sequence = [net = counting.net] { return [net](const at::Tensor& x) { return net->forward(x); }; };
+  CHECK(generate(counting.model, {3, 4}, {.max_new_tokens = 3, .sampling = {.temperature = 0}}) == std::vector<int64_t>{5, 6, 7});
+  CHECK(counting.net->lengths == std::vector<int64_t>{2, 1, 1});  // only the new tokens
+  counting.net->lengths.clear();
+  generate(counting.model, {3, 4}, {.max_new_tokens = 3, .sampling = {.temperature = 0}, .key_value_cache = false});
+  CHECK(counting.net->lengths == std::vector<int64_t>{2, 3, 4});
+  CHECK(generate(counting.model, {1}, {.max_new_tokens = 0}).empty());
+}
+
+TEST_CASE("beyond the longest input the model sees the last tokens") {
+  CountingModel counting(3);
+  counting.model.start_sequence = [net = counting.net] { return [net](const at::Tensor& x) { return net->forward(x); }; };
+  CHECK(generate(counting.model, {3, 4}, {.max_new_tokens = 5, .sampling = {.temperature = 0}}) == std::vector<int64_t>{5, 6, 7, 0, 1});
+  CHECK(counting.net->lengths == std::vector<int64_t>{2, 1, 3, 3, 3});
+  counting.net->lengths.clear();
+  CHECK(generate(counting.model, {0, 1, 2, 3, 4}, {.max_new_tokens = 1, .sampling = {.temperature = 0}}) == std::vector<int64_t>{5});
+  CHECK(counting.net->lengths == std::vector<int64_t>{3});
+}
+
+TEST_CASE("equal seeds give equal texts; a callback sees each token and can end the text") {
+  CountingModel counting(0);
+  const auto text = [&](uint64_t seed) {
+    return generate(counting.model, {0}, {.max_new_tokens = 30, .sampling = {.temperature = 2}, .seed = seed});
+  };
+  CHECK(text(1) == text(1));
+  CHECK(text(1) != text(2));
+  std::vector<int64_t> seen;
+  const auto stop_at_six = [&](int64_t token) {
+    seen.push_back(token);
+    return token != 6;
+  };
+  CHECK(generate(counting.model, {3}, {.sampling = {.temperature = 0}, .on_token = stop_at_six}) == std::vector<int64_t>{4, 5, 6});
+  CHECK(seen == std::vector<int64_t>{4, 5, 6});
+}
+
+TEST_CASE("invalid options, prompts, models and logits are one error each") {
+  CountingModel counting(0);
+  const auto error = [](const auto& run, ErrorKind kind, const std::string& words) {
+    const auto e = error_of(run);
+    CHECK(((e.kind() == kind)));
+    CHECK_MESSAGE(std::string(e.what()).find(words) != std::string::npos, e.what());
+  };
+  const auto with = [&](const SamplingOptions& sampling) { generate(counting.model, {1}, {.max_new_tokens = 1, .sampling = sampling}); };
+  error([&] { with({.temperature = -1}); }, ErrorKind::Usage, "temperature is -1");
+  error([&] { with({.temperature = INFINITY}); }, ErrorKind::Usage, "temperature is inf");
+  error([&] { with({.top_k = -1}); }, ErrorKind::Usage, "top_k is -1");
+  error([&] { with({.top_p = 0}); }, ErrorKind::Usage, "top_p is 0");
+  error([&] { with({.top_p = 1.1}); }, ErrorKind::Usage, "top_p is 1.1");
+  error([&] { generate(counting.model, {1}, {.max_new_tokens = -1}); }, ErrorKind::Usage, "max_new_tokens is -1");
+  error([&] { generate(counting.model, {}); }, ErrorKind::Usage, "the prompt is empty");
+  error([&] { generate(counting.model, {1, 8}); }, ErrorKind::Usage, "token 1 of the prompt is 8; allowed: 0 to 7");
+  error([&] { generate(counting.model, {-1}); }, ErrorKind::Usage, "token 0 of the prompt is -1");
+  Model pictures = counting.model;
+  pictures.inputs = {image_input(3, 8)};
+  error([&] { generate(pictures, {1}); }, ErrorKind::Usage, "does not have token ids");
+  Philox random(1);
+  error([&] { sample_token(at::full({2}, std::nan("")), {}, random); }, ErrorKind::Data, "not a finite number");
+  error([&] { sample_token(at::zeros({2, 2}), {}, random); }, ErrorKind::Usage, "allowed: [vocabulary]");
+}
