@@ -84,6 +84,7 @@ SMALL_DATA = ['data.batch_size=8', 'data.num_workers=0', 'trainer.threads=1', 'p
 SMALL_NET = 'model={name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_size: 8}'
 SMALL_CONFIGS = {
     'quickstart': ['data.train_size=32', 'data.val_size=16'],
+    'gpt2_tiny': ['model={name: gpt2_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'resnet50_cifar10': [],
     'resnet50_cifar10_224': [SMALL_NET.replace('patch_size: 8', 'patch_size: 32')],
     'resnet50_imagefolder': ['data.root=my/pictures'],
@@ -143,6 +144,10 @@ class AdvisedRuns(ProgramTest):
         for name, smaller in SMALL_CONFIGS.items():
             small = self.make(BIN / 'train_app', SOURCE / f'configs/{name}.yaml', SMALL_NET, *smaller, *SMALL_DATA, '--print-config')
             (d / f'configs/{name}.yaml').write_text(small)
+        (d / 'docs').mkdir()
+        for name in ('data', 'precision', 'checkpoints'): shutil.copy(SOURCE / f'docs/{name}.md', d / 'docs')
+        self.make(BIN / 'npu_tool', 'tokenize', 'docs/data.md', '--to', 'data/docs')
+        self.make(BIN / 'train_app', 'configs/gpt2_tiny.yaml', *SHORT_RUN, 'data={name: tokens, train: data/docs/train.bin, context: 64}', 'output.name=docs')
         for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')

@@ -15,6 +15,7 @@ import torch
 warnings.simplefilter('ignore')
 torch.manual_seed(0)
 torch.set_num_threads(1)
+import any_torchvision  # noqa: E402, F401
 
 
 def gpt2(vocab_size, context, layers, heads, dim):

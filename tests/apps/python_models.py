@@ -15,12 +15,7 @@ import torch
 warnings.simplefilter('ignore')
 torch.manual_seed(0)
 torch.set_num_threads(1)
-try:
-    import torchvision
-except Exception:  # its operators belong to one version of torch; its networks need none of them, and other packages only import it
-    for module in [name for name in sys.modules if name.startswith('torchvision')]: del sys.modules[module]
-    operators = torch.library.Library('torchvision', 'DEF')
-    for name in ('nms', 'qnms'): operators.define(name + '(Tensor boxes, Tensor scores, float threshold) -> Tensor')
+import any_torchvision  # noqa: F401
 
 BLOCKS = {'resnet18': [2, 2, 2, 2], 'resnet50': [3, 4, 6, 3]}
 

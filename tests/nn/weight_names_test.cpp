@@ -75,7 +75,7 @@ NamedTensors gpt2_tensors() {
   return out;
 }
 
-NamedTensors without(NamedTensors tensors, const std::string& name) {
+NamedTensors leaving_out(NamedTensors tensors, const std::string& name) {
   std::erase_if(tensors, [&](const auto& t) { return t.first == name; });
   return tensors;
 }
@@ -191,7 +191,7 @@ TEST_CASE("names of a residual network as Hugging Face has them; timm has torchv
 TEST_CASE("a network without a head, and further tensors of a checkpoint") {
   const ByPath net(vit_shapes());
   auto tensors = renamed_weights(named_state(net), "hf4").tensors;
-  for (const char* name : {"classifier.weight", "classifier.bias"}) tensors = without(tensors, name);
+  for (const char* name : {"classifier.weight", "classifier.bias"}) tensors = leaving_out(tensors, name);
   for (auto& [name, value] : tensors) name = "state_dict.model." + name.substr(4);  // ViTModel's names do not begin with vit.
   tensors.emplace_back("state_dict.model.pooler.dense.weight", at::randn({4, 4}));
   tensors.emplace_back("optimizer.state.0.exp_avg", at::randn({4}));
@@ -210,7 +210,7 @@ TEST_CASE("what cannot be translated is an error") {
   const auto unknown = error({{"conv1.weight", at::randn({1})}, {"fc.weight", at::randn({1})}}, "timm");
   CHECK(unknown.kind() == ErrorKind::Checkpoint);
   CHECK(has(unknown.what(), "not those of a known network"));
-  const auto half = error(without(renamed_weights(tensors, "hf").tensors, "vit.layers.1.attention.k_proj.bias"), "timm");
+  const auto half = error(leaving_out(renamed_weights(tensors, "hf").tensors, "vit.layers.1.attention.k_proj.bias"), "timm");
   CHECK(half.kind() == ErrorKind::Checkpoint);
   CHECK(has(half.what(), "encoder_layer_1.self_attention.in_proj_bias"));
 }

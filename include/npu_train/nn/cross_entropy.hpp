@@ -1,4 +1,4 @@
-/// Cross-entropy over a large vocabulary, in blocks of tokens: the logits are never held in fp32 as a whole.
+/// Cross-entropy over a large vocabulary, in blocks of tokens, so that never all logits are held in fp32.
 #pragma once
 
 #include <ATen/core/Tensor.h>
