@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/logsumexp.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/where.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -31,19 +31,21 @@ struct BlockedCrossEntropy : torch::autograd::Function<BlockedCrossEntropy> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& logits, const at::Tensor& targets,
                             int64_t ignore_index, double smoothing) {
     const at::Tensor counts = targets.ne(ignore_index), classes = targets.masked_fill(counts.logical_not(), 0);
-    const at::Tensor sums = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));  // log of the sum of exp, of each token
-    const at::Tensor losses = at::empty_like(sums);
+    // Of each token its largest logit, and the log of the sum of exp(logit - largest): apart, since their sum would round a small loss.
+    const at::Tensor largest = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+    const at::Tensor sums = at::empty_like(largest), losses = at::empty_like(largest);
     for_blocks(logits, [&](int64_t first, int64_t rows) {
-      const at::Tensor x = logits.narrow(0, first, rows).to(at::kFloat);
-      const at::Tensor own = x.gather(1, classes.narrow(0, first, rows).unsqueeze(1)).squeeze(1);
-      const at::Tensor sum = at::logsumexp(x, 1);
-      at::Tensor wanted = own;
-      if (smoothing > 0) wanted = own * (1 - smoothing) + x.mean(1) * smoothing;
+      const at::Tensor x = logits.narrow(0, first, rows).to(at::kFloat), most = x.amax(1, /*keepdim=*/true);
+      const at::Tensor shifted = x - most;
+      at::Tensor wanted = shifted.gather(1, classes.narrow(0, first, rows).unsqueeze(1)).squeeze(1);
+      if (smoothing > 0) wanted = wanted * (1 - smoothing) + shifted.mean(1) * smoothing;
+      const at::Tensor sum = at::exp(shifted).sum(1).log_();
+      largest.narrow(0, first, rows).copy_(most.squeeze(1));
       sums.narrow(0, first, rows).copy_(sum);
       losses.narrow(0, first, rows).copy_(sum - wanted);
     });
     const at::Tensor number = counts.sum().clamp_min(1).to(at::kFloat);
-    ctx->save_for_backward({logits, classes, counts, sums, number});
+    ctx->save_for_backward({logits, classes, counts, largest, sums, number});
     ctx->saved_data["smoothing"] = smoothing;
     return losses.masked_fill(counts.logical_not(), 0).sum() / number;
   }
@@ -52,13 +54,13 @@ struct BlockedCrossEntropy : torch::autograd::Function<BlockedCrossEntropy> {
     check(!c10::GradMode::is_enabled(), ErrorKind::Usage, kCrossEntropy,
           "its backward cannot be differentiated (double backward); use at::cross_entropy_loss");
     const auto saved = ctx->get_saved_variables();
-    const auto &logits = saved[0], &classes = saved[1], &counts = saved[2], &sums = saved[3];
+    const auto &logits = saved[0], &classes = saved[1], &counts = saved[2], &largest = saved[3], &sums = saved[4];
     const double smoothing = ctx->saved_data["smoothing"].toDouble();
-    const at::Tensor share = at::where(counts, grads[0].to(at::kFloat) / saved[4], 0).unsqueeze(1);  // of each token in the loss
+    const at::Tensor share = at::where(counts, grads[0].to(at::kFloat) / saved[5], 0).unsqueeze(1);  // of each token in the loss
     const at::Tensor out = at::empty_like(logits);
     for_blocks(logits, [&](int64_t first, int64_t rows) {
-      at::Tensor d = logits.narrow(0, first, rows).to(at::kFloat) - sums.narrow(0, first, rows).unsqueeze(1);
-      d.exp_();  // probabilities
+      at::Tensor d = logits.narrow(0, first, rows).to(at::kFloat) - largest.narrow(0, first, rows).unsqueeze(1);
+      d.sub_(sums.narrow(0, first, rows).unsqueeze(1)).exp_();  // probabilities
       if (smoothing > 0) d.sub_(smoothing / static_cast<double>(logits.size(1)));
       const at::Tensor own = classes.narrow(0, first, rows).unsqueeze(1);
       d.scatter_add_(1, own, at::empty_like(own, d.options()).fill_(smoothing - 1));

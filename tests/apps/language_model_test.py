@@ -133,13 +133,14 @@ class Runs(ProgramTest):
                 if phase != 'val': self.assertAlmostEqual(float(row['tokens_per_second']), 32 * float(row['samples_per_second']), delta=1e-6 * float(row['tokens_per_second']))
         history = json.loads((run_dir(self.dir / 'out') / 'history.json').read_text())['epochs']
         self.assertAlmostEqual(history[1]['tokens_per_second'], 32 * history[1]['samples_per_second'], delta=1e-3)
-        self.assertLess(history[1]['val']['perplexity'], 0.8 * history[0]['val']['perplexity'])
+        self.assertLess(history[1]['val']['perplexity'], history[0]['val']['perplexity'])
         self.train('by_name', 'task.metrics=[perplexity]', 'trainer.max_steps=3')
         self.assertEqual(set(rows(self.dir / 'by_name', 'val')[0]) & {'acc', 'perplexity'}, {'perplexity'})
 
     def test_the_best_checkpoint_is_that_of_the_smallest_perplexity(self):
-        self.train('out', 'checkpoint.monitor=val/perplexity', 'optimizer.lr=0.5', 'ema.enabled=false', 'trainer.max_epochs=3')
+        self.train('out', 'checkpoint.monitor=val/perplexity', 'lr_scheduler={name: constant}', 'optimizer.lr=0.5', 'ema.enabled=false', 'trainer.max_epochs=3')
         val = [float(row['perplexity']) for row in rows(self.dir / 'out', 'val')]
+        self.assertEqual(len(set(val)), 3)
         best = json.loads((run_dir(self.dir / 'out') / 'checkpoints' / 'best' / 'manifest.json').read_text())
         self.assertEqual(best['global_step'], 20 * (1 + val.index(min(val))))
 

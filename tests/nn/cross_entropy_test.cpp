@@ -99,7 +99,7 @@ TEST_CASE("memory: the gradient and a block, not the logits in fp32") {
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = at::randn({tokens, classes}).to(dtype).requires_grad_();
     const auto peak = [&](const auto& loss) {
-      x.mutable_grad() = {};
+      x.mutable_grad() = at::Tensor();
       const LiveBytes live;
       loss(x).backward();
       return static_cast<double>(live.peak()) / static_cast<double>(tokens * classes);

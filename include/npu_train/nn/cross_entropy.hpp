@@ -13,7 +13,7 @@ struct CrossEntropyOptions {
 };
 
 /// The mean cross entropy of logits [..., classes] and targets [...] (int64) over the targets that count, in fp32: the value and gradient
-/// of at::cross_entropy_loss on fp32 logits, up to the order of sums; 0 if no target counts. In addition to the logits it keeps one number
+/// of at::cross_entropy_loss on fp32 logits, up to the order of sums; 0 if no target counts. In addition to the logits it keeps two numbers
 /// for each target, and its backward needs the gradient in the dtype of the logits: in fp32 two thirds of the memory of
 /// at::cross_entropy_loss, in 16 bits a quarter. Error(Usage) for other shapes and dtypes, for a label_smoothing below 0 or at least 1, and
 /// if its gradient is to be differentiated again. A target outside of the classes is undefined on a device, where the host sees no values;
