@@ -21,8 +21,7 @@ int main(int argc, char** argv) try {
   npu_train::Trainer trainer(
       {.precision = "32-true",
        .model = {.name = "gpt2_tiny"},
-       .data = {.name = "tokens",
-                .options = {{"train", "tokens.bin"}, {"val_fraction", 0.1}, {"context", 64}, {"batch_size", 32}}},
+       .data = {.name = "tokens", .options = {{"train", "tokens.bin"}, {"val_fraction", 0.1}, {"context", 64}, {"batch_size", 32}}},
        .task = {.name = "language_model"},
        .optimizer = {.name = "adamw", .options = {{"lr", 3e-3}}},
        .trainer = {.max_epochs = 2}});

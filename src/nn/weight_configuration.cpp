@@ -80,6 +80,16 @@ Keys of_gpt2(const Shapes& shapes) {
   return out;
 }
 
+Keys of_llama(const Shapes& shapes) {
+  Keys out;
+  add(out, "vocab_size", shapes.size("token_embedding.weight", 0));
+  add(out, "layers", shapes.layers("blocks.", ".norm_1.weight"));
+  add(out, "dim", shapes.size("token_embedding.weight", 1));
+  add(out, "hidden", shapes.size("blocks.0.mlp.gate.weight", 0));
+  out.emplace_back("model.tie_embeddings", shapes.size("head.weight", 0) < 0 ? "true" : "false");
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTensors& tensors) {
@@ -89,6 +99,7 @@ std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTen
   if (found.naming == nullptr || found.naming->libraries.front() != "torchvision") return {};
   const Shapes shapes(tensors);
   if (found.family->name == "gpt2") return of_gpt2(shapes);
+  if (found.family->name == "llama") return of_llama(shapes);
   return found.family->name == "vit" ? of_vit(shapes) : of_resnet(shapes);
 }
 

@@ -18,6 +18,7 @@ PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() 
 SCRIPT = pathlib.Path(__file__).with_name('python_language_models.py')
 LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to the largest one, of the losses relative to each
 SIZES = {'vocab_size': 97, 'context': 21, 'layers': 3, 'heads': 4, 'dim': 24}
+LLAMA = SIZES | {'kv_heads': 2, 'hidden': 40}
 
 
 def without(package): return subprocess.run([PYTHON, '-c', f'import torch, importlib.metadata as m; m.version("{package}")'], capture_output=True).returncode != 0
@@ -36,8 +37,8 @@ class AgainstTransformers(ProgramTest):
         self.assertEqual(code, 0, out + error)
         return json.loads(out.splitlines()[-1])
 
-    def job(self, name, sizes):
-        folder = self.dir / name
+    def job(self, name, sizes, folder=''):
+        folder = self.dir / (folder or name)
         folder.mkdir()
         source = random.Random(3)
         texts = [[source.randrange(sizes['vocab_size']) for _ in range(length)] for length in (1, 7, 13)]
@@ -92,6 +93,12 @@ trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
         print(job['name'], 'largest relative difference of', steps, 'losses', worst)
         self.assertLess(worst, LOSSES)
         self.assertLess(losses[-1], losses[0] - 0.1, 'the network does not learn, so equal losses show nothing')
+
+    def test_llama_logits(self):
+        for tied in (False, True):
+            with self.subTest(tied=tied): self.check_logits(self.job('llama', LLAMA | {'tie_embeddings': tied}, folder=f'llama_{tied}'))
+
+    def test_llama_losses(self): self.check_losses(self.job('llama', LLAMA))
 
     def test_gpt2_logits(self): self.check_logits(self.job('gpt2', SIZES))
 

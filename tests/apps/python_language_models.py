@@ -24,7 +24,14 @@ def gpt2(vocab_size, context, layers, heads, dim):
                                           bos_token_id=None, eos_token_id=None))
 
 
-NETWORKS = {'gpt2': gpt2}
+def llama(vocab_size, context, layers, heads, kv_heads, dim, hidden, tie_embeddings=False):
+    import transformers as t
+    return t.LlamaForCausalLM(t.LlamaConfig(vocab_size=vocab_size, max_position_embeddings=context, num_hidden_layers=layers, num_attention_heads=heads,
+                                            num_key_value_heads=kv_heads, hidden_size=dim, intermediate_size=hidden, rms_norm_eps=1e-5,
+                                            tie_word_embeddings=tie_embeddings, bos_token_id=None, eos_token_id=None))
+
+
+NETWORKS = {'gpt2': gpt2, 'llama': llama}
 
 
 def network(job): return NETWORKS[job['network']](**job['options'])
