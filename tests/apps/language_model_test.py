@@ -200,6 +200,16 @@ class Runs(ProgramTest):
         self.assertEqual(found['outputs'][0]['shape'], ['batch', 'tokens', 256])
         for check in found['checks']: self.assertTrue(check['agrees'] and check['difference'] < 1e-5, check)
 
+    def test_benchmarks_of_a_model_and_of_a_configuration(self):
+        short = ('--what', 'step,train,infer', '--steps', '2', '--warmup', '1', '--infer-steps', '2', '--no-machine', '--json')
+        for what in (('--model', 'gpt2_tiny', '--batch', '2'), ('--model', 'llama_tiny', '--batch', '2'), (SOURCE / 'configs/llama_tiny.yaml',)):
+            found = json.loads(self.assertDone(npu_tool('bench', *what, *short)))
+            self.assertEqual([row['section'] for row in found['rows'] if 'failure' in row and row['section'] != 'power'], [])
+            speeds = {row['section']: row['samples_per_s'] for row in found['rows'] if 'samples_per_s' in row}
+            self.assertEqual(set(speeds), {'step', 'train', 'infer'})
+            self.assertIn('tokens', found['input'])
+        self.assertFails(npu_tool('bench', self.text(), 'task={name: classifier}', *short[2:]), 2, "'gpt2_tiny' has no classes", 'language_model')
+
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_predicted_memory_is_what_a_run_takes(self):
         model = ('model={name: gpt2_tiny, context: 64, dim: 128, heads: 4, layers: 3}', 'data.context=64', 'ema.enabled=false', 'device=sim_npu')
