@@ -30,6 +30,7 @@ NOT_RUN = {
     'npu_tool memory': NAMED,
     'npu_tool predict': NAMED,
     'npu_tool summary': NAMED,
+    'npu_tool tokenize': NAMED,
     'npu_tool validate': NAMED,
     'npu_tool verify-determinism': NAMED,
     'npu_tool weights': NAMED,
