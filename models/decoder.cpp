@@ -127,9 +127,15 @@ Rotary::Rotary(int64_t head_size, int64_t context, double theta) {
   sin_ = angles.sin();
 }
 
+std::pair<at::Tensor, at::Tensor> Rotary::tables(at::Device device) const {
+  const std::lock_guard lock(mutex_);
+  if (cos_.device() != device) cos_ = cos_.to(device), sin_ = sin_.to(device);
+  return {cos_, sin_};
+}
+
 at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before) const {
-  if (cos_.device() != x.device()) cos_ = cos_.to(x.device()), sin_ = sin_.to(x.device());
-  const at::Tensor cos = cos_.narrow(0, before, x.size(2)), sin = sin_.narrow(0, before, x.size(2));
+  const auto all = tables(x.device());
+  const at::Tensor cos = all.first.narrow(0, before, x.size(2)), sin = all.second.narrow(0, before, x.size(2));
   const auto halves = x.chunk(2, -1);
   return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
 }

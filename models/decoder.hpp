@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/model.hpp"
@@ -88,6 +90,9 @@ class Rotary {
   at::Tensor operator()(const at::Tensor& x, int64_t before = 0) const;
 
  private:
+  std::pair<at::Tensor, at::Tensor> tables(at::Device device) const;
+
+  mutable std::mutex mutex_;      // of the tables: predictions may come from several threads
   mutable at::Tensor cos_, sin_;  // fp32 [context, head_size / 2], on the device of the last call
 };
 

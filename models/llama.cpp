@@ -89,8 +89,8 @@ class Llama : public torch::nn::Module {
 void check_llama_options(const LlamaOptions& o) {
   check(o.vocab_size > 0 && o.context > 0 && o.layers > 0 && o.heads > 0 && o.dim > 0 && o.kv_heads >= 0 && o.hidden >= 0, ErrorKind::Usage,
         "llama", "vocab_size, context, layers, heads and dim must be at least 1, kv_heads and hidden at least 0");
-  check(o.dim % (2 * o.heads) == 0, ErrorKind::Usage, "llama", "dim ", o.dim, " is not a multiple of 2 heads, ", 2 * o.heads,
-        ": rotary positions turn pairs of a head's components");
+  check(o.dim % (2 * o.heads) == 0, ErrorKind::Usage, "llama", "dim is ", o.dim, "; it must be a multiple of 2 * heads = ", 2 * o.heads,
+        ", because rotary positions rotate pairs of a head's components");
   check(o.kv_heads == 0 || o.heads % o.kv_heads == 0, ErrorKind::Usage, "llama", "heads ", o.heads, " is not a multiple of kv_heads ",
         o.kv_heads);
   check(o.rope_theta >= 1 && o.norm_eps >= 0, ErrorKind::Usage, "llama", "rope_theta is ", o.rope_theta, " and norm_eps ", o.norm_eps,

@@ -16,7 +16,7 @@ ConfigTable<T> llama_fields(const std::string& title) {
       .template field<int64_t>("heads", &LlamaOptions::heads, "number of attention heads of queries", between(1, 4096))
       .template field<int64_t>("kv_heads", &LlamaOptions::kv_heads, "number of attention heads of keys and values, divides heads; 0: heads",
                                between(0, 4096))
-      .template field<int64_t>("dim", &LlamaOptions::dim, "width of a token; must be a multiple of 2 heads", between(1, 1 << 16))
+      .template field<int64_t>("dim", &LlamaOptions::dim, "width of a token; must be a multiple of 2 * heads", between(1, 1 << 16))
       .template field<int64_t>("hidden", &LlamaOptions::hidden, "width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256",
                                between(0, 1 << 20))
       .template field<double>("rope_theta", &LlamaOptions::rope_theta, "base of the rotary frequencies", between(1, 1e9))

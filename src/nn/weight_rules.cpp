@@ -171,7 +171,7 @@ Naming gpt2_naming(const std::vector<std::string>& libraries) {
   return {libraries, own ? "" : "transformer.", rules, {}};
 }
 
-// A tied head is not among the tensors of a file.
+// Networks with further tensors in their blocks (Qwen's biases and norms of queries) have the other names in common.
 Naming llama_naming(const std::vector<std::string>& libraries) {
   const bool own = libraries.front() == "torchvision";
   std::vector<NameRule> rules;
@@ -191,7 +191,9 @@ Naming llama_naming(const std::vector<std::string>& libraries) {
           own ? "" : "model.",
           rules,
           {"head.weight", own ? "head.weight" : "lm_head.weight"},
-          /*splits_projections=*/true};
+          /*splits_projections=*/true,
+          /*tied=*/"token_embedding.weight",
+          /*strict_blocks=*/true};
 }
 
 }  // namespace

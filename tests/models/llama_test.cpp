@@ -4,7 +4,6 @@
 
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <torch/nn/module.h>
 #include <torch/utils.h>
@@ -37,6 +36,16 @@ TEST_CASE("Llama: names, shapes and number of parameters") {
   CHECK(tied.forward(ids(1, 3)).sizes() == at::IntArrayRef({1, 3, 256}));
 }
 
+TEST_CASE("Llama: its norms are norm layers, which stay fp32 where other parameters are cast") {
+  const Model model = llama(llama_tiny_options());
+  CHECK(norm_parameters_of(*model.module) == std::vector<std::string>{"blocks.0.norm_1.weight", "blocks.0.norm_2.weight",
+                                                                      "blocks.1.norm_1.weight", "blocks.1.norm_2.weight", "norm.weight"});
+  // bf16-true: the others are cast, and every layer gives bf16.
+  for (const auto& p : parameters_of(*model.module))
+    if (p.name.find("norm") == std::string::npos) p.value.set_data(p.value.to(at::kBFloat16));
+  CHECK(((model.forward(ids(1, 5)).scalar_type() == at::kBFloat16)));
+}
+
 TEST_CASE("Llama: first weights") {
   for (const auto& p : parameters_of(*llama(llama_tiny_options()).module)) {
     CAPTURE(p.name);
@@ -50,7 +59,9 @@ TEST_CASE("Llama: first weights") {
 TEST_CASE("Llama: logits of a token depend on the order of earlier tokens, not on later ones") {
   c10::AutoGradMode no_grad(false);
   torch::manual_seed(1);
-  const Model model = llama(llama_tiny_options());
+  auto options = llama_tiny_options();
+  options.layers = 1;  // of several, the causal mask alone would show the order
+  const Model model = llama(options);
   for (const auto& p : parameters_of(*model.module)) p.value.mul_(4);
   const at::Tensor x = ids(2, 9), logits = model.forward(x);
   at::Tensor other = x.clone();
@@ -61,20 +72,7 @@ TEST_CASE("Llama: logits of a token depend on the order of earlier tokens, not o
   at::Tensor swapped = x.clone();
   swapped.select(1, 1).copy_(x.select(1, 2));
   swapped.select(1, 2).copy_(x.select(1, 1));
-  CHECK((model.forward(swapped) - logits).select(1, 8).abs().max().item<double>() > 1e-5);
-}
-
-TEST_CASE("Llama: only the distance between tokens counts") {
-  c10::AutoGradMode no_grad(false);
-  torch::manual_seed(3);
-  auto options = llama_tiny_options();
-  options.layers = 1;
-  const Model model = llama(options);
-  for (const auto& p : parameters_of(*model.module)) p.value.mul_(4);
-  // Equal tokens before the last one: its attention does not change when they all move by one place.
-  const at::Tensor x = at::full({1, 8}, 7, at::kLong);
-  const at::Tensor logits = model.forward(x);
-  CHECK((logits.select(1, 7) - logits.select(1, 2)).abs().max().item<double>() < 1e-4);
+  CHECK((model.forward(swapped) - logits).select(1, 8).abs().max().item<double>() > 1e-2);
 }
 
 TEST_CASE("Llama: a sequence in pieces gives the logits of all tokens at once") {
@@ -116,7 +114,7 @@ TEST_CASE("Llama: invalid sizes and inputs are one error each") {
   };
   auto options = llama_tiny_options();
   options.heads = 64;
-  says([&] { llama(options); }, ErrorKind::Usage, "dim 64 is not a multiple of 2 heads, 128");
+  says([&] { llama(options); }, ErrorKind::Usage, "dim is 64; it must be a multiple of 2 * heads = 128");
   options = llama_tiny_options();
   options.kv_heads = 3;
   says([&] { llama(options); }, ErrorKind::Usage, "heads 4 is not a multiple of kv_heads 3");
