@@ -1,12 +1,19 @@
 #include "decoder.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
 
 #include "layer_norm.hpp"
+#include "npu_train/core/error.hpp"
 #include "npu_train/nn/attention.hpp"
 #include "npu_train/nn/dropout.hpp"
 #include "npu_train/nn/init.hpp"
@@ -20,26 +27,66 @@ struct DecoderMlp : torch::nn::Module {
   DecoderMlp() : torch::nn::Module("Mlp") {}
 };
 
-std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std) {
-  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, /*bias=*/true, /*packed=*/true));
+std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std,
+                                      bool bias = true) {
+  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, bias, /*packed=*/true));
   init::normal_(linear->weight, std);
-  init::zeros_(linear->bias);
+  if (bias) init::zeros_(linear->bias);
   return linear;
 }
 
-// Attention of queries that follow the tokens of the cache, whose keys and values they see too.
-at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+// Each of the kv heads [N, kv_heads, tokens, size] for `times` query heads.
+at::Tensor repeated(const at::Tensor& x, int64_t times) {
+  if (times == 1) return x;
+  return x.unsqueeze(2).expand({-1, -1, times, -1, -1}).flatten(1, 2);
+}
+
+// Attention of queries that follow the tokens of the cache, whose keys and values they see too; `times` query heads share each of theirs.
+at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int64_t times = 1) {
   const bool first = !cache.keys.defined();
   cache.keys = first ? k : at::cat({cache.keys, k}, 2);
   cache.values = first ? v : at::cat({cache.values, v}, 2);
-  const int64_t queries = q.size(2), keys = cache.keys.size(2);
-  if (first) return attention(q, k, v, {}, 0, /*causal=*/true);
-  if (queries == 1) return attention(q, cache.keys, cache.values);
-  const at::Tensor earlier = at::ones({queries, keys}, q.options().dtype(at::kBool)).tril(keys - queries);
-  return attention(q, cache.keys, cache.values, earlier);
+  const int64_t queries = q.size(2), number = cache.keys.size(2);
+  const at::Tensor keys = repeated(cache.keys, times), values = repeated(cache.values, times);
+  if (first) return attention(q, keys, values, {}, 0, /*causal=*/true);
+  if (queries == 1) return attention(q, keys, values);
+  const at::Tensor earlier = at::ones({queries, number}, q.options().dtype(at::kBool)).tril(number - queries);
+  return attention(q, keys, values, earlier);
 }
 
+// An index outside of the table would end in an error of the operator that names neither the token nor the vocabulary. Without operators,
+// so that a trace of the network does not contain the check; other devices would have to wait for the values.
+void check_ids(const std::string& network, const at::Tensor& tokens, int64_t vocab_size) {
+  if (!tokens.is_cpu()) return;
+  const auto ids = tokens.accessor<int64_t, 2>();
+  for (int64_t i = 0; i < ids.size(0); ++i)
+    for (int64_t k = 0; k < ids.size(1); ++k)
+      check(ids[i][k] >= 0 && ids[i][k] < vocab_size, ErrorKind::Data, network, "token ", k, " of sequence ", i, " is ", ids[i][k],
+            "; allowed: 0 to ", vocab_size - 1, "; hint: set model.vocab_size to that of the data");
+}
+
+std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
+
 }  // namespace
+
+void check_tokens(const std::string& network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size) {
+  check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.size(1) >= 1 && before + tokens.size(1) <= context,
+        ErrorKind::Usage, network, "input of ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(), after(before),
+        "; this network requires Long [batch, tokens] of 1 to ", context, " tokens; hint: shorten the input, or set model.context");
+  check_ids(network, tokens, vocab_size);
+}
+
+Model decoder_model(const std::string& name, std::shared_ptr<torch::nn::Module> module, int64_t vocab_size, int64_t context) {
+  Model model;
+  model.name = name;
+  model.module = std::move(module);
+  model.inputs = {{.name = "input",
+                   .dtype = at::kLong,
+                   .shape = {"batch", Extent("tokens", context)},
+                   .range = std::pair(0.0, static_cast<double>(vocab_size))}};
+  model.capturable = true;
+  return model;
+}
 
 Embedding::Embedding(int64_t rows, int64_t dim, double std)
     : torch::nn::Module("Embedding"), weight(register_parameter("weight", at::empty({rows, dim}))) {
@@ -63,6 +110,65 @@ at::Tensor CausalSelfAttention::forward(const at::Tensor& x, KeyValueCache* cach
                                         : npu_train::attention(qkv[0], qkv[1], qkv[2], {}, is_training() ? dropout_ : 0.0, /*causal=*/true);
   return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
 }
+
+RmsNorm::RmsNorm(int64_t dim, double eps)
+    : torch::nn::Module("RmsNorm"), weight(register_parameter("weight", at::ones({dim}))), eps_(eps) {}
+
+at::Tensor RmsNorm::forward(const at::Tensor& x) const {
+  const at::Tensor wide = x.to(at::kFloat);
+  return (wide * at::rsqrt(wide.pow(2).mean(-1, /*keepdim=*/true) + eps_)).to(x.scalar_type()) * weight.to(x.scalar_type());
+}
+
+Rotary::Rotary(int64_t head_size, int64_t context, double theta) {
+  const auto fp32 = at::TensorOptions().dtype(at::kFloat);
+  const at::Tensor frequencies = at::pow(theta, -at::arange(0, head_size, 2, fp32) / static_cast<double>(head_size));
+  const at::Tensor angles = at::outer(at::arange(context, fp32), frequencies);
+  cos_ = angles.cos();
+  sin_ = angles.sin();
+}
+
+std::pair<at::Tensor, at::Tensor> Rotary::tables(at::Device device) const {
+  const std::lock_guard lock(mutex_);
+  if (cos_.device() != device) cos_ = cos_.to(device), sin_ = sin_.to(device);
+  return {cos_, sin_};
+}
+
+at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before) const {
+  const auto all = tables(x.device());
+  const at::Tensor cos = all.first.narrow(0, before, x.size(2)), sin = all.second.narrow(0, before, x.size(2));
+  const auto halves = x.chunk(2, -1);
+  return at::cat({halves[0] * cos - halves[1] * sin, halves[1] * cos + halves[0] * sin}, -1).to(x.scalar_type());
+}
+
+GroupedQueryAttention::GroupedQueryAttention(const GroupedQueryOptions& o)
+    : torch::nn::Module("GroupedQueryAttention"), heads_(o.heads), kv_heads_(o.kv_heads) {
+  const int64_t kv_dim = o.dim / o.heads * o.kv_heads;
+  q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std, /*bias=*/false);
+  k_proj_ = normal_linear(*this, "k_proj", o.dim, kv_dim, o.std, /*bias=*/false);
+  v_proj_ = normal_linear(*this, "v_proj", o.dim, kv_dim, o.std, /*bias=*/false);
+  proj_ = normal_linear(*this, "proj", o.dim, o.dim, o.std, /*bias=*/false);
+}
+
+at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache) const {
+  const int64_t n = x.size(0), tokens = x.size(1), dim = x.size(2), times = heads_ / kv_heads_;
+  const int64_t before = cache != nullptr ? cache->tokens() : 0;
+  const auto heads = [&](const Linear& projection, int64_t number) {
+    return projection.forward(x).view({n, tokens, number, dim / heads_}).transpose(1, 2);
+  };
+  const at::Tensor q = rotary(heads(*q_proj_, heads_), before), k = rotary(heads(*k_proj_, kv_heads_), before);
+  const at::Tensor v = heads(*v_proj_, kv_heads_);
+  const at::Tensor y = cache != nullptr ? attention_after(*cache, q, k, v, times)
+                                        : npu_train::attention(q, repeated(k, times), repeated(v, times), {}, 0, /*causal=*/true);
+  return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
+}
+
+SwiGlu::SwiGlu(int64_t dim, int64_t hidden, double std) : torch::nn::Module("SwiGlu") {
+  gate_ = normal_linear(*this, "gate", dim, hidden, std, /*bias=*/false);
+  up_ = normal_linear(*this, "up", dim, hidden, std, /*bias=*/false);
+  down_ = normal_linear(*this, "down", hidden, dim, std, /*bias=*/false);
+}
+
+at::Tensor SwiGlu::forward(const at::Tensor& x) const { return down_->forward(at::silu(gate_->forward(x)) * up_->forward(x)); }
 
 DecoderBlock::DecoderBlock(const DecoderOptions& options) : torch::nn::Module("DecoderBlock"), dropout_(options.dropout) {
   ln_1_ = add_layer_norm(*this, "ln_1", options.dim, options.norm_eps);

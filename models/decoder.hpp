@@ -6,8 +6,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
 
 #include "npu_train/nn/layers.hpp"
+#include "npu_train/nn/model.hpp"
 
 namespace npu_train::detail {
 
@@ -24,6 +28,13 @@ class Embedding : public torch::nn::Module {
 
   at::Tensor weight;
 };
+
+// Checks the input of a decoder: ids [batch, tokens], at most `context` with the `before` tokens that they follow, and on a CPU each below
+// `vocab_size`. Errors begin with the network's name.
+void check_tokens(const std::string& network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
+
+// A model with token ids as its input and the module; its weights, blocks and sequences are the caller's to set.
+Model decoder_model(const std::string& name, std::shared_ptr<torch::nn::Module> module, int64_t vocab_size, int64_t context);
 
 struct DecoderOptions {
   int64_t dim = 0;          // width of a token
@@ -52,6 +63,69 @@ class CausalSelfAttention : public torch::nn::Module {
   int64_t heads_;
   double dropout_;
   std::shared_ptr<Linear> qkv_, proj_;
+};
+
+// x / sqrt(mean(x^2) + eps) * weight over the last dimension, computed in fp32 (Zhang and Sennrich, "Root Mean Square Layer Normalization",
+// NeurIPS 2019). Parameter: weight [dim].
+class RmsNorm : public torch::nn::Module {
+ public:
+  RmsNorm(int64_t dim, double eps);
+
+  // [..., dim], in the dtype of x.
+  at::Tensor forward(const at::Tensor& x) const;
+
+  at::Tensor weight;
+
+ private:
+  double eps_;
+};
+
+// Rotary position embedding (Su et al., "RoFormer", 2021) in the form of Llama: of a head's vector, component i of the first half and of
+// the second are turned together, by position * theta^(-2 i / size).
+class Rotary {
+ public:
+  Rotary(int64_t head_size, int64_t context, double theta);
+
+  // [N, heads, tokens, head_size], the first token at position `before`; in the dtype of x.
+  at::Tensor operator()(const at::Tensor& x, int64_t before = 0) const;
+
+ private:
+  std::pair<at::Tensor, at::Tensor> tables(at::Device device) const;
+
+  mutable std::mutex mutex_;      // of the tables: predictions may come from several threads
+  mutable at::Tensor cos_, sin_;  // fp32 [context, head_size / 2], on the device of the last call
+};
+
+struct GroupedQueryOptions {
+  int64_t dim = 0;       // width of a token
+  int64_t heads = 0;     // of queries; divides dim
+  int64_t kv_heads = 0;  // of keys and values; divides heads
+  double std = 0;        // of the initial weights
+};
+
+// Causal attention in which heads / kv_heads query heads share the keys and values of one head (Ainslie et al., "GQA", EMNLP 2023), with
+// rotary positions. Parameters, without biases: q_proj, k_proj, v_proj, proj.
+class GroupedQueryAttention : public torch::nn::Module {
+ public:
+  explicit GroupedQueryAttention(const GroupedQueryOptions& options);
+
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache = nullptr) const;
+
+ private:
+  int64_t heads_, kv_heads_;
+  std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
+};
+
+// down(silu(gate(x)) * up(x)) (Shazeer, "GLU Variants Improve Transformer", 2020). Parameters, without biases: gate, up, down.
+class SwiGlu : public torch::nn::Module {
+ public:
+  SwiGlu(int64_t dim, int64_t hidden, double std);
+
+  at::Tensor forward(const at::Tensor& x) const;
+
+ private:
+  std::shared_ptr<Linear> gate_, up_, down_;
 };
 
 // x + attention(norm(x)), then x + mlp(norm(x)), with an MLP of four times the width and GELU by tanh.

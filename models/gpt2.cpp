@@ -18,19 +18,6 @@ struct Gpt2Blocks : torch::nn::Module {
   Gpt2Blocks() : torch::nn::Module("Blocks") {}
 };
 
-// An index outside of the table would end in an error of the operator that names neither the token nor the vocabulary. Without operators,
-// so that a trace of the network does not contain the check; other devices would have to wait for the values.
-void check_ids(const at::Tensor& tokens, int64_t vocab_size) {
-  if (!tokens.is_cpu()) return;
-  const auto ids = tokens.accessor<int64_t, 2>();
-  for (int64_t i = 0; i < ids.size(0); ++i)
-    for (int64_t k = 0; k < ids.size(1); ++k)
-      check(ids[i][k] >= 0 && ids[i][k] < vocab_size, ErrorKind::Data, "gpt2", "token ", k, " of sequence ", i, " is ", ids[i][k],
-            "; allowed: 0 to ", vocab_size - 1, "; hint: set model.vocab_size to that of the data");
-}
-
-std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
-
 class Gpt2 : public torch::nn::Module {
  public:
   explicit Gpt2(const Gpt2Options& o) : torch::nn::Module("Gpt2"), vocab_size_(o.vocab_size), context_(o.context), dropout_(o.dropout) {
@@ -52,10 +39,7 @@ class Gpt2 : public torch::nn::Module {
 
   // Tokens [N, T], which follow `before` others, to vectors [N, T, dim].
   at::Tensor embed(const at::Tensor& tokens, int64_t before = 0) {
-    check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.size(1) >= 1 && before + tokens.size(1) <= context_,
-          ErrorKind::Usage, "gpt2", "input of ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(), after(before),
-          "; this network requires Long [batch, tokens] of 1 to ", context_, " tokens; hint: shorten the input, or set model.context");
-    check_ids(tokens, vocab_size_);
+    detail::check_tokens("gpt2", tokens, before, context_, vocab_size_);
     const at::Tensor positions = position_embedding_->weight.narrow(0, before, tokens.size(1));
     return npu_train::dropout(token_embedding_->forward(tokens) + positions, dropout_, is_training());
   }
@@ -99,26 +83,17 @@ Gpt2Options gpt2_tiny_options() { return {.vocab_size = 256, .context = 64, .lay
 Model gpt2(const Gpt2Options& options, const std::string& name) {
   check_gpt2_options(options);
   auto net = std::make_shared<Gpt2>(options);
-  const auto vocabulary = static_cast<double>(options.vocab_size);
-  Model model{.name = name,
-              .module = net,
-              .forward = {},
-              .inputs = {{.name = "input",
-                          .dtype = at::kLong,
-                          .shape = {"batch", Extent("tokens", options.context)},
-                          .range = std::pair(0.0, vocabulary)}},
-              .weights = options.weights,
-              .weights_strict = options.weights_strict,
-              .capturable = true,
-              .blocks = {}};
+  Model model = detail::decoder_model(name, net, options.vocab_size, options.context);
+  model.weights = options.weights;
+  model.weights_strict = options.weights_strict;
   model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
   for (size_t i = 0; i < net->blocks.size(); ++i)
     model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->blocks[i]->forward(x); }});
+  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
   model.start_sequence = [net] {
     auto caches = std::make_shared<std::vector<detail::KeyValueCache>>(net->blocks.size());
     return [net, caches](const at::Tensor& tokens) { return net->more(tokens, *caches); };
   };
-  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
   return chain_blocks(std::move(model));
 }
 

@@ -1,6 +1,7 @@
 #include "npu_train/models/registry.hpp"
 
 #include "gpt2_options.hpp"
+#include "llama_options.hpp"
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/models/torchscript.hpp"
 #include "vit_options.hpp"
@@ -37,6 +38,15 @@ void add_gpt2(ModelRegistry& registry, const std::string& name, const std::strin
   registry.add<Gpt2Preset<defaults>>(name, doc, [name](const Gpt2Options& options) { return gpt2(options, name); });
 }
 
+template <LlamaOptions (*defaults)()>
+struct LlamaPreset : LlamaOptions {
+  LlamaPreset() : LlamaOptions(defaults()) {}
+  static const ConfigTable<LlamaPreset>& config_table() {
+    static const auto table = detail::llama_fields<LlamaPreset>("model llama");
+    return table;
+  }
+};
+
 }  // namespace
 
 void add_builtin_models(ModelRegistry& registry) {
@@ -55,6 +65,10 @@ void add_builtin_models(ModelRegistry& registry) {
   registry.add<Gpt2Options>("gpt2", "GPT-2 of configurable size", [](const Gpt2Options& options) { return gpt2(options, "gpt2"); });
   add_gpt2<gpt2_124m_options>(registry, "gpt2_124m", "GPT-2 with 124 million parameters: layers 12, heads 12, dim 768");
   add_gpt2<gpt2_tiny_options>(registry, "gpt2_tiny", "GPT-2 for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64");
+  registry.add<LlamaOptions>("llama", "Llama of configurable size", [](const LlamaOptions& options) { return llama(options, "llama"); });
+  registry.add<LlamaPreset<llama_tiny_options>>("llama_tiny",
+                                                "Llama for bytes: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64",
+                                                [](const LlamaOptions& options) { return llama(options, "llama_tiny"); });
 }
 
 }  // namespace npu_train

@@ -11,14 +11,16 @@ std::vector<int64_t> byte_tokens(std::string_view text) {
   return out;
 }
 
-std::vector<int64_t> document_tokens(std::string_view text, const std::string& source) {
+std::string document_bytes(std::string_view text, const std::string& source) {
   const auto zero = text.find('\0');
   check(zero == std::string_view::npos, ErrorKind::Data, "tokenize", source, ": byte ", zero,
         " is 0, which no text contains; hint: the file is not text, or is text in UTF-16, which must be converted to UTF-8");
-  auto out = byte_tokens(text);
-  if (!out.empty()) out.push_back(kEndOfText);
+  std::string out(text);
+  if (!out.empty()) out += static_cast<char>(kEndOfText);
   return out;
 }
+
+std::vector<int64_t> document_tokens(std::string_view text, const std::string& source) { return byte_tokens(document_bytes(text, source)); }
 
 std::string text_of_bytes(const std::vector<int64_t>& tokens) {
   std::string out;

@@ -32,6 +32,29 @@ void widen(const std::vector<char>& bytes, int64_t count, int64_t* out) {
   }
 }
 
+// Numbers, or the bytes of a text.
+template <class Tokens>
+void write_tokens(const std::string& path, const Tokens& tokens, const TokenLayout& layout) {
+  check(tokens.size() < (size_t{1} << 31), ErrorKind::Usage, "save_tokens", path, ": ", tokens.size(), " tokens; allowed: fewer than 2^31");
+  int32_t header[256] = {layout.magic, layout.version, static_cast<int32_t>(tokens.size())};
+  AtomicFile file(path);
+  file.write(header, sizeof(header));
+  for (size_t begin = 0; begin < tokens.size(); begin += kTokensAtOnce) {
+    const auto end = std::min(begin + kTokensAtOnce, tokens.size());
+    std::string bytes;
+    for (size_t i = begin; i < end; ++i) {
+      uint64_t token = 0;
+      if constexpr (sizeof(tokens[i]) == 1)
+        token = static_cast<unsigned char>(tokens[i]);
+      else
+        token = static_cast<uint64_t>(tokens[i]);
+      for (int64_t byte = 0; byte < layout.width; ++byte) bytes += static_cast<char>(token >> (8 * byte));
+    }
+    file.write(bytes);
+  }
+  file.commit();
+}
+
 }  // namespace
 
 TokenFile::TokenFile(const std::string& path, const std::string& dtype) : path_(path), file_(path) {
@@ -57,22 +80,12 @@ TokenFile::TokenFile(const std::string& path, const std::string& dtype) : path_(
 
 void save_tokens(const std::string& path, const std::vector<int64_t>& tokens) {
   const auto [least, most] = std::minmax_element(tokens.begin(), tokens.end());
-  check(tokens.size() < (size_t{1} << 31), ErrorKind::Usage, "save_tokens", path, ": ", tokens.size(), " tokens; allowed: fewer than 2^31");
   check(tokens.empty() || (*least >= 0 && *most <= 0xffffffff), ErrorKind::Usage, "save_tokens", path,
         ": a token is below 0 or above 2^32 - 1");
-  const auto& layout = kTokenLayouts[tokens.empty() || *most <= 0xffff ? 0 : 1];
-  int32_t header[256] = {layout.magic, layout.version, static_cast<int32_t>(tokens.size())};
-  AtomicFile file(path);
-  file.write(header, sizeof(header));
-  for (size_t begin = 0; begin < tokens.size(); begin += kTokensAtOnce) {
-    const auto end = std::min(begin + kTokensAtOnce, tokens.size());
-    std::string bytes;
-    for (size_t i = begin; i < end; ++i)
-      for (int64_t byte = 0; byte < layout.width; ++byte) bytes += static_cast<char>(tokens[i] >> (8 * byte));
-    file.write(bytes);
-  }
-  file.commit();
+  write_tokens(path, tokens, kTokenLayouts[tokens.empty() || *most <= 0xffff ? 0 : 1]);
 }
+
+void save_tokens(const std::string& path, std::string_view bytes) { write_tokens(path, bytes, kTokenLayouts[0]); }
 
 void TokenFile::read(int64_t first, int64_t count, int64_t* out) const {
   std::vector<char> bytes(static_cast<size_t>(count * width_));
@@ -134,10 +147,13 @@ std::shared_ptr<TokenDataset> TokenDataset::part(int64_t first, int64_t count) c
 
 std::vector<std::string> token_files(const std::string& pattern) {
   std::vector<std::string> out;
-  if (std::filesystem::is_directory(pattern)) {
+  std::error_code unreadable;
+  if (std::filesystem::is_directory(pattern, unreadable)) {
     for (const auto& entry : std::filesystem::directory_iterator(pattern))
       if (entry.path().extension() == ".bin" && !entry.is_directory()) out.push_back(entry.path().string());
     std::sort(out.begin(), out.end());
+  } else if (std::filesystem::exists(pattern, unreadable)) {
+    out.push_back(pattern);  // whatever characters its name has
   } else {
     glob_t found{};
     if (::glob(pattern.c_str(), 0, nullptr, &found) == 0) out.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);

@@ -83,8 +83,9 @@ int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, P
   check(logits.dim() == 1 && logits.numel() > 0, ErrorKind::Usage, kGenerate, "logits ", logits.sizes(), "; allowed: [vocabulary]");
   const at::Tensor host = logits.detach().to(at::kCPU, at::kDouble).contiguous();
   const std::vector<double> values(host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel());
-  check(std::none_of(values.begin(), values.end(), [](double v) { return std::isnan(v) || v == INFINITY; }), ErrorKind::Data, kGenerate,
-        "a logit is not a finite number; hint: check the weights and the precision of the model");
+  const bool are_numbers = std::none_of(values.begin(), values.end(), [](double v) { return std::isnan(v) || v == INFINITY; });
+  check(are_numbers && *std::max_element(values.begin(), values.end()) > -INFINITY, ErrorKind::Data, kGenerate,
+        "the logits are not finite numbers; hint: check the weights and the precision of the model");
   if (options.temperature == 0) return std::max_element(values.begin(), values.end()) - values.begin();
   std::vector<int64_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);

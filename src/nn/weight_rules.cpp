@@ -171,6 +171,31 @@ Naming gpt2_naming(const std::vector<std::string>& libraries) {
   return {libraries, own ? "" : "transformer.", rules, {}};
 }
 
+// Networks with further tensors in their blocks (Qwen's biases and norms of queries) have the other names in common.
+Naming llama_naming(const std::vector<std::string>& libraries) {
+  const bool own = libraries.front() == "torchvision";
+  std::vector<NameRule> rules;
+  const auto add = [&](const std::string& ours, const std::string& theirs) { rules.push_back({ours, own ? ours : theirs}); };
+  add("token_embedding.weight", "embed_tokens.weight");
+  add("blocks.#.norm_1.weight", "layers.#.input_layernorm.weight");
+  add("blocks.#.attention.q_proj.weight", "layers.#.self_attn.q_proj.weight");
+  add("blocks.#.attention.k_proj.weight", "layers.#.self_attn.k_proj.weight");
+  add("blocks.#.attention.v_proj.weight", "layers.#.self_attn.v_proj.weight");
+  add("blocks.#.attention.proj.weight", "layers.#.self_attn.o_proj.weight");
+  add("blocks.#.norm_2.weight", "layers.#.post_attention_layernorm.weight");
+  add("blocks.#.mlp.gate.weight", "layers.#.mlp.gate_proj.weight");
+  add("blocks.#.mlp.up.weight", "layers.#.mlp.up_proj.weight");
+  add("blocks.#.mlp.down.weight", "layers.#.mlp.down_proj.weight");
+  add("norm.weight", "norm.weight");
+  return {libraries,
+          own ? "" : "model.",
+          rules,
+          {"head.weight", own ? "head.weight" : "lm_head.weight"},
+          /*splits_projections=*/true,
+          /*tied=*/"token_embedding.weight",
+          /*strict_blocks=*/true};
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
@@ -178,6 +203,7 @@ const std::vector<Family>& families() {
       {"vit", {vit_naming("torchvision"), vit_naming("timm"), vit_naming("hf"), vit_naming("hf4")}},
       {"resnet", {resnet_naming({"torchvision", "timm"}), resnet_naming({"hf", "hf4"})}},
       {"gpt2", {gpt2_naming({"torchvision"}), gpt2_naming({"hf", "hf4"})}},
+      {"llama", {llama_naming({"torchvision"}), llama_naming({"hf", "hf4"})}},
   };
   return all;
 }

@@ -21,6 +21,8 @@ struct Naming {
   std::vector<NameRule> rules;         // the first two occur in every file of the family
   NameRule head;                       // empty for a network whose head is no layer of its own
   bool splits_projections = false;     // writes three projections of query, key and value instead of one
+  std::string tied = {};               // the tensor that is the head too in networks without one of their own
+  bool strict_blocks = false;          // a tensor of a block that has no rule makes the file one of another network
 
   // The name of torchvision's for one of this naming, "" if there is none; and the reverse.
   std::string ours(std::string_view name) const;

@@ -22,6 +22,11 @@ std::string series_of(const std::string& name) {
   return out;
 }
 
+// Of a transformer; "layers.0.self_attn.rotary_emb.inv_freq" of old files follows from the options.
+bool belongs_to_block(const std::string& name) {
+  return (name.starts_with("layers.") || name.starts_with("blocks.")) && !name.ends_with(".inv_freq");
+}
+
 }  // namespace
 
 WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set<std::string>& wanted, WeightsReport& report)
@@ -37,7 +42,9 @@ WeightSource::WeightSource(const NamedTensors& tensors, const std::unordered_set
     at::Tensor value = tensors[i].second;
     bool renamed = false;
     if (wanted.count(names[i]) == 0 && naming_.naming != nullptr)
-      if (const auto ours = naming_.naming->ours(names[i]); !ours.empty()) {
+      if (auto ours = naming_.naming->ours(names[i]); !ours.empty()) {
+        const auto& tied = naming_.naming->tied;
+        if (ours == naming_.naming->head.ours && wanted.count(ours) == 0 && wanted.count(tied) != 0) ours = tied;
         if (value.dim() == 2 && naming_.naming->transposes(names[i])) {
           value = value.t();
           report.converted.push_back(ours + " transposed");
@@ -82,9 +89,11 @@ void WeightSource::list_unused(const std::string& head) {
   std::unordered_set<std::string> series;
   for (const auto& name : wanted_)
     if (head.empty() || !name.starts_with(head + ".")) series.insert(series_of(name));
-  std::unordered_map<std::string, bool> unused;  // and whether it continues a series
+  const bool strict_blocks = naming_.naming != nullptr && naming_.naming->strict_blocks;
+  std::unordered_map<std::string, bool> unused;  // and whether the network of the file needs it
   for (const auto& [name, entry] : by_name_)
-    if (used_.count(name) == 0 && !is_counter(name)) unused.emplace(entry.name, series.count(series_of(name)) != 0);
+    if (used_.count(name) == 0 && !is_counter(name))
+      unused.emplace(entry.name, series.count(series_of(name)) != 0 || (strict_blocks && belongs_to_block(name)));
   for (const auto& [name, value] : tensors_) {
     const auto found = unused.find(name);
     if (found == unused.end()) continue;

@@ -112,7 +112,7 @@ std::string WeightsReport::str() const {
     out += "\n  head '" + fresh_head + "' has a different size in the file, or is missing there: it keeps its initial values";
   if (!missing.empty()) out += "\n  missing: " + first_few(missing);
   if (!unexpected.empty()) out += "\n  unexpected: " + first_few(unexpected);
-  if (!deeper.empty()) out += "\n  further layers, which the model does not have: " + first_few(deeper);
+  if (!deeper.empty()) out += "\n  tensors of layers that the model does not have: " + first_few(deeper);
   if (!misshapen.empty()) {
     std::vector<std::string> names;
     for (const auto& m : misshapen) names.push_back(m.name + " " + m.here + " here, " + m.given + " in the file");

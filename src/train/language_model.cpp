@@ -1,6 +1,7 @@
 #include "npu_train/train/language_model.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/randint.h>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/cross_entropy.hpp"
@@ -38,6 +39,13 @@ class LanguageModel final : public ModelTask {
   double weight_of(int64_t samples) const override {
     const auto tokens = model_.inputs.empty() ? std::nullopt : model_.inputs.front().usual("tokens");
     return static_cast<double>(samples * tokens.value_or(1));
+  }
+
+  at::Tensor example_target(const Batch& inputs) const override {
+    const auto range = model_.inputs.empty() ? std::nullopt : model_.inputs.front().range;
+    check(range && range->second >= 1, ErrorKind::Usage, kLanguageModel, "the model '", model_.name, "' does not give its vocabulary; ",
+          "hint: set the range of its input (Model::inputs)");
+    return at::randint(static_cast<int64_t>(range->second), inputs.input().sizes(), at::kLong);
   }
 
   std::string weight_unit() const override { return "tokens"; }

@@ -1,5 +1,6 @@
 #include "npu_train/train/model_task.hpp"
 
+#include <ATen/ops/randint.h>
 #include <ATen/ops/stack.h>
 #include <torch/nn/module.h>
 
@@ -42,6 +43,13 @@ ModelTask::ModelTask(Model model, std::vector<Metric> metrics) : model_(std::mov
 }
 
 Outputs ModelTask::forward(const Batch& batch) { return model_.forward.takes_tensor() ? predict(batch.input()) : model_.forward(batch); }
+
+at::Tensor ModelTask::example_target(const Batch& inputs) const {
+  check(model_.num_classes > 0, ErrorKind::Usage, "Task", "the model '", model_.name,
+        "' has no classes from which targets can be drawn; hint: for token ids use task={name: language_model}, or override "
+        "Task::example_target()");
+  return at::randint(model_.num_classes, {inputs.size}, at::kLong);
+}
 
 ParameterSet ModelTask::parameters() { return parameters_of(*model_.module); }
 

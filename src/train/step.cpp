@@ -29,11 +29,6 @@ bool lies_on(const Batch& batch, const at::Device& device) {
   return std::all_of(fields.begin(), fields.end(), [&](const auto& field) { return field.second.device() == device; });
 }
 
-// The norm as the report has it, next to `sums`: 0 if there is none.
-at::Tensor reported(const at::Tensor& norm, const at::Tensor& sums) {
-  return norm.defined() ? norm.to(at::kFloat).reshape({1}) : at::zeros({1}, sums.options());
-}
-
 }  // namespace
 
 TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy, const Observers& observers,
@@ -202,6 +197,13 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
           .samples = total.samples,
           .micro_batches = static_cast<int64_t>(total.micro_batches),
           .taken = taken};
+}
+
+// The norm as the report has it, next to `sums`: 0 if there is none.
+at::Tensor TrainStep::reported(const at::Tensor& norm, const at::Tensor& sums) {
+  if (norm.defined()) return norm.to(at::kFloat).reshape({1});
+  if (!no_norm_.defined()) no_norm_ = at::zeros({1}, sums.options());
+  return no_norm_;
 }
 
 // Undefined if nothing is clipped by norm.

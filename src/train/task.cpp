@@ -8,6 +8,10 @@
 
 namespace npu_train {
 
+at::Tensor Task::example_target(const Batch& /*inputs*/) const {
+  throw Error(ErrorKind::Usage, "Task", "this task cannot make targets for random inputs", "override Task::example_target()");
+}
+
 at::Tensor share_of_window(const StepOutput& output, double full_weight) {
   if (full_weight == 0 || output.weight == full_weight) return output.loss;
   const bool low = output.loss.scalar_type() == at::kHalf || output.loss.scalar_type() == at::kBFloat16;

@@ -24,7 +24,15 @@ def gpt2(vocab_size, context, layers, heads, dim):
                                           bos_token_id=None, eos_token_id=None))
 
 
-NETWORKS = {'gpt2': gpt2}
+def llama(vocab_size, context, layers, heads, kv_heads, dim, hidden, rope_theta, norm_eps, tie_embeddings=False):
+    import transformers as t
+    return t.LlamaForCausalLM(t.LlamaConfig(vocab_size=vocab_size, max_position_embeddings=context, num_hidden_layers=layers, num_attention_heads=heads,
+                                            num_key_value_heads=kv_heads, hidden_size=dim, intermediate_size=hidden, rms_norm_eps=norm_eps,
+                                            rope_parameters={'rope_type': 'default', 'rope_theta': rope_theta},
+                                            tie_word_embeddings=tie_embeddings, bos_token_id=None, eos_token_id=None))
+
+
+NETWORKS = {'gpt2': gpt2, 'llama': llama}
 
 
 def network(job): return NETWORKS[job['network']](**job['options'])

@@ -16,6 +16,7 @@ TEST_CASE("every text is its bytes, and comes back from them") {
 TEST_CASE("a document ends with the end of text; an empty one has no tokens") {
   CHECK(document_tokens("hi", "a.txt") == std::vector<int64_t>{104, 105, kEndOfText});
   CHECK(document_tokens("", "a.txt").empty());
+  CHECK(document_bytes("h\xc3", "a.txt") == std::string("h\xc3\0", 3));
 }
 
 TEST_CASE("what is not text is an error") {

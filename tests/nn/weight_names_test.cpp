@@ -297,3 +297,84 @@ TEST_CASE("the configuration that the shapes of a gpt2 determine") {
         std::vector<std::pair<std::string, std::string>>{
             {"model.vocab_size", "7"}, {"model.context", "5"}, {"model.layers", "2"}, {"model.dim", "4"}});
 }
+
+namespace {
+
+// Parameters of a Llama of two blocks with a tied head, under our names.
+NamedTensors llama_tensors() {
+  NamedTensors tensors = {{"token_embedding.weight", at::randn({7, 4})}};
+  for (const std::string block : {"blocks.0.", "blocks.1."}) {
+    tensors.emplace_back(block + "norm_1.weight", at::randn({4}));
+    for (const std::string part : {"q_proj", "k_proj", "v_proj", "proj"})
+      tensors.emplace_back(block + "attention." + part + ".weight", at::randn({4, 4}));
+    tensors.emplace_back(block + "norm_2.weight", at::randn({4}));
+    for (const std::string part : {"gate", "up"}) tensors.emplace_back(block + "mlp." + part + ".weight", at::randn({6, 4}));
+    tensors.emplace_back(block + "mlp.down.weight", at::randn({4, 6}));
+  }
+  tensors.emplace_back("norm.weight", at::randn({4}));
+  return tensors;
+}
+
+}  // namespace
+
+TEST_CASE("a llama has the names of Hugging Face, with its own head or without") {
+  auto tensors = llama_tensors();
+  const auto keys = [](const NamedTensors& of, const std::string& tied) {
+    CHECK(configuration_of(of) ==
+          std::vector<std::pair<std::string, std::string>>{
+              {"model.vocab_size", "7"}, {"model.layers", "2"}, {"model.dim", "4"}, {"model.hidden", "6"}, {"model.tie_embeddings", tied}});
+  };
+  keys(tensors, "true");
+  check_equal(renamed_weights(renamed_weights(tensors, "hf").tensors, "torchvision").tensors, tensors);
+  tensors.emplace_back("head.weight", at::randn({7, 4}));
+  keys(tensors, "false");
+  const auto hf = renamed_weights(tensors, "hf");
+  CHECK(hf.from.str() == "a llama with the names of npu_train");
+  CHECK(hf.omitted.empty());
+  const auto theirs = by_name(hf.tensors), ours = by_name(tensors);
+  for (const auto& [name, of_ours] :
+       std::vector<std::pair<std::string, std::string>>{{"model.embed_tokens.weight", "token_embedding.weight"},
+                                                        {"model.layers.1.input_layernorm.weight", "blocks.1.norm_1.weight"},
+                                                        {"model.layers.0.self_attn.k_proj.weight", "blocks.0.attention.k_proj.weight"},
+                                                        {"model.layers.0.self_attn.o_proj.weight", "blocks.0.attention.proj.weight"},
+                                                        {"model.layers.1.post_attention_layernorm.weight", "blocks.1.norm_2.weight"},
+                                                        {"model.layers.1.mlp.down_proj.weight", "blocks.1.mlp.down.weight"},
+                                                        {"model.norm.weight", "norm.weight"},
+                                                        {"lm_head.weight", "head.weight"}}) {
+    REQUIRE_MESSAGE(theirs.count(name) == 1, name);
+    CHECK_MESSAGE(at::equal(theirs.at(name), ours.at(of_ours)), name);
+  }
+  check_equal(renamed_weights(hf.tensors, "torchvision").tensors, tensors);
+}
+
+TEST_CASE("a llama of Hugging Face: other tensors in its blocks are of another network, a tied head must be the token embedding") {
+  const auto tensors = llama_tensors();
+  const auto net = [&](bool head) {
+    auto out = std::make_shared<ByPath>();
+    for (const auto& [name, value] : tensors) out->add(name, at::randn_like(value));
+    if (head) out->add("head.weight", at::randn({7, 4}));
+    return out;
+  };
+  const auto refused = [](const auto& run, const std::string& why) {
+    const auto error = error_of(run);
+    CHECK(error.kind() == ErrorKind::Checkpoint);
+    CHECK_MESSAGE(has(error.what(), why), error.what());
+  };
+  auto file = renamed_weights(tensors, "hf").tensors;
+  file.emplace_back("model.layers.0.self_attn.rotary_emb.inv_freq", at::ones({2}));  // of old files
+  file.emplace_back("lm_head.weight", tensors.front().second.clone());               // as state_dict() has it
+  const auto tied = net(false);
+  const auto report = load_weights(*tied, file);
+  CHECK(report.missing.empty());
+  CHECK(report.unexpected == std::vector<std::string>{"model.layers.0.self_attn.rotary_emb.inv_freq"});
+  check_equal(named_state(*tied), tensors);
+  load_weights(*net(true), file);
+
+  auto with_bias = file;  // Qwen2
+  with_bias.emplace_back("model.layers.1.self_attn.q_proj.bias", at::ones({4}));
+  refused([&] { load_weights(*net(false), with_bias); },
+          "tensors of layers that the model does not have: model.layers.1.self_attn.q_proj.bias");
+  file.back().second[0][0] += 1;
+  refused([&] { load_weights(*net(false), file); }, "'model.embed_tokens.weight' and 'lm_head.weight' with different values");
+  load_weights(*net(true), file);
+}

@@ -13,7 +13,9 @@ inline constexpr int64_t kEndOfText = 0;         ///< follows each document; no 
 
 /// The bytes as numbers.
 std::vector<int64_t> byte_tokens(std::string_view text);
-/// The tokens of a document: its bytes, then kEndOfText; none for an empty text. Error(Data) names `source` if the text has the byte 0.
+/// A document: its bytes, then kEndOfText; nothing for an empty text. Error(Data) names `source` if the text has the byte 0.
+std::string document_bytes(std::string_view text, const std::string& source);
+/// The same as numbers.
 std::vector<int64_t> document_tokens(std::string_view text, const std::string& source);
 /// The text of tokens, without each kEndOfText. Error(Data) for a token above 255.
 std::string text_of_bytes(const std::vector<int64_t>& tokens);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "npu_train/data/data_options.hpp"
@@ -37,6 +38,8 @@ class TokenFile {
 /// Writes tokens in llm.c's layout, of GPT-2 (uint16) or, if a token is above 65535, of Llama 3 (uint32). Error(Usage) for a token below 0
 /// or above 2^32 - 1 and for 2^31 tokens or more, Error(Checkpoint) if the file cannot be written.
 void save_tokens(const std::string& path, const std::vector<int64_t>& tokens);
+/// The same for bytes, each of which is a token.
+void save_tokens(const std::string& path, std::string_view bytes);
 
 /// Sample i is "input", `context` tokens from i * context on, and "target", the tokens that follow each of them: int64 [context]. The last
 /// tokens of a file that fill no sample are not used, and no sample spans two files.

@@ -1,4 +1,4 @@
-/// Cross-entropy over a large vocabulary, in blocks of tokens, so that never all logits are held in fp32.
+/// Cross-entropy over a large vocabulary, in blocks of tokens, without an fp32 copy of all logits.
 #pragma once
 
 #include <ATen/core/Tensor.h>

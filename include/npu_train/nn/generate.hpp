@@ -20,8 +20,8 @@ namespace npu_train {
 struct SamplingOptions {
   double temperature = 1;  ///< the logits are divided by it; 0: always the token with the largest logit ("greedy")
   int64_t top_k = 0;       ///< only the k most probable tokens; 0: all
-  /// Only the most probable tokens whose probabilities together reach this share: those that are needed, at least one (Holtzman et al.,
-  /// "The Curious Case of Neural Text Degeneration", ICLR 2020). After top_k.
+  /// Draws among the smallest set of most probable tokens whose probabilities add up to at least this share (Holtzman et al., "The Curious
+  /// Case of Neural Text Degeneration", ICLR 2020). Applied after top_k, to the probabilities of the tokens that are left.
   double top_p = 1;
 };
 

@@ -26,7 +26,8 @@ NamedTensors buffers_of(const torch::nn::Module& module);
 /// Parameters, then buffers: the keys of a state_dict. Tied weights appear under each of their names.
 NamedTensors named_state(const torch::nn::Module& module);
 
-/// Is it one of libtorch's normalisation layers (batch, instance, layer, group, local response)?
+/// Is it one of libtorch's normalisation layers (batch, instance, layer, group, local response), or one whose type ends with RmsNorm or
+/// RMSNorm?
 bool is_norm_layer(const torch::nn::Module& module);
 
 /// Names of the parameters that belong to normalisation layers: those that stay fp32 in the low-precision modes.

@@ -31,9 +31,10 @@ struct WeightsReport {
   std::vector<std::string> loaded;      ///< of the model, filled from the file
   std::vector<std::string> missing;     ///< of the model, not in the file; unchanged. Batch counters may be absent and are not listed.
   std::vector<std::string> unexpected;  ///< of the file, not in the model
-  std::vector<std::string> deeper;      ///< those of them that continue a series of layers of the model ("layer3.6.conv1.weight")
-  std::vector<Misshapen> misshapen;     ///< in both, with different shapes; unchanged
-  FoundNaming naming;                   ///< whose names the file has
+  std::vector<std::string>
+      deeper;  ///< those of them that the file's network needs: further layers, and for a llama other tensors of a block
+  std::vector<Misshapen> misshapen;           ///< in both, with different shapes; unchanged
+  FoundNaming naming;                         ///< whose names the file has
   std::vector<std::string> removed_prefixes;  ///< "module." ...: taken off names of the file
   std::vector<std::string>
       converted;           ///< of the model, put together ("... from q_proj, k_proj, v_proj") or resized ("... from [1, 197, 192]")

@@ -35,6 +35,8 @@ class ModelTask : public Task {
   at::Tensor metric_sums(const StepOutput& output, const Batch& batch) override;
   Scalars metrics_of_loss(double loss) const override;
   bool capturable() const override { return model_.capturable; }
+  /// Numbers of classes, int64 [batch].
+  at::Tensor example_target(const Batch& inputs) const override;
   void set_training(bool on) override;
   void to(c10::Device device) override;
 

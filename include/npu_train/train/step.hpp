@@ -105,6 +105,7 @@ class TrainStep {
   void begin_window(const std::vector<Batch>& window, double full_weight);
   SquaredNorm own_squares() const;
   void clip(const at::Tensor& norm);
+  at::Tensor reported(const at::Tensor& norm, const at::Tensor& sums);
   Batch bring(const Batch& batch, int micro_batch);
   template <class Fn>
   decltype(auto) run_phase(Phase phase, Fn&& fn);
@@ -122,6 +123,7 @@ class TrainStep {
   int micro_batch_ = 0;
   bool start_kept_ = false;  // of the window under way
   bool buffers_checked_ = false;
+  at::Tensor no_norm_;  // the norm of a report if nothing is clipped by norm
   std::unique_ptr<detail::KeptBuffers> buffers_;
   std::unique_ptr<detail::RunningStatistics> statistics_;
   std::unique_ptr<detail::OverflowForensics> forensics_;

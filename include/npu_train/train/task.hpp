@@ -75,6 +75,9 @@ class Task {
   /// no random number and makes no decision that changes from step to step. Then a run may capture them (trainer.cuda_graphs).
   virtual bool capturable() const { return false; }
 
+  /// Random targets for a batch of random inputs, for measurements that have no data. Error(Usage) for a task that cannot make them.
+  virtual at::Tensor example_target(const Batch& inputs) const;
+
   /// Training mode (dropout, batch statistics) or evaluation.
   virtual void set_training(bool on) = 0;
   /// Moves parameters and buffers.

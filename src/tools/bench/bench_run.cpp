@@ -201,8 +201,13 @@ void describe(const Bench& bench, BenchReport& out) {
   out.precision = run.trainer().loop().parts().precision->name();
   const auto& model = run.trainer().model();
   std::vector<std::string> sizes;
-  for (const auto size : run.input().sizes().slice(1)) sizes.push_back(std::to_string(size));
-  out.input = join(sizes, "x") + ", " + std::to_string(model.num_classes) + " classes";
+  if (model.num_classes > 0) {
+    for (const auto size : run.input().sizes().slice(1)) sizes.push_back(std::to_string(size));
+    out.input = join(sizes, "x") + ", " + std::to_string(model.num_classes) + " classes";
+  } else {
+    for (const auto& input : model.inputs) sizes.push_back(input.str());
+    out.input = join(sizes);
+  }
   out.flops_per_image = run.flops_per_sample();
   for (const auto& p : run.trainer().task().parameters()) out.parameters += p.value.numel();
   check(!bench.options.fuse || out.precision == "32-true", ErrorKind::Usage, "bench",

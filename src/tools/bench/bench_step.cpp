@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
@@ -66,7 +65,7 @@ BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
   device_ = trainer_.loop().parts().device;
   at::manual_seed(static_cast<uint64_t>(trainer_.config().seed));  // so that two runs can be compared
   batch_ = example_batch(model.inputs, {.samples = batch_size});
-  batch_.set("target", at::randint(model.num_classes, {batch_size}, at::kLong));
+  batch_.set("target", trainer_.task().example_target(batch_));
   if (trainer_.loop().parts().train_loader->options().channels_last)
     batch_.set("input", batch_.input().contiguous(at::MemoryFormat::ChannelsLast));
   flops_ = npu_train::flops_per_sample(model);

@@ -29,16 +29,25 @@ struct BenchArguments {
   bool json = false;
 };
 
-/// Generated images of the model's size, for sections that read data, if the configuration names no data.
-void give_pictures(RunConfig& config, const BenchOptions& options, const Parts& parts) {
+/// Whether a model of this name takes token ids.
+bool takes_tokens(const std::string& name, const Parts& parts) {
+  if (!parts.models.contains(name)) return false;  // an error of its own, later
+  ConfigProblems problems;
+  return parts.models.resolve({.name = name}, "model", problems).options.find("vocab_size") != nullptr;
+}
+
+/// Generated images of the model's size, or text of its context, for sections that read data, if the configuration names no data.
+void give_data(RunConfig& config, const BenchOptions& options, const Parts& parts) {
   const auto reads = [](const std::string& w) { return w == "train" || w == "loader" || w == "scaling"; };
   if (std::none_of(options.what.begin(), options.what.end(), reads)) return;
-  config.data.name = "generated";
+  const bool tokens = takes_tokens(config.model.name, parts);
+  config.data.name = tokens ? "generated_text" : "generated";
   if (config.data.options.find("batch_size") == nullptr) config.data.options.set("batch_size", ConfigNode(options.batch));
   ConfigProblems problems;
   const auto model = parts.models.resolve(config.model, "model", problems);
   problems.throw_if_any();
-  if (const auto* size = model.options.find("image_size")) config.data.options.set("image_size", *size);
+  const char* key = tokens ? "context" : "image_size";
+  if (const auto* size = model.options.find(key)) config.data.options.set(key, *size);
 }
 
 RunConfig read_config(const BenchArguments& args, const Parts& parts) {
@@ -52,8 +61,10 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   if (args.threads > 0) overrides.push_back("trainer.threads=" + std::to_string(args.threads));
   ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(file);
   if (file.empty()) {
-    const bool vit = args.model.starts_with("vit");
-    node.set("optimizer", vit ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
+    const bool tokens = takes_tokens(args.model, parts);
+    if (tokens) node.set("task", ConfigNode{{"name", "language_model"}});
+    node.set("optimizer", tokens || args.model.starts_with("vit")
+                              ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
                               : ConfigNode{{"name", "sgd"}, {"lr", 0.01}, {"momentum", 0.9}, {"weight_decay", 1e-4}});
     if (args.options.fuse) node.set("precision", "32-true");  // the only precision in which fused models are measured
   }
@@ -61,7 +72,7 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   if (args.image > 0) node.set("model.image_size", ConfigNode(args.image));
   if (args.num_classes > 0) node.set("model.num_classes", ConfigNode(args.num_classes));
   auto config = bind_config(node, parts);
-  if (file.empty() && config.data.name.empty() && !config.model.name.empty()) give_pictures(config, args.options, parts);
+  if (file.empty() && config.data.name.empty() && !config.model.name.empty()) give_data(config, args.options, parts);
   if (args.image > 0 && !config.data.name.empty()) config.data.options.set("image_size", ConfigNode(args.image));
   return config;
 }

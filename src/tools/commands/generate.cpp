@@ -44,20 +44,25 @@ bool has_byte_tokens(const Model& model) {
 Predictor predictor_of(const GenerateArguments& args, const Parts& parts) {
   check(!args.checkpoint.empty() || (args.model.given() && !args.weights.empty()), ErrorKind::Usage, "generate",
         "give --checkpoint DIR, or --model NAME with --weights FILE, and model.KEY=VALUE for another size");
-  check(args.checkpoint.empty() || !args.model.given(), ErrorKind::Usage, "generate", "--checkpoint has its own model; omit --model");
+  check(args.checkpoint.empty() || (!args.model.given() && args.weights.empty()), ErrorKind::Usage, "generate",
+        "--checkpoint has its own model and weights; omit --model and --weights");
   return args.checkpoint.empty() ? Predictor::from_weights(args.model.part(parts), args.weights, args.device, parts)
                                  : Predictor::from_checkpoint(args.checkpoint, args.model.keys, args.device, parts);
 }
 
 int generate_text_of(GenerateArguments args, const Parts& parts) {
   check(args.prompt.empty() != args.tokens.empty(), ErrorKind::Usage, "generate",
-        "give --prompt TEXT or, for a model with another tokenizer than bytes, --tokens 12,0,7");
+        "give exactly one of --prompt TEXT and --tokens 12,0,7; --tokens is for models whose tokens are not bytes");
   check_writable({args.logits});
   const auto predictor = predictor_of(args, parts);
   const bool bytes = has_byte_tokens(predictor.model());
   check(bytes || args.prompt.empty(), ErrorKind::Usage, "generate", "--prompt is for models whose tokens are bytes (vocab_size ",
-        kByteVocabulary, "), and this model has another vocabulary; hint: give the numbers of the tokens with --tokens");
+        kByteVocabulary, "), and this model has another vocabulary; hint: give token numbers with --tokens");
   const auto prompt = args.prompt.empty() ? numbers_of(args.tokens) : byte_tokens(args.prompt);
+  const auto longest = predictor.model().inputs.empty() ? std::nullopt : predictor.model().inputs.front().usual("tokens");
+  const auto most = static_cast<int64_t>(prompt.size()) + args.options.max_new_tokens;
+  check(args.logits.empty() || !longest || most <= *longest, ErrorKind::Usage, "generate",
+        "--logits needs one forward of all tokens: ", most, ", and the model takes ", *longest, "; hint: reduce --max-new-tokens");
   if (bytes) args.options.on_token = [](int64_t token) { return token != kEndOfText; };
   args.options.key_value_cache = !args.no_cache;
 
@@ -89,11 +94,11 @@ void add_generate(CLI::App& app, Command& run) {
   auto& o = args->options;
   auto* sub = app.add_subcommand("generate", "continue a text with a language model");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
-  add_model_options(*sub, args->model, "alternatively: name of a model ...");
-  sub->add_option("--weights", args->weights, "... with weights from this file or folder, of any kind that npu_tool weights reads");
+  add_model_options(*sub, args->model, "name of a model, with --weights instead of --checkpoint");
+  sub->add_option("--weights", args->weights, "file or folder with the weights of --model, of any kind that npu_tool weights reads");
   sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
   sub->add_option("--prompt", args->prompt, "start of the text, for models whose tokens are bytes");
-  sub->add_option("--tokens", args->tokens, "the same as numbers of tokens, separated by commas");
+  sub->add_option("--tokens", args->tokens, "start of the text as token numbers, separated by commas");
   sub->add_option("--max-new-tokens", o.max_new_tokens, "number of tokens to add (100)")->check(zero_or_more());
   sub->add_option("--temperature", o.sampling.temperature, "the logits are divided by it (1); 0: always the most probable token")
       ->check(zero_or_more());

@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "commands.hpp"
@@ -21,16 +22,18 @@ struct TokenizeArguments {
   bool json = false;
 };
 
-// The tokens of all files in their order; `empty` counts the files without text.
-std::vector<int64_t> tokens_of(const std::vector<std::string>& texts, int64_t& empty) {
-  std::vector<int64_t> out;
+// The bytes of all files in their order, each file followed by the end of a text; `empty` counts the files without text.
+std::string bytes_of(const std::vector<std::string>& texts, int64_t& empty) {
+  std::string out;
   for (const auto& path : texts) {
-    const auto text = read_file(path, kLargestText);
-    const auto tokens = document_tokens(text, path);
-    if (tokens.empty()) ++empty;
-    check(out.size() + tokens.size() <= kLargestText, ErrorKind::Data, "tokenize", path, ": more than ",
-          with_commas(static_cast<int64_t>(kLargestText)), " tokens together; hint: write several parts, data.train accepts a pattern");
-    out.insert(out.end(), tokens.begin(), tokens.end());
+    const auto document = document_bytes(read_file(path, kLargestText), path);
+    if (document.empty()) ++empty;
+    check(
+        out.size() + document.size() <= kLargestText, ErrorKind::Data, "tokenize", path, ": with this file there are more than ",
+        with_commas(static_cast<int64_t>(kLargestText)),
+        " tokens, the most for one run; hint: run tokenize several times with different --to folders, and name all of them with a pattern "
+        "in data.train");
+    out += document;
   }
   return out;
 }
@@ -39,14 +42,17 @@ int tokenize(const TokenizeArguments& args) {
   check(args.val_fraction >= 0 && args.val_fraction <= 0.9, ErrorKind::Usage, "tokenize", "--val-fraction ", args.val_fraction,
         "; allowed: 0 to 0.9");
   int64_t empty = 0;
-  const auto tokens = tokens_of(args.texts, empty);
+  const auto tokens = bytes_of(args.texts, empty);
   check(!tokens.empty(), ErrorKind::Data, "tokenize", "the ", args.texts.size(), " files have no text");
   const auto held = static_cast<int64_t>(args.val_fraction * static_cast<double>(tokens.size()));
-  const auto split = tokens.end() - held;
+  const auto split = tokens.size() - static_cast<size_t>(held);
   make_folder(args.to);
   const auto train = (std::filesystem::path(args.to) / "train.bin").string(), val = (std::filesystem::path(args.to) / "val.bin").string();
-  save_tokens(train, {tokens.begin(), split});
-  if (held > 0) save_tokens(val, {split, tokens.end()});
+  check(held > 0 || !std::filesystem::exists(val), ErrorKind::Usage, "tokenize", val,
+        " exists, and this text is not divided (--val-fraction ", args.val_fraction, "); hint: remove that file, or choose another --to");
+  const std::string_view all = tokens;
+  if (held > 0) save_tokens(val, all.substr(split));
+  save_tokens(train, all.substr(0, split));
   const auto count = [](int64_t n) { return with_commas(n) + (n == 1 ? " token" : " tokens"); };
   std::string text = train + ": " + count(static_cast<int64_t>(tokens.size()) - held) + "\n";
   if (held > 0) text += val + ": " + count(held) + "\n";

@@ -41,7 +41,7 @@ State EpochSums::state() const {
     out.values["epoch/weight/" + name] = meter.weight();
   }
   out.values["epoch/samples"] = samples_;
-  out.values["epoch/weight"] = weight_;
+  if (!task_.weight_unit().empty()) out.values["epoch/weight"] = weight_;
   out.values["epoch/skipped"] = skipped_;
   out.values["epoch/seconds"] = seconds_;
   out.values["epoch/data_wait"] = data_wait_;
@@ -56,7 +56,7 @@ void EpochSums::load_state(const State& state) {
     if (const auto key = "epoch/sum/" + name; state.values.count(key) > 0)
       loaded.metrics_.restore(name, state.number(key, "loop"), state.number("epoch/weight/" + name, "loop"));
   samples_ = state.integer("epoch/samples", "loop");
-  weight_ = state.values.count("epoch/weight") > 0 ? state.number("epoch/weight", "loop") : 0;  // earlier versions did not save it
+  weight_ = state.values.count("epoch/weight") > 0 ? state.number("epoch/weight", "loop") : 0;  // as above
   skipped_ = state.integer("epoch/skipped", "loop");
   seconds_ = state.number("epoch/seconds", "loop");
   data_wait_ = state.number("epoch/data_wait", "loop");

@@ -1,0 +1,37 @@
+/// Llama (Touvron et al., "LLaMA: Open and Efficient Foundation Language Models", 2023; "Llama 2", 2023): a decoder of pre-norm blocks with
+/// RMSNorm, rotary positions, grouped queries and SwiGLU, without biases. Parameters: token_embedding, blocks.0.{norm_1,
+/// attention.{q_proj, k_proj, v_proj, proj}, norm_2, mlp.{gate, up, down}}, norm, head (unless it is tied). Weights of Hugging Face's
+/// LlamaForCausalLM load into it (nn/weight_names.hpp).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "npu_train/nn/model.hpp"
+
+namespace npu_train {
+
+struct LlamaOptions {
+  int64_t vocab_size = 32000;   ///< number of different tokens
+  int64_t context = 1024;       ///< tokens of the longest input
+  int64_t layers = 12;          ///< blocks
+  int64_t heads = 12;           ///< attention heads of queries
+  int64_t kv_heads = 0;         ///< attention heads of keys and values, divides heads; 0: as many as heads
+  int64_t dim = 768;            ///< width of a token; a multiple of heads, with an even quotient
+  int64_t hidden = 0;           ///< width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256
+  double rope_theta = 10000;    ///< base of the rotary frequencies
+  double norm_eps = 1e-5;       ///< added to the mean square in the norms
+  bool tie_embeddings = false;  ///< the head uses the token embedding
+  std::string weights{};        ///< file with initial weights
+  bool weights_strict = true;   ///< weights of another network are an error; false: loads the matching tensors
+  static const ConfigTable<LlamaOptions>& config_table();
+};
+
+LlamaOptions llama_tiny_options();  ///< bytes as tokens: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64, hidden 176
+
+/// Input: token ids int64 [batch, tokens], 1 to `context` tokens. Output: logits [batch, tokens, vocab_size] of the next token. Weights are
+/// drawn from the default generator: N(0, 0.02^2), norms 1. Blocks: embed, blocks.0 ..., head. Error(Usage) for sizes that do not divide;
+/// on a CPU Error(Data) for an id outside the vocabulary.
+Model llama(const LlamaOptions& options, const std::string& name = "llama");
+
+}  // namespace npu_train

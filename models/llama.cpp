@@ -1,0 +1,129 @@
+#include "npu_train/models/llama.hpp"
+
+#include <vector>
+
+#include "decoder.hpp"
+#include "llama_options.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/nn/init.hpp"
+#include "npu_train/nn/layer_scope.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr double kLlamaStd = 0.02;
+
+struct LlamaBlocks : torch::nn::Module {
+  LlamaBlocks() : torch::nn::Module("Blocks") {}
+};
+
+int64_t hidden_of(const LlamaOptions& o) { return o.hidden > 0 ? o.hidden : (8 * o.dim / 3 + 255) / 256 * 256; }
+
+detail::GroupedQueryOptions attention_of(const LlamaOptions& o) {
+  return {.dim = o.dim, .heads = o.heads, .kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads, .std = kLlamaStd};
+}
+
+class LlamaBlock : public torch::nn::Module {
+ public:
+  explicit LlamaBlock(const LlamaOptions& o) : torch::nn::Module("LlamaBlock") {
+    norm_1_ = register_module("norm_1", std::make_shared<detail::RmsNorm>(o.dim, o.norm_eps));
+    attention_ = register_module("attention", std::make_shared<detail::GroupedQueryAttention>(attention_of(o)));
+    norm_2_ = register_module("norm_2", std::make_shared<detail::RmsNorm>(o.dim, o.norm_eps));
+    mlp_ = register_module("mlp", std::make_shared<detail::SwiGlu>(o.dim, hidden_of(o), kLlamaStd));
+  }
+
+  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
+  at::Tensor forward(const at::Tensor& x, const detail::Rotary& rotary, detail::KeyValueCache* cache = nullptr) const {
+    const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, rotary, cache); };
+    const at::Tensor y = x + in_layer("attention", norm_1_->forward(x), attend);
+    return y + mlp_->forward(norm_2_->forward(y));
+  }
+
+ private:
+  std::shared_ptr<detail::RmsNorm> norm_1_, norm_2_;
+  std::shared_ptr<detail::GroupedQueryAttention> attention_;
+  std::shared_ptr<detail::SwiGlu> mlp_;
+};
+
+class Llama : public torch::nn::Module {
+ public:
+  explicit Llama(const LlamaOptions& o)
+      : torch::nn::Module("Llama"), rotary(o.dim / o.heads, o.context, o.rope_theta), vocab_size_(o.vocab_size), context_(o.context) {
+    token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kLlamaStd));
+    auto list = register_module("blocks", std::make_shared<LlamaBlocks>());
+    for (int64_t i = 0; i < o.layers; ++i) blocks.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaBlock>(o)));
+    norm_ = register_module("norm", std::make_shared<detail::RmsNorm>(o.dim, o.norm_eps));
+    if (o.tie_embeddings) return;
+    head_ = register_module("head", std::make_shared<Linear>(o.dim, o.vocab_size, /*bias=*/false, /*packed=*/true));
+    init::normal_(head_->weight, kLlamaStd);
+  }
+
+  // Tokens [N, T], which follow `before` others, to vectors [N, T, dim].
+  at::Tensor embed(const at::Tensor& tokens, int64_t before = 0) {
+    detail::check_tokens("llama", tokens, before, context_, vocab_size_);
+    return token_embedding_->forward(tokens);
+  }
+
+  // Further tokens of a sequence, with a cache for each block.
+  at::Tensor more(const at::Tensor& tokens, std::vector<detail::KeyValueCache>& caches) {
+    at::Tensor x = embed(tokens, caches.front().tokens());
+    for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i]->forward(x, rotary, &caches[i]);
+    return head(x);
+  }
+
+  at::Tensor head(const at::Tensor& x) {
+    const at::Tensor y = norm_->forward(x);
+    return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
+  }
+
+  const detail::Rotary rotary;
+  std::vector<std::shared_ptr<LlamaBlock>> blocks;
+
+ private:
+  int64_t vocab_size_, context_;
+  std::shared_ptr<detail::Embedding> token_embedding_;
+  std::shared_ptr<detail::RmsNorm> norm_;
+  std::shared_ptr<Linear> head_;
+};
+
+void check_llama_options(const LlamaOptions& o) {
+  check(o.vocab_size > 0 && o.context > 0 && o.layers > 0 && o.heads > 0 && o.dim > 0 && o.kv_heads >= 0 && o.hidden >= 0, ErrorKind::Usage,
+        "llama", "vocab_size, context, layers, heads and dim must be at least 1, kv_heads and hidden at least 0");
+  check(o.dim % (2 * o.heads) == 0, ErrorKind::Usage, "llama", "dim is ", o.dim, "; it must be a multiple of 2 * heads = ", 2 * o.heads,
+        ", because rotary positions rotate pairs of a head's components");
+  check(o.kv_heads == 0 || o.heads % o.kv_heads == 0, ErrorKind::Usage, "llama", "heads ", o.heads, " is not a multiple of kv_heads ",
+        o.kv_heads);
+  check(o.rope_theta >= 1 && o.norm_eps >= 0, ErrorKind::Usage, "llama", "rope_theta is ", o.rope_theta, " and norm_eps ", o.norm_eps,
+        "; rope_theta must be at least 1 and norm_eps at least 0");
+}
+
+}  // namespace
+
+const ConfigTable<LlamaOptions>& LlamaOptions::config_table() {
+  static const auto table = detail::llama_fields<LlamaOptions>("model llama");
+  return table;
+}
+
+LlamaOptions llama_tiny_options() {
+  return {.vocab_size = 256, .context = 64, .layers = 2, .heads = 4, .kv_heads = 2, .dim = 64, .hidden = 176};
+}
+
+Model llama(const LlamaOptions& options, const std::string& name) {
+  check_llama_options(options);
+  auto net = std::make_shared<Llama>(options);
+  Model model = detail::decoder_model(name, net, options.vocab_size, options.context);
+  model.weights = options.weights;
+  model.weights_strict = options.weights_strict;
+  model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
+  for (size_t i = 0; i < net->blocks.size(); ++i)
+    model.blocks.push_back(
+        {"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->blocks[i]->forward(x, net->rotary); }});
+  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
+  model.start_sequence = [net] {
+    auto caches = std::make_shared<std::vector<detail::KeyValueCache>>(net->blocks.size());
+    return [net, caches](const at::Tensor& tokens) { return net->more(tokens, *caches); };
+  };
+  return chain_blocks(std::move(model));
+}
+
+}  // namespace npu_train

@@ -1,0 +1,126 @@
+#include "testing.hpp"
+
+#include "npu_train/models/llama.hpp"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/randint.h>
+#include <torch/nn/module.h>
+#include <torch/utils.h>
+
+#include "npu_train/nn/checkpoint_plan.hpp"
+#include "npu_train/nn/named_state.hpp"
+
+using namespace npu_train;
+
+namespace {
+
+at::Tensor ids(int64_t batch, int64_t length) { return at::randint(0, 256, {batch, length}, at::kLong); }
+
+at::Tensor weight_of(const Model& model, const std::string& name) { return parameters_of(*model.module).find(name)->value; }
+
+}  // namespace
+
+TEST_CASE("Llama: names, shapes and number of parameters") {
+  const Model model = llama(llama_tiny_options());
+  CHECK(parameters_of(*model.module).numel() == 2 * 256 * 64 + 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 176 + 2 * 64) + 64);
+  CHECK(weight_of(model, "blocks.1.attention.k_proj.weight").sizes() == at::IntArrayRef({32, 64}));
+  CHECK(weight_of(model, "blocks.0.mlp.down.weight").sizes() == at::IntArrayRef({64, 176}));
+  CHECK(weight_of(model, "head.weight").sizes() == at::IntArrayRef({256, 64}));
+  auto options = llama_tiny_options();
+  options.tie_embeddings = true;
+  options.hidden = 0;
+  const Model tied = llama(options);
+  CHECK(parameters_of(*tied.module).size() + 1 == parameters_of(*model.module).size());
+  CHECK(weight_of(tied, "blocks.0.mlp.gate.weight").sizes() == at::IntArrayRef({256, 64}));
+  CHECK(tied.forward(ids(1, 3)).sizes() == at::IntArrayRef({1, 3, 256}));
+}
+
+TEST_CASE("Llama: its norms are norm layers, which stay fp32 where other parameters are cast") {
+  const Model model = llama(llama_tiny_options());
+  CHECK(norm_parameters_of(*model.module) == std::vector<std::string>{"blocks.0.norm_1.weight", "blocks.0.norm_2.weight",
+                                                                      "blocks.1.norm_1.weight", "blocks.1.norm_2.weight", "norm.weight"});
+  // bf16-true: the others are cast, and every layer gives bf16.
+  for (const auto& p : parameters_of(*model.module))
+    if (p.name.find("norm") == std::string::npos) p.value.set_data(p.value.to(at::kBFloat16));
+  CHECK(((model.forward(ids(1, 5)).scalar_type() == at::kBFloat16)));
+}
+
+TEST_CASE("Llama: first weights") {
+  for (const auto& p : parameters_of(*llama(llama_tiny_options()).module)) {
+    CAPTURE(p.name);
+    if (p.name.find("norm") != std::string::npos)
+      CHECK(((p.value.min().item<double>() == 1 && p.value.max().item<double>() == 1)));
+    else
+      CHECK(p.value.std().item<double>() == doctest::Approx(0.02).epsilon(0.08));
+  }
+}
+
+TEST_CASE("Llama: logits of a token depend on the order of earlier tokens, not on later ones") {
+  c10::AutoGradMode no_grad(false);
+  torch::manual_seed(1);
+  auto options = llama_tiny_options();
+  options.layers = 1;  // of several, the causal mask alone would show the order
+  const Model model = llama(options);
+  for (const auto& p : parameters_of(*model.module)) p.value.mul_(4);
+  const at::Tensor x = ids(2, 9), logits = model.forward(x);
+  at::Tensor other = x.clone();
+  other.select(1, 5).add_(1).remainder_(256);
+  const at::Tensor changed = (model.forward(other) - logits).abs().amax({0, 2});
+  CHECK(changed.narrow(0, 0, 5).max().item<double>() < 1e-5);
+  CHECK(changed.narrow(0, 5, 4).min().item<double>() > 1e-5);
+  at::Tensor swapped = x.clone();
+  swapped.select(1, 1).copy_(x.select(1, 2));
+  swapped.select(1, 2).copy_(x.select(1, 1));
+  CHECK((model.forward(swapped) - logits).select(1, 8).abs().max().item<double>() > 1e-2);
+}
+
+TEST_CASE("Llama: a sequence in pieces gives the logits of all tokens at once") {
+  c10::AutoGradMode no_grad(false);
+  torch::manual_seed(4);
+  const Model model = llama(llama_tiny_options());
+  const at::Tensor x = ids(2, 64), expected = model.forward(x);
+  const auto more = model.start_sequence();
+  int64_t first = 0;
+  for (const int64_t size : {5, 1, 7, 1, 50}) {
+    const at::Tensor logits = more(x.narrow(1, first, size));
+    CHECK((logits - expected.narrow(1, first, size)).abs().max().item<double>() < 1e-5);
+    first += size;
+  }
+  REQUIRE(first == 64);
+}
+
+TEST_CASE("Llama: gradients with checkpointed blocks are equal") {
+  torch::manual_seed(2);
+  const Model model = llama(llama_tiny_options());
+  const at::Tensor x = ids(2, 17), y = ids(2, 17);
+  const auto gradients = [&](const Model& m) {
+    m.module->zero_grad();
+    at::cross_entropy_loss(m.forward(x).flatten(0, 1), y.flatten()).backward();
+    std::vector<at::Tensor> out;
+    for (const auto& p : parameters_of(*m.module)) out.push_back(p.value.grad().clone());
+    return out;
+  };
+  const auto plain = gradients(model), again = gradients(with_checkpoints(model, {true, true, true, false}));
+  REQUIRE(plain.size() == again.size());
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], again[i]));
+}
+
+TEST_CASE("Llama: invalid sizes and inputs are one error each") {
+  const auto says = [](const auto& run, ErrorKind kind, const std::string& word) {
+    const auto error = testing::error_of(run);
+    CHECK(((error.kind() == kind)));
+    CHECK_MESSAGE(std::string(error.what()).find(word) != std::string::npos, error.what());
+  };
+  auto options = llama_tiny_options();
+  options.heads = 64;
+  says([&] { llama(options); }, ErrorKind::Usage, "dim is 64; it must be a multiple of 2 * heads = 128");
+  options = llama_tiny_options();
+  options.kv_heads = 3;
+  says([&] { llama(options); }, ErrorKind::Usage, "heads 4 is not a multiple of kv_heads 3");
+  const Model model = llama(llama_tiny_options());
+  says([&] { model.forward(ids(1, 65)); }, ErrorKind::Usage, "llama");
+  at::Tensor wrong = ids(2, 4);
+  wrong[1][2] = 256;
+  says([&] { model.forward(wrong); }, ErrorKind::Data, "token 2 of sequence 1 is 256; allowed: 0 to 255");
+}
