@@ -56,7 +56,7 @@ at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::
 
 // An index outside of the table would end in an error of the operator that names neither the token nor the vocabulary. Without operators,
 // so that a trace of the network does not contain the check; other devices would have to wait for the values.
-void check_ids(const std::string& network, const at::Tensor& tokens, int64_t vocab_size) {
+void check_ids(const char* network, const at::Tensor& tokens, int64_t vocab_size) {
   if (!tokens.is_cpu()) return;
   const auto ids = tokens.accessor<int64_t, 2>();
   for (int64_t i = 0; i < ids.size(0); ++i)
@@ -69,7 +69,7 @@ std::string after(int64_t before) { return before > 0 ? " after " + std::to_stri
 
 }  // namespace
 
-void check_tokens(const std::string& network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size) {
+void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size) {
   check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.size(1) >= 1 && before + tokens.size(1) <= context,
         ErrorKind::Usage, network, "input of ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(), after(before),
         "; this network requires Long [batch, tokens] of 1 to ", context, " tokens; hint: shorten the input, or set model.context");

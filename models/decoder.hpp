@@ -31,7 +31,7 @@ class Embedding : public torch::nn::Module {
 
 // Checks the input of a decoder: ids [batch, tokens], at most `context` with the `before` tokens that they follow, and on a CPU each below
 // `vocab_size`. Errors begin with the network's name.
-void check_tokens(const std::string& network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
+void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
 
 // A model with token ids as its input and the module; its weights, blocks and sequences are the caller's to set.
 Model decoder_model(const std::string& name, std::shared_ptr<torch::nn::Module> module, int64_t vocab_size, int64_t context);
