@@ -406,7 +406,7 @@ class BadInput(ProgramTest):
         self.assertDone(npu_tool('weights', '--from', run_dir(deeper), '--to', made, '--as', 'timm'))
         target = self.dir / 'hf.pt'
         model = ('--model', 'vit_tiny_cifar10', 'model.depth=1', 'model.dim=32', 'model.heads=2', 'model.patch_size=8')
-        words = ('further layers', 'blocks.1.', 'model.depth=2')
+        words = ('tensors of layers', 'blocks.1.', 'model.depth=2')
         self.table([('a layer too many', self.train(f'model.weights={made}'), CHECKPOINT, 'another network', *words)])
         code, out, err = npu_tool('weights', '--from', made, '--to', target, '--as', 'hf', *model)
         self.assertEqual(code, 7, err)

@@ -48,7 +48,7 @@ class AgainstTransformers(ProgramTest):
         return npu_tool('generate', *model, '--weights', weights, '--device', 'cpu', '--tokens', ','.join(map(str, text)), *more)
 
     def check_logits(self, job):
-        folder, model = pathlib.Path(job['folder']), ('--model', job['network'], *(f'model.{k}={v}' for k, v in job['options'].items()))
+        folder, model = pathlib.Path(job['folder']), ('--model', job['network'], *(f'model.{k}={json.dumps(v)}' for k, v in job['options'].items()))
         expected = self.python('make', [job])[job['name']]
         checks = []
         for file in ('state.bin', 'pretrained'):
@@ -145,7 +145,7 @@ class Runs(ProgramTest):
         self.assertEqual(set(rows(self.dir / 'by_name', 'val')[0]) & {'acc', 'perplexity'}, {'perplexity'})
 
     def test_the_best_checkpoint_is_that_of_the_smallest_perplexity(self):
-        self.train('out', 'checkpoint.monitor=val/perplexity', 'lr_scheduler={name: constant}', 'optimizer.lr=0.5', 'ema.enabled=false', 'trainer.max_epochs=3')
+        self.train('out', 'checkpoint.monitor=val/perplexity', 'lr_scheduler={name: multistep, interval: step, milestones: [40], gamma: 100}', 'ema.enabled=false', 'trainer.max_epochs=3')
         val = [float(row['perplexity']) for row in rows(self.dir / 'out', 'val')]
         self.assertLess(val.index(min(val)), 2, 'the last one is the best, which shows nothing')
         best = json.loads((run_dir(self.dir / 'out') / 'checkpoints' / 'best' / 'manifest.json').read_text())

@@ -35,7 +35,7 @@ TEST_CASE("weights of a wider or a deeper network are not taken for this one's")
     const auto error = error_of([&] { load_weights_file(to, file); });
     CHECK(error.kind() == ErrorKind::Checkpoint);
     for (const char* part : {"w.safetensors", "another network",
-                             deeper ? "further layers, which the model does not have: layer3.6."
+                             deeper ? "tensors of layers that the model does not have: layer3.6."
                                     : "layer1.0.conv1.weight [64, 64, 1, 1] here, [128, 64, 1, 1] in the file"})
       CHECK(has(error.what(), part));
     CHECK(torch::equal(to.module->parameters()[0], before));

@@ -132,6 +132,6 @@ TEST_CASE("invalid options, prompts, models and logits are one error each") {
   pictures.inputs = {image_input(3, 8)};
   error([&] { generate(pictures, {1}); }, ErrorKind::Usage, "does not have token ids");
   Philox random(1);
-  error([&] { sample_token(at::full({2}, std::nan("")), {}, random); }, ErrorKind::Data, "not a finite number");
+  error([&] { sample_token(at::full({2}, std::nan("")), {}, random); }, ErrorKind::Data, "not finite numbers");
   error([&] { sample_token(at::zeros({2, 2}), {}, random); }, ErrorKind::Usage, "allowed: [vocabulary]");
 }

@@ -223,7 +223,7 @@ TEST_CASE("weights of a known library with a layer too many are refused, and the
     const auto before = named_state(net)[1].second.clone();
     const auto error = error_of([&] { load_weights(net, renamed_weights(named_state(deeper), naming).tensors); });
     CHECK(error.kind() == ErrorKind::Checkpoint);
-    for (const char* part : {"further layers, which the model does not have", "model.depth=3", "model.image_size=6"})
+    for (const char* part : {"tensors of layers that the model does not have", "model.depth=3", "model.image_size=6"})
       CHECK_MESSAGE(has(error.what(), part), error.what());
     CHECK_FALSE(has(error.what(), "model.dim"));
     CHECK(at::equal(named_state(net)[1].second, before));

@@ -125,7 +125,7 @@ TEST_CASE("weights of another network are refused and leave the model unchanged;
       {"a different shape", [](auto& t) { at_name(t, "bn.weight") = at::ones({5}); }, "bn.weight [3] here, [5] in the file"},
       {"a different dtype", [](auto& t) { at_name(t, "bn.bias") = at::ones({3}, at::kComplexFloat); }, "bn.bias"},
       {"a further layer", [](auto& t) { t.emplace_back("fc2.weight", at::ones({1})); },
-       "further layers, which the model does not have: fc2.weight"},
+       "tensors of layers that the model does not have: fc2.weight"},
   };
   for (const auto& row : rows) {
     CAPTURE(std::string(row.name));
