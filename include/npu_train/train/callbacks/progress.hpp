@@ -9,6 +9,7 @@
 
 #include "npu_train/train/callback.hpp"
 #include "npu_train/train/meter.hpp"
+#include "npu_train/train/task.hpp"
 
 namespace npu_train {
 
