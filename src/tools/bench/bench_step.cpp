@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include <ATen/ops/randn.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
 
 #include "bench_phases.hpp"
 #include "npu_train/base/storage.hpp"
