@@ -76,16 +76,11 @@ void check_tokens(const char* network, const at::Tensor& tokens, int64_t before,
   check_ids(network, tokens, vocab_size);
 }
 
-Model decoder_model(const std::string& name, std::shared_ptr<torch::nn::Module> module, int64_t vocab_size, int64_t context) {
-  Model model;
-  model.name = name;
-  model.module = std::move(module);
-  model.inputs = {{.name = "input",
-                   .dtype = at::kLong,
-                   .shape = {"batch", Extent("tokens", context)},
-                   .range = std::pair(0.0, static_cast<double>(vocab_size))}};
-  model.capturable = true;
-  return model;
+InputSpec token_input(int64_t vocab_size, int64_t context) {
+  return {.name = "input",
+          .dtype = at::kLong,
+          .shape = {"batch", Extent("tokens", context)},
+          .range = std::pair(0.0, static_cast<double>(vocab_size))};
 }
 
 Embedding::Embedding(int64_t rows, int64_t dim, double std)

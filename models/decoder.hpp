@@ -9,6 +9,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/model.hpp"
@@ -32,9 +33,6 @@ class Embedding : public torch::nn::Module {
 // Checks the input of a decoder: ids [batch, tokens], at most `context` with the `before` tokens that they follow, and on a CPU each below
 // `vocab_size`. Errors begin with the network's name.
 void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
-
-// A model with token ids as its input and the module; its weights, blocks and sequences are the caller's to set.
-Model decoder_model(const std::string& name, std::shared_ptr<torch::nn::Module> module, int64_t vocab_size, int64_t context);
 
 struct DecoderOptions {
   int64_t dim = 0;          // width of a token
@@ -142,5 +140,33 @@ class DecoderBlock : public torch::nn::Module {
   std::shared_ptr<CausalSelfAttention> attention_;
   std::shared_ptr<Linear> fc1_, fc2_;
 };
+
+// The input of a decoder: token ids [batch, tokens].
+InputSpec token_input(int64_t vocab_size, int64_t context);
+
+// The model of a network with embed(tokens, before), block(i, x, cache), head(x) and `blocks`, and of its options.
+template <class Net, class Options>
+Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+  Model model;
+  model.name = name;
+  model.module = net;
+  model.inputs = {token_input(options.vocab_size, options.context)};
+  model.weights = options.weights;
+  model.weights_strict = options.weights_strict;
+  model.capturable = true;
+  model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
+  for (size_t i = 0; i < net->blocks.size(); ++i)
+    model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->block(i, x); }});
+  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
+  model.start_sequence = [net] {
+    auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size());
+    return [net, caches](const at::Tensor& tokens) {
+      at::Tensor x = net->embed(tokens, caches->front().tokens());
+      for (size_t i = 0; i < net->blocks.size(); ++i) x = net->block(i, x, &(*caches)[i]);
+      return net->head(x);
+    };
+  };
+  return chain_blocks(std::move(model));
+}
 
 }  // namespace npu_train::detail

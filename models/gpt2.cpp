@@ -44,12 +44,7 @@ class Gpt2 : public torch::nn::Module {
     return npu_train::dropout(token_embedding_->forward(tokens) + positions, dropout_, is_training());
   }
 
-  // Further tokens of a sequence, with a cache for each block.
-  at::Tensor more(const at::Tensor& tokens, std::vector<detail::KeyValueCache>& caches) {
-    at::Tensor x = embed(tokens, caches.front().tokens());
-    for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i]->forward(x, &caches[i]);
-    return head(x);
-  }
+  at::Tensor block(size_t i, const at::Tensor& x, detail::KeyValueCache* cache = nullptr) { return blocks[i]->forward(x, cache); }
 
   at::Tensor head(const at::Tensor& x) { return token_embedding_->products(detail::layer_norm(x, *ln_)); }
 
@@ -82,19 +77,7 @@ Gpt2Options gpt2_tiny_options() { return {.vocab_size = 256, .context = 64, .lay
 
 Model gpt2(const Gpt2Options& options, const std::string& name) {
   check_gpt2_options(options);
-  auto net = std::make_shared<Gpt2>(options);
-  Model model = detail::decoder_model(name, net, options.vocab_size, options.context);
-  model.weights = options.weights;
-  model.weights_strict = options.weights_strict;
-  model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
-  for (size_t i = 0; i < net->blocks.size(); ++i)
-    model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->blocks[i]->forward(x); }});
-  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
-  model.start_sequence = [net] {
-    auto caches = std::make_shared<std::vector<detail::KeyValueCache>>(net->blocks.size());
-    return [net, caches](const at::Tensor& tokens) { return net->more(tokens, *caches); };
-  };
-  return chain_blocks(std::move(model));
+  return detail::decoder_model(name, std::make_shared<Gpt2>(options), options);
 }
 
 }  // namespace npu_train

@@ -48,7 +48,7 @@ class LlamaBlock : public torch::nn::Module {
 class Llama : public torch::nn::Module {
  public:
   explicit Llama(const LlamaOptions& o)
-      : torch::nn::Module("Llama"), rotary(o.dim / o.heads, o.context, o.rope_theta), vocab_size_(o.vocab_size), context_(o.context) {
+      : torch::nn::Module("Llama"), rotary_(o.dim / o.heads, o.context, o.rope_theta), vocab_size_(o.vocab_size), context_(o.context) {
     token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kLlamaStd));
     auto list = register_module("blocks", std::make_shared<LlamaBlocks>());
     for (int64_t i = 0; i < o.layers; ++i) blocks.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaBlock>(o)));
@@ -64,22 +64,17 @@ class Llama : public torch::nn::Module {
     return token_embedding_->forward(tokens);
   }
 
-  // Further tokens of a sequence, with a cache for each block.
-  at::Tensor more(const at::Tensor& tokens, std::vector<detail::KeyValueCache>& caches) {
-    at::Tensor x = embed(tokens, caches.front().tokens());
-    for (size_t i = 0; i < blocks.size(); ++i) x = blocks[i]->forward(x, rotary, &caches[i]);
-    return head(x);
-  }
+  at::Tensor block(size_t i, const at::Tensor& x, detail::KeyValueCache* cache = nullptr) { return blocks[i]->forward(x, rotary_, cache); }
 
   at::Tensor head(const at::Tensor& x) {
     const at::Tensor y = norm_->forward(x);
     return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
   }
 
-  const detail::Rotary rotary;
   std::vector<std::shared_ptr<LlamaBlock>> blocks;
 
  private:
+  detail::Rotary rotary_;
   int64_t vocab_size_, context_;
   std::shared_ptr<detail::Embedding> token_embedding_;
   std::shared_ptr<detail::RmsNorm> norm_;
@@ -110,20 +105,7 @@ LlamaOptions llama_tiny_options() {
 
 Model llama(const LlamaOptions& options, const std::string& name) {
   check_llama_options(options);
-  auto net = std::make_shared<Llama>(options);
-  Model model = detail::decoder_model(name, net, options.vocab_size, options.context);
-  model.weights = options.weights;
-  model.weights_strict = options.weights_strict;
-  model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
-  for (size_t i = 0; i < net->blocks.size(); ++i)
-    model.blocks.push_back(
-        {"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->blocks[i]->forward(x, net->rotary); }});
-  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
-  model.start_sequence = [net] {
-    auto caches = std::make_shared<std::vector<detail::KeyValueCache>>(net->blocks.size());
-    return [net, caches](const at::Tensor& tokens) { return net->more(tokens, *caches); };
-  };
-  return chain_blocks(std::move(model));
+  return detail::decoder_model(name, std::make_shared<Llama>(options), options);
 }
 
 }  // namespace npu_train

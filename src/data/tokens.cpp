@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <type_traits>
 
 #include "npu_train/core/error.hpp"
 
@@ -43,11 +44,7 @@ void write_tokens(const std::string& path, const Tokens& tokens, const TokenLayo
     const auto end = std::min(begin + kTokensAtOnce, tokens.size());
     std::string bytes;
     for (size_t i = begin; i < end; ++i) {
-      uint64_t token = 0;
-      if constexpr (sizeof(tokens[i]) == 1)
-        token = static_cast<unsigned char>(tokens[i]);
-      else
-        token = static_cast<uint64_t>(tokens[i]);
+      const uint64_t token = static_cast<std::make_unsigned_t<typename Tokens::value_type>>(tokens[i]);
       for (int64_t byte = 0; byte < layout.width; ++byte) bytes += static_cast<char>(token >> (8 * byte));
     }
     file.write(bytes);

@@ -11,7 +11,12 @@ const auto kSlot = c10::DebugInfoKind::MOBILE_RUNTIME_INFO;
 }  // namespace
 
 struct OperatorSequence::Record final : c10::DebugInfoBase {
-  bool seen = true;
+  explicit Record(bool recorded = true) : seen(recorded) {}
+  static std::shared_ptr<Record> unseen() {
+    static const auto one = std::make_shared<Record>(false);
+    return one;
+  }
+  const bool seen;
   std::mutex mutex;
   std::string names;
 };
@@ -39,15 +44,7 @@ std::unique_ptr<at::ObserverContext> OperatorSequence::on_operator(const at::Rec
 }
 
 // DebugInfoGuard takes a null pointer for "nothing to set": what hides a record is another one, which records nothing.
-OperatorSequence::Unseen::Unseen()
-    : guard_(kSlot, [] {
-        static const auto none = [] {
-          auto record = std::make_shared<Record>();
-          record->seen = false;
-          return record;
-        }();
-        return none;
-      }()) {}
+OperatorSequence::Unseen::Unseen() : guard_(kSlot, Record::unseen()) {}
 
 LineDifference first_difference(const std::string& a, const std::string& b) {
   const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());

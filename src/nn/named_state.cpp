@@ -31,10 +31,11 @@ NamedTensors named_state(const torch::nn::Module& module) {
 
 bool is_norm_layer(const torch::nn::Module& module) {
   namespace nn = torch::nn;
+  const auto type = module_type(module);
   return module.as<nn::BatchNorm1dImpl>() || module.as<nn::BatchNorm2dImpl>() || module.as<nn::BatchNorm3dImpl>() ||
          module.as<nn::InstanceNorm1dImpl>() || module.as<nn::InstanceNorm2dImpl>() || module.as<nn::InstanceNorm3dImpl>() ||
          module.as<nn::LayerNormImpl>() || module.as<nn::GroupNormImpl>() || module.as<nn::LocalResponseNormImpl>() ||
-         module_type(module).ends_with("RmsNorm") || module_type(module).ends_with("RMSNorm");  // libtorch has none for C++
+         type.ends_with("RmsNorm") || type.ends_with("RMSNorm");  // libtorch has none for C++
 }
 
 std::vector<std::string> norm_parameters_of(const torch::nn::Module& module) {

@@ -29,23 +29,19 @@ struct BenchArguments {
   bool json = false;
 };
 
-/// Whether a model of this name takes token ids.
-bool takes_tokens(const std::string& name, const Parts& parts) {
-  if (!parts.models.contains(name)) return false;  // an error of its own, later
-  ConfigProblems problems;
-  return parts.models.resolve({.name = name}, "model", problems).options.find("vocab_size") != nullptr;
-}
+/// Whether a model with these options, defaults included, takes token ids.
+bool takes_tokens(const PartConfig& model) { return model.options.find("vocab_size") != nullptr; }
 
 /// Generated images of the model's size, or text of its context, for sections that read data, if the configuration names no data.
 void give_data(RunConfig& config, const BenchOptions& options, const Parts& parts) {
   const auto reads = [](const std::string& w) { return w == "train" || w == "loader" || w == "scaling"; };
   if (std::none_of(options.what.begin(), options.what.end(), reads)) return;
-  const bool tokens = takes_tokens(config.model.name, parts);
-  config.data.name = tokens ? "generated_text" : "generated";
   if (config.data.options.find("batch_size") == nullptr) config.data.options.set("batch_size", ConfigNode(options.batch));
   ConfigProblems problems;
   const auto model = parts.models.resolve(config.model, "model", problems);
   problems.throw_if_any();
+  const bool tokens = takes_tokens(model);
+  config.data.name = tokens ? "generated_text" : "generated";
   const char* key = tokens ? "context" : "image_size";
   if (const auto* size = model.options.find(key)) config.data.options.set(key, *size);
 }
@@ -61,7 +57,8 @@ RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   if (args.threads > 0) overrides.push_back("trainer.threads=" + std::to_string(args.threads));
   ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(file);
   if (file.empty()) {
-    const bool tokens = takes_tokens(args.model, parts);
+    ConfigProblems unknown;  // an error of its own, later
+    const bool tokens = takes_tokens(parts.models.resolve({.name = args.model}, "model", unknown));
     if (tokens) node.set("task", ConfigNode{{"name", "language_model"}});
     node.set("optimizer", tokens || args.model.starts_with("vit")
                               ? ConfigNode{{"name", "adamw"}, {"lr", 1e-3}, {"weight_decay", 0.05}}
