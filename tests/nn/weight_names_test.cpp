@@ -332,7 +332,7 @@ TEST_CASE("a llama has the names of Hugging Face, with its own head or without")
   CHECK(hf.from.str() == "a llama with the names of npu_train");
   CHECK(hf.omitted.empty());
   const auto theirs = by_name(hf.tensors), ours = by_name(tensors);
-  for (const auto& [name, of_ours] :
+  for (const std::pair<std::string, std::string>& names :
        std::vector<std::pair<std::string, std::string>>{{"model.embed_tokens.weight", "token_embedding.weight"},
                                                         {"model.layers.1.input_layernorm.weight", "blocks.1.norm_1.weight"},
                                                         {"model.layers.0.self_attn.k_proj.weight", "blocks.0.attention.k_proj.weight"},
@@ -341,8 +341,8 @@ TEST_CASE("a llama has the names of Hugging Face, with its own head or without")
                                                         {"model.layers.1.mlp.down_proj.weight", "blocks.1.mlp.down.weight"},
                                                         {"model.norm.weight", "norm.weight"},
                                                         {"lm_head.weight", "head.weight"}}) {
-    REQUIRE_MESSAGE(theirs.count(name) == 1, name);
-    CHECK_MESSAGE(at::equal(theirs.at(name), ours.at(of_ours)), name);
+    REQUIRE_MESSAGE(theirs.count(names.first) == 1, names.first);
+    CHECK_MESSAGE(at::equal(theirs.at(names.first), ours.at(names.second)), names.first);
   }
   check_equal(renamed_weights(hf.tensors, "torchvision").tensors, tensors);
 }
