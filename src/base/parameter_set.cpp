@@ -1,5 +1,8 @@
 #include "npu_train/base/parameter_set.hpp"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_like.h>
+
 #include <algorithm>
 
 #include "npu_train/core/error.hpp"
@@ -9,6 +12,40 @@ namespace npu_train {
 std::string layer_of(const std::string& parameter) {
   const auto dot = parameter.rfind('.');
   return dot == std::string::npos ? "" : parameter.substr(0, dot);
+}
+
+namespace {
+
+// For autograd a tensor of its own, a leaf.
+at::Tensor in_memory(const at::Tensor& tensor, int64_t begin, int64_t numel) {
+  const at::AutoDispatchBelowADInplaceOrView no_view;
+  return tensor.detach().as_strided({numel}, {1}, tensor.storage_offset() + begin);
+}
+
+}  // namespace
+
+bool Parameter::is_same_part(const Parameter& other) const {
+  return is_slice() == other.is_slice() && begin == other.begin && value.sizes() == other.value.sizes() &&
+         whole().sizes() == other.whole().sizes();
+}
+
+at::Tensor Parameter::part_of(const at::Tensor& of_whole) const {
+  if (!is_slice()) return of_whole;
+  const bool same_order = of_whole.strides() == sliced_from.strides();
+  const auto laid_out =
+      same_order ? of_whole : at::empty_like(sliced_from.detach(), of_whole.options().requires_grad(false)).copy_(of_whole.detach());
+  return in_memory(laid_out, begin, value.numel());
+}
+
+Parameter Parameter::slice(int64_t first, int64_t numel) const {
+  check(!is_slice() && value.is_non_overlapping_and_dense() && first >= 0 && numel >= 0 && first + numel <= value.numel(), ErrorKind::Usage,
+        "Parameter", "the slice of ", numel, " elements at ", first, " of ", name, " ", value.sizes(), " of strides ", value.strides(),
+        "; allowed: slices of complete parameters that are dense in memory");
+  return {.name = name,
+          .value = in_memory(value, first, numel).set_requires_grad(value.requires_grad()),
+          .group = group,
+          .sliced_from = value,
+          .begin = first};
 }
 
 ParameterSet::ParameterSet(std::vector<Parameter> parameters) {
@@ -54,7 +91,7 @@ std::vector<at::Tensor> ParameterSet::grads() const {
 
 int64_t ParameterSet::numel() const {
   int64_t sum = 0;
-  for (const auto& parameter : parameters_) sum += parameter.value.numel();
+  for (const auto& parameter : parameters_) sum += parameter.whole().numel();
   return sum;
 }
 

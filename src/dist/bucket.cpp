@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
@@ -20,13 +21,29 @@ at::Tensor travelling(const at::Tensor& flat, Bucket::Travel travel) {
 
 }  // namespace
 
-Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel)
+Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel, Sharding sharding)
     : layout_(std::move(layout)),
       parameters_(parameters),
       group_(group),
-      delivered_(layout_.pieces.size()),
-      flat_(at::zeros({layout_.numel}, layout_.options)),
-      sent_(travelling(flat_, travel)) {
+      travel_(travel),
+      sharding_(sharding),
+      delivered_(layout_.pieces.size()) {
+  if (sharding_ != Sharding::Gradients) make_buffers();
+  begin_round();
+}
+
+void Bucket::make_buffers() {
+  flat_ = at::zeros({layout_.numel}, layout_.options);
+  sent_ = travelling(flat_, travel_);
+}
+
+void Bucket::drop_buffers() {
+  flat_.reset();
+  sent_.reset();
+}
+
+void Bucket::begin_window() {
+  sum_.reset();
   begin_round();
 }
 
@@ -36,24 +53,32 @@ void Bucket::begin_round() {
 }
 
 void Bucket::deliver(size_t piece) {
+  if (!flat_.defined()) make_buffers();
   auto& gradient = parameter(piece).mutable_grad();
-  sum(piece).copy_(gradient);
+  FlatBucket::view(flat_, layout_.pieces[piece], parameter(piece)).copy_(gradient);
   gradient.reset();
   delivered_[piece] = true;
   --missing_;
 }
 
 void Bucket::fill_missing() {
+  if (!flat_.defined()) make_buffers();
   for (size_t i = 0; i < delivered_.size(); ++i)
     if (!delivered_[i]) flat_.narrow(0, layout_.pieces[i].offset, layout_.pieces[i].numel).fill_(-0.0);
   missing_ = 0;
 }
 
-at::Tensor Bucket::sum(size_t piece) const { return FlatBucket::view(flat_, layout_.pieces[piece], parameter(piece)); }
+at::Tensor Bucket::sum(size_t piece) const {
+  const auto& of = layout_.pieces[piece];
+  if (sharding_ == Sharding::None) return FlatBucket::view(flat_, of, parameter(piece));
+  const auto range = layout_.range_of_rank(of, group_.rank(), group_.size());
+  const at::AutoDispatchBelowADInplaceOrView no_view;
+  return sum_.as_strided({range.numel}, {1}, layout_.offset_in_part(of, group_.rank(), group_.size()));
+}
 
-at::Tensor Bucket::part(const at::Tensor& flat, int rank) const {
-  const auto size = layout_.numel / group_.size();
-  return flat.narrow(0, rank * size, size);
+Parameter Bucket::own(size_t piece) const {
+  const auto range = layout_.range_of_rank(layout_.pieces[piece], group_.rank(), group_.size());
+  return parameters_[layout_.pieces[piece].parameter].slice(range.begin, range.numel);
 }
 
 void Bucket::exchange(bool ordered) {
@@ -71,17 +96,25 @@ void Bucket::exchange(bool ordered) {
 void Bucket::fold(bool ordered) {
   exchange_->wait();
   times_.exchange = std::exchange(exchange_, nullptr)->span();
-  if (!ordered) return;
-  for (int r = 0; r < group_.size(); ++r) {
-    if (sum_.defined())
-      sum_.add_(part(received_, r));
-    else
-      sum_ = part(received_, r).to(flat_.scalar_type());
+  if (ordered) {
+    for (int r = 0; r < group_.size(); ++r) {
+      if (sum_.defined())
+        sum_.add_(part(received_, r));
+      else
+        sum_ = part(received_, r).to(flat_.scalar_type(), /*non_blocking=*/false, /*copy=*/true);  // of the size of a part
+    }
+    received_.reset();
+  } else if (sharding_ != Sharding::None) {
+    sum_ = part(sent_, group_.rank()).clone();
   }
-  received_.reset();
+  if (sharding_ == Sharding::Gradients) drop_buffers();
 }
 
 void Bucket::gather(bool ordered) {
+  if (sharding_ != Sharding::None) {
+    sum_ = sum_.to(layout_.options.device(), layout_.options.dtype().toScalarType());
+    return;
+  }
   if (!ordered) return;
   sum_ = sum_.to(sent_.scalar_type());  // alive until it has been sent
   gather_ = group_.all_gather(sent_, sum_);
@@ -92,6 +125,7 @@ void Bucket::wait() {
     gather_->wait();
     times_.gather = std::exchange(gather_, nullptr)->span();
   }
+  if (sharding_ != Sharding::None) return;
   sum_.reset();
   if (staged()) flat_.copy_(sent_);
 }

@@ -20,10 +20,12 @@ class Bucket {
     bool between_devices = false;  // without a copy in host memory
   };
 
-  Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel);
+  Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel, Sharding sharding);
 
   const FlatBucket& layout() const { return layout_; }
 
+  // A new window: nothing has been added.
+  void begin_window();
   // A new round: no piece has been delivered.
   void begin_round();
   // The gradient of a piece, copied; the parameter's own is dropped. A piece is delivered at most once a round.
@@ -38,30 +40,37 @@ class Bucket {
   bool exchanged() const { return exchange_ != nullptr && exchange_->done(); }
   // Adds the parts of all ranks, in their order, to the sum of this window's earlier rounds.
   void fold(bool ordered);
-  // Sends the sum of this rank's part to all, and waits for those of the others.
+  // Sends the sum of this rank's part to all, and waits for those of the others; with shards, it stays where it is.
   void gather(bool ordered);
   void wait();
 
   // Of the last round, by the clock of Collective::span().
   const ReductionTimes::Bucket& times() const { return times_; }
 
-  // The sum over ranks of a piece, with the parameter's strides.
+  // The sum over ranks of a piece, with the parameter's strides; with shards, of what this rank's part has of it, 1-D.
   at::Tensor sum(size_t piece) const;
+  // What this rank's part has of a piece.
+  Parameter own(size_t piece) const;
 
  private:
   const at::Tensor& parameter(size_t piece) const { return parameters_[layout_.pieces[piece].parameter].value; }
-  at::Tensor part(const at::Tensor& flat, int rank) const;
+  int64_t part_size() const { return layout_.numel / group_.size(); }
+  at::Tensor part(const at::Tensor& flat, int rank) const { return flat.narrow(0, rank * part_size(), part_size()); }
   bool staged() const { return !sent_.is_same(flat_); }
+  void make_buffers();
+  void drop_buffers();
 
   FlatBucket layout_;
   const ParameterSet& parameters_;
   ProcessGroup& group_;
+  Travel travel_;
+  Sharding sharding_;
   std::vector<bool> delivered_;
   size_t missing_ = 0;
-  at::Tensor flat_;      // on the parameters' device
+  at::Tensor flat_;      // on the parameters' device; with sharded gradients only until they have been added
   at::Tensor sent_;      // what travels: flat_ itself, or its copy in host memory or in another dtype
   at::Tensor received_;  // the parts of all ranks, while they are exchanged
-  at::Tensor sum_;       // of this rank's part, over the rounds of the window
+  at::Tensor sum_;       // of this rank's part, over the rounds of the window; with shards on the parameters' device
   std::unique_ptr<Collective> exchange_, gather_;
   ReductionTimes::Bucket times_;
 };

@@ -28,15 +28,20 @@ struct Agreement {
 
 }  // namespace
 
-DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device)
-    : group_(std::move(group)), options_(options.resolved(group_->transport(device))), times_(std::make_unique<detail::RankTimes>()) {}
+DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device,
+                                           Sharding sharding)
+    : group_(std::move(group)),
+      sharding_(sharding),
+      options_(options.resolved(group_->transport(device), sharding)),
+      times_(std::make_unique<detail::RankTimes>()) {}
 
 DataParallelStrategy::~DataParallelStrategy() = default;
 
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
   reducer_.reset();  // its hooks go first
-  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_);
-  return trained_ = trained;
+  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_);
+  trained_ = trained;
+  return reducer_->own();
 }
 
 void DataParallelStrategy::broadcast(const std::vector<at::Tensor>& tensors) {
@@ -53,6 +58,12 @@ std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
   for (const auto& of_rank : group_->gather("sums", own))
     for (size_t i = 0; i < out.size(); ++i) out[i] += of_rank[i];
   return out;
+}
+
+void DataParallelStrategy::add_over_ranks(at::Tensor& own) {
+  const auto host = own.to(at::kCPU).contiguous();
+  group_->all_reduce(host)->wait();
+  if (!host.is_same(own)) own.copy_(host);
 }
 
 std::string DataParallelStrategy::from_main(std::string own) { return group_->gather("from_main", rank() == 0 ? own : std::string())[0]; }
@@ -85,11 +96,16 @@ WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {
 void DataParallelStrategy::agree(StepAgreement& step) {
   Agreement own{
       .found_inf = step.found_inf.defined() ? step.found_inf.item<float>() : 0, .bits = std::exchange(wanted_, 0), .seconds = computed_};
-  const auto host = step.sums.to(at::kCPU, at::kFloat).contiguous();
-  std::string message(sizeof own + host.nbytes(), '\0');
-  std::memcpy(message.data(), &own, sizeof own);
-  std::memcpy(message.data() + sizeof own, host.const_data_ptr(), host.nbytes());
-  at::Tensor sums;
+  std::string message(reinterpret_cast<const char*>(&own), sizeof own);
+  // Added in the order of ranks; those of squares without rounding. Without shards every rank has all squares.
+  std::vector<at::Tensor> added;
+  if (shards() && step.squares.defined()) added.push_back(step.squares);
+  added.push_back(step.sums);
+  std::vector<at::Tensor> sums(added.size());
+  for (const auto& tensor : added) {
+    const auto host = tensor.to(at::kCPU).contiguous();
+    message.append(static_cast<const char*>(host.const_data_ptr()), host.nbytes());
+  }
   std::vector<double> seconds;
   decided_ = 0;
   for (auto& given : group_->gather("agree", message)) {
@@ -100,14 +116,19 @@ void DataParallelStrategy::agree(StepAgreement& step) {
     decided_ |= own.bits;
     seconds.push_back(own.seconds);
     if (step.found_inf.defined() && own.found_inf != 0) step.found_inf.fill_(1);
-    const auto part = at::from_blob(given.data() + sizeof own, host.sizes(), at::kFloat);
-    sums = sums.defined() ? sums.add_(part) : part.clone();
+    auto* at = given.data() + sizeof own;
+    for (size_t i = 0; i < added.size(); ++i) {
+      const auto part = at::from_blob(at, added[i].sizes(), added[i].scalar_type()).clone();
+      sums[i] = sums[i].defined() ? sums[i].add_(part) : part;
+      at += part.nbytes();
+    }
   }
-  step.sums.copy_(sums);
+  for (size_t i = 0; i < added.size(); ++i) added[i].copy_(sums[i]);
   if (const auto slowest = times_->add(seconds); is_main() && !slowest.empty()) log_warning(slowest);
 }
 
 void DataParallelStrategy::finish_step() {
+  reducer_->gather_parameters();
   if (is_checked()) {
     check_weights();
     if (!operators_differ_) check_operators();

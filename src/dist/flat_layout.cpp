@@ -20,6 +20,17 @@ at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, cons
   return flat.as_strided(parameter.sizes(), parameter.strides(), piece.offset);
 }
 
+FlatBucket::Range FlatBucket::range_of_rank(const FlatPiece& piece, int rank, int ranks) const {
+  const auto size = numel / ranks, first = rank * size;
+  const auto begin = std::clamp<int64_t>(first - piece.offset, 0, piece.numel);
+  const auto end = std::clamp<int64_t>(first + size - piece.offset, 0, piece.numel);
+  return {end > begin ? begin : 0, end - begin};
+}
+
+int64_t FlatBucket::offset_in_part(const FlatPiece& piece, int rank, int ranks) const {
+  return std::clamp<int64_t>(piece.offset - rank * (numel / ranks), 0, numel / ranks);
+}
+
 std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes) {
   check(ranks >= 1 && bucket_bytes >= 1, ErrorKind::Usage, "flat_layout", ranks, " ranks and buckets of ", bucket_bytes,
         " bytes; both must be positive");

@@ -21,6 +21,14 @@ struct FlatBucket {
   std::vector<FlatPiece> pieces{};
   int64_t numel = 0;  // padded: a multiple of 64 elements x ranks, so that the part of each rank starts at a block of 64
 
+  // What part `rank` of `ranks` has of a piece, counted from the piece's first element; {0, 0} if it has none.
+  struct Range {
+    int64_t begin, numel;
+  };
+  Range range_of_rank(const FlatPiece& piece, int rank, int ranks) const;
+  // Where the range is in a flat buffer of that part alone.
+  int64_t offset_in_part(const FlatPiece& piece, int rank, int ranks) const;
+
   // The piece within `flat`, with the strides of the parameter.
   static at::Tensor view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter);
 };

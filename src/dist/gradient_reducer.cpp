@@ -5,10 +5,12 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <deque>
 #include <mutex>
 #include <utility>
 
 #include "dist/bucket.hpp"
+#include "dist/gathered_bucket.hpp"
 #include "dist/operator_sequence.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
@@ -18,6 +20,8 @@ namespace npu_train {
 namespace {
 
 using detail::Bucket;
+
+constexpr size_t kMostOnTheirWay = 4;  // buckets, where their memory is to be released: the backward pass waits for the oldest
 
 // Calls `fn` after the gradient of a parameter has been accumulated. The hook that a program has set before is called first.
 class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
@@ -59,48 +63,59 @@ void check_equal(const ParameterSet& parameters, ProcessGroup& group) {
 
 class GradientReducer::Impl {
  public:
-  Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options);
+  Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options, Sharding sharding);
   ~Impl();
 
   void begin_window(int64_t micro_batches);
   void begin_backward(bool last);
   std::vector<double> finish(const std::vector<double>& own);
   const ReductionTimes& times() const { return times_; }
+  const ParameterSet& own() const { return own_; }
+  void gather_parameters();
+  void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
 
  private:
+  void open_window();
+  ParameterSet own_slices() const;
   void note_times(double backward);
   void on_gradient(size_t bucket, size_t piece);
   void take(size_t bucket, size_t piece);
   void send_complete();
+  void fold_next();
   void end_round();
   std::vector<double> agree(const std::vector<double>& own, std::vector<bool>& present);
   bool last_round() const { return window_mode_ || round_ + 1 >= rounds_; }
 
   ParameterSet parameters_;
+  ParameterSet own_;
   std::shared_ptr<ProcessGroup> group_;
-  bool ordered_, window_mode_, overlap_;
+  Sharding sharding_;
+  bool ordered_, window_mode_, overlap_, between_devices_;
   bool folds_early_;  // while the backward pass runs, after gradients that differ by rank
   std::vector<Bucket> buckets_;
   std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
   std::mutex mutex_;           // hooks come from autograd's threads
   bool armed_ = false;         // hooks deliver
   bool open_ = false;          // a round is under way
+  bool finished_ = true;       // no round of a new window has begun
   int64_t round_ = 0, rounds_ = 1;
   size_t sent_ = 0, folded_ = 0;
   double begin_ = 0;  // of the backward pass, by SteadyClock
   ReductionTimes times_;
 };
 
-GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given)
-    : parameters_(parameters), group_(std::move(group)), present_(parameters.size()) {
+GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given,
+                            Sharding sharding)
+    : parameters_(parameters), group_(std::move(group)), sharding_(sharding), present_(parameters.size()) {
   check(group_ != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
   bind<DistOptions>(to_node(given), "dist");
   const auto transport = group_->transport(parameters_.empty() ? c10::kCPU : parameters_[0].value.device());
-  const auto options = given.resolved(transport);
+  const auto options = given.resolved(transport, sharding_);
   ordered_ = options.adds_in_order();
   window_mode_ = options.reduce == "window";
   overlap_ = options.overlap;
-  const Bucket::Travel travel{.bf16 = options.reduce_dtype == "bf16", .between_devices = transport != ProcessGroup::kHostTransport};
+  between_devices_ = transport != ProcessGroup::kHostTransport;
+  const Bucket::Travel travel{.bf16 = options.reduce_dtype == "bf16", .between_devices = between_devices_};
   // Not where exchanges and gathers are one sequence, nor where each collective waits for all ranks (dist.debug).
   folds_early_ = !options.debug && !travel.between_devices;
   check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
@@ -109,7 +124,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   check_equal(parameters_, *group_);
   auto layout = detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576));
   buckets_.reserve(layout.size());
-  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, travel);
+  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, travel, sharding_);
+  own_ = sharding_ == Sharding::None ? parameters_ : own_slices();
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
       const auto& value = parameters_[buckets_[b].layout().pieces[i].parameter].value;
@@ -132,14 +148,21 @@ void GradientReducer::Impl::begin_window(int64_t micro_batches) {
   round_ = 0;
   rounds_ = 1;
   present_.assign(present_.size(), false);
-  for (auto& b : buckets_) b.begin_round();
+  finished_ = true;
+  open_window();
   if (window_mode_) return;
   for (const auto& of_rank : group_->gather("begin_window", std::vector<double>{static_cast<double>(micro_batches)}))
     rounds_ = std::max(rounds_, static_cast<int64_t>(of_rank[0]));
 }
 
+void GradientReducer::Impl::open_window() {
+  if (!std::exchange(finished_, false)) return;
+  for (auto& b : buckets_) b.begin_window();
+}
+
 void GradientReducer::Impl::begin_backward(bool last) {
   const detail::OperatorSequence::Unseen unseen;
+  open_window();
   if (open_) end_round();
   armed_ = last || !window_mode_;
   open_ = armed_;
@@ -165,11 +188,24 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
 
 // In the order of buckets: what is complete is sent, what has arrived is added and sent on.
 void GradientReducer::Impl::send_complete() {
-  for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_);
-  for (; folds_early_ && folded_ < sent_ && buckets_[folded_].exchanged(); ++folded_) {
-    buckets_[folded_].fold(ordered_);
-    if (last_round()) buckets_[folded_].gather(ordered_);
+  const auto is_due = [&] {
+    if (!folds_early_ || folded_ == sent_) return false;
+    return buckets_[folded_].exchanged() || (sharding_ == Sharding::Gradients && sent_ - folded_ > kMostOnTheirWay);
+  };
+  for (;;) {
+    if (is_due())
+      fold_next();
+    else if (sent_ < buckets_.size() && buckets_[sent_].complete())
+      buckets_[sent_++].exchange(ordered_);
+    else
+      break;
   }
+}
+
+void GradientReducer::Impl::fold_next() {
+  auto& bucket = buckets_[folded_++];
+  bucket.fold(ordered_);
+  if (last_round()) bucket.gather(ordered_);
 }
 
 // What the hooks did not deliver: gradients of other micro-batches, of master weights, and none at all.
@@ -183,10 +219,7 @@ void GradientReducer::Impl::end_round() {
     buckets_[b].fill_missing();
     send_complete();
   }
-  for (; folded_ < buckets_.size(); ++folded_) {
-    buckets_[folded_].fold(ordered_);
-    if (last_round()) buckets_[folded_].gather(ordered_);
-  }
+  while (folded_ < buckets_.size()) fold_next();
   for (auto& b : buckets_) b.begin_round();
   sent_ = folded_ = 0;
   ++round_;
@@ -213,6 +246,7 @@ std::vector<double> GradientReducer::Impl::agree(const std::vector<double>& own,
 std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own) {
   const at::NoGradGuard no_grad;
   const double backward = SteadyClock().now();
+  open_window();
   do end_round();
   while (round_ < rounds_);  // other ranks have more micro-batches
   auto present = present_;
@@ -221,12 +255,44 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
     b.wait();
     const auto& pieces = b.layout().pieces;
     for (size_t i = 0; i < pieces.size(); ++i)
-      parameters_[pieces[i].parameter].value.mutable_grad() = present[pieces[i].parameter] ? b.sum(i) : at::Tensor();
+      own_[pieces[i].parameter].value.mutable_grad() = present[pieces[i].parameter] ? b.sum(i) : at::Tensor();
   }
+  finished_ = true;
   round_ = 0;
   present_.assign(present_.size(), false);
   note_times(backward);
   return sums;
+}
+
+ParameterSet GradientReducer::Impl::own_slices() const {
+  std::vector<Parameter> slices(parameters_.size());
+  for (const auto& b : buckets_)
+    for (size_t i = 0; i < b.layout().pieces.size(); ++i) slices[b.layout().pieces[i].parameter] = b.own(i);
+  return ParameterSet(std::move(slices));
+}
+
+void GradientReducer::Impl::gather_parameters() {
+  if (sharding_ != Sharding::None) gather(own_.values(), parameters_.values());
+}
+
+void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
+  check(slices.size() == own_.size() && whole.size() == own_.size(), ErrorKind::Usage, "GradientReducer", slices.size(), " slices and ",
+        whole.size(), " tensors; there are ", own_.size(), " parameters");
+  const at::NoGradGuard no_grad;
+  if (sharding_ == Sharding::None) {
+    for (size_t i = 0; i < whole.size(); ++i)
+      if (whole[i].defined() && !whole[i].is_same(slices[i])) whole[i].detach().copy_(slices[i]);
+    return;
+  }
+  constexpr size_t kUnderWay = 2;  // one travels while another is copied
+  std::deque<detail::GatheredBucket> under_way;
+  for (const auto& b : buckets_) {
+    under_way.emplace_back(b.layout(), slices, *group_, between_devices_);
+    if (under_way.size() < kUnderWay) continue;
+    under_way.front().finish(parameters_, whole);
+    under_way.pop_front();
+  }
+  for (auto& b : under_way) b.finish(parameters_, whole);
 }
 
 void GradientReducer::Impl::note_times(double backward) {
@@ -240,8 +306,9 @@ void GradientReducer::Impl::note_times(double backward) {
   }
 }
 
-GradientReducer::GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options) {
-  translated("GradientReducer", [&] { impl_ = std::make_unique<Impl>(parameters, std::move(group), options); });
+GradientReducer::GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options,
+                                 Sharding sharding) {
+  translated("GradientReducer", [&] { impl_ = std::make_unique<Impl>(parameters, std::move(group), options, sharding); });
 }
 GradientReducer::~GradientReducer() = default;
 void GradientReducer::begin_window(int64_t micro_batches) {
@@ -254,5 +321,12 @@ std::vector<double> GradientReducer::finish(const std::vector<double>& own) {
   return translated("GradientReducer", [&] { return impl_->finish(own); });
 }
 const ReductionTimes& GradientReducer::times() const { return impl_->times(); }
+const ParameterSet& GradientReducer::own() const { return impl_->own(); }
+void GradientReducer::gather_parameters() {
+  translated("GradientReducer", [&] { impl_->gather_parameters(); });
+}
+void GradientReducer::gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
+  translated("GradientReducer", [&] { impl_->gather(slices, whole); });
+}
 
 }  // namespace npu_train

@@ -16,8 +16,9 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
                  "auto: native on NCCL and HCCL, unless reduce or reduce_dtype needs an order; ordered on Gloo",
                  one_of({"auto", "ordered", "native"}))
           .field("reduce", &T::reduce,
-                 "gradients are sent once per window, or after each micro-batch (equal to one process for any number)",
-                 one_of({"window", "micro_batch"}))
+                 "gradients are sent once per window, or after each micro-batch (equal to one process for any number); auto: window, with "
+                 "trainer.strategy=zero2 micro_batch",
+                 one_of({"auto", "window", "micro_batch"}))
           .field("reduce_dtype", &T::reduce_dtype,
                  "fp32 gradients travel in it; bf16: half the bytes, sums in fp32, with other bits than one process; not with native",
                  one_of({"fp32", "bf16"}))
@@ -32,9 +33,10 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
   return table;
 }
 
-DistOptions DistOptions::resolved(const std::string& transport) const {
+DistOptions DistOptions::resolved(const std::string& transport, Sharding sharding) const {
   auto out = *this;
-  const bool needs_order = reduce == "micro_batch" || reduce_dtype == "bf16";
+  if (reduce == "auto") out.reduce = sharding == Sharding::Gradients && reduction != "native" ? "micro_batch" : "window";
+  const bool needs_order = out.reduce == "micro_batch" || reduce_dtype == "bf16";
   if (reduction == "auto") out.reduction = transport == ProcessGroup::kHostTransport || needs_order ? "ordered" : "native";
   return out;
 }

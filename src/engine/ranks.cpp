@@ -42,10 +42,18 @@ void check_collectives(const Launch& launch, const Device& device, const DistOpt
         " exchanges no bf16; allowed: fp32");
 }
 
-void report_ranks(const Launch& launch, const Strategy& strategy, const std::string& transport, const DistOptions& dist) {
+Sharding sharding_of(const std::string& strategy) {
+  return strategy == "zero1" ? Sharding::Optimizer : strategy == "zero2" ? Sharding::Gradients : Sharding::None;
+}
+
+void report_ranks(const Launch& launch, const Strategy& strategy, const std::string& transport, const DistOptions& dist,
+                  Sharding sharding) {
   const bool ordered = strategy.adds_in_order();
+  const char* shards = sharding == Sharding::None        ? ""
+                       : sharding == Sharding::Optimizer ? ", optimizer state in shards (zero1)"
+                                                         : ", optimizer state and gradients in shards (zero2)";
   log_info(launch.world_size, " ranks, started by ", launch.launcher, ": data parallel over ", transport, ", ",
-           ordered ? "ordered" : "native", " sums, ", dist.reduce == "window" ? "once a window" : "after each micro-batch");
+           ordered ? "ordered" : "native", " sums, ", dist.reduce == "window" ? "once a window" : "after each micro-batch", shards);
   if (ordered && transport != ProcessGroup::kHostTransport && launch.world_size > kManyRanks)
     log_warning("dist.reduction=ordered sends ", launch.world_size - 1, " messages a bucket from each rank, and ", transport,
                 " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");
@@ -56,7 +64,11 @@ void report_ranks(const Launch& launch, const Strategy& strategy, const std::str
 std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device) {
   const auto launch = launch_of_environment();
   check_devices(launch, config.trainer.devices);
+  const auto& wanted = config.trainer.strategy;
+  check(wanted != "single" || launch.world_size == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", launch.launcher,
+        " has started ", launch.world_size, "; allowed with several: auto, ddp, zero1, zero2");
   if (launch.world_size == 1) {
+    if (wanted.starts_with("zero")) log_info("trainer.strategy=", wanted, ": one process has nothing to divide");
     const int devices = device.is_cpu() ? 1 : backend_of(device).count();
     if (launch.launcher.empty() && devices > 1)
       log_info("one of ", devices, " devices is used; train_app CONFIG trainer.devices=", devices, " uses all of them");
@@ -64,8 +76,10 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& d
   }
   check_collectives(launch, device, config.dist);
   const auto group = make_process_group(launch, config.dist);
-  auto strategy = std::make_shared<DataParallelStrategy>(group, config.dist, device.c10());
-  if (strategy->is_main()) report_ranks(launch, *strategy, group->transport(device.c10()), config.dist);
+  const auto sharding = sharding_of(wanted);
+  auto strategy = std::make_shared<DataParallelStrategy>(group, config.dist, device.c10(), sharding);
+  const auto transport = group->transport(device.c10());
+  if (strategy->is_main()) report_ranks(launch, *strategy, transport, config.dist.resolved(transport, sharding), sharding);
   return strategy;
 }
 

@@ -173,7 +173,14 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
   const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
-  optimizer = parts.optimizers.make(config.optimizer, "optimizer", strategy->setup(trained));
+  const auto updated = strategy->setup(trained);
+  precision->set_updated(updated);
+  optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);
+  if (strategy->shards()) optimizer->set_norm_reduction([ranks = strategy.get()](at::Tensor& parts) { ranks->add_over_ranks(parts); });
+  check(!strategy->shards() || optimizer->takes_slices(), ErrorKind::Usage, "trainer.strategy", "optimizer ", optimizer->name(),
+        " needs complete parameters, and ", config.trainer.strategy,
+        " gives each rank slices of them; allowed with it: ddp; hint: an optimizer "
+        "of your own whose elements are updated independently declares takes_slices()");
   if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), all);
 }
 

@@ -68,11 +68,14 @@ ParameterSet Ema::averages_of(const ParameterSet& parameters) const {
   for (const auto& p : parameters) {
     check(p.value.device() == device, ErrorKind::Usage, kEma, "the parameters are on more than one device");
     const auto* target = model_.find(p.name);
-    check(target != nullptr && target->value.sizes() == p.value.sizes(), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
+    check(target != nullptr && target->value.sizes() == p.whole().sizes(), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
           " of the same shape");
     const auto* had = averages_.find(p.name);
-    auto average = had != nullptr ? had->value : p.value.detach().to(average_type(p.value), /*non_blocking=*/false, /*copy=*/true);
-    out.add({.name = p.name, .value = average, .group = p.group, .owner = p.owner});
+    auto average = p;
+    average.value = had != nullptr && had->is_same_part(p)
+                        ? had->value
+                        : p.value.detach().to(average_type(p.value), /*non_blocking=*/false, /*copy=*/true);
+    out.add(std::move(average));
   }
   return out;
 }
@@ -141,27 +144,32 @@ void Ema::load_state(const State& saved) {
   check(updates >= 0, ErrorKind::Checkpoint, kEma, "updates is ", updates);
   const auto own = this->state();
   const auto state = detail::under_first_names(saved, own, model_, "ema");
-  for (const auto& [key, tensor] : own.tensors) {
+  const auto saved_as = [&](const std::string& key, at::IntArrayRef sizes) -> const at::Tensor& {
     const auto found = state.tensors.find(key);
     check(found != state.tensors.end(), ErrorKind::Checkpoint, kEma, "the saved state has no ", key);
-    check(found->second.sizes() == tensor.sizes(), ErrorKind::Checkpoint, kEma, key, " has the shape ", found->second.sizes(),
-          " in the saved state, ", tensor.sizes(), " here");
-  }
+    check(found->second.sizes() == sizes, ErrorKind::Checkpoint, kEma, key, " has the shape ", found->second.sizes(),
+          " in the saved state, ", sizes, " here");
+    return found->second;
+  };
+  std::vector<std::pair<at::Tensor, at::Tensor>> entries;
+  for (const auto& p : averages_) entries.emplace_back(p.value, p.part_of(saved_as("average/" + p.name, p.whole().sizes())));
+  for (const auto& [name, tensor] : buffer_copies_) entries.emplace_back(tensor, saved_as("buffer/" + name, tensor.sizes()));
   for (const auto& [key, tensor] : state.tensors)
     check(own.tensors.count(key) != 0, ErrorKind::Checkpoint, kEma, "the saved state has ", key, ", which this model does not have");
   const c10::NoGradGuard no_grad;
-  for (const auto& [key, tensor] : own.tensors) tensor.copy_(state.tensors.at(key));
+  for (const auto& [to, from] : entries) to.copy_(from);
   updates_ = updates;
   device_updates_.reset();
 }
 
-EmaSwap::EmaSwap(Ema& ema) : ema_(ema) {
+EmaSwap::EmaSwap(Ema& ema, const Fill& fill) : ema_(ema) {
   const c10::NoGradGuard no_grad;
-  for (const auto& average : ema_.averages_) {
-    const auto target = ema_.model_.find(average.name)->value;
-    parameters_.push_back(target.detach().clone());
-    target.detach().copy_(average.value);
-  }
+  const auto model = targets();
+  for (const auto& target : model) parameters_.push_back(target.clone());
+  if (fill)
+    fill(ema_.averages_.values(), model);
+  else
+    at::_foreach_copy_(model, ema_.averages_.values());
   for (size_t i = 0; i < ema_.buffers_.size(); ++i) {
     const auto& target = ema_.buffers_[i].second;
     buffers_.push_back(target.detach().clone());
@@ -169,9 +177,16 @@ EmaSwap::EmaSwap(Ema& ema) : ema_(ema) {
   }
 }
 
+// The model's parameters, in the order of the averages.
+std::vector<at::Tensor> EmaSwap::targets() const {
+  std::vector<at::Tensor> out;
+  for (const auto& average : ema_.averages_) out.push_back(ema_.model_.find(average.name)->value.detach());
+  return out;
+}
+
 EmaSwap::~EmaSwap() {
   const c10::NoGradGuard no_grad;
-  for (size_t i = 0; i < parameters_.size(); ++i) ema_.model_.find(ema_.averages_[i].name)->value.detach().copy_(parameters_[i]);
+  at::_foreach_copy_(targets(), parameters_);
   for (size_t i = 0; i < buffers_.size(); ++i) ema_.buffers_[i].second.detach().copy_(buffers_[i]);
 }
 

@@ -5,10 +5,13 @@
 #include <ATen/ops/lerp.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
 #include <cmath>
+#include <utility>
 
+#include "optim/gradient_squares.hpp"
 #include "optim/options.hpp"
 
 namespace npu_train {
@@ -46,23 +49,60 @@ Lamb::Lamb(ParameterSet parameters, LambOptions options)
   add_slot("step", SlotKind::Number);
 }
 
-void Lamb::update(Bucket& b) {
+// The new state and direction of a parameter, before norms are known; `value` and `update` in the dtype of computation.
+struct Lamb::Move {
+  at::Tensor value, update, mean, square, step;
+};
+
+Lamb::Move Lamb::move(const Bucket& b, size_t i) const {
   const double beta1 = options_.betas[0], beta2 = options_.betas[1];
+  const auto in = b.parameters[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // low-precision parameters in fp32
+  Move m{.value = b.parameters[i].detach().to(in), .update = {}, .mean = {}, .square = {}, .step = b.slots[detail::kStep][i] + 1};
+  const auto g = b.gradients[i].to(in), t = m.step.to(in);
+  m.mean = at::lerp(b.slots[detail::kMean][i].to(in), g, 1 - beta1);
+  m.square = at::lerp(b.slots[detail::kSquare][i].to(in), g * g, 1 - beta2);
+  m.update = (m.mean / bias_correction(beta1, t)).div_((m.square / bias_correction(beta2, t)).sqrt_().add_(options_.eps));
+  if (const double decay = options_.weight_decay * b.decay_mult; decay != 0) m.update.add_(m.value, decay);
+  return m;
+}
+
+void Lamb::apply(Bucket& b, size_t i, Move& m, const at::Tensor& weight_norm, const at::Tensor& update_norm) const {
   const at::Tensor skip = b.found_inf.defined() ? b.found_inf.ne(0) : at::Tensor();
+  const auto trust = at::where((weight_norm > 0).logical_and(update_norm > 0), weight_norm / update_norm, 1.0);
+  replace(b.parameters[i], m.value - m.update.mul_(trust).mul_(b.lr), skip);
+  replace(b.slots[detail::kMean][i], m.mean, skip);
+  replace(b.slots[detail::kSquare][i], m.square, skip);
+  replace(b.slots[detail::kStep][i], m.step, skip);
+}
+
+at::Tensor Lamb::squares(const at::Tensor& parameter, const at::Tensor& tensor) {
+  return detail::squared_norm({detail::in_memory_order(parameter, tensor)}, parameter.device()).parts;
+}
+
+void Lamb::update(Bucket& b) {
+  std::vector<Move> moves;
+  std::vector<at::Tensor> parts;
   for (size_t i = 0; i < b.parameters.size(); ++i) {
-    const auto in = b.parameters[i].scalar_type() == at::kDouble ? at::kDouble : at::kFloat;  // low-precision parameters in fp32
-    const auto p = b.parameters[i].to(in), g = b.gradients[i].to(in);
-    const auto step = b.slots[detail::kStep][i] + 1, t = step.to(in);
-    const auto mean = at::lerp(b.slots[detail::kMean][i].to(in), g, 1 - beta1);
-    const auto square = at::lerp(b.slots[detail::kSquare][i].to(in), g * g, 1 - beta2);
-    auto update = (mean / bias_correction(beta1, t)).div_((square / bias_correction(beta2, t)).sqrt_().add_(options_.eps));
-    if (const double decay = options_.weight_decay * b.decay_mult; decay != 0) update.add_(p, decay);
-    const auto weight_norm = at::linalg_vector_norm(p), update_norm = at::linalg_vector_norm(update);
-    const auto trust = at::where((weight_norm > 0).logical_and(update_norm > 0), weight_norm / update_norm, 1.0);
-    replace(b.parameters[i], p - update.mul_(trust).mul_(b.lr), skip);
-    replace(b.slots[detail::kMean][i], mean, skip);
-    replace(b.slots[detail::kSquare][i], square, skip);
-    replace(b.slots[detail::kStep][i], step, skip);
+    auto m = move(b, i);
+    if (!norm_reduction()) {
+      const auto norm = [&](const at::Tensor& of) {
+        return of.is_cpu() ? norm_of({.parts = squares(b.parameters[i], of), .dtype = of.scalar_type()}) : at::linalg_vector_norm(of);
+      };
+      apply(b, i, m, norm(m.value), norm(m.update));
+      continue;
+    }
+    parts.push_back(squares(b.parameters[i], m.value));
+    parts.push_back(squares(b.parameters[i], m.update));
+    moves.push_back(std::move(m));
+  }
+  if (moves.empty()) return;
+  auto all = at::stack(parts);
+  norm_reduction()(all);
+  for (size_t i = 0; i < moves.size(); ++i) {
+    const auto norm = [&](size_t k) {
+      return norm_of({.parts = all[static_cast<int64_t>(2 * i + k)], .dtype = moves[i].value.scalar_type()});
+    };
+    apply(b, i, moves[i], norm(0), norm(1));
   }
 }
 

@@ -90,7 +90,8 @@ void Optimizer::set_parameters(ParameterSet parameters) {
     std::vector<at::Tensor> tensors;
     for (const auto& p : parameters) {
       const auto had = before.find(p.name);
-      tensors.push_back(had != before.end() ? slot.tensors[had->second] : fresh_state(p.value, slot.kind));
+      const bool keeps = had != before.end() && parameters_[had->second].is_same_part(p);
+      tensors.push_back(keeps ? slot.tensors[had->second] : fresh_state(p.value, slot.kind));
     }
     slot.tensors = std::move(tensors);
   }
@@ -176,16 +177,24 @@ void Optimizer::load_state(const State& saved) {
          "'; hint: resume with that optimizer");
   const auto own = this->state();
   const auto state = detail::under_first_names(saved, own, parameters_, where);
-  for (const auto& [key, tensor] : own.tensors) {
-    const auto found = state.tensors.find(key);
-    refuse(found != state.tensors.end(), "the saved state has no ", key);
-    refuse(found->second.sizes() == tensor.sizes(), key, " has the shape ", found->second.sizes(), " in the saved state, ", tensor.sizes(),
-           " here");
-  }
+  struct Entry {
+    at::Tensor to, from;
+  };
+  std::vector<Entry> entries;
+  for (const auto& slot : slots_)
+    for (size_t i = 0; i < parameters_.size(); ++i) {
+      const auto key = slot.name + "/" + parameters_[i].name;
+      const auto found = state.tensors.find(key);
+      refuse(found != state.tensors.end(), "the saved state has no ", key);
+      const bool is_number = slot.kind == SlotKind::Number;
+      const auto sizes = is_number ? slot.tensors[i].sizes() : parameters_[i].whole().sizes();
+      refuse(found->second.sizes() == sizes, key, " has the shape ", found->second.sizes(), " in the saved state, ", sizes, " here");
+      entries.push_back({slot.tensors[i], is_number ? found->second : parameters_[i].part_of(found->second)});
+    }
   for (const auto& [key, tensor] : state.tensors)
     refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer does not have");
   const c10::NoGradGuard no_grad;
-  for (const auto& [key, tensor] : own.tensors) tensor.detach().copy_(state.tensors.at(key));
+  for (const auto& entry : entries) entry.to.detach().copy_(entry.from);
 }
 
 }  // namespace npu_train

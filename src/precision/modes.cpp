@@ -104,7 +104,7 @@ ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const 
     master.set_requires_grad(true);
     low_.push_back(p.value);
     masters_.push_back(master);
-    updated_.add({.name = p.name, .value = master, .group = p.group, .owner = p.owner});
+    updated_.add({.name = p.name, .value = master, .group = p.group});
   }
   add_aliases(model_parameters, updated_);
   return updated_;

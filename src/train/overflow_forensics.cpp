@@ -6,9 +6,8 @@
 
 namespace npu_train::detail {
 
-OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const Strategy& strategy,
-                                     const StepOptions& options, bool may_skip, KeptBuffers& buffers,
-                                     std::function<Batch(const Batch&)> bring)
+OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, Strategy& strategy, const StepOptions& options,
+                                     bool may_skip, KeptBuffers& buffers, std::function<Batch(const Batch&)> bring)
     : task_(task),
       precision_(precision),
       optimizer_(optimizer),
@@ -30,7 +29,8 @@ void OverflowForensics::begin() {
 
 void OverflowForensics::look_at_gradients(const std::vector<Batch>& window, double full_weight, int64_t attempt) {
   if (!watches() || may_skip_) return;
-  if (unscale_and_check(optimizer_.parameters(), 1).item<float>() == 0) return;
+  const bool found = unscale_and_check(optimizer_.parameters(), 1).item<float>() != 0;
+  if (!(strategy_.shards() ? strategy_.any(found) : found)) return;
   const auto after = buffers_.buffers();
   std::vector<at::Tensor> values;
   for (const auto& [name, buffer] : after) values.push_back(buffer.detach().clone());

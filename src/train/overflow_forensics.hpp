@@ -14,8 +14,8 @@ namespace npu_train::detail {
 class OverflowForensics {
  public:
   // The parts are borrowed. `buffers` holds those from before the window. `bring` gives a micro-batch on the device.
-  OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, const Strategy& strategy, const StepOptions& options,
-                    bool may_skip, KeptBuffers& buffers, std::function<Batch(const Batch&)> bring);
+  OverflowForensics(Task& task, Precision& precision, Optimizer& optimizer, Strategy& strategy, const StepOptions& options, bool may_skip,
+                    KeptBuffers& buffers, std::function<Batch(const Batch&)> bring);
 
   // Whether an overflow may be explained later: then the buffers of each window's start are kept.
   bool watches() const;
@@ -34,7 +34,7 @@ class OverflowForensics {
   Task& task_;
   Precision& precision_;
   Optimizer& optimizer_;
-  const Strategy& strategy_;
+  Strategy& strategy_;
   std::function<void(const OverflowReport&)> report_to_;
   bool detect_anomaly_;
   bool may_skip_;

@@ -179,8 +179,8 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
   });
   run_phase(Phase::Optimizer, [&] {
     gate = precision_.optimizer_gate({.inv_scale = gate.inv_scale, .found_inf = all.found_inf});
-    optimizer_.step(gate);  // changes no bit if found_inf is set
-    strategy_.finish_step();
+    optimizer_.step(gate);    // changes no bit if found_inf is set
+    strategy_.finish_step();  // all masters are here before they are rounded
     precision_.after_step(gate);
   });
 

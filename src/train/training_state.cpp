@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
 #include <torch/version.h>
 
 #include "npu_train/core/error.hpp"
@@ -24,7 +25,7 @@ std::vector<NamedTensor> model_tensors(const LoopParts& parts) {
   std::vector<NamedTensor> out;
   for (const auto& p : parts.task->parameters()) {
     const auto* master = parts.optimizer->parameters().find(p.name);
-    out.emplace_back(p.name, (master != nullptr ? master->value : p.value).detach());
+    out.emplace_back(p.name, (master != nullptr ? master->whole() : p.value).detach());
   }
   for (const auto& b : parts.task->buffers()) out.push_back(b);
   return out;
@@ -35,6 +36,28 @@ const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
   const auto alias = saved.values.find(kAliasKey + name);
   const auto found = saved.tensors.find(alias == saved.values.end() ? name : saved.text(kAliasKey + name, "model"));
   return found == saved.tensors.end() ? nullptr : &found->second;
+}
+
+/// The tensors "<kind>/<parameter>" of a state, those of slices put together on the main rank, in host memory; numbers stay. Every rank
+/// makes the call.
+State whole_state(State state, const ParameterSet& parameters, Strategy& strategy) {
+  if (!strategy.shards()) return state;
+  std::set<std::string> kinds;
+  for (const auto& [key, tensor] : state.tensors) kinds.insert(key.substr(0, key.find('/')));
+  for (const auto& kind : kinds) {
+    std::vector<at::Tensor> slices, whole;
+    for (const auto& p : parameters) {
+      const auto found = state.tensors.find(kind + "/" + p.name);
+      if (found == state.tensors.end() || found->second.dim() != 1 || !p.is_slice()) break;
+      slices.push_back(found->second);
+      const auto options = found->second.options().device(at::kCPU);
+      whole.push_back(strategy.is_main() ? at::empty_like(p.whole().detach(), options) : at::Tensor());
+    }
+    if (slices.size() != parameters.size()) continue;  // numbers, and buffers of the model
+    strategy.gather_slices(slices, whole);
+    for (size_t i = 0; i < whole.size(); ++i) state.tensors[kind + "/" + parameters[i].name] = whole[i];
+  }
+  return state;
 }
 
 void load_model(const LoopParts& parts, const State& saved) {
@@ -74,9 +97,9 @@ void save_training(const LoopParts& parts, const LoopPosition& position, RunStat
   for (const auto& [name, tensor] : model_tensors(parts)) out["model"].tensors.emplace(name, tensor);
   const auto parameters = parts.task->parameters();
   for (const auto& [alias, name] : parameters.aliases()) out["model"].values[kAliasKey + alias] = name;
-  out["optimizer"] = parts.optimizer->state();
+  out["optimizer"] = whole_state(parts.optimizer->state(), parts.optimizer->parameters(), *parts.strategy);
   out["scaler"] = parts.precision->state();
-  if (parts.ema != nullptr) out["ema"] = parts.ema->state();
+  if (parts.ema != nullptr) out["ema"] = whole_state(parts.ema->state(), parts.ema->averages(), *parts.strategy);
   out["rng"] = rng_state();
   out["loader"] = parts.train_loader != nullptr ? parts.train_loader->state() : State{};
   out["loader"].values["batch_in_epoch"] = position.batch_in_epoch;

@@ -84,6 +84,43 @@ class Distributed(ProgramTest):
         self.assertDone(ranks(2, config, *chip))
         self.assertDone(ranks(3, config, *chip, 'sim_npu.soc=910B1', 'dist.reduce_dtype=bf16', f'output.dir={self.dir}/other'))
 
+    def test_zero_has_the_bits_of_one_process(self):
+        """The optimizer's state, averages and, with zero2, gradients in shards: clipped, averaged, with buckets that end inside parameters."""
+        for strategy in ('zero1', 'zero2'):
+            for count in (2, 3, 4): self.assertEqualBits(count, f'trainer.strategy={strategy}', 'dist.bucket_mib=0.02')
+            self.assertEqualBits(2, f'trainer.strategy={strategy}', 'optimizer.name=sgd', 'optimizer.momentum=0.9', 'optimizer.lr=0.05')
+            self.assertEqualBits(3, f'trainer.strategy={strategy}', 'optimizer.name=lamb', 'dist.bucket_mib=0.02')
+            for per_rank in (2, 3):
+                self.assertEqualBits(2, f'trainer.strategy={strategy}', per_rank=per_rank, reduce='micro_batch')
+
+    def test_zero_in_every_precision_with_skipped_steps_checkpointing_and_mixup(self):
+        for strategy in ('zero1', 'zero2'):
+            one = f'trainer.strategy={strategy}'
+            log = self.assertEqualBits(2, one, 'precision=16-mixed', 'grad_scaler.init_scale=16777216', 'grad_scaler.growth_interval=3')
+            self.assertGreater(sum(epoch['skipped'] for epoch in log['epochs']), 1)
+            for precision in ('bf16-mixed', 'bf16-true', '16-true', 'O3'): self.assertEqualBits(2, one, f'precision={precision}')
+            self.assertEqualBits(3, one, 'trainer.gradient_checkpointing=blocks', 'data.mixup_alpha=0.4', 'data.cutmix_alpha=1.0')
+
+    def test_any_strategy_and_number_of_ranks_reads_the_checkpoints_of_any_other(self):
+        """zero2 on 4 ranks, ddp on 2, one process, zero1 on 2, zero2 on 4: the bits of a run of one process that was never interrupted."""
+        config, out = self.config(TINY), self.dir / 'circle'
+        whole, _ = self.end_of('whole', config, 'trainer.accumulate_grad_batches=4')
+        circle = [('zero2', 4, 2), ('ddp', 2, 4), ('auto', 1, 5), ('zero1', 2, 7), ('zero2', 4, 1000)]
+        for strategy, count, steps in circle:
+            said = ranks(count, config, f'output.dir={out}', 'dist.reduce=micro_batch', f'trainer.accumulate_grad_batches={4 // count}',
+                         f'trainer.max_steps={steps}', f'trainer.strategy={strategy}', 'dist.bucket_mib=0.05', '--resume', 'auto')
+            self.assertDone(said)
+        parts = checksums(out)
+        for part in PARTS: self.assertEqual(whole[part], parts[part], part)
+
+    def test_what_shards_cannot_do_is_refused_by_every_rank(self):
+        config = self.config(TINY)
+        self.assertFails(ranks(2, config, 'trainer.strategy=zero2', 'dump.level=module', f'output.dir={self.dir}/dump'), 2,
+                         'trainer.strategy=zero2 gives each rank a part of them; hint: trainer.strategy=ddp has the same bits')
+        self.assertFails(ranks(2, config, 'trainer.strategy=single', f'output.dir={self.dir}/single'), 2,
+                         'single is one process, and npu_train has started 2; allowed with several: auto, ddp, zero1, zero2')
+        self.assertFails(train_app(config, 'trainer.strategy=zero3', f'output.dir={self.dir}/three'), 2, 'zero3')
+
     def test_small_buckets(self): self.assertEqualBits(2, 'dist.bucket_mib=0.02')
 
     def test_several_micro_batches_a_rank(self):

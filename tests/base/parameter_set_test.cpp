@@ -3,18 +3,19 @@
 #include "npu_train/base/parameter_set.hpp"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 
 using namespace npu_train;
-using npu_train::testing::error_of;
+using namespace npu_train::testing;
 
 namespace {
 
 ParameterSet three() {
   return ParameterSet(
-      {{"a", at::ones({2, 3}).requires_grad_()}, {"b", at::zeros({4}).requires_grad_(), 1}, {"c", at::zeros({}).requires_grad_(), 1, 2}});
+      {{"a", at::ones({2, 3}).requires_grad_()}, {"b", at::zeros({4}).requires_grad_(), 1}, {"c", at::zeros({}).requires_grad_(), 1}});
 }
 
 }  // namespace
@@ -25,7 +26,6 @@ TEST_CASE("parameters are found by name and kept in order") {
   CHECK(set.numel() == 11);
   CHECK(set[1].name == "b");
   REQUIRE(set.find("c") != nullptr);
-  CHECK(set.find("c")->owner == 2);
   CHECK(set.find("d") == nullptr);
   CHECK(set.values()[0].is_same(set[0].value));
   const auto copy = set;  // shares the tensors
@@ -57,11 +57,10 @@ TEST_CASE("gradients that are missing are omitted; zero_grad drops or clears") {
   CHECK(set.grads().empty());
 }
 
-TEST_CASE("filter keeps order, groups and owners") {
+TEST_CASE("filter keeps order and groups") {
   const auto rest = three().filter([](const Parameter& p) { return p.group == 1; });
   REQUIRE(rest.size() == 2);
   CHECK(rest[0].name == "b");
-  CHECK(rest.find("c")->owner == 2);
   CHECK(rest.find("a") == nullptr);
 }
 
@@ -77,4 +76,36 @@ TEST_CASE("a tensor under a second name is an alias, not another parameter") {
   CHECK(set.size() == 4);
   CHECK(set.filter([](const Parameter& p) { return p.name == "a"; }).aliases().size() == 1);
   CHECK(set.filter([](const Parameter& p) { return p.name != "a"; }).aliases().empty());
+}
+
+TEST_CASE("a slice shares the memory of its parameter, in the order in which that is in memory") {
+  const auto value = at::arange(2 * 3 * 2 * 2).to(at::kFloat).reshape({2, 3, 2, 2}).contiguous(at::MemoryFormat::ChannelsLast);
+  const Parameter p{.name = "w", .value = value.clone().set_requires_grad(true), .group = 1};
+  const auto slice = p.slice(5, 9);
+  CHECK(slice.name == "w");
+  CHECK(slice.group == 1);
+  CHECK(slice.is_slice());
+  CHECK(slice.whole().is_same(p.value));
+  CHECK(slice.value.is_leaf());
+  CHECK(slice.value.requires_grad());
+  CHECK_FALSE(slice.value.is_view());
+  CHECK(slice.value.is_alias_of(p.value));
+  const auto in_memory = value.permute({0, 2, 3, 1}).flatten();
+  CHECK(at::equal(slice.value.detach(), in_memory.narrow(0, 5, 9)));
+  // Of another layout and dtype: the elements that are in the slice's places.
+  CHECK(at::equal(slice.part_of(value.contiguous().to(at::kDouble)), in_memory.narrow(0, 5, 9).to(at::kDouble)));
+  CHECK(slice.is_same_part(p.slice(5, 9)));
+  CHECK_FALSE(slice.is_same_part(p.slice(4, 9)));
+  CHECK_FALSE(slice.is_same_part(p.slice(5, 8)));
+  CHECK_FALSE(slice.is_same_part(p));
+  CHECK(p.slice(24, 0).value.numel() == 0);
+  CHECK(p.part_of(value).is_same(value));
+  ParameterSet set;
+  set.add(slice);
+  CHECK(set.numel() == 24);  // of the parameter
+  for (const auto& [begin, numel] : std::vector<std::pair<int64_t, int64_t>>{{-1, 3}, {0, 25}, {20, 5}, {0, -1}})
+    CHECK(has(error_of([&, begin = begin, numel = numel] { p.slice(begin, numel); }).what(), "allowed: slices of complete parameters"));
+  CHECK(has(error_of([&] { slice.slice(0, 1); }).what(), "allowed: slices of complete parameters"));
+  const Parameter gaps{.name = "g", .value = at::zeros({4, 4}).narrow(1, 0, 2)};
+  CHECK(has(error_of([&] { gaps.slice(0, 1); }).what(), "dense in memory"));
 }

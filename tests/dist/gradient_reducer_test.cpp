@@ -3,6 +3,8 @@
 
 #include "testing.hpp"
 
+#include <numeric>
+
 #include "dist/ranks.hpp"
 
 using namespace npu_train;
@@ -56,6 +58,61 @@ TEST_CASE("reduce: micro_batch has those bits for several micro-batches on each 
       REQUIRE_MESSAGE(rank.ok(), rank.output);
       CHECK(gradients_of(rank) == expected);
     }
+  }
+}
+
+TEST_CASE("the sums that ranks have in shards are those of one process, and parameters have no gradient of their own") {
+  for (const char* sharding : {"sharding=optimizer", "sharding=gradients"})
+    for (const int ranks : {2, 3, 4}) {
+      CAPTURE(sharding);
+      CAPTURE(ranks);
+      const auto expected = of_one_process(ranks);
+      for (const auto& rank : gradients(ranks, {sharding, ranks == 3 ? "bucket_kib=4000" : "bucket_kib=2"})) {
+        REQUIRE_MESSAGE(rank.ok(), rank.output);
+        CHECK(gradients_of(rank) == expected);
+      }
+    }
+}
+
+TEST_CASE("shards add the micro-batches of a window in order, also of ranks that have fewer") {
+  for (const char* sharding : {"sharding=optimizer", "sharding=gradients"})
+    for (const int micro_batches : {1, 3}) {
+      CAPTURE(sharding);
+      CAPTURE(micro_batches);
+      const auto expected = of_one_process(2 * micro_batches - 1);
+      for (const auto& rank : gradients(2, {sharding, "reduce=micro_batch", "short=1", "micro_batches=" + std::to_string(micro_batches)})) {
+        REQUIRE_MESSAGE(rank.ok(), rank.output);
+        CHECK(gradients_of(rank) == expected);
+      }
+    }
+}
+
+TEST_CASE("native sums in shards, and those of a program that was started alone") {
+  const auto expected = of_one_process(2);
+  for (const char* sharding : {"sharding=optimizer", "sharding=gradients"}) {
+    CAPTURE(sharding);
+    for (const auto& rank : gradients(2, {sharding, "reduction=native", "reduce=auto"})) {
+      REQUIRE_MESSAGE(rank.ok(), rank.output);
+      CHECK(gradients_of(rank) == expected);
+    }
+    const auto alone = run_command({kRankProgram, "gradients", "micro_batches=2", "reduce=micro_batch", sharding});
+    REQUIRE_MESSAGE(alone.ok(), alone.output);
+    CHECK(gradients_of(alone) == expected);
+  }
+}
+
+TEST_CASE("each rank has a slice of each parameter, of blocks of 64 elements, that shares its memory") {
+  for (const int ranks : {2, 3}) {
+    CAPTURE(ranks);
+    const auto all = run_ranks(ranks, {kRankProgram, "shards"});
+    for (const auto& rank : all) CHECK_MESSAGE(rank.ok(), rank.output);
+    // The parts are nearly equal, and together they are all elements.
+    std::vector<int64_t> elements;
+    for (const auto& rank : all) elements.push_back(std::stoll(rank.output.substr(rank.output.rfind("elements ") + 9)));
+    const auto sum = std::accumulate(elements.begin(), elements.end(), int64_t{0});
+    CHECK(sum == std::stoll(all[0].output.substr(all[0].output.rfind(" of ") + 4)));
+    for (const auto of_rank : elements) CHECK(of_rank <= sum / ranks + 64 * 8 * ranks);
+    for (const auto& rank : all) CHECK(has(rank.output, "parameters are those of rank 0 to the bit"));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -126,7 +127,8 @@ class ShardedRank final : public ReplicatedRank {
 
   ParameterSet setup(const ParameterSet& trained) override {
     trained_ = trained;
-    for (size_t i = 0; i < trained_.size(); ++i) trained_[i].owner = static_cast<int>(i) % world_size();
+    owners_.clear();
+    for (size_t i = 0; i < trained_.size(); ++i) owners_[trained_[i].name] = static_cast<int>(i) % world_size();
     return trained_.filter([&](const Parameter& p) { return updates(p); });
   }
 
@@ -136,15 +138,17 @@ class ShardedRank final : public ReplicatedRank {
     for (const auto& p : trained_) message.tensors.push_back(updates(p) ? p.value.detach().clone() : at::Tensor());
     const auto everyone = exchange_->all(rank_, std::move(message));
     for (size_t i = 0; i < trained_.size(); ++i)
-      if (!updates(trained_[i])) trained_[i].value.copy_(everyone[static_cast<size_t>(trained_[i].owner)].tensors[i]);
+      if (!updates(trained_[i])) trained_[i].value.copy_(everyone[static_cast<size_t>(owners_.at(trained_[i].name))].tensors[i]);
   }
 
  private:
-  bool updates(const Parameter& p) const override { return p.owner == rank_; }
+  bool updates(const Parameter& p) const override { return owners_.at(p.name) == rank_; }
   void reduce_squares(const std::vector<Exchange::Message>& everyone, at::Tensor& squares) override {
     squares.zero_();
     for (const auto& m : everyone) squares.add_(m.tensors[1]);
   }
+
+  std::map<std::string, int> owners_;
 };
 
 inline std::shared_ptr<Strategy> make_rank(const std::shared_ptr<Exchange>& exchange, int rank, bool sharded) {

@@ -15,7 +15,7 @@ TEST_CASE("the section dist: defaults, every key, and what is refused") {
   const auto defaults = bound("{}");
   CHECK(defaults.backend == "auto");
   CHECK(defaults.reduction == "auto");
-  CHECK(defaults.reduce == "window");
+  CHECK(defaults.reduce == "auto");
   CHECK(defaults.bucket_mib == 25);
   CHECK(defaults.timeout == 300);
   CHECK(defaults.check_every == 0);
@@ -46,4 +46,16 @@ TEST_CASE("reduction: auto adds in order over Gloo, and between devices where an
     CHECK(bound("{reduction: ordered}").resolved(transport).adds_in_order());
   }
   CHECK_FALSE(bound("{reduction: native}").resolved("Gloo").adds_in_order());
+}
+
+TEST_CASE("reduce: auto sends once a window, and after each micro-batch where sums of gradients are in shards") {
+  const auto reduce = [](const char* yaml, const char* transport, Sharding sharding) {
+    return bound(yaml).resolved(transport, sharding).reduce;
+  };
+  CHECK(reduce("{}", "Gloo", Sharding::None) == "window");
+  CHECK(reduce("{}", "Gloo", Sharding::Optimizer) == "window");
+  CHECK(reduce("{}", "Gloo", Sharding::Gradients) == "micro_batch");
+  CHECK(reduce("{reduce: window}", "Gloo", Sharding::Gradients) == "window");
+  CHECK(reduce("{reduction: native}", "NCCL", Sharding::Gradients) == "window");  // which adds in an order of its own
+  CHECK(bound("{}").resolved("NCCL", Sharding::Gradients).adds_in_order());
 }

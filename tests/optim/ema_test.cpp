@@ -187,3 +187,37 @@ TEST_CASE("what cannot be averaged is refused") {
   CHECK(error_of([&] { ema.update(renamed); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { Ema(set, {}, {}, renamed); }).kind() == ErrorKind::Usage);
 }
+
+TEST_CASE("averages of slices are those of complete parameters, load their part, and are filled in by the caller") {
+  const auto set = example_parameters();
+  ParameterSet slices;
+  for (const auto& p : set) slices.add(p.slice(p.value.numel() / 2, p.value.numel() - p.value.numel() / 2));
+  Ema whole(set, {.decay = 0.5}), part(slices, {.decay = 0.5}, {}, set);
+  for (int i = 0; i < 3; ++i) {
+    move(set, i);
+    whole.update(set);
+    part.update(slices);
+  }
+  const auto check_parts = [&](const Ema& of) {
+    for (size_t i = 0; i < set.size(); ++i) CHECK(at::equal(of.averages()[i].value, slices[i].part_of(whole.averages()[i].value)));
+  };
+  check_parts(part);
+  Ema loaded(slices, {.decay = 0.5}, {}, set);
+  loaded.load_state(whole.state());
+  check_parts(loaded);
+  auto misshapen = whole.state();
+  misshapen.tensors.at("average/fc.weight") = at::zeros({35});
+  CHECK(
+      has(error_of([&] { loaded.load_state(misshapen); }).what(), "average/fc.weight has the shape [35] in the saved state, [5, 7] here"));
+  const auto own = digest(set);
+  {
+    const EmaSwap swap(part, [&](const auto& averages, const auto& model) {
+      for (size_t i = 0; i < model.size(); ++i) {
+        CHECK(averages[i].numel() == slices[i].value.numel());
+        model[i].fill_(3);
+      }
+    });
+    CHECK(set[0].value.eq(3).all().item<bool>());
+  }
+  CHECK(digest(set) == own);
+}

@@ -39,8 +39,7 @@ inline ParameterSet example_parameters(at::ScalarType type = at::kFloat) {
 
 inline ParameterSet deep_copy(const ParameterSet& set) {
   ParameterSet out;
-  for (const auto& p : set)
-    out.add({.name = p.name, .value = p.value.detach().clone().set_requires_grad(true), .group = p.group, .owner = p.owner});
+  for (const auto& p : set) out.add({.name = p.name, .value = p.value.detach().clone().set_requires_grad(true), .group = p.group});
   return out;
 }
 

@@ -12,13 +12,24 @@
 
 namespace npu_train {
 
-/// One trainable tensor. `group` selects the optimizer's options (0 = decay, 1 = no decay by default); `owner` is the rank that stores its
-/// optimizer state if the state is sharded (-1: every rank).
+/// One trainable tensor, or, where ranks divide what they update, a slice of one. `group` selects the optimizer's options (0 = decay,
+/// 1 = no decay by default).
 struct Parameter {
   std::string name;
   at::Tensor value;
   int group = 0;
-  int owner = -1;
+  at::Tensor sliced_from{};  ///< the parameter of which `value` is a slice, 1-D and possibly empty; undefined: `value` is all of it
+  int64_t begin = 0;         ///< of the slice: its first element, in the order in which the parameter is in memory
+
+  bool is_slice() const { return sliced_from.defined(); }
+  /// All of the parameter.
+  const at::Tensor& whole() const { return is_slice() ? sliced_from : value; }
+  /// Whether both are the same slice of parameters of one size, or all of them.
+  bool is_same_part(const Parameter& other) const;
+  /// What `of_whole`, of the sizes of the parameter and of any dtype and layout, has in the place of `value`: itself, or a slice of it.
+  at::Tensor part_of(const at::Tensor& of_whole) const;
+  /// The slice [begin, begin + numel) of it in the order of memory: a leaf that shares its memory. The parameter must be dense in memory.
+  Parameter slice(int64_t begin, int64_t numel) const;
 };
 
 /// Path of the module that a parameter belongs to: "layer1.0.conv1" of "layer1.0.conv1.weight"; "" for a parameter of the model itself.
@@ -49,7 +60,7 @@ class ParameterSet {
   std::vector<at::Tensor> values() const;
   /// The existing gradients, in order (parameters without one are omitted).
   std::vector<at::Tensor> grads() const;
-  /// Total number of elements.
+  /// Total number of elements, of parameters and not of the slices.
   int64_t numel() const;
   /// Releases the gradients and their memory, or fills them with zeros.
   void zero_grad(bool set_to_none = true) const;

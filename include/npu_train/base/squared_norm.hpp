@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+
 #include "npu_train/core/exact_sum.hpp"
 
 namespace npu_train {
@@ -14,6 +16,10 @@ struct SquaredNorm {
   at::Tensor parts{};
   at::ScalarType dtype = at::kFloat;  ///< of the norm
 };
+
+/// For tensors that are sharded over ranks: gets SquaredNorm::parts of this rank and adds to them those of the other ranks, in place. The
+/// identity by default.
+using NormReduction = std::function<void(at::Tensor& value)>;
 
 /// The norm, a scalar of `dtype` on the device of `parts`. On the CPU the root of the exact sum, rounded to fp64 before and after; on
 /// another device norm_by_operators().

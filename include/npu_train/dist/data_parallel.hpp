@@ -1,4 +1,4 @@
-/// Several processes, each with all parameters and a part of each global batch.
+/// Several processes, each with all parameters and a part of each global batch; the optimizer's state and the gradients may be in shards.
 #pragma once
 
 #include <memory>
@@ -15,12 +15,14 @@ class OperatorSequence;
 class RankTimes;
 }  // namespace detail
 
-/// Every rank has all parameters, all gradients and all optimizer state, and computes the same step (as DistributedDataParallel of
-/// PyTorch). With `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
+/// Every rank has all parameters. Without shards it has all gradients and all optimizer state too, and computes the same step (as
+/// DistributedDataParallel of PyTorch); with shards (ZeRO) it updates its part of the parameters and gets the rest from the others. With
+/// `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
 class DataParallelStrategy final : public Strategy {
  public:
   /// `device`: of the parameters, by which `reduction: auto` is decided. Error(Usage), Error(Device) as ProcessGroup::transport().
-  DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device = c10::kCPU);
+  DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device = c10::kCPU,
+                       Sharding sharding = Sharding::None);
   ~DataParallelStrategy() override;
 
   int rank() const override { return group_->rank(); }
@@ -28,8 +30,13 @@ class DataParallelStrategy final : public Strategy {
   bool adds_in_order() const override { return options_.adds_in_order(); }
 
   ParameterSet setup(const ParameterSet& trained) override;
+  bool shards() const override { return sharding_ != Sharding::None; }
+  void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override {
+    reducer_->gather(slices, whole);
+  }
   void broadcast(const std::vector<at::Tensor>& tensors) override;
   std::vector<double> sums(std::vector<double> own) override;
+  void add_over_ranks(at::Tensor& own) override;
   std::string from_main(std::string own) override;
   void main_first(const std::function<void()>& work) override { group_->main_first(work); }
   std::vector<std::string> gather(const std::string& own) override { return group_->gather("gather", own); }
@@ -56,6 +63,7 @@ class DataParallelStrategy final : public Strategy {
   void check_operators();
 
   std::shared_ptr<ProcessGroup> group_;
+  Sharding sharding_;
   DistOptions options_;
   ParameterSet trained_;
   std::unique_ptr<GradientReducer> reducer_;

@@ -13,6 +13,17 @@
 /// Gradients are copied into flat buffers (buckets) by a hook of each parameter; a complete bucket is sent at once, always in the same
 /// order of buckets. Sums are added in the order of ranks, so they have the bits of one process that accumulates the micro-batches of all
 /// ranks one after the other, whatever the number of ranks and the size of buckets (with `reduction: ordered`).
+///
+/// With shards (ZeRO, see Sharding) each rank gets the sums of its part alone, and updates that:
+///
+///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Gradients);
+///   npu_train::AdamW optimizer(reducer.own(), {.lr = 1e-3});  // slices of the parameters, with state of their size
+///   for (...) {
+///     ...
+///     reducer.finish();
+///     optimizer.step();
+///     reducer.gather_parameters();  // every rank has all of them again
+///   }
 #pragma once
 
 #include <cstdint>
@@ -31,7 +42,8 @@ class GradientReducer {
  public:
   /// `parameters` must be equal on all ranks: Error(Peer) names the rank and the parameter that differ. Error(Usage) for options that are
   /// not valid.
-  GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options = {});
+  GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options = {},
+                  Sharding sharding = Sharding::None);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
@@ -49,6 +61,17 @@ class GradientReducer {
 
   /// Of the last window, after finish().
   const ReductionTimes& times() const;
+
+  /// What the optimizer of this rank updates, in the order of the parameters: they themselves; with shards a slice of each, which may be
+  /// empty and shares the parameter's memory. Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they
+  /// give for complete parameters. With shards finish() sets the gradients of the slices; parameters get none.
+  const ParameterSet& own() const;
+  /// Every rank gets all parameters from the slices that each has updated.
+  void gather_parameters();
+  /// The same for other tensors: `slices[i]` has the size of the i-th of own(), 1-D, and `whole[i]`, of the sizes of the parameter and of
+  /// any dtype, gets what all ranks have of it; where it is undefined, this rank does not need it. Every rank makes the call; `slices` have
+  /// one dtype for all parameters of a dtype. Without shards `whole[i]` becomes `slices[i]`.
+  void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
 
  private:
   class Impl;

@@ -8,12 +8,21 @@
 
 namespace npu_train {
 
+/// What ranks divide among themselves, instead of each having all of it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054). Parameters are
+/// complete on every rank.
+enum class Sharding {
+  None,
+  Optimizer,  ///< the optimizer's state and averages of weights: ZeRO-1
+  Gradients,  ///< the sums of gradients as well: ZeRO-2
+};
+
 /// Section `dist`.
 struct DistOptions {
   std::string backend = "auto";       ///< what carries gradients: gloo | nccl | hccl | auto: that of the device, gloo on a CPU
   std::string reduction = "auto";     ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce |
                                       ///< auto: native on nccl and hccl where all other options allow it, else ordered
-  std::string reduce = "window";      ///< window: once for each window | micro_batch: once for each micro-batch, in order
+  std::string reduce = "auto";        ///< window: once for each window | micro_batch: once for each micro-batch, in order | auto: window,
+                                      ///< with sharded gradients micro_batch
   std::string reduce_dtype = "fp32";  ///< in which fp32 gradients travel: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
   bool overlap = true;                ///< buckets are sent while the backward pass runs; false: after it, to measure what that hides
   double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
@@ -22,8 +31,8 @@ struct DistOptions {
   bool debug = false;                 ///< compares every collective with those of the other ranks before it runs; slow
   static const ConfigTable<DistOptions>& config_table();
 
-  /// The same options without auto in `reduction`, for gradients that `transport` carries (ProcessGroup::transport).
-  DistOptions resolved(const std::string& transport) const;
+  /// The same options without auto in `reduction` and `reduce`, for gradients that `transport` carries (ProcessGroup::transport).
+  DistOptions resolved(const std::string& transport, Sharding sharding = Sharding::None) const;
   bool adds_in_order() const { return reduction == "ordered"; }  ///< of resolved options
 };
 

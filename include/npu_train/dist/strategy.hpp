@@ -57,14 +57,23 @@ class Strategy {
   /// process that accumulates the micro-batches in this order draws the same.
   int64_t micro_batch_number(int64_t k) const { return k * world_size() + rank(); }
 
-  /// Takes the parameters to train, as the Precision prepared them, and returns those that the optimizer of this rank updates: all, or the
-  /// ones that the rank owns (Parameter::owner). To be called before the optimizer is made, and again when other parameters are trained.
+  /// Takes the parameters to train, as the Precision prepared them, and returns what the optimizer of this rank updates: all of them, or,
+  /// if shards(), a slice of each (Parameter::slice), which may be empty. To be called before the optimizer is made, and again when other
+  /// parameters are trained.
   virtual ParameterSet setup(const ParameterSet& trained) = 0;
+  /// Whether each rank updates a part of the parameters of its own.
+  virtual bool shards() const { return false; }
+  /// From tensors of what setup() returned, in its order, to tensors of the complete parameters: `whole[i]` gets, in its own dtype, what
+  /// all ranks have in their `slices[i]`. One that is undefined is not needed on this rank.
+  virtual void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
 
   /// For each of the numbers that the host of this rank gives, its sum over ranks: added in fp64 in the order of ranks, so the same bits on
   /// each. Waits for the other ranks.
   virtual std::vector<double> sums(std::vector<double> own) = 0;
   double sum(double own) { return sums({own})[0]; }
+  /// The elementwise sum over ranks, in place. Of integers, so of SquaredNorm::parts, exact in any order; of floating point, equal on every
+  /// rank. With one process nothing.
+  virtual void add_over_ranks(at::Tensor& /*own*/) {}
   /// Whether `own` is true on at least one rank.
   bool any(bool own) { return sum(own ? 1 : 0) > 0; }
   /// The `own` of the main rank.
@@ -85,8 +94,8 @@ class Strategy {
   virtual void begin_window(int64_t micro_batches) = 0;
   /// Adds to the gradients. `last`: of the last micro-batch of the window, so gradients may be reduced while it runs.
   virtual void backward(const at::Tensor& loss, bool last) = 0;
-  /// After the last backward, or without one on a rank that has no batch: gradients are the sums over ranks. Those of parameters that
-  /// other ranks update are dropped. Returns the window's weight over all ranks, which travels with the gradients because unscaling needs
+  /// After the last backward, or without one on a rank that has no batch: the gradients of what setup() returned are the sums over ranks.
+  /// Returns the window's weight over all ranks, which travels with the gradients because unscaling needs
   /// it.
   virtual WindowWeight finish_gradients(const WindowWeight& own) = 0;
   /// When the gradients of the last window travelled; without buckets where none do.

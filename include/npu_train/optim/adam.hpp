@@ -23,6 +23,7 @@ class Adam final : public Optimizer {
   /// Error(Usage) for options out of range.
   explicit Adam(ParameterSet parameters, AdamOptions options = {});
   std::string name() const override { return "adam"; }
+  bool takes_slices() const override { return true; }
   ConfigNode options() const override { return to_node(options_); }
 
  protected:

@@ -23,6 +23,7 @@ class AdamW final : public Optimizer {
   /// Error(Usage) for options out of range.
   explicit AdamW(ParameterSet parameters, AdamWOptions options = {});
   std::string name() const override { return "adamw"; }
+  bool takes_slices() const override { return true; }
   ConfigNode options() const override { return to_node(options_); }
 
  protected:

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,18 +38,19 @@ class Ema final : public Stateful {
   /// accelerator; bit-identical. The parameters must be those of the constructor, by name and order: Error(Usage).
   void update(const ParameterSet& parameters, const StepGate& gate = {});
 
-  /// Another set to average from now on: parameters that it shares with the present one, by name, keep their average, others begin at
-  /// their values. Error(Usage) as the constructor; nothing is changed then.
+  /// Another set to average from now on: parameters that it shares with the present one, by name and slice, keep their average, others
+  /// begin at their values. Error(Usage) as the constructor; nothing is changed then.
   void set_parameters(const ParameterSet& parameters);
 
   /// Updates taken. Reads the device.
   int64_t updates() const;
-  /// The averages, in fp32 or fp64, in order and under the names of the parameters.
+  /// The averages, in fp32 or fp64, in order and under the names of the parameters, and of the same slices.
   const ParameterSet& averages() const { return averages_; }
 
   /// Tensors "average/<parameter>" and "buffer/<buffer>", and the value "updates".
   State state() const override;
-  /// Error(Checkpoint) for missing, unknown or misshapen tensors; nothing is changed then.
+  /// Averages of complete parameters, of which slices take theirs. Error(Checkpoint) for missing, unknown or misshapen tensors; nothing is
+  /// changed then.
   void load_state(const State& state) override;
 
  private:
@@ -68,12 +70,17 @@ class Ema final : public Stateful {
 /// While it lives, the model has the averaged weights and the buffers that go with them; then its own again, bit for bit.
 class EmaSwap {
  public:
-  explicit EmaSwap(Ema& ema);
+  /// Fills the tensors of a model from averages, in matching lists.
+  using Fill = std::function<void(const std::vector<at::Tensor>& averages, const std::vector<at::Tensor>& model)>;
+  /// `fill`: where the averages are of slices, of which other ranks have the rest; by default each average is copied.
+  explicit EmaSwap(Ema& ema, const Fill& fill = {});
   ~EmaSwap();
   EmaSwap(const EmaSwap&) = delete;
   EmaSwap& operator=(const EmaSwap&) = delete;
 
  private:
+  std::vector<at::Tensor> targets() const;
+
   Ema& ema_;
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> buffers_;

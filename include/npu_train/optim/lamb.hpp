@@ -19,12 +19,13 @@ struct LambOptions {
 
 /// Algorithm 2 of the paper with bias correction: r = m_hat / (sqrt(v_hat) + eps) + weight_decay * p, and per tensor
 /// p -= lr * (|p| / |r|) * r, the ratio being 1 where a norm is 0. Computed in fp32, for fp64 parameters in fp64; parameters and state in
-/// fp16 and bf16 are rounded once.
+/// fp16 and bf16 are rounded once. On a CPU, and over slices, norms are those of SquaredNorm, which depend on no order.
 class Lamb final : public Optimizer {
  public:
   /// Error(Usage) for options out of range.
   explicit Lamb(ParameterSet parameters, LambOptions options = {});
   std::string name() const override { return "lamb"; }
+  bool takes_slices() const override { return true; }
   ConfigNode options() const override { return to_node(options_); }
 
  protected:
@@ -34,6 +35,11 @@ class Lamb final : public Optimizer {
   }
 
  private:
+  struct Move;
+  Move move(const Bucket& bucket, size_t i) const;
+  static at::Tensor squares(const at::Tensor& parameter, const at::Tensor& tensor);
+  void apply(Bucket& bucket, size_t i, Move& move, const at::Tensor& weight_norm, const at::Tensor& update_norm) const;
+
   LambOptions options_;
 };
 

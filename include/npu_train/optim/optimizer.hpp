@@ -3,10 +3,12 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/base/skippable_step.hpp"
+#include "npu_train/base/squared_norm.hpp"
 #include "npu_train/base/state.hpp"
 #include "npu_train/core/registry.hpp"
 #include "npu_train/optim/param_groups.hpp"
@@ -31,12 +33,19 @@ class Optimizer : public SkippableStep, public Stateful {
   /// optimizer that does not report its options.
   virtual ConfigNode options() const { return ConfigNode::map(); }
 
+  /// Whether slices of parameters (Parameter::slice) may be given to it: each element is updated from numbers of its own, and from norms
+  /// that set_norm_reduction() completes.
+  virtual bool takes_slices() const { return false; }
+  /// For an optimizer over slices that needs norms of complete tensors: gets SquaredNorm::parts of this rank's slices, stacked, and adds to
+  /// them those of the other ranks, in place. Every rank has as many.
+  void set_norm_reduction(NormReduction reduce) { norm_reduction_ = std::move(reduce); }
+
   /// One update from the present gradients. With `gate.found_inf` set, parameters and state stay bit-identical, decided where that
   /// tensor is. With `gate.inv_scale`, gradients are multiplied by it in place first.
   void step(const StepGate& gate = {}) override;
 
-  /// Another set to update from now on: parameters that it shares with the present one, by name, keep their state, others begin with a
-  /// fresh one. Error(Usage) as the constructor; nothing is changed then.
+  /// Another set to update from now on: parameters that it shares with the present one, by name and slice, keep their state, others begin
+  /// with a fresh one. Error(Usage) as the constructor; nothing is changed then.
   void set_parameters(ParameterSet parameters);
 
   /// The learning rate of every group is this times the group's lr_mult. A TrainLoop sets it at every step, from its schedule: a callback
@@ -48,10 +57,11 @@ class Optimizer : public SkippableStep, public Stateful {
   const ParameterSet& parameters() const override { return parameters_; }
   const std::vector<GroupOptions>& groups() const { return groups_; }
 
-  /// Tensors keyed "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". The tensors are the live ones.
+  /// Tensors keyed "<slot>/<parameter>" ("momentum/fc.weight"), and the value "optimizer". The tensors are the live ones, of slices where
+  /// those are updated.
   State state() const override;
-  /// Copies into the state, from any device and dtype. Error(Checkpoint) names the entries that are missing, unknown or have
-  /// a different shape, or the other optimizer that saved the state; nothing is changed then.
+  /// Copies into the state, from any device and dtype: of complete parameters, of which slices take theirs. Error(Checkpoint) names the
+  /// entries that are missing, unknown or have a different shape, or the other optimizer that saved the state; nothing is changed then.
   void load_state(const State& state) override;
 
  protected:
@@ -76,6 +86,8 @@ class Optimizer : public SkippableStep, public Stateful {
     double decay_mult;
     at::Tensor found_inf;  ///< fp32, exactly 0 or 1, on the bucket's device; undefined: always step
   };
+  /// Empty without slices.
+  const NormReduction& norm_reduction() const { return norm_reduction_; }
   /// Whether the parameters of a bucket are fp16 or bf16.
   static bool is_low_precision(const Bucket& bucket);
   /// Updates one bucket; gradients are ready.
@@ -91,6 +103,7 @@ class Optimizer : public SkippableStep, public Stateful {
   double lr_;
   std::vector<GroupOptions> groups_;
   std::vector<Slot> slots_;
+  NormReduction norm_reduction_;
 };
 
 /// Optimizers by name. The factory gets the parameters as prepared by the Precision.

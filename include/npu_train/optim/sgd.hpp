@@ -23,6 +23,7 @@ class Sgd final : public Optimizer {
   /// Error(Usage) for options out of range, or nesterov without momentum.
   explicit Sgd(ParameterSet parameters, SgdOptions options = {});
   std::string name() const override { return "sgd"; }
+  bool takes_slices() const override { return true; }
   ConfigNode options() const override { return to_node(options_); }
 
  protected:

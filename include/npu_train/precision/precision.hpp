@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/base/batch.hpp"
@@ -95,6 +96,10 @@ class Precision {
   /// After parameters of prepare() were frozen or thawed: what the optimizer is to update now, those that require a gradient. In `*-true`
   /// masters are kept, made of the low-precision values for those that had none, and dropped for those that are frozen.
   virtual ParameterSet refresh(const ParameterSet& model_parameters);
+
+  /// After a Strategy has decided what the optimizer of this rank updates: of what prepare() or refresh() gave, the same, or slices. Their
+  /// gradients are unscaled and checked from now on.
+  void set_updated(ParameterSet updated) { updated_ = std::move(updated); }
 
   /// Before the first forward of a window: what overflowed earlier does not count.
   virtual void begin_step() {}

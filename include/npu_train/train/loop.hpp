@@ -81,7 +81,7 @@ class TrainLoop {
 
   /// To be called after parameters were frozen or thawed (requires_grad): from the next step on exactly those are trained that require a
   /// gradient. Parameters that stay trainable keep their state, others begin with a new one. Checkpoints store which are trained and
-  /// restore it. Error(Usage) if none is left.
+  /// restore it. Error(Usage) if none is left, and with trainer.strategy=zero1 or zero2.
   void refresh_parameters();
 
   /// Averages over the validation data of all ranks ("loss" first), with the EMA's weights if the run has an EMA. Every rank calls it.
@@ -96,7 +96,8 @@ class TrainLoop {
   /// Ends fit() when so many steps were taken, whatever trainer.max_steps says; schedules keep the length that the run was built for.
   void set_max_steps(int64_t steps) { options_.max_steps = steps; }
 
-  /// Everything that changes the next step. load_state: Error(Checkpoint) when it does not fit; `leave_out` names parts to skip. The state
+  /// Everything that changes the next step. With trainer.strategy=zero1 and zero2 every rank makes the call, and the state of the main rank
+  /// is complete. load_state: Error(Checkpoint) when it does not fit; `leave_out` names parts to skip. The state
   /// of a callback is the part `callbacks.NAME`, see Callback.
   RunState state() const;
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});

@@ -44,6 +44,9 @@ class DumpObserver final : public RunObserver {
 
   void on_start(const RunView& run, const std::string& run_dir) override {
     if (dumper_) return;
+    check(!run.strategy->shards(), ErrorKind::Usage, "dump",
+          "records gradients of complete parameters, and trainer.strategy=", run.config.trainer.strategy,
+          " gives each rank a part of them; hint: trainer.strategy=ddp has the same bits");
     // of the main rank, which alone has a run folder
     if (options_.dir.empty()) options_.dir = run.strategy->from_main(run_dir.empty() ? "dump" : run_dir + "/dump");
     for (const auto rank : options_.ranks)

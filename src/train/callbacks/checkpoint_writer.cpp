@@ -24,10 +24,13 @@ void CheckpointWriter::check_finite() const {
 
 bool CheckpointWriter::writes() const { return run_.enabled && run_.strategy.of_main(run_.store != nullptr); }
 
+// Complete on the main rank; the others give their shards to it, if there are any.
+RunState CheckpointWriter::state_of_main() const { return run_.strategy.is_main() || run_.strategy.shards() ? run_.state() : RunState(); }
+
 RunState CheckpointWriter::state_of_ranks() const {
   auto generators = generators_of_ranks(run_.strategy);
+  auto out = state_of_main();
   if (!run_.strategy.is_main()) return {};
-  auto out = run_.state();
   out["rng"] = std::move(generators);
   return out;
 }
@@ -77,9 +80,11 @@ void CheckpointWriter::finish(bool wait) {
 }
 
 std::string CheckpointWriter::save_diverged() {
-  if (run_.store == nullptr || !run_.strategy.is_main()) return "";
+  const bool is_main = run_.strategy.is_main();
+  if (run_.strategy.shards() ? !writes() : run_.store == nullptr || !is_main) return "";
   try {
-    return run_.store->save_diverged(run_.state(), run_.meta(), run_.config);
+    const auto state = state_of_main();
+    return is_main ? run_.store->save_diverged(state, run_.meta(), run_.config) : "";
   } catch (const Error& e) {
     log_warning("the broken state cannot be kept: ", e.what());
     return "";

@@ -54,7 +54,8 @@ class CheckpointWriter {
   // The main rank knows it; others may have no store.
   bool writes() const;
   void check_finite() const;
-  // What the main rank writes; empty on the others.
+  // What the main rank writes, without and with the generators of all ranks; empty on the others, which give their shards.
+  RunState state_of_main() const;
   RunState state_of_ranks() const;
   void note(const CheckpointMeta& meta);
 

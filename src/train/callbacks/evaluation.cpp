@@ -19,7 +19,8 @@ namespace npu_train::detail {
 // Evaluation mode, without gradients and with the EMA's weights if there are any; undone at the end.
 struct Evaluation::Mode {
   explicit Mode(const Context& run) : task(run.task) {
-    if (run.ema != nullptr && run.ema->updates() > 0) averaged.emplace(*run.ema);
+    if (run.ema != nullptr && run.ema->updates() > 0)
+      averaged.emplace(*run.ema, [&](const auto& averages, const auto& model) { run.strategy.gather_slices(averages, model); });
     task.set_training(false);
   }
   ~Mode() { task.set_training(true); }

@@ -20,12 +20,22 @@ std::string TrainedParameters::names() const {
 }
 
 void TrainedParameters::refresh() {
+  check(!strategy_.shards(), ErrorKind::Usage, "TrainLoop::refresh_parameters",
+        "which parameters are trained cannot change while their state is in shards; hint: trainer.strategy=ddp, or freeze them before "
+        "fit()");
+  change();
+}
+
+// The state of a strategy that shards begins afresh where slices change: the caller loads it.
+void TrainedParameters::change() {
   const auto all = task_.parameters();
   check(std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,
         "TrainLoop::refresh_parameters", "no parameter requires a gradient: there is nothing left to train");
   if (at_start_.empty()) at_start_ = names();
   const auto before = optimizer_.parameters().numel();
-  optimizer_.set_parameters(strategy_.setup(precision_.refresh(all)));
+  const auto updated = strategy_.setup(precision_.refresh(all));
+  precision_.set_updated(updated);
+  optimizer_.set_parameters(updated);
   if (ema_ != nullptr) ema_->set_parameters(optimizer_.parameters());
   const auto now = optimizer_.parameters().numel();
   if (now != before) log_info(with_commas(now), " parameters are trained from now on, ", with_commas(before), " before");
@@ -36,7 +46,7 @@ void TrainedParameters::train_only(const std::string& names) {
   std::istringstream lines(names);
   for (std::string name; std::getline(lines, name);) trained.insert(name);
   for (const auto& p : task_.parameters()) p.value.set_requires_grad(trained.count(p.name) != 0);
-  refresh();
+  change();
 }
 
 void TrainedParameters::warn_of_untrained() {

@@ -18,7 +18,7 @@ class TrainedParameters final : public Stateful {
   TrainedParameters(Task& task, Precision& precision, Optimizer& optimizer, Ema* ema, Strategy& strategy)
       : task_(task), precision_(precision), optimizer_(optimizer), ema_(ema), strategy_(strategy) {}
 
-  // From now on exactly those are trained that require a gradient. Error(Usage) if there is none.
+  // From now on exactly those are trained that require a gradient. Error(Usage) if there is none, or ranks have shards of the state.
   void refresh();
   // One warning for parameters that require a gradient and are not trained.
   void warn_of_untrained();
@@ -30,6 +30,7 @@ class TrainedParameters final : public Stateful {
  private:
   std::string names() const;
   void train_only(const std::string& names);
+  void change();
 
   Task& task_;
   Precision& precision_;

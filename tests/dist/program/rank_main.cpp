@@ -122,11 +122,30 @@ void one_process_in_bf16(const Arguments& args) {
   }
 }
 
+Sharding sharding_of(const Arguments& args) {
+  const auto name = text(args, "sharding", "none");
+  return name == "optimizer" ? Sharding::Optimizer : name == "gradients" ? Sharding::Gradients : Sharding::None;
+}
+
+// Each parameter gets the gradient of which the ranks have slices.
+void gather_gradients(GradientReducer& reducer, const ParameterSet& all) {
+  std::vector<at::Tensor> slices, whole;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& own = reducer.own()[i].value;
+    if (all[i].value.grad().defined()) std::printf("%s has a gradient in addition to that of its slice\n", all[i].name.c_str());
+    slices.push_back(own.grad().defined() ? own.grad() : at::zeros_like(own.detach()));
+    whole.push_back(own.grad().defined() ? at::empty_like(all[i].value.detach()) : at::Tensor());
+  }
+  reducer.gather(slices, whole);
+  for (size_t i = 0; i < all.size(); ++i) all[i].value.mutable_grad() = whole[i];
+}
+
 // A rank with fewer micro-batches than others where short=RANK names it.
 void gradients(const Arguments& args) {
   const auto group = join(args);
   const auto all = parameters();
-  GradientReducer reducer(all, group, options_of(args));
+  const auto sharding = sharding_of(args);
+  GradientReducer reducer(all, group, options_of(args), sharding);
   const auto micro_batches = number(args, "micro_batches", 1);
   const auto own = number(args, "short", -1) == group->rank() ? micro_batches - 1 : micro_batches;
   for (int64_t w = 0; w < 3; ++w) {
@@ -137,9 +156,36 @@ void gradients(const Arguments& args) {
       loss_of(all, w, m * group->size() + group->rank()).backward();
     }
     const auto sums = reducer.finish({1.0 + group->rank(), 0.1});
+    if (sharding != Sharding::None) gather_gradients(reducer, all);
     print_gradients(all);
     std::printf("sums %.17g %.17g\n", sums[0], sums[1]);
   }
+}
+
+// Prints what rank 0 checks: each rank adds its rank and the place of an element to its own slices, and gathers.
+void shards(const Arguments& args) {
+  const at::NoGradGuard no_grad;
+  const auto group = join(args);
+  auto all = parameters();
+  all.add({.name = "large", .value = draw({1000, 800}, 12).requires_grad_(true)});
+  GradientReducer reducer(all, group, options_of(args), Sharding::Optimizer);
+  std::vector<at::Tensor> expected;
+  for (const auto& p : all) expected.push_back(p.value.detach() * 2);
+  int64_t elements = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto& own = reducer.own()[i];
+    check(own.name == all[i].name && own.value.dim() == 1 && own.value.is_leaf() && own.whole().is_same(all[i].value) &&
+              own.value.is_alias_of(all[i].value) && own.begin % 64 == 0,
+          ErrorKind::CheckFailed, "shards", own.name, " ", own.value.sizes(), " at ", own.begin);
+    elements += own.value.numel();
+    own.value.detach().mul_(2);
+  }
+  reducer.gather_parameters();
+  for (size_t i = 0; i < all.size(); ++i)
+    check(digest(all[i].value) == digest(at::empty_like(all[i].value.detach()).copy_(expected[i])), ErrorKind::CheckFailed, "shards",
+          all[i].name, " is not what all ranks have made of it");
+  std::printf("parameters are those of rank 0 to the bit; elements %lld of %lld\n", static_cast<long long>(elements),
+              static_cast<long long>(all.numel()));
 }
 
 void agreement(const Arguments& args) {
@@ -308,18 +354,14 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
-  const std::map<std::string, void (*)(const Arguments&)> scenarios = {{"one_process", one_process},
-                                                                       {"one_process_in_bf16", one_process_in_bf16},
-                                                                       {"gradients", gradients},
-                                                                       {"agreement", agreement},
-                                                                       {"other_parameters", other_parameters},
-                                                                       {"other_calls", other_calls},
-                                                                       {"several_groups", several_groups},
-                                                                       {"main_first", main_first},
-                                                                       {"failure", failure},
-                                                                       {"changed_weight", changed_weight},
-                                                                       {"other_operators", other_operators},
-                                                                       {"other_sizes", other_sizes}};
+  const std::map<std::string, void (*)(const Arguments&)> scenarios = {
+      {"one_process", one_process},       {"one_process_in_bf16", one_process_in_bf16},
+      {"gradients", gradients},           {"shards", shards},
+      {"agreement", agreement},           {"other_parameters", other_parameters},
+      {"other_calls", other_calls},       {"several_groups", several_groups},
+      {"main_first", main_first},         {"failure", failure},
+      {"changed_weight", changed_weight}, {"other_operators", other_operators},
+      {"other_sizes", other_sizes}};
   try {
     scenarios.at(argv[1])(args);
   } catch (const Error& e) {
