@@ -67,7 +67,8 @@ void DistributedSampler::set_epoch(int64_t epoch, int64_t first_batch) {
 }
 
 std::vector<int64_t> DistributedSampler::indices(int64_t round) const {
-  check(begun_ && round >= 0, ErrorKind::Usage, "sampler", begun_ ? c10::str("round is ", round) : "indices() before set_epoch()");
+  check(begun_, ErrorKind::Usage, "sampler", "indices() before set_epoch()");
+  check(round >= 0, ErrorKind::Usage, "sampler", "round is ", round, "; allowed: at least 0");
   if (round >= rounds_on_rank()) return {};
   const int64_t begin = round * options_.batch_size;
   return {own_.begin() + begin, own_.begin() + std::min(begin + options_.batch_size, static_cast<int64_t>(own_.size()))};

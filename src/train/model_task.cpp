@@ -71,8 +71,10 @@ at::Tensor ModelTask::metric_sums(const StepOutput& output, const Batch& batch) 
   for (const auto& metric : metrics_) {
     if (!metric.sums) continue;
     sums.push_back(metric.sums(output, batch));
-    check(sums.back().defined() && sums.back().numel() == 1, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave ",
-          sums.back().defined() ? c10::str("a tensor of ", sums.back().sizes()) : "an undefined tensor", "; it must give one number");
+    check(sums.back().defined(), ErrorKind::Usage, "Task", "the metric '", metric.name,
+          "' gave an undefined tensor; it must give one number");
+    check(sums.back().numel() == 1, ErrorKind::Usage, "Task", "the metric '", metric.name, "' gave a tensor of ", sums.back().sizes(),
+          "; it must give one number");
     sums.back() = sums.back().detach().to(at::kFloat).reshape({});
   }
   return sums.empty() ? at::Tensor() : at::stack(sums);

@@ -19,8 +19,8 @@ at::Tensor share_of_window(const StepOutput& output, double full_weight) {
 }
 
 void check_output(const StepOutput& output, const char* where) {
-  check(output.loss.defined() && output.loss.numel() == 1, ErrorKind::Usage, where, "the task's loss must be one number; it has shape ",
-        output.loss.defined() ? c10::str(output.loss.sizes()) : "(undefined)");
+  check(output.loss.defined(), ErrorKind::Usage, where, "the task's loss must be one number; it is an undefined tensor");
+  check(output.loss.numel() == 1, ErrorKind::Usage, where, "the task's loss must be one number; it has shape ", output.loss.sizes());
   check(output.weight >= 0 && std::isfinite(output.weight), ErrorKind::Usage, where, "the weight of a batch is ", output.weight,
         "; allowed: a finite number of at least 0");
 }
