@@ -83,7 +83,8 @@ Parameter Bucket::own(size_t piece) const {
 
 void Bucket::exchange(bool ordered) {
   // Once in parts and once as the sum of this rank's part, or as a ring does it: all but 1/N of the bucket, twice.
-  times_ = {.bytes = 2 * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / group_.size())};
+  const int64_t times = ordered && sharding_ != Sharding::None ? 1 : 2;  // with shards only in parts
+  times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / group_.size())};
   if (staged()) sent_.copy_(flat_);
   if (!ordered) {
     exchange_ = group_.all_reduce(sent_);

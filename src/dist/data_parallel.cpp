@@ -60,10 +60,9 @@ std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
   return out;
 }
 
-void DataParallelStrategy::add_over_ranks(at::Tensor& own) {
-  const auto host = own.to(at::kCPU).contiguous();
-  group_->all_reduce(host)->wait();
-  if (!host.is_same(own)) own.copy_(host);
+void DataParallelStrategy::gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
+  group_->barrier("gather_slices");  // names the call where another rank makes a different one
+  reducer_->gather(slices, whole);
 }
 
 std::string DataParallelStrategy::from_main(std::string own) { return group_->gather("from_main", rank() == 0 ? own : std::string())[0]; }
@@ -73,7 +72,8 @@ void DataParallelStrategy::does(const char* work) { group_->does("step " + std::
 void DataParallelStrategy::begin_window(int64_t micro_batches) {
   reducer_->begin_window(micro_batches);
   does("forward and backward");
-  sequence_.reset();  // of a window that was given up
+  sequence_.reset();                                    // of a window that was given up
+  if (is_checked() && shards()) check_weights(steps_);  // after this step what the ranks have made of them is the same by itself
   if (is_checked() && !operators_differ_) sequence_ = std::make_unique<detail::OperatorSequence>();
   window_begin_ = SteadyClock().now();
 }
@@ -130,13 +130,13 @@ void DataParallelStrategy::agree(StepAgreement& step) {
 void DataParallelStrategy::finish_step() {
   reducer_->gather_parameters();
   if (is_checked()) {
-    check_weights();
+    if (!shards()) check_weights(steps_ + 1);
     if (!operators_differ_) check_operators();
   }
   group_->does("after step " + std::to_string(++steps_) + " of this process");
 }
 
-void DataParallelStrategy::check_weights() {
+void DataParallelStrategy::check_weights(int64_t steps) {
   std::string own;
   for (const auto& p : trained_) {
     const auto content = digest(p.value);
@@ -147,7 +147,7 @@ void DataParallelStrategy::check_weights() {
     if (all[r] == all[0]) continue;
     const auto differs = std::mismatch(all[0].begin(), all[0].end(), all[r].begin(), all[r].end()).first - all[0].begin();
     throw Error(ErrorKind::CheckFailed, "dist.check_every",
-                c10::str("after ", steps_ + 1, " steps ", trained_[static_cast<size_t>(differs) / sizeof(uint64_t)].name, " of rank ", r,
+                c10::str("after ", steps, " steps ", trained_[static_cast<size_t>(differs) / sizeof(uint64_t)].name, " of rank ", r,
                          " differs from that of rank 0"),
                 "something outside the training changed it on one rank, or the machine of one rank computes differently");
   }

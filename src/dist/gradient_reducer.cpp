@@ -21,8 +21,6 @@ namespace {
 
 using detail::Bucket;
 
-constexpr size_t kMostOnTheirWay = 4;  // buckets, where their memory is to be released: the backward pass waits for the oldest
-
 // Calls `fn` after the gradient of a parameter has been accumulated. The hook that a program has set before is called first.
 class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
  public:
@@ -71,6 +69,7 @@ class GradientReducer::Impl {
   std::vector<double> finish(const std::vector<double>& own);
   const ReductionTimes& times() const { return times_; }
   const ParameterSet& own() const { return own_; }
+  void add_over_ranks(at::Tensor& own) const;
   void gather_parameters();
   void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
 
@@ -116,8 +115,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   overlap_ = options.overlap;
   between_devices_ = transport != ProcessGroup::kHostTransport;
   const Bucket::Travel travel{.bf16 = options.reduce_dtype == "bf16", .between_devices = between_devices_};
-  // Not where exchanges and gathers are one sequence, nor where each collective waits for all ranks (dist.debug).
-  folds_early_ = !options.debug && !travel.between_devices;
+  // Not where exchanges and gathers are one sequence (with shards there are none), nor where each collective waits for all (dist.debug).
+  folds_early_ = !options.debug && (!between_devices_ || sharding_ != Sharding::None);
   check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
   check(ordered_ || !travel.bf16, ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
@@ -188,18 +187,9 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
 
 // In the order of buckets: what is complete is sent, what has arrived is added and sent on.
 void GradientReducer::Impl::send_complete() {
-  const auto is_due = [&] {
-    if (!folds_early_ || folded_ == sent_) return false;
-    return buckets_[folded_].exchanged() || (sharding_ == Sharding::Gradients && sent_ - folded_ > kMostOnTheirWay);
-  };
-  for (;;) {
-    if (is_due())
-      fold_next();
-    else if (sent_ < buckets_.size() && buckets_[sent_].complete())
-      buckets_[sent_++].exchange(ordered_);
-    else
-      break;
-  }
+  // Never waits: the backward pass of another rank may wait for this one, in a layer of its own, before it sends the bucket.
+  for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_);
+  while (folds_early_ && folded_ < sent_ && buckets_[folded_].exchanged()) fold_next();
 }
 
 void GradientReducer::Impl::fold_next() {
@@ -268,7 +258,15 @@ ParameterSet GradientReducer::Impl::own_slices() const {
   std::vector<Parameter> slices(parameters_.size());
   for (const auto& b : buckets_)
     for (size_t i = 0; i < b.layout().pieces.size(); ++i) slices[b.layout().pieces[i].parameter] = b.own(i);
-  return ParameterSet(std::move(slices));
+  ParameterSet out(std::move(slices));
+  for (const auto& [alias, name] : parameters_.aliases()) out.add({.name = alias, .value = out.find(name)->value});
+  return out;
+}
+
+void GradientReducer::Impl::add_over_ranks(at::Tensor& own) const {
+  const auto host = own.to(at::kCPU).contiguous();
+  group_->all_reduce(host)->wait();
+  if (!host.is_same(own)) own.copy_(host);
 }
 
 void GradientReducer::Impl::gather_parameters() {
@@ -278,6 +276,10 @@ void GradientReducer::Impl::gather_parameters() {
 void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
   check(slices.size() == own_.size() && whole.size() == own_.size(), ErrorKind::Usage, "GradientReducer", slices.size(), " slices and ",
         whole.size(), " tensors; there are ", own_.size(), " parameters");
+  for (size_t i = 0; i < own_.size(); ++i)
+    check(slices[i].defined() && slices[i].numel() == own_[i].value.numel(), ErrorKind::Usage, "GradientReducer", "a slice of ",
+          own_[i].name, " has ", own_[i].value.numel(),
+          " elements; given: ", slices[i].defined() ? std::to_string(slices[i].numel()) : "an undefined tensor");
   const at::NoGradGuard no_grad;
   if (sharding_ == Sharding::None) {
     for (size_t i = 0; i < whole.size(); ++i)
@@ -322,6 +324,9 @@ std::vector<double> GradientReducer::finish(const std::vector<double>& own) {
 }
 const ReductionTimes& GradientReducer::times() const { return impl_->times(); }
 const ParameterSet& GradientReducer::own() const { return impl_->own(); }
+void GradientReducer::add_over_ranks(at::Tensor& own) const {
+  translated("GradientReducer", [&] { impl_->add_over_ranks(own); });
+}
 void GradientReducer::gather_parameters() {
   translated("GradientReducer", [&] { impl_->gather_parameters(); });
 }

@@ -36,7 +36,8 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
 DistOptions DistOptions::resolved(const std::string& transport, Sharding sharding) const {
   auto out = *this;
   if (reduce == "auto") out.reduce = sharding == Sharding::Gradients && reduction != "native" ? "micro_batch" : "window";
-  const bool needs_order = out.reduce == "micro_batch" || reduce_dtype == "bf16";
+  // With shards an ordered sum sends half of what the native one does, which every rank gets all of.
+  const bool needs_order = out.reduce == "micro_batch" || reduce_dtype == "bf16" || sharding != Sharding::None;
   if (reduction == "auto") out.reduction = transport == ProcessGroup::kHostTransport || needs_order ? "ordered" : "native";
   return out;
 }

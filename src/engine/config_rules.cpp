@@ -70,7 +70,11 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
     register_devices(parts);
     if (config.device != "auto") Device::parse(config.device);
   });
-  rule("trainer.devices", [&] { parse_devices(config.trainer.devices); });
+  rule("trainer.devices", [&] {
+    const auto processes = parse_devices(config.trainer.devices);
+    check(processes <= 1 || config.trainer.strategy != "single", ErrorKind::Usage, "trainer.devices", processes,
+          " processes, and trainer.strategy is single; allowed with it: 1 or auto");
+  });
   rule("trainer.gradient_checkpointing", [&] { CheckpointPlan::parse(config.trainer.gradient_checkpointing); });
   rule("grad_scaler", [&] { LossScale(config.grad_scaler.loss_scale()); });
   refuse("grad_scaler.enabled", config.grad_scaler.enabled == "true" && is_fp32_mode(config.precision),

@@ -63,7 +63,10 @@ SquaredNorm squares_of(const Gradients& all) {
 at::Tensor largest_of(const Gradients& all) {
   std::vector<at::Tensor> norms;
   auto type = at::kFloat;
-  for (const auto& group : detail::grouped(all.gradients)) {
+  std::vector<at::Tensor> gradients;  // the largest value of none, an empty slice, is not defined
+  for (const auto& g : all.gradients)
+    if (g.numel() > 0) gradients.push_back(g);
+  for (const auto& group : detail::grouped(gradients)) {
     const bool low = group.front().scalar_type() == at::kHalf || group.front().scalar_type() == at::kBFloat16;
     for (auto& n : at::_foreach_norm(group, kInfinity, low ? std::optional(at::kFloat) : std::nullopt)) norms.push_back(std::move(n));
     if (norms.back().scalar_type() == at::kDouble) type = at::kDouble;

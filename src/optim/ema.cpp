@@ -30,6 +30,14 @@ std::vector<at::Tensor> tensors_of(const Ema::Buffers& buffers) {
 
 at::ScalarType average_type(const at::Tensor& t) { return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat; }
 
+// The parameters themselves, where the set has slices of them.
+ParameterSet complete(const ParameterSet& parameters) {
+  ParameterSet out;
+  for (const auto& p : parameters) out.add({.name = p.name, .value = p.whole(), .group = p.group});
+  for (const auto& [alias, name] : parameters.aliases()) out.add({.name = alias, .value = out.find(name)->value});
+  return out;
+}
+
 }  // namespace
 
 namespace detail {
@@ -55,7 +63,7 @@ const ConfigTable<EmaOptions>& EmaOptions::config_table() {
 }
 
 Ema::Ema(const ParameterSet& parameters, EmaOptions options, Buffers buffers, ParameterSet model)
-    : options_(options), model_(model.empty() ? parameters : std::move(model)), buffers_(std::move(buffers)) {
+    : options_(options), model_(model.empty() ? complete(parameters) : std::move(model)), buffers_(std::move(buffers)) {
   check(options.decay >= 0 && options.decay <= 1, ErrorKind::Usage, kEma, "decay is ", options.decay, "; it must be between 0 and 1");
   averages_ = averages_of(parameters);
   for (const auto& [name, tensor] : buffers_) buffer_copies_.emplace_back(name, tensor.detach().clone());
@@ -163,6 +171,8 @@ void Ema::load_state(const State& saved) {
 }
 
 EmaSwap::EmaSwap(Ema& ema, const Fill& fill) : ema_(ema) {
+  const bool slices = std::any_of(ema.averages_.begin(), ema.averages_.end(), [](const Parameter& p) { return p.is_slice(); });
+  check(!slices || fill, ErrorKind::Usage, kEma, "has averages of slices, which do not fill a model; hint: give EmaSwap a `fill`");
   const c10::NoGradGuard no_grad;
   const auto model = targets();
   for (const auto& target : model) parameters_.push_back(target.clone());

@@ -8,9 +8,11 @@
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
+#include "npu_train/core/error.hpp"
 #include "optim/gradient_squares.hpp"
 #include "optim/options.hpp"
 
@@ -80,6 +82,9 @@ at::Tensor Lamb::squares(const at::Tensor& parameter, const at::Tensor& tensor) 
 }
 
 void Lamb::update(Bucket& b) {
+  const bool slices = std::any_of(parameters().begin(), parameters().end(), [](const Parameter& p) { return p.is_slice(); });
+  check(!slices || norm_reduction(), ErrorKind::Usage, "lamb",
+        "needs the norms of complete parameters, and has slices; hint: set_norm_reduction(), with GradientReducer::add_over_ranks");
   std::vector<Move> moves;
   std::vector<at::Tensor> parts;
   for (size_t i = 0; i < b.parameters.size(); ++i) {

@@ -36,7 +36,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
   detail::check_monitors(all_metric_names(*parts_.task), checkpoint_, early_stopping);
   jobs_ = std::make_unique<Jobs>(parts_, options_, checkpoint_, early_stopping, *step_, observers_,
                                  Jobs::Hooks{.full_weight = [this](size_t batches) { return full_weight(batches); },
-                                             .state = [this] { return state(); },
+                                             .state = [this] { return state_if(/*kept=*/parts_.strategy->is_main()); },
                                              .meta = [this] { return meta(); },
                                              .checkpoint_written = [this](const std::string& path) { note_checkpoint(path); }});
   parts_.task->set_training(true);

@@ -7,9 +7,11 @@
 
 namespace npu_train {
 
-RunState TrainLoop::state() const {
+RunState TrainLoop::state() const { return state_if(/*kept=*/true); }
+
+RunState TrainLoop::state_if(bool kept) const {
   RunState out;
-  detail::save_training(parts_, at_, out);
+  detail::save_training(parts_, at_, kept, out);
   auto& loop = out["loop"].values;
   loop["attempts"] = step_->attempts();
   loop.merge(jobs_->trained.state().values);

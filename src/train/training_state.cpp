@@ -38,9 +38,9 @@ const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
   return found == saved.tensors.end() ? nullptr : &found->second;
 }
 
-/// The tensors "<kind>/<parameter>" of a state, those of slices put together on the main rank, in host memory; numbers stay. Every rank
-/// makes the call.
-State whole_state(State state, const ParameterSet& parameters, Strategy& strategy) {
+/// The tensors "<kind>/<parameter>" of a state, those of slices put together in host memory; numbers stay. Every rank makes the call; where
+/// `kept` is false, nothing is left of the slices.
+State whole_state(State state, const ParameterSet& parameters, Strategy& strategy, bool kept) {
   if (!strategy.shards()) return state;
   std::set<std::string> kinds;
   for (const auto& [key, tensor] : state.tensors) kinds.insert(key.substr(0, key.find('/')));
@@ -51,11 +51,17 @@ State whole_state(State state, const ParameterSet& parameters, Strategy& strateg
       if (found == state.tensors.end() || found->second.dim() != 1 || !p.is_slice()) break;
       slices.push_back(found->second);
       const auto options = found->second.options().device(at::kCPU);
-      whole.push_back(strategy.is_main() ? at::empty_like(p.whole().detach(), options) : at::Tensor());
+      whole.push_back(kept ? at::empty_like(p.whole().detach(), options) : at::Tensor());
     }
     if (slices.size() != parameters.size()) continue;  // numbers, and buffers of the model
     strategy.gather_slices(slices, whole);
-    for (size_t i = 0; i < whole.size(); ++i) state.tensors[kind + "/" + parameters[i].name] = whole[i];
+    for (size_t i = 0; i < whole.size(); ++i) {
+      const auto key = kind + "/" + parameters[i].name;
+      if (kept)
+        state.tensors[key] = whole[i];
+      else
+        state.tensors.erase(key);
+    }
   }
   return state;
 }
@@ -93,13 +99,13 @@ const State* SavedParts::find(const std::string& part) const {
   return &found->second;
 }
 
-void save_training(const LoopParts& parts, const LoopPosition& position, RunState& out) {
+void save_training(const LoopParts& parts, const LoopPosition& position, bool kept, RunState& out) {
   for (const auto& [name, tensor] : model_tensors(parts)) out["model"].tensors.emplace(name, tensor);
   const auto parameters = parts.task->parameters();
   for (const auto& [alias, name] : parameters.aliases()) out["model"].values[kAliasKey + alias] = name;
-  out["optimizer"] = whole_state(parts.optimizer->state(), parts.optimizer->parameters(), *parts.strategy);
+  out["optimizer"] = whole_state(parts.optimizer->state(), parts.optimizer->parameters(), *parts.strategy, kept);
   out["scaler"] = parts.precision->state();
-  if (parts.ema != nullptr) out["ema"] = whole_state(parts.ema->state(), parts.ema->averages(), *parts.strategy);
+  if (parts.ema != nullptr) out["ema"] = whole_state(parts.ema->state(), parts.ema->averages(), *parts.strategy, kept);
   out["rng"] = rng_state();
   out["loader"] = parts.train_loader != nullptr ? parts.train_loader->state() : State{};
   out["loader"].values["batch_in_epoch"] = position.batch_in_epoch;

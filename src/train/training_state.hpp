@@ -21,8 +21,8 @@ class SavedParts {
   const std::vector<std::string>& leave_out_;
 };
 
-// With a strategy that shards, every rank makes the call, and what the main rank gets is complete.
-void save_training(const LoopParts& parts, const LoopPosition& position, RunState& out);
+// With a strategy that shards, every rank makes the call, and gets all shards put together, or, unless `kept`, only gives its own.
+void save_training(const LoopParts& parts, const LoopPosition& position, bool kept, RunState& out);
 // In the order in which parts depend on each other; which parameters are trained is known before (TrainedParameters).
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved);
 

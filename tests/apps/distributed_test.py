@@ -116,9 +116,11 @@ class Distributed(ProgramTest):
     def test_what_shards_cannot_do_is_refused_by_every_rank(self):
         config = self.config(TINY)
         self.assertFails(ranks(2, config, 'trainer.strategy=zero2', 'dump.level=module', f'output.dir={self.dir}/dump'), 2,
-                         'trainer.strategy=zero2 gives each rank a part of them; hint: trainer.strategy=ddp has the same bits')
+                         'trainer.strategy=zero2 gives each rank a part of them; hint: trainer.strategy=ddp, which has the same bits')
         self.assertFails(ranks(2, config, 'trainer.strategy=single', f'output.dir={self.dir}/single'), 2,
                          'single is one process, and npu_train has started 2; allowed with several: auto, ddp, zero1, zero2')
+        self.assertFails(train_app(config, 'trainer.strategy=single', 'trainer.devices=2', f'output.dir={self.dir}/two'), 2,
+                         '2 processes, and trainer.strategy is single; allowed with it: 1 or auto')
         self.assertFails(train_app(config, 'trainer.strategy=zero3', f'output.dir={self.dir}/three'), 2, 'zero3')
 
     def test_small_buckets(self): self.assertEqualBits(2, 'dist.bucket_mib=0.02')

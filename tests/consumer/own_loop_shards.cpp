@@ -3,6 +3,7 @@
 #include <npu_train/base/digest.hpp>
 #include <npu_train/nn/named_state.hpp>
 #include <npu_train/optim/adamw.hpp>
+#include <npu_train/optim/clip.hpp>
 #include <npu_train/trainer.hpp>
 
 #include <cstdio>
@@ -24,6 +25,7 @@ int main() try {
     reducer.begin_backward(/*last=*/true);
     (loss_fn(model->forward(x), y) / group->size()).backward();
     reducer.finish();  // sets the gradients of the slices
+    npu_train::clip_grad_norm_(reducer.own(), 1.0, 2, [&](at::Tensor& squares) { reducer.add_over_ranks(squares); });
     optimizer.step();
     optimizer.zero_grad();
     reducer.gather_parameters();  // every rank has all parameters again

@@ -15,6 +15,20 @@ TEST_CASE("dist.check_every finds one changed bit, at its next comparison, and n
     CHECK_FALSE(has(rank.output, "step 4\n"));
     CHECK(has(rank.output, "after 4 steps bias of rank 1 differs from that of rank 0"));
   }
+  // With shards before the step that would gather the parameters.
+  for (const auto& rank : run_ranks(2, {kRankProgram, "changed_weight", "sharding=optimizer"})) {
+    CHECK(rank.status == 7);
+    CHECK(has(rank.output, "step 3\n"));
+    CHECK(has(rank.output, "after 3 steps bias of rank 1 differs from that of rank 0"));
+  }
+}
+
+TEST_CASE("shards that one rank alone wants to gather: both calls are named") {
+  for (const auto& rank : run_ranks(2, {kRankProgram, "other_calls", "sharding=gradients", "timeout=20"})) {
+    CHECK(rank.status == 9);
+    CHECK_MESSAGE(has(rank.output, "gather_slices"), rank.output);
+    CHECK_MESSAGE(has(rank.output, "sums"), rank.output);
+  }
 }
 
 TEST_CASE("dist.check_every names the first operator of a rank that computes differently, and reduction does not count as computing") {

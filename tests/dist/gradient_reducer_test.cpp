@@ -112,7 +112,11 @@ TEST_CASE("each rank has a slice of each parameter, of blocks of 64 elements, th
     const auto sum = std::accumulate(elements.begin(), elements.end(), int64_t{0});
     CHECK(sum == std::stoll(all[0].output.substr(all[0].output.rfind(" of ") + 4)));
     for (const auto of_rank : elements) CHECK(of_rank <= sum / ranks + 64 * 8 * ranks);
-    for (const auto& rank : all) CHECK(has(rank.output, "parameters are those of rank 0 to the bit"));
+    for (const auto& rank : all) {
+      CHECK(has(rank.output, "parameters are those of rank 0 to the bit"));
+      CHECK(has(rank.output, "a slice of conv has "));
+      CHECK(has(rank.output, " elements; given: 216"));
+    }
   }
 }
 

@@ -173,3 +173,15 @@ TEST_CASE("invalid limits") {
   CHECK(error_of([&] { clip_grad_norm_(set, 1, 1); }).kind() == ErrorKind::Usage);
   CHECK(error_of([&] { clip_grad_value_(set, 0); }).kind() == ErrorKind::Usage);
 }
+
+TEST_CASE("the inf norm leaves out slices without elements") {
+  const Parameter p{.name = "w", .value = at::zeros({128}).set_requires_grad(true)};
+  ParameterSet slices;
+  slices.add(p.slice(0, 0));
+  ParameterSet more = slices;
+  more.add({.name = "rest", .value = p.slice(64, 64).value});
+  for (const auto& slice : more) slice.value.mutable_grad() = at::full({slice.value.numel()}, -3.0);
+  CHECK(grad_norm(slices, kInf).item<float>() == 0);
+  CHECK(grad_norm(more, kInf).item<float>() == 3);
+  CHECK(grad_norm(more, 2).item<float>() == 24);
+}

@@ -188,6 +188,25 @@ TEST_CASE("what cannot be averaged is refused") {
   CHECK(error_of([&] { Ema(set, {}, {}, renamed); }).kind() == ErrorKind::Usage);
 }
 
+TEST_CASE("averages of slices need a fill, and have the bits of complete ones with threads too") {
+  at::set_num_threads(3);
+  ParameterSet set;
+  set.add({.name = "large", .value = at::randn({100003}).set_requires_grad(true)});
+  ParameterSet slices;
+  slices.add(set[0].slice(64 * 700, 100003 - 64 * 700));
+  Ema whole(set, {.decay = 0.9}), part(slices, {.decay = 0.9});
+  for (int i = 0; i < 4; ++i) {
+    move(set, i);
+    whole.update(set);
+    part.update(slices);
+  }
+  at::set_num_threads(1);
+  CHECK(at::equal(part.averages()[0].value, slices[0].part_of(whole.averages()[0].value)));
+  const auto own = digest(set);
+  CHECK(has(error_of([&] { const EmaSwap swap(part); }).what(), "has averages of slices, which do not fill a model"));
+  CHECK(digest(set) == own);
+}
+
 TEST_CASE("averages of slices are those of complete parameters, load their part, and are filled in by the caller") {
   const auto set = example_parameters();
   ParameterSet slices;

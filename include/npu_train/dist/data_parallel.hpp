@@ -31,12 +31,10 @@ class DataParallelStrategy final : public Strategy {
 
   ParameterSet setup(const ParameterSet& trained) override;
   bool shards() const override { return sharding_ != Sharding::None; }
-  void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override {
-    reducer_->gather(slices, whole);
-  }
+  void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override;
   void broadcast(const std::vector<at::Tensor>& tensors) override;
   std::vector<double> sums(std::vector<double> own) override;
-  void add_over_ranks(at::Tensor& own) override;
+  void add_over_ranks(at::Tensor& own) override { reducer_->add_over_ranks(own); }
   std::string from_main(std::string own) override;
   void main_first(const std::function<void()>& work) override { group_->main_first(work); }
   std::vector<std::string> gather(const std::string& own) override { return group_->gather("gather", own); }
@@ -47,8 +45,9 @@ class DataParallelStrategy final : public Strategy {
   ReductionTimes reduction_times() const override { return reducer_->times(); }
   /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
   void agree(StepAgreement& step) override;
-  /// Every `dist.check_every` steps compares the weights: Error(CheckFailed) names a rank and the first parameter that differs from rank
-  /// 0's. And the operators of forward and backward, among ranks with as many samples: a warning names the first that differs, once.
+  /// Every `dist.check_every` steps compares the weights, with shards at the step's begin: Error(CheckFailed) names a rank and the first
+  /// parameter that differs from rank 0's. And the operators of forward and backward, among ranks with as many samples: a warning names the
+  /// first that differs, once.
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override;
@@ -59,7 +58,7 @@ class DataParallelStrategy final : public Strategy {
  private:
   void does(const char* work);  // in the step that runs
   bool is_checked() const { return options_.check_every > 0 && (steps_ + 1) % options_.check_every == 0; }
-  void check_weights();
+  void check_weights(int64_t steps);
   void check_operators();
 
   std::shared_ptr<ProcessGroup> group_;

@@ -21,6 +21,7 @@
 ///   for (...) {
 ///     ...
 ///     reducer.finish();
+///     npu_train::clip_grad_norm_(reducer.own(), 1.0, 2, [&](at::Tensor& squares) { reducer.add_over_ranks(squares); });
 ///     optimizer.step();
 ///     reducer.gather_parameters();  // every rank has all of them again
 ///   }
@@ -66,6 +67,9 @@ class GradientReducer {
   /// empty and shares the parameter's memory. Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they
   /// give for complete parameters. With shards finish() sets the gradients of the slices; parameters get none.
   const ParameterSet& own() const;
+  /// The elementwise sum over ranks, in place: a NormReduction, which the norm of gradients and an optimizer that needs norms (Lamb) must
+  /// be given if they see slices. Every rank makes the call.
+  void add_over_ranks(at::Tensor& own) const;
   /// Every rank gets all parameters from the slices that each has updated.
   void gather_parameters();
   /// The same for other tensors: `slices[i]` has the size of the i-th of own(), 1-D, and `whole[i]`, of the sizes of the parameter and of

@@ -7,7 +7,8 @@
 
 namespace npu_train {
 
-/// All times are seconds since the beginning of the backward pass that sends the gradients.
+/// All times are seconds since the beginning of the backward pass that sends the gradients. With shards, parameters travel after the
+/// optimizer's step, which is not in these times.
 struct ReductionTimes {
   struct Span {
     double begin = 0, end = 0;

@@ -96,9 +96,8 @@ class TrainLoop {
   /// Ends fit() when so many steps were taken, whatever trainer.max_steps says; schedules keep the length that the run was built for.
   void set_max_steps(int64_t steps) { options_.max_steps = steps; }
 
-  /// Everything that changes the next step. With trainer.strategy=zero1 and zero2 every rank makes the call, and the state of the main rank
-  /// is complete. load_state: Error(Checkpoint) when it does not fit; `leave_out` names parts to skip. The state
-  /// of a callback is the part `callbacks.NAME`, see Callback.
+  /// Everything that changes the next step. With trainer.strategy=zero1 and zero2 every rank makes the call. load_state: Error(Checkpoint)
+  /// when it does not fit; `leave_out` names parts to skip. The state of a callback is the part `callbacks.NAME`, see Callback.
   RunState state() const;
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
 
@@ -109,6 +108,7 @@ class TrainLoop {
   void begin_checkpoint();
 
   /// The model's first output for `input` [N, ...], in evaluation mode and with the EMA's weights if the run has an EMA; fp32 on the host.
+  /// With trainer.strategy=zero1 and zero2 and an EMA every rank makes the call.
   at::Tensor predict(const at::Tensor& input);
   /// All outputs for the inputs of a batch.
   Outputs predict(const Batch& batch);
@@ -139,6 +139,7 @@ class TrainLoop {
   const LoopParts& parts() const { return parts_; }
 
  private:
+  RunState state_if(bool kept) const;  // of shards: all of them, or nothing
   struct Jobs;
   template <class Fn>
   void call_back(Fn&& fn);

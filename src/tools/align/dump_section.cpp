@@ -46,7 +46,8 @@ class DumpObserver final : public RunObserver {
     if (dumper_) return;
     check(!run.strategy->shards(), ErrorKind::Usage, "dump",
           "records gradients of complete parameters, and trainer.strategy=", run.config.trainer.strategy,
-          " gives each rank a part of them; hint: trainer.strategy=ddp has the same bits");
+          " gives each rank a part of them; hint: trainer.strategy=ddp, which has the same bits with the same dist.reduce and "
+          "dist.reduction");
     // of the main rank, which alone has a run folder
     if (options_.dir.empty()) options_.dir = run.strategy->from_main(run_dir.empty() ? "dump" : run_dir + "/dump");
     for (const auto rank : options_.ranks)

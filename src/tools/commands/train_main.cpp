@@ -91,7 +91,8 @@ int usable_devices(const std::string& device) {
 void take_devices(Arguments& args, const RunConfig& config) {
   if (args.verify_resume || !launch_of_environment().launcher.empty()) return;
   const int wanted = parse_devices(config.trainer.devices);
-  args.launch.nproc = wanted > 0 ? wanted : args.fast_dev_run ? 1 : usable_devices(config.device);
+  const bool one = args.fast_dev_run || config.trainer.strategy == "single";
+  args.launch.nproc = wanted > 0 ? wanted : one ? 1 : usable_devices(config.device);
   if (args.launch.nproc > 1)
     log_info("trainer.devices=", config.trainer.devices, ": starts ", args.launch.nproc, " processes",
              wanted > 0 ? "" : ", one for each device; trainer.devices=1 uses one");

@@ -168,6 +168,7 @@ void shards(const Arguments& args) {
   const auto group = join(args);
   auto all = parameters();
   all.add({.name = "large", .value = draw({1000, 800}, 12).requires_grad_(true)});
+  all.add({.name = "tied", .value = all[2].value});
   GradientReducer reducer(all, group, options_of(args), Sharding::Optimizer);
   std::vector<at::Tensor> expected;
   for (const auto& p : all) expected.push_back(p.value.detach() * 2);
@@ -184,6 +185,12 @@ void shards(const Arguments& args) {
   for (size_t i = 0; i < all.size(); ++i)
     check(digest(all[i].value) == digest(at::empty_like(all[i].value.detach()).copy_(expected[i])), ErrorKind::CheckFailed, "shards",
           all[i].name, " is not what all ranks have made of it");
+  check(reducer.own().aliases() == all.aliases(), ErrorKind::CheckFailed, "shards", "the tied name is lost");
+  try {
+    reducer.gather(all.values(), all.values());
+  } catch (const Error& e) {
+    std::printf("%s\n", e.what());
+  }
   std::printf("parameters are those of rank 0 to the bit; elements %lld of %lld\n", static_cast<long long>(elements),
               static_cast<long long>(all.numel()));
 }
@@ -218,9 +225,12 @@ void other_parameters(const Arguments& args) {
 
 void other_calls(const Arguments& args) {
   const auto group = join(args);
-  DataParallelStrategy strategy(group, options_of(args));
+  DataParallelStrategy strategy(group, options_of(args), c10::kCPU, sharding_of(args));
+  const auto own = strategy.setup(parameters());
   if (group->rank() == 1)
     strategy.sums({1});
+  else if (strategy.shards())
+    strategy.gather_slices(own.values(), std::vector<at::Tensor>(own.size()));
   else
     strategy.from_main("text");
 }
@@ -248,17 +258,19 @@ void changed_weight(const Arguments& args) {
   const auto group = join(args);
   auto options = options_of(args);
   options.check_every = 2;
-  DataParallelStrategy strategy(group, options);
-  const auto all = strategy.setup(parameters());
+  DataParallelStrategy strategy(group, options, c10::kCPU, sharding_of(args));
+  const auto all = parameters();
+  strategy.setup(all);
   for (int64_t step = 1; step <= 4; ++step) {
     strategy.begin_window(1);
     strategy.backward(loss_of(all, 0, group->rank()), true);
     strategy.finish_gradients({.loss = 1, .samples = 1});
+    if (strategy.shards()) strategy.finish_step();  // then nothing is gathered over the change
     if (step == 3 && group->rank() == 1) {
       const at::NoGradGuard no_grad;
       all.find("bias")->value.detach().narrow(0, 5, 1).view(at::kInt).bitwise_xor_(1);
     }
-    strategy.finish_step();
+    if (!strategy.shards()) strategy.finish_step();
     std::printf("step %lld\n", static_cast<long long>(step));
   }
 }
