@@ -53,6 +53,9 @@ void add_preparation(Metadata& metadata, const Predictor& predictor) {
     metadata.emplace_back("npu_train.mean", numbers(normalization.mean));
     metadata.emplace_back("npu_train.std", numbers(normalization.std));
   }
+  // Of a language model no image is prepared.
+  if (const auto& inputs = predictor.model().inputs; !inputs.empty() && inputs.front().shape.size() == 4)
+    metadata.emplace_back("npu_train.transforms", predictor.preparation().steps_text());
   if (!predictor.classes().empty()) metadata.emplace_back("npu_train.classes", join(predictor.classes(), "\n"));
 }
 
