@@ -11,18 +11,14 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/data/image_codec.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/weights.hpp"
-#include "npu_train/io/file.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
 namespace npu_train {
 namespace {
 
-const std::vector<double> kImagenetMean{0.485, 0.456, 0.406}, kImagenetStd{0.229, 0.224, 0.225};
-constexpr int64_t kImagenetResize = 256, kImagenetCrop = 224;
-constexpr uint64_t kMaxPictureBytes = uint64_t{256} << 20;
+constexpr int64_t kUsualSide = 224;  // of a model that does not describe its input
 
 bool is_resize(const PartConfig& step) { return step.name == "resize"; }
 
@@ -46,9 +42,9 @@ NamedTensors trained_tensors(const std::string& checkpoint) {
 
 /// Pixels of a side of the images for which the model is made.
 int64_t image_side(const Model& model) {
-  if (model.inputs.empty() || model.inputs.front().shape.size() != 4) return kImagenetCrop;
+  if (model.inputs.empty() || model.inputs.front().shape.size() != 4) return kUsualSide;
   const auto side = model.inputs.front().shape.back().size;
-  return side > 0 ? side : kImagenetCrop;
+  return side > 0 ? side : kUsualSide;
 }
 
 /// A freshly initialised head would also give predictions, at random.
@@ -59,19 +55,33 @@ void must_fill(const WeightsReport& report, const std::string& what) {
         "; hint: ", hint);
 }
 
-}  // namespace
-
-Predictor::Predictor(Model model, const std::string& device) : model_(std::move(model)), device_(resolve_device(device)) {
-  model_.module->eval();
-  model_.module->to(device_.c10());
+/// The transforms of the validation, which end in a square of `size` pixels.
+std::vector<PartConfig> transforms_of(const RunConfig& config, int64_t size) {
+  struct Transforms : DataOptions {
+    static const ConfigTable<Transforms>& config_table() {
+      static const auto table = ConfigTable<Transforms>("data").field(
+          "val_transforms", static_cast<std::vector<PartConfig> Transforms::*>(&DataOptions::val_transforms), "");
+      return table;
+    }
+  };
+  ConfigNode only = ConfigNode::map();
+  if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
+  auto steps = bind<Transforms>(only, "data").val_transforms;
+  // The data set's own images all had one size; other images are converted to a square of the model's size.
+  const auto resized = std::find_if(steps.rbegin(), steps.rend(), is_resize);
+  if (resized == steps.rend())
+    steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));
+  else if (std::none_of(steps.begin(), steps.end(), [](const PartConfig& step) { return step.name == "center_crop"; }))
+    steps.insert(resized.base(), part("center_crop", {{"size", size}}));
+  return steps;
 }
 
-void Predictor::set_pipelines(const std::vector<PartConfig>& steps, const TransformContext& context, const TransformRegistry& transforms) {
-  auto without = steps;
-  std::erase_if(without, is_resize);
-  crop_ = context.image_size;
-  pipeline_ = Pipeline::from_config(steps, "val_transforms", context, transforms);
-  without_resize_ = Pipeline::from_config(without, "val_transforms", context, transforms);
+}  // namespace
+
+Predictor::Predictor(Model model, ImagePreparation preparation, const std::string& device)
+    : model_(std::move(model)), device_(resolve_device(device)), preparation_(std::move(preparation)) {
+  model_.module->eval();
+  model_.module->to(device_.c10());
 }
 
 Predictor Predictor::from_checkpoint(const std::string& path, const std::string& device, const Parts& parts) {
@@ -85,27 +95,10 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::vector<
   auto model = parts.models.make(config.model, "model");
   NamedTensors tensors = trained_tensors(checkpoint);
   must_fill(load_weights(model, tensors, {.strict = false}), checkpoint);
-  Predictor p(std::move(model), device);
+  const auto size = image_side(model);
+  const TransformContext context{size, ImagePreparation::imagenet_mean(), ImagePreparation::imagenet_std()};
+  Predictor p(std::move(model), ImagePreparation(transforms_of(config, size), context, parts.transforms), device);
   p.classes_ = lines(read_checkpoint_meta(checkpoint).classes);
-
-  struct Transforms : DataOptions {
-    static const ConfigTable<Transforms>& config_table() {
-      static const auto table = ConfigTable<Transforms>("data").field(
-          "val_transforms", static_cast<std::vector<PartConfig> Transforms::*>(&DataOptions::val_transforms), "");
-      return table;
-    }
-  };
-  ConfigNode only = ConfigNode::map();
-  if (const auto* steps = config.data.options.find("val_transforms")) only.set("val_transforms", *steps);
-  auto steps = bind<Transforms>(only, "data").val_transforms;
-  const auto size = image_side(p.model_);
-  // The data set's own images all had one size; other images are converted to a square of the model's size.
-  const auto resized = std::find_if(steps.rbegin(), steps.rend(), is_resize);
-  if (resized == steps.rend())
-    steps.insert(steps.begin(), part("resize", {{"size", size}, {"exact", true}}));
-  else if (std::none_of(steps.begin(), steps.end(), [](const PartConfig& step) { return step.name == "center_crop"; }))
-    steps.insert(resized.base(), part("center_crop", {{"size", size}}));
-  p.set_pipelines(steps, {size, kImagenetMean, kImagenetStd}, parts.transforms);
   return p;
 }
 
@@ -119,12 +112,8 @@ Predictor Predictor::from_weights(const PartConfig& named, const std::string& we
   const auto report = load_weights_file(model, weights, {.strict = false});
   must_fill(report, weights);
   log(LogLevel::Info, report.str());
-  Predictor p(std::move(model), device);
-  const auto size = image_side(p.model_);
-  p.set_pipelines(
-      {part("resize", {{"size", size * kImagenetResize / kImagenetCrop}}), part("center_crop", {{"size", size}}), part("normalize")},
-      {size, kImagenetMean, kImagenetStd}, parts.transforms);
-  return p;
+  const auto size = image_side(model);
+  return Predictor(std::move(model), ImagePreparation::of_imagenet(size), device);
 }
 
 at::Tensor Predictor::operator()(const at::Tensor& input) const {
@@ -134,23 +123,13 @@ at::Tensor Predictor::operator()(const at::Tensor& input) const {
   });
 }
 
-at::Tensor Predictor::read_picture(const std::string& path) const {
-  const auto bytes = read_file(path, kMaxPictureBytes);
-  Picture picture;
-  picture.encoded.assign(bytes.begin(), bytes.end());
-  const auto header = read_header(picture.encoded, path);
-  const bool fits = header.height == crop_ && header.width == crop_;
-  Philox unused(0);
-  return (fits ? without_resize_ : pipeline_).run_to_tensor(picture, path, unused);
-}
-
-std::vector<Answer> Predictor::top_answers(const at::Tensor& logits, int64_t top) const {
+std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std::string>& classes, int64_t top) {
   const auto [share, index] = at::topk(at::softmax(logits.flatten(), 0), std::min(top, logits.numel()));
   std::vector<Answer> out;
   for (int64_t i = 0; i < index.numel(); ++i) {
     Answer answer{index[i].item<int64_t>(), "", share[i].item<double>()};
     const auto k = static_cast<size_t>(answer.label);
-    answer.name = k < classes_.size() ? classes_[k] : std::to_string(answer.label);
+    answer.name = k < classes.size() ? classes[k] : std::to_string(answer.label);
     out.push_back(std::move(answer));
   }
   return out;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "engine/checkpoint_config.hpp"
+#include "engine/joined_projections.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/pth_writer.hpp"
@@ -146,19 +147,6 @@ PthValue optimizer_dict(const TorchOptimizer& optimizer, ParameterSet parameters
   return out.set("state", std::move(state)).set("param_groups", std::move(groups));
 }
 
-// A ViT with split projections has other parameters than torchvision's, so its optimizer has another state.
-void check_parameters(const NamedTensors& tensors) {
-  std::vector<std::string> names;
-  bool split = false;
-  for (const auto& [name, value] : tensors) {
-    names.push_back(name);
-    split = split || name.ends_with(".q_proj.weight");
-  }
-  check(!split || find_naming(names).family != "vit", ErrorKind::Usage, kWhere,
-        "the model has qkv: split, and torchvision's network one projection with one state; hint: train with model.qkv=fused, or take the "
-        "weights alone: npu_tool weights --from RUN --to FILE.pt --as torchvision");
-}
-
 }  // namespace
 
 TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder, const std::vector<std::string>& overrides,
@@ -172,11 +160,17 @@ TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::s
   const double lr = history && !history->empty() ? history->back().lr : optimizer.lr;
   const auto model = parts.models.make(config.model, "model");
 
-  const auto weights = tensors_by_every_name(state.at("model"));
-  check_parameters(weights);
+  auto weights = tensors_by_every_name(state.at("model"));
+  auto parameters = parameters_of(*model.module);
+  auto of_optimizer = state.at("optimizer");
+  if (detail::has_split_projections(weights)) {
+    weights = detail::join_projections(weights);
+    parameters = detail::join_projections(parameters);
+    of_optimizer = detail::join_projections(of_optimizer);
+  }
   auto file = PthValue::dict();
   file.set("model_state_dict", PthValue::dict(weights));
-  file.set("optimizer_state_dict", optimizer_dict(optimizer, parameters_of(*model.module), state.at("optimizer"), lr));
+  file.set("optimizer_state_dict", optimizer_dict(optimizer, std::move(parameters), of_optimizer, lr));
   file.set("epoch", epoch).set("best_accuracy", history ? best_accuracy(*history) : PthValue());
 
   make_folder(folder);

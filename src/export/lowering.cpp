@@ -6,7 +6,6 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <set>
 
 #include "export/rows.hpp"
 #include "npu_train/base/storage.hpp"
@@ -20,47 +19,6 @@ namespace {
 
 constexpr const char* kExport = "export_onnx";
 constexpr const char* kOutOfPlace = "write the forward without changing a part of a tensor in place (torch::cat, torch::where, y = x + z)";
-
-// Operators that read no element.
-bool reads_shape_only(const std::string& name) {
-  static const std::set<std::string> names{"size",
-                                           "sym_size",
-                                           "stride",
-                                           "sym_stride",
-                                           "numel",
-                                           "sym_numel",
-                                           "dim",
-                                           "is_same_size",
-                                           "is_floating_point",
-                                           "is_complex",
-                                           "is_signed",
-                                           "result_type",
-                                           "can_cast",
-                                           "is_contiguous",
-                                           "storage_offset",
-                                           "is_pinned",
-                                           "is_conj",
-                                           "is_neg",
-                                           "_is_zerotensor",
-                                           "promote_types",
-                                           "_has_compatible_shallow_copy_type"};
-  return names.count(name) != 0;
-}
-
-std::unordered_map<const void*, std::vector<size_t>> writes_in(const detail::OpGraph& graph) {
-  std::unordered_map<const void*, std::vector<size_t>> out;
-  for (size_t i = 0; i < graph.ops().size(); ++i) {
-    const auto& op = graph.ops()[i];
-    const auto& arguments = op.op.schema().arguments();
-    for (size_t k = 0; k < arguments.size(); ++k) {
-      const auto* alias = arguments[k].alias_info();
-      if (alias == nullptr || !alias->isWrite()) continue;
-      for (const auto& t : detail::tensors_of(std::vector<c10::IValue>{op.args[k]})) out[storage_of(t)].push_back(i);
-    }
-  }
-  out.erase(nullptr);
-  return out;
-}
 
 }  // namespace
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 
+#include "export/compare.hpp"
 #include "export/interpreter.hpp"
 #include "export/onnx_reader.hpp"
 #include "export/onnxruntime.hpp"
@@ -41,27 +42,27 @@ double difference_of(const at::Tensor& expected, const at::Tensor& given) {
   return std::isnan(apart) || largest == 0 ? infinite : apart / largest;
 }
 
-OnnxComparison compared(const std::string& by, const Outputs& expected, const Outputs& given, double tolerance) {
-  OnnxComparison out{.by = by, .difference = 0, .tolerance = tolerance};
+}  // namespace
+
+FileComparison onnx::compared(const std::string& by, const Outputs& expected, const Outputs& given, double tolerance) {
+  FileComparison out{.by = by, .difference = 0, .tolerance = tolerance};
   for (const auto& [name, value] : expected.fields()) out.difference = std::max(out.difference, difference_of(value, given.at(name)));
   return out;
 }
-
-}  // namespace
 
 Outputs run_onnx(const std::filesystem::path& file, const Batch& inputs) {
   return translated("run_onnx", [&] { return run(onnx::read_onnx(file), inputs); });
 }
 
-std::vector<OnnxComparison> check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance) {
+std::vector<FileComparison> check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance) {
   return translated("check_onnx", [&] {
     const EvaluationMode evaluation(*model.module);
     const at::NoGradGuard no_grad;
     const auto expected = model.forward(inputs.map([](const at::Tensor& t) { return t.clone(); }));
     const auto written = onnx::read_onnx(file);
-    std::vector<OnnxComparison> out{compared("npu_train", expected, run(written, inputs), tolerance)};
+    std::vector<FileComparison> out{onnx::compared("npu_train", expected, run(written, inputs), tolerance)};
     if (const auto theirs = onnx::run_onnxruntime(file, inputs_of(written, inputs)))
-      out.push_back(compared("onnxruntime " + theirs->first, expected, theirs->second, tolerance));
+      out.push_back(onnx::compared("onnxruntime " + theirs->first, expected, theirs->second, tolerance));
     return out;
   });
 }

@@ -13,6 +13,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/core/whole_number.hpp"
+#include "npu_train/export/onnx_metadata.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train::onnx {
@@ -53,6 +54,13 @@ class Reader {
           in.skip();
       }
     check(has_graph, ErrorKind::Data, "run_onnx", path_.string(), ": contains no graph; it is not an ONNX model");
+    return out;
+  }
+
+  std::vector<std::pair<std::string, std::string>> metadata() {
+    std::vector<std::pair<std::string, std::string>> out;
+    for (pbf_reader in(bytes_); in.next(static_cast<protozero::pbf_tag_type>(proto::ModelField::MetadataProps));)
+      out.push_back(entry(in.get_message()));
     return out;
   }
 
@@ -302,16 +310,21 @@ class Reader {
   std::map<std::string, std::unique_ptr<ReadableFile>> files_;
 };
 
+template <class Use>
+auto read(const char* where, const std::filesystem::path& path, const Use& use) {
+  return translated(where, [&] {
+    try {
+      return use(Reader(path));
+    } catch (const protozero::exception& e) {
+      throw Error(ErrorKind::Data, where, path.string() + ": is damaged, or is not an ONNX model: " + e.what());
+    }
+  });
+}
+
 }  // namespace
 
 OnnxModel read_onnx(const std::filesystem::path& path) {
-  return translated("run_onnx", [&] {
-    try {
-      return Reader(path).model();
-    } catch (const protozero::exception& e) {
-      throw Error(ErrorKind::Data, "run_onnx", path.string() + ": is damaged, or is not an ONNX model: " + e.what());
-    }
-  });
+  return read("run_onnx", path, [](Reader reader) { return reader.model(); });
 }
 
 std::vector<std::filesystem::path> data_files_of(const std::filesystem::path& path) {
@@ -330,3 +343,11 @@ std::vector<std::filesystem::path> data_files_of(const std::filesystem::path& pa
 }
 
 }  // namespace npu_train::onnx
+
+namespace npu_train {
+
+std::vector<std::pair<std::string, std::string>> onnx_metadata(const std::filesystem::path& file) {
+  return onnx::read("onnx_metadata", file, [](onnx::Reader reader) { return reader.metadata(); });
+}
+
+}  // namespace npu_train

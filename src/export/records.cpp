@@ -6,7 +6,9 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <set>
 
+#include "npu_train/base/storage.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/trace/tensors_of.hpp"
@@ -14,7 +16,6 @@
 namespace npu_train::onnx {
 namespace {
 
-constexpr const char* kExport = "export_onnx";
 // Two batches of which none is 1, which broadcasts.
 constexpr int64_t kBatch = 2, kOtherBatch = 3;
 
@@ -27,14 +28,54 @@ at::Tensor resized(const at::Tensor& t, int64_t dim, int64_t size) {
   return t.index_select(dim, at::arange(size, t.options().dtype(at::kLong).requires_grad(false)).remainder(t.size(dim)));
 }
 
-void check_input(const InputSpec& spec, const at::Tensor& t) {
+void check_input(const char* where, const InputSpec& spec, const at::Tensor& t) {
   bool fits = static_cast<size_t>(t.dim()) == spec.shape.size() && t.numel() > 0;
   for (size_t d = 0; fits && d < spec.shape.size(); ++d)
     fits = spec.shape[d].free() || spec.shape[d].size == t.size(static_cast<int64_t>(d));
-  check(fits, ErrorKind::Usage, kExport, "the example's '", spec.name, "' has the shape ", t.sizes(), "; the model accepts ", spec.str());
+  check(fits, ErrorKind::Usage, where, "the example's '", spec.name, "' has the shape ", t.sizes(), "; the model accepts ", spec.str());
 }
 
 }  // namespace
+
+bool reads_shape_only(const std::string& name) {
+  static const std::set<std::string> names{"size",
+                                           "sym_size",
+                                           "stride",
+                                           "sym_stride",
+                                           "numel",
+                                           "sym_numel",
+                                           "dim",
+                                           "is_same_size",
+                                           "is_floating_point",
+                                           "is_complex",
+                                           "is_signed",
+                                           "result_type",
+                                           "can_cast",
+                                           "is_contiguous",
+                                           "storage_offset",
+                                           "is_pinned",
+                                           "is_conj",
+                                           "is_neg",
+                                           "_is_zerotensor",
+                                           "promote_types",
+                                           "_has_compatible_shallow_copy_type"};
+  return names.count(name) != 0;
+}
+
+std::unordered_map<const void*, std::vector<size_t>> writes_in(const detail::OpGraph& graph) {
+  std::unordered_map<const void*, std::vector<size_t>> out;
+  for (size_t i = 0; i < graph.ops().size(); ++i) {
+    const auto& op = graph.ops()[i];
+    const auto& arguments = op.op.schema().arguments();
+    for (size_t k = 0; k < arguments.size(); ++k) {
+      const auto* alias = arguments[k].alias_info();
+      if (alias == nullptr || !alias->isWrite()) continue;
+      for (const auto& t : detail::tensors_of(std::vector<c10::IValue>{op.args[k]})) out[storage_of(t)].push_back(i);
+    }
+  }
+  out.erase(nullptr);
+  return out;
+}
 
 std::string described(const detail::OpGraph& graph, size_t op) {
   const auto& made = graph.ops()[op];
@@ -48,7 +89,7 @@ std::string described(const detail::OpGraph& graph, size_t op) {
 
 Records::Records(const Subject& subject, const Batch& example, const std::vector<std::string>& dynamic,
                  const std::function<bool(const c10::OperatorHandle&)>& known)
-    : inputs_(subject.inputs) {
+    : where_(subject.where), inputs_(subject.inputs) {
   choose_inputs(example);
   choose_free_sizes(example, dynamic);
   const at::NoGradGuard no_grad;
@@ -71,8 +112,8 @@ void Records::choose_inputs(const Batch& example) {
       inputs_.push_back(std::move(spec));
     }
   }
-  check(!inputs_.empty(), ErrorKind::Usage, kExport, "the example batch is empty; hint: pass example_batch(model.inputs)");
-  for (const auto& spec : inputs_) check_input(spec, example.at(spec.name));
+  check(!inputs_.empty(), ErrorKind::Usage, where_, "the example batch is empty; hint: pass example_batch(model.inputs)");
+  for (const auto& spec : inputs_) check_input(where_, spec, example.at(spec.name));
 }
 
 void Records::choose_free_sizes(const Batch& example, const std::vector<std::string>& dynamic) {
@@ -94,7 +135,7 @@ void Records::choose_free_sizes(const Batch& example, const std::vector<std::str
     }
   }
   for (const auto& name : dynamic)
-    check(std::find(names.begin(), names.end(), name) != names.end(), ErrorKind::Usage, kExport, "no input has a free size '", name,
+    check(std::find(names.begin(), names.end(), name) != names.end(), ErrorKind::Usage, where_, "no input has a free size '", name,
           "'; the inputs have: ", names.empty() ? "none" : join(names));
 }
 
@@ -142,16 +183,16 @@ void Records::must_match(size_t record) const {
     const bool in_both = i < a.ops().size() && i < b.ops().size();
     if (in_both && same(i)) continue;
     const auto of = [i](const detail::OpGraph& g) { return i < g.ops().size() ? described(g, i) : std::string("its end"); };
-    throw Error(ErrorKind::Usage, kExport,
+    throw Error(ErrorKind::Usage, where_,
                 c10::str("the forward runs ", of(a), " where ", size.name, " is ", size.base, ", and ", of(b), " where it is ", size.other),
-                "a file has one sequence of operators: remove the branch or loop over this size, or fix the size (OnnxOptions::dynamic)");
+                "a file has one sequence of operators: remove the branch or loop over this size, or fix the size (the option dynamic)");
   }
   const auto results = [](const detail::OpGraph& g) {
     std::vector<std::pair<std::string, size_t>> out;
     for (const auto& result : g.results()) out.emplace_back(result.name, result.value);
     return out;
   };
-  check(results(a) == results(b), ErrorKind::Usage, kExport, "the forward returns other values where ", size.name, " is ", size.other,
+  check(results(a) == results(b), ErrorKind::Usage, where_, "the forward returns other values where ", size.name, " is ", size.other,
         " than where it is ", size.base);
 }
 

@@ -5,6 +5,8 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "export/onnx_model.hpp"
@@ -21,7 +23,8 @@ struct Subject {
   std::function<Outputs(const Batch&)> forward;
   ParameterSet parameters;
   std::vector<std::pair<std::string, at::Tensor>> buffers;
-  std::vector<InputSpec> inputs;  ///< empty: all fields of the example
+  std::vector<InputSpec> inputs;      ///< empty: all fields of the example
+  const char* where = "export_onnx";  ///< of errors
 };
 
 /// A free size, with its value in the first record and in the one where it differs.
@@ -66,12 +69,19 @@ class Records {
   void collect_tensors(size_t record);
   void must_match(size_t record) const;
 
+  const char* where_;
   std::vector<InputSpec> inputs_;
   std::vector<FreeSize> free_;
   std::vector<Batch> batches_;
   std::vector<detail::OpGraph> graphs_;
   std::vector<std::vector<at::Tensor>> tensors_;  // by record and value
 };
+
+/// Whether an operator ("size", "numel") reads no element of its tensors.
+bool reads_shape_only(const std::string& name);
+
+/// The operators that change memory, in order, by its storage.
+std::unordered_map<const void*, std::vector<size_t>> writes_in(const detail::OpGraph& graph);
 
 /// "operator aten::view of the layer 'head' (number 12 of the forward)".
 std::string described(const detail::OpGraph& graph, size_t op);

@@ -1,4 +1,5 @@
 """The programs of examples/ do what they say."""
+import os
 import re
 import unittest
 
@@ -32,6 +33,12 @@ class Examples(ProgramTest):
         out = self.assertDone(run(BIN / 'example_serve', run_dir(self.dir / 'out'), self.dir / 'a.png'))
         self.assertRegex(out, r'a\.png: \w+.* \([\d.]+ %\)')
         self.assertFails(run(BIN / 'example_serve'), 2, 'give a checkpoint')
+
+    def test_serving_an_offline_model(self):
+        (self.dir / 'm.om').write_text('input x 0 1 3 224 224\noutput y 0 1 7\n')
+        png(self.dir / 'a.png', 224, (200, 10, 10))
+        env = {**os.environ, 'NPU_TRAIN_ASCENDCL': str(BIN.parent / 'tests' / 'fake_ascendcl')}
+        self.assertRegex(self.assertDone(run(BIN / 'example_offline', self.dir / 'm.om', self.dir / 'a.png', env=env)), r'a\.png: class 6 \([\d.]+ %\)')
 
     def test_rooms(self):
         self.assertDone(run(BIN / 'example_rooms', self.dir, cwd=self.dir))

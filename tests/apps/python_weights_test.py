@@ -125,7 +125,8 @@ class PythonWeights(ProgramTest):
         jobs, expected = [], {}
         for name, network, model, optimizer in (('sgd', 'vit', vit, '{name: sgd, lr: 0.05, momentum: 0.9, weight_decay: 0.01}'),
                                                 ('nesterov', 'resnet18', '{name: resnet18, num_classes: 10}', '{name: sgd, lr: 0.001, momentum: 0.9, nesterov: true}'),
-                                                ('adamw', 'vit', vit, '{name: adamw, lr: 0.001, weight_decay: 0.1, no_decay: true}')):
+                                                ('adamw', 'vit', vit, '{name: adamw, lr: 0.001, weight_decay: 0.1, no_decay: true}'),
+                                                ('split', 'vit', vit.replace('}', ', qkv: split}'), '{name: adamw, lr: 0.001, weight_decay: 0.1, no_decay: true}')):
             config = (self.config('device: cpu\nprecision: 32-true\ntrainer: {threads: 1}\n'), data, f'model={model}', f'optimizer={optimizer}', f'output.dir={self.dir}/{name}')
             self.assertDone(train_app(*config, 'trainer.max_epochs=3'))
             checkpoint = run_dir(self.dir / name) / 'checkpoints' / 'last'

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "npu_train/data/transform.hpp"
 #include "npu_train/device/device.hpp"
+#include "npu_train/engine/image_preparation.hpp"
 #include "npu_train/engine/parts.hpp"
 
 namespace npu_train {
@@ -21,6 +21,10 @@ struct Answer {
   std::string name;  ///< class name, or the label as text
   double probability = 0;
 };
+
+/// The `top` most probable classes for the logits [classes] or [1, classes] of an image. A class without a name in `classes` has its label
+/// as the name.
+std::vector<Answer> top_answers(const at::Tensor& logits, const std::vector<std::string>& classes, int64_t top = 5);
 
 class Predictor {
  public:
@@ -43,25 +47,23 @@ class Predictor {
   /// Logits [N, classes], fp32 on the host, for a prepared input [N, C, H, W].
   at::Tensor operator()(const at::Tensor& input) const;
   /// A JPEG or PNG file as the model's input [C, H, W]. An image that already has the crop's size is not resized. Error(Data).
-  at::Tensor read_picture(const std::string& path) const;
+  at::Tensor read_picture(const std::string& path) const { return preparation_.read(path); }
   /// The `top` most probable classes of an image.
   std::vector<Answer> classify(const std::string& path, int64_t top = 5) const;
-  std::vector<Answer> top_answers(const at::Tensor& logits, int64_t top) const;
+  std::vector<Answer> top_answers(const at::Tensor& logits, int64_t top) const { return npu_train::top_answers(logits, classes_, top); }
 
   const Model& model() const { return model_; }
   const std::vector<std::string>& classes() const { return classes_; }
   /// From an image file to an input of the model.
-  const Pipeline& pipeline() const { return pipeline_; }
+  const ImagePreparation& preparation() const { return preparation_; }
+  const Pipeline& pipeline() const { return preparation_.pipeline(); }
 
  private:
-  Predictor(Model model, const std::string& device);
-  void set_pipelines(const std::vector<PartConfig>& steps, const TransformContext& context, const TransformRegistry& transforms);
+  Predictor(Model model, ImagePreparation preparation, const std::string& device);
 
   Model model_;
   Device device_;
-  Pipeline pipeline_;
-  Pipeline without_resize_;
-  int64_t crop_ = 224;
+  ImagePreparation preparation_;
   std::vector<std::string> classes_;
 };
 

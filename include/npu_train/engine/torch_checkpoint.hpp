@@ -19,14 +19,15 @@ struct TorchCheckpointFiles {
 ///   best_model_epoch_N.pth   {model_state_dict, optimizer_state_dict, epoch: N, best_accuracy}; N is the number of finished epochs
 ///   training_history.pth     {train_loss, train_acc, val_loss, val_acc}: a list each, with an entry for each of these epochs
 ///
-/// The weights have the names of torchvision, or the model's own; the state is one for torch.optim.SGD, Adam or AdamW over
+/// The weights have the names of torchvision, or the model's own; of a ViT with qkv: split the three projections and their state are joined
+/// into the one of torchvision. The state is one for torch.optim.SGD, Adam or AdamW over
 /// `model.parameters()`, with the learning rate of the last step. With `no_decay` there are two groups: parameters with at most one
 /// dimension, or named "bias", are in the second. Accuracies are in percent; nan for an epoch without validation. best_accuracy is the best
 /// val_acc, or None.
 ///
 /// `from` is a checkpoint, or a run folder: its best checkpoint, otherwise its last. A checkpoint outside of its run folder has no history:
-/// the second file is not written. Error(Usage) for an optimizer that torch.optim does not have and for a ViT with qkv: split;
-/// Error(Checkpoint) for a checkpoint that cannot be read, a damaged history, and files that cannot be written.
+/// the second file is not written. Error(Usage) for an optimizer that torch.optim does not have, and for split projections of which only
+/// some were trained; Error(Checkpoint) for a checkpoint that cannot be read, a damaged history, and files that cannot be written.
 /// `overrides` are changes of the checkpoint's configuration, "model.KEY=VALUE": a TorchScript model needs model.allow_code=true.
 TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::string& folder,
                                            const std::vector<std::string>& overrides = {}, const Parts& parts = builtin_parts());

@@ -16,7 +16,7 @@ namespace npu_train {
 Outputs run_onnx(const std::filesystem::path& file, const Batch& inputs);
 
 /// How far the outputs of a file are from those of the model.
-struct OnnxComparison {
+struct FileComparison {
   std::string by;         ///< what computed the file: "npu_train", "onnxruntime 1.20.1"
   double difference = 0;  ///< largest difference of an output, relative to its largest absolute value
   double tolerance = 0;
@@ -28,6 +28,6 @@ constexpr double kOnnxTolerance = 1e-5, kOnnxHalfTolerance = 2e-3;
 
 /// Compares the file with the model on `inputs`, by run_onnx and, if the program `python3` can import it, by onnxruntime. Use a batch size
 /// other than 2 and 3, which the export records. Error(Data) if a runtime cannot run the file.
-std::vector<OnnxComparison> check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance);
+std::vector<FileComparison> check_onnx(const std::filesystem::path& file, const Model& model, const Batch& inputs, double tolerance);
 
 }  // namespace npu_train

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
 #include "commands.hpp"
 #include "model_arguments.hpp"
@@ -14,6 +15,7 @@
 #include "npu_train/export/atc.hpp"
 #include "npu_train/export/onnx.hpp"
 #include "npu_train/export/onnx_check.hpp"
+#include "npu_train/export/torchscript.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 
@@ -29,9 +31,14 @@ struct ExportArguments {
   ModelArguments model;
   std::vector<std::string> dynamic;
   std::vector<int64_t> batches{1};
-  int64_t opset = OnnxOptions().opset;
+  std::optional<int64_t> opset;
   bool external_data = false, check = false, json = false;
 };
+
+// By its name.
+bool is_torchscript(const ExportArguments& args) { return std::filesystem::path(args.to).extension() == ".pt"; }
+
+int64_t opset_of(const ExportArguments& args) { return args.opset.value_or(OnnxOptions().opset); }
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
@@ -53,6 +60,9 @@ void add_preparation(Metadata& metadata, const Predictor& predictor) {
     metadata.emplace_back("npu_train.mean", numbers(normalization.mean));
     metadata.emplace_back("npu_train.std", numbers(normalization.std));
   }
+  // Of a language model no image is prepared.
+  if (const auto& inputs = predictor.model().inputs; !inputs.empty() && inputs.front().shape.size() == 4)
+    metadata.emplace_back("npu_train.transforms", predictor.preparation().steps_text());
   if (!predictor.classes().empty()) metadata.emplace_back("npu_train.classes", join(predictor.classes(), "\n"));
 }
 
@@ -110,23 +120,21 @@ std::string text_of(const char* what, const std::vector<OnnxValue>& values) {
   return out;
 }
 
-std::string text_of(const OnnxComparison& c) {
+std::string text_of(const FileComparison& c) {
   char numbers[96];
   std::snprintf(numbers, sizeof numbers, "largest difference %.2g of the largest output, tolerance %.2g", c.difference, c.tolerance);
   return "  " + c.by + ": " + (c.agrees() ? "agrees" : "differs") + " (" + numbers + ")\n";
 }
 
-Json document_of(const ExportArguments& args, const Source& source, const OnnxExport& written) {
+// The part that both formats share; `written` is an OnnxExport or a TorchScriptExport.
+template <class Written>
+Json document_of(const ExportArguments& args, const Source& source, const Written& written) {
   Json operators = Json::object(), metadata = Json::object(), warnings = Json::array();
   for (const auto& [name, count] : written.operators) operators.set(name, count);
   for (const auto& [key, value] : source.metadata) metadata.set(key, value);
   for (const auto& warning : written.warnings) warnings.push_back(warning);
   return Json::object({{"to", args.to},
-                       {"opset", args.opset},
-                       {"dtype", args.dtype},
                        {"bytes", static_cast<int64_t>(written.bytes)},
-                       {"data", written.data.string()},
-                       {"data_bytes", static_cast<int64_t>(written.data_bytes)},
                        {"inputs", values_of(written.inputs)},
                        {"outputs", values_of(written.outputs)},
                        {"operators", operators},
@@ -134,19 +142,36 @@ Json document_of(const ExportArguments& args, const Source& source, const OnnxEx
                        {"warnings", warnings}});
 }
 
-/// Whether the file agrees with the model, as far as that can be checked here.
-bool checked(const ExportArguments& args, const Model& model, Json& document, std::string& text) {
+template <class Written>
+std::string description_of(const Written& written) {
+  auto out = text_of("input", written.inputs) + text_of("output", written.outputs);
+  for (const auto& warning : written.warnings) out += "  warning: " + warning + "\n";
+  return out;
+}
+
+Batch batch_of(const Model& model, int64_t samples) {
   auto generator = at::detail::createCPUGenerator(kSeed);
-  const auto batch = example_batch(model.inputs, {.samples = kCheckedBatch, .sizes = {}, .zeros = false, .generator = generator});
+  return example_batch(model.inputs, {.samples = samples, .sizes = {}, .zeros = false, .generator = generator});
+}
+
+/// Whether the file agrees with the model, as far as that can be checked here.
+bool all_agree(const std::vector<FileComparison>& comparisons, Json& document, std::string& text) {
   bool agrees = true;
   Json checks = Json::array();
-  for (const auto& c : check_onnx(args.to, model, batch, args.dtype == "fp16" ? kOnnxHalfTolerance : kOnnxTolerance)) {
+  for (const auto& c : comparisons) {
     agrees = agrees && c.agrees();
     checks.push_back(Json::object({{"by", c.by}, {"difference", c.difference}, {"tolerance", c.tolerance}, {"agrees", c.agrees()}}));
     text += text_of(c);
   }
-  if (checks.items("checks").size() == 1) text += "  onnxruntime is not installed for python3; it did not check the file\n";
   document.set("checks", checks);
+  return agrees;
+}
+
+bool onnx_agrees(const ExportArguments& args, const Model& model, Json& document, std::string& text) {
+  const auto comparisons =
+      check_onnx(args.to, model, batch_of(model, kCheckedBatch), args.dtype == "fp16" ? kOnnxHalfTolerance : kOnnxTolerance);
+  const bool agrees = all_agree(comparisons, document, text);
+  if (comparisons.size() == 1) text += "  onnxruntime is not installed for python3; it did not check the file\n";
   return agrees;
 }
 
@@ -175,51 +200,73 @@ void compile_for_ascend(const ExportArguments& args, const Source& source, const
   for (const auto& remark : job.remarks) text += "  on the chip: " + remark + "\n";
 }
 
-int export_model(const ExportArguments& args, const Parts& parts) {
-  if (const auto folder = std::filesystem::path(args.to).parent_path(); !folder.empty()) make_folder(folder);
-  check_writable({args.to});
-  const auto source = source_of(args, parts);
-  OnnxOptions options{.opset = args.opset,
+int export_to_onnx(const ExportArguments& args, const Source& source) {
+  OnnxOptions options{.opset = opset_of(args),
                       .dtype = args.dtype == "fp16" ? at::kHalf : at::kFloat,
                       .dynamic = args.dynamic.empty() && !args.soc.empty() ? std::vector<std::string>{"batch"} : args.dynamic,
                       .external_above = args.external_data ? 0 : OnnxOptions().external_above,
                       .metadata = source.metadata};
-  auto generator = at::detail::createCPUGenerator(kSeed);
-  const auto example = example_batch(source.model.inputs, {.samples = 2, .sizes = {}, .zeros = false, .generator = generator});
-  const auto written = export_onnx(source.model, example, args.to, options);
+  const auto written = export_onnx(source.model, batch_of(source.model, 2), args.to, options);
   auto document = document_of(args, source, written);
-  auto text =
-      c10::str("wrote ", args.to, ": ", human_bytes(static_cast<double>(written.bytes)), ", opset ", args.opset, ", ", args.dtype, "\n");
+  document.set("opset", opset_of(args))
+      .set("dtype", args.dtype)
+      .set("data", written.data.string())
+      .set("data_bytes", static_cast<int64_t>(written.data_bytes));
+  auto text = c10::str("wrote ", args.to, ": ", human_bytes(static_cast<double>(written.bytes)), ", opset ", opset_of(args), ", ",
+                       args.dtype, "\n");
   if (!written.data.empty())
     text += c10::str("  weights in ", written.data.string(), ": ", human_bytes(static_cast<double>(written.data_bytes)),
                      "; keep both files in one folder\n");
-  text += text_of("input", written.inputs) + text_of("output", written.outputs);
-  for (const auto& warning : written.warnings) text += "  warning: " + warning + "\n";
-  const bool agrees = !args.check || checked(args, source.model, document, text);
+  text += description_of(written);
+  const bool agrees = !args.check || onnx_agrees(args, source.model, document, text);
   if (agrees && !args.soc.empty()) compile_for_ascend(args, source, written, options, document, text);
   print(args.json, document, text);
   return agrees ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+}
+
+int export_to_torchscript(const ExportArguments& args, const Source& source) {
+  const auto written =
+      export_torchscript(source.model, batch_of(source.model, 2), args.to, {.dynamic = args.dynamic, .metadata = source.metadata});
+  auto document = document_of(args, source, written);
+  auto text =
+      c10::str("wrote ", args.to, ": ", human_bytes(static_cast<double>(written.bytes)), ", TorchScript\n") + description_of(written);
+  const bool agrees =
+      !args.check || all_agree({check_torchscript(args.to, source.model, batch_of(source.model, kCheckedBatch))}, document, text);
+  print(args.json, document, text);
+  return agrees ? 0 : static_cast<int>(ErrorKind::CheckFailed);
+}
+
+int export_model(const ExportArguments& args, const Parts& parts) {
+  check(!is_torchscript(args) || (!args.opset && !args.external_data && args.soc.empty()), ErrorKind::Usage, "export",
+        "--opset, --external-data and --atc are for ONNX; --to ", args.to, " is TorchScript; hint: --to FILE.onnx");
+  check(
+      !is_torchscript(args) || args.dtype == "fp32", ErrorKind::Usage, "export",
+      "a TorchScript file has the dtype of the weights; hint: omit --dtype, and convert the module in Python: torch.jit.load(path).half()");
+  if (const auto folder = std::filesystem::path(args.to).parent_path(); !folder.empty()) make_folder(folder);
+  check_writable({args.to});
+  const auto source = source_of(args, parts);
+  return is_torchscript(args) ? export_to_torchscript(args, source) : export_to_onnx(args, source);
 }
 
 }  // namespace
 
 void add_export(CLI::App& app, Command& run) {
   auto args = std::make_shared<ExportArguments>();
-  auto* sub = app.add_subcommand("export", "write a model as an ONNX file");
+  auto* sub = app.add_subcommand("export", "write a model as an ONNX or TorchScript file");
   sub->add_option("--checkpoint", args->checkpoint, "a checkpoint, its checkpoints/ folder, or a run's folder");
   add_model_options(*sub, args->model, "alternatively: name of a model");
   sub->add_option("--weights", args->weights, "weights of that model, from a .safetensors or .pth file; without it they are random");
   sub->add_option("keys", args->model.keys, "model.KEY=VALUE ... of that model");
-  sub->add_option("--to", args->to, "the file to write")->required();
-  sub->add_option("--opset", args->opset, "15 to 20; ATC of CANN 8.0 accepts 15, CANN 8.5 up to 18");
-  sub->add_option("--dtype", args->dtype, "fp32, or fp16 with normalisation, softmax and reductions in fp32")
+  sub->add_option("--to", args->to, "the file to write: .pt for TorchScript, any other name for ONNX")->required();
+  sub->add_option("--opset", args->opset, "of ONNX, 15 to 20, default 17; ATC of CANN 8.0 accepts 15, CANN 8.5 up to 18");
+  sub->add_option("--dtype", args->dtype, "of ONNX: fp32, or fp16 with normalisation, softmax and reductions in fp32")
       ->check(CLI::IsMember({"fp32", "fp16"}));
   sub->add_option("--dynamic", args->dynamic,
                   "sizes that stay free, separated by commas: batch, tokens, height, width; default: all but height and width")
       ->delimiter(',');
-  sub->add_flag("--external-data", args->external_data, "write the weights to a second file; always done above 2 GB");
+  sub->add_flag("--external-data", args->external_data, "of ONNX: write the weights to a second file; always done above 2 GB");
   sub->add_flag("--check", args->check,
-                "read the file back and compare its outputs with the model's, with onnxruntime too if python3 has it");
+                "read the file back and compare its outputs with the model's, of ONNX with onnxruntime too if python3 has it");
   sub->add_option("--atc", args->soc,
                   "also write the command of Ascend's compiler ATC for this chip (Ascend910B1), and run it if it is installed");
   sub->add_option("--atc-batch", args->batches, "batch sizes of the compiled model, separated by commas")

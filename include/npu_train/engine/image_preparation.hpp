@@ -1,0 +1,50 @@
+/// From an image file to an input of a classifier, as its validation prepared them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "npu_train/data/transform.hpp"
+
+namespace npu_train {
+
+class ImagePreparation {
+ public:
+  /// The transforms of a configuration; `context.image_size` is the side of the square that they produce. An image that already has this
+  /// size skips the steps `resize`. Error(Usage) as Pipeline::from_config.
+  ImagePreparation(std::vector<PartConfig> steps, const TransformContext& context,
+                   const TransformRegistry& transforms = builtin_transforms());
+  /// As for ImageNet: shorter side to 256/224 of `side`, centre crop, normalisation by `mean` and `std` (by channel, for values in [0, 1]).
+  static ImagePreparation of_imagenet(int64_t side, const std::vector<double>& mean = imagenet_mean(),
+                                      const std::vector<double>& std = imagenet_std());
+
+  /// The same from the text of steps(), as steps_text() writes it. Error(Usage) if it is none.
+  static ImagePreparation from_text(const std::string& steps, const TransformContext& context,
+                                    const TransformRegistry& transforms = builtin_transforms());
+
+  static const std::vector<double>& imagenet_mean();
+  static const std::vector<double>& imagenet_std();
+
+  /// A JPEG or PNG file as float32 [3, height, width], normalised. Error(Data).
+  at::Tensor read(const std::string& path) const;
+  /// The same without the normalisation: uint8 [height, width, 3], RGB. Error(Data).
+  at::Tensor read_bytes(const std::string& path) const;
+
+  const std::vector<PartConfig>& steps() const { return steps_; }
+  /// "[{name: resize, size: 36}, {name: center_crop, size: 32}, normalize]": YAML, as in a configuration.
+  std::string steps_text() const;
+  const Pipeline& pipeline() const { return pipeline_; }
+
+ private:
+  template <class Run>
+  auto run(const std::string& path, const Run& use) const;
+
+  std::vector<PartConfig> steps_;
+  Pipeline pipeline_, without_resize_;
+  int64_t side_;
+};
+
+}  // namespace npu_train

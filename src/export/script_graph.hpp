@@ -1,0 +1,50 @@
+// From a recorded forward to a graph of TorchScript: the same operators, with sizes that follow the inputs.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "export/records.hpp"
+
+namespace npu_train::script {
+
+class GraphBuilder {
+ public:
+  /// `self` is the type of the module whose method the graph becomes.
+  GraphBuilder(const onnx::Records& records, const c10::TypePtr& self);
+
+  /// Error(Usage) as export_torchscript.
+  std::shared_ptr<torch::jit::Graph> build();
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  void add_inputs(const c10::TypePtr& self);
+  void add_operator(size_t op);
+  bool host_reads(size_t op);
+  bool host_fills(size_t op) const;
+  void must_be_repeatable(size_t op) const;
+  torch::jit::Value* argument(size_t op, size_t index, size_t& read);
+  torch::jit::Value* integer(const onnx::Ints& by_record);
+  torch::jit::Value* value_of(size_t value);
+  torch::jit::Value* attribute(const std::string& path);
+  void bind_outputs(size_t op, torch::jit::Node& node);
+  [[noreturn]] void refuse(const std::string& why, const std::string& hint) const;
+
+  const onnx::Records& records_;
+  std::shared_ptr<torch::jit::Graph> graph_ = std::make_shared<torch::jit::Graph>();
+  std::vector<torch::jit::Value*> values_;                          // by recorded value
+  std::vector<bool> constant_;                                      // by recorded value: the same for every input
+  std::vector<torch::jit::Value*> free_;                            // by free size
+  std::unordered_map<std::string, torch::jit::Value*> attributes_;  // by path
+  std::unordered_map<const void*, std::vector<size_t>> writes_;     // by storage: operators that change it
+  std::unordered_set<const void*> fixed_storage_;                   // of constants without a name
+  std::vector<std::string> warnings_;
+  size_t op_ = 0;
+};
+
+}  // namespace npu_train::script

@@ -1,0 +1,35 @@
+// npu_tool predict --om: an offline model of Ascend's compiler, and where its classes and the preparation of its images come from.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <CLI/CLI.hpp>
+#include <string>
+#include <vector>
+
+#include "npu_train/engine/parts.hpp"
+
+namespace npu_train::cli {
+
+struct OfflineArguments {
+  std::string file;               // m.om
+  std::string classes;            // a file with a name a line
+  std::vector<double> mean, std;  // by channel, for values in [0, 1]
+
+  bool given() const { return !file.empty(); }
+};
+
+void add_offline_options(CLI::App& sub, OfflineArguments& args);
+
+struct OfflineLogits {
+  at::Tensor logits;  // [images, classes]
+  std::vector<std::string> classes;
+};
+
+/// The logits of the images. The normalisation, the transforms and the names are those of `checkpoint`, if one is given; of m.onnx next to
+/// m.om, as npu_tool export writes it; or those of the options, with the transforms of ImageNet. Error(Usage) for options that
+/// contradict each other or the model.
+OfflineLogits offline_logits(const OfflineArguments& args, const std::string& checkpoint, const std::string& device,
+                             const std::vector<std::string>& images, const Parts& parts);
+
+}  // namespace npu_train::cli
