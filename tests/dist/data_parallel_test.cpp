@@ -23,7 +23,7 @@ TEST_CASE("dist.check_every finds one changed bit, at its next comparison, and n
   }
 }
 
-TEST_CASE("shards that one rank alone wants to gather: both calls are named") {
+TEST_CASE("shards that one rank alone gathers: both calls are named") {
   for (const auto& rank : run_ranks(2, {kRankProgram, "other_calls", "sharding=gradients", "timeout=20"})) {
     CHECK(rank.status == 9);
     CHECK_MESSAGE(has(rank.output, "gather_slices"), rank.output);
