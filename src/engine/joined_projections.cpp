@@ -80,7 +80,7 @@ ParameterSet join_projections(const ParameterSet& parameters) {
   for (auto p : parameters) {
     const auto part = part_of(p.name);
     if (part && part->index != 0) continue;
-    if (part) p = {.name = part->joined(), .value = joined_tensor(*part, by_name), .group = p.group, .owner = p.owner};
+    if (part) p = {.name = part->joined(), .value = joined_tensor(*part, by_name), .group = p.group};
     out.add(std::move(p));
   }
   return out;
