@@ -61,7 +61,8 @@ std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
 }
 
 void DataParallelStrategy::gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
-  group_->barrier("gather_slices");  // names the call where another rank makes a different one
+  if (!shards()) return Strategy::gather_slices(slices, whole);  // of this rank alone: other ranks need not make the call
+  group_->barrier("gather_slices");                              // names the call where another rank makes a different one
   reducer_->gather(slices, whole);
 }
 

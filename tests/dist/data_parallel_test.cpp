@@ -23,6 +23,13 @@ TEST_CASE("dist.check_every finds one changed bit, at its next comparison, and n
   }
 }
 
+TEST_CASE("without shards one rank alone may fill a model from its averages") {
+  for (const auto& rank : run_ranks(2, {kRankProgram, "alone", "timeout=20"})) {
+    CHECK_MESSAGE(rank.ok(), rank.output);
+    CHECK(has(rank.output, "both are done"));
+  }
+}
+
 TEST_CASE("shards that one rank alone gathers: both calls are named") {
   for (const auto& rank : run_ranks(2, {kRankProgram, "other_calls", "sharding=gradients", "timeout=20"})) {
     CHECK(rank.status == 9);

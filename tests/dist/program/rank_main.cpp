@@ -235,6 +235,22 @@ void other_calls(const Arguments& args) {
     strategy.from_main("text");
 }
 
+// Without shards a rank fills a model from its averages alone, as for a prediction of one rank.
+void alone(const Arguments& args) {
+  const auto group = join(args);
+  DataParallelStrategy strategy(group, options_of(args));
+  const auto all = strategy.setup(parameters());
+  if (group->rank() == 0) {
+    std::vector<at::Tensor> averages;
+    for (const auto& p : all) averages.push_back(p.value.detach() * 2);
+    strategy.gather_slices(averages, all.values());
+    for (size_t i = 0; i < all.size(); ++i)
+      check(at::equal(all[i].value.detach(), averages[i]), ErrorKind::CheckFailed, "alone", all[i].name, " was not filled");
+  }
+  group->barrier("end");
+  std::printf("both are done\n");
+}
+
 // Rank 0 serves the store. The other rank is at its next group when rank 0 still has the last one.
 void several_groups(const Arguments& args) {
   for (int k = 0; k < 4; ++k) {
@@ -366,14 +382,20 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
-  const std::map<std::string, void (*)(const Arguments&)> scenarios = {
-      {"one_process", one_process},       {"one_process_in_bf16", one_process_in_bf16},
-      {"gradients", gradients},           {"shards", shards},
-      {"agreement", agreement},           {"other_parameters", other_parameters},
-      {"other_calls", other_calls},       {"several_groups", several_groups},
-      {"main_first", main_first},         {"failure", failure},
-      {"changed_weight", changed_weight}, {"other_operators", other_operators},
-      {"other_sizes", other_sizes}};
+  const std::map<std::string, void (*)(const Arguments&)> scenarios = {{"one_process", one_process},
+                                                                       {"one_process_in_bf16", one_process_in_bf16},
+                                                                       {"gradients", gradients},
+                                                                       {"shards", shards},
+                                                                       {"agreement", agreement},
+                                                                       {"alone", alone},
+                                                                       {"other_parameters", other_parameters},
+                                                                       {"other_calls", other_calls},
+                                                                       {"several_groups", several_groups},
+                                                                       {"main_first", main_first},
+                                                                       {"failure", failure},
+                                                                       {"changed_weight", changed_weight},
+                                                                       {"other_operators", other_operators},
+                                                                       {"other_sizes", other_sizes}};
   try {
     scenarios.at(argv[1])(args);
   } catch (const Error& e) {
