@@ -97,6 +97,7 @@ SMALL_CONFIGS = {
     'resnet50_imagefolder': ['data.root=my/pictures'],
     'vit_b16_imagefolder': ['data.root=my/pictures', 'trainer.accumulate_grad_batches=1'],
 }
+WRITES = {'--csv', '--html', '--out', '--to', '--trace'}
 CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'validate'}  # exit with 7 if they find a problem
 
 
@@ -180,6 +181,8 @@ class AdvisedRuns(ProgramTest):
         """The command with small files and values, as this test runs it."""
         program, words = command[0], [STANDS_FOR.get(w, w) for w in command[1:]]
         words = [f'dumps/{number}' if w in ('my_project_npu', 'OUT') else w for w in words]
+        # Two commands run at a time, and several texts name the same file to write.
+        words = [f'written/{number}/{w}' if before in WRITES else w for before, w in zip(['', *words], words)]
         words = [re.sub(r'^trainer\.devices=X$', 'trainer.devices=2', w) for w in words]
         words = [re.sub(r'^dump\.dir=.*', f'dump.dir=dumps/{number}', w) for w in words]
         if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'  # X
@@ -207,6 +210,8 @@ class AdvisedRuns(ProgramTest):
 
     def problem(self, name, small):
         """Runs a command. Returns '' if it succeeds; a check may also find a problem, for instance because a device does not exist."""
+        for word in small:
+            if word.startswith('written/'): (self.dir / word).parent.mkdir(parents=True, exist_ok=True)
         code, out, err = run(BIN / small[0], *small[1:], cwd=self.dir, timeout=600)
         good = code == 0 or (code == 7 and {'--leave-out', *CHECKS} & set(small))
         return '' if good else f'{name}: ran as {" ".join(small)}: {code}\n{out[-500:]}{err[-1500:]}'
@@ -220,7 +225,7 @@ class AdvisedRuns(ProgramTest):
             if name in NOT_RUN: continue
             small = self.small(command, len(jobs))
             if not SIM_NPU and ('sim_npu' in ' '.join(small) or '--check' in small): continue
-            jobs.setdefault(re.sub(r'(out|dumps/)\d+', '', ' '.join(small)), (name, small))
+            jobs.setdefault(re.sub(r'(out|dumps/|written/)\d+', '', ' '.join(small)), (name, small))
 
         resumed = [j for j in jobs.values() if '--resume' in j[1]]  # one folder, one run at a time
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
