@@ -35,7 +35,7 @@ endif()
 add_test(NAME torch.oldest CONFIGURATIONS full COMMAND ${scripts}/check_torch)
 set_tests_properties(torch.oldest PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
 
-# The library under Clang, and the tests of its vector kernels.
+# The library under Clang, each public header by itself, and the tests of the vector kernels.
 add_test(NAME compiler.clang CONFIGURATIONS full COMMAND ${scripts}/check_clang)
 set_tests_properties(compiler.clang PROPERTIES LABELS slow SKIP_RETURN_CODE 77 TIMEOUT 3000 RUN_SERIAL ON)
 

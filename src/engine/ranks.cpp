@@ -46,28 +46,32 @@ Sharding sharding_of(const std::string& strategy) {
   return strategy == "zero1" ? Sharding::Optimizer : strategy == "zero2" ? Sharding::Gradients : Sharding::None;
 }
 
-void report_ranks(const Launch& launch, const Strategy& strategy, const std::string& transport, const DistOptions& dist,
+void report_ranks(int world, const std::string& starter, const Strategy& strategy, const std::string& transport, const DistOptions& dist,
                   Sharding sharding) {
   const bool ordered = strategy.adds_in_order();
   const char* shards = sharding == Sharding::None        ? ""
                        : sharding == Sharding::Optimizer ? ", optimizer state in shards (zero1)"
                                                          : ", optimizer state and gradients in shards (zero2)";
-  log_info(launch.world_size, " ranks, started by ", launch.launcher, ": data parallel over ", transport, ", ",
-           ordered ? "ordered" : "native", " sums, ", dist.reduce == "window" ? "once a window" : "after each micro-batch", shards);
-  if (ordered && transport != ProcessGroup::kHostTransport && launch.world_size > kManyRanks)
-    log_warning("dist.reduction=ordered sends ", launch.world_size - 1, " messages a bucket from each rank, and ", transport,
+  log_info(world, " ranks, started by ", starter, ": data parallel over ", transport, ", ", ordered ? "ordered" : "native", " sums, ",
+           dist.reduce == "window" ? "once a window" : "after each micro-batch", shards);
+  if (ordered && transport != ProcessGroup::kHostTransport && world > kManyRanks)
+    log_warning("dist.reduction=ordered sends ", world - 1, " messages a bucket from each rank, and ", transport,
                 " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");
 }
 
 }  // namespace
 
-std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device) {
+std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device, const Parts& parts) {
   const auto launch = launch_of_environment();
-  check_devices(launch, config.trainer.devices);
+  auto group = parts.process_group ? parts.process_group(config.dist) : nullptr;
+  check(group != nullptr || !parts.process_group, ErrorKind::Usage, "Parts::process_group", "the function returned no group");
+  if (group == nullptr) check_devices(launch, config.trainer.devices);
+  const int world = group != nullptr ? group->size() : launch.world_size;
+  const auto starter = group != nullptr ? std::string("the program") : launch.launcher;
   const auto& wanted = config.trainer.strategy;
-  check(wanted != "single" || launch.world_size == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", launch.launcher,
-        " has started ", launch.world_size, "; allowed with several: auto, ddp, zero1, zero2");
-  if (launch.world_size == 1) {
+  check(wanted != "single" || world == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", starter, " has started ",
+        world, "; allowed with several: auto, ddp, zero1, zero2");
+  if (world == 1) {
     if (wanted.starts_with("zero")) log_info("trainer.strategy=", wanted, ": one process has nothing to divide");
     const int devices = device.is_cpu() ? 1 : backend_of(device).count();
     if (launch.launcher.empty() && devices > 1)
@@ -75,11 +79,11 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& d
     return std::make_shared<SingleDeviceStrategy>();
   }
   check_collectives(launch, device, config.dist);
-  const auto group = make_process_group(launch, config.dist);
+  if (group == nullptr) group = make_process_group(launch, config.dist);
   const auto sharding = sharding_of(wanted);
   auto strategy = std::make_shared<DataParallelStrategy>(group, config.dist, device.c10(), sharding);
   const auto transport = group->transport(device.c10());
-  if (strategy->is_main()) report_ranks(launch, *strategy, transport, config.dist.resolved(transport, sharding), sharding);
+  if (strategy->is_main()) report_ranks(world, starter, *strategy, transport, config.dist.resolved(transport, sharding), sharding);
   return strategy;
 }
 

@@ -6,13 +6,14 @@
 #include <vector>
 
 #include "npu_train/dist/strategy.hpp"
+#include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train {
 
-// The strategy for the launch that this process belongs to. Waits for the other ranks.
-std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device);
+// The strategy for the processes of `parts`, or else of the launch that this process belongs to. Waits for the other ranks.
+std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device, const Parts& parts);
 
 // Error(Usage) that names the first rank with another version of the library or another configuration, and the value that differs.
 void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved);

@@ -14,11 +14,13 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/data/device_augment.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/device/product_speed.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
+#include "npu_train/nn/summary.hpp"
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/train/monitors.hpp"
 
@@ -71,7 +73,7 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 
 void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   device = run_device(config);
-  strategy = make_strategy(config, device);
+  strategy = make_strategy(config, device, parts);
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
@@ -128,6 +130,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   make_loaders(config, channels_last);
   make_schedule(config, parts);
   auto loop_parts = this->loop_parts(config.model.name, std::move(stop));
+  if (config.trainer.mfu) measure_flops(loop_parts);
   loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(*strategy, config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
 }
@@ -216,6 +219,21 @@ void Run::make_schedule(const RunConfig& config, const Parts& parts) {
     context.total_steps = context.total_steps < 0 ? by_epochs : std::min(context.total_steps, by_epochs);
   }
   schedule = parts.schedules.make(config.lr_scheduler, "lr_scheduler", context);
+}
+
+// Of a forward and a backward pass, which costs twice as much; and of products in the dtype that is the faster one of the precision's.
+void Run::measure_flops(LoopParts& p) const {
+  check(model.module != nullptr, ErrorKind::Usage, "trainer.mfu", "a task without a model has no FLOPs to count; allowed: false");
+  constexpr double kPasses = 3;
+  p.flops_per_sample = kPasses * static_cast<double>(flops_per_sample(model));
+  const auto low = precision->low_precision_dtype();
+  const bool has_units = low == at::kBFloat16 ? backend_of(device).capabilities(device).native_bf16 : !device.is_cpu();
+  double best = gemm_flops(device);
+  if (low != at::kFloat && has_units) best = std::max(best, gemm_flops(device, low));
+  p.product_flops = best * strategy->world_size();
+  if (strategy->is_main())
+    log_info("trainer.mfu: ", with_commas(static_cast<int64_t>(p.flops_per_sample)), " FLOPs per sample, products at ", 1e-9 * best,
+             " GFLOP/s", strategy->world_size() > 1 ? " on each rank" : "");
 }
 
 LoopParts Run::loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop) {

@@ -49,6 +49,7 @@ struct Run {
   void make_optimizer(const RunConfig& config, const Parts& parts);
   void make_schedule(const RunConfig& config, const Parts& parts);
   LoopParts loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop);
+  void measure_flops(LoopParts& p) const;
 };
 
 }  // namespace npu_train

@@ -63,6 +63,7 @@ Json to_json(const EpochReport& r, const std::string& weight_rate) {
                            {"data_wait", r.data_wait},
                            {"peak_memory_bytes", r.peak_memory}});
   if (!weight_rate.empty()) out.set(weight_rate, r.weight_per_second);
+  if (r.flops_per_second > 0) out.set("flops_per_second", r.flops_per_second).set("mfu", r.mfu);
   return out;
 }
 
@@ -126,6 +127,7 @@ void RunFiles::Impl::open(TrainLoop& loop) {
   for (const char* name : {"lr", "grad_norm", "loss_scale", "skipped", "samples_per_second", "data_wait", "seconds"})
     columns.emplace_back(name);
   if (const auto rate = weight_rate_name(*loop.parts().task); !rate.empty()) columns.push_back(rate);
+  if (loop.parts().flops_per_sample > 0) columns.insert(columns.end(), {"flops_per_second", "mfu"});
   const bool goes_on = loop.batches_seen() > 0;
   logging("metrics.csv", [&] {
     std::vector<std::string> all = {"epoch", "step", "phase"};
@@ -201,6 +203,7 @@ void RunFiles::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
                                {"data_wait", r.data_wait},
                                {"seconds", r.seconds}});
   if (!weight_rate.empty()) values.emplace_back(weight_rate, r.weight_per_second);
+  if (r.flops_per_second > 0) values.insert(values.end(), {{"flops_per_second", r.flops_per_second}, {"mfu", r.mfu}});
   impl_->row("epoch", r.epoch, r.global_step, values);
   impl_->history.push_back(to_json(r, weight_rate));
   impl_->save_history(Json::object({{"epochs", impl_->history}}));

@@ -252,7 +252,7 @@ std::string Trainer::Impl::resume(const std::string& which) {
   if (meta.threads != at::get_num_threads() || meta.cpu != at::get_cpu_capability())
     log_warning("the checkpoint was made with ", meta.threads, " threads on ", meta.cpu, "; this run has ", at::get_num_threads(), " on ",
                 at::get_cpu_capability(), "; the last bits of sums will differ");
-  run.loop->load_state(load_checkpoint(checkpoint));
+  run.loop->load_checkpoint(checkpoint);
   open_run_dir(dir);
   const ScopedLogTee tee(log_file);
   log_info("resumed from ", checkpoint, " (epoch ", run.loop->epoch(), ", step ", run.loop->global_step(), ")");

@@ -16,6 +16,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "optim/first_names.hpp"
+#include "optim/saved_part.hpp"
 
 namespace npu_train {
 namespace {
@@ -152,16 +153,22 @@ void Ema::load_state(const State& saved) {
   check(updates >= 0, ErrorKind::Checkpoint, kEma, "updates is ", updates);
   const auto own = this->state();
   const auto state = detail::under_first_names(saved, own, model_, "ema");
-  const auto saved_as = [&](const std::string& key, at::IntArrayRef sizes) -> const at::Tensor& {
+  std::vector<std::pair<at::Tensor, at::Tensor>> entries;
+  const auto load = [&](const std::string& key, const at::Tensor& to, at::IntArrayRef sizes, const auto& part_of) {
     const auto found = state.tensors.find(key);
     check(found != state.tensors.end(), ErrorKind::Checkpoint, kEma, "the saved state has no ", key);
-    check(found->second.sizes() == sizes, ErrorKind::Checkpoint, kEma, key, " has the shape ", found->second.sizes(),
-          " in the saved state, ", sizes, " here");
-    return found->second;
+    const at::Tensor part = part_of(found->second);
+    check(part.defined(), ErrorKind::Checkpoint, kEma, key, " has the shape ", found->second.sizes(), " in the saved state, ", sizes,
+          " here");
+    entries.emplace_back(to, part);
   };
-  std::vector<std::pair<at::Tensor, at::Tensor>> entries;
-  for (const auto& p : averages_) entries.emplace_back(p.value, p.part_of(saved_as("average/" + p.name, p.whole().sizes())));
-  for (const auto& [name, tensor] : buffer_copies_) entries.emplace_back(tensor, saved_as("buffer/" + name, tensor.sizes()));
+  for (const auto& p : averages_)
+    load("average/" + p.name, p.value, p.whole().sizes(), [&p](const at::Tensor& saved) { return detail::saved_part(p, saved); });
+  for (const auto& copy : buffer_copies_) {
+    const auto& to = copy.second;
+    load("buffer/" + copy.first, to, to.sizes(),
+         [&to](const at::Tensor& saved) { return saved.sizes() == to.sizes() ? saved : at::Tensor(); });
+  }
   for (const auto& [key, tensor] : state.tensors)
     check(own.tensors.count(key) != 0, ErrorKind::Checkpoint, kEma, "the saved state has ", key, ", which this model does not have");
   const c10::NoGradGuard no_grad;

@@ -15,6 +15,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "optim/first_names.hpp"
+#include "optim/saved_part.hpp"
 
 namespace npu_train {
 namespace {
@@ -188,8 +189,10 @@ void Optimizer::load_state(const State& saved) {
       refuse(found != state.tensors.end(), "the saved state has no ", key);
       const bool is_number = slot.kind == SlotKind::Number;
       const auto sizes = is_number ? slot.tensors[i].sizes() : parameters_[i].whole().sizes();
-      refuse(found->second.sizes() == sizes, key, " has the shape ", found->second.sizes(), " in the saved state, ", sizes, " here");
-      entries.push_back({slot.tensors[i], is_number ? found->second : parameters_[i].part_of(found->second)});
+      const auto fits = is_number && found->second.sizes() == sizes;
+      const auto part = fits ? found->second : is_number ? at::Tensor() : detail::saved_part(parameters_[i], found->second);
+      refuse(part.defined(), key, " has the shape ", found->second.sizes(), " in the saved state, ", sizes, " here");
+      entries.push_back({slot.tensors[i], part});
     }
   for (const auto& [key, tensor] : state.tensors)
     refuse(own.tensors.count(key) != 0, "the saved state has ", key, ", which this optimizer does not have");

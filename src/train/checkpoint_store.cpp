@@ -1,8 +1,5 @@
 #include "npu_train/train/checkpoint_store.hpp"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_like.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -12,8 +9,8 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
-#include "npu_train/device/backend.hpp"
 #include "npu_train/io/folder.hpp"
+#include "train/host_copy.hpp"
 
 namespace npu_train {
 namespace {
@@ -28,28 +25,6 @@ std::string folder_name(const CheckpointMeta& meta) {
   char name[64];
   std::snprintf(name, sizeof name, "epoch=%03lld-step=%lld", static_cast<long long>(meta.epoch), static_cast<long long>(meta.global_step));
   return name;
-}
-
-bool copies_from_pinned(const at::Tensor& tensor) {
-  const auto device = device_of(tensor.device());
-  return backend_of(device).capabilities(device).pinned_memory;
-}
-
-/// `state` on the host, in the memory that `copy` has from the last time wherever that fits.
-void copy_state(const RunState& state, RunState& copy) {
-  const at::NoGradGuard no_grad;
-  std::erase_if(copy, [&](const auto& part) { return state.count(part.first) == 0; });
-  for (const auto& [part, content] : state) {
-    auto& to = copy[part];
-    to.values = content.values;
-    std::erase_if(to.tensors, [&content = content](const auto& t) { return content.tensors.count(t.first) == 0; });
-    for (const auto& [name, from] : content.tensors) {
-      auto& place = to.tensors[name];
-      const bool fits = place.defined() && place.sizes().equals(from.sizes()) && place.scalar_type() == from.scalar_type();
-      if (!fits) place = at::empty_like(from, at::TensorOptions(at::kCPU).pinned_memory(copies_from_pinned(from)));
-      place.copy_(from);
-    }
-  }
 }
 
 }  // namespace
@@ -120,7 +95,7 @@ std::string CheckpointStore::save(const RunState& state, const CheckpointMeta& m
 
 void CheckpointStore::save_later(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
   check(!under_way_.valid(), ErrorKind::Usage, kStore, "a save is under way; hint: finish() comes between two");
-  copy_state(state, copy_);
+  detail::copy_to_host(state, copy_);
   under_way_ = std::async(std::launch::async, [this, meta, config] { return write(copy_, meta, config); });
 }
 
@@ -134,20 +109,41 @@ std::string CheckpointStore::finish(bool wait) {
   return under_way_.get();
 }
 
-std::string CheckpointStore::write(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) const {
-  const auto path = (fs::path(dir_) / folder_name(meta)).string();
+std::string CheckpointStore::path_of(const CheckpointMeta& meta) const { return (fs::path(dir_) / folder_name(meta)).string(); }
+
+std::string CheckpointStore::diverged_path() const { return (fs::path(dir_).parent_path() / "diverged").string(); }
+
+std::unique_ptr<CheckpointFolder> CheckpointStore::open(const CheckpointMeta& meta) const {
+  return std::make_unique<CheckpointFolder>(path_of(meta));
+}
+
+std::string CheckpointStore::commit(CheckpointFolder& folder, const CheckpointMeta& meta) const {
   const auto before = entries();
   auto numbered = meta;
   numbered.serial = before.empty() ? 1 : std::min(before.front().meta.serial + 1, kLargestSerial);
-  save_checkpoint(path, state, numbered, config, before_commit_);
+  folder.commit(numbered, before_commit_);
+  const auto path = path_of(meta);
   rotate(path);
   return path;
 }
 
 std::string CheckpointStore::save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) {
-  const auto path = (fs::path(dir_).parent_path() / "diverged").string();
-  save_checkpoint(path, state, meta, config, before_commit_);
-  return path;
+  const auto folder = open_diverged();
+  folder->write(state, config);
+  return commit_diverged(*folder, meta);
+}
+
+std::unique_ptr<CheckpointFolder> CheckpointStore::open_diverged() const { return std::make_unique<CheckpointFolder>(diverged_path()); }
+
+std::string CheckpointStore::commit_diverged(CheckpointFolder& folder, const CheckpointMeta& meta) const {
+  folder.commit(meta, before_commit_);
+  return diverged_path();
+}
+
+std::string CheckpointStore::write(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) const {
+  const auto folder = open(meta);
+  folder->write(state, config);
+  return commit(*folder, meta);
 }
 
 void CheckpointStore::rotate(const std::string& newest) const {

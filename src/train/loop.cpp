@@ -163,7 +163,9 @@ std::optional<EpochReport> TrainLoop::train_epoch() {
     if (!taken) finish_pending();  // the host has read its overflow already: waiting gains nothing
 
     const bool finished = jobs_->windows.finished(at_.batch_in_epoch);
-    if (limits.reached_in_epoch(at_.global_step) && (limits.requested() || parts_.strategy->any(!finished))) {
+    const bool limit = limits.reached_in_epoch(at_.global_step, jobs_->writer.is_writing_part());
+    jobs_->writer.note_parts(limits.some_rank_is_writing());
+    if (limit && (limits.requested() || parts_.strategy->any(!finished))) {
       finish_pending();
       jobs_->writer.finish(/*wait=*/true);
       limits.drop_request();

@@ -42,7 +42,7 @@ struct TrainLoop::Jobs {
   // What parts need of the loop.
   struct Hooks {
     std::function<double(size_t batches)> full_weight;
-    std::function<RunState()> state;
+    std::function<RunState(StateSlices& own)> state;
     std::function<CheckpointMeta()> meta;
     std::function<void(const std::string& path)> checkpoint_written;
   };
@@ -68,6 +68,7 @@ struct TrainLoop::Jobs {
 
   // Throws Error(Diverged), with the broken state on the disk unless the run goes back.
   [[noreturn]] void diverged(const detail::Divergence::Finding& found) {
+    writer.settle_parts();
     rollback.diverged(found, writer.store(), [this] { return writer.save_diverged(); });
   }
 

@@ -36,7 +36,7 @@ TrainLoop::TrainLoop(LoopParts parts, TrainerOptions options, CheckpointOptions 
   detail::check_monitors(all_metric_names(*parts_.task), checkpoint_, early_stopping);
   jobs_ = std::make_unique<Jobs>(parts_, options_, checkpoint_, early_stopping, *step_, observers_,
                                  Jobs::Hooks{.full_weight = [this](size_t batches) { return full_weight(batches); },
-                                             .state = [this] { return state_if(/*kept=*/parts_.strategy->is_main()); },
+                                             .state = [this](StateSlices& own) { return state_with(&own); },
                                              .meta = [this] { return meta(); },
                                              .checkpoint_written = [this](const std::string& path) { note_checkpoint(path); }});
   parts_.task->set_training(true);
@@ -63,7 +63,7 @@ TrainLoop::Jobs::Jobs(const LoopParts& parts, const TrainerOptions& options, con
                .memory = memory,
                .strategy = *parts.strategy}),
       rate(parts.schedule, parts.base_lr, *parts.optimizer),
-      sums(*parts.task),
+      sums(*parts.task, {.per_sample = parts.flops_per_sample, .of_products = parts.product_flops}),
       divergence(options.max_consecutive_skips),
       evaluation({.task = *parts.task,
                   .precision = *parts.precision,

@@ -7,11 +7,11 @@
 
 namespace npu_train {
 
-RunState TrainLoop::state() const { return state_if(/*kept=*/true); }
+RunState TrainLoop::state() const { return state_with(nullptr); }
 
-RunState TrainLoop::state_if(bool kept) const {
+RunState TrainLoop::state_with(StateSlices* own) const {
   RunState out;
-  detail::save_training(parts_, at_, kept, out);
+  detail::save_training(parts_, at_, own, out);
   auto& loop = out["loop"].values;
   loop["attempts"] = step_->attempts();
   loop.merge(jobs_->trained.state().values);
@@ -35,6 +35,14 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
   jobs_->callbacks.load(state, leave_out);
 }
 
+void TrainLoop::load_checkpoint(const std::string& dir) {
+  if (!parts_.strategy->shards()) return load_state(npu_train::load_checkpoint(dir));
+  // Which parameters are trained decides which slices this rank has.
+  const auto loop = npu_train::load_checkpoint(dir, {"loop"});
+  jobs_->trained.load_state(*detail::SavedParts(loop, {}).find("loop"));
+  load_state(npu_train::load_checkpoint(dir, {}, parts_.optimizer->parameters()));
+}
+
 CheckpointMeta TrainLoop::meta() const {
   auto out = detail::checkpoint_meta(parts_, at_);
   out.score = jobs_->ranking.score();
@@ -43,7 +51,7 @@ CheckpointMeta TrainLoop::meta() const {
 }
 
 bool TrainLoop::roll_back(const Error& cause) {
-  return jobs_->rollback.run(cause, parts_.store, jobs_->rate, [this](const RunState& saved) { load_state(saved); });
+  return jobs_->rollback.run(cause, parts_.store, jobs_->rate, [this](const std::string& path) { load_checkpoint(path); });
 }
 
 std::string TrainLoop::save_checkpoint() { return jobs_->writer.save(); }

@@ -34,6 +34,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
                  one_of({"none", "linear", "sqrt"}))
           .field("sync_batchnorm", &T::sync_batchnorm,
                  "with several processes, BatchNorm normalises by the micro-batches of all of them together")
+          .field("mfu", &T::mfu,
+                 "report the model's FLOP/s in each epoch, and their share of the speed of matrix products, which is measured at the start")
           .field("gradient_clip_val", &T::gradient_clip_val, "bound for gradients, after unscaling; 0: no clipping", at_least(0))
           .field("gradient_clip_algorithm", &T::gradient_clip_algorithm, "norm: global norm; value: each element",
                  one_of({"norm", "value"}))

@@ -1,7 +1,9 @@
 #include "train/training_state.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <utility>
 
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -38,31 +40,44 @@ const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
   return found == saved.tensors.end() ? nullptr : &found->second;
 }
 
-/// The tensors "<kind>/<parameter>" of a state, those of slices put together in host memory; numbers stay. Every rank makes the call; where
-/// `kept` is false, nothing is left of the slices.
-State whole_state(State state, const ParameterSet& parameters, Strategy& strategy, bool kept) {
-  if (!strategy.shards()) return state;
+/// The slices in a state whose tensors are named "<kind>/<parameter>", by kind: each has one of every parameter. Numbers and buffers of the
+/// model are no slices.
+std::map<std::string, std::vector<at::Tensor>> slices_of(const State& state, const ParameterSet& parameters) {
   std::set<std::string> kinds;
-  for (const auto& [key, tensor] : state.tensors) kinds.insert(key.substr(0, key.find('/')));
+  for (const auto& entry : state.tensors) kinds.insert(entry.first.substr(0, entry.first.find('/')));
+  std::map<std::string, std::vector<at::Tensor>> out;
   for (const auto& kind : kinds) {
-    std::vector<at::Tensor> slices, whole;
+    std::vector<at::Tensor> slices;
     for (const auto& p : parameters) {
       const auto found = state.tensors.find(kind + "/" + p.name);
-      if (found == state.tensors.end() || found->second.dim() != 1 || !p.is_slice()) break;
-      slices.push_back(found->second);
-      const auto options = found->second.options().device(at::kCPU);
-      whole.push_back(kept ? at::empty_like(p.whole().detach(), options) : at::Tensor());
+      if (found != state.tensors.end() && found->second.dim() == 1 && p.is_slice()) slices.push_back(found->second);
     }
-    if (slices.size() != parameters.size()) continue;  // numbers, and buffers of the model
-    strategy.gather_slices(slices, whole);
-    for (size_t i = 0; i < whole.size(); ++i) {
-      const auto key = kind + "/" + parameters[i].name;
-      if (kept)
-        state.tensors[key] = whole[i];
-      else
-        state.tensors.erase(key);
-    }
+    if (slices.size() == parameters.size()) out.emplace(kind, std::move(slices));
   }
+  return out;
+}
+
+/// The state with its slices put together in host memory. Every rank makes the call.
+State whole_state(State state, const ParameterSet& parameters, Strategy& strategy) {
+  for (const auto& [kind, slices] : slices_of(state, parameters)) {
+    std::vector<at::Tensor> whole;
+    for (size_t i = 0; i < slices.size(); ++i)
+      whole.push_back(at::empty_like(parameters[i].whole().detach(), slices[i].options().device(at::kCPU)));
+    strategy.gather_slices(slices, whole);
+    for (size_t i = 0; i < whole.size(); ++i) state.tensors[kind + "/" + parameters[i].name] = whole[i];
+  }
+  return state;
+}
+
+/// The state without its slices, which go to `out`.
+State without_slices(State state, const ParameterSet& parameters, std::map<std::string, TensorSlice>& out) {
+  for (const auto& [kind, slices] : slices_of(state, parameters))
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const auto& p = parameters[i];
+      const auto name = kind + "/" + p.name;
+      out[name] = {.value = slices[i], .begin = p.begin, .sizes = p.whole().sizes().vec(), .strides = p.whole().strides().vec()};
+      state.tensors.erase(name);
+    }
   return state;
 }
 
@@ -99,13 +114,17 @@ const State* SavedParts::find(const std::string& part) const {
   return &found->second;
 }
 
-void save_training(const LoopParts& parts, const LoopPosition& position, bool kept, RunState& out) {
+void save_training(const LoopParts& parts, const LoopPosition& position, StateSlices* slices, RunState& out) {
   for (const auto& [name, tensor] : model_tensors(parts)) out["model"].tensors.emplace(name, tensor);
   const auto parameters = parts.task->parameters();
   for (const auto& [alias, name] : parameters.aliases()) out["model"].values[kAliasKey + alias] = name;
-  out["optimizer"] = whole_state(parts.optimizer->state(), parts.optimizer->parameters(), *parts.strategy, kept);
+  const auto divide = [&](const char* part, State state, const ParameterSet& of) {
+    if (!parts.strategy->shards()) return state;
+    return slices == nullptr ? whole_state(std::move(state), of, *parts.strategy) : without_slices(std::move(state), of, (*slices)[part]);
+  };
+  out["optimizer"] = divide("optimizer", parts.optimizer->state(), parts.optimizer->parameters());
   out["scaler"] = parts.precision->state();
-  if (parts.ema != nullptr) out["ema"] = whole_state(parts.ema->state(), parts.ema->averages(), *parts.strategy, kept);
+  if (parts.ema != nullptr) out["ema"] = divide("ema", parts.ema->state(), parts.ema->averages());
   out["rng"] = rng_state();
   out["loader"] = parts.train_loader != nullptr ? parts.train_loader->state() : State{};
   out["loader"].values["batch_in_epoch"] = position.batch_in_epoch;

@@ -21,8 +21,8 @@ class SavedParts {
   const std::vector<std::string>& leave_out_;
 };
 
-// With a strategy that shards, every rank makes the call, and gets all shards put together, or, unless `kept`, only gives its own.
-void save_training(const LoopParts& parts, const LoopPosition& position, bool kept, RunState& out);
+// With a strategy that shards, this rank's slices go to `slices`. Without it every rank makes the call, and gets all shards joined.
+void save_training(const LoopParts& parts, const LoopPosition& position, StateSlices* slices, RunState& out);
 // In the order in which parts depend on each other; which parameters are trained is known before (TrainedParameters).
 void load_training(const LoopParts& parts, LoopPosition& position, const SavedParts& saved);
 

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import unittest
 
-from programs import BIN, ProgramTest, checkpoints, checksums, main, run_dir, train_app
+from programs import BIN, ProgramTest, checkpoints, contents, main, npu_tool, run_dir, train_app
 
 PARTS = ['model.safetensors', 'optimizer.safetensors', 'ema.safetensors']
 
@@ -53,7 +53,7 @@ class Distributed(ProgramTest):
         out = self.dir / name
         result = ranks(nproc, config, f'output.dir={out}', *args) if nproc > 1 else train_app(config, f'output.dir={out}', *args)
         self.assertDone(result)
-        return checksums(out), json.loads((run_dir(out) / 'history.json').read_text())
+        return contents(out), json.loads((run_dir(out) / 'history.json').read_text())
 
     def assertEqualBits(self, count, *args, per_rank=1, reduce='window', parts=PARTS):
         """One process that accumulates count x per_rank micro-batches, and `count` ranks with per_rank each."""
@@ -110,8 +110,29 @@ class Distributed(ProgramTest):
             said = ranks(count, config, f'output.dir={out}', 'dist.reduce=micro_batch', f'trainer.accumulate_grad_batches={4 // count}',
                          f'trainer.max_steps={steps}', f'trainer.strategy={strategy}', 'dist.bucket_mib=0.05', '--resume', 'auto')
             self.assertDone(said)
-        parts = checksums(out)
+            names = {path.name for path in (run_dir(out) / 'checkpoints/last').iterdir()}
+            for part in ('optimizer', 'ema'):
+                slices = {f'{part}.rank{r:04}.safetensors' for r in range(count)}  # next to them, numbers and buffers
+                self.assertEqual(names & slices, slices if strategy.startswith('zero') else set())
+            self.assertIn('model.safetensors', names)
+        parts = contents(out)
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
+
+    def test_tools_read_checkpoints_in_slices(self):
+        """Saved at every step while the training continues, by three ranks; all of it is read as that of one process is."""
+        config = self.config(TINY)
+        steps = ['checkpoint.every_n_train_steps=1', 'trainer.max_steps=5', 'checkpoint.save_top_k=-1', 'lr_scheduler.T_max=40']
+        self.end_of('one', config, 'trainer.accumulate_grad_batches=3', *steps)
+        self.end_of('three', config, 'trainer.strategy=zero2', 'dist.bucket_mib=0.05', *steps, nproc=3)
+        self.assertEqual([m['global_step'] for m in checkpoints(self.dir / 'three')], [1, 2, 3, 4, 5])
+        one, three = (run_dir(self.dir / name) / 'checkpoints/last' for name in ('one', 'three'))
+        for run in (one, three):
+            self.assertDone(npu_tool('weights', '--from', run, '--to', self.dir / f'{run.parts[-5]}_torch', '--as', 'training'))
+        for file in sorted((self.dir / 'one_torch').iterdir()):
+            self.assertEqual(file.read_bytes(), (self.dir / 'three_torch' / file.name).read_bytes(), file.name)
+        self.assertEqual(*[json.loads(npu_tool('eval', '--checkpoint', run, '--json')[1]) | {'checkpoint': ''} for run in (one, three)])
+        (three / 'ema.rank0001.safetensors').unlink()
+        self.assertFails(npu_tool('eval', '--checkpoint', three), 6, 'ema.rank0001.safetensors: is missing')
 
     def test_what_shards_cannot_do_is_refused_by_every_rank(self):
         config = self.config(TINY)
@@ -148,7 +169,7 @@ class Distributed(ProgramTest):
         for count, steps in ((2, 7), (1, 1000)):
             more = [*common, f'trainer.accumulate_grad_batches={4 // count}', f'trainer.max_steps={steps}', '--resume', 'auto']
             self.assertDone(ranks(count, config, *more))
-        parts = checksums(out)
+        parts = contents(out)
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
 
     def test_native_dropout_goes_on_on_every_rank(self):
@@ -158,7 +179,7 @@ class Distributed(ProgramTest):
         whole, _ = self.end_of('whole', config, *native, 'trainer.max_steps=9', nproc=2)
         self.assertDone(ranks(2, config, f'output.dir={out}', *native, 'trainer.max_steps=4'))
         self.assertDone(ranks(2, config, f'output.dir={out}', *native, 'trainer.max_steps=9', '--resume', 'auto'))
-        resumed = checksums(out)
+        resumed = contents(out)
         for part in [*PARTS, 'rng.safetensors']: self.assertEqual(whole[part], resumed[part], part)
         # Another number of ranks: those above 0 start theirs again, and the log reports this.
         code, _, said = ranks(3, config, f'output.dir={out}', *native, 'trainer.max_steps=10', '--resume', 'auto')

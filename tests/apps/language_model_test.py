@@ -6,6 +6,7 @@ import math
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -127,6 +128,19 @@ class Runs(ProgramTest):
 
     def train(self, name, *args, precision='32-true'):
         return self.assertDone(train_app(self.text(precision), f'output.dir={self.dir}/{name}', *args))
+
+    def test_the_share_of_the_speed_of_products(self):
+        """trainer.mfu: three times the FLOPs of a forward pass for each sample, and what they are of the speed that was measured."""
+        said = train_app(self.text(), f'output.dir={self.dir}/out', 'trainer.mfu=true')
+        self.assertDone(said)
+        self.assertRegex(said[1], r'epoch 2 done: .* tokens/s, .*, [\d.e+-]+ GFLOP/s \(MFU \d+\.\d %\)')
+        products, = re.findall(r'FLOPs per sample, products at ([\d.e+]+) GFLOP/s', said[2])
+        shape = ['model={name: gpt2_tiny, context: 32, dim: 32}']
+        flops = json.loads(self.assertDone(npu_tool('summary', self.text(), *shape, '--json')))['flops_per_image']
+        for epoch in json.loads((run_dir(self.dir / 'out') / 'history.json').read_text())['epochs']:
+            self.assertAlmostEqual(epoch['flops_per_second'] / epoch['samples_per_second'] / (3 * flops), 1, delta=1e-9)
+            self.assertAlmostEqual(1e-9 * epoch['flops_per_second'] / epoch['mfu'] / float(products), 1, delta=1e-4)
+        for row in rows(self.dir / 'out', 'epoch'): self.assertGreater(float(row['mfu']), 0)
 
     def test_perplexity_and_tokens_in_progress_and_logs(self):
         said = self.train('out')

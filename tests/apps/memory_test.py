@@ -66,6 +66,30 @@ class Memory(ProgramTest):
         for row in rows: self.assertLess(abs(row['error']), 0.02)
         self.assertFails(self.memory('--check', '4', 'device=cpu'), USAGE, 'device=sim_npu')
 
+    def test_one_of_several_ranks(self):
+        """--nproc: what each strategy leaves on a rank, against the peak that a real rank of four measures."""
+        several = ['data.batch_size=16', 'dist.backend=gloo', 'dist.bucket_mib=1']
+        allocated = {}
+        for strategy in ('ddp', 'zero1', 'zero2'):
+            found = json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', strategy, '--quick', '--json', *several)))
+            self.assertEqual((found['ranks'], found['strategy'], found['every_block']), (4, strategy, True))
+            allocated[strategy] = found['allocated']
+            if strategy == 'zero1': continue
+            out = self.dir / strategy
+            self.assertDone(train_app(self.vit('sim_npu'), '--nproc', '4', f'trainer.strategy={strategy}', f'output.dir={out}', *several))
+            epoch, = json.loads((run_dir(out) / 'history.json').read_text())['epochs']
+            self.assertLess(abs(found['allocated'] / epoch['peak_memory_bytes'] - 1), 0.1, (strategy, found, epoch))
+        self.assertLessEqual(allocated['zero2'], allocated['zero1'])
+        self.assertLess(allocated['zero1'], 0.9 * allocated['ddp'])
+        text = self.assertDone(self.memory('--nproc', '4', *several))
+        rows = [line.split()[:2] for line in text.splitlines()]
+        for strategy in allocated:
+            for checkpointing in ('none', 'blocks'): self.assertIn([strategy, checkpointing], rows)
+        self.assertIn('each of 4 ranks, ddp', text)
+        self.assertFails(self.memory('--strategy', 'zero2'), USAGE, '--nproc')
+        self.assertFails(self.memory('--nproc', '4', '--strategy', 'zero9'), USAGE, 'zero9')
+        self.assertFails(self.memory('--nproc', '0'), USAGE, '--nproc')
+
     def test_the_cpu_alone(self):
         result = self.memory('--json', '--quick', 'device=cpu')
         self.assertEqual(result[2], '')  # libtorch complains of no older blocks

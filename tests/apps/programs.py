@@ -1,6 +1,7 @@
 """Runs the programs as a user does, for the tests of this folder."""
 import hashlib
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -91,6 +92,44 @@ def checksums(out):
     """Checksums of the last checkpoint's files, as its manifest lists them."""
     manifest = json.loads((run_dir(out) / 'checkpoints' / 'last' / 'manifest.json').read_text())
     return {f['name']: f['checksum'] for f in manifest['files']}
+
+
+def contents(out):
+    """For each tensor file of the last checkpoint a digest of its names, dtypes, shapes and elements. Slices of ranks are joined first."""
+    folder = run_dir(out) / 'checkpoints' / 'last'
+    manifest = json.loads((folder / 'manifest.json').read_text())
+    tensors, flat = {}, {}
+    files = {f['name']: safetensors_of(folder / f['name']) for f in manifest['files'] if f['name'].endswith('.safetensors')}
+    for entry in manifest['tensors']:
+        dtype, shape, data = files[entry['file']][entry['name']]
+        if 'sizes' not in entry: tensors[entry['file'], entry['name']] = (dtype, shape, data)
+        else: flat.setdefault((entry['part'] + '.safetensors', entry['name']), []).append((entry['range'], dtype, data, entry))
+    for key, slices in flat.items():
+        slices.sort(key=lambda s: s[0])
+        memory, entry = b''.join(data for _, _, data, _ in slices), slices[0][3]
+        tensors[key] = (slices[0][1], entry['sizes'], row_major(memory, entry['sizes'], entry['strides']))
+    digests = {}
+    for (file, name), content in sorted(tensors.items()):
+        digests.setdefault(file, hashlib.sha256()).update(repr((name, *content)).encode())
+    return {file: digest.hexdigest() for file, digest in digests.items()}
+
+
+def safetensors_of(path):
+    """{name: (dtype, shape, bytes)} of a file."""
+    content = path.read_bytes()
+    begin = 8 + int.from_bytes(content[:8], 'little')
+    header = json.loads(content[8:begin])
+    return {n: (t['dtype'], t['shape'], content[begin + t['data_offsets'][0]:begin + t['data_offsets'][1]]) for n, t in header.items()
+            if n != '__metadata__'}
+
+
+def row_major(memory, sizes, strides):
+    """The elements of a dense tensor whose memory has these strides, in row-major order."""
+    count = math.prod(sizes)
+    if count == 0: return b''
+    size, places = len(memory) // count, [0]
+    for extent, stride in zip(sizes, strides): places = [p + i * stride for p in places for i in range(extent)]
+    return b''.join(memory[p * size:(p + 1) * size] for p in places)
 
 
 def checkpoints(out):

@@ -8,11 +8,13 @@
 ///   npu_train::Trainer trainer(npu_train::load_config("my.yaml", {}, parts), parts);
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "npu_train/core/registry.hpp"
 #include "npu_train/data/datasets.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/dist/process_group.hpp"
 #include "npu_train/engine/run_observer.hpp"
 #include "npu_train/nn/model.hpp"
 #include "npu_train/optim/optimizer.hpp"
@@ -41,6 +43,8 @@ struct Parts {
   CallbackRegistry callbacks{"callback", "a program adds its own with parts.callbacks.add"};
   DeviceRegistry devices{"device"};  ///< kinds in addition to cpu, cuda, npu and sim_npu, by name
   ObserverRegistry observers{};      ///< sections of observers, such as `dump` of npu_train::tools
+  /// The processes that train together, if the program knows them; empty: those of the launch that this process belongs to.
+  std::function<std::shared_ptr<ProcessGroup>(const DistOptions&)> process_group{};
 };
 
 /// All parts of the library; no callbacks, devices or observers.

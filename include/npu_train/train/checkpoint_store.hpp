@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +40,14 @@ class CheckpointStore {
   /// Writes to `diverged/` next to the folder of checkpoints; `last` and `best` stay unchanged.
   std::string save_diverged(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config);
 
+  /// The two ends of a checkpoint that several ranks write: a folder for it, and, when all is in it, what save() does after writing.
+  std::unique_ptr<CheckpointFolder> open(const CheckpointMeta& meta) const;
+  std::string commit(CheckpointFolder& folder, const CheckpointMeta& meta) const;
+
+  /// The same for `diverged/`.
+  std::unique_ptr<CheckpointFolder> open_diverged() const;
+  std::string commit_diverged(CheckpointFolder& folder, const CheckpointMeta& meta) const;
+
   /// Target of `last` or `best`; "" when there is none.
   std::string last() const { return link("last"); }
   std::string best() const { return link("best"); }
@@ -62,6 +71,8 @@ class CheckpointStore {
   std::string link(const std::string& name) const;
   void rotate(const std::string& newest) const;
 
+  std::string path_of(const CheckpointMeta& meta) const;
+  std::string diverged_path() const;
   std::string write(const RunState& state, const CheckpointMeta& meta, const ConfigNode& config) const;
 
   std::string dir_;

@@ -38,7 +38,9 @@ struct LoopParts {
   Device device;
   ConfigNode config;  ///< resolved, saved with every checkpoint
   std::string model_name;
-  std::string classes;  ///< names of the classes, one a line
+  std::string classes;          ///< names of the classes, one a line
+  double flops_per_sample = 0;  ///< of forward and backward; 0: not reported
+  double product_flops = 0;     ///< what the devices of all ranks reach in matrix products, per second
   std::shared_ptr<const Clock> clock = steady_clock();
   std::shared_ptr<std::atomic<bool>> stop = std::make_shared<std::atomic<bool>>(false);  ///< true asks fit() to end after the current step
 };
@@ -100,6 +102,8 @@ class TrainLoop {
   /// when it does not fit; `leave_out` names parts to skip. The state of a callback is the part `callbacks.NAME`, see Callback.
   RunState state() const;
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
+  /// The same from a checkpoint's folder, of which a rank that has slices of the state reads only these.
+  void load_checkpoint(const std::string& dir);
 
   /// Writes a checkpoint now; refuses (Error(Diverged)) when a parameter is not finite. Returns its path, "" without a store.
   std::string save_checkpoint();
@@ -139,7 +143,7 @@ class TrainLoop {
   const LoopParts& parts() const { return parts_; }
 
  private:
-  RunState state_if(bool kept) const;  // of shards: all of them, or nothing
+  RunState state_with(StateSlices* own) const;  // shards: those of this rank apart, or, with nullptr, all of them joined
   struct Jobs;
   template <class Fn>
   void call_back(Fn&& fn);

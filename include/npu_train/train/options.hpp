@@ -22,6 +22,7 @@ struct TrainerOptions {
                                                  ///< the sums of gradients | single: one process | auto: single or ddp
   std::string lr_scaling = "none";               ///< none | linear | sqrt: learning rates times the number of ranks, or its square root
   bool sync_batchnorm = false;                   ///< with several ranks: BatchNorm normalises by the micro-batches of all of them together
+  bool mfu = false;                              ///< report the model's FLOP/s, and their share of the measured speed of products
   double gradient_clip_val = 0;                  ///< 0: no clipping
   std::string gradient_clip_algorithm = "norm";  ///< norm | value
   std::string gradient_checkpointing = "none";   ///< none | blocks | every:N | budget:2GiB, see nn/checkpoint_plan.hpp

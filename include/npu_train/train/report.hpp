@@ -44,6 +44,8 @@ struct EpochReport {
   double val_seconds = 0;
   double samples_per_second = 0;
   double weight_per_second = 0;  ///< of a language model: tokens
+  double flops_per_second = 0;   ///< of the model, of all ranks, with trainer.mfu; otherwise 0
+  double mfu = 0;                ///< share of the measured speed of matrix products that flops_per_second is
   double data_wait = 0;          ///< of `seconds`: waiting for data, in seconds
   int64_t peak_memory = 0;       ///< bytes on the device (host: peak resident set)
 };

@@ -11,6 +11,7 @@
 #include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/host_arena.hpp"
+#include "npu_train/device/product_speed.hpp"
 #include "npu_train/device/threads.hpp"
 #include "npu_train/engine/environment.hpp"
 #include "npu_train/engine/model_precision.hpp"

@@ -13,8 +13,9 @@ namespace {
 
 struct MemoryArguments {
   std::vector<std::string> words;
-  std::string hbm, html;
+  std::string hbm, html, strategy;
   std::vector<int64_t> check;
+  int nproc = 1;
   bool quick = false, json = false;
 };
 
@@ -37,10 +38,12 @@ int memory(const MemoryArguments& args, const Parts& parts) {
   MemoryPredictionOptions options;
   if (!args.hbm.empty()) options.hbm = size_argument("--hbm", args.hbm);
   options.variants = !args.quick;
+  options.ranks = args.nproc;
   const auto [file, overrides] = split_words(args.words);
   check(!file.empty(), ErrorKind::Usage, "memory",
         "no configuration is given; hint: npu_tool memory CONFIG.yaml --hbm 32GiB [key=value ...]");
   auto config = load_config(file, overrides, parts);
+  if (!args.strategy.empty()) config.trainer.strategy = args.strategy;
   config.sim_npu.hbm = "1024TiB";  // the limit applies to the prediction, not to the steps from which it is made
   config.sim_npu.unsupported_ops = "ignore";
   const ScopedLogSink warnings(make_standard_sink(LogLevel::Warning));
@@ -61,15 +64,22 @@ void add_memory(CLI::App& app, Command& run) {
   auto* hbm = sub->add_option("--hbm", args->hbm,
                               "memory of the card (32GiB, 32GB, 512MiB): the largest batch that fits is reported; exit code 7 if "
                               "the configuration's batch does not fit");
-  auto* quick =
-      sub->add_flag("--quick", args->quick, "predict only this configuration, not the other precisions with and without checkpointing");
+  auto* quick = sub->add_flag("--quick", args->quick,
+                              "predict only this configuration, not the other precisions or strategies, with and without checkpointing");
+  auto* nproc = sub->add_option("--nproc", args->nproc,
+                                "processes that train together, each on a device of its own: the memory is that of one of them, for "
+                                "trainer.strategy and the others; they need not exist")
+                    ->check(CLI::Range(1, 65536));
+  sub->add_option("--strategy", args->strategy, "with --nproc: as trainer.strategy=S")
+      ->check(CLI::IsMember({"ddp", "zero1", "zero2"}))
+      ->needs(nproc);
   auto* check = sub->add_option("--check", args->check,
                                 "train two steps with each of these batch sizes (4,8,13) on the device, and compare with the prediction")
                     ->delimiter(',')
                     ->allow_extra_args(false)
                     ->check(above_zero());
   auto* html = sub->add_option("--html", args->html, "write a self-contained HTML page");
-  for (auto* of_the_prediction : {hbm, quick, html}) check->excludes(of_the_prediction);
+  for (auto* of_the_prediction : {hbm, quick, html, nproc}) check->excludes(of_the_prediction);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   sub->callback([args, &run] { run = [args](const Parts& parts) { return memory(*args, parts); }; });
 }

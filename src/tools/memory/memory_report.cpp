@@ -55,7 +55,8 @@ std::vector<Row> layer_groups(const MemoryPrediction& p) {
 
 std::string run_text(const MemoryPrediction& p) {
   return p.model + " with " + p.optimizer + ", " + p.precision + ", checkpointing " + p.checkpointing + ", batch " +
-         std::to_string(p.batch) + (p.accumulate > 1 ? " x " + std::to_string(p.accumulate) + " accumulated" : "");
+         std::to_string(p.batch) + (p.accumulate > 1 ? " x " + std::to_string(p.accumulate) + " accumulated" : "") +
+         (p.ranks > 1 ? "; each of " + std::to_string(p.ranks) + " ranks, " + p.strategy : "");
 }
 
 std::string place_text(const MemoryPeak& peak) {
@@ -100,13 +101,13 @@ std::string to_text(const MemoryPrediction& p, size_t width) {
     out += "\n" + by_layer.str(width);
   }
   if (!p.variants.empty()) {
-    std::vector<std::string> columns = {"precision", "checkpointing", "tensors", "blocks"};
+    std::vector<std::string> columns = {p.ranks > 1 ? "strategy" : "precision", "checkpointing", "tensors", "blocks"};
     if (p.hbm > 0) columns.push_back("largest batch");
     columns.push_back("");
     TextTable variants(columns);
     for (const auto& v : p.variants) {
-      std::vector<std::string> row = {v.precision, v.checkpointing, v.problem.empty() ? size_text(v.allocated) : "-",
-                                      v.problem.empty() ? size_text(v.reserved) : "-"};
+      std::vector<std::string> row = {p.ranks > 1 ? v.strategy : v.precision, v.checkpointing,
+                                      v.problem.empty() ? size_text(v.allocated) : "-", v.problem.empty() ? size_text(v.reserved) : "-"};
       if (p.hbm > 0) row.push_back(v.problem.empty() ? with_commas(v.largest) : "-");
       row.push_back(!v.problem.empty() ? v.problem : v.chosen ? "this configuration" : "");
       variants.add_row(row);
@@ -125,6 +126,7 @@ Json to_json(const MemoryPrediction& p) {
   for (const auto& [name, bytes] : p.peak.phases) phases.set(name, bytes);
   for (const auto& v : p.variants)
     variants.push_back(Json::object({{"precision", v.precision},
+                                     {"strategy", v.strategy},
                                      {"checkpointing", v.checkpointing},
                                      {"allocated", v.allocated},
                                      {"reserved", v.reserved},
@@ -140,6 +142,8 @@ Json to_json(const MemoryPrediction& p) {
                        {"optimizer", p.optimizer},
                        {"batch_size", p.batch},
                        {"accumulate_grad_batches", p.accumulate},
+                       {"ranks", p.ranks},
+                       {"strategy", p.strategy},
                        {"measured_batches", Json::array({p.small_batch, p.large_batch})},
                        {"every_block", p.matched},
                        {"allocated", p.peak.allocated},
@@ -183,13 +187,14 @@ BarPlot by_layer(const MemoryPrediction& p) {
 }
 
 HtmlTable variant_table(const MemoryPrediction& p) {
-  HtmlTable table{.columns = {{"Precision"}, {"Checkpointing"}, {"Tensors, MiB", true}, {"Blocks, MiB", true}}};
+  HtmlTable table{.columns = {{p.ranks > 1 ? "Strategy" : "Precision"}, {"Checkpointing"}, {"Tensors, MiB", true}, {"Blocks, MiB", true}}};
   if (p.hbm > 0) table.columns.push_back({"Largest batch", true});
   table.columns.push_back({"Note"});
   for (const auto& v : p.variants) {
     const bool bad = !v.problem.empty();
     const auto number = [&](double value) { return bad ? HtmlTable::Cell{"-"} : HtmlTable::Cell::number(value, Tone::Plain, 5); };
-    std::vector<HtmlTable::Cell> row = {{v.precision}, {v.checkpointing}, number(mib(v.allocated)), number(mib(v.reserved))};
+    std::vector<HtmlTable::Cell> row = {
+        {p.ranks > 1 ? v.strategy : v.precision}, {v.checkpointing}, number(mib(v.allocated)), number(mib(v.reserved))};
     if (p.hbm > 0) row.push_back(number(static_cast<double>(v.largest)));
     row.push_back({bad ? v.problem : v.chosen ? "this configuration" : "", {}, bad ? Tone::Warn : Tone::Plain});
     table.rows.push_back(std::move(row));
@@ -218,7 +223,7 @@ std::string to_html(const MemoryPrediction& p) {
   if (!p.peak.timeline.empty()) page.plot(timeline(p));
   if (!p.peak.activations.empty()) page.bars(by_layer(p));
   if (!p.variants.empty()) {
-    page.heading("Other precisions, with and without checkpointing");
+    page.heading(p.ranks > 1 ? "Other strategies, with and without checkpointing" : "Other precisions, with and without checkpointing");
     page.table(variant_table(p));
   }
   if (!p.peak.activations.empty()) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "memory_steps.hpp"
+#include "mirrored_group.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/without_hint.hpp"
@@ -18,6 +19,7 @@ namespace {
 using detail::kFewSamples, detail::kMoreSamples;
 
 constexpr const char* kPrecisions[] = {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"};
+constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2"};
 constexpr const char* kCheckpointing[] = {"none", "blocks"};
 
 struct Measured {
@@ -105,6 +107,7 @@ Measured measure(const RunConfig& given, const Parts& parts) {
 MemoryPrediction::Variant variant_of(const Measured& measured, const MemoryPredictionOptions& options) {
   const auto peak = measured.model.peak(measured.batch);
   return {.precision = measured.precision,
+          .strategy = {},
           .checkpointing = {},
           .allocated = peak.allocated,
           .reserved = peak.reserved,
@@ -112,36 +115,69 @@ MemoryPrediction::Variant variant_of(const Measured& measured, const MemoryPredi
           .problem = {}};
 }
 
+std::string strategy_of(const RunConfig& config, int ranks) {
+  if (ranks == 1) return "single";
+  return config.trainer.strategy == "auto" ? "ddp" : config.trainer.strategy;
+}
+
+// What may be chosen instead: precisions of one process, strategies of several, each with and without checkpointing.
+std::vector<RunConfig> alternatives(const RunConfig& given, int ranks) {
+  std::vector<RunConfig> out;
+  const auto add = [&](const auto& change) {
+    for (const char* checkpointing : kCheckpointing) {
+      auto config = given;
+      change(config);
+      config.trainer.gradient_checkpointing = checkpointing;
+      out.push_back(std::move(config));
+    }
+  };
+  if (ranks == 1) {
+    for (const char* precision : kPrecisions) add([&](RunConfig& config) { config.precision = precision; });
+  } else {
+    for (const char* strategy : kStrategies) add([&](RunConfig& config) { config.trainer.strategy = strategy; });
+  }
+  return out;
+}
+
 // In the order of the lists; the configuration's own first where it is in none.
 std::vector<MemoryPrediction::Variant> variants_of(const RunConfig& given, const Measured& own, const MemoryPredictionOptions& options,
                                                    const Parts& parts) {
   std::vector<MemoryPrediction::Variant> out;
   auto chosen = variant_of(own, options);
+  chosen.strategy = strategy_of(given, options.ranks);
   chosen.checkpointing = given.trainer.gradient_checkpointing;
   chosen.chosen = true;
   bool listed = false;
-  for (const char* precision : kPrecisions)
-    for (const char* checkpointing : kCheckpointing) {
-      if (precision == chosen.precision && checkpointing == chosen.checkpointing) {
-        out.push_back(chosen);
-        listed = true;
-        continue;
-      }
-      auto config = given;
-      config.precision = precision;
-      config.trainer.gradient_checkpointing = checkpointing;
-      MemoryPrediction::Variant variant;
-      try {
-        variant = variant_of(measure(config, parts), options);
-      } catch (const Error& e) {
-        variant.problem = without_hint(e.what());
-      }
-      variant.precision = precision;
-      variant.checkpointing = checkpointing;
-      out.push_back(std::move(variant));
+  for (const auto& config : alternatives(given, options.ranks)) {
+    const auto precision = options.ranks == 1 ? config.precision : own.precision;
+    const auto strategy = strategy_of(config, options.ranks);
+    const auto& checkpointing = config.trainer.gradient_checkpointing;
+    if (precision == chosen.precision && strategy == chosen.strategy && checkpointing == chosen.checkpointing) {
+      out.push_back(chosen);
+      listed = true;
+      continue;
     }
+    MemoryPrediction::Variant variant;
+    try {
+      variant = variant_of(measure(config, parts), options);
+    } catch (const Error& e) {
+      variant.problem = without_hint(e.what());
+    }
+    variant.precision = precision;
+    variant.strategy = strategy;
+    variant.checkpointing = checkpointing;
+    out.push_back(std::move(variant));
+  }
   if (!listed) out.insert(out.begin(), chosen);
   return out;
+}
+
+// `parts` with ranks that exist in this process alone.
+Parts with_ranks(Parts parts, int ranks) {
+  constexpr int kMost = 65536;
+  check(ranks >= 1 && ranks <= kMost, ErrorKind::Usage, "memory", ranks, " ranks; allowed: 1 to ", kMost);
+  if (ranks > 1) parts.process_group = [ranks](const DistOptions& dist) { return detail::mirrored_group(ranks, dist); };
+  return parts;
 }
 
 }  // namespace
@@ -174,8 +210,9 @@ MemoryModel measure_memory(const RunConfig& config, const Parts& parts) {
   return translated("memory", [&] { return measure(config, parts).model; });
 }
 
-MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionOptions& options, const Parts& parts) {
+MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionOptions& options, const Parts& given) {
   return translated("memory", [&] {
+    const auto parts = with_ranks(given, options.ranks);
     const auto measured = measure(config, parts);
     MemoryPrediction out;
     out.model = config.model.name;
@@ -185,6 +222,8 @@ MemoryPrediction predict_memory(const RunConfig& config, const MemoryPredictionO
     out.optimizer = config.optimizer.name;
     out.batch = measured.batch;
     out.accumulate = config.trainer.accumulate_grad_batches;
+    out.ranks = options.ranks;
+    out.strategy = strategy_of(config, options.ranks);
     out.small_batch = kFewSamples;
     out.large_batch = kMoreSamples;
     out.matched = measured.model.matched();

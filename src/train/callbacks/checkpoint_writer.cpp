@@ -24,15 +24,40 @@ void CheckpointWriter::check_finite() const {
 
 bool CheckpointWriter::writes() const { return run_.enabled && run_.strategy.of_main(run_.store != nullptr); }
 
-// Complete on the main rank; the others give their shards to it, if there are any.
-RunState CheckpointWriter::state_of_main() const { return run_.strategy.is_main() || run_.strategy.shards() ? run_.state() : RunState(); }
-
-RunState CheckpointWriter::state_of_ranks() const {
+RunState CheckpointWriter::state_of_ranks(StateSlices& own) const {
   auto generators = generators_of_ranks(run_.strategy);
-  auto out = state_of_main();
-  if (!run_.strategy.is_main()) return {};
+  if (!run_.strategy.is_main() && !run_.strategy.shards()) return {};
+  auto out = run_.state(own);
   out["rng"] = std::move(generators);
   return out;
+}
+
+void CheckpointWriter::begin_parts(const CheckpointMeta& meta, bool async) {
+  StateSlices slices;
+  const auto state = state_of_ranks(slices);
+  shared_meta_ = meta;
+  parts_were_asked_ = parts_are_written_ = false;
+  shared_.begin(run_.strategy.is_main() ? run_.store->open(meta) : nullptr, state, slices, run_.config, async);
+}
+
+std::string CheckpointWriter::finish_parts() {
+  const auto folder = shared_.finish();
+  return folder != nullptr ? run_.store->commit(*folder, shared_meta_) : "";
+}
+
+void CheckpointWriter::note_parts(bool some_rank_is_writing) {
+  // What a step agreed on was said before it: by then the parts must have been under way.
+  parts_are_written_ = parts_were_asked_ && !some_rank_is_writing;
+  parts_were_asked_ = shared_.under_way();
+}
+
+void CheckpointWriter::settle_parts() {
+  try {
+    if (shared_.under_way()) finish(/*wait=*/true);
+  } catch (const Error& e) {
+    if (e.kind() != ErrorKind::Checkpoint) throw;
+    if (run_.strategy.is_main()) log_warning("a checkpoint could not be written: ", e.what());
+  }
 }
 
 std::string CheckpointWriter::save() {
@@ -42,8 +67,15 @@ std::string CheckpointWriter::save() {
     check_finite();
     const auto meta = run_.meta();
     const bool is_main = run_.strategy.is_main();
-    const auto state = state_of_ranks();
-    const auto path = is_main ? run_.store->save(state, meta, run_.config) : std::string();
+    std::string path;
+    if (run_.strategy.shards()) {
+      begin_parts(meta, /*async=*/false);
+      path = finish_parts();
+    } else {
+      StateSlices none;
+      const auto state = state_of_ranks(none);
+      if (is_main) path = run_.store->save(state, meta, run_.config);
+    }
     run_.strategy.barrier();  // the file is there for every rank
     note(meta);
     if (is_main) run_.written(path);
@@ -61,17 +93,25 @@ void CheckpointWriter::begin() {
   run_.observers.run(Phase::Checkpoint, run_.step.attempts(), 0, [&] {
     check_finite();
     const auto meta = run_.meta();
-    const auto state = state_of_ranks();
-    if (run_.strategy.is_main()) run_.store->save_later(state, meta, run_.config);
+    if (run_.strategy.shards()) {
+      begin_parts(meta, /*async=*/true);
+    } else {
+      StateSlices none;
+      const auto state = state_of_ranks(none);
+      if (run_.strategy.is_main()) run_.store->save_later(state, meta, run_.config);
+    }
     note(meta);
   });
 }
 
 void CheckpointWriter::finish(bool wait) {
-  if (run_.store == nullptr) return;
   std::string path;
   try {
-    path = run_.store->finish(wait);
+    if (shared_.under_way()) {
+      if (wait || parts_are_written_) path = finish_parts();
+    } else if (run_.store != nullptr) {
+      path = run_.store->finish(wait);
+    }
   } catch (...) {
     saved_at_ = -1;  // the state was not saved
     throw;
@@ -80,11 +120,20 @@ void CheckpointWriter::finish(bool wait) {
 }
 
 std::string CheckpointWriter::save_diverged() {
-  const bool is_main = run_.strategy.is_main();
-  if (run_.strategy.shards() ? !writes() : run_.store == nullptr || !is_main) return "";
+  const bool is_main = run_.strategy.is_main(), shards = run_.strategy.shards();
+  if (shards ? !writes() : run_.store == nullptr || !is_main) return "";
   try {
-    const auto state = state_of_main();
-    return is_main ? run_.store->save_diverged(state, run_.meta(), run_.config) : "";
+    StateSlices slices;
+    const auto state = run_.state(slices);
+    const auto meta = run_.meta();
+    auto folder = is_main ? run_.store->open_diverged() : nullptr;
+    if (shards) {
+      shared_.begin(std::move(folder), state, slices, run_.config, /*async=*/false);
+      folder = shared_.finish();
+    } else {
+      folder->write(state, run_.config);
+    }
+    return folder != nullptr ? run_.store->commit_diverged(*folder, meta) : "";
   } catch (const Error& e) {
     log_warning("the broken state cannot be kept: ", e.what());
     return "";

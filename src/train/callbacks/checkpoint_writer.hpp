@@ -10,6 +10,7 @@
 #include "npu_train/optim/optimizer.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
 #include "npu_train/train/step.hpp"
+#include "train/callbacks/shared_save.hpp"
 
 namespace npu_train::detail {
 
@@ -27,12 +28,12 @@ class CheckpointWriter {
     const TrainStep& step;
     const Optimizer& optimizer;
     const ConfigNode& config;
-    std::function<RunState()> state;
+    std::function<RunState(StateSlices& own)> state;
     std::function<CheckpointMeta()> meta;
     std::function<void()> not_finite;                      // throws, in place of a checkpoint with weights that are not finite
     std::function<void(const std::string& path)> written;  // a checkpoint is on the disk
   };
-  explicit CheckpointWriter(Context context) : run_(std::move(context)) {}
+  explicit CheckpointWriter(Context context) : run_(std::move(context)), shared_(run_.strategy) {}
 
   // Writes, and returns the path; "" without a store and on a rank that writes nothing.
   std::string save();
@@ -42,6 +43,12 @@ class CheckpointWriter {
   void finish(bool wait);
   // The folder of the diverged state; "" without a store, or with a warning if it could not be written.
   std::string save_diverged();
+  // A checkpoint that ranks write together, each its slices, is complete only when the main rank knows that all have written. Whether this
+  // rank is still writing travels with the agreement of a step: `some_rank` is what the last one said, alike on every rank.
+  bool is_writing_part() const { return shared_.is_writing(); }
+  void note_parts(bool some_rank_is_writing);
+  // Ends a checkpoint of several ranks, or warns that it could not be written. Every rank makes the call.
+  void settle_parts();
 
   // A state was loaded: it is in a checkpoint already.
   void loaded(int64_t attempts) { saved_at_ = attempts; }
@@ -54,12 +61,16 @@ class CheckpointWriter {
   // The main rank knows it; others may have no store.
   bool writes() const;
   void check_finite() const;
-  // What the main rank writes, without and with the generators of all ranks; empty on the others, which give their shards.
-  RunState state_of_main() const;
-  RunState state_of_ranks() const;
+  // What the main rank writes, with the generators of all ranks, and the slices of this rank.
+  RunState state_of_ranks(StateSlices& own) const;
+  void begin_parts(const CheckpointMeta& meta, bool async);
+  std::string finish_parts();
   void note(const CheckpointMeta& meta);
 
   Context run_;
+  SharedSave shared_;
+  CheckpointMeta shared_meta_;
+  bool parts_were_asked_ = false, parts_are_written_ = false;
   int64_t saved_at_ = 0;        // attempts at the newest checkpoint; -1: it could not be written
   bool without_score_ = false;  // it was written before its weights were validated
 };

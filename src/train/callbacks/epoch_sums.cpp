@@ -31,6 +31,8 @@ void EpochSums::describe(EpochReport& report) const {
   report.seconds = seconds_;
   report.samples_per_second = seconds_ > 0 ? static_cast<double>(samples_) / seconds_ : 0;
   report.weight_per_second = seconds_ > 0 ? weight_ / seconds_ : 0;
+  report.flops_per_second = flops_.per_sample * report.samples_per_second;
+  report.mfu = flops_.of_products > 0 ? report.flops_per_second / flops_.of_products : 0;
   report.data_wait = data_wait_;
 }
 

@@ -10,9 +10,14 @@
 
 namespace npu_train::detail {
 
+// What the speed of an epoch is compared with, as in LoopParts; 0: not compared.
+struct EpochFlops {
+  double per_sample = 0, of_products = 0;
+};
+
 class EpochSums final : public Stateful {
  public:
-  explicit EpochSums(const Task& task) : task_(task) {}
+  explicit EpochSums(const Task& task, EpochFlops flops = {}) : task_(task), flops_(flops) {}
 
   void clear();
   // `weight`: of the step's loss among others. A skipped step counts for the time and not for the averages.
@@ -27,6 +32,7 @@ class EpochSums final : public Stateful {
 
  private:
   const Task& task_;
+  EpochFlops flops_;
   MetricMeter metrics_;
   int64_t samples_ = 0;
   double weight_ = 0;

@@ -226,6 +226,7 @@ void Progress::on_epoch_end(TrainLoop& loop, const EpochReport& r) {
   auto out = format("epoch %lld done:", static_cast<long long>(r.epoch + 1)) + " train" + metrics_text(r.train);
   if (!r.val.empty()) out += "  | val" + metrics_text(r.val);
   out += "  | " + rate_text(r.samples_per_second, r.weight_per_second, loop.parts().task->weight_unit()) + ", " + human_duration(r.seconds);
+  if (r.flops_per_second > 0) out += format(", %.3g GFLOP/s (MFU %.1f %%)", 1e-9 * r.flops_per_second, 100 * r.mfu);
   if (r.skipped > 0) out += format(", %lld skipped", static_cast<long long>(r.skipped));
   write_(wrapped_line(out, width()));
 }

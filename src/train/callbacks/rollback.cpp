@@ -15,13 +15,14 @@ void Rollback::diverged(const Divergence::Finding& found, const CheckpointStore*
               "training diverged: " + found.cause + (where.empty() ? "" : "; the broken state is in " + where), found.remedy);
 }
 
-bool Rollback::run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const RunState&)>& load) {
+bool Rollback::run(const Error& cause, const CheckpointStore* store, LearningRate& rate,
+                   const std::function<void(const std::string& path)>& load) {
   const auto path = target(store);
   if (path.empty()) return false;
   const auto done = done_ + 1;
   const auto factor = rate.factor() * 0.1;
   if (strategy_.is_main()) log_warning(cause.what(), "; rolling back to ", path, " with the learning rate times ", factor);
-  load(load_checkpoint(path));
+  load(path);
   done_ = done;
   rate.set_factor(factor);
   return true;

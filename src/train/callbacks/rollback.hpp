@@ -24,7 +24,7 @@ class Rollback final : public Stateful {
 
   // After Error(Diverged): puts the run back with `load`, this object included; false if it cannot go back. The number of rollbacks and
   // the factor on the rate are not those of the checkpoint, so that a second rollback lowers the rate once more.
-  bool run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const RunState&)>& load);
+  bool run(const Error& cause, const CheckpointStore* store, LearningRate& rate, const std::function<void(const std::string& path)>& load);
 
   State state() const override { return {{}, {{"rollbacks", done_}}}; }
   void load_state(const State& state) override { done_ = state.integer("rollbacks", "loop"); }

@@ -12,15 +12,17 @@ void StopLimits::begin_epoch() {
   if (started_ == 0) started_ = clock_->now();
 }
 
-bool StopLimits::reached_in_epoch(int64_t global_step) {
-  enum : unsigned { kRequested = 1, kTimeIsUp = 2 };  // what ranks may see differently
+bool StopLimits::reached_in_epoch(int64_t global_step, bool is_writing) {
+  enum : unsigned { kRequested = 1, kTimeIsUp = 2, kIsWriting = 4 };  // what ranks may see differently
   const bool steps_done = options_.max_steps >= 0 && global_step >= options_.max_steps;
   unsigned wanted = 0;
   if (stop_.load(std::memory_order_relaxed))
     wanted = kRequested;
   else if (!steps_done && options_.max_time >= 0 && clock_->now() - started_ >= options_.max_time)
     wanted = kTimeIsUp;
+  if (is_writing) wanted |= kIsWriting;
   const auto decided = strategy_.decide(wanted);
+  some_rank_is_writing_ = (decided & kIsWriting) != 0;
   if ((decided & kRequested) != 0)
     reason_ = StopReason::Requested;
   else if (steps_done)

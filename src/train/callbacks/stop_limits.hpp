@@ -23,8 +23,10 @@ class StopLimits {
   void begin_epoch();
   void clear() { reason_.reset(); }
 
-  // After a step. Of several reasons the first in this order: request, max_steps, max_time.
-  bool reached_in_epoch(int64_t global_step);
+  // After a step. Of several reasons the first in this order: request, max_steps, max_time. `is_writing` travels with the decisions.
+  bool reached_in_epoch(int64_t global_step, bool is_writing = false);
+  // Whether a rank was writing its part of a checkpoint, as of the call before the last step.
+  bool some_rank_is_writing() const { return some_rank_is_writing_; }
   // Between epochs: also fast_dev_run, max_epochs, early stopping, in this order.
   bool reached(int64_t global_step, int64_t epoch, int64_t attempts, bool early_stopping_is_due);
   bool requested() const { return reason_ == StopReason::Requested; }
@@ -41,6 +43,7 @@ class StopLimits {
   int64_t attempts_at_start_ = 0;
   double started_ = 0;
   std::optional<StopReason> reason_;
+  bool some_rank_is_writing_ = false;
 };
 
 }  // namespace npu_train::detail

@@ -26,7 +26,7 @@ struct Written {
                                              .optimizer = *toy.optimizer,
                                              .config = config,
                                              .state =
-                                                 [] {
+                                                 [](StateSlices&) {
                                                    return RunState{{"loop", {}}};
                                                  },
                                              .meta = [this] { return meta; },

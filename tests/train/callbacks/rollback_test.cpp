@@ -32,9 +32,9 @@ struct Diverging {
     });
     CHECK(e.kind() == ErrorKind::Diverged);
     CHECK(has(e.what(), "training diverged: a cause"));
-    return rollback.run(e, &store, rate, [&](const RunState& state) {
+    return rollback.run(e, &store, rate, [&](const std::string& path) {
       ++loaded;
-      rollback.load_state(state.at("loop"));
+      rollback.load_state(load_checkpoint(path).at("loop"));
     });
   }
 };

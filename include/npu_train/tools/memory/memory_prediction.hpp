@@ -71,9 +71,9 @@ class MemoryModel {
 
 /// The result of npu_tool memory.
 struct MemoryPrediction {
-  /// The same run in another precision or with other checkpointing.
+  /// The same run in another precision, with another strategy of several ranks, or with other checkpointing.
   struct Variant {
-    std::string precision{}, checkpointing{};
+    std::string precision{}, strategy{}, checkpointing{};
     int64_t allocated = 0, reserved = 0;
     int64_t largest = 0;    ///< 0: no limit
     std::string problem{};  ///< the reason if it is impossible; otherwise ""
@@ -81,6 +81,8 @@ struct MemoryPrediction {
   };
   std::string model{}, device{}, precision{}, checkpointing{}, optimizer{};
   int64_t batch = 0, accumulate = 1;
+  int ranks = 1;
+  std::string strategy{};                    ///< of several ranks
   int64_t small_batch = 0, large_batch = 0;  ///< of the recorded steps
   bool matched = true;
   MemoryPeak peak{};

@@ -1,4 +1,4 @@
-/// Predicts the memory of a configured run: see analyze/memory_prediction.hpp.
+/// Predicts the memory of a configured run: see tools/memory/memory_prediction.hpp.
 #pragma once
 
 #include "npu_train/engine/parts.hpp"
@@ -9,7 +9,8 @@ namespace npu_train {
 
 struct MemoryPredictionOptions {
   int64_t hbm = 0;       ///< bytes of the card; 0: no largest batch is computed
-  bool variants = true;  ///< also other precisions, with and without checkpointing
+  bool variants = true;  ///< also other precisions, or with several ranks other strategies, with and without checkpointing
+  int ranks = 1;         ///< processes that train together, each on a device of its own: the memory is that of one of them
 };
 
 /// Takes three steps of 2 or 3 samples on the configuration's device (`auto`: an accelerator if there is one, else the simulated NPU)

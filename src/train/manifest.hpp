@@ -1,0 +1,40 @@
+// The manifest of a checkpoint: its text with the checksum of itself, and the files that it lists.
+#pragma once
+
+#include <exception>
+#include <filesystem>
+#include <string>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/io/file.hpp"
+#include "npu_train/io/json.hpp"
+
+namespace npu_train::detail {
+
+constexpr const char* kCheckpointWhere = "Checkpoint";
+constexpr const char* kOlderCheckpoint = "take an older checkpoint of the run: --resume auto passes over damaged ones";
+
+// Whatever Error a damaged file causes becomes an Error(Checkpoint).
+template <class Fn>
+auto reading_checkpoint(Fn&& fn) -> decltype(fn()) {
+  try {
+    return fn();
+  } catch (const Error& e) {
+    if (e.kind() == ErrorKind::Checkpoint) throw;
+    throw Error(ErrorKind::Checkpoint, kCheckpointWhere, e.what(), kOlderCheckpoint, std::current_exception());
+  }
+}
+
+std::string manifest_path(const std::string& dir);
+// The text of a manifest, whose last member is a checksum of all text before it.
+std::string sealed(const Json& manifest);
+// Checked: format, checksum, counters, and that every file that is needed is listed, once. Error(Checkpoint).
+Json read_manifest(const std::string& dir);
+// The entry {name, bytes, checksum} of a file.
+Json file_entry(const std::string& name, const WrittenFile& written);
+// The path of a file after its size and checksum were verified; `file` is its entry in the manifest.
+std::filesystem::path verified_path(const std::string& dir, const Json& file);
+// A manifest of format 1, which has no checksum, may name another step than the state does.
+void check_counters(const std::string& dir, const Json& manifest);
+
+}  // namespace npu_train::detail

@@ -1,0 +1,17 @@
+#include "testing.hpp"
+
+#include "npu_train/device/product_speed.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+TEST_CASE("a machine multiplies matrices at some speed") {
+  const auto flops = gemm_flops({"cpu", 0}, c10::ScalarType::Float, 256, 2);
+  CHECK(flops > 1e6);
+  CHECK(flops < 1e16);
+}
+
+TEST_CASE("invalid sizes of products are refused, and a missing device is reported") {
+  CHECK(error_of([] { gemm_flops({"cpu", 0}, c10::ScalarType::Float, 0); }).kind() == ErrorKind::Usage);
+  CHECK(error_of([] { gemm_flops({"cuda", 0}); }).kind() == ErrorKind::Device);
+}
