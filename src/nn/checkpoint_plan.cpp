@@ -13,6 +13,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/random.hpp"
+#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/checkpointing.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/saved_tensors.hpp"
@@ -61,6 +62,7 @@ std::vector<BlockCost> measure(const Model& model, at::Tensor x) {
   const ParameterSet parameters = parameters_of(*model.module);
   std::set<const void*> apart;
   for (const auto& p : parameters) apart.insert(storage_of(p.value));
+  const BlockInputs none{Batch()};
   for (const auto& block : model.blocks) {
     BlockCost cost{.name = block.name, .input_bytes = held_by(x), .saved_bytes = 0, .flops = 0};
     at::Tensor y;

@@ -1,5 +1,6 @@
 #include "npu_train/nn/model.hpp"
 
+#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/layer_scope.hpp"
 
 namespace npu_train {
@@ -18,11 +19,21 @@ at::Tensor Forward::operator()(const at::Tensor& input) const {
 
 Model chain_blocks(Model model) {
   check(!model.blocks.empty(), ErrorKind::Usage, "chain_blocks", "the model '", model.name, "' has no blocks");
-  model.forward = [blocks = model.blocks](const at::Tensor& input) {
+  const auto chain = [blocks = model.blocks](const at::Tensor& input) {
     at::Tensor x = input;
     for (const auto& block : blocks) x = in_layer(block.name, x, block.forward);
     return x;
   };
+  if (model.inputs.size() <= 1)
+    model.forward = [chain](const at::Tensor& input) {
+      const BlockInputs none{Batch()};
+      return chain(input);
+    };
+  else
+    model.forward = [chain, first = model.inputs.front().name](const Batch& batch) -> Outputs {
+      const BlockInputs others(batch);
+      return chain(batch.at(first));
+    };
   return model;
 }
 

@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "npu_train/core/text.hpp"
+#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/evaluation_mode.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/trace/op_observer.hpp"
@@ -115,6 +116,7 @@ ModelSummary summarize(const Model& model, const std::map<std::string, int64_t>&
   translated("summarize", [&] {
     OpObserver counter(parameters, [&](const SeenOp& op) { collector.see(op); });
     if (model.blocks.empty()) model.forward(example);
+    const BlockInputs others(example);
     at::Tensor x = example.fields().front().second;
     for (const auto& block : model.blocks) {
       collector.begin_block(block.name);
