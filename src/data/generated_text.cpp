@@ -46,11 +46,12 @@ std::string generate_text(int64_t bytes, uint64_t seed) {
 
 const ConfigTable<GeneratedTextOptions>& GeneratedTextOptions::config_table() {
   using T = GeneratedTextOptions;
-  static const auto table = data_fields(ConfigTable<T>("data generated_text")
-                                            .field("train_size", &T::train_size, "number of training samples", between(1, 10'000'000))
-                                            .field("val_size", &T::val_size, "number of validation samples", between(1, 10'000'000))
-                                            .field("context", &T::context, "tokens of a sample", between(1, 1 << 20))
-                                            .field("data_seed", &T::data_seed, "seed of the text; the run's seed does not affect it"));
+  static const auto table =
+      data_fields(prefix_fields(ConfigTable<T>("data generated_text")
+                                    .field("train_size", &T::train_size, "number of training samples", between(1, 10'000'000))
+                                    .field("val_size", &T::val_size, "number of validation samples", between(1, 10'000'000))
+                                    .field("context", &T::context, "tokens of a sample", between(1, 1 << 20))
+                                    .field("data_seed", &T::data_seed, "seed of the text; the run's seed does not affect it")));
   return table;
 }
 

@@ -20,7 +20,7 @@ void check_no_images(const DataOptions& options) {
 std::shared_ptr<TokenDataset> open_files(const std::string& pattern, const TokensOptions& options) {
   std::vector<TokenFile> files;
   for (const auto& path : token_files(pattern)) files.emplace_back(path, options.dtype);
-  return std::make_shared<TokenDataset>(std::move(files), options.context, options.vocab_size);
+  return std::make_shared<TokenDataset>(std::move(files), text_tokens(options, options.context), options.vocab_size);
 }
 
 // Samples of consecutive bytes, each with the byte after it as its target.
@@ -59,17 +59,22 @@ DatasetPair open_tokens(const TokensOptions& options) {
   } else {
     log_warning("neither data.val nor data.val_fraction is set; the run does not validate");
   }
+  pair.train = with_prefix(pair.train, options);
+  pair.val = with_prefix(pair.val, options);
   return pair;
 }
 
 DatasetPair open_generated_text(const GeneratedTextOptions& options) {
   check_no_images(options);
   const auto seed = static_cast<uint64_t>(options.data_seed);
+  const auto context = text_tokens(options, options.context);
+  const auto samples = [&](int64_t count, uint64_t of_text) {
+    return with_prefix(bytes_as_tokens(generate_text(count * context + 1, of_text), context), options);
+  };
   DatasetPair pair;
   pair.options = options;
-  pair.train = bytes_as_tokens(generate_text(options.train_size * options.context + 1, seed), options.context);
-  // A different stream of the same seed.
-  pair.val = bytes_as_tokens(generate_text(options.val_size * options.context + 1, derive_seed(seed, "validation")), options.context);
+  pair.train = samples(options.train_size, seed);
+  pair.val = samples(options.val_size, derive_seed(seed, "validation"));  // a different stream of the same seed
   return pair;
 }
 

@@ -163,7 +163,7 @@ std::vector<std::string> token_files(const std::string& pattern) {
 
 const ConfigTable<TokensOptions>& TokensOptions::config_table() {
   using T = TokensOptions;
-  static const auto table = data_fields(
+  static const auto table = data_fields(prefix_fields(
       ConfigTable<T>("data tokens")
           .field("train", &T::train, "training files of tokens: a file, a folder with .bin files, or a pattern such as data/train_*.bin")
           .field("val", &T::val, "validation files of tokens, in the same way; empty: val_fraction")
@@ -171,7 +171,7 @@ const ConfigTable<TokensOptions>& TokensOptions::config_table() {
                  between(0, 0.9))
           .field("context", &T::context, "tokens of a sample", between(1, 1 << 20))
           .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24))
-          .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"})));
+          .field("dtype", &T::dtype, "of files without a header", one_of({"uint16", "uint32"}))));
   return table;
 }
 

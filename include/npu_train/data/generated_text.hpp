@@ -5,6 +5,7 @@
 #include <string>
 
 #include "npu_train/data/data_options.hpp"
+#include "npu_train/data/prefixed.hpp"
 
 namespace npu_train {
 
@@ -12,7 +13,7 @@ namespace npu_train {
 /// words that a model can learn. The text depends only on the arguments. Error(Usage) for a negative or huge number.
 std::string generate_text(int64_t bytes, uint64_t seed);
 
-struct GeneratedTextOptions : DataOptions {
+struct GeneratedTextOptions : DataOptions, PrefixOptions {
   int64_t train_size = 2048;
   int64_t val_size = 128;
   int64_t context = 64;

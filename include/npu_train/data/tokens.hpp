@@ -12,6 +12,7 @@
 
 #include "npu_train/data/data_options.hpp"
 #include "npu_train/data/dataset.hpp"
+#include "npu_train/data/prefixed.hpp"
 #include "npu_train/io/file.hpp"
 
 namespace npu_train {
@@ -73,7 +74,7 @@ class TokenDataset final : public Dataset {
 /// ("data/train_*.bin"). Error(Data) if there are none.
 std::vector<std::string> token_files(const std::string& pattern);
 
-struct TokensOptions : DataOptions {
+struct TokensOptions : DataOptions, PrefixOptions {
   std::string train;  ///< training files, as for token_files()
   std::string val;    ///< validation files; empty: val_fraction
   double val_fraction = 0;
