@@ -27,14 +27,6 @@ struct DecoderMlp : torch::nn::Module {
   DecoderMlp() : torch::nn::Module("Mlp") {}
 };
 
-std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std,
-                                      bool bias = true) {
-  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, bias, /*packed=*/true));
-  init::normal_(linear->weight, std);
-  if (bias) init::zeros_(linear->bias);
-  return linear;
-}
-
 // Each of the kv heads [N, kv_heads, tokens, size] for `times` query heads.
 at::Tensor repeated(const at::Tensor& x, int64_t times) {
   if (times == 1) return x;
@@ -54,26 +46,33 @@ at::Tensor attention_after(KeyValueCache& cache, const at::Tensor& q, const at::
   return attention(q, keys, values, earlier);
 }
 
+std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
+
+}  // namespace
+
+std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std, bool bias) {
+  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, bias, /*packed=*/true));
+  init::normal_(linear->weight, std);
+  if (bias) init::zeros_(linear->bias);
+  return linear;
+}
+
 // An index outside of the table would end in an error of the operator that names neither the token nor the vocabulary. Without operators,
 // so that a trace of the network does not contain the check; other devices would have to wait for the values.
-void check_ids(const char* network, const at::Tensor& tokens, int64_t vocab_size) {
+void check_ids(const char* network, const char* what, const at::Tensor& tokens, int64_t rows, const char* option) {
   if (!tokens.is_cpu()) return;
   const auto ids = tokens.accessor<int64_t, 2>();
   for (int64_t i = 0; i < ids.size(0); ++i)
     for (int64_t k = 0; k < ids.size(1); ++k)
-      check(ids[i][k] >= 0 && ids[i][k] < vocab_size, ErrorKind::Data, network, "token ", k, " of sequence ", i, " is ", ids[i][k],
-            "; allowed: 0 to ", vocab_size - 1, "; hint: set model.vocab_size to that of the data");
+      check(ids[i][k] >= 0 && ids[i][k] < rows, ErrorKind::Data, network, what, " ", k, " of sequence ", i, " is ", ids[i][k],
+            "; allowed: 0 to ", rows - 1, "; hint: set ", option, " to that of the data");
 }
-
-std::string after(int64_t before) { return before > 0 ? " after " + std::to_string(before) + " others" : ""; }
-
-}  // namespace
 
 void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size) {
   check(tokens.dim() == 2 && tokens.scalar_type() == at::kLong && tokens.size(1) >= 1 && before + tokens.size(1) <= context,
         ErrorKind::Usage, network, "input of ", c10::toString(tokens.scalar_type()), " ", tokens.sizes(), after(before),
         "; this network requires Long [batch, tokens] of 1 to ", context, " tokens; hint: shorten the input, or set model.context");
-  check_ids(network, tokens, vocab_size);
+  check_ids(network, "token", tokens, vocab_size, "model.vocab_size");
 }
 
 InputSpec token_input(int64_t vocab_size, int64_t context) {

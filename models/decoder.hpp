@@ -30,6 +30,14 @@ class Embedding : public torch::nn::Module {
   at::Tensor weight;
 };
 
+// Registers a linear layer whose weights are drawn from N(0, std^2) and whose biases are 0.
+std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std,
+                                      bool bias = true);
+
+// On a CPU, Error(Data) for a number outside of a table of `rows` rows. `what` they are and which `option` sets the rows are for the
+// message.
+void check_ids(const char* network, const char* what, const at::Tensor& ids, int64_t rows, const char* option);
+
 // Checks the input of a decoder: ids [batch, tokens], at most `context` with the `before` tokens that they follow, and on a CPU each below
 // `vocab_size`. Errors begin with the network's name.
 void check_tokens(const char* network, const at::Tensor& tokens, int64_t before, int64_t context, int64_t vocab_size);
@@ -144,9 +152,9 @@ class DecoderBlock : public torch::nn::Module {
 // The input of a decoder: token ids [batch, tokens].
 InputSpec token_input(int64_t vocab_size, int64_t context);
 
-// The model of a network with embed(tokens, before), block(i, x, cache), head(x) and `blocks`, and of its options.
+// The model of a network with embed(tokens), block(i, x), head(x) and `blocks`, and of its options.
 template <class Net, class Options>
-Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model;
   model.name = name;
   model.module = net;
@@ -158,6 +166,13 @@ Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, co
   for (size_t i = 0; i < net->blocks.size(); ++i)
     model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->block(i, x); }});
   model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
+  return chain_blocks(std::move(model));
+}
+
+// With embed(tokens, before) and block(i, x, cache) too.
+template <class Net, class Options>
+Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+  Model model = model_of_blocks(name, net, options);
   model.start_sequence = [net] {
     auto caches = std::make_shared<std::vector<KeyValueCache>>(net->blocks.size());
     return [net, caches](const at::Tensor& tokens) {
@@ -166,7 +181,7 @@ Model decoder_model(const std::string& name, const std::shared_ptr<Net>& net, co
       return net->head(x);
     };
   };
-  return chain_blocks(std::move(model));
+  return model;
 }
 
 }  // namespace npu_train::detail

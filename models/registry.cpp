@@ -1,5 +1,6 @@
 #include "npu_train/models/registry.hpp"
 
+#include "glm_options.hpp"
 #include "gpt2_options.hpp"
 #include "llama_options.hpp"
 #include "npu_train/models/resnet.hpp"
@@ -47,6 +48,20 @@ struct LlamaPreset : LlamaOptions {
   }
 };
 
+template <GlmOptions (*defaults)()>
+struct GlmPreset : GlmOptions {
+  GlmPreset() : GlmOptions(defaults()) {}
+  static const ConfigTable<GlmPreset>& config_table() {
+    static const auto table = detail::glm_fields<GlmPreset>("model glm");
+    return table;
+  }
+};
+
+template <GlmOptions (*defaults)()>
+void add_glm(ModelRegistry& registry, const std::string& name, const std::string& doc) {
+  registry.add<GlmPreset<defaults>>(name, doc, [name](const GlmOptions& options) { return glm(options, name); });
+}
+
 }  // namespace
 
 void add_builtin_models(ModelRegistry& registry) {
@@ -69,6 +84,9 @@ void add_builtin_models(ModelRegistry& registry) {
   registry.add<LlamaPreset<llama_tiny_options>>("llama_tiny",
                                                 "Llama for bytes: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64",
                                                 [](const LlamaOptions& options) { return llama(options, "llama_tiny"); });
+  registry.add<GlmOptions>("glm", "GLM of configurable size", [](const GlmOptions& options) { return glm(options, "glm"); });
+  add_glm<glm_6b_options>(registry, "glm_6b", "GLM-6B: 6.2 billion parameters, layers 28, heads 32, dim 4096");
+  add_glm<glm_tiny_options>(registry, "glm_tiny", "GLM for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64");
 }
 
 }  // namespace npu_train

@@ -83,19 +83,33 @@ Keys of_gpt2(const Shapes& shapes) {
   return out;
 }
 
-Keys of_llama(const Shapes& shapes, const NamedTensors& tensors) {
+// Whether the head is the token embedding.
+std::string tied_head(const NamedTensors& tensors) {
   const auto tensor = [&](const char* name) {
     const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const auto& t) { return t.first == name; });
     return found != tensors.end() ? found->second : at::Tensor();
   };
   const auto head = tensor("head.weight"), embedding = tensor("token_embedding.weight");
-  const bool tied = !head.defined() || (head.sizes() == embedding.sizes() && at::equal(head, embedding));
+  return !head.defined() || (head.sizes() == embedding.sizes() && at::equal(head, embedding)) ? "true" : "false";
+}
+
+Keys of_llama(const Shapes& shapes, const NamedTensors& tensors) {
   Keys out;
   add(out, "vocab_size", shapes.size("token_embedding.weight", 0));
   add(out, "layers", shapes.layers("blocks.", ".norm_1.weight"));
   add(out, "dim", shapes.size("token_embedding.weight", 1));
   add(out, "hidden", shapes.size("blocks.0.mlp.gate.weight", 0));
-  out.emplace_back("model.tie_embeddings", tied ? "true" : "false");
+  out.emplace_back("model.tie_embeddings", tied_head(tensors));
+  return out;
+}
+
+Keys of_glm(const Shapes& shapes, const NamedTensors& tensors) {
+  Keys out;
+  add(out, "vocab_size", shapes.size("token_embedding.weight", 0));
+  add(out, "layers", shapes.layers("blocks.", ".ln_1.weight"));
+  add(out, "dim", shapes.size("token_embedding.weight", 1));
+  add(out, "hidden", shapes.size("blocks.0.mlp.fc1.weight", 0));
+  out.emplace_back("model.tie_embeddings", tied_head(tensors));
   return out;
 }
 
@@ -109,6 +123,7 @@ std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTen
   const Shapes shapes(tensors);
   if (found.family->name == "gpt2") return of_gpt2(shapes);
   if (found.family->name == "llama") return of_llama(shapes, tensors);
+  if (found.family->name == "glm") return of_glm(shapes, tensors);
   return found.family->name == "vit" ? of_vit(shapes) : of_resnet(shapes);
 }
 

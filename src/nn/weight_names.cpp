@@ -51,7 +51,7 @@ std::string FoundNaming::str() const {
   const auto& all = detail::families();
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& f) { return f.name == family; });
   std::vector<std::string> libraries;
-  const bool own = family == "gpt2" || family == "llama";  // of which torchvision has none
+  const bool own = family != "vit" && family != "resnet";  // of which torchvision has none
   for (const auto& library : naming_of(*found, naming).libraries)
     libraries.push_back(own && library == "torchvision" ? "npu_train" : titles.at(library));
   return "a " + family + " with the names of " + join(libraries);
@@ -74,11 +74,11 @@ RenamedWeights renamed_weights(const NamedTensors& tensors, const std::string& n
   const std::unordered_set<std::string> none;
   detail::WeightSource source(tensors, none, report);
   const auto* family = source.family();
-  check(
-      family != nullptr, ErrorKind::Checkpoint, "weights", "the ", tensors.size(),
-      " tensors are not those of a known network, so their names cannot be translated; known: a vit, a resnet, a gpt2 and a llama with the "
-      "names of ",
-      join(all));
+  check(family != nullptr, ErrorKind::Checkpoint, "weights", "the ", tensors.size(),
+        " tensors are not those of a known network, so their names cannot be translated; known: a vit, a resnet, a gpt2, a llama and a glm "
+        "with "
+        "the names of ",
+        join(all));
   const auto& target = naming_of(*family, naming);
   RenamedWeights out{.from = report.naming};
   std::unordered_set<std::string> written;

@@ -196,6 +196,28 @@ Naming llama_naming(const std::vector<std::string>& libraries) {
           /*strict_blocks=*/true};
 }
 
+// Its projection has the query, key and value of each head together, unlike GPT-2's of the name qkv.
+Naming glm_naming(const std::vector<std::string>& libraries) {
+  const bool own = libraries.front() == "torchvision";
+  std::vector<NameRule> rules;
+  const auto add = [&](const std::string& ours, const std::string& theirs) { rules.push_back({ours, own ? ours : theirs}); };
+  add("blocks.#.attention.query_key_value.*", "layers.#.attention.query_key_value.*");
+  add("token_embedding.weight", "word_embeddings.weight");
+  add("blocks.#.ln_1.*", "layers.#.input_layernorm.*");
+  add("blocks.#.attention.proj.*", "layers.#.attention.dense.*");
+  add("blocks.#.ln_2.*", "layers.#.post_attention_layernorm.*");
+  add("blocks.#.mlp.fc1.*", "layers.#.mlp.dense_h_to_4h.*");
+  add("blocks.#.mlp.fc2.*", "layers.#.mlp.dense_4h_to_h.*");
+  add("ln.*", "final_layernorm.*");
+  return {libraries,
+          own ? "" : "transformer.",
+          rules,
+          {"head.weight", own ? "head.weight" : "lm_head.weight"},
+          /*splits_projections=*/false,
+          /*tied=*/"token_embedding.weight",
+          /*strict_blocks=*/true};
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
@@ -204,6 +226,7 @@ const std::vector<Family>& families() {
       {"resnet", {resnet_naming({"torchvision", "timm"}), resnet_naming({"hf", "hf4"})}},
       {"gpt2", {gpt2_naming({"torchvision"}), gpt2_naming({"hf", "hf4"})}},
       {"llama", {llama_naming({"torchvision"}), llama_naming({"hf", "hf4"})}},
+      {"glm", {glm_naming({"torchvision"}), glm_naming({"hf", "hf4"})}},
   };
   return all;
 }

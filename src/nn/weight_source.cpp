@@ -23,7 +23,8 @@ std::string series_of(const std::string& name) {
 }
 
 // Of a transformer; "layers.0.self_attn.rotary_emb.inv_freq" of old files follows from the options.
-bool belongs_to_block(const std::string& name) {
+bool belongs_to_block(const Naming& naming, std::string_view name) {
+  if (!naming.base.empty() && name.starts_with(naming.base)) name.remove_prefix(naming.base.size());
   return (name.starts_with("layers.") || name.starts_with("blocks.")) && !name.ends_with(".inv_freq");
 }
 
@@ -93,7 +94,7 @@ void WeightSource::list_unused(const std::string& head) {
   std::unordered_map<std::string, bool> unused;  // and whether the network of the file needs it
   for (const auto& [name, entry] : by_name_)
     if (used_.count(name) == 0 && !is_counter(name))
-      unused.emplace(entry.name, series.count(series_of(name)) != 0 || (strict_blocks && belongs_to_block(name)));
+      unused.emplace(entry.name, series.count(series_of(name)) != 0 || (strict_blocks && belongs_to_block(*naming_.naming, name)));
   for (const auto& [name, value] : tensors_) {
     const auto found = unused.find(name);
     if (found == unused.end()) continue;

@@ -91,6 +91,7 @@ SMALL_NET = 'model={name: vit_tiny_cifar10, depth: 1, dim: 32, heads: 2, patch_s
 SMALL_CONFIGS = {
     'quickstart': ['data.train_size=32', 'data.val_size=16'],
     'gpt2_tiny': ['model={name: gpt2_tiny}', 'data.train_size=32', 'data.val_size=16'],
+    'glm_tiny': ['model={name: glm_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'llama_tiny': ['model={name: llama_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'resnet50_cifar10': [],
     'resnet50_cifar10_224': [SMALL_NET.replace('patch_size: 8', 'patch_size: 32')],

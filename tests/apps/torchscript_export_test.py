@@ -67,7 +67,7 @@ class TorchScriptExport(ProgramTest):
         self.assertLess(epochs[3]['train']['loss'], epochs[0]['train']['loss'])
 
     def test_every_built_in_kind_of_model(self):
-        for words in (('--model', 'resnet18', 'model.num_classes=7', 'model.image_size=32', 'model.stem=small'), ('--model', 'gpt2_tiny'), ('--model', 'llama_tiny'),
+        for words in (('--model', 'resnet18', 'model.num_classes=7', 'model.image_size=32', 'model.stem=small'), ('--model', 'gpt2_tiny'), ('--model', 'llama_tiny'), ('--model', 'glm_tiny'),
                       (*SMALL, 'model.qkv=split')):
             with self.subTest(words[1]):
                 found = self.export(*words)
