@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "npu_train/core/name_pattern.hpp"
 #include "npu_train/core/whole_number.hpp"
 
 namespace npu_train {
@@ -66,24 +67,7 @@ std::vector<std::string> StepRanges::outside(int64_t first, int64_t last) const 
 }
 
 bool name_matches(const std::string& name, const std::string& pattern) {
-  if (pattern.find('*') == std::string::npos) return name.find(pattern) != std::string::npos;
-  // The usual greedy match with one place to come back to: linear in practice, never exponential.
-  size_t n = 0, p = 0, star = std::string::npos, mark = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      mark = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p, ++n;
-    } else if (star != std::string::npos) {
-      p = star + 1;
-      n = ++mark;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
+  return pattern.find('*') == std::string::npos ? name.find(pattern) != std::string::npos : glob_matches(name, pattern);
 }
 
 bool call_matches(const std::string& name, const std::string& pattern) {

@@ -1,0 +1,41 @@
+#include "npu_train/core/name_pattern.hpp"
+
+#include <algorithm>
+
+namespace npu_train {
+
+bool glob_matches(std::string_view text, std::string_view pattern) {
+  // The usual greedy match with one place to come back to.
+  size_t n = 0, p = 0, star = std::string_view::npos, mark = 0;
+  while (n < text.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      mark = n;
+    } else if (p < pattern.size() && pattern[p] == text[n]) {
+      ++p, ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++mark;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+bool parts_match(std::string_view name, std::string_view pattern) {
+  if (pattern.empty()) return false;
+  const auto between_dots = [](std::string_view text) { return "." + std::string(text) + "."; };
+  return glob_matches(between_dots(name), "*" + between_dots(pattern) + "*");
+}
+
+std::vector<std::string> matching_names(const std::vector<std::string>& names, const std::string& pattern) {
+  if (std::find(names.begin(), names.end(), pattern) != names.end()) return {pattern};
+  std::vector<std::string> out;
+  for (const auto& name : names)
+    if (parts_match(name, pattern)) out.push_back(name);
+  return out;
+}
+
+}  // namespace npu_train
