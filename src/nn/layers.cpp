@@ -1,12 +1,18 @@
 #include "npu_train/nn/layers.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
+#include <c10/core/GradMode.h>
 
+#include <cmath>
 #include <ostream>
 
 #include "nn/library_conv.hpp"
+#include "nn/low_rank.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/dropout.hpp"
+#include "npu_train/nn/init.hpp"
 #include "npu_train/nn/lowered_conv.hpp"
 #include "npu_train/nn/packed_linear.hpp"
 
@@ -36,7 +42,37 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias, bool packed) : torch::nn
   if (with_bias) bias = register_parameter("bias", at::empty({out}));
 }
 
-at::Tensor Linear::forward(const at::Tensor& x) const { return packed ? packed_linear(x, weight, bias) : at::linear(x, weight, bias); }
+at::Tensor Linear::forward(const at::Tensor& x) const {
+  const at::Tensor y = packed ? packed_linear(x, weight, bias) : at::linear(x, weight, bias);
+  if (adapter_a_ == nullptr) return y;
+  const at::Tensor low = adapter_a_->forward(npu_train::dropout(x, adapter_dropout_, is_training()));
+  return y + adapter_b_->forward(adapter_scale_ == 1 ? low : low * adapter_scale_);
+}
+
+void Linear::add_adapter(int64_t rank, double scale, double dropout) {
+  check(!has_adapter(), ErrorKind::Usage, "Linear", "the layer has an adapter; hint: merge_adapter() first");
+  check(rank >= 1 && std::isfinite(scale) && dropout >= 0 && dropout < 1, ErrorKind::Usage, "Linear", "an adapter of rank ", rank,
+        ", scale ", scale, " and dropout ", dropout, "; the rank must be at least 1, the scale finite, dropout at least 0 and below 1");
+  auto a = std::make_shared<Linear>(weight.size(1), rank, /*bias=*/false),
+       b = std::make_shared<Linear>(rank, weight.size(0), /*bias=*/false);
+  init::kaiming_uniform_fan_in_(a->weight);
+  init::zeros_(b->weight);
+  a->to(weight.device(), weight.scalar_type());
+  b->to(weight.device(), weight.scalar_type());
+  adapter_a_ = register_module("lora_A", std::move(a));
+  adapter_b_ = register_module("lora_B", std::move(b));
+  adapter_scale_ = scale, adapter_dropout_ = dropout;
+  train(is_training());
+}
+
+void Linear::merge_adapter() {
+  if (!has_adapter()) return;
+  c10::AutoGradMode no_grad(false);
+  weight.copy_(detail::with_adapter(weight, adapter_a_->weight, adapter_b_->weight, adapter_scale_));
+  unregister_module("lora_A");
+  unregister_module("lora_B");
+  adapter_a_.reset(), adapter_b_.reset();
+}
 
 void Linear::pretty_print(std::ostream& stream) const {
   stream << "Linear(" << weight.size(1) << ", " << weight.size(0) << (bias.defined() ? ")" : ", bias=false)");

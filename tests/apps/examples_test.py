@@ -27,6 +27,11 @@ class Examples(ProgramTest):
         out = self.assertDone(run(BIN / 'example_regression', cwd=self.dir))
         self.assertLess(float(re.search(r'mean absolute error ([\d.]+)', out).group(1)), 0.1)
 
+    def test_adapters_on_a_network_of_ones_own(self):
+        out = self.assertDone(run(BIN / 'example_lora', cwd=self.dir))
+        self.assertIn('lora: 2 layers with adapters of rank 4, 772 of 5,125 parameters are trained', out)
+        for error in re.findall(r'error.* ([\d.]+)', out): self.assertLess(float(error), 0.1)
+
     def test_serving_a_checkpoint(self):
         self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))
         png(self.dir / 'a.png', 50, (200, 10, 10))

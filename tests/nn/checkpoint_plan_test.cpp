@@ -17,19 +17,20 @@ namespace {
 
 // Three convolutions with batch norm, the middle one wide, and a head.
 Model net() {
-  using namespace torch::nn;
+  namespace nn = torch::nn;
   at::manual_seed(1);
-  struct Net : Module {};
+  struct Net : nn::Module {};
   auto module = std::make_shared<Net>();
   Model model{.name = "net", .module = module, .num_classes = 5};
   const auto add = [&](const std::string& name, int64_t in, int64_t out) {
-    auto block = module->register_module(name, Sequential(Conv2d(Conv2dOptions(in, out, 3).padding(1)), BatchNorm2d(out), ReLU()));
+    auto block = module->register_module(
+        name, nn::Sequential(nn::Conv2d(nn::Conv2dOptions(in, out, 3).padding(1)), nn::BatchNorm2d(out), nn::ReLU()));
     model.blocks.push_back({name, [block](const at::Tensor& x) mutable { return block->forward(x); }});
   };
   add("one", 3, 4);
   add("two", 4, 16);
   add("three", 16, 4);
-  auto fc = module->register_module("fc", Linear(4, 5));
+  auto fc = module->register_module("fc", nn::Linear(4, 5));
   model.blocks.push_back({"head", [fc](const at::Tensor& x) mutable { return fc->forward(x.mean({2, 3})); }});
   return chain_blocks(std::move(model));
 }

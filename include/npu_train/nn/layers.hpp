@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace npu_train {
@@ -33,7 +34,7 @@ class Conv2d : public torch::nn::Module {
 };
 
 /// y = x W^T + b over the last dimension. Parameters: weight [out, in], bias [out]. Calls aten::linear, which torch::nn::Linear does not;
-/// with `packed` packed_linear, which is faster on some CPUs and one autograd node.
+/// with `packed` packed_linear, which is faster on some CPUs and one autograd node. apply_lora() adds low-rank adapters (lora.hpp).
 class Linear : public torch::nn::Module {
  public:
   Linear(int64_t in, int64_t out, bool bias = true, bool packed = false);
@@ -42,9 +43,21 @@ class Linear : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) const;
   void pretty_print(std::ostream& stream) const override;
 
+  /// Adds scale * B A dropout(x) to the output from now on. Parameters: lora_A.weight [rank, in], with the first values of PyTorch's linear
+  /// layers, and lora_B.weight [out, rank], zeros: at first the output is the same. Dtype and device are those of the weight. Error(Usage)
+  /// for a layer that has an adapter, a rank below 1, a scale that is not finite, or a dropout that is not in [0, 1).
+  void add_adapter(int64_t rank, double scale, double dropout = 0);
+  bool has_adapter() const { return adapter_a_ != nullptr; }
+  /// Adds scale * B A to the weight, and removes the adapter. Nothing if there is none.
+  void merge_adapter();
+
   at::Tensor weight;
   at::Tensor bias;  ///< undefined without bias
   const bool packed;
+
+ private:
+  std::shared_ptr<Linear> adapter_a_, adapter_b_;
+  double adapter_scale_ = 1, adapter_dropout_ = 0;
 };
 
 }  // namespace npu_train
