@@ -113,10 +113,12 @@ at::Tensor RmsNorm::forward(const at::Tensor& x) const {
   return (wide * at::rsqrt(wide.pow(2).mean(-1, /*keepdim=*/true) + eps_)).to(x.scalar_type()) * weight.to(x.scalar_type());
 }
 
-Rotary::Rotary(int64_t head_size, int64_t context, double theta) {
-  const auto fp32 = at::TensorOptions().dtype(at::kFloat);
-  const at::Tensor frequencies = at::pow(theta, -at::arange(0, head_size, 2, fp32) / static_cast<double>(head_size));
-  const at::Tensor angles = at::outer(at::arange(context, fp32), frequencies);
+at::Tensor rotary_frequencies(int64_t head_size, double theta) {
+  return at::pow(theta, -at::arange(0, head_size, 2, at::TensorOptions().dtype(at::kFloat)) / static_cast<double>(head_size));
+}
+
+Rotary::Rotary(const at::Tensor& frequencies, int64_t context) {
+  const at::Tensor angles = at::outer(at::arange(context, frequencies.options()), frequencies);
   cos_ = angles.cos();
   sin_ = angles.sin();
 }

@@ -86,11 +86,14 @@ class RmsNorm : public torch::nn::Module {
   double eps_;
 };
 
+// The usual frequencies of rotary positions, fp32 [head_size / 2]: theta^(-2 i / head_size).
+at::Tensor rotary_frequencies(int64_t head_size, double theta);
+
 // Rotary position embedding (Su et al., "RoFormer", 2021) in the form of Llama: of a head's vector, component i of the first half and of
-// the second are turned together, by position * theta^(-2 i / size).
+// the second are turned together, by position * frequency i.
 class Rotary {
  public:
-  Rotary(int64_t head_size, int64_t context, double theta);
+  Rotary(const at::Tensor& frequencies, int64_t context);
 
   // [N, heads, tokens, head_size], the first token at position `before`; in the dtype of x.
   at::Tensor operator()(const at::Tensor& x, int64_t before = 0) const;
@@ -99,7 +102,7 @@ class Rotary {
   std::pair<at::Tensor, at::Tensor> tables(at::Device device) const;
 
   mutable std::mutex mutex_;      // of the tables: predictions may come from several threads
-  mutable at::Tensor cos_, sin_;  // fp32 [context, head_size / 2], on the device of the last call
+  mutable at::Tensor cos_, sin_;  // fp32 [context, frequencies], on the device of the last call
 };
 
 struct GroupedQueryOptions {

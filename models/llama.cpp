@@ -1,5 +1,10 @@
 #include "npu_train/models/llama.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/rsub.h>
+
+#include <cmath>
 #include <vector>
 
 #include "decoder.hpp"
@@ -21,6 +26,18 @@ int64_t hidden_of(const LlamaOptions& o) { return o.hidden > 0 ? o.hidden : (8 *
 
 detail::GroupedQueryOptions attention_of(const LlamaOptions& o) {
   return {.dim = o.dim, .heads = o.heads, .kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads, .std = kLlamaStd};
+}
+
+// As Llama 3.1 does it (transformers: _compute_llama3_parameters).
+at::Tensor llama_frequencies(const LlamaOptions& o) {
+  const at::Tensor usual = detail::rotary_frequencies(o.dim / o.heads, o.rope_theta);
+  const auto& s = o.rope_scaling;
+  if (s.type == "none") return usual;
+  const auto original = static_cast<double>(s.original_context);
+  // In periods of the wave in the original context: below low_freq_factor the frequency is divided, above high_freq_factor it stays.
+  const at::Tensor periods = usual * (original / (2 * M_PI));
+  const at::Tensor kept = ((periods - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)).clamp(0, 1);
+  return (1 - kept) * usual / s.factor + kept * usual;
 }
 
 class LlamaBlock : public torch::nn::Module {
@@ -48,7 +65,7 @@ class LlamaBlock : public torch::nn::Module {
 class Llama : public torch::nn::Module {
  public:
   explicit Llama(const LlamaOptions& o)
-      : torch::nn::Module("Llama"), rotary_(o.dim / o.heads, o.context, o.rope_theta), vocab_size_(o.vocab_size), context_(o.context) {
+      : torch::nn::Module("Llama"), rotary_(llama_frequencies(o), o.context), vocab_size_(o.vocab_size), context_(o.context) {
     token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kLlamaStd));
     auto list = register_module("blocks", std::make_shared<LlamaBlocks>());
     for (int64_t i = 0; i < o.layers; ++i) blocks.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaBlock>(o)));
@@ -88,11 +105,30 @@ void check_llama_options(const LlamaOptions& o) {
         ", because rotary positions rotate pairs of a head's components");
   check(o.kv_heads == 0 || o.heads % o.kv_heads == 0, ErrorKind::Usage, "llama", "heads ", o.heads, " is not a multiple of kv_heads ",
         o.kv_heads);
+  const auto& s = o.rope_scaling;
+  check(s.type == "none" || s.type == "llama3", ErrorKind::Usage, "llama", "rope_scaling.type is '", s.type, "'; allowed: none, llama3");
+  check(s.factor > 0 && s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor && s.original_context > 0, ErrorKind::Usage,
+        "llama", "rope_scaling has the factors ", s.factor, ", ", s.low_freq_factor, " and ", s.high_freq_factor, " and original_context ",
+        s.original_context, "; all must be more than 0, and high_freq_factor more than low_freq_factor");
   check(o.rope_theta >= 1 && o.norm_eps >= 0, ErrorKind::Usage, "llama", "rope_theta is ", o.rope_theta, " and norm_eps ", o.norm_eps,
         "; rope_theta must be at least 1 and norm_eps at least 0");
 }
 
 }  // namespace
+
+const ConfigTable<RopeScaling>& RopeScaling::config_table() {
+  using T = RopeScaling;
+  static const auto table =
+      ConfigTable<T>("rope_scaling")
+          .field("type", &T::type, "none; llama3: the form of Llama 3.1", one_of({"none", "llama3"}))
+          .field("factor", &T::factor, "low frequencies are divided by it", more_than(0))
+          .field("low_freq_factor", &T::low_freq_factor, "waves with fewer periods in the original context are scaled", more_than(0))
+          .field("high_freq_factor", &T::high_freq_factor, "waves with more periods in the original context are not", more_than(0))
+          .field("original_context", &T::original_context, "tokens of the texts of the first training", between(1, 1 << 24))
+          .synonym("rope_type", "type")
+          .synonym("original_max_position_embeddings", "original_context");
+  return table;
+}
 
 const ConfigTable<LlamaOptions>& LlamaOptions::config_table() {
   static const auto table = detail::llama_fields<LlamaOptions>("model llama");

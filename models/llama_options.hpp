@@ -20,6 +20,8 @@ ConfigTable<T> llama_fields(const std::string& title) {
       .template field<int64_t>("hidden", &LlamaOptions::hidden, "width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256",
                                between(0, 1 << 20))
       .template field<double>("rope_theta", &LlamaOptions::rope_theta, "base of the rotary frequencies", between(1, 1e9))
+      .template field<RopeScaling>("rope_scaling", &LlamaOptions::rope_scaling,
+                                   "rotary frequencies for longer texts, of Llama 3.1 and later")
       .template field<double>("norm_eps", &LlamaOptions::norm_eps, "added to the mean square in the norms", between(0, 1))
       .template field<bool>("tie_embeddings", &LlamaOptions::tie_embeddings, "the head uses the token embedding")
       .template field<text>("weights", &LlamaOptions::weights, "file with initial weights: safetensors, .pth or a checkpoint")

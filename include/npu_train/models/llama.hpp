@@ -11,6 +11,16 @@
 
 namespace npu_train {
 
+/// Section `rope_scaling`: rotary frequencies for texts that are longer than those of the first training.
+struct RopeScaling {
+  std::string type = "none";        ///< none; llama3: the form of Llama 3.1, which divides low frequencies by `factor`
+  double factor = 8;                ///< more than 0
+  double low_freq_factor = 1;       ///< wavelengths above original_context / low_freq_factor are scaled by `factor`,
+  double high_freq_factor = 4;      ///< those below original_context / high_freq_factor are not, those between by interpolation
+  int64_t original_context = 8192;  ///< tokens of the texts of the first training
+  static const ConfigTable<RopeScaling>& config_table();
+};
+
 struct LlamaOptions {
   int64_t vocab_size = 32000;   ///< number of different tokens
   int64_t context = 1024;       ///< tokens of the longest input
@@ -20,6 +30,7 @@ struct LlamaOptions {
   int64_t dim = 768;            ///< width of a token; a multiple of heads, with an even quotient
   int64_t hidden = 0;           ///< width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256
   double rope_theta = 10000;    ///< base of the rotary frequencies
+  RopeScaling rope_scaling{};   ///< of Llama 3.1 and later
   double norm_eps = 1e-5;       ///< added to the mean square in the norms
   bool tie_embeddings = false;  ///< the head uses the token embedding
   std::string weights{};        ///< file with initial weights
