@@ -14,6 +14,7 @@ RunConfig config_without_training(const std::string& checkpoint, const std::vect
   for (const auto& text : overrides) apply_override(node, text);
   auto config = bind_config(node, parts);
   config.model.options.erase("weights");
+  config.model = parts.models.without_tuning(config.model);
   return config;
 }
 

@@ -11,6 +11,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/engine/model_tuning.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
@@ -27,17 +28,6 @@ std::vector<std::string> lines(const std::string& text) {
   std::istringstream in(text);
   for (std::string line; std::getline(in, line);) out.push_back(line);
   return out;
-}
-
-/// The weights of a checkpoint, replaced by the EMA's averages if it has any.
-NamedTensors trained_tensors(const std::string& checkpoint) {
-  auto state = load_checkpoint(checkpoint, {"model", "ema"});
-  auto& model = state["model"].tensors;
-  for (const auto& [key, tensor] : state["ema"].tensors) {
-    const auto name = key.substr(key.find('/') + 1);
-    if (model.count(name) != 0) model[name] = tensor;
-  }
-  return tensors_by_every_name(state["model"]);
 }
 
 /// Pixels of a side of the images for which the model is made.
@@ -93,8 +83,7 @@ Predictor Predictor::from_checkpoint(const std::string& path, const std::vector<
   const auto checkpoint = find_checkpoint(path);
   const auto config = detail::config_without_training(checkpoint, overrides, parts);
   auto model = parts.models.make(config.model, "model");
-  NamedTensors tensors = trained_tensors(checkpoint);
-  must_fill(load_weights(model, tensors, {.strict = false}), checkpoint);
+  must_fill(load_weights(model, checkpoint_weights(checkpoint, /*averages=*/true), {.strict = false}), checkpoint);
   const auto size = image_side(model);
   const TransformContext context{size, ImagePreparation::imagenet_mean(), ImagePreparation::imagenet_std()};
   Predictor p(std::move(model), ImagePreparation(transforms_of(config, size), context, parts.transforms), device);
@@ -109,8 +98,10 @@ Predictor Predictor::from_weights(const std::string& name, int64_t num_classes, 
 
 Predictor Predictor::from_weights(const PartConfig& named, const std::string& weights, const std::string& device, const Parts& parts) {
   auto model = parts.models.make(named, "model");
+  check_weights_options(named, parts, weights);
   const auto report = load_weights_file(model, weights, {.strict = false});
   must_fill(report, weights);
+  merge_adapter_of(model, named, parts);
   log(LogLevel::Info, report.str());
   const auto size = image_side(model);
   return Predictor(std::move(model), ImagePreparation::of_imagenet(size), device);

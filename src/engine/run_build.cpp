@@ -90,9 +90,11 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     model = make_model(part, parts, static_cast<uint64_t>(config.seed));
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
     if (!model.weights.empty()) {
+      check_weights_options(part, parts, model.weights);
       const auto report = load_weights_file(model, model.weights, {.strict = model.weights_strict});
       log(report.fits() ? LogLevel::Info : LogLevel::Warning, report.str());
     }
+    part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
     model.module->to(device.c10());
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};

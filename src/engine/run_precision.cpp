@@ -50,6 +50,7 @@ PrecisionPolicy precision_policy(const RunConfig& config, const Parts& parts) {
     if (config.model.name.empty()) return policy;
     const auto precision = make_precision(options, device);
     Model model = parts.models.make(config.model, "model");
+    tune(model, config.model, parts, static_cast<uint64_t>(config.seed));
     keep_in_fp32(model, modules, device, *precision);
     model.module->to(device.c10());
     const auto task = parts.tasks.make(config.task, "task", model, parts.metrics);

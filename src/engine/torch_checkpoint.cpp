@@ -11,6 +11,7 @@
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/pth_writer.hpp"
 #include "npu_train/models/torchscript.hpp"
+#include "npu_train/nn/lora.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/weights.hpp"
 #include "npu_train/optim/adam.hpp"
@@ -161,6 +162,10 @@ TorchCheckpointFiles save_torch_checkpoint(const std::string& from, const std::s
   const auto model = parts.models.make(config.model, "model");
 
   auto weights = tensors_by_every_name(state.at("model"));
+  check(
+      !has_lora(weights), ErrorKind::Usage, kWhere, checkpoint,
+      ": only adapters were trained, and the optimizer has no state for the weights of the network; hint: npu_tool weights --from RUN --to "
+      "FILE.pt --as torchvision (or hf) writes the merged weights, and --as peft the adapters");
   auto parameters = parameters_of(*model.module);
   auto of_optimizer = state.at("optimizer");
   if (detail::has_split_projections(weights)) {

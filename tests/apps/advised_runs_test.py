@@ -78,7 +78,8 @@ STANDS_FOR = {
     'CONFIG': 'configs/quickstart.yaml', 'CONFIG.yaml': 'configs/quickstart.yaml', 'config.yaml': 'configs/quickstart.yaml', 'my.yaml': 'my.yaml',
     'A': 'dump_a', 'B': 'dump_b', 'dump': 'dump_ranks', 'A.yaml': 'a.yaml', 'B.yaml': 'b.yaml', 'D': NPU, 'N': '0', 'X': NPU, 'npu': NPU, 'npu:0': NPU,
     'device=npu': f'device={NPU}', 'device=<kind>': 'device=cpu', 'resnet50': 'resnet18', 'vit_b16': 'vit_tiny_cifar10', '/data/runs': 'runs',
-    'RUN': 'outputs/small/version_0', 'model.image_size=384': 'model.image_size=48', 'FILE': 'file.json', 'PROGRAM': 'true', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}'}
+    'RUN': 'outputs/small/version_0', 'model.image_size=384': 'model.image_size=48', 'FILE': 'file.json', 'PROGRAM': 'true', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}',
+    'model.freeze=[conv1, bn1, layer1]': 'model={name: resnet18, freeze: [conv1, bn1, layer1]}'}
 SHORTER = {
     'bench': {'--steps': '1', '--warmup': '1', '--infer-steps': '1', '--sweep-steps': '1', '--pairs': '1', '--null-trials': '1', '--scale-steps': '1',
               '--scale-batch': '1,2', '--scale-depth': '1,2', '--scale-image': '32,40', '--scale-threads': '1', '--scale-workers': '1',
@@ -157,6 +158,9 @@ class AdvisedRuns(ProgramTest):
         for name in ('data', 'precision', 'checkpoints'): shutil.copy(SOURCE / f'docs/{name}.md', d / 'docs')
         self.make(BIN / 'npu_tool', 'tokenize', 'docs/data.md', '--to', 'data/docs')
         self.make(BIN / 'train_app', 'configs/gpt2_tiny.yaml', *SHORT_RUN, 'data={name: tokens, train: data/docs/train.bin, context: 64}', 'output.name=docs')
+        self.make(BIN / 'train_app', 'configs/llama_tiny.yaml', *SHORT_RUN, 'output.name=base')
+        self.make(BIN / 'train_app', 'configs/llama_tiny.yaml', *SHORT_RUN, 'model={name: llama_tiny, weights: outputs/base/version_0, lora: {targets: [attention]}}', 'output.name=tuned')
+        self.make(BIN / 'npu_tool', 'weights', '--from', 'outputs/tuned/version_0', '--to', 'adapter', '--as', 'peft')
         for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')

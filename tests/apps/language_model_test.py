@@ -14,6 +14,13 @@ import unittest
 
 from programs import BIN, SOURCE, ProgramTest, checksums, main, npu_tool, run, run_dir, train_app
 
+try:
+    import numpy
+    import torch
+    import python_llama as reference
+except ImportError:
+    torch = None
+
 OWN = SOURCE / '.venv/models/bin/python'
 PYTHON = os.environ.get('NPU_TRAIN_MODELS_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
 SCRIPT = pathlib.Path(__file__).with_name('python_language_models.py')
@@ -104,6 +111,37 @@ trainer: {{max_epochs: 1, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
     def test_gpt2_logits(self): self.check_logits(self.job('gpt2', SIZES))
 
     def test_gpt2_losses(self): self.check_losses(self.job('gpt2', SIZES))
+
+
+@unittest.skipIf(torch is None, 'the Python package torch is not installed')
+class AgainstPyTorch(ProgramTest):
+    def test_scaled_rotary_positions_and_config_json(self):
+        scaling = {'type': 'llama3', 'factor': 4, 'low_freq_factor': 1, 'high_freq_factor': 3, 'original_context': 40}
+        sizes = reference.SIZES | {'dim': 64, 'heads': 2, 'kv_heads': 1, 'rope_theta': 100}
+        unscaled = reference.frequencies(sizes, 32)
+        kinds = (reference.frequencies(sizes | {'rope_scaling': scaling}, 32) / unscaled).tolist()
+        self.assertEqual({'kept' if k == 1 else 'divided' if k == 0.25 else 'between' for k in kinds}, {'kept', 'divided', 'between'})
+        weights = reference.base(sizes, seed=5)
+        folder = self.dir / 'base'
+        folder.mkdir()
+        torch.save(weights, folder / 'pytorch_model.bin')
+        text = list(range(1, 23))
+        wanted = reference.logits(weights, {}, 1, sizes | {'rope_scaling': scaling}, torch.tensor([text]))[0]
+        keys = lambda **changes: [f'model.{k}={json.dumps(v)}' for k, v in (sizes | {'rope_scaling': scaling} | changes).items()]
+        logits = lambda *args: npu_tool('generate', '--model', 'llama', *args, '--weights', folder, '--device', 'cpu', '--tokens', ','.join(map(str, text)), '--max-new-tokens', '0', '--logits', self.dir / 'l.npy')
+        difference = lambda: ((torch.from_numpy(numpy.load(self.dir / 'l.npy')) - wanted).abs().max() / wanted.abs().max()).item()
+        self.assertDone(logits(*keys()))
+        self.assertLess(difference(), LOGITS)
+        self.assertDone(logits(*keys(rope_scaling={'type': 'none'})))
+        self.assertGreater(difference(), 100 * LOGITS)
+        config = {'model_type': 'llama', 'num_attention_heads': 2, 'num_key_value_heads': 1, 'max_position_embeddings': 24, 'rms_norm_eps': 1e-3, 'rope_theta': 100.0,
+                  'rope_scaling': {'rope_type': 'llama3', 'factor': 4.0, 'low_freq_factor': 1.0, 'high_freq_factor': 3.0, 'original_max_position_embeddings': 40}}
+        (folder / 'config.json').write_text(json.dumps(config))
+        self.assertDone(logits(*keys()))
+        self.assertFails(logits(*keys(rope_theta=10000, rope_scaling={'type': 'none'})), 6, 'rope_theta is 100, model.rope_theta is 10000', 'rope_type is llama3, model.rope_scaling.type is none')
+        self.assertFails(train_app(SOURCE / 'configs/llama_tiny.yaml', f'model={{name: llama, weights: {folder}, vocab_size: 61, heads: 4, kv_heads: 1, dim: 64, hidden: 40, layers: 2}}', 'output.dir=""'), 6,
+                         'num_attention_heads is 2, model.heads is 4', 'set model.heads=2')
+        self.assertDone(logits(*keys(norm_eps=2e-3), 'model.weights_strict=false'))
 
 
 # A decoder small enough for seconds, with dropout, EMA and loss scaling that overflows at first.

@@ -15,6 +15,7 @@
 #include "npu_train/data/datasets.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/dist/process_group.hpp"
+#include "npu_train/engine/model_tuning.hpp"
 #include "npu_train/engine/run_observer.hpp"
 #include "npu_train/nn/model.hpp"
 #include "npu_train/optim/optimizer.hpp"
@@ -33,7 +34,7 @@ using CallbackRegistry = Registry<std::shared_ptr<Callback>>;
 using DeviceRegistry = Registry<std::shared_ptr<const DeviceBackend>>;
 
 struct Parts {
-  ModelRegistry models{"model"};
+  ModelParts models{"model"};
   DatasetRegistry datasets{"data set"};
   TransformRegistry transforms{"transform", "a program adds its own with parts.transforms.add"};
   TaskRegistry tasks{"task"};

@@ -79,10 +79,13 @@ Source from_checkpoint(const std::string& path, const Parts& parts) {
 Source from_name(const ExportArguments& args, const Parts& parts) {
   Source out{.model = make_model(args.model.part(parts), parts, kSeed), .metadata = {}, .images = {}};
   if (!args.weights.empty()) {
+    check_weights_options(args.model.part(parts), parts, args.weights);
     const auto report = load_weights_file(out.model, args.weights);
     check(report.fresh_head.empty(), ErrorKind::Checkpoint, "export", args.weights, " has no weights of this size for the head '",
           report.fresh_head, "', which would be random", "; hint: model.num_classes must be that of the weights");
   }
+  merge_adapter_of(out.model, args.model.part(parts), parts);
+  merge_adapter_of(out.model, args.model.part(parts), parts);
   return out;
 }
 

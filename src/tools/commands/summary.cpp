@@ -47,7 +47,9 @@ std::string text_of(const ModelSummary& s, bool by_layer) {
 }
 
 int summary(const SummaryArguments& args, const Parts& parts) {
-  const auto model = parts.models.make(model_part(args, parts), "model");
+  const auto part = model_part(args, parts);
+  auto model = parts.models.make(part, "model");
+  tune(model, part, parts, /*seed=*/0);
   const auto s = summarize(model);
   Json layers = Json::array();
   for (const auto& layer : s.layers)

@@ -15,7 +15,7 @@
 namespace npu_train::cli {
 namespace {
 
-constexpr const char *kTraining = "training", *kTorchScript = "torchscript";
+constexpr const char *kTraining = "training", *kTorchScript = "torchscript", *kPeft = "peft";
 
 struct WeightsArguments {
   std::string from, to, as;
@@ -33,14 +33,19 @@ void check_arguments(const WeightsArguments& args) {
   check_writable({args.to});
 }
 
-// The tensors of the file in the sizes of the model, without a head that the file does not have. Reports whether the weights fit.
-bool in_sizes_of(Model model, NamedTensors& tensors, Json& document, std::string& text) {
+// The tensors of the file in the sizes of the model, with the adapter that it names, without a head that the file does not have. Reports
+// whether the weights fit.
+bool in_sizes_of(const PartConfig& part, const Parts& parts, const std::string& from, NamedTensors& tensors, Json& document,
+                 std::string& text) {
+  check_weights_options(part, parts, from);
+  auto model = parts.models.make(part, "model");
   const auto report = load_weights(model, tensors, {.strict = false});
   document.set("fits", report.fits());
   document.set("missing", static_cast<int64_t>(report.missing.size()));
   document.set("unexpected", static_cast<int64_t>(report.unexpected.size()));
   document.set("misshapen", static_cast<int64_t>(report.misshapen.size()));
   text += report.str() + "\n";
+  if (report.fits()) merge_adapter_of(model, part, parts);
   tensors = named_state(*model.module);
   if (!report.fresh_head.empty()) std::erase_if(tensors, [&](const auto& t) { return t.first.starts_with(report.fresh_head + "."); });
   return report.fits();
@@ -72,6 +77,10 @@ int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
   if (args.as == kTraining) {
     written = save_torch_checkpoint(args.from, args.to, args.model.keys, parts);
     if (written.files.size() == 1) text += "no training_history.pth, since the checkpoint is not in a run folder with a history.json\n";
+  } else if (args.as == kPeft) {
+    save_checkpoint_adapter(args.from, args.to);
+    for (const char* name : {"adapter_config.json", "adapter_model.safetensors"})
+      written.files.push_back((std::filesystem::path(args.to) / name).string());
   } else {
     check_writable({args.to});
     save_trained_torchscript(args.from, args.to, args.model.keys, parts);
@@ -89,7 +98,7 @@ int write_checkpoint(const WeightsArguments& args, const Parts& parts) {
 }
 
 int convert(const WeightsArguments& args, const Parts& parts) {
-  if (args.as == kTraining || args.as == kTorchScript) return write_checkpoint(args, parts);
+  if (args.as == kTraining || args.as == kTorchScript || args.as == kPeft) return write_checkpoint(args, parts);
   check_arguments(args);
   auto tensors = read_weights_file(args.from);
   int64_t elements = 0;
@@ -106,7 +115,7 @@ int convert(const WeightsArguments& args, const Parts& parts) {
                                 {"naming", naming.naming}});
   auto text = c10::str(args.from, ": ", tensors.size(), " tensors, ", with_commas(elements), " elements, ", naming.str(), "\n");
   bool fits = true;
-  if (args.model.given()) fits = in_sizes_of(parts.models.make(args.model.part(parts), "model"), tensors, document, text);
+  if (args.model.given()) fits = in_sizes_of(args.model.part(parts), parts, args.from, tensors, document, text);
   if (fits && !args.to.empty()) write(args, std::move(tensors), document, text);
   if (!fits && !args.to.empty()) text += "nothing was written, since the weights do not fit the model\n";
   print(args.json, document, text);
@@ -123,14 +132,14 @@ void add_weights(CLI::App& app, Command& run) {
          ".safetensors, .pth, .pt, .bin, .ckpt, .pth.tar, an index of several (*.index.json), a checkpoint folder, or a model folder of "
          "Hugging Face")
       ->required();
-  sub->add_option("--to", args->to, "write a .safetensors, .pt or .pth file; with --as training a folder");
+  sub->add_option("--to", args->to, "write a .safetensors, .pt or .pth file; with --as training or peft a folder");
   auto forms = weight_namings();
-  forms.insert(forms.end(), {kTraining, kTorchScript});
+  forms.insert(forms.end(), {kTraining, kTorchScript, kPeft});
   sub->add_option(
          "--as", args->as,
          "names in the written file: torchvision | timm | hf (transformers 5) | hf4 (transformers 4, files of the Hub); or training: a "
          "checkpoint with its optimizer and the history, for a PyTorch script; or torchscript: the module of a model that came from "
-         "TorchScript")
+         "TorchScript; or peft: the adapters of a run with model.lora")
       ->check(CLI::IsMember(forms));
   add_model_options(*sub, args->model, "check whether the weights fit this model, and write them in its sizes");
   sub->add_option("keys", args->model.keys, "model.KEY=VALUE ...");

@@ -201,7 +201,11 @@ Model model_of(const RunConfig& config, const Parts& parts) {
     part = with_data_defaults(part, data.info(), data.options.image_size, parts);
   }
   auto model = make_model(part, parts, static_cast<uint64_t>(config.seed));
-  if (!model.weights.empty()) load_weights_file(model, model.weights);
+  if (!model.weights.empty()) {
+    check_weights_options(part, parts, model.weights);
+    load_weights_file(model, model.weights);
+  }
+  merge_adapter_of(model, part, parts);
   return model;
 }
 
