@@ -1,5 +1,6 @@
 #include "npu_train/models/registry.hpp"
 
+#include "bert_options.hpp"
 #include "glm_options.hpp"
 #include "gpt2_options.hpp"
 #include "llama_options.hpp"
@@ -37,6 +38,20 @@ struct Gpt2Preset : Gpt2Options {
 template <Gpt2Options (*defaults)()>
 void add_gpt2(ModelRegistry& registry, const std::string& name, const std::string& doc) {
   registry.add<Gpt2Preset<defaults>>(name, doc, [name](const Gpt2Options& options) { return gpt2(options, name); });
+}
+
+template <BertOptions (*defaults)()>
+struct BertPreset : BertOptions {
+  BertPreset() : BertOptions(defaults()) {}
+  static const ConfigTable<BertPreset>& config_table() {
+    static const auto table = detail::bert_fields<BertPreset>("model bert");
+    return table;
+  }
+};
+
+template <BertOptions (*defaults)()>
+void add_bert(ModelRegistry& registry, const std::string& name, const std::string& doc) {
+  registry.add<BertPreset<defaults>>(name, doc, [name](const BertOptions& options) { return bert(options, name); });
 }
 
 template <LlamaOptions (*defaults)()>
@@ -87,6 +102,9 @@ void add_builtin_models(ModelRegistry& registry) {
   registry.add<GlmOptions>("glm", "GLM of configurable size", [](const GlmOptions& options) { return glm(options, "glm"); });
   add_glm<glm_6b_options>(registry, "glm_6b", "GLM-6B: 6.2 billion parameters, layers 28, heads 32, dim 4096");
   add_glm<glm_tiny_options>(registry, "glm_tiny", "GLM for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64");
+  registry.add<BertOptions>("bert", "BERT of configurable size", [](const BertOptions& options) { return bert(options, "bert"); });
+  add_bert<bert_base_options>(registry, "bert_base", "BERT with 110 million parameters: layers 12, heads 12, dim 768");
+  add_bert<bert_tiny_options>(registry, "bert_tiny", "BERT for bytes: vocab_size 258, context 64, layers 2, heads 2, dim 64");
 }
 
 }  // namespace npu_train

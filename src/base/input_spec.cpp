@@ -1,5 +1,6 @@
 #include "npu_train/base/input_spec.hpp"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -32,6 +33,13 @@ void check_names(const std::vector<InputSpec>& inputs, const ExampleOptions& opt
     check(std::any_of(inputs.begin(), inputs.end(), has), ErrorKind::Usage, kExample, "no input has a free size '", name,
           "'; the first is ", inputs.front().str());
   }
+}
+
+// 0, or the smallest allowed value of integers.
+at::Tensor zero_values(const InputSpec& input, const std::vector<int64_t>& shape) {
+  const auto like = at::TensorOptions(input.dtype);
+  if (at::isFloatingType(input.dtype) || !input.range) return at::zeros(shape, like);
+  return at::full(shape, static_cast<int64_t>(input.range->first), like);
 }
 
 at::Tensor random_values(const InputSpec& input, const std::vector<int64_t>& shape, const ExampleOptions& options) {
@@ -78,7 +86,7 @@ Batch example_batch(const std::vector<InputSpec>& inputs, const ExampleOptions& 
     for (const auto& input : inputs) {
       std::vector<int64_t> shape;
       for (const auto& extent : input.shape) shape.push_back(size_in(extent, input, options));
-      out.set(input.name, options.zeros ? at::zeros(shape, at::TensorOptions(input.dtype)) : random_values(input, shape, options));
+      out.set(input.name, options.zeros ? zero_values(input, shape) : random_values(input, shape, options));
     }
     out.size = options.samples;
     out.weight = static_cast<double>(options.samples);

@@ -1,8 +1,10 @@
 #include "data/batch_builder.hpp"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cstring>
 #include <tuple>
 #include <type_traits>
@@ -75,6 +77,7 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
 BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info)
     : dataset_(std::move(dataset)),
       pictures_(dynamic_cast<const PictureDataset*>(dataset_.get())),
+      sequences_(dynamic_cast<const SequenceDataset*>(dataset_.get())),
       pipeline_(std::move(pipeline)),
       options_(options),
       info_(std::move(info)) {
@@ -174,6 +177,27 @@ void BatchBuilder::transform(Sample& sample, int64_t index, Philox& rng) const {
   }
 }
 
+void BatchBuilder::pad_sequences(Job& job) const {
+  std::vector<at::Tensor*> inputs;
+  int64_t length = options_.last_batch == LastBatch::Pad ? sequences_->longest() : 0;
+  for (size_t i = 0; i < job.samples.size(); ++i) {
+    auto& fields = job.samples[i].fields;
+    const auto input = std::find_if(fields.begin(), fields.end(), [](const auto& field) { return field.first == "input"; });
+    check(input != fields.end() && input->second.dim() == 1 && input->second.scalar_type() == at::kLong && input->second.size(0) > 0,
+          ErrorKind::Data, "Loader", "sample ", job.ids[i], " of the sequences has no \"input\" of ids, Long [tokens]");
+    inputs.push_back(&input->second);
+    length = std::max(length, input->second.size(0));
+  }
+  for (size_t i = 0; i < job.samples.size(); ++i) {
+    const at::Tensor ids = inputs[i]->contiguous();
+    at::Tensor padded = at::full({length}, sequences_->padding(), at::kLong), mask = at::zeros({length}, at::kLong);
+    std::copy_n(ids.const_data_ptr<int64_t>(), ids.numel(), padded.mutable_data_ptr<int64_t>());
+    std::fill_n(mask.mutable_data_ptr<int64_t>(), ids.numel(), int64_t{1});
+    *inputs[i] = std::move(padded);
+    job.samples[i].fields.emplace_back("attention_mask", std::move(mask));
+  }
+}
+
 void BatchBuilder::collate(Job& job) const {
   const auto real = static_cast<int64_t>(job.samples.size());
   const int64_t rows = options_.last_batch == LastBatch::Pad ? options_.batch_size : real;
@@ -242,6 +266,7 @@ void BatchBuilder::leave_out_bad(Job& job) const {
 void BatchBuilder::close(Job& job) const {
   leave_out_bad(job);
   if (job.ids.empty()) return;
+  if (sequences_ != nullptr) pad_sequences(job);
   if (pictures_ == nullptr) collate(job);
   if (options_.last_batch == LastBatch::Pad) pad(job);
   job.batch.size = static_cast<int64_t>(job.ids.size());

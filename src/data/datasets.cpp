@@ -153,6 +153,8 @@ void add_builtin_datasets(DatasetRegistry& registry) {
                                    "JPEG and PNG files in ROOT/train/<class>/ and ROOT/val/<class>/ (or valid/, validation/)", open_folder);
   registry.add<GeneratedOptions>("generated", "ten classes of coloured shapes, 32 x 32, drawn from a seed; needs no files", open_generated);
   registry.add<TokensOptions>("tokens", "text as token ids, in the files of llm.c and nanoGPT", detail::open_tokens);
+  registry.add<DocumentsOptions>("documents", "texts of different lengths, with or without labels: files of tokens, or .jsonl",
+                                 detail::open_documents);
   registry.add<GeneratedTextOptions>("generated_text", "English sentences with bytes as tokens, drawn from a seed; needs no files",
                                      detail::open_generated_text);
 }

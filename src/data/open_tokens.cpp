@@ -9,13 +9,24 @@
 #include "npu_train/core/seed.hpp"
 
 namespace npu_train::detail {
-namespace {
-
 void check_no_images(const DataOptions& options) {
   const bool transforms = !options.train_transforms.empty() || !options.val_transforms.empty();
   check(!transforms && options.augment_on == "host" && options.mixup_alpha == 0 && options.cutmix_alpha == 0, ErrorKind::Usage, "data",
         "transforms, augment_on: device, mixup and cutmix are for images; hint: remove them, since the data are text");
 }
+
+void check_split(const std::string& train, const std::string& val, double val_fraction) {
+  check(!train.empty(), ErrorKind::Usage, "data.train",
+        "no files are named; allowed: a file of tokens, a folder with .bin files, or a pattern; hint: data.train=data/train_*.bin");
+  check(val.empty() || val_fraction == 0, ErrorKind::Usage, "data.val_fraction", val_fraction,
+        " together with data.val; allowed: one of them");
+}
+
+void warn_without_validation(const DatasetPair& pair) {
+  if (pair.val == nullptr) log_warning("neither data.val nor data.val_fraction is set; the run does not validate");
+}
+
+namespace {
 
 std::shared_ptr<TokenDataset> open_files(const std::string& pattern, const TokensOptions& options) {
   std::vector<TokenFile> files;
@@ -40,25 +51,12 @@ std::shared_ptr<const Dataset> bytes_as_tokens(const std::string& text, int64_t 
 
 DatasetPair open_tokens(const TokensOptions& options) {
   check_no_images(options);
-  check(!options.train.empty(), ErrorKind::Usage, "data.train",
-        "no files are named; allowed: a file of tokens, a folder with .bin files, or a pattern; hint: data.train=data/train_*.bin");
-  check(options.val.empty() || options.val_fraction == 0, ErrorKind::Usage, "data.val_fraction", options.val_fraction,
-        " together with data.val; allowed: one of them");
-  const auto all = open_files(options.train, options);
+  check_split(options.train, options.val, options.val_fraction);
   DatasetPair pair;
   pair.options = options;
-  pair.train = all;
-  if (!options.val.empty()) {
-    pair.val = open_files(options.val, options);
-  } else if (options.val_fraction > 0) {
-    const auto val = std::max<int64_t>(1, static_cast<int64_t>(options.val_fraction * static_cast<double>(all->size())));
-    check(val < all->size(), ErrorKind::Data, "data.val_fraction", options.val_fraction, " of ", all->size(),
-          " samples leaves none for the training; hint: reduce data.context, or give more tokens");
-    pair.train = all->part(0, all->size() - val);
-    pair.val = all->part(all->size() - val, val);
-  } else {
-    log_warning("neither data.val nor data.val_fraction is set; the run does not validate");
-  }
+  split_off_validation(pair, open_files(options.train, options), options.val_fraction);
+  if (!options.val.empty()) pair.val = open_files(options.val, options);
+  warn_without_validation(pair);
   pair.train = with_prefix(pair.train, options);
   pair.val = with_prefix(pair.val, options);
   return pair;

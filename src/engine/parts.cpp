@@ -4,6 +4,7 @@
 #include "npu_train/models/registry.hpp"
 #include "npu_train/train/classifier.hpp"
 #include "npu_train/train/language_model.hpp"
+#include "npu_train/train/masked_language_model.hpp"
 
 namespace npu_train {
 namespace {
@@ -48,6 +49,40 @@ struct LanguageModelKeys {
   }
 };
 
+struct MaskedLanguageModelKeys {
+  int64_t mask_token = -1;
+  std::vector<int64_t> special_tokens{};
+  double mask_probability = 0.15;
+  double mask_share = 0.8;
+  double random_share = 0.1;
+  int64_t seed = 0;
+  std::vector<PartConfig> metrics{};
+  static const ConfigTable<MaskedLanguageModelKeys>& config_table() {
+    using T = MaskedLanguageModelKeys;
+    static const auto table =
+        ConfigTable<T>("task masked_language_model")
+            .field("mask_token", &T::mask_token, "token in the place of a hidden one; must be given: 103 for BERT's vocabulary")
+            .field("special_tokens", &T::special_tokens, "tokens that are never hidden, such as beginning, end and padding")
+            .field("mask_probability", &T::mask_probability, "probability with which a token is to be predicted", between(0, 1))
+            .field("mask_share", &T::mask_share, "fraction of these tokens that mask_token replaces", between(0, 1))
+            .field("random_share", &T::random_share, "fraction of these tokens that a random token replaces; the rest stays visible",
+                   between(0, 1))
+            .field("seed", &T::seed, "seed of the choice; not set: that of the run")
+            .field("metrics", &T::metrics, kMetricsDoc);
+    return table;
+  }
+
+  MaskedLanguageModelOptions options(const MetricRegistry& registry) const {
+    return {.mask_token = mask_token,
+            .special_tokens = special_tokens,
+            .mask_probability = mask_probability,
+            .mask_share = mask_share,
+            .random_share = random_share,
+            .seed = static_cast<uint64_t>(seed),
+            .metrics = make_metrics(metrics, "task.metrics", registry)};
+  }
+};
+
 }  // namespace
 
 Parts builtin_parts() {
@@ -73,6 +108,10 @@ Parts builtin_parts() {
                                                                      .label_smoothing = keys.label_smoothing,
                                                                      .metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
                                      });
+  parts.tasks.add<MaskedLanguageModelKeys>("masked_language_model", "cross entropy of hidden tokens; metrics acc, perplexity",
+                                           [](const MaskedLanguageModelKeys& keys, const Model& model, const MetricRegistry& metrics) {
+                                             return masked_language_model(model, keys.options(metrics));
+                                           });
   return parts;
 }
 

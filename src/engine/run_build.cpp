@@ -51,6 +51,14 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   return with_checkpoints(std::move(model), marks, plan.every);
 }
 
+/// A task that draws has the run's seed, unless the configuration gives it one of its own.
+PartConfig with_run_seed(PartConfig task, int64_t seed, const Parts& parts) {
+  const auto fields = parts.tasks.describe(task.name);
+  const bool draws = std::any_of(fields.begin(), fields.end(), [](const FieldInfo& f) { return f.name == "seed"; });
+  if (draws && task.options.find("seed") == nullptr) task.options.set("seed", ConfigNode(seed));
+  return task;
+}
+
 bool wants_channels_last(const std::string& memory_format, const Device& device, const ParameterSet& parameters) {
   const bool has = backend_of(device).capabilities(device).channels_last;
   check(has || memory_format != "channels_last", ErrorKind::Usage, "trainer.memory_format", device.str(),
@@ -98,12 +106,14 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     model.module->to(device.c10());
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
+    const auto task_part = with_run_seed(config.task, config.seed, parts);
     task = parts.tasks.make(
-        config.task, "task",
+        task_part, "task",
         checkpointed(model, CheckpointPlan::parse(config.trainer.gradient_checkpointing), *precision, device, data.options.batch_size),
         parts.metrics);
     ConfigProblems none;
     resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
+    resolved.set("task", detail::write_value(parts.tasks.resolve(task_part, "task", none)));
   }
   const bool has_lists = !config.amp.fp32_modules.empty() || !config.amp.low_precision_modules.empty();
   check(model.module != nullptr || !model.blocks.empty() || !has_lists, ErrorKind::Usage,

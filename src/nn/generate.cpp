@@ -45,9 +45,9 @@ size_t nucleus(const std::vector<double>& weights, double share) {
 class NextLogits {
  public:
   NextLogits(const Model& model, bool cache) : model_(model) {
-    check(model.module != nullptr && model.forward && !model.inputs.empty() && model.inputs.front().dtype == at::kLong &&
+    check(model.module != nullptr && model.forward && model.inputs.size() == 1 && model.inputs.front().dtype == at::kLong &&
               model.inputs.front().shape.size() == 2 && model.inputs.front().range,
-          ErrorKind::Usage, kGenerate, "the model '", model.name, "' does not have token ids [batch, tokens] as its input; ",
+          ErrorKind::Usage, kGenerate, "the model '", model.name, "' does not have token ids [batch, tokens] as its only input; ",
           "hint: use a decoder, such as gpt2");
     vocabulary_ = static_cast<int64_t>(model.inputs.front().range->second);
     longest_ = model.inputs.front().usual("tokens").value_or(0);

@@ -83,6 +83,19 @@ Keys of_gpt2(const Shapes& shapes) {
   return out;
 }
 
+Keys of_bert(const Shapes& shapes) {
+  Keys out;
+  const auto dim = shapes.size("token_embedding.weight", 1), hidden = shapes.size("blocks.0.mlp.fc1.weight", 0);
+  add(out, "vocab_size", shapes.size("token_embedding.weight", 0));
+  add(out, "context", shapes.size("position_embedding.weight", 0));
+  add(out, "layers", shapes.layers("blocks.", ".ln_1.weight"));
+  add(out, "dim", dim);
+  add(out, "hidden", hidden == 4 * dim ? 0 : hidden);
+  add(out, "token_types", shapes.size("type_embedding.weight", 0));
+  add(out, "num_classes", shapes.size("classifier.weight", 0));
+  return out;
+}
+
 // Whether the head is the token embedding.
 std::string tied_head(const NamedTensors& tensors) {
   const auto tensor = [&](const char* name) {
@@ -124,6 +137,7 @@ std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTen
   if (found.family->name == "gpt2") return of_gpt2(shapes);
   if (found.family->name == "llama") return of_llama(shapes, tensors);
   if (found.family->name == "glm") return of_glm(shapes, tensors);
+  if (found.family->name == "bert") return of_bert(shapes);
   return found.family->name == "vit" ? of_vit(shapes) : of_resnet(shapes);
 }
 

@@ -218,6 +218,44 @@ Naming glm_naming(const std::vector<std::string>& libraries) {
           /*strict_blocks=*/true};
 }
 
+// Files of the first years have gamma and beta for weight and bias of the norms. The head for masked tokens repeats the token embedding and
+// its own bias as a layer "decoder".
+Naming bert_naming(const std::vector<std::string>& libraries) {
+  const bool own = libraries.front() == "torchvision";
+  std::vector<NameRule> rules;
+  const auto add = [&](const std::string& ours, const std::string& theirs, bool above = false) {
+    rules.push_back({ours, own ? ours : theirs, /*transposed=*/false, !own && above});
+  };
+  const auto add_norm = [&](const std::string& ours, const std::string& theirs, bool above = false) {
+    add(ours + ".weight", theirs + ".weight", above);
+    add(ours + ".bias", theirs + ".bias", above);
+    if (own) return;
+    add(ours + ".weight", theirs + ".gamma", above);
+    add(ours + ".bias", theirs + ".beta", above);
+  };
+  add("type_embedding.weight", "embeddings.token_type_embeddings.weight");
+  add("blocks.#.attention.q_proj.*", "encoder.layer.#.attention.self.query.*");
+  add("blocks.#.attention.k_proj.*", "encoder.layer.#.attention.self.key.*");
+  add("blocks.#.attention.v_proj.*", "encoder.layer.#.attention.self.value.*");
+  add("blocks.#.attention.proj.*", "encoder.layer.#.attention.output.dense.*");
+  add_norm("blocks.#.ln_1", "encoder.layer.#.attention.output.LayerNorm");
+  add("blocks.#.mlp.fc1.*", "encoder.layer.#.intermediate.dense.*");
+  add("blocks.#.mlp.fc2.*", "encoder.layer.#.output.dense.*");
+  add_norm("blocks.#.ln_2", "encoder.layer.#.output.LayerNorm");
+  add("token_embedding.weight", "embeddings.word_embeddings.weight");
+  add("position_embedding.weight", "embeddings.position_embeddings.weight");
+  add_norm("ln", "embeddings.LayerNorm");
+  add("mlm.fc.*", "cls.predictions.transform.dense.*", true);
+  add_norm("mlm.ln", "cls.predictions.transform.LayerNorm", true);
+  add("mlm.bias", "cls.predictions.bias", true);
+  add("pooler.*", "pooler.dense.*");
+  if (!own) {
+    add("mlm.bias", "cls.predictions.decoder.bias", true);
+    add("token_embedding.weight", "cls.predictions.decoder.weight", true);
+  }
+  return {libraries, own ? "" : "bert.", rules, {"classifier.*", "classifier.*"}, /*splits_projections=*/true};
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
@@ -227,6 +265,7 @@ const std::vector<Family>& families() {
       {"gpt2", {gpt2_naming({"torchvision"}), gpt2_naming({"hf", "hf4"})}},
       {"llama", {llama_naming({"torchvision"}), llama_naming({"hf", "hf4"})}},
       {"glm", {glm_naming({"torchvision"}), glm_naming({"hf", "hf4"})}},
+      {"bert", {bert_naming({"torchvision"}), bert_naming({"hf", "hf4"})}},
   };
   return all;
 }
@@ -244,7 +283,7 @@ std::string Naming::theirs(std::string_view name) const {
   for (const auto& rule : rules) {
     const auto found = match(rule.ours, name);
     const auto other = found ? fill(rule.theirs, *found, -1) : "";
-    if (!other.empty()) return base + other;
+    if (!other.empty()) return rule.above ? other : base + other;
   }
   return "";
 }

@@ -13,6 +13,7 @@ struct NameRule {
   std::string ours;
   std::string theirs;
   bool transposed = false;  // their matrix is [in, out]
+  bool above = false;       // their name has no base
 };
 
 struct Naming {

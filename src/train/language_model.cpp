@@ -12,14 +12,6 @@ namespace {
 
 constexpr const char* kLanguageModel = "language_model";
 
-// Per sample, the percentage of the tokens that count whose logit is larger than all others.
-at::Tensor token_accuracy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
-  const auto counts = targets.ne(ignore_index);
-  const auto own = logits.gather(2, targets.masked_fill(counts.logical_not(), 0).unsqueeze(2));
-  const auto right = logits.ge(own).sum(2).eq(1).logical_and_(counts);
-  return right.sum(1).to(at::kFloat) / counts.sum(1).clamp_min(1).to(at::kFloat) * 100;
-}
-
 class LanguageModel final : public ModelTask {
  public:
   LanguageModel(Model model, const LanguageModelOptions& options)
@@ -57,7 +49,7 @@ class LanguageModel final : public ModelTask {
   static std::vector<Metric> metrics_of(const LanguageModelOptions& options) {
     if (!options.metrics.empty()) return options.metrics;
     const auto sums = [ignore = options.ignore_index](const StepOutput& output, const Batch& batch) {
-      return detail::unmasked(token_accuracy(output.outputs.first().detach(), batch.target(), ignore), batch).sum();
+      return detail::unmasked(detail::token_accuracy(output.outputs.first().detach(), batch.target(), ignore), batch).sum();
     };
     return {{.name = "acc", .sums = sums}, perplexity()};
   }

@@ -22,6 +22,13 @@ at::Tensor rank_of_target(const StepOutput& output, const Batch& batch) {
   return logits.ge(logits.gather(1, target.unsqueeze(1))).sum(1);
 }
 
+at::Tensor token_accuracy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index) {
+  const auto counts = targets.ne(ignore_index);
+  const auto own = logits.gather(2, targets.masked_fill(counts.logical_not(), 0).unsqueeze(2));
+  const auto right = logits.ge(own).sum(2).eq(1).logical_and_(counts);
+  return right.sum(1).to(at::kFloat) / counts.sum(1).clamp_min(1).to(at::kFloat) * 100;
+}
+
 }  // namespace detail
 
 namespace {

@@ -16,4 +16,7 @@ at::Tensor unmasked(const at::Tensor& each, const Batch& batch);
 // [N], the rank of the right class among the logits, from 1, counting ties against it; 0 for a NaN, which compares false with all.
 at::Tensor rank_of_target(const StepOutput& output, const Batch& batch);
 
+// [N], per sequence the percentage of the tokens that count whose logit is larger than all others; 0 if none counts.
+at::Tensor token_accuracy(const at::Tensor& logits, const at::Tensor& targets, int64_t ignore_index);
+
 }  // namespace npu_train::detail

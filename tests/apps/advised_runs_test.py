@@ -94,6 +94,7 @@ SMALL_CONFIGS = {
     'gpt2_tiny': ['model={name: gpt2_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'glm_tiny': ['model={name: glm_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'llama_tiny': ['model={name: llama_tiny}', 'data.train_size=32', 'data.val_size=16'],
+    'bert_tiny': ['model={name: bert_tiny}'],
     'resnet50_cifar10': [],
     'resnet50_cifar10_224': [SMALL_NET.replace('patch_size: 8', 'patch_size: 32')],
     'resnet50_imagefolder': ['data.root=my/pictures'],
@@ -161,6 +162,7 @@ class AdvisedRuns(ProgramTest):
         self.make(BIN / 'train_app', 'configs/llama_tiny.yaml', *SHORT_RUN, 'output.name=base')
         self.make(BIN / 'train_app', 'configs/llama_tiny.yaml', *SHORT_RUN, 'model={name: llama_tiny, weights: outputs/base/version_0, lora: {targets: [attention]}}', 'output.name=tuned')
         self.make(BIN / 'npu_tool', 'weights', '--from', 'outputs/tuned/version_0', '--to', 'adapter', '--as', 'peft')
+        self.make(BIN / 'train_app', 'configs/bert_tiny.yaml', *SHORT_RUN, 'output.name=masked')
         for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')

@@ -67,7 +67,7 @@ class TorchScriptExport(ProgramTest):
         self.assertLess(epochs[3]['train']['loss'], epochs[0]['train']['loss'])
 
     def test_every_built_in_kind_of_model(self):
-        for words in (('--model', 'resnet18', 'model.num_classes=7', 'model.image_size=32', 'model.stem=small'), ('--model', 'gpt2_tiny'), ('--model', 'llama_tiny'), ('--model', 'glm_tiny'),
+        for words in (('--model', 'resnet18', 'model.num_classes=7', 'model.image_size=32', 'model.stem=small'), ('--model', 'gpt2_tiny'), ('--model', 'llama_tiny'), ('--model', 'glm_tiny'), ('--model', 'bert_tiny'),
                       (*SMALL, 'model.qkv=split')):
             with self.subTest(words[1]):
                 found = self.export(*words)
@@ -75,9 +75,9 @@ class TorchScriptExport(ProgramTest):
                 self.assertEqual(found['outputs'][0]['shape'][:-1], [size for size in found['inputs'][0]['shape'] if not isinstance(size, int)])
                 if torch is None: continue
                 net = torch.jit.load(self.dir / 'm.pt')
-                sizes = [5 if not isinstance(size, int) else size for size in found['inputs'][0]['shape']]
-                x = torch.zeros(sizes, dtype=getattr(torch, found['inputs'][0]['dtype']))
-                self.assertEqual(list(net(x).shape[:1]), [5])
+                sizes = lambda shape: [5 if not isinstance(size, int) else size for size in shape]
+                given = [torch.zeros(sizes(i['shape']), dtype=getattr(torch, i['dtype'])) for i in found['inputs']]
+                self.assertEqual(list(net(*given).shape[:1]), [5])
 
     def test_fixed_sizes_and_the_text_for_people(self):
         said = self.assertDone(npu_tool('export', '--model', 'gpt2_tiny', '--dynamic', 'batch', '--to', self.dir / 'm.pt', '--check'))

@@ -75,6 +75,29 @@ NamedTensors gpt2_tensors() {
   return out;
 }
 
+// Parameters of a BERT of two blocks, under our names; with a head for masked tokens or for classes.
+NamedTensors bert_tensors(bool classes) {
+  NamedTensors out = {{"token_embedding.weight", at::randn({7, 4})},
+                      {"position_embedding.weight", at::randn({5, 4})},
+                      {"type_embedding.weight", at::randn({2, 4})}};
+  const auto layer = [&](const std::string& name, at::IntArrayRef weight) {
+    out.emplace_back(name + ".weight", at::randn(weight));
+    out.emplace_back(name + ".bias", at::randn({weight[0]}));
+  };
+  layer("ln", {4});
+  for (const std::string block : {"blocks.0.", "blocks.1."}) {
+    for (const std::string part : {"q_proj", "k_proj", "v_proj", "proj"}) layer(block + "attention." + part, {4, 4});
+    layer(block + "ln_1", {4});
+    layer(block + "mlp.fc1", {16, 4});
+    layer(block + "mlp.fc2", {4, 16});
+    layer(block + "ln_2", {4});
+  }
+  layer(classes ? "pooler" : "mlm.fc", {4, 4});
+  layer(classes ? "classifier" : "mlm.ln", classes ? at::IntArrayRef({3, 4}) : at::IntArrayRef({4}));
+  if (!classes) out.emplace_back("mlm.bias", at::randn({7}));
+  return out;
+}
+
 NamedTensors leaving_out(NamedTensors tensors, const std::string& name) {
   std::erase_if(tensors, [&](const auto& t) { return t.first == name; });
   return tensors;
@@ -377,4 +400,33 @@ TEST_CASE("a llama of Hugging Face: other tensors in its blocks are of another n
   file.back().second[0][0] += 1;
   refused([&] { load_weights(*net(false), file); }, "'model.embed_tokens.weight' and 'lm_head.weight' with different values");
   load_weights(*net(true), file);
+}
+
+TEST_CASE("a bert has the names of Hugging Face, above and below the name of the network") {
+  for (const bool classes : {false, true}) {
+    const auto tensors = bert_tensors(classes);
+    const auto hf = renamed_weights(tensors, "hf");
+    CHECK(hf.from.str() == "a bert with the names of npu_train");
+    CHECK(hf.omitted.empty());
+    const auto names = by_name(hf.tensors);
+    CHECK(names.size() == tensors.size());
+    CHECK(names.count("bert.embeddings.LayerNorm.weight") == 1);
+    CHECK(names.count("bert.encoder.layer.1.attention.self.query.bias") == 1);
+    CHECK(names.count("bert.encoder.layer.0.output.LayerNorm.weight") == 1);
+    CHECK(names.count(classes ? "bert.pooler.dense.weight" : "cls.predictions.transform.dense.weight") == 1);
+    CHECK(names.count(classes ? "classifier.bias" : "cls.predictions.bias") == 1);
+    const auto back = renamed_weights(hf.tensors, "torchvision");
+    CHECK(back.from.str() == "a bert with the names of Hugging Face (transformers 5), Hugging Face (files, transformers 4)");
+    check_equal(back.tensors, tensors);
+  }
+}
+
+TEST_CASE("the configuration that the shapes of a bert determine") {
+  using Keys = std::vector<std::pair<std::string, std::string>>;
+  const Keys sizes = {{"model.vocab_size", "7"}, {"model.context", "5"}, {"model.layers", "2"},
+                      {"model.dim", "4"},        {"model.hidden", "0"},  {"model.token_types", "2"}};
+  auto with_classes = sizes;
+  with_classes.emplace_back("model.num_classes", "3");
+  CHECK(configuration_of(bert_tensors(false)) == sizes);
+  CHECK(configuration_of(bert_tensors(true)) == with_classes);
 }

@@ -1,0 +1,42 @@
+/// The task of an encoder: predicting tokens that are hidden from it (Devlin et al., "BERT", NAACL 2019).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "npu_train/train/model_task.hpp"
+
+namespace npu_train {
+
+struct MaskedLanguageModelOptions {
+  int64_t mask_token = -1;                ///< in the place of a hidden token; must be given
+  std::vector<int64_t> special_tokens{};  ///< never hidden: beginning, end, padding
+  double mask_probability = 0.15;         ///< with which a token is to be predicted
+  double mask_share = 0.8;                ///< of those, the share that mask_token replaces
+  double random_share = 0.1;              ///< and the share that a random token replaces; the rest stays as it is
+  uint64_t seed = 0;                      ///< of the draws
+  std::vector<Metric> metrics{};          ///< instead of acc and perplexity; in a configuration by name
+};
+
+struct MaskedTokens {
+  at::Tensor input;   ///< [batch, tokens], with hidden tokens
+  at::Tensor target;  ///< the tokens to predict, -100 elsewhere
+};
+
+/// Draws the tokens to predict among those where `maskable` (bool [batch, tokens]) is true: each with mask_probability, and at least one of
+/// every sequence that has such a token. The draws depend on `key` and the shape alone, not on the device. Random tokens are below
+/// `vocabulary`.
+MaskedTokens mask_tokens(const at::Tensor& tokens, const at::Tensor& maskable, const MaskedLanguageModelOptions& options,
+                         int64_t vocabulary, uint64_t key);
+
+/// Mean cross entropy over the hidden tokens of a batch. The model maps "input" [batch, tokens] to logits [batch, tokens, vocabulary].
+/// Special tokens, those whose "attention_mask" is 0 and padded samples ("mask" [batch]) are never hidden. Another choice is drawn for each
+/// micro-batch, keyed by the seed, the attempted window, the number of the micro-batch over all ranks, and the epoch and index of the
+/// batch: equal for every number of ranks and after a resume. A validation draws by the index of the batch, so each hides the same tokens.
+/// The weight of a batch is the number of its hidden tokens, so accumulation and ranks give the mean over all of them; on another device
+/// than the CPU, counting them waits for the device once per micro-batch. Metric acc: the percentage of hidden tokens whose logit is the
+/// largest, as the mean over samples. Metric perplexity: exp of the mean loss. Error(Usage) for other shapes and options out of range.
+std::shared_ptr<Task> masked_language_model(Model model, MaskedLanguageModelOptions options);
+
+}  // namespace npu_train

@@ -1,0 +1,117 @@
+#include "data/document_rules.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/data/token_text.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kRules = "documents";
+constexpr int64_t kLargestToken = std::numeric_limits<int32_t>::max();
+
+std::vector<int32_t> text_tokens(const std::string& text, const std::string& where, const DocumentRules& rules) {
+  const auto bytes = document_bytes(text, where);  // with the end, unless the text is empty
+  std::vector<int32_t> out;
+  if (bytes.empty()) return out;
+  if (rules.begin_token >= 0) out.push_back(static_cast<int32_t>(rules.begin_token));
+  for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
+  out.back() = static_cast<int32_t>(rules.end_token);
+  return out;
+}
+
+std::vector<int32_t> listed_tokens(const std::vector<Json>& list, const std::string& where) {
+  std::vector<int32_t> out;
+  for (const auto& token : list) {
+    const auto id = token.integer(where + ": tokens");
+    check(id >= 0 && id <= kLargestToken, ErrorKind::Data, kRules, where, ": token ", out.size(), " is ", id, "; allowed: 0 to ",
+          kLargestToken);
+    out.push_back(static_cast<int32_t>(id));
+  }
+  return out;
+}
+
+// What is wrong with a text, "" if nothing, after it was truncated if that is the rule. Counts both.
+std::string fault_of(std::vector<int32_t>& tokens, const DocumentRules& rules, DocumentCounts& counts) {
+  if (tokens.empty()) {
+    ++counts.empty;
+    return "the text is empty";
+  }
+  for (size_t i = 0; rules.vocab_size > 0 && i < tokens.size(); ++i)
+    if (tokens[i] >= rules.vocab_size) {
+      ++counts.unknown_tokens;
+      return "token " + std::to_string(i) + " is " + std::to_string(tokens[i]) + "; allowed: 0 to " + std::to_string(rules.vocab_size - 1) +
+             " (data.vocab_size - 1)";
+    }
+  if (static_cast<int64_t>(tokens.size()) <= rules.context) return "";
+  if (rules.long_documents == "truncate") {
+    ++counts.truncated;
+    tokens.resize(static_cast<size_t>(rules.context));
+    tokens.back() = static_cast<int32_t>(rules.end_token);
+    return "";
+  }
+  ++counts.long_ones;
+  return "the text has " + std::to_string(tokens.size()) + " tokens; allowed: at most " + std::to_string(rules.context) +
+         " (data.context); hint: data.long_documents=truncate";
+}
+
+}  // namespace
+
+void DocumentRules::check() const {
+  npu_train::check(long_documents == "error" || long_documents == "truncate" || long_documents == "split", ErrorKind::Usage, kRules,
+                   "long_documents is '", long_documents, "'; allowed: error, truncate, split");
+  npu_train::check(context >= 2 + (begin_token >= 0 ? 1 : 0), ErrorKind::Usage, kRules, "context is ", context,
+                   "; a sample has at least one token and those around it");
+  npu_train::check(end_token >= 0 && pad_token >= 0 && vocab_size >= 0 && std::max({begin_token, end_token, pad_token}) <= kLargestToken,
+                   ErrorKind::Usage, kRules, "begin_token is ", begin_token, ", end_token ", end_token, ", pad_token ", pad_token,
+                   " and vocab_size ", vocab_size, "; allowed: 0 to ", kLargestToken, ", and -1 for no begin_token");
+  npu_train::check(vocab_size == 0 || std::max({begin_token, end_token, pad_token}) < vocab_size, ErrorKind::Usage, kRules, "begin_token ",
+                   begin_token, ", end_token ", end_token, " or pad_token ", pad_token, " is not below vocab_size ", vocab_size);
+}
+
+DocumentCounts& DocumentCounts::operator+=(const DocumentCounts& other) {
+  empty += other.empty, long_ones += other.long_ones, unknown_tokens += other.unknown_tokens;
+  truncated += other.truncated, split += other.split;
+  return *this;
+}
+
+std::string DocumentCounts::str(int64_t context) const {
+  std::vector<std::string> out;
+  const auto say = [&](int64_t count, const std::string& what) {
+    if (count > 0) out.push_back(with_commas(count) + (count == 1 ? " document " : " documents ") + what);
+  };
+  say(empty, "omitted (empty)");
+  say(long_ones, "omitted (longer than " + with_commas(context) + " tokens)");
+  say(unknown_tokens, "omitted (tokens outside of the vocabulary)");
+  say(truncated, "truncated to " + with_commas(context) + " tokens");
+  say(split, "split into samples of at most " + with_commas(context) + " tokens");
+  return join(out);
+}
+
+namespace detail {
+
+void check_rules_of_lines(const DocumentRules& rules) {
+  rules.check();
+  check(rules.long_documents != "split", ErrorKind::Usage, kRules,
+        "long_documents: split is for files of tokens; allowed for .jsonl: error, truncate");
+}
+
+std::optional<std::vector<int32_t>> tokens_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
+                                                   DocumentCounts& counts) {
+  const auto *text = line.find("text"), *list = line.find("tokens");
+  check((text != nullptr) != (list != nullptr), ErrorKind::Data, kRules, where, ": ",
+        text != nullptr ? "the line has a text and tokens" : "the line has no text",
+        "; allowed: {\"text\": \"...\"} or {\"tokens\": [...]}");
+  auto out =
+      text != nullptr ? text_tokens(text->text(where + ": text"), where, rules) : listed_tokens(list->items(where + ": tokens"), where);
+  const auto fault = fault_of(out, rules, counts);
+  if (fault.empty()) return out;
+  check(rules.skip_bad, ErrorKind::Data, kRules, where, ": ", fault, "; hint: data.on_bad_sample=skip omits such texts and counts them");
+  return std::nullopt;
+}
+
+}  // namespace detail
+}  // namespace npu_train

@@ -1,0 +1,22 @@
+// What the data sets of texts share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "npu_train/data/documents.hpp"
+#include "npu_train/io/json.hpp"
+
+namespace npu_train::detail {
+
+// DocumentRules::check(), and Error(Usage) for long_documents: split, which files of tokens alone have.
+void check_rules_of_lines(const DocumentRules& rules);
+
+// The tokens of a line of a file, {"text": "..."} or {"tokens": [...]}, as `rules` have them. Error(Data) names `where` for another line
+// and for a bad text; with skip_bad a bad text is nothing, and is counted.
+std::optional<std::vector<int32_t>> tokens_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
+                                                   DocumentCounts& counts);
+
+}  // namespace npu_train::detail

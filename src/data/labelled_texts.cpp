@@ -1,0 +1,143 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/scalar_tensor.h>
+
+#include <algorithm>
+#include <map>
+
+#include "data/document_rules.hpp"
+#include "data/json_lines.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
+#include "npu_train/data/documents.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kTexts = "documents";
+constexpr int64_t kMostClassesOfTexts = int64_t{1} << 24;
+
+// A label as it is written; nothing if there is none.
+struct Label {
+  std::string name;
+  int64_t number = -1;
+  bool given() const { return number >= 0 || !name.empty(); }
+};
+
+Label label_of_line(const Json& line, const std::string& where) {
+  const auto* value = line.find("label");
+  if (value == nullptr) return {};
+  if (value->is_text()) {
+    check(!value->text(where).empty(), ErrorKind::Data, kTexts, where, ": the label is an empty text; allowed: a name, or a number from 0");
+    return {.name = value->text(where)};
+  }
+  const auto number = value->integer(where + ": label");
+  check(number >= 0 && number < kMostClassesOfTexts, ErrorKind::Data, kTexts, where, ": the label is ", number, "; allowed: 0 to ",
+        kMostClassesOfTexts - 1);
+  return {.name = {}, .number = number};
+}
+
+// Numbers of the classes, from the labels of all texts or from those of the training data.
+class Classes {
+ public:
+  explicit Classes(const DatasetInfo& known) : known_(known.num_classes > 0), info_(known) {
+    for (size_t i = 0; i < known.class_names.size(); ++i) numbers_[known.class_names[i]] = static_cast<int64_t>(i);
+  }
+
+  void add(const Label& label, const std::string& where) {
+    if (!started_) labelled_ = label.given(), named_ = !label.name.empty();
+    started_ = true;
+    check(label.given() == labelled_, ErrorKind::Data, kTexts, where, ": the line has ", labelled_ ? "no label" : "a label",
+          ", and the lines before it have ", labelled_ ? "one" : "none", "; allowed: labels in all lines, or in none");
+    if (!labelled_) return;
+    check(named_ == !label.name.empty(), ErrorKind::Data, kTexts, where, ": the label is a ", named_ ? "number" : "text",
+          ", and that of the lines before it is not; allowed: one kind");
+    if (known_) {
+      const bool found = named_ ? numbers_.count(label.name) != 0 : numbers_.empty() && label.number < info_.num_classes;
+      check(found, ErrorKind::Data, kTexts, where, ": the label ", named_ ? "'" + label.name + "'" : std::to_string(label.number),
+            " does not occur in the training data");
+    } else if (named_) {
+      numbers_[label.name] = 0;
+    } else {
+      info_.num_classes = std::max(info_.num_classes, label.number + 1);
+    }
+  }
+
+  // After all labels.
+  DatasetInfo finish() {
+    if (known_ || numbers_.empty()) return info_;
+    for (auto& [name, number] : numbers_) {
+      number = static_cast<int64_t>(info_.class_names.size());
+      info_.class_names.push_back(name);
+    }
+    info_.num_classes = static_cast<int64_t>(numbers_.size());
+    return info_;
+  }
+
+  int64_t number(const Label& label) const { return named_ ? numbers_.at(label.name) : label.number; }
+
+ private:
+  bool known_, started_ = false, labelled_ = false, named_ = false;
+  DatasetInfo info_;
+  std::map<std::string, int64_t> numbers_;
+};
+
+}  // namespace
+
+struct LabelledTexts::Lines {
+  std::vector<std::string> files;
+  std::vector<Text> texts;
+  std::vector<int32_t> tokens;
+};
+
+LabelledTexts::LabelledTexts(const std::vector<std::string>& files, const DocumentRules& rules, const DatasetInfo& known) : rules_(rules) {
+  detail::check_rules_of_lines(rules_);
+  auto lines = std::make_shared<Lines>();
+  lines->files = files;
+  Classes classes(known);
+  std::vector<Label> labels;
+  for (size_t f = 0; f < files.size(); ++f)
+    for_each_json_line(files[f], [&](const Json& line, int64_t number, const std::string& where) {
+      const auto label = label_of_line(line, where);
+      classes.add(label, where);
+      const auto tokens = detail::tokens_of_line(line, where, rules_, counts_);
+      if (!tokens) return;
+      lines->texts.push_back(
+          {static_cast<int32_t>(f), static_cast<int32_t>(tokens->size()), number, static_cast<int64_t>(lines->tokens.size()), -1});
+      lines->tokens.insert(lines->tokens.end(), tokens->begin(), tokens->end());
+      labels.push_back(label);
+    });
+  info_ = classes.finish();
+  info_.name = "documents";
+  for (size_t i = 0; i < labels.size(); ++i)
+    if (labels[i].given()) lines->texts[i].label = classes.number(labels[i]);
+  size_ = static_cast<int64_t>(lines->texts.size());
+  check(size_ > 0, ErrorKind::Data, kTexts, files.empty() ? std::string("no files") : files.front() + ": no text remains; ",
+        counts_.str(rules_.context));
+  lines_ = std::move(lines);
+}
+
+Sample LabelledTexts::get(int64_t index) const {
+  check(index >= 0 && index < size_, ErrorKind::Usage, kTexts, "sample ", index, " of ", size_);
+  const auto& text = lines_->texts[static_cast<size_t>(first_ + index)];
+  at::Tensor tokens = at::empty({text.count}, at::kLong);
+  std::copy_n(lines_->tokens.data() + text.first, text.count, tokens.mutable_data_ptr<int64_t>());
+  Sample out{{{"input", std::move(tokens)}}, index};
+  if (text.label >= 0) out.fields.emplace_back("target", at::scalar_tensor(text.label, at::kLong));
+  return out;
+}
+
+std::string LabelledTexts::where(int64_t index) const {
+  const auto& text = lines_->texts[static_cast<size_t>(first_ + index)];
+  return lines_->files[static_cast<size_t>(text.file)] + ", line " + std::to_string(text.line);
+}
+
+std::shared_ptr<LabelledTexts> LabelledTexts::part(int64_t first, int64_t count) const {
+  check(first >= 0 && count >= 0 && first <= size_ - count, ErrorKind::Usage, kTexts, "samples ", first, " to ", first + count, " of ",
+        size_);
+  auto out = std::make_shared<LabelledTexts>(*this);
+  out->first_ += first;
+  out->size_ = count;
+  return out;
+}
+
+}  // namespace npu_train

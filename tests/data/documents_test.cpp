@@ -1,0 +1,249 @@
+#include "testing.hpp"
+
+#include "npu_train/data/documents.hpp"
+
+#include <ATen/ops/full.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "draining.hpp"
+#include "npu_train/data/datasets.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+using Ids = std::vector<int64_t>;
+
+Ids ids_of(const at::Tensor& tensor) { return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()}; }
+
+Ids input_of(const Dataset& data, int64_t index) { return ids_of(data.get(index).fields[0].second); }
+
+struct Texts {
+  TempDir dir;
+  std::string path(const std::string& name) const { return (dir.path() / name).string(); }
+  std::string tokens(const std::string& name, const Ids& ids) const {
+    save_tokens(path(name), ids);
+    return path(name);
+  }
+  std::string lines(const std::string& name, const std::string& content) const {
+    std::ofstream(path(name), std::ios::binary) << content;
+    return path(name);
+  }
+};
+
+DatasetPair open_texts(ConfigNode options) {
+  return builtin_datasets().make({.name = "documents", .options = std::move(options), .mark = {}}, "data", builtin_transforms());
+}
+
+template <class Fn>
+void fails_with(const Fn& run, ErrorKind kind, const std::string& words) {
+  const auto error = error_of(run);
+  CHECK(((error.kind() == kind)));
+  CHECK_MESSAGE(std::string(error.what()).find(words) != std::string::npos, error.what());
+}
+
+// Sequences of 1, 2, ... tokens.
+class Staircase final : public SequenceDataset {
+ public:
+  int64_t size() const override { return 10; }
+  Sample get(int64_t index) const override { return {{{"input", at::full({index + 1}, index, at::kLong)}}, index}; }
+  int64_t padding() const override { return 99; }
+  int64_t longest() const override { return 12; }
+};
+
+}  // namespace
+
+TEST_CASE("a document of a token file ends at its end_token, which it keeps, and files do not run into each other") {
+  const Texts texts;
+  texts.tokens("b.bin", {9, 8, 7});
+  texts.tokens("a.bin", {1, 2, 0, 3, 0, 4, 5, 6, 0});
+  const auto data = open_texts({{"train", texts.dir.path().string()}}).train;
+  REQUIRE(data->size() == 4);
+  CHECK(input_of(*data, 0) == Ids{1, 2, 0});
+  CHECK(input_of(*data, 1) == Ids{3, 0});
+  CHECK(input_of(*data, 2) == Ids{4, 5, 6, 0});
+  CHECK(input_of(*data, 3) == Ids{9, 8, 7});  // the file has no end
+  CHECK(data->where(2).ends_with("a.bin, tokens 5 to 8"));
+  CHECK(data->get(0).fields.size() == 1);
+  CHECK(data->info().num_classes == 0);
+}
+
+TEST_CASE("other ends and beginnings, and documents across the pieces in which a file is read") {
+  const Texts texts;
+  Ids all;
+  for (int64_t i = 0; i < 100000; ++i) all.insert(all.end(), {200 + i % 50000, 0, 102});
+  const auto path = texts.tokens("a.bin", all);
+  const auto data = open_texts({{"train", path}, {"end_token", 102}, {"begin_token", 101}, {"context", 4}}).train;
+  REQUIRE(data->size() == 100000);
+  for (int64_t i = 0; i < 100000; i += 7) REQUIRE(input_of(*data, i) == Ids{101, 200 + i % 50000, 0, 102});
+}
+
+TEST_CASE("long documents are an error with its place, are truncated, or are split") {
+  const Texts texts;
+  const auto path = texts.tokens("a.bin", {1, 2, 0, 3, 4, 5, 6, 7, 8, 9, 0});
+  fails_with(
+      [&] {
+        open_texts({{"train", path}, {"context", 4}});
+      },
+      ErrorKind::Data, "a.bin: the document at token 3 has 8 tokens; allowed: at most 4");
+  const auto cut = open_texts({{"train", path}, {"context", 4}, {"long_documents", "truncate"}});
+  REQUIRE(cut.train->size() == 2);
+  CHECK(input_of(*cut.train, 1) == Ids{3, 4, 5, 0});
+  CHECK(cut.summary() == "2 samples, 1 document truncated to 4 tokens");
+  const auto split = open_texts({{"train", path}, {"context", 4}, {"long_documents", "split"}, {"begin_token", 257}});
+  REQUIRE(split.train->size() == 4);
+  CHECK(input_of(*split.train, 0) == Ids{257, 1, 2, 0});
+  CHECK(input_of(*split.train, 1) == Ids{257, 3, 4, 5});
+  CHECK(input_of(*split.train, 3) == Ids{257, 9, 0});
+  CHECK(split.summary() == "4 samples, 1 document split into samples of at most 4 tokens");
+  const auto omitted = open_texts({{"train", path}, {"context", 4}, {"on_bad_sample", "skip"}});
+  CHECK(omitted.train->size() == 1);
+  CHECK(omitted.summary() == "1 samples, 1 document omitted (longer than 4 tokens)");
+}
+
+TEST_CASE("empty documents and tokens outside of the vocabulary are an error with their place, or are counted") {
+  const Texts texts;
+  const auto empty = texts.tokens("a.bin", {1, 0, 0, 2, 0});
+  fails_with([&] { open_texts({{"train", empty}}); }, ErrorKind::Data, "a.bin: the document at token 2 is empty");
+  const auto pair = open_texts({{"train", empty}, {"on_bad_sample", "skip"}});
+  CHECK(pair.summary() == "2 samples, 1 document omitted (empty)");
+  CHECK(input_of(*pair.train, 1) == Ids{2, 0});
+  const auto unknown = texts.tokens("b.bin", {1, 0, 2, 258, 259, 0, 3, 0});
+  fails_with([&] { open_texts({{"train", unknown}, {"vocab_size", 258}}); }, ErrorKind::Data, "b.bin: token 3 is 258; allowed: 0 to 257");
+  const auto rest = open_texts({{"train", unknown}, {"vocab_size", 258}, {"on_bad_sample", "skip"}});
+  CHECK(rest.summary() == "2 samples, 1 document omitted (tokens outside of the vocabulary)");
+  CHECK(input_of(*rest.train, 1) == Ids{3, 0});
+  fails_with(
+      [&] {
+        open_texts({{"train", texts.tokens("c.bin", {0, 0})}, {"on_bad_sample", "skip"}});
+      },
+      ErrorKind::Data, "no document remains");
+}
+
+TEST_CASE("labelled texts: bytes with an end, tokens as they are, classes in alphabetical order") {
+  const Texts texts;
+  const auto path = texts.lines("a.jsonl",
+                                "{\"text\": \"ab\", \"label\": \"sport\"}\n\n"
+                                "{\"label\": \"art\", \"text\": \"\xc3\xa9\"}\r\n"
+                                "{\"tokens\": [7, 8], \"label\": \"sport\"}");
+  const auto pair = open_texts({{"train", path}, {"begin_token", 257}, {"vocab_size", 258}});
+  REQUIRE(pair.train->size() == 3);
+  CHECK(pair.info().num_classes == 2);
+  CHECK(pair.info().class_names == std::vector<std::string>{"art", "sport"});
+  CHECK(input_of(*pair.train, 0) == Ids{257, 'a', 'b', 0});
+  CHECK(input_of(*pair.train, 1) == Ids{257, 0xc3, 0xa9, 0});
+  CHECK(input_of(*pair.train, 2) == Ids{7, 8});
+  const auto label = [&](int64_t i) { return pair.train->get(i).fields[1].second.item<int64_t>(); };
+  CHECK(label(0) == 1);
+  CHECK(label(1) == 0);
+  CHECK(label(2) == 1);
+  CHECK(pair.train->where(1).ends_with("a.jsonl, line 3"));
+  CHECK(pair.summary() == "3 samples, 2 classes");
+}
+
+TEST_CASE("the classes of a validation are those of the training, and numbers are classes too") {
+  const Texts texts;
+  const auto train = texts.lines(
+      "t.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"y\"}\n{\"text\": \"c\", \"label\": \"z\"}");
+  const auto val = texts.lines("v.jsonl", "{\"text\": \"q\", \"label\": \"z\"}");
+  const auto pair = open_texts({{"train", train}, {"val", val}});
+  CHECK(pair.val->get(0).fields[1].second.item<int64_t>() == 2);
+  const auto other = texts.lines("o.jsonl", "{\"text\": \"q\", \"label\": \"w\"}");
+  fails_with(
+      [&] {
+        open_texts({{"train", train}, {"val", other}});
+      },
+      ErrorKind::Data, "o.jsonl, line 1: the label 'w' does not occur in the training data");
+  const auto numbers = texts.lines("n.jsonl", "{\"text\": \"a\", \"label\": 0}\n{\"text\": \"b\", \"label\": 4}");
+  const auto split = open_texts({{"train", numbers}, {"val_fraction", 0.5}});
+  CHECK(split.info().num_classes == 5);
+  CHECK(split.val->get(0).fields[1].second.item<int64_t>() == 4);
+  CHECK(split.val->where(0).ends_with("line 2"));
+  CHECK(open_texts({{"train", texts.lines("u.jsonl", "{\"text\": \"a\"}")}}).train->get(0).fields.size() == 1);
+}
+
+TEST_CASE("bad lines are one error each") {
+  const Texts texts;
+  const auto says = [&](const std::string& content, const std::string& words, ConfigNode options = {}) {
+    options.set("train", ConfigNode(texts.lines("a.jsonl", content)));
+    fails_with([&] { open_texts(options); }, ErrorKind::Data, words);
+  };
+  says("{\"text\": \"a\"}\n{\"text\": ", "a.jsonl, line 2");
+  says("[1]", "a.jsonl, line 1: not a JSON object");
+  says("{\"txt\": \"a\"}", "line 1: the line has no text");
+  says("{\"text\": \"a\", \"tokens\": [1]}", "line 1: the line has a text and tokens");
+  says("{\"text\": \"a\\u0000\"}", "line 1: byte 1 is 0");
+  says("{\"text\": 3}", "line 1: text");
+  says("{\"tokens\": [1, -1]}", "line 1: token 1 is -1");
+  says("{\"text\": \"a\", \"label\": -1}", "line 1: the label is -1");
+  says("{\"text\": \"a\", \"label\": \"\"}", "line 1: the label is an empty text");
+  says("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\"}", "line 2: the line has no label");
+  says("{\"text\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"label\": \"c\"}", "line 2: the label is a text");
+  says("{\"text\": \"\"}", "line 1: the text is empty");
+  says("{\"text\": \"abcdef\"}", "line 1: the text has 7 tokens; allowed: at most 4", {{"context", 4}});
+  says("{\"tokens\": [1, 300]}", "line 1: token 1 is 300; allowed: 0 to 257", {{"vocab_size", 258}});
+  says("", "no text remains");
+  const auto good = texts.lines("g.jsonl", "{\"text\": \"abcdef\"}\n{\"text\": \"\"}\n{\"text\": \"a\"}");
+  CHECK(open_texts({{"train", good}, {"context", 4}, {"on_bad_sample", "skip"}}).summary() ==
+        "1 samples, 1 document omitted (empty), 1 document omitted (longer than 4 tokens)");
+  const auto cut = open_texts({{"train", good}, {"context", 4}, {"on_bad_sample", "skip"}, {"long_documents", "truncate"}});
+  CHECK(input_of(*cut.train, 0) == Ids{'a', 'b', 'c', 0});
+  fails_with([&] { open_texts({{"train", good}, {"long_documents", "split"}}); }, ErrorKind::Usage, "split is for files of tokens");
+  texts.tokens("g.bin", {1, 0});
+  fails_with([&] { open_texts({{"train", texts.dir.path().string() + "/g.*"}}); }, ErrorKind::Usage, "1 .jsonl files and 1 others");
+  fails_with([&] { open_texts({{"train", good}, {"val", texts.path("g.bin")}}); }, ErrorKind::Usage, "another kind");
+  fails_with([&] { open_texts({{"train", good}, {"begin_token", 300}, {"vocab_size", 258}}); }, ErrorKind::Usage, "not below vocab_size");
+  fails_with([&] { open_texts({{"train", good}, {"mixup_alpha", 0.1}}); }, ErrorKind::Usage, "are for images");
+}
+
+TEST_CASE("a batch is padded to its longest sample, or to the longest possible one if shapes must not change") {
+  LoaderOptions options;
+  options.batch_size = 4;
+  Loader loader(std::make_shared<Staircase>(), {}, options);
+  loader.begin_epoch(0);
+  const auto first = *loader.next(), second = *loader.next(), third = *loader.next();
+  CHECK(first.input().sizes() == at::IntArrayRef({4, 4}));
+  CHECK(second.input().sizes() == at::IntArrayRef({4, 8}));
+  CHECK(third.input().sizes() == at::IntArrayRef({2, 10}));
+  CHECK(ids_of(first.input()) == Ids{0, 99, 99, 99, 1, 1, 99, 99, 2, 2, 2, 99, 3, 3, 3, 3});
+  CHECK(ids_of(first.at("attention_mask")) == Ids{1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1});
+  options.last_batch = LastBatch::Pad;
+  Loader fixed(std::make_shared<Staircase>(), {}, options);
+  fixed.begin_epoch(0);
+  CHECK(fixed.next()->input().sizes() == at::IntArrayRef({4, 12}));
+  fixed.next();
+  const auto last = *fixed.next();
+  CHECK(last.input().sizes() == at::IntArrayRef({4, 12}));
+  CHECK(last.at("mask").sum().item<double>() == 2);
+}
+
+TEST_CASE("positions continue in the middle of an epoch, at another number of ranks") {
+  LoaderOptions options;
+  options.batch_size = 2;
+  options.shuffle = true;
+  options.seed = 3;
+  Loader one(std::make_shared<Staircase>(), {}, options);
+  const auto all = epoch_of(one, 1);
+  REQUIRE(all.size() == 5);
+  Loader before(std::make_shared<Staircase>(), {}, options);
+  before.begin_epoch(1);
+  before.next(), before.next();
+  const auto state = before.state();
+  options.world_size = 2;
+  std::vector<Loader> ranks;
+  for (options.rank = 0; options.rank < 2; ++options.rank) {
+    ranks.emplace_back(std::make_shared<Staircase>(), Pipeline{}, options);
+    ranks.back().load_state(state);
+    ranks.back().begin_epoch(ranks.back().epoch(), ranks.back().cursor());
+  }
+  for (size_t i = 2; i < all.size(); ++i) {
+    const auto batch = *ranks[i % 2].next();
+    uint64_t digests = 0;
+    for (const auto& [name, value] : batch.fields()) digests = digests * 31 + digest(value);
+    CHECK(batch.ids == all[i].first);
+    CHECK(digests == all[i].second);
+  }
+}
