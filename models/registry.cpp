@@ -1,6 +1,7 @@
 #include "npu_train/models/registry.hpp"
 
 #include "bert_options.hpp"
+#include "clip_options.hpp"
 #include "glm_options.hpp"
 #include "gpt2_options.hpp"
 #include "llama_options.hpp"
@@ -54,6 +55,20 @@ void add_bert(ModelRegistry& registry, const std::string& name, const std::strin
   registry.add<BertPreset<defaults>>(name, doc, [name](const BertOptions& options) { return bert(options, name); });
 }
 
+template <ClipOptions (*defaults)()>
+struct ClipPreset : ClipOptions {
+  ClipPreset() : ClipOptions(defaults()) {}
+  static const ConfigTable<ClipPreset>& config_table() {
+    static const auto table = detail::clip_fields<ClipPreset>("model clip");
+    return table;
+  }
+};
+
+template <ClipOptions (*defaults)()>
+void add_clip(ModelRegistry& registry, const std::string& name, const std::string& doc) {
+  registry.add<ClipPreset<defaults>>(name, doc, [name](const ClipOptions& options) { return clip(options, name); });
+}
+
 template <LlamaOptions (*defaults)()>
 struct LlamaPreset : LlamaOptions {
   LlamaPreset() : LlamaOptions(defaults()) {}
@@ -105,6 +120,9 @@ void add_builtin_models(ModelRegistry& registry) {
   registry.add<BertOptions>("bert", "BERT of configurable size", [](const BertOptions& options) { return bert(options, "bert"); });
   add_bert<bert_base_options>(registry, "bert_base", "BERT with 110 million parameters: layers 12, heads 12, dim 768");
   add_bert<bert_tiny_options>(registry, "bert_tiny", "BERT for bytes: vocab_size 258, context 64, layers 2, heads 2, dim 64");
+  registry.add<ClipOptions>("clip", "CLIP of configurable size", [](const ClipOptions& options) { return clip(options, "clip"); });
+  add_clip<clip_vit_b32_options>(registry, "clip_vit_b32", "CLIP with 151 million parameters: OpenAI's ViT-B/32");
+  add_clip<clip_tiny_options>(registry, "clip_tiny", "CLIP for bytes and images of 32 x 32: layers 2, heads 2, dim 64 in both towers");
 }
 
 }  // namespace npu_train

@@ -77,6 +77,7 @@ LoaderOptions checked(LoaderOptions options, const Dataset* dataset) {
 BatchBuilder::BatchBuilder(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, const LoaderOptions& options, DatasetInfo info)
     : dataset_(std::move(dataset)),
       pictures_(dynamic_cast<const PictureDataset*>(dataset_.get())),
+      captions_(dynamic_cast<const CaptionedPictures*>(dataset_.get())),
       sequences_(dynamic_cast<const SequenceDataset*>(dataset_.get())),
       pipeline_(std::move(pipeline)),
       options_(options),
@@ -198,6 +199,23 @@ void BatchBuilder::pad_sequences(Job& job) const {
   }
 }
 
+void BatchBuilder::add_captions(Job& job) const {
+  const bool fixed = options_.last_batch == LastBatch::Pad;
+  std::vector<std::vector<int64_t>> texts;
+  int64_t length = fixed ? captions_->longest() : 0;
+  for (const auto id : job.ids) {
+    texts.push_back(captions_->caption(id));
+    length = std::max(length, static_cast<int64_t>(texts.back().size()));
+  }
+  const auto real = static_cast<int64_t>(texts.size()), rows = fixed ? options_.batch_size : real;
+  at::Tensor tokens = at::full({rows, length}, captions_->padding(), at::kLong);
+  auto* out = tokens.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < real; ++i)
+    std::copy(texts[static_cast<size_t>(i)].begin(), texts[static_cast<size_t>(i)].end(), out + i * length);
+  repeat_rows(out, length * static_cast<int64_t>(sizeof(int64_t)), real, rows);
+  job.batch.set("tokens", std::move(tokens));
+}
+
 void BatchBuilder::collate(Job& job) const {
   const auto real = static_cast<int64_t>(job.samples.size());
   const int64_t rows = options_.last_batch == LastBatch::Pad ? options_.batch_size : real;
@@ -269,6 +287,7 @@ void BatchBuilder::close(Job& job) const {
   if (sequences_ != nullptr) pad_sequences(job);
   if (pictures_ == nullptr) collate(job);
   if (options_.last_batch == LastBatch::Pad) pad(job);
+  if (captions_ != nullptr) add_captions(job);
   job.batch.size = static_cast<int64_t>(job.ids.size());
   job.batch.weight = static_cast<double>(job.batch.size);
   job.batch.ids = job.ids;

@@ -10,6 +10,7 @@
 #include "npu_train/data/dataset.hpp"
 #include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/documents.hpp"
+#include "npu_train/data/image_text.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/data/picture_dataset.hpp"
 
@@ -56,6 +57,7 @@ class BatchBuilder {
   void transform(Sample& sample, int64_t index, Philox& rng) const;
   void leave_out_bad(Job& job) const;
   void pad_sequences(Job& job) const;
+  void add_captions(Job& job) const;
   void collate(Job& job) const;
   void pad(Job& job) const;
   void write(Job& job, int64_t position, const Picture& picture, Philox& rng) const;
@@ -63,6 +65,7 @@ class BatchBuilder {
 
   std::shared_ptr<const Dataset> dataset_;        // null for a stream
   const PictureDataset* pictures_ = nullptr;      // the same, when it is one
+  const CaptionedPictures* captions_ = nullptr;   // the same, when it is one
   const SequenceDataset* sequences_ = nullptr;    // the same, when it is one
   Pipeline pipeline_;                             // the part on the host
   std::shared_ptr<const DeviceAugment> augment_;  // the part on the device; null: there is none

@@ -155,6 +155,8 @@ void add_builtin_datasets(DatasetRegistry& registry) {
   registry.add<TokensOptions>("tokens", "text as token ids, in the files of llm.c and nanoGPT", detail::open_tokens);
   registry.add<DocumentsOptions>("documents", "texts of different lengths, with or without labels: files of tokens, or .jsonl",
                                  detail::open_documents);
+  registry.add<ImageTextOptions>("image_text", "images with captions: JPEG and PNG files in ROOT, and pairs of image and text in a .jsonl",
+                                 detail::open_image_text);
   registry.add<GeneratedTextOptions>("generated_text", "English sentences with bytes as tokens, drawn from a seed; needs no files",
                                      detail::open_generated_text);
 }

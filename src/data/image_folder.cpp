@@ -3,21 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "data/picture_file.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
-#include "npu_train/io/file.hpp"
 
 namespace npu_train {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr uint64_t kMaxPicture = uint64_t{512} << 20;
-
-bool is_picture(const fs::path& path) {
-  const std::string extension = to_lower(path.extension().string());
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
-}
 
 bool hidden(const fs::path& path) { return path.filename().string()[0] == '.'; }
 
@@ -86,7 +79,7 @@ void ImageFolder::add_class(const std::string& folder, int32_t label) {
       if (it->is_directory(gone)) it.disable_recursion_pending();
     } else if (it->is_directory(gone)) {
       if (it->is_symlink(gone)) ++others["in a linked folder"];
-    } else if (!is_picture(it->path()) || !it->is_regular_file(gone)) {
+    } else if (!detail::is_picture_name(it->path()) || !it->is_regular_file(gone)) {
       ++others[kind_of_file(it->path())];
     } else {
       names.push_back(it->path().lexically_relative(top).string());
@@ -109,12 +102,7 @@ std::string ImageFolder::where(int64_t index) const {
 
 Picture ImageFolder::picture(int64_t index) const {
   check(index >= 0 && index < size(), ErrorKind::Usage, "ImageFolder", "image ", index, " of ", size());
-  const ReadableFile file(where(index));
-  check(file.size() <= kMaxPicture, ErrorKind::Data, "ImageFolder", file.path().string(), ": ", file.size(), " bytes; allowed: at most ",
-        kMaxPicture);
-  std::vector<uint8_t> bytes(file.size());
-  file.read(0, bytes.data(), bytes.size());
-  return {{}, std::move(bytes), files_[index].label};
+  return {{}, detail::read_picture_file(where(index), "ImageFolder"), files_[index].label};
 }
 
 ImageFolderOptions::ImageFolderOptions() {

@@ -9,6 +9,7 @@
 #include "npu_train/data/datasets.hpp"
 #include "npu_train/data/documents.hpp"
 #include "npu_train/data/generated_text.hpp"
+#include "npu_train/data/image_text.hpp"
 #include "npu_train/data/tokens.hpp"
 
 namespace npu_train::detail {
@@ -16,6 +17,7 @@ namespace npu_train::detail {
 // Error(Usage) for transforms and mixing, which are for images.
 DatasetPair open_tokens(const TokensOptions& options);
 DatasetPair open_documents(const DocumentsOptions& options);
+DatasetPair open_image_text(const ImageTextOptions& options, const TransformRegistry& transforms);
 DatasetPair open_generated_text(const GeneratedTextOptions& options);
 
 // Error(Usage) if `options` have transforms or mixing.

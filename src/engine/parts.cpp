@@ -3,6 +3,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/models/registry.hpp"
 #include "npu_train/train/classifier.hpp"
+#include "npu_train/train/contrastive.hpp"
 #include "npu_train/train/language_model.hpp"
 #include "npu_train/train/masked_language_model.hpp"
 
@@ -30,6 +31,14 @@ struct RegressorKeys {
   std::vector<PartConfig> metrics{};
   static const ConfigTable<RegressorKeys>& config_table() {
     static const auto table = ConfigTable<RegressorKeys>("task regressor").field("metrics", &RegressorKeys::metrics, kMetricsDoc);
+    return table;
+  }
+};
+
+struct ContrastiveKeys {
+  std::vector<PartConfig> metrics{};
+  static const ConfigTable<ContrastiveKeys>& config_table() {
+    static const auto table = ConfigTable<ContrastiveKeys>("task contrastive").field("metrics", &ContrastiveKeys::metrics, kMetricsDoc);
     return table;
   }
 };
@@ -112,6 +121,10 @@ Parts builtin_parts() {
                                            [](const MaskedLanguageModelKeys& keys, const Model& model, const MetricRegistry& metrics) {
                                              return masked_language_model(model, keys.options(metrics));
                                            });
+  parts.tasks.add<ContrastiveKeys>("contrastive", "which text belongs to which image; metrics text_recall and image_recall at 1 and 5",
+                                   [](const ContrastiveKeys& keys, const Model& model, const MetricRegistry& metrics) {
+                                     return contrastive(model, {.metrics = make_metrics(keys.metrics, "task.metrics", metrics)});
+                                   });
   return parts;
 }
 

@@ -96,6 +96,22 @@ Keys of_bert(const Shapes& shapes) {
   return out;
 }
 
+Keys of_clip(const Shapes& shapes) {
+  Keys out;
+  const auto patch = shapes.size("vision.patch.weight", 2);
+  const auto side = std::llround(std::sqrt(static_cast<double>(shapes.size("vision.position_embedding.weight", 0) - 1)));
+  if (patch > 0 && side > 0) add(out, "image_size", side * patch);
+  add(out, "patch_size", patch);
+  add(out, "vision_layers", shapes.layers("vision.blocks.", ".ln_1.weight"));
+  add(out, "vision_dim", shapes.size("vision.class_embedding", 0));
+  add(out, "vocab_size", shapes.size("text.token_embedding.weight", 0));
+  add(out, "context", shapes.size("text.position_embedding.weight", 0));
+  add(out, "text_layers", shapes.layers("text.blocks.", ".ln_1.weight"));
+  add(out, "text_dim", shapes.size("text.token_embedding.weight", 1));
+  add(out, "projection", shapes.size("text.projection.weight", 0));
+  return out;
+}
+
 // Whether the head is the token embedding.
 std::string tied_head(const NamedTensors& tensors) {
   const auto tensor = [&](const char* name) {
@@ -138,6 +154,7 @@ std::vector<std::pair<std::string, std::string>> configuration_of(const NamedTen
   if (found.family->name == "llama") return of_llama(shapes, tensors);
   if (found.family->name == "glm") return of_glm(shapes, tensors);
   if (found.family->name == "bert") return of_bert(shapes);
+  if (found.family->name == "clip") return of_clip(shapes);
   return found.family->name == "vit" ? of_vit(shapes) : of_resnet(shapes);
 }
 

@@ -75,9 +75,8 @@ RenamedWeights renamed_weights(const NamedTensors& tensors, const std::string& n
   detail::WeightSource source(tensors, none, report);
   const auto* family = source.family();
   check(family != nullptr, ErrorKind::Checkpoint, "weights", "the ", tensors.size(),
-        " tensors are not those of a known network, so their names cannot be translated; known: a vit, a resnet, a gpt2, a llama, a glm "
-        "and a "
-        "bert with the names of ",
+        " tensors are not those of a known network, so their names cannot be translated; known: a vit, a resnet, a gpt2, a llama, a glm, a "
+        "bert and a clip with the names of ",
         join(all));
   const auto& target = naming_of(*family, naming);
   RenamedWeights out{.from = report.naming};

@@ -256,6 +256,33 @@ Naming bert_naming(const std::vector<std::string>& libraries) {
   return {libraries, own ? "" : "bert.", rules, {"classifier.*", "classifier.*"}, /*splits_projections=*/true};
 }
 
+Naming clip_naming(const std::vector<std::string>& libraries) {
+  const bool own = libraries.front() == "torchvision";
+  std::vector<NameRule> rules;
+  const auto add = [&](const std::string& ours, const std::string& theirs) { rules.push_back({ours, own ? ours : theirs}); };
+  add("vision.class_embedding", "vision_model.embeddings.class_embedding");
+  add("text.token_embedding.weight", "text_model.embeddings.token_embedding.weight");
+  add("vision.patch.weight", "vision_model.embeddings.patch_embedding.weight");
+  add("vision.ln_pre.*", "vision_model.pre_layrnorm.*");
+  add("vision.ln_post.*", "vision_model.post_layernorm.*");
+  add("vision.projection.weight", "visual_projection.weight");
+  add("text.ln.*", "text_model.final_layer_norm.*");
+  add("text.projection.weight", "text_projection.weight");
+  add("logit_scale", "logit_scale");
+  for (const std::string tower : {"vision", "text"}) {
+    add(tower + ".position_embedding.weight", tower + "_model.embeddings.position_embedding.weight");
+    const auto block = tower + ".blocks.#.", layer = tower + "_model.encoder.layers.#.";
+    add(block + "ln_1.*", layer + "layer_norm1.*");
+    for (const std::string part : {"q_proj", "k_proj", "v_proj"})
+      add(block + "attention." + part + ".*", layer + "self_attn." + part + ".*");
+    add(block + "attention.proj.*", layer + "self_attn.out_proj.*");
+    add(block + "ln_2.*", layer + "layer_norm2.*");
+    add(block + "mlp.fc1.*", layer + "mlp.fc1.*");
+    add(block + "mlp.fc2.*", layer + "mlp.fc2.*");
+  }
+  return {libraries, "", rules, {}, /*splits_projections=*/true};
+}
+
 }  // namespace
 
 const std::vector<Family>& families() {
@@ -266,6 +293,7 @@ const std::vector<Family>& families() {
       {"llama", {llama_naming({"torchvision"}), llama_naming({"hf", "hf4"})}},
       {"glm", {glm_naming({"torchvision"}), glm_naming({"hf", "hf4"})}},
       {"bert", {bert_naming({"torchvision"}), bert_naming({"hf", "hf4"})}},
+      {"clip", {clip_naming({"torchvision"}), clip_naming({"hf", "hf4"})}},
   };
   return all;
 }

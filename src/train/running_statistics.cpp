@@ -8,6 +8,7 @@
 #include <string>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/nn/rank_gather.hpp"
 #include "npu_train/nn/sync_batch_norm.hpp"
 
 namespace npu_train::detail {
@@ -48,7 +49,10 @@ void RunningStatistics::begin_window() {
 
 void RunningStatistics::collect(const std::function<void()>& forward) {
   std::optional<SyncBatchNorm> synced;
-  if (synced_) synced.emplace([this](const std::vector<double>& own) { return gather(own); });
+  std::optional<RankGather> compared;
+  const auto over_ranks = [this](const std::vector<double>& own) { return gather(own); };
+  if (synced_) synced.emplace(over_ranks);
+  if (compares_) compared.emplace(over_ranks, strategy_.rank());
   if (buffers_.empty()) return forward();
   NormMoves moves;
   forward();
@@ -100,8 +104,8 @@ void RunningStatistics::go_back() const {
 
 void RunningStatistics::apply() {
   const auto empty = [](const auto& of_rank) { return of_rank.empty(); };
-  // Ranks that have more micro-batches than this one still normalise, and need an answer for each of their layers.
-  for (bool all_done = !synced_; !all_done;) {
+  // Ranks that have more micro-batches than this one still normalise and compare, and need an answer each time.
+  for (bool all_done = !waits(); !all_done;) {
     const auto all = gather({});
     all_done = std::all_of(all.begin(), all.end(), empty);
   }

@@ -7,6 +7,7 @@
 
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/nn/norm_moves.hpp"
+#include "npu_train/train/compares_ranks.hpp"
 #include "npu_train/train/task.hpp"
 
 namespace npu_train::detail {
@@ -17,18 +18,22 @@ namespace npu_train::detail {
 // kernels move the statistics; where libtorch's do, the result alone is known, and what it added is computed from that.
 //
 // `synced`: layers normalise by the batches of all ranks (SyncBatchNorm), so each round of micro-batches is one move, the same on every
-// rank that has a batch.
+// rank that has a batch. A task that compares samples across ranks (ComparesRanks) reaches them in its forward in the same way.
 class RunningStatistics {
  public:
   RunningStatistics(Task& task, Strategy& strategy, bool synced)
-      : task_(task), strategy_(strategy), synced_(synced && strategy.world_size() > 1) {}
+      : task_(task),
+        strategy_(strategy),
+        synced_(synced && strategy.world_size() > 1),
+        compares_(dynamic_cast<ComparesRanks*>(&task) != nullptr && strategy.world_size() > 1) {}
 
   void begin_window();
   // Calls `forward` for one micro-batch.
   void collect(const std::function<void()>& forward);
   // After the last micro-batch. Waits for the other ranks.
   void apply();
-  bool synced() const { return synced_; }
+  // Whether a forward waits for the other ranks.
+  bool waits() const { return synced_ || compares_; }
 
  private:
   std::vector<std::vector<double>> gather(const std::vector<double>& own) const;
@@ -38,7 +43,7 @@ class RunningStatistics {
 
   Task& task_;
   Strategy& strategy_;
-  bool synced_;
+  bool synced_, compares_;
   std::vector<NamedTensor> buffers_;                  // none if there is nothing to do
   std::vector<int64_t> counters_;                     // of integer buffers, at the beginning of the window
   std::vector<std::vector<NormMove>> micro_batches_;  // moves of `buffers_` alone: what the task does not list, each rank keeps its own

@@ -103,8 +103,9 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
 
 // In the window of other ranks.
 void TrainStep::take_part(detail::WindowSums& window) {
-  check(window.full_weight > 0 || !statistics_->synced(), ErrorKind::Usage, "TrainStep",
-        "with sync_batchnorm a window without a batch on this rank needs the weight of a full window; hint: pass full_weight");
+  check(window.full_weight > 0 || !statistics_->waits(), ErrorKind::Usage, "TrainStep",
+        "with sync_batchnorm, or a task that compares samples across ranks, a window without a batch on this rank needs the weight of a "
+        "full window; hint: pass full_weight");
   if (window.full_weight == 0) window.full_weight = strategy_.sum(0);
   window.sums = at::zeros({1 + static_cast<int64_t>(task_.metric_names().size())},
                           optimizer_.parameters()[0].value.options().dtype(at::kFloat).requires_grad(false));

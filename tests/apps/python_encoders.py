@@ -1,4 +1,4 @@
-"""Encoders in plain PyTorch, with weights under the names of Hugging Face's transformers: what bert_test.py compares with."""
+"""Encoders in plain PyTorch, with weights under the names of Hugging Face's transformers: what bert_test.py and clip_test.py compare with."""
 import torch
 from torch import nn
 
@@ -60,6 +60,83 @@ class Bert(nn.Module):
             put(state, 'cls.predictions.transform.dense', self.transform)
             put(state, 'cls.predictions.transform.LayerNorm', self.transform_norm)
             state |= {'cls.predictions.bias': self.bias, 'cls.predictions.decoder.weight': self.tokens.weight, 'cls.predictions.decoder.bias': self.bias}
+        return {name: value.detach().contiguous() for name, value in state.items()}
+
+
+class Tower(nn.Module):
+    """Pre-norm blocks with quick GELU."""
+
+    def __init__(self, dim, heads, layers, projection):
+        super().__init__()
+        self.layers = nn.ModuleList(layer(dim, heads, True, lambda x: x * torch.sigmoid(1.702 * x), 1e-5) for _ in range(layers))
+        self.projection = nn.Linear(dim, projection, bias=False)
+
+    def run(self, x, mask=None):
+        for block in self.layers: x = block(x, src_mask=mask)
+        return x
+
+    def project(self, x): return nn.functional.normalize(self.projection(x), dim=-1)
+
+    def put_blocks(self, state, tower):
+        for i, block in enumerate(self.layers):
+            at = f'{tower}_model.encoder.layers.{i}.'
+            for name, part in split_projections(block.self_attn).items(): put(state, f'{at}self_attn.{name}_proj', part)
+            for theirs, module in (('self_attn.out_proj', block.self_attn.out_proj), ('layer_norm1', block.norm1), ('layer_norm2', block.norm2),
+                                   ('mlp.fc1', block.linear1), ('mlp.fc2', block.linear2)): put(state, at + theirs, module)
+
+
+class Vision(Tower):
+    def __init__(self, size, patch, dim, heads, layers, projection):
+        super().__init__(dim, heads, layers, projection)
+        self.first, self.positions = nn.Parameter(torch.randn(dim) * 0.1), nn.Embedding((size // patch) ** 2 + 1, dim)
+        self.patch = nn.Conv2d(3, dim, patch, stride=patch, bias=False)
+        self.before, self.after = nn.LayerNorm(dim), nn.LayerNorm(dim)
+
+    def forward(self, images):
+        x = self.patch(images).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), 1, -1), x], 1) + self.positions.weight
+        return self.project(self.after(self.run(self.before(x))[:, 0]))
+
+
+class Text(Tower):
+    def __init__(self, vocab_size, context, dim, heads, layers, projection):
+        super().__init__(dim, heads, layers, projection)
+        self.tokens, self.positions, self.norm = nn.Embedding(vocab_size, dim), nn.Embedding(context, dim), nn.LayerNorm(dim)
+
+    def forward(self, ids):
+        x = self.tokens(ids) + self.positions.weight[:ids.shape[1]]
+        x = self.run(x, torch.full((ids.shape[1],) * 2, -torch.inf).triu(1))
+        return self.project(self.norm(x[torch.arange(len(ids)), (ids == 0).int().argmax(1)]))
+
+
+class Clip(nn.Module):
+    """The end of a text is token 0."""
+
+    def __init__(self, image_size, patch_size, vision_layers, vision_heads, vision_dim, vocab_size, context, text_layers, text_heads, text_dim, projection):
+        super().__init__()
+        self.vision = Vision(image_size, patch_size, vision_dim, vision_heads, vision_layers, projection)
+        self.text = Text(vocab_size, context, text_dim, text_heads, text_layers, projection)
+        self.logit_scale = nn.Parameter(torch.tensor(2.6592600))
+
+    def forward(self, images, ids): return self.vision(images), self.text(ids)
+
+    def loss(self, images, ids):
+        a, b = self(images, ids)
+        logits, own = a @ b.T * self.logit_scale.clamp(max=4.6051702).exp(), torch.arange(len(a))
+        return (nn.functional.cross_entropy(logits, own) + nn.functional.cross_entropy(logits.T, own)) / 2
+
+    def huggingface(self):
+        """The state of CLIPModel."""
+        v, t = self.vision, self.text
+        state = {'logit_scale': self.logit_scale, 'visual_projection.weight': v.projection.weight, 'text_projection.weight': t.projection.weight,
+                 'vision_model.embeddings.class_embedding': v.first, 'vision_model.embeddings.patch_embedding.weight': v.patch.weight,
+                 'vision_model.embeddings.position_embedding.weight': v.positions.weight, 'text_model.embeddings.token_embedding.weight': t.tokens.weight,
+                 'text_model.embeddings.position_embedding.weight': t.positions.weight}
+        put(state, 'vision_model.pre_layrnorm', v.before)
+        put(state, 'vision_model.post_layernorm', v.after)
+        put(state, 'text_model.final_layer_norm', t.norm)
+        v.put_blocks(state, 'vision')
+        t.put_blocks(state, 'text')
         return {name: value.detach().contiguous() for name, value in state.items()}
 
 

@@ -12,7 +12,7 @@ using namespace npu_train::testing;
 
 namespace {
 
-constexpr size_t kRanks = 2;
+constexpr size_t kTwoRanks = 2;
 
 // Its norm runs twice in a forward, with npu_train's own kernel or with libtorch's.
 struct NormNetImpl : torch::nn::Module {
@@ -131,11 +131,11 @@ void check_ranks(bool own) {
   const auto expected = one.train(windows_of(0, 1));
   REQUIRE(one.taken == std::vector<bool>{true, true, true, false, true});
   CHECK(at::equal(expected[2][2], at::full({}, 18, at::kLong)));  // two norms in each of nine micro-batches
-  const std::vector<std::vector<Batch>> batches[kRanks] = {windows_of(0, 0), windows_of(1, 1)};
-  const auto exchange = std::make_shared<Exchange>(static_cast<int>(kRanks));
+  const std::vector<std::vector<Batch>> batches[kTwoRanks] = {windows_of(0, 0), windows_of(1, 1)};
+  const auto exchange = std::make_shared<Exchange>(static_cast<int>(kTwoRanks));
   std::vector<Run> runs;
   for (int r = 0; r < 2; ++r) runs.emplace_back(own, make_rank(exchange, r, false));
-  std::vector<std::vector<at::Tensor>> seen[kRanks];
+  std::vector<std::vector<at::Tensor>> seen[kTwoRanks];
   on_ranks(*exchange, [&](int r) { seen[r] = runs[static_cast<size_t>(r)].train(batches[r]); });
   for (size_t w = 0; w < kRows.size(); ++w)
     for (size_t i = 0; i < expected[w].size(); ++i) {
@@ -158,8 +158,8 @@ TEST_CASE("ranks move the running statistics by the batches of all, in the order
 TEST_CASE("statistics that the task does not list are those of the rank's own batches") {
   for (const bool own : {true, false}) {
     CAPTURE(own);
-    const std::vector<std::vector<Batch>> batches[kRanks] = {windows_of(0, 0), windows_of(1, 1)};
-    const auto exchange = std::make_shared<Exchange>(static_cast<int>(kRanks));
+    const std::vector<std::vector<Batch>> batches[kTwoRanks] = {windows_of(0, 0), windows_of(1, 1)};
+    const auto exchange = std::make_shared<Exchange>(static_cast<int>(kTwoRanks));
     std::vector<Run> runs;
     for (int r = 0; r < 2; ++r) {
       runs.emplace_back(own, make_rank(exchange, r, false));
@@ -181,13 +181,13 @@ TEST_CASE("sync_batchnorm: ranks train and move statistics as one process whose 
     at::set_num_threads(1);
     Run one(own, std::make_shared<SingleDeviceStrategy>(), "32-true");
     const auto expected = one.train(joined_windows());
-    const std::vector<std::vector<Batch>> batches[kRanks] = {windows_of(0, 0, 1), windows_of(1, 1, 1)};
+    const std::vector<std::vector<Batch>> batches[kTwoRanks] = {windows_of(0, 0, 1), windows_of(1, 1, 1)};
     for (const bool synced : {true, false}) {
       CAPTURE(synced);
-      const auto exchange = std::make_shared<Exchange>(static_cast<int>(kRanks));
+      const auto exchange = std::make_shared<Exchange>(static_cast<int>(kTwoRanks));
       std::vector<Run> runs;
       for (int r = 0; r < 2; ++r) runs.emplace_back(own, make_rank(exchange, r, false), "32-true");
-      std::vector<std::vector<at::Tensor>> seen[kRanks];
+      std::vector<std::vector<at::Tensor>> seen[kTwoRanks];
       on_ranks(*exchange, [&](int r) { seen[r] = runs[static_cast<size_t>(r)].train(batches[r], synced); });
       bool alike = true;
       for (size_t w = 0; w < kRows.size(); ++w)

@@ -1,0 +1,46 @@
+/// CLIP (Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021): a vision transformer for
+/// images and a causal transformer for texts, whose features are projected into one space. Parameters: vision.{class_embedding, patch,
+/// position_embedding, ln_pre, blocks.#, ln_post, projection}, text.{token_embedding, position_embedding, blocks.#, ln, projection} and
+/// logit_scale; a block has ln_1, attention.{q_proj, k_proj, v_proj, proj}, ln_2, mlp.{fc1, fc2}. Weights of Hugging Face's CLIPModel load
+/// into it (nn/weight_names.hpp).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "npu_train/nn/model.hpp"
+
+namespace npu_train {
+
+struct ClipOptions {
+  int64_t image_size = 224;    ///< pixels of a side; a multiple of patch_size
+  int64_t patch_size = 32;     ///< pixels of a side of a patch
+  int64_t vision_layers = 12;  ///< blocks of the image tower
+  int64_t vision_heads = 12;   ///< its attention heads
+  int64_t vision_dim = 768;    ///< its width; a multiple of vision_heads
+  int64_t vocab_size = 49408;  ///< number of different tokens
+  int64_t context = 77;        ///< tokens of the longest text
+  int64_t text_layers = 12;    ///< blocks of the text tower
+  int64_t text_heads = 8;      ///< its attention heads
+  int64_t text_dim = 512;      ///< its width; a multiple of text_heads
+  int64_t end_token = 49407;   ///< the features of a text are those of its first token of this number
+  int64_t projection = 512;    ///< size of the common space
+  std::string tower = "both";  ///< both, image, text: the towers that the forward calls, for an export of one
+  std::string weights{};       ///< file with initial weights
+  bool weights_strict = true;  ///< weights of another network are an error; false: loads the matching tensors
+  static const ConfigTable<ClipOptions>& config_table();
+};
+
+ClipOptions clip_vit_b32_options();  ///< the defaults: 151,277,313 parameters, OpenAI's ViT-B/32
+/// For images of 32 x 32 and bytes as tokens: patch_size 8, both towers with 2 layers, 2 heads and width 64, context 64, projection 32.
+ClipOptions clip_tiny_options();
+
+/// Inputs: "input", images [batch, 3, image_size, image_size]; "tokens", ids int64 [batch, tokens] of 1 to `context` tokens, whatever
+/// follows the end_token is not read. A text without end_token is read at its first token, as in transformers. Outputs: "image_features"
+/// and "text_features" [batch, projection] of length 1, and "scale", the factor of their products (a scalar: exp of the parameter, at
+/// most 100); with `tower` image or text only its input and its features. Weights are drawn from the default generator as OpenAI's code
+/// does; logit_scale is ln(1 / 0.07). Error(Usage) for sizes that do not divide and for other inputs; on a CPU Error(Data) for an id
+/// outside of the vocabulary.
+Model clip(const ClipOptions& options, const std::string& name = "clip");
+
+}  // namespace npu_train

@@ -1,0 +1,25 @@
+/// The task of CLIP: which text belongs to which image (Radford et al., "Learning Transferable Visual Models From Natural Language
+/// Supervision", ICML 2021).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "npu_train/train/model_task.hpp"
+
+namespace npu_train {
+
+struct ContrastiveOptions {
+  std::vector<Metric> metrics{};  ///< instead of the recalls; in a configuration by name
+};
+
+/// The model maps a batch of pairs to "image_features" and "text_features" [batch, features] of length 1, and "scale", a scalar. The
+/// loss is the mean of the cross entropy of the right text among all texts for each image, and of the right image among all images for each
+/// text; logits are scale times the products of the features. In a training over several ranks "all" are the pairs of the
+/// micro-batches that the ranks process at the same time: N ranks with batch_size B have the loss and the gradients of one process with
+/// batch_size N B, up to the rounding of sums. A validation compares within its own batches. A "mask" [batch] leaves padded pairs out.
+/// Metrics, in percent, as means over pairs, within the batch of the loss: text_recall1 and text_recall5, the share of the images whose
+/// text is among the 1 or 5 most similar ones, and image_recall1 and image_recall5, that of the texts. Error(Usage) for other outputs.
+std::shared_ptr<Task> contrastive(Model model, ContrastiveOptions options = {});
+
+}  // namespace npu_train

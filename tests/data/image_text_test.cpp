@@ -1,0 +1,150 @@
+#include "testing.hpp"
+
+#include "npu_train/data/image_text.hpp"
+
+#include <filesystem>
+#include <fstream>
+
+#include "npu_train/data/datasets.hpp"
+#include "pictures.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder with images and a file of pairs.
+struct Album {
+  TempDir dir;
+  Album() {
+    fs::create_directories(dir.path() / "more");
+    write_bytes((dir / "a.png").string(), to_png(rough(8, 8)));
+    write_bytes((dir / "more/b.JPG").string(), to_jpeg(ramp(9, 12)));
+    write_bytes((dir / "c.png").string(), to_png(rough(10, 8)));
+  }
+  void pairs(const std::string& content, const std::string& name = "train.jsonl") const {
+    std::ofstream((dir / name).string(), std::ios::binary) << content;
+  }
+  DatasetPair open(ConfigNode options = {}) const {
+    options.set("root", ConfigNode(dir.path().string()));
+    options.set("image_size", ConfigNode(int64_t{8}));
+    return builtin_datasets().make({.name = "image_text", .options = std::move(options), .mark = {}}, "data", builtin_transforms());
+  }
+  void fails(const std::string& content, ErrorKind kind, const std::string& words, ConfigNode options = {}) const {
+    pairs(content);
+    const auto error = error_of([&] { open(options); });
+    CHECK(((error.kind() == kind)));
+    CHECK_MESSAGE(std::string(error.what()).find(words) != std::string::npos, error.what());
+  }
+};
+
+const char* const kTwo = "{\"image\": \"a.png\", \"text\": \"ab\"}\n{\"image\": \"more/b.JPG\", \"text\": \"cde\"}\n";
+
+std::vector<int64_t> list_of(const at::Tensor& t) { return {t.const_data_ptr<int64_t>(), t.const_data_ptr<int64_t>() + t.numel()}; }
+
+}  // namespace
+
+TEST_CASE("pairs of images and texts, images without a text are counted") {
+  const Album album;
+  album.pairs(kTwo);
+  const auto pair = album.open();
+  REQUIRE(pair.train->size() == 2);
+  CHECK(pair.summary() == "2 images, 1 image without a text");
+  const auto* data = dynamic_cast<const CaptionedPictures*>(pair.train.get());
+  REQUIRE(data != nullptr);
+  CHECK(data->caption(0) == std::vector<int64_t>{'a', 'b', 0});
+  CHECK(data->caption(1) == std::vector<int64_t>{'c', 'd', 'e', 0});
+  CHECK((data->get(1).fields[0].second.sizes() == at::IntArrayRef({3, 9, 12})));
+  CHECK(data->where(1).ends_with("train.jsonl, line 2 (more/b.JPG)"));
+  CHECK(pair.info().num_classes == 0);
+}
+
+TEST_CASE("a batch has the images, and the texts filled up to the longest one") {
+  const Album album;
+  album.pairs(std::string(kTwo) + "{\"image\": \"a.png\", \"tokens\": [7]}\n");
+  const auto pair = album.open({{"pad_token", 255}, {"batch_size", 2}, {"num_workers", "0"}, {"context", 6}});
+  auto loader = train_loader(pair, {});
+  loader.begin_epoch(0);
+  std::vector<int64_t> seen;
+  while (auto batch = loader.next()) {
+    CHECK((batch->input().sizes().slice(1) == at::IntArrayRef({3, 8, 8})));
+    const auto tokens = batch->at("tokens");
+    int64_t longest = 0;
+    for (int64_t i = 0; i < batch->size; ++i) {
+      const auto expected = dynamic_cast<const CaptionedPictures&>(*pair.train).caption(batch->ids[static_cast<size_t>(i)]);
+      auto row = list_of(tokens[i]);
+      longest = std::max<int64_t>(longest, static_cast<int64_t>(expected.size()));
+      REQUIRE(row.size() >= expected.size());
+      CHECK(std::equal(expected.begin(), expected.end(), row.begin()));
+      for (size_t k = expected.size(); k < row.size(); ++k) CHECK(row[k] == 255);
+      seen.push_back(batch->ids[static_cast<size_t>(i)]);
+    }
+    CHECK(tokens.size(1) == longest);
+  }
+  std::sort(seen.begin(), seen.end());
+  CHECK(seen == std::vector<int64_t>{0, 1, 2});
+
+  LoaderOptions fixed;
+  fixed.last_batch = LastBatch::Pad;
+  auto padded = train_loader(pair, fixed);
+  padded.begin_epoch(0);
+  padded.next();
+  const auto last = *padded.next();
+  CHECK((last.at("tokens").sizes() == at::IntArrayRef({2, 6})));
+  CHECK(list_of(last.at("tokens")[0]) == list_of(last.at("tokens")[1]));
+  CHECK(last.size == 1);
+}
+
+TEST_CASE("an image that cannot be decoded is omitted with its text") {
+  const Album album;
+  album.pairs(kTwo);
+  write_bytes((album.dir / "a.png").string(), {1, 2, 3});
+  const auto pair = album.open({{"batch_size", 2}, {"num_workers", "0"}, {"on_bad_sample", "skip"}});
+  auto loader = train_loader(pair, {});
+  loader.begin_epoch(0);
+  const auto batch = *loader.next();
+  CHECK(batch.ids == std::vector<int64_t>{1});
+  CHECK(list_of(batch.at("tokens")) == std::vector<int64_t>{'c', 'd', 'e', 0});
+}
+
+TEST_CASE("validation: a file, or the last pairs") {
+  const Album album;
+  album.pairs(kTwo);
+  album.pairs("{\"image\": \"c.png\", \"text\": \"x\"}", "val.jsonl");
+  const auto pair = album.open({{"val", "val.jsonl"}});
+  CHECK(pair.val->size() == 1);
+  CHECK(pair.summary() == "2 + 1 images");
+  const auto split = album.open({{"val_fraction", 0.5}});
+  CHECK(split.train->size() == 1);
+  CHECK(split.val->where(0).ends_with("line 2 (more/b.JPG)"));
+}
+
+TEST_CASE("a name must not lead out of the folder") {
+  const Album album;
+  const TempDir other;
+  write_bytes((other / "secret.png").string(), to_png(rough(8, 8)));
+  fs::create_symlink(other / "secret.png", album.dir / "link.png");
+  for (const auto& name :
+       {std::string("../secret.png"), (other / "secret.png").string(), std::string("more/../../secret.png"), std::string("link.png")})
+    album.fails("{\"image\": \"" + name + "\", \"text\": \"a\"}", ErrorKind::Data,
+                "line 1: the image '" + name + "' leads out of data.root", {{"on_bad_sample", "skip"}});
+}
+
+TEST_CASE("bad lines are one error each, or are counted") {
+  const Album album;
+  album.fails("{\"text\": \"a\"}", ErrorKind::Data, "train.jsonl, line 1");
+  album.fails("{\"image\": 3, \"text\": \"a\"}", ErrorKind::Data, "line 1: image");
+  album.fails("{\"image\": \"a.png\"}", ErrorKind::Data, "line 1: the line has no text");
+  album.fails("{\"image\": \"train.jsonl\", \"text\": \"a\"}", ErrorKind::Data, "a .jpg, .jpeg or .png file");
+  album.fails("{\"image\": \"no.png\", \"text\": \"a\"}", ErrorKind::Data, "line 1: there is no file");
+  album.fails("{\"image\": \"a.png\", \"text\": \"\"}", ErrorKind::Data, "line 1: the text is empty");
+  album.fails("{\"image\": \"a.png\", \"text\": \"abcdef\"}", ErrorKind::Data, "7 tokens; allowed: at most 4", {{"context", 4}});
+  album.fails("", ErrorKind::Data, "no pair of image and text");
+  album.fails(kTwo, ErrorKind::Data, "nothing.jsonl", {{"train", "nothing.jsonl"}});
+  album.fails(kTwo, ErrorKind::Usage, "mixup and cutmix", {{"mixup_alpha", 0.2}});
+  album.pairs(std::string(kTwo) + "{\"image\": \"no.png\", \"text\": \"a\"}\n{\"image\": \"a.png\", \"text\": \"\"}\n");
+  const auto pair = album.open({{"on_bad_sample", "skip"}});
+  CHECK(pair.summary() == "2 images, 1 image without a text, 1 pair omitted (no such image), 1 document omitted (empty)");
+}
