@@ -20,7 +20,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kGlmStd = 0.02;
+constexpr double kGlmStd = 0.02;                                                       // of the embedding and of the head
 constexpr const char *kVisible = "glm.visible", *kCos = "glm.cos", *kSin = "glm.sin";  // of the pass, in BlockInputs
 
 struct GlmBlocks : torch::nn::Module {
@@ -33,12 +33,15 @@ struct GlmMlp : torch::nn::Module {
 
 int64_t glm_hidden(const GlmOptions& o) { return o.hidden > 0 ? o.hidden : 4 * o.dim; }
 
+// Of a layer whose outputs are as large as its inputs, at every width: its branch is added to normalised values.
+double glm_std(int64_t in) { return 1 / std::sqrt(static_cast<double>(in)); }
+
 // Parameters, with biases: query_key_value [3 dim, dim], of each head its query, key and value; proj [dim, dim].
 class GlmAttention : public torch::nn::Module {
  public:
   explicit GlmAttention(const GlmOptions& o) : torch::nn::Module("GlmAttention"), heads_(o.heads) {
-    query_key_value_ = detail::normal_linear(*this, "query_key_value", o.dim, 3 * o.dim, kGlmStd);
-    proj_ = detail::normal_linear(*this, "proj", o.dim, o.dim, kGlmStd);
+    query_key_value_ = detail::normal_linear(*this, "query_key_value", o.dim, 3 * o.dim, glm_std(o.dim));
+    proj_ = detail::normal_linear(*this, "proj", o.dim, o.dim, glm_std(o.dim));
   }
 
   // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
@@ -70,8 +73,8 @@ class GlmBlock : public torch::nn::Module {
     attention_ = register_module("attention", std::make_shared<GlmAttention>(o));
     ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, o.norm_eps);
     auto mlp = register_module("mlp", std::make_shared<GlmMlp>());
-    fc1_ = detail::normal_linear(*mlp, "fc1", o.dim, glm_hidden(o), kGlmStd);
-    fc2_ = detail::normal_linear(*mlp, "fc2", glm_hidden(o), o.dim, kGlmStd);
+    fc1_ = detail::normal_linear(*mlp, "fc1", o.dim, glm_hidden(o), glm_std(o.dim));
+    fc2_ = detail::normal_linear(*mlp, "fc2", glm_hidden(o), o.dim, glm_std(glm_hidden(o)));
   }
 
   at::Tensor forward(const at::Tensor& x, const detail::GlmPlaces& places, detail::KeyValueCache* cache = nullptr) const {

@@ -35,11 +35,12 @@ void check_names(const std::vector<InputSpec>& inputs, const ExampleOptions& opt
   }
 }
 
-// 0, or the smallest allowed value of integers.
+// 0, or the allowed integer that is nearest to it.
 at::Tensor zero_values(const InputSpec& input, const std::vector<int64_t>& shape) {
   const auto like = at::TensorOptions(input.dtype);
   if (at::isFloatingType(input.dtype) || !input.range) return at::zeros(shape, like);
-  return at::full(shape, static_cast<int64_t>(input.range->first), like);
+  const auto low = static_cast<int64_t>(input.range->first), high = static_cast<int64_t>(input.range->second);
+  return at::full(shape, std::clamp<int64_t>(0, low, std::max(low, high - 1)), like);
 }
 
 at::Tensor random_values(const InputSpec& input, const std::vector<int64_t>& shape, const ExampleOptions& options) {

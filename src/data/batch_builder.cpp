@@ -214,6 +214,7 @@ void BatchBuilder::add_captions(Job& job) const {
     std::copy(texts[static_cast<size_t>(i)].begin(), texts[static_cast<size_t>(i)].end(), out + i * length);
   repeat_rows(out, length * static_cast<int64_t>(sizeof(int64_t)), real, rows);
   job.batch.set("tokens", std::move(tokens));
+  job.batch.erase("target");  // the text is in its place
 }
 
 void BatchBuilder::collate(Job& job) const {

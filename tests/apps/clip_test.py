@@ -198,6 +198,7 @@ class Runs(ProgramTest):
     def test_mistakes(self):
         fails = lambda code, *words, args=(): self.assertFails(train_app(self.text(), f'output.dir={self.dir}/x', *args), code, *words)
         fails(2, 'image_features, text_features and scale', args=('model.tower=image',))
+        fails(2, "there is no field 'target'", args=('task={name: classifier}',))
         fails(2, 'declares no blocks', args=('trainer.gradient_checkpointing=blocks',))
         fails(3, 'train.jsonl, line', 'allowed: at most 4', args=('data.context=4',))
         fails(3, 'nowhere', args=('data.train=nowhere.jsonl',))

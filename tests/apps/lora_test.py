@@ -209,6 +209,11 @@ class Runs(ProgramTest):
         fails(2, ['model.lora={targets: [attention], lora_alpha: 3}'], 'alpha')
         fails(2, ['model.freeze=[tail]'], "'tail' matches no parameter")
         fails(3, [f'model.lora={{from: {self.dir}/none}}'], 'not a folder with an adapter_config.json')
+        self.train('tuned', 'trainer.max_steps=1')
+        file = run_dir(self.dir / 'tuned') / 'checkpoints' / 'last' / 'model.safetensors'
+        sizes = ('model.context=32', 'model.dim=32', 'model.hidden=48', 'model.heads=4', 'model.kv_heads=2')
+        self.assertFails(npu_tool('generate', '--model', 'llama_tiny', *sizes, '--weights', file, '--prompt', 'a'), 6, 'has adapters (lora_A, lora_B)', 'name the folder of the checkpoint')
+        self.assertDone(npu_tool('generate', '--model', 'llama_tiny', *sizes, '--weights', run_dir(self.dir / 'tuned'), '--prompt', 'a', '--max-new-tokens', '2'))
         self.train('out', 'trainer.max_steps=1', lora='model.freeze=[head]')
         self.assertFails(npu_tool('weights', '--from', run_dir(self.dir / 'out'), '--to', self.dir / 'a', '--as', 'peft'), 2, 'has no adapters')
         self.assertFalse((self.dir / 'a').exists())

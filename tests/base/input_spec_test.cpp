@@ -52,6 +52,19 @@ TEST_CASE("several inputs, integers in their range, equal generators give equal 
   CHECK(at::equal(example_batch({kTokens, mask}, again).at("tokens"), batch.at("tokens")));
 }
 
+TEST_CASE("an example of zeros has the integers nearest to 0 that its range allows") {
+  const auto value = [](double low, double high) {
+    const InputSpec spec{.name = "input", .dtype = at::kLong, .shape = {2}, .range = {{low, high}}};
+    const auto filled = example_batch({spec}, {.zeros = true}).input();
+    CHECK(filled[0].item<int64_t>() == filled[1].item<int64_t>());
+    return filled[0].item<int64_t>();
+  };
+  CHECK(value(0, 50) == 0);
+  CHECK(value(1, 2) == 1);
+  CHECK(value(-3, 4) == 0);
+  CHECK(value(-3, -1) == -2);
+}
+
 TEST_CASE("what an example cannot be made of") {
   const auto message = [](const std::vector<InputSpec>& inputs, const ExampleOptions& options) {
     const auto e = error_of([&] { example_batch(inputs, options); });

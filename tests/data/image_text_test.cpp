@@ -71,6 +71,7 @@ TEST_CASE("a batch has the images, and the texts filled up to the longest one") 
   while (auto batch = loader.next()) {
     CHECK((batch->input().sizes().slice(1) == at::IntArrayRef({3, 8, 8})));
     const auto tokens = batch->at("tokens");
+    CHECK_FALSE(batch->has("target"));
     int64_t longest = 0;
     for (int64_t i = 0; i < batch->size; ++i) {
       const auto expected = dynamic_cast<const CaptionedPictures&>(*pair.train).caption(batch->ids[static_cast<size_t>(i)]);

@@ -46,7 +46,7 @@ InputSpec image_input(int64_t channels, int64_t side, bool fixed = false);
 struct ExampleOptions {
   int64_t samples = 1;                       ///< the size "batch"
   std::map<std::string, int64_t> sizes{};    ///< other free sizes by name; those that are absent take the usual size
-  bool zeros = false;                        ///< or the smallest allowed integers; false: random, standard normal without a range
+  bool zeros = false;                        ///< or the allowed integers nearest to 0; false: random, standard normal without a range
   std::optional<at::Generator> generator{};  ///< nothing: that of the process
 };
 

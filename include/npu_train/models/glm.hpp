@@ -46,10 +46,10 @@ GlmOptions glm_6b_options();  ///< the defaults: 6,173,286,400 parameters
 GlmOptions glm_tiny_options();
 
 /// Input: token ids int64 [batch, tokens], 1 to `context` tokens. Output: logits [batch, tokens, vocab_size] of the next token. Weights are
-/// drawn from the default generator: N(0, 0.02^2), biases 0, norms 1 and 0. Blocks: embed, blocks.0 ..., head. start_sequence() takes
-/// pieces of any length; one with the first bos_token computes all tokens again, because those before it see one another from then on.
-/// Error(Usage) for sizes that do not divide; Error(OutOfMemory) if the parameters in fp32 need more memory than this host has free; on a
-/// CPU Error(Data) for an id outside the vocabulary.
+/// drawn from the default generator: N(0, 0.02^2) for the embedding and the head, N(0, 1 / inputs) in the blocks, biases 0, norms 1 and 0.
+/// Blocks: embed, blocks.0 ..., head. start_sequence() takes pieces of any length; one with the first bos_token computes all tokens again,
+/// because those before it see one another from then on. Error(Usage) for sizes that do not divide; Error(OutOfMemory) if the parameters in
+/// fp32 need more memory than this host has free; on a CPU Error(Data) for an id outside the vocabulary.
 Model glm(const GlmOptions& options, const std::string& name = "glm");
 
 }  // namespace npu_train

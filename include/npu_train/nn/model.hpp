@@ -77,7 +77,7 @@ struct Model {
   std::function<Continuation()> start_sequence{};
 };
 
-/// Fills `forward` with the blocks in order, each declared as a layer (layer_scope.hpp).
+/// Fills `forward` with the blocks in order, each a layer (layer_scope.hpp). The first input enters them; BlockInputs has the others.
 Model chain_blocks(Model model);
 
 /// The networks that a configuration can name.
