@@ -33,7 +33,7 @@ double learn(const npu_train::Model& model, double shift) {
   npu_train::Trainer trainer({.data = {.options = {{"batch_size", 64}}},
                               .optimizer = {"adamw", {{"lr", 1e-2}}},
                               .lr_scheduler = {"cosine"},
-                              .trainer = {.max_epochs = 20},
+                              .trainer = {.max_epochs = 10, .threads = 1},
                               .output = {.dir = ""}});
   return npu_train::scalar_or(trainer.fit(npu_train::regressor(model), train, val).final_val, "mae", -1);
 }
