@@ -294,7 +294,7 @@ class BadInput(ProgramTest):
                 (folder / 'manifest.json').write_text(json.dumps(manifest))
             return damage
         every = {'also': (self.eval, self.predict)}
-        self.damaged('newer', changed(lambda m: m.update(format=3)), 'format', 'newer', **every)
+        self.damaged('newer', changed(lambda m: m.update(format=99)), 'format', 'newer', **every)
         self.damaged('no JSON', lambda folder: (folder / 'manifest.json').write_text('{"format": 1,'), 'manifest.json', **every)
         self.damaged('no list of files', changed(lambda m: m.pop('files')), 'files', **every)
         self.damaged('empty list of files', changed(lambda m: m['files'].clear()), 'files does not list', **every)
