@@ -6,7 +6,7 @@ import random
 import struct
 import unittest
 
-from programs import BIN, ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from programs import BIN, ProgramTest, contents, main, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -159,15 +159,15 @@ class Runs(ProgramTest):
         self.train('one', *same, 'trainer.accumulate_grad_batches=2', 'data.batch_size=4')
         for strategy in ('ddp', 'zero1', 'zero2'):
             self.train(strategy, *same, 'data.batch_size=4', f'trainer.strategy={strategy}', '--nproc', '2')
-            self.assertEqual(checksums(self.dir / strategy)['model.safetensors'], checksums(self.dir / 'one')['model.safetensors'], strategy)
-            self.assertEqual(checksums(self.dir / strategy)['ema.safetensors'], checksums(self.dir / 'one')['ema.safetensors'], strategy)
+            self.assertEqual(contents(self.dir / strategy)['model.safetensors'], contents(self.dir / 'one')['model.safetensors'], strategy)
+            self.assertEqual(contents(self.dir / strategy)['ema.safetensors'], contents(self.dir / 'one')['ema.safetensors'], strategy)
         self.train('recomputed', *same, 'trainer.accumulate_grad_batches=2', 'data.batch_size=4', 'trainer.gradient_checkpointing=blocks')
-        self.assertEqual(checksums(self.dir / 'recomputed')['model.safetensors'], checksums(self.dir / 'one')['model.safetensors'])
+        self.assertEqual(contents(self.dir / 'recomputed')['model.safetensors'], contents(self.dir / 'one')['model.safetensors'])
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_sim_npu_trains_as_the_cpu_does_and_dumps_agree(self):
         for device in ('cpu', 'sim_npu'): self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', f'dump.dir={self.dir}/dump_{device}')
-        self.assertEqual(checksums(self.dir / 'cpu')['model.safetensors'], checksums(self.dir / 'sim_npu')['model.safetensors'])
+        self.assertEqual(contents(self.dir / 'cpu')['model.safetensors'], contents(self.dir / 'sim_npu')['model.safetensors'])
         found = json.loads(self.assertDone(npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')))
         self.assertIsNone(found['first_divergence'])
         self.assertGreater(found['steps'][0]['compared'], 30)
