@@ -163,6 +163,7 @@ class AdvisedRuns(ProgramTest):
         self.make(BIN / 'train_app', 'configs/llama_tiny.yaml', *SHORT_RUN, 'model={name: llama_tiny, weights: outputs/base/version_0, lora: {targets: [attention]}}', 'output.name=tuned')
         self.make(BIN / 'npu_tool', 'weights', '--from', 'outputs/tuned/version_0', '--to', 'adapter', '--as', 'peft')
         self.make(BIN / 'train_app', 'configs/bert_tiny.yaml', *SHORT_RUN, 'output.name=masked')
+        self.make(BIN / 'train_app', 'configs/glm_tiny.yaml', *SHORT_RUN, 'output.name=glm')
         for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')
