@@ -178,20 +178,11 @@ BertOptions bert_tiny_options() { return {.vocab_size = 258, .context = 64, .lay
 Model bert(const BertOptions& options, const std::string& name) {
   check_bert_options(options);
   const auto net = std::make_shared<Bert>(options);
-  Model model;
-  model.name = name;
-  model.module = net;
+  Model model = detail::model_of_blocks(name, net, options);
   model.inputs = bert_inputs(options);
   model.num_classes = options.num_classes;
   model.head = options.num_classes > 0 ? "classifier" : "";
-  model.weights = options.weights;
-  model.weights_strict = options.weights_strict;
-  model.capturable = true;
-  model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
-  for (size_t i = 0; i < net->blocks.size(); ++i)
-    model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->block(i, x); }});
-  model.blocks.push_back({"head", [net](const at::Tensor& x) { return net->head(x); }});
-  return chain_blocks(std::move(model));
+  return chain_blocks(std::move(model));  // again: its forward takes all inputs
 }
 
 }  // namespace npu_train

@@ -12,84 +12,75 @@
 namespace npu_train {
 namespace {
 
-// VitOptions whose defaults are those of a named size, so that a configuration can change any of them.
-template <VitOptions (*defaults)()>
-struct VitPreset : VitOptions {
-  VitPreset() : VitOptions(defaults()) {}
-  static const ConfigTable<VitPreset>& config_table() {
-    static const auto table = detail::vit_fields<VitPreset>("model vit");
+// A network with named sizes: its options, the keys of these, and how it is made.
+struct VitFamily {
+  using Options = VitOptions;
+  template <class T>
+  static ConfigTable<T> fields() {
+    return detail::vit_fields<T>("model vit");
+  }
+  static Model make(const Options& options, const std::string& name) { return vit(options, name); }
+};
+
+struct Gpt2Family {
+  using Options = Gpt2Options;
+  template <class T>
+  static ConfigTable<T> fields() {
+    return detail::gpt2_fields<T>("model gpt2");
+  }
+  static Model make(const Options& options, const std::string& name) { return gpt2(options, name); }
+};
+
+struct BertFamily {
+  using Options = BertOptions;
+  template <class T>
+  static ConfigTable<T> fields() {
+    return detail::bert_fields<T>("model bert");
+  }
+  static Model make(const Options& options, const std::string& name) { return bert(options, name); }
+};
+
+struct ClipFamily {
+  using Options = ClipOptions;
+  template <class T>
+  static ConfigTable<T> fields() {
+    return detail::clip_fields<T>("model clip");
+  }
+  static Model make(const Options& options, const std::string& name) { return clip(options, name); }
+};
+
+struct LlamaFamily {
+  using Options = LlamaOptions;
+  template <class T>
+  static ConfigTable<T> fields() {
+    return detail::llama_fields<T>("model llama");
+  }
+  static Model make(const Options& options, const std::string& name) { return llama(options, name); }
+};
+
+struct GlmFamily {
+  using Options = GlmOptions;
+  template <class T>
+  static ConfigTable<T> fields() {
+    return detail::glm_fields<T>("model glm");
+  }
+  static Model make(const Options& options, const std::string& name) { return glm(options, name); }
+};
+
+// Options whose defaults are those of a named size, so that a configuration can change any of them.
+template <class Family, typename Family::Options (*defaults)()>
+struct Preset : Family::Options {
+  Preset() : Family::Options(defaults()) {}
+  static const ConfigTable<Preset>& config_table() {
+    static const auto table = Family::template fields<Preset>();
     return table;
   }
 };
 
-template <VitOptions (*defaults)()>
-void add_vit(ModelRegistry& registry, const std::string& name, const std::string& doc) {
-  registry.add<VitPreset<defaults>>(name, doc, [name](const VitOptions& options) { return vit(options, name); });
-}
-
-template <Gpt2Options (*defaults)()>
-struct Gpt2Preset : Gpt2Options {
-  Gpt2Preset() : Gpt2Options(defaults()) {}
-  static const ConfigTable<Gpt2Preset>& config_table() {
-    static const auto table = detail::gpt2_fields<Gpt2Preset>("model gpt2");
-    return table;
-  }
-};
-
-template <Gpt2Options (*defaults)()>
-void add_gpt2(ModelRegistry& registry, const std::string& name, const std::string& doc) {
-  registry.add<Gpt2Preset<defaults>>(name, doc, [name](const Gpt2Options& options) { return gpt2(options, name); });
-}
-
-template <BertOptions (*defaults)()>
-struct BertPreset : BertOptions {
-  BertPreset() : BertOptions(defaults()) {}
-  static const ConfigTable<BertPreset>& config_table() {
-    static const auto table = detail::bert_fields<BertPreset>("model bert");
-    return table;
-  }
-};
-
-template <BertOptions (*defaults)()>
-void add_bert(ModelRegistry& registry, const std::string& name, const std::string& doc) {
-  registry.add<BertPreset<defaults>>(name, doc, [name](const BertOptions& options) { return bert(options, name); });
-}
-
-template <ClipOptions (*defaults)()>
-struct ClipPreset : ClipOptions {
-  ClipPreset() : ClipOptions(defaults()) {}
-  static const ConfigTable<ClipPreset>& config_table() {
-    static const auto table = detail::clip_fields<ClipPreset>("model clip");
-    return table;
-  }
-};
-
-template <ClipOptions (*defaults)()>
-void add_clip(ModelRegistry& registry, const std::string& name, const std::string& doc) {
-  registry.add<ClipPreset<defaults>>(name, doc, [name](const ClipOptions& options) { return clip(options, name); });
-}
-
-template <LlamaOptions (*defaults)()>
-struct LlamaPreset : LlamaOptions {
-  LlamaPreset() : LlamaOptions(defaults()) {}
-  static const ConfigTable<LlamaPreset>& config_table() {
-    static const auto table = detail::llama_fields<LlamaPreset>("model llama");
-    return table;
-  }
-};
-
-template <GlmOptions (*defaults)()>
-struct GlmPreset : GlmOptions {
-  GlmPreset() : GlmOptions(defaults()) {}
-  static const ConfigTable<GlmPreset>& config_table() {
-    static const auto table = detail::glm_fields<GlmPreset>("model glm");
-    return table;
-  }
-};
-
-template <GlmOptions (*defaults)()>
-void add_glm(ModelRegistry& registry, const std::string& name, const std::string& doc) {
-  registry.add<GlmPreset<defaults>>(name, doc, [name](const GlmOptions& options) { return glm(options, name); });
+template <class Family, typename Family::Options (*defaults)()>
+void add_preset(ModelRegistry& registry, const std::string& name, const std::string& doc) {
+  registry.add<Preset<Family, defaults>>(name, doc,
+                                         [name](const typename Family::Options& options) { return Family::make(options, name); });
 }
 
 }  // namespace
@@ -99,30 +90,31 @@ void add_builtin_models(ModelRegistry& registry) {
     registry.add<ResNetOptions>("resnet" + std::to_string(depth), "residual network of " + std::to_string(depth) + " layers",
                                 [depth](const ResNetOptions& options) { return resnet(depth, options); });
   registry.add<VitOptions>("vit", "vision transformer of configurable size", [](const VitOptions& options) { return vit(options, "vit"); });
-  add_vit<vit_tiny_options>(registry, "vit_tiny", "vision transformer, patch 16, dim 192, depth 12, heads 3");
-  add_vit<vit_small_options>(registry, "vit_small", "vision transformer, patch 16, dim 384, depth 12, heads 6");
-  add_vit<vit_b16_options>(registry, "vit_b16", "vision transformer, patch 16, dim 768, depth 12, heads 12");
-  add_vit<vit_b32_options>(registry, "vit_b32", "vision transformer, patch 32, dim 768, depth 12, heads 12");
-  add_vit<vit_l16_options>(registry, "vit_l16", "vision transformer, patch 16, dim 1024, depth 24, heads 16");
-  add_vit<vit_tiny_cifar10_options>(registry, "vit_tiny_cifar10",
-                                    "vision transformer for 32x32 images, patch 4, dim 192, depth 12, heads 3");
+  add_preset<VitFamily, vit_tiny_options>(registry, "vit_tiny", "vision transformer, patch 16, dim 192, depth 12, heads 3");
+  add_preset<VitFamily, vit_small_options>(registry, "vit_small", "vision transformer, patch 16, dim 384, depth 12, heads 6");
+  add_preset<VitFamily, vit_b16_options>(registry, "vit_b16", "vision transformer, patch 16, dim 768, depth 12, heads 12");
+  add_preset<VitFamily, vit_b32_options>(registry, "vit_b32", "vision transformer, patch 32, dim 768, depth 12, heads 12");
+  add_preset<VitFamily, vit_l16_options>(registry, "vit_l16", "vision transformer, patch 16, dim 1024, depth 24, heads 16");
+  add_preset<VitFamily, vit_tiny_cifar10_options>(registry, "vit_tiny_cifar10",
+                                                  "vision transformer for 32x32 images, patch 4, dim 192, depth 12, heads 3");
   registry.add<TorchScriptOptions>("torchscript", "a TorchScript module of Python, from a file", torchscript);
   registry.add<Gpt2Options>("gpt2", "GPT-2 of configurable size", [](const Gpt2Options& options) { return gpt2(options, "gpt2"); });
-  add_gpt2<gpt2_124m_options>(registry, "gpt2_124m", "GPT-2 with 124 million parameters: layers 12, heads 12, dim 768");
-  add_gpt2<gpt2_tiny_options>(registry, "gpt2_tiny", "GPT-2 for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64");
+  add_preset<Gpt2Family, gpt2_124m_options>(registry, "gpt2_124m", "GPT-2 with 124 million parameters: layers 12, heads 12, dim 768");
+  add_preset<Gpt2Family, gpt2_tiny_options>(registry, "gpt2_tiny",
+                                            "GPT-2 for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64");
   registry.add<LlamaOptions>("llama", "Llama of configurable size", [](const LlamaOptions& options) { return llama(options, "llama"); });
-  registry.add<LlamaPreset<llama_tiny_options>>("llama_tiny",
-                                                "Llama for bytes: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64",
-                                                [](const LlamaOptions& options) { return llama(options, "llama_tiny"); });
+  add_preset<LlamaFamily, llama_tiny_options>(registry, "llama_tiny",
+                                              "Llama for bytes: vocab_size 256, context 64, layers 2, heads 4, kv_heads 2, dim 64");
   registry.add<GlmOptions>("glm", "GLM of configurable size", [](const GlmOptions& options) { return glm(options, "glm"); });
-  add_glm<glm_6b_options>(registry, "glm_6b", "GLM-6B: 6.2 billion parameters, layers 28, heads 32, dim 4096");
-  add_glm<glm_tiny_options>(registry, "glm_tiny", "GLM for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64");
+  add_preset<GlmFamily, glm_6b_options>(registry, "glm_6b", "GLM-6B: 6.2 billion parameters, layers 28, heads 32, dim 4096");
+  add_preset<GlmFamily, glm_tiny_options>(registry, "glm_tiny", "GLM for bytes: vocab_size 256, context 64, layers 2, heads 2, dim 64");
   registry.add<BertOptions>("bert", "BERT of configurable size", [](const BertOptions& options) { return bert(options, "bert"); });
-  add_bert<bert_base_options>(registry, "bert_base", "BERT with 110 million parameters: layers 12, heads 12, dim 768");
-  add_bert<bert_tiny_options>(registry, "bert_tiny", "BERT for bytes: vocab_size 258, context 64, layers 2, heads 2, dim 64");
+  add_preset<BertFamily, bert_base_options>(registry, "bert_base", "BERT with 110 million parameters: layers 12, heads 12, dim 768");
+  add_preset<BertFamily, bert_tiny_options>(registry, "bert_tiny", "BERT for bytes: vocab_size 258, context 64, layers 2, heads 2, dim 64");
   registry.add<ClipOptions>("clip", "CLIP of configurable size", [](const ClipOptions& options) { return clip(options, "clip"); });
-  add_clip<clip_vit_b32_options>(registry, "clip_vit_b32", "CLIP with 151 million parameters: OpenAI's ViT-B/32");
-  add_clip<clip_tiny_options>(registry, "clip_tiny", "CLIP for bytes and images of 32 x 32: layers 2, heads 2, dim 64 in both towers");
+  add_preset<ClipFamily, clip_vit_b32_options>(registry, "clip_vit_b32", "CLIP with 151 million parameters: OpenAI's ViT-B/32");
+  add_preset<ClipFamily, clip_tiny_options>(registry, "clip_tiny",
+                                            "CLIP for bytes and images of 32 x 32: layers 2, heads 2, dim 64 in both towers");
 }
 
 }  // namespace npu_train
