@@ -46,7 +46,7 @@ std::string CheckpointWriter::finish_parts() {
 }
 
 void CheckpointWriter::note_parts(bool some_rank_is_writing) {
-  // What a step agreed on was said before it: by then the parts must have been under way.
+  // A step agrees on what the ranks reported before it, so its result counts only if the parts were under way by then.
   parts_are_written_ = parts_were_asked_ && !some_rank_is_writing;
   parts_were_asked_ = shared_.under_way();
 }
