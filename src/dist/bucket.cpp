@@ -28,7 +28,7 @@ Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& 
       travel_(travel),
       sharding_(sharding),
       delivered_(layout_.pieces.size()) {
-  if (sharding_ != Sharding::Gradients) make_buffers();
+  if (sharding_ < Sharding::Gradients) make_buffers();
   begin_round();
 }
 
@@ -108,7 +108,7 @@ void Bucket::fold(bool ordered) {
   } else if (sharding_ != Sharding::None) {
     sum_ = part(sent_, group_.rank()).clone();
   }
-  if (sharding_ == Sharding::Gradients) drop_buffers();
+  if (sharding_ >= Sharding::Gradients) drop_buffers();
 }
 
 void Bucket::gather(bool ordered) {

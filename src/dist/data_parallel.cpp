@@ -38,8 +38,9 @@ DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, 
 DataParallelStrategy::~DataParallelStrategy() = default;
 
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
+  if (reducer_ != nullptr) reducer_->bring_parameters();
   reducer_.reset();  // its hooks go first
-  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_);
+  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_, units_);
   trained_ = trained;
   return reducer_->own();
 }
@@ -72,11 +73,34 @@ void DataParallelStrategy::does(const char* work) { group_->does("step " + std::
 
 void DataParallelStrategy::begin_window(int64_t micro_batches) {
   reducer_->begin_window(micro_batches);
+  in_window_ = true;
   does("forward and backward");
   sequence_.reset();                                    // of a window that was given up
-  if (is_checked() && shards()) check_weights(steps_);  // after this step what the ranks have made of them is the same by itself
+  if (is_checked() && shards() && !shards_parameters()) check_weights(steps_);  // after this step what the ranks have made of them is the same by itself
   if (is_checked() && !operators_differ_) sequence_ = std::make_unique<detail::OperatorSequence>();
   window_begin_ = SteadyClock().now();
+}
+
+// Before setup() all parameters are complete.
+at::Tensor DataParallelStrategy::run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) {
+  return shards_parameters() && reducer_ != nullptr ? reducer_->run(unit, forward, x) : forward(x);
+}
+
+bool DataParallelStrategy::begin_forward(bool has_batch) {
+  if (!shards_parameters()) return has_batch;
+  if (in_window_) {  // whose number of passes all ranks know
+    reducer_->begin_forward();
+    return has_batch;
+  }
+  while (any(has_batch)) {
+    if (has_batch) {
+      reducer_->begin_forward(/*backward=*/false);
+      return true;
+    }
+    reducer_->idle_forward();
+  }
+  reducer_->end_forward();
+  return false;
 }
 
 void DataParallelStrategy::backward(const at::Tensor& loss, bool last) {
@@ -89,6 +113,7 @@ WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {
   operators_ = sequence_ ? sequence_->stop() : std::string();
   sequence_.reset();
   own_weight_ = own;
+  in_window_ = false;
   does("reduction of gradients");
   const auto total = reducer_->finish({own.loss, own.samples, own.micro_batches});
   return {.loss = total[0], .samples = total[1], .micro_batches = total[2]};

@@ -3,6 +3,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "npu_train/core/error.hpp"
 
@@ -31,16 +32,17 @@ int64_t FlatBucket::offset_in_part(const FlatPiece& piece, int rank, int ranks) 
   return std::clamp<int64_t>(piece.offset - rank * (numel / ranks), 0, numel / ranks);
 }
 
-std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes) {
-  check(ranks >= 1 && bucket_bytes >= 1, ErrorKind::Usage, "flat_layout", ranks, " ranks and buckets of ", bucket_bytes,
-        " bytes; both must be positive");
-  std::vector<FlatBucket> closed;
+namespace {
+
+// Of the parameters `indices`, in their order. The first bucket of all is closed at an eighth of `bucket_bytes`.
+void add_buckets(const ParameterSet& parameters, const std::vector<size_t>& indices, int ranks, int64_t bucket_bytes,
+                 std::vector<FlatBucket>& closed) {
   std::vector<FlatBucket> open;  // at most one for each device and dtype
   const auto close = [&](FlatBucket bucket) {
     bucket.numel = padded(bucket.numel, kBlock * ranks);
     closed.push_back(std::move(bucket));
   };
-  for (size_t i = parameters.size(); i-- > 0;) {
+  for (const size_t i : indices) {
     const auto& value = parameters[i].value;
     check(value.is_non_overlapping_and_dense(), ErrorKind::Usage, "flat_layout", parameters[i].name,
           " is not dense in memory; call .contiguous() on it before training");
@@ -58,7 +60,30 @@ std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, i
     }
   }
   for (auto& bucket : open) close(std::move(bucket));
-  return closed;
+}
+
+}  // namespace
+
+std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes) {
+  check(ranks >= 1 && bucket_bytes >= 1, ErrorKind::Usage, "flat_layout", ranks, " ranks and buckets of ", bucket_bytes,
+        " bytes; both must be positive");
+  std::vector<size_t> backwards(parameters.size());
+  for (size_t i = 0; i < backwards.size(); ++i) backwards[i] = backwards.size() - 1 - i;
+  std::vector<FlatBucket> out;
+  add_buckets(parameters, backwards, ranks, bucket_bytes, out);
+  return out;
+}
+
+std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, const std::vector<size_t>& unit_of) {
+  const auto units = unit_of.empty() ? 0 : *std::max_element(unit_of.begin(), unit_of.end()) + 1;
+  std::vector<FlatBucket> out;
+  for (size_t unit = units; unit-- > 0;) {
+    std::vector<size_t> backwards;
+    for (size_t i = parameters.size(); i-- > 0;)
+      if (unit_of[i] == unit) backwards.push_back(i);
+    add_buckets(parameters, backwards, ranks, std::numeric_limits<int64_t>::max(), out);
+  }
+  return out;
 }
 
 }  // namespace npu_train::detail

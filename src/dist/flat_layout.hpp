@@ -38,4 +38,8 @@ struct FlatBucket {
 // depends only on the arguments: it is the same on every rank.
 std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes);
 
+// The same where parameters are brought and released by units: buckets of one unit each, of one device and dtype, in the reverse order of
+// units. `unit_of` has an index for each parameter.
+std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, const std::vector<size_t>& unit_of);
+
 }  // namespace npu_train::detail

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <utility>
 
 #include "dist/bucket.hpp"
 #include "dist/gathered_bucket.hpp"
 #include "dist/operator_sequence.hpp"
+#include "dist/parameter_units.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 
@@ -57,14 +59,37 @@ void check_equal(const ParameterSet& parameters, ProcessGroup& group) {
   }
 }
 
+// The unit of each parameter, from 1; 0: none, the root.
+std::vector<size_t> unit_of_each(const ParameterSet& parameters, const std::vector<ParameterUnit>& units) {
+  std::map<std::string, size_t> by_name;
+  for (size_t u = 0; u < units.size(); ++u)
+    for (const auto& name : units[u].parameters) {
+      const auto [at, is_new] = by_name.emplace(name, u + 1);
+      check(is_new, ErrorKind::Usage, "GradientReducer", name, " is in two units, ", units[at->second - 1].name, " and ", units[u].name,
+            "; hint: parameters that several units use belong to none");
+    }
+  std::vector<size_t> out;
+  for (const auto& p : parameters) {
+    const auto found = by_name.find(p.name);
+    out.push_back(found == by_name.end() ? 0 : found->second);
+  }
+  return out;
+}
+
 }  // namespace
 
 class GradientReducer::Impl {
  public:
-  Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options, Sharding sharding);
+  Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options, Sharding sharding,
+       const std::vector<ParameterUnit>& units);
   ~Impl();
 
   void begin_window(int64_t micro_batches);
+  void begin_forward(bool backward);
+  at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
+  void idle_forward();
+  void end_forward();
+  void bring_parameters();
   void begin_backward(bool last);
   std::vector<double> finish(const std::vector<double>& own);
   const ReductionTimes& times() const { return times_; }
@@ -81,7 +106,12 @@ class GradientReducer::Impl {
   void take(size_t bucket, size_t piece);
   void send_complete();
   void fold_next();
+  void send_round();
+  void fold_round();
   void end_round();
+  void idle_pass();
+  void end_rounds();
+  std::vector<detail::FlatBucket> layout_of(const std::vector<size_t>& unit_of, double bucket_mib) const;
   std::vector<double> agree(const std::vector<double>& own, std::vector<bool>& present);
   bool last_round() const { return window_mode_ || round_ + 1 >= rounds_; }
 
@@ -92,6 +122,9 @@ class GradientReducer::Impl {
   bool ordered_, window_mode_, overlap_, between_devices_;
   bool folds_early_;  // while the backward pass runs, after gradients that differ by rank
   std::vector<Bucket> buckets_;
+  std::unique_ptr<detail::ParameterUnits> units_;  // with Sharding::Parameters
+  int64_t passes_ = 0, passes_of_all_ = 1;         // forward passes of this window: of this rank so far, and of the rank that has most
+  bool in_pass_ = false;                           // it has begun, and its backward pass has not
   std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
   std::mutex mutex_;           // hooks come from autograd's threads
   bool armed_ = false;         // hooks deliver
@@ -104,7 +137,7 @@ class GradientReducer::Impl {
 };
 
 GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given,
-                            Sharding sharding)
+                            Sharding sharding, const std::vector<ParameterUnit>& units)
     : parameters_(parameters), group_(std::move(group)), sharding_(sharding), present_(parameters.size()) {
   check(group_ != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
   bind<DistOptions>(to_node(given), "dist");
@@ -112,8 +145,9 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   const auto options = given.resolved(transport, sharding_);
   ordered_ = options.adds_in_order();
   window_mode_ = options.reduce == "window";
-  overlap_ = options.overlap;
   between_devices_ = transport != ProcessGroup::kHostTransport;
+  // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters.
+  overlap_ = options.overlap && !(between_devices_ && sharding_ == Sharding::Parameters);
   const Bucket::Travel travel{.bf16 = options.reduce_dtype == "bf16", .between_devices = between_devices_};
   // Not where exchanges and gathers are one sequence (with shards there are none), nor where each collective waits for all (dist.debug).
   folds_early_ = !options.debug && (!between_devices_ || sharding_ != Sharding::None);
@@ -121,9 +155,19 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   check(ordered_ || !travel.bf16, ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
   check_equal(parameters_, *group_);
-  auto layout = detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576));
+  const auto unit_of = unit_of_each(parameters_, units);
+  auto layout = layout_of(unit_of, options.bucket_mib);
   buckets_.reserve(layout.size());
   for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, travel, sharding_);
+  if (sharding_ == Sharding::Parameters) {
+    std::vector<std::string> names;
+    for (const auto& unit : units) names.push_back(unit.name);
+    std::vector<const detail::FlatBucket*> storages;
+    for (const auto& b : buckets_) storages.push_back(&b.layout());
+    units_ = std::make_unique<detail::ParameterUnits>(
+        parameters_, unit_of, std::move(names), std::move(storages), *group_,
+        detail::ParameterUnits::Options{.between_devices = between_devices_, .ahead = options.overlap});
+  }
   own_ = sharding_ == Sharding::None ? parameters_ : own_slices();
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
@@ -131,6 +175,11 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
       auto& hook = torch::autograd::impl::post_acc_grad_hooks(value);
       hook = std::make_unique<AfterAccumulation>(std::move(hook), [this, b, i] { on_gradient(b, i); });
     }
+}
+
+std::vector<detail::FlatBucket> GradientReducer::Impl::layout_of(const std::vector<size_t>& unit_of, double bucket_mib) const {
+  if (sharding_ == Sharding::Parameters) return detail::unit_layout(parameters_, group_->size(), unit_of);
+  return detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(bucket_mib * 1048576));
 }
 
 GradientReducer::Impl::~Impl() {
@@ -147,11 +196,44 @@ void GradientReducer::Impl::begin_window(int64_t micro_batches) {
   round_ = 0;
   rounds_ = 1;
   present_.assign(present_.size(), false);
+  passes_ = 0;
+  passes_of_all_ = 1;
   finished_ = true;
   open_window();
-  if (window_mode_) return;
+  if (window_mode_ && units_ == nullptr) return;
   for (const auto& of_rank : group_->gather("begin_window", std::vector<double>{static_cast<double>(micro_batches)}))
-    rounds_ = std::max(rounds_, static_cast<int64_t>(of_rank[0]));
+    passes_of_all_ = std::max(passes_of_all_, static_cast<int64_t>(of_rank[0]));
+  if (!window_mode_) rounds_ = passes_of_all_;
+}
+
+void GradientReducer::Impl::begin_forward(bool backward) {
+  check(units_ != nullptr, ErrorKind::Usage, "GradientReducer", "begin_forward() is for Sharding::Parameters");
+  if (backward) {
+    const detail::OperatorSequence::Unseen unseen;
+    open_window();
+    units_->end_pass();
+    if (in_pass_ && !window_mode_) begin_backward(false);  // the pass before had no loss: a round without gradients
+    if (open_) send_round();  // ranks with fewer passes wait for it before they take part in this one
+    in_pass_ = true;
+    ++passes_;
+  }
+  units_->begin_pass(backward);
+}
+
+at::Tensor GradientReducer::Impl::run(size_t unit, const UnitForward& forward, const at::Tensor& x) {
+  check(units_ != nullptr, ErrorKind::Usage, "GradientReducer", "run() is for Sharding::Parameters");
+  return units_->run(unit, forward, x);
+}
+
+void GradientReducer::Impl::idle_forward() {
+  units_->begin_pass(/*backward=*/false);
+  units_->end_pass();
+}
+
+void GradientReducer::Impl::end_forward() { units_->end(); }
+
+void GradientReducer::Impl::bring_parameters() {
+  if (units_ != nullptr) units_->bring_all();
 }
 
 void GradientReducer::Impl::open_window() {
@@ -163,6 +245,7 @@ void GradientReducer::Impl::begin_backward(bool last) {
   const detail::OperatorSequence::Unseen unseen;
   open_window();
   if (open_) end_round();
+  in_pass_ = false;
   armed_ = last || !window_mode_;
   open_ = armed_;
   begin_ = SteadyClock().now();
@@ -199,9 +282,10 @@ void GradientReducer::Impl::fold_next() {
 }
 
 // What the hooks did not deliver: gradients of other micro-batches, of master weights, and none at all.
-void GradientReducer::Impl::end_round() {
+void GradientReducer::Impl::send_round() {
   const at::NoGradGuard no_grad;
-  armed_ = open_ = false;
+  armed_ = false;
+  if (sent_ == buckets_.size()) return;
   for (size_t b = 0; b < buckets_.size(); ++b) {
     const auto& pieces = buckets_[b].layout().pieces;
     for (size_t i = 0; i < pieces.size(); ++i)
@@ -209,10 +293,43 @@ void GradientReducer::Impl::end_round() {
     buckets_[b].fill_missing();
     send_complete();
   }
+}
+
+void GradientReducer::Impl::fold_round() {
+  const at::NoGradGuard no_grad;
+  open_ = false;
   while (folded_ < buckets_.size()) fold_next();
   for (auto& b : buckets_) b.begin_round();
   sent_ = folded_ = 0;
   ++round_;
+}
+
+void GradientReducer::Impl::end_round() {
+  send_round();
+  fold_round();
+}
+
+// Of another rank.
+void GradientReducer::Impl::idle_pass() {
+  units_->begin_pass(/*backward=*/true);
+  units_->end_pass();
+  ++passes_;
+}
+
+// Also those that only other ranks have. These need the gradients of a round for their next backward pass and, with units, this rank for
+// the forward pass before it; so gradients are sent before that, and waited for after it.
+void GradientReducer::Impl::end_rounds() {
+  const auto others = [this] { return units_ != nullptr && passes_ < passes_of_all_; };
+  if (passes_ == 0 && others()) idle_pass();
+  do {
+    if (units_ != nullptr) units_->end_pass();
+    send_round();
+    do
+      if (others()) idle_pass();
+    while (last_round() && others());
+    fold_round();
+  } while (round_ < rounds_);
+  if (units_ != nullptr) units_->end();
 }
 
 // The sums of `own`, and which parameters have a gradient on any rank.
@@ -237,8 +354,8 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
   const at::NoGradGuard no_grad;
   const double backward = SteadyClock().now();
   open_window();
-  do end_round();
-  while (round_ < rounds_);  // other ranks have more micro-batches
+  if (std::exchange(in_pass_, false) && !window_mode_) begin_backward(true);  // the last pass had no loss
+  end_rounds();
   auto present = present_;
   auto sums = agree(own, present);
   for (auto& b : buckets_) {
@@ -249,6 +366,7 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
   }
   finished_ = true;
   round_ = 0;
+  passes_ = 0;
   present_.assign(present_.size(), false);
   note_times(backward);
   return sums;
@@ -257,7 +375,8 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
 ParameterSet GradientReducer::Impl::own_slices() const {
   std::vector<Parameter> slices(parameters_.size());
   for (const auto& b : buckets_)
-    for (size_t i = 0; i < b.layout().pieces.size(); ++i) slices[b.layout().pieces[i].parameter] = b.own(i);
+    for (size_t i = 0; i < b.layout().pieces.size(); ++i)
+      slices[b.layout().pieces[i].parameter] = units_ != nullptr ? units_->own(static_cast<size_t>(&b - buckets_.data()), i) : b.own(i);
   ParameterSet out(std::move(slices));
   for (const auto& [alias, name] : parameters_.aliases()) out.add({.name = alias, .value = out.find(name)->value});
   return out;
@@ -270,7 +389,7 @@ void GradientReducer::Impl::add_over_ranks(at::Tensor& own) const {
 }
 
 void GradientReducer::Impl::gather_parameters() {
-  if (sharding_ != Sharding::None) gather(own_.values(), parameters_.values());
+  if (sharding_ != Sharding::None && units_ == nullptr) gather(own_.values(), parameters_.values());
 }
 
 void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
@@ -309,12 +428,25 @@ void GradientReducer::Impl::note_times(double backward) {
 }
 
 GradientReducer::GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options,
-                                 Sharding sharding) {
-  translated("GradientReducer", [&] { impl_ = std::make_unique<Impl>(parameters, std::move(group), options, sharding); });
+                                 Sharding sharding, const std::vector<ParameterUnit>& units) {
+  translated("GradientReducer", [&] { impl_ = std::make_unique<Impl>(parameters, std::move(group), options, sharding, units); });
 }
 GradientReducer::~GradientReducer() = default;
 void GradientReducer::begin_window(int64_t micro_batches) {
   translated("GradientReducer", [&] { impl_->begin_window(micro_batches); });
+}
+void GradientReducer::begin_forward(bool backward) {
+  translated("GradientReducer", [&] { impl_->begin_forward(backward); });
+}
+at::Tensor GradientReducer::run(size_t unit, const UnitForward& forward, const at::Tensor& x) { return impl_->run(unit, forward, x); }
+void GradientReducer::idle_forward() {
+  translated("GradientReducer", [&] { impl_->idle_forward(); });
+}
+void GradientReducer::end_forward() {
+  translated("GradientReducer", [&] { impl_->end_forward(); });
+}
+void GradientReducer::bring_parameters() {
+  translated("GradientReducer", [&] { impl_->bring_parameters(); });
 }
 void GradientReducer::begin_backward(bool last) {
   translated("GradientReducer", [&] { impl_->begin_backward(last); });

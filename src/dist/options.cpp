@@ -17,7 +17,7 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
                  one_of({"auto", "ordered", "native"}))
           .field("reduce", &T::reduce,
                  "gradients are sent once per window, or after each micro-batch (equal to one process for any number); auto: window, with "
-                 "trainer.strategy=zero2 micro_batch",
+                 "trainer.strategy=zero2 and zero3 micro_batch",
                  one_of({"auto", "window", "micro_batch"}))
           .field("reduce_dtype", &T::reduce_dtype,
                  "fp32 gradients travel in it; bf16: half the bytes, sums in fp32, with other bits than one process; not with native",
@@ -35,7 +35,7 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
 
 DistOptions DistOptions::resolved(const std::string& transport, Sharding sharding) const {
   auto out = *this;
-  if (reduce == "auto") out.reduce = sharding == Sharding::Gradients && reduction != "native" ? "micro_batch" : "window";
+  if (reduce == "auto") out.reduce = sharding >= Sharding::Gradients && reduction != "native" ? "micro_batch" : "window";
   // With shards an ordered sum sends half of what the native one does, which every rank gets all of.
   const bool needs_order = out.reduce == "micro_batch" || reduce_dtype == "bf16" || sharding != Sharding::None;
   if (reduction == "auto") out.reduction = transport == ProcessGroup::kHostTransport || needs_order ? "ordered" : "native";

@@ -43,7 +43,10 @@ void check_collectives(const Launch& launch, const Device& device, const DistOpt
 }
 
 Sharding sharding_of(const std::string& strategy) {
-  return strategy == "zero1" ? Sharding::Optimizer : strategy == "zero2" ? Sharding::Gradients : Sharding::None;
+  return strategy == "zero1"   ? Sharding::Optimizer
+         : strategy == "zero2" ? Sharding::Gradients
+         : strategy == "zero3" ? Sharding::Parameters
+                               : Sharding::None;
 }
 
 void report_ranks(int world, const std::string& starter, const Strategy& strategy, const std::string& transport, const DistOptions& dist,
@@ -51,7 +54,8 @@ void report_ranks(int world, const std::string& starter, const Strategy& strateg
   const bool ordered = strategy.adds_in_order();
   const char* shards = sharding == Sharding::None        ? ""
                        : sharding == Sharding::Optimizer ? ", optimizer state in shards (zero1)"
-                                                         : ", optimizer state and gradients in shards (zero2)";
+                       : sharding == Sharding::Gradients ? ", optimizer state and gradients in shards (zero2)"
+                                                         : ", parameters, gradients and optimizer state in shards (zero3)";
   log_info(world, " ranks, started by ", starter, ": data parallel over ", transport, ", ", ordered ? "ordered" : "native", " sums, ",
            dist.reduce == "window" ? "once a window" : "after each micro-batch", shards);
   if (ordered && transport != ProcessGroup::kHostTransport && world > kManyRanks)
@@ -70,7 +74,7 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& d
   const auto starter = group != nullptr ? std::string("the program") : launch.launcher;
   const auto& wanted = config.trainer.strategy;
   check(wanted != "single" || world == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", starter, " has started ",
-        world, "; allowed with several: auto, ddp, zero1, zero2");
+        world, "; allowed with several: auto, ddp, zero1, zero2, zero3");
   if (world == 1) {
     if (wanted.starts_with("zero")) log_info("trainer.strategy=", wanted, ": one process has nothing to divide");
     const int devices = device.is_cpu() ? 1 : backend_of(device).count();

@@ -1,6 +1,7 @@
 #include "run_build.hpp"
 #include "engine/config_rules.hpp"
 #include "engine/ranks.hpp"
+#include "engine/unit_model.hpp"
 #include "npu_train/engine/model_precision.hpp"
 
 #include <algorithm>
@@ -109,7 +110,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     const auto task_part = with_run_seed(config.task, config.seed, parts);
     task = parts.tasks.make(
         task_part, "task",
-        checkpointed(model, CheckpointPlan::parse(config.trainer.gradient_checkpointing), *precision, device, data.options.batch_size),
+        checkpointed(in_units(model, strategy), CheckpointPlan::parse(config.trainer.gradient_checkpointing), *precision, device, data.options.batch_size),
         parts.metrics);
     ConfigProblems none;
     resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
@@ -137,12 +138,15 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   if (!strategy->is_main()) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), strategy->rank()));
   building = {"the optimizer's state, master weights and averages were made",
               "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
+  LoopParts speed;  // before parameters are in shards
+  if (config.trainer.mfu) measure_flops(speed);
   make_optimizer(config, parts);
   building = {"the loaders and the loop were made", "fewer data.num_workers, or a machine with more memory"};
   make_loaders(config, channels_last);
   make_schedule(config, parts);
   auto loop_parts = this->loop_parts(config.model.name, std::move(stop));
-  if (config.trainer.mfu) measure_flops(loop_parts);
+  loop_parts.flops_per_sample = speed.flops_per_sample;
+  loop_parts.product_flops = speed.product_flops;
   loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(*strategy, config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
 }
@@ -188,6 +192,10 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
   const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
+  if (strategy->shards_parameters())
+    for (const auto& p : trained)
+      check(all.find(p.name)->value.is_same(p.value), ErrorKind::Usage, "trainer.strategy", "zero3 divides the parameters of the model, and ",
+            precision->name(), " trains fp32 copies of them; allowed with it: zero2; with zero3: 32-true, 16-mixed, bf16-mixed");
   const auto updated = strategy->setup(trained);
   precision->set_updated(updated);
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);
@@ -196,7 +204,8 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
         " needs complete parameters, and ", config.trainer.strategy,
         " gives each rank slices of them; allowed with it: ddp; hint: an optimizer "
         "of your own whose elements are updated independently declares takes_slices()");
-  if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), all);
+  const auto& averaged = strategy->shards_parameters() ? optimizer->parameters() : all;
+  if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), averaged);
 }
 
 void Run::make_loaders(const RunConfig& config, bool channels_last) {

@@ -14,9 +14,9 @@
 
 #include <algorithm>
 
+#include "npu_train/base/saved_part.hpp"
 #include "npu_train/core/error.hpp"
 #include "optim/first_names.hpp"
-#include "optim/saved_part.hpp"
 
 namespace npu_train {
 namespace {
@@ -77,7 +77,7 @@ ParameterSet Ema::averages_of(const ParameterSet& parameters) const {
   for (const auto& p : parameters) {
     check(p.value.device() == device, ErrorKind::Usage, kEma, "the parameters are on more than one device");
     const auto* target = model_.find(p.name);
-    check(target != nullptr && target->value.sizes() == p.whole().sizes(), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
+    check(target != nullptr && (target->is_same_part(p) || target->value.sizes() == p.whole().sizes()), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
           " of the same shape");
     const auto* had = averages_.find(p.name);
     auto average = p;
@@ -89,7 +89,14 @@ ParameterSet Ema::averages_of(const ParameterSet& parameters) const {
   return out;
 }
 
-void Ema::set_parameters(const ParameterSet& parameters) { averages_ = averages_of(parameters); }
+void Ema::set_parameters(const ParameterSet& parameters) {
+  if (fills_slices()) model_ = parameters;
+  averages_ = averages_of(parameters);
+}
+
+bool Ema::fills_slices() const {
+  return std::any_of(model_.begin(), model_.end(), [](const Parameter& p) { return p.is_slice(); });
+}
 
 void Ema::update(const ParameterSet& parameters, const StepGate& gate) {
   check(parameters.size() == averages_.size(), ErrorKind::Usage, kEma, "update() got ", parameters.size(), " parameters; it averages ",
@@ -179,7 +186,7 @@ void Ema::load_state(const State& saved) {
 
 EmaSwap::EmaSwap(Ema& ema, const Fill& fill) : ema_(ema) {
   const bool slices = std::any_of(ema.averages_.begin(), ema.averages_.end(), [](const Parameter& p) { return p.is_slice(); });
-  check(!slices || fill, ErrorKind::Usage, kEma, "has averages of slices, which do not fill a model; hint: give EmaSwap a `fill`");
+  check(!slices || fill || ema.fills_slices(), ErrorKind::Usage, kEma, "has averages of slices, which do not fill a model; hint: give EmaSwap a `fill`");
   const c10::NoGradGuard no_grad;
   const auto model = targets();
   for (const auto& target : model) parameters_.push_back(target.clone());

@@ -12,10 +12,10 @@
 #include <tuple>
 #include <unordered_map>
 
+#include "npu_train/base/saved_part.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "optim/first_names.hpp"
-#include "optim/saved_part.hpp"
 
 namespace npu_train {
 namespace {

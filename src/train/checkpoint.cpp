@@ -150,14 +150,15 @@ CheckpointMeta read_checkpoint_meta(const std::string& dir) {
   });
 }
 
-RunState load_checkpoint(const std::string& dir, const std::vector<std::string>& parts, const ParameterSet& own) {
+RunState load_checkpoint(const std::string& dir, const std::vector<std::string>& parts, const ParameterSet& own,
+                         const ParameterSet& own_model) {
   return detail::reading_checkpoint([&] {
     const auto wanted = [&](const std::string& part) {
       return parts.empty() || std::find(parts.begin(), parts.end(), part) != parts.end();
     };
     const auto manifest = detail::read_manifest(dir);
     detail::SlicedTensors sliced(manifest, detail::manifest_path(dir));
-    sliced.select(wanted, own);
+    sliced.select(wanted, own, own_model);
     RunState state;
     // All but slices of other ranks are verified, whether they are read or not.
     const auto needed = [&](const std::string& name) { return !sliced.has_file(name) || sliced.needs_file(name); };

@@ -41,10 +41,14 @@ bool same_layout(const std::vector<int64_t>& sizes, const std::vector<int64_t>& 
   return true;
 }
 
-// The parameter that a tensor "<kind>/<parameter>" belongs to; nullptr if `own` has no slice of it.
-const Parameter* slice_of(const ParameterSet& own, const std::string& name) {
+// The parameter that a tensor "<kind>/<parameter>", or of the model "<parameter>", belongs to; nullptr if there is no slice of it.
+const Parameter* slice_of(const ParameterSet& own, const ParameterSet& own_model, const std::string& part, const std::string& name) {
   const auto slash = name.find('/');
-  const auto* parameter = slash == std::string::npos ? nullptr : own.find(name.substr(slash + 1));
+  const Parameter* parameter = nullptr;
+  if (part == "model")
+    parameter = own_model.find(name);
+  else if (slash != std::string::npos)
+    parameter = own.find(name.substr(slash + 1));
   return parameter != nullptr && parameter->is_slice() ? parameter : nullptr;
 }
 
@@ -86,10 +90,11 @@ void SlicedTensors::check_pieces(const Key& key, Tensor& tensor) const {
   tensor.end = numel;
 }
 
-void SlicedTensors::select(const std::function<bool(const std::string& part)>& wanted, const ParameterSet& own) {
+void SlicedTensors::select(const std::function<bool(const std::string& part)>& wanted, const ParameterSet& own,
+                           const ParameterSet& own_model) {
   for (auto& [key, tensor] : tensors_) {
     tensor.wanted = wanted(key.first);
-    const auto* parameter = slice_of(own, key.second);
+    const auto* parameter = slice_of(own, own_model, key.first, key.second);
     if (parameter == nullptr || !same_layout(tensor.sizes, tensor.strides, parameter->whole())) continue;
     tensor.complete = false;
     tensor.begin = parameter->begin;

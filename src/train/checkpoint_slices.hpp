@@ -19,8 +19,9 @@ class SlicedTensors {
   // What the manifest lists. Error(Checkpoint) unless the slices of each tensor are all of it, once.
   SlicedTensors(const Json& manifest, const std::string& where);
 
-  // To be called once, before the others: which parts are read, and the parameters of which this rank needs a slice only.
-  void select(const std::function<bool(const std::string& part)>& wanted, const ParameterSet& own);
+  // To be called once, before the others: which parts are read, and the parameters of which this rank needs a slice only, of their state
+  // and of themselves.
+  void select(const std::function<bool(const std::string& part)>& wanted, const ParameterSet& own, const ParameterSet& own_model);
   bool has_file(const std::string& file) const { return files_.contains(file); }
   // Whether it has elements that are needed.
   bool needs_file(const std::string& file) const;

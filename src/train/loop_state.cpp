@@ -40,7 +40,8 @@ void TrainLoop::load_checkpoint(const std::string& dir) {
   // Which parameters are trained decides which slices this rank has.
   const auto loop = npu_train::load_checkpoint(dir, {"loop"});
   jobs_->trained.load_state(*detail::SavedParts(loop, {}).find("loop"));
-  load_state(npu_train::load_checkpoint(dir, {}, parts_.optimizer->parameters()));
+  const auto& own = parts_.optimizer->parameters();
+  load_state(npu_train::load_checkpoint(dir, {}, own, parts_.strategy->shards_parameters() ? own : ParameterSet()));
 }
 
 CheckpointMeta TrainLoop::meta() const {

@@ -27,9 +27,9 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
                  "processes on this machine, each with a device of its own: N: train_app starts them; auto: those that --nproc or another "
                  "launcher starts, otherwise train_app starts one for each GPU or NPU, and one on a CPU")
           .field("strategy", &T::strategy,
-                 "what ranks divide: ddp: the samples; zero1: also the optimizer's state; zero2: also the sums of gradients; auto: single "
-                 "with one process, ddp with several",
-                 one_of({"auto", "single", "ddp", "zero1", "zero2"}))
+                 "what ranks divide: ddp: the samples; zero1: also the optimizer's state; zero2: also the sums of gradients; zero3: "
+                 "also the parameters, complete block by block while they are needed; auto: single with one process, ddp with several",
+                 one_of({"auto", "single", "ddp", "zero1", "zero2", "zero3"}))
           .field("lr_scaling", &T::lr_scaling, "multiplies all learning rates by the number of processes, or its square root",
                  one_of({"none", "linear", "sqrt"}))
           .field("sync_batchnorm", &T::sync_batchnorm,

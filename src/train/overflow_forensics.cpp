@@ -19,7 +19,8 @@ OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer
       buffers_(buffers),
       bring_(std::move(bring)) {}
 
-bool OverflowForensics::watches() const { return report_to_ && (may_skip_ || detect_anomaly_); }
+// Not where parameters are in shards: each rank replays its own batches, and there all would have to run each layer together.
+bool OverflowForensics::watches() const { return report_to_ && !strategy_.shards_parameters() && (may_skip_ || detect_anomaly_); }
 
 void OverflowForensics::begin() {
   if (!watches()) return;

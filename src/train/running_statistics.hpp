@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/nn/norm_moves.hpp"
 #include "npu_train/train/compares_ranks.hpp"
@@ -25,7 +26,10 @@ class RunningStatistics {
       : task_(task),
         strategy_(strategy),
         synced_(synced && strategy.world_size() > 1),
-        compares_(dynamic_cast<ComparesRanks*>(&task) != nullptr && strategy.world_size() > 1) {}
+        compares_(dynamic_cast<ComparesRanks*>(&task) != nullptr && strategy.world_size() > 1) {
+    check(!waits() || !strategy.shards_parameters(), ErrorKind::Usage, "trainer.strategy",
+          "sync_batchnorm, and a task that compares samples across ranks, need complete parameters; allowed with them: ddp, zero1, zero2");
+  }
 
   void begin_window();
   // Calls `forward` for one micro-batch.

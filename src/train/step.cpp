@@ -71,6 +71,7 @@ void TrainStep::accumulate(const Batch& given, int micro_batch, detail::WindowSu
   const CurrentBatch shown(batch);
   phase_ = Phase::Forward;
   observers_.run(Phase::Forward, attempts_, micro_batch, [&] {
+    strategy_.begin_forward(true);
     const auto scope = precision_.forward_scope();
     const auto forward = [&] { output = task_.training_step(precision_.cast_input(batch)); };
     statistics_->collect([&] {

@@ -11,6 +11,7 @@
 #include <ATen/ops/empty_like.h>
 #include <torch/version.h>
 
+#include "npu_train/base/saved_part.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/version.hpp"
@@ -22,14 +23,28 @@ namespace {
 
 constexpr const char* kLoopState = "Checkpoint";
 
-/// The tensors of the model as they are saved: fp32 master weights if there are any, so that a checkpoint fits every precision.
-std::vector<NamedTensor> model_tensors(const LoopParts& parts) {
-  std::vector<NamedTensor> out;
+/// The parameters as they are saved: fp32 master weights if there are any, so that a checkpoint fits every precision; slices where the
+/// parameters themselves are in shards.
+ParameterSet saved_parameters(const LoopParts& parts) {
+  ParameterSet out;
   for (const auto& p : parts.task->parameters()) {
-    const auto* master = parts.optimizer->parameters().find(p.name);
-    out.emplace_back(p.name, (master != nullptr ? master->whole() : p.value).detach());
+    const auto* updated = parts.optimizer->parameters().find(p.name);
+    if (updated == nullptr)
+      out.add(p);
+    else if (parts.strategy->shards_parameters())
+      out.add(*updated);
+    else
+      out.add({.name = p.name, .value = updated->whole()});
   }
-  for (const auto& b : parts.task->buffers()) out.push_back(b);
+  return out;
+}
+
+State model_state(const LoopParts& parts) {
+  State out;
+  for (const auto& p : saved_parameters(parts)) out.tensors.emplace(p.name, p.value.detach());
+  for (const auto& [name, buffer] : parts.task->buffers()) out.tensors.emplace(name, buffer);
+  const auto parameters = parts.task->parameters();
+  for (const auto& [alias, name] : parameters.aliases()) out.values[kAliasKey + alias] = name;
   return out;
 }
 
@@ -40,16 +55,19 @@ const at::Tensor* saved_tensor(const State& saved, const std::string& name) {
   return found == saved.tensors.end() ? nullptr : &found->second;
 }
 
+/// The name of a parameter's tensor in a state; of the model, without a kind, that of the parameter.
+std::string state_name(const std::string& kind, const Parameter& p) { return kind.empty() ? p.name : kind + "/" + p.name; }
+
 /// The slices in a state whose tensors are named "<kind>/<parameter>", by kind: each has one of every parameter. Numbers and buffers of the
 /// model are no slices.
 std::map<std::string, std::vector<at::Tensor>> slices_of(const State& state, const ParameterSet& parameters) {
-  std::set<std::string> kinds;
+  std::set<std::string> kinds{""};
   for (const auto& entry : state.tensors) kinds.insert(entry.first.substr(0, entry.first.find('/')));
   std::map<std::string, std::vector<at::Tensor>> out;
   for (const auto& kind : kinds) {
     std::vector<at::Tensor> slices;
     for (const auto& p : parameters) {
-      const auto found = state.tensors.find(kind + "/" + p.name);
+      const auto found = state.tensors.find(state_name(kind, p));
       if (found != state.tensors.end() && found->second.dim() == 1 && p.is_slice()) slices.push_back(found->second);
     }
     if (slices.size() == parameters.size()) out.emplace(kind, std::move(slices));
@@ -64,7 +82,7 @@ State whole_state(State state, const ParameterSet& parameters, Strategy& strateg
     for (size_t i = 0; i < slices.size(); ++i)
       whole.push_back(at::empty_like(parameters[i].whole().detach(), slices[i].options().device(at::kCPU)));
     strategy.gather_slices(slices, whole);
-    for (size_t i = 0; i < whole.size(); ++i) state.tensors[kind + "/" + parameters[i].name] = whole[i];
+    for (size_t i = 0; i < whole.size(); ++i) state.tensors[state_name(kind, parameters[i])] = whole[i];
   }
   return state;
 }
@@ -74,7 +92,7 @@ State without_slices(State state, const ParameterSet& parameters, std::map<std::
   for (const auto& [kind, slices] : slices_of(state, parameters))
     for (size_t i = 0; i < slices.size(); ++i) {
       const auto& p = parameters[i];
-      const auto name = kind + "/" + p.name;
+      const auto name = state_name(kind, p);
       out[name] = {.value = slices[i], .begin = p.begin, .sizes = p.whole().sizes().vec(), .strides = p.whole().strides().vec()};
       state.tensors.erase(name);
     }
@@ -83,26 +101,31 @@ State without_slices(State state, const ParameterSet& parameters, std::map<std::
 
 void load_model(const LoopParts& parts, const State& saved) {
   const at::NoGradGuard no_grad;
-  const auto own = model_tensors(parts);
   const auto parameters = parts.task->parameters();
   std::string missing, misshapen;
   std::set<std::string> names;
-  for (const auto& [name, tensor] : own) {
-    names.insert(name);
-    const auto* found = saved_tensor(saved, name);
+  std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from
+  const auto load = [&](const Parameter& p) {
+    names.insert(p.name);
+    const auto* found = saved_tensor(saved, p.name);
+    const auto part = found != nullptr ? saved_part(p, *found) : at::Tensor();
     if (found == nullptr)
-      missing = missing.empty() ? name : missing;
-    else if (found->sizes() != tensor.sizes())
-      misshapen = misshapen.empty() ? c10::str(name, " ", found->sizes(), " instead of ", tensor.sizes()) : misshapen;
-  }
+      missing = missing.empty() ? p.name : missing;
+    else if (!part.defined() || part.sizes() != p.value.sizes())
+      misshapen = misshapen.empty() ? c10::str(p.name, " ", found->sizes(), " instead of ", p.whole().sizes()) : misshapen;
+    copies.emplace_back(p.value.detach(), part);
+  };
+  for (const auto& p : saved_parameters(parts)) load(p);
+  if (!parts.strategy->shards_parameters())
+    for (const auto& p : parameters) load(p);  // of low precision, next to their masters
+  for (const auto& [name, buffer] : parts.task->buffers()) load({.name = name, .value = buffer});
   for (const auto& [alias, name] : parameters.aliases()) names.insert(alias);
   const bool known = std::all_of(saved.tensors.begin(), saved.tensors.end(), [&](const auto& t) { return names.count(t.first) != 0; });
   check(missing.empty() && misshapen.empty() && known, ErrorKind::Checkpoint, kLoopState, "the checkpoint is of another model: it has ",
-        saved.tensors.size(), " tensors, this model has ", own.size(), missing.empty() ? "" : "; missing: " + missing,
+        saved.tensors.size(), " tensors, this model has ", parameters.size() + parts.task->buffers().size(), missing.empty() ? "" : "; missing: " + missing,
         misshapen.empty() ? "" : "; other shape: " + misshapen,
         "; hint: resume with the configuration it was made with, or load its weights with model.weights");
-  for (const auto& [name, tensor] : own) tensor.detach().copy_(*saved_tensor(saved, name));
-  for (const auto& p : parameters) p.value.detach().copy_(*saved_tensor(saved, p.name));
+  for (auto& [to, from] : copies) to.copy_(from);
 }
 
 }  // namespace
@@ -115,13 +138,12 @@ const State* SavedParts::find(const std::string& part) const {
 }
 
 void save_training(const LoopParts& parts, const LoopPosition& position, StateSlices* slices, RunState& out) {
-  for (const auto& [name, tensor] : model_tensors(parts)) out["model"].tensors.emplace(name, tensor);
-  const auto parameters = parts.task->parameters();
-  for (const auto& [alias, name] : parameters.aliases()) out["model"].values[kAliasKey + alias] = name;
   const auto divide = [&](const char* part, State state, const ParameterSet& of) {
     if (!parts.strategy->shards()) return state;
     return slices == nullptr ? whole_state(std::move(state), of, *parts.strategy) : without_slices(std::move(state), of, (*slices)[part]);
   };
+  out["model"] = model_state(parts);
+  if (parts.strategy->shards_parameters()) out["model"] = divide("model", std::move(out["model"]), parts.optimizer->parameters());
   out["optimizer"] = divide("optimizer", parts.optimizer->state(), parts.optimizer->parameters());
   out["scaler"] = parts.precision->state();
   if (parts.ema != nullptr) out["ema"] = divide("ema", parts.ema->state(), parts.ema->averages());

@@ -85,36 +85,40 @@ class Distributed(ProgramTest):
         self.assertDone(ranks(3, config, *chip, 'sim_npu.soc=910B1', 'dist.reduce_dtype=bf16', f'output.dir={self.dir}/other'))
 
     def test_zero_has_the_bits_of_one_process(self):
-        """The optimizer's state, averages and, with zero2, gradients in shards: clipped, averaged, with buckets that end inside parameters."""
-        for strategy in ('zero1', 'zero2'):
+        """The optimizer's state, averages, with zero2 gradients and with zero3 parameters in shards: clipped, averaged, and with buckets that
+        end inside parameters."""
+        for strategy in ('zero1', 'zero2', 'zero3'):
             for count in (2, 3, 4): self.assertEqualBits(count, f'trainer.strategy={strategy}', 'dist.bucket_mib=0.02')
-            self.assertEqualBits(2, f'trainer.strategy={strategy}', 'optimizer.name=sgd', 'optimizer.momentum=0.9', 'optimizer.lr=0.05')
             self.assertEqualBits(3, f'trainer.strategy={strategy}', 'optimizer.name=lamb', 'dist.bucket_mib=0.02')
-            for per_rank in (2, 3):
-                self.assertEqualBits(2, f'trainer.strategy={strategy}', per_rank=per_rank, reduce='micro_batch')
+            self.assertEqualBits(2, f'trainer.strategy={strategy}', 'optimizer.name=sgd', 'optimizer.momentum=0.9', 'optimizer.lr=0.05',
+                                 per_rank=2 if strategy == 'zero1' else 3, reduce='micro_batch')
 
     def test_zero_in_every_precision_with_skipped_steps_checkpointing_and_mixup(self):
-        for strategy in ('zero1', 'zero2'):
+        for strategy in ('zero1', 'zero2', 'zero3'):
             one = f'trainer.strategy={strategy}'
             log = self.assertEqualBits(2, one, 'precision=16-mixed', 'grad_scaler.init_scale=16777216', 'grad_scaler.growth_interval=3')
             self.assertGreater(sum(epoch['skipped'] for epoch in log['epochs']), 1)
-            for precision in ('bf16-mixed', 'bf16-true', '16-true', 'O3'): self.assertEqualBits(2, one, f'precision={precision}')
+            for precision in ('bf16-mixed', 'bf16-true', '16-true', 'O3'):
+                if strategy != 'zero3' or precision == 'bf16-mixed': self.assertEqualBits(2, one, f'precision={precision}')
             self.assertEqualBits(3, one, 'trainer.gradient_checkpointing=blocks', 'data.mixup_alpha=0.4', 'data.cutmix_alpha=1.0')
 
     def test_any_strategy_and_number_of_ranks_reads_the_checkpoints_of_any_other(self):
-        """zero2 on 4 ranks, ddp on 2, one process, zero1 on 2, zero2 on 4: the bits of a run of one process that was never interrupted."""
+        """zero3 on 4 ranks, ddp on 2, one process, zero2 on 3, zero1 on 2, zero3 on 3: the bits of a run of one process that was never
+        interrupted. Three ranks have windows in which one of them has fewer micro-batches."""
         config, out = self.config(TINY), self.dir / 'circle'
-        whole, _ = self.end_of('whole', config, 'trainer.accumulate_grad_batches=4')
-        circle = [('zero2', 4, 2), ('ddp', 2, 4), ('auto', 1, 5), ('zero1', 2, 7), ('zero2', 4, 1000)]
+        whole, _ = self.end_of('whole', config, 'trainer.accumulate_grad_batches=12', 'trainer.max_epochs=3')
+        circle = [('zero3', 4, 1), ('ddp', 2, 2), ('auto', 1, 3), ('zero2', 3, 4), ('zero1', 2, 5), ('zero3', 3, 1000)]
         for strategy, count, steps in circle:
-            said = ranks(count, config, f'output.dir={out}', 'dist.reduce=micro_batch', f'trainer.accumulate_grad_batches={4 // count}',
-                         f'trainer.max_steps={steps}', f'trainer.strategy={strategy}', 'dist.bucket_mib=0.05', '--resume', 'auto')
+            said = ranks(count, config, f'output.dir={out}', 'dist.reduce=micro_batch', f'trainer.accumulate_grad_batches={12 // count}',
+                         f'trainer.max_steps={steps}', 'trainer.max_epochs=3', f'trainer.strategy={strategy}', 'dist.bucket_mib=0.05',
+                         '--resume', 'auto')
             self.assertDone(said)
             names = {path.name for path in (run_dir(out) / 'checkpoints/last').iterdir()}
-            for part in ('optimizer', 'ema'):
+            for part in ('model', 'optimizer', 'ema'):
                 slices = {f'{part}.rank{r:04}.safetensors' for r in range(count)}  # next to them, numbers and buffers
-                self.assertEqual(names & slices, slices if strategy.startswith('zero') else set())
-            self.assertIn('model.safetensors', names)
+                divided = strategy == 'zero3' or part != 'model' and strategy.startswith('zero')
+                self.assertEqual(names & slices, slices if divided else set())
+            if strategy != 'zero3': self.assertIn('model.safetensors', names)
         parts = contents(out)
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
 
@@ -123,7 +127,7 @@ class Distributed(ProgramTest):
         config = self.config(TINY)
         steps = ['checkpoint.every_n_train_steps=1', 'trainer.max_steps=5', 'checkpoint.save_top_k=-1', 'lr_scheduler.T_max=40']
         self.end_of('one', config, 'trainer.accumulate_grad_batches=3', *steps)
-        self.end_of('three', config, 'trainer.strategy=zero2', 'dist.bucket_mib=0.05', *steps, nproc=3)
+        self.end_of('three', config, 'trainer.strategy=zero3', *steps, nproc=3)
         self.assertEqual([m['global_step'] for m in checkpoints(self.dir / 'three')], [1, 2, 3, 4, 5])
         one, three = (run_dir(self.dir / name) / 'checkpoints/last' for name in ('one', 'three'))
         for run in (one, three):
@@ -139,10 +143,13 @@ class Distributed(ProgramTest):
         self.assertFails(ranks(2, config, 'trainer.strategy=zero2', 'dump.level=module', f'output.dir={self.dir}/dump'), 2,
                          'trainer.strategy=zero2 gives each rank a part of them; hint: trainer.strategy=ddp, which has the same bits')
         self.assertFails(ranks(2, config, 'trainer.strategy=single', f'output.dir={self.dir}/single'), 2,
-                         'single is one process, and npu_train has started 2; allowed with several: auto, ddp, zero1, zero2')
+                         'single is one process, and npu_train has started 2; allowed with several: auto, ddp, zero1, zero2, zero3')
         self.assertFails(train_app(config, 'trainer.strategy=single', 'trainer.devices=2', f'output.dir={self.dir}/two'), 2,
                          '2 processes, and trainer.strategy is single; allowed with it: 1 or auto')
-        self.assertFails(train_app(config, 'trainer.strategy=zero3', f'output.dir={self.dir}/three'), 2, 'zero3')
+        self.assertFails(ranks(2, config, 'trainer.strategy=zero3', 'precision=bf16-true', f'output.dir={self.dir}/copies'), 2,
+                         'bf16-true trains fp32 copies of them; allowed with it: zero2; with zero3: 32-true, 16-mixed, bf16-mixed')
+        self.assertFails(ranks(2, config, 'trainer.strategy=zero3', 'trainer.sync_batchnorm=true', f'output.dir={self.dir}/synced'), 2,
+                         'need complete parameters; allowed with them: ddp, zero1, zero2')
 
     def test_small_buckets(self): self.assertEqualBits(2, 'dist.bucket_mib=0.02')
 

@@ -70,7 +70,7 @@ class Memory(ProgramTest):
         """--nproc: what each strategy leaves on a rank, against the peak that a real rank of four measures."""
         several = ['data.batch_size=16', 'dist.backend=gloo', 'dist.bucket_mib=1']
         allocated = {}
-        for strategy in ('ddp', 'zero1', 'zero2'):
+        for strategy in ('ddp', 'zero1', 'zero2', 'zero3'):
             found = json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', strategy, '--quick', '--json', *several)))
             self.assertEqual((found['ranks'], found['strategy'], found['every_block']), (4, strategy, True))
             allocated[strategy] = found['allocated']
@@ -81,6 +81,7 @@ class Memory(ProgramTest):
             self.assertLess(abs(found['allocated'] / epoch['peak_memory_bytes'] - 1), 0.1, (strategy, found, epoch))
         self.assertLessEqual(allocated['zero2'], allocated['zero1'])
         self.assertLess(allocated['zero1'], 0.9 * allocated['ddp'])
+        self.assertLess(allocated['zero3'], 0.9 * allocated['zero2'])
         text = self.assertDone(self.memory('--nproc', '4', *several))
         rows = [line.split()[:2] for line in text.splitlines()]
         for strategy in allocated:

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "npu_train/dist/gradient_reducer.hpp"
@@ -15,8 +16,8 @@ class OperatorSequence;
 class RankTimes;
 }  // namespace detail
 
-/// Every rank has all parameters. Without shards it has all gradients and all optimizer state too, and computes the same step (as
-/// DistributedDataParallel of PyTorch); with shards (ZeRO) it updates its part of the parameters and gets the rest from the others. With
+/// Without shards every rank has all parameters, gradients and optimizer state, and computes the same step (as DistributedDataParallel of
+/// PyTorch); with shards (ZeRO) it updates its part of the parameters and gets the rest from the others, or has only its part of them. With
 /// `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
 class DataParallelStrategy final : public Strategy {
  public:
@@ -31,6 +32,10 @@ class DataParallelStrategy final : public Strategy {
 
   ParameterSet setup(const ParameterSet& trained) override;
   bool shards() const override { return sharding_ != Sharding::None; }
+  bool shards_parameters() const override { return sharding_ == Sharding::Parameters; }
+  void set_units(std::vector<ParameterUnit> units) override { units_ = std::move(units); }
+  at::Tensor run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) override;
+  bool begin_forward(bool has_batch) override;
   void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override;
   void broadcast(const std::vector<at::Tensor>& tensors) override;
   std::vector<double> sums(std::vector<double> own) override;
@@ -45,7 +50,7 @@ class DataParallelStrategy final : public Strategy {
   ReductionTimes reduction_times() const override { return reducer_->times(); }
   /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
   void agree(StepAgreement& step) override;
-  /// Every `dist.check_every` steps compares the weights, with shards at the step's begin: Error(CheckFailed) names a rank and the first
+  /// Every `dist.check_every` steps compares the weights, with shards at the step's begin, unless they are in shards themselves: Error(CheckFailed) names a rank and the first
   /// parameter that differs from rank 0's. And the operators of forward and backward, among ranks with as many samples: a warning names the
   /// first that differs, once.
   void finish_step() override;
@@ -65,7 +70,9 @@ class DataParallelStrategy final : public Strategy {
   Sharding sharding_;
   DistOptions options_;
   ParameterSet trained_;
+  std::vector<ParameterUnit> units_;
   std::unique_ptr<GradientReducer> reducer_;
+  bool in_window_ = false;  // from begin_window() to finish_gradients()
   std::unique_ptr<detail::RankTimes> times_;
   std::unique_ptr<detail::OperatorSequence> sequence_;  // in a step that is checked
   std::string operators_;                               // of the step, one a line

@@ -25,6 +25,19 @@
 ///     optimizer.step();
 ///     reducer.gather_parameters();  // every rank has all of them again
 ///   }
+///
+/// With Sharding::Parameters a rank has all of a parameter only while it is needed. A model names the units that are brought together, and
+/// runs them by run():
+///
+///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Parameters, {{"0", {"0.weight"}}, {"1", {"1.weight"}}});
+///   for (...) {
+///     reducer.begin_forward();
+///     for (size_t i = 0; i < layers.size(); ++i) x = reducer.run(i, [&](const at::Tensor& in) { return layers[i]->forward(in); }, x);
+///     reducer.begin_backward(/*last=*/true);
+///     ...
+///     reducer.finish();  // from here on parameters have no memory; own() has this rank's slices, in memory of their own
+///     optimizer.step();
+///   }
 #pragma once
 
 #include <cstdint>
@@ -34,6 +47,7 @@
 
 #include "npu_train/base/parameter_set.hpp"
 #include "npu_train/dist/options.hpp"
+#include "npu_train/dist/parameter_unit.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/dist/reduction_times.hpp"
 
@@ -42,9 +56,10 @@ namespace npu_train {
 class GradientReducer {
  public:
   /// `parameters` must be equal on all ranks: Error(Peer) names the rank and the parameter that differ. Error(Usage) for options that are
-  /// not valid.
+  /// not valid, or `units` that have a parameter in common. `units`: with Sharding::Parameters, in the order in which a forward pass runs
+  /// them.
   GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options = {},
-                  Sharding sharding = Sharding::None);
+                  Sharding sharding = Sharding::None, const std::vector<ParameterUnit>& units = {});
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;
@@ -52,6 +67,17 @@ class GradientReducer {
   /// Before the backward passes of a window, with the number of them on this rank; 0: this rank only takes part. Ranks may have different
   /// numbers. Optional where each rank has one, or with `reduce: window`.
   void begin_window(int64_t micro_batches);
+  /// With Sharding::Parameters, before each forward pass; parameters in no unit are complete from then on. `backward`: a backward pass
+  /// follows it; otherwise outside of windows.
+  void begin_forward(bool backward = true);
+  /// forward(x) for a unit, by its index, with its parameters. Error(Usage) outside of a pass, and a second time in one.
+  at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
+  /// What a rank does that has no samples while others have a forward pass outside of a window.
+  void idle_forward();
+  /// After the last forward pass outside of a window: parameters have no memory again.
+  void end_forward();
+  /// Every rank gets all parameters, which stay complete when the reducer is gone. Every rank makes the call.
+  void bring_parameters();
   /// Before each backward pass; `last`: of the window. Gradients of the passes before it are kept until then, or sent (`micro_batch`).
   void begin_backward(bool last);
 
@@ -64,13 +90,13 @@ class GradientReducer {
   const ReductionTimes& times() const;
 
   /// What the optimizer of this rank updates, in the order of the parameters: they themselves; with shards a slice of each, which may be
-  /// empty and shares the parameter's memory. Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they
+  /// empty and shares the parameter's memory (with Sharding::Parameters it has its own). Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they
   /// give for complete parameters. With shards finish() sets the gradients of the slices; parameters get none.
   const ParameterSet& own() const;
   /// The elementwise sum over ranks, in place: a NormReduction, which the norm of gradients and an optimizer that needs norms (Lamb) must
   /// be given if they see slices. Every rank makes the call.
   void add_over_ranks(at::Tensor& own) const;
-  /// Every rank gets all parameters from the slices that each has updated.
+  /// Every rank gets all parameters from the slices that each has updated; with Sharding::Parameters nothing, since passes bring them.
   void gather_parameters();
   /// The same for other tensors: `slices[i]` has the size of the i-th of own(), 1-D, and `whole[i]`, of the sizes of the parameter and of
   /// any dtype, gets what all ranks have of it; where it is undefined, this rank does not need it. Every rank makes the call; `slices` have

@@ -8,12 +8,13 @@
 
 namespace npu_train {
 
-/// What ranks divide among themselves, instead of each having all of it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054). Parameters are
-/// complete on every rank.
+/// What ranks divide among themselves, instead of each having all of it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054). Each level
+/// divides what those before it do.
 enum class Sharding {
   None,
-  Optimizer,  ///< the optimizer's state and averages of weights: ZeRO-1
-  Gradients,  ///< the sums of gradients as well: ZeRO-2
+  Optimizer,   ///< the optimizer's state and averages of weights: ZeRO-1
+  Gradients,   ///< the sums of gradients: ZeRO-2
+  Parameters,  ///< the parameters, which are complete only while they are needed: ZeRO-3
 };
 
 /// Section `dist`.

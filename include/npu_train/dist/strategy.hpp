@@ -2,7 +2,8 @@
 ///
 ///   broadcast(tensors)           weights and buffers of the main rank, before training begins
 ///   setup(parameters)            before the optimizer is made: what this rank updates
-///   begin_window(micro_batches)  before the first backward
+///   begin_window(micro_batches)  before the first forward
+///   begin_forward(true)          before the forward of each micro-batch
 ///   backward(loss, last)         for each micro-batch, each loss already times its weight / R
 ///   finish_gradients(weight)     gradients are summed over ranks; returns W
 ///   agree(step)                  the one agreement of a step, after gradients are unscaled and checked: found_inf, squared norm, sums;
@@ -24,6 +25,7 @@
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/dist/parameter_unit.hpp"
 #include "npu_train/dist/reduction_times.hpp"
 
 namespace npu_train {
@@ -63,6 +65,15 @@ class Strategy {
   virtual ParameterSet setup(const ParameterSet& trained) = 0;
   /// Whether each rank updates a part of the parameters of its own.
   virtual bool shards() const { return false; }
+  /// Whether that includes the parameters themselves: then a slice has its own memory, and the parameter has memory during passes only.
+  virtual bool shards_parameters() const { return false; }
+  /// Before setup(): which parameters are brought together where they are in shards.
+  virtual void set_units(std::vector<ParameterUnit> /*units*/) {}
+  /// forward(x) with the parameters of a unit.
+  virtual at::Tensor run_unit(size_t /*unit*/, const UnitForward& forward, const at::Tensor& x) { return forward(x); }
+  /// Before each forward pass, of a window or without gradients; there, also when this rank has none left, with `has_batch` false: other
+  /// ranks may need it until they have none either. Returns `has_batch`. Every rank makes the call where parameters are in shards.
+  virtual bool begin_forward(bool has_batch) { return has_batch; }
   /// From tensors of what setup() returned, in its order, to tensors of the complete parameters: `whole[i]` gets, in its own dtype, what
   /// all ranks have in their `slices[i]`. One that is undefined is not needed on this rank.
   virtual void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);

@@ -100,8 +100,9 @@ CheckpointMeta read_checkpoint_meta(const std::string& dir);
 
 /// Reads and verifies the files (size and checksum). Error(Checkpoint) names the first bad file. `parts` empty: all. Tensors in slices are
 /// joined. Of those named "<kind>/<parameter>", where `own` has a slice of that parameter in the same memory layout, only that slice is
-/// read, as a 1-D tensor.
-RunState load_checkpoint(const std::string& dir, const std::vector<std::string>& parts = {}, const ParameterSet& own = {});
+/// read, as a 1-D tensor; of the parameters of the model those of which `own_model` has one.
+RunState load_checkpoint(const std::string& dir, const std::vector<std::string>& parts = {}, const ParameterSet& own = {},
+                         const ParameterSet& own_model = {});
 
 /// The configuration that the checkpoint was written with.
 ConfigNode load_checkpoint_config(const std::string& dir);

@@ -83,7 +83,7 @@ class TrainLoop {
 
   /// To be called after parameters were frozen or thawed (requires_grad): from the next step on exactly those are trained that require a
   /// gradient. Parameters that stay trainable keep their state, others begin with a new one. Checkpoints store which are trained and
-  /// restore it. Error(Usage) if none is left, and with trainer.strategy=zero1 or zero2.
+  /// restore it. Error(Usage) if none is left, and with trainer.strategy=zero1 to zero3.
   void refresh_parameters();
 
   /// Averages over the validation data of all ranks ("loss" first), with the EMA's weights if the run has an EMA. Every rank calls it.
@@ -98,7 +98,7 @@ class TrainLoop {
   /// Ends fit() when so many steps were taken, whatever trainer.max_steps says; schedules keep the length that the run was built for.
   void set_max_steps(int64_t steps) { options_.max_steps = steps; }
 
-  /// Everything that changes the next step. With trainer.strategy=zero1 and zero2 every rank makes the call. load_state: Error(Checkpoint)
+  /// Everything that changes the next step. With trainer.strategy=zero1 to zero3 every rank makes the call. load_state: Error(Checkpoint)
   /// when it does not fit; `leave_out` names parts to skip. The state of a callback is the part `callbacks.NAME`, see Callback.
   RunState state() const;
   void load_state(const RunState& state, const std::vector<std::string>& leave_out = {});
@@ -112,7 +112,7 @@ class TrainLoop {
   void begin_checkpoint();
 
   /// The model's first output for `input` [N, ...], in evaluation mode and with the EMA's weights if the run has an EMA; fp32 on the host.
-  /// With trainer.strategy=zero1 and zero2 and an EMA every rank makes the call.
+  /// With trainer.strategy=zero3, or zero1 or zero2 and an EMA, every rank makes the call.
   at::Tensor predict(const at::Tensor& input);
   /// All outputs for the inputs of a batch.
   Outputs predict(const Batch& batch);

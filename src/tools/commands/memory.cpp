@@ -71,7 +71,7 @@ void add_memory(CLI::App& app, Command& run) {
                                 "trainer.strategy and the others; they need not exist")
                     ->check(CLI::Range(1, 65536));
   sub->add_option("--strategy", args->strategy, "with --nproc: as trainer.strategy=S")
-      ->check(CLI::IsMember({"ddp", "zero1", "zero2"}))
+      ->check(CLI::IsMember({"ddp", "zero1", "zero2", "zero3"}))
       ->needs(nproc);
   auto* check = sub->add_option("--check", args->check,
                                 "train two steps with each of these batch sizes (4,8,13) on the device, and compare with the prediction")

@@ -19,7 +19,7 @@ namespace {
 using detail::kFewSamples, detail::kMoreSamples;
 
 constexpr const char* kPrecisions[] = {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"};
-constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2"};
+constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3"};
 constexpr const char* kCheckpointing[] = {"none", "blocks"};
 
 struct Measured {
@@ -185,6 +185,7 @@ Parts with_ranks(Parts parts, int ranks) {
 ResidentMemory detail::resident_memory(const LoopParts& parts, const std::vector<Batch>& waiting) {
   ResidentMemory out;
   out.add(MemoryUse::Parameters, parts.task->parameters().values());
+  if (parts.strategy->shards_parameters()) out.add(MemoryUse::Parameters, parts.optimizer->parameters().values());
   std::vector<at::Tensor> buffers, state;
   for (const auto& [name, tensor] : parts.task->buffers()) buffers.push_back(tensor);
   out.add(MemoryUse::Buffers, buffers);

@@ -19,8 +19,12 @@ namespace npu_train::detail {
 // Evaluation mode, without gradients and with the EMA's weights if there are any; undone at the end.
 struct Evaluation::Mode {
   explicit Mode(const Context& run) : task(run.task) {
-    if (run.ema != nullptr && run.ema->updates() > 0)
-      averaged.emplace(*run.ema, [&](const auto& averages, const auto& model) { run.strategy.gather_slices(averages, model); });
+    if (run.ema != nullptr && run.ema->updates() > 0) {
+      EmaSwap::Fill fill;
+      if (!run.strategy.shards_parameters())
+        fill = [&run](const auto& averages, const auto& model) { run.strategy.gather_slices(averages, model); };
+      averaged.emplace(*run.ema, fill);
+    }
     task.set_training(false);
   }
   ~Mode() { task.set_training(true); }
@@ -59,9 +63,11 @@ Outputs Evaluation::predict(const Batch& batch, const std::function<Outputs(cons
   try {
     const auto here = run_.precision.cast_input(to_device(batch, run_.device));
     phase = Phase::Forward;
+    run_.strategy.begin_forward(true);
     const auto scope = run_.precision.forward_scope();
     auto fields = forward(here).fields();
     for (auto& [name, tensor] : fields) tensor = tensor.to(at::kCPU, at::kFloat);
+    run_.strategy.begin_forward(false);
     return Outputs(std::move(fields));
   } catch (...) {
     note_out_of_memory({.batches = {batch}, .phase = phase, .pass = Pass::Prediction});
@@ -123,11 +129,11 @@ std::optional<Scalars> Evaluation::run(Loader& loader, const Options& options) {
   if (overfit == nullptr) loader.begin_epoch(0);
   Sums sums;
   bool stopped = false;
-  for (int64_t k = 0; options.limit < 0 || k < options.limit; ++k) {
-    const auto batch = overfit != nullptr ? overfit->at(k) : loader.next();
-    if (!batch) break;
-    stopped = options.stoppable && run_.stop.load(std::memory_order_relaxed);
-    if (stopped) break;
+  for (int64_t k = 0;; ++k) {
+    const bool within = options.limit < 0 || k < options.limit;
+    const auto batch = !within ? std::nullopt : overfit != nullptr ? overfit->at(k) : loader.next();
+    stopped = batch && options.stoppable && run_.stop.load(std::memory_order_relaxed);
+    if (!run_.strategy.begin_forward(batch && !stopped)) break;
     auto phase = Phase::Transfer;
     const PortableRandom::MicroBatch draws("validation", options.attempt, run_.strategy.micro_batch_number(k));
     try {

@@ -1,0 +1,240 @@
+#include "dist/parameter_units.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "dist/operator_sequence.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr const char* kUnits = "parameter units";
+constexpr size_t kKeptPieces = 2;  // one unit computes while the next is on its way
+
+// Autocast keeps the low-precision copies of weights until the forward pass ends, and with them the memory of all units.
+class NoAutocastCache {
+ public:
+  NoAutocastCache() : before_(at::autocast::is_autocast_cache_enabled()) { at::autocast::set_autocast_cache_enabled(false); }
+  ~NoAutocastCache() { at::autocast::set_autocast_cache_enabled(before_); }
+  NoAutocastCache(const NoAutocastCache&) = delete;
+  NoAutocastCache& operator=(const NoAutocastCache&) = delete;
+
+ private:
+  bool before_;
+};
+
+c10::DataPtr nothing(const c10::Device& device) { return {nullptr, device}; }
+
+}  // namespace
+
+ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector<size_t>& unit_of, std::vector<std::string> names,
+                               std::vector<const FlatBucket*> layout, ProcessGroup& group, Options options)
+    : parameters_(parameters), group_(group), options_(options) {
+  const at::NoGradGuard no_grad;
+  units_.push_back({.name = "the root"});
+  for (auto& name : names) units_.push_back({.name = std::move(name)});
+  for (const auto* bucket : layout) {
+    auto& unit = units_.at(unit_of.at(bucket->pieces.front().parameter));
+    unit.storages.push_back(storages_.size());
+    Storage storage{.layout = bucket, .flat = at::zeros({bucket->numel}, bucket->options), .shard = {}, .staged = {}, .gather = {}};
+    for (const auto& piece : bucket->pieces) {
+      const auto& value = parameters_[piece.parameter].value;
+      const auto view = FlatBucket::view(storage.flat, piece, value);
+      view.copy_(value);
+      value.set_data(view);
+    }
+    const auto part = bucket->numel / group_.size();
+    storage.shard = storage.flat.narrow(0, group_.rank() * part, part).clone();
+    if (&unit != &units_.front()) piece_bytes_ = std::max(piece_bytes_, storage.flat.nbytes());
+    storages_.push_back(std::move(storage));
+    release(static_cast<size_t>(&unit - units_.data()));
+    unit.place = Place::Here;  // another bucket may follow
+  }
+  for (auto& unit : units_) unit.place = Place::Away;
+  free_.clear();
+}
+
+Parameter ParameterUnits::own(size_t bucket, size_t piece) const {
+  const auto& storage = storages_[bucket];
+  const auto& of = storage.layout->pieces[piece];
+  const auto range = storage.layout->range_of_rank(of, group_.rank(), group_.size());
+  const auto offset = storage.layout->offset_in_part(of, group_.rank(), group_.size());
+  const auto& parameter = parameters_[of.parameter];
+  const Parameter shard{.name = parameter.name, .value = storage.shard, .group = parameter.group};
+  auto out = shard.slice(offset, range.numel);
+  out.value.set_requires_grad(parameter.value.requires_grad());
+  out.sliced_from = parameter.value;
+  out.begin = range.begin;
+  return out;
+}
+
+void ParameterUnits::begin_pass(bool backward) {
+  end_pass();
+  bring(0);
+  direction_ = Direction::Forward;
+  backward_follows_ = backward;
+  sent_ = 0;
+}
+
+// The last unit stays between the passes, so the backward pass does not bring it.
+size_t ParameterUnits::in_order() const {
+  return direction_ == Direction::Backward && blocks() > 0 ? blocks() - 1 : blocks();
+}
+
+size_t ParameterUnits::unit_at(size_t position) const {
+  return direction_ == Direction::Backward ? blocks() - 1 - position : position + 1;
+}
+
+void ParameterUnits::send(size_t unit) {
+  for (const auto i : units_[unit].storages) {
+    auto& storage = storages_[i];
+    fill(storage, /*shared=*/unit != 0);
+    const bool stage = !options_.between_devices && !storage.flat.is_cpu();
+    if (stage) storage.staged = at::empty({storage.layout->numel}, storage.layout->options.device(at::kCPU));
+    const auto& own = stage ? storage.shard.to(at::kCPU) : storage.shard;
+    storage.gather = group_.all_gather(stage ? storage.staged : storage.flat, own);
+  }
+  units_[unit].place = Place::Coming;
+}
+
+// The units of this direction up to `position`, as far as there are such.
+void ParameterUnits::send_up_to(size_t position) {
+  for (; sent_ <= position && sent_ < in_order(); ++sent_) send(unit_at(sent_));
+}
+
+void ParameterUnits::bring(size_t unit) {
+  if (units_[unit].place == Place::Here) return;
+  if (units_[unit].place == Place::Away) send(unit);
+  for (const auto i : units_[unit].storages) {
+    auto& storage = storages_[i];
+    storage.gather->wait();
+    storage.gather.reset();
+    if (storage.staged.defined()) storage.flat.copy_(std::exchange(storage.staged, at::Tensor()));
+  }
+  units_[unit].place = Place::Here;
+}
+
+// Gives flat storage its memory; `shared`: that units leave to each other.
+void ParameterUnits::fill(Storage& storage, bool shared) {
+  auto* const impl = storage.flat.storage().unsafeGetStorageImpl();
+  const auto bytes = static_cast<size_t>(storage.layout->numel) * storage.flat.element_size();
+  if (shared && !free_.empty()) {
+    impl->set_data_ptr_noswap(std::move(free_.back()));
+    free_.pop_back();
+  } else {
+    auto* const allocator = c10::GetAllocator(storage.flat.device().type());
+    impl->set_data_ptr_noswap(allocator->allocate(shared ? piece_bytes_ : bytes));
+  }
+  impl->set_nbytes(bytes);
+}
+
+void ParameterUnits::release(size_t unit) {
+  if (units_[unit].place == Place::Coming) bring(unit);
+  if (units_[unit].place == Place::Away) return;
+  for (const auto i : units_[unit].storages) {
+    auto* const impl = storages_[i].flat.storage().unsafeGetStorageImpl();
+    if (impl->data() == nullptr) continue;
+    auto memory = impl->set_data_ptr(nothing(storages_[i].flat.device()));
+    impl->set_nbytes(0);
+    if (unit != 0 && free_.size() < kKeptPieces) free_.push_back(std::move(memory));
+  }
+  units_[unit].place = Place::Away;
+}
+
+// One unit after the other, so that a rank without samples needs the memory of one.
+void ParameterUnits::finish_direction() {
+  while (sent_ < in_order()) {
+    const auto unit = unit_at(sent_);
+    send_up_to(sent_);
+    bring(unit);
+    if (!(backward_follows_ && direction_ == Direction::Forward && unit == blocks())) release(unit);
+  }
+}
+
+void ParameterUnits::turn_to_backward() {
+  if (direction_ != Direction::Forward) return;
+  finish_direction();
+  for (size_t unit = 1; unit < blocks(); ++unit) release(unit);  // sent ahead of a forward that did not need it
+  direction_ = Direction::Backward;
+  sent_ = 0;
+}
+
+void ParameterUnits::end_pass() {
+  if (direction_ == Direction::None) return;
+  const at::NoGradGuard no_grad;
+  const OperatorSequence::Unseen unseen;
+  const std::lock_guard lock(mutex_);
+  if (backward_follows_) turn_to_backward();
+  finish_direction();
+  for (size_t unit = 1; unit < units_.size(); ++unit) release(unit);
+  direction_ = Direction::None;
+}
+
+void ParameterUnits::end() {
+  end_pass();
+  release(0);
+}
+
+void ParameterUnits::bring_all() {
+  end_pass();
+  const at::NoGradGuard no_grad;
+  for (size_t unit = 0; unit < units_.size(); ++unit) bring(unit);
+}
+
+void ParameterUnits::bring_for_backward(size_t unit) {
+  turn_to_backward();
+  if (unit < blocks()) send_up_to(blocks() - 1 - unit);
+  check(units_[unit].place != Place::Away, ErrorKind::Usage, kUnits, units_[unit].name,
+        " is needed again after its backward pass; hint: a unit runs once in a forward pass; parameters that several use belong to none");
+  bring(unit);
+}
+
+// Before the backward pass of a unit; those behind it have had theirs.
+void ParameterUnits::enter_backward(size_t unit) {
+  const at::NoGradGuard no_grad;
+  const OperatorSequence::Unseen unseen;
+  const std::lock_guard lock(mutex_);
+  bring_for_backward(unit);
+  for (size_t behind = unit + 1; behind < units_.size(); ++behind) release(behind);
+  if (options_.ahead) send_up_to(sent_);
+}
+
+at::Tensor ParameterUnits::run(size_t index, const UnitForward& forward, const at::Tensor& x) {
+  const auto unit = index + 1;
+  const NoAutocastCache no_cache;
+  check(unit < units_.size(), ErrorKind::Usage, kUnits, "there is no unit ", index, "; there are ", blocks());
+  check(direction_ != Direction::None, ErrorKind::Usage, kUnits, units_[unit].name,
+        " runs outside of a pass, where its parameters are in shards; hint: every rank calls begin_forward() before its forward pass");
+  const bool again = direction_ == Direction::Backward;  // what gradient checkpointing computes once more
+  {
+    const at::NoGradGuard no_grad;
+    const OperatorSequence::Unseen unseen;
+    const std::lock_guard lock(mutex_);
+    if (again) {
+      bring_for_backward(unit);
+    } else {
+      send_up_to(index);
+      check(units_[unit].place != Place::Away, ErrorKind::Usage, kUnits, units_[unit].name,
+            " runs twice in a forward pass; hint: parameters that are used twice belong to no unit");
+      bring(unit);
+      if (options_.ahead) send_up_to(index + 1);
+    }
+  }
+  auto y = forward(x);
+  if (again) return y;
+  if (y.requires_grad()) y.register_hook([this, unit](const at::Tensor& /*gradient*/) { enter_backward(unit); });
+  if (!(backward_follows_ && unit == blocks())) {
+    const std::lock_guard lock(mutex_);
+    release(unit);
+  }
+  return y;
+}
+
+}  // namespace npu_train::detail
