@@ -13,6 +13,19 @@ constexpr int64_t kBlock = 64;
 
 int64_t padded(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Each piece into the part of its owner.
+void place_with_owners(FlatBucket& bucket, int ranks, const std::vector<int>& owners) {
+  std::vector<int64_t> ends(static_cast<size_t>(ranks));
+  for (auto& piece : bucket.pieces) {
+    auto& end = ends[static_cast<size_t>(owners[piece.parameter])];
+    piece.offset = end;
+    end = padded(end + piece.numel, kBlock);
+  }
+  const auto part = *std::max_element(ends.begin(), ends.end());
+  for (auto& piece : bucket.pieces) piece.offset += owners[piece.parameter] * part;
+  bucket.numel = part * ranks;
+}
+
 }  // namespace
 
 at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter) {
@@ -31,13 +44,16 @@ int64_t FlatBucket::offset_in_part(const FlatPiece& piece, int rank, int ranks) 
   return std::clamp<int64_t>(piece.offset - rank * (numel / ranks), 0, numel / ranks);
 }
 
-std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes) {
+std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes, const std::vector<int>& owners) {
   check(ranks >= 1 && bucket_bytes >= 1, ErrorKind::Usage, "flat_layout", ranks, " ranks and buckets of ", bucket_bytes,
         " bytes; both must be positive");
   std::vector<FlatBucket> closed;
   std::vector<FlatBucket> open;  // at most one for each device and dtype
   const auto close = [&](FlatBucket bucket) {
-    bucket.numel = padded(bucket.numel, kBlock * ranks);
+    if (owners.empty())
+      bucket.numel = padded(bucket.numel, kBlock * ranks);
+    else
+      place_with_owners(bucket, ranks, owners);
     closed.push_back(std::move(bucket));
   };
   for (size_t i = parameters.size(); i-- > 0;) {

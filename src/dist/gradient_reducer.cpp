@@ -5,15 +5,18 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <mutex>
 #include <utility>
 
 #include "dist/bucket.hpp"
+#include "dist/carried.hpp"
 #include "dist/gathered_bucket.hpp"
 #include "dist/operator_sequence.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/dist/gradient_sharding.hpp"
 
 namespace npu_train {
 
@@ -42,8 +45,8 @@ std::string description(const Parameter& p) {
 }
 
 // Each rank must have the same parameters in the same order.
-void check_equal(const ParameterSet& parameters, ProcessGroup& group) {
-  std::string own;
+void check_equal(const ParameterSet& parameters, ProcessGroup& group, const std::string& compression) {
+  std::string own = compression == "none" ? "" : "dist.compression " + compression + "\n";
   for (const auto& p : parameters) own += description(p) + "\n";
   const auto all = group.gather("parameters", own);
   for (size_t r = 1; r < all.size(); ++r) {
@@ -68,6 +71,11 @@ class GradientReducer::Impl {
   void begin_backward(bool last);
   std::vector<double> finish(const std::vector<double>& own);
   const ReductionTimes& times() const { return times_; }
+  void settle(bool taken);
+  void set_gradient_scale(double scale);
+  bool carries_errors() const { return carries_errors_; }
+  CarriedState carried() const { return detail::carried_of(buckets_, parameters_, *group_, errors_scale_); }
+  void load_carried(const State& saved);
   const ParameterSet& own() const { return own_; }
   void add_over_ranks(at::Tensor& own) const;
   void gather_parameters();
@@ -90,6 +98,7 @@ class GradientReducer::Impl {
   std::shared_ptr<ProcessGroup> group_;
   Sharding sharding_;
   bool ordered_, window_mode_, overlap_, between_devices_;
+  bool carries_errors_ = false;
   bool folds_early_;  // while the backward pass runs, after gradients that differ by rank
   std::vector<Bucket> buckets_;
   std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
@@ -101,6 +110,8 @@ class GradientReducer::Impl {
   size_t sent_ = 0, folded_ = 0;
   double begin_ = 0;  // of the backward pass, by SteadyClock
   ReductionTimes times_;
+  bool settled_ = true;                  // what compression left out
+  double scale_ = 1, errors_scale_ = 1;  // of the losses of this window, and of those whose errors are carried
 };
 
 GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given,
@@ -114,14 +125,21 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   window_mode_ = options.reduce == "window";
   overlap_ = options.overlap;
   between_devices_ = transport != ProcessGroup::kHostTransport;
-  const Bucket::Travel travel{.bf16 = options.reduce_dtype == "bf16", .between_devices = between_devices_};
-  // Not where exchanges and gathers are one sequence (with shards there are none), nor where each collective waits for all (dist.debug).
-  folds_early_ = !options.debug && (!between_devices_ || sharding_ != Sharding::None);
+  const auto compression = options.compressed();
+  const Bucket::Travel travel{.dtype = detail::travel_dtype(options), .between_devices = between_devices_, .compression = compression};
+  carries_errors_ = compression.carries_errors() && group_->size() > 1;
+  // Not where exchanges and gathers are one sequence (with shards there are no gathers, unless of compressed gradients), nor where each
+  // collective waits for all (dist.debug).
+  folds_early_ = !options.debug && (!between_devices_ || (sharding_ != Sharding::None && !carries_errors_));
   check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
-  check(ordered_ || !travel.bf16, ErrorKind::Usage, "dist.reduce_dtype",
+  check(ordered_ || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
-  check_equal(parameters_, *group_);
-  auto layout = detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576));
+  check_equal(parameters_, *group_, options.compression);
+  const bool divides_elements = options.shard_by == "elements";
+  check(divides_elements || sharding_ != Sharding::None, ErrorKind::Usage, "dist.shard_by", options.shard_by,
+        " says what zero1 and zero2 divide; allowed without shards: elements");
+  const auto owners = divides_elements ? std::vector<int>() : shards_of(parameters_, group_->size(), options.shard_by);
+  auto layout = detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576), owners);
   buckets_.reserve(layout.size());
   for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, travel, sharding_);
   own_ = sharding_ == Sharding::None ? parameters_ : own_slices();
@@ -156,6 +174,7 @@ void GradientReducer::Impl::begin_window(int64_t micro_batches) {
 
 void GradientReducer::Impl::open_window() {
   if (!std::exchange(finished_, false)) return;
+  settle(true);
   for (auto& b : buckets_) b.begin_window();
 }
 
@@ -188,7 +207,7 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
 // In the order of buckets: what is complete is sent, what has arrived is added and sent on.
 void GradientReducer::Impl::send_complete() {
   // Never waits: the backward pass of another rank may wait for this one, in a layer of its own, before it sends the bucket.
-  for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_);
+  for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_, scale_ / errors_scale_);
   while (folds_early_ && folded_ < sent_ && buckets_[folded_].exchanged()) fold_next();
 }
 
@@ -239,19 +258,42 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
   open_window();
   do end_round();
   while (round_ < rounds_);  // other ranks have more micro-batches
+  for (auto& b : buckets_) b.turn();
   auto present = present_;
   auto sums = agree(own, present);
   for (auto& b : buckets_) {
     b.wait();
     const auto& pieces = b.layout().pieces;
-    for (size_t i = 0; i < pieces.size(); ++i)
-      own_[pieces[i].parameter].value.mutable_grad() = present[pieces[i].parameter] ? b.sum(i) : at::Tensor();
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const bool is_present = present[pieces[i].parameter];
+      own_[pieces[i].parameter].value.mutable_grad() = is_present ? b.sum(i) : at::Tensor();
+      if (!is_present && b.compressor() != nullptr) b.compressor()->keep(pieces[i]);
+    }
   }
   finished_ = true;
+  settled_ = false;
   round_ = 0;
   present_.assign(present_.size(), false);
   note_times(backward);
   return sums;
+}
+
+void GradientReducer::Impl::settle(bool taken) {
+  if (std::exchange(settled_, true)) return;
+  for (auto& b : buckets_)
+    if (b.compressor() != nullptr) b.compressor()->settle(taken);
+  if (taken) errors_scale_ = scale_;
+}
+
+void GradientReducer::Impl::set_gradient_scale(double scale) {
+  check(std::isfinite(scale) && scale > 0, ErrorKind::Usage, "GradientReducer", "a scale of ", scale, "; allowed: positive numbers");
+  settle(true);  // of the last window, in its scale
+  scale_ = scale;
+}
+
+void GradientReducer::Impl::load_carried(const State& saved) {
+  settle(false);
+  errors_scale_ = detail::load_carried(buckets_, parameters_, *group_, saved);
 }
 
 ParameterSet GradientReducer::Impl::own_slices() const {
@@ -321,6 +363,13 @@ void GradientReducer::begin_backward(bool last) {
 }
 std::vector<double> GradientReducer::finish(const std::vector<double>& own) {
   return translated("GradientReducer", [&] { return impl_->finish(own); });
+}
+void GradientReducer::settle(bool taken) { impl_->settle(taken); }
+void GradientReducer::set_gradient_scale(double scale) { impl_->set_gradient_scale(scale); }
+bool GradientReducer::carries_errors() const { return impl_->carries_errors(); }
+CarriedState GradientReducer::carried() const { return impl_->carried(); }
+void GradientReducer::load_carried(const State& saved) {
+  translated("GradientReducer", [&] { impl_->load_carried(saved); });
 }
 const ReductionTimes& GradientReducer::times() const { return impl_->times(); }
 const ParameterSet& GradientReducer::own() const { return impl_->own(); }
