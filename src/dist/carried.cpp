@@ -24,7 +24,7 @@ void refuse(bool bad, const std::string& name, const at::Tensor& given, int64_t 
         " elements; hint: the checkpoint is of another model");
 }
 
-// What ranks left out, of which this rank takes over its own row or several.
+// Errors of ranks, of which this rank takes over its own row or several.
 void add_rows(const at::Tensor& to, const at::Tensor& saved, const std::string& name, const ProcessGroup& group) {
   const bool own_row = saved.dim() == 1 && saved.numel() == to.numel();
   refuse(!own_row && (saved.dim() != 2 || saved.size(1) != to.numel()), name, saved, to.numel());
@@ -35,7 +35,7 @@ void add_rows(const at::Tensor& to, const at::Tensor& saved, const std::string& 
   for (int64_t row = group.rank(); row < saved.size(0); row += group.size()) to.add_(saved[row].to(to.device()));
 }
 
-// What was left out of sums. A method that leaves out nothing there, or has it elsewhere, takes it over on the main rank.
+// Errors of sums. A method without such errors takes them over on the main rank.
 void add_sums(const at::Tensor& to, const at::Tensor& all, const at::Tensor& saved, int64_t begin, const std::string& name,
               const ProcessGroup& group) {
   const bool complete = saved.dim() == 1 && saved.numel() == all.numel();

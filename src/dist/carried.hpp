@@ -13,7 +13,7 @@ namespace npu_train::detail {
 // In which fp32 gradients travel that no compressor takes.
 at::ScalarType travel_dtype(const DistOptions& options);
 
-// Slices, by name of the parameter: "rank/NAME", a row of [ranks, elements], what this rank left out; "sum/NAME", what was left out of the
+// Slices, by name of the parameter: "rank/NAME", a row of [ranks, elements], the error of this rank; "sum/NAME", the error of the
 // sum, in this rank's part. Errors are in proportion to `scale`.
 CarriedState carried_of(const std::vector<Bucket>& buckets, const ParameterSet& parameters, const ProcessGroup& group, double scale);
 // The same as load_carried() takes it, of this rank alone.

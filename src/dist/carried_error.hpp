@@ -1,4 +1,4 @@
-// What compression left out, until it is added to the gradients of the next window.
+// What compression does not send, until it is added to the gradients of the next window.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,7 +14,7 @@ class CarriedError {
 
   // A new tensor: `values` and the error, which is in another unit than they are: one of its is `unit` of theirs.
   at::Tensor added_to(const at::Tensor& values, double unit);
-  // What is left out now, in the unit of the last call of added_to(). It replaces the error if the step is taken.
+  // The error of this window, in the unit of the last call of added_to(). It replaces the error if the step is taken.
   void propose(at::Tensor left) { proposed_ = std::move(left); }
   // Of these elements nothing was used: their error stays what it was.
   void keep(int64_t begin, int64_t numel);

@@ -1,4 +1,5 @@
-// The sum over ranks of a vector that travels in a code: in parts to each rank, added in fp32 in the order of ranks, and coded again to all.
+// The sum over ranks of a vector that travels in a code: in parts to each rank, added in fp32 in the order of ranks, and coded again to
+// all.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -40,14 +40,14 @@ class Compressor {
   virtual at::Tensor finish() = 0;
   const ReductionTimes::Bucket& times() const { return times_; }
 
-  // No rank has a gradient of the piece, so nobody uses its sum.
+  // No rank has a gradient of the piece, so its sum is not used.
   virtual void keep(const FlatPiece& piece) { error_.keep(piece.offset, piece.numel); }
   // Whether the step of the window was taken.
   virtual void settle(bool taken) { error_.settle(taken); }
 
-  // What is left of a piece on this rank, 1-D.
+  // This rank's error of a piece, 1-D.
   at::Tensor error(const FlatPiece& piece) const { return error_.value().narrow(0, piece.offset, piece.numel); }
-  // What is left of its sum in this rank's part, 1-D; undefined for a method that leaves out nothing there.
+  // The error of its sum, in this rank's part, 1-D; undefined for a method without one.
   virtual at::Tensor error_of_sum(const FlatPiece& /*piece*/) const { return {}; }
   // What all ranks share of a piece; undefined for a method that has nothing.
   virtual at::Tensor shared(const FlatPiece& /*piece*/) const { return {}; }
@@ -63,7 +63,7 @@ class Compressor {
   ReductionTimes::Bucket times_;
 };
 
-// nullptr for a bucket whose elements are not compressed by a method that carries errors: those of another dtype than fp32.
+// nullptr for a bucket whose elements are not compressed by a method that carries errors: those of a dtype other than fp32.
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, Compressor::Place place);
 
 // One for each family.

@@ -110,7 +110,7 @@ class GradientReducer::Impl {
   size_t sent_ = 0, folded_ = 0;
   double begin_ = 0;  // of the backward pass, by SteadyClock
   ReductionTimes times_;
-  bool settled_ = true;                  // what compression left out
+  bool settled_ = true;                  // errors of compression
   double scale_ = 1, errors_scale_ = 1;  // of the losses of this window, and of those whose errors are carried
 };
 
@@ -137,7 +137,7 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   check_equal(parameters_, *group_, options.compression);
   const bool divides_elements = options.shard_by == "elements";
   check(divides_elements || sharding_ != Sharding::None, ErrorKind::Usage, "dist.shard_by", options.shard_by,
-        " says what zero1 and zero2 divide; allowed without shards: elements");
+        " selects how zero1 and zero2 divide; allowed without shards: elements");
   const auto owners = divides_elements ? std::vector<int>() : shards_of(parameters_, group_->size(), options.shard_by);
   auto layout = detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576), owners);
   buckets_.reserve(layout.size());

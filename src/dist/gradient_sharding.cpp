@@ -20,7 +20,8 @@ constexpr const char* kShardingWhere = "GradientSharding";
 std::vector<int> by_layer(const ParameterSet& parameters, int shards) {
   std::unordered_map<std::string, int> layers;
   std::vector<int> out;
-  for (const auto& p : parameters) out.push_back(layers.try_emplace(layer_of(p.name), static_cast<int>(layers.size())).first->second % shards);
+  for (const auto& p : parameters)
+    out.push_back(layers.try_emplace(layer_of(p.name), static_cast<int>(layers.size())).first->second % shards);
   return out;
 }
 
@@ -49,7 +50,8 @@ std::vector<int> shards_of(const ParameterSet& parameters, int shards, const std
   return shard_by == "layer" ? by_layer(parameters, shards) : by_size(parameters, shards);
 }
 
-GradientSharding::GradientSharding(ParameterSet parameters, int num_shards, const std::string& shard_by, std::shared_ptr<ProcessGroup> group)
+GradientSharding::GradientSharding(ParameterSet parameters, int num_shards, const std::string& shard_by,
+                                   std::shared_ptr<ProcessGroup> group)
     : parameters_(std::move(parameters)),
       num_shards_(num_shards),
       shards_(shards_of(parameters_, num_shards, shard_by)),
@@ -94,9 +96,8 @@ std::vector<GradientSharding::Packed> GradientSharding::packed() const {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& value = parameters_[i].value;
     const auto options = value.options().requires_grad(false);
-    auto at = std::find_if(out.begin(), out.end(), [&](const Packed& p) {
-      return p.options.device() == options.device() && p.options.dtype() == options.dtype();
-    });
+    auto at = std::find_if(out.begin(), out.end(),
+                           [&](const Packed& p) { return p.options.device() == options.device() && p.options.dtype() == options.dtype(); });
     if (at == out.end()) {
       at = out.insert(out.end(), Packed{.options = options, .places = {}});
       ends.emplace_back(static_cast<size_t>(ranks()));

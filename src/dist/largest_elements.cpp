@@ -59,9 +59,7 @@ class LargestElements final : public Compressor {
   }
 
  private:
-  void gather() {
-    lists_ = std::make_unique<Message>(Message::gather(place_.group, std::exchange(message_, {}), place_.between_devices));
-  }
+  void gather() { lists_ = std::make_unique<Message>(Message::gather(place_.group, std::exchange(message_, {}), place_.between_devices)); }
   int64_t message_bytes(int64_t chosen) const { return kPlaceBytes * chosen + code_.bytes(chosen); }
 
   // How many elements can travel in `ratio` of the bytes that fp32 needs: a list goes to each other rank, of the elements 1/N goes to each,

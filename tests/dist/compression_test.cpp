@@ -143,7 +143,8 @@ void add_to(std::vector<float>& to, const std::vector<float>& x) {
   for (size_t i = 0; i < to.size(); ++i) to[i] += x[i];
 }
 
-const std::vector<std::string> kCarrying{"int8", "topk:0.05", "topk:0.05+int8", "topk:0.05+bf16", "topk:0.05+fp16", "ratio:0.2", "powersgd:2"};
+const std::vector<std::string> kCarrying{"int8",           "topk:0.05", "topk:0.05+int8", "topk:0.05+bf16",
+                                         "topk:0.05+fp16", "ratio:0.2", "powersgd:2"};
 
 // The errors of all ranks, as a checkpoint has them: rows and sums joined.
 State joined(const std::vector<CarriedState>& of_ranks) {
@@ -255,7 +256,8 @@ TEST_CASE("ratio: at most that share of the bytes that fp32 sends, places includ
         CAPTURE(ranks);
         CAPTURE(code);
         const auto bytes = [&](const std::string& compression) {
-          return windows_of_ranks({.ranks = ranks, .compression = compression, .sharding = sharding, .parameters = one_vector}, 1)[0][0].bytes;
+          return windows_of_ranks({.ranks = ranks, .compression = compression, .sharding = sharding, .parameters = one_vector}, 1)[0][0]
+              .bytes;
         };
         const auto all = static_cast<double>(bytes("none"));
         const auto sent = static_cast<double>(bytes("ratio:0.1" + code));
@@ -341,8 +343,8 @@ TEST_CASE("what windows leave out is not lost: sums and errors together are the 
       CAPTURE(static_cast<int>(sharding));
       constexpr int kRanks = 3;
       std::vector<std::vector<Seen>> seen(kRanks);
-      const auto carried = of_ranks<CarriedState>(
-          {.ranks = kRanks, .compression = compression, .sharding = sharding, .bucket_mib = 0.004}, [&](Rank& rank) {
+      const auto carried =
+          of_ranks<CarriedState>({.ranks = kRanks, .compression = compression, .sharding = sharding, .bucket_mib = 0.004}, [&](Rank& rank) {
             for (int64_t w = 0; w < kWindows; ++w) seen[static_cast<size_t>(rank.number())].push_back(rank.window(w, plain_gradient));
             rank.reducer.settle(true);
             return rank.reducer.carried();
@@ -469,8 +471,7 @@ TEST_CASE("a saved state continues to the bit, for other sizes of buckets too; f
       return rank.window(2, plain_gradient);
     });
     for (size_t r = 0; r < 3; ++r)
-      for (size_t i = 0; i < resumed[r].sums.size(); ++i)
-        CHECK(at::equal(resumed[r].sums[i], expected[r][2].sums[i]));
+      for (size_t i = 0; i < resumed[r].sums.size(); ++i) CHECK(at::equal(resumed[r].sums[i], expected[r][2].sums[i]));
     for (const auto& other : {compression, std::string("topk:0.1")}) {
       const auto fewer = joined(of_ranks<CarriedState>({.ranks = 2, .compression = other}, [&](Rank& rank) {
         rank.reducer.load_carried(saved);
@@ -497,11 +498,10 @@ TEST_CASE("a saved state continues to the bit, for other sizes of buckets too; f
   CHECK(wrong.size() == 2);
 }
 
-TEST_CASE("ranks that compress differently are told so, and a process alone compresses nothing") {
+TEST_CASE("ranks that compress differently get an error, and a process alone compresses nothing") {
   const auto network = std::make_shared<Network>(2);
-  const auto errors = errors_of_ranks(network->agreements, [&](int r) {
-    Rank rank(network, r, several(), {.compression = r == 0 ? "none" : "int8"}, Sharding::None);
-  });
+  const auto errors = errors_of_ranks(
+      network->agreements, [&](int r) { Rank rank(network, r, several(), {.compression = r == 0 ? "none" : "int8"}, Sharding::None); });
   for (const auto& error : errors) {
     REQUIRE(error.has_value());
     CHECK(has(error->what(), "dist.compression int8"));

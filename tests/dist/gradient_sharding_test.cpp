@@ -71,7 +71,7 @@ TEST_CASE("parameter_size: from the largest, each to the smallest shard") {
   // b to 0, c to 1, d to 2 (6), a to 2 (9), e to 1 (10), f to 2 (10)
   const GradientSharding sharding(parameters, 3, "parameter_size");
   const std::map<std::string, int> expected{{"b", 0}, {"c", 1}, {"d", 2}, {"a", 2}, {"e", 1}, {"f", 2}, {"tied", 0}};
-  for (const auto& [name, shard] : expected) CHECK_MESSAGE(sharding.get_shard_for_param(name) == shard, name);
+  for (const auto& entry : expected) CHECK_MESSAGE(sharding.get_shard_for_param(entry.first) == entry.second, entry.first);
   CHECK((error_of([&] { GradientSharding(parameters, 0); }).kind() == ErrorKind::Usage));
   CHECK((error_of([&] { GradientSharding(parameters, 2, "size"); }).kind() == ErrorKind::Usage));
 }

@@ -9,7 +9,7 @@
 
 namespace npu_train {
 
-/// What `dist.compression` says: one method, one code of the values that travel, or both joined by "+", as in topk:0.01+int8.
+/// The value of `dist.compression`: one method, one code of the values that travel, or both joined by "+", as in topk:0.01+int8.
 struct Compression {
   enum class Method {
     All,      ///< every element travels
@@ -22,7 +22,7 @@ struct Compression {
   double ratio = 0;             ///< ratio: at most this share of the bytes that fp32 sends; 0: not given
   int64_t rank = 0;             ///< powersgd: columns of each factor
 
-  /// Error(Usage) says what is allowed.
+  /// Error(Usage) names what is allowed.
   static Compression parse(const std::string& text);
   bool none() const { return method == Method::All && values == "fp32"; }
   /// Whether what a window leaves out is added to the gradients of the next one (Seide et al. 2014; Karimireddy et al. 2019,
@@ -33,7 +33,7 @@ struct Compression {
 /// State that compression carries from step to step, as a checkpoint has it.
 struct CarriedState {
   State shared;         ///< the same on every rank
-  ParameterSet slices;  ///< of this rank, each of a tensor that the ranks have together; the tensor itself (whole()) is on device meta
+  ParameterSet slices;  ///< of this rank, each of a tensor that the ranks have together; Parameter::sliced_from is on device meta
 };
 
 }  // namespace npu_train

@@ -64,7 +64,7 @@ class GradientReducer {
   /// Of the last window, after finish().
   const ReductionTimes& times() const;
 
-  /// With a compression that leaves something out (Compression::carries_errors()): what the last window left out is added to the gradients
+  /// With a compression that carries errors (Compression::carries_errors()): what the last window did not send is added to the gradients
   /// of the next one, unless its step was not taken. To be called after finish(); without the call the next window begins as after
   /// settle(true).
   void settle(bool taken);

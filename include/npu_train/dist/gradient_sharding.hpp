@@ -12,8 +12,8 @@
 ///     model->zero_grad();
 ///   }
 ///
-/// Rank r of N has the shards r, N + r, 2N + r, ... In a Trainer, `dist.shard_by` divides what `trainer.strategy: zero1` or `zero2` shards in
-/// the same way.
+/// Rank r of N has the shards r, N + r, 2N + r, ... In a Trainer, `dist.shard_by` divides what `trainer.strategy: zero1` or `zero2` shards
+/// in the same way.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,8 +30,8 @@
 namespace npu_train {
 
 /// The shard of each parameter, in order. layer: the index of the layer (the module that a parameter belongs to, in the order of the set)
-/// modulo `shards`. parameter_size: from the largest parameter to the smallest, each to the shard with the fewest elements. Error(Usage) for
-/// another `shard_by` or less than one shard.
+/// modulo `shards`. parameter_size: from the largest parameter to the smallest, each to the shard with the fewest elements. Error(Usage)
+/// for another `shard_by` or less than one shard.
 std::vector<int> shards_of(const ParameterSet& parameters, int shards, const std::string& shard_by);
 
 class GradientSharding {
@@ -41,7 +41,7 @@ class GradientSharding {
                             std::shared_ptr<ProcessGroup> group = nullptr);
   /// Of a torch::nn::Module: all its parameters.
   template <class Model>
-    requires requires(const Model& m) { m.named_parameters(); }
+  requires requires(const Model& m) { m.named_parameters(); }
   explicit GradientSharding(const Model& model, int num_shards = 8, const std::string& shard_by = "layer",
                             std::shared_ptr<ProcessGroup> group = nullptr)
       : GradientSharding(named(model), num_shards, shard_by, std::move(group)) {}
@@ -54,8 +54,9 @@ class GradientSharding {
   /// The parameters of this rank.
   ParameterSet own() const;
 
-  /// The optimizer updates the parameters of this rank from now on, with the options of their groups and the state that it has of them; state
-  /// of others is released. For an Optimizer of npu_train and one of torch::optim. Error(Usage) if it has a parameter that is not known here.
+  /// The optimizer updates the parameters of this rank from now on, with the options of their groups and the state that it has of them;
+  /// state of others is released. For an Optimizer of npu_train and one of torch::optim. Error(Usage) if it has a parameter that is not
+  /// known here.
   template <class Optimizer>
   void apply_sharding(Optimizer& optimizer) const;
   /// Releases the state of parameters of other ranks in an optimizer of torch::optim.
