@@ -13,7 +13,7 @@ namespace {
 
 // Of flat's size, in which its content can travel: flat itself if possible.
 at::Tensor travelling(const at::Tensor& flat, Bucket::Travel travel) {
-  const auto dtype = travel.bf16 && flat.scalar_type() == at::kFloat ? at::kBFloat16 : flat.scalar_type();
+  const auto dtype = flat.scalar_type() == at::kFloat ? travel.dtype : flat.scalar_type();
   const auto device = travel.between_devices ? flat.device() : c10::Device(c10::kCPU);
   if (flat.device() == device && dtype == flat.scalar_type()) return flat;
   return at::zeros(flat.sizes(), flat.options().device(device).dtype(dtype));
@@ -27,14 +27,15 @@ Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& 
       group_(group),
       travel_(travel),
       sharding_(sharding),
-      delivered_(layout_.pieces.size()) {
+      delivered_(layout_.pieces.size()),
+      compressor_(make_compressor(travel.compression, {layout_, parameters, group, travel.between_devices, sharding})) {
   if (sharding_ < Sharding::Gradients) make_buffers();
   begin_round();
 }
 
 void Bucket::make_buffers() {
   flat_ = at::zeros({layout_.numel}, layout_.options);
-  sent_ = travelling(flat_, travel_);
+  sent_ = compressor_ != nullptr ? flat_ : travelling(flat_, travel_);
 }
 
 void Bucket::drop_buffers() {
@@ -81,7 +82,12 @@ Parameter Bucket::own(size_t piece) const {
   return parameters_[layout_.pieces[piece].parameter].slice(range.begin, range.numel);
 }
 
-void Bucket::exchange(bool ordered) {
+void Bucket::exchange(bool ordered, double unit) {
+  if (compressor_ != nullptr) {
+    compressor_->send(flat_, unit);
+    if (sharding_ >= Sharding::Gradients) drop_buffers();
+    return;
+  }
   // Once in parts and once as the sum of this rank's part, or as a ring does it: all but 1/N of the bucket, twice.
   const int64_t times = ordered && sharding_ != Sharding::None ? 1 : 2;  // with shards only in parts
   times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / group_.size())};
@@ -95,6 +101,7 @@ void Bucket::exchange(bool ordered) {
 }
 
 void Bucket::fold(bool ordered) {
+  if (compressor_ != nullptr) return compressor_->pass_on();
   exchange_->wait();
   times_.exchange = std::exchange(exchange_, nullptr)->span();
   if (ordered) {
@@ -112,6 +119,7 @@ void Bucket::fold(bool ordered) {
 }
 
 void Bucket::gather(bool ordered) {
+  if (compressor_ != nullptr) return;
   if (sharding_ != Sharding::None) {
     sum_ = sum_.to(layout_.options.device(), layout_.options.dtype().toScalarType());
     return;
@@ -121,7 +129,18 @@ void Bucket::gather(bool ordered) {
   gather_ = group_.all_gather(sent_, sum_);
 }
 
+void Bucket::turn() {
+  if (compressor_ != nullptr) compressor_->turn();
+}
+
 void Bucket::wait() {
+  if (compressor_ != nullptr) {
+    auto& sums = sharding_ == Sharding::None ? flat_ : sum_;
+    sums = compressor_->finish();
+    sent_ = flat_;
+    times_ = compressor_->times();
+    return;
+  }
   if (gather_) {
     gather_->wait();
     times_.gather = std::exchange(gather_, nullptr)->span();

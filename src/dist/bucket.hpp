@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "dist/compressor.hpp"
 #include "dist/flat_layout.hpp"
 #include "npu_train/dist/process_group.hpp"
 
@@ -16,8 +17,9 @@ class Bucket {
  public:
   // How gradients travel.
   struct Travel {
-    bool bf16 = false;             // fp32 gradients in bf16; with ordered sums only
-    bool between_devices = false;  // without a copy in host memory
+    at::ScalarType dtype = at::kFloat;  // of fp32 gradients; another one with ordered sums only
+    bool between_devices = false;       // without a copy in host memory
+    Compression compression{};          // of fp32 gradients, where it carries errors
   };
 
   Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel, Sharding sharding);
@@ -35,14 +37,19 @@ class Bucket {
   // Pieces that were not delivered become -0.0, which added to a number changes none of its bits.
   void fill_missing();
 
-  // Sends this rank's gradients: ordered, a part to each rank.
-  void exchange(bool ordered);
-  bool exchanged() const { return exchange_ != nullptr && exchange_->done(); }
+  // Sends this rank's gradients: ordered, a part to each rank. One unit of errors of earlier windows is `unit` of these gradients.
+  void exchange(bool ordered, double unit = 1);
+  bool exchanged() const { return compressor_ != nullptr ? compressor_->arrived() : exchange_ != nullptr && exchange_->done(); }
   // Adds the parts of all ranks, in their order, to the sum of this window's earlier rounds.
   void fold(bool ordered);
   // Sends the sum of this rank's part to all, and waits for those of the others; with shards, it stays where it is.
   void gather(bool ordered);
+  // When all buckets have been gathered: a compression that exchanges twice begins the second exchange.
+  void turn();
   void wait();
+
+  // nullptr without a compression that carries errors.
+  Compressor* compressor() const { return compressor_.get(); }
 
   // Of the last round, by the clock of Collective::span().
   const ReductionTimes::Bucket& times() const { return times_; }
@@ -72,6 +79,7 @@ class Bucket {
   at::Tensor received_;  // the parts of all ranks, while they are exchanged
   at::Tensor sum_;       // of this rank's part, over the rounds of the window; with shards on the parameters' device
   std::unique_ptr<Collective> exchange_, gather_;
+  std::unique_ptr<Compressor> compressor_;
   ReductionTimes::Bucket times_;
 };
 

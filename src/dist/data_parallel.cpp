@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 
+#include "dist/carried.hpp"
 #include "dist/operator_sequence.hpp"
 #include "dist/rank_times.hpp"
 #include "npu_train/base/digest.hpp"
@@ -38,9 +40,11 @@ DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, 
 DataParallelStrategy::~DataParallelStrategy() = default;
 
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
+  const auto errors = carries_state() ? std::make_optional(reducer_->carried()) : std::nullopt;
   if (reducer_ != nullptr) reducer_->bring_parameters();
   reducer_.reset();  // its hooks go first
   reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_, units_);
+  if (errors) reducer_->load_carried(detail::own_state(*errors));
   trained_ = trained;
   return reducer_->own();
 }
@@ -71,7 +75,16 @@ std::string DataParallelStrategy::from_main(std::string own) { return group_->ga
 
 void DataParallelStrategy::does(const char* work) { group_->does("step " + std::to_string(steps_ + 1) + " of this process, " + work); }
 
+void DataParallelStrategy::load_carried(const State& saved) {
+  if (!carries_state()) return Strategy::load_carried(saved);
+  if (saved.empty() && is_main())
+    log_info("the checkpoint has no errors of compressed gradients; with dist.compression=", options_.compression, " they begin at zero");
+  reducer_->load_carried(saved);
+}
+
 void DataParallelStrategy::begin_window(int64_t micro_batches) {
+  reducer_->settle(/*taken=*/false);  // a window that was given up
+  taken_ = true;
   reducer_->begin_window(micro_batches);
   in_window_ = true;
   does("forward and backward");
@@ -141,7 +154,10 @@ void DataParallelStrategy::agree(StepAgreement& step) {
     std::memcpy(&own, given.data(), sizeof own);
     decided_ |= own.bits;
     seconds.push_back(own.seconds);
-    if (step.found_inf.defined() && own.found_inf != 0) step.found_inf.fill_(1);
+    if (step.found_inf.defined() && own.found_inf != 0) {
+      step.found_inf.fill_(1);
+      taken_ = false;
+    }
     auto* at = given.data() + sizeof own;
     for (size_t i = 0; i < added.size(); ++i) {
       const auto part = at::from_blob(at, added[i].sizes(), added[i].scalar_type()).clone();
@@ -154,6 +170,7 @@ void DataParallelStrategy::agree(StepAgreement& step) {
 }
 
 void DataParallelStrategy::finish_step() {
+  reducer_->settle(taken_);
   reducer_->gather_parameters();
   if (is_checked()) {
     if (!shards()) check_weights(steps_ + 1);

@@ -14,6 +14,19 @@ constexpr int64_t kBlock = 64;
 
 int64_t padded(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
+// Each piece into the part of its owner.
+void place_with_owners(FlatBucket& bucket, int ranks, const std::vector<int>& owners) {
+  std::vector<int64_t> ends(static_cast<size_t>(ranks));
+  for (auto& piece : bucket.pieces) {
+    auto& end = ends[static_cast<size_t>(owners[piece.parameter])];
+    piece.offset = end;
+    end = padded(end + piece.numel, kBlock);
+  }
+  const auto part = *std::max_element(ends.begin(), ends.end());
+  for (auto& piece : bucket.pieces) piece.offset += owners[piece.parameter] * part;
+  bucket.numel = part * ranks;
+}
+
 }  // namespace
 
 at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter) {
@@ -36,10 +49,13 @@ namespace {
 
 // Of the parameters `indices`, in their order. The first bucket of all is closed at an eighth of `bucket_bytes`.
 void add_buckets(const ParameterSet& parameters, const std::vector<size_t>& indices, int ranks, int64_t bucket_bytes,
-                 std::vector<FlatBucket>& closed) {
+                 const std::vector<int>& owners, std::vector<FlatBucket>& closed) {
   std::vector<FlatBucket> open;  // at most one for each device and dtype
   const auto close = [&](FlatBucket bucket) {
-    bucket.numel = padded(bucket.numel, kBlock * ranks);
+    if (owners.empty())
+      bucket.numel = padded(bucket.numel, kBlock * ranks);
+    else
+      place_with_owners(bucket, ranks, owners);
     closed.push_back(std::move(bucket));
   };
   for (const size_t i : indices) {
@@ -64,13 +80,13 @@ void add_buckets(const ParameterSet& parameters, const std::vector<size_t>& indi
 
 }  // namespace
 
-std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes) {
+std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes, const std::vector<int>& owners) {
   check(ranks >= 1 && bucket_bytes >= 1, ErrorKind::Usage, "flat_layout", ranks, " ranks and buckets of ", bucket_bytes,
         " bytes; both must be positive");
   std::vector<size_t> backwards(parameters.size());
   for (size_t i = 0; i < backwards.size(); ++i) backwards[i] = backwards.size() - 1 - i;
   std::vector<FlatBucket> out;
-  add_buckets(parameters, backwards, ranks, bucket_bytes, out);
+  add_buckets(parameters, backwards, ranks, bucket_bytes, owners, out);
   return out;
 }
 
@@ -81,7 +97,7 @@ std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, c
     std::vector<size_t> backwards;
     for (size_t i = parameters.size(); i-- > 0;)
       if (unit_of[i] == unit) backwards.push_back(i);
-    add_buckets(parameters, backwards, ranks, std::numeric_limits<int64_t>::max(), out);
+    add_buckets(parameters, backwards, ranks, std::numeric_limits<int64_t>::max(), /*owners=*/{}, out);
   }
   return out;
 }

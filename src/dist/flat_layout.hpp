@@ -35,8 +35,9 @@ struct FlatBucket {
 
 // Buckets of parameters of one device and dtype, in the reverse order of the set: the order in which a backward pass gives gradients,
 // nearly. A bucket is closed when it has `bucket_bytes`; the first one at an eighth of that, so that sending starts early. The layout
-// depends only on the arguments: it is the same on every rank.
-std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes);
+// depends only on the arguments: it is the same on every rank. With `owners`, a rank for each parameter, a piece is complete in the part of
+// its owner; parts are padded to the largest one.
+std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes, const std::vector<int>& owners = {});
 
 // The same where parameters are brought and released by units: buckets of one unit each, of one device and dtype, in the reverse order of
 // units. `unit_of` has an index for each parameter.

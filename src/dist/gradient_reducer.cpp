@@ -5,17 +5,20 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "dist/bucket.hpp"
+#include "dist/carried.hpp"
 #include "dist/gathered_bucket.hpp"
 #include "dist/operator_sequence.hpp"
 #include "dist/parameter_units.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/dist/gradient_sharding.hpp"
 
 namespace npu_train {
 
@@ -44,8 +47,8 @@ std::string description(const Parameter& p) {
 }
 
 // Each rank must have the same parameters in the same order.
-void check_equal(const ParameterSet& parameters, ProcessGroup& group) {
-  std::string own;
+void check_equal(const ParameterSet& parameters, ProcessGroup& group, const std::string& compression) {
+  std::string own = compression == "none" ? "" : "dist.compression " + compression + "\n";
   for (const auto& p : parameters) own += description(p) + "\n";
   const auto all = group.gather("parameters", own);
   for (size_t r = 1; r < all.size(); ++r) {
@@ -93,6 +96,11 @@ class GradientReducer::Impl {
   void begin_backward(bool last);
   std::vector<double> finish(const std::vector<double>& own);
   const ReductionTimes& times() const { return times_; }
+  void settle(bool taken);
+  void set_gradient_scale(double scale);
+  bool carries_errors() const { return carries_errors_; }
+  CarriedState carried() const { return detail::carried_of(buckets_, parameters_, *group_, errors_scale_); }
+  void load_carried(const State& saved);
   const ParameterSet& own() const { return own_; }
   void add_over_ranks(at::Tensor& own) const;
   void gather_parameters();
@@ -111,7 +119,7 @@ class GradientReducer::Impl {
   void end_round();
   void idle_pass();
   void end_rounds();
-  std::vector<detail::FlatBucket> layout_of(const std::vector<size_t>& unit_of, double bucket_mib) const;
+  std::vector<detail::FlatBucket> layout_of(const DistOptions& options, const std::vector<size_t>& unit_of) const;
   std::vector<double> agree(const std::vector<double>& own, std::vector<bool>& present);
   bool last_round() const { return window_mode_ || round_ + 1 >= rounds_; }
 
@@ -120,6 +128,7 @@ class GradientReducer::Impl {
   std::shared_ptr<ProcessGroup> group_;
   Sharding sharding_;
   bool ordered_, window_mode_, overlap_, between_devices_;
+  bool carries_errors_ = false;
   bool folds_early_;  // while the backward pass runs, after gradients that differ by rank
   std::vector<Bucket> buckets_;
   std::unique_ptr<detail::ParameterUnits> units_;  // with Sharding::Parameters
@@ -134,6 +143,8 @@ class GradientReducer::Impl {
   size_t sent_ = 0, folded_ = 0;
   double begin_ = 0;  // of the backward pass, by SteadyClock
   ReductionTimes times_;
+  bool settled_ = true;                  // errors of compression
+  double scale_ = 1, errors_scale_ = 1;  // of the losses of this window, and of those whose errors are carried
 };
 
 GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given,
@@ -148,15 +159,20 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   between_devices_ = transport != ProcessGroup::kHostTransport;
   // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters.
   overlap_ = options.overlap && !(between_devices_ && sharding_ == Sharding::Parameters);
-  const Bucket::Travel travel{.bf16 = options.reduce_dtype == "bf16", .between_devices = between_devices_};
-  // Not where exchanges and gathers are one sequence (with shards there are none), nor where each collective waits for all (dist.debug).
-  folds_early_ = !options.debug && (!between_devices_ || sharding_ != Sharding::None);
+  const auto compression = options.compressed();
+  const Bucket::Travel travel{.dtype = detail::travel_dtype(options), .between_devices = between_devices_, .compression = compression};
+  carries_errors_ = compression.carries_errors() && group_->size() > 1;
+  check(!carries_errors_ || sharding_ != Sharding::Parameters, ErrorKind::Usage, "dist.compression", options.compression,
+        " exchanges in an order of its own, which trainer.strategy=zero3 does not allow; allowed with it: none, bf16, fp16");
+  // Not where exchanges and gathers are one sequence (with shards there are no gathers, unless of compressed gradients), nor where each
+  // collective waits for all (dist.debug).
+  folds_early_ = !options.debug && (!between_devices_ || (sharding_ != Sharding::None && !carries_errors_));
   check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
-  check(ordered_ || !travel.bf16, ErrorKind::Usage, "dist.reduce_dtype",
+  check(ordered_ || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
-  check_equal(parameters_, *group_);
+  check_equal(parameters_, *group_, options.compression);
   const auto unit_of = unit_of_each(parameters_, units);
-  auto layout = layout_of(unit_of, options.bucket_mib);
+  auto layout = layout_of(options, unit_of);
   buckets_.reserve(layout.size());
   for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, travel, sharding_);
   if (sharding_ == Sharding::Parameters) {
@@ -177,9 +193,13 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
     }
 }
 
-std::vector<detail::FlatBucket> GradientReducer::Impl::layout_of(const std::vector<size_t>& unit_of, double bucket_mib) const {
+std::vector<detail::FlatBucket> GradientReducer::Impl::layout_of(const DistOptions& options, const std::vector<size_t>& unit_of) const {
+  const bool divides_elements = options.shard_by == "elements";
+  check(divides_elements || sharding_ == Sharding::Optimizer || sharding_ == Sharding::Gradients, ErrorKind::Usage, "dist.shard_by",
+        options.shard_by, " selects how zero1 and zero2 divide; allowed with other strategies: elements");
   if (sharding_ == Sharding::Parameters) return detail::unit_layout(parameters_, group_->size(), unit_of);
-  return detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(bucket_mib * 1048576));
+  const auto owners = divides_elements ? std::vector<int>() : shards_of(parameters_, group_->size(), options.shard_by);
+  return detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576), owners);
 }
 
 GradientReducer::Impl::~Impl() {
@@ -238,6 +258,7 @@ void GradientReducer::Impl::bring_parameters() {
 
 void GradientReducer::Impl::open_window() {
   if (!std::exchange(finished_, false)) return;
+  settle(true);
   for (auto& b : buckets_) b.begin_window();
 }
 
@@ -271,7 +292,7 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
 // In the order of buckets: what is complete is sent, what has arrived is added and sent on.
 void GradientReducer::Impl::send_complete() {
   // Never waits: the backward pass of another rank may wait for this one, in a layer of its own, before it sends the bucket.
-  for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_);
+  for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_, scale_ / errors_scale_);
   while (folds_early_ && folded_ < sent_ && buckets_[folded_].exchanged()) fold_next();
 }
 
@@ -356,20 +377,43 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
   open_window();
   if (std::exchange(in_pass_, false) && !window_mode_) begin_backward(true);  // the last pass had no loss
   end_rounds();
+  for (auto& b : buckets_) b.turn();
   auto present = present_;
   auto sums = agree(own, present);
   for (auto& b : buckets_) {
     b.wait();
     const auto& pieces = b.layout().pieces;
-    for (size_t i = 0; i < pieces.size(); ++i)
-      own_[pieces[i].parameter].value.mutable_grad() = present[pieces[i].parameter] ? b.sum(i) : at::Tensor();
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const bool is_present = present[pieces[i].parameter];
+      own_[pieces[i].parameter].value.mutable_grad() = is_present ? b.sum(i) : at::Tensor();
+      if (!is_present && b.compressor() != nullptr) b.compressor()->keep(pieces[i]);
+    }
   }
   finished_ = true;
+  settled_ = false;
   round_ = 0;
   passes_ = 0;
   present_.assign(present_.size(), false);
   note_times(backward);
   return sums;
+}
+
+void GradientReducer::Impl::settle(bool taken) {
+  if (std::exchange(settled_, true)) return;
+  for (auto& b : buckets_)
+    if (b.compressor() != nullptr) b.compressor()->settle(taken);
+  if (taken) errors_scale_ = scale_;
+}
+
+void GradientReducer::Impl::set_gradient_scale(double scale) {
+  check(std::isfinite(scale) && scale > 0, ErrorKind::Usage, "GradientReducer", "a scale of ", scale, "; allowed: positive numbers");
+  settle(true);  // of the last window, in its scale
+  scale_ = scale;
+}
+
+void GradientReducer::Impl::load_carried(const State& saved) {
+  settle(false);
+  errors_scale_ = detail::load_carried(buckets_, parameters_, *group_, saved);
 }
 
 ParameterSet GradientReducer::Impl::own_slices() const {
@@ -453,6 +497,13 @@ void GradientReducer::begin_backward(bool last) {
 }
 std::vector<double> GradientReducer::finish(const std::vector<double>& own) {
   return translated("GradientReducer", [&] { return impl_->finish(own); });
+}
+void GradientReducer::settle(bool taken) { impl_->settle(taken); }
+void GradientReducer::set_gradient_scale(double scale) { impl_->set_gradient_scale(scale); }
+bool GradientReducer::carries_errors() const { return impl_->carries_errors(); }
+CarriedState GradientReducer::carried() const { return impl_->carried(); }
+void GradientReducer::load_carried(const State& saved) {
+  translated("GradientReducer", [&] { impl_->load_carried(saved); });
 }
 const ReductionTimes& GradientReducer::times() const { return impl_->times(); }
 const ParameterSet& GradientReducer::own() const { return impl_->own(); }

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "npu_train/core/log.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/device.hpp"
 
@@ -12,6 +13,11 @@ void Strategy::gather_slices(const std::vector<at::Tensor>& slices, const std::v
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < whole.size(); ++i)
     if (whole[i].defined() && !whole[i].is_same(slices[i])) whole[i].detach().copy_(slices[i]);
+}
+
+void Strategy::load_carried(const State& saved) {
+  if (!saved.empty() && is_main())
+    log_info("the checkpoint has errors of compressed gradients; this run compresses none, so they are dropped");
 }
 
 void SingleDeviceStrategy::backward(const at::Tensor& loss, bool /*last*/) { backend_of(device_of(loss.device())).backward(loss); }

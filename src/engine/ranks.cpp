@@ -40,6 +40,8 @@ void check_collectives(const Launch& launch, const Device& device, const DistOpt
         device.str(), " trains with 1, 2, 4 or 8 processes on one machine; ", ranks, " were started");
   check(can.bf16_collectives || dist.reduce_dtype != "bf16", ErrorKind::Usage, "dist.reduce_dtype", device.str(),
         " exchanges no bf16; allowed: fp32");
+  check(can.bf16_collectives || dist.compression != "bf16", ErrorKind::Usage, "dist.compression", device.str(),
+        " exchanges no bf16; allowed: fp16, and methods that send bytes, such as int8");
 }
 
 Sharding sharding_of(const std::string& strategy) {
@@ -57,7 +59,8 @@ void report_ranks(int world, const std::string& starter, const Strategy& strateg
                        : sharding == Sharding::Gradients ? ", optimizer state and gradients in shards (zero2)"
                                                          : ", parameters, gradients and optimizer state in shards (zero3)";
   log_info(world, " ranks, started by ", starter, ": data parallel over ", transport, ", ", ordered ? "ordered" : "native", " sums, ",
-           dist.reduce == "window" ? "once a window" : "after each micro-batch", shards);
+           dist.reduce == "window" ? "once a window" : "after each micro-batch", shards,
+           dist.compression == "none" ? "" : ", gradients compressed by " + dist.compression);
   if (ordered && transport != ProcessGroup::kHostTransport && world > kManyRanks)
     log_warning("dist.reduction=ordered sends ", world - 1, " messages a bucket from each rank, and ", transport,
                 " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");

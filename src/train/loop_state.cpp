@@ -36,11 +36,12 @@ void TrainLoop::load_state(const RunState& state, const std::vector<std::string>
 }
 
 void TrainLoop::load_checkpoint(const std::string& dir) {
-  if (!parts_.strategy->shards()) return load_state(npu_train::load_checkpoint(dir));
+  if (!parts_.strategy->writes_parts()) return load_state(npu_train::load_checkpoint(dir));
   // Which parameters are trained decides which slices this rank has.
   const auto loop = npu_train::load_checkpoint(dir, {"loop"});
   jobs_->trained.load_state(*detail::SavedParts(loop, {}).find("loop"));
-  const auto& own = parts_.optimizer->parameters();
+  auto own = parts_.optimizer->parameters();
+  for (const auto& slice : parts_.strategy->carried().slices) own.add(slice);
   load_state(npu_train::load_checkpoint(dir, {}, own, parts_.strategy->shards_parameters() ? own : ParameterSet()));
 }
 

@@ -22,6 +22,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kLoopState = "Checkpoint";
+constexpr const char* kCompression = "compression";  // the part of the strategy's own state
 
 /// The parameters as they are saved: fp32 master weights if there are any, so that a checkpoint fits every precision; slices where the
 /// parameters themselves are in shards.
@@ -99,6 +100,33 @@ State without_slices(State state, const ParameterSet& parameters, std::map<std::
   return state;
 }
 
+TensorSlice slice_of(const Parameter& p) {
+  return {.value = p.value.detach(), .begin = p.begin, .sizes = p.whole().sizes().vec(), .strides = p.whole().strides().vec()};
+}
+
+/// The state of the strategy. Without `slices` that of this rank alone.
+void save_carried(const Strategy& strategy, StateSlices* slices, RunState& out) {
+  if (!strategy.carries_state()) return;
+  auto carried = strategy.carried();
+  auto& part = out[kCompression] = std::move(carried.shared);
+  for (const auto& p : carried.slices) {
+    if (slices != nullptr)
+      (*slices)[kCompression]["error/" + p.name] = slice_of(p);
+    else
+      part.tensors["error/" + p.name] = p.value.detach();
+  }
+  if (slices == nullptr) part.values["of_rank"] = int64_t{strategy.rank()};
+}
+
+void load_carried(Strategy& strategy, const SavedParts& saved) {
+  const State none;
+  const auto* found = saved.has(kCompression) ? saved.find(kCompression) : &none;
+  if (found == nullptr) return;
+  const auto of_rank = found->values.find("of_rank");
+  const bool of_another = of_rank != found->values.end() && found->integer("of_rank", kCompression) != strategy.rank();
+  strategy.load_carried(of_another ? none : *found);
+}
+
 void load_model(const LoopParts& parts, const State& saved) {
   const at::NoGradGuard no_grad;
   const auto parameters = parts.task->parameters();
@@ -146,6 +174,7 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
   if (parts.strategy->shards_parameters()) out["model"] = divide("model", std::move(out["model"]), parts.optimizer->parameters());
   out["optimizer"] = divide("optimizer", parts.optimizer->state(), parts.optimizer->parameters());
   out["scaler"] = parts.precision->state();
+  save_carried(*parts.strategy, slices, out);
   if (parts.ema != nullptr) out["ema"] = divide("ema", parts.ema->state(), parts.ema->averages());
   out["rng"] = rng_state();
   out["loader"] = parts.train_loader != nullptr ? parts.train_loader->state() : State{};
@@ -167,6 +196,7 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
   load("optimizer", [&](const State& s) { parts.optimizer->load_state(s); });
   load("scaler", [&](const State& s) { parts.precision->load_state(s); });
   if (parts.ema != nullptr) load("ema", [&](const State& s) { parts.ema->load_state(s); });
+  load_carried(*parts.strategy, saved);
   load("rng", [&](const State& s) { set_generators_of_rank(*parts.strategy, s); });
   if (parts.train_loader != nullptr)
     load("loader", [&](const State& s) {

@@ -15,6 +15,7 @@ class SavedParts {
   SavedParts(const RunState& state, const std::vector<std::string>& leave_out) : state_(state), leave_out_(leave_out) {}
   // nullptr if it is excluded. Error(Checkpoint) if the state does not have it.
   const State* find(const std::string& part) const;
+  bool has(const std::string& part) const { return state_.count(part) > 0; }
 
  private:
   const RunState& state_;

@@ -74,6 +74,26 @@ TEST_CASE("the sums that ranks have in shards are those of one process, and para
     }
 }
 
+TEST_CASE("complete parameters in shards have the same sums, and each is on one rank") {
+  for (const char* shard_by : {"shard_by=layer", "shard_by=parameter_size"})
+    for (const char* sharding : {"sharding=optimizer", "sharding=gradients"}) {
+      CAPTURE(shard_by);
+      const auto expected = of_one_process(3);
+      for (const auto& rank : gradients(3, {sharding, shard_by, "bucket_kib=8"})) {
+        REQUIRE_MESSAGE(rank.ok(), rank.output);
+        CHECK(gradients_of(rank) == expected);
+      }
+      for (const auto& rank : run_ranks(2, {kRankProgram, "shards", shard_by})) {
+        CHECK_MESSAGE(rank.ok(), rank.output);
+        CHECK(has(rank.output, "parameters on several ranks: 0\n"));
+      }
+    }
+  for (const auto& rank : gradients(2, {"shard_by=layer"})) {
+    CHECK(rank.status == 2);
+    CHECK(has(rank.output, "layer selects how zero1 and zero2 divide; allowed without shards: elements"));
+  }
+}
+
 TEST_CASE("shards add the micro-batches of a window in order, also of ranks that have fewer") {
   for (const char* sharding : {"sharding=optimizer", "sharding=gradients"})
     for (const int micro_batches : {1, 3}) {
@@ -120,17 +140,22 @@ TEST_CASE("each rank has a slice of each parameter, of blocks of 64 elements, th
   }
 }
 
-TEST_CASE("reduce_dtype: bf16 rounds fp32 gradients before and after their sum, which is in fp32; others travel as they are") {
-  for (const int ranks : {2, 3}) {
-    CAPTURE(ranks);
-    const auto expected = run_command({kRankProgram, "one_process_in_bf16", "ranks=" + std::to_string(ranks)});
-    REQUIRE(expected.ok());
-    REQUIRE(expected.output != of_one_process(ranks));
-    for (const auto& rank : gradients(ranks, {"reduce_dtype=bf16"})) {
-      REQUIRE_MESSAGE(rank.ok(), rank.output);
-      CHECK(gradients_of(rank) == expected.output);
+TEST_CASE("16 bits: fp32 gradients are rounded before and after their sum, which is in fp32; others travel as they are") {
+  for (const int ranks : {2, 3})
+    for (const auto& values : {std::string("bf16"), std::string("fp16")}) {
+      CAPTURE(ranks);
+      CAPTURE(values);
+      const auto expected = run_command({kRankProgram, "one_process_in_16_bits", "values=" + values, "ranks=" + std::to_string(ranks)});
+      REQUIRE(expected.ok());
+      REQUIRE(expected.output != of_one_process(ranks));
+      for (const auto& option : {"compression=" + values, values == "bf16" ? std::string("reduce_dtype=bf16") : std::string()}) {
+        if (option.empty()) continue;
+        for (const auto& rank : gradients(ranks, {option})) {
+          REQUIRE_MESSAGE(rank.ok(), rank.output);
+          CHECK(gradients_of(rank) == expected.output);
+        }
+      }
     }
-  }
   for (const auto& rank : gradients(2, {"reduce_dtype=bf16", "reduction=native"})) {
     CHECK(rank.status == 2);
     CHECK(has(rank.output, "dist.reduction=native does not do"));

@@ -47,6 +47,10 @@ class DataParallelStrategy final : public Strategy {
   void begin_window(int64_t micro_batches) override;
   void backward(const at::Tensor& loss, bool last) override;
   WindowWeight finish_gradients(const WindowWeight& own) override;
+  bool carries_state() const override { return reducer_ != nullptr && reducer_->carries_errors(); }
+  CarriedState carried() const override { return reducer_->carried(); }
+  void load_carried(const State& saved) override;
+  void set_gradient_scale(double scale) override { reducer_->set_gradient_scale(scale); }
   ReductionTimes reduction_times() const override { return reducer_->times(); }
   /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
   void agree(StepAgreement& step) override;
@@ -81,6 +85,7 @@ class DataParallelStrategy final : public Strategy {
   int64_t steps_ = 0;
   double window_begin_ = 0, computed_ = 0;  // seconds
   unsigned wanted_ = 0, decided_ = 0;
+  bool taken_ = true;  // the step that runs: no rank found an overflow
 };
 
 }  // namespace npu_train

@@ -46,6 +46,7 @@
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/dist/compression.hpp"
 #include "npu_train/dist/options.hpp"
 #include "npu_train/dist/parameter_unit.hpp"
 #include "npu_train/dist/process_group.hpp"
@@ -88,6 +89,18 @@ class GradientReducer {
 
   /// Of the last window, after finish().
   const ReductionTimes& times() const;
+
+  /// With a compression that carries errors (Compression::carries_errors()): what the last window did not send is added to the gradients
+  /// of the next one, unless its step was not taken. To be called after finish(); without the call the next window begins as after
+  /// settle(true).
+  void settle(bool taken);
+  /// What the losses of this window are multiplied by, such as the scale of a GradScaler: the errors of earlier windows are in proportion
+  /// to it. To be called before the first backward pass; 1 until then.
+  void set_gradient_scale(double scale);
+  /// What compression carries to the next window, for a checkpoint: see Strategy::carried().
+  bool carries_errors() const;
+  CarriedState carried() const;
+  void load_carried(const State& saved);
 
   /// What the optimizer of this rank updates, in the order of the parameters: they themselves; with shards a slice of each, which may be
   /// empty and shares the parameter's memory (with Sharding::Parameters it has its own). Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they

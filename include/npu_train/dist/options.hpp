@@ -5,6 +5,7 @@
 #include <string>
 
 #include "npu_train/core/config_table.hpp"
+#include "npu_train/dist/compression.hpp"
 
 namespace npu_train {
 
@@ -25,6 +26,10 @@ struct DistOptions {
   std::string reduce = "auto";        ///< window: once for each window | micro_batch: once for each micro-batch, in order | auto: window,
                                       ///< with sharded gradients micro_batch
   std::string reduce_dtype = "fp32";  ///< in which fp32 gradients travel: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
+  std::string compression = "none";   ///< Compression::parse(): none | bf16 | fp16 | int8 | topk:SHARE | ratio:R | powersgd:RANK, topk and
+                                      ///< ratio also with "+" and a code of their values; without effect in one process
+  std::string shard_by = "elements";  ///< what zero1 and zero2 divide: elements, evenly | layer, parameter_size: complete parameters, as
+                                      ///< shards_of() with a shard for each rank
   bool overlap = true;                ///< buckets are sent while the backward pass runs; false: after it, to measure what that hides
   double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
   double timeout = 300;               ///< seconds that a collective waits for other ranks
@@ -34,6 +39,8 @@ struct DistOptions {
 
   /// The same options without auto in `reduction` and `reduce`, for gradients that `transport` carries (ProcessGroup::transport).
   DistOptions resolved(const std::string& transport, Sharding sharding = Sharding::None) const;
+  /// `compression`, parsed. Error(Usage) if it is not valid, or contradicts another option.
+  Compression compressed() const;
   bool adds_in_order() const { return reduction == "ordered"; }  ///< of resolved options
 };
 

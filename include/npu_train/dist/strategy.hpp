@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "npu_train/base/parameter_set.hpp"
+#include "npu_train/dist/compression.hpp"
 #include "npu_train/dist/parameter_unit.hpp"
 #include "npu_train/dist/reduction_times.hpp"
 
@@ -77,6 +78,17 @@ class Strategy {
   /// From tensors of what setup() returned, in its order, to tensors of the complete parameters: `whole[i]` gets, in its own dtype, what
   /// all ranks have in their `slices[i]`. One that is undefined is not needed on this rank.
   virtual void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
+
+  /// Whether a checkpoint needs state of the strategy: errors of compressed gradients, which differ by rank.
+  virtual bool carries_state() const { return false; }
+  virtual CarriedState carried() const { return {}; }
+  /// Continues with a state that any number of ranks saved; from one without it (an empty State), as at the start. Slices are those that
+  /// carried() has, or complete tensors. Not in the middle of a step.
+  virtual void load_carried(const State& saved);
+  /// What the losses of the window that begins are multiplied by, for a strategy that carries_state().
+  virtual void set_gradient_scale(double /*scale*/) {}
+  /// Whether each rank has a part of a checkpoint to write.
+  bool writes_parts() const { return shards() || carries_state(); }
 
   /// For each of the numbers that the host of this rank gives, its sum over ranks: added in fp64 in the order of ranks, so the same bits on
   /// each. Waits for the other ranks.

@@ -26,7 +26,7 @@ bool CheckpointWriter::writes() const { return run_.enabled && run_.strategy.of_
 
 RunState CheckpointWriter::state_of_ranks(StateSlices& own) const {
   auto generators = generators_of_ranks(run_.strategy);
-  if (!run_.strategy.is_main() && !run_.strategy.shards()) return {};
+  if (!run_.strategy.is_main() && !run_.strategy.writes_parts()) return {};
   auto out = run_.state(own);
   out["rng"] = std::move(generators);
   return out;
@@ -68,7 +68,7 @@ std::string CheckpointWriter::save() {
     const auto meta = run_.meta();
     const bool is_main = run_.strategy.is_main();
     std::string path;
-    if (run_.strategy.shards()) {
+    if (run_.strategy.writes_parts()) {
       begin_parts(meta, /*async=*/false);
       path = finish_parts();
     } else {
@@ -93,7 +93,7 @@ void CheckpointWriter::begin() {
   run_.observers.run(Phase::Checkpoint, run_.step.attempts(), 0, [&] {
     check_finite();
     const auto meta = run_.meta();
-    if (run_.strategy.shards()) {
+    if (run_.strategy.writes_parts()) {
       begin_parts(meta, /*async=*/true);
     } else {
       StateSlices none;
@@ -120,14 +120,14 @@ void CheckpointWriter::finish(bool wait) {
 }
 
 std::string CheckpointWriter::save_diverged() {
-  const bool is_main = run_.strategy.is_main(), shards = run_.strategy.shards();
-  if (shards ? !writes() : run_.store == nullptr || !is_main) return "";
+  const bool is_main = run_.strategy.is_main(), in_parts = run_.strategy.writes_parts();
+  if (in_parts ? !writes() : run_.store == nullptr || !is_main) return "";
   try {
     StateSlices slices;
     const auto state = run_.state(slices);
     const auto meta = run_.meta();
     auto folder = is_main ? run_.store->open_diverged() : nullptr;
-    if (shards) {
+    if (in_parts) {
       shared_.begin(std::move(folder), state, slices, run_.config, /*async=*/false);
       folder = shared_.finish();
     } else {

@@ -81,6 +81,8 @@ DistOptions options_of(const Arguments& args) {
   return {.reduction = text(args, "reduction", "ordered"),
           .reduce = text(args, "reduce", "window"),
           .reduce_dtype = text(args, "reduce_dtype", "fp32"),
+          .compression = text(args, "compression", "none"),
+          .shard_by = text(args, "shard_by", "elements"),
           .bucket_mib = static_cast<double>(number(args, "bucket_kib", 4)) / 1024,
           .timeout = static_cast<double>(number(args, "timeout", 60)),
           .debug = number(args, "debug", 0) != 0};
@@ -99,8 +101,9 @@ void one_process(const Arguments& args) {
   }
 }
 
-// What ranks with one micro-batch each get whose fp32 gradients travel in bf16: rounded before and after the sum.
-void one_process_in_bf16(const Arguments& args) {
+// What ranks with one micro-batch each get whose fp32 gradients travel in `values`, of 16 bits: rounded before and after the sum.
+void one_process_in_16_bits(const Arguments& args) {
+  const auto dtype = text(args, "values", "bf16") == "fp16" ? at::kHalf : at::kBFloat16;
   const auto all = parameters();
   for (int64_t w = 0; w < 3; ++w) {
     std::vector<at::Tensor> sums(all.size());
@@ -110,12 +113,12 @@ void one_process_in_bf16(const Arguments& args) {
       for (size_t i = 0; i < all.size(); ++i) {
         auto grad = all[i].value.grad();
         if (!grad.defined()) continue;
-        if (grad.scalar_type() == at::kFloat) grad = grad.to(at::kBFloat16).to(at::kFloat);
+        if (grad.scalar_type() == at::kFloat) grad = grad.to(dtype).to(at::kFloat);
         sums[i] = sums[i].defined() ? sums[i] + grad : grad;
       }
     }
     for (size_t i = 0; i < all.size(); ++i) {
-      if (sums[i].defined() && sums[i].scalar_type() == at::kFloat) sums[i] = sums[i].to(at::kBFloat16).to(at::kFloat);
+      if (sums[i].defined() && sums[i].scalar_type() == at::kFloat) sums[i] = sums[i].to(dtype).to(at::kFloat);
       all[i].value.mutable_grad() = sums[i];
     }
     print_gradients(all);
@@ -172,9 +175,10 @@ void shards(const Arguments& args) {
   GradientReducer reducer(all, group, options_of(args), Sharding::Optimizer);
   std::vector<at::Tensor> expected;
   for (const auto& p : all) expected.push_back(p.value.detach() * 2);
-  int64_t elements = 0;
+  int64_t elements = 0, divided = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     const auto& own = reducer.own()[i];
+    divided += own.value.numel() > 0 && own.value.numel() < all[i].value.numel() ? 1 : 0;
     check(own.name == all[i].name && own.value.dim() == 1 && own.value.is_leaf() && own.whole().is_same(all[i].value) &&
               own.value.is_alias_of(all[i].value) && own.begin % 64 == 0,
           ErrorKind::CheckFailed, "shards", own.name, " ", own.value.sizes(), " at ", own.begin);
@@ -191,6 +195,7 @@ void shards(const Arguments& args) {
   } catch (const Error& e) {
     std::printf("%s\n", e.what());
   }
+  std::printf("parameters on several ranks: %lld\n", static_cast<long long>(divided));
   std::printf("parameters are those of rank 0 to the bit; elements %lld of %lld\n", static_cast<long long>(elements),
               static_cast<long long>(all.numel()));
 }
@@ -383,7 +388,7 @@ int main(int argc, char** argv) {
     args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
   const std::map<std::string, void (*)(const Arguments&)> scenarios = {{"one_process", one_process},
-                                                                       {"one_process_in_bf16", one_process_in_bf16},
+                                                                       {"one_process_in_16_bits", one_process_in_16_bits},
                                                                        {"gradients", gradients},
                                                                        {"shards", shards},
                                                                        {"agreement", agreement},

@@ -1,0 +1,105 @@
+#include "dist/carried.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <string>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr const char* kPart = "compression";
+
+at::Tensor meta(at::IntArrayRef sizes) { return at::empty(sizes, at::TensorOptions().device(at::kMeta).dtype(at::kFloat)); }
+
+const at::Tensor* find(const State& state, const std::string& name) {
+  const auto found = state.tensors.find(name);
+  return found == state.tensors.end() ? nullptr : &found->second;
+}
+
+void refuse(bool bad, const std::string& name, const at::Tensor& given, int64_t numel) {
+  check(!bad, ErrorKind::Checkpoint, kPart, name, " has shape ", given.sizes(), "; the parameter has ", numel,
+        " elements; hint: the checkpoint is of another model");
+}
+
+// Errors of ranks, of which this rank takes over its own row or several.
+void add_rows(const at::Tensor& to, const at::Tensor& saved, const std::string& name, const ProcessGroup& group) {
+  const bool own_row = saved.dim() == 1 && saved.numel() == to.numel();
+  refuse(!own_row && (saved.dim() != 2 || saved.size(1) != to.numel()), name, saved, to.numel());
+  if (own_row) {
+    to.copy_(saved);
+    return;
+  }
+  for (int64_t row = group.rank(); row < saved.size(0); row += group.size()) to.add_(saved[row].to(to.device()));
+}
+
+// Errors of sums. A method without such errors takes them over on the main rank.
+void add_sums(const at::Tensor& to, const at::Tensor& all, const at::Tensor& saved, int64_t begin, const std::string& name,
+              const ProcessGroup& group) {
+  const bool complete = saved.dim() == 1 && saved.numel() == all.numel();
+  refuse(!complete && (!to.defined() || saved.dim() != 1 || saved.numel() != to.numel()), name, saved, all.numel());
+  if (to.defined())
+    to.copy_(complete ? saved.narrow(0, begin, to.numel()) : saved);
+  else if (group.rank() == 0)
+    all.add_(saved.to(all.device()));
+}
+
+}  // namespace
+
+at::ScalarType travel_dtype(const DistOptions& options) {
+  const auto compression = options.compressed();
+  if (compression.carries_errors()) return at::kFloat;
+  if (compression.values == "fp16") return at::kHalf;
+  return compression.values == "bf16" || options.reduce_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
+}
+
+CarriedState carried_of(const std::vector<Bucket>& buckets, const ParameterSet& parameters, const ProcessGroup& group, double scale) {
+  CarriedState out;
+  out.shared.values["scale"] = scale;
+  for (const auto& bucket : buckets) {
+    if (bucket.compressor() == nullptr) continue;
+    const auto& pieces = bucket.layout().pieces;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const auto& name = parameters[pieces[i].parameter].name;
+      const auto numel = pieces[i].numel;
+      out.slices.add({.name = "rank/" + name,
+                      .value = bucket.compressor()->error(pieces[i]),
+                      .sliced_from = meta({group.size(), numel}),
+                      .begin = group.rank() * numel});
+      if (const auto sum = bucket.compressor()->error_of_sum(pieces[i]); sum.defined())
+        out.slices.add({.name = "sum/" + name, .value = sum, .sliced_from = meta({numel}), .begin = bucket.own(i).begin});
+      if (const auto shared = bucket.compressor()->shared(pieces[i]); shared.defined()) out.shared.tensors["factor/" + name] = shared;
+    }
+  }
+  return out;
+}
+
+State own_state(const CarriedState& carried) {
+  auto out = carried.shared;
+  for (const auto& p : carried.slices) out.tensors["error/" + p.name] = p.value;
+  return out;
+}
+
+double load_carried(std::vector<Bucket>& buckets, const ParameterSet& parameters, const ProcessGroup& group, const State& saved) {
+  const at::NoGradGuard no_grad;
+  for (const auto& bucket : buckets) {
+    if (bucket.compressor() == nullptr) continue;
+    bucket.compressor()->reset();
+    const auto& pieces = bucket.layout().pieces;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const auto& name = parameters[pieces[i].parameter].name;
+      const auto rows = "error/rank/" + name, sums = "error/sum/" + name, factor = "factor/" + name;
+      const auto all = bucket.compressor()->error(pieces[i]), of_sum = bucket.compressor()->error_of_sum(pieces[i]);
+      if (const auto* found = find(saved, rows)) add_rows(all, *found, rows, group);
+      if (const auto* found = find(saved, sums)) add_sums(of_sum, all, *found, bucket.own(i).begin, sums, group);
+      const auto shared = bucket.compressor()->shared(pieces[i]);
+      if (const auto* found = find(saved, factor); found != nullptr && shared.defined() && found->sizes() == shared.sizes())
+        shared.copy_(*found);
+    }
+  }
+  return saved.empty() ? 1 : saved.number("scale", kPart);
+}
+
+}  // namespace npu_train::detail

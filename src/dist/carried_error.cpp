@@ -1,0 +1,26 @@
+#include "dist/carried_error.hpp"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
+namespace npu_train::detail {
+
+CarriedError::CarriedError(int64_t numel, const at::TensorOptions& options) : error_(at::zeros({numel}, options)) {}
+
+at::Tensor CarriedError::added_to(const at::Tensor& values, double unit) {
+  unit_ = unit;
+  return at::add(values, error_, unit);
+}
+
+void CarriedError::keep(int64_t begin, int64_t numel) {
+  if (proposed_.defined() && numel > 0) proposed_.narrow(0, begin, numel).copy_(error_.narrow(0, begin, numel)).mul_(unit_);
+}
+
+void CarriedError::settle(bool taken) {
+  auto proposed = std::exchange(proposed_, {});
+  if (taken && proposed.defined()) error_ = std::move(proposed);
+}
+
+}  // namespace npu_train::detail

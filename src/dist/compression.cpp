@@ -1,0 +1,67 @@
+#include "npu_train/dist/compression.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kWhere = "dist.compression";
+constexpr const char* kForms = "none, bf16, fp16, int8, topk:SHARE, ratio:R, powersgd:RANK; topk and ratio also with +bf16, +fp16 or +int8";
+
+// The number after "name:"; -1 if there is none.
+double number_of(const std::string& word) {
+  const auto text = word.substr(word.find(':') + 1);
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  return !text.empty() && *end == '\0' && std::isfinite(value) ? value : -1;
+}
+
+void set_method(const std::string& word, Compression& out) {
+  const auto number = number_of(word);
+  const auto share = [&] {
+    check(number > 0 && number <= 1, ErrorKind::Usage, kWhere, "'", word, "': a share is more than 0 and at most 1, as in topk:0.01");
+    return number;
+  };
+  if (word.starts_with("topk:")) {
+    out.method = Compression::Method::Largest;
+    out.share = share();
+  } else if (word.starts_with("ratio:")) {
+    out.method = Compression::Method::Largest;
+    out.ratio = share();
+  } else {
+    check(number >= 1 && number <= 1024 && number == std::floor(number), ErrorKind::Usage, kWhere, "'", word,
+          "': a rank is an integer from 1 to 1024, as in powersgd:4");
+    out.method = Compression::Method::LowRank;
+    out.rank = static_cast<int64_t>(number);
+  }
+}
+
+}  // namespace
+
+Compression Compression::parse(const std::string& text) {
+  Compression out;
+  if (text == "none") return out;
+  for (size_t begin = 0; begin <= text.size();) {
+    const auto end = std::min(text.find('+', begin), text.size());
+    const auto word = text.substr(begin, end - begin);
+    begin = end + 1;
+    const bool is_method = word.starts_with("topk:") || word.starts_with("ratio:") || word.starts_with("powersgd:");
+    const bool is_code = word == "bf16" || word == "fp16" || word == "int8";
+    check(is_method || is_code, ErrorKind::Usage, kWhere, "'", text, "' is not known; allowed: ", kForms);
+    check(is_method ? out.method == Method::All : out.values == "fp32", ErrorKind::Usage, kWhere, "'", text,
+          "' names two of a kind; allowed: ", kForms);
+    if (is_method)
+      set_method(word, out);
+    else
+      out.values = word;
+  }
+  check(out.method != Method::LowRank || out.values == "fp32", ErrorKind::Usage, kWhere, "'", text,
+        "': the factors of powersgd travel in fp32; allowed: ", kForms);
+  return out;
+}
+
+}  // namespace npu_train

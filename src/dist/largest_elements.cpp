@@ -1,0 +1,93 @@
+// Of each bucket the largest elements travel, with their places; the lists of all ranks are gathered (Aji & Heafield 2017,
+// arXiv:1704.05021; Lin et al. 2018, arXiv:1712.01887).
+#include <ATen/ops/cat.h>
+#include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "dist/coded_sum.hpp"
+#include "dist/compressor.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+namespace {
+
+constexpr int64_t kPlaceBytes = 4;
+
+class LargestElements final : public Compressor {
+ public:
+  LargestElements(const Compression& compression, Place place) : Compressor(std::move(place)), code_(compression.values) {
+    check(place_.layout.numel <= std::numeric_limits<int32_t>::max(), ErrorKind::Usage, "dist.compression",
+          "topk and ratio number the elements of a bucket by 32 bits; it has ", place_.layout.numel,
+          "; hint: a smaller dist.bucket_mib, unless one parameter is that large");
+    int64_t elements = 0;
+    for (const auto& piece : place_.layout.pieces) elements += piece.numel;
+    chosen_ = compression.share > 0 ? static_cast<int64_t>(compression.share * static_cast<double>(elements))
+                                    : most_within(compression.ratio, elements);
+    chosen_ = std::clamp<int64_t>(chosen_, 1, place_.layout.numel);
+  }
+
+  void send(const at::Tensor& flat, double unit) override {
+    auto own = error_.added_to(flat, unit);
+    const auto sizes = own.abs().nan_to_num_(std::numeric_limits<double>::infinity(), std::numeric_limits<double>::infinity());
+    const auto places = std::get<1>(at::topk(sizes, chosen_));
+    const auto values = own.index_select(0, places);
+    const auto coded = code_.encode(values.view({1, -1}));
+    message_ = at::cat({places.to(at::kInt).view({1, -1}).view(at::kByte), coded}, 1);
+    if (place_.between_devices) gather();  // there, exchanges and gathers are one sequence
+    own.index_copy_(0, places, values - code_.decode(coded, chosen_).view({-1}));
+    error_.propose(std::move(own));
+  }
+  bool arrived() override { return true; }
+  void pass_on() override {
+    if (lists_ == nullptr) gather();  // in the sequence of the gathers of all buckets
+  }
+
+  at::Tensor finish() override {
+    const auto lists = lists_->wait();
+    times_ = {.bytes = lists_->bytes(), .gather = lists_->span()};
+    lists_.reset();
+    const auto bytes = lists.narrow(1, 0, chosen_ * kPlaceBytes).contiguous();
+    const auto places = bytes.view({-1}).view(at::kInt).view({-1, chosen_}).to(at::kLong);
+    const auto values = code_.decode(lists.narrow(1, chosen_ * kPlaceBytes, code_.bytes(chosen_)), chosen_);
+    auto sums = at::zeros({place_.layout.numel}, place_.layout.options);
+    for (int r = 0; r < place_.group.size(); ++r) sums.index_add_(0, places[r], values[r]);  // no place twice in one list
+    return place_.sharding == Sharding::None ? sums : of_part(sums);
+  }
+
+ private:
+  void gather() { lists_ = std::make_unique<Message>(Message::gather(place_.group, std::exchange(message_, {}), place_.between_devices)); }
+  int64_t message_bytes(int64_t chosen) const { return kPlaceBytes * chosen + code_.bytes(chosen); }
+
+  // How many elements can travel in `ratio` of the bytes that fp32 needs: a list goes to each other rank, of the elements 1/N goes to each,
+  // and without shards the sums once more.
+  int64_t most_within(double ratio, int64_t elements) const {
+    const double times = place_.sharding == Sharding::None ? 2 : 1;
+    const double budget = ratio * times * 4 * static_cast<double>(elements) / place_.group.size();
+    int64_t low = 0, high = elements;
+    while (low < high) {
+      const auto middle = (low + high + 1) / 2;
+      if (static_cast<double>(message_bytes(middle)) <= budget)
+        low = middle;
+      else
+        high = middle - 1;
+    }
+    return low;
+  }
+
+  ValueCode code_;
+  int64_t chosen_ = 0;
+  at::Tensor message_;
+  std::unique_ptr<Message> lists_;
+};
+
+}  // namespace
+
+std::unique_ptr<Compressor> make_largest_elements(const Compression& compression, Compressor::Place place) {
+  return std::make_unique<LargestElements>(compression, std::move(place));
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,30 @@
+// Numbers in fewer bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+namespace npu_train::detail {
+
+// Rows of fp32 as rows of bytes. int8: one fp32 scale for each block of 256 numbers, the last one shorter, and then a byte for each number.
+// A number that is not finite makes its block so, or itself.
+class ValueCode {
+ public:
+  static constexpr int64_t kBlock = 256;
+
+  // fp32 | bf16 | fp16 | int8
+  explicit ValueCode(const std::string& name);
+  // Of a row of n numbers.
+  int64_t bytes(int64_t n) const;
+  // fp32 [rows, n] to uint8 [rows, bytes(n)].
+  at::Tensor encode(const at::Tensor& rows) const;
+  // And back.
+  at::Tensor decode(const at::Tensor& coded, int64_t n) const;
+
+ private:
+  at::ScalarType dtype_;
+};
+
+}  // namespace npu_train::detail
