@@ -21,14 +21,15 @@ at::Tensor travelling(const at::Tensor& flat, Bucket::Travel travel) {
 
 }  // namespace
 
-Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel, Sharding sharding)
+Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, Travel travel, Sharding sharding)
     : layout_(std::move(layout)),
       parameters_(parameters),
-      group_(group),
+      groups_(groups),
+      group_(*groups.all),
       travel_(travel),
       sharding_(sharding),
       delivered_(layout_.pieces.size()),
-      compressor_(make_compressor(travel.compression, {layout_, parameters, group, travel.between_devices, sharding})) {
+      compressor_(make_compressor(travel.compression, {layout_, parameters, group_, travel.between_devices, sharding})) {
   if (sharding_ < Sharding::Gradients) make_buffers();
   begin_round();
 }
@@ -72,14 +73,21 @@ void Bucket::fill_missing() {
 at::Tensor Bucket::sum(size_t piece) const {
   const auto& of = layout_.pieces[piece];
   if (sharding_ == Sharding::None) return FlatBucket::view(flat_, of, parameter(piece));
-  const auto range = layout_.range_of_rank(of, group_.rank(), group_.size());
+  const int shard = groups_.shards->rank(), shards = groups_.shards->size();
+  const auto range = layout_.range_of_rank(of, shard, shards);
   const at::AutoDispatchBelowADInplaceOrView no_view;
-  return sum_.as_strided({range.numel}, {1}, layout_.offset_in_part(of, group_.rank(), group_.size()));
+  return sum_.as_strided({range.numel}, {1}, layout_.offset_in_part(of, shard, shards));
 }
 
 Parameter Bucket::own(size_t piece) const {
-  const auto range = layout_.range_of_rank(layout_.pieces[piece], group_.rank(), group_.size());
+  const auto range = layout_.range_of_rank(layout_.pieces[piece], groups_.shards->rank(), groups_.shards->size());
   return parameters_[layout_.pieces[piece].parameter].slice(range.begin, range.numel);
+}
+
+// In the order of the ranks that add a part each: those with the same shard add its parts, one after the other.
+at::Tensor Bucket::by_rank(const at::Tensor& flat) const {
+  if (groups_.replicas == nullptr) return flat;
+  return flat.view({groups_.shards->size(), groups_.replicas->size(), -1}).transpose(0, 1).reshape({-1});
 }
 
 void Bucket::exchange(bool ordered, double unit) {
@@ -97,7 +105,7 @@ void Bucket::exchange(bool ordered, double unit) {
     return;
   }
   received_ = at::empty_like(sent_);
-  exchange_ = group_.all_to_all(received_, sent_);
+  exchange_ = group_.all_to_all(received_, by_rank(sent_));
 }
 
 void Bucket::fold(bool ordered) {
@@ -107,13 +115,13 @@ void Bucket::fold(bool ordered) {
   if (ordered) {
     for (int r = 0; r < group_.size(); ++r) {
       if (sum_.defined())
-        sum_.add_(part(received_, r));
+        sum_.add_(part(received_, r, group_.size()));
       else
-        sum_ = part(received_, r).to(flat_.scalar_type(), /*non_blocking=*/false, /*copy=*/true);  // of the size of a part
+        sum_ = part(received_, r, group_.size()).to(flat_.scalar_type(), /*non_blocking=*/false, /*copy=*/true);  // of the size of a part
     }
     received_.reset();
   } else if (sharding_ != Sharding::None) {
-    sum_ = part(sent_, group_.rank()).clone();
+    sum_ = part(sent_, groups_.shards->rank(), groups_.shards->size()).clone();
   }
   if (sharding_ >= Sharding::Gradients) drop_buffers();
 }
@@ -121,7 +129,12 @@ void Bucket::fold(bool ordered) {
 void Bucket::gather(bool ordered) {
   if (compressor_ != nullptr) return;
   if (sharding_ != Sharding::None) {
-    sum_ = sum_.to(layout_.options.device(), layout_.options.dtype().toScalarType());
+    if (ordered && groups_.replicas != nullptr) {
+      shard_ = at::empty({layout_.numel / groups_.shards->size()}, sum_.options());
+      gather_ = groups_.replicas->all_gather(shard_, sum_);
+    } else {
+      sum_ = sum_.to(layout_.options.device(), layout_.options.dtype().toScalarType());
+    }
     return;
   }
   if (!ordered) return;
@@ -145,6 +158,7 @@ void Bucket::wait() {
     gather_->wait();
     times_.gather = std::exchange(gather_, nullptr)->span();
   }
+  if (shard_.defined()) sum_ = std::exchange(shard_, at::Tensor()).to(layout_.options.device(), layout_.options.dtype().toScalarType());
   if (sharding_ != Sharding::None) return;
   sum_.reset();
   if (staged()) flat_.copy_(sent_);

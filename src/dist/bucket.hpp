@@ -9,6 +9,7 @@
 
 #include "dist/compressor.hpp"
 #include "dist/flat_layout.hpp"
+#include "dist/shard_groups.hpp"
 #include "npu_train/dist/process_group.hpp"
 
 namespace npu_train::detail {
@@ -22,7 +23,7 @@ class Bucket {
     Compression compression{};          // of fp32 gradients, where it carries errors
   };
 
-  Bucket(FlatBucket layout, const ParameterSet& parameters, ProcessGroup& group, Travel travel, Sharding sharding);
+  Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, Travel travel, Sharding sharding);
 
   const FlatBucket& layout() const { return layout_; }
 
@@ -42,7 +43,8 @@ class Bucket {
   bool exchanged() const { return compressor_ != nullptr ? compressor_->arrived() : exchange_ != nullptr && exchange_->done(); }
   // Adds the parts of all ranks, in their order, to the sum of this window's earlier rounds.
   void fold(bool ordered);
-  // Sends the sum of this rank's part to all, and waits for those of the others; with shards, it stays where it is.
+  // Sends the sum of this rank's part to all, and waits for those of the others; with shards, it stays where it is, unless several ranks
+  // have the same shard.
   void gather(bool ordered);
   // When all buckets have been gathered: a compression that exchanges twice begins the second exchange.
   void turn();
@@ -61,15 +63,18 @@ class Bucket {
 
  private:
   const at::Tensor& parameter(size_t piece) const { return parameters_[layout_.pieces[piece].parameter].value; }
-  int64_t part_size() const { return layout_.numel / group_.size(); }
-  at::Tensor part(const at::Tensor& flat, int rank) const { return flat.narrow(0, rank * part_size(), part_size()); }
+  at::Tensor part(const at::Tensor& flat, int rank, int ranks) const {
+    return flat.narrow(0, rank * (layout_.numel / ranks), layout_.numel / ranks);
+  }
+  at::Tensor by_rank(const at::Tensor& flat) const;
   bool staged() const { return !sent_.is_same(flat_); }
   void make_buffers();
   void drop_buffers();
 
   FlatBucket layout_;
   const ParameterSet& parameters_;
-  ProcessGroup& group_;
+  const ShardGroups& groups_;
+  ProcessGroup& group_;  // of all ranks
   Travel travel_;
   Sharding sharding_;
   std::vector<bool> delivered_;
@@ -77,6 +82,7 @@ class Bucket {
   at::Tensor flat_;      // on the parameters' device; with sharded gradients only until they have been added
   at::Tensor sent_;      // what travels: flat_ itself, or its copy in host memory or in another dtype
   at::Tensor received_;  // the parts of all ranks, while they are exchanged
+  at::Tensor shard_;     // the sums of all ranks that have the same shard, while they are gathered
   at::Tensor sum_;       // of this rank's part, over the rounds of the window; with shards on the parameters' device
   std::unique_ptr<Collective> exchange_, gather_;
   std::unique_ptr<Compressor> compressor_;

@@ -55,10 +55,14 @@ std::string name_of_transport(const Device& device) { return device.kind == "cud
 class C10dGroup final : public ProcessGroup {
  public:
   C10dGroup(const Launch& launch, const DistOptions& options);
+  /// Of some ranks of `whole`.
+  C10dGroup(const C10dGroup& whole, const std::vector<int>& ranks, int number);
   ~C10dGroup() override;
 
   int rank() const override { return launch_.rank; }
   int size() const override { return launch_.world_size; }
+  int local_size() const override { return launch_.local_world_size; }
+  std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) override;
 
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
     return start("all_to_all", exchanges_, in, [&](c10d::Backend& backend) {
@@ -96,6 +100,7 @@ class C10dGroup final : public ProcessGroup {
 
   void abandon() noexcept override {
     shared_->beats->leak();
+    for (const auto& part : parts_) part->abandon();
     for (auto* group : {&exchanges_, &gathers_, &agreements_}) (void)group->release();
     for (auto& [type, transport] : transports_) (void)transport.backend.release();
     (void)store_.release();
@@ -138,6 +143,7 @@ class C10dGroup final : public ProcessGroup {
   std::string why_no_transport(const Device& device) const;
 
   Launch launch_;
+  bool on_one_host_;
   std::shared_ptr<detail::C10dShared> shared_;
   std::string backend_;  // dist.backend
   bool debug_;
@@ -146,10 +152,12 @@ class C10dGroup final : public ProcessGroup {
   StorePtr store_;
   Gloo exchanges_, gathers_, agreements_;  // one for each sequence
   std::map<c10::DeviceType, Transport> transports_;
+  std::vector<std::shared_ptr<C10dGroup>> parts_;  // subgroups
 };
 
 C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
     : launch_(launch),
+      on_one_host_(launch.local_world_size == launch.world_size),
       shared_(std::make_shared<detail::C10dShared>("rank " + std::to_string(launch.rank) + " of " + std::to_string(launch.world_size) +
                                                    " (" + host_name() + ")")),
       backend_(options.backend),
@@ -162,6 +170,30 @@ C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
   gathers_ = group("gathers");
   agreements_ = group("agreements");
   start_beats();
+}
+
+C10dGroup::C10dGroup(const C10dGroup& whole, const std::vector<int>& ranks, int number)
+    : launch_(whole.launch_),
+      on_one_host_(whole.on_one_host_),
+      shared_(whole.shared_),
+      backend_(whole.backend_),
+      debug_(whole.debug_),
+      timeout_(whole.timeout_),
+      beat_interval_(whole.beat_interval_) {
+  const auto own = std::find(ranks.begin(), ranks.end(), whole.rank());
+  check(own != ranks.end(), ErrorKind::Usage, "process group", shared_->who, " is not in the group of ranks ", ranks);
+  launch_.rank = static_cast<int>(own - ranks.begin());
+  launch_.world_size = static_cast<int>(ranks.size());
+  launch_.local_world_size = std::min(launch_.local_world_size, launch_.world_size);
+  store_ = c10::make_intrusive<c10d::PrefixStore>(c10::str("part ", number, " of ", ranks.front()), whole.store_);
+  exchanges_ = group("exchanges");
+  gathers_ = group("gathers");
+  agreements_ = group("agreements");
+}
+
+std::shared_ptr<ProcessGroup> C10dGroup::subgroup(const std::vector<int>& ranks) {
+  parts_.push_back(std::make_shared<C10dGroup>(*this, ranks, static_cast<int>(parts_.size())));
+  return parts_.back();
 }
 
 C10dGroup::~C10dGroup() {
@@ -271,10 +303,9 @@ void C10dGroup::meet() {
 Gloo C10dGroup::group(const char* name) const {
   return shared_->guarded("process group", [&] {
     auto options = ProcessGroupGloo::Options::create(timeout_);
-    const bool local = launch_.local_world_size == launch_.world_size;
     const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
     options->devices.push_back(interface != nullptr ? ProcessGroupGloo::createDeviceForInterface(interface)
-                               : local              ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                               : on_one_host_       ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                                     : ProcessGroupGloo::createDefaultDevice());
     options->threads = 1;  // one sequence needs no more
     return c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size,

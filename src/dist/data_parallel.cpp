@@ -147,6 +147,7 @@ void DataParallelStrategy::agree(StepAgreement& step) {
   }
   std::vector<double> seconds;
   decided_ = 0;
+  const auto same_group = [this](int r) { return r / reducer_->shard_size() == rank() / reducer_->shard_size(); };
   for (auto& given : group_->gather("agree", message)) {
     check(given.size() == message.size(), ErrorKind::Peer, "agree",
           "ranks have different numbers of metrics; hint: all ranks must run the "
@@ -161,8 +162,10 @@ void DataParallelStrategy::agree(StepAgreement& step) {
     auto* at = given.data() + sizeof own;
     for (size_t i = 0; i < added.size(); ++i) {
       const auto part = at::from_blob(at, added[i].sizes(), added[i].scalar_type()).clone();
-      sums[i] = sums[i].defined() ? sums[i].add_(part) : part;
       at += part.nbytes();
+      // Of the squares once: other groups of ranks have the same shards.
+      if (i + 1 < added.size() && !same_group(static_cast<int>(seconds.size()) - 1)) continue;
+      sums[i] = sums[i].defined() ? sums[i].add_(part) : part;
     }
   }
   for (size_t i = 0; i < added.size(); ++i) added[i].copy_(sums[i]);

@@ -62,6 +62,11 @@ void check_equal(const ParameterSet& parameters, ProcessGroup& group, const std:
   }
 }
 
+std::shared_ptr<ProcessGroup> checked(std::shared_ptr<ProcessGroup> group) {
+  check(group != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
+  return group;
+}
+
 // The unit of each parameter, from 1; 0: none, the root.
 std::vector<size_t> unit_of_each(const ParameterSet& parameters, const std::vector<ParameterUnit>& units) {
   std::map<std::string, size_t> by_name;
@@ -102,6 +107,7 @@ class GradientReducer::Impl {
   CarriedState carried() const { return detail::carried_of(buckets_, parameters_, *group_, errors_scale_); }
   void load_carried(const State& saved);
   const ParameterSet& own() const { return own_; }
+  int shard_size() const { return groups_.shards->size(); }
   void add_over_ranks(at::Tensor& own) const;
   void gather_parameters();
   void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
@@ -126,6 +132,7 @@ class GradientReducer::Impl {
   ParameterSet parameters_;
   ParameterSet own_;
   std::shared_ptr<ProcessGroup> group_;
+  detail::ShardGroups groups_;
   Sharding sharding_;
   bool ordered_, window_mode_, overlap_, between_devices_;
   bool carries_errors_ = false;
@@ -149,14 +156,19 @@ class GradientReducer::Impl {
 
 GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given,
                             Sharding sharding, const std::vector<ParameterUnit>& units)
-    : parameters_(parameters), group_(std::move(group)), sharding_(sharding), present_(parameters.size()) {
-  check(group_ != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
+    : parameters_(parameters),
+      group_(checked(std::move(group))),
+      groups_(group_, given.shard_size_of(*group_, sharding)),
+      sharding_(sharding),
+      present_(parameters.size()) {
   bind<DistOptions>(to_node(given), "dist");
   const auto transport = group_->transport(parameters_.empty() ? c10::kCPU : parameters_[0].value.device());
   const auto options = given.resolved(transport, sharding_);
   ordered_ = options.adds_in_order();
   window_mode_ = options.reduce == "window";
   between_devices_ = transport != ProcessGroup::kHostTransport;
+  if (between_devices_ && groups_.replicas != nullptr)
+    for (const auto& part : {groups_.shards, groups_.replicas}) part->transport(parameters_[0].value.device());
   // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters.
   overlap_ = options.overlap && !(between_devices_ && sharding_ == Sharding::Parameters);
   const auto compression = options.compressed();
@@ -164,6 +176,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   carries_errors_ = compression.carries_errors() && group_->size() > 1;
   check(!carries_errors_ || sharding_ != Sharding::Parameters, ErrorKind::Usage, "dist.compression", options.compression,
         " exchanges in an order of its own, which trainer.strategy=zero3 does not allow; allowed with it: none, bf16, fp16");
+  check(!carries_errors_ || groups_.replicas == nullptr, ErrorKind::Usage, "dist.compression", options.compression,
+        " gives each rank another shard; allowed with dist.shard_size=", options.shard_size, ": none, bf16, fp16");
   // Not where exchanges and gathers are one sequence (with shards there are no gathers, unless of compressed gradients), nor where each
   // collective waits for all (dist.debug).
   folds_early_ = !options.debug && (!between_devices_ || (sharding_ != Sharding::None && !carries_errors_));
@@ -174,14 +188,14 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   const auto unit_of = unit_of_each(parameters_, units);
   auto layout = layout_of(options, unit_of);
   buckets_.reserve(layout.size());
-  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, *group_, travel, sharding_);
+  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, groups_, travel, sharding_);
   if (sharding_ == Sharding::Parameters) {
     std::vector<std::string> names;
     for (const auto& unit : units) names.push_back(unit.name);
     std::vector<const detail::FlatBucket*> storages;
     for (const auto& b : buckets_) storages.push_back(&b.layout());
     units_ = std::make_unique<detail::ParameterUnits>(
-        parameters_, unit_of, std::move(names), std::move(storages), *group_,
+        parameters_, unit_of, std::move(names), std::move(storages), *groups_.shards,
         detail::ParameterUnits::Options{.between_devices = between_devices_, .ahead = options.overlap});
   }
   own_ = sharding_ == Sharding::None ? parameters_ : own_slices();
@@ -195,6 +209,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
 
 std::vector<detail::FlatBucket> GradientReducer::Impl::layout_of(const DistOptions& options, const std::vector<size_t>& unit_of) const {
   const bool divides_elements = options.shard_by == "elements";
+  check(divides_elements || groups_.replicas == nullptr, ErrorKind::Usage, "dist.shard_by", options.shard_by,
+        " divides among all ranks; allowed with dist.shard_size=", options.shard_size, ": elements");
   check(divides_elements || sharding_ == Sharding::Optimizer || sharding_ == Sharding::Gradients, ErrorKind::Usage, "dist.shard_by",
         options.shard_by, " selects how zero1 and zero2 divide; allowed with other strategies: elements");
   if (sharding_ == Sharding::Parameters) return detail::unit_layout(parameters_, group_->size(), unit_of);
@@ -428,7 +444,7 @@ ParameterSet GradientReducer::Impl::own_slices() const {
 
 void GradientReducer::Impl::add_over_ranks(at::Tensor& own) const {
   const auto host = own.to(at::kCPU).contiguous();
-  group_->all_reduce(host)->wait();
+  groups_.shards->all_reduce(host)->wait();
   if (!host.is_same(own)) own.copy_(host);
 }
 
@@ -452,7 +468,7 @@ void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const 
   constexpr size_t kUnderWay = 2;  // one travels while another is copied
   std::deque<detail::GatheredBucket> under_way;
   for (const auto& b : buckets_) {
-    under_way.emplace_back(b.layout(), slices, *group_, between_devices_);
+    under_way.emplace_back(b.layout(), slices, *groups_.shards, between_devices_);
     if (under_way.size() < kUnderWay) continue;
     under_way.front().finish(parameters_, whole);
     under_way.pop_front();
@@ -507,6 +523,7 @@ void GradientReducer::load_carried(const State& saved) {
 }
 const ReductionTimes& GradientReducer::times() const { return impl_->times(); }
 const ParameterSet& GradientReducer::own() const { return impl_->own(); }
+int GradientReducer::shard_size() const { return impl_->shard_size(); }
 void GradientReducer::add_over_ranks(at::Tensor& own) const {
   translated("GradientReducer", [&] { impl_->add_over_ranks(own); });
 }

@@ -1,5 +1,7 @@
 #include "npu_train/dist/options.hpp"
 
+#include <charconv>
+
 #include "npu_train/dist/process_group.hpp"
 
 namespace npu_train {
@@ -30,6 +32,9 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
                  "what trainer.strategy=zero1 and zero2 divide among ranks: elements, evenly, or complete parameters: by "
                  "layer or by size",
                  one_of({"elements", "layer", "parameter_size"}))
+          .field("shard_size", &T::shard_size,
+                 "ranks that divide what trainer.strategy=zero1 to zero3 shard; each group of as many ranks has all of it: a number that "
+                 "divides theirs; auto: the ranks of one machine, if all have as many")
           .field("overlap", &T::overlap, "gradients are sent while the backward pass runs; false: after it, to measure what that hides")
           .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
           .field("check_every", &T::check_every,
@@ -39,6 +44,19 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
                  "compares every collective with those of the other ranks before it runs, and names the rank that differs")
           .field("timeout", &T::timeout, "seconds that a rank waits for the others before it gives up", between(1, 86400));
   return table;
+}
+
+int DistOptions::shard_size_of(const ProcessGroup& group, Sharding sharding) const {
+  const int ranks = group.size(), local = group.local_size();
+  if (shard_size == "auto") return sharding != Sharding::None && local > 1 && ranks % local == 0 ? local : ranks;
+  int size = 0;
+  const auto* const end = shard_size.data() + shard_size.size();
+  const auto [stop, error] = std::from_chars(shard_size.data(), end, size);
+  check(error == std::errc() && stop == end && size >= 1 && size <= ranks && ranks % size == 0, ErrorKind::Usage, "dist.shard_size", "'",
+        shard_size, "' of ", ranks, " ranks; allowed: auto, or a number that divides that of ranks");
+  check(sharding != Sharding::None || size == ranks, ErrorKind::Usage, "dist.shard_size", shard_size,
+        " is for shards, of which trainer.strategy=ddp has none; allowed with it: auto");
+  return size;
 }
 
 DistOptions DistOptions::resolved(const std::string& transport, Sharding sharding) const {

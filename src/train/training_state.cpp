@@ -176,6 +176,7 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
   out["scaler"] = parts.precision->state();
   save_carried(*parts.strategy, slices, out);
   if (parts.ema != nullptr) out["ema"] = divide("ema", parts.ema->state(), parts.ema->averages());
+  if (slices != nullptr && !parts.strategy->writes_slices()) slices->clear();
   out["rng"] = rng_state();
   out["loader"] = parts.train_loader != nullptr ? parts.train_loader->state() : State{};
   out["loader"].values["batch_in_epoch"] = position.batch_in_epoch;

@@ -90,6 +90,7 @@ class Distributed(ProgramTest):
         for strategy in ('zero1', 'zero2', 'zero3'):
             for count in (2, 3, 4): self.assertEqualBits(count, f'trainer.strategy={strategy}', 'dist.bucket_mib=0.02')
             self.assertEqualBits(3, f'trainer.strategy={strategy}', 'optimizer.name=lamb', 'dist.bucket_mib=0.02')
+            self.assertEqualBits(4, f'trainer.strategy={strategy}', 'optimizer.name=lamb', 'dist.shard_size=2')
             self.assertEqualBits(2, f'trainer.strategy={strategy}', 'optimizer.name=sgd', 'optimizer.momentum=0.9', 'optimizer.lr=0.05',
                                  per_rank=2 if strategy == 'zero1' else 3, reduce='micro_batch')
 
@@ -103,21 +104,22 @@ class Distributed(ProgramTest):
             self.assertEqualBits(3, one, 'trainer.gradient_checkpointing=blocks', 'data.mixup_alpha=0.4', 'data.cutmix_alpha=1.0')
 
     def test_any_strategy_and_number_of_ranks_reads_the_checkpoints_of_any_other(self):
-        """zero3 on 4 ranks, ddp on 2, one process, zero2 on 3, zero1 on 2, zero3 on 3: the bits of a run of one process that was never
+        """zero3 on two groups of 2 ranks, ddp on 2, one process, zero2 on 3, zero1 on 2, zero3 on 3: the bits of a run of one process that was never
         interrupted. Three ranks have windows in which one of them has fewer micro-batches."""
         config, out = self.config(TINY), self.dir / 'circle'
         whole, _ = self.end_of('whole', config, 'trainer.accumulate_grad_batches=12', 'trainer.max_epochs=3')
-        circle = [('zero3', 4, 1), ('ddp', 2, 2), ('auto', 1, 3), ('zero2', 3, 4), ('zero1', 2, 5), ('zero3', 3, 1000)]
-        for strategy, count, steps in circle:
+        circle = [('zero3', 4, 1, 2), ('ddp', 2, 2, 2), ('auto', 1, 3, 1), ('zero2', 3, 4, 3), ('zero1', 2, 5, 2), ('zero3', 3, 1000, 3)]
+        for strategy, count, steps, divided_by in circle:
             said = ranks(count, config, f'output.dir={out}', 'dist.reduce=micro_batch', f'trainer.accumulate_grad_batches={12 // count}',
                          f'trainer.max_steps={steps}', 'trainer.max_epochs=3', f'trainer.strategy={strategy}', 'dist.bucket_mib=0.05',
-                         '--resume', 'auto')
+                         *([f'dist.shard_size={divided_by}'] if divided_by < count else []), '--resume', 'auto')
             self.assertDone(said)
             names = {path.name for path in (run_dir(out) / 'checkpoints/last').iterdir()}
             for part in ('model', 'optimizer', 'ema'):
-                slices = {f'{part}.rank{r:04}.safetensors' for r in range(count)}  # next to them, numbers and buffers
+                all_ranks = {f'{part}.rank{r:04}.safetensors' for r in range(count)}  # next to them, numbers and buffers
+                slices = {f'{part}.rank{r:04}.safetensors' for r in range(divided_by)}
                 divided = strategy == 'zero3' or part != 'model' and strategy.startswith('zero')
-                self.assertEqual(names & slices, slices if divided else set())
+                self.assertEqual(names & all_ranks, slices if divided else set())
             if strategy != 'zero3': self.assertIn('model.safetensors', names)
         parts = contents(out)
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)

@@ -1,6 +1,7 @@
 // A ProcessGroup whose ranks are threads of one process: for more ranks than a machine can run as processes.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -57,8 +58,17 @@ class Mailbox {
 /// What the ranks of one group share.
 struct Network {
   explicit Network(int ranks) : agreements(ranks), exchanges(ranks), gathers(ranks) {}
+  /// What some of the ranks share; the same object for each of them. `number`: of their calls.
+  std::shared_ptr<Network> part(const std::vector<int>& ranks, size_t number) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    auto& found = parts[{ranks, number}];
+    if (found == nullptr) found = std::make_shared<Network>(static_cast<int>(ranks.size()));
+    return found;
+  }
   Exchange agreements;
   Mailbox exchanges, gathers;
+  std::mutex mutex;
+  std::map<std::pair<std::vector<int>, size_t>, std::shared_ptr<Network>> parts;
 };
 
 class InProcessGroup final : public ProcessGroup {
@@ -73,6 +83,10 @@ class InProcessGroup final : public ProcessGroup {
   int rank() const override { return rank_; }
   int size() const override { return network_->agreements.ranks(); }
   Counts counts() const { return counts_; }
+  std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) override {
+    const auto own = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
+    return std::make_shared<InProcessGroup>(network_->part(ranks, parts_++), own);
+  }
 
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
     counts_.bytes += static_cast<int64_t>(in.nbytes()) / size() * (size() - 1);
@@ -131,6 +145,7 @@ class InProcessGroup final : public ProcessGroup {
   std::shared_ptr<Network> network_;
   int rank_;
   Counts counts_;
+  size_t parts_ = 0;
 };
 
 }  // namespace npu_train::testing

@@ -140,6 +140,33 @@ TEST_CASE("N ranks with parameters in shards have the bits of one process, over 
   }
 }
 
+TEST_CASE("groups of ranks that have all shards each: the bits of one process, and slices of a group's size") {
+  at::set_num_threads(1);
+  const std::vector<Window> windows{{{1}, {2}, {3}, {4}}, {{1, 2}, {}, {3}, {4, 5}}, {{}, {1}, {2, -3}, {4}}};
+  const auto expected = of_one_process(windows);
+  for (const char* size : {"1", "2", "4"}) {
+    CAPTURE(size);
+    check_equal(of_ranks(windows, {.shard_size = size}), expected);
+  }
+  check_equal(of_ranks(windows, {.shard_size = "2", .overlap = false}), expected);
+  const std::vector<Window> six{{{1}, {2}, {3}, {4}, {5}, {6}}};
+  for (const char* size : {"2", "3"}) check_equal(of_ranks(six, {.shard_size = size}), of_one_process(six));
+  const auto network = std::make_shared<Network>(4);
+  on_ranks(network->agreements, [&](int rank) {
+    DeepNet net;
+    const auto group = std::make_shared<InProcessGroup>(network, rank);
+    const GradientReducer reducer(net.parameters, group, {.shard_size = "2"}, Sharding::Gradients);
+    CHECK(reducer.shard_size() == 2);
+    int64_t own = 0;
+    for (const auto& p : reducer.own()) own += p.value.numel();
+    CHECK(std::abs(2 * own - net.parameters.numel()) < 64 * 4 * static_cast<int64_t>(net.parameters.size()));
+    for (const char* size : {"3", "0", "8", "two", "2x"})
+      CHECK(has(error_of([&] { GradientReducer(net.parameters, group, {.shard_size = size}, Sharding::Gradients); }).what(),
+                "allowed: auto, or a number that divides that of ranks"));
+    CHECK(has(error_of([&] { GradientReducer(net.parameters, group, {.shard_size = "2"}); }).what(), "ddp has none"));
+  });
+}
+
 TEST_CASE("ranks with fewer micro-batches, with none, and with some that have no loss take part") {
   at::set_num_threads(1);
   const std::vector<Window> windows{

@@ -33,6 +33,7 @@ class DataParallelStrategy final : public Strategy {
   ParameterSet setup(const ParameterSet& trained) override;
   bool shards() const override { return sharding_ != Sharding::None; }
   bool shards_parameters() const override { return sharding_ == Sharding::Parameters; }
+  bool writes_slices() const override { return reducer_ == nullptr || rank() < reducer_->shard_size(); }
   void set_units(std::vector<ParameterUnit> units) override { units_ = std::move(units); }
   at::Tensor run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) override;
   bool begin_forward(bool has_batch) override;

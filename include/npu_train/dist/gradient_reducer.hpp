@@ -106,7 +106,9 @@ class GradientReducer {
   /// empty and shares the parameter's memory (with Sharding::Parameters it has its own). Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they
   /// give for complete parameters. With shards finish() sets the gradients of the slices; parameters get none.
   const ParameterSet& own() const;
-  /// The elementwise sum over ranks, in place: a NormReduction, which the norm of gradients and an optimizer that needs norms (Lamb) must
+  /// With shards, the number of ranks that divide them (dist.shard_size); ranks that are as many apart have the same slices.
+  int shard_size() const;
+  /// The elementwise sum over the ranks that divide the shards, in place: a NormReduction, which the norm of gradients and an optimizer that needs norms (Lamb) must
   /// be given if they see slices. Every rank makes the call.
   void add_over_ranks(at::Tensor& own) const;
   /// Every rank gets all parameters from the slices that each has updated; with Sharding::Parameters nothing, since passes bring them.

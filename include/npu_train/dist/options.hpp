@@ -9,6 +9,8 @@
 
 namespace npu_train {
 
+class ProcessGroup;
+
 /// What ranks divide among themselves, instead of each having all of it (ZeRO: Rajbhandari et al. 2020, arXiv:1910.02054). Each level
 /// divides what those before it do.
 enum class Sharding {
@@ -30,6 +32,8 @@ struct DistOptions {
                                       ///< ratio also with "+" and a code of their values; without effect in one process
   std::string shard_by = "elements";  ///< what zero1 and zero2 divide: elements, evenly | layer, parameter_size: complete parameters, as
                                       ///< shards_of() with a shard for each rank
+  std::string shard_size = "auto";    ///< ranks that divide what zero1 to zero3 shard, and each group of as many has all of it (HSDP): a
+                                      ///< number | auto: those of one machine where all have as many, else all
   bool overlap = true;                ///< buckets are sent while the backward pass runs; false: after it, to measure what that hides
   double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
   double timeout = 300;               ///< seconds that a collective waits for other ranks
@@ -41,6 +45,8 @@ struct DistOptions {
   DistOptions resolved(const std::string& transport, Sharding sharding = Sharding::None) const;
   /// `compression`, parsed. Error(Usage) if it is not valid, or contradicts another option.
   Compression compressed() const;
+  /// `shard_size` in a group. Error(Usage) unless it divides the number of its ranks.
+  int shard_size_of(const ProcessGroup& group, Sharding sharding) const;
   bool adds_in_order() const { return reduction == "ordered"; }  ///< of resolved options
 };
 

@@ -37,6 +37,11 @@ class ProcessGroup {
   virtual ~ProcessGroup() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
+  /// The number of its ranks on this machine, and the same on every other; size() where that is not known.
+  virtual int local_size() const { return size(); }
+  /// The group of some ranks, ascending, among them this one. Every rank makes the call, with a group of its own; no rank is in two. Error
+  /// (Usage) in a group of a program that has none.
+  virtual std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks);
 
   /// What carries tensors on `device`: "NCCL" or "HCCL" if it connects the devices of all ranks, else "Gloo", to which the caller gives
   /// copies in host memory. The first call for a kind of device waits for the other ranks. Error(Device) if dist.backend names a transport

@@ -68,6 +68,8 @@ class Strategy {
   virtual bool shards() const { return false; }
   /// Whether that includes the parameters themselves: then a slice has its own memory, and the parameter has memory during passes only.
   virtual bool shards_parameters() const { return false; }
+  /// Whether this rank writes its slices into checkpoints: not where another one, with the same slices, does.
+  virtual bool writes_slices() const { return true; }
   /// Before setup(): which parameters are brought together where they are in shards.
   virtual void set_units(std::vector<ParameterUnit> /*units*/) {}
   /// forward(x) with the parameters of a unit.

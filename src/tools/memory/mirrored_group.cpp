@@ -16,6 +16,9 @@ class MirroredGroup final : public ProcessGroup {
   MirroredGroup(int size, bool through_host) : size_(size), through_host_(through_host) {}
   int rank() const override { return 0; }
   int size() const override { return size_; }
+  std::shared_ptr<ProcessGroup> subgroup(const std::vector<int>& ranks) override {
+    return std::make_shared<MirroredGroup>(static_cast<int>(ranks.size()), through_host_);
+  }
   std::string transport(const c10::Device& device) override {
     return through_host_ || device.is_cpu() ? kHostTransport : "its own transport";
   }
