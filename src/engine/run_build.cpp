@@ -36,7 +36,7 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   if (plan.kind == Kind::Budget && !marks.empty()) {
     const auto scope = precision.forward_scope();
     const auto small = [&](int64_t n) {
-      return example_batch(model.inputs, {.samples = n, .zeros = true}).fields().front().second.to(device.c10());
+      return to_device(example_batch(model.inputs, {.samples = n, .zeros = true}), device);
     };
     const auto costs = block_costs(model, small, batch);
     marks = choose_checkpoints(costs, plan.budget);
