@@ -1,8 +1,6 @@
 #include "npu_train/models/clip.hpp"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
@@ -14,8 +12,7 @@
 #include "encoder.hpp"
 #include "layer_norm.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/nn/init.hpp"
-#include "npu_train/nn/layer_scope.hpp"
+#include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/layers.hpp"
 
 namespace npu_train {
@@ -35,45 +32,27 @@ struct TowerOptions {
 
 double inverse_root(int64_t n) { return 1 / std::sqrt(static_cast<double>(n)); }
 
-// x + attention(norm(x)), then x + mlp(norm(x)).
-class TowerBlock : public torch::nn::Module {
- public:
-  explicit TowerBlock(const TowerOptions& o) : torch::nn::Module("TowerBlock") {
-    const double std = inverse_root(o.dim), residual_std = std * inverse_root(2 * o.layers);
-    ln_1_ = detail::add_layer_norm(*this, "ln_1", o.dim, kClipNormEps);
-    attention_ =
-        register_module("attention", std::make_shared<detail::SelfAttention>(detail::SelfAttentionOptions{
-                                         .dim = o.dim, .heads = o.heads, .causal = o.causal, .std = std, .residual_std = residual_std}));
-    ln_2_ = detail::add_layer_norm(*this, "ln_2", o.dim, kClipNormEps);
-    mlp_ = register_module(
-        "mlp", std::make_shared<detail::Mlp>(o.dim, 4 * o.dim, detail::Activation::QuickGelu, inverse_root(2 * o.dim), residual_std));
-  }
-
-  at::Tensor forward(const at::Tensor& x) const {
-    const auto attend = [this](const at::Tensor& t) { return attention_->forward(t); };
-    const at::Tensor y = x + in_layer("attention", detail::layer_norm(x, *ln_1_), attend);
-    return y + mlp_->forward(detail::layer_norm(y, *ln_2_));
-  }
-
- private:
-  std::shared_ptr<torch::nn::LayerNormImpl> ln_1_, ln_2_;
-  std::shared_ptr<detail::SelfAttention> attention_;
-  std::shared_ptr<detail::Mlp> mlp_;
-};
+detail::PreNormOptions block_of(const TowerOptions& o) {
+  const double std = inverse_root(o.dim), residual_std = std * inverse_root(2 * o.layers);
+  return {.attention = {.dim = o.dim, .heads = o.heads, .causal = o.causal, .std = std, .residual_std = residual_std},
+          .hidden = 4 * o.dim,
+          .activation = detail::Activation::QuickGelu,
+          .norm_eps = kClipNormEps,
+          .mlp_std = inverse_root(2 * o.dim),
+          .mlp_residual_std = residual_std};
+}
 
 // The blocks of a tower, and the projection of what they give into the common space.
 class Tower : public torch::nn::Module {
+ public:
+  std::vector<std::shared_ptr<detail::PreNormBlock>> blocks;
+
  protected:
   Tower(const std::string& name, const TowerOptions& o, int64_t projection) : torch::nn::Module(name) {
     auto list = register_module("blocks", std::make_shared<TowerBlocks>());
-    for (int64_t i = 0; i < o.layers; ++i) blocks_.push_back(list->register_module(std::to_string(i), std::make_shared<TowerBlock>(o)));
+    for (int64_t i = 0; i < o.layers; ++i)
+      blocks.push_back(list->register_module(std::to_string(i), std::make_shared<detail::PreNormBlock>(block_of(o))));
     projection_ = detail::normal_linear(*this, "projection", o.dim, projection, inverse_root(o.dim), /*bias=*/false);
-  }
-
-  at::Tensor run(at::Tensor x) const {
-    for (size_t i = 0; i < blocks_.size(); ++i)
-      x = in_layer("blocks." + std::to_string(i), x, [&](const at::Tensor& t) { return blocks_[i]->forward(t); });
-    return x;
   }
 
   // Vectors [N, dim] to features [N, projection] of length 1, in fp32.
@@ -83,40 +62,30 @@ class Tower : public torch::nn::Module {
   }
 
  private:
-  std::vector<std::shared_ptr<TowerBlock>> blocks_;
   std::shared_ptr<Linear> projection_;
 };
 
 class VisionTower : public Tower {
  public:
   explicit VisionTower(const ClipOptions& o)
-      : Tower("VisionTower", {.dim = o.vision_dim, .heads = o.vision_heads, .layers = o.vision_layers}, o.projection), size_(o.image_size) {
-    const int64_t side = o.image_size / o.patch_size;
-    class_embedding_ = register_parameter("class_embedding", at::empty({o.vision_dim}));
-    init::normal_(class_embedding_, inverse_root(o.vision_dim));
-    patch_ = register_module(
-        "patch", std::make_shared<Conv2d>(Conv2d::Options{.in = 3, .out = o.vision_dim, .kernel = o.patch_size, .stride = o.patch_size}));
-    init::normal_(patch_->weight, inverse_root(3 * o.patch_size * o.patch_size));
-    position_embedding_ = register_module("position_embedding",
-                                          std::make_shared<detail::Embedding>(side * side + 1, o.vision_dim, inverse_root(o.vision_dim)));
+      : Tower("VisionTower", {.dim = o.vision_dim, .heads = o.vision_heads, .layers = o.vision_layers}, o.projection),
+        tokens_(*this, {.network = kClip,
+                        .image_size = o.image_size,
+                        .patch_size = o.patch_size,
+                        .dim = o.vision_dim,
+                        .class_std = inverse_root(o.vision_dim),
+                        .patch_std = inverse_root(3 * o.patch_size * o.patch_size),
+                        .position_std = inverse_root(o.vision_dim)}) {
     ln_pre_ = detail::add_layer_norm(*this, "ln_pre", o.vision_dim, kClipNormEps);
     ln_post_ = detail::add_layer_norm(*this, "ln_post", o.vision_dim, kClipNormEps);
   }
 
-  at::Tensor forward(const at::Tensor& x) const {
-    check(x.dim() == 4 && x.size(1) == 3 && x.size(2) == size_ && x.size(3) == size_, ErrorKind::Usage, kClip, "images of shape ",
-          x.sizes(), "; this network requires [N, 3, ", size_, ", ", size_, "]: set image_size, or resize the images");
-    const at::Tensor patches = patch_->forward(x).flatten(2).transpose(1, 2);
-    const at::Tensor first = class_embedding_.to(patches.scalar_type()).expand({x.size(0), 1, -1});
-    const at::Tensor tokens = at::cat({first, patches}, 1) + position_embedding_->weight;
-    return project(detail::layer_norm(run(detail::layer_norm(tokens, *ln_pre_)).select(1, 0), *ln_post_));
-  }
+  at::Tensor embed(const at::Tensor& images) const { return detail::layer_norm(tokens_(images), *ln_pre_); }
+  // All tokens to the features of the image.
+  at::Tensor head(const at::Tensor& x) const { return project(detail::layer_norm(x.select(1, 0), *ln_post_)); }
 
  private:
-  int64_t size_;
-  at::Tensor class_embedding_;
-  std::shared_ptr<Conv2d> patch_;
-  std::shared_ptr<detail::Embedding> position_embedding_;
+  detail::ImageTokens tokens_;
   std::shared_ptr<torch::nn::LayerNormImpl> ln_pre_, ln_post_;
 };
 
@@ -132,9 +101,13 @@ class TextTower : public Tower {
     ln_ = detail::add_layer_norm(*this, "ln", o.text_dim, kClipNormEps);
   }
 
-  at::Tensor forward(const at::Tensor& tokens) const {
+  at::Tensor embed(const at::Tensor& tokens) const {
     detail::check_tokens(kClip, tokens, 0, context_, vocab_size_);
-    const at::Tensor x = run(token_embedding_->forward(tokens) + position_embedding_->weight.narrow(0, 0, tokens.size(1)));
+    return token_embedding_->forward(tokens) + position_embedding_->weight.narrow(0, 0, tokens.size(1));
+  }
+
+  // The vectors x of all `tokens` to the features of the text.
+  at::Tensor head(const at::Tensor& x, const at::Tensor& tokens) const {
     // The first of the largest values: the first end_token, or the first token if there is none.
     const at::Tensor end = tokens.eq(end_token_).to(at::kInt).argmax(1);
     const at::Tensor last = x.gather(1, end.unsqueeze(1).unsqueeze(2).expand({-1, 1, x.size(2)})).squeeze(1);
@@ -205,6 +178,46 @@ ClipOptions clip_tiny_options() {
           .projection = 32};
 }
 
+namespace {
+
+constexpr const char* kTexts = "tokens";  // the input of the text tower
+
+template <class T>
+void add_tower(Model& model, const std::string& name, const std::shared_ptr<T>& tower) {
+  for (size_t i = 0; i < tower->blocks.size(); ++i)
+    model.blocks.push_back(
+        {name + ".blocks." + std::to_string(i), [tower, i](const at::Tensor& x) { return tower->blocks[i]->forward(x); }});
+}
+
+void add_vision(Model& model, const std::shared_ptr<Clip>& net) {
+  model.blocks.push_back({"vision.embed", [net](const at::Tensor& images) { return net->vision->embed(images); }});
+  add_tower(model, "vision", net->vision);
+  model.blocks.push_back({"vision.head", [net](const at::Tensor& x) {
+                            at::Tensor features = net->vision->head(x);
+                            BlockInputs::give("image_features", features);
+                            return features;
+                          }});
+}
+
+// The tower begins with the input `name`, whatever the block before it gives; next to images it ends with the scale.
+void add_text(Model& model, const std::shared_ptr<Clip>& net, const std::string& name) {
+  const auto texts = [name] {
+    const at::Tensor tokens = BlockInputs::get(name);
+    check(tokens.defined(), ErrorKind::Usage, kClip, "the batch has no '", name, "'; hint: use data with texts, such as image_text");
+    return tokens;
+  };
+  model.blocks.push_back({"text.embed", [net, texts](const at::Tensor&) { return net->text->embed(texts()); }});
+  add_tower(model, "text", net->text);
+  model.blocks.push_back({"text.head", [net, texts, name](const at::Tensor& x) {
+                            at::Tensor features = net->text->head(x, texts());
+                            BlockInputs::give("text_features", features);
+                            if (name == kTexts) BlockInputs::give("scale", net->scale());
+                            return features;
+                          }});
+}
+
+}  // namespace
+
 Model clip(const ClipOptions& options, const std::string& name) {
   check_clip_options(options);
   const auto net = std::make_shared<Clip>(options);
@@ -214,28 +227,17 @@ Model clip(const ClipOptions& options, const std::string& name) {
   model.weights = options.weights;
   model.weights_strict = options.weights_strict;
   model.capturable = true;
-  const auto images = image_input(3, options.image_size, /*fixed=*/true);
-  auto tokens = detail::token_input(options.vocab_size, options.context);
-  if (options.tower != "text") model.inputs.push_back(images);
-  if (options.tower != "image") {
-    if (options.tower == "both") tokens.name = "tokens";
-    model.inputs.push_back(tokens);
+  if (options.tower != "text") {
+    model.inputs.push_back(image_input(3, options.image_size, /*fixed=*/true));
+    add_vision(model, net);
   }
-  if (options.tower == "image")
-    model.forward = [net](const Batch& batch) -> Outputs {
-      return Outputs({{"image_features", in_layer("vision", batch.input(), [&](const at::Tensor& x) { return net->vision->forward(x); })}});
-    };
-  else if (options.tower == "text")
-    model.forward = [net](const Batch& batch) -> Outputs {
-      return Outputs({{"text_features", in_layer("text", batch.input(), [&](const at::Tensor& x) { return net->text->forward(x); })}});
-    };
-  else
-    model.forward = [net](const Batch& batch) -> Outputs {
-      return Outputs({{"image_features", in_layer("vision", batch.input(), [&](const at::Tensor& x) { return net->vision->forward(x); })},
-                      {"text_features", in_layer("text", batch.at("tokens"), [&](const at::Tensor& x) { return net->text->forward(x); })},
-                      {"scale", net->scale()}});
-    };
-  return model;
+  if (options.tower != "image") {
+    model.inputs.push_back(detail::token_input(options.vocab_size, options.context));
+    if (options.tower == "both") model.inputs.back().name = kTexts;
+    add_text(model, net, model.inputs.back().name);
+  }
+  model.forward = [](const Batch&) { return Outputs(); };  // a function of a batch: its outputs have names
+  return chain_blocks(std::move(model));
 }
 
 }  // namespace npu_train

@@ -1,120 +1,9 @@
 #include "npu_train/models/llama.hpp"
 
-#include <ATen/TensorOperators.h>
-#include <ATen/ops/clamp.h>
-#include <ATen/ops/rsub.h>
-
-#include <cmath>
-#include <vector>
-
-#include "decoder.hpp"
+#include "llama_net.hpp"
 #include "llama_options.hpp"
-#include "npu_train/core/error.hpp"
-#include "npu_train/nn/init.hpp"
-#include "npu_train/nn/layer_scope.hpp"
 
 namespace npu_train {
-namespace {
-
-constexpr double kLlamaStd = 0.02;
-
-struct LlamaBlocks : torch::nn::Module {
-  LlamaBlocks() : torch::nn::Module("Blocks") {}
-};
-
-int64_t hidden_of(const LlamaOptions& o) { return o.hidden > 0 ? o.hidden : (8 * o.dim / 3 + 255) / 256 * 256; }
-
-detail::GroupedQueryOptions attention_of(const LlamaOptions& o) {
-  return {.dim = o.dim, .heads = o.heads, .kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads, .std = kLlamaStd};
-}
-
-// As Llama 3.1 does it (transformers: _compute_llama3_parameters).
-at::Tensor llama_frequencies(const LlamaOptions& o) {
-  const at::Tensor usual = detail::rotary_frequencies(o.dim / o.heads, o.rope_theta);
-  const auto& s = o.rope_scaling;
-  if (s.type == "none") return usual;
-  const auto original = static_cast<double>(s.original_context);
-  // In periods of the wave in the original context: below low_freq_factor the frequency is divided, above high_freq_factor it stays.
-  const at::Tensor periods = usual * (original / (2 * M_PI));
-  const at::Tensor kept = ((periods - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)).clamp(0, 1);
-  return (1 - kept) * usual / s.factor + kept * usual;
-}
-
-class LlamaBlock : public torch::nn::Module {
- public:
-  explicit LlamaBlock(const LlamaOptions& o) : torch::nn::Module("LlamaBlock") {
-    norm_1_ = register_module("norm_1", std::make_shared<detail::RmsNorm>(o.dim, o.norm_eps));
-    attention_ = register_module("attention", std::make_shared<detail::GroupedQueryAttention>(attention_of(o)));
-    norm_2_ = register_module("norm_2", std::make_shared<detail::RmsNorm>(o.dim, o.norm_eps));
-    mlp_ = register_module("mlp", std::make_shared<detail::SwiGlu>(o.dim, hidden_of(o), kLlamaStd));
-  }
-
-  // [N, tokens, dim] -> [N, tokens, dim]. With a cache x follows the tokens in it, and is added to it.
-  at::Tensor forward(const at::Tensor& x, const detail::Rotary& rotary, detail::KeyValueCache* cache = nullptr) const {
-    const auto attend = [&](const at::Tensor& t) { return attention_->forward(t, rotary, cache); };
-    const at::Tensor y = x + in_layer("attention", norm_1_->forward(x), attend);
-    return y + mlp_->forward(norm_2_->forward(y));
-  }
-
- private:
-  std::shared_ptr<detail::RmsNorm> norm_1_, norm_2_;
-  std::shared_ptr<detail::GroupedQueryAttention> attention_;
-  std::shared_ptr<detail::SwiGlu> mlp_;
-};
-
-class Llama : public torch::nn::Module {
- public:
-  explicit Llama(const LlamaOptions& o)
-      : torch::nn::Module("Llama"), rotary_(llama_frequencies(o), o.context), vocab_size_(o.vocab_size), context_(o.context) {
-    token_embedding_ = register_module("token_embedding", std::make_shared<detail::Embedding>(o.vocab_size, o.dim, kLlamaStd));
-    auto list = register_module("blocks", std::make_shared<LlamaBlocks>());
-    for (int64_t i = 0; i < o.layers; ++i) blocks.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaBlock>(o)));
-    norm_ = register_module("norm", std::make_shared<detail::RmsNorm>(o.dim, o.norm_eps));
-    if (o.tie_embeddings) return;
-    head_ = register_module("head", std::make_shared<Linear>(o.dim, o.vocab_size, /*bias=*/false, /*packed=*/true));
-    init::normal_(head_->weight, kLlamaStd);
-  }
-
-  // Tokens [N, T], which follow `before` others, to vectors [N, T, dim].
-  at::Tensor embed(const at::Tensor& tokens, int64_t before = 0) {
-    detail::check_tokens("llama", tokens, before, context_, vocab_size_);
-    return token_embedding_->forward(tokens);
-  }
-
-  at::Tensor block(size_t i, const at::Tensor& x, detail::KeyValueCache* cache = nullptr) { return blocks[i]->forward(x, rotary_, cache); }
-
-  at::Tensor head(const at::Tensor& x) {
-    const at::Tensor y = norm_->forward(x);
-    return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
-  }
-
-  std::vector<std::shared_ptr<LlamaBlock>> blocks;
-
- private:
-  detail::Rotary rotary_;
-  int64_t vocab_size_, context_;
-  std::shared_ptr<detail::Embedding> token_embedding_;
-  std::shared_ptr<detail::RmsNorm> norm_;
-  std::shared_ptr<Linear> head_;
-};
-
-void check_llama_options(const LlamaOptions& o) {
-  check(o.vocab_size > 0 && o.context > 0 && o.layers > 0 && o.heads > 0 && o.dim > 0 && o.kv_heads >= 0 && o.hidden >= 0, ErrorKind::Usage,
-        "llama", "vocab_size, context, layers, heads and dim must be at least 1, kv_heads and hidden at least 0");
-  check(o.dim % (2 * o.heads) == 0, ErrorKind::Usage, "llama", "dim is ", o.dim, "; it must be a multiple of 2 * heads = ", 2 * o.heads,
-        ", because rotary positions rotate pairs of a head's components");
-  check(o.kv_heads == 0 || o.heads % o.kv_heads == 0, ErrorKind::Usage, "llama", "heads ", o.heads, " is not a multiple of kv_heads ",
-        o.kv_heads);
-  const auto& s = o.rope_scaling;
-  check(s.type == "none" || s.type == "llama3", ErrorKind::Usage, "llama", "rope_scaling.type is '", s.type, "'; allowed: none, llama3");
-  check(s.factor > 0 && s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor && s.original_context > 0, ErrorKind::Usage,
-        "llama", "rope_scaling has the factors ", s.factor, ", ", s.low_freq_factor, " and ", s.high_freq_factor, " and original_context ",
-        s.original_context, "; all must be more than 0, and high_freq_factor more than low_freq_factor");
-  check(o.rope_theta >= 1 && o.norm_eps >= 0, ErrorKind::Usage, "llama", "rope_theta is ", o.rope_theta, " and norm_eps ", o.norm_eps,
-        "; rope_theta must be at least 1 and norm_eps at least 0");
-}
-
-}  // namespace
 
 const ConfigTable<RopeScaling>& RopeScaling::config_table() {
   using T = RopeScaling;
@@ -140,8 +29,8 @@ LlamaOptions llama_tiny_options() {
 }
 
 Model llama(const LlamaOptions& options, const std::string& name) {
-  check_llama_options(options);
-  return detail::decoder_model(name, std::make_shared<Llama>(options), options);
+  detail::check_llama_options(options, "llama");
+  return detail::decoder_model(name, std::make_shared<detail::Llama>(options), options);
 }
 
 }  // namespace npu_train

@@ -6,8 +6,7 @@
 namespace npu_train::detail {
 
 template <class T>
-ConfigTable<T> llama_fields(const std::string& title) {
-  ConfigTable<T> table(title);
+ConfigTable<T> llama_fields(ConfigTable<T> table) {
   using text = std::string;
   // Type arguments are spelled out: a member of the base is not deduced as one of T.
   table.template field<int64_t>("vocab_size", &LlamaOptions::vocab_size, "number of different tokens", between(1, 1 << 24))
@@ -34,6 +33,11 @@ ConfigTable<T> llama_fields(const std::string& title) {
   table.synonym("embed_dim", "dim").synonym("hidden_dim", "hidden").synonym("intermediate_size", "hidden");
   table.synonym("rms_norm_eps", "norm_eps").synonym("tie_word_embeddings", "tie_embeddings");
   return table;
+}
+
+template <class T>
+ConfigTable<T> llama_fields(const std::string& title) {
+  return llama_fields(ConfigTable<T>(title));
 }
 
 }  // namespace npu_train::detail

@@ -4,6 +4,7 @@
 #include "clip_options.hpp"
 #include "glm_options.hpp"
 #include "gpt2_options.hpp"
+#include "internvl_options.hpp"
 #include "llama_options.hpp"
 #include "npu_train/models/resnet.hpp"
 #include "npu_train/models/torchscript.hpp"
@@ -56,6 +57,15 @@ struct LlamaFamily {
     return detail::llama_fields<T>("model llama");
   }
   static Model make(const Options& options, const std::string& name) { return llama(options, name); }
+};
+
+struct InternVlFamily {
+  using Options = InternVlOptions;
+  template <class T>
+  static ConfigTable<T> fields() {
+    return detail::internvl_fields<T>("model internvl");
+  }
+  static Model make(const Options& options, const std::string& name) { return internvl(options, name); }
 };
 
 struct GlmFamily {
@@ -115,6 +125,10 @@ void add_builtin_models(ModelRegistry& registry) {
   add_preset<ClipFamily, clip_vit_b32_options>(registry, "clip_vit_b32", "CLIP with 151 million parameters: OpenAI's ViT-B/32");
   add_preset<ClipFamily, clip_tiny_options>(registry, "clip_tiny",
                                             "CLIP for bytes and images of 32 x 32: layers 2, heads 2, dim 64 in both towers");
+  registry.add<InternVlOptions>("internvl", "InternVL of configurable size: vision transformer, projector, Llama",
+                                [](const InternVlOptions& options) { return internvl(options, "internvl"); });
+  add_preset<InternVlFamily, internvl_tiny_options>(registry, "internvl_tiny",
+                                                    "InternVL for bytes and images of 32 x 32: layers 2, dim 64 in both networks");
 }
 
 }  // namespace npu_train

@@ -200,21 +200,36 @@ void BatchBuilder::pad_sequences(Job& job) const {
 }
 
 void BatchBuilder::add_captions(Job& job) const {
-  const bool fixed = options_.last_batch == LastBatch::Pad;
+  constexpr int64_t kIgnored = -100;  // ignore_index of the task language_model
+  const bool fixed = options_.last_batch == LastBatch::Pad, answers = captions_->questions().has_value();
   std::vector<std::vector<int64_t>> texts;
   int64_t length = fixed ? captions_->longest() : 0;
   for (const auto id : job.ids) {
     texts.push_back(captions_->caption(id));
     length = std::max(length, static_cast<int64_t>(texts.back().size()));
   }
+  if (answers) --length;  // the last token of a text is a target only
   const auto real = static_cast<int64_t>(texts.size()), rows = fixed ? options_.batch_size : real;
   at::Tensor tokens = at::full({rows, length}, captions_->padding(), at::kLong);
   auto* out = tokens.mutable_data_ptr<int64_t>();
-  for (int64_t i = 0; i < real; ++i)
-    std::copy(texts[static_cast<size_t>(i)].begin(), texts[static_cast<size_t>(i)].end(), out + i * length);
-  repeat_rows(out, length * static_cast<int64_t>(sizeof(int64_t)), real, rows);
+  for (int64_t i = 0; i < real; ++i) {
+    const auto& text = texts[static_cast<size_t>(i)];
+    std::copy(text.begin(), text.end() - (answers ? 1 : 0), out + i * length);
+  }
+  const int64_t bytes = length * static_cast<int64_t>(sizeof(int64_t));
+  repeat_rows(out, bytes, real, rows);
   job.batch.set("tokens", std::move(tokens));
   job.batch.erase("target");  // the text is in its place
+  if (!answers) return;
+  at::Tensor targets = at::full({rows, length}, kIgnored, at::kLong);
+  auto* next = targets.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < real; ++i) {
+    const auto& text = texts[static_cast<size_t>(i)];
+    const auto prompt = captions_->prompt(job.ids[static_cast<size_t>(i)]);
+    std::copy(text.begin() + prompt, text.end(), next + i * length + prompt - 1);
+  }
+  repeat_rows(next, bytes, real, rows);
+  job.batch.set("target", std::move(targets));
 }
 
 void BatchBuilder::collate(Job& job) const {

@@ -11,6 +11,7 @@
 #include "npu_train/data/device_augment.hpp"
 #include "npu_train/data/download.hpp"
 #include "npu_train/data/generated.hpp"
+#include "npu_train/data/generated_questions.hpp"
 #include "npu_train/data/image_folder.hpp"
 #include "npu_train/data/mixup.hpp"
 
@@ -87,13 +88,6 @@ LoaderOptions common(const DataOptions& data, LoaderOptions runtime) {
   return runtime;
 }
 
-/// `second` after `first`; either may be empty.
-BatchHook chain(BatchHook first, BatchHook second) {
-  if (!first) return second;
-  if (!second) return first;
-  return [first = std::move(first), second = std::move(second)](Batch batch) { return second(first(std::move(batch))); };
-}
-
 }  // namespace
 
 PartConfig part(const std::string& name, ConfigNode options) { return {name, std::move(options), {}}; }
@@ -127,7 +121,7 @@ Loader train_loader(const DatasetPair& pair, LoaderOptions runtime) {
   if (data.drop_last) runtime.last_batch = LastBatch::Drop;
   if (data.mixup_alpha > 0 || data.cutmix_alpha > 0) {
     runtime.finish =
-        chain(mix_batches({data.mixup_alpha, data.cutmix_alpha, pair.info().num_classes, runtime.seed}), std::move(runtime.finish));
+        chain_hooks(mix_batches({data.mixup_alpha, data.cutmix_alpha, pair.info().num_classes, runtime.seed}), std::move(runtime.finish));
   }
   if (pair.train_stream != nullptr) return Loader(pair.train_stream, pair.train_pipeline, std::move(runtime));
   runtime.shuffle = data.shuffle;
@@ -157,6 +151,12 @@ void add_builtin_datasets(DatasetRegistry& registry) {
                                  detail::open_documents);
   registry.add<ImageTextOptions>("image_text", "images with captions: JPEG and PNG files in ROOT, and pairs of image and text in a .jsonl",
                                  detail::open_image_text);
+  registry.add<ImageQuestionsOptions>("image_questions",
+                                      "images with questions and answers: JPEG and PNG files in ROOT, and a .jsonl that names them",
+                                      detail::open_image_questions);
+  registry.add<GeneratedQuestionsOptions>("generated_questions",
+                                          "coloured shapes of 32 x 32 with questions and answers, drawn from a seed; needs no files",
+                                          open_generated_questions);
   registry.add<GeneratedTextOptions>("generated_text", "English sentences with bytes as tokens, drawn from a seed; needs no files",
                                      detail::open_generated_text);
 }

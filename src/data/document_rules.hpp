@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "npu_train/data/documents.hpp"
+#include "npu_train/data/image_text.hpp"
 #include "npu_train/io/json.hpp"
 
 namespace npu_train::detail {
@@ -18,5 +19,13 @@ void check_rules_of_lines(const DocumentRules& rules);
 // and for a bad text; with skip_bad a bad text is nothing, and is counted.
 std::optional<std::vector<int32_t>> tokens_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
                                                    DocumentCounts& counts);
+
+// The same for {"question": "...", "answer": "..."}, where either may be a list of ids.
+std::optional<QuestionTokens> question_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
+                                               const QuestionOptions& questions, DocumentCounts& counts);
+
+// A question and its answer as bytes; `where` they are from is for the message.
+QuestionTokens question_of_bytes(const std::string& question, const std::string& answer, const std::string& where,
+                                 const DocumentRules& rules, const QuestionOptions& questions);
 
 }  // namespace npu_train::detail

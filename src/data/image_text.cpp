@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kImageText = "image_text";
+constexpr const char *kImageText = "image_text", *kImageQuestions = "image_questions";
 
 // The path of an image, which a line names, inside of `root`.
 fs::path path_of_image(const fs::path& root, const std::string& name, const std::string& where) {
@@ -33,17 +33,24 @@ fs::path path_of_image(const fs::path& root, const std::string& name, const std:
 struct ImageText::Pairs {
   struct Pair {
     std::string image;
-    int32_t file, count;  // tokens
-    int64_t line, first;  // from 1; of the tokens
+    int32_t file, count, prompt;  // tokens; those before an answer
+    int64_t line, first;          // from 1; of the tokens
   };
   std::vector<std::string> files;
   std::vector<Pair> pairs;
   std::vector<int32_t> tokens;
 };
 
-ImageText::ImageText(const std::string& root, const std::vector<std::string>& files, const DocumentRules& rules)
-    : root_(root), rules_(rules) {
+ImageText::ImageText(const std::string& root, const std::vector<std::string>& files, const DocumentRules& rules,
+                     const std::optional<QuestionOptions>& questions)
+    : root_(root), rules_(rules), questions_(questions) {
   detail::check_rules_of_lines(rules_);
+  if (questions_) questions_->check();
+  const auto text_of = [&](const Json& line, const std::string& where) -> std::optional<QuestionTokens> {
+    if (questions_) return detail::question_of_line(line, where, rules_, *questions_, counts_);
+    auto tokens = detail::tokens_of_line(line, where, rules_, counts_);
+    return tokens ? std::optional(QuestionTokens{std::move(*tokens), 0}) : std::nullopt;
+  };
   auto pairs = std::make_shared<Pairs>();
   pairs->files = files;
   for (size_t f = 0; f < files.size(); ++f)
@@ -57,11 +64,11 @@ ImageText::ImageText(const std::string& root, const std::vector<std::string>& fi
         ++missing_;
         return;
       }
-      const auto tokens = detail::tokens_of_line(line, where, rules_, counts_);
-      if (!tokens) return;
-      pairs->pairs.push_back(
-          {name, static_cast<int32_t>(f), static_cast<int32_t>(tokens->size()), number, static_cast<int64_t>(pairs->tokens.size())});
-      pairs->tokens.insert(pairs->tokens.end(), tokens->begin(), tokens->end());
+      const auto text = text_of(line, where);
+      if (!text) return;
+      pairs->pairs.push_back({name, static_cast<int32_t>(f), static_cast<int32_t>(text->tokens.size()), static_cast<int32_t>(text->prompt),
+                              number, static_cast<int64_t>(pairs->tokens.size())});
+      pairs->tokens.insert(pairs->tokens.end(), text->tokens.begin(), text->tokens.end());
     });
   size_ = static_cast<int64_t>(pairs->pairs.size());
   check(size_ > 0, ErrorKind::Data, kImageText, files.empty() ? std::string("no files") : files.front(), ": no pair of image and text");
@@ -81,9 +88,14 @@ std::vector<int64_t> ImageText::caption(int64_t index) const {
   return {begin, begin + pair.count};
 }
 
+int64_t ImageText::prompt(int64_t index) const {
+  check(index >= 0 && index < size_, ErrorKind::Usage, kImageText, "pair ", index, " of ", size_);
+  return pairs_->pairs[static_cast<size_t>(first_ + index)].prompt;
+}
+
 DatasetInfo ImageText::info() const {
   DatasetInfo out;
-  out.name = kImageText;
+  out.name = questions_ ? kImageQuestions : kImageText;
   out.shape = {3, -1, -1};
   out.mean = {0.48145466, 0.4578275, 0.40821073};  // OpenAI's
   out.std = {0.26862954, 0.26130258, 0.27577711};

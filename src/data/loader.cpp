@@ -222,6 +222,12 @@ void Loader::Impl::report_bad_samples() {
               " samples could not be read and were omitted from epoch ", epoch, " (data.on_bad_sample: skip)");
 }
 
+BatchHook chain_hooks(BatchHook first, BatchHook second) {
+  if (!first) return second;
+  if (!second) return first;
+  return [first = std::move(first), second = std::move(second)](Batch batch) { return second(first(std::move(batch))); };
+}
+
 Loader::Loader(std::shared_ptr<const Dataset> dataset, Pipeline pipeline, LoaderOptions options) {
   check(dataset != nullptr, ErrorKind::Usage, "Loader", "there is no data set");
   options = detail::checked(std::move(options), dataset.get());

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::shared_ptr<ImageText> open_pairs(const ImageTextOptions& o, const std::string& file) {
+std::shared_ptr<ImageText> open_pairs(const ImageTextOptions& o, const std::string& file, const std::optional<QuestionOptions>& questions) {
   return std::make_shared<ImageText>(o.root, std::vector<std::string>{(fs::path(o.root) / file).string()},
                                      DocumentRules{.context = o.context,
                                                    .long_documents = o.long_documents,
@@ -22,7 +22,8 @@ std::shared_ptr<ImageText> open_pairs(const ImageTextOptions& o, const std::stri
                                                    .end_token = o.end_token,
                                                    .pad_token = o.pad_token,
                                                    .vocab_size = o.vocab_size,
-                                                   .skip_bad = o.on_bad_sample == "skip"});
+                                                   .skip_bad = o.on_bad_sample == "skip"},
+                                     questions);
 }
 
 // Images in `root` that none of `named`, sorted, names. Hidden files and links to folders are not looked at.
@@ -42,24 +43,22 @@ int64_t without_caption(const fs::path& root, const std::vector<std::string>& na
   return count;
 }
 
-}  // namespace
-
-DatasetPair open_image_text(const ImageTextOptions& options, const TransformRegistry& transforms) {
+DatasetPair open_folder(const ImageTextOptions& options, const std::optional<QuestionOptions>& questions, const char* line,
+                        const TransformRegistry& transforms) {
   check(!options.root.empty() && !options.train.empty(), ErrorKind::Usage, "data.root",
-        "no folder or no file of pairs is named; hint: data.root=FOLDER, and data.train=FILE in it with {\"image\": \"a.jpg\", \"text\": "
-        "\"...\"} in each line");
+        "no folder or no file of pairs is named; hint: data.root=FOLDER, and data.train=FILE in it with ", line, " in each line");
   check_split(options.train, options.val, options.val_fraction);
   check(options.mixup_alpha == 0 && options.cutmix_alpha == 0, ErrorKind::Usage, "data",
         "mixup and cutmix mix classes; the images have texts instead; hint: remove them");
   DatasetPair pair;
   pair.options = options;
-  const auto all = open_pairs(options, options.train);
+  const auto all = open_pairs(options, options.train, questions);
   auto counts = all->counts();
   auto missing = all->missing_images();
   auto named = all->images();
   split_off_validation(pair, all, options.val_fraction);
   if (!options.val.empty()) {
-    const auto val = open_pairs(options, options.val);
+    const auto val = open_pairs(options, options.val, questions);
     counts += val->counts();
     missing += val->missing_images();
     const auto more = val->images();
@@ -78,6 +77,43 @@ DatasetPair open_image_text(const ImageTextOptions& options, const TransformRegi
   return pair;
 }
 
+// Without a title and with the lines of the data set in the texts.
+template <class T>
+ConfigTable<T> image_text_fields(ConfigTable<T> table, const char* line) {
+  using O = ImageTextOptions;
+  // Type arguments are spelled out: a member of the base is not deduced as one of T.
+  return data_fields(
+      table.template field<std::string>("root", &O::root, "folder with the images and the files of pairs")
+          .template field<std::string>("train", &O::train, std::string("file of the training pairs, in root: ") + line + " in each line")
+          .template field<std::string>("val", &O::val, "that of the validation; empty: val_fraction")
+          .template field<double>("val_fraction", &O::val_fraction,
+                                  "share of the training pairs, at the end, that is used for validation instead", between(0, 0.9))
+          .template field<int64_t>("context", &O::context, "tokens of the longest text, with begin_token and end_token",
+                                   between(2, 1 << 20))
+          .template field<std::string>("long_documents", &O::long_documents,
+                                       "longer texts; error: the run ends; truncate: the first tokens, then end_token",
+                                       one_of({"error", "truncate"}))
+          .template field<int64_t>("begin_token", &O::begin_token, "comes before the tokens of each text; -1: nothing",
+                                   between(-1, 1 << 24))
+          .template field<int64_t>("end_token", &O::end_token, "comes after them", between(0, 1 << 24))
+          .template field<int64_t>("pad_token", &O::pad_token, "fills the shorter texts of a batch", between(0, 1 << 24))
+          .template field<int64_t>("vocab_size", &O::vocab_size, "a token of at least this is an error; 0: not checked",
+                                   between(0, 1 << 24)));
+}
+
+constexpr const char* kCaptionLine = "{\"image\": \"a.jpg\", \"text\": \"...\"}";
+constexpr const char* kQuestionLine = "{\"image\": \"a.jpg\", \"question\": \"...\", \"answer\": \"...\"}";
+
+}  // namespace
+
+DatasetPair open_image_text(const ImageTextOptions& options, const TransformRegistry& transforms) {
+  return open_folder(options, std::nullopt, kCaptionLine, transforms);
+}
+
+DatasetPair open_image_questions(const ImageQuestionsOptions& options, const TransformRegistry& transforms) {
+  return open_folder(options, options, kQuestionLine, transforms);
+}
+
 }  // namespace detail
 
 ImageTextOptions::ImageTextOptions() {
@@ -87,21 +123,18 @@ ImageTextOptions::ImageTextOptions() {
 }
 
 const ConfigTable<ImageTextOptions>& ImageTextOptions::config_table() {
-  using T = ImageTextOptions;
-  static const auto table = data_fields(
-      ConfigTable<T>("data image_text")
-          .field("root", &T::root, "folder with the images and the files of pairs")
-          .field("train", &T::train, "file of the training pairs, in root: {\"image\": \"a.jpg\", \"text\": \"...\"} in each line")
-          .field("val", &T::val, "that of the validation; empty: val_fraction")
-          .field("val_fraction", &T::val_fraction, "share of the training pairs, at the end, that is used for validation instead",
-                 between(0, 0.9))
-          .field("context", &T::context, "tokens of the longest text, with begin_token and end_token", between(2, 1 << 20))
-          .field("long_documents", &T::long_documents, "longer texts; error: the run ends; truncate: the first tokens, then end_token",
-                 one_of({"error", "truncate"}))
-          .field("begin_token", &T::begin_token, "comes before the tokens of each text; -1: nothing", between(-1, 1 << 24))
-          .field("end_token", &T::end_token, "comes after them", between(0, 1 << 24))
-          .field("pad_token", &T::pad_token, "fills the shorter texts of a batch", between(0, 1 << 24))
-          .field("vocab_size", &T::vocab_size, "a token of at least this is an error; 0: not checked", between(0, 1 << 24)));
+  static const auto table = detail::image_text_fields(ConfigTable<ImageTextOptions>("data image_text"), detail::kCaptionLine);
+  return table;
+}
+
+ImageQuestionsOptions::ImageQuestionsOptions() {
+  context = 256;
+  image_size = 32;
+}
+
+const ConfigTable<ImageQuestionsOptions>& ImageQuestionsOptions::config_table() {
+  using T = ImageQuestionsOptions;
+  static const auto table = question_fields(detail::image_text_fields(ConfigTable<T>("data image_questions"), detail::kQuestionLine));
   return table;
 }
 

@@ -18,6 +18,7 @@ namespace npu_train::detail {
 DatasetPair open_tokens(const TokensOptions& options);
 DatasetPair open_documents(const DocumentsOptions& options);
 DatasetPair open_image_text(const ImageTextOptions& options, const TransformRegistry& transforms);
+DatasetPair open_image_questions(const ImageQuestionsOptions& options, const TransformRegistry& transforms);
 DatasetPair open_generated_text(const GeneratedTextOptions& options);
 
 // Error(Usage) if `options` have transforms or mixing.

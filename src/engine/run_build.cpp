@@ -1,6 +1,7 @@
 #include "run_build.hpp"
 #include "engine/config_rules.hpp"
 #include "engine/ranks.hpp"
+#include "engine/text_rules.hpp"
 #include "engine/unit_model.hpp"
 #include "npu_train/engine/model_precision.hpp"
 
@@ -36,9 +37,7 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   if (!marks.empty()) marks.back() = false;  // its backward follows immediately
   if (plan.kind == Kind::Budget && !marks.empty()) {
     const auto scope = precision.forward_scope();
-    const auto small = [&](int64_t n) {
-      return example_batch(model.inputs, {.samples = n, .zeros = true}).fields().front().second.to(device.c10());
-    };
+    const auto small = [&](int64_t n) { return to_device(example_batch(model.inputs, {.samples = n, .zeros = true}), device); };
     const auto costs = block_costs(model, small, batch);
     marks = choose_checkpoints(costs, plan.budget);
     const auto bytes = peak_bytes(costs, marks);
@@ -80,7 +79,8 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 
 }  // namespace
 
-void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
+void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
+  RunConfig config = given;
   device = run_device(config);
   strategy = make_strategy(config, device, parts);
   precision = make_precision(precision_options(config), device);
@@ -88,8 +88,10 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
   resolved = npu_train::resolved(config, parts);
   check_equal_on_ranks(*strategy, resolved);
   if (!task) check_monitors(config, parts);
+  if (!task && data.train == nullptr) detail::check_context(config, parts);
   building = {"the data set was opened", "a data set that is read from disk, or a machine with more memory"};
   make_data(config, parts);
+  accumulate = config.trainer.accumulate_grad_batches = detail::accumulated_batches(data, config.trainer, strategy->world_size());
   write_statistics();
   if (!task) {
     check(!config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; allowed: ", join(parts.models.names()),
@@ -97,6 +99,7 @@ void Run::build(const RunConfig& config, const Parts& parts, std::shared_ptr<std
     building = {"the model was made and moved", "a smaller model, or a card with more memory; check what else uses the device's memory"};
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
     model = make_model(part, parts, static_cast<uint64_t>(config.seed));
+    detail::check_image_tokens(data, model);
     keep_in_fp32(model, amp_modules(config.amp), device, *precision);
     if (!model.weights.empty()) {
       check_weights_options(part, parts, model.weights);
@@ -217,7 +220,11 @@ void Run::make_loaders(const RunConfig& config, bool channels_last) {
   if (config.trainer.static_shapes) runtime.last_batch = LastBatch::Pad;
   if (backend_of(device).capabilities(device).pinned_memory) runtime.finish = [](Batch batch) { return pin(batch); };
   share_workers(data.options);
-  train.emplace(train_loader(data, runtime));
+  detail::ContextWarmupHook warmup(data, config.trainer, runtime.world_size, accumulate);
+  auto of_training = runtime;
+  of_training.finish = chain_hooks(warmup.hook(), runtime.finish);
+  train.emplace(train_loader(data, std::move(of_training)));
+  warmup.set_rounds_per_epoch(train->rounds_per_epoch(), config.trainer);
   if (data.val != nullptr) val.emplace(val_loader(data, runtime));
   if (train->options().augment_on_device) {
     const auto& shape = data.info().shape;
@@ -292,9 +299,9 @@ RunView Run::view(const RunConfig& config, const Parts& parts) const {
   return out;
 }
 
-void Run::announce(const RunConfig& config, const std::string& run_dir) const {
+void Run::announce(const std::string& run_dir) const {
   const auto batch = train->options().batch_size;
-  const auto k = config.trainer.accumulate_grad_batches;
+  const auto k = accumulate;
   log_info("device ", device.str(), ", precision ", precision->name(), ", ", with_commas(optimizer->parameters().numel()),
            " trainable parameters, effective batch ", batch * k * strategy->world_size(), " (", batch, " x ", k, " accumulated x ",
            strategy->world_size(), " ranks)");

@@ -25,6 +25,7 @@ struct Run {
   std::unique_ptr<Ema> ema;
   std::shared_ptr<Strategy> strategy;
   std::optional<Loader> train, val;
+  int64_t accumulate = 1;  // micro-batches of a window on each rank
   std::unique_ptr<CheckpointStore> store;
   ConfigNode resolved;
   std::unique_ptr<TrainLoop> loop;
@@ -35,12 +36,12 @@ struct Run {
     const char *what = "", *remedy = "";
   } building;
 
-  void build(const RunConfig& config, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop);
+  void build(const RunConfig& given, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop);
   void open_store(const std::string& dir, const CheckpointOptions& options);
   /// The objects that exist so far, for the observers.
   RunView view(const RunConfig& config, const Parts& parts) const;
   /// Logs one line each: device and precision, data, folder, effective batch.
-  void announce(const RunConfig& config, const std::string& run_dir) const;
+  void announce(const std::string& run_dir) const;
 
  private:
   void make_data(const RunConfig& config, const Parts& parts);

@@ -193,7 +193,7 @@ struct Trainer::Impl {
         ~End() { self.let_go(); }
       } end{*this};
       const ScopedLogTee tee(log_file);
-      run.announce(config, run_dir);
+      run.announce(run_dir);
       start();
       return watched_fit();
     });

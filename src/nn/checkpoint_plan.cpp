@@ -57,12 +57,13 @@ std::vector<at::Tensor> buffers_of_block(const Model& model, const Block& block)
   return out;
 }
 
-std::vector<BlockCost> measure(const Model& model, at::Tensor x) {
+std::vector<BlockCost> measure(const Model& model, const Batch& inputs) {
   std::vector<BlockCost> out;
   const ParameterSet parameters = parameters_of(*model.module);
   std::set<const void*> apart;
   for (const auto& p : parameters) apart.insert(storage_of(p.value));
-  const BlockInputs none{Batch()};
+  const BlockInputs others(inputs);
+  at::Tensor x = inputs.fields().front().second;
   for (const auto& block : model.blocks) {
     BlockCost cost{.name = block.name, .input_bytes = held_by(x), .saved_bytes = 0, .flops = 0};
     at::Tensor y;
@@ -93,13 +94,14 @@ CheckpointPlan CheckpointPlan::parse(const std::string& text) {
   return {.kind = Kind::Budget, .budget = *bytes};
 }
 
-std::vector<BlockCost> block_costs(const Model& model, const std::function<at::Tensor(int64_t)>& small, int64_t batch) {
+std::vector<BlockCost> block_costs(const Model& model, const std::function<Batch(int64_t)>& small, int64_t batch) {
   check(model.module != nullptr && !model.blocks.empty(), ErrorKind::Usage, "block_costs", "the model '", model.name, "' has no blocks");
   const auto run = [&](int64_t n) {
-    const at::Tensor input = small(n);
-    const RandomState random({c10::Device(c10::kCPU), input.device()});
+    const Batch inputs = small(n);
+    check(!inputs.fields().empty(), ErrorKind::Usage, "block_costs", "a batch of ", n, " samples has no field");
+    const RandomState random({c10::Device(c10::kCPU), inputs.fields().front().second.device()});
     const RandomState::Scope same(random);
-    return measure(model, input);
+    return measure(model, inputs);
   };
   const auto buffers = model.module->buffers();
   const detail::Unmoved same_buffers(buffers);

@@ -24,15 +24,18 @@ Model chain_blocks(Model model) {
     for (const auto& block : blocks) x = in_layer(block.name, x, block.forward);
     return x;
   };
-  if (model.inputs.size() <= 1)
+  const bool named = model.forward && !model.forward.takes_tensor();
+  if (model.inputs.size() <= 1 && !named)
     model.forward = [chain](const at::Tensor& input) {
       const BlockInputs none{Batch()};
       return chain(input);
     };
   else
-    model.forward = [chain, first = model.inputs.front().name](const Batch& batch) -> Outputs {
+    model.forward = [chain, first = model.inputs.empty() ? "input" : model.inputs.front().name](const Batch& batch) -> Outputs {
       const BlockInputs others(batch);
-      return chain(batch.at(first));
+      at::Tensor last = chain(batch.at(first));
+      auto given = others.given();
+      return given.fields().empty() ? Outputs(std::move(last)) : given;
     };
   return model;
 }

@@ -2,24 +2,30 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+#include <array>
+
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/rank_gather.hpp"
 #include "npu_train/train/compares_ranks.hpp"
+#include "npu_train/train/epoch_metrics.hpp"
 
 namespace npu_train {
 namespace {
 
 constexpr const char* kContrastive = "contrastive";
+constexpr const char *kImages = "image_features", *kTexts = "text_features";
 constexpr const char *kTextsOfImages = "texts_of_images", *kImagesOfTexts = "images_of_texts", *kFirstPair = "first_pair";
 
-class Contrastive final : public ModelTask, public ComparesRanks {
+class Contrastive final : public ModelTask, public ComparesRanks, public EpochMetrics {
  public:
   Contrastive(Model model, const ContrastiveOptions& options)
-      : ModelTask(std::move(model), options.metrics.empty() ? recalls() : options.metrics) {}
+      : ModelTask(std::move(model), options.metrics.empty() ? recalls() : options.metrics), has_recalls_(options.metrics.empty()) {}
 
   StepOutput training_step(const Batch& batch) override { return step(batch); }
   StepOutput validation_step(const Batch& batch) override { return step(batch); }
@@ -30,20 +36,56 @@ class Contrastive final : public ModelTask, public ComparesRanks {
   // The host may exchange rows with other ranks.
   bool capturable() const override { return false; }
 
+  std::vector<std::string> epoch_metric_names() const override { return has_recalls_ ? metric_names() : std::vector<std::string>(); }
+
+  // Both features of each pair.
+  at::Tensor epoch_rows(const StepOutput& output, const Batch&) const override {
+    return at::cat({output.outputs.at(kImages), output.outputs.at(kTexts)}, 1);
+  }
+
+  // In blocks: the products of all pairs would be the square of their number.
+  std::vector<double> epoch_sums(const at::Tensor& rows, int64_t first, int64_t count) const override {
+    constexpr int64_t kAtOnce = 256;
+    const auto halves = rows.chunk(2, 1);
+    std::vector<double> sums;
+    for (const bool of_images : {true, false}) {
+      std::vector<double> found(kRecalls.size());
+      const at::Tensor from = halves[of_images ? 0 : 1], to = halves[of_images ? 1 : 0].t();
+      for (int64_t k = first; k < first + count; k += kAtOnce) {
+        const auto n = std::min(kAtOnce, first + count - k);
+        const auto products = at::matmul(from.narrow(0, k, n), to);
+        for (size_t r = 0; r < kRecalls.size(); ++r)
+          found[r] += hits(products, at::arange(k, k + n, at::kLong), kRecalls[r]).item<double>();
+      }
+      for (const double hits : found) sums.push_back(100 * hits);
+    }
+    return sums;
+  }
+
  private:
+  static constexpr std::array<int64_t, 2> kRecalls = {1, 5};
+
+  // How many rows of `products` have that of the column `own` among their k largest; ties count against it.
+  static at::Tensor hits(const at::Tensor& products, const at::Tensor& own, int64_t k) {
+    const auto rank = products.ge(products.gather(1, own.unsqueeze(1))).sum(1);  // 0 for a NaN
+    return rank.ge(1).logical_and_(rank.le(k)).to(at::kFloat).sum();
+  }
+
   // Of the own images (or texts), those whose text is among the k most similar ones; ties count against it.
-  static Metric recall(const char* name, const char* logits, int64_t k) {
+  static Metric recall(const std::string& name, const char* logits, int64_t k) {
     const auto sums = [logits, k](const StepOutput& output, const Batch&) {
       const auto& all = output.outputs.at(logits);
       const auto own = at::arange(all.size(0), all.options().dtype(at::kLong)) + output.outputs.at(kFirstPair);
-      return all.ge(all.gather(1, own.unsqueeze(1))).sum(1).le(k).to(at::kFloat).sum().mul_(100);
+      return hits(all, own, k).mul_(100);
     };
     return {.name = name, .sums = sums};
   }
 
   static std::vector<Metric> recalls() {
-    return {recall("text_recall1", kTextsOfImages, 1), recall("text_recall5", kTextsOfImages, 5),
-            recall("image_recall1", kImagesOfTexts, 1), recall("image_recall5", kImagesOfTexts, 5)};
+    std::vector<Metric> out;  // in the order of epoch_sums()
+    for (const auto k : kRecalls) out.push_back(recall("text_recall" + std::to_string(k), kTextsOfImages, k));
+    for (const auto k : kRecalls) out.push_back(recall("image_recall" + std::to_string(k), kImagesOfTexts, k));
+    return out;
   }
 
   static at::Tensor features(const Outputs& outputs, const char* name, const Batch& batch) {
@@ -57,7 +99,8 @@ class Contrastive final : public ModelTask, public ComparesRanks {
 
   StepOutput step(const Batch& batch) {
     const auto outputs = model_.forward(batch);
-    const auto images = gathered(features(outputs, "image_features", batch)), texts = gathered(features(outputs, "text_features", batch));
+    const auto own_images = features(outputs, "image_features", batch), own_texts = features(outputs, "text_features", batch);
+    const auto images = gathered(own_images), texts = gathered(own_texts);
     const auto scale = outputs.at("scale").to(at::kFloat);
     const auto logits = at::matmul(images.rows, texts.rows.t()) * scale;
     const auto own = at::arange(logits.size(0), logits.options().dtype(at::kLong).requires_grad(false));
@@ -67,8 +110,12 @@ class Contrastive final : public ModelTask, public ComparesRanks {
             Outputs({{"logits", logits},
                      {kTextsOfImages, seen.narrow(0, images.first, batch.size)},
                      {kImagesOfTexts, seen.t().narrow(0, images.first, batch.size)},
-                     {kFirstPair, at::zeros({}, own.options()).add_(images.first)}})};
+                     {kFirstPair, at::zeros({}, own.options()).add_(images.first)},
+                     {kImages, own_images.detach()},
+                     {kTexts, own_texts.detach()}})};
   }
+
+  bool has_recalls_;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randint.h>
 
+#include <algorithm>
+
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/cross_entropy.hpp"
 #include "train/metric_parts.hpp"
@@ -29,15 +31,15 @@ class LanguageModel final : public ModelTask {
   }
 
   double weight_of(int64_t samples) const override {
-    const auto tokens = model_.inputs.empty() ? std::nullopt : model_.inputs.front().usual("tokens");
-    return static_cast<double>(samples * tokens.value_or(1));
+    const auto* text = text_input();
+    return static_cast<double>(samples * (text != nullptr ? text->usual("tokens").value_or(1) : 1));
   }
 
   at::Tensor example_target(const Batch& inputs) const override {
-    const auto range = model_.inputs.empty() ? std::nullopt : model_.inputs.front().range;
-    check(range && range->second >= 1, ErrorKind::Usage, kLanguageModel, "the model '", model_.name, "' does not give its vocabulary; ",
-          "hint: set the range of its input (Model::inputs)");
-    return at::randint(static_cast<int64_t>(range->second), inputs.input().sizes(), at::kLong);
+    const auto* text = text_input();
+    check(text != nullptr && text->range && text->range->second >= 1, ErrorKind::Usage, kLanguageModel, "the model '", model_.name,
+          "' does not give its vocabulary; hint: set the range of its input (Model::inputs)");
+    return at::randint(static_cast<int64_t>(text->range->second), inputs.at(text->name).sizes(), at::kLong);
   }
 
   std::string weight_unit() const override { return "tokens"; }
@@ -46,6 +48,12 @@ class LanguageModel final : public ModelTask {
   bool capturable() const override { return false; }
 
  private:
+  // The first input of ids; nullptr if there is none.
+  const InputSpec* text_input() const {
+    const auto found = std::find_if(model_.inputs.begin(), model_.inputs.end(), [](const InputSpec& i) { return i.dtype == at::kLong; });
+    return found != model_.inputs.end() ? &*found : nullptr;
+  }
+
   static std::vector<Metric> metrics_of(const LanguageModelOptions& options) {
     if (!options.metrics.empty()) return options.metrics;
     const auto sums = [ignore = options.ignore_index](const StepOutput& output, const Batch& batch) {

@@ -47,6 +47,7 @@ NOT_RUN = {
     'train_app CONFIG model={name: torchscript, path: net.pt, allow_code: true}': 'apps.torchscript',
     'npu_tool predict --checkpoint RUN model.allow_code=true cat.jpg': 'apps.torchscript',
     'npu_tool weights --from RUN --to trained.pt --as torchscript model.allow_code=true': 'apps.torchscript',
+    'npu_tool export --checkpoint RUN model.tower=text --to text.onnx': 'apps.clip',
 }
 # For each script: the test that runs it, or the reason why no test does.
 SCRIPTS = {
@@ -95,6 +96,7 @@ SMALL_CONFIGS = {
     'glm_tiny': ['model={name: glm_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'llama_tiny': ['model={name: llama_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'bert_tiny': ['model={name: bert_tiny}'],
+    'internvl_tiny': ['model={name: internvl_tiny}', 'data.train_size=32', 'data.val_size=16'],
     'resnet50_cifar10': [],
     'resnet50_cifar10_224': [SMALL_NET.replace('patch_size: 8', 'patch_size: 32')],
     'resnet50_imagefolder': ['data.root=my/pictures'],
@@ -164,6 +166,7 @@ class AdvisedRuns(ProgramTest):
         self.make(BIN / 'npu_tool', 'weights', '--from', 'outputs/tuned/version_0', '--to', 'adapter', '--as', 'peft')
         self.make(BIN / 'train_app', 'configs/bert_tiny.yaml', *SHORT_RUN, 'output.name=masked')
         self.make(BIN / 'train_app', 'configs/glm_tiny.yaml', *SHORT_RUN, 'output.name=glm')
+        self.make(BIN / 'train_app', 'configs/internvl_tiny.yaml', *SHORT_RUN, 'output.name=answers')
         for name in ('my.yaml', 'a.yaml', 'b.yaml'): shutil.copy(d / 'configs/quickstart.yaml', d / name)
         (d / 'my.yaml').write_text((d / 'my.yaml').read_text().replace('train_transforms: []', 'train_transforms: [{name: random_crop, size: 32, padding: 4}]'))
         self.make(BIN / 'train_app', 'configs/quickstart.yaml', *SHORT_RUN, 'dump={enabled: true, level: module, dir: dump_a}', 'output.name=small')
@@ -194,7 +197,7 @@ class AdvisedRuns(ProgramTest):
         words = [re.sub(r'^trainer\.devices=X$', 'trainer.devices=2', w) for w in words]
         words = [re.sub(r'^dump\.dir=.*', f'dump.dir=dumps/{number}', w) for w in words]
         if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'  # X
-        if '--image' in words: words[words.index('--image') + 1] = '32'
+        if '--image' in words and words[0] != 'generate': words[words.index('--image') + 1] = '32'
         if '--nproc' in words: words[words.index('--nproc') + 1] = '2'
         if '--batch' in words: words[words.index('--batch') + 1] = '2'
         if '--num-classes' in words: words[words.index('--num-classes') + 1] = '1000'

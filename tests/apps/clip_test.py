@@ -136,6 +136,30 @@ class Runs(ProgramTest):
         found = json.loads(self.assertDone(npu_tool('eval', '--checkpoint', run_dir(self.dir / 'out'), '--json')))
         self.assertIn('image_recall1', json.dumps(found))
 
+    def test_recalls_of_a_validation_are_over_all_of_its_pairs(self):
+        """Against the features of both towers, exported and compared in PyTorch; the same with several ranks and other batches."""
+        if torch is None: self.skipTest('torch is not installed for this Python')
+        self.train('out', 'trainer.max_epochs=6', 'ema.enabled=false')
+        self.assertDone(npu_tool('export', '--checkpoint', run_dir(self.dir / 'out'), '--dynamic', 'batch,tokens', '--to', self.dir / 'm.pt'))
+        pairs = album(self.dir / 'again', 100, 16)[80:]
+        with torch.no_grad(): images, texts, _ = torch.jit.load(str(self.dir / 'm.pt'))(*tensors(pairs, 16))
+        products, own = images @ texts.T, torch.arange(20).unsqueeze(1)
+        expected = {f'{name}_recall{k}': 100 * (logits.argsort(1, descending=True)[:, :k] == own).any(1).float().mean().item() for name, logits in (('text', products), ('image', products.T)) for k in (1, 5)}
+        self.assertTrue(30 < expected['text_recall5'] < 100, expected)  # and those of batches of 8 are others:
+        for more in ((), ('data.val_batch_size=3',), ('data.val_batch_size=1',)):
+            found = json.loads(self.assertDone(npu_tool('eval', '--checkpoint', run_dir(self.dir / 'out'), '--json', *more)))
+            for name, value in expected.items(): self.assertAlmostEqual(found[name], value, delta=1e-3, msg=(name, more))
+        self.train('ranks', 'trainer.max_epochs=2', 'data.batch_size=4', 'data.val_batch_size=3', '--nproc', '2')
+        self.train('one', 'trainer.max_epochs=2', 'data.batch_size=8', 'data.val_batch_size=20', 'data.shuffle=true')
+        self.assertEqual(len(rows(self.dir / 'ranks', 'val')), 2)
+
+    def test_checkpointed_blocks_change_nothing(self):
+        self.train('plain', 'trainer.max_steps=6')
+        for plan in ('blocks', 'every:2', 'budget:400KiB'):
+            self.train(plan, 'trainer.max_steps=6', f'trainer.gradient_checkpointing={plan}')
+            self.assertEqual(*(checksums(self.dir / out)['model.safetensors'] for out in ('plain', plan)))
+        self.train('two', 'trainer.max_steps=6', 'trainer.gradient_checkpointing=blocks', 'data.batch_size=4', '--nproc', '2')
+
     def test_low_precisions_learn_and_16_mixed_skips(self):
         self.train('full')
         for precision in ('16-mixed', 'bf16-mixed', 'bf16-true'):
@@ -181,8 +205,10 @@ class Runs(ProgramTest):
                  (('model.tower=text', '--dynamic', 'batch,tokens'), [text | {'name': 'input'}], ['text_features']))
         for more, inputs, outputs in cases:
             with self.subTest(more):
-                source = ('--checkpoint', run_dir(self.dir / 'out')) if len(inputs) == 2 else ('--model', 'clip_tiny', '--weights', run_dir(self.dir / 'out'), *KEYS)
-                found = json.loads(self.assertDone(npu_tool('export', *source, *more, '--to', self.dir / 'm.onnx', '--check', '--json')))
+                run = run_dir(self.dir / 'out')
+                found = json.loads(self.assertDone(npu_tool('export', '--checkpoint', run, *more, '--to', self.dir / 'm.onnx', '--check', '--json')))
+                if len(inputs) == 1:  # the same from the weights, with the model's keys
+                    self.assertDone(npu_tool('export', '--model', 'clip_tiny', '--weights', run, *KEYS, *more, '--to', self.dir / 'again.onnx', '--check'))
                 self.assertEqual(found['inputs'], inputs)
                 self.assertEqual([o['name'] for o in found['outputs']], outputs)
                 self.assertEqual(found['outputs'][0]['shape'], ['batch', 32])
@@ -199,7 +225,6 @@ class Runs(ProgramTest):
         fails = lambda code, *words, args=(): self.assertFails(train_app(self.text(), f'output.dir={self.dir}/x', *args), code, *words)
         fails(2, 'image_features, text_features and scale', args=('model.tower=image',))
         fails(2, "there is no field 'target'", args=('task={name: classifier}',))
-        fails(2, 'declares no blocks', args=('trainer.gradient_checkpointing=blocks',))
         fails(3, 'train.jsonl, line', 'allowed: at most 4', args=('data.context=4',))
         fails(3, 'nowhere', args=('data.train=nowhere.jsonl',))
         self.assertFails(npu_tool('export', '--model', 'clip_tiny', 'model.tower=left', '--to', self.dir / 'm.onnx'), 2, 'both, image, text')

@@ -60,6 +60,11 @@ def frequencies(sizes, size):
 
 def logits(weights, adapter, scale, sizes, tokens):
     """Of token ids [batch, tokens]."""
+    return logits_of_vectors(weights, adapter, scale, sizes, weights['model.embed_tokens.weight'][tokens])
+
+
+def logits_of_vectors(weights, adapter, scale, sizes, x):
+    """Of the tokens' vectors [batch, tokens, dim]."""
     def linear(module, x):
         y = F.linear(x, weights[module + '.weight'])
         a, b = (adapter.get(f'{PREFIX}{module}.lora_{half}.weight') for half in 'AB')
@@ -67,7 +72,7 @@ def logits(weights, adapter, scale, sizes, tokens):
 
     def norm(name, x): return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + sizes['norm_eps']) * weights[name + '.weight']
 
-    n, t = tokens.shape
+    n, t, _ = x.shape
     size = sizes['dim'] // sizes['heads']
     angles = torch.outer(torch.arange(t), frequencies(sizes, size))
     cos, sin = torch.cat([angles, angles], -1).cos(), torch.cat([angles, angles], -1).sin()
@@ -76,7 +81,6 @@ def logits(weights, adapter, scale, sizes, tokens):
         a, b = x.chunk(2, -1)
         return x * cos + torch.cat([-b, a], -1) * sin
 
-    x = weights['model.embed_tokens.weight'][tokens]
     for i in range(sizes['layers']):
         at = f'model.layers.{i}.'
         h = norm(at + 'input_layernorm', x)

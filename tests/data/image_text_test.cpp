@@ -149,3 +149,48 @@ TEST_CASE("bad lines are one error each, or are counted") {
   const auto pair = album.open({{"on_bad_sample", "skip"}});
   CHECK(pair.summary() == "2 images, 1 image without a text, 1 pair omitted (no such image), 1 document omitted (empty)");
 }
+
+TEST_CASE("questions and answers: the text of each line, and its answer alone may be shortened") {
+  const Album album;
+  album.pairs(
+      "{\"image\": \"a.png\", \"question\": \"ab?\", \"answer\": \"cd\"}\n"
+      "{\"image\": \"c.png\", \"question\": [7], \"answer\": [8, 9, 10, 11]}\n");
+  const auto open = [&](ConfigNode options) {
+    options.set("root", ConfigNode(album.dir.path().string()));
+    options.set("image_size", ConfigNode(int64_t{8}));
+    options.set("image_tokens", ConfigNode(int64_t{2}));
+    return builtin_datasets().make({.name = "image_questions", .options = std::move(options), .mark = {}}, "data", builtin_transforms());
+  };
+  const auto pair = open({});
+  const auto& data = dynamic_cast<const CaptionedPictures&>(*pair.train);
+  CHECK(data.caption(0) == std::vector<int64_t>{255, 255, 'a', 'b', '?', '\n', 'c', 'd', 0});
+  CHECK(data.prompt(0) == 6);
+  CHECK(data.caption(1) == std::vector<int64_t>{255, 255, 7, 10, 8, 9, 10, 11, 0});
+  CHECK(pair.info().name == "image_questions");
+  const auto other = open({{"begin_token", 5}, {"end_token", 6}, {"separator", -1}});
+  CHECK(dynamic_cast<const CaptionedPictures&>(*other.train).caption(1) == std::vector<int64_t>{5, 255, 255, 7, 8, 9, 10, 11, 6});
+  CHECK(dynamic_cast<const CaptionedPictures&>(*other.train).prompt(1) == 4);
+  const auto shorter = open({{"context", 8}, {"long_documents", "truncate"}});
+  CHECK(dynamic_cast<const CaptionedPictures&>(*shorter.train).caption(0) == std::vector<int64_t>{255, 255, 'a', 'b', '?', '\n', 'c', 0});
+  CHECK(shorter.summary() == "2 images, 1 image without a text, 2 documents truncated to 8 tokens");
+
+  const auto fails = [&](const std::string& line, ErrorKind kind, const std::string& words, ConfigNode options = {}) {
+    album.pairs(line);
+    const auto error = error_of([&] { open(std::move(options)); });
+    CHECK(((error.kind() == kind)));
+    CHECK_MESSAGE(std::string(error.what()).find(words) != std::string::npos, error.what());
+  };
+  fails("{\"image\": \"a.png\", \"question\": \"a\"}", ErrorKind::Data, "line 1");
+  fails("{\"image\": \"a.png\", \"question\": \"a\", \"answer\": \"\"}", ErrorKind::Data, "line 1: the answer is empty");
+  fails("{\"image\": \"a.png\", \"question\": [255], \"answer\": \"b\"}", ErrorKind::Data, "line 1: the text has the token 255");
+  fails("{\"image\": \"a.png\", \"question\": [-1], \"answer\": \"b\"}", ErrorKind::Data, "line 1: question: token 0 is -1");
+  fails("{\"image\": \"a.png\", \"question\": \"abcdef\", \"answer\": \"b\"}", ErrorKind::Data, "11 tokens, 9 of them before the answer",
+        {{"context", 10}});
+  fails("{\"image\": \"a.png\", \"question\": \"abcdef\", \"answer\": \"b\"}", ErrorKind::Data, "allowed: at most 10",
+        {{"context", 10}, {"long_documents", "truncate"}});
+  fails("{\"image\": \"a.png\", \"question\": [300], \"answer\": \"b\"}", ErrorKind::Data, "a token is 300; allowed: 0 to 255",
+        {{"vocab_size", 256}});
+  album.pairs(
+      "{\"image\": \"a.png\", \"question\": \"a\", \"answer\": \"\"}\n{\"image\": \"a.png\", \"question\": \"a\", \"answer\": \"b\"}");
+  CHECK(open({{"on_bad_sample", "skip"}}).summary() == "1 images, 2 images without a text, 1 document omitted (empty)");
+}

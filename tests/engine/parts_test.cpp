@@ -86,12 +86,13 @@ Parts parts_with_flood() {
 
 TEST_CASE("the library's parts are there by name") {
   const auto parts = builtin_parts();
-  for (const char* name : {"resnet18",  "resnet34",   "resnet50",     "resnet101",        "resnet152", "vit_tiny",  "vit_small",
-                           "vit_b16",   "vit_b32",    "vit_l16",      "vit_tiny_cifar10", "gpt2",      "gpt2_124m", "gpt2_tiny",
-                           "llama",     "llama_tiny", "glm",          "glm_6b",           "glm_tiny",  "bert",      "bert_base",
-                           "bert_tiny", "clip",       "clip_vit_b32", "clip_tiny"})
+  for (const char* name : {"resnet18",  "resnet34",   "resnet50",     "resnet101",        "resnet152", "vit_tiny",     "vit_small",
+                           "vit_b16",   "vit_b32",    "vit_l16",      "vit_tiny_cifar10", "gpt2",      "gpt2_124m",    "gpt2_tiny",
+                           "llama",     "llama_tiny", "glm",          "glm_6b",           "glm_tiny",  "bert",         "bert_base",
+                           "bert_tiny", "clip",       "clip_vit_b32", "clip_tiny",        "internvl",  "internvl_tiny"})
     CHECK(parts.models.contains(name));
-  for (const char* name : {"cifar10", "cifar100", "image_folder", "generated", "tokens", "documents", "image_text", "generated_text"})
+  for (const char* name : {"cifar10", "cifar100", "image_folder", "generated", "tokens", "documents", "image_text", "image_questions",
+                           "generated_text", "generated_questions"})
     CHECK(parts.datasets.contains(name));
   for (const char* name : {"sgd", "adam", "adamw", "lamb"}) CHECK(parts.optimizers.contains(name));
   for (const char* name : {"constant", "step", "multistep", "cosine", "linear", "polynomial", "one_cycle"})

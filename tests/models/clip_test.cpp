@@ -7,11 +7,13 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/module.h>
 #include <torch/utils.h>
 
 #include <cmath>
 
+#include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
 
 using namespace npu_train;
@@ -139,6 +141,36 @@ TEST_CASE("CLIP: every parameter gets a gradient") {
     CHECK_MESSAGE(at::isfinite(p.value.grad()).all().item<bool>(), p.name);
     if (!p.name.ends_with("k_proj.bias")) CHECK_MESSAGE(p.value.grad().abs().max().item<double>() > 0, p.name);
   }
+}
+
+TEST_CASE("CLIP: recomputed blocks of both towers change no output and no gradient") {
+  torch::manual_seed(5);
+  const Model model = clip(clip_tiny_options());
+  std::vector<std::string> names;
+  for (const auto& block : model.blocks) names.push_back(block.name);
+  CHECK(names == std::vector<std::string>{"vision.embed", "vision.blocks.0", "vision.blocks.1", "vision.head", "text.embed",
+                                          "text.blocks.0", "text.blocks.1", "text.head"});
+  const Batch batch = clip_pairs(3);
+  const auto gradients = [&](const Model& m) {
+    const auto outputs = m.forward(batch);
+    m.forward(clip_pairs(2));  // other texts, before the backward
+    const auto logits = at::matmul(outputs.at("image_features"), outputs.at("text_features").t()) * outputs.at("scale");
+    auto out = torch::autograd::grad({logits.log_softmax(1).diagonal().sum()}, m.module->parameters());
+    out.push_back(logits);
+    return out;
+  };
+  const auto plain = gradients(model);
+  for (const auto& [last, every] : std::vector<std::pair<bool, int64_t>>{{false, 1}, {true, 1}, {false, 5}}) {
+    std::vector<bool> marks(model.blocks.size(), true);
+    marks.back() = last;
+    const auto again = gradients(with_checkpoints(model, marks, every));
+    REQUIRE(again.size() == plain.size());
+    for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(again[i], plain[i]));
+  }
+  const auto costs = block_costs(
+      model, [](int64_t n) { return clip_pairs(n); }, 8);
+  REQUIRE(costs.size() == 8);
+  for (const auto& cost : costs) CHECK(cost.saved_bytes > 0);
 }
 
 TEST_CASE("CLIP: invalid sizes and inputs are one error each") {

@@ -165,8 +165,12 @@ TEST_CASE("GLM: gradients with checkpointed blocks are equal") {
     REQUIRE(plain.size() == again.size());
     for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], again[i]));
   }
-  const auto costs = block_costs(
-      model, [](int64_t n) { return with_gap(n, 9, 4); }, 4);
+  const auto batches = [](int64_t n) {
+    Batch out;
+    out.set("input", with_gap(n, 9, 4));
+    return out;
+  };
+  const auto costs = block_costs(model, batches, 4);
   CHECK(costs.size() == 4);
 }
 

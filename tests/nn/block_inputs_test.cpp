@@ -103,3 +103,36 @@ TEST_CASE("a block leaves values for the later blocks of its pass, and for their
   CHECK(error.kind() == ErrorKind::Usage);
   CHECK_MESSAGE(std::string(error.what()).find("'first' is put outside of a scope") != std::string::npos, error.what());
 }
+
+TEST_CASE("a block gives outputs of its network, each once, whether it is recomputed or not") {
+  Model model{.name = "giving", .module = std::make_shared<torch::nn::Module>()};
+  model.inputs = {{.name = "input", .shape = {"batch"}}, {.name = "scale", .shape = {1}}};
+  model.blocks = {{"a",
+                   [](const at::Tensor& x) {
+                     at::Tensor y = (x * x).exp();
+                     BlockInputs::give("first", y);
+                     return y;
+                   }},
+                  {"b", [](const at::Tensor&) {
+                     at::Tensor y = BlockInputs::get("scale") * 2;
+                     BlockInputs::give("second", y);
+                     return y;
+                   }}};
+  std::vector<at::Tensor> gradients;
+  for (const bool recomputed : {false, true}) {
+    const Model chained = recomputed ? with_checkpoints(model, {true, true}) : chain_blocks(model);
+    Batch batch = batch_of(5);
+    batch.set("input", at::full({3}, 0.5).requires_grad_(true));
+    const auto outputs = chained.forward(batch);
+    REQUIRE(outputs.fields().size() == 2);
+    CHECK(outputs.fields()[0].first == "first");
+    CHECK(outputs.at("second").item<double>() == 10);
+    const BlockInputs later(batch_of(7));  // the recomputation gives it nothing
+    outputs.at("first").sum().backward();
+    CHECK(later.given().fields().empty());
+    gradients.push_back(batch.input().grad());
+  }
+  CHECK(at::equal(gradients[0], gradients[1]));
+  CHECK(gradients[0].abs().min().item<double>() > 0);
+  CHECK((testing::error_of([] { BlockInputs::give("first", at::zeros({1})); }).kind() == ErrorKind::Usage));
+}

@@ -37,6 +37,12 @@ Model net() {
 
 at::Tensor pictures(int64_t n) { return reference::values({n, 3, 8, 8}, 7, at::kFloat); }
 
+Batch batch_of_pictures(int64_t n) {
+  Batch out;
+  out.set("input", pictures(n));
+  return out;
+}
+
 }  // namespace
 
 TEST_CASE("plans are read from text, and what is none is refused with what is allowed") {
@@ -59,7 +65,7 @@ TEST_CASE("costs are what autograd saves, extrapolated to the batch") {
   const auto before = model.module->buffers()[0].clone();
   const at::Tensor random = at::rand({1});
   at::manual_seed(1);
-  const auto costs = block_costs(model, pictures, 10);
+  const auto costs = block_costs(model, batch_of_pictures, 10);
   at::manual_seed(1);
   REQUIRE(costs.size() == 4);
   CHECK(costs[0].name == "one");
@@ -109,5 +115,5 @@ TEST_CASE("a model of one piece has nothing to cut") {
   auto model = net();
   model.blocks.clear();
   CHECK(has(error_of([&] { with_checkpoints(model, {}, 1); }).what(), "declares no blocks"));
-  CHECK((error_of([&] { block_costs(model, pictures, 4); }).kind() == ErrorKind::Usage));
+  CHECK((error_of([&] { block_costs(model, batch_of_pictures, 4); }).kind() == ErrorKind::Usage));
 }

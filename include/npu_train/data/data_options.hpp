@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "npu_train/core/config_table.hpp"
+#include "npu_train/data/context_warmup.hpp"
 
 namespace npu_train {
 
@@ -33,6 +34,8 @@ struct DataOptions {
   double mixup_alpha = 0;
   double cutmix_alpha = 0;
   std::string on_bad_sample = "error";  ///< error | skip: a sample that cannot be read is omitted from its batch, and counted
+  int64_t batch_tokens = 0;             ///< of an optimizer step over all ranks, at least; sets accumulate_grad_batches. 0: off
+  ContextWarmup context_warmup;
 };
 
 template <std::derived_from<DataOptions> T>
@@ -60,6 +63,9 @@ ConfigTable<T> data_fields(ConfigTable<T> table) {
       "reaction to a sample that cannot be read; error: ends the run; skip: the sample is omitted from its batch, named in the log and "
       "counted",
       one_of({"error", "skip"}));
+  add("batch_tokens", &DataOptions::batch_tokens,
+      "of text: tokens of an optimizer step over all ranks, at least; sets trainer.accumulate_grad_batches; 0: off", at_least(0));
+  add("context_warmup", &DataOptions::context_warmup, "of text: shorter samples in the first steps");
   table.synonym("workers", "num_workers").synonym("transforms", "train_transforms").synonym("path", "root").synonym("data_dir", "root");
   return table;
 }

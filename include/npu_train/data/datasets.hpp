@@ -31,7 +31,8 @@ struct DatasetPair {
 /// gets the transforms that the configuration may name, for set_pipelines(); one without transforms omits that argument.
 using DatasetRegistry = Registry<DatasetPair, const TransformRegistry&>;
 
-/// cifar10, cifar100, image_folder, generated, tokens, documents, image_text, generated_text.
+/// cifar10, cifar100, image_folder, generated, tokens, documents, image_text, image_questions, generated_text,
+/// generated_questions.
 void add_builtin_datasets(DatasetRegistry& registry);
 DatasetRegistry builtin_datasets();
 

@@ -26,6 +26,8 @@ namespace npu_train {
 
 /// Changes a complete batch: mixup, pinning, a copy to the device.
 using BatchHook = std::function<Batch(Batch)>;
+/// `second` after `first`; either may be empty.
+BatchHook chain_hooks(BatchHook first, BatchHook second);
 
 /// Handling of a last batch that is not full.
 enum class LastBatch {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/base/batch.hpp"
 #include "npu_train/nn/model.hpp"
 
 namespace npu_train {
@@ -31,9 +32,10 @@ struct BlockCost {
   int64_t flops = 0;        ///< of the forward, which is also the cost of a recomputation
 };
 
-/// Runs each block in training mode on `small(n)`, inputs of n samples, for n = 2 and 3 and extrapolates to a batch of `batch`. Nothing
-/// is moved: neither running statistics, nor random numbers, nor gradients. The caller sets the precision's scope.
-std::vector<BlockCost> block_costs(const Model& model, const std::function<at::Tensor(int64_t)>& small, int64_t batch);
+/// Runs each block in training mode on `small(n)`, a batch of n samples whose first field enters the blocks, for n = 2 and 3 and
+/// extrapolates to a batch of `batch`. Nothing is moved: neither running statistics, nor random numbers, nor gradients. The caller sets the
+/// precision's scope.
+std::vector<BlockCost> block_costs(const Model& model, const std::function<Batch(int64_t)>& small, int64_t batch);
 
 /// The blocks to recompute so that what is alive stays within `budget` with the fewest FLOPs done twice: those first that free the most
 /// bytes a FLOP. All of them where not even that is enough. The last block is never among them: its backward comes at once.

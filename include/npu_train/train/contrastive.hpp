@@ -17,9 +17,10 @@ struct ContrastiveOptions {
 /// loss is the mean of the cross entropy of the right text among all texts for each image, and of the right image among all images for each
 /// text; logits are scale times the products of the features. In a training over several ranks "all" are the pairs of the
 /// micro-batches that the ranks process at the same time: N ranks with batch_size B have the loss and the gradients of one process with
-/// batch_size N B, up to the rounding of sums. A validation compares within its own batches. A "mask" [batch] leaves padded pairs out.
-/// Metrics, in percent, as means over pairs, within the batch of the loss: text_recall1 and text_recall5, the share of the images whose
-/// text is among the 1 or 5 most similar ones, and image_recall1 and image_recall5, that of the texts. Error(Usage) for other outputs.
+/// batch_size N B, up to the rounding of sums. The loss of a validation compares within its own batches. A "mask" [batch] leaves padded
+/// pairs out. Metrics, in percent, as means over pairs: text_recall1 and text_recall5, the share of the images whose text is among the 1 or
+/// 5 most similar ones, and image_recall1 and image_recall5, that of the texts; in training among those of the loss, in a validation among
+/// all pairs of all ranks, whose features are kept in host memory. Error(Usage) for other outputs.
 std::shared_ptr<Task> contrastive(Model model, ContrastiveOptions options = {});
 
 }  // namespace npu_train

@@ -15,12 +15,12 @@ struct LanguageModelOptions {
   std::vector<Metric> metrics{};  ///< instead of acc and perplexity; in a configuration by name
 };
 
-/// Mean cross entropy over the tokens of a batch (nn/cross_entropy.hpp). The model maps "input" [batch, tokens] to logits [batch, tokens,
-/// vocabulary]; "target" [batch, tokens] (int64) has the token that follows each. The weight of a batch is the number of its tokens that
-/// count, so that accumulation and ranks with unequal numbers of tokens give the mean over all tokens; on another device than the CPU,
-/// counting them waits for the device once per micro-batch. A "mask" [batch] leaves padded samples out. Metric acc: the percentage of
-/// tokens whose logit is the largest (ties count against it), as the mean over samples (0 for one without tokens that count). Metric
-/// perplexity: exp of the mean loss. Error(Usage) for other shapes, Error(Data) for a target outside of the vocabulary.
+/// Mean cross entropy over the tokens of a batch (nn/cross_entropy.hpp). The model maps "input" [batch, tokens], or "tokens" next to
+/// images, to logits [batch, tokens, vocabulary]; "target" [batch, tokens] (int64) has the token that follows each. The weight of a batch
+/// is the number of its tokens that count, so that accumulation and ranks with unequal numbers of tokens give the mean over all tokens; on
+/// another device than the CPU, counting them waits for the device once per micro-batch. A "mask" [batch] leaves padded samples out. Metric
+/// acc: the percentage of tokens whose logit is the largest (ties count against it), as the mean over samples (0 for one without tokens
+/// that count). Metric perplexity: exp of the mean loss. Error(Usage) for other shapes, Error(Data) for a target outside of the vocabulary.
 std::shared_ptr<Task> language_model(Model model, LanguageModelOptions options = {});
 
 }  // namespace npu_train

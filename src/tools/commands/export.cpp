@@ -55,19 +55,20 @@ std::string numbers(const std::vector<double>& values) {
 }
 
 void add_preparation(Metadata& metadata, const Predictor& predictor) {
+  const auto& inputs = predictor.model().inputs;
+  const bool images = !inputs.empty() && inputs.front().shape.size() == 4;  // of a text no image is prepared
   const auto& normalization = predictor.pipeline().normalization();
-  if (!normalization.mean.empty()) {
+  if (images && !normalization.mean.empty()) {
     metadata.emplace_back("npu_train.mean", numbers(normalization.mean));
     metadata.emplace_back("npu_train.std", numbers(normalization.std));
   }
-  // Of a language model no image is prepared.
-  if (const auto& inputs = predictor.model().inputs; !inputs.empty() && inputs.front().shape.size() == 4)
-    metadata.emplace_back("npu_train.transforms", predictor.preparation().steps_text());
+  if (images) metadata.emplace_back("npu_train.transforms", predictor.preparation().steps_text());
   if (!predictor.classes().empty()) metadata.emplace_back("npu_train.classes", join(predictor.classes(), "\n"));
 }
 
-Source from_checkpoint(const std::string& path, const Parts& parts) {
-  const auto predictor = Predictor::from_checkpoint(path, "cpu", parts);
+// `keys` change the model's configuration: one tower of a CLIP.
+Source from_checkpoint(const std::string& path, const std::vector<std::string>& keys, const Parts& parts) {
+  const auto predictor = Predictor::from_checkpoint(path, keys, "cpu", parts);
   Source out{.model = predictor.model(), .metadata = {}, .images = {}};
   const auto manifest = std::filesystem::path(find_checkpoint(path)) / "manifest.json";
   out.metadata.emplace_back("npu_train.checkpoint", hex64(hash64(read_file(manifest, kMaxManifest, ErrorKind::Checkpoint))));
@@ -92,9 +93,9 @@ Source from_name(const ExportArguments& args, const Parts& parts) {
 Source source_of(const ExportArguments& args, const Parts& parts) {
   check(args.checkpoint.empty() == args.model.given(), ErrorKind::Usage, "export",
         "give --checkpoint DIR, or --model NAME [model.KEY=VALUE ...] with --weights FILE");
-  check(args.checkpoint.empty() || (args.weights.empty() && args.model.keys.empty() && args.model.num_classes == 0), ErrorKind::Usage,
-        "export", "a checkpoint has its own weights and model keys; hint: use --model NAME for others");
-  auto out = args.checkpoint.empty() ? from_name(args, parts) : from_checkpoint(args.checkpoint, parts);
+  check(args.checkpoint.empty() || (args.weights.empty() && args.model.num_classes == 0), ErrorKind::Usage, "export",
+        "a checkpoint has its own weights and classes; hint: use --model NAME for others");
+  auto out = args.checkpoint.empty() ? from_name(args, parts) : from_checkpoint(args.checkpoint, args.model.keys, parts);
   out.metadata.emplace_back("npu_train.model", out.model.name);
   if (!out.model.inputs.empty()) out.metadata.emplace_back("npu_train.input", out.model.inputs.front().str());
   return out;

@@ -1,6 +1,8 @@
 #include "npu_train/nn/generate.hpp"
 
 #include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/nn/module.h>
 
 #include <string>
 #include <vector>
@@ -14,12 +16,13 @@
 #include "npu_train/data/token_text.hpp"
 #include "npu_train/engine/predictor.hpp"
 #include "npu_train/io/npy.hpp"
+#include "npu_train/models/internvl.hpp"
 
 namespace npu_train::cli {
 namespace {
 
 struct GenerateArguments {
-  std::string checkpoint, weights, device = "auto", prompt, tokens, logits;
+  std::string checkpoint, weights, device = "auto", prompt, tokens, image, logits;
   ModelArguments model;
   GenerateOptions options;
   bool no_cache = false, json = false;
@@ -50,16 +53,45 @@ Predictor predictor_of(const GenerateArguments& args, const Parts& parts) {
                                  : Predictor::from_checkpoint(args.checkpoint, args.model.keys, args.device, parts);
 }
 
+// Logits [tokens, vocabulary] on the host.
+at::Tensor logits_of(const Model& model, const std::vector<int64_t>& tokens) {
+  const c10::AutoGradMode no_grad(false);
+  const auto device = model.module->parameters().front().device();
+  return model.forward(at::tensor(tokens, at::kLong).unsqueeze(0).to(device)).to(at::kCPU, at::kFloat).select(0, 0);
+}
+
+// The model that continues the text: of one with images, its decoder with the given one.
+Model decoder_of(const GenerateArguments& args, const Predictor& predictor) {
+  const auto& model = predictor.model();
+  const bool reads_images = image_places(model).has_value();
+  check(reads_images || args.image.empty(), ErrorKind::Usage, "generate", "--image is for models of images and texts, and the model is '",
+        model.name, "'; allowed with it: internvl");
+  check(!reads_images || !args.image.empty(), ErrorKind::Usage, "generate", "the model '", model.name,
+        "' answers questions about an image; hint: give one with --image FILE");
+  return reads_images ? about_image(model, predictor.read_picture(args.image)) : model;
+}
+
+// The bytes of a prompt. A question about an image has its place before it and a line feed after it, as in the data image_questions.
+std::vector<int64_t> tokens_of_prompt(const std::string& prompt, const Model& whole) {
+  auto out = byte_tokens(prompt);
+  const auto places = image_places(whole);
+  if (!places) return out;
+  out.insert(out.begin(), static_cast<size_t>(places->count), places->token);
+  out.push_back('\n');
+  return out;
+}
+
 int generate_text_of(GenerateArguments args, const Parts& parts) {
   check(args.prompt.empty() != args.tokens.empty(), ErrorKind::Usage, "generate",
         "give exactly one of --prompt TEXT and --tokens 12,0,7; --tokens is for models whose tokens are not bytes");
   check_writable({args.logits});
   const auto predictor = predictor_of(args, parts);
-  const bool bytes = has_byte_tokens(predictor.model());
+  const Model model = decoder_of(args, predictor);
+  const bool bytes = has_byte_tokens(model);
   check(bytes || args.prompt.empty(), ErrorKind::Usage, "generate", "--prompt is for models whose tokens are bytes (vocab_size ",
         kByteVocabulary, "), and this model has another vocabulary; hint: give token numbers with --tokens");
-  const auto prompt = args.prompt.empty() ? numbers_of(args.tokens) : byte_tokens(args.prompt);
-  const auto longest = predictor.model().inputs.empty() ? std::nullopt : predictor.model().inputs.front().usual("tokens");
+  const auto prompt = args.prompt.empty() ? numbers_of(args.tokens) : tokens_of_prompt(args.prompt, predictor.model());
+  const auto longest = model.inputs.empty() ? std::nullopt : model.inputs.front().usual("tokens");
   const auto most = static_cast<int64_t>(prompt.size()) + args.options.max_new_tokens;
   check(args.logits.empty() || !longest || most <= *longest, ErrorKind::Usage, "generate",
         "--logits needs one forward of all tokens: ", most, ", and the model takes ", *longest, "; hint: reduce --max-new-tokens");
@@ -68,11 +100,11 @@ int generate_text_of(GenerateArguments args, const Parts& parts) {
 
   const auto clock = steady_clock();
   const double start = clock->now();
-  const auto tokens = generate(predictor.model(), prompt, args.options);
+  const auto tokens = generate(model, prompt, args.options);
   const double rate = static_cast<double>(tokens.size()) / std::max(clock->now() - start, 1e-9);
   auto all = prompt;
   all.insert(all.end(), tokens.begin(), tokens.end());
-  if (!args.logits.empty()) save_npy(args.logits, predictor(at::tensor(all, at::kLong).unsqueeze(0)).select(0, 0));
+  if (!args.logits.empty()) save_npy(args.logits, logits_of(model, all));
 
   Json list = Json::array();
   std::string numbers;
@@ -82,7 +114,8 @@ int generate_text_of(GenerateArguments args, const Parts& parts) {
   }
   auto document = Json::object({{"prompt_tokens", static_cast<int64_t>(prompt.size())}, {"tokens", list}, {"tokens_per_second", rate}});
   if (bytes) document.set("text", text_of_bytes(tokens));
-  const auto text = bytes ? npu_train::detail::visible_lines(text_of_bytes(all)) : numbers;
+  const auto shown = args.image.empty() ? all : tokens;
+  const auto text = bytes ? npu_train::detail::visible_lines(text_of_bytes(shown)) : numbers;
   print(args.json, document, c10::str(text, "\n", tokens.size(), " tokens, ", static_cast<int64_t>(rate + 0.5), " tokens/s\n"));
   return 0;
 }
@@ -99,6 +132,7 @@ void add_generate(CLI::App& app, Command& run) {
   sub->add_option("--device", args->device, "auto | cpu | cuda[:i] | npu[:i]");
   sub->add_option("--prompt", args->prompt, "start of the text, for models whose tokens are bytes");
   sub->add_option("--tokens", args->tokens, "start of the text as token numbers, separated by commas");
+  sub->add_option("--image", args->image, "JPEG or PNG file that the text is about, for internvl; --prompt is then the question");
   sub->add_option("--max-new-tokens", o.max_new_tokens, "number of tokens to add (100)")->check(zero_or_more());
   sub->add_option("--temperature", o.sampling.temperature, "the logits are divided by it (1); 0: always the most probable token")
       ->check(zero_or_more());

@@ -49,6 +49,9 @@ OfflineLogits logits_of(const PredictArguments& args, const Parts& parts) {
   if (args.offline.given()) return offline_logits(args.offline, args.checkpoint, args.device, args.pictures, parts);
   const auto predictor = args.checkpoint.empty() ? Predictor::from_weights(args.model.part(parts), args.weights, args.device, parts)
                                                  : Predictor::from_checkpoint(args.checkpoint, args.model.keys, args.device, parts);
+  const auto& model = predictor.model();
+  check(model.inputs.size() <= 1, ErrorKind::Usage, "predict", "the model '", model.name, "' has ", model.inputs.size(),
+        " inputs, and predict classifies images; hint: generate answers questions about an image, export writes any model");
   std::vector<at::Tensor> all;
   for (const auto& path : args.pictures) all.push_back(predictor(predictor.read_picture(path).unsqueeze(0)));
   return {at::cat(all), predictor.classes()};

@@ -1,12 +1,14 @@
 #include "train/callbacks/evaluation.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -40,6 +42,7 @@ struct Evaluation::Sums {
   std::vector<double> packed;
   std::vector<at::Tensor> on_device;  // of the newest batches, fp32
   double weight = 0, samples = 0;
+  std::vector<at::Tensor> rows;  // of EpochMetrics, fp32 on the host
 
   void read() {
     if (on_device.empty()) return;
@@ -86,13 +89,45 @@ void Evaluation::add(const Batch& batch, Phase& phase, Sums& sums) {
   packed = output.weight > 0 ? packed * output.weight : at::zeros_like(packed);
   if (const auto metrics = checked_metric_sums(run_.task, output, here); metrics.defined()) packed = at::cat({packed, metrics});
   sums.on_device.push_back(packed);
+  if (const auto* task = dynamic_cast<const EpochMetrics*>(&run_.task); task != nullptr && !task->epoch_metric_names().empty())
+    sums.rows.push_back(task->epoch_rows(output, here).detach().to(at::kCPU, at::kFloat).contiguous());
   constexpr size_t kUnread = 256;  // bounds their memory, and lets the host run ahead
   if (sums.on_device.size() >= kUnread) sums.read();
   sums.weight += output.weight;
   sums.samples += static_cast<double>(here.size);
 }
 
-// The one agreement of a validation.
+// Metrics of all samples, whose rows travel as bytes.
+void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own, Scalars& averages) {
+  const auto names = task.epoch_metric_names();
+  if (names.empty()) return;
+  const at::Tensor mine = own.rows.empty() ? at::Tensor() : at::cat(own.rows);
+  std::string bytes;
+  if (mine.defined()) {
+    bytes = std::to_string(mine.size(1)) + " ";
+    bytes.append(static_cast<const char*>(mine.const_data_ptr()), mine.nbytes());
+  }
+  std::vector<at::Tensor> all;
+  int64_t first = 0, before = 0;
+  const auto of_ranks = run_.strategy.gather(bytes);
+  for (size_t r = 0; r < of_ranks.size(); ++r) {
+    if (static_cast<int>(r) == run_.strategy.rank()) first = before;
+    if (of_ranks[r].empty()) continue;
+    const auto begin = of_ranks[r].find(' ') + 1;
+    const int64_t columns = std::stoll(of_ranks[r].substr(0, begin - 1));
+    const auto size = static_cast<int64_t>((of_ranks[r].size() - begin) / sizeof(float));
+    all.push_back(at::empty({size / columns, columns}, at::kFloat));
+    std::memcpy(all.back().data_ptr(), of_ranks[r].data() + begin, all.back().nbytes());
+    before += all.back().size(0);
+  }
+  auto sums = before > 0 && mine.defined() ? task.epoch_sums(at::cat(all), first, mine.size(0)) : std::vector<double>(names.size());
+  sums = run_.strategy.sums(std::move(sums));
+  for (auto& [name, value] : averages)
+    if (const auto found = std::find(names.begin(), names.end(), name); found != names.end())
+      value = sums[static_cast<size_t>(found - names.begin())] / static_cast<double>(std::max<int64_t>(1, before));
+}
+
+// The agreement of a validation.
 std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   enum : size_t { kStopped, kWeight, kSamples, kPacked };
   const auto names = run_.task.metric_names();
@@ -107,6 +142,7 @@ std::optional<Scalars> Evaluation::averages(Sums& own, bool stopped) {
   check(sums[kWeight] > 0, ErrorKind::Data, "Trainer::validate", "the validation data gave no batch");
   Scalars out{{"loss", sums[kPacked] / sums[kWeight]}};
   for (size_t i = 0; i < names.size(); ++i) out.emplace_back(names[i], sums[kPacked + 1 + i] / sums[kSamples]);
+  if (const auto* task = dynamic_cast<const EpochMetrics*>(&run_.task)) replace_epoch_metrics(*task, own, out);
   add_metrics_of_loss(run_.task, out);
   return out;
 }

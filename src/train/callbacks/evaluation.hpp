@@ -11,6 +11,7 @@
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/optim/ema.hpp"
 #include "npu_train/precision/precision.hpp"
+#include "npu_train/train/epoch_metrics.hpp"
 #include "npu_train/train/failed_window.hpp"
 #include "npu_train/train/report.hpp"
 #include "npu_train/train/task.hpp"
@@ -54,6 +55,7 @@ class Evaluation {
   void add(const Batch& batch, Phase& phase, Sums& sums);
   void share_buffers();
   std::optional<Scalars> averages(Sums& own, bool stopped);
+  void replace_epoch_metrics(const EpochMetrics& task, const Sums& own, Scalars& averages);
   void note_out_of_memory(FailedWindow failed);
 
   Context run_;

@@ -1,0 +1,46 @@
+/// Questions about images that need no download: the shapes of generated.hpp, and what they are, as bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "npu_train/data/datasets.hpp"
+#include "npu_train/data/generated.hpp"
+#include "npu_train/data/image_text.hpp"
+
+namespace npu_train {
+
+/// Each image of `shapes` with one question: "what is it?", answered by the name of its class, or "is it a star?", answered by yes or no,
+/// equally often. Which one depends only on the seed and the image's number.
+class GeneratedQuestions final : public CaptionedPictures {
+ public:
+  /// Error(Usage) for classes without names, Error(Data) if a text has more tokens than rules.context.
+  GeneratedQuestions(MemoryPictures shapes, const DocumentRules& rules, const QuestionOptions& questions, uint64_t seed);
+
+  int64_t size() const override { return shapes_.size(); }
+  Picture picture(int64_t index) const override { return shapes_.picture(index); }
+  DatasetInfo info() const override;
+  std::vector<int64_t> caption(int64_t index) const override;
+  int64_t prompt(int64_t index) const override;
+  std::optional<QuestionOptions> questions() const override { return questions_; }
+  int64_t padding() const override { return rules_.pad_token; }
+  int64_t longest() const override { return rules_.context; }
+
+ private:
+  MemoryPictures shapes_;
+  DocumentRules rules_;
+  QuestionOptions questions_;
+  std::vector<QuestionTokens> texts_;
+};
+
+struct GeneratedQuestionsOptions : GeneratedOptions, QuestionOptions {
+  int64_t context = 64;
+  GeneratedQuestionsOptions() { train_size = 2048, val_size = 256; }
+  static const ConfigTable<GeneratedQuestionsOptions>& config_table();
+};
+
+DatasetPair open_generated_questions(const GeneratedQuestionsOptions& options, const TransformRegistry& transforms);
+
+}  // namespace npu_train

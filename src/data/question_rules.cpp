@@ -1,0 +1,109 @@
+#include <algorithm>
+
+#include "data/document_rules.hpp"
+#include "npu_train/core/error.hpp"
+#include "npu_train/data/token_text.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr const char* kQuestions = "image_questions";
+constexpr int64_t kLargestId = (int64_t{1} << 31) - 1;
+
+std::vector<int32_t> ids_of_bytes(const std::string& text, const std::string& where) {
+  auto bytes = document_bytes(text, where);
+  if (!bytes.empty()) bytes.pop_back();  // its end
+  std::vector<int32_t> out;
+  for (const char c : bytes) out.push_back(static_cast<unsigned char>(c));
+  return out;
+}
+
+// A text, or a list of ids.
+std::vector<int32_t> ids_of_member(const Json& line, const char* key, const std::string& where) {
+  const Json& value = line.at(key, where);
+  const auto place = where + ": " + key;
+  if (!value.is_array()) return ids_of_bytes(value.text(place), place);
+  std::vector<int32_t> out;
+  for (const auto& token : value.items(place)) {
+    const auto id = token.integer(place);
+    check(id >= 0 && id <= kLargestId, ErrorKind::Data, kQuestions, place, ": token ", out.size(), " is ", id, "; allowed: 0 to ",
+          kLargestId);
+    out.push_back(static_cast<int32_t>(id));
+  }
+  return out;
+}
+
+QuestionTokens joined(const std::vector<int32_t>& question, const std::vector<int32_t>& answer, const std::string& where,
+                      const DocumentRules& rules, const QuestionOptions& o) {
+  const auto image = static_cast<int32_t>(o.image_token);
+  for (const auto* part : {&question, &answer})
+    check(std::find(part->begin(), part->end(), image) == part->end(), ErrorKind::Data, kQuestions, where, ": the text has the token ",
+          o.image_token, ", which is that of images (data.image_token)");
+  QuestionTokens out;
+  if (rules.begin_token >= 0) out.tokens.push_back(static_cast<int32_t>(rules.begin_token));
+  out.tokens.insert(out.tokens.end(), static_cast<size_t>(o.image_tokens), image);
+  out.tokens.insert(out.tokens.end(), question.begin(), question.end());
+  if (o.separator >= 0) out.tokens.push_back(static_cast<int32_t>(o.separator));
+  out.prompt = static_cast<int64_t>(out.tokens.size());
+  out.tokens.insert(out.tokens.end(), answer.begin(), answer.end());
+  out.tokens.push_back(static_cast<int32_t>(rules.end_token));
+  return out;
+}
+
+// What is wrong with it, "" if nothing, after its answer was truncated if that is the rule. Counts both.
+std::string fault_of_question(QuestionTokens& text, const DocumentRules& rules, DocumentCounts& counts) {
+  const auto size = static_cast<int64_t>(text.tokens.size());
+  if (size == text.prompt + 1) {
+    ++counts.empty;
+    return "the answer is empty";
+  }
+  for (const auto id : text.tokens)
+    if (rules.vocab_size > 0 && id >= rules.vocab_size) {
+      ++counts.unknown_tokens;
+      return "a token is " + std::to_string(id) + "; allowed: 0 to " + std::to_string(rules.vocab_size - 1) + " (data.vocab_size - 1)";
+    }
+  if (size <= rules.context) return "";
+  if (rules.long_documents == "truncate" && text.prompt + 2 <= rules.context) {
+    ++counts.truncated;
+    text.tokens.resize(static_cast<size_t>(rules.context));
+    text.tokens.back() = static_cast<int32_t>(rules.end_token);
+    return "";
+  }
+  ++counts.long_ones;
+  return "image, question and answer have " + std::to_string(size) + " tokens, " + std::to_string(text.prompt) +
+         " of them before the answer; allowed: at most " + std::to_string(rules.context) + " (data.context)" +
+         (rules.long_documents == "truncate" ? "" : "; hint: data.long_documents=truncate shortens answers");
+}
+
+}  // namespace
+
+void QuestionOptions::check() const {
+  npu_train::check(image_tokens >= 1 && image_token >= 0 && image_token <= kLargestId && separator <= kLargestId, ErrorKind::Usage,
+                   kQuestions, "image_token is ", image_token, ", image_tokens ", image_tokens, " and separator ", separator,
+                   "; allowed: 0 to ", kLargestId, ", at least 1, and at least -1");
+  npu_train::check(separator != image_token, ErrorKind::Usage, kQuestions, "separator is the image_token, ", image_token);
+}
+
+namespace detail {
+
+std::optional<QuestionTokens> question_of_line(const Json& line, const std::string& where, const DocumentRules& rules,
+                                               const QuestionOptions& questions, DocumentCounts& counts) {
+  auto out = joined(ids_of_member(line, "question", where), ids_of_member(line, "answer", where), where, rules, questions);
+  const auto fault = fault_of_question(out, rules, counts);
+  if (fault.empty()) return out;
+  check(rules.skip_bad, ErrorKind::Data, kQuestions, where, ": ", fault,
+        "; hint: data.on_bad_sample=skip omits such lines and counts them");
+  return std::nullopt;
+}
+
+QuestionTokens question_of_bytes(const std::string& question, const std::string& answer, const std::string& where,
+                                 const DocumentRules& rules, const QuestionOptions& questions) {
+  auto out = joined(ids_of_bytes(question, where), ids_of_bytes(answer, where), where, rules, questions);
+  DocumentCounts counts;
+  const auto fault = fault_of_question(out, rules, counts);
+  check(fault.empty(), ErrorKind::Data, kQuestions, where, ": ", fault);
+  return out;
+}
+
+}  // namespace detail
+}  // namespace npu_train

@@ -1,0 +1,84 @@
+"""Training on texts: precisions against each other on this repository's documentation, windows of tokens, and short sequences first."""
+import csv
+import json
+import unittest
+
+from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
+
+NEAR = 0.02  # of the mean loss of three seeds, between bf16-mixed and fp32
+
+
+def rows(out, phase):
+    """Rows of metrics.csv under an output.dir with one run."""
+    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
+
+
+SMALL = '''
+seed: 7
+device: cpu
+precision: 32-true
+model: {name: gpt2_tiny, dim: 32}
+data: {name: generated_text, train_size: 64, val_size: 8, batch_size: 4, num_workers: 0}
+task: {name: language_model}
+optimizer: {name: adamw, lr: 0.003}
+trainer: {max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}
+'''
+
+
+class Texts(ProgramTest):
+    def train(self, name, *args): return self.assertDone(train_app(self.config(SMALL), f'output.dir={self.dir}/{name}', *args))
+
+    def fails(self, *words, args): self.assertFails(train_app(self.config(SMALL), f'output.dir={self.dir}/x', *args), 2, *words)
+
+    def test_bf16_reaches_the_loss_of_fp32_on_three_seeds(self):
+        texts = [SOURCE / 'docs' / f'{name}.md' for name in ('data', 'precision', 'checkpoints')]
+        self.assertDone(npu_tool('tokenize', *texts, '--to', self.dir / 'docs'))
+        data = f'{{name: tokens, train: {self.dir}/docs/train.bin, val: {self.dir}/docs/val.bin, context: 64, batch_size: 32, num_workers: 0}}'
+        def loss_of(precision, seed):
+            out = self.dir / f'{precision}_{seed}'
+            self.assertDone(train_app(SOURCE / 'configs/gpt2_tiny.yaml', f'data={data}', f'seed={seed}', f'precision={precision}', 'device=cpu', f'output.dir={out}', 'trainer.max_epochs=5', 'trainer.threads=1', 'checkpoint.save_top_k=0'))
+            first, *_, last = (float(row['loss']) for row in rows(out, 'val'))
+            self.assertLess(last, 0.85 * first, 'the network learns too little, so equal losses show nothing')
+            return last
+        pairs = [(loss_of('bf16-mixed', seed), loss_of('32-true', seed)) for seed in (1, 2, 3)]
+        print('bf16-mixed and 32-true:', pairs)
+        low, full = (sum(losses) for losses in zip(*pairs))
+        self.assertLess(abs(low / full - 1), NEAR)
+        for pair in pairs: self.assertNotEqual(*pair)  # it is another precision
+
+    def test_a_step_has_at_least_so_many_tokens(self):
+        said = train_app(self.config(SMALL), f'output.dir={self.dir}/tokens', 'data.batch_tokens=900')
+        self.assertDone(said)
+        self.assertIn('data.batch_tokens: 4 micro-batches of 4 x 64 tokens on each rank make a step of 1,024 tokens', said[2])
+        self.assertIn('effective batch 16 (4 x 4 accumulated x 1 ranks)', said[2])
+        self.train('given', 'trainer.accumulate_grad_batches=4')
+        self.train('ranks', 'data.batch_tokens=900', '--nproc', '2', 'dist.reduce=micro_batch')
+        same = [checksums(self.dir / name)['model.safetensors'] for name in ('tokens', 'given', 'ranks')]
+        self.assertEqual(len(set(same)), 1, same)
+        self.fails('data.batch_tokens', 'trainer.accumulate_grad_batches=2', 'allowed: one of them', args=('data.batch_tokens=900', 'trainer.accumulate_grad_batches=2'))
+        self.fails('no sequences of token ids', args=('data={name: generated, train_size: 64, val_size: 8, batch_tokens: 900}', 'model={name: vit_tiny_cifar10, depth: 1}', 'task={name: classifier}'))
+
+    def test_short_sequences_first(self):
+        warmup = 'data.context_warmup={from: 16, steps: 20}'
+        self.train('out', warmup)
+        found = rows(self.dir / 'out', 'train')
+        lengths = [round(float(row['tokens_per_second']) / float(row['samples_per_second'])) for row in found]
+        self.assertEqual(lengths, [(16 + 48 * step // 20) // 8 * 8 for step in range(20)] + [64] * 12)
+        self.assertIn('bit for bit', self.assertDone(train_app(self.config(SMALL), warmup, '--verify-resume', '--verify-steps', '12')))
+        self.train('one', warmup, 'trainer.accumulate_grad_batches=2')
+        self.train('two', warmup, '--nproc', '2')
+        self.assertEqual(*(checksums(self.dir / out)['model.safetensors'] for out in ('one', 'two')))
+        self.train('plain')
+        self.assertNotEqual(*(checksums(self.dir / out)['model.safetensors'] for out in ('out', 'plain')))
+        self.assertEqual({float(row['loss']) > 0 for row in rows(self.dir / 'out', 'val')}, {True})
+        self.fails('data.context_warmup', 'from is 64 and samples have 64 tokens; allowed: 8 to 63', args=('data.context_warmup={from: 64, steps: 3}',))
+        self.fails('trainer.static_shapes', args=(warmup, 'trainer.static_shapes=true'))
+        self.fails('not texts that can be shortened', args=('data={name: generated_questions, train_size: 64, val_size: 8, context_warmup: {from: 16, steps: 3}}', 'model={name: internvl_tiny}'))
+
+    def test_a_context_that_the_model_has_no_positions_for(self):
+        for model in ('gpt2_tiny', 'llama_tiny'):
+            self.fails('[data.context] samples of 65 tokens, and the model has positions for 64 (model.context)', args=(f'model={{name: {model}}}', 'data.context=65'))
+        self.fails('positions for 64 (model.context)', args=('model={name: clip_tiny}', f'data={{name: image_text, root: {self.dir}}}', 'task={name: contrastive}'))
+
+
+if __name__ == '__main__': main()
