@@ -88,8 +88,9 @@ void DataParallelStrategy::begin_window(int64_t micro_batches) {
   reducer_->begin_window(micro_batches);
   in_window_ = true;
   does("forward and backward");
-  sequence_.reset();                                    // of a window that was given up
-  if (is_checked() && shards() && !shards_parameters()) check_weights(steps_);  // after this step what the ranks have made of them is the same by itself
+  sequence_.reset();  // of a window that was given up
+  if (is_checked() && shards() && !shards_parameters())
+    check_weights(steps_);  // after this step what the ranks have made of them is the same by itself
   if (is_checked() && !operators_differ_) sequence_ = std::make_unique<detail::OperatorSequence>();
   window_begin_ = SteadyClock().now();
 }

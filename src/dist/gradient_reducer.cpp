@@ -140,12 +140,12 @@ class GradientReducer::Impl {
   std::vector<Bucket> buckets_;
   std::unique_ptr<detail::ParameterUnits> units_;  // with Sharding::Parameters
   int64_t passes_ = 0, passes_of_all_ = 1;         // forward passes of this window: of this rank so far, and of the rank that has most
-  bool in_pass_ = false;                           // it has begun, and its backward pass has not
-  std::vector<bool> present_;  // parameters that had a gradient on this rank, in this window
-  std::mutex mutex_;           // hooks come from autograd's threads
-  bool armed_ = false;         // hooks deliver
-  bool open_ = false;          // a round is under way
-  bool finished_ = true;       // no round of a new window has begun
+  bool in_pass_ = false;                           // one has begun, and its backward pass is to come
+  std::vector<bool> present_;                      // parameters that had a gradient on this rank, in this window
+  std::mutex mutex_;                               // hooks come from autograd's threads
+  bool armed_ = false;                             // hooks deliver
+  bool open_ = false;                              // a round is under way
+  bool finished_ = true;                           // no round of a new window has begun
   int64_t round_ = 0, rounds_ = 1;
   size_t sent_ = 0, folded_ = 0;
   double begin_ = 0;  // of the backward pass, by SteadyClock
@@ -249,7 +249,7 @@ void GradientReducer::Impl::begin_forward(bool backward) {
     open_window();
     units_->end_pass();
     if (in_pass_ && !window_mode_) begin_backward(false);  // the pass before had no loss: a round without gradients
-    if (open_) send_round();  // ranks with fewer passes wait for it before they take part in this one
+    if (open_) send_round();                               // ranks with fewer passes wait for it before they take part in this one
     in_pass_ = true;
     ++passes_;
   }

@@ -84,13 +84,9 @@ void ParameterUnits::begin_pass(bool backward) {
 }
 
 // The last unit stays between the passes, so the backward pass does not bring it.
-size_t ParameterUnits::in_order() const {
-  return direction_ == Direction::Backward && blocks() > 0 ? blocks() - 1 : blocks();
-}
+size_t ParameterUnits::in_order() const { return direction_ == Direction::Backward && blocks() > 0 ? blocks() - 1 : blocks(); }
 
-size_t ParameterUnits::unit_at(size_t position) const {
-  return direction_ == Direction::Backward ? blocks() - 1 - position : position + 1;
-}
+size_t ParameterUnits::unit_at(size_t position) const { return direction_ == Direction::Backward ? blocks() - 1 - position : position + 1; }
 
 void ParameterUnits::send(size_t unit) {
   for (const auto i : units_[unit].storages) {
@@ -196,7 +192,7 @@ void ParameterUnits::bring_for_backward(size_t unit) {
   bring(unit);
 }
 
-// Before the backward pass of a unit; those behind it have had theirs.
+// Before the backward pass of a unit; that of those after it is over.
 void ParameterUnits::enter_backward(size_t unit) {
   const at::NoGradGuard no_grad;
   const OperatorSequence::Unseen unseen;

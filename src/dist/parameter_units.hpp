@@ -30,14 +30,14 @@ class ParameterUnits {
   ParameterUnits(const ParameterSet& parameters, const std::vector<size_t>& unit_of, std::vector<std::string> names,
                  std::vector<const FlatBucket*> layout, ProcessGroup& group, Options options);
 
-  // What this rank has of a piece of a bucket, in memory of its own.
+  // The slice of a piece of a bucket that is on this rank, in memory of its own.
   Parameter own(size_t bucket, size_t piece) const;
 
   // A forward pass begins, and with `backward` a backward pass will follow: then the last unit is kept in between.
   void begin_pass(bool backward);
   // forward(x) with the parameters of a unit (from 0, without the root), and the hook that brings them again for the backward pass.
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
-  // What this pass has left out of the order is brought and released.
+  // Units of the order that did not run in this pass are brought and released.
   void end_pass();
   // The same, and the root is released.
   void end();

@@ -111,10 +111,10 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
     const auto task_part = with_run_seed(config.task, config.seed, parts);
-    task = parts.tasks.make(
-        task_part, "task",
-        checkpointed(in_units(model, strategy), CheckpointPlan::parse(config.trainer.gradient_checkpointing), *precision, device, data.options.batch_size),
-        parts.metrics);
+    task = parts.tasks.make(task_part, "task",
+                            checkpointed(in_units(model, strategy), CheckpointPlan::parse(config.trainer.gradient_checkpointing),
+                                         *precision, device, data.options.batch_size),
+                            parts.metrics);
     ConfigProblems none;
     resolved.set("model", detail::write_value(parts.models.resolve(part, "model", none)));
     resolved.set("task", detail::write_value(parts.tasks.resolve(task_part, "task", none)));
@@ -197,8 +197,9 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
   const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
   if (strategy->shards_parameters())
     for (const auto& p : trained)
-      check(all.find(p.name)->value.is_same(p.value), ErrorKind::Usage, "trainer.strategy", "zero3 divides the parameters of the model, and ",
-            precision->name(), " trains fp32 copies of them; allowed with it: zero2; with zero3: 32-true, 16-mixed, bf16-mixed");
+      check(all.find(p.name)->value.is_same(p.value), ErrorKind::Usage, "trainer.strategy",
+            "zero3 divides the parameters of the model, and ", precision->name(),
+            " trains fp32 copies of them; allowed with it: zero2; with zero3: 32-true, 16-mixed, bf16-mixed");
   const auto updated = strategy->setup(trained);
   precision->set_updated(updated);
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);

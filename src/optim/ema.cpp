@@ -77,8 +77,8 @@ ParameterSet Ema::averages_of(const ParameterSet& parameters) const {
   for (const auto& p : parameters) {
     check(p.value.device() == device, ErrorKind::Usage, kEma, "the parameters are on more than one device");
     const auto* target = model_.find(p.name);
-    check(target != nullptr && (target->is_same_part(p) || target->value.sizes() == p.whole().sizes()), ErrorKind::Usage, kEma, "the model has no parameter ", p.name,
-          " of the same shape");
+    check(target != nullptr && (target->is_same_part(p) || target->value.sizes() == p.whole().sizes()), ErrorKind::Usage, kEma,
+          "the model has no parameter ", p.name, " of the same shape");
     const auto* had = averages_.find(p.name);
     auto average = p;
     average.value = had != nullptr && had->is_same_part(p)
@@ -186,7 +186,8 @@ void Ema::load_state(const State& saved) {
 
 EmaSwap::EmaSwap(Ema& ema, const Fill& fill) : ema_(ema) {
   const bool slices = std::any_of(ema.averages_.begin(), ema.averages_.end(), [](const Parameter& p) { return p.is_slice(); });
-  check(!slices || fill || ema.fills_slices(), ErrorKind::Usage, kEma, "has averages of slices, which do not fill a model; hint: give EmaSwap a `fill`");
+  check(!slices || fill || ema.fills_slices(), ErrorKind::Usage, kEma,
+        "has averages of slices, which do not fill a model; hint: give EmaSwap a `fill`");
   const c10::NoGradGuard no_grad;
   const auto model = targets();
   for (const auto& target : model) parameters_.push_back(target.clone());

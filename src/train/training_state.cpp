@@ -150,8 +150,8 @@ void load_model(const LoopParts& parts, const State& saved) {
   for (const auto& [alias, name] : parameters.aliases()) names.insert(alias);
   const bool known = std::all_of(saved.tensors.begin(), saved.tensors.end(), [&](const auto& t) { return names.count(t.first) != 0; });
   check(missing.empty() && misshapen.empty() && known, ErrorKind::Checkpoint, kLoopState, "the checkpoint is of another model: it has ",
-        saved.tensors.size(), " tensors, this model has ", parameters.size() + parts.task->buffers().size(), missing.empty() ? "" : "; missing: " + missing,
-        misshapen.empty() ? "" : "; other shape: " + misshapen,
+        saved.tensors.size(), " tensors, this model has ", parameters.size() + parts.task->buffers().size(),
+        missing.empty() ? "" : "; missing: " + missing, misshapen.empty() ? "" : "; other shape: " + misshapen,
         "; hint: resume with the configuration it was made with, or load its weights with model.weights");
   for (auto& [to, from] : copies) to.copy_(from);
 }

@@ -8,7 +8,7 @@
 using namespace npu_train;
 using npu_train::detail::saved_part;
 
-TEST_CASE("saved state of all of a parameter, of a rank's slice of it, and of another shape") {
+TEST_CASE("saved state of all of a parameter, of a rank's slice of it, and with a different shape") {
   const Parameter weight{.name = "w", .value = at::zeros({4, 3})};
   const auto slice = weight.slice(3, 5);
   const auto all = at::arange(12, at::kFloat).view({4, 3});

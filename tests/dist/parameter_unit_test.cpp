@@ -76,15 +76,16 @@ std::vector<at::Tensor> of_one_process(const std::vector<Window>& windows, size_
     for (size_t k = 0; k < 4; ++k)
       for (size_t r = 0; r < window.size(); ++r)
         if (k < window[r].size() && window[r][k] > 0)
-          net.loss(window[r][k], [](size_t, const UnitForward& f, const at::Tensor& x) { return f(x); },
-                   r + 1 == window.size() ? left_out_by_last : kLayers)
+          net.loss(
+                 window[r][k], [](size_t, const UnitForward& f, const at::Tensor& x) { return f(x); },
+                 r + 1 == window.size() ? left_out_by_last : kLayers)
               .backward();
     descend(net.parameters);
   }
   return net.parameters.values();
 }
 
-// What each rank has in the end, complete again.
+// The parameters of each rank in the end, complete again.
 std::vector<std::vector<at::Tensor>> of_ranks(const std::vector<Window>& windows, const DistOptions& options = {},
                                               size_t left_out_by_last = kLayers) {
   const auto ranks = static_cast<int>(windows[0].size());
@@ -169,8 +170,8 @@ TEST_CASE("groups of ranks that have all shards each: the bits of one process, a
 
 TEST_CASE("ranks with fewer micro-batches, with none, and with some that have no loss take part") {
   at::set_num_threads(1);
-  const std::vector<Window> windows{
-      {{1, 2, 3}, {4}}, {{}, {1, 2}}, {{1, -2, 3}, {4, 5, 6}}, {{1, 2}, {3, -4}}, {{-1}, {2}}, {{-1, 2, 3}, {}}, {{}, {-1, 2}}};
+  const std::vector<Window> windows{{{1, 2, 3}, {4}}, {{}, {1, 2}}, {{1, -2, 3}, {4, 5, 6}}, {{1, 2}, {3, -4}}, {{-1}, {2}},
+                                    {{-1, 2, 3}, {}}, {{}, {-1, 2}}};
   const auto expected = of_one_process(windows);
   check_equal(of_ranks(windows), expected);
   check_equal(of_ranks(windows, {.overlap = false}), expected);
@@ -237,7 +238,8 @@ TEST_CASE("what cannot be done with units is refused by name") {
   const auto group = std::make_shared<InProcessGroup>(network, 0);
   auto units = net.units();
   units[1].parameters.push_back("3.bias");
-  CHECK(has(error_of([&] { GradientReducer(net.parameters, group, {}, Sharding::Parameters, units); }).what(), "3.bias is in two units, layer 1 and layer 3"));
+  CHECK(has(error_of([&] { GradientReducer(net.parameters, group, {}, Sharding::Parameters, units); }).what(),
+            "3.bias is in two units, layer 1 and layer 3"));
   GradientReducer reducer(net.parameters, group, {}, Sharding::Parameters, net.units());
   const auto forward = [&](const at::Tensor& in) { return net.layers[0]->forward(in); };
   const auto x = at::ones({1, 6});

@@ -55,9 +55,9 @@ class DataParallelStrategy final : public Strategy {
   ReductionTimes reduction_times() const override { return reducer_->times(); }
   /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
   void agree(StepAgreement& step) override;
-  /// Every `dist.check_every` steps compares the weights, with shards at the step's begin, unless they are in shards themselves: Error(CheckFailed) names a rank and the first
-  /// parameter that differs from rank 0's. And the operators of forward and backward, among ranks with as many samples: a warning names the
-  /// first that differs, once.
+  /// Every `dist.check_every` steps compares the weights, with shards at the step's begin, unless they are in shards themselves:
+  /// Error(CheckFailed) names a rank and the first parameter that differs from rank 0's. And the operators of forward and backward, among
+  /// ranks with as many samples: a warning names the first that differs, once.
   void finish_step() override;
 
   unsigned decide(unsigned wanted) override;

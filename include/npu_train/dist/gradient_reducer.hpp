@@ -29,8 +29,8 @@
 /// With Sharding::Parameters a rank has all of a parameter only while it is needed. A model names the units that are brought together, and
 /// runs them by run():
 ///
-///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Parameters, {{"0", {"0.weight"}}, {"1", {"1.weight"}}});
-///   for (...) {
+///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Parameters, {{"0", {"0.weight"}}, {"1",
+///   {"1.weight"}}}); for (...) {
 ///     reducer.begin_forward();
 ///     for (size_t i = 0; i < layers.size(); ++i) x = reducer.run(i, [&](const at::Tensor& in) { return layers[i]->forward(in); }, x);
 ///     reducer.begin_backward(/*last=*/true);
@@ -103,13 +103,14 @@ class GradientReducer {
   void load_carried(const State& saved);
 
   /// What the optimizer of this rank updates, in the order of the parameters: they themselves; with shards a slice of each, which may be
-  /// empty and shares the parameter's memory (with Sharding::Parameters it has its own). Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they
-  /// give for complete parameters. With shards finish() sets the gradients of the slices; parameters get none.
+  /// empty and shares the parameter's memory (with Sharding::Parameters it has its own). Slices begin at multiples of 64 elements, so
+  /// elementwise kernels give the bits that they give for complete parameters. With shards finish() sets the gradients of the slices;
+  /// parameters get none.
   const ParameterSet& own() const;
   /// With shards, the number of ranks that divide them (dist.shard_size); ranks that are as many apart have the same slices.
   int shard_size() const;
-  /// The elementwise sum over the ranks that divide the shards, in place: a NormReduction, which the norm of gradients and an optimizer that needs norms (Lamb) must
-  /// be given if they see slices. Every rank makes the call.
+  /// The elementwise sum over the ranks that divide the shards, in place: a NormReduction, which the norm of gradients and an optimizer
+  /// that needs norms (Lamb) must be given if they see slices. Every rank makes the call.
   void add_over_ranks(at::Tensor& own) const;
   /// Every rank gets all parameters from the slices that each has updated; with Sharding::Parameters nothing, since passes bring them.
   void gather_parameters();

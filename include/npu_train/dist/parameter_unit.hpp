@@ -16,7 +16,7 @@ struct ParameterUnit {
   std::vector<std::string> parameters{};  ///< by name; those that are not trained stay complete on every rank
 };
 
-/// What a unit computes.
+/// The computation of a unit.
 using UnitForward = std::function<at::Tensor(const at::Tensor&)>;
 
 }  // namespace npu_train

@@ -31,8 +31,8 @@ class Ema final : public Stateful {
   using Buffers = std::vector<std::pair<std::string, at::Tensor>>;
 
   /// Starts at the values of `parameters` (what the optimizer updates). `model` are the tensors that EmaSwap fills, under the same names:
-  /// the same set unless the model has low-precision parameters with fp32 masters, or the set has slices of them. `buffers` are the model's and are kept by handle.
-  /// Slices are their own model if `model` has slices too: those of a model whose parameters are in shards.
+  /// the same set unless the model has low-precision parameters with fp32 masters, or the set has slices of them. `buffers` are the model's
+  /// and are kept by handle. Slices are their own model if `model` has slices too: those of a model whose parameters are in shards.
   explicit Ema(const ParameterSet& parameters, EmaOptions options = {}, Buffers buffers = {}, ParameterSet model = {});
 
   /// One update. With `gate.found_inf` set, nothing moves and nothing is counted: decided on the device, without a host read on an
