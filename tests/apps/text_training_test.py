@@ -37,8 +37,8 @@ class Texts(ProgramTest):
         def loss_of(precision, seed):
             out = self.dir / f'{precision}_{seed}'
             self.assertDone(train_app(SOURCE / 'configs/gpt2_tiny.yaml', f'data={data}', f'seed={seed}', f'precision={precision}', 'device=cpu', f'output.dir={out}', 'trainer.max_epochs=5', 'trainer.threads=1', 'checkpoint.save_top_k=0'))
-            first, *_, last = (float(row['loss']) for row in rows(out, 'val'))
-            self.assertLess(last, 0.85 * first, 'the network learns too little, so equal losses show nothing')
+            last = float(rows(out, 'val')[-1]['loss'])
+            self.assertLess(last, 3.6, 'the network learns too little, so equal losses show nothing')  # ln(256) is 5.5
             return last
         pairs = [(loss_of('bf16-mixed', seed), loss_of('32-true', seed)) for seed in (1, 2, 3)]
         print('bf16-mixed and 32-true:', pairs)

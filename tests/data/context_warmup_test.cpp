@@ -2,6 +2,7 @@
 
 #include "npu_train/data/context_warmup.hpp"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>

@@ -121,8 +121,11 @@ TEST_CASE("InternVL: an answer is generated with the logits of the complete forw
   const auto expected = model.forward(batch).first();
   CHECK((about.forward(tokens) - expected).abs().max().item<double>() < 1e-5);
   const auto more = about.start_sequence();
-  for (const auto& [first, count] : std::vector<std::pair<int64_t, int64_t>>{{0, 5}, {5, 1}, {6, 14}, {20, 4}})  // the image in pieces
-    CHECK((more(tokens.narrow(1, first, count)) - expected.narrow(1, first, count)).abs().max().item<double>() < 1e-4);
+  const std::vector<std::pair<int64_t, int64_t>> pieces = {{0, 5}, {5, 1}, {6, 14}, {20, 4}};  // of the text, and of the image in it
+  for (const auto& piece : pieces) {
+    const auto part = [&](const at::Tensor& t) { return t.narrow(1, piece.first, piece.second); };
+    CHECK((more(part(tokens)) - part(expected)).abs().max().item<double>() < 1e-4);
+  }
   const std::vector<int64_t> prompt(tokens.const_data_ptr<int64_t>(), tokens.const_data_ptr<int64_t>() + 24);
   GenerateOptions options;
   options.max_new_tokens = 8;
