@@ -93,6 +93,11 @@ class Distributed(ProgramTest):
             for per_rank in (2, 3):
                 self.assertEqualBits(2, f'trainer.strategy={strategy}', per_rank=per_rank, reduce='micro_batch')
 
+    def test_complete_parameters_in_shards_have_the_bits_of_one_process(self):
+        for shard_by in ('layer', 'parameter_size'):
+            self.assertEqualBits(3, 'trainer.strategy=zero1', f'dist.shard_by={shard_by}', 'optimizer.name=lamb')
+        self.assertFails(ranks(2, self.config(TINY), f'output.dir={self.dir}/ddp', 'dist.shard_by=layer'), 2, 'allowed without shards: elements')
+
     def test_zero_in_every_precision_with_skipped_steps_checkpointing_and_mixup(self):
         for strategy in ('zero1', 'zero2'):
             one = f'trainer.strategy={strategy}'
