@@ -1,5 +1,7 @@
 // Of each bucket the largest elements travel, with their places; the lists of all ranks are gathered (Aji & Heafield 2017,
 // arXiv:1704.05021; Lin et al. 2018, arXiv:1712.01887).
+#include <ATen/TensorOperators.h>
+#include <ATen/core/IListRef.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>

@@ -2,6 +2,7 @@
 // With M the matrix of a rank: P = M Q, added over ranks, made orthonormal; Q = M^T P, added over ranks; the sum of M is nearly P Q^T. The
 // first message has P of all matrices of the bucket and what is not worth factors, as it is; the second one has Q.
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>

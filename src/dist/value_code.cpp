@@ -1,5 +1,7 @@
 #include "dist/value_code.hpp"
 
+#include <ATen/TensorOperators.h>
+#include <ATen/core/IListRef.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/where.h>

@@ -94,6 +94,11 @@ class Distributed(ProgramTest):
             self.assertEqualBits(2, f'trainer.strategy={strategy}', 'optimizer.name=sgd', 'optimizer.momentum=0.9', 'optimizer.lr=0.05',
                                  per_rank=2 if strategy == 'zero1' else 3, reduce='micro_batch')
 
+    def test_complete_parameters_in_shards_have_the_bits_of_one_process(self):
+        for shard_by in ('layer', 'parameter_size'):
+            self.assertEqualBits(3, 'trainer.strategy=zero1', f'dist.shard_by={shard_by}', 'optimizer.name=lamb')
+        self.assertFails(ranks(2, self.config(TINY), f'output.dir={self.dir}/ddp', 'dist.shard_by=layer'), 2, 'allowed without shards: elements')
+
     def test_zero_in_every_precision_with_skipped_steps_checkpointing_and_mixup(self):
         for strategy in ('zero1', 'zero2', 'zero3'):
             one = f'trainer.strategy={strategy}'

@@ -4,122 +4,14 @@
 #include "testing.hpp"
 
 #include <cmath>
-#include <numeric>
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
-#include "dist/in_process_group.hpp"
+#include "dist/compressed_ranks.hpp"
 #include "dist/ranks.hpp"
-#include "npu_train/dist/data_parallel.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-// Numbers of any size and sign, the same for equal arguments.
-at::Tensor drawn(at::IntArrayRef sizes, int64_t seed) {
-  const auto n = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  const auto x = at::arange(n, at::kDouble) * 0.7391 + 13.7 * static_cast<double>(seed);
-  return (x.sin() * (3.1 * (x * 1.7).cos()).exp()).to(at::kFloat).reshape(sizes);
-}
-
-// One parameter whose bucket has no padding, for up to 4 ranks.
-constexpr int64_t kElements = 64 * 12 * 5;
-ParameterSet one_vector() {
-  ParameterSet out;
-  out.add({.name = "vector", .value = at::zeros({kElements}).requires_grad_(true)});
-  return out;
-}
-
-ParameterSet several() {
-  ParameterSet out;
-  const auto add = [&](const char* name, at::Tensor value) { out.add({.name = name, .value = value.requires_grad_(true)}); };
-  add("conv", at::zeros({16, 8, 3, 3}).contiguous(at::MemoryFormat::ChannelsLast));
-  add("bias", at::zeros({7}));
-  add("matrix", at::zeros({61, 33}));
-  add("transposed", at::zeros({40, 30}).t());
-  add("double", at::zeros({65}, at::kDouble));
-  return out;
-}
-
-using Gradient = std::function<at::Tensor(const Parameter&, int rank, int64_t window)>;
-at::Tensor plain_gradient(const Parameter& p, int rank, int64_t window) {
-  return drawn(p.value.sizes(), 100 * window + 10 * rank + static_cast<int64_t>(p.name.size())).to(p.value.scalar_type());
-}
-
-// What a rank sees of a window.
-struct Seen {
-  std::vector<at::Tensor> sums{};  // of each parameter, or of its slice; undefined where no rank has a gradient
-  int64_t bytes = 0, counted = 0;
-};
-
-class Rank {
- public:
-  Rank(const std::shared_ptr<Network>& network, int rank, ParameterSet parameters, DistOptions options, Sharding sharding)
-      : parameters_(std::move(parameters)),
-        group_(std::make_shared<InProcessGroup>(network, rank)),
-        reducer(parameters_, group_, options, sharding) {}
-
-  Seen window(int64_t number, const Gradient& gradient, double scale = 1) {
-    parameters_.zero_grad();
-    reducer.own().zero_grad();
-    reducer.set_gradient_scale(scale);
-    reducer.begin_window(1);
-    reducer.begin_backward(true);
-    at::Tensor loss;
-    for (const auto& p : parameters_) {
-      const auto factor = gradient(p, group_->rank(), number);
-      if (!factor.defined()) continue;
-      const auto term = (p.value * factor * scale).sum().to(at::kDouble);
-      loss = loss.defined() ? loss + term : term;
-    }
-    const auto before = group_->counts().bytes;
-    loss.backward();
-    reducer.finish();
-    Seen out{.bytes = reducer.times().bytes(), .counted = group_->counts().bytes - before};
-    for (const auto& p : reducer.own()) out.sums.push_back(p.value.grad().defined() ? p.value.grad().clone() : at::Tensor());
-    return out;
-  }
-  int number() const { return group_->rank(); }
-  int ranks() const { return group_->size(); }
-
- private:
-  ParameterSet parameters_;
-  std::shared_ptr<InProcessGroup> group_;
-
- public:
-  GradientReducer reducer;
-};
-
-struct Setting {
-  int ranks = 2;
-  std::string compression = "none";
-  Sharding sharding = Sharding::None;
-  double bucket_mib = 25;
-  ParameterSet (*parameters)() = several;
-};
-
-// What `body` returns on each rank.
-template <class Result, class Fn>
-std::vector<Result> of_ranks(const Setting& setting, Fn body) {
-  const auto network = std::make_shared<Network>(setting.ranks);
-  std::vector<Result> out(static_cast<size_t>(setting.ranks));
-  on_ranks(network->agreements, [&](int r) {
-    Rank rank(network, r, setting.parameters(), {.compression = setting.compression, .bucket_mib = setting.bucket_mib}, setting.sharding);
-    out[static_cast<size_t>(r)] = body(rank);
-  });
-  return out;
-}
-
-std::vector<std::vector<Seen>> windows_of_ranks(const Setting& setting, int64_t windows, const Gradient& gradient = plain_gradient) {
-  return of_ranks<std::vector<Seen>>(setting, [&](Rank& rank) {
-    std::vector<Seen> out;
-    for (int64_t w = 0; w < windows; ++w) out.push_back(rank.window(w, gradient));
-    return out;
-  });
-}
 
 // Plain int8 with a scale for each 256 numbers of a part; returns what is read, `x` keeps what is lost.
 std::vector<float> coded(std::vector<float>& x) {
@@ -141,21 +33,6 @@ std::vector<float> numbers(const at::Tensor& t) { return {t.const_data_ptr<float
 at::Tensor tensor(const std::vector<float>& x) { return at::tensor(x); }
 void add_to(std::vector<float>& to, const std::vector<float>& x) {
   for (size_t i = 0; i < to.size(); ++i) to[i] += x[i];
-}
-
-const std::vector<std::string> kCarrying{"int8",           "topk:0.05", "topk:0.05+int8", "topk:0.05+bf16",
-                                         "topk:0.05+fp16", "ratio:0.2", "powersgd:2"};
-
-// The errors of all ranks, as a checkpoint has them: rows and sums joined.
-State joined(const std::vector<CarriedState>& of_ranks) {
-  State out = of_ranks[0].shared;
-  for (const auto& rank : of_ranks)
-    for (const auto& p : rank.slices) {
-      auto& to = out.tensors["error/" + p.name];
-      if (!to.defined()) to = at::full(p.whole().sizes(), kNaN, at::kFloat);
-      to.view({-1}).narrow(0, p.begin, p.value.numel()).copy_(p.value);
-    }
-  return out;
 }
 
 }  // namespace
@@ -270,7 +147,7 @@ TEST_CASE("powersgd: the sums of a computation in fp64 with QR, over three windo
   constexpr int kRanks = 3;
   std::map<std::string, at::Tensor> factors;  // at the start
   const Setting setting{.ranks = kRanks, .compression = "powersgd:3"};
-  const auto seen = of_ranks<std::vector<Seen>>(setting, [&](Rank& rank) {
+  const auto seen = of_ranks<std::vector<Seen>>(setting, [&](CompressedRank& rank) {
     if (rank.number() == 0)
       for (const auto& [name, factor] : rank.reducer.carried().shared.tensors) factors[name] = factor.to(at::kDouble, false, true);
     std::vector<Seen> out;
@@ -335,173 +212,11 @@ TEST_CASE("powersgd reproduces a matrix of its rank, also one of a smaller rank 
     }
 }
 
-TEST_CASE("what windows leave out is not lost: sums and errors together are the uncompressed gradients, with and without shards") {
-  constexpr int64_t kWindows = 5;
-  for (const auto& compression : kCarrying)
-    for (const auto sharding : {Sharding::None, Sharding::Optimizer, Sharding::Gradients}) {
-      CAPTURE(compression);
-      CAPTURE(static_cast<int>(sharding));
-      constexpr int kRanks = 3;
-      std::vector<std::vector<Seen>> seen(kRanks);
-      const auto carried =
-          of_ranks<CarriedState>({.ranks = kRanks, .compression = compression, .sharding = sharding, .bucket_mib = 0.004}, [&](Rank& rank) {
-            for (int64_t w = 0; w < kWindows; ++w) seen[static_cast<size_t>(rank.number())].push_back(rank.window(w, plain_gradient));
-            rank.reducer.settle(true);
-            return rank.reducer.carried();
-          });
-      const auto errors = joined(carried);
-      const auto parameters = several();
-      for (size_t i = 0; i < parameters.size(); ++i) {
-        const auto& p = parameters[i];
-        CAPTURE(p.name);
-        const auto in_memory = [](const at::Tensor& t) { return t.as_strided({t.numel()}, {1}).to(at::kDouble); };
-        auto expected = at::zeros({p.value.numel()}, at::kDouble), got = at::zeros({p.value.numel()}, at::kDouble);
-        for (int64_t w = 0; w < kWindows; ++w) {
-          for (int r = 0; r < kRanks; ++r) expected += in_memory(at::empty_like(p.value.detach()).copy_(plain_gradient(p, r, w)));
-          if (sharding == Sharding::None) {
-            got += in_memory(seen[0][static_cast<size_t>(w)].sums[i]);
-          } else {
-            std::vector<at::Tensor> parts;
-            for (const auto& rank : seen) parts.push_back(rank[static_cast<size_t>(w)].sums[i].to(at::kDouble));
-            got += at::cat(parts);
-          }
-        }
-        if (const auto rows = errors.tensors.find("error/rank/" + p.name); rows != errors.tensors.end()) got += rows->second.sum(0);
-        if (const auto sums = errors.tensors.find("error/sum/" + p.name); sums != errors.tensors.end()) got += sums->second;
-        CHECK(at::allclose(got, expected, 1e-5, 1e-5 * expected.abs().max().item<double>()));
-      }
-    }
-}
-
-TEST_CASE("all ranks have equal sums, and shards are parts of them") {
-  for (const auto& compression : kCarrying) {
-    CAPTURE(compression);
-    const auto all = windows_of_ranks({.ranks = 3, .compression = compression, .bucket_mib = 0.004}, 3);
-    const auto shards = windows_of_ranks({.ranks = 3, .compression = compression, .sharding = Sharding::Gradients, .bucket_mib = 0.004}, 3);
-    for (size_t w = 0; w < 3; ++w)
-      for (size_t i = 0; i < all[0][w].sums.size(); ++i) {
-        for (const auto& rank : all) CHECK(at::equal(rank[w].sums[i], all[0][w].sums[i]));
-        if (compression == "int8" || compression.starts_with("ratio")) continue;  // coded once more without shards; another share
-        std::vector<at::Tensor> parts;
-        for (const auto& rank : shards) parts.push_back(rank[w].sums[i]);
-        const auto& sum = all[0][w].sums[i];
-        CHECK(at::equal(at::cat(parts), sum.as_strided({sum.numel()}, {1})));
-      }
-  }
-}
-
-TEST_CASE("a step that is not taken leaves no error, and errors follow the scale of the losses") {
-  for (const auto& compression : kCarrying) {
-    CAPTURE(compression);
-    const auto plain = windows_of_ranks({.ranks = 2, .compression = compression}, 2);
-    const auto skipped = of_ranks<std::vector<Seen>>({.ranks = 2, .compression = compression}, [&](Rank& rank) {
-      std::vector<Seen> out{rank.window(0, plain_gradient, 4)};
-      rank.reducer.settle(true);
-      rank.window(7, plain_gradient, 4);
-      rank.reducer.settle(false);
-      out.push_back(rank.window(1, plain_gradient, 0.5));
-      return out;
-    });
-    for (size_t r = 0; r < 2; ++r)
-      for (size_t i = 0; i < plain[r][0].sums.size(); ++i) {
-        CHECK(at::equal(skipped[r][0].sums[i], plain[r][0].sums[i] * 4));
-        CHECK(at::equal(skipped[r][1].sums[i], plain[r][1].sums[i] * 0.5));
-      }
-  }
-}
-
-TEST_CASE("a number that is not finite on one rank arrives on every rank") {
-  auto methods = kCarrying;
-  methods.insert(methods.end(), {"bf16", "fp16"});
-  for (const auto& compression : methods)
-    for (const double bad : {kInf, -kInf, kNaN})
-      for (const char* name : {"conv", "bias"}) {
-        CAPTURE(compression);
-        CAPTURE(bad);
-        const auto gradient = [&](const Parameter& p, int rank, int64_t window) {
-          auto out = plain_gradient(p, rank, window);
-          if (p.name == name && rank == 1) out.view({-1})[3] = bad;
-          return out;
-        };
-        const auto seen = windows_of_ranks({.ranks = 3, .compression = compression}, 1, gradient);
-        const size_t i = std::string(name) == "conv" ? 0 : 1;
-        for (const auto& rank : seen) CHECK_FALSE(at::isfinite(rank[0].sums[i]).all().item<bool>());
-      }
-}
-
-TEST_CASE("a parameter without a gradient on any rank keeps its error") {
-  for (const auto& compression : kCarrying) {
-    CAPTURE(compression);
-    const auto gradient = [](const Parameter& p, int rank, int64_t window) {
-      return p.name == "matrix" && window == 1 ? at::Tensor() : plain_gradient(p, rank, window);
-    };
-    const auto states = of_ranks<std::vector<CarriedState>>({.ranks = 2, .compression = compression}, [&](Rank& rank) {
-      std::vector<CarriedState> out;
-      for (int64_t w = 0; w < 2; ++w) {
-        const auto seen = rank.window(w, gradient);
-        CHECK(seen.sums[2].defined() == (w == 0));
-        rank.reducer.settle(true);
-        out.push_back(rank.reducer.carried());
-      }
-      return out;
-    });
-    for (const auto& rank : states)
-      for (const char* of : {"rank/matrix", "sum/matrix"}) {
-        const auto* before = rank[0].slices.find(of);
-        if (before == nullptr) continue;
-        CHECK(at::equal(before->value, rank[1].slices.find(of)->value));
-        if (before->value.numel() > 0) CHECK(before->value.abs().max().item<double>() > 0);
-      }
-  }
-}
-
-TEST_CASE("a saved state continues to the bit, for other sizes of buckets too; fewer ranks take over the errors of all") {
-  for (const auto& compression : kCarrying) {
-    CAPTURE(compression);
-    const bool by_bucket = compression != "powersgd:2";  // the others choose and code by bucket
-    const auto expected = windows_of_ranks({.ranks = 3, .compression = compression}, 3);
-    const auto saved = joined(of_ranks<CarriedState>({.ranks = 3, .compression = compression}, [&](Rank& rank) {
-      for (int64_t w = 0; w < 2; ++w) rank.window(w, plain_gradient);
-      rank.reducer.settle(true);
-      return rank.reducer.carried();
-    }));
-    const auto resumed = of_ranks<Seen>({.ranks = 3, .compression = compression, .bucket_mib = by_bucket ? 25 : 0.004}, [&](Rank& rank) {
-      rank.window(9, plain_gradient);  // of which nothing may be left
-      rank.reducer.load_carried(saved);
-      return rank.window(2, plain_gradient);
-    });
-    for (size_t r = 0; r < 3; ++r)
-      for (size_t i = 0; i < resumed[r].sums.size(); ++i) CHECK(at::equal(resumed[r].sums[i], expected[r][2].sums[i]));
-    for (const auto& other : {compression, std::string("topk:0.1")}) {
-      const auto fewer = joined(of_ranks<CarriedState>({.ranks = 2, .compression = other}, [&](Rank& rank) {
-        rank.reducer.load_carried(saved);
-        return rank.reducer.carried();
-      }));
-      for (const auto& p : several()) {
-        const auto all = [&](const State& state) {
-          auto out = at::zeros({p.value.numel()}, at::kDouble);
-          if (const auto found = state.tensors.find("error/rank/" + p.name); found != state.tensors.end()) out += found->second.sum(0);
-          if (const auto found = state.tensors.find("error/sum/" + p.name); found != state.tensors.end()) out += found->second;
-          return out;
-        };
-        CHECK(at::allclose(all(fewer), all(saved), 1e-5, 1e-5));
-      }
-    }
-  }
-  auto wrong = of_ranks<int>({.ranks = 2, .compression = "int8"}, [](Rank& rank) {
-    State of_another;
-    of_another.values["scale"] = 1.0;
-    of_another.tensors["error/rank/matrix"] = at::zeros({2, 5});
-    CHECK((error_of([&] { rank.reducer.load_carried(of_another); }).kind() == ErrorKind::Checkpoint));
-    return 0;
-  });
-  CHECK(wrong.size() == 2);
-}
-
 TEST_CASE("ranks that compress differently get an error, and a process alone compresses nothing") {
   const auto network = std::make_shared<Network>(2);
-  const auto errors = errors_of_ranks(
-      network->agreements, [&](int r) { Rank rank(network, r, several(), {.compression = r == 0 ? "none" : "int8"}, Sharding::None); });
+  const auto errors = errors_of_ranks(network->agreements, [&](int r) {
+    CompressedRank rank(network, r, several(), {.compression = r == 0 ? "none" : "int8"}, Sharding::None);
+  });
   for (const auto& error : errors) {
     REQUIRE(error.has_value());
     CHECK(has(error->what(), "dist.compression int8"));
