@@ -3,6 +3,7 @@
 #include "testing.hpp"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
 
 using namespace npu_train;
