@@ -64,6 +64,18 @@ class Hccl(ProgramTest):
         self.assertDone(self.train('gloo', *words, 'dist.backend=gloo', FAKE_NPU_SOC='Ascend910B1'))
         self.assertEqual(self.bits('hccl'), self.bits('gloo'))
 
+    def test_compressed_gradients_have_the_bits_that_they_have_over_gloo(self):
+        for method, strategy in (('int8', 'ddp'), ('topk:0.1+int8', 'ddp'), ('powersgd:2', 'zero1')):
+            words = (f'dist.compression={method}', f'trainer.strategy={strategy}', 'trainer.max_steps=3')
+            name = f'{method[:4]}_{strategy}'
+            hccl = self.train(f'{name}_hccl', *words)
+            self.assertDone(hccl)
+            self.assertIn('data parallel over HCCL, ordered sums', hccl[1] + hccl[2])
+            self.assertDone(self.train(f'{name}_gloo', *words, 'dist.backend=gloo'))
+            of_hccl, of_gloo = (checksums(self.dir / f'{name}_{transport}') for transport in ('hccl', 'gloo'))
+            for part in ('model.safetensors', 'compression.rank0000.safetensors', 'compression.rank0001.safetensors'):
+                self.assertEqual(of_hccl[part], of_gloo[part], (method, part))
+
     def test_every_collective_is_compared_before_it_runs(self):
         self.assertDone(self.train('debug', 'dist.debug=true', 'dist.reduction=ordered', 'trainer.max_steps=2'))
 
