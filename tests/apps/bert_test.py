@@ -245,7 +245,7 @@ class Runs(ProgramTest):
         fails(2, 'mask_token is 61; the vocabulary', args=('task.mask_token=61', 'model.num_classes=0'))
         fails(3, 'texts.jsonl, line', 'allowed: at most 8', args=('data.context=8',))
         fails(3, 'token', 'allowed: 0 to 9', args=('data.vocab_size=10',))
-        fails(2, 'of 1 to 8 tokens', args=('model.context=8', 'model.num_classes=0'))
+        fails(2, 'data.context', 'positions for 8 (model.context)', args=('model.context=8', 'model.num_classes=0'))
         self.assertDone(train_app(self.text(), 'model.num_classes=0', 'data.context=8', 'data.on_bad_sample=skip', 'trainer.max_steps=2', f'output.dir={self.dir}/y'))
         checkpoint = run_dir(self.dir / 'y')
         self.assertFails(npu_tool('generate', '--checkpoint', checkpoint, '--tokens', '1,2'), 2, 'as its only input')

@@ -120,11 +120,11 @@ void Evaluation::replace_epoch_metrics(const EpochMetrics& task, const Sums& own
     std::memcpy(all.back().data_ptr(), of_ranks[r].data() + begin, all.back().nbytes());
     before += all.back().size(0);
   }
-  auto sums = before > 0 && mine.defined() ? task.epoch_sums(at::cat(all), first, mine.size(0)) : std::vector<double>(names.size());
-  sums = run_.strategy.sums(std::move(sums));
+  auto shares = before > 0 && mine.defined() ? task.epoch_sums(at::cat(all), first, mine.size(0)) : std::vector<double>(names.size());
+  shares = run_.strategy.sums(std::move(shares));
   for (auto& [name, value] : averages)
     if (const auto found = std::find(names.begin(), names.end(), name); found != names.end())
-      value = sums[static_cast<size_t>(found - names.begin())] / static_cast<double>(std::max<int64_t>(1, before));
+      value = shares[static_cast<size_t>(found - names.begin())] / static_cast<double>(std::max<int64_t>(1, before));
 }
 
 // The agreement of a validation.
