@@ -4,8 +4,10 @@
 #include <ATen/ops/cumsum.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/where.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "encoder.hpp"
@@ -215,7 +217,8 @@ Model about_image(const Model& model, const at::Tensor& image) {
         "allowed: models made by internvl()");
   const auto net = std::dynamic_pointer_cast<InternVl>(model.module);
   const auto parameters = net->parameters();
-  const at::Tensor vectors = net->vectors(image.unsqueeze(0).to(parameters.front().device())).detach();
+  const c10::AutoGradMode no_grad(false);
+  const at::Tensor vectors = net->vectors(image.unsqueeze(0).to(parameters.front().device()));
   Model out;
   out.name = model.name;
   out.module = net;
@@ -224,10 +227,13 @@ Model about_image(const Model& model, const at::Tensor& image) {
     auto caches = std::make_shared<std::vector<detail::KeyValueCache>>(net->language->blocks.size());
     auto images = std::make_shared<int64_t>(0);  // image tokens so far
     return [net, vectors, caches, images](const at::Tensor& tokens) {
+      const c10::AutoGradMode without_gradients(false);
       at::Tensor x = net->embed(tokens, vectors, caches->front().tokens(), *images);
       *images += tokens.eq(net->places.token).sum().item<int64_t>();
       for (size_t i = 0; i < net->language->blocks.size(); ++i) x = net->language->block(i, x, &(*caches)[i]);
-      return net->language->head(x);
+      at::Tensor logits = net->language->head(x);
+      logits.select(2, net->places.token).fill_(-std::numeric_limits<float>::infinity());
+      return logits;
     };
   };
   out.forward = [start](const at::Tensor& tokens) { return start()(tokens); };

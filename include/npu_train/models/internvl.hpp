@@ -48,7 +48,8 @@ struct ImagePlaces {
 std::optional<ImagePlaces> image_places(const Model& model);
 
 /// The model's decoder with an image [3, image_size, image_size] in place of the image tokens: its input is token ids [batch, tokens], so
-/// that generate() continues a question. The modules are shared. Error(Usage) for another model or image.
+/// that generate() continues a question. It never gives the image token, whose logit is -inf. Without gradients; the modules are shared.
+/// Error(Usage) for another model or image.
 Model about_image(const Model& model, const at::Tensor& image);
 
 }  // namespace npu_train
