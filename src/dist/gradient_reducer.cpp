@@ -1,19 +1,18 @@
 #include "npu_train/dist/gradient_reducer.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <utility>
 
 #include "dist/bucket.hpp"
 #include "dist/carried.hpp"
+#include "dist/equal_parameters.hpp"
 #include "dist/gathered_bucket.hpp"
+#include "dist/gradient_hook.hpp"
 #include "dist/operator_sequence.hpp"
 #include "dist/parameter_units.hpp"
 #include "npu_train/core/clock.hpp"
@@ -26,62 +25,9 @@ namespace {
 
 using detail::Bucket;
 
-// Calls `fn` after the gradient of a parameter has been accumulated. The hook that a program has set before is called first.
-class AfterAccumulation final : public torch::autograd::PostAccumulateGradHook {
- public:
-  AfterAccumulation(std::unique_ptr<PostAccumulateGradHook> before, std::function<void()> fn)
-      : before_(std::move(before)), fn_(std::move(fn)) {}
-  void operator()(const torch::autograd::Variable& tensor) override {
-    if (before_) (*before_)(tensor);
-    fn_();
-  }
-  std::unique_ptr<PostAccumulateGradHook> release() { return std::move(before_); }
-
- private:
-  std::unique_ptr<PostAccumulateGradHook> before_;
-  std::function<void()> fn_;
-};
-
-std::string description(const Parameter& p) {
-  return c10::str(p.name, " ", p.value.scalar_type(), " ", p.value.sizes(), " of strides ", p.value.strides());
-}
-
-// Each rank must have the same parameters in the same order.
-void check_equal(const ParameterSet& parameters, ProcessGroup& group, const std::string& compression) {
-  std::string own = compression == "none" ? "" : "dist.compression " + compression + "\n";
-  for (const auto& p : parameters) own += description(p) + "\n";
-  const auto all = group.gather("parameters", own);
-  for (size_t r = 1; r < all.size(); ++r) {
-    if (all[r] == all[0]) continue;
-    const auto found = detail::first_difference(all[0], all[r]);
-    const auto shown = [](const std::string& parameter) { return parameter.empty() ? "no parameter" : parameter; };
-    throw Error(
-        ErrorKind::Peer, "GradientReducer",
-        c10::str("the parameters of rank ", r, " differ from those of rank 0: '", shown(found.b), "' instead of '", shown(found.a), "'"),
-        "all ranks must run the same program with the same configuration");
-  }
-}
-
 std::shared_ptr<ProcessGroup> checked(std::shared_ptr<ProcessGroup> group) {
   check(group != nullptr, ErrorKind::Usage, "GradientReducer", "no process group is given");
   return group;
-}
-
-// The unit of each parameter, from 1; 0: none, the root.
-std::vector<size_t> unit_of_each(const ParameterSet& parameters, const std::vector<ParameterUnit>& units) {
-  std::map<std::string, size_t> by_name;
-  for (size_t u = 0; u < units.size(); ++u)
-    for (const auto& name : units[u].parameters) {
-      const auto [at, is_new] = by_name.emplace(name, u + 1);
-      check(is_new, ErrorKind::Usage, "GradientReducer", name, " is in two units, ", units[at->second - 1].name, " and ", units[u].name,
-            "; hint: parameters that several units use belong to none");
-    }
-  std::vector<size_t> out;
-  for (const auto& p : parameters) {
-    const auto found = by_name.find(p.name);
-    out.push_back(found == by_name.end() ? 0 : found->second);
-  }
-  return out;
 }
 
 }  // namespace
@@ -184,8 +130,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
   check(ordered_ || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
-  check_equal(parameters_, *group_, options.compression);
-  const auto unit_of = unit_of_each(parameters_, units);
+  detail::check_equal_parameters(parameters_, *group_, options.compression);
+  const auto unit_of = detail::unit_of_each(parameters_, units);
   auto layout = layout_of(options, unit_of);
   buckets_.reserve(layout.size());
   for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, groups_, travel, sharding_);
@@ -202,8 +148,7 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
       const auto& value = parameters_[buckets_[b].layout().pieces[i].parameter].value;
-      auto& hook = torch::autograd::impl::post_acc_grad_hooks(value);
-      hook = std::make_unique<AfterAccumulation>(std::move(hook), [this, b, i] { on_gradient(b, i); });
+      detail::hook_gradient(value, [this, b, i] { on_gradient(b, i); });
     }
 }
 
@@ -219,10 +164,7 @@ std::vector<detail::FlatBucket> GradientReducer::Impl::layout_of(const DistOptio
 }
 
 GradientReducer::Impl::~Impl() {
-  for (const auto& p : parameters_) {
-    auto& hook = torch::autograd::impl::post_acc_grad_hooks(p.value);
-    if (auto* own = dynamic_cast<AfterAccumulation*>(hook.get())) hook = own->release();
-  }
+  for (const auto& p : parameters_) detail::unhook_gradient(p.value);
 }
 
 void GradientReducer::Impl::begin_window(int64_t micro_batches) {

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "dist/operator_sequence.hpp"
@@ -33,6 +34,22 @@ class NoAutocastCache {
 c10::DataPtr nothing(const c10::Device& device) { return {nullptr, device}; }
 
 }  // namespace
+
+std::vector<size_t> unit_of_each(const ParameterSet& parameters, const std::vector<ParameterUnit>& units) {
+  std::map<std::string, size_t> by_name;
+  for (size_t u = 0; u < units.size(); ++u)
+    for (const auto& name : units[u].parameters) {
+      const auto [at, is_new] = by_name.emplace(name, u + 1);
+      check(is_new, ErrorKind::Usage, "GradientReducer", name, " is in two units, ", units[at->second - 1].name, " and ", units[u].name,
+            "; hint: parameters that several units use belong to none");
+    }
+  std::vector<size_t> out;
+  for (const auto& p : parameters) {
+    const auto found = by_name.find(p.name);
+    out.push_back(found == by_name.end() ? 0 : found->second);
+  }
+  return out;
+}
 
 ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector<size_t>& unit_of, std::vector<std::string> names,
                                std::vector<const FlatBucket*> layout, ProcessGroup& group, Options options)

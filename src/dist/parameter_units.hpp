@@ -16,6 +16,9 @@
 
 namespace npu_train::detail {
 
+// The unit of each parameter, from 1; 0: none, the root. Error(Usage) for a parameter in two units.
+std::vector<size_t> unit_of_each(const ParameterSet& parameters, const std::vector<ParameterUnit>& units);
+
 // Every pass brings every unit in one order, whatever it computes: forward from the first unit to the last, backward from the last to the
 // first. So ranks agree without a word, and one that has no samples takes part by bringing and releasing.
 class ParameterUnits {
