@@ -24,7 +24,7 @@ struct InternVlOptions : LlamaOptions {
   int64_t vision_hidden = 0;     ///< width of its MLPs; 0: four times vision_dim
   double layer_scale = 0.1;      ///< initial value of the factors of its branches
   int64_t pixel_shuffle = 2;     ///< patches of a side that become one vector; 1 / downsample_ratio of the published configuration
-  int64_t image_token = 31999;   ///< the token <IMG_CONTEXT>, in whose place a vector of the image is put
+  int64_t image_token = 31999;   ///< the token IMG_CONTEXT, in whose place a vector of the image is put
   int64_t image_tokens() const;  ///< vectors of an image: (image_size / patch_size / pixel_shuffle)^2
   static const ConfigTable<InternVlOptions>& config_table();
 };
