@@ -73,7 +73,9 @@ class AdvisedCommands(ProgramTest):
             lists = [f'{m.group(1)}=[{{name: random_crop}}]' for m in (re.match(r'(.*)\.\d+\.\w+=', w) for w in overrides) if m]  # of an entry: the list
             config = SOURCE / (configs[0] if configs else 'configs/quickstart.yaml')
             if '--model' in command: overrides.insert(0, f'model={{name: {command[command.index("--model") + 1]}}}')
-            elif 'model.allow_code=true' in overrides: overrides.insert(0, 'model={name: torchscript}')  # of the checkpoint in the command
+            for key, model in {'model.allow_code=': 'torchscript', 'model.tower=': 'clip_tiny'}.items():  # of the checkpoint in the command
+                if '--checkpoint' in command or '--from' in command:
+                    if any(w.startswith(key) for w in overrides): overrides.insert(0, f'model={{name: {model}}}')
 
             def job(config=config, overrides=lists + overrides):
                 code, out, err = train_app(config, *overrides, '--print-config')
