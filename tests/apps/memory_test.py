@@ -81,7 +81,9 @@ class Memory(ProgramTest):
             self.assertLess(abs(found['allocated'] / epoch['peak_memory_bytes'] - 1), 0.1, (strategy, found, epoch))
         self.assertLessEqual(allocated['zero2'], allocated['zero1'])
         self.assertLess(allocated['zero1'], 0.9 * allocated['ddp'])
-        self.assertLess(allocated['zero3'], 0.9 * allocated['zero2'])
+        deep = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'model.depth=12',
+                                                          'data.batch_size=2', 'dist.backend=gloo')))['allocated'] for s in ('zero2', 'zero3')}
+        self.assertLess(deep['zero3'], 0.7 * deep['zero2'])  # of 12 blocks two are complete; of three too, with little to gain
         text = self.assertDone(self.memory('--nproc', '4', *several))
         rows = [line.split()[:2] for line in text.splitlines()]
         for strategy in allocated:
