@@ -1,5 +1,7 @@
 #include "testing.hpp"
 
+#include <algorithm>
+
 #include "environment_variable.hpp"
 #include "npu_train/core/host_name.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
@@ -131,7 +133,10 @@ TEST_CASE("ranks and store die with a launcher that is killed") {
   const Scripts scripts;
   LauncherProcess launcher(Scripts::options("here; exec sleep 1000"));
   REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.1"); }));
-  CHECK(children_of(launcher.pid()).size() == 3);
+  const auto children = children_of(launcher.pid());
+  CHECK(children.size() == 3);
+  // What a shell has started to write its file has ended.
+  REQUIRE(happens([&] { return std::all_of(children.begin(), children.end(), [](const auto& c) { return children_of(c).empty(); }); }));
   launcher.send(SIGKILL);
   CHECK(launcher.nothing_is_left());
   REQUIRE(launcher.adopted().size() == 3);
