@@ -115,8 +115,9 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   between_devices_ = transport != ProcessGroup::kHostTransport;
   if (between_devices_ && groups_.replicas != nullptr)
     for (const auto& part : {groups_.shards, groups_.replicas}) part->transport(parameters_[0].value.device());
-  // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters.
-  overlap_ = options.overlap && !(between_devices_ && sharding_ == Sharding::Parameters);
+  // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters; with dist.debug an
+  // exchange waits for ranks that bring parameters meanwhile.
+  overlap_ = options.overlap && !(sharding_ == Sharding::Parameters && (between_devices_ || options.debug));
   const auto compression = options.compressed();
   const Bucket::Travel travel{.dtype = detail::travel_dtype(options), .between_devices = between_devices_, .compression = compression};
   carries_errors_ = compression.carries_errors() && group_->size() > 1;

@@ -135,7 +135,7 @@ TEST_CASE("ranks and store die with a launcher that is killed") {
   REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.1"); }));
   const auto children = children_of(launcher.pid());
   CHECK(children.size() == 3);
-  // What a shell has started to write its file has ended.
+  // The command by which a shell wrote its file has ended.
   REQUIRE(happens([&] { return std::all_of(children.begin(), children.end(), [](const auto& c) { return children_of(c).empty(); }); }));
   launcher.send(SIGKILL);
   CHECK(launcher.nothing_is_left());
