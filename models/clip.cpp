@@ -221,12 +221,7 @@ void add_text(Model& model, const std::shared_ptr<Clip>& net, const std::string&
 Model clip(const ClipOptions& options, const std::string& name) {
   check_clip_options(options);
   const auto net = std::make_shared<Clip>(options);
-  Model model;
-  model.name = name;
-  model.module = net;
-  model.weights = options.weights;
-  model.weights_strict = options.weights_strict;
-  model.capturable = true;
+  Model model = detail::model_of(name, net, options);
   if (options.tower != "text") {
     model.inputs.push_back(image_input(3, options.image_size, /*fixed=*/true));
     add_vision(model, net);

@@ -155,16 +155,23 @@ class DecoderBlock : public torch::nn::Module {
 // The input of a decoder: token ids [batch, tokens].
 InputSpec token_input(int64_t vocab_size, int64_t context);
 
-// The model of a network with embed(tokens), block(i, x), head(x) and `blocks`, and of its options.
+// The model of a network, with the weights of its options; without inputs and blocks.
 template <class Net, class Options>
-Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+Model model_of(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
   Model model;
   model.name = name;
   model.module = net;
-  model.inputs = {token_input(options.vocab_size, options.context)};
   model.weights = options.weights;
   model.weights_strict = options.weights_strict;
   model.capturable = true;
+  return model;
+}
+
+// The model of a network with embed(tokens), block(i, x), head(x) and `blocks`, and of its options.
+template <class Net, class Options>
+Model model_of_blocks(const std::string& name, const std::shared_ptr<Net>& net, const Options& options) {
+  Model model = model_of(name, net, options);
+  model.inputs = {token_input(options.vocab_size, options.context)};
   model.blocks.push_back({"embed", [net](const at::Tensor& tokens) { return net->embed(tokens); }});
   for (size_t i = 0; i < net->blocks.size(); ++i)
     model.blocks.push_back({"blocks." + std::to_string(i), [net, i](const at::Tensor& x) { return net->block(i, x); }});

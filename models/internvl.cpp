@@ -182,12 +182,7 @@ InternVlOptions internvl_tiny_options() {
 Model internvl(const InternVlOptions& options, const std::string& name) {
   check_internvl_options(options);
   const auto net = std::make_shared<InternVl>(options);
-  Model model;
-  model.name = name;
-  model.module = net;
-  model.weights = options.weights;
-  model.weights_strict = options.weights_strict;
-  model.capturable = true;
+  Model model = detail::model_of(name, net, options);
   model.inputs = {image_input(3, options.image_size, /*fixed=*/true), net->text};
   model.inputs.back().name = kText;
   model.blocks.push_back({"vision.embed", [net](const at::Tensor& images) { return net->vision->embed(images); }});

@@ -126,6 +126,11 @@ void Bucket::fold(bool ordered) {
   if (sharding_ >= Sharding::Gradients) drop_buffers();
 }
 
+// On the device and in the dtype of the parameters.
+at::Tensor Bucket::as_parameters(const at::Tensor& sum) const {
+  return sum.to(layout_.options.device(), layout_.options.dtype().toScalarType());
+}
+
 void Bucket::gather(bool ordered) {
   if (compressor_ != nullptr) return;
   if (sharding_ != Sharding::None) {
@@ -133,7 +138,7 @@ void Bucket::gather(bool ordered) {
       shard_ = at::empty({layout_.numel / groups_.shards->size()}, sum_.options());
       gather_ = groups_.replicas->all_gather(shard_, sum_);
     } else {
-      sum_ = sum_.to(layout_.options.device(), layout_.options.dtype().toScalarType());
+      sum_ = as_parameters(sum_);
     }
     return;
   }
@@ -158,7 +163,7 @@ void Bucket::wait() {
     gather_->wait();
     times_.gather = std::exchange(gather_, nullptr)->span();
   }
-  if (shard_.defined()) sum_ = std::exchange(shard_, at::Tensor()).to(layout_.options.device(), layout_.options.dtype().toScalarType());
+  if (shard_.defined()) sum_ = as_parameters(std::exchange(shard_, at::Tensor()));
   if (sharding_ != Sharding::None) return;
   sum_.reset();
   if (staged()) flat_.copy_(sent_);

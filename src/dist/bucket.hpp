@@ -67,6 +67,7 @@ class Bucket {
     return flat.narrow(0, rank * (layout_.numel / ranks), layout_.numel / ranks);
   }
   at::Tensor by_rank(const at::Tensor& flat) const;
+  at::Tensor as_parameters(const at::Tensor& sum) const;
   bool staged() const { return !sent_.is_same(flat_); }
   void make_buffers();
   void drop_buffers();

@@ -148,11 +148,12 @@ void DataParallelStrategy::agree(StepAgreement& step) {
   }
   std::vector<double> seconds;
   decided_ = 0;
-  const auto same_group = [this](int r) { return r / reducer_->shard_size() == rank() / reducer_->shard_size(); };
+  const int shards = reducer_->shard_size();
   for (auto& given : group_->gather("agree", message)) {
     check(given.size() == message.size(), ErrorKind::Peer, "agree",
           "ranks have different numbers of metrics; hint: all ranks must run the "
           "same program with the same configuration");
+    const bool in_own_group = static_cast<int>(seconds.size()) / shards == rank() / shards;
     std::memcpy(&own, given.data(), sizeof own);
     decided_ |= own.bits;
     seconds.push_back(own.seconds);
@@ -164,8 +165,8 @@ void DataParallelStrategy::agree(StepAgreement& step) {
     for (size_t i = 0; i < added.size(); ++i) {
       const auto part = at::from_blob(at, added[i].sizes(), added[i].scalar_type()).clone();
       at += part.nbytes();
-      // Of the squares once: other groups of ranks have the same shards.
-      if (i + 1 < added.size() && !same_group(static_cast<int>(seconds.size()) - 1)) continue;
+      const bool is_squares = i + 1 < added.size();
+      if (is_squares && !in_own_group) continue;  // other groups of ranks have the same shards
       sums[i] = sums[i].defined() ? sums[i].add_(part) : part;
     }
   }

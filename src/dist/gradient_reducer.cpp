@@ -60,6 +60,7 @@ class GradientReducer::Impl {
 
  private:
   void open_window();
+  detail::ParameterUnits& units(const char* call) const;
   ParameterSet own_slices() const;
   void note_times(double backward);
   void on_gradient(size_t bucket, size_t piece);
@@ -185,31 +186,32 @@ void GradientReducer::Impl::begin_window(int64_t micro_batches) {
   if (!window_mode_) rounds_ = passes_of_all_;
 }
 
+detail::ParameterUnits& GradientReducer::Impl::units(const char* call) const {
+  check(units_ != nullptr, ErrorKind::Usage, "GradientReducer", call, "() is for Sharding::Parameters");
+  return *units_;
+}
+
 void GradientReducer::Impl::begin_forward(bool backward) {
-  check(units_ != nullptr, ErrorKind::Usage, "GradientReducer", "begin_forward() is for Sharding::Parameters");
+  auto& units = this->units("begin_forward");
   if (backward) {
     const detail::OperatorSequence::Unseen unseen;
     open_window();
-    units_->end_pass();
+    units.end_pass();
     if (in_pass_ && !window_mode_) begin_backward(false);  // the pass before had no loss: a round without gradients
     if (open_) send_round();                               // ranks with fewer passes wait for it before they take part in this one
     in_pass_ = true;
     ++passes_;
   }
-  units_->begin_pass(backward);
+  units.begin_pass(backward);
 }
 
 at::Tensor GradientReducer::Impl::run(size_t unit, const UnitForward& forward, const at::Tensor& x) {
-  check(units_ != nullptr, ErrorKind::Usage, "GradientReducer", "run() is for Sharding::Parameters");
-  return units_->run(unit, forward, x);
+  return units("run").run(unit, forward, x);
 }
 
-void GradientReducer::Impl::idle_forward() {
-  units_->begin_pass(/*backward=*/false);
-  units_->end_pass();
-}
+void GradientReducer::Impl::idle_forward() { units("idle_forward").idle_pass(/*backward=*/false); }
 
-void GradientReducer::Impl::end_forward() { units_->end(); }
+void GradientReducer::Impl::end_forward() { units("end_forward").end(); }
 
 void GradientReducer::Impl::bring_parameters() {
   if (units_ != nullptr) units_->bring_all();
@@ -291,8 +293,7 @@ void GradientReducer::Impl::end_round() {
 
 // Of another rank.
 void GradientReducer::Impl::idle_pass() {
-  units_->begin_pass(/*backward=*/true);
-  units_->end_pass();
+  units_->idle_pass(/*backward=*/true);
   ++passes_;
 }
 

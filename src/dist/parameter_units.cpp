@@ -190,6 +190,11 @@ void ParameterUnits::end_pass() {
   direction_ = Direction::None;
 }
 
+void ParameterUnits::idle_pass(bool backward) {
+  begin_pass(backward);
+  end_pass();
+}
+
 void ParameterUnits::end() {
   end_pass();
   release(0);

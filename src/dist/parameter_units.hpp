@@ -42,7 +42,9 @@ class ParameterUnits {
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
   // Units of the order that did not run in this pass are brought and released.
   void end_pass();
-  // The same, and the root is released.
+  // A pass of a rank that computes nothing.
+  void idle_pass(bool backward);
+  // end_pass(), and the root is released.
   void end();
   // Every parameter is complete, and stays so when this object is gone.
   void bring_all();

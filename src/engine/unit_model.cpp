@@ -1,6 +1,5 @@
 #include "engine/unit_model.hpp"
 
-#include <algorithm>
 #include <set>
 #include <utility>
 #include <vector>
@@ -23,9 +22,8 @@ std::vector<ParameterUnit> units_of(const Model& model) {
   std::vector<ParameterUnit> out;
   for (const auto& block : model.blocks) {
     ParameterUnit unit{.name = block.name};
-    if (find_module(*model.module, block.name) != nullptr)
-      for (const auto& p : parameters)
-        if (is_in(p.name, block) && !shared.contains(p.name)) unit.parameters.push_back(p.name);
+    for (const auto& p : parameters)
+      if (is_in(p.name, block) && !shared.contains(p.name)) unit.parameters.push_back(p.name);
     out.push_back(std::move(unit));
   }
   return out;

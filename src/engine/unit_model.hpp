@@ -8,8 +8,8 @@
 
 namespace npu_train {
 
-// Each block that has a module with parameters becomes a unit of `strategy`; parameters that several blocks use, and those outside of
-// blocks, belong to none. The model itself if parameters are not in shards, or it has no blocks.
+// Each block becomes a unit of `strategy`, with the parameters of its module; those that several blocks use, and those outside of blocks,
+// belong to none. The model itself if parameters are not in shards, or it has no blocks.
 Model in_units(Model model, const std::shared_ptr<Strategy>& strategy);
 
 }  // namespace npu_train

@@ -251,4 +251,6 @@ TEST_CASE("what cannot be done with units is refused by name") {
   CHECK(has(error_of([&] { reducer.run(kLayers, forward, x); }).what(), "there is no unit 5; there are 5"));
   GradientReducer complete(DeepNet().parameters, group);
   CHECK(has(error_of([&] { complete.begin_forward(); }).what(), "is for Sharding::Parameters"));
+  CHECK(has(error_of([&] { complete.idle_forward(); }).what(), "idle_forward() is for Sharding::Parameters"));
+  CHECK(has(error_of([&] { complete.end_forward(); }).what(), "end_forward() is for Sharding::Parameters"));
 }

@@ -29,8 +29,9 @@
 /// With Sharding::Parameters a rank has all of a parameter only while it is needed. A model names the units that are brought together, and
 /// runs them by run():
 ///
-///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Parameters, {{"0", {"0.weight"}}, {"1",
-///   {"1.weight"}}}); for (...) {
+///   const std::vector<npu_train::ParameterUnit> units{{"0", {"0.weight"}}, {"1", {"1.weight"}}};
+///   npu_train::GradientReducer reducer(parameters, group, {}, npu_train::Sharding::Parameters, units);
+///   for (...) {
 ///     reducer.begin_forward();
 ///     for (size_t i = 0; i < layers.size(); ++i) x = reducer.run(i, [&](const at::Tensor& in) { return layers[i]->forward(in); }, x);
 ///     reducer.begin_backward(/*last=*/true);
