@@ -1,10 +1,10 @@
 """BERT with the programs: against PyTorch with equal weights, and every part of a run, on texts of different lengths."""
-import csv
 import json
 import random
 import unittest
 
-from programs import BIN, SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from model_runs import SIM_NPU, rows
+from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
 
 try:
     import torch
@@ -14,12 +14,6 @@ except ImportError: torch = None
 
 LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to the largest one, of the losses relative to each
 SIZES = {'vocab_size': 61, 'context': 23, 'layers': 3, 'heads': 4, 'dim': 24}
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
-
-
-def rows(out, phase):
-    """Rows of metrics.csv under an output.dir with one run."""
-    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
 
 
 def texts(count, seed, vocabulary=60, longest=23):

@@ -1,11 +1,11 @@
 """CLIP with the programs: against PyTorch with equal weights, on one rank and several, and every part of a run."""
-import csv
 import json
 import random
 import unittest
 
+from model_runs import ModelRuns, rows
 from pictures import png_of
-from programs import BIN, SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
 
 try:
     import torch
@@ -17,13 +17,6 @@ FEATURES, LOSSES = 1e-5, 1e-4  # largest differences: of the features, whose len
 SIZES = {'image_size': 12, 'patch_size': 4, 'vision_layers': 2, 'vision_heads': 2, 'vision_dim': 16, 'vocab_size': 61, 'context': 14, 'text_layers': 3, 'text_heads': 4,
          'text_dim': 24, 'projection': 10}
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of the data set
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
-
-
-def rows(out, phase):
-    """Rows of metrics.csv under an output.dir with one run."""
-    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
-
 
 def album(folder, count, side, seed=4):
     """Images of one of 25 colours with a little noise, and texts that name the colour: [(pixels, tokens)]."""
@@ -117,15 +110,12 @@ trainer: {{max_epochs: 3, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
 '''
 
 
-class Runs(ProgramTest):
+class Runs(ModelRuns, ProgramTest):
     def setUp(self):
         super().setUp()
         album(self.dir / 'album', 100, 16)
 
     def text(self, precision='32-true'): return self.config(SMALL.format(precision=precision, root=self.dir / 'album'))
-
-    def train(self, name, *args, precision='32-true'):
-        return self.assertDone(train_app(self.text(precision), f'output.dir={self.dir}/{name}', *args))
 
     def test_it_learns_which_text_belongs_to_which_image(self):
         self.train('out', 'trainer.max_epochs=8', 'checkpoint.monitor=val/text_recall1')
@@ -160,20 +150,6 @@ class Runs(ProgramTest):
             self.assertEqual(*(checksums(self.dir / out)['model.safetensors'] for out in ('plain', plan)))
         self.train('two', 'trainer.max_steps=6', 'trainer.gradient_checkpointing=blocks', 'data.batch_size=4', '--nproc', '2')
 
-    def test_low_precisions_learn_and_16_mixed_skips(self):
-        self.train('full')
-        for precision in ('16-mixed', 'bf16-mixed', 'bf16-true'):
-            self.train(precision, precision=precision)
-            first, *_, last = (float(row['loss']) for row in rows(self.dir / precision, 'val'))
-            self.assertLess(last, first, precision)
-            if precision.startswith('bf16'): self.assertLess(abs(last / float(rows(self.dir / 'full', 'val')[-1]['loss']) - 1), 0.5, precision)  # no step is skipped
-        skipped = sum(row['skipped'] == '1' for row in rows(self.dir / '16-mixed', 'train'))
-        self.assertTrue(0 < skipped < 15, skipped)
-
-    def test_resume_bit_for_bit(self):
-        for precision in ('32-true', '16-mixed'):
-            self.assertIn('bit for bit', self.assertDone(train_app(self.text(precision), '--verify-resume', '--verify-steps', '6')))
-
     def test_ranks_with_unequal_numbers_of_pairs_and_batches_equal_one_process(self):
         """In micro-batches of 4 the last round of 21 pairs has a batch of one pair, and that of 20 pairs a rank without a batch."""
         for fraction in ('0.79', '0.8'):
@@ -188,15 +164,6 @@ class Runs(ProgramTest):
                 for a, b in zip(one, two, strict=True):
                     self.assertAlmostEqual(float(a['loss']), float(b['loss']), delta=1e-4 * abs(float(a['loss'])) + 1e-6, msg=(fraction, phase))
                     self.assertAlmostEqual(float(a['text_recall5']), float(b['text_recall5']), delta=1e-3, msg=(fraction, phase))
-
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
-    def test_dumps_of_the_cpu_and_of_sim_npu_agree(self):
-        for device in ('cpu', 'sim_npu'): self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', f'dump.dir={self.dir}/dump_{device}')
-        code, said, error = npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')
-        self.assertEqual(code, 0, error)
-        found = json.loads(said)
-        self.assertIsNone(found['first_divergence'])
-        self.assertGreater(found['steps'][0]['compared'], 30)
 
     def test_export_of_both_towers(self):
         self.train('out', 'trainer.max_steps=2')

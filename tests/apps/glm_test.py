@@ -1,15 +1,14 @@
 """GLM with the programs: against PyTorch with equal weights, and every part of a run, with prefixes and without."""
-import csv
 import json
 import os
-import pathlib
 import random
 import struct
 import subprocess
 import sys
 import unittest
 
-from programs import BIN, SOURCE, ProgramTest, contents, main, npu_tool, run_dir, train_app
+from model_runs import SIM_NPU, rows
+from programs import SOURCE, ProgramTest, contents, main, npu_tool, run_dir, train_app
 
 try:
     import numpy
@@ -22,7 +21,6 @@ LOGITS, LOSSES = 1e-5, 1e-4  # largest differences: of the logits relative to th
 BOS, GMASK, MASK = 96, 95, 94
 SIZES = {'vocab_size': 97, 'context': 29, 'layers': 3, 'heads': 3, 'dim': 24, 'hidden': 40, 'norm_eps': 1e-3, 'bos_token': BOS, 'gmask_token': GMASK, 'mask_token': MASK,
          'tie_embeddings': False}
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
 OWN = SOURCE / '.venv/onnx/bin/python'
 ONNX_PYTHON = os.environ.get('NPU_TRAIN_ONNX_PYTHON') or (str(OWN) if OWN.exists() else sys.executable)
 ONNXRUNTIME = '''
@@ -33,11 +31,6 @@ for path in sys.argv[2:]: numpy.save(path + '.out.npy', session.run(None, {'inpu
 
 
 def has_onnxruntime(): return subprocess.run([ONNX_PYTHON, '-c', 'import numpy, onnxruntime'], capture_output=True).returncode == 0
-
-
-def rows(out, phase):
-    """Rows of metrics.csv under an output.dir with one run."""
-    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
 
 
 def ids(count, seed=5):

@@ -1,11 +1,11 @@
 """InternVL with the programs: against PyTorch with equal weights, on one rank and several, and every part of a run."""
-import csv
 import json
 import random
 import unittest
 
+from model_runs import SIM_NPU, ModelRuns, rows
 from pictures import png_of
-from programs import BIN, SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
 
 try:
     import torch
@@ -19,13 +19,6 @@ IMAGE, PLACES = 60, 4  # the image token, and how many an image has
 SIZES = {'image_size': 16, 'patch_size': 4, 'vision_layers': 2, 'vision_heads': 2, 'vision_dim': 12, 'image_token': IMAGE,
          'vocab_size': 61, 'context': 24, 'layers': 2, 'heads': 4, 'kv_heads': 2, 'dim': 24, 'hidden': 40, 'rope_theta': 300, 'norm_eps': 1e-3}
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of the data set
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
-
-
-def rows(out, phase):
-    """Rows of metrics.csv under an output.dir with one run."""
-    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
-
 
 def album(folder, count, side=16, seed=4):
     """Images of one of 9 colours, each with a question of 1 to 5 tokens and an answer that names the colour: [(pixels, question, answer)]."""
@@ -118,15 +111,12 @@ trainer: {{max_epochs: 4, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
 '''
 
 
-class Runs(ProgramTest):
+class Runs(ModelRuns, ProgramTest):
     def setUp(self):
         super().setUp()
         album(self.dir / 'album', 100)
 
     def text(self, precision='32-true'): return self.config(SMALL.format(precision=precision, data=data_of(self.dir / 'album', ', val_fraction: 0.2, batch_size: 8')))
-
-    def train(self, name, *args, precision='32-true'):
-        return self.assertDone(train_app(self.text(precision), f'output.dir={self.dir}/{name}', *args))
 
     def test_it_answers_what_is_in_the_image(self):
         self.train('out', 'trainer.max_epochs=10')
@@ -140,35 +130,12 @@ class Runs(ProgramTest):
         self.assertIn('acc', json.dumps(json.loads(self.assertDone(npu_tool('eval', '--checkpoint', run, '--json')))))
         self.assertFails(npu_tool('predict', '--checkpoint', run, self.dir / 'album/3.png'), 2, 'internvl')
 
-    def test_low_precisions_learn_and_16_mixed_skips(self):
-        self.train('full')
-        for precision in ('16-mixed', 'bf16-mixed', 'bf16-true'):
-            self.train(precision, precision=precision)
-            first, *_, last = (float(row['loss']) for row in rows(self.dir / precision, 'val'))
-            self.assertLess(last, first, precision)
-            if precision.startswith('bf16'): self.assertLess(abs(last / float(rows(self.dir / 'full', 'val')[-1]['loss']) - 1), 0.5, precision)  # no step is skipped
-        skipped = sum(row['skipped'] == '1' for row in rows(self.dir / '16-mixed', 'train'))
-        self.assertTrue(0 < skipped < 15, skipped)
-
-    def test_resume_bit_for_bit(self):
-        for precision in ('32-true', '16-mixed'):
-            self.assertIn('bit for bit', self.assertDone(train_app(self.text(precision), '--verify-resume', '--verify-steps', '6')))
-
     def test_ranks_equal_accumulation_in_one_process(self):
         """Answers have unequal numbers of tokens, which are the weights."""
         same = ('data.batch_size=4', 'trainer.max_epochs=1')
         self.train('one', *same, 'trainer.accumulate_grad_batches=2')
         self.train('two', *same, '--nproc', '2')
         self.assertEqual(*(checksums(self.dir / out)['model.safetensors'] for out in ('one', 'two')))
-
-    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
-    def test_dumps_of_the_cpu_and_of_sim_npu_agree(self):
-        for device in ('cpu', 'sim_npu'): self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', f'dump.dir={self.dir}/dump_{device}')
-        code, said, error = npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')
-        self.assertEqual(code, 0, error)
-        found = json.loads(said)
-        self.assertIsNone(found['first_divergence'])
-        self.assertGreater(found['steps'][0]['compared'], 30)
 
     @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
     def test_memory_is_predicted(self):

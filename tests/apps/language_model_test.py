@@ -1,6 +1,5 @@
 """Language models with the programs: against transformers with equal weights, and every part of a run that images have too.
 The Python with transformers is NPU_TRAIN_MODELS_PYTHON, .venv/models (scripts/setup --dev), or this one."""
-import csv
 import json
 import math
 import os
@@ -12,7 +11,8 @@ import subprocess
 import sys
 import unittest
 
-from programs import BIN, SOURCE, ProgramTest, checksums, main, npu_tool, run, run_dir, train_app
+from model_runs import SIM_NPU, rows
+from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run, run_dir, train_app
 
 try:
     import numpy
@@ -30,11 +30,6 @@ LLAMA = SIZES | {'kv_heads': 2, 'hidden': 40, 'rope_theta': 300, 'norm_eps': 1e-
 
 
 def without(package): return subprocess.run([PYTHON, '-c', f'import torch, importlib.metadata as m; m.version("{package}")'], capture_output=True).returncode != 0
-
-
-def rows(out, phase):
-    """Rows of metrics.csv under an output.dir with one run."""
-    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
 
 
 @unittest.skipIf(without('transformers'), 'transformers is not installed (pip install transformers; NPU_TRAIN_MODELS_PYTHON)')
@@ -158,7 +153,6 @@ grad_scaler: {{init_scale: 16777216, growth_interval: 5}}
 ema: {{enabled: true, decay: 0.9}}
 trainer: {{max_epochs: 2, threads: 1, gradient_clip_val: 1.0, log_every_n_steps: 1}}
 '''
-SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
 
 
 class Runs(ProgramTest):

@@ -1,16 +1,9 @@
 """Training on texts: precisions against each other on this repository's documentation, windows of tokens, and short sequences first."""
-import csv
-import json
-import unittest
 
-from programs import SOURCE, ProgramTest, checksums, main, npu_tool, run_dir, train_app
+from model_runs import rows
+from programs import SOURCE, ProgramTest, checksums, main, npu_tool, train_app
 
 NEAR = 0.02  # of the mean loss of three seeds, between bf16-mixed and fp32
-
-
-def rows(out, phase):
-    """Rows of metrics.csv under an output.dir with one run."""
-    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
 
 
 SMALL = '''

@@ -1,0 +1,42 @@
+"""Runs of a model from its configuration, which every model can do."""
+import csv
+import json
+import unittest
+
+from programs import BIN, npu_tool, run_dir, train_app
+
+SIM_NPU = (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists()
+
+
+def rows(out, phase):
+    """Rows of metrics.csv under an output.dir with one run."""
+    with open(run_dir(out) / 'metrics.csv') as file: return [row for row in csv.DictReader(file) if row['phase'] == phase]
+
+
+class ModelRuns:
+    """Cases of a test that has text(precision), the path of a configuration."""
+    def train(self, name, *args, precision='32-true'):
+        return self.assertDone(train_app(self.text(precision), f'output.dir={self.dir}/{name}', *args))
+
+    def test_low_precisions_learn_and_16_mixed_skips(self):
+        self.train('full')
+        for precision in ('16-mixed', 'bf16-mixed', 'bf16-true'):
+            self.train(precision, precision=precision)
+            first, *_, last = (float(row['loss']) for row in rows(self.dir / precision, 'val'))
+            self.assertLess(last, first, precision)
+            if precision.startswith('bf16'): self.assertLess(abs(last / float(rows(self.dir / 'full', 'val')[-1]['loss']) - 1), 0.5, precision)  # no step is skipped
+        skipped = sum(row['skipped'] == '1' for row in rows(self.dir / '16-mixed', 'train'))
+        self.assertTrue(0 < skipped < 15, skipped)
+
+    def test_resume_bit_for_bit(self):
+        for precision in ('32-true', '16-mixed'):
+            self.assertIn('bit for bit', self.assertDone(train_app(self.text(precision), '--verify-resume', '--verify-steps', '6')))
+
+    @unittest.skipUnless(SIM_NPU, 'sim_npu is not built')
+    def test_dumps_of_the_cpu_and_of_sim_npu_agree(self):
+        for device in ('cpu', 'sim_npu'): self.train(device, f'device={device}', 'rng=portable', 'trainer.max_steps=3', f'dump.dir={self.dir}/dump_{device}')
+        code, said, error = npu_tool('compare', self.dir / 'dump_cpu', self.dir / 'dump_sim_npu', '--json')
+        self.assertEqual(code, 0, error)
+        found = json.loads(said)
+        self.assertIsNone(found['first_divergence'])
+        self.assertGreater(found['steps'][0]['compared'], 30)
