@@ -1,10 +1,8 @@
 """Training on texts: precisions against each other on this repository's documentation, windows of tokens, and short sequences first."""
-
 from model_runs import rows
 from programs import SOURCE, ProgramTest, checksums, main, npu_tool, train_app
 
 NEAR = 0.02  # of the mean loss of three seeds, between bf16-mixed and fp32
-
 
 SMALL = '''
 seed: 7
