@@ -35,9 +35,15 @@ DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, 
     : group_(std::move(group)),
       sharding_(sharding),
       options_(options.resolved(group_->transport(device), sharding)),
+      shard_size_(options_.shard_size_of(*group_, sharding)),
       times_(std::make_unique<detail::RankTimes>()) {}
 
 DataParallelStrategy::~DataParallelStrategy() = default;
+
+GradientReducer& DataParallelStrategy::reducer() const {
+  check(reducer_ != nullptr, ErrorKind::Usage, "DataParallelStrategy", "has no parameters yet; hint: call setup() first");
+  return *reducer_;
+}
 
 ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
   const auto errors = carries_state() ? std::make_optional(reducer_->carried()) : std::nullopt;
@@ -68,7 +74,7 @@ std::vector<double> DataParallelStrategy::sums(std::vector<double> own) {
 void DataParallelStrategy::gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
   if (!shards()) return Strategy::gather_slices(slices, whole);  // of this rank alone: other ranks need not make the call
   group_->barrier("gather_slices");                              // names the call where another rank makes a different one
-  reducer_->gather(slices, whole);
+  reducer().gather(slices, whole);
 }
 
 std::string DataParallelStrategy::from_main(std::string own) { return group_->gather("from_main", rank() == 0 ? own : std::string())[0]; }
@@ -79,13 +85,13 @@ void DataParallelStrategy::load_carried(const State& saved) {
   if (!carries_state()) return Strategy::load_carried(saved);
   if (saved.empty() && is_main())
     log_info("the checkpoint has no errors of compressed gradients; with dist.compression=", options_.compression, " they begin at zero");
-  reducer_->load_carried(saved);
+  reducer().load_carried(saved);
 }
 
 void DataParallelStrategy::begin_window(int64_t micro_batches) {
-  reducer_->settle(/*taken=*/false);  // a window that was given up
+  reducer().settle(/*taken=*/false);  // a window that was given up
   taken_ = true;
-  reducer_->begin_window(micro_batches);
+  reducer().begin_window(micro_batches);
   in_window_ = true;
   does("forward and backward");
   sequence_.reset();  // of a window that was given up
@@ -101,24 +107,24 @@ at::Tensor DataParallelStrategy::run_unit(size_t unit, const UnitForward& forwar
 }
 
 bool DataParallelStrategy::begin_forward(bool has_batch) {
-  if (!shards_parameters()) return has_batch;
+  if (!shards_parameters() || reducer_ == nullptr) return has_batch;
   if (in_window_) {  // whose number of passes all ranks know
-    reducer_->begin_forward();
+    reducer().begin_forward();
     return has_batch;
   }
   while (any(has_batch)) {
     if (has_batch) {
-      reducer_->begin_forward(/*backward=*/false);
+      reducer().begin_forward(/*backward=*/false);
       return true;
     }
-    reducer_->idle_forward();
+    reducer().idle_forward();
   }
-  reducer_->end_forward();
+  reducer().end_forward();
   return false;
 }
 
 void DataParallelStrategy::backward(const at::Tensor& loss, bool last) {
-  reducer_->begin_backward(last);
+  reducer().begin_backward(last);
   backend_of(device_of(loss.device())).backward(loss);
 }
 
@@ -129,7 +135,7 @@ WindowWeight DataParallelStrategy::finish_gradients(const WindowWeight& own) {
   own_weight_ = own;
   in_window_ = false;
   does("reduction of gradients");
-  const auto total = reducer_->finish({own.loss, own.samples, own.micro_batches});
+  const auto total = reducer().finish({own.loss, own.samples, own.micro_batches});
   return {.loss = total[0], .samples = total[1], .micro_batches = total[2]};
 }
 
@@ -148,12 +154,11 @@ void DataParallelStrategy::agree(StepAgreement& step) {
   }
   std::vector<double> seconds;
   decided_ = 0;
-  const int shards = reducer_->shard_size();
   for (auto& given : group_->gather("agree", message)) {
     check(given.size() == message.size(), ErrorKind::Peer, "agree",
           "ranks have different numbers of metrics; hint: all ranks must run the "
           "same program with the same configuration");
-    const bool in_own_group = static_cast<int>(seconds.size()) / shards == rank() / shards;
+    const bool in_own_group = static_cast<int>(seconds.size()) / shard_size_ == rank() / shard_size_;
     std::memcpy(&own, given.data(), sizeof own);
     decided_ |= own.bits;
     seconds.push_back(own.seconds);
@@ -175,8 +180,8 @@ void DataParallelStrategy::agree(StepAgreement& step) {
 }
 
 void DataParallelStrategy::finish_step() {
-  reducer_->settle(taken_);
-  reducer_->gather_parameters();
+  reducer().settle(taken_);
+  reducer().gather_parameters();
   if (is_checked()) {
     if (!shards()) check_weights(steps_ + 1);
     if (!operators_differ_) check_operators();

@@ -3,10 +3,35 @@
 
 #include "testing.hpp"
 
+#include "dist/in_process_group.hpp"
 #include "dist/ranks.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
+
+TEST_CASE("before setup() ranks agree and validate, and what needs the parameters is refused by name") {
+  for (const auto sharding : {Sharding::None, Sharding::Gradients, Sharding::Parameters}) {
+    const auto group = std::make_shared<InProcessGroup>(std::make_shared<Network>(1), 0);
+    DataParallelStrategy strategy(group, {}, at::kCPU, sharding);
+    StepAgreement step{.found_inf = at::ones({}), .squares = at::full({}, 4.0), .sums = at::full({1}, 2.0)};
+    strategy.agree(step);
+    CHECK(step.sums.item<double>() == 2);
+    CHECK(strategy.writes_slices());
+    CHECK(strategy.begin_forward(true));
+    CHECK_FALSE(strategy.begin_forward(false));
+    auto value = at::ones({2});
+    const std::function<void()> calls[] = {
+        [&] { strategy.begin_window(1); },       [&] { strategy.backward(value.sum(), true); }, [&] { strategy.finish_gradients({}); },
+        [&] { strategy.finish_step(); },         [&] { strategy.add_over_ranks(value); },       [&] { (void)strategy.carried(); },
+        [&] { strategy.set_gradient_scale(2); }, [&] { (void)strategy.reduction_times(); },
+    };
+    for (const auto& call : calls) {
+      const auto error = error_of(call);
+      CHECK(error.kind() == ErrorKind::Usage);
+      CHECK(has(error.what(), "[DataParallelStrategy] has no parameters yet; hint: call setup() first"));
+    }
+  }
+}
 
 TEST_CASE("dist.check_every finds one changed bit, at its next comparison, and names rank and parameter") {
   for (const auto& rank : run_ranks(2, {kRankProgram, "changed_weight"})) {

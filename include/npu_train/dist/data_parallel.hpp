@@ -18,7 +18,8 @@ class RankTimes;
 
 /// Without shards every rank has all parameters, gradients and optimizer state, and computes the same step (as DistributedDataParallel of
 /// PyTorch); with shards (ZeRO) it updates its part of the parameters and gets the rest from the others, or has only its part of them. With
-/// `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks.
+/// `dist.reduction: ordered` a step has the bits of one process that accumulates the micro-batches of all ranks. What reduces gradients or
+/// gathers parameters is Error(Usage) before setup().
 class DataParallelStrategy final : public Strategy {
  public:
   /// `device`: of the parameters, by which `reduction: auto` is decided. Error(Usage), Error(Device) as ProcessGroup::transport().
@@ -33,14 +34,14 @@ class DataParallelStrategy final : public Strategy {
   ParameterSet setup(const ParameterSet& trained) override;
   bool shards() const override { return sharding_ != Sharding::None; }
   bool shards_parameters() const override { return sharding_ == Sharding::Parameters; }
-  bool writes_slices() const override { return reducer_ == nullptr || rank() < reducer_->shard_size(); }
+  bool writes_slices() const override { return rank() < shard_size_; }
   void set_units(std::vector<ParameterUnit> units) override { units_ = std::move(units); }
   at::Tensor run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) override;
   bool begin_forward(bool has_batch) override;
   void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override;
   void broadcast(const std::vector<at::Tensor>& tensors) override;
   std::vector<double> sums(std::vector<double> own) override;
-  void add_over_ranks(at::Tensor& own) override { reducer_->add_over_ranks(own); }
+  void add_over_ranks(at::Tensor& own) override { reducer().add_over_ranks(own); }
   std::string from_main(std::string own) override;
   void main_first(const std::function<void()>& work) override { group_->main_first(work); }
   std::vector<std::string> gather(const std::string& own) override { return group_->gather("gather", own); }
@@ -49,10 +50,10 @@ class DataParallelStrategy final : public Strategy {
   void backward(const at::Tensor& loss, bool last) override;
   WindowWeight finish_gradients(const WindowWeight& own) override;
   bool carries_state() const override { return reducer_ != nullptr && reducer_->carries_errors(); }
-  CarriedState carried() const override { return reducer_->carried(); }
+  CarriedState carried() const override { return reducer().carried(); }
   void load_carried(const State& saved) override;
-  void set_gradient_scale(double scale) override { reducer_->set_gradient_scale(scale); }
-  ReductionTimes reduction_times() const override { return reducer_->times(); }
+  void set_gradient_scale(double scale) override { reducer().set_gradient_scale(scale); }
+  ReductionTimes reduction_times() const override { return reducer().times(); }
   /// With the rest travels the time that each rank computed: rank 0 logs a warning about one that is much slower than the others.
   void agree(StepAgreement& step) override;
   /// Every `dist.check_every` steps compares the weights, with shards at the step's begin, unless they are in shards themselves:
@@ -66,6 +67,7 @@ class DataParallelStrategy final : public Strategy {
   bool capturable() const override { return false; }
 
  private:
+  GradientReducer& reducer() const;
   void does(const char* work);  // in the step that runs
   bool is_checked() const { return options_.check_every > 0 && (steps_ + 1) % options_.check_every == 0; }
   void check_weights(int64_t steps);
@@ -74,6 +76,7 @@ class DataParallelStrategy final : public Strategy {
   std::shared_ptr<ProcessGroup> group_;
   Sharding sharding_;
   DistOptions options_;
+  int shard_size_;
   ParameterSet trained_;
   std::vector<ParameterUnit> units_;
   std::unique_ptr<GradientReducer> reducer_;
