@@ -29,6 +29,10 @@ void place_with_owners(FlatBucket& bucket, int ranks, const std::vector<int>& ow
 
 }  // namespace
 
+int64_t FlatBucket::bytes_to_others(int ranks) const {
+  return numel / ranks * (ranks - 1) * static_cast<int64_t>(options.dtype().itemsize());
+}
+
 at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter) {
   const at::AutoDispatchBelowADInplaceOrView no_view;  // for autograd a tensor of its own: zero_grad() of torch::optim detaches in place
   return flat.as_strided(parameter.sizes(), parameter.strides(), piece.offset);

@@ -29,6 +29,9 @@ struct FlatBucket {
   // Where the range is in a flat buffer of that part alone.
   int64_t offset_in_part(const FlatPiece& piece, int rank, int ranks) const;
 
+  // What a rank sends when each gives its part to all others.
+  int64_t bytes_to_others(int ranks) const;
+
   // The piece within `flat`, with the strides of the parameter.
   static at::Tensor view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter);
 };

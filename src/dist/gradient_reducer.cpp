@@ -132,6 +132,9 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
   check(ordered_ || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
+  for (const auto& p : parameters_)
+    check(p.value.requires_grad(), ErrorKind::Usage, "GradientReducer", p.name,
+          " requires no gradient; allowed: the parameters that are trained");
   detail::check_equal_parameters(parameters_, *group_, options.compression);
   const auto unit_of = detail::unit_of_each(parameters_, units);
   auto layout = layout_of(options, unit_of);
@@ -393,7 +396,11 @@ void GradientReducer::Impl::add_over_ranks(at::Tensor& own) const {
 }
 
 void GradientReducer::Impl::gather_parameters() {
-  if (sharding_ != Sharding::None && units_ == nullptr) gather(own_.values(), parameters_.values());
+  if (sharding_ == Sharding::None || units_ != nullptr) return;
+  const double begin = SteadyClock().now();
+  gather(own_.values(), parameters_.values());
+  times_.parameters = SteadyClock().now() - begin;
+  for (const auto& b : buckets_) times_.parameter_bytes += b.layout().bytes_to_others(shard_size());
 }
 
 void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
@@ -423,6 +430,11 @@ void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const 
 void GradientReducer::Impl::note_times(double backward) {
   if (begin_ == 0) begin_ = backward;  // there was no backward pass
   times_ = {.backward = backward - begin_, .end = SteadyClock().now() - begin_};
+  if (units_ != nullptr) {
+    const auto traffic = units_->take_traffic();
+    times_.parameters = traffic.waited;
+    times_.parameter_bytes = traffic.bytes;
+  }
   for (const auto& b : buckets_) {
     auto times = b.times();
     for (auto* span : {&times.exchange, &times.gather})

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "dist/operator_sequence.hpp"
+#include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
@@ -113,6 +114,7 @@ void ParameterUnits::send(size_t unit) {
     if (stage) storage.staged = at::empty({storage.layout->numel}, storage.layout->options.device(at::kCPU));
     const auto& own = stage ? storage.shard.to(at::kCPU) : storage.shard;
     storage.gather = group_.all_gather(stage ? storage.staged : storage.flat, own);
+    traffic_.bytes += storage.layout->bytes_to_others(group_.size());
   }
   units_[unit].place = Place::Coming;
 }
@@ -125,6 +127,7 @@ void ParameterUnits::send_up_to(size_t position) {
 void ParameterUnits::bring(size_t unit) {
   if (units_[unit].place == Place::Here) return;
   if (units_[unit].place == Place::Away) send(unit);
+  const double begin = SteadyClock().now();
   for (const auto i : units_[unit].storages) {
     auto& storage = storages_[i];
     storage.gather->wait();
@@ -132,6 +135,7 @@ void ParameterUnits::bring(size_t unit) {
     if (storage.staged.defined()) storage.flat.copy_(std::exchange(storage.staged, at::Tensor()));
   }
   units_[unit].place = Place::Here;
+  traffic_.waited += SteadyClock().now() - begin;
 }
 
 // Gives flat storage its memory; `shared`: that units leave to each other.

@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dist/flat_layout.hpp"
@@ -49,6 +50,13 @@ class ParameterUnits {
   // Every parameter is complete, and stays so when this object is gone.
   void bring_all();
 
+  struct Traffic {
+    double waited = 0;  // seconds
+    int64_t bytes = 0;  // sent to others
+  };
+  // Since the last call.
+  Traffic take_traffic() { return std::exchange(traffic_, {}); }
+
  private:
   struct Storage {
     const FlatBucket* layout;
@@ -87,6 +95,7 @@ class ParameterUnits {
   Direction direction_ = Direction::None;
   bool backward_follows_ = false;
   size_t sent_ = 0;  // units of this direction that are on their way, or were
+  Traffic traffic_;
 
   // Memory that units leave to each other, in pieces of the size of the largest.
   size_t piece_bytes_ = 0;

@@ -82,7 +82,7 @@ STANDS_FOR = {
     'RUN': 'outputs/small/version_0', 'model.image_size=384': 'model.image_size=48', 'FILE': 'file.json', 'PROGRAM': 'true', 'PATH': 'outputs/small/version_0/checkpoints/last', 'model.fused_kernels=false': 'model={name: resnet18, fused_kernels: false}',
     'model.freeze=[conv1, bn1, layer1]': 'model={name: resnet18, freeze: [conv1, bn1, layer1]}'}
 SHORTER = {
-    'bench': {'--steps': '1', '--warmup': '1', '--infer-steps': '1', '--sweep-steps': '1', '--pairs': '1', '--null-trials': '1', '--scale-steps': '1',
+    'bench': {'--steps': '1', '--warmup': '1', '--infer-steps': '1', '--sweep-steps': '1', '--pairs': '1', '--null-trials': '1', '--seeds': '1', '--scale-steps': '1',
               '--scale-batch': '1,2', '--scale-depth': '1,2', '--scale-image': '32,40', '--scale-threads': '1', '--scale-workers': '1',
               '--scale-layers': '1,2', '--no-machine': ''},
     'checklist': {'--steps': '2'}, 'memory': {'--quick': ''}, 'verify-determinism': {'--steps': '2'},

@@ -72,6 +72,39 @@ class BenchDist(ProgramTest):
         self.assertIn('exit code 2', report['rows'][-1]['failure'])
         self.assertIn('weak, 2 ranks x batch 8', [row['name'] for row in report['rows']])
 
+    def test_stages(self):
+        config = self.config(CONFIG + 'data: {name: generated, batch_size: 8}\n')
+        page = self.dir / 'stages.html'
+        code, out, err = npu_tool('bench', config, '--what', 'stages', '--nproc', '2', '--seeds', '1', '--steps', '4', '--warmup', '3', '--html',
+                                  page, '--json')
+        self.assertEqual(code, 0, out + err)
+        rows = [row for row in json.loads(out)['rows'] if row['section'] == 'stages']
+        self.assertEqual([row['name'].split(' ', 1)[1] for row in rows],
+                         ['baseline', '+ sharding', '+ mixed precision', '+ fusion', '+ communication'])
+        for row in rows:
+            self.assertNotIn('failure', row)
+            self.assertEqual((row['ranks'], row['batch'], row['seeds'], row['diverged']), (2, 8, 1, 0))
+            self.assertAlmostEqual(row['speedup'], rows[0]['step_ms_median'] / row['step_ms_median'], places=6)
+            for key in ('share_communication', 'share_exposed', 'share_of_products', 'share_of_copies', 'share_of_link', 'memory_bytes'):
+                self.assertGreater(row[key], 0)
+            self.assertLess(row['share_exposed'], 1)
+        # Half of the parameters and gradients of ddp, and of the parameters of zero2, are sent; the gradients of the last stage are compressed.
+        self.assertEqual(rows[0]['sent_bytes'], rows[1]['sent_bytes'])
+        self.assertLess(rows[4]['sent_bytes'], rows[3]['sent_bytes'])
+        # Shards do not change a bit; lower precision does.
+        self.assertEqual(rows[0]['loss'], rows[1]['loss'])
+        self.assertNotEqual(rows[1]['loss'], rows[2]['loss'])
+        self.assertIn('Atlas 300I/V Pro', page.read_text())
+
+    def test_mistakes_of_stages(self):
+        config = self.config(CONFIG + 'data: {name: generated, batch_size: 8}\n')
+        stages = ('--what', 'stages')
+        self.assertFails(npu_tool('bench', config, '--what', 'stages,step'), USAGE, '--what stages is measured alone')
+        self.assertFails(npu_tool('bench', config, *stages, '--nproc', '2,4'), USAGE, 'one number of ranks')
+        self.assertFails(npu_tool('bench', '--model', 'gpt2_tiny', *stages), USAGE, 'trains a configuration with its data')
+        self.assertFails(npu_tool('bench', self.config(CONFIG), *stages), USAGE, 'no data')
+        self.assertFails(npu_tool('bench', config, *stages, '--nproc', '0'), USAGE, '--nproc is 0')
+
     def test_mistakes(self):
         config = self.config(CONFIG)
         self.assertFails(npu_tool('bench', config, '--what', 'step', '--nproc', '2'), USAGE, '--what dist')

@@ -33,6 +33,39 @@ TEST_CASE("before setup() ranks agree and validate, and what needs the parameter
   }
 }
 
+TEST_CASE("the times of a step have all bytes that a rank sends, and how long it waited for parameters") {
+  constexpr int kRanks = 3;
+  for (const auto sharding : {Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters}) {
+    CAPTURE(static_cast<int>(sharding));
+    const auto network = std::make_shared<Network>(kRanks);
+    on_ranks(network->agreements, [&](int rank) {
+      const auto weight = at::ones({400, 5}).set_requires_grad(true), bias = at::ones({400}).set_requires_grad(true);
+      const auto group = std::make_shared<InProcessGroup>(network, rank);
+      DataParallelStrategy strategy(group, {.bucket_mib = 0.001}, at::kCPU, sharding);
+      strategy.setup(ParameterSet({{.name = "weight", .value = weight}, {.name = "bias", .value = bias}}));
+      for (int step = 0; step < 2; ++step) {
+        const auto before = group->counts().bytes;
+        strategy.begin_window(1);
+        strategy.begin_forward(true);
+        strategy.backward((weight.sum() + bias.sum()) * (rank + 1), /*last=*/true);
+        strategy.finish_gradients({.loss = 1, .samples = 1, .micro_batches = 1});
+        strategy.finish_step();
+        const auto times = strategy.reduction_times();
+        CHECK(times.bytes() + times.parameter_bytes == group->counts().bytes - before);
+        CHECK((times.parameter_bytes > 0) == (sharding != Sharding::None));
+        CHECK((times.parameters > 0) == (sharding != Sharding::None));
+      }
+    });
+  }
+}
+
+TEST_CASE("a frozen parameter is refused by name") {
+  DataParallelStrategy strategy(std::make_shared<InProcessGroup>(std::make_shared<Network>(1), 0), {});
+  const auto error = error_of([&] { strategy.setup(ParameterSet({{.name = "head.weight", .value = at::ones({2})}})); });
+  CHECK(error.kind() == ErrorKind::Usage);
+  CHECK(has(error.what(), "head.weight requires no gradient; allowed: the parameters that are trained"));
+}
+
 TEST_CASE("dist.check_every finds one changed bit, at its next comparison, and names rank and parameter") {
   for (const auto& rank : run_ranks(2, {kRankProgram, "changed_weight"})) {
     CHECK(rank.status == 7);

@@ -1,4 +1,4 @@
-/// When the gradients of a window travelled, on one rank.
+/// When the gradients of a window travelled, on one rank, and how long it waited for parameters.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,7 @@
 
 namespace npu_train {
 
-/// All times are seconds since the beginning of the backward pass that sends the gradients. With shards, parameters travel after the
-/// optimizer's step, which is not in these times.
+/// All times but that of parameters are seconds since the beginning of the backward pass that sends the gradients.
 struct ReductionTimes {
   struct Span {
     double begin = 0, end = 0;
@@ -22,7 +21,11 @@ struct ReductionTimes {
   double backward = 0;  ///< end of the backward pass
   double end = 0;       ///< all gradients are sums over ranks
   std::vector<Bucket> buckets{};
+  double parameters = 0;  ///< seconds of waiting for parameters of other ranks: with zero3 in the passes of the window, with zero1 and
+                          ///< zero2 after the optimizer's step
+  int64_t parameter_bytes = 0;  ///< of parameters, that this rank sent to others
 
+  /// Of gradients.
   int64_t bytes() const;
   /// Seconds before `until` in which at least one bucket was on its way.
   double communication(double until = std::numeric_limits<double>::infinity()) const;

@@ -1,7 +1,6 @@
 // The steps of the ranks that this process belongs to: speed, bytes, and what of the communication the backward pass hides.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include <ATen/Parallel.h>
 
@@ -10,28 +9,14 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/dist/launch.hpp"
-#include "npu_train/dist/reduction_times.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/train/loop.hpp"
+#include "reductions.hpp"
 
 namespace npu_train::detail {
 namespace {
-
-// Sums over the measured steps.
-struct Reductions {
-  double steps = 0, communication = 0, hidden = 0, exposed = 0;
-  std::vector<ReductionTimes> all;
-
-  void add(const ReductionTimes& times) {
-    steps += 1;
-    communication += times.communication();
-    hidden += times.communication(times.backward);
-    exposed += times.end - times.backward;
-    all.push_back(times);
-  }
-};
 
 std::string ranks_text(int ranks) { return std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks"); }
 
@@ -44,7 +29,7 @@ BenchRow bucket_row(const Reductions& reductions, size_t index, const std::strin
     sum.gather = {sum.gather.begin + b.gather.begin, sum.gather.end + b.gather.end};
   }
   const auto& last = reductions.all.back();
-  const auto ms = [&](double seconds) { return 1e3 * seconds / reductions.steps; };
+  const auto ms = [&](double seconds) { return 1e3 * seconds / static_cast<double>(reductions.all.size()); };
   const double arrived = std::max(sum.exchange.end, sum.gather.end);
   return {.section = "dist",
           .name = name + ", bucket " + std::to_string(index),
@@ -100,7 +85,7 @@ void measure_ranks(const Bench& bench, int64_t batch, const std::string& kind, B
       bench,
       [&] {
         run.train();
-        if (before-- <= 0) reductions.add(strategy.reduction_times());
+        if (before-- <= 0) reductions.all.push_back(strategy.reduction_times());
       },
       bench.options.steps, bench.options.warmup);
   const double seconds = times.median(), samples = static_cast<double>(batch * ranks);
@@ -116,14 +101,7 @@ void measure_ranks(const Bench& bench, int64_t batch, const std::string& kind, B
                            {"step_ms_p95", 1e3 * times.percentile(95)}},
                .samples = times};
   const bool travels = ranks > 1 && !reductions.all.empty();
-  if (travels) {
-    const auto add = [&](const char* key, double value) { row.numbers.emplace_back(key, value); };
-    add("sent_bytes", static_cast<double>(reductions.all.back().bytes()));
-    add("communication_ms", 1e3 * reductions.communication / reductions.steps);
-    add("exposed_ms", 1e3 * reductions.exposed / reductions.steps);
-    add("share_exposed", reductions.exposed / std::accumulate(times.seconds.begin(), times.seconds.end(), 0.0));
-    if (reductions.communication > 0) add("share_hidden", reductions.hidden / reductions.communication);
-  }
+  if (travels) reductions.describe(row, times);
   out.rows.push_back(std::move(row));
   if (!travels) return;
   for (size_t b = 0; b < reductions.all.back().buckets.size(); ++b) out.rows.push_back(bucket_row(reductions, b, name));

@@ -3,6 +3,7 @@
 
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/bench/bench_report.hpp"
+#include "npu_train/tools/bench/stages.hpp"
 #include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/tools/report/number.hpp"
 
@@ -47,6 +48,64 @@ void add_ranks(HtmlPage& page, const BenchReport& report) {
   for (auto* series : {&weak, &strong, &linear})
     if (series->x.size() > 1) plot.series.push_back(std::move(*series));
   if (!plot.series.empty()) page.plot(plot);
+}
+
+/// The stages of this machine, and next to them those that others published of another one.
+void add_stage_tables(HtmlPage& page, const BenchReport& report) {
+  if (report.row("stages") == nullptr) return;
+  HtmlTable table{.title = "Stages, each on top of the one before",
+                  .columns = {{"stage"},
+                              {"ms per step", true},
+                              {"speed", true},
+                              {"memory of a rank", true},
+                              {"communication, %", true},
+                              {"waiting, %", true},
+                              {"diverged"},
+                              {"loss", true},
+                              {"compute, %", true},
+                              {"memory bandwidth, %", true},
+                              {"link, %", true}}};
+  using Cell = HtmlTable::Cell;
+  const auto number = [](double value, double factor = 1) {
+    return std::isnan(value) ? Cell{"-"} : Cell::number(factor * value, Tone::Plain, 3);
+  };
+  for (const auto& row : report.rows) {
+    if (row.section != "stages") continue;
+    const double memory = row.number("memory_bytes"), seeds = row.number("seeds");
+    table.rows.push_back(
+        {{row.name},
+         number(row.number("step_ms_median")),
+         number(row.number("speedup")),
+         std::isnan(memory) ? Cell{"-"} : Cell{human_bytes(memory), memory},
+         number(row.number("share_communication"), 100),
+         number(row.number("share_exposed"), 100),
+         std::isnan(seeds) ? Cell{row.failure, {}, Tone::Warn} : Cell{short_number(row.number("diverged")) + " of " + short_number(seeds)},
+         number(row.number("loss")),
+         number(row.number("share_of_products"), 100),
+         number(row.number("share_of_copies"), 100),
+         number(row.number("share_of_link"), 100)});
+  }
+  page.table(table);
+  HtmlTable published{.title = "Another machine's: " + published_stages_of(),
+                      .columns = {{"stage"},
+                                  {"s per step", true},
+                                  {"memory, GB", true},
+                                  {"communication, %", true},
+                                  {"stability"},
+                                  {"AI Core, %", true},
+                                  {"memory bandwidth, %", true},
+                                  {"link, %", true}}};
+  for (const auto& s : published_stages())
+    published.rows.push_back({{s.name},
+                              number(s.seconds_per_step),
+                              number(s.memory_gb),
+                              number(s.communication_percent),
+                              {s.stability},
+                              number(s.compute_percent),
+                              number(s.memory_percent),
+                              number(s.link_percent)});
+  page.paragraph("The second table was not measured by npu_train, and its model, data and devices differ from those of the first.");
+  page.table(published);
 }
 
 Tone tone_of(const BenchRow& row) {
@@ -223,6 +282,7 @@ std::string to_html(const BenchReport& report, const std::vector<BenchReport>& h
   add_curve(page, report, "infer-batch", "Inference: throughput by batch", {"samples_per_s"}, "samples/s");
   add_curve(page, report, "infer-batch", "Inference: latency by batch", {"latency_ms_p50", "latency_ms_p95"}, "ms");
   add_ranks(page, report);
+  add_stage_tables(page, report);
   add_curve(page, report, "threads", "Throughput by threads", {"samples_per_s"}, "samples/s");
   const auto exact = curve(report, "batch", "activations_bytes");
   add_curve(page, report, "batch", "Memory by batch", {exact.x.size() > 1 ? "activations_bytes" : "peak_memory_bytes"}, "bytes");

@@ -5,6 +5,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/tools/bench/stages.hpp"
 #include "npu_train/tools/report/csv.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/text_table.hpp"
@@ -104,9 +105,16 @@ std::string to_text(const BenchReport& report, size_t width) {
   if (report.gemm_flops > 0)
     out += "this machine: " + short_number(report.gemm_flops * 1e-9) + " GFLOP/s in products, " +
            short_number(report.copy_bytes_per_second * 1e-9) + " GB/s in copies\n";
+  const auto columns = width > 0 ? width : kLogWidth;
   TextTable table({"section", "what", "measured"});
-  for (const auto& row : report.rows) table.add_row({row.section, row.name, numbers_text(row)});
-  out += "\n" + table.str(width > 0 ? width : kLogWidth);
+  bool others = false;
+  for (const auto& row : report.rows) {
+    if (row.section == "stages") continue;  // a table of their own
+    table.add_row({row.section, row.name, numbers_text(row)});
+    others = true;
+  }
+  if (others) out += "\n" + table.str(columns);
+  if (const auto stages = stages_text(report, columns); !stages.empty()) out += "\n" + stages;
   for (const auto& note : report.notes) out += note + "\n";
   return out;
 }

@@ -153,6 +153,7 @@ constexpr Section kSections[] = {{"step", step},
                                  {"threads", detail::bench_threads},
                                  {"scaling", detail::bench_scaling},
                                  {"dist", detail::bench_dist},
+                                 {"stages", detail::bench_stages},
                                  {"null", detail::bench_null}};
 
 void check_options(const RunConfig& config, const BenchOptions& o) {
@@ -164,8 +165,8 @@ void check_options(const RunConfig& config, const BenchOptions& o) {
           "--what null needs --pairs of at least 6; fewer pairs give no verdict");
     check(name != "scaling" || !o.scaling.batch.empty(), ErrorKind::Usage, "bench", "--what scaling needs batch sizes");
     check(name == "loader" || !config.model.name.empty(), ErrorKind::Usage, "bench", "no model; give CONFIG or --model NAME");
-    check((name != "loader" && name != "train") || !config.data.name.empty(), ErrorKind::Usage, "bench", "--what ", name,
-          ": no data; give CONFIG or data.name=...");
+    check((name != "loader" && name != "train" && name != "stages") || !config.data.name.empty(), ErrorKind::Usage, "bench", "--what ",
+          name, ": no data; give CONFIG or data.name=...");
   }
   for (const auto* sizes :
        {&o.scaling.batch, &o.scaling.depth, &o.scaling.image, &o.scaling.threads, &o.scaling.workers, &o.scaling.layers})
@@ -182,7 +183,8 @@ RunConfig with_data_of(const RunConfig& config, const std::vector<std::string>& 
   auto full = config;
   if (config.data.name.empty()) return full;
   try {
-    const bool reads = std::any_of(what.begin(), what.end(), [](const auto& w) { return w == "train" || w == "loader" || w == "scaling"; });
+    const bool reads = std::any_of(what.begin(), what.end(),
+                                   [](const auto& w) { return w == "train" || w == "loader" || w == "scaling" || w == "stages"; });
     const auto data = (reads ? parts : shapes_only(parts, config)).datasets.make(config.data, "data", parts.transforms);
     if ((reads || config.data.name != "image_folder") && data.train != nullptr) samples = data.train->size();
     out.data = config.data.name + (samples < 0 ? "" : ", " + with_commas(samples) + " samples");

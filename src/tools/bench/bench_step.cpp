@@ -7,19 +7,16 @@
 #include <torch/nn/module.h>
 
 #include "bench_phases.hpp"
-#include "npu_train/base/storage.hpp"
+#include "moved_bytes.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
-#include "npu_train/trace/op_observer.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train::detail {
 namespace {
-
-constexpr double kPasses = 3;  // FLOPs of a step over those of a forward: the backward computes two products for each
 
 RunConfig step_config(RunConfig config, int64_t batch_size) {
   config = bench_config(std::move(config));
@@ -29,23 +26,6 @@ RunConfig step_config(RunConfig config, int64_t batch_size) {
   config.data.options.set("num_workers", ConfigNode("0"));
   return config;
 }
-
-/// Sums what operators receive and give. What only looks at a tensor in another shape moves nothing.
-struct MovedBytes final : OpListener {
-  int64_t bytes = 0;
-  void op_ended(const SeenOp& op) override {
-    const auto* given = storage_of(op.output);
-    const bool in_place = op.name.ends_with("_");
-    if (given != nullptr && !in_place)
-      for (const auto& input : op.tensors)
-        if (storage_of(input.value) == given) return;
-    for (const auto& input : op.tensors) bytes += size_of(input.value) * (in_place && storage_of(input.value) == given ? 2 : 1);
-    if (!in_place)
-      for (const auto& output : op.outputs) bytes += size_of(output);
-  }
-  bool sees_all() const override { return true; }
-  static int64_t size_of(const at::Tensor& t) { return t.defined() ? static_cast<int64_t>(t.nbytes()) : 0; }
-};
 
 }  // namespace
 

@@ -10,6 +10,8 @@
 
 namespace npu_train::detail {
 
+inline constexpr double kPasses = 3;  ///< FLOPs of a step over those of a forward: the backward computes two products for each
+
 /// A run that writes nothing and has no end, no data of its own and a constant learning rate.
 class BenchStep {
  public:

@@ -49,6 +49,7 @@ void bench_threads(const Bench& bench, BenchReport& out);
 void bench_scaling(const Bench& bench, BenchReport& out);
 void bench_null(const Bench& bench, BenchReport& out);
 void bench_dist(const Bench& bench, BenchReport& out);
+void bench_stages(const Bench& bench, BenchReport& out);
 
 /// Images per second of the data's loader alone, over epochs of at least a second. `batch`, `workers` 0: the configuration's values,
 /// which must work; a failure with another size is recorded.

@@ -24,7 +24,7 @@ struct BenchArguments {
   std::vector<int> nproc;  // with dist; empty: default_worlds()
   std::string rank_report;
   bool elsewhere = false;
-  int64_t image = 0, num_classes = 0, threads = 0;
+  int64_t image = 0, num_classes = 0, threads = 0, seeds = 5;
   BenchOptions options;
   bool json = false;
 };
@@ -46,15 +46,28 @@ void give_data(RunConfig& config, const BenchOptions& options, const Parts& part
   if (const auto* size = model.options.find(key)) config.data.options.set(key, *size);
 }
 
+/// What the options override, as words of a configuration.
+std::vector<std::string> options_of(const BenchArguments& args) {
+  std::vector<std::string> out;
+  if (!args.precision.empty()) out.push_back("precision=" + args.precision);
+  if (!args.device.empty()) out.push_back("device=" + args.device);
+  if (args.threads > 0) out.push_back("trainer.threads=" + std::to_string(args.threads));
+  return out;
+}
+
+std::vector<std::string> words_of(const BenchArguments& args) {
+  auto out = args.words;
+  for (auto& word : options_of(args)) out.push_back(std::move(word));
+  return out;
+}
+
 RunConfig read_config(const BenchArguments& args, const Parts& parts) {
   auto [file, overrides] = split_words(args.words);
   if (!args.model.empty()) {
     overrides.insert(overrides.begin(), "model={name: " + args.model + "}");  // model.KEY=VALUE on the command line adds to it
     overrides.push_back("model.name=" + args.model);
   }
-  if (!args.precision.empty()) overrides.push_back("precision=" + args.precision);
-  if (!args.device.empty()) overrides.push_back("device=" + args.device);
-  if (args.threads > 0) overrides.push_back("trainer.threads=" + std::to_string(args.threads));
+  for (auto& word : options_of(args)) overrides.push_back(std::move(word));
   ConfigNode node = file.empty() ? ConfigNode::map() : load_yaml(file);
   if (file.empty()) {
     ConfigProblems unknown;  // an error of its own, later
@@ -110,8 +123,12 @@ bool asks(const BenchOptions& options, const char* section) {
 
 void check_flags(const BenchArguments& args) {
   const auto asked = [&](const char* section) { return asks(args.options, section); };
-  check((args.nproc.empty() && args.options.trace.empty()) || asked("dist"), ErrorKind::Usage, "bench",
-        "--nproc and --trace require --what dist");
+  check(args.options.trace.empty() || asked("dist"), ErrorKind::Usage, "bench", "--trace requires --what dist");
+  check(args.nproc.empty() || asked("dist") || asked("stages"), ErrorKind::Usage, "bench", "--nproc requires --what dist or --what stages");
+  check(!asked("stages") || (args.options.what.size() == 1 && args.nproc.size() <= 1), ErrorKind::Usage, "bench",
+        "--what stages is measured alone, with one number of ranks; hint: --what stages --nproc 2");
+  check(!asked("stages") || (args.model.empty() && args.image == 0 && args.num_classes == 0), ErrorKind::Usage, "bench",
+        "--what stages trains a configuration with its data; given: --model, --image or --num-classes; hint: CONFIG.yaml model.name=NAME");
   check(args.history.empty() || !args.html.empty(), ErrorKind::Usage, "bench", "--history needs the HTML page; hint: --html FILE");
   check(!args.options.fuse || asked("infer"), ErrorKind::Usage, "bench", "--fuse requires --what infer");
   check(!args.options.activations || asked("step"), ErrorKind::Usage, "bench", "--activations requires --what step");
@@ -126,15 +143,17 @@ void check_flags(const BenchArguments& args) {
 /// The report of all sections; none on a rank above 0.
 std::optional<BenchReport> measure_all(const BenchArguments& args, const BenchOptions& options, const Parts& parts) {
   const auto config = read_config(args, parts);
-  if (!asks(options, "dist")) return run_bench(config, options, parts);
+  const bool stages = asks(options, "stages");
+  if (!asks(options, "dist") && !stages) return run_bench(config, options, parts);
   auto others = options;
   std::erase(others.what, "dist");
   const auto launch = launch_of_environment();
   if (!launch.launcher.empty()) {
-    check(others.what.empty() && args.nproc.empty(), ErrorKind::Usage, "bench", "this process is rank ", launch.rank, " of ",
+    check((others.what.empty() || stages) && args.nproc.empty(), ErrorKind::Usage, "bench", "this process is rank ", launch.rank, " of ",
           launch.world_size, ", started by ", launch.launcher, ": --what dist alone is measured, without --nproc");
     return bench_as_rank(config, options, args.rank_report, parts);
   }
+  if (stages) return bench_stage_worlds(words_of(args), config, options, args.nproc.empty() ? 2 : args.nproc.front(), args.seeds, parts);
   auto worlds = bench_worlds(config, options, args.nproc, parts);
   if (others.what.empty()) return worlds;
   auto out = run_bench(config, others, parts);
@@ -222,9 +241,14 @@ void add_bench(CLI::App& app, Command& run) {
   sub->add_option("--null-trials", o.null_trials, "with null: number of comparisons of two equal programs, each with --pairs pairs")
       ->check(above_zero())
       ->capture_default_str();
-  sub->add_option("--nproc", args->nproc, "with dist: numbers of ranks, measured one after the other (1,2,4 to the number of cores)")
+  sub->add_option(
+         "--nproc", args->nproc,
+         "with dist: numbers of ranks, measured one after the other (1,2,4 to the number of cores); with stages: number of ranks (2)")
       ->delimiter(',')
       ->allow_extra_args(false);
+  sub->add_option("--seeds", args->seeds, "with stages: trainings of each stage, which differ by their seed")
+      ->check(above_zero())
+      ->capture_default_str();
   sub->add_option("--trace", o.trace, "with dist: write a Chrome trace of the buckets in the last step of the largest number of ranks");
   sub->add_flag("!--no-machine", o.machine, "do not measure the machine's peak speed of matrix products and copies");
   sub->add_option("--history", args->history, "earlier reports for the HTML page, oldest first");

@@ -9,10 +9,15 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/loader.hpp"
+#include "npu_train/device/backend.hpp"
+#include "npu_train/device/product_speed.hpp"
 #include "npu_train/dist/launch.hpp"
+#include "npu_train/engine/model_precision.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/io/json.hpp"
 #include "npu_train/io/scratch_folder.hpp"
+#include "npu_train/tools/bench/machine_speed.hpp"
+#include "npu_train/tools/bench/stages.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
 
 namespace npu_train::cli {
@@ -20,14 +25,53 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> rank_command(const fs::path& config, const fs::path& report, const BenchOptions& o, bool traced) {
-  std::vector<std::string> out{fs::read_symlink("/proc/self/exe").string(), "bench", config.string(), "--what", "dist", "--no-machine"};
+// `words`: the configuration, and values that override it.
+std::vector<std::string> rank_command(const std::vector<std::string>& words, const char* what, const fs::path& report,
+                                      const BenchOptions& o) {
+  std::vector<std::string> out{fs::read_symlink("/proc/self/exe").string(), "bench"};
+  out.insert(out.end(), words.begin(), words.end());
   const auto add = [&](const char* option, const std::string& value) { out.insert(out.end(), {option, value}); };
+  out.emplace_back("--no-machine");
+  add("--what", what);
   add("--batch", std::to_string(o.batch));
   add("--steps", std::to_string(o.steps));
   add("--warmup", std::to_string(o.warmup));
   add("--rank-report", report.string());
-  if (traced && !o.trace.empty()) add("--trace", fs::absolute(o.trace).string());
+  if (!o.trace.empty()) add("--trace", fs::absolute(o.trace).string());
+  return out;
+}
+
+void check_ranks(int ranks) {
+  check(ranks >= 1 && ranks <= LaunchOptions::kMaxRanks, ErrorKind::Usage, "bench", "--nproc is ", ranks, "; allowed: 1 to ",
+        LaunchOptions::kMaxRanks);
+}
+
+struct World {
+  std::optional<BenchReport> report{};
+  int exit_code = 0;
+  std::string failure{};
+  bool interrupted() const {  // by the user
+    constexpr int kBySignal = 128;
+    return exit_code > kBySignal;
+  }
+};
+
+World run_world(std::vector<std::string> command, int ranks, const fs::path& report) {
+  const auto result = launch_ranks(
+      {.command = std::move(command), .nproc = ranks, .grace = std::chrono::seconds(5), .kill_after = std::chrono::seconds(2)});
+  if (result.exit_code == 0 && fs::exists(report)) return {.report = read_bench_report(report)};
+  return {.exit_code = result.exit_code == 0 ? static_cast<int>(ErrorKind::Internal) : result.exit_code,
+          .failure = result.message.empty() ? "ended with exit code " + std::to_string(result.exit_code) : result.message};
+}
+
+// The speeds to which the shares of the table relate. After the worlds, since it initialises the device.
+MachineSpeed machine_speed(const RunConfig& config, int ranks) {
+  const auto device = run_device(config);
+  const auto dtype = config.precision.starts_with("16") ? at::kHalf : at::kBFloat16;
+  const bool has_units = dtype == at::kBFloat16 ? backend_of(device).capabilities(device).native_bf16 : !device.is_cpu();
+  MachineSpeed out{.products = gemm_flops(device), .copies = copy_bandwidth(device)};
+  if (has_units) out.low_products = gemm_flops(device, dtype);
+  if (!device.is_cpu()) out.devices = std::min(ranks, backend_of(device).count());
   return out;
 }
 
@@ -41,9 +85,7 @@ std::vector<int> default_worlds() {
 
 BenchReport bench_worlds(const RunConfig& given, const BenchOptions& options, std::vector<int> nproc, const Parts& parts) {
   if (nproc.empty()) nproc = default_worlds();
-  for (const int ranks : nproc)
-    check(ranks >= 1 && ranks <= LaunchOptions::kMaxRanks, ErrorKind::Usage, "bench", "--nproc is ", ranks, "; allowed: 1 to ",
-          LaunchOptions::kMaxRanks);
+  for (const int ranks : nproc) check_ranks(ranks);
   const int most = *std::max_element(nproc.begin(), nproc.end());
   auto config = given;
   config.trainer.devices = "auto";
@@ -56,26 +98,62 @@ BenchReport bench_worlds(const RunConfig& given, const BenchOptions& options, st
   std::vector<BenchReport> worlds;
   for (const int ranks : nproc) {
     const auto report = scratch.path / ("world" + std::to_string(ranks) + ".json");
-    const auto result = launch_ranks({.command = rank_command(file, report, options, ranks == most),
-                                      .nproc = ranks,
-                                      .grace = std::chrono::seconds(5),
-                                      .kill_after = std::chrono::seconds(2)});
-    if (result.exit_code == 0 && fs::exists(report)) {
-      worlds.push_back(read_bench_report(report));
+    auto of_world = options;
+    if (ranks != most) of_world.trace.clear();
+    auto world = run_world(rank_command({file.string()}, "dist", report, of_world), ranks, report);
+    if (world.report) {
+      worlds.push_back(std::move(*world.report));
       continue;
     }
-    worlds.push_back({.model = config.model.name, .device = config.device, .precision = config.precision});
-    auto& world = worlds.back();
-    world.exit_code = result.exit_code == 0 ? static_cast<int>(ErrorKind::Internal) : result.exit_code;
-    world.rows.push_back({.section = "dist",
-                          .name = std::to_string(ranks) + " ranks",
-                          .failure = result.message.empty() ? "ended with exit code " + std::to_string(result.exit_code) : result.message});
-    constexpr int kBySignal = 128;
-    if (result.exit_code > kBySignal) break;  // stopped by the user
+    worlds.push_back({.model = config.model.name, .device = config.device, .precision = config.precision, .exit_code = world.exit_code});
+    worlds.back().rows.push_back({.section = "dist", .name = std::to_string(ranks) + " ranks", .failure = world.failure});
+    if (world.interrupted()) break;
   }
   std::stable_partition(worlds.begin(), worlds.end(),
                         [](const BenchReport& w) { return w.exit_code == 0; });  // the first one describes all
   return joined_worlds(std::move(worlds));
+}
+
+BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunConfig& config, const BenchOptions& options, int ranks,
+                               int64_t seeds, const Parts& parts) {
+  check_ranks(ranks);
+  check(!config.data.name.empty(), ErrorKind::Usage, "bench", "--what stages: no data; give CONFIG with the section data");
+  auto stages = training_stages(config, parts);
+  const npu_train::detail::ScratchFolder scratch("bench");
+  const auto report = scratch.path / "world.json";
+  BenchReport out{.model = config.model.name, .device = config.device, .precision = config.precision};
+  bool described = false;
+  // Interleaved, so that no stage has a slower or faster time of the machine for itself.
+  for (int64_t seed = 0; seed < seeds; ++seed) {
+    auto given = words;
+    given.insert(given.end(), {"trainer.devices=auto", "seed=" + std::to_string(config.seed + seed)});
+    if (config.trainer.threads == 0) given.push_back("trainer.threads=" + std::to_string(std::max<int64_t>(1, cpu_count() / ranks)));
+    for (auto& stage : stages) {
+      given.insert(given.end(), stage.settings.begin(), stage.settings.end());
+      if (!stage.failure.empty()) continue;
+      fs::remove(report);
+      auto world = run_world(rank_command(given, "stages", report, options), ranks, report);
+      if (world.interrupted()) {
+        out.exit_code = world.exit_code;
+        out.notes.emplace_back("interrupted; later trainings are missing");
+        add_stages(out, stages, {});
+        return out;
+      }
+      if (!world.report) {
+        stage.failure = world.failure;
+        if (out.exit_code == 0) out.exit_code = world.exit_code;
+        continue;
+      }
+      stage.runs.push_back(*world.report->row("stages"));
+      if (described) continue;
+      described = true;
+      world.report->rows.clear();
+      world.report->exit_code = out.exit_code;
+      out = std::move(*world.report);
+    }
+  }
+  add_stages(out, stages, machine_speed(config, ranks));
+  return out;
 }
 
 std::optional<BenchReport> bench_as_rank(const RunConfig& config, const BenchOptions& options, const std::string& report,

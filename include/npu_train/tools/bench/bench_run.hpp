@@ -46,6 +46,10 @@ struct BenchOptions {
   ///   dist           steps of the ranks that this process is one of: weak scaling (`batch` per rank) and strong scaling (`batch` shared by
   ///                  the ranks), bytes, time of communication and the share of it that the backward pass hides, by bucket. Every rank
   ///                  calls run_bench; the report of rank 0 counts
+  ///   stages         one training of `warmup` + `steps` steps on the configuration's data, by the ranks that this process is one of:
+  ///   speed,
+  ///                  memory, communication and loss of one stage of stages.hpp with one seed. Every rank calls run_bench; the report of
+  ///                  rank 0 counts
   ///   null           how often two equal programs get a verdict, which should not happen
   std::vector<std::string> what = {"step"};
   int64_t batch = 32;         ///< samples of a step
