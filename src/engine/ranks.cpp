@@ -1,13 +1,17 @@
 #include "engine/ranks.hpp"
 
+#include "engine/strategy_choice.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <map>
 #include <string>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/backend.hpp"
@@ -44,54 +48,77 @@ void check_collectives(const Launch& launch, const Device& device, const DistOpt
         " exchanges no bf16; allowed: fp16, and methods that send bytes, such as int8");
 }
 
-Sharding sharding_of(const std::string& strategy) {
-  return strategy == "zero1"   ? Sharding::Optimizer
-         : strategy == "zero2" ? Sharding::Gradients
-         : strategy == "zero3" ? Sharding::Parameters
-                               : Sharding::None;
-}
+constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3"};  // by Sharding
 
-void report_ranks(int world, const std::string& starter, const Strategy& strategy, const std::string& transport, const DistOptions& dist,
-                  Sharding sharding) {
-  const bool ordered = strategy.adds_in_order();
-  const char* shards = sharding == Sharding::None        ? ""
-                       : sharding == Sharding::Optimizer ? ", optimizer state in shards (zero1)"
-                       : sharding == Sharding::Gradients ? ", optimizer state and gradients in shards (zero2)"
-                                                         : ", parameters, gradients and optimizer state in shards (zero3)";
-  log_info(world, " ranks, started by ", starter, ": data parallel over ", transport, ", ", ordered ? "ordered" : "native", " sums, ",
-           dist.reduce == "window" ? "once a window" : "after each micro-batch", shards,
-           dist.compression == "none" ? "" : ", gradients compressed by " + dist.compression);
-  if (ordered && transport != ProcessGroup::kHostTransport && world > kManyRanks)
-    log_warning("dist.reduction=ordered sends ", world - 1, " messages a bucket from each rank, and ", transport,
-                " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");
+Sharding sharding_of(const std::string& strategy) {
+  const auto* const found = std::find(std::begin(kStrategies), std::end(kStrategies), strategy);
+  return found == std::end(kStrategies) ? Sharding::None : static_cast<Sharding>(found - std::begin(kStrategies));
 }
 
 }  // namespace
 
-std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device, const Parts& parts) {
+Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts) : device_(device) {
   const auto launch = launch_of_environment();
-  auto group = parts.process_group ? parts.process_group(config.dist) : nullptr;
-  check(group != nullptr || !parts.process_group, ErrorKind::Usage, "Parts::process_group", "the function returned no group");
-  if (group == nullptr) check_devices(launch, config.trainer.devices);
-  const int world = group != nullptr ? group->size() : launch.world_size;
-  const auto starter = group != nullptr ? std::string("the program") : launch.launcher;
+  group_ = parts.process_group ? parts.process_group(config.dist) : nullptr;
+  check(group_ != nullptr || !parts.process_group, ErrorKind::Usage, "Parts::process_group", "the function returned no group");
+  if (group_ == nullptr) check_devices(launch, config.trainer.devices);
+  const int world = group_ != nullptr ? group_->size() : launch.world_size;
+  starter_ = group_ != nullptr ? std::string("the program") : launch.launcher;
   const auto& wanted = config.trainer.strategy;
-  check(wanted != "single" || world == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", starter, " has started ",
+  check(wanted != "single" || world == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", starter_, " has started ",
         world, "; allowed with several: auto, ddp, zero1, zero2, zero3");
   if (world == 1) {
     if (wanted.starts_with("zero")) log_info("trainer.strategy=", wanted, ": one process has nothing to divide");
     const int devices = device.is_cpu() ? 1 : backend_of(device).count();
     if (launch.launcher.empty() && devices > 1)
       log_info("one of ", devices, " devices is used; train_app CONFIG trainer.devices=", devices, " uses all of them");
-    return std::make_shared<SingleDeviceStrategy>();
+    group_ = nullptr;
+    strategy_ = std::make_shared<SingleDeviceStrategy>();
+    return;
   }
   check_collectives(launch, device, config.dist);
-  if (group == nullptr) group = make_process_group(launch, config.dist);
-  const auto sharding = sharding_of(wanted);
-  auto strategy = std::make_shared<DataParallelStrategy>(group, config.dist, device.c10(), sharding);
-  const auto transport = group->transport(device.c10());
-  if (strategy->is_main()) report_ranks(world, starter, *strategy, transport, config.dist.resolved(transport, sharding), sharding);
-  return strategy;
+  if (group_ == nullptr) group_ = make_process_group(launch, config.dist);
+  sharding_ = sharding_of(wanted);
+  strategy_ = std::make_shared<DataParallelStrategy>(group_, config.dist, device.c10(), sharding_);
+}
+
+void Ranks::choose(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts) {
+  if (group_ == nullptr) return;
+  const auto total = static_cast<double>(backend_of(device_).memory(device_).total);
+  if (config.trainer.strategy == "auto" && total > 0) {
+    const double own = device_.is_cpu() ? total / group_->local_size() : total;
+    const auto state = state_of(trained, config, parts);
+    const auto most = most_sharding(config, trained, has_blocks, parts);
+    const int shards = config.dist.shard_size_of(*group_, most);
+    auto chosen = static_cast<double>(least_sharding(state, own, shards, most));
+    for (const auto& of_rank : group_->gather("strategy", std::vector<double>{chosen})) chosen = std::max(chosen, of_rank.front());
+    sharding_ = static_cast<Sharding>(chosen);
+    if (sharding_ != Sharding::None) {
+      strategy_ = std::make_shared<DataParallelStrategy>(group_, config.dist, device_.c10(), sharding_);
+      if (strategy_->is_main())
+        log_info("trainer.strategy=auto: parameters, gradients and optimizer state of ", human_bytes(state.all()),
+                 " would take more than half of the memory of ", device_.str(), ", ", human_bytes(own), "; a rank has ",
+                 human_bytes(state.divided(sharding_, shards)), " of them with ", kStrategies[static_cast<size_t>(sharding_)]);
+    }
+  }
+  if (strategy_->is_main()) report(config.dist);
+}
+
+void Ranks::report(const DistOptions& given) const {
+  const auto transport = group_->transport(device_.c10());
+  const auto dist = given.resolved(transport, sharding_);
+  const int world = group_->size();
+  const bool ordered = strategy_->adds_in_order();
+  const char* shards = sharding_ == Sharding::None        ? ""
+                       : sharding_ == Sharding::Optimizer ? ", optimizer state in shards (zero1)"
+                       : sharding_ == Sharding::Gradients ? ", optimizer state and gradients in shards (zero2)"
+                                                          : ", parameters, gradients and optimizer state in shards (zero3)";
+  log_info(world, " ranks, started by ", starter_, ": data parallel over ", transport, ", ", ordered ? "ordered" : "native", " sums, ",
+           dist.reduce == "window" ? "once a window" : "after each micro-batch", shards,
+           dist.compression == "none" ? "" : ", gradients compressed by " + dist.compression);
+  if (ordered && transport != ProcessGroup::kHostTransport && world > kManyRanks)
+    log_warning("dist.reduction=ordered sends ", world - 1, " messages a bucket from each rank, and ", transport,
+                " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");
 }
 
 namespace {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "npu_train/device/device.hpp"
+#include "npu_train/dist/process_group.hpp"
 #include "npu_train/dist/strategy.hpp"
 #include "npu_train/engine/parts.hpp"
 #include "npu_train/engine/run_config.hpp"
@@ -12,8 +14,27 @@
 
 namespace npu_train {
 
-// The strategy for the processes of `parts`, or else of the launch that this process belongs to. Waits for the other ranks.
-std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& device, const Parts& parts);
+// The processes of a training.
+class Ranks {
+ public:
+  // Those of `parts`, or else of the launch that this process belongs to. Waits for the other ranks.
+  Ranks(const RunConfig& config, const Device& device, const Parts& parts);
+
+  // With trainer.strategy=auto one that divides nothing, until choose().
+  const std::shared_ptr<Strategy>& strategy() const { return strategy_; }
+  // Before Strategy::set_units() and setup(): with trainer.strategy=auto the least division of the state of `trained` that fits, on all
+  // ranks alike. `has_blocks`: the model declares blocks. Reports the strategy.
+  void choose(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts);
+
+ private:
+  void report(const DistOptions& dist) const;
+
+  Device device_;
+  std::shared_ptr<ProcessGroup> group_;  // none: one process
+  std::string starter_;
+  Sharding sharding_ = Sharding::None;
+  std::shared_ptr<Strategy> strategy_;
+};
 
 // Error(Usage) that names the first rank with another version of the library or another configuration, and the value that differs.
 void check_equal_on_ranks(Strategy& strategy, ConfigNode resolved);

@@ -22,6 +22,7 @@
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
+#include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/precision/emulation.hpp"
 #include "npu_train/train/monitors.hpp"
@@ -49,6 +50,10 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
                   " cannot be met; hint: a smaller batch_size with accumulate_grad_batches");
   }
   return with_checkpoints(std::move(model), marks, plan.every);
+}
+
+ParameterSet trained_of(const ParameterSet& all) {
+  return all.filter([](const Parameter& p) { return p.value.requires_grad(); });
 }
 
 /// A task that draws has the run's seed, unless the configuration gives it one of its own.
@@ -82,7 +87,8 @@ void check_monitors(const RunConfig& config, const Parts& parts) {
 void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std::atomic<bool>> stop) {
   RunConfig config = given;
   device = run_device(config);
-  strategy = make_strategy(config, device, parts);
+  Ranks ranks(config, device, parts);
+  strategy = ranks.strategy();
   precision = make_precision(precision_options(config), device);
   seed_everything(static_cast<uint64_t>(config.seed));
   resolved = npu_train::resolved(config, parts);
@@ -108,6 +114,8 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     }
     part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
     model.module->to(device.c10());
+    ranks.choose(config, trained_of(parameters_of(*model.module)), !model.blocks.empty(), parts);
+    strategy = ranks.strategy();
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
     const auto task_part = with_run_seed(config.task, config.seed, parts);
@@ -132,6 +140,10 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   building = {"the model was moved", "a smaller model, or a card with more memory; check what else uses the device's memory"};
   task->to(device.c10());
   auto parameters = task->parameters();
+  if (model.module == nullptr) {
+    ranks.choose(config, trained_of(parameters), /*has_blocks=*/false, parts);
+    strategy = ranks.strategy();
+  }
   strategy->broadcast(weights_of(*task));
   check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
   const bool channels_last = wants_channels_last(config.trainer.memory_format, device, parameters);
@@ -194,7 +206,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
 void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
-  const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
+  const auto trained = trained_of(precision->prepare(all, keep_fp32));
   if (strategy->shards_parameters())
     for (const auto& p : trained)
       check(all.find(p.name)->value.is_same(p.value), ErrorKind::Usage, "trainer.strategy",

@@ -28,7 +28,8 @@ const ConfigTable<TrainerOptions>& TrainerOptions::config_table() {
                  "launcher starts, otherwise train_app starts one for each GPU or NPU, and one on a CPU")
           .field("strategy", &T::strategy,
                  "what ranks divide: ddp: the samples; zero1: also the optimizer's state; zero2: also the sums of gradients; zero3: "
-                 "also the parameters, complete block by block while they are needed; auto: single with one process, ddp with several",
+                 "also the parameters, complete block by block while they are needed; auto: single with one process; with several the "
+                 "first of ddp, zero1, zero2 and zero3 that leaves half of the device's memory to activations",
                  one_of({"auto", "single", "ddp", "zero1", "zero2", "zero3"}))
           .field("lr_scaling", &T::lr_scaling, "multiplies all learning rates by the number of processes, or its square root",
                  one_of({"none", "linear", "sqrt"}))

@@ -84,6 +84,19 @@ class Distributed(ProgramTest):
         self.assertDone(ranks(2, config, *chip))
         self.assertDone(ranks(3, config, *chip, 'sim_npu.soc=910B1', 'dist.reduce_dtype=bf16', f'output.dir={self.dir}/other'))
 
+    def test_the_default_strategy_divides_what_the_device_has_no_memory_for(self):
+        if not (BIN.parent / 'lib' / 'npu_train' / 'libnpu_train_sim_npu.so').exists(): self.skipTest('sim_npu is not built')
+        config = self.config(TINY.replace('device: cpu', 'device: sim_npu').replace('dim: 32', 'dim: 128'))
+        # 425,098 parameters are 1.6 MiB; gradients and averages take the same, and the state of AdamW twice as much.
+        for hbm, expected in (('32MiB', ''), ('14MiB', 'zero1'), ('9728KiB', 'zero3')):
+            out = self.dir / hbm
+            result = ranks(2, config, 'trainer.max_steps=2', f'sim_npu.hbm={hbm}', f'output.dir={out}')
+            self.assertDone(result)
+            self.assertEqual('trainer.strategy=auto' in result[2], expected != '', result[2])
+            self.assertIn(f'({expected})' if expected else 'data parallel over Gloo, ordered sums, once a window\n', result[2])
+            whole = list(run_dir(out).glob('checkpoints/last/model.safetensors'))
+            self.assertEqual(len(whole), 0 if expected == 'zero3' else 1)
+
     def test_zero_has_the_bits_of_one_process(self):
         """The optimizer's state, averages, with zero2 gradients and with zero3 parameters in shards: clipped, averaged, and with buckets that
         end inside parameters."""

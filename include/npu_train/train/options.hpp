@@ -20,7 +20,7 @@ struct TrainerOptions {
                                                  ///< GPU or NPU
   std::string strategy = "auto";                 ///< what ranks divide: ddp: the samples | zero1: also the optimizer's state | zero2: also
                                                  ///< the sums of gradients | zero3: also the parameters | single: one process |
-                                                 ///< auto: single or ddp
+                                                 ///< auto: single, or the first that fits
   std::string lr_scaling = "none";               ///< none | linear | sqrt: learning rates times the number of ranks, or its square root
   bool sync_batchnorm = false;                   ///< with several ranks: BatchNorm normalises by the micro-batches of all of them together
   bool mfu = false;                              ///< report the model's FLOP/s, and their share of the measured speed of products

@@ -1,0 +1,78 @@
+#include "engine/strategy_choice.hpp"
+
+#include <ATen/ops/zeros.h>
+#include <torch/nn/module.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "npu_train/train/compares_ranks.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr double kFp32 = 4, kLow = 2;  // bytes of an element
+constexpr double kShareOfState = 0.5;  // of the device's memory
+constexpr int64_t kProbed = 8;         // elements of a dimension
+
+// The parameters' names and numbers of dimensions, almost without memory.
+ParameterSet in_small(const ParameterSet& trained) {
+  ParameterSet out;
+  for (const auto& p : trained) {
+    std::vector<int64_t> sizes(p.value.sizes().begin(), p.value.sizes().end());
+    for (auto& size : sizes) size = std::min(size, kProbed);
+    auto value = at::zeros(sizes, at::kFloat);
+    value.mutable_grad() = at::zeros(sizes, at::kFloat);
+    out.add({.name = p.name, .value = value.set_requires_grad(true), .group = p.group});
+  }
+  return out;
+}
+
+std::unique_ptr<Optimizer> small_optimizer(const ParameterSet& trained, const RunConfig& config, const Parts& parts) {
+  return parts.optimizers.make(config.optimizer, "optimizer", in_small(trained));
+}
+
+bool has_masters(const std::string& precision) { return precision.ends_with("-true") && precision != "32-true"; }
+
+}  // namespace
+
+double TrainingState::divided(Sharding sharding, int ranks) const {
+  const auto part = [&](double bytes, Sharding from) { return sharding >= from ? bytes / ranks : bytes; };
+  return part(parameters, Sharding::Parameters) + part(gradients, Sharding::Gradients) + part(optimizer, Sharding::Optimizer);
+}
+
+TrainingState state_of(const ParameterSet& trained, const RunConfig& config, const Parts& parts) {
+  const auto optimizer = small_optimizer(trained, config, parts);
+  optimizer->step();
+  double slots = 0;
+  for (const auto& [key, tensor] : optimizer->state().tensors) slots += static_cast<double>(tensor.nbytes());
+  const auto elements = static_cast<double>(trained.numel());
+  const bool low = has_masters(config.precision);
+  const double averages = config.ema.enabled ? kFp32 : 0, masters = low ? kFp32 : 0;
+  return {.parameters = elements * (low ? kLow : kFp32) + elements * masters,
+          .gradients = elements * kFp32,
+          .optimizer = elements * (slots / static_cast<double>(optimizer->parameters().numel()) + averages)};
+}
+
+Sharding least_sharding(const TrainingState& state, double device_bytes, int ranks, Sharding most) {
+  for (const auto sharding : {Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters})
+    if (sharding == most || state.divided(sharding, ranks) <= kShareOfState * device_bytes) return sharding;
+  return most;
+}
+
+Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts) {
+  const auto& compression = config.dist.compression;
+  const bool carries_errors = compression != "none" && compression != "bf16" && compression != "fp16";
+  if (carries_errors || !small_optimizer(trained, config, parts)->takes_slices()) return Sharding::None;
+  if (!has_blocks || has_masters(config.precision) || config.trainer.sync_batchnorm || config.dist.shard_by != "elements")
+    return Sharding::Gradients;
+  Model none;
+  none.module = std::make_shared<torch::nn::Module>();
+  none.forward = [](const at::Tensor& input) { return input; };
+  const auto task = parts.tasks.make(config.task, "task", none, parts.metrics);
+  return dynamic_cast<ComparesRanks*>(task.get()) != nullptr ? Sharding::Gradients : Sharding::Parameters;
+}
+
+}  // namespace npu_train

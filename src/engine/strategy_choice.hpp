@@ -1,0 +1,31 @@
+// trainer.strategy=auto of several ranks: what they divide so that a training fits.
+#pragma once
+
+#include "npu_train/dist/options.hpp"
+#include "npu_train/engine/parts.hpp"
+#include "npu_train/engine/run_config.hpp"
+
+namespace npu_train {
+
+// Bytes that a rank has between steps if nothing is divided.
+struct TrainingState {
+  double parameters = 0;
+  double gradients = 0;
+  double optimizer = 0;  // and averages of weights
+
+  double all() const { return parameters + gradients + optimizer; }
+  // Of one of `ranks` that divide.
+  double divided(Sharding sharding, int ranks) const;
+};
+
+// Of `trained`, with the configuration's optimizer, precision and averages. Optimizers are asked, by a step with parameters of the same
+// names and at most eight elements a dimension.
+TrainingState state_of(const ParameterSet& trained, const RunConfig& config, const Parts& parts);
+
+// The least division whose state leaves half of `device_bytes` to activations, up to `most`.
+Sharding least_sharding(const TrainingState& state, double device_bytes, int ranks, Sharding most);
+
+// What a training of this configuration can divide. `has_blocks`: its model declares blocks.
+Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts);
+
+}  // namespace npu_train

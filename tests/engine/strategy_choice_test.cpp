@@ -1,0 +1,80 @@
+// trainer.strategy=auto: sizes of the state, and the least division that fits.
+#include "testing.hpp"
+
+#include "engine/strategy_choice.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+
+namespace {
+
+ParameterSet layers() {
+  ParameterSet out;
+  out.add({.name = "fc.weight", .value = at::zeros({100, 30}).set_requires_grad(true)});
+  out.add({.name = "fc.bias", .value = at::zeros({100}).set_requires_grad(true)});
+  return out;
+}
+constexpr double kElements = 3100;
+
+RunConfig config_with(const std::string& optimizer, const std::string& precision = "32-true") {
+  RunConfig config;
+  config.optimizer.name = optimizer;
+  config.precision = precision;
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("the state of a training: what each optimizer, precision and average adds") {
+  const auto state = [](const RunConfig& config) { return state_of(layers(), config, builtin_parts()); };
+  const auto adamw = state(config_with("adamw"));
+  CHECK(adamw.parameters == 4 * kElements);
+  CHECK(adamw.gradients == 4 * kElements);
+  CHECK(adamw.optimizer == doctest::Approx(8 * kElements).epsilon(0.05));  // and counters of steps
+  auto sgd = config_with("sgd");
+  sgd.optimizer.options.set("momentum", ConfigNode(0.9));
+  CHECK(state(sgd).optimizer == doctest::Approx(4 * kElements).epsilon(0.05));
+  sgd.ema.enabled = true;
+  CHECK(state(sgd).optimizer == doctest::Approx(8 * kElements).epsilon(0.05));
+  CHECK(state(config_with("sgd", "bf16-mixed")).parameters == 4 * kElements);
+  CHECK(state(config_with("sgd", "bf16-true")).parameters == 6 * kElements);  // and fp32 masters
+}
+
+TEST_CASE("the first division that leaves half of the memory, and not more than is allowed") {
+  const TrainingState state{.parameters = 40, .gradients = 40, .optimizer = 80};
+  CHECK(state.all() == 160);
+  CHECK(state.divided(Sharding::None, 4) == 160);
+  CHECK(state.divided(Sharding::Optimizer, 4) == 100);
+  CHECK(state.divided(Sharding::Gradients, 4) == 70);
+  CHECK(state.divided(Sharding::Parameters, 4) == 40);
+  const auto of = [&](double bytes, Sharding most = Sharding::Parameters) { return least_sharding(state, bytes, 4, most); };
+  CHECK((of(320) == Sharding::None));
+  CHECK((of(319) == Sharding::Optimizer));
+  CHECK((of(200) == Sharding::Optimizer));
+  CHECK((of(199) == Sharding::Gradients));
+  CHECK((of(139) == Sharding::Parameters));
+  CHECK((of(1) == Sharding::Parameters));
+  CHECK((of(1, Sharding::Gradients) == Sharding::Gradients));
+  CHECK((of(1, Sharding::None) == Sharding::None));
+}
+
+TEST_CASE("what a configuration excludes is not chosen") {
+  const auto most = [](const RunConfig& config, bool has_blocks = true) {
+    return most_sharding(config, layers(), has_blocks, builtin_parts());
+  };
+  CHECK((most(config_with("adamw", "16-mixed")) == Sharding::Parameters));
+  CHECK((most(config_with("adamw"), false) == Sharding::Gradients));
+  CHECK((most(config_with("adamw", "bf16-true")) == Sharding::Gradients));
+  auto config = config_with("adamw");
+  config.task.name = "contrastive";
+  CHECK((most(config) == Sharding::Gradients));
+  config = config_with("adamw");
+  config.trainer.sync_batchnorm = true;
+  CHECK((most(config) == Sharding::Gradients));
+  config = config_with("adamw");
+  config.dist.shard_by = "layer";
+  CHECK((most(config) == Sharding::Gradients));
+  config = config_with("adamw");
+  config.dist.compression = "int8";
+  CHECK((most(config) == Sharding::None));
+}
