@@ -6,6 +6,7 @@
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
@@ -50,8 +51,9 @@ std::string after(int64_t before) { return before > 0 ? " after " + std::to_stri
 
 }  // namespace
 
-std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std, bool bias) {
-  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, bias, /*packed=*/true));
+std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std, bool bias,
+                                      bool packed) {
+  auto linear = owner.register_module(name, std::make_shared<Linear>(in, out, bias, packed));
   init::normal_(linear->weight, std);
   if (bias) init::zeros_(linear->bias);
   return linear;
@@ -89,7 +91,7 @@ Embedding::Embedding(int64_t rows, int64_t dim, double std)
 
 at::Tensor Embedding::forward(const at::Tensor& rows) const { return at::embedding(weight, rows); }
 
-at::Tensor Embedding::products(const at::Tensor& x) const { return packed_linear(x, weight); }
+at::Tensor Embedding::products(const at::Tensor& x, bool packed) const { return packed ? packed_linear(x, weight) : at::linear(x, weight); }
 
 CausalSelfAttention::CausalSelfAttention(const DecoderOptions& options)
     : torch::nn::Module("CausalSelfAttention"), heads_(options.heads), dropout_(options.dropout) {
@@ -137,12 +139,12 @@ at::Tensor Rotary::operator()(const at::Tensor& x, int64_t before) const {
 }
 
 GroupedQueryAttention::GroupedQueryAttention(const GroupedQueryOptions& o)
-    : torch::nn::Module("GroupedQueryAttention"), heads_(o.heads), kv_heads_(o.kv_heads) {
+    : torch::nn::Module("GroupedQueryAttention"), heads_(o.heads), kv_heads_(o.kv_heads), fused_(o.fused_kernels) {
   const int64_t kv_dim = o.dim / o.heads * o.kv_heads;
-  q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std, /*bias=*/false);
-  k_proj_ = normal_linear(*this, "k_proj", o.dim, kv_dim, o.std, /*bias=*/false);
-  v_proj_ = normal_linear(*this, "v_proj", o.dim, kv_dim, o.std, /*bias=*/false);
-  proj_ = normal_linear(*this, "proj", o.dim, o.dim, o.std, /*bias=*/false);
+  q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std, /*bias=*/false, fused_);
+  k_proj_ = normal_linear(*this, "k_proj", o.dim, kv_dim, o.std, /*bias=*/false, fused_);
+  v_proj_ = normal_linear(*this, "v_proj", o.dim, kv_dim, o.std, /*bias=*/false, fused_);
+  proj_ = normal_linear(*this, "proj", o.dim, o.dim, o.std, /*bias=*/false, fused_);
 }
 
 at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache) const {
@@ -154,14 +156,14 @@ at::Tensor GroupedQueryAttention::forward(const at::Tensor& x, const Rotary& rot
   const at::Tensor q = rotary(heads(*q_proj_, heads_), before), k = rotary(heads(*k_proj_, kv_heads_), before);
   const at::Tensor v = heads(*v_proj_, kv_heads_);
   const at::Tensor y = cache != nullptr ? attention_after(*cache, q, k, v, times)
-                                        : npu_train::attention(q, repeated(k, times), repeated(v, times), {}, 0, /*causal=*/true);
+                                        : npu_train::attention(q, repeated(k, times), repeated(v, times), {}, 0, /*causal=*/true, fused_);
   return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
 }
 
-SwiGlu::SwiGlu(int64_t dim, int64_t hidden, double std) : torch::nn::Module("SwiGlu") {
-  gate_ = normal_linear(*this, "gate", dim, hidden, std, /*bias=*/false);
-  up_ = normal_linear(*this, "up", dim, hidden, std, /*bias=*/false);
-  down_ = normal_linear(*this, "down", hidden, dim, std, /*bias=*/false);
+SwiGlu::SwiGlu(int64_t dim, int64_t hidden, double std, bool packed) : torch::nn::Module("SwiGlu") {
+  gate_ = normal_linear(*this, "gate", dim, hidden, std, /*bias=*/false, packed);
+  up_ = normal_linear(*this, "up", dim, hidden, std, /*bias=*/false, packed);
+  down_ = normal_linear(*this, "down", hidden, dim, std, /*bias=*/false, packed);
 }
 
 at::Tensor SwiGlu::forward(const at::Tensor& x) const { return down_->forward(at::silu(gate_->forward(x)) * up_->forward(x)); }

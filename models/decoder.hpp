@@ -25,14 +25,14 @@ class Embedding : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& rows) const;
   // Vectors [..., dim] to their products with all rows, [..., rows]: the head of a network whose embedding is tied (Press and Wolf, "Using
   // the Output Embedding to Improve Language Models", EACL 2017).
-  at::Tensor products(const at::Tensor& x) const;
+  at::Tensor products(const at::Tensor& x, bool packed = true) const;
 
   at::Tensor weight;
 };
 
 // Registers a linear layer whose weights are drawn from N(0, std^2) and whose biases are 0.
 std::shared_ptr<Linear> normal_linear(torch::nn::Module& owner, const std::string& name, int64_t in, int64_t out, double std,
-                                      bool bias = true);
+                                      bool bias = true, bool packed = true);
 
 // On a CPU, Error(Data) for a number outside of a table of `rows` rows. `what` they are and which `option` sets the rows are for the
 // message.
@@ -110,6 +110,7 @@ struct GroupedQueryOptions {
   int64_t heads = 0;     // of queries; divides dim
   int64_t kv_heads = 0;  // of keys and values; divides heads
   double std = 0;        // of the initial weights
+  bool fused_kernels = true;
 };
 
 // Causal attention in which heads / kv_heads query heads share the keys and values of one head (Ainslie et al., "GQA", EMNLP 2023), with
@@ -123,13 +124,14 @@ class GroupedQueryAttention : public torch::nn::Module {
 
  private:
   int64_t heads_, kv_heads_;
+  bool fused_;
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
 };
 
 // down(silu(gate(x)) * up(x)) (Shazeer, "GLU Variants Improve Transformer", 2020). Parameters, without biases: gate, up, down.
 class SwiGlu : public torch::nn::Module {
  public:
-  SwiGlu(int64_t dim, int64_t hidden, double std);
+  SwiGlu(int64_t dim, int64_t hidden, double std, bool packed = true);
 
   at::Tensor forward(const at::Tensor& x) const;
 

@@ -19,11 +19,11 @@
 namespace npu_train::detail {
 
 SelfAttention::SelfAttention(const SelfAttentionOptions& o)
-    : torch::nn::Module("SelfAttention"), heads_(o.heads), dropout_(o.dropout), causal_(o.causal) {
-  q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std);
-  k_proj_ = normal_linear(*this, "k_proj", o.dim, o.dim, o.std);
-  v_proj_ = normal_linear(*this, "v_proj", o.dim, o.dim, o.std);
-  proj_ = normal_linear(*this, "proj", o.dim, o.dim, o.residual_std < 0 ? o.std : o.residual_std);
+    : torch::nn::Module("SelfAttention"), heads_(o.heads), dropout_(o.dropout), causal_(o.causal), fused_(o.fused_kernels) {
+  q_proj_ = normal_linear(*this, "q_proj", o.dim, o.dim, o.std, /*bias=*/true, fused_);
+  k_proj_ = normal_linear(*this, "k_proj", o.dim, o.dim, o.std, /*bias=*/true, fused_);
+  v_proj_ = normal_linear(*this, "v_proj", o.dim, o.dim, o.std, /*bias=*/true, fused_);
+  proj_ = normal_linear(*this, "proj", o.dim, o.dim, o.residual_std < 0 ? o.std : o.residual_std, /*bias=*/true, fused_);
 }
 
 at::Tensor SelfAttention::forward(const at::Tensor& x, const at::Tensor& keys) const {
@@ -33,14 +33,14 @@ at::Tensor SelfAttention::forward(const at::Tensor& x, const at::Tensor& keys) c
   };
   const auto mask = keys.defined() ? std::optional(keys) : std::nullopt;
   const at::Tensor y =
-      npu_train::attention(heads(*q_proj_), heads(*k_proj_), heads(*v_proj_), mask, is_training() ? dropout_ : 0.0, causal_);
+      npu_train::attention(heads(*q_proj_), heads(*k_proj_), heads(*v_proj_), mask, is_training() ? dropout_ : 0.0, causal_, fused_);
   return proj_->forward(y.transpose(1, 2).reshape({n, tokens, dim}));
 }
 
-Mlp::Mlp(int64_t dim, int64_t hidden, Activation activation, double std, double residual_std)
+Mlp::Mlp(int64_t dim, int64_t hidden, Activation activation, double std, double residual_std, bool packed)
     : torch::nn::Module("Mlp"), activation_(activation) {
-  fc1_ = normal_linear(*this, "fc1", dim, hidden, std);
-  fc2_ = normal_linear(*this, "fc2", hidden, dim, residual_std);
+  fc1_ = normal_linear(*this, "fc1", dim, hidden, std, /*bias=*/true, packed);
+  fc2_ = normal_linear(*this, "fc2", hidden, dim, residual_std, /*bias=*/true, packed);
 }
 
 at::Tensor Mlp::forward(const at::Tensor& x) const {
@@ -53,7 +53,8 @@ PreNormBlock::PreNormBlock(const PreNormOptions& o) : torch::nn::Module("PreNorm
   ln_1_ = add_layer_norm(*this, "ln_1", dim, o.norm_eps);
   attention_ = register_module("attention", std::make_shared<SelfAttention>(o.attention));
   ln_2_ = add_layer_norm(*this, "ln_2", dim, o.norm_eps);
-  mlp_ = register_module("mlp", std::make_shared<Mlp>(dim, o.hidden, o.activation, o.mlp_std, o.mlp_residual_std));
+  mlp_ =
+      register_module("mlp", std::make_shared<Mlp>(dim, o.hidden, o.activation, o.mlp_std, o.mlp_residual_std, o.attention.fused_kernels));
   if (o.layer_scale <= 0) return;
   scale_1_ = register_parameter("scale_1", at::full({dim}, o.layer_scale));
   scale_2_ = register_parameter("scale_2", at::full({dim}, o.layer_scale));

@@ -20,6 +20,7 @@ struct SelfAttentionOptions {
   bool causal = false;       // a token attends to itself and to earlier tokens
   double std = 0;            // of the initial weights of queries, keys and values
   double residual_std = -1;  // of those of the last projection; below 0: std
+  bool fused_kernels = true;
 };
 
 // Parameters, each with a bias: q_proj, k_proj, v_proj, proj, all [dim, dim].
@@ -33,7 +34,7 @@ class SelfAttention : public torch::nn::Module {
  private:
   int64_t heads_;
   double dropout_;
-  bool causal_;
+  bool causal_, fused_;
   std::shared_ptr<Linear> q_proj_, k_proj_, v_proj_, proj_;
 };
 
@@ -45,7 +46,7 @@ enum class Activation {
 // fc2(activation(fc1(x))). Parameters: fc1 [hidden, dim], fc2 [dim, hidden], with biases.
 class Mlp : public torch::nn::Module {
  public:
-  Mlp(int64_t dim, int64_t hidden, Activation activation, double std, double residual_std);
+  Mlp(int64_t dim, int64_t hidden, Activation activation, double std, double residual_std, bool packed = true);
 
   at::Tensor forward(const at::Tensor& x) const;
 

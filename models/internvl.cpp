@@ -40,12 +40,13 @@ class InternVit : public torch::nn::Module {
                         .class_std = kVisionStd,
                         .patch_std = kVisionStd,
                         .position_std = kVisionStd}) {
-    const detail::PreNormOptions block{.attention = {.dim = o.vision_dim, .heads = o.vision_heads, .std = kVisionStd},
-                                       .hidden = o.vision_hidden > 0 ? o.vision_hidden : 4 * o.vision_dim,
-                                       .norm_eps = kVisionNormEps,
-                                       .mlp_std = kVisionStd,
-                                       .mlp_residual_std = kVisionStd,
-                                       .layer_scale = o.layer_scale};
+    const detail::PreNormOptions block{
+        .attention = {.dim = o.vision_dim, .heads = o.vision_heads, .std = kVisionStd, .fused_kernels = o.fused_kernels == "auto"},
+        .hidden = o.vision_hidden > 0 ? o.vision_hidden : 4 * o.vision_dim,
+        .norm_eps = kVisionNormEps,
+        .mlp_std = kVisionStd,
+        .mlp_residual_std = kVisionStd,
+        .layer_scale = o.layer_scale};
     auto list = register_module("blocks", std::make_shared<VisionBlocks>());
     for (int64_t i = 0; i < o.vision_layers; ++i)
       blocks.push_back(list->register_module(std::to_string(i), std::make_shared<detail::PreNormBlock>(block)));
@@ -76,8 +77,8 @@ class Projector : public torch::nn::Module {
       : torch::nn::Module("Projector"), patches_(o.image_size / o.patch_size), side_(o.pixel_shuffle) {
     const int64_t joined = o.vision_dim * o.pixel_shuffle * o.pixel_shuffle;
     norm_ = detail::add_layer_norm(*this, "norm", joined, kProjectorNormEps);
-    fc1_ = detail::normal_linear(*this, "fc1", joined, o.dim, kVisionStd);
-    fc2_ = detail::normal_linear(*this, "fc2", o.dim, o.dim, kVisionStd);
+    fc1_ = detail::normal_linear(*this, "fc1", joined, o.dim, kVisionStd, /*bias=*/true, o.fused_kernels == "auto");
+    fc2_ = detail::normal_linear(*this, "fc2", o.dim, o.dim, kVisionStd, /*bias=*/true, o.fused_kernels == "auto");
   }
 
   at::Tensor forward(const at::Tensor& x) const {

@@ -21,8 +21,14 @@ struct LlamaBlocks : torch::nn::Module {
 
 int64_t hidden_of(const LlamaOptions& o) { return o.hidden > 0 ? o.hidden : (8 * o.dim / 3 + 255) / 256 * 256; }
 
+bool has_fused_kernels(const LlamaOptions& o) { return o.fused_kernels == "auto"; }
+
 GroupedQueryOptions attention_of(const LlamaOptions& o) {
-  return {.dim = o.dim, .heads = o.heads, .kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads, .std = kLlamaStd};
+  return {.dim = o.dim,
+          .heads = o.heads,
+          .kv_heads = o.kv_heads > 0 ? o.kv_heads : o.heads,
+          .std = kLlamaStd,
+          .fused_kernels = has_fused_kernels(o)};
 }
 
 // As Llama 3.1 does it (transformers: _compute_llama3_parameters).
@@ -43,7 +49,7 @@ LlamaBlock::LlamaBlock(const LlamaOptions& o) : torch::nn::Module("LlamaBlock") 
   norm_1_ = register_module("norm_1", std::make_shared<RmsNorm>(o.dim, o.norm_eps));
   attention_ = register_module("attention", std::make_shared<GroupedQueryAttention>(attention_of(o)));
   norm_2_ = register_module("norm_2", std::make_shared<RmsNorm>(o.dim, o.norm_eps));
-  mlp_ = register_module("mlp", std::make_shared<SwiGlu>(o.dim, hidden_of(o), kLlamaStd));
+  mlp_ = register_module("mlp", std::make_shared<SwiGlu>(o.dim, hidden_of(o), kLlamaStd, has_fused_kernels(o)));
 }
 
 at::Tensor LlamaBlock::forward(const at::Tensor& x, const Rotary& rotary, KeyValueCache* cache) const {
@@ -57,13 +63,14 @@ Llama::Llama(const LlamaOptions& o, const char* network)
       network_(network),
       rotary_(llama_frequencies(o), o.context),
       vocab_size_(o.vocab_size),
-      context_(o.context) {
+      context_(o.context),
+      fused_(has_fused_kernels(o)) {
   token_embedding_ = register_module("token_embedding", std::make_shared<Embedding>(o.vocab_size, o.dim, kLlamaStd));
   auto list = register_module("blocks", std::make_shared<LlamaBlocks>());
   for (int64_t i = 0; i < o.layers; ++i) blocks.push_back(list->register_module(std::to_string(i), std::make_shared<LlamaBlock>(o)));
   norm_ = register_module("norm", std::make_shared<RmsNorm>(o.dim, o.norm_eps));
   if (o.tie_embeddings) return;
-  head_ = register_module("head", std::make_shared<Linear>(o.dim, o.vocab_size, /*bias=*/false, /*packed=*/true));
+  head_ = register_module("head", std::make_shared<Linear>(o.dim, o.vocab_size, /*bias=*/false, fused_));
   init::normal_(head_->weight, kLlamaStd);
 }
 
@@ -76,7 +83,7 @@ at::Tensor Llama::block(size_t i, const at::Tensor& x, KeyValueCache* cache) { r
 
 at::Tensor Llama::head(const at::Tensor& x) {
   const at::Tensor y = norm_->forward(x);
-  return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y);
+  return head_ != nullptr ? head_->forward(y) : token_embedding_->products(y, fused_);
 }
 
 void check_llama_options(const LlamaOptions& o, const char* network) {
@@ -86,6 +93,8 @@ void check_llama_options(const LlamaOptions& o, const char* network) {
         ", because rotary positions rotate pairs of a head's components");
   check(o.kv_heads == 0 || o.heads % o.kv_heads == 0, ErrorKind::Usage, network, "heads ", o.heads, " is not a multiple of kv_heads ",
         o.kv_heads);
+  check(o.fused_kernels == "auto" || o.fused_kernels == "false", ErrorKind::Usage, network, "fused_kernels '", o.fused_kernels,
+        "'; allowed: auto, false");
   const auto& s = o.rope_scaling;
   check(s.type == "none" || s.type == "llama3", ErrorKind::Usage, network, "rope_scaling.type is '", s.type, "'; allowed: none, llama3");
   check(s.factor > 0 && s.low_freq_factor > 0 && s.high_freq_factor > s.low_freq_factor && s.original_context > 0, ErrorKind::Usage,

@@ -42,6 +42,7 @@ class Llama : public torch::nn::Module {
   const char* network_;
   Rotary rotary_;
   int64_t vocab_size_, context_;
+  bool fused_;
   std::shared_ptr<Embedding> token_embedding_;
   std::shared_ptr<RmsNorm> norm_;
   std::shared_ptr<Linear> head_;

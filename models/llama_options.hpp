@@ -23,6 +23,10 @@ ConfigTable<T> llama_fields(ConfigTable<T> table) {
                                    "rotary frequencies for longer texts, of Llama 3.1 and later")
       .template field<double>("norm_eps", &LlamaOptions::norm_eps, "added to the mean square in the norms", between(0, 1))
       .template field<bool>("tie_embeddings", &LlamaOptions::tie_embeddings, "the head uses the token embedding")
+      .template field<text>("fused_kernels", &LlamaOptions::fused_kernels,
+                            "auto: products with weights prepacked for oneDNN, and attention's bf16 backward in fp32, if that is faster; "
+                            "false: PyTorch's operators",
+                            one_of({"auto", "false"}))
       .template field<text>("weights", &LlamaOptions::weights, "file with initial weights: safetensors, .pth or a checkpoint")
       .template field<bool>("weights_strict", &LlamaOptions::weights_strict,
                             "true: weights of another network are an error; false: the matching tensors are loaded");

@@ -2,6 +2,8 @@
 
 #include "npu_train/models/internvl.hpp"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
@@ -14,6 +16,7 @@
 
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/generate.hpp"
+#include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/named_state.hpp"
 
 using namespace npu_train;
@@ -136,6 +139,24 @@ TEST_CASE("InternVL: an answer is generated with the logits of the complete forw
   const auto cached = generate(about, prompt, options);
   options.key_value_cache = false;
   CHECK(generate(about, prompt, options) == cached);
+}
+
+TEST_CASE("InternVL: without fused kernels no layer of either network packs its weights, and the logits are the same but for rounding") {
+  const Model fused = internvl(internvl_tiny_options());
+  auto options = internvl_tiny_options();
+  options.fused_kernels = "false";
+  const Model plain = internvl(options);
+  const at::NoGradGuard no_grad;
+  for (const auto& p : parameters_of(*plain.module)) p.value.copy_(internvl_parameter(fused, p.name));
+  int layers = 0;
+  for (const auto& module : plain.module->modules())
+    if (const auto* linear = dynamic_cast<const Linear*>(module.get())) {
+      CHECK_FALSE(linear->packed);
+      ++layers;
+    }
+  CHECK(layers == 2 * 6 + 2 + 2 * 7 + 1);
+  const auto batch = internvl_batch(48);
+  CHECK(at::allclose(plain.forward(batch).first(), fused.forward(batch).first(), 1e-4, 1e-5));
 }
 
 TEST_CASE("InternVL: what it refuses") {

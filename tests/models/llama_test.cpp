@@ -2,6 +2,8 @@
 
 #include "npu_train/models/llama.hpp"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/randint.h>
@@ -9,6 +11,7 @@
 #include <torch/utils.h>
 
 #include "npu_train/nn/checkpoint_plan.hpp"
+#include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/named_state.hpp"
 
 using namespace npu_train;
@@ -104,6 +107,30 @@ TEST_CASE("Llama: gradients with checkpointed blocks are equal") {
   const auto plain = gradients(model), again = gradients(with_checkpoints(model, {true, true, true, false}));
   REQUIRE(plain.size() == again.size());
   for (size_t i = 0; i < plain.size(); ++i) CHECK(at::equal(plain[i], again[i]));
+}
+
+TEST_CASE("Llama: without fused kernels no layer packs its weights, and the logits are the same but for rounding") {
+  const auto x = ids(16, 64);  // packing pays from 1024 rows
+  for (const bool tied : {false, true}) {
+    auto options = llama_tiny_options();
+    options.tie_embeddings = tied;
+    const Model fused = llama(options);
+    options.fused_kernels = "false";
+    const Model plain = llama(options);
+    const at::NoGradGuard no_grad;
+    for (const auto& p : parameters_of(*plain.module)) p.value.copy_(weight_of(fused, p.name));
+    int layers = 0;
+    for (const auto& module : plain.module->modules())
+      if (const auto* linear = dynamic_cast<const Linear*>(module.get())) {
+        CHECK_FALSE(linear->packed);
+        ++layers;
+      }
+    CHECK(layers == 2 * 7 + (tied ? 0 : 1));
+    CHECK(at::allclose(plain.forward(x), fused.forward(x), 1e-4, 1e-5));
+  }
+  auto options = llama_tiny_options();
+  options.fused_kernels = "off";
+  CHECK(testing::has(testing::error_of([&] { llama(options); }).what(), "fused_kernels 'off'; allowed: auto, false"));
 }
 
 TEST_CASE("Llama: invalid sizes and inputs are one error each") {

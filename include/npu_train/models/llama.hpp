@@ -22,19 +22,20 @@ struct RopeScaling {
 };
 
 struct LlamaOptions {
-  int64_t vocab_size = 32000;   ///< number of different tokens
-  int64_t context = 1024;       ///< tokens of the longest input
-  int64_t layers = 12;          ///< blocks
-  int64_t heads = 12;           ///< attention heads of queries
-  int64_t kv_heads = 0;         ///< attention heads of keys and values, divides heads; 0: as many as heads
-  int64_t dim = 768;            ///< width of a token; a multiple of heads, with an even quotient
-  int64_t hidden = 0;           ///< width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256
-  double rope_theta = 10000;    ///< base of the rotary frequencies
-  RopeScaling rope_scaling{};   ///< of Llama 3.1 and later
-  double norm_eps = 1e-5;       ///< added to the mean square in the norms
-  bool tie_embeddings = false;  ///< the head uses the token embedding
-  std::string weights{};        ///< file with initial weights
-  bool weights_strict = true;   ///< weights of another network are an error; false: loads the matching tensors
+  int64_t vocab_size = 32000;          ///< number of different tokens
+  int64_t context = 1024;              ///< tokens of the longest input
+  int64_t layers = 12;                 ///< blocks
+  int64_t heads = 12;                  ///< attention heads of queries
+  int64_t kv_heads = 0;                ///< attention heads of keys and values, divides heads; 0: as many as heads
+  int64_t dim = 768;                   ///< width of a token; a multiple of heads, with an even quotient
+  int64_t hidden = 0;                  ///< width of the MLP; 0: 8/3 of dim, rounded up to a multiple of 256
+  double rope_theta = 10000;           ///< base of the rotary frequencies
+  RopeScaling rope_scaling{};          ///< of Llama 3.1 and later
+  double norm_eps = 1e-5;              ///< added to the mean square in the norms
+  bool tie_embeddings = false;         ///< the head uses the token embedding
+  std::string fused_kernels = "auto";  ///< auto: packed_linear and attention's own backward, if they are faster; false: PyTorch's operators
+  std::string weights{};               ///< file with initial weights
+  bool weights_strict = true;          ///< weights of another network are an error; false: loads the matching tensors
   static const ConfigTable<LlamaOptions>& config_table();
 };
 
