@@ -8,6 +8,7 @@
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/data/loader.hpp"
 #include "npu_train/device/backend.hpp"
@@ -51,6 +52,31 @@ Sharding sharding_of(const std::string& strategy) {
                                : Sharding::None;
 }
 
+// What a preset has set, and what the configuration has instead.
+void report_preset(const DistOptions& dist) {
+  const auto own = to_node(dist), values = DistOptions::preset_values(dist.preset);
+  std::vector<std::string> set, given;
+  for (const auto& value : values.members()) {
+    const auto* found = own.find(value.key);
+    auto& list = found->scalar() == value.value.scalar() ? set : given;
+    list.push_back("dist." + value.key + "=" + found->scalar());
+  }
+  log_info("dist.preset=", dist.preset, " sets ", set.empty() ? "nothing" : join(set), given.empty() ? "" : "; the configuration has ",
+           join(given));
+}
+
+// After the strategy's: what ranks add with whom.
+void report_groups(const ProcessGroup& group, const DistOptions& dist) {
+  if (!dist.has_groups()) return;
+  const int size = dist.group_size_of(group), count = (group.size() + size - 1) / size;
+  if (count == 1)
+    log_info("dist.group_size=", dist.group_size, ": all ", group.size(), " ranks are one group",
+             dist.compression == "none" ? "" : ", inside which nothing is compressed");
+  else
+    log_info("dist.group_size=", dist.group_size, ": ", count, " groups of ", size, " ranks add inside, then the first ranks of all groups",
+             dist.compression == "none" ? "" : ", by " + dist.compression);
+}
+
 void report_ranks(int world, const std::string& starter, const Strategy& strategy, const std::string& transport, const DistOptions& dist,
                   Sharding sharding) {
   const bool ordered = strategy.adds_in_order();
@@ -60,7 +86,7 @@ void report_ranks(int world, const std::string& starter, const Strategy& strateg
                                                          : ", parameters, gradients and optimizer state in shards (zero3)";
   log_info(world, " ranks, started by ", starter, ": data parallel over ", transport, ", ", ordered ? "ordered" : "native", " sums, ",
            dist.reduce == "window" ? "once a window" : "after each micro-batch", shards,
-           dist.compression == "none" ? "" : ", gradients compressed by " + dist.compression);
+           dist.compression == "none" || dist.has_groups() ? "" : ", gradients compressed by " + dist.compression);
   if (ordered && transport != ProcessGroup::kHostTransport && world > kManyRanks)
     log_warning("dist.reduction=ordered sends ", world - 1, " messages a bucket from each rank, and ", transport,
                 " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");
@@ -79,6 +105,7 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& d
   check(wanted != "single" || world == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", starter, " has started ",
         world, "; allowed with several: auto, ddp, zero1, zero2, zero3");
   if (world == 1) {
+    if (config.dist.preset != "none") log_info("dist.preset=", config.dist.preset, ": one process sends nothing, so there is nothing to optimize");
     if (wanted.starts_with("zero")) log_info("trainer.strategy=", wanted, ": one process has nothing to divide");
     const int devices = device.is_cpu() ? 1 : backend_of(device).count();
     if (launch.launcher.empty() && devices > 1)
@@ -90,7 +117,11 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& d
   const auto sharding = sharding_of(wanted);
   auto strategy = std::make_shared<DataParallelStrategy>(group, config.dist, device.c10(), sharding);
   const auto transport = group->transport(device.c10());
-  if (strategy->is_main()) report_ranks(world, starter, *strategy, transport, config.dist.resolved(transport, sharding), sharding);
+  if (strategy->is_main()) {
+    report_ranks(world, starter, *strategy, transport, config.dist.resolved(transport, sharding), sharding);
+    if (config.dist.preset != "none") report_preset(config.dist);
+    report_groups(*group, config.dist);
+  }
   return strategy;
 }
 
