@@ -44,8 +44,8 @@ void Bucket::make_grouped(const RankGroups& groups) {
   auto layout = layout_;
   if (!travel_.between_devices) layout.options = layout.options.device(c10::kCPU);
   if (groups.leaders != nullptr)
-    compressor = make_compressor(travel_.compression,
-                                 {std::move(layout), parameters_, *groups.leaders, travel_.between_devices, Sharding::None});
+    compressor =
+        make_compressor(travel_.compression, {std::move(layout), parameters_, *groups.leaders, travel_.between_devices, Sharding::None});
   else if (travel_.compression.carries_errors() && layout_.options.dtype() == at::kFloat)
     elsewhere_ = groups.count;
   grouped_ = std::make_unique<GroupedSum>(groups, std::move(compressor));

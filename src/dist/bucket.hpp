@@ -52,7 +52,8 @@ class Bucket {
   bool ready() const;
   // Whether nothing is on its way.
   bool idle() const;
-  // When all buckets have taken two steps: a compression that exchanges twice begins the second exchange. The last step of `turns()` follows.
+  // When all buckets have taken two steps: a compression that exchanges twice begins the second exchange. The last step of `turns()`
+  // follows.
   void turn();
   bool turns() const { return grouped_ != nullptr && grouped_->turns(); }
   // In the last round: until the sum is here.

@@ -45,8 +45,8 @@ void BucketQueue::make_room(std::vector<Bucket>& buckets, Round round) {
   if (round.last) oldest->wait();
 }
 
-// Without a limit all buckets take a step before any waits for the next one. With it another rank may wait for the end of one bucket before it
-// sends the next.
+// Without a limit all buckets take a step before any waits for the next one. With it another rank may wait for the end of one bucket before
+// it sends the next.
 void BucketQueue::fold(std::vector<Bucket>& buckets, Round round) {
   const bool limited = options_.early && options_.in_flight > 0;
   for (int steps = limited ? Bucket::kSteps : 1; steps <= Bucket::kSteps; ++steps)

@@ -34,7 +34,9 @@ bool GroupedSum::ready() {
   return steps_ == 1 ? compressor_->arrived() : (turned_ || !turns()) && compressor_->done();
 }
 
-bool GroupedSum::done() { return arrived(inside_) && arrived(between_) && arrived(back_) && (compressor_ == nullptr || compressor_->done()); }
+bool GroupedSum::done() {
+  return arrived(inside_) && arrived(between_) && arrived(back_) && (compressor_ == nullptr || compressor_->done());
+}
 
 void GroupedSum::step() {
   switch (steps_) {

@@ -22,10 +22,11 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
   using T = DistOptions;
   static const auto table =
       ConfigTable<T>("dist")
-          .field("preset", &T::preset,
-                 "communication: less on links between machines; it sets group_size, reduction, compression and in_flight where they are not "
-                 "given, and the end of the run reports what the backward pass has hidden",
-                 one_of({"none", "communication"}))
+          .field(
+              "preset", &T::preset,
+              "communication: less on links between machines; it sets group_size, reduction, compression and in_flight where they are not "
+              "given, and the end of the run reports what the backward pass has hidden",
+              one_of({"none", "communication"}))
           .field("backend", &T::backend,
                  "what carries gradients; auto: NCCL between CUDA devices, HCCL between NPUs, else Gloo, by copies in host memory",
                  one_of({"auto", "gloo", "nccl", "hccl"}))
@@ -43,10 +44,9 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
           .field("reduce_dtype", &T::reduce_dtype,
                  "fp32 gradients travel in it; bf16: half the bytes, sums in fp32, with other bits than one process; not with native",
                  one_of({"fp32", "bf16"}))
-          .field(
-              "compression", &T::compression,
-              "how gradients are compressed between ranks: none, bf16, fp16, int8, topk:SHARE, ratio:R, topk:SHARE+ratio:R, "
-              "powersgd:RANK; topk and ratio also with +bf16, +fp16 or +int8")
+          .field("compression", &T::compression,
+                 "how gradients are compressed between ranks: none, bf16, fp16, int8, topk:SHARE, ratio:R, topk:SHARE+ratio:R, "
+                 "powersgd:RANK; topk and ratio also with +bf16, +fp16 or +int8")
           .field("shard_by", &T::shard_by,
                  "what trainer.strategy=zero1 and zero2 divide among ranks: elements, evenly, or complete parameters: by "
                  "layer or by size",
@@ -124,9 +124,10 @@ DistOptions DistOptions::resolved(const std::string& transport, Sharding shardin
 Compression DistOptions::compressed() const {
   const auto out = Compression::parse(compression);
   if (out.none()) return out;
-  check(reduction != "native" || has_groups(), ErrorKind::Usage, "dist.compression",
-        "compressed gradients are added in fp32 and in the order of ranks, which dist.reduction=native does not do; allowed: auto, ordered, "
-        "and native with dist.group_size, which compresses between groups");
+  check(
+      reduction != "native" || has_groups(), ErrorKind::Usage, "dist.compression",
+      "compressed gradients are added in fp32 and in the order of ranks, which dist.reduction=native does not do; allowed: auto, ordered, "
+      "and native with dist.group_size, which compresses between groups");
   check(reduce_dtype == "fp32", ErrorKind::Usage, "dist.compression",
         "dist.reduce_dtype=bf16 is the same as dist.compression=bf16; use one of them");
   check(!out.carries_errors() || reduce != "micro_batch", ErrorKind::Usage, "dist.compression", compression,

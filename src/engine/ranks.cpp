@@ -52,7 +52,7 @@ Sharding sharding_of(const std::string& strategy) {
                                : Sharding::None;
 }
 
-// What a preset has set, and what the configuration has instead.
+// The keys that a preset has set, and those that the configuration gives.
 void report_preset(const DistOptions& dist) {
   const auto own = to_node(dist), values = DistOptions::preset_values(dist.preset);
   std::vector<std::string> set, given;
@@ -105,7 +105,8 @@ std::shared_ptr<Strategy> make_strategy(const RunConfig& config, const Device& d
   check(wanted != "single" || world == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", starter, " has started ",
         world, "; allowed with several: auto, ddp, zero1, zero2, zero3");
   if (world == 1) {
-    if (config.dist.preset != "none") log_info("dist.preset=", config.dist.preset, ": one process sends nothing, so there is nothing to optimize");
+    if (config.dist.preset != "none")
+      log_info("dist.preset=", config.dist.preset, ": one process sends nothing, so there is nothing to optimize");
     if (wanted.starts_with("zero")) log_info("trainer.strategy=", wanted, ": one process has nothing to divide");
     const int devices = device.is_cpu() ? 1 : backend_of(device).count();
     if (launch.launcher.empty() && devices > 1)

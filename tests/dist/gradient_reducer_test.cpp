@@ -192,7 +192,8 @@ TEST_CASE("native sums are equal on all ranks; for two ranks they have the bits 
   }
 }
 
-TEST_CASE("groups of ranks add integers exactly, also where the last group is smaller, with shards, with dist.debug and a limit in flight") {
+TEST_CASE(
+    "groups of ranks add integers exactly, also where the last group is smaller, with shards, with dist.debug and a limit in flight") {
   for (const int ranks : {3, 4}) {
     const auto expected = of_one_process(ranks, "integers=1");
     for (const char* option : {"in_flight=1", "debug=1", "sharding=optimizer", "sharding=gradients"}) {

@@ -1,4 +1,4 @@
-// Gradients that are added inside groups of ranks, between the first ranks of the groups, and given back.
+// Gradients that are added inside groups of ranks, between the first ranks of the groups, and returned.
 #include "testing.hpp"
 
 #include <map>
@@ -15,7 +15,7 @@ struct Groups {
   int ranks;
   std::string size;
 };
-// One that leaves out nobody where the last group is smaller, groups of one rank, and one group.
+// One that leaves out no rank where the last group is smaller, groups of one rank, and one group.
 const std::vector<Groups> kGroups{{3, "2"}, {4, "2"}, {5, "2"}, {5, "3"}, {7, "3"}, {3, "1"}, {3, "8"}, {4, "auto"}};
 
 at::Tensor whole_number(const Parameter& p, int rank, int64_t window) {
@@ -142,12 +142,9 @@ TEST_CASE("between groups compression does what it does between as many ranks, e
       };
       const auto expected = windows_of_ranks({.ranks = leaders, .compression = compression, .bucket_mib = 0.01}, 3, of_group);
       const bool bounded = compression.starts_with("powersgd");
-      const auto seen = windows_of_ranks({.ranks = groups.ranks,
-                                          .compression = compression,
-                                          .bucket_mib = 0.01,
-                                          .group_size = groups.size,
-                                          .in_flight = bounded ? 0 : 2},
-                                         3);
+      const auto seen = windows_of_ranks(
+          {.ranks = groups.ranks, .compression = compression, .bucket_mib = 0.01, .group_size = groups.size, .in_flight = bounded ? 0 : 2},
+          3);
       for (const auto& rank : seen)
         for (size_t w = 0; w < 3; ++w)
           for (size_t i = 0; i < rank[w].sums.size(); ++i) CHECK(at::equal(rank[w].sums[i], expected[0][w].sums[i]));
@@ -181,8 +178,8 @@ TEST_CASE("the errors of the first ranks are saved, and continue to the bit; oth
       for (size_t i = 0; i < rank.sums.size(); ++i) CHECK(at::equal(rank.sums[i], expected[0][2].sums[i]));
   }
   CHECK_FALSE(of_ranks<bool>({.ranks = 2, .compression = "int8", .group_size = "2"}, [](CompressedRank& rank) {
-                return rank.reducer.carries_errors();  // between groups only, of which there is one
-              })[0]);
+    return rank.reducer.carries_errors();  // between groups only, of which there is one
+  })[0]);
 }
 
 TEST_CASE("groups of ranks and buckets in flight refuse what contradicts them by name") {

@@ -32,8 +32,9 @@ TEST_CASE("the section dist: defaults, every key, and what is refused") {
   CHECK(all.timeout == 2);
   CHECK(all.check_every == 3);
   CHECK(all.debug);
-  for (const char* wrong : {"{backend: mpi}", "{reduction: ring}", "{reduce: never}", "{bucket_mib: 0}", "{timeout: 0.5}",
-                            "{check_every: -1}", "{debug: 2}", "{bucket_mb: 1}", "{preset: fast}", "{in_flight: -1}", "{in_flight: 1025}"}) {
+  for (const char* wrong :
+       {"{backend: mpi}", "{reduction: ring}", "{reduce: never}", "{bucket_mib: 0}", "{timeout: 0.5}", "{check_every: -1}", "{debug: 2}",
+        "{bucket_mb: 1}", "{preset: fast}", "{in_flight: -1}", "{in_flight: 1025}"}) {
     CAPTURE(wrong);
     CHECK((error_of([&] { bound(wrong); }).kind() == ErrorKind::Usage));
   }

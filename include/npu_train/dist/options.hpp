@@ -22,14 +22,14 @@ enum class Sharding {
 
 /// Section `dist`.
 struct DistOptions {
-  std::string preset = "none";        ///< none | communication: of_preset(); in a file it sets the keys that the file does not have
-  std::string backend = "auto";       ///< what carries gradients: gloo | nccl | hccl | auto: that of the device, gloo on a CPU
-  std::string reduction = "auto";     ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce |
-                                      ///< auto: native on nccl and hccl where all other options allow it, else ordered
-  std::string group_size = "none";    ///< ranks that add inside a group first; then the first ones of all groups add, and each gives the
-                                      ///< sum to its group: none | N | auto: those of one machine; with `reduction: native`, which it selects
-  std::string reduce = "auto";        ///< window: once for each window | micro_batch: once for each micro-batch, in order | auto: window,
-                                      ///< with sharded gradients micro_batch
+  std::string preset = "none";      ///< none | communication: of_preset(); in a file it sets the keys that the file does not have
+  std::string backend = "auto";     ///< what carries gradients: gloo | nccl | hccl | auto: that of the device, gloo on a CPU
+  std::string reduction = "auto";   ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce |
+                                    ///< auto: native on nccl and hccl where all other options allow it, else ordered
+  std::string group_size = "none";  ///< ranks that add inside a group first; then the first ones of all groups add, and each gives the
+                                    ///< sum to its group: none | N | auto: those of one machine; with `reduction: native`, which it selects
+  std::string reduce = "auto";      ///< window: once for each window | micro_batch: once for each micro-batch, in order | auto: window,
+                                    ///< with sharded gradients micro_batch
   std::string reduce_dtype = "fp32";  ///< in which fp32 gradients travel: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
   std::string compression = "none";   ///< Compression::parse(): none | bf16 | fp16 | int8 | topk:SHARE | ratio:R | powersgd:RANK, topk and
                                       ///< ratio also with "+" and a code of their values; without effect in one process

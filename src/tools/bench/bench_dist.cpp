@@ -48,12 +48,12 @@ BenchRow bucket_row(const Reductions& reductions, size_t index, const std::strin
   const auto ms = [&](double seconds) { return 1e3 * seconds / reductions.steps; };
   const double arrived = std::max({sum.exchange.end, sum.between.end, sum.gather.end});
   BenchRow row{.section = "dist",
-          .name = name + ", bucket " + std::to_string(index),
-          .numbers = {{"sent_bytes", static_cast<double>(last.buckets[index].bytes)},
-                      {"sent_at_ms", ms(sum.exchange.begin)},
-                      {"exchange_ms", ms(sum.exchange.end - sum.exchange.begin)},
-                      {"gather_ms", ms(sum.gather.end - sum.gather.begin)},
-                      {"arrived_at_ms", ms(arrived)}}};
+               .name = name + ", bucket " + std::to_string(index),
+               .numbers = {{"sent_bytes", static_cast<double>(last.buckets[index].bytes)},
+                           {"sent_at_ms", ms(sum.exchange.begin)},
+                           {"exchange_ms", ms(sum.exchange.end - sum.exchange.begin)},
+                           {"gather_ms", ms(sum.gather.end - sum.gather.begin)},
+                           {"arrived_at_ms", ms(arrived)}}};
   if (sum.between.end > 0) row.numbers.emplace_back("between_ms", ms(sum.between.end - sum.between.begin));
   return row;
 }
