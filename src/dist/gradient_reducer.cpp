@@ -6,7 +6,6 @@
 #include <cmath>
 #include <deque>
 #include <mutex>
-#include <numeric>
 #include <utility>
 
 #include "dist/bucket.hpp"
@@ -17,9 +16,9 @@
 #include "dist/gradient_hook.hpp"
 #include "dist/operator_sequence.hpp"
 #include "dist/parameter_units.hpp"
+#include "dist/reduction_rules.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/dist/gradient_sharding.hpp"
 
 namespace npu_train {
 
@@ -72,11 +71,9 @@ class GradientReducer::Impl {
   void end_round();
   void idle_pass();
   void end_rounds();
-  std::vector<detail::FlatBucket> layout_of(const DistOptions& options, const std::vector<size_t>& unit_of) const;
   std::vector<double> agree(const std::vector<double>& own, std::vector<bool>& present);
   bool last_round() const { return window_mode_ || round_ + 1 >= rounds_; }
   detail::BucketQueue::Round round() const { return {.unit = scale_ / errors_scale_, .last = last_round()}; }
-  void check_options(const DistOptions& options, const Compression& compression) const;
 
   ParameterSet parameters_;
   ParameterSet own_;
@@ -128,15 +125,16 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   // With groups of ranks, between them only.
   const auto compression = options.has_groups() && rank_groups_.count == 1 ? Compression() : options.compressed();
   const Bucket::Travel travel{.dtype = detail::travel_dtype(options), .between_devices = between_devices_, .compression = compression};
-  carries_errors_ = compression.carries_errors() && group_->size() > 1;
-  check_options(options, compression);
+  const detail::ReductionRules rules{options, compression, sharding_, groups_, rank_groups_};
+  carries_errors_ = rules.carries_errors();
+  rules.check_options();
   // Not where exchanges and gathers are one sequence (with shards there are no gathers, unless of compressed gradients), nor where each
   // collective waits for all (dist.debug).
   const bool one_sequence = between_devices_ && (sharding_ == Sharding::None || carries_errors_ || rank_groups_.members != nullptr);
   queue_.set({.ordered = ordered_, .early = !options.debug && !one_sequence, .in_flight = options.in_flight});
   detail::check_equal_parameters(parameters_, *group_, options.compression);
   const auto unit_of = detail::unit_of_each(parameters_, units);
-  auto layout = layout_of(options, unit_of);
+  auto layout = rules.layout(parameters_, unit_of);
   buckets_.reserve(layout.size());
   for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, groups_, rank_groups_, travel, sharding_);
   if (sharding_ == Sharding::Parameters) {
@@ -154,35 +152,6 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
       const auto& value = parameters_[buckets_[b].layout().pieces[i].parameter].value;
       detail::hook_gradient(value, [this, b, i] { on_gradient(b, i); });
     }
-}
-
-void GradientReducer::Impl::check_options(const DistOptions& options, const Compression& compression) const {
-  check(!carries_errors_ || sharding_ != Sharding::Parameters, ErrorKind::Usage, "dist.compression", options.compression,
-        " exchanges in an order of its own, which trainer.strategy=zero3 does not allow; allowed with it: none, bf16, fp16");
-  check(!carries_errors_ || groups_.replicas == nullptr, ErrorKind::Usage, "dist.compression", options.compression,
-        " gives each rank another shard; allowed with dist.shard_size=", options.shard_size, ": none, bf16, fp16");
-  check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
-  check(ordered_ || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
-        "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
-  if (options.in_flight == 0) return;
-  check(sharding_ != Sharding::Parameters, ErrorKind::Usage, "dist.in_flight", options.in_flight,
-        " may wait for a rank that waits for parameters; allowed with trainer.strategy=zero3: 0");
-  check(compression.method != Compression::Method::LowRank, ErrorKind::Usage, "dist.in_flight", options.in_flight,
-        " does not fit a second exchange of all buckets; allowed with dist.compression=", options.compression, ": 0");
-}
-
-std::vector<detail::FlatBucket> GradientReducer::Impl::layout_of(const DistOptions& options, const std::vector<size_t>& unit_of) const {
-  const bool divides_elements = options.shard_by == "elements";
-  check(divides_elements || groups_.replicas == nullptr, ErrorKind::Usage, "dist.shard_by", options.shard_by,
-        " divides among all ranks; allowed with dist.shard_size=", options.shard_size, ": elements");
-  check(divides_elements || sharding_ == Sharding::Optimizer || sharding_ == Sharding::Gradients, ErrorKind::Usage, "dist.shard_by",
-        options.shard_by, " selects how zero1 and zero2 divide; allowed with other strategies: elements");
-  if (sharding_ == Sharding::Parameters) return detail::unit_layout(parameters_, group_->size(), unit_of);
-  const auto owners = divides_elements ? std::vector<int>() : shards_of(parameters_, group_->size(), options.shard_by);
-  int divided_by = group_->size();
-  if (rank_groups_.count > 1 && carries_errors_)
-    divided_by = sharding_ == Sharding::None ? rank_groups_.count : std::lcm(divided_by, rank_groups_.count);
-  return detail::flat_layout(parameters_, divided_by, static_cast<int64_t>(options.bucket_mib * 1048576), owners);
 }
 
 GradientReducer::Impl::~Impl() {
