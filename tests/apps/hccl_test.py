@@ -54,7 +54,8 @@ class Hccl(ProgramTest):
         self.assertDone(native)
         self.assertIn('data parallel over HCCL, native sums', native[1] + native[2])
         self.assertEqual({line.split()[0] for line in trace.read_text().splitlines()}, {'all_reduce'})
-        groups = self.train('groups', 'dist.preset=communication', 'dist.group_size=2', 'dist.check_every=1', nproc=4, FAKE_HCCL_TRACE=str(trace))
+        groups = self.train('groups', 'dist.preset=communication', 'dist.group_size=2', 'dist.check_every=1', nproc=4, FAKE_NPU_DEVICES='4',
+                            FAKE_HCCL_TRACE=str(trace))
         self.assertDone(groups)
         self.assertIn('2 groups of 2 ranks add inside', groups[1] + groups[2])
         self.assertIn('no times are known', groups[1] + groups[2])  # queued, and done at once

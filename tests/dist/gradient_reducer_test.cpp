@@ -218,6 +218,18 @@ TEST_CASE("groups of ranks get equal bits of numbers of any size, compressed bet
   }
 }
 
+TEST_CASE("the loss of a rank reaches all groups, whether it leads one or not") {
+  for (const int lost : {0, 1}) {
+    const auto all = run_ranks(3, {kRankProgram, "failure", "how=throw", "rank=" + std::to_string(lost), "reduction=native", "group_size=2",
+                                   "in_flight=2", "compression=int8"});
+    for (int r = 0; r < 3; ++r) {
+      CAPTURE(lost);
+      CAPTURE(r);
+      CHECK_MESSAGE(all[static_cast<size_t>(r)].status == (r == lost ? 3 : 9), all[static_cast<size_t>(r)].output);
+    }
+  }
+}
+
 TEST_CASE("parameters that differ are named, on every rank") {
   for (const auto& rank : run_ranks(2, {kRankProgram, "other_parameters"})) {
     CHECK(rank.status == 9);
