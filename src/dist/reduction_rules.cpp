@@ -9,10 +9,11 @@ namespace npu_train::detail {
 
 void ReductionRules::check_options() const {
   const bool ordered = options.adds_in_order(), carries = carries_errors();
+  const char* others = groups.count > 1 ? "none" : "none, bf16, fp16";
   check(!carries || sharding != Sharding::Parameters, ErrorKind::Usage, "dist.compression", options.compression,
-        " exchanges in an order of its own, which trainer.strategy=zero3 does not allow; allowed with it: none, bf16, fp16");
+        " exchanges in an order of its own, which trainer.strategy=zero3 does not allow; allowed with it: ", others);
   check(!carries || shards.replicas == nullptr, ErrorKind::Usage, "dist.compression", options.compression,
-        " gives each rank another shard; allowed with dist.shard_size=", options.shard_size, ": none, bf16, fp16");
+        " gives each rank another shard; allowed with dist.shard_size=", options.shard_size, ": ", others);
   check(ordered || options.reduce == "window", ErrorKind::Usage, "dist.reduce",
         "micro_batch adds in order; allowed with dist.reduction=native: window");
   check(ordered || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
