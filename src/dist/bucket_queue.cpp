@@ -1,6 +1,7 @@
 #include "dist/bucket_queue.hpp"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace npu_train::detail {
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "dist/compressor.hpp"
 #include "dist/rank_groups.hpp"

@@ -1,6 +1,7 @@
 // Gradients that are added inside groups of ranks, between the first ranks of the groups, and returned.
 #include "testing.hpp"
 
+#include <algorithm>
 #include <map>
 
 #include "dist/compressed_ranks.hpp"
@@ -101,7 +102,7 @@ TEST_CASE("between groups only their first ranks send: what the times of a windo
           network);
       std::map<int, int64_t> between;  // by who sends
       for (const auto& [ends, bytes] : network->traffic->sent()) {
-        const auto [from, to] = ends;
+        const int from = ends.first, to = ends.second;
         if (from / size == to / size) continue;
         CHECK(from % size == 0);
         CHECK(to % size == 0);
