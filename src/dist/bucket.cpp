@@ -21,17 +21,34 @@ at::Tensor travelling(const at::Tensor& flat, Bucket::Travel travel) {
 
 }  // namespace
 
-Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, Travel travel, Sharding sharding)
+Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, const RankGroups& rank_groups, Travel travel,
+               Sharding sharding)
     : layout_(std::move(layout)),
       parameters_(parameters),
       groups_(groups),
       group_(*groups.all),
       travel_(travel),
       sharding_(sharding),
-      delivered_(layout_.pieces.size()),
-      compressor_(make_compressor(travel.compression, {layout_, parameters, group_, travel.between_devices, sharding})) {
+      delivered_(layout_.pieces.size()) {
+  if (rank_groups.members != nullptr)
+    make_grouped(rank_groups);
+  else
+    compressor_ = make_compressor(travel_.compression, {layout_, parameters_, group_, travel_.between_devices, sharding_});
   if (sharding_ < Sharding::Gradients) make_buffers();
   begin_round();
+}
+
+// Between groups travels what the first rank of each has in the memory of the transport.
+void Bucket::make_grouped(const RankGroups& groups) {
+  std::unique_ptr<Compressor> compressor;
+  auto layout = layout_;
+  if (!travel_.between_devices) layout.options = layout.options.device(c10::kCPU);
+  if (groups.leaders != nullptr)
+    compressor =
+        make_compressor(travel_.compression, {std::move(layout), parameters_, *groups.leaders, travel_.between_devices, Sharding::None});
+  else if (travel_.compression.carries_errors() && layout_.options.dtype() == at::kFloat)
+    elsewhere_ = groups.count;
+  grouped_ = std::make_unique<GroupedSum>(groups, std::move(compressor));
 }
 
 void Bucket::make_buffers() {
@@ -91,6 +108,8 @@ at::Tensor Bucket::by_rank(const at::Tensor& flat) const {
 }
 
 void Bucket::exchange(bool ordered, double unit) {
+  steps_ = 0;
+  waited_ = false;
   if (compressor_ != nullptr) {
     compressor_->send(flat_, unit);
     if (sharding_ >= Sharding::Gradients) drop_buffers();
@@ -100,6 +119,7 @@ void Bucket::exchange(bool ordered, double unit) {
   const int64_t times = ordered && sharding_ != Sharding::None ? 1 : 2;  // with shards only in parts
   times_ = {.bytes = times * (static_cast<int64_t>(sent_.nbytes()) - static_cast<int64_t>(sent_.nbytes()) / group_.size())};
   if (staged()) sent_.copy_(flat_);
+  if (grouped_ != nullptr) return grouped_->begin(sent_, unit);
   if (!ordered) {
     exchange_ = group_.all_reduce(sent_);
     return;
@@ -147,11 +167,44 @@ void Bucket::gather(bool ordered) {
   gather_ = group_.all_gather(sent_, sum_);
 }
 
+void Bucket::step(bool ordered, bool last_round) {
+  if (grouped_ != nullptr) return grouped_->step();
+  fold(ordered);
+  if (last_round) gather(ordered);
+  steps_ = kSteps;
+}
+
+bool Bucket::ready() const {
+  if (grouped_ != nullptr) return grouped_->ready();
+  return compressor_ != nullptr ? compressor_->arrived() : exchange_ != nullptr && exchange_->done();
+}
+
+bool Bucket::idle() const {
+  if (waited_) return true;
+  if (grouped_ != nullptr) return grouped_->done();
+  if (compressor_ != nullptr) return compressor_->done();
+  return (exchange_ == nullptr || exchange_->done()) && (gather_ == nullptr || gather_->done());
+}
+
 void Bucket::turn() {
+  if (grouped_ != nullptr) grouped_->turn();
   if (compressor_ != nullptr) compressor_->turn();
 }
 
+void Bucket::take_grouped() {
+  grouped_->finish();
+  times_ = grouped_->times();
+  if (sharding_ == Sharding::None) {
+    if (staged()) flat_.copy_(sent_);
+    return;
+  }
+  sum_ = as_parameters(part(sent_, groups_.shards->rank(), groups_.shards->size()).clone());
+  if (sharding_ >= Sharding::Gradients) drop_buffers();
+}
+
 void Bucket::wait() {
+  if (std::exchange(waited_, true)) return;
+  if (grouped_ != nullptr) return take_grouped();
   if (compressor_ != nullptr) {
     auto& sums = sharding_ == Sharding::None ? flat_ : sum_;
     sums = compressor_->finish();

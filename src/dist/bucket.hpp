@@ -9,6 +9,8 @@
 
 #include "dist/compressor.hpp"
 #include "dist/flat_layout.hpp"
+#include "dist/grouped_sum.hpp"
+#include "dist/rank_groups.hpp"
 #include "dist/shard_groups.hpp"
 #include "npu_train/dist/process_group.hpp"
 
@@ -23,7 +25,8 @@ class Bucket {
     Compression compression{};          // of fp32 gradients, where it carries errors
   };
 
-  Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, Travel travel, Sharding sharding);
+  Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, const RankGroups& rank_groups, Travel travel,
+         Sharding sharding);
 
   const FlatBucket& layout() const { return layout_; }
 
@@ -40,18 +43,27 @@ class Bucket {
 
   // Sends this rank's gradients: ordered, a part to each rank. One unit of errors of earlier windows is `unit` of these gradients.
   void exchange(bool ordered, double unit = 1);
-  bool exchanged() const { return compressor_ != nullptr ? compressor_->arrived() : exchange_ != nullptr && exchange_->done(); }
-  // Adds the parts of all ranks, in their order, to the sum of this window's earlier rounds.
-  void fold(bool ordered);
-  // Sends the sum of this rank's part to all, and waits for those of the others; with shards, it stays where it is, unless several ranks
-  // have the same shard.
-  void gather(bool ordered);
-  // When all buckets have been gathered: a compression that exchanges twice begins the second exchange.
+  // How many of the steps to the sum this round has taken, of kSteps: each waits for what is on its way, and sends on. Without groups of
+  // ranks the first one is the last.
+  static constexpr int kSteps = GroupedSum::kEnd;
+  int steps() const { return grouped_ != nullptr ? grouped_->steps() : steps_; }
+  void step(bool ordered, bool last_round);
+  // Whether step() returns at once.
+  bool ready() const;
+  // Whether nothing is on its way.
+  bool idle() const;
+  // When all buckets have taken two steps: a compression that exchanges twice begins the second exchange. The last step of `turns()`
+  // follows.
   void turn();
+  bool turns() const { return grouped_ != nullptr && grouped_->turns(); }
+  // In the last round: until the sum is here.
   void wait();
 
-  // nullptr without a compression that carries errors.
-  Compressor* compressor() const { return compressor_.get(); }
+  // nullptr without a compression that carries errors, and on a rank that compresses nothing.
+  Compressor* compressor() const { return grouped_ != nullptr ? grouped_->compressor() : compressor_.get(); }
+
+  // On a rank that does not lead its group: how many others compress, and carry errors; else 0.
+  int compressors_elsewhere() const { return elsewhere_; }
 
   // Of the last round, by the clock of Collective::span().
   const ReductionTimes::Bucket& times() const { return times_; }
@@ -67,6 +79,12 @@ class Bucket {
     return flat.narrow(0, rank * (layout_.numel / ranks), layout_.numel / ranks);
   }
   at::Tensor by_rank(const at::Tensor& flat) const;
+  void make_grouped(const RankGroups& groups);
+  // Adds the parts of all ranks, in their order, to the sum of this window's earlier rounds.
+  void fold(bool ordered);
+  // Sends the sum of this rank's part to all; with shards, it stays where it is, unless several ranks have the same shard.
+  void gather(bool ordered);
+  void take_grouped();
   at::Tensor as_parameters(const at::Tensor& sum) const;
   bool staged() const { return !sent_.is_same(flat_); }
   void make_buffers();
@@ -87,6 +105,10 @@ class Bucket {
   at::Tensor sum_;       // of this rank's part, over the rounds of the window; with shards on the parameters' device
   std::unique_ptr<Collective> exchange_, gather_;
   std::unique_ptr<Compressor> compressor_;
+  std::unique_ptr<GroupedSum> grouped_;  // with groups of ranks
+  int elsewhere_ = 0;
+  int steps_ = kSteps;
+  bool waited_ = false;
   ReductionTimes::Bucket times_;
 };
 

@@ -77,6 +77,13 @@ class C10dGroup final : public ProcessGroup {
       return backend.allreduce(tensors);
     });
   }
+  std::unique_ptr<Collective> reduce(const at::Tensor& tensor) override {
+    return start("reduce", exchanges_, tensor, [&](c10d::Backend& backend) {
+      std::vector<at::Tensor> tensors{tensor};
+      return backend.reduce(tensors);
+    });
+  }
+  std::unique_ptr<Collective> distribute(const at::Tensor& tensor) override { return start_broadcast("distribute", gathers_, tensor); }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
     return start("all_gather", gathers_, in, [&](c10d::Backend& backend) {
       at::Tensor o = out, i = in;
@@ -88,12 +95,7 @@ class C10dGroup final : public ProcessGroup {
   std::vector<std::string> gather(const std::string& call, const std::string& own) override;
   using ProcessGroup::gather;
 
-  void broadcast(const at::Tensor& tensor) override {
-    start("broadcast", agreements_, tensor, [&](c10d::Backend& backend) {
-      std::vector<at::Tensor> tensors{tensor};
-      return backend.broadcast(tensors);
-    })->wait();
-  }
+  void broadcast(const at::Tensor& tensor) override { start_broadcast("broadcast", agreements_, tensor)->wait(); }
 
   void main_first(const std::function<void()>& work) override;
   void does(std::string work) override { shared_->beats->does(std::move(work)); }
@@ -139,6 +141,12 @@ class C10dGroup final : public ProcessGroup {
     if (!given.is_cpu()) backend = transports_.at(given.device().type()).backend.get();
     auto work = shared_->guarded(operation, [&] { return fn(*backend); });
     return std::make_unique<detail::C10dCollective>(shared_, operation, sequence, std::move(work), given.is_cpu());
+  }
+  std::unique_ptr<Collective> start_broadcast(const std::string& operation, const Gloo& group, const at::Tensor& tensor) {
+    return start(operation, group, tensor, [&](c10d::Backend& backend) {
+      std::vector<at::Tensor> tensors{tensor};
+      return backend.broadcast(tensors);
+    });
   }
   std::string why_no_transport(const Device& device) const;
 

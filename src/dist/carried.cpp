@@ -48,6 +48,28 @@ void add_sums(const at::Tensor& to, const at::Tensor& all, const at::Tensor& sav
 
 }  // namespace
 
+namespace {
+
+// Of the part of a piece whose sum this rank compresses.
+int64_t begin_of(const Bucket& bucket, const FlatPiece& piece) {
+  const auto& group = bucket.compressor()->group();
+  return bucket.layout().range_of_rank(piece, group.rank(), group.size()).begin;
+}
+
+// Of what other ranks carry, so that this one reads none of it.
+void add_empty(ParameterSet& slices, const Bucket& bucket, const ParameterSet& parameters) {
+  const auto ranks = bucket.compressors_elsewhere();
+  if (ranks == 0) return;
+  for (const auto& piece : bucket.layout().pieces) {
+    const auto& name = parameters[piece.parameter].name;
+    const auto none = at::empty({0}, at::kFloat);
+    slices.add({.name = "rank/" + name, .value = none, .sliced_from = meta({ranks, piece.numel})});
+    slices.add({.name = "sum/" + name, .value = none, .sliced_from = meta({piece.numel})});
+  }
+}
+
+}  // namespace
+
 at::ScalarType travel_dtype(const DistOptions& options) {
   const auto compression = options.compressed();
   if (compression.carries_errors()) return at::kFloat;
@@ -55,12 +77,14 @@ at::ScalarType travel_dtype(const DistOptions& options) {
   return compression.values == "bf16" || options.reduce_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
 }
 
-CarriedState carried_of(const std::vector<Bucket>& buckets, const ParameterSet& parameters, const ProcessGroup& group, double scale) {
+CarriedState carried_of(const std::vector<Bucket>& buckets, const ParameterSet& parameters, double scale) {
   CarriedState out;
   out.shared.values["scale"] = scale;
   for (const auto& bucket : buckets) {
+    add_empty(out.slices, bucket, parameters);
     if (bucket.compressor() == nullptr) continue;
     const auto& pieces = bucket.layout().pieces;
+    const auto& group = bucket.compressor()->group();
     for (size_t i = 0; i < pieces.size(); ++i) {
       const auto& name = parameters[pieces[i].parameter].name;
       const auto numel = pieces[i].numel;
@@ -69,7 +93,7 @@ CarriedState carried_of(const std::vector<Bucket>& buckets, const ParameterSet& 
                       .sliced_from = meta({group.size(), numel}),
                       .begin = group.rank() * numel});
       if (const auto sum = bucket.compressor()->error_of_sum(pieces[i]); sum.defined())
-        out.slices.add({.name = "sum/" + name, .value = sum, .sliced_from = meta({numel}), .begin = bucket.own(i).begin});
+        out.slices.add({.name = "sum/" + name, .value = sum, .sliced_from = meta({numel}), .begin = begin_of(bucket, pieces[i])});
       if (const auto shared = bucket.compressor()->shared(pieces[i]); shared.defined()) out.shared.tensors["factor/" + name] = shared;
     }
   }
@@ -82,18 +106,19 @@ State own_state(const CarriedState& carried) {
   return out;
 }
 
-double load_carried(std::vector<Bucket>& buckets, const ParameterSet& parameters, const ProcessGroup& group, const State& saved) {
+double load_carried(std::vector<Bucket>& buckets, const ParameterSet& parameters, const State& saved) {
   const at::NoGradGuard no_grad;
   for (const auto& bucket : buckets) {
     if (bucket.compressor() == nullptr) continue;
     bucket.compressor()->reset();
+    const auto& group = bucket.compressor()->group();
     const auto& pieces = bucket.layout().pieces;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const auto& name = parameters[pieces[i].parameter].name;
       const auto rows = "error/rank/" + name, sums = "error/sum/" + name, factor = "factor/" + name;
       const auto all = bucket.compressor()->error(pieces[i]), of_sum = bucket.compressor()->error_of_sum(pieces[i]);
       if (const auto* found = find(saved, rows)) add_rows(all, *found, rows, group);
-      if (const auto* found = find(saved, sums)) add_sums(of_sum, all, *found, bucket.own(i).begin, sums, group);
+      if (const auto* found = find(saved, sums)) add_sums(of_sum, all, *found, begin_of(bucket, pieces[i]), sums, group);
       const auto shared = bucket.compressor()->shared(pieces[i]);
       if (const auto* found = find(saved, factor); found != nullptr && shared.defined() && found->sizes() == shared.sizes())
         shared.copy_(*found);

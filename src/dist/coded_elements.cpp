@@ -21,6 +21,7 @@ class CodedElements final : public Compressor {
     error_.propose(own.sub_(read));
   }
   bool arrived() override { return sum_.arrived(); }
+  bool done() override { return sum_.done(); }
   void pass_on() override {
     part_ = sum_.add();
     if (place_.sharding != Sharding::None) return;

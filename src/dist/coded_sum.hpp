@@ -43,6 +43,8 @@ class CodedSum {
   // fp32 [n], n a multiple of the number of ranks. Returns what the others read of it.
   at::Tensor send(const at::Tensor& values);
   bool arrived() { return exchange_->done(); }
+  // Nothing is on its way.
+  bool done() { return (exchange_ == nullptr || exchange_->done()) && (gather_ == nullptr || gather_->done()); }
   // Waits: the sum of this rank's part [n / ranks].
   at::Tensor add();
   // To all ranks. Returns what they read of it.

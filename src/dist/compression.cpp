@@ -10,7 +10,8 @@ namespace npu_train {
 namespace {
 
 constexpr const char* kWhere = "dist.compression";
-constexpr const char* kForms = "none, bf16, fp16, int8, topk:SHARE, ratio:R, powersgd:RANK; topk and ratio also with +bf16, +fp16 or +int8";
+constexpr const char* kForms =
+    "none, bf16, fp16, int8, topk:SHARE, ratio:R, topk:SHARE+ratio:R, powersgd:RANK; topk and ratio also with +bf16, +fp16 or +int8";
 
 // The number after "name:"; -1 if there is none.
 double number_of(const std::string& word) {
@@ -52,7 +53,8 @@ Compression Compression::parse(const std::string& text) {
     const bool is_method = word.starts_with("topk:") || word.starts_with("ratio:") || word.starts_with("powersgd:");
     const bool is_code = word == "bf16" || word == "fp16" || word == "int8";
     check(is_method || is_code, ErrorKind::Usage, kWhere, "'", text, "' is not known; allowed: ", kForms);
-    check(is_method ? out.method == Method::All : out.values == "fp32", ErrorKind::Usage, kWhere, "'", text,
+    const bool is_bound = word.starts_with("ratio:") && out.share > 0 && out.ratio == 0;  // of topk
+    check(is_method ? out.method == Method::All || is_bound : out.values == "fp32", ErrorKind::Usage, kWhere, "'", text,
           "' names two of a kind; allowed: ", kForms);
     if (is_method)
       set_method(word, out);

@@ -32,13 +32,18 @@ class Compressor {
   // This rank's gradients, to which the error is added: one of its units is `unit` of theirs. Never waits.
   virtual void send(const at::Tensor& flat, double unit) = 0;
   virtual bool arrived() = 0;
+  // Whether everything that was sent has arrived.
+  virtual bool done() = 0;
   // What has arrived is added, and sent on. Waits.
   virtual void pass_on() {}
   // After the first messages of all buckets: those who exchange twice begin the second one.
   virtual void turn() {}
+  virtual bool turns() const { return false; }
   // The sums [numel]; with shards those of this rank's part [numel / ranks].
   virtual at::Tensor finish() = 0;
   const ReductionTimes::Bucket& times() const { return times_; }
+  // Those who compress.
+  const ProcessGroup& group() const { return place_.group; }
 
   // No rank has a gradient of the piece, so its sum is not used.
   virtual void keep(const FlatPiece& piece) { error_.keep(piece.offset, piece.numel); }

@@ -9,15 +9,16 @@
 #include <utility>
 
 #include "dist/bucket.hpp"
+#include "dist/bucket_queue.hpp"
 #include "dist/carried.hpp"
 #include "dist/equal_parameters.hpp"
 #include "dist/gathered_bucket.hpp"
 #include "dist/gradient_hook.hpp"
 #include "dist/operator_sequence.hpp"
 #include "dist/parameter_units.hpp"
+#include "dist/reduction_rules.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
-#include "npu_train/dist/gradient_sharding.hpp"
 
 namespace npu_train {
 
@@ -50,7 +51,7 @@ class GradientReducer::Impl {
   void settle(bool taken);
   void set_gradient_scale(double scale);
   bool carries_errors() const { return carries_errors_; }
-  CarriedState carried() const { return detail::carried_of(buckets_, parameters_, *group_, errors_scale_); }
+  CarriedState carried() const { return detail::carried_of(buckets_, parameters_, errors_scale_); }
   void load_carried(const State& saved);
   const ParameterSet& own() const { return own_; }
   int shard_size() const { return groups_.shards->size(); }
@@ -65,26 +66,25 @@ class GradientReducer::Impl {
   void note_times(double backward);
   void on_gradient(size_t bucket, size_t piece);
   void take(size_t bucket, size_t piece);
-  void send_complete();
-  void fold_next();
   void send_round();
   void fold_round();
   void end_round();
   void idle_pass();
   void end_rounds();
-  std::vector<detail::FlatBucket> layout_of(const DistOptions& options, const std::vector<size_t>& unit_of) const;
   std::vector<double> agree(const std::vector<double>& own, std::vector<bool>& present);
   bool last_round() const { return window_mode_ || round_ + 1 >= rounds_; }
+  detail::BucketQueue::Round round() const { return {.unit = scale_ / errors_scale_, .last = last_round()}; }
 
   ParameterSet parameters_;
   ParameterSet own_;
   std::shared_ptr<ProcessGroup> group_;
   detail::ShardGroups groups_;
+  detail::RankGroups rank_groups_;
   Sharding sharding_;
   bool ordered_, window_mode_, overlap_, between_devices_;
   bool carries_errors_ = false;
-  bool folds_early_;  // while the backward pass runs, after gradients that differ by rank
   std::vector<Bucket> buckets_;
+  detail::BucketQueue queue_;
   std::unique_ptr<detail::ParameterUnits> units_;  // with Sharding::Parameters
   int64_t passes_ = 0, passes_of_all_ = 1;         // forward passes of this window: of this rank so far, and of the rank that has most
   bool in_pass_ = false;                           // one has begun, and its backward pass is to come
@@ -94,7 +94,6 @@ class GradientReducer::Impl {
   bool open_ = false;                              // a round is under way
   bool finished_ = true;                           // no round of a new window has begun
   int64_t round_ = 0, rounds_ = 1;
-  size_t sent_ = 0, folded_ = 0;
   double begin_ = 0;  // of the backward pass, by SteadyClock
   ReductionTimes times_;
   bool settled_ = true;                  // errors of compression
@@ -106,6 +105,7 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
     : parameters_(parameters),
       group_(checked(std::move(group))),
       groups_(group_, given.shard_size_of(*group_, sharding)),
+      rank_groups_(*group_, given.group_size_of(*group_)),
       sharding_(sharding),
       present_(parameters.size()) {
   bind<DistOptions>(to_node(given), "dist");
@@ -116,30 +116,30 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   between_devices_ = transport != ProcessGroup::kHostTransport;
   if (between_devices_ && groups_.replicas != nullptr)
     for (const auto& part : {groups_.shards, groups_.replicas}) part->transport(parameters_[0].value.device());
+  if (between_devices_)
+    for (const auto& part : {rank_groups_.members, rank_groups_.leaders})
+      if (part != nullptr && part->size() > 1) part->transport(parameters_[0].value.device());
   // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters; with dist.debug an
   // exchange waits for ranks that bring parameters meanwhile.
   overlap_ = options.overlap && !(sharding_ == Sharding::Parameters && (between_devices_ || options.debug));
-  const auto compression = options.compressed();
+  // With groups of ranks, between them only.
+  const auto compression = options.has_groups() && rank_groups_.count == 1 ? Compression() : options.compressed();
   const Bucket::Travel travel{.dtype = detail::travel_dtype(options), .between_devices = between_devices_, .compression = compression};
-  carries_errors_ = compression.carries_errors() && group_->size() > 1;
-  check(!carries_errors_ || sharding_ != Sharding::Parameters, ErrorKind::Usage, "dist.compression", options.compression,
-        " exchanges in an order of its own, which trainer.strategy=zero3 does not allow; allowed with it: none, bf16, fp16");
-  check(!carries_errors_ || groups_.replicas == nullptr, ErrorKind::Usage, "dist.compression", options.compression,
-        " gives each rank another shard; allowed with dist.shard_size=", options.shard_size, ": none, bf16, fp16");
+  const detail::ReductionRules rules{options, compression, sharding_, groups_, rank_groups_};
+  carries_errors_ = rules.carries_errors();
+  rules.check_options();
   // Not where exchanges and gathers are one sequence (with shards there are no gathers, unless of compressed gradients), nor where each
   // collective waits for all (dist.debug).
-  folds_early_ = !options.debug && (!between_devices_ || (sharding_ != Sharding::None && !carries_errors_));
-  check(ordered_ || window_mode_, ErrorKind::Usage, "dist.reduce", "micro_batch adds in order; allowed with dist.reduction=native: window");
-  check(ordered_ || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
-        "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
+  const bool one_sequence = between_devices_ && (sharding_ == Sharding::None || carries_errors_ || rank_groups_.members != nullptr);
+  queue_.set({.ordered = ordered_, .early = !options.debug && !one_sequence, .in_flight = options.in_flight});
   for (const auto& p : parameters_)
     check(p.value.requires_grad(), ErrorKind::Usage, "GradientReducer", p.name,
           " requires no gradient; allowed: the parameters that are trained");
   detail::check_equal_parameters(parameters_, *group_, options.compression);
   const auto unit_of = detail::unit_of_each(parameters_, units);
-  auto layout = layout_of(options, unit_of);
+  auto layout = rules.layout(parameters_, unit_of);
   buckets_.reserve(layout.size());
-  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, groups_, travel, sharding_);
+  for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, groups_, rank_groups_, travel, sharding_);
   if (sharding_ == Sharding::Parameters) {
     std::vector<std::string> names;
     for (const auto& unit : units) names.push_back(unit.name);
@@ -155,17 +155,6 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
       const auto& value = parameters_[buckets_[b].layout().pieces[i].parameter].value;
       detail::hook_gradient(value, [this, b, i] { on_gradient(b, i); });
     }
-}
-
-std::vector<detail::FlatBucket> GradientReducer::Impl::layout_of(const DistOptions& options, const std::vector<size_t>& unit_of) const {
-  const bool divides_elements = options.shard_by == "elements";
-  check(divides_elements || groups_.replicas == nullptr, ErrorKind::Usage, "dist.shard_by", options.shard_by,
-        " divides among all ranks; allowed with dist.shard_size=", options.shard_size, ": elements");
-  check(divides_elements || sharding_ == Sharding::Optimizer || sharding_ == Sharding::Gradients, ErrorKind::Usage, "dist.shard_by",
-        options.shard_by, " selects how zero1 and zero2 divide; allowed with other strategies: elements");
-  if (sharding_ == Sharding::Parameters) return detail::unit_layout(parameters_, group_->size(), unit_of);
-  const auto owners = divides_elements ? std::vector<int>() : shards_of(parameters_, group_->size(), options.shard_by);
-  return detail::flat_layout(parameters_, group_->size(), static_cast<int64_t>(options.bucket_mib * 1048576), owners);
 }
 
 GradientReducer::Impl::~Impl() {
@@ -245,7 +234,7 @@ void GradientReducer::Impl::on_gradient(size_t bucket, size_t piece) {
         parameters_[buckets_[bucket].layout().pieces[piece].parameter].name,
         " was accumulated twice in one backward pass; hint: npu_train::checkpoint recomputes without a second backward pass");
   take(bucket, piece);
-  if (overlap_) send_complete();
+  if (overlap_) queue_.send_complete(buckets_, round());
 }
 
 void GradientReducer::Impl::take(size_t bucket, size_t piece) {
@@ -253,39 +242,23 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
   present_[buckets_[bucket].layout().pieces[piece].parameter] = true;
 }
 
-// In the order of buckets: what is complete is sent, what has arrived is added and sent on.
-void GradientReducer::Impl::send_complete() {
-  // Never waits: the backward pass of another rank may wait for this one, in a layer of its own, before it sends the bucket.
-  for (; sent_ < buckets_.size() && buckets_[sent_].complete(); ++sent_) buckets_[sent_].exchange(ordered_, scale_ / errors_scale_);
-  while (folds_early_ && folded_ < sent_ && buckets_[folded_].exchanged()) fold_next();
-}
-
-void GradientReducer::Impl::fold_next() {
-  auto& bucket = buckets_[folded_++];
-  bucket.fold(ordered_);
-  if (last_round()) bucket.gather(ordered_);
-}
-
 // What the hooks did not deliver: gradients of other micro-batches, of master weights, and none at all.
 void GradientReducer::Impl::send_round() {
   const at::NoGradGuard no_grad;
   armed_ = false;
-  if (sent_ == buckets_.size()) return;
-  for (size_t b = 0; b < buckets_.size(); ++b) {
+  for (size_t b = queue_.sent(); b < buckets_.size(); ++b) {
     const auto& pieces = buckets_[b].layout().pieces;
     for (size_t i = 0; i < pieces.size(); ++i)
       if (!buckets_[b].delivered(i) && parameters_[pieces[i].parameter].value.grad().defined()) take(b, i);
     buckets_[b].fill_missing();
-    send_complete();
+    queue_.send_until(buckets_, b, round());
   }
 }
 
 void GradientReducer::Impl::fold_round() {
   const at::NoGradGuard no_grad;
   open_ = false;
-  while (folded_ < buckets_.size()) fold_next();
-  for (auto& b : buckets_) b.begin_round();
-  sent_ = folded_ = 0;
+  queue_.fold(buckets_, round());
   ++round_;
 }
 
@@ -376,7 +349,7 @@ void GradientReducer::Impl::set_gradient_scale(double scale) {
 
 void GradientReducer::Impl::load_carried(const State& saved) {
   settle(false);
-  errors_scale_ = detail::load_carried(buckets_, parameters_, *group_, saved);
+  errors_scale_ = detail::load_carried(buckets_, parameters_, saved);
 }
 
 ParameterSet GradientReducer::Impl::own_slices() const {
@@ -437,7 +410,7 @@ void GradientReducer::Impl::note_times(double backward) {
   }
   for (const auto& b : buckets_) {
     auto times = b.times();
-    for (auto* span : {&times.exchange, &times.gather})
+    for (auto* span : {&times.exchange, &times.between, &times.gather})
       if (span->end > 0) *span = {span->begin - begin_, span->end - begin_};
     times_.buckets.push_back(times);
   }

@@ -27,8 +27,9 @@ class LargestElements final : public Compressor {
           "; hint: a smaller dist.bucket_mib, unless one parameter is that large");
     int64_t elements = 0;
     for (const auto& piece : place_.layout.pieces) elements += piece.numel;
-    chosen_ = compression.share > 0 ? static_cast<int64_t>(compression.share * static_cast<double>(elements))
-                                    : most_within(compression.ratio, elements);
+    chosen_ = elements;
+    if (compression.share > 0) chosen_ = static_cast<int64_t>(compression.share * static_cast<double>(elements));
+    if (compression.ratio > 0) chosen_ = std::min(chosen_, most_within(compression.ratio, elements));
     chosen_ = std::clamp<int64_t>(chosen_, 1, place_.layout.numel);
   }
 
@@ -44,6 +45,7 @@ class LargestElements final : public Compressor {
     error_.propose(std::move(own));
   }
   bool arrived() override { return true; }
+  bool done() override { return lists_ == nullptr || lists_->done(); }
   void pass_on() override {
     if (lists_ == nullptr) gather();  // in the sequence of the gathers of all buckets
   }

@@ -91,6 +91,8 @@ class LowRank final : public Compressor {
     first_.send(padded(message, place_.group.size()));
   }
   bool arrived() override { return first_.arrived(); }
+  bool done() override { return first_.done() && second_.done(); }
+  bool turns() const override { return true; }
   void pass_on() override { first_.gather(first_.add()); }
 
   void turn() override {

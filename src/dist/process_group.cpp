@@ -24,7 +24,15 @@ std::vector<std::vector<double>> ProcessGroup::gather(const std::string& call, c
 
 std::shared_ptr<ProcessGroup> ProcessGroup::subgroup(const std::vector<int>& ranks) {
   throw Error(ErrorKind::Usage, "ProcessGroup", c10::str("this group has no group of ", ranks.size(), " of its ", size(), " ranks"),
-              "override subgroup(), or leave dist.shard_size at the number of ranks");
+              "override subgroup(), or leave dist.shard_size at the number of ranks and dist.group_size at none");
+}
+
+std::unique_ptr<Collective> ProcessGroup::reduce(const at::Tensor& /*tensor*/) {
+  throw Error(ErrorKind::Usage, "ProcessGroup", "this group has no reduce()", "override it, or leave dist.group_size at none");
+}
+
+std::unique_ptr<Collective> ProcessGroup::distribute(const at::Tensor& /*tensor*/) {
+  throw Error(ErrorKind::Usage, "ProcessGroup", "this group has no distribute()", "override it, or leave dist.group_size at none");
 }
 
 namespace {
@@ -41,6 +49,8 @@ class GroupOfOne final : public ProcessGroup {
   int size() const override { return 1; }
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override { return copy(out, in); }
   std::unique_ptr<Collective> all_reduce(const at::Tensor& /*tensor*/) override { return std::make_unique<Finished>(); }
+  std::unique_ptr<Collective> reduce(const at::Tensor& /*tensor*/) override { return std::make_unique<Finished>(); }
+  std::unique_ptr<Collective> distribute(const at::Tensor& /*tensor*/) override { return std::make_unique<Finished>(); }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override { return copy(out, in); }
   std::vector<std::string> gather(const std::string& /*call*/, const std::string& own) override { return {own}; }
   using ProcessGroup::gather;

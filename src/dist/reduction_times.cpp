@@ -11,10 +11,16 @@ int64_t ReductionTimes::bytes() const {
   return sum;
 }
 
+int64_t ReductionTimes::between_bytes() const {
+  int64_t sum = 0;
+  for (const auto& b : buckets) sum += b.between_bytes;
+  return sum;
+}
+
 double ReductionTimes::communication(double until) const {
   std::vector<Span> spans;
   for (const auto& b : buckets)
-    for (const auto& s : {b.exchange, b.gather})
+    for (const auto& s : {b.exchange, b.between, b.gather})
       if (s.end > s.begin) spans.push_back({s.begin, std::min(s.end, until)});
   std::sort(spans.begin(), spans.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
   double sum = 0, covered = 0;  // up to where spans are counted already

@@ -76,6 +76,7 @@ void check_rules(const RunConfig& config, const Parts& parts, const MarkOf& mark
           " processes, and trainer.strategy is single; allowed with it: 1 or auto");
   });
   rule("dist.compression", [&] { config.dist.compressed(); });
+  rule("dist.group_size", [&] { config.dist.check_groups(); });
   rule("trainer.gradient_checkpointing", [&] { CheckpointPlan::parse(config.trainer.gradient_checkpointing); });
   rule("grad_scaler", [&] { LossScale(config.grad_scaler.loss_scale()); });
   refuse("grad_scaler.enabled", config.grad_scaler.enabled == "true" && is_fp32_mode(config.precision),

@@ -55,6 +55,31 @@ Sharding sharding_of(const std::string& strategy) {
   return found == std::end(kStrategies) ? Sharding::None : static_cast<Sharding>(found - std::begin(kStrategies));
 }
 
+// The keys that a preset has set, and those that the configuration gives.
+void report_preset(const DistOptions& dist) {
+  const auto own = to_node(dist), values = DistOptions::preset_values(dist.preset);
+  std::vector<std::string> set, given;
+  for (const auto& value : values.members()) {
+    const auto* found = own.find(value.key);
+    auto& list = found->scalar() == value.value.scalar() ? set : given;
+    list.push_back("dist." + value.key + "=" + found->scalar());
+  }
+  log_info("dist.preset=", dist.preset, " sets ", set.empty() ? "nothing" : join(set), given.empty() ? "" : "; the configuration has ",
+           join(given));
+}
+
+// After the strategy's: what ranks add with whom.
+void report_groups(const ProcessGroup& group, const DistOptions& dist) {
+  if (!dist.has_groups()) return;
+  const int size = dist.group_size_of(group), count = (group.size() + size - 1) / size;
+  if (count == 1)
+    log_info("dist.group_size=", dist.group_size, ": all ", group.size(), " ranks are one group",
+             dist.compression == "none" ? "" : ", inside which nothing is compressed");
+  else
+    log_info("dist.group_size=", dist.group_size, ": ", count, " groups of ", size, " ranks add inside, then the first ranks of all groups",
+             dist.compression == "none" ? "" : ", by " + dist.compression);
+}
+
 }  // namespace
 
 Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts) : device_(device) {
@@ -68,6 +93,8 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts) 
   check(wanted != "single" || world == 1, ErrorKind::Usage, "trainer.strategy", "single is one process, and ", starter_, " has started ",
         world, "; allowed with several: auto, ddp, zero1, zero2, zero3");
   if (world == 1) {
+    if (config.dist.preset != "none")
+      log_info("dist.preset=", config.dist.preset, ": one process sends nothing, so there is nothing to optimize");
     if (wanted.starts_with("zero")) log_info("trainer.strategy=", wanted, ": one process has nothing to divide");
     const int devices = device.is_cpu() ? 1 : backend_of(device).count();
     if (launch.launcher.empty() && devices > 1)
@@ -115,10 +142,12 @@ void Ranks::report(const DistOptions& given) const {
                                                           : ", parameters, gradients and optimizer state in shards (zero3)";
   log_info(world, " ranks, started by ", starter_, ": data parallel over ", transport, ", ", ordered ? "ordered" : "native", " sums, ",
            dist.reduce == "window" ? "once a window" : "after each micro-batch", shards,
-           dist.compression == "none" ? "" : ", gradients compressed by " + dist.compression);
+           dist.compression == "none" || dist.has_groups() ? "" : ", gradients compressed by " + dist.compression);
   if (ordered && transport != ProcessGroup::kHostTransport && world > kManyRanks)
     log_warning("dist.reduction=ordered sends ", world - 1, " messages a bucket from each rank, and ", transport,
                 " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");
+  if (given.preset != "none") report_preset(given);
+  report_groups(*group_, given);
 }
 
 namespace {

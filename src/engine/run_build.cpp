@@ -1,5 +1,6 @@
 #include "run_build.hpp"
 #include "engine/config_rules.hpp"
+#include "engine/overlap_report.hpp"
 #include "engine/ranks.hpp"
 #include "engine/text_rules.hpp"
 #include "engine/unit_model.hpp"
@@ -164,6 +165,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   loop_parts.product_flops = speed.product_flops;
   loop_parts.base_lr = optimizer->lr() * lr_scale_of_ranks(*strategy, config.trainer.lr_scaling);
   loop = std::make_unique<TrainLoop>(std::move(loop_parts), config.trainer, config.checkpoint, config.early_stopping);
+  if (config.dist.preset == "communication" && strategy->world_size() > 1) loop->add_callback(std::make_shared<OverlapReport>());
 }
 
 /// A checkpoint must contain the statistics of its images, without the data: `normalize` gets its numbers.

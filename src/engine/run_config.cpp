@@ -152,10 +152,22 @@ void report_unknown(ConfigNode& node, const Parts& parts, ConfigProblems& proble
   }
 }
 
+/// The keys of `dist.preset` that are not given get its values.
+void apply_preset(ConfigNode& node) {
+  auto* dist = node.find("dist");
+  const auto* preset = dist != nullptr ? dist->find("preset") : nullptr;
+  if (preset == nullptr || !preset->is_scalar() || preset->scalar() != "communication") return;  // others are reported with the table
+  auto values = DistOptions::preset_values(preset->scalar());
+  values.move_to(preset->mark());
+  for (const auto& member : values.members())
+    if (dist->find(member.key) == nullptr) dist->put(member);
+}
+
 RunConfig bind_sections(ConfigNode node, const Parts& parts, ConfigProblems& problems) {
   RunConfig config;
   parts.observers.take_sections(node, config.sections, problems);
   report_unknown(node, parts, problems);
+  apply_preset(node);
   bind_into(config, node, "", problems);
   return config;
 }

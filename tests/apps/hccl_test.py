@@ -54,6 +54,12 @@ class Hccl(ProgramTest):
         self.assertDone(native)
         self.assertIn('data parallel over HCCL, native sums', native[1] + native[2])
         self.assertEqual({line.split()[0] for line in trace.read_text().splitlines()}, {'all_reduce'})
+        groups = self.train('groups', 'dist.preset=communication', 'dist.group_size=2', 'dist.check_every=1', nproc=4, FAKE_NPU_DEVICES='4',
+                            FAKE_HCCL_TRACE=str(trace))
+        self.assertDone(groups)
+        self.assertIn('2 groups of 2 ranks add inside', groups[1] + groups[2])
+        self.assertIn('no times are known', groups[1] + groups[2])  # queued, and done at once
+        self.assertLessEqual({'reduce', 'all_gather', 'distribute'}, {line.split()[0] for line in trace.read_text().splitlines()})
         ordered = self.train('rounds', 'dist.reduce=micro_batch', 'trainer.accumulate_grad_batches=2')
         self.assertDone(ordered)
         self.assertIn('data parallel over HCCL, ordered sums', ordered[1] + ordered[2])

@@ -83,6 +83,7 @@ class CompressedRank {
   }
   int number() const { return group_->rank(); }
   int ranks() const { return group_->size(); }
+  const ParameterSet& parameters() const { return parameters_; }
 
  private:
   ParameterSet parameters_;
@@ -98,16 +99,21 @@ struct Setting {
   Sharding sharding = Sharding::None;
   double bucket_mib = 25;
   ParameterSet (*parameters)() = several;
+  std::string group_size = "none";
+  int64_t in_flight = 0;
 };
 
 // What `body` returns on each rank.
 template <class Result, class Fn>
-std::vector<Result> of_ranks(const Setting& setting, Fn body) {
-  const auto network = std::make_shared<Network>(setting.ranks);
+std::vector<Result> of_ranks(const Setting& setting, Fn body, std::shared_ptr<Network> network = nullptr) {
+  if (network == nullptr) network = std::make_shared<Network>(setting.ranks);
   std::vector<Result> out(static_cast<size_t>(setting.ranks));
   on_ranks(network->agreements, [&](int r) {
-    CompressedRank rank(network, r, setting.parameters(), {.compression = setting.compression, .bucket_mib = setting.bucket_mib},
-                        setting.sharding);
+    const DistOptions options{.group_size = setting.group_size,
+                              .compression = setting.compression,
+                              .bucket_mib = setting.bucket_mib,
+                              .in_flight = setting.in_flight};
+    CompressedRank rank(network, r, setting.parameters(), options, setting.sharding);
     out[static_cast<size_t>(r)] = body(rank);
   });
   return out;
@@ -129,6 +135,7 @@ inline State joined(const std::vector<CarriedState>& of_ranks) {
   State out = of_ranks[0].shared;
   for (const auto& rank : of_ranks)
     for (const auto& p : rank.slices) {
+      if (p.value.numel() == 0) continue;  // not written
       auto& to = out.tensors["error/" + p.name];
       if (!to.defined()) to = at::full(p.whole().sizes(), kNaN, at::kFloat);
       to.view({-1}).narrow(0, p.begin, p.value.numel()).copy_(p.value);

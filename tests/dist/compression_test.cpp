@@ -49,7 +49,7 @@ TEST_CASE("compression: what the option says, and what is refused") {
   CHECK(Compression::parse("bf16+ratio:0.1").ratio == 0.1);
   CHECK(Compression::parse("powersgd:4").rank == 4);
   for (const char* wrong : {"", "int4", "topk", "topk:", "topk:0", "topk:1.5", "topk:x", "topk:0.1x", "ratio:-1", "ratio:nan", "powersgd:0",
-                            "powersgd:2.5", "powersgd:4+int8", "int8+bf16", "topk:0.1+ratio:0.1", "int8+", "+int8", "none+int8"}) {
+                            "powersgd:2.5", "powersgd:4+int8", "int8+bf16", "ratio:0.1+topk:0.1", "int8+", "+int8", "none+int8"}) {
     CAPTURE(wrong);
     CHECK((error_of([&] { Compression::parse(wrong); }).kind() == ErrorKind::Usage));
   }

@@ -29,8 +29,8 @@ std::string gradients_of(const CommandResult& result) {
   return out;
 }
 
-std::string of_one_process(int micro_batches) {
-  const auto one = run_command({kRankProgram, "one_process", "micro_batches=" + std::to_string(micro_batches)});
+std::string of_one_process(int micro_batches, const char* integers = "integers=0") {
+  const auto one = run_command({kRankProgram, "one_process", "micro_batches=" + std::to_string(micro_batches), integers});
   REQUIRE(one.ok());
   return one.output;
 }
@@ -189,6 +189,44 @@ TEST_CASE("native sums are equal on all ranks; for two ranks they have the bits 
   for (const auto& rank : gradients(2, {"reduction=native"})) {
     REQUIRE_MESSAGE(rank.ok(), rank.output);
     CHECK(gradients_of(rank) == expected);
+  }
+}
+
+TEST_CASE(
+    "groups of ranks add integers exactly, also where the last group is smaller, with shards, with dist.debug and a limit in flight") {
+  for (const int ranks : {3, 4}) {
+    const auto expected = of_one_process(ranks, "integers=1");
+    for (const char* option : {"in_flight=1", "debug=1", "sharding=optimizer", "sharding=gradients"}) {
+      CAPTURE(ranks);
+      CAPTURE(option);
+      for (const auto& rank : gradients(ranks, {"reduction=native", "group_size=2", "integers=1", "bucket_kib=2", option})) {
+        REQUIRE_MESSAGE(rank.ok(), rank.output);
+        CHECK(gradients_of(rank) == expected);
+      }
+    }
+  }
+}
+
+TEST_CASE("groups of ranks get equal bits of numbers of any size, compressed between groups or not") {
+  for (const char* option : {"compression=none", "compression=int8", "compression=topk:0.1+int8", "compression=powersgd:2"}) {
+    CAPTURE(option);
+    const auto all = gradients(3, {"reduction=auto", "group_size=2", option});
+    for (const auto& rank : all) {
+      REQUIRE_MESSAGE(rank.ok(), rank.output);
+      CHECK(rank.output == all[0].output);
+    }
+  }
+}
+
+TEST_CASE("the loss of a rank reaches all groups, whether it leads one or not") {
+  for (const int lost : {0, 1}) {
+    const auto all = run_ranks(3, {kRankProgram, "failure", "how=throw", "rank=" + std::to_string(lost), "reduction=native", "group_size=2",
+                                   "in_flight=2", "compression=int8"});
+    for (int r = 0; r < 3; ++r) {
+      CAPTURE(lost);
+      CAPTURE(r);
+      CHECK_MESSAGE(all[static_cast<size_t>(r)].status == (r == lost ? 3 : 9), all[static_cast<size_t>(r)].output);
+    }
   }
 }
 

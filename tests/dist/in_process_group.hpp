@@ -55,16 +55,41 @@ class Mailbox {
   std::map<int64_t, Slot> slots_;
 };
 
+/// The bytes of tensors that each rank sends to each other one, by their numbers among all ranks.
+class Traffic {
+ public:
+  void add(int from, int to, int64_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (from != to) sent_[{from, to}] += bytes;
+  }
+  std::map<std::pair<int, int>, int64_t> sent() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return sent_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::pair<int, int>, int64_t> sent_;
+};
+
 /// What the ranks of one group share.
 struct Network {
-  explicit Network(int ranks) : agreements(ranks), exchanges(ranks), gathers(ranks) {}
+  explicit Network(int ranks) : agreements(ranks), exchanges(ranks), gathers(ranks) {
+    for (int r = 0; r < ranks; ++r) numbers.push_back(r);
+  }
   /// What some of the ranks share; the same object for each of them. `number`: of their calls.
   std::shared_ptr<Network> part(const std::vector<int>& ranks, size_t number) {
     const std::lock_guard<std::mutex> lock(mutex);
     auto& found = parts[{ranks, number}];
-    if (found == nullptr) found = std::make_shared<Network>(static_cast<int>(ranks.size()));
+    if (found == nullptr) {
+      found = std::make_shared<Network>(static_cast<int>(ranks.size()));
+      found->traffic = traffic;
+      for (size_t r = 0; r < ranks.size(); ++r) found->numbers[r] = numbers[static_cast<size_t>(ranks[r])];
+    }
     return found;
   }
+  std::vector<int> numbers;  ///< of its ranks, among all
+  std::shared_ptr<Traffic> traffic = std::make_shared<Traffic>();
   Exchange agreements;
   Mailbox exchanges, gathers;
   std::mutex mutex;
@@ -89,17 +114,35 @@ class InProcessGroup final : public ProcessGroup {
   }
 
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
-    counts_.bytes += static_cast<int64_t>(in.nbytes()) / size() * (size() - 1);
+    const auto part = static_cast<int64_t>(in.nbytes()) / size();
+    for (int r = 0; r < size(); ++r) sends(r, part);
     return send(network_->exchanges, counts_.exchanges, in, [this, out](const std::vector<at::Tensor>& all) {
       const auto n = out.numel() / size();
       for (int r = 0; r < size(); ++r) out.narrow(0, r * n, n).copy_(all[static_cast<size_t>(r)].narrow(0, rank_ * n, n));
     });
   }
-  std::unique_ptr<Collective> all_reduce(const at::Tensor&) override {
-    throw Error(ErrorKind::Internal, "InProcessGroup", "it has no native reduction");
+  /// As a ring does it; added in the order of ranks.
+  std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) override {
+    const auto bytes = static_cast<int64_t>(tensor.nbytes());
+    sends((rank_ + 1) % size(), 2 * (bytes - bytes / size()));
+    return send(network_->exchanges, counts_.exchanges, tensor,
+                [tensor](const std::vector<at::Tensor>& all) { tensor.copy_(in_order(all)); });
+  }
+  std::unique_ptr<Collective> reduce(const at::Tensor& tensor) override {
+    sends(0, static_cast<int64_t>(tensor.nbytes()));
+    return send(network_->exchanges, counts_.exchanges, tensor, [this, tensor](const std::vector<at::Tensor>& all) {
+      if (rank_ == 0)
+        tensor.copy_(in_order(all));
+      else
+        tensor.fill_(777);
+    });
+  }
+  std::unique_ptr<Collective> distribute(const at::Tensor& tensor) override {
+    for (int r = 0; rank_ == 0 && r < size(); ++r) sends(r, static_cast<int64_t>(tensor.nbytes()));
+    return send(network_->gathers, counts_.gathers, tensor, [tensor](const std::vector<at::Tensor>& all) { tensor.copy_(all[0]); });
   }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
-    counts_.bytes += static_cast<int64_t>(in.nbytes()) * (size() - 1);
+    for (int r = 0; r < size(); ++r) sends(r, static_cast<int64_t>(in.nbytes()));
     return send(network_->gathers, counts_.gathers, in, [this, out](const std::vector<at::Tensor>& all) {
       const auto n = out.numel() / size();
       for (int r = 0; r < size(); ++r) out.narrow(0, r * n, n).copy_(all[static_cast<size_t>(r)]);
@@ -123,7 +166,19 @@ class InProcessGroup final : public ProcessGroup {
   }
   void abandon() noexcept override { network_->agreements.abandon(); }
 
+  const Traffic& traffic() const { return *network_->traffic; }
+
  private:
+  static at::Tensor in_order(const std::vector<at::Tensor>& all) {
+    auto sum = all[0].clone();
+    for (size_t r = 1; r < all.size(); ++r) sum.add_(all[r]);
+    return sum;
+  }
+  void sends(int to, int64_t bytes) {
+    if (to == rank_) return;
+    counts_.bytes += bytes;
+    network_->traffic->add(network_->numbers[static_cast<size_t>(rank_)], network_->numbers[static_cast<size_t>(to)], bytes);
+  }
   using Receive = std::function<void(const std::vector<at::Tensor>&)>;
   struct Sent final : Collective {
     Sent(Mailbox& mailbox, int64_t number, Receive receive) : mailbox_(mailbox), number_(number), receive_(std::move(receive)) {}

@@ -16,6 +16,9 @@ TEST_CASE("the section dist: defaults, every key, and what is refused") {
   CHECK(defaults.backend == "auto");
   CHECK(defaults.reduction == "auto");
   CHECK(defaults.reduce == "auto");
+  CHECK(defaults.preset == "none");
+  CHECK(defaults.group_size == "none");
+  CHECK(defaults.in_flight == 0);
   CHECK(defaults.bucket_mib == 25);
   CHECK(defaults.timeout == 300);
   CHECK(defaults.check_every == 0);
@@ -29,8 +32,9 @@ TEST_CASE("the section dist: defaults, every key, and what is refused") {
   CHECK(all.timeout == 2);
   CHECK(all.check_every == 3);
   CHECK(all.debug);
-  for (const char* wrong : {"{backend: mpi}", "{reduction: ring}", "{reduce: never}", "{bucket_mib: 0}", "{timeout: 0.5}",
-                            "{check_every: -1}", "{debug: 2}", "{bucket_mb: 1}"}) {
+  for (const char* wrong :
+       {"{backend: mpi}", "{reduction: ring}", "{reduce: never}", "{bucket_mib: 0}", "{timeout: 0.5}", "{check_every: -1}", "{debug: 2}",
+        "{bucket_mb: 1}", "{preset: fast}", "{in_flight: -1}", "{in_flight: 1025}"}) {
     CAPTURE(wrong);
     CHECK((error_of([&] { bound(wrong); }).kind() == ErrorKind::Usage));
   }
@@ -58,4 +62,43 @@ TEST_CASE("reduce: auto sends once a window, and after each micro-batch where su
   CHECK(reduce("{reduce: window}", "Gloo", Sharding::Gradients) == "window");
   CHECK(reduce("{reduction: native}", "NCCL", Sharding::Gradients) == "window");  // which adds in an order of its own
   CHECK(bound("{}").resolved("NCCL", Sharding::Gradients).adds_in_order());
+}
+
+TEST_CASE("group_size selects native sums, once a window, in every strategy and over every transport") {
+  for (const char* transport : {"Gloo", "NCCL"})
+    for (const auto sharding : {Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters})
+      for (const char* yaml : {"{group_size: 8}", "{group_size: auto, compression: int8}"}) {
+        const auto options = bound(yaml).resolved(transport, sharding);
+        CHECK_FALSE(options.adds_in_order());
+        CHECK(options.reduce == "window");
+        CHECK_NOTHROW(options.compressed());
+      }
+  CHECK((error_of([] { bound("{reduction: native, compression: int8}").compressed(); }).kind() == ErrorKind::Usage));
+}
+
+TEST_CASE("a preset of a program: its values, over which members are set; none has none") {
+  auto options = DistOptions::of_preset("communication");
+  CHECK(options.preset == "communication");
+  CHECK(options.group_size == "8");
+  CHECK(options.reduction == "native");
+  CHECK(options.in_flight == 4);
+  const auto compression = options.compressed();
+  CHECK((compression.method == Compression::Method::Largest));
+  CHECK(compression.share == 0.01);
+  CHECK(compression.ratio == 0.1);
+  CHECK(compression.values == "int8");
+  CHECK(to_yaml(to_node(DistOptions::of_preset("none"))) == to_yaml(to_node(DistOptions())));
+  CHECK((error_of([] { DistOptions::of_preset("speed"); }).kind() == ErrorKind::Usage));
+}
+
+TEST_CASE("topk with an upper bound of its bytes; a bound of nothing else") {
+  for (const char* text : {"topk:0.5+ratio:0.1", "topk:0.5+ratio:0.1+int8", "topk:0.5+int8+ratio:0.1"}) {
+    const auto out = Compression::parse(text);
+    CHECK(out.share == 0.5);
+    CHECK(out.ratio == 0.1);
+  }
+  for (const char* text : {"ratio:0.1+topk:0.5", "topk:0.5+ratio:0.1+ratio:0.2", "topk:0.1+topk:0.2", "powersgd:2+ratio:0.1"}) {
+    CAPTURE(text);
+    CHECK((error_of([&] { Compression::parse(text); }).kind() == ErrorKind::Usage));
+  }
 }

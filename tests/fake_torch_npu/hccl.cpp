@@ -27,6 +27,14 @@ class FakeHccl final : public c10d::Backend {
     std::vector<at::Tensor> host{on_host("all_reduce", tensors.at(0))};
     return gloo_->allreduce(host, options);
   }
+  c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors, const c10d::ReduceOptions& options) override {
+    std::vector<at::Tensor> host{on_host("reduce", tensors.at(0))};
+    return gloo_->reduce(host, options);
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors, const c10d::BroadcastOptions& options) override {
+    std::vector<at::Tensor> host{on_host("distribute", tensors.at(0))};
+    return gloo_->broadcast(host, options);
+  }
   c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& out, at::Tensor& in, std::vector<int64_t>& out_splits,
                                                std::vector<int64_t>& in_splits, const c10d::AllToAllOptions& options) override {
     auto to = on_host("", out), from = on_host("all_to_all", in);

@@ -9,7 +9,8 @@
 
 namespace npu_train {
 
-/// The value of `dist.compression`: one method, one code of the values that travel, or both joined by "+", as in topk:0.01+int8.
+/// The value of `dist.compression`: one method, one code of the values that travel, or both joined by "+", as in topk:0.01+int8. With topk
+/// also an upper bound: topk:0.01+ratio:0.1.
 struct Compression {
   enum class Method {
     All,      ///< every element travels

@@ -22,11 +22,14 @@ enum class Sharding {
 
 /// Section `dist`.
 struct DistOptions {
-  std::string backend = "auto";       ///< what carries gradients: gloo | nccl | hccl | auto: that of the device, gloo on a CPU
-  std::string reduction = "auto";     ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce |
-                                      ///< auto: native on nccl and hccl where all other options allow it, else ordered
-  std::string reduce = "auto";        ///< window: once for each window | micro_batch: once for each micro-batch, in order | auto: window,
-                                      ///< with sharded gradients micro_batch
+  std::string preset = "none";      ///< none | communication: of_preset(); in a file it sets the keys that the file does not have
+  std::string backend = "auto";     ///< what carries gradients: gloo | nccl | hccl | auto: that of the device, gloo on a CPU
+  std::string reduction = "auto";   ///< ordered: all_to_all, sum in the order of ranks, all_gather | native: the transport's all_reduce |
+                                    ///< auto: native on nccl and hccl where all other options allow it, else ordered
+  std::string group_size = "none";  ///< ranks that add inside a group first; then the first ones of all groups add, and each gives the
+                                    ///< sum to its group: none | N | auto: those of one machine; with `reduction: native`, which it selects
+  std::string reduce = "auto";      ///< window: once for each window | micro_batch: once for each micro-batch, in order | auto: window,
+                                    ///< with sharded gradients micro_batch
   std::string reduce_dtype = "fp32";  ///< in which fp32 gradients travel: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
   std::string compression = "none";   ///< Compression::parse(): none | bf16 | fp16 | int8 | topk:SHARE | ratio:R | powersgd:RANK, topk and
                                       ///< ratio also with "+" and a code of their values; without effect in one process
@@ -36,10 +39,17 @@ struct DistOptions {
                                       ///< number | auto: those of one machine where all have as many, else all
   bool overlap = true;                ///< buckets are sent while the backward pass runs; false: after it, to measure what that hides
   double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
+  int64_t in_flight = 0;              ///< buckets that are on their way at the same time, at most; 0: no limit
   double timeout = 300;               ///< seconds that a collective waits for other ranks
   int64_t check_every = 0;            ///< steps between comparisons of the weights of all ranks; 0: none
   bool debug = false;                 ///< compares every collective with those of the other ranks before it runs; slow
   static const ConfigTable<DistOptions>& config_table();
+
+  /// `communication`: less on links between machines. Groups of 8 ranks, between them the largest elements in 8 bits, four buckets on their
+  /// way. The members that a preset sets, by their keys; Error(Usage) for a name that is not known.
+  static ConfigNode preset_values(const std::string& preset);
+  /// The options of a preset, for a program: `preset` alone changes no other member.
+  static DistOptions of_preset(const std::string& preset);
 
   /// The same options without auto in `reduction` and `reduce`, for gradients that `transport` carries (ProcessGroup::transport).
   DistOptions resolved(const std::string& transport, Sharding sharding = Sharding::None) const;
@@ -47,6 +57,11 @@ struct DistOptions {
   Compression compressed() const;
   /// `shard_size` in a group. Error(Usage) unless it divides the number of its ranks.
   int shard_size_of(const ProcessGroup& group, Sharding sharding) const;
+  /// Error(Usage) for a `group_size` that is not valid, or contradicts another option.
+  void check_groups() const;
+  /// `group_size` in a group: that of its groups, the last of which may be smaller; all ranks where there are no groups, or one.
+  int group_size_of(const ProcessGroup& group) const;
+  bool has_groups() const { return group_size != "none"; }
   bool adds_in_order() const { return reduction == "ordered"; }  ///< of resolved options
 };
 

@@ -2,8 +2,8 @@
 /// of devices NCCL or HCCL. This interface holds what training needs of it, so that no other code sees c10d.
 ///
 /// Every rank makes the same calls in the same order within each of three sequences, which do not wait for each other: exchanges
-/// (all_to_all, all_reduce), gathers (all_gather), and agreements (all other functions). An error of a collective, of whatever kind, is
-/// Error(Peer): the group can then only be abandoned.
+/// (all_to_all, all_reduce, reduce), gathers (all_gather, distribute), and agreements (all other functions). An error of a collective, of
+/// whatever kind, is Error(Peer): the group can then only be abandoned.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -55,6 +55,11 @@ class ProcessGroup {
   virtual std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) = 0;
   /// `tensor` becomes the sum over ranks, added in an order that the transport chooses.
   virtual std::unique_ptr<Collective> all_reduce(const at::Tensor& tensor) = 0;
+  /// The same on rank 0 alone; the `tensor` of other ranks loses its content. Error(Usage) in a group of a program that has no such call,
+  /// and so for distribute().
+  virtual std::unique_ptr<Collective> reduce(const at::Tensor& tensor);
+  /// `tensor` becomes that of rank 0.
+  virtual std::unique_ptr<Collective> distribute(const at::Tensor& tensor);
   /// `out` [size * n]: part r is the `in` [n] of rank r.
   virtual std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) = 0;
 

@@ -13,9 +13,11 @@ struct ReductionTimes {
     double begin = 0, end = 0;
   };
   struct Bucket {
-    int64_t bytes = 0;  ///< that this rank sent to others
-    Span exchange{};    ///< from a complete bucket until the parts of all ranks are here, or until the native sum is
-    Span gather{};      ///< from the sum of this rank's part until the sums of all parts are here; empty with native sums
+    int64_t bytes = 0;          ///< that this rank sent to others
+    int64_t between_bytes = 0;  ///< those of them that it sent to other groups of ranks (dist.group_size)
+    Span exchange{};            ///< from a complete bucket until the parts of all ranks are here, or until the native sum is
+    Span between{};             ///< with groups of ranks, on the first one of each: from the sum of its group until that of all is here
+    Span gather{};              ///< from the sum of this rank's part, or group, until that of all is here; empty with one native sum
   };
 
   double backward = 0;  ///< end of the backward pass
@@ -27,6 +29,7 @@ struct ReductionTimes {
 
   /// Of gradients.
   int64_t bytes() const;
+  int64_t between_bytes() const;
   /// Seconds before `until` in which at least one bucket was on its way.
   double communication(double until = std::numeric_limits<double>::infinity()) const;
   /// Share of the communication that ran while the backward pass computed; NaN if nothing travelled.

@@ -26,18 +26,21 @@ BenchRow bucket_row(const Reductions& reductions, size_t index, const std::strin
   for (const auto& times : reductions.all) {
     const auto& b = times.buckets[index];
     sum.exchange = {sum.exchange.begin + b.exchange.begin, sum.exchange.end + b.exchange.end};
+    sum.between = {sum.between.begin + b.between.begin, sum.between.end + b.between.end};
     sum.gather = {sum.gather.begin + b.gather.begin, sum.gather.end + b.gather.end};
   }
   const auto& last = reductions.all.back();
   const auto ms = [&](double seconds) { return 1e3 * seconds / static_cast<double>(reductions.all.size()); };
-  const double arrived = std::max(sum.exchange.end, sum.gather.end);
-  return {.section = "dist",
-          .name = name + ", bucket " + std::to_string(index),
-          .numbers = {{"sent_bytes", static_cast<double>(last.buckets[index].bytes)},
-                      {"sent_at_ms", ms(sum.exchange.begin)},
-                      {"exchange_ms", ms(sum.exchange.end - sum.exchange.begin)},
-                      {"gather_ms", ms(sum.gather.end - sum.gather.begin)},
-                      {"arrived_at_ms", ms(arrived)}}};
+  const double arrived = std::max({sum.exchange.end, sum.between.end, sum.gather.end});
+  BenchRow row{.section = "dist",
+               .name = name + ", bucket " + std::to_string(index),
+               .numbers = {{"sent_bytes", static_cast<double>(last.buckets[index].bytes)},
+                           {"sent_at_ms", ms(sum.exchange.begin)},
+                           {"exchange_ms", ms(sum.exchange.end - sum.exchange.begin)},
+                           {"gather_ms", ms(sum.gather.end - sum.gather.begin)},
+                           {"arrived_at_ms", ms(arrived)}}};
+  if (sum.between.end > 0) row.numbers.emplace_back("between_ms", ms(sum.between.end - sum.between.begin));
+  return row;
 }
 
 // As chrome://tracing and Perfetto read it: the last step of each rank, from the beginning of its backward pass.
@@ -65,12 +68,14 @@ std::string trace_of(const ReductionTimes& times, int rank) {
   label("thread_name", 0, "training");
   label("thread_name", 1, "exchange of parts");
   label("thread_name", 2, "gather of sums");
+  label("thread_name", 3, "sums between groups");
   span("backward", 0, 0, times.backward, 0);
   span("wait for gradients", 0, times.backward, times.end, 0);
   for (size_t b = 0; b < times.buckets.size(); ++b) {
     const auto name = "bucket " + std::to_string(b);
     span(name, 1, times.buckets[b].exchange.begin, times.buckets[b].exchange.end, times.buckets[b].bytes);
     span(name, 2, times.buckets[b].gather.begin, times.buckets[b].gather.end, 0);
+    span(name, 3, times.buckets[b].between.begin, times.buckets[b].between.end, times.buckets[b].between_bytes);
   }
   return join(events, ",\n");
 }

@@ -17,6 +17,7 @@ void Reductions::describe(BenchRow& row, const Samples& steps) const {
   const double waited = exposed + parameters;
   const auto add = [&](const char* key, double value) { row.numbers.emplace_back(key, value); };
   add("sent_bytes", static_cast<double>(all.back().bytes() + all.back().parameter_bytes));
+  if (const auto between = all.back().between_bytes(); between > 0) add("between_bytes", static_cast<double>(between));
   add("communication_ms", 1e3 * communication / count);
   if (parameters > 0) add("parameters_ms", 1e3 * parameters / count);
   add("exposed_ms", 1e3 * waited / count);

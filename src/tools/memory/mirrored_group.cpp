@@ -31,6 +31,8 @@ class MirroredGroup final : public ProcessGroup {
     at::Tensor(tensor).mul_(size_);
     return std::make_unique<Finished>();
   }
+  std::unique_ptr<Collective> reduce(const at::Tensor& tensor) override { return all_reduce(tensor); }
+  std::unique_ptr<Collective> distribute(const at::Tensor& /*tensor*/) override { return std::make_unique<Finished>(); }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
     for (int r = 0; r < size_; ++r) out.narrow(0, r * in.numel(), in.numel()).copy_(in);
     return std::make_unique<Finished>();

@@ -54,6 +54,8 @@ ParameterSet parameters() {
   return out;
 }
 
+bool integers = false;  // gradients are small ones, whose sums are exact in every order
+
 // The loss of global micro-batch `j` of window `w`, whose gradients are numbers of any size and sign, zeros of both signs among them.
 at::Tensor loss_of(const ParameterSet& parameters, int64_t w, int64_t j) {
   at::Tensor loss;
@@ -62,6 +64,7 @@ at::Tensor loss_of(const ParameterSet& parameters, int64_t w, int64_t j) {
     if (p.name == "unused" || (p.name == "sometimes" && (j != 1 || w == 1))) continue;
     auto factor = draw(p.value.sizes(), static_cast<uint64_t>(1000 * w + 100 * j) + 11 * i);
     factor = at::where(factor.abs() < 0.05, factor * 0.0, factor);
+    if (integers) factor = (2 * factor).round().clamp(-8, 8);
     const auto term = (p.value * factor.to(p.value.scalar_type())).sum().to(at::kFloat);
     loss = loss.defined() ? loss + term : term;
   }
@@ -79,11 +82,13 @@ void print_gradients(const ParameterSet& parameters) {
 
 DistOptions options_of(const Arguments& args) {
   return {.reduction = text(args, "reduction", "ordered"),
+          .group_size = text(args, "group_size", "none"),
           .reduce = text(args, "reduce", "window"),
           .reduce_dtype = text(args, "reduce_dtype", "fp32"),
           .compression = text(args, "compression", "none"),
           .shard_by = text(args, "shard_by", "elements"),
           .bucket_mib = static_cast<double>(number(args, "bucket_kib", 4)) / 1024,
+          .in_flight = number(args, "in_flight", 0),
           .timeout = static_cast<double>(number(args, "timeout", 60)),
           .debug = number(args, "debug", 0) != 0};
 }
@@ -387,6 +392,7 @@ int main(int argc, char** argv) {
     const std::string word = argv[i];
     args[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
   }
+  integers = number(args, "integers", 0) != 0;
   const std::map<std::string, void (*)(const Arguments&)> scenarios = {{"one_process", one_process},
                                                                        {"one_process_in_16_bits", one_process_in_16_bits},
                                                                        {"gradients", gradients},
