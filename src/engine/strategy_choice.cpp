@@ -63,10 +63,10 @@ Sharding least_sharding(const TrainingState& state, double device_bytes, int ran
 }
 
 Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts) {
-  const auto& compression = config.dist.compression;
-  const bool carries_errors = compression != "none" && compression != "bf16" && compression != "fp16";
-  if (carries_errors || !small_optimizer(trained, config, parts)->takes_slices()) return Sharding::None;
-  if (!has_blocks || has_masters(config.precision) || config.trainer.sync_batchnorm || config.dist.shard_by != "elements")
+  const auto& dist = config.dist;
+  if (dist.compressed().carries_errors() || !small_optimizer(trained, config, parts)->takes_slices()) return Sharding::None;
+  if (!has_blocks || has_masters(config.precision) || config.trainer.sync_batchnorm || dist.shard_by != "elements" || dist.has_groups() ||
+      dist.in_flight > 0)
     return Sharding::Gradients;
   Model none;
   none.module = std::make_shared<torch::nn::Module>();

@@ -75,6 +75,12 @@ TEST_CASE("what a configuration excludes is not chosen") {
   config.dist.shard_by = "layer";
   CHECK((most(config) == Sharding::Gradients));
   config = config_with("adamw");
+  config.dist.group_size = "2";
+  CHECK((most(config) == Sharding::Gradients));
+  config = config_with("adamw");
+  config.dist.in_flight = 2;
+  CHECK((most(config) == Sharding::Gradients));
+  config = config_with("adamw");
   config.dist.compression = "int8";
   CHECK((most(config) == Sharding::None));
 }

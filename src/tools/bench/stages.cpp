@@ -87,24 +87,27 @@ std::string known(double value, int digits = 4) { return std::isnan(value) ? "-"
 
 }  // namespace
 
-std::vector<Stage> training_stages(const RunConfig& config, const Parts& parts) {
+std::vector<Stage> training_stages(const RunConfig& config, int ranks, const Parts& parts) {
   ConfigProblems problems;
   const auto model = parts.models.resolve(config.model, "model", problems);
   problems.throw_if_any();
   const bool fuses = model.options.find("fused_kernels") != nullptr;
-  Stage baseline{.name = "baseline", .settings = {"trainer.strategy=ddp", "precision=32-true", "dist.compression=none"}};
+  Stage baseline{.name = "baseline", .settings = {"trainer.strategy=ddp", "precision=32-true", "dist.preset=none"}};
   if (fuses) baseline.settings.emplace_back("model.fused_kernels=false");
   Stage fusion{.name = "+ fusion"};
   if (fuses)
     fusion.settings.emplace_back("model.fused_kernels=auto");
   else
     fusion.failure = config.model.name + " has no option fused_kernels";
+  Stage communication{.name = "+ communication", .settings = {"dist.preset=communication"}};
+  constexpr int kGroup = 8;
+  if (ranks <= kGroup) communication.settings.push_back("dist.group_size=" + std::to_string(std::max(1, ranks / 2)));
   const bool mixed = config.precision.ends_with("-mixed");
   return {std::move(baseline),
           {.name = "+ sharding", .settings = {"trainer.strategy=zero2"}},
           {.name = "+ mixed precision", .settings = {"precision=" + (mixed ? config.precision : std::string("bf16-mixed"))}},
           std::move(fusion),
-          {.name = "+ communication", .settings = {"dist.compression=int8"}}};
+          std::move(communication)};
 }
 
 void add_stages(BenchReport& report, const std::vector<Stage>& stages, const MachineSpeed& machine) {

@@ -118,7 +118,7 @@ BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunC
                                int64_t seeds, const Parts& parts) {
   check_ranks(ranks);
   check(!config.data.name.empty(), ErrorKind::Usage, "bench", "--what stages: no data; give CONFIG with the section data");
-  auto stages = training_stages(config, parts);
+  auto stages = training_stages(config, ranks, parts);
   const npu_train::detail::ScratchFolder scratch("bench");
   const auto report = scratch.path / "world.json";
   BenchReport out{.model = config.model.name, .device = config.device, .precision = config.precision};

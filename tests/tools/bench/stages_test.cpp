@@ -28,19 +28,21 @@ RunConfig config_of(const std::string& model, const std::string& precision) {
 }  // namespace
 
 TEST_CASE("stages add to the one before, and a model without fused kernels has no such stage") {
-  const auto stages = training_stages(config_of("vit_tiny_cifar10", "32-true"));
+  const auto stages = training_stages(config_of("vit_tiny_cifar10", "32-true"), 16);
   REQUIRE(stages.size() == 5);
   CHECK((stages[0].settings ==
-         std::vector<std::string>{"trainer.strategy=ddp", "precision=32-true", "dist.compression=none", "model.fused_kernels=false"}));
+         std::vector<std::string>{"trainer.strategy=ddp", "precision=32-true", "dist.preset=none", "model.fused_kernels=false"}));
   CHECK((stages[1].settings == std::vector<std::string>{"trainer.strategy=zero2"}));
   CHECK((stages[2].settings == std::vector<std::string>{"precision=bf16-mixed"}));
   CHECK((stages[3].settings == std::vector<std::string>{"model.fused_kernels=auto"}));
-  CHECK((stages[4].settings == std::vector<std::string>{"dist.compression=int8"}));
-  const auto language = training_stages(config_of("gpt2_tiny", "16-mixed"));
+  CHECK((stages[4].settings == std::vector<std::string>{"dist.preset=communication"}));
+  const auto language = training_stages(config_of("gpt2_tiny", "16-mixed"), 4);
   CHECK((language[2].settings == std::vector<std::string>{"precision=16-mixed"}));
+  CHECK((language[4].settings == std::vector<std::string>{"dist.preset=communication", "dist.group_size=2"}));
+  CHECK(training_stages(config_of("gpt2_tiny", "32-true"), 2)[4].settings[1] == "dist.group_size=1");
   CHECK(language[3].settings.empty());
   CHECK(language[3].failure == "gpt2_tiny has no option fused_kernels");
-  CHECK(has(error_of([] { training_stages(config_of("vitt", "32-true")); }).what(), "vitt"));
+  CHECK(has(error_of([] { training_stages(config_of("vitt", "32-true"), 2); }).what(), "vitt"));
 }
 
 TEST_CASE("the table has the fastest seed's times, the largest memory, and the losses of the seeds that did not diverge") {

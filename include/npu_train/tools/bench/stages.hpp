@@ -20,8 +20,9 @@ struct Stage {
 };
 
 /// baseline (ddp, 32-true, PyTorch's operators), sharding (zero2), mixed precision (the configuration's if it is a mixed one, else
-/// bf16-mixed), fusion (model.fused_kernels) and communication (dist.preset=communication).
-std::vector<Stage> training_stages(const RunConfig& config, const Parts& parts = builtin_parts());
+/// bf16-mixed), fusion (model.fused_kernels) and communication (dist.preset=communication, whose groups of 8 ranks are halves of `ranks`
+/// where there are not more than 8). Other values of `dist` that the configuration gives stay in all stages.
+std::vector<Stage> training_stages(const RunConfig& config, int ranks, const Parts& parts = builtin_parts());
 
 /// What this machine reaches alone, per second: the scale of the shares in the table.
 struct MachineSpeed {
