@@ -85,8 +85,8 @@ void DistOptions::check_groups() const {
         " adds inside groups of ranks first, in another order than theirs; allowed with dist.reduction=ordered: none; with groups: auto, "
         "native");
   const auto compressed = Compression::parse(compression);
-  check(compressed.none() || compressed.carries_errors(), ErrorKind::Usage, "dist.compression", compression,
-        " is for all ranks; allowed with dist.group_size=", group_size, ", between groups: none, int8, topk:SHARE, ratio:R, powersgd:RANK");
+  check(compressed.none() || compressed.carries_errors(), ErrorKind::Usage, "dist.group_size", "dist.compression=", compression,
+        " is for sums of all ranks; allowed between groups: none, int8, topk:SHARE, ratio:R, powersgd:RANK");
 }
 
 int DistOptions::group_size_of(const ProcessGroup& group) const {

@@ -86,7 +86,7 @@ class RankGroupsTest(ProgramTest):
         for nproc, given in ((1, slice(None)), (2, slice(1))):  # ranks refuse the same
             for args, message in [(['dist.group_size=2', 'dist.reduction=ordered'], 'allowed with dist.reduction=ordered: none; with groups: auto, native'),
                                   (['dist.group_size=0'], "'0'; allowed: none, auto, or the number of ranks in a group"),
-                                  (['dist.group_size=2', 'dist.compression=bf16'], 'between groups: none, int8, topk:SHARE'),
+                                  (['dist.group_size=2', 'dist.compression=bf16'], 'allowed between groups: none, int8, topk:SHARE'),
                                   (['dist.preset=speed'], 'communication'),
                                   (['dist.preset=communication', 'dist.reduction=ordered'], 'allowed with dist.reduction=ordered: none')][given]:
                 self.assertFails(train_app(config, '--nproc', nproc, out, *args), 2, message)
