@@ -18,9 +18,8 @@ struct FittedRate {
 
 constexpr FittedRate kFitted[] = {{&StepRates::flops, 5, 1, 1e19},
                                   {&StepRates::memory, 2, 1e6, 1e15},
-                                  {&StepRates::all_to_all_share, 0.3, 0.01, 1},
-                                  {&StepRates::all_gather_share, 0.3, 0.01, 1},
-                                  {&StepRates::all_reduce_share, 0.3, 0.01, 1},
+                                  {&StepRates::link_share, 0.3, 0.01, 1},
+                                  {&StepRates::turns, 1, 1e-3, 0.95},
                                   {&StepRates::message, 2, 1e-7, 1},
                                   {&StepRates::contention, 1.5, 1e-3, 10},
                                   {&StepRates::carrying, 2, 1e-12, 1e-6}};

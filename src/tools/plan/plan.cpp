@@ -46,7 +46,7 @@ class Planner {
 
   void add(int ranks) {
     if (ranks == 1) {
-      plan_.steps.push_back(planned({.strategy = "single", .ranks = 1}));
+      add_best({{.strategy = "single", .ranks = 1}});
       plan_.steps.back().is_best = plan_.steps.back().fits;
       return;
     }
@@ -75,10 +75,15 @@ class Planner {
     const double samples = static_cast<double>(work_.batch * work_.micro_batches);
     out.samples_per_second = samples * placement.ranks / out.time.seconds;
     out.efficiency = alone.seconds / out.time.seconds;
-    if (memory_) out.memory = memory_(placement);
-    out.fits = options_.memory == 0 || out.memory <= options_.memory;
+    if (options_.memory > 0) add_memory(out);
     if (!options_.measured.empty()) out.beyond = beyond_measured(options_.measured, placement, options_.cluster.link);
     return out;
+  }
+
+  void add_memory(PlannedStep& step) const {
+    if (!memory_) return;
+    step.memory = memory_(step.placement);
+    step.fits = options_.memory == 0 || step.memory <= options_.memory;
   }
 
   // What fits is better than what does not; of two that do not, the smaller one.
@@ -90,6 +95,7 @@ class Planner {
                                                               : step.fits ? is_better(step, *best) : step.memory < best->memory);
       if (replaces) best = std::move(step);
     }
+    if (options_.memory == 0) add_memory(*best);  // without a limit the others' need not be known
     plan_.steps.push_back(std::move(*best));
   }
 

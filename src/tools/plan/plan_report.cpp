@@ -10,6 +10,11 @@ namespace {
 
 std::string percent_text(double share) { return short_number(100 * share, 3) + " %"; }
 
+std::string speed_text(double value) {
+  constexpr double kMany = 1000;
+  return value < kMany ? short_number(value, 3) : with_commas(static_cast<int64_t>(value + 0.5));
+}
+
 std::string placed_text(const Placement& p) {
   return p.strategy + (p.shard_size > 0 ? " by " + std::to_string(p.shard_size) : "");
 }
@@ -32,7 +37,7 @@ std::string table_of(const Plan& plan, size_t width) {
   TextTable table({"ranks", "strategy", "step", "waiting", "samples/s", "efficiency", "memory", ""});
   for (const auto& s : plan.steps)
     table.add_row({with_commas(s.placement.ranks), placed_text(s.placement), seconds_text(s.time.seconds), percent_text(s.time.waiting()),
-                   short_number(s.samples_per_second, 4), percent_text(s.efficiency),
+                   speed_text(s.samples_per_second), percent_text(s.efficiency),
                    s.memory > 0 ? human_bytes(static_cast<double>(s.memory)) : "-",
                    s.is_best ? "best" : s.fits ? "" : "too large"});
   return table.str(width);
@@ -69,9 +74,8 @@ std::string beyond_text(const Plan& plan) {
 Json json_of(const StepRates& rates) {
   return Json::object({{"flops", rates.flops},
                        {"memory", rates.memory},
-                       {"all_to_all_share", rates.all_to_all_share},
-                       {"all_gather_share", rates.all_gather_share},
-                       {"all_reduce_share", rates.all_reduce_share},
+                       {"link_share", rates.link_share},
+                       {"turns", rates.turns},
                        {"message_s", rates.message},
                        {"contention", rates.contention},
                        {"carrying_s", rates.carrying}});

@@ -1,6 +1,7 @@
 // From a configuration to what a step computes, sends and keeps in memory.
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -48,44 +49,47 @@ bool is_shared(const Model& model, const ParameterSet& parameters, const std::st
   return false;
 }
 
-// At the ends that can be recorded; between and beyond them what is divided is in proportion to 1 / shards.
+// Recorded for the fewest and the most shards; between and beyond these what is divided is in proportion to 1 / shards.
 class RecordedMemory {
  public:
   RecordedMemory(const RunConfig& config, const Parts& parts, const std::vector<int>& ranks) : config_(config), parts_(parts) {
     config_.sim_npu.hbm = "1024TiB";  // the limit applies to the prediction, not to the steps from which it is made
     config_.sim_npu.unsupported_ops = "ignore";
-    for (const int n : ranks)
-      if (n > 1) few_ = std::min(few_, n);
-    for (const int n : ranks) many_ = std::max(many_, std::min(n, kMostSimulated));
-    few_ = std::min(few_, kMostSimulated);
+    for (const int n : ranks) {
+      const int recorded = std::clamp(n, 2, kMostSimulated);
+      few_ = std::min(few_, recorded);
+      many_ = std::max(many_, recorded);
+    }
   }
 
   int64_t operator()(const Placement& placement) {
-    if (placement.ranks == 1) return recorded("single", 1);
-    if (placement.strategy == "ddp") return recorded("ddp", few_);
     const int shards = placement.shards();
-    if (shards == few_ || shards == many_ || many_ <= few_) return recorded(placement.strategy, std::min(shards, kMostSimulated));
+    const bool in_groups = shards < placement.ranks;
+    if (placement.ranks == 1) return recorded("auto", 1, false);
+    if (placement.strategy == "ddp") return recorded("ddp", few_, false);
+    if (shards <= few_ || few_ == many_) return recorded(placement.strategy, std::min(shards, kMostSimulated), in_groups);
     const double low = 1.0 / many_, high = 1.0 / few_, at = (1.0 / shards - low) / (high - low);
-    const auto of_many = static_cast<double>(recorded(placement.strategy, many_));
-    const auto of_few = static_cast<double>(recorded(placement.strategy, few_));
+    const auto of_many = static_cast<double>(recorded(placement.strategy, many_, in_groups));
+    const auto of_few = static_cast<double>(recorded(placement.strategy, few_, in_groups));
     return static_cast<int64_t>(of_many + at * (of_few - of_many));
   }
 
  private:
-  int64_t recorded(const std::string& strategy, int ranks) {
-    const auto [entry, is_new] = known_.emplace(std::pair{strategy, ranks}, 0);
+  // With two groups, if there are several.
+  int64_t recorded(const std::string& strategy, int shards, bool in_groups) {
+    const auto [entry, is_new] = known_.emplace(std::tuple{strategy, shards, in_groups}, 0);
     if (!is_new) return entry->second;
     auto config = config_;
-    config.trainer.strategy = ranks == 1 ? "auto" : strategy;
-    config.dist.shard_size = "auto";
+    config.trainer.strategy = strategy;
+    config.dist.shard_size = in_groups ? std::to_string(shards) : "auto";
+    const int ranks = in_groups ? 2 * shards : shards;
     return entry->second = predict_memory(config, {.variants = false, .ranks = ranks}, parts_).peak.reserved;
   }
 
   RunConfig config_;
   const Parts& parts_;
-  int few_ = kMostRanksKnown, many_ = 1;
-  std::map<std::pair<std::string, int>, int64_t> known_;
-  static constexpr int kMostRanksKnown = 65536;
+  int few_ = kMostSimulated, many_ = 2;
+  std::map<std::tuple<std::string, int, bool>, int64_t> known_;
 };
 
 }  // namespace

@@ -161,10 +161,6 @@ class Player {
 
 }  // namespace
 
-double StepRates::share(StepCall::Kind kind) const {
-  return kind == StepCall::Kind::AllToAll ? all_to_all_share : kind == StepCall::Kind::AllGather ? all_gather_share : all_reduce_share;
-}
-
 double call_seconds(const StepCall& call, const Placement& placement, const Cluster& cluster, const StepRates& rates,
                     bool between_devices) {
   using Kind = StepCall::Kind;
@@ -174,8 +170,10 @@ double call_seconds(const StepCall& call, const Placement& placement, const Clus
   const int near = call.is_strided ? std::max(1, per_machine / placement.shards()) : std::min(per_machine, call.ranks);
   const bool leaves = near < call.ranks;
   const double n = call.ranks, bytes = static_cast<double>(call.bytes);
+  // An all-reduce sends small pieces, so its two directions do not wait for each other.
+  const double turns = call.kind == Kind::AllReduce || call.ranks == 1 ? 0 : rates.turns / (n - 1);
   const auto time = [&](const LinkSpeed& link, double messages, double sent) {
-    return messages * (link.latency + rates.message) + sent / (rates.share(call.kind) * link.bytes_per_second);
+    return messages * (link.latency + rates.message) + sent / (rates.link_share * (1 - turns) * link.bytes_per_second);
   };
   if (call.kind == Kind::AllToAll) {
     const double here = time(local, near - 1, bytes * (near - 1) / n);
@@ -193,7 +191,8 @@ StepTime step_time(const StepWork& work, const Placement& placement, const StepC
                    const StepRates& rates) {
   check(placement.ranks == 1 || cluster.link.bytes_per_second > 0, ErrorKind::Usage, "plan", placement.ranks,
         " ranks without the speed of the link between them");
-  check(rates.flops > 0 && rates.memory > 0, ErrorKind::Usage, "plan", "rates must be positive");
+  check(rates.flops > 0 && rates.memory > 0 && rates.link_share > 0 && rates.turns < 1, ErrorKind::Usage, "plan",
+        "rates must be positive, and turns below 1");
   return Player(work, placement, calls, cluster, rates).play();
 }
 
