@@ -72,7 +72,8 @@ void add_plan(CLI::App& app, Command& run) {
   auto* measured = sub->add_option("--measured", args->measured,
                                    "alternatively: a CSV of measured steps (ranks, link, strategy, seconds ...) to which the model is "
                                    "fitted; its errors are printed");
-  sub->add_option("--memory", args->memory, "memory of a device (64GB): strategies that need more are not chosen; exit code 7 if none fits");
+  sub->add_option("--memory", args->memory,
+                  "memory of a device (64GB): strategies that need more are not chosen; exit code 7 if none fits");
   sub->add_option("--memory-rate", args->memory_rate, "bandwidth of a device's memory");
   sub->add_option("--load", args->load, "threads of all ranks of a machine for each of its cores, where ranks share cores")
       ->check(zero_or_more());

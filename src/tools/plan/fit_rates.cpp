@@ -11,17 +11,14 @@ namespace {
 
 struct FittedRate {
   double StepRates::*rate;
-  double spread;   // of its logarithm, before anything was measured
-  double least;    // from which the logarithm begins
+  double spread;  // of its logarithm, before anything was measured
+  double least;   // from which the logarithm begins
   double most;
 };
 
-constexpr FittedRate kFitted[] = {{&StepRates::flops, 5, 1, 1e19},
-                                  {&StepRates::memory, 2, 1e6, 1e15},
-                                  {&StepRates::link_share, 0.3, 0.01, 1},
-                                  {&StepRates::turns, 1, 1e-3, 0.95},
-                                  {&StepRates::message, 2, 1e-7, 1},
-                                  {&StepRates::contention, 1.5, 1e-3, 10},
+constexpr FittedRate kFitted[] = {{&StepRates::flops, 5, 1, 1e19},        {&StepRates::memory, 2, 1e6, 1e15},
+                                  {&StepRates::link_share, 0.3, 0.01, 1}, {&StepRates::turns, 1, 1e-3, 0.95},
+                                  {&StepRates::message, 2, 1e-7, 1},      {&StepRates::contention, 1.5, 1e-3, 10},
                                   {&StepRates::carrying, 2, 1e-12, 1e-6}};
 constexpr size_t kRates = std::size(kFitted);
 constexpr double kPrior = 0.02;  // of a spread, in logarithms of seconds
@@ -107,8 +104,7 @@ Vector improved(const std::vector<const Prepared*>& steps, const Vector& logs, c
 // Begins at the computation that the fastest of the steps allows.
 StepRates fitted(const std::vector<const Prepared*>& steps, const StepRates& given) {
   Vector start;
-  for (size_t i = 0; i < kRates; ++i)
-    start[i] = std::log(std::clamp(given.*kFitted[i].rate, kFitted[i].least, kFitted[i].most));
+  for (size_t i = 0; i < kRates; ++i) start[i] = std::log(std::clamp(given.*kFitted[i].rate, kFitted[i].least, kFitted[i].most));
   constexpr double kPasses = 3;
   double fastest = 0;
   for (const auto* p : steps)

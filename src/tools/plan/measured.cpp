@@ -13,8 +13,8 @@ namespace npu_train {
 namespace {
 
 const std::vector<std::string> kNeeded = {"ranks", "link", "strategy", "seconds"};
-const std::vector<std::string> kColumns = {"ranks", "link", "strategy", "seconds", "shard_size", "options", "batch", "micro_batches", "load",
-                                           "use"};
+const std::vector<std::string> kColumns = {"ranks",   "link",  "strategy",      "seconds", "shard_size",
+                                           "options", "batch", "micro_batches", "load",    "use"};
 
 constexpr double kMost = 1e6;  // ranks, samples, seconds
 
@@ -23,15 +23,13 @@ class Row {
  public:
   Row(const CsvTable& table, size_t row) : table_(table), row_(row), where_(c10::str(table.source, ":", table.lines[row])) {}
   const std::string& where() const { return where_; }
-  std::string text(const char* column) const {
-    return table_.has(column) ? table_.rows[row_][table_.index(column)] : std::string();
-  }
+  std::string text(const char* column) const { return table_.has(column) ? table_.rows[row_][table_.index(column)] : std::string(); }
   double number(const char* column, double least, double otherwise) const {
     const auto given = text(column);
     if (given.empty()) return otherwise;
     const auto value = table_.numbers(column)[row_];
-    check(std::isfinite(value) && value >= least && value <= kMost, ErrorKind::Data, where_.c_str(), column, " is ", given, "; allowed: ", least,
-          " to ", kMost);
+    check(std::isfinite(value) && value >= least && value <= kMost, ErrorKind::Data, where_.c_str(), column, " is ", given,
+          "; allowed: ", least, " to ", kMost);
     return value;
   }
   int64_t integer(const char* column, int64_t otherwise) const {
@@ -48,8 +46,7 @@ class Row {
 
 MeasuredStep step_of(const Row& row) {
   const auto& where = row.where();
-  for (const auto& column : kNeeded)
-    check(!row.text(column.c_str()).empty(), ErrorKind::Data, where.c_str(), column, " is missing");
+  for (const auto& column : kNeeded) check(!row.text(column.c_str()).empty(), ErrorKind::Data, where.c_str(), column, " is missing");
   MeasuredStep out{.placement = {.strategy = row.text("strategy"), .ranks = static_cast<int>(row.integer("ranks", 1))},
                    .link_text = row.text("link"),
                    .options = row.text("options"),

@@ -21,7 +21,7 @@ void check_options(const PlanOptions& options) {
         "the speed of the link between the ranks is not given; hint: --link 25GB/s,5us");
 }
 
-// All ranks, those of a machine, and the smaller numbers of ranks that are asked for; the largest first.
+// All ranks, those of a machine, and the smaller numbers of ranks in the options; the largest first.
 std::vector<int> shard_sizes(const PlanOptions& options, int ranks) {
   std::set<int, std::greater<>> out = {ranks};
   for (const int size : options.ranks)
@@ -63,7 +63,7 @@ class Planner {
   }
 
  private:
-  // Faster by more than what no model can tell.
+  // Faster, by more than rounding.
   static bool is_better(const PlannedStep& a, const PlannedStep& b) {
     constexpr double kEqual = 1e-3;
     return a.time.seconds < b.time.seconds * (1 - kEqual);
@@ -86,13 +86,14 @@ class Planner {
     step.fits = options_.memory == 0 || step.memory <= options_.memory;
   }
 
-  // What fits is better than what does not; of two that do not, the smaller one.
+  // One that fits is better than one that does not; of two that do not, the smaller one.
   void add_best(const std::vector<Placement>& placements) {
     std::optional<PlannedStep> best;
     for (const auto& placement : placements) {
       auto step = planned(placement);
       const bool replaces = !best || (step.fits != best->fits ? step.fits
-                                                              : step.fits ? is_better(step, *best) : step.memory < best->memory);
+                                      : step.fits             ? is_better(step, *best)
+                                                              : step.memory < best->memory);
       if (replaces) best = std::move(step);
     }
     if (options_.memory == 0) add_memory(*best);  // without a limit the others' need not be known

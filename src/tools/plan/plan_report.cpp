@@ -15,9 +15,7 @@ std::string speed_text(double value) {
   return value < kMany ? short_number(value, 3) : with_commas(static_cast<int64_t>(value + 0.5));
 }
 
-std::string placed_text(const Placement& p) {
-  return p.strategy + (p.shard_size > 0 ? " by " + std::to_string(p.shard_size) : "");
-}
+std::string placed_text(const Placement& p) { return p.strategy + (p.shard_size > 0 ? " by " + std::to_string(p.shard_size) : ""); }
 
 // What the numbers are computed from.
 std::string basis_text(const Plan& plan) {
@@ -39,20 +37,23 @@ std::string table_of(const Plan& plan, size_t width) {
     table.add_row({with_commas(s.placement.ranks), placed_text(s.placement), seconds_text(s.time.seconds), percent_text(s.time.waiting()),
                    speed_text(s.samples_per_second), percent_text(s.efficiency),
                    s.memory > 0 ? human_bytes(static_cast<double>(s.memory)) : "-",
-                   s.is_best ? "best" : s.fits ? "" : "too large"});
+                   s.is_best ? "best"
+                   : s.fits  ? ""
+                             : "too large"});
   return table.str(width);
 }
 
 std::string fit_text(const StepFit& fit, size_t width) {
   TextTable table({"measured step", "measured", "predicted", "error", ""});
   for (const auto& s : fit.steps)
-    table.add_row({s.step.name(), seconds_text(s.step.seconds), seconds_text(s.predicted), percent_text(s.error()),
-                   s.was_fitted ? "fitted" : ""});
+    table.add_row(
+        {s.step.name(), seconds_text(s.step.seconds), seconds_text(s.predicted), percent_text(s.error()), s.was_fitted ? "fitted" : ""});
   const auto unfitted = std::count_if(fit.steps.begin(), fit.steps.end(), [](const auto& s) { return !s.was_fitted; });
   std::string out = table.str(width) + "\n";
-  if (unfitted == 0) return out + "no step was kept to check the fit; hint: a column use, with check in the rows that are not to be fitted\n";
-  out += std::to_string(unfitted) + " steps that were not fitted" + (fit.by_parts ? " (each fifth in turn)" : "") + ": mean error " +
-         percent_text(fit.mean_error()) + ", largest " + percent_text(fit.largest_error()) + "\n";
+  if (unfitted == 0)
+    return out + "no step was kept to check the fit; hint: a column use, with check in the rows that are not to be fitted\n";
+  out += std::to_string(unfitted) + " steps that were not fitted" + (fit.by_parts ? " (each fifth from the others)" : "") +
+         ": mean error " + percent_text(fit.mean_error()) + ", largest " + percent_text(fit.largest_error()) + "\n";
   return out;
 }
 
@@ -65,7 +66,8 @@ std::string beyond_text(const Plan& plan) {
   for (const auto& beyond : different) {
     std::vector<std::string> rows;
     for (const auto& s : plan.steps)
-      if (s.beyond == beyond && (rows.empty() || rows.back() != with_commas(s.placement.ranks))) rows.push_back(with_commas(s.placement.ranks));
+      if (s.beyond == beyond && (rows.empty() || rows.back() != with_commas(s.placement.ranks)))
+        rows.push_back(with_commas(s.placement.ranks));
     out += "extrapolation beyond the measured steps: " + beyond + " (at " + join(rows) + ")\n";
   }
   return out;

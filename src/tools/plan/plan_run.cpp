@@ -1,4 +1,4 @@
-// From a configuration to what a step computes, sends and keeps in memory.
+// From a configuration to the work and the memory of a step.
 #include <algorithm>
 #include <map>
 #include <tuple>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kMostSimulated = 64;  // ranks of a step whose memory is recorded
 
-// The share of the backward pass after which the gradients of each layer are there, by the path of the layer.
+// The share of the backward pass after which the gradients of each layer are complete, by the path of the layer.
 std::map<std::string, double> ready_by_layer(const ModelSummary& summary) {
   std::map<std::string, double> out;
   int64_t before = 0;

@@ -14,9 +14,9 @@ namespace {
 
 using QuantityUnit = std::pair<std::string_view, double>;
 
-constexpr QuantityUnit kBandwidths[] = {{"B/s", 1},          {"KB/s", 1e3},        {"MB/s", 1e6},     {"GB/s", 1e9},
-                           {"TB/s", 1e12},      {"KiB/s", 0x1p10},    {"MiB/s", 0x1p20}, {"GiB/s", 0x1p30},
-                           {"bit/s", 0.125},    {"Kbit/s", 1e3 / 8},  {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}};
+constexpr QuantityUnit kBandwidths[] = {{"B/s", 1},       {"KB/s", 1e3},       {"MB/s", 1e6},       {"GB/s", 1e9},
+                                        {"TB/s", 1e12},   {"KiB/s", 0x1p10},   {"MiB/s", 0x1p20},   {"GiB/s", 0x1p30},
+                                        {"bit/s", 0.125}, {"Kbit/s", 1e3 / 8}, {"Mbit/s", 1e6 / 8}, {"Gbit/s", 1e9 / 8}};
 constexpr QuantityUnit kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
 constexpr QuantityUnit kFlops[] = {{"MFLOPs", 1e6}, {"GFLOPs", 1e9}, {"TFLOPs", 1e12}, {"PFLOPs", 1e15}};
 

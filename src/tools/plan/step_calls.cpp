@@ -8,8 +8,8 @@
 namespace npu_train {
 namespace {
 
-constexpr int64_t kBlock = 64;          // elements: parts of buckets begin at multiples
-constexpr int64_t kCoded = 256;         // elements that share a scale in int8
+constexpr int64_t kBlock = 64;   // elements: parts of buckets begin at multiples
+constexpr int64_t kCoded = 256;  // elements that share a scale in int8
 constexpr int64_t kScaleBytes = 4;
 constexpr int64_t kInlineBytes = 488;   // of an agreement that travel with its first collective
 constexpr int64_t kFlagsInNumber = 32;  // presence of gradients
@@ -90,8 +90,7 @@ void check_modelled(const StepWork& work, const Placement& placement) {
         placement.ranks, placement.ranks == 1 ? " rank" : " ranks", "; allowed: single with 1, ddp, zero1, zero2 and zero3 with more");
 }
 
-StepCalls::Bucket bucket_of(const Size& size, const DistOptions& dist, const Placement& placement,
-                            Sharding sharding) {
+StepCalls::Bucket bucket_of(const Size& size, const DistOptions& dist, const Placement& placement, Sharding sharding) {
   using Kind = StepCall::Kind;
   const int ranks = placement.ranks, shards = placement.shards();
   StepCalls::Bucket out{.ready = size.ready, .unit = size.unit, .bytes = size.bytes()};
@@ -102,8 +101,7 @@ StepCalls::Bucket bucket_of(const Size& size, const DistOptions& dist, const Pla
   if (sharding == Sharding::None) {
     out.gather.push_back({.kind = Kind::AllGather, .bytes = part * ranks, .ranks = ranks});
   } else if (shards < ranks) {
-    out.gather.push_back(
-        {.kind = Kind::AllGather, .bytes = size.bytes() / shards, .ranks = ranks / shards, .is_strided = true});
+    out.gather.push_back({.kind = Kind::AllGather, .bytes = size.bytes() / shards, .ranks = ranks / shards, .is_strided = true});
   }
   return out;
 }

@@ -8,7 +8,7 @@
 namespace npu_train {
 namespace {
 
-constexpr double kBackward = 2;       // FLOPs of a backward pass over those of a forward pass
+constexpr double kBackward = 2;        // FLOPs of a backward pass over those of a forward pass
 constexpr double kOptimizerReads = 3;  // passes over a parameter: it, its gradient, and it again when written
 constexpr double kStateReads = 2;
 
@@ -98,7 +98,7 @@ class Player {
     calls_.units.empty() ? complete_backward(sends, last) : backward_by_units(last);
   }
 
-  // Parameters are there; buckets are sent as they become complete.
+  // Parameters are complete; buckets are sent as they become complete.
   void complete_backward(bool sends, bool last) {
     const double begin = now_;
     compute(kBackward * forward_ + (sends ? reduced_ : 0));

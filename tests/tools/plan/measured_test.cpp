@@ -55,7 +55,7 @@ TEST_CASE("a file of measured steps") {
   CHECK(steps[0].work_of(work_of_ten_layers()).batch == 16);
 }
 
-TEST_CASE("mistakes in a file name its line") {
+TEST_CASE("errors in a file name its line") {
   const std::string head = "ranks,link,strategy,seconds\n";
   CHECK(has(error_reading(""), "points.csv"));
   CHECK(has(error_reading(head), "no measured step"));
@@ -77,7 +77,8 @@ TEST_CASE("mistakes in a file name its line") {
 }
 
 TEST_CASE("rates are found again from steps with one and two ranks, and predict more ranks, other links and other strategies") {
-  const StepRates truth{.flops = 4e10, .memory = 4e9, .link_share = 0.85, .turns = 0.3, .message = 2e-4, .contention = 0.15, .carrying = 2e-9};
+  const StepRates truth{
+      .flops = 4e10, .memory = 4e9, .link_share = 0.85, .turns = 0.3, .message = 2e-4, .contention = 0.15, .carrying = 2e-9};
   const auto work = work_of_ten_layers();
   std::vector<MeasuredStep> steps;
   const auto add = [&](const std::string& strategy, int ranks, const std::string& link, const std::string& options, bool is_check) {

@@ -27,7 +27,7 @@ PlanOptions many_ranks() {
   return {.ranks = {64, 1, 8}, .cluster = {.link = {.bytes_per_second = 10e9, .latency = 5e-6}}, .rates = {.flops = 1e14, .memory = 1e30}};
 }
 
-// 16 GB that nobody divides, and 48 GB that each strategy divides more of.
+// 16 GB that no strategy divides, and 48 GB that each strategy divides more of.
 int64_t memory_of(const Placement& p) {
   const int64_t gb = 1'000'000'000;
   const int64_t divided = p.strategy == "zero3" ? 48 : p.strategy == "zero2" ? 32 : p.strategy == "zero1" ? 24 : 0;
@@ -102,7 +102,7 @@ TEST_CASE("the speed of one rank is given, measured or fitted") {
   CHECK(fitted.fit->steps.size() == 1);
 }
 
-TEST_CASE("mistakes are named") {
+TEST_CASE("errors are named") {
   auto options = many_ranks();
   options.cluster = {};
   CHECK(has(error_of([&] { plan_steps(work_of_four_blocks(), options); }).what(), "--link"));
@@ -147,7 +147,8 @@ TEST_CASE("a configured model gives its parameters, FLOPs and units, and the mem
 TEST_CASE("a plan as text and as JSON") {
   auto options = many_ranks();
   options.memory = 25'000'000'000;
-  options.measured = {{.placement = {.strategy = "ddp", .ranks = 2}, .link = {.bytes_per_second = 10e9}, .link_text = "10GB/s", .seconds = 0.3}};
+  options.measured = {
+      {.placement = {.strategy = "ddp", .ranks = 2}, .link = {.bytes_per_second = 10e9}, .link_text = "10GB/s", .seconds = 0.3}};
   const auto plan = plan_steps(work_of_four_blocks(), options, memory_of);
   const auto text = to_text(plan, 80);
   for (const char* words : {"four, batch 8 on each rank", "best", "too large", "extrapolation beyond the measured steps: more than 2 ranks",

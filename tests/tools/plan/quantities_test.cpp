@@ -25,7 +25,8 @@ TEST_CASE("what is not a quantity is refused by name") {
     CHECK(has(error_of([&] { bytes_per_second_of("--link", text); }).what(), "--link"));
   for (const char* text : {"", "5", "5 min", "-1us", "us", "5us,"}) CHECK_THROWS_AS(seconds_of("--link", text), Error);
   for (const char* text : {"300", "300TFLOP", "0TFLOPs", "TFLOPs", "300TOPs"}) CHECK_THROWS_AS(flops_of("--peak", text), Error);
-  for (const char* text : {"25GB/s,", ",5us", "25GB/s,5us,3us", "5us,25GB/s", "25GB/s;5us"}) CHECK_THROWS_AS(link_of("--link", text), Error);
+  for (const char* text : {"25GB/s,", ",5us", "25GB/s,5us,3us", "5us,25GB/s", "25GB/s;5us"})
+    CHECK_THROWS_AS(link_of("--link", text), Error);
   const std::string message = error_of([] { flops_of("--peak", "300TOPs"); }).what();
   CHECK(has(message, "'300TOPs'"));
   CHECK(has(message, "TFLOPs"));

@@ -142,7 +142,8 @@ TEST_CASE("the planned collectives are those that the engine calls") {
 }
 
 TEST_CASE("buckets of a hand-made step") {
-  StepWork work{.flops = 1, .parameters = {{.elements = 1000, .ready = 1}, {.elements = 500, .ready = 0.5}, {.elements = 64, .ready = 0.25}}};
+  StepWork work{.flops = 1,
+                .parameters = {{.elements = 1000, .ready = 1}, {.elements = 500, .ready = 0.5}, {.elements = 64, .ready = 0.25}}};
   work.dist.bucket_mib = 2000.0 / 1048576;  // the first bucket is closed at 250 bytes
   const auto calls = step_calls(work, {.strategy = "ddp", .ranks = 2});
   REQUIRE(calls.buckets.size() == 3);

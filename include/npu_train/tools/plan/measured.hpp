@@ -42,7 +42,7 @@ struct CheckedStep {
 struct StepFit {
   StepRates rates{};
   std::vector<CheckedStep> steps{};
-  bool by_parts = false;  ///< no step was kept for checks, so each fifth was predicted from the others in turn
+  bool by_parts = false;  ///< no step was kept for checks, so each fifth was predicted from the others
 
   /// Of the steps that were not fitted: the mean and the largest absolute error; 0 if there are none.
   double mean_error() const;

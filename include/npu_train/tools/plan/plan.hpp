@@ -16,11 +16,11 @@ namespace npu_train {
 struct PlanOptions {
   std::vector<int> ranks{};
   Cluster cluster{};
-  int64_t memory = 0;                      ///< bytes of a device; 0: no limit
-  StepRates rates{};                       ///< without measured steps
-  double one_rank_seconds = 0;             ///< of a measured step of one process, from which rates.flops follows; 0: not given
-  std::vector<MeasuredStep> measured{};    ///< to which rates are fitted
-  bool with_memory = true;                 ///< the memory of a rank is predicted, which takes some steps of the model
+  int64_t memory = 0;                    ///< bytes of a device; 0: no limit
+  StepRates rates{};                     ///< without measured steps
+  double one_rank_seconds = 0;           ///< of a measured step of one process, from which rates.flops follows; 0: not given
+  std::vector<MeasuredStep> measured{};  ///< to which rates are fitted
+  bool with_memory = true;               ///< the memory of a rank is predicted, which takes some steps of the model
 };
 
 /// One row.
@@ -31,8 +31,8 @@ struct PlannedStep {
   double efficiency = 1;  ///< of this many ranks without others
   int64_t memory = 0;     ///< bytes of a rank; 0: not predicted
   bool fits = true;
-  bool is_best = false;   ///< the shortest step of those that fit, for its number of ranks
-  std::string beyond{};   ///< in what it is an extrapolation: beyond_measured()
+  bool is_best = false;  ///< the shortest step of those that fit, for its number of ranks
+  std::string beyond{};  ///< in what it is an extrapolation: beyond_measured()
 };
 
 struct Plan {
@@ -48,7 +48,7 @@ struct Plan {
   const PlannedStep* best(int ranks) const;  ///< nullptr if none fits
 };
 
-/// What a step of the configuration computes and sends. Builds the model; reads no data and writes nothing.
+/// The work of a step of the configuration. Builds the model; reads no data and writes nothing.
 StepWork step_work(const RunConfig& config, const Parts& parts = builtin_parts());
 
 /// The bytes of a rank by placement.

@@ -9,12 +9,12 @@
 
 namespace npu_train {
 
-/// What a step computes, and what of it ranks exchange.
+/// The work of a step.
 struct StepWork {
   struct Parameter {
     int64_t elements = 0;
     int64_t element_bytes = 4;
-    double ready = 1;  ///< share of the backward pass after which its gradient is there
+    double ready = 1;  ///< share of the backward pass after which its gradient is complete
     size_t unit = 0;   ///< the block that has it, from 1; 0: none
   };
   std::string model{};
@@ -44,8 +44,8 @@ struct Placement {
 struct StepCall {
   enum class Kind { AllToAll, AllReduce, AllGather };
   Kind kind = Kind::AllToAll;
-  int64_t bytes = 0;       ///< of the complete buffer: what a rank gives to all_to_all and all_reduce, what all_gather gives to it
-  int ranks = 1;           ///< that take part
+  int64_t bytes = 0;        ///< of the complete buffer: the input of all_to_all and all_reduce, the output of all_gather
+  int ranks = 1;            ///< that take part
   bool is_strided = false;  ///< those with the same shard, one of each group; otherwise neighbours
   bool operator==(const StepCall&) const = default;
 };
@@ -53,17 +53,17 @@ struct StepCall {
 /// Those of a step, by the place where they are called.
 struct StepCalls {
   struct Bucket {
-    double ready = 1;       ///< share of the backward pass after which it is complete
-    size_t unit = 0;        ///< with zero3: whose gradients it has
-    int64_t bytes = 0;      ///< of its gradients in memory, padded
+    double ready = 1;   ///< share of the backward pass after which it is complete
+    size_t unit = 0;    ///< with zero3: whose gradients it has
+    int64_t bytes = 0;  ///< of its gradients in memory, padded
     StepCall exchange{};
     std::vector<StepCall> gather{};  ///< after the exchange of the last micro-batch; at most one
   };
-  std::vector<Bucket> buckets{};              ///< in the order in which they are sent
-  bool every_micro_batch = false;             ///< buckets are exchanged after each micro-batch, not once in a window
+  std::vector<Bucket> buckets{};               ///< in the order in which they are sent
+  bool every_micro_batch = false;              ///< buckets are exchanged after each micro-batch, not once in a window
   std::vector<std::vector<StepCall>> units{};  ///< with zero3: what brings the parameters of the root (first) and of each block
-  std::vector<StepCall> after{};              ///< with zero1 and zero2: what gathers parameters after the step
-  int64_t agreements = 0;                     ///< small gathers over all ranks
+  std::vector<StepCall> after{};               ///< with zero1 and zero2: what gathers parameters after the step
+  int64_t agreements = 0;                      ///< small gathers over all ranks
 };
 
 /// Error(Usage) for an unknown strategy, a shard size that does not divide the ranks, and options that are not modelled: compression other

@@ -9,10 +9,10 @@ namespace npu_train {
 
 /// What the ranks run on.
 struct Cluster {
-  LinkSpeed link{};       ///< of a rank to ranks of other machines
-  LinkSpeed local{};      ///< to ranks of its machine; 0 bytes per second: as `link`
-  int per_machine = 1;    ///< ranks
-  double load = 0;        ///< busy threads of all ranks of a machine for each of its cores; 0: each rank has a device of its own
+  LinkSpeed link{};     ///< of a rank to ranks of other machines
+  LinkSpeed local{};    ///< to ranks of its machine; 0 bytes per second: as `link`
+  int per_machine = 1;  ///< ranks
+  double load = 0;      ///< busy threads of all ranks of a machine for each of its cores; 0: each rank has a device of its own
 };
 
 /// How fast it runs: numbers that can be fitted to measured steps.
@@ -20,15 +20,16 @@ struct StepRates {
   double flops = 1e12;      ///< per second, of forward and backward passes
   double memory = 1e12;     ///< bytes per second of what copies and adds gradients, and of the optimizer
   double link_share = 0.9;  ///< of a link's bandwidth that collectives reach
-  double turns = 0;         ///< of it what is lost where two ranks send large messages to each other and take turns; with n ranks 1 / (n - 1) of this
-  double message = 0;       ///< seconds for each message, in addition to the link's latency
-  double contention = 0;    ///< the time of computation grows by this share when all cores of a machine are busy
-  double carrying = 0;      ///< seconds of computation for each byte that a rank sends, when all cores are busy
+  double turns =
+      0;  ///< of it what is lost where two ranks send large messages to each other and take turns; with n ranks 1 / (n - 1) of this
+  double message = 0;     ///< seconds for each message, in addition to the link's latency
+  double contention = 0;  ///< the time of computation grows by this share when all cores of a machine are busy
+  double carrying = 0;    ///< seconds of computation for each byte that a rank sends, when all cores are busy
 };
 
 struct StepTime {
   double seconds = 0;        ///< of the step
-  double compute = 0;        ///< of it, what the step takes without other ranks
+  double compute = 0;        ///< of it without waiting for other ranks
   double communication = 0;  ///< while something travels, hidden or not
   double sent_bytes = 0;     ///< by each rank, without agreements
 
