@@ -35,7 +35,7 @@ PlanOptions plan_options(const PlanArguments& args) {
   out.measured = read_measured(args.measured);
   const bool shares_cores = std::any_of(out.measured.begin(), out.measured.end(), [](const auto& step) { return step.load > 0; });
   // What a measurement does not determine stays here.
-  if (shares_cores) out.rates = {.flops = 1e11, .memory = 5e9, .turns = 0.2, .message = 1e-4, .contention = 0.2, .carrying = 1e-9};
+  if (shares_cores) out.rates = {.flops = 1e11, .memory = 5e9, .buffered = 1e6, .message = 1e-4, .contention = 0.2, .carrying = 1e-9};
   return out;
 }
 

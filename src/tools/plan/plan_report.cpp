@@ -77,7 +77,7 @@ Json json_of(const StepRates& rates) {
   return Json::object({{"flops", rates.flops},
                        {"memory", rates.memory},
                        {"link_share", rates.link_share},
-                       {"turns", rates.turns},
+                       {"buffered", rates.buffered},
                        {"message_s", rates.message},
                        {"contention", rates.contention},
                        {"carrying_s", rates.carrying}});
