@@ -55,7 +55,8 @@ class Plan(ProgramTest):
     def test_text(self):
         result = self.plan(*GIVEN, '--memory', '64GB')
         self.assertDone(result)
-        for line in result[1].splitlines()[2:]: self.assertLessEqual(len(line), 80, line)
+        self.assertTrue(result[1].startswith('best with 8 ranks: '), result[1])
+        for line in result[1].splitlines()[4:]: self.assertLessEqual(len(line), 80, line)
         for words in ('vit_tiny, batch 16 on each rank', 'link 10 GB/s, 5 us', 'efficiency', 'best'): self.assertIn(words, result[1])
         result = self.plan('--ranks', '2', *GIVEN[2:], '--memory', '1MB')
         self.assertEqual(result[0], CHECK_FAILED, result[2])

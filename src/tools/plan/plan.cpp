@@ -123,6 +123,7 @@ Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOf
   } else if (options.one_rank_seconds > 0) {
     out.rates.flops = kPasses * work.flops * static_cast<double>(work.batch * work.micro_batches) / options.one_rank_seconds;
   }
+  check(!options.ranks.empty() || out.fit, ErrorKind::Usage, "plan", "neither numbers of ranks nor measured steps are given");
   Planner planner(work, options, memory, out);
   const std::set<int> ranks(options.ranks.begin(), options.ranks.end());
   for (const int n : ranks) planner.add(n);

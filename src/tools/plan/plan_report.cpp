@@ -31,6 +31,17 @@ std::string basis_text(const Plan& plan) {
   return out + (work.between_devices ? "; NCCL or HCCL" : "; Gloo") + "\n";
 }
 
+// The answer for the largest number of ranks, or how well the steps were fitted.
+std::string verdict_of(const Plan& plan) {
+  if (plan.steps.empty()) return "fitted: mean error " + percent_text(plan.fit->mean_error()) + " at steps that were not fitted\n";
+  const int ranks = plan.steps.back().placement.ranks;
+  const auto* best = plan.best(ranks);
+  const auto with = with_commas(ranks) + (ranks == 1 ? " rank" : " ranks");
+  if (best == nullptr) return "no strategy fits with " + with + "\n";
+  return "best with " + with + ": " + placed_text(best->placement) + ", " + seconds_text(best->time.seconds) + " a step, " +
+         speed_text(best->samples_per_second) + " samples/s\n";
+}
+
 std::string table_of(const Plan& plan, size_t width) {
   TextTable table({"ranks", "strategy", "step", "waiting", "samples/s", "efficiency", "memory", ""});
   for (const auto& s : plan.steps)
@@ -114,7 +125,7 @@ Json json_of(const StepFit& fit) {
 }  // namespace
 
 std::string to_text(const Plan& plan, size_t width) {
-  auto out = basis_text(plan);
+  auto out = verdict_of(plan) + "\n" + basis_text(plan);
   if (plan.fit) out += "\n" + fit_text(*plan.fit, width);
   if (!plan.steps.empty()) out += "\n" + table_of(plan, width);
   if (const auto beyond = beyond_text(plan); !beyond.empty()) out += "\n" + beyond;

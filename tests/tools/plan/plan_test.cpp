@@ -106,6 +106,8 @@ TEST_CASE("errors are named") {
   auto options = many_ranks();
   options.cluster = {};
   CHECK(has(error_of([&] { plan_steps(work_of_four_blocks(), options); }).what(), "--link"));
+  options.ranks = {};
+  CHECK(has(error_of([&] { plan_steps(work_of_four_blocks(), options); }).what(), "neither numbers of ranks nor measured steps"));
   options.ranks = {0};
   CHECK(has(error_of([&] { plan_steps(work_of_four_blocks(), options); }).what(), "0 ranks; allowed: 1 to 65536"));
 }
