@@ -31,9 +31,17 @@ std::string basis_text(const Plan& plan) {
   return out + (work.between_devices ? "; NCCL or HCCL" : "; Gloo") + "\n";
 }
 
+int64_t unfitted_of(const StepFit& fit) {
+  return std::count_if(fit.steps.begin(), fit.steps.end(), [](const auto& s) { return !s.was_fitted; });
+}
+
 // The answer for the largest number of ranks, or how well the steps were fitted.
 std::string verdict_of(const Plan& plan) {
-  if (plan.steps.empty()) return "fitted: mean error " + percent_text(plan.fit->mean_error()) + " at steps that were not fitted\n";
+  if (plan.steps.empty()) {
+    const auto checked = unfitted_of(*plan.fit);
+    if (checked == 0) return "fitted to " + std::to_string(plan.fit->steps.size()) + " steps\n";
+    return "mean error " + percent_text(plan.fit->mean_error()) + " at " + std::to_string(checked) + " steps that were not fitted\n";
+  }
   const int ranks = plan.steps.back().placement.ranks;
   const auto* best = plan.best(ranks);
   const auto with = with_commas(ranks) + (ranks == 1 ? " rank" : " ranks");
@@ -59,7 +67,7 @@ std::string fit_text(const StepFit& fit, size_t width) {
   for (const auto& s : fit.steps)
     table.add_row(
         {s.step.name(), seconds_text(s.step.seconds), seconds_text(s.predicted), percent_text(s.error()), s.was_fitted ? "fitted" : ""});
-  const auto unfitted = std::count_if(fit.steps.begin(), fit.steps.end(), [](const auto& s) { return !s.was_fitted; });
+  const auto unfitted = unfitted_of(fit);
   std::string out = table.str(width) + "\n";
   if (unfitted == 0)
     return out + "no step was kept to check the fit; hint: a column use, with check in the rows that are not to be fitted\n";

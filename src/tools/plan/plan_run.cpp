@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/engine/trainer.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
@@ -14,7 +15,7 @@
 namespace npu_train {
 namespace {
 
-constexpr int kMostSimulated = 64;  // ranks of a step whose memory is recorded
+constexpr int kMostSimulated = 32;  // ranks of a step whose memory is recorded
 
 // The share of the backward pass after which the gradients of each layer are complete, by the path of the layer.
 std::map<std::string, double> ready_by_layer(const ModelSummary& summary) {
