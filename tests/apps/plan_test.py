@@ -48,7 +48,8 @@ class Plan(ProgramTest):
             self.assertGreater(s['memory'], 1 << 20)
             self.assertEqual(s['extrapolation'], '')
         self.assertLessEqual(at(found['steps'], 8, 'zero3')['memory'], at(found['steps'], 8, 'ddp')['memory'])
-        slower = self.planned('--ranks', '8', '--link', '1GB/s,5us', *GIVEN[4:])
+        slower = self.planned('--ranks', '8', '--link', '1GB/s,5us', *GIVEN[4:], '--no-memory')
+        self.assertEqual({s['memory'] for s in slower['steps']}, {0})
         self.assertGreater(at(slower['steps'], 8, 'ddp')['step_s'], at(found['steps'], 8, 'ddp')['step_s'])
         self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
 
@@ -67,7 +68,7 @@ class Plan(ProgramTest):
         points = ''.join(f'{n},{link}Mbit/s,{strategy},{n / 2},{seconds},{use}\n' for n, link, strategy, seconds, use in (
             (1, 100, 'single', 0.05, 'fit'), (2, 100, 'ddp', 0.16, 'fit'), (2, 1000, 'ddp', 0.07, 'fit'), (3, 300, 'ddp', 0.16, 'check'),
             (4, 300, 'ddp', 0.21, 'check')))
-        found = self.planned('--measured', self.points(points), '--ranks', '2,6', '--link', '300Mbit/s')
+        found = self.planned('--measured', self.points(points), '--ranks', '2,6', '--link', '300Mbit/s', '--no-memory')
         fit = found['fit']
         self.assertEqual([s['fitted'] for s in fit['steps']], [True, True, True, False, False])
         for s in fit['steps']: self.assertAlmostEqual(s['error'], s['predicted_s'] / s['measured_s'] - 1, places=9)

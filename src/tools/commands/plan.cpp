@@ -16,7 +16,7 @@ struct PlanArguments {
   std::string link, local, peak, step, memory, memory_rate = "1TB/s", measured;
   double mfu = 0.4, load = 0;
   int per_machine = 1;
-  bool json = false;
+  bool no_memory = false, json = false;
 };
 
 PlanOptions plan_options(const PlanArguments& args) {
@@ -24,6 +24,7 @@ PlanOptions plan_options(const PlanArguments& args) {
   out.cluster = {.per_machine = args.per_machine, .load = args.load};
   if (!args.link.empty()) out.cluster.link = link_of("--link", args.link);
   if (!args.local.empty()) out.cluster.local = link_of("--local-link", args.local);
+  out.with_memory = !args.no_memory;
   if (!args.memory.empty()) out.memory = size_argument("--memory", args.memory);
   out.rates.memory = bytes_per_second_of("--memory-rate", args.memory_rate);
   if (!args.peak.empty()) out.rates.flops = args.mfu * flops_of("--peak", args.peak);
@@ -72,11 +73,13 @@ void add_plan(CLI::App& app, Command& run) {
   auto* measured = sub->add_option("--measured", args->measured,
                                    "alternatively: a CSV of measured steps (ranks, link, strategy, seconds ...) to which the model is "
                                    "fitted; its errors are printed");
-  sub->add_option("--memory", args->memory,
-                  "memory of a device (64GB): strategies that need more are not chosen; exit code 7 if none fits");
+  auto* memory = sub->add_option("--memory", args->memory,
+                                 "memory of a device (64GB): strategies that need more are not chosen; exit code 7 if none fits");
   sub->add_option("--memory-rate", args->memory_rate, "bandwidth of a device's memory");
   sub->add_option("--load", args->load, "threads of all ranks of a machine for each of its cores, where ranks share cores")
       ->check(zero_or_more());
+  sub->add_flag("--no-memory", args->no_memory, "leave out the memory of a rank, which takes some steps of the model on this machine")
+      ->excludes(memory);
   sub->add_flag("--json", args->json, "one JSON document on stdout");
   local->needs("--per-machine");
   peak->excludes(step)->excludes(measured);

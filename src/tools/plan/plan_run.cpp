@@ -1,7 +1,7 @@
 // From a configuration to the work and the memory of a step.
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/engine/trainer.hpp"
@@ -63,34 +63,32 @@ class RecordedMemory {
     }
   }
 
+  // A group of ranks that has everything counts as all ranks.
   int64_t operator()(const Placement& placement) {
     const int shards = placement.shards();
-    const bool in_groups = shards < placement.ranks;
-    if (placement.ranks == 1) return recorded("auto", 1, false);
-    if (placement.strategy == "ddp") return recorded("ddp", few_, false);
-    if (shards <= few_ || few_ == many_) return recorded(placement.strategy, std::min(shards, kMostSimulated), in_groups);
+    if (placement.ranks == 1) return recorded("auto", 1);
+    if (placement.strategy == "ddp") return recorded("ddp", few_);
+    if (shards <= few_ || few_ == many_) return recorded(placement.strategy, std::min(shards, kMostSimulated));
     const double low = 1.0 / many_, high = 1.0 / few_, at = (1.0 / shards - low) / (high - low);
-    const auto of_many = static_cast<double>(recorded(placement.strategy, many_, in_groups));
-    const auto of_few = static_cast<double>(recorded(placement.strategy, few_, in_groups));
+    const auto of_many = static_cast<double>(recorded(placement.strategy, many_));
+    const auto of_few = static_cast<double>(recorded(placement.strategy, few_));
     return static_cast<int64_t>(of_many + at * (of_few - of_many));
   }
 
  private:
-  // With two groups, if there are several.
-  int64_t recorded(const std::string& strategy, int shards, bool in_groups) {
-    const auto [entry, is_new] = known_.emplace(std::tuple{strategy, shards, in_groups}, 0);
+  int64_t recorded(const std::string& strategy, int ranks) {
+    const auto [entry, is_new] = known_.emplace(std::pair{strategy, ranks}, 0);
     if (!is_new) return entry->second;
     auto config = config_;
     config.trainer.strategy = strategy;
-    config.dist.shard_size = in_groups ? std::to_string(shards) : "auto";
-    const int ranks = in_groups ? 2 * shards : shards;
+    config.dist.shard_size = "auto";
     return entry->second = predict_memory(config, {.variants = false, .ranks = ranks}, parts_).peak.reserved;
   }
 
   RunConfig config_;
   const Parts& parts_;
   int few_ = kMostSimulated, many_ = 2;
-  std::map<std::tuple<std::string, int, bool>, int64_t> known_;
+  std::map<std::pair<std::string, int>, int64_t> known_;
 };
 
 }  // namespace
