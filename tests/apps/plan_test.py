@@ -54,7 +54,7 @@ class Plan(ProgramTest):
         self.assertEqual(list(self.dir.iterdir()), [self.dir / 'c.yaml'])  # nothing is written
 
     def test_text(self):
-        result = self.plan(*GIVEN, '--memory', '64GB')
+        result = self.plan('--ranks', '8', *GIVEN[2:], '--memory', '64GB')
         self.assertDone(result)
         self.assertTrue(result[1].startswith('best with 8 ranks: '), result[1])
         for line in result[1].splitlines()[4:]: self.assertLessEqual(len(line), 80, line)
