@@ -1,9 +1,18 @@
 """npu_tool plan: what many ranks would do, from given speeds and from measured steps."""
 import json
 
-from programs import ProgramTest, main, npu_tool
+from programs import SOURCE, ProgramTest, main, npu_tool
 
 USAGE, DATA, CHECK_FAILED = 2, 3, 7
+POINTS = SOURCE / 'tests' / 'fixtures' / 'plan_points.csv'  # of benchmarks/plan_points.py, with MEASURED, on 2 cores
+MEASURED = '''
+device: cpu
+precision: 32-true
+model: {name: vit_tiny_cifar10}
+data: {name: generated, image_size: 32, batch_size: 13, num_workers: 0}
+optimizer: {name: adamw, lr: 0.001}
+dist: {bucket_mib: 2}
+'''
 CONFIG = '''
 device: cpu
 precision: 32-true
@@ -81,6 +90,15 @@ class Plan(ProgramTest):
         text = self.plan('--measured', 'points.csv')
         self.assertDone(text)
         self.assertIn('2 steps that were not fitted: mean error', text[1])
+
+    def test_real_steps_that_were_not_fitted(self):
+        result = npu_tool('plan', self.config(MEASURED), '--measured', POINTS, '--json')
+        self.assertDone(result)
+        fit = json.loads(result[1])['fit']
+        errors = [abs(s['error']) for s in fit['steps'] if not s['fitted']]
+        self.assertEqual((len(fit['steps']), len(errors)), (46, 37))
+        self.assertLess(fit['mean_error'], 0.08)  # 0.064
+        self.assertGreaterEqual(sum(e < 0.15 for e in errors), 31)  # 32
 
     def test_mistakes(self):
         for args, words in (((), 'nothing to plan'),
