@@ -29,6 +29,7 @@ NOT_RUN = {
     'npu_tool export --atc': NAMED,
     'npu_tool launch': NAMED,
     'npu_tool memory': NAMED,
+    'npu_tool plan': NAMED,
     'npu_tool predict': NAMED,
     'npu_tool predict --checkpoint': NAMED,
     'npu_tool predict --om': NAMED,
@@ -103,7 +104,7 @@ SMALL_CONFIGS = {
     'vit_b16_imagefolder': ['data.root=my/pictures', 'trainer.accumulate_grad_batches=1'],
 }
 WRITES = {'--csv', '--html', '--out', '--to', '--trace'}
-CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'validate'}  # exit with 7 if they find a problem
+CHECKS = {'analyze', 'baseline', 'checklist', 'compare', 'doctor', 'memory', 'plan', 'validate'}  # exit with 7 if they find a problem
 
 
 def pth(path, tensors):
@@ -153,6 +154,7 @@ class AdvisedRuns(ProgramTest):
         cifar10(d / 'data/cifar-10-batches-bin')
         (d / 'my_project').mkdir()
         (d / 'my_project/a.py').write_text('import torch\nprint(torch.cuda.is_available())\n')
+        (d / 'points.csv').write_text('ranks,link,strategy,seconds\n1,1Gbit/s,single,0.1\n2,1Gbit/s,ddp,0.2\n')
         (d / 'configs').mkdir()
         for name, smaller in SMALL_CONFIGS.items():
             small = self.make(BIN / 'train_app', SOURCE / f'configs/{name}.yaml', SMALL_NET, *smaller, *SMALL_DATA, '--print-config')
@@ -199,6 +201,7 @@ class AdvisedRuns(ProgramTest):
         if '--source' in words and words[words.index('--source') + 1] == NPU: words[words.index('--source') + 1] = 'my_project'  # X
         if '--image' in words and words[0] != 'generate': words[words.index('--image') + 1] = '32'
         if '--nproc' in words: words[words.index('--nproc') + 1] = '2'
+        if words[0] == 'plan' and '--ranks' in words: words[words.index('--ranks') + 1] = '1,2'
         if '--batch' in words: words[words.index('--batch') + 1] = '2'
         if '--num-classes' in words: words[words.index('--num-classes') + 1] = '1000'
         if '--help' in words or '--version' in words: return [program, *words]

@@ -58,6 +58,12 @@ class BenchDist(ProgramTest):
             if 'share_hidden' in row: self.assertEqual(row['share_hidden'], 0)
         self.assertEqual(sum('share_hidden' in row for row in rows), 2)
 
+    def test_parameters_in_shards(self):
+        report = self.report('--nproc', '2', 'trainer.strategy=zero3')
+        self.assertGreater(report['flops_per_image'], 0)
+        row = next(r for r in report['rows'] if r['name'] == 'weak, 2 ranks x batch 8')
+        self.assertGreater(row['sent_bytes'], report['parameters'] * 4 / 2)
+
     def test_ranks_of_another_launcher(self):
         code, out, err = run(BIN / 'npu_tool', 'launch', '--nproc', '2', '--', BIN / 'npu_tool', 'bench', self.config(CONFIG), *FAST, '--json')
         self.assertEqual(code, 0, err)

@@ -125,6 +125,7 @@ class Terminals(ProgramTest):
         self.check('bench', '--compare', a, a, first='no row of A is slower')
         self.check('memory', config, '--hbm', '1GiB', first='fits: needs')
         self.check('memory', config, '--check', '2,3', 'device=sim_npu', 'sim_npu.unsupported_ops=ignore')
+        self.check('plan', config, '--ranks', '1,2', '--link', '1GB/s', '--peak', '1TFLOPs', first='best with 2 ranks: ')
         self.check('analyze', config, codes=(0, FAILED), first='torch_npu')
         self.check('analyze', config, '--try', 'cpu', codes=(0, FAILED), first='cpu: ')
         self.check('summary', config, first='parameters')

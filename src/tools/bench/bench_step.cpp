@@ -11,6 +11,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/live_bytes.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/dist/strategy.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
 #include "npu_train/train/loop.hpp"
@@ -49,7 +50,9 @@ BenchStep::BenchStep(RunConfig config, const Parts& parts, int64_t batch_size)
   batch_.set("target", trainer_.task().example_target(batch_));
   if (trainer_.loop().parts().train_loader->options().channels_last)
     batch_.set("input", batch_.input().contiguous(at::MemoryFormat::ChannelsLast));
-  flops_ = npu_train::flops_per_sample(model);
+  // parameters in shards have no memory between steps
+  const bool is_complete = !trainer_.loop().parts().strategy->shards_parameters();
+  flops_ = npu_train::flops_per_sample(is_complete ? model : parts.models.make(trainer_.config().model, "model"));
   const auto& backend = backend_of(device_);
   if (backend.capabilities(device_).pinned_memory) batch_ = pin(batch_);  // as the batches of a loader are
   inputs_ = batch_;

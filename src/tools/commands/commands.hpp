@@ -27,6 +27,7 @@ void add_analyze(CLI::App& app, Command& run);
 /// `launch` is set for --dist, which starts processes before a device is initialised.
 void add_doctor(CLI::App& app, Command& run, std::function<int()>& launch);
 void add_memory(CLI::App& app, Command& run);
+void add_plan(CLI::App& app, Command& run);
 void add_baseline(CLI::App& app, Command& run);
 void add_checklist(CLI::App& app, Command& run);
 void add_data(CLI::App& app, Command& run);

@@ -34,6 +34,7 @@ int tool_main(int argc, char** argv, const Parts& parts) {
   cli::add_analyze(app, run);
   cli::add_doctor(app, run, launch);
   cli::add_memory(app, run);
+  cli::add_plan(app, run);
   cli::add_baseline(app, run);
   cli::add_checklist(app, run);
   cli::add_data(app, run);

@@ -1,0 +1,135 @@
+#include "npu_train/tools/plan/plan.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "npu_train/core/error.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr int kMostRanks = 65536;
+constexpr double kPasses = 3;  // FLOPs of a step over those of a forward pass
+constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3"};
+
+void check_options(const PlanOptions& options) {
+  for (const int ranks : options.ranks)
+    check(ranks >= 1 && ranks <= kMostRanks, ErrorKind::Usage, "plan", ranks, " ranks; allowed: 1 to ", kMostRanks);
+  check(options.cluster.per_machine >= 1, ErrorKind::Usage, "plan", options.cluster.per_machine, " ranks on a machine; allowed: 1 or more");
+  const bool needs_link = std::any_of(options.ranks.begin(), options.ranks.end(), [](int ranks) { return ranks > 1; });
+  check(!needs_link || options.cluster.link.bytes_per_second > 0, ErrorKind::Usage, "plan",
+        "the speed of the link between the ranks is not given; hint: --link 25GB/s,5us");
+}
+
+// All ranks, those of a machine, and the smaller numbers of ranks in the options; the largest first.
+std::vector<int> shard_sizes(const PlanOptions& options, int ranks) {
+  std::set<int, std::greater<>> out = {ranks};
+  for (const int size : options.ranks)
+    if (size > 1 && size < ranks && ranks % size == 0) out.insert(size);
+  if (const int local = options.cluster.per_machine; local > 1 && local < ranks && ranks % local == 0) out.insert(local);
+  return {out.begin(), out.end()};
+}
+
+// The placements of a strategy from which its best one is chosen.
+std::vector<Placement> placements_of(const PlanOptions& options, const StepWork& work, const std::string& strategy, int ranks) {
+  std::vector<Placement> out;
+  const bool by_groups = strategy != "ddp" && !Compression::parse(work.dist.compression).carries_errors();
+  for (const int size : by_groups ? shard_sizes(options, ranks) : std::vector<int>{ranks})
+    out.push_back({.strategy = strategy, .ranks = ranks, .shard_size = size == ranks ? 0 : size});
+  return out;
+}
+
+class Planner {
+ public:
+  Planner(const StepWork& work, const PlanOptions& options, const MemoryOfRank& memory, Plan& plan)
+      : work_(work), options_(options), memory_(memory), plan_(plan) {}
+
+  void add(int ranks) {
+    if (ranks == 1) {
+      add_best({{.strategy = "single", .ranks = 1}});
+      plan_.steps.back().is_best = plan_.steps.back().fits;
+      return;
+    }
+    const auto first = plan_.steps.size();
+    for (const char* strategy : kStrategies) {
+      const bool carries = Compression::parse(work_.dist.compression).carries_errors();
+      if (carries && std::string(strategy) == "zero3") continue;  // the engine refuses it
+      add_best(placements_of(options_, work_, strategy, ranks));
+    }
+    PlannedStep* best = nullptr;
+    for (auto i = first; i < plan_.steps.size(); ++i)
+      if (plan_.steps[i].fits && (best == nullptr || is_better(plan_.steps[i], *best))) best = &plan_.steps[i];
+    if (best != nullptr) best->is_best = true;
+  }
+
+ private:
+  // Faster, by more than rounding.
+  static bool is_better(const PlannedStep& a, const PlannedStep& b) {
+    constexpr double kEqual = 1e-3;
+    return a.time.seconds < b.time.seconds * (1 - kEqual);
+  }
+
+  PlannedStep planned(const Placement& placement) const {
+    PlannedStep out{.placement = placement, .time = step_time(work_, placement, options_.cluster, plan_.rates)};
+    const auto alone = step_time(work_, {.strategy = "single", .ranks = 1}, options_.cluster, plan_.rates);
+    const double samples = static_cast<double>(work_.batch * work_.micro_batches);
+    out.samples_per_second = samples * placement.ranks / out.time.seconds;
+    out.efficiency = alone.seconds / out.time.seconds;
+    if (options_.memory > 0) add_memory(out);
+    if (!options_.measured.empty()) out.beyond = beyond_measured(options_.measured, placement, options_.cluster.link);
+    return out;
+  }
+
+  void add_memory(PlannedStep& step) const {
+    if (!memory_) return;
+    step.memory = memory_(step.placement);
+    step.fits = options_.memory == 0 || step.memory <= options_.memory;
+  }
+
+  // One that fits is better than one that does not; of two that do not, the smaller one.
+  void add_best(const std::vector<Placement>& placements) {
+    std::optional<PlannedStep> best;
+    for (const auto& placement : placements) {
+      auto step = planned(placement);
+      const bool replaces = !best || (step.fits != best->fits ? step.fits
+                                      : step.fits             ? is_better(step, *best)
+                                                              : step.memory < best->memory);
+      if (replaces) best = std::move(step);
+    }
+    if (options_.memory == 0) add_memory(*best);  // without a limit the others' need not be known
+    plan_.steps.push_back(std::move(*best));
+  }
+
+  const StepWork& work_;
+  const PlanOptions& options_;
+  const MemoryOfRank& memory_;
+  Plan& plan_;
+};
+
+}  // namespace
+
+const PlannedStep* Plan::best(int ranks) const {
+  for (const auto& step : steps)
+    if (step.placement.ranks == ranks && step.is_best) return &step;
+  return nullptr;
+}
+
+Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOfRank& memory) {
+  check_options(options);
+  Plan out{.model = work.model, .work = work, .cluster = options.cluster, .rates = options.rates, .memory_limit = options.memory};
+  if (!options.measured.empty()) {
+    out.fit = fit_rates(work, options.measured, options.rates);
+    out.rates = out.fit->rates;
+  } else if (options.one_rank_seconds > 0) {
+    out.rates.flops = kPasses * work.flops * static_cast<double>(work.batch * work.micro_batches) / options.one_rank_seconds;
+  }
+  check(!options.ranks.empty() || out.fit, ErrorKind::Usage, "plan", "neither numbers of ranks nor measured steps are given");
+  Planner planner(work, options, memory, out);
+  const std::set<int> ranks(options.ranks.begin(), options.ranks.end());
+  for (const int n : ranks) planner.add(n);
+  for (const int n : ranks)
+    if (out.best(n) == nullptr) out.notes.push_back("no strategy fits with " + std::to_string(n) + (n == 1 ? " rank" : " ranks"));
+  return out;
+}
+
+}  // namespace npu_train

@@ -1,0 +1,134 @@
+// From a configuration to the work and the memory of a step.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/nn/named_state.hpp"
+#include "npu_train/nn/summary.hpp"
+#include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/plan/plan.hpp"
+#include "npu_train/tools/runs/proof_runs.hpp"
+#include "npu_train/train/loop.hpp"
+
+namespace npu_train {
+namespace {
+
+constexpr int kMostSimulated = 32;  // ranks of a step whose memory is recorded
+
+// The share of the backward pass after which the gradients of each layer are complete, by the path of the layer.
+std::map<std::string, double> ready_by_layer(const ModelSummary& summary) {
+  std::map<std::string, double> out;
+  int64_t before = 0;
+  for (const auto& layer : summary.layers) {
+    out.emplace(layer.name, summary.flops > 0 ? 1 - static_cast<double>(before) / static_cast<double>(summary.flops) : 1.0);
+    before += layer.flops;
+  }
+  return out;
+}
+
+// Of a parameter: that of the innermost module that is a layer; at the end if there is none.
+double ready_of(const std::map<std::string, double>& by_layer, std::string name) {
+  for (auto dot = name.rfind('.'); dot != std::string::npos; dot = name.rfind('.')) {
+    name.resize(dot);
+    if (const auto found = by_layer.find(name); found != by_layer.end()) return found->second;
+  }
+  return 1;
+}
+
+size_t unit_of(const Model& model, const std::string& name) {
+  for (size_t b = 0; b < model.blocks.size(); ++b)
+    if (name.starts_with(model.blocks[b].name + ".")) return b + 1;
+  return 0;
+}
+
+// Tensors that several blocks use belong to none.
+bool is_shared(const Model& model, const ParameterSet& parameters, const std::string& name) {
+  for (const auto& [alias, first] : parameters.aliases())
+    if (first == name && unit_of(model, alias) != unit_of(model, first)) return true;
+  return false;
+}
+
+// Recorded for the fewest and the most shards; between and beyond these what is divided is in proportion to 1 / shards.
+class RecordedMemory {
+ public:
+  RecordedMemory(const RunConfig& config, const Parts& parts, const std::vector<int>& ranks) : config_(config), parts_(parts) {
+    config_.sim_npu.hbm = "1024TiB";  // the limit applies to the prediction, not to the steps from which it is made
+    config_.sim_npu.unsupported_ops = "ignore";
+    for (const int n : ranks) {
+      const int recorded = std::clamp(n, 2, kMostSimulated);
+      few_ = std::min(few_, recorded);
+      many_ = std::max(many_, recorded);
+    }
+  }
+
+  // A group of ranks that has everything counts as all ranks.
+  int64_t operator()(const Placement& placement) {
+    const int shards = placement.shards();
+    if (placement.ranks == 1) return recorded("auto", 1);
+    if (placement.strategy == "ddp") return recorded("ddp", few_);
+    if (shards <= few_ || few_ == many_) return recorded(placement.strategy, std::min(shards, kMostSimulated));
+    const double low = 1.0 / many_, high = 1.0 / few_, at = (1.0 / shards - low) / (high - low);
+    const auto of_many = static_cast<double>(recorded(placement.strategy, many_));
+    const auto of_few = static_cast<double>(recorded(placement.strategy, few_));
+    return static_cast<int64_t>(of_many + at * (of_few - of_many));
+  }
+
+ private:
+  int64_t recorded(const std::string& strategy, int ranks) {
+    const auto [entry, is_new] = known_.emplace(std::pair{strategy, ranks}, 0);
+    if (!is_new) return entry->second;
+    auto config = config_;
+    config.trainer.strategy = strategy;
+    config.dist.shard_size = "auto";
+    return entry->second = predict_memory(config, {.variants = false, .ranks = ranks}, parts_).peak.reserved;
+  }
+
+  RunConfig config_;
+  const Parts& parts_;
+  int few_ = kMostSimulated, many_ = 2;
+  std::map<std::pair<std::string, int>, int64_t> known_;
+};
+
+}  // namespace
+
+StepWork step_work(const RunConfig& given, const Parts& parts) {
+  return translated("plan", [&] {
+    auto config = detail::without_files(given);
+    config.trainer.strategy = "auto";
+    Trainer trainer(config, detail::shapes_only(parts, config));
+    trainer.setup();
+    const auto& run = trainer.loop().parts();
+    const auto& model = trainer.model();
+    const auto summary = summarize(model);
+    const auto all = parameters_of(*model.module);
+    const auto ready = ready_by_layer(summary);
+    StepWork out{.model = config.model.name,
+                 .flops = static_cast<double>(summary.flops),
+                 .batch = run.train_loader->options().batch_size,
+                 .micro_batches = config.trainer.accumulate_grad_batches,
+                 .dist = config.dist,
+                 .between_devices = config.device != "cpu" && config.dist.backend != "gloo"};
+    for (const auto& p : run.optimizer->parameters())
+      out.parameters.push_back({.elements = p.value.numel(),
+                                .element_bytes = static_cast<int64_t>(p.value.element_size()),
+                                .ready = ready_of(ready, p.name),
+                                .unit = is_shared(model, all, p.name) ? 0 : unit_of(model, p.name)});
+    for (const auto& block : summary.blocks)
+      out.units.push_back(summary.flops > 0 ? static_cast<double>(block.flops) / static_cast<double>(summary.flops) : 0);
+    for (const auto& [name, tensor] : run.optimizer->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
+    if (run.ema != nullptr)
+      for (const auto& [name, tensor] : run.ema->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());
+    return out;
+  });
+}
+
+Plan plan_run(const RunConfig& config, const PlanOptions& options, const Parts& parts) {
+  const auto work = step_work(config, parts);
+  if (!options.with_memory || options.ranks.empty()) return plan_steps(work, options);
+  RecordedMemory memory(config, parts, options.ranks);
+  return plan_steps(work, options, [&](const Placement& placement) { return memory(placement); });
+}
+
+}  // namespace npu_train

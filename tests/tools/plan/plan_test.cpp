@@ -1,0 +1,172 @@
+#include "testing.hpp"
+
+#include <cmath>
+
+#include "npu_train/engine/trainer.hpp"
+#include "npu_train/tools/memory/predict_memory.hpp"
+#include "npu_train/tools/plan/plan.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+using doctest::Approx;
+
+namespace {
+
+StepWork work_of_four_blocks() {
+  StepWork out{.model = "four", .flops = 1e12, .batch = 8, .state_bytes = 8 * 4e6};
+  for (size_t i = 0; i < 4; ++i) {
+    out.parameters.push_back({.elements = 1'000'000, .ready = 1 - 0.25 * static_cast<double>(i), .unit = i + 1});
+    out.units.push_back(0.25);
+  }
+  out.between_devices = true;
+  out.dist.bucket_mib = 2;
+  return out;
+}
+
+PlanOptions many_ranks() {
+  return {.ranks = {64, 1, 8}, .cluster = {.link = {.bytes_per_second = 10e9, .latency = 5e-6}}, .rates = {.flops = 1e14, .memory = 1e30}};
+}
+
+// 16 GB that no strategy divides, and 48 GB that each strategy divides more of.
+int64_t memory_of(const Placement& p) {
+  const int64_t gb = 1'000'000'000;
+  const int64_t divided = p.strategy == "zero3" ? 48 : p.strategy == "zero2" ? 32 : p.strategy == "zero1" ? 24 : 0;
+  return 16 * gb + (48 - divided) * gb + divided * gb / p.shards();
+}
+
+RunConfig small_vit() {
+  RunConfig c{.device = "cpu", .precision = "32-true"};
+  c.model = {.name = "vit_tiny", .options = {{"depth", 4}, {"image_size", 32}, {"patch_size", 4}, {"dim", 384}, {"heads", 6}}};
+  c.data = {.name = "generated", .options = {{"train_size", 64}, {"val_size", 8}, {"batch_size", 8}, {"num_workers", "0"}}};
+  c.optimizer = {.name = "adamw", .options = {{"lr", 0.001}}};
+  c.trainer = {.max_epochs = 1, .threads = 1};
+  c.output.dir = "";
+  return c;
+}
+
+}  // namespace
+
+TEST_CASE("each number of ranks has its best strategy among those that fit") {
+  auto options = many_ranks();
+  const auto free = plan_steps(work_of_four_blocks(), options, memory_of);
+  REQUIRE(free.steps.size() == 1 + 4 + 4);
+  CHECK(free.steps[0].placement.strategy == "single");
+  CHECK(free.steps[0].efficiency == Approx(1));
+  for (const int ranks : {1, 8, 64}) {
+    const auto* best = free.best(ranks);
+    REQUIRE(best != nullptr);
+    for (const auto& s : free.steps) {
+      if (s.placement.ranks != ranks) continue;
+      CHECK(s.time.seconds >= best->time.seconds * 0.999);
+      CHECK(s.samples_per_second == Approx(8 * ranks / s.time.seconds));
+      CHECK(s.efficiency == Approx(s.samples_per_second / ranks / free.steps[0].samples_per_second));
+      CHECK(s.efficiency <= 1.0001);
+      CHECK(s.memory == memory_of(s.placement));
+      CHECK(s.is_best == (&s == best));
+    }
+  }
+  CHECK(free.best(8)->placement.strategy == "ddp");
+
+  options.memory = 45'000'000'000;  // ddp and one rank need 64, zero1 with 8 ranks 43, zero2 36, zero3 22
+  const auto limited = plan_steps(work_of_four_blocks(), options, memory_of);
+  CHECK(limited.best(1) == nullptr);
+  CHECK(limited.notes == std::vector<std::string>{"no strategy fits with 1 rank"});
+  CHECK_FALSE(limited.steps[1].fits);
+  CHECK(limited.best(8)->placement.strategy != "ddp");
+  options.memory = 25'000'000'000;
+  CHECK(plan_steps(work_of_four_blocks(), options, memory_of).best(8)->placement == Placement{.strategy = "zero3", .ranks = 8});
+  options.memory = 20'000'000'000;  // groups of 8 ranks need 22, all 64 ranks 16.75
+  const auto least = plan_steps(work_of_four_blocks(), options, memory_of);
+  CHECK(least.best(8) == nullptr);
+  CHECK(least.best(64)->placement == Placement{.strategy = "zero3", .ranks = 64});
+}
+
+TEST_CASE("shards within a machine where the link between machines is slow") {
+  auto options = many_ranks();
+  options.ranks = {64};
+  options.cluster = {.link = {.bytes_per_second = 1e9}, .local = {.bytes_per_second = 300e9}, .per_machine = 8};
+  for (const auto& s : plan_steps(work_of_four_blocks(), options).steps)
+    if (s.placement.strategy == "zero3") CHECK(s.placement.shard_size == 8);
+}
+
+TEST_CASE("the speed of one rank is given, measured or fitted") {
+  auto options = many_ranks();
+  options.ranks = {1};
+  CHECK(plan_steps(work_of_four_blocks(), options).steps[0].time.seconds == Approx(0.24));
+  options.one_rank_seconds = 0.5;
+  CHECK(plan_steps(work_of_four_blocks(), options).steps[0].time.seconds == Approx(0.5));
+  options.measured = {{.seconds = 0.75}};
+  const auto fitted = plan_steps(work_of_four_blocks(), options);
+  CHECK(fitted.steps[0].time.seconds == Approx(0.75).epsilon(0.01));
+  CHECK(fitted.steps[0].beyond == "");
+  CHECK(fitted.fit->steps.size() == 1);
+}
+
+TEST_CASE("errors are named") {
+  auto options = many_ranks();
+  options.cluster = {};
+  CHECK(has(error_of([&] { plan_steps(work_of_four_blocks(), options); }).what(), "--link"));
+  options.ranks = {};
+  CHECK(has(error_of([&] { plan_steps(work_of_four_blocks(), options); }).what(), "neither numbers of ranks nor measured steps"));
+  options.ranks = {0};
+  CHECK(has(error_of([&] { plan_steps(work_of_four_blocks(), options); }).what(), "0 ranks; allowed: 1 to 65536"));
+}
+
+TEST_CASE("a configured model gives its parameters, FLOPs and units, and the memory of npu_tool memory") {
+  const auto config = small_vit();
+  const auto work = step_work(config);
+  Trainer trainer(config);
+  int64_t elements = 0, planned = 0, in_units = 0;
+  for (const auto& p : trainer.task().parameters()) elements += p.value.numel();
+  for (const auto& p : work.parameters) {
+    planned += p.elements;
+    if (p.unit > 0) in_units += p.elements;
+    CHECK(p.ready > 0);
+    CHECK(p.ready <= 1);
+  }
+  CHECK(planned == elements);
+  CHECK(in_units > planned / 2);
+  CHECK(work.parameters.back().ready < 0.1);  // the head, whose gradient comes first
+  CHECK(work.parameters.front().ready == 1);
+  CHECK(work.batch == 8);
+  CHECK(work.state_bytes == Approx(8.0 * static_cast<double>(elements)).epsilon(0.01));
+  CHECK(work.units.size() == trainer.model().blocks.size());
+  CHECK_FALSE(work.between_devices);
+
+  const PlanOptions options{.ranks = {2, 4, 8}, .cluster = {.link = {.bytes_per_second = 1e9}}, .rates = {.flops = 1e11}};
+  for (const auto& s : plan_run(config, options).steps) {
+    CAPTURE(s.placement.strategy);
+    CAPTURE(s.placement.ranks);
+    CAPTURE(s.placement.shard_size);
+    auto same = config;
+    same.trainer.strategy = s.placement.strategy;
+    if (s.placement.shard_size > 0) same.dist.shard_size = std::to_string(s.placement.shard_size);
+    const auto exact = static_cast<double>(predict_memory(same, {.variants = false, .ranks = s.placement.ranks}).peak.reserved);
+    // Groups of shards send their sums in smaller parts.
+    CHECK(std::abs(static_cast<double>(s.memory) / exact - 1) < (s.placement.shard_size > 0 ? 0.2 : 0.1));
+  }
+}
+
+TEST_CASE("a plan as text and as JSON") {
+  auto options = many_ranks();
+  options.memory = 25'000'000'000;
+  options.measured = {
+      {.placement = {.strategy = "ddp", .ranks = 2}, .link = {.bytes_per_second = 10e9}, .link_text = "10GB/s", .seconds = 0.3}};
+  const auto plan = plan_steps(work_of_four_blocks(), options, memory_of);
+  const auto text = to_text(plan, 80);
+  for (const char* words : {"four, batch 8 on each rank", "best", "too large", "extrapolation beyond the measured steps: more than 2 ranks",
+                            "2 ranks, 10GB/s, ddp", "no strategy fits with 1 rank"})
+    CHECK(has(text, words));
+  for (size_t begin = 0; begin < text.size();) {
+    const auto end = text.find('\n', begin);
+    if (text.substr(begin, end - begin).starts_with("  ") || text[begin] == '6') CHECK(end - begin <= 80);
+    begin = end + 1;
+  }
+  const auto json = to_json(plan);
+  const auto& steps = json.at("steps", "plan").items("steps");
+  REQUIRE(steps.size() == plan.steps.size());
+  CHECK(steps[1].at("strategy", "step").text("strategy") == "ddp");
+  CHECK(steps[1].at("step_s", "step").number("step_s") == plan.steps[1].time.seconds);
+  CHECK(steps[1].at("extrapolation", "step").text("extrapolation") == "more than 2 ranks");
+  CHECK(json.at("fit", "plan").at("steps", "fit").items("steps").size() == 1);
+}

@@ -1,0 +1,145 @@
+#include "testing.hpp"
+
+#include "npu_train/tools/plan/step_time.hpp"
+
+using namespace npu_train;
+using namespace npu_train::testing;
+using doctest::Approx;
+
+namespace {
+
+// A forward pass of 1 s and a backward pass of 2 s; two blocks with 512,000 bytes of parameters each, in a bucket each. The link needs
+// 0.5 s for an exchange or a gather of one of them between two ranks.
+StepWork two_blocks() {
+  StepWork out{.flops = 1e9,
+               .parameters = {{.elements = 128'000, .ready = 1, .unit = 1}, {.elements = 128'000, .ready = 0.5, .unit = 2}},
+               .units = {0.5, 0.5}};
+  out.dist.bucket_mib = 0.001;
+  return out;
+}
+
+const Cluster kSlowLink{.link = {.bytes_per_second = 512'000}};
+const StepRates kExact{.flops = 1e9, .memory = 1e30, .link_share = 1};
+
+double seconds(const StepWork& work, const Placement& placement, const Cluster& cluster = kSlowLink, const StepRates& rates = kExact) {
+  return step_time(work, placement, cluster, rates).seconds;
+}
+
+}  // namespace
+
+TEST_CASE("steps that were calculated by hand") {
+  auto work = two_blocks();
+  CHECK(seconds(work, {}) == Approx(3));
+  // Backward from 1 to 3. Exchange at 2, gather at 2.5; exchange at 3, gather until 4.
+  CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(4));
+  // Both exchanges are over at 3.5; parameters are gathered after the step.
+  CHECK(seconds(work, {.strategy = "zero1", .ranks = 2}) == Approx(4.5));
+  CHECK(seconds(work, {.strategy = "zero2", .ranks = 2}) == Approx(4.5));
+  // Forward from 0.5, when the first block is here, to 1.5; the first block comes again meanwhile; exchanges at 2.5 and 3.5.
+  CHECK(seconds(work, {.strategy = "zero3", .ranks = 2}) == Approx(4));
+  const auto time = step_time(work, {.strategy = "ddp", .ranks = 2}, kSlowLink, kExact);
+  CHECK(time.compute == Approx(3));
+  CHECK(time.waiting() == Approx(0.25));
+  CHECK(time.communication == Approx(2));
+  CHECK(time.sent_bytes == Approx(1'024'000));
+
+  work.dist.overlap = false;
+  CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(5));
+  work.dist = {.reduction = "native", .bucket_mib = 0.001};
+  CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(4));  // 1 s each, at 2 and 3
+}
+
+TEST_CASE("windows of several micro-batches") {
+  auto work = two_blocks();
+  work.micro_batches = 2;
+  CHECK(seconds(work, {}) == Approx(6));
+  CHECK(seconds(work, {.strategy = "ddp", .ranks = 2}) == Approx(7));
+  CHECK(seconds(work, {.strategy = "zero1", .ranks = 2}) == Approx(7.5));
+  CHECK(seconds(work, {.strategy = "zero2", .ranks = 2}) == Approx(7.5));  // what the first one sends is hidden
+  CHECK(step_time(work, {.strategy = "zero2", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx(3 * 512'000));
+  CHECK(step_time(work, {.strategy = "zero3", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx(2 * 5 * 256'000));
+}
+
+TEST_CASE("shards within groups") {
+  const auto work = two_blocks();
+  // Gathers of blocks between two ranks as before; exchanges among four take 0.75 s, from 2.5 and 3.5, and the sums of each shard 0.25 s.
+  CHECK(seconds(work, {.strategy = "zero3", .ranks = 4, .shard_size = 2}) == Approx(4.75));
+  auto cluster = kSlowLink;
+  cluster.per_machine = 2;
+  cluster.local = {.bytes_per_second = 512e6};
+  const StepCall within{.kind = StepCall::Kind::AllGather, .bytes = 512'000, .ranks = 2};
+  const StepCall across{.kind = StepCall::Kind::AllGather, .bytes = 512'000, .ranks = 2, .is_strided = true};
+  const Placement by_two{.strategy = "zero3", .ranks = 4, .shard_size = 2};
+  CHECK(call_seconds(within, by_two, cluster, kExact, false) == Approx(0.0005));
+  CHECK(call_seconds(across, by_two, cluster, kExact, false) == Approx(0.5));
+  // Two of its four parts leave the machine.
+  CHECK(call_seconds({.kind = StepCall::Kind::AllToAll, .bytes = 512'000, .ranks = 4}, by_two, cluster, kExact, false) == Approx(0.5));
+}
+
+TEST_CASE("messages, the optimizer, busy cores and what a link reaches") {
+  auto work = two_blocks();
+  const Placement ddp{.strategy = "ddp", .ranks = 2};
+  Cluster cluster{.link = {.bytes_per_second = 1e30, .latency = 0.001}};
+  // The last bucket's exchange and gather are not hidden, and two agreements.
+  CHECK(seconds(work, ddp, cluster) == Approx(3.004));
+  auto rates = kExact;
+  rates.message = 0.001;
+  CHECK(seconds(work, ddp, cluster, rates) == Approx(3.008));
+
+  work.state_bytes = 2'048'000;
+  rates = kExact;
+  rates.memory = 1e7;
+  CHECK(seconds(work, {}, cluster, rates) == Approx(3 + (3 * 1.024e6 + 2 * 2.048e6) / 1e7));
+  const auto sharded = step_time(work, {.strategy = "zero1", .ranks = 4}, cluster, rates);
+  CHECK(sharded.compute == Approx(3 + 2 * 1.024e6 / 1e7 + (3 * 1.024e6 + 2 * 2.048e6) / 4e7));
+
+  rates = kExact;
+  rates.contention = 0.25;
+  cluster.load = 2;
+  CHECK(seconds(work, {}, cluster, rates) == Approx(3 * 2 * 1.25));
+  cluster.load = 0.5;
+  CHECK(seconds(work, {}, cluster, rates) == Approx(3 * 1.125));
+
+  rates = kExact;
+  rates.link_share = 0.5;
+  CHECK(seconds(work, ddp, kSlowLink, rates) == Approx(6));  // 1 s each: from 2 to 6
+  rates = kExact;
+  rates.buffered = 128'000;  // half of a message between two ranks
+  const Placement three{.strategy = "ddp", .ranks = 3};
+  const auto call_of = [](StepCall::Kind kind, int ranks) { return StepCall{.kind = kind, .bytes = 512'000, .ranks = ranks}; };
+  CHECK(call_seconds(call_of(StepCall::Kind::AllToAll, 2), ddp, kSlowLink, rates, false) == Approx(0.75));
+  CHECK(call_seconds(call_of(StepCall::Kind::AllToAll, 2), ddp, kSlowLink, rates, true) == Approx(0.5));
+  CHECK(call_seconds(call_of(StepCall::Kind::AllGather, 2), ddp, kSlowLink, rates, false) == Approx(0.75));
+  CHECK(call_seconds(call_of(StepCall::Kind::AllToAll, 3), three, kSlowLink, rates, false) == Approx(2.0 / 3 + 1.0 / 3 - 0.25));
+  CHECK(call_seconds(call_of(StepCall::Kind::AllGather, 3), three, kSlowLink, rates, false) == Approx(2.0 / 3));
+  const StepCall reduce{.kind = StepCall::Kind::AllReduce, .bytes = 512'000, .ranks = 2};
+  CHECK(call_seconds(reduce, ddp, kSlowLink, rates, false) == Approx(1));
+}
+
+TEST_CASE("between devices many ranks reduce by a tree") {
+  const Cluster cluster{.link = {.bytes_per_second = 1e9, .latency = 1e-5}};
+  const StepCall reduce{.kind = StepCall::Kind::AllReduce, .bytes = 1000, .ranks = 1024};
+  const Placement ddp{.strategy = "ddp", .ranks = 1024};
+  CHECK(call_seconds(reduce, ddp, cluster, kExact, false) == Approx(2 * 1023 * 1e-5 + 2 * 1000.0 * 1023 / 1024 / 1e9));
+  CHECK(call_seconds(reduce, ddp, cluster, kExact, true) == Approx(20 * 1e-5 + 2 * 1000.0 / 1e9));
+}
+
+TEST_CASE("slower links and more ranks never make a step shorter") {
+  const auto work = two_blocks();
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"}) {
+    CAPTURE(strategy);
+    double before = 0;
+    for (const int ranks : {2, 4, 8, 64}) {
+      const double now = seconds(work, {.strategy = strategy, .ranks = ranks});
+      CHECK(now >= before);
+      before = now;
+    }
+    for (const double speed : {1e9, 1e6, 1e5, 1e4}) {
+      const double now = seconds(work, {.strategy = strategy, .ranks = 4}, {.link = {.bytes_per_second = speed}});
+      CHECK((speed == 1e9 || now > before));
+      CHECK(now >= 3);
+      before = now;
+    }
+  }
+  CHECK(has(error_of([&] { seconds(work, {.strategy = "ddp", .ranks = 2}, {}); }).what(), "without the speed of the link"));
+}
