@@ -5,13 +5,19 @@
 
 namespace npu_train::detail {
 
+// With `early` also between two of its steps.
+bool BucketQueue::is_on_its_way(const Bucket& bucket) const {
+  return !bucket.idle() || (options_.early && bucket.steps() < Bucket::kSteps);
+}
+
 bool BucketQueue::has_room(const std::vector<Bucket>& buckets) const {
   if (options_.in_flight == 0) return true;
   const auto end = buckets.begin() + static_cast<std::ptrdiff_t>(sent_);
-  return std::count_if(buckets.begin(), end, [](const Bucket& b) { return !b.idle(); }) < options_.in_flight;
+  return std::count_if(buckets.begin(), end, [this](const Bucket& b) { return is_on_its_way(b); }) < options_.in_flight;
 }
 
 void BucketQueue::send_complete(std::vector<Bucket>& buckets, Round round) {
+  if (options_.early && options_.in_flight > 0) advance(buckets, round);
   for (; sent_ < buckets.size() && buckets[sent_].complete() && has_room(buckets); ++sent_)
     buckets[sent_].exchange(options_.ordered, round.unit);
   if (options_.early) advance(buckets, round);
@@ -40,7 +46,7 @@ void BucketQueue::send_until(std::vector<Bucket>& buckets, size_t b, Round round
 // By the oldest that is on its way.
 void BucketQueue::make_room(std::vector<Bucket>& buckets, Round round) {
   const auto end = buckets.begin() + static_cast<std::ptrdiff_t>(sent_);
-  const auto oldest = std::find_if(buckets.begin(), end, [](const Bucket& b) { return b.steps() < Bucket::kSteps || !b.idle(); });
+  const auto oldest = std::find_if(buckets.begin(), end, [this](const Bucket& b) { return is_on_its_way(b); });
   if (oldest == end) return;
   while (oldest->steps() < Bucket::kSteps) oldest->step(options_.ordered, round.last);
   if (round.last) oldest->wait();

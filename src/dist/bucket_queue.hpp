@@ -32,6 +32,7 @@ class BucketQueue {
   void fold(std::vector<Bucket>& buckets, Round round);
 
  private:
+  bool is_on_its_way(const Bucket& bucket) const;
   bool has_room(const std::vector<Bucket>& buckets) const;
   void make_room(std::vector<Bucket>& buckets, Round round);
   void advance(std::vector<Bucket>& buckets, Round round);

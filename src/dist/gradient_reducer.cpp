@@ -171,6 +171,7 @@ void GradientReducer::Impl::begin_window(int64_t micro_batches) {
   passes_ = 0;
   passes_of_all_ = 1;
   finished_ = true;
+  if (units_ != nullptr) units_->take_traffic();  // of passes between windows
   open_window();
   if (window_mode_ && units_ == nullptr) return;
   for (const auto& of_rank : group_->gather("begin_window", std::vector<double>{static_cast<double>(micro_batches)}))

@@ -18,6 +18,9 @@ void ReductionRules::check_options() const {
         "micro_batch adds in order; allowed with dist.reduction=native: window");
   check(ordered || options.reduce_dtype == "fp32", ErrorKind::Usage, "dist.reduce_dtype",
         "bf16 gradients are added in fp32, which dist.reduction=native does not do; allowed: fp32");
+  check(!(options.debug && groups.count > 1 && compression.method == Compression::Method::LowRank), ErrorKind::Usage, "dist.debug",
+        "compares collectives one by one, and dist.compression=", options.compression,
+        " exchanges twice between groups only; allowed with both and dist.group_size=", options.group_size, ": false");
   if (options.in_flight == 0) return;
   check(sharding != Sharding::Parameters, ErrorKind::Usage, "dist.in_flight", options.in_flight,
         " may wait for a rank that waits for parameters; allowed with trainer.strategy=zero3: 0");
@@ -32,6 +35,9 @@ std::vector<FlatBucket> ReductionRules::layout(const ParameterSet& parameters, c
         " divides among all ranks; allowed with dist.shard_size=", options.shard_size, ": elements");
   check(divides_elements || sharding == Sharding::Optimizer || sharding == Sharding::Gradients, ErrorKind::Usage, "dist.shard_by",
         options.shard_by, " selects how zero1 and zero2 divide; allowed with other strategies: elements");
+  check(divides_elements || groups.count == 1 || !carries_errors(), ErrorKind::Usage, "dist.shard_by", options.shard_by,
+        " gives complete parameters to ranks, and dist.compression=", options.compression,
+        " divides them among groups; allowed with both: elements");
   if (sharding == Sharding::Parameters) return unit_layout(parameters, ranks, unit_of);
   const auto owners = divides_elements ? std::vector<int>() : shards_of(parameters, ranks, options.shard_by);
   int divided_by = ranks;

@@ -106,29 +106,46 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts) 
   check_collectives(launch, device, config.dist);
   if (group_ == nullptr) group_ = make_process_group(launch, config.dist);
   sharding_ = sharding_of(wanted);
-  strategy_ = std::make_shared<DataParallelStrategy>(group_, config.dist, device.c10(), sharding_);
+  auto dist = config.dist;
+  if (wanted == "auto") dist.shard_size = "auto";  // of shards that choose() may make
+  strategy_ = std::make_shared<DataParallelStrategy>(group_, dist, device.c10(), sharding_);
 }
 
-void Ranks::choose(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts) {
+void Ranks::choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
   if (group_ == nullptr) return;
-  const auto total = static_cast<double>(backend_of(device_).memory(device_).total);
-  if (config.trainer.strategy == "auto" && total > 0) {
-    const double own = device_.is_cpu() ? total / group_->local_size() : total;
-    const auto state = state_of(trained, config, parts);
-    const auto most = most_sharding(config, trained, has_blocks, parts);
-    const int shards = config.dist.shard_size_of(*group_, most);
-    auto chosen = static_cast<double>(least_sharding(state, own, shards, most));
-    for (const auto& of_rank : group_->gather("strategy", std::vector<double>{chosen})) chosen = std::max(chosen, of_rank.front());
-    sharding_ = static_cast<Sharding>(chosen);
-    if (sharding_ != Sharding::None) {
-      strategy_ = std::make_shared<DataParallelStrategy>(group_, config.dist, device_.c10(), sharding_);
-      if (strategy_->is_main())
-        log_info("trainer.strategy=auto: parameters, gradients and optimizer state of ", human_bytes(state.all()),
-                 " would take more than half of the memory of ", device_.str(), ", ", human_bytes(own), "; a rank has ",
-                 human_bytes(state.divided(sharding_, shards)), " of them with ", kStrategies[static_cast<size_t>(sharding_)]);
-    }
-  }
+  if (config.trainer.strategy == "auto") divide(config, all, has_blocks, parts);
   if (strategy_->is_main()) report(config.dist);
+}
+
+void Ranks::divide(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
+  const auto trained = all.filter([](const Parameter& p) { return p.value.requires_grad(); });
+  const auto total = static_cast<double>(backend_of(device_).memory(device_).total);
+  const double own = device_.is_cpu() ? total / group_->local_size() : total;
+  double frozen = 0;
+  for (const auto& p : all)
+    if (!p.value.requires_grad()) frozen += static_cast<double>(p.value.nbytes());
+  auto chosen = Sharding::None;
+  TrainingState state;
+  // Optimizers and tasks are asked only where it matters.
+  if (total > 0 && least_sharding(most_state_of(trained, config), own, frozen, 2, Sharding::Optimizer) != Sharding::None) {
+    state = state_of(trained, config, parts);
+    const auto most = most_sharding(config, trained, has_blocks, parts);
+    chosen = least_sharding(state, own, frozen, config.dist.shard_size_of(*group_, most), most);
+  }
+  double largest = 0;
+  for (const auto& of_rank : group_->gather("strategy", std::vector<double>{static_cast<double>(chosen)}))
+    largest = std::max(largest, of_rank.front());
+  sharding_ = static_cast<Sharding>(largest);
+  if (sharding_ == Sharding::None) return;
+  strategy_ = std::make_shared<DataParallelStrategy>(group_, config.dist, device_.c10(), sharding_);
+  if (!strategy_->is_main()) return;
+  const char* name = kStrategies[static_cast<size_t>(sharding_)];
+  if (chosen != sharding_)
+    log_info("trainer.strategy=auto: ", name, ", which the memory of another rank needs");
+  else
+    log_info("trainer.strategy=auto: parameters, gradients and optimizer state of ", human_bytes(frozen + state.all()),
+             " would take more than half of the memory of ", device_.str(), ", ", human_bytes(own), "; a rank has ",
+             human_bytes(frozen + state.divided(sharding_, config.dist.shard_size_of(*group_, sharding_))), " of them with ", name);
 }
 
 void Ranks::report(const DistOptions& given) const {

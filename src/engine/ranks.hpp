@@ -22,11 +22,12 @@ class Ranks {
 
   // With trainer.strategy=auto one that divides nothing, until choose().
   const std::shared_ptr<Strategy>& strategy() const { return strategy_; }
-  // Before Strategy::set_units() and setup(): with trainer.strategy=auto the least division of the state of `trained` that fits, on all
-  // ranks alike. `has_blocks`: the model declares blocks. Reports the strategy.
-  void choose(const RunConfig& config, const ParameterSet& trained, bool has_blocks, const Parts& parts);
+  // Before Strategy::set_units() and setup(): with trainer.strategy=auto the least division of the training of `all` parameters that fits,
+  // on all ranks alike. `has_blocks`: the model declares blocks. Reports the strategy.
+  void choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
 
  private:
+  void divide(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
   void report(const DistOptions& dist) const;
 
   Device device_;

@@ -115,7 +115,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     }
     part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
     model.module->to(device.c10());
-    ranks.choose(config, trained_of(parameters_of(*model.module)), !model.blocks.empty(), parts);
+    ranks.choose(config, parameters_of(*model.module), !model.blocks.empty(), parts);
     strategy = ranks.strategy();
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
@@ -142,7 +142,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   task->to(device.c10());
   auto parameters = task->parameters();
   if (model.module == nullptr) {
-    ranks.choose(config, trained_of(parameters), /*has_blocks=*/false, parts);
+    ranks.choose(config, parameters, /*has_blocks=*/false, parts);
     strategy = ranks.strategy();
   }
   strategy->broadcast(weights_of(*task));

@@ -8,12 +8,14 @@
 #include <utility>
 #include <vector>
 
+#include "engine/config_rules.hpp"
 #include "npu_train/train/compares_ranks.hpp"
 
 namespace npu_train {
 namespace {
 
 constexpr double kFp32 = 4, kLow = 2;  // bytes of an element
+constexpr double kMostSlots = 4;
 constexpr double kShareOfState = 0.5;  // of the device's memory
 constexpr int64_t kProbed = 8;         // elements of a dimension
 
@@ -36,6 +38,13 @@ std::unique_ptr<Optimizer> small_optimizer(const ParameterSet& trained, const Ru
 
 bool has_masters(const std::string& precision) { return precision.ends_with("-true") && precision != "32-true"; }
 
+// `slots`: bytes of the optimizer's state for each element.
+TrainingState of_slots(const ParameterSet& trained, const RunConfig& config, double slots) {
+  const auto elements = static_cast<double>(trained.numel());
+  const double of_parameter = has_masters(config.precision) ? kLow + kFp32 : kFp32, averages = config.ema.enabled ? kFp32 : 0;
+  return {.parameters = elements * of_parameter, .gradients = elements * kFp32, .optimizer = elements * (slots + averages)};
+}
+
 }  // namespace
 
 double TrainingState::divided(Sharding sharding, int ranks) const {
@@ -43,22 +52,20 @@ double TrainingState::divided(Sharding sharding, int ranks) const {
   return part(parameters, Sharding::Parameters) + part(gradients, Sharding::Gradients) + part(optimizer, Sharding::Optimizer);
 }
 
+TrainingState most_state_of(const ParameterSet& trained, const RunConfig& config) { return of_slots(trained, config, kMostSlots * kFp32); }
+
 TrainingState state_of(const ParameterSet& trained, const RunConfig& config, const Parts& parts) {
+  if (trained.numel() == 0) return {};
   const auto optimizer = small_optimizer(trained, config, parts);
   optimizer->step();
   double slots = 0;
   for (const auto& [key, tensor] : optimizer->state().tensors) slots += static_cast<double>(tensor.nbytes());
-  const auto elements = static_cast<double>(trained.numel());
-  const bool low = has_masters(config.precision);
-  const double averages = config.ema.enabled ? kFp32 : 0, masters = low ? kFp32 : 0;
-  return {.parameters = elements * (low ? kLow : kFp32) + elements * masters,
-          .gradients = elements * kFp32,
-          .optimizer = elements * (slots / static_cast<double>(optimizer->parameters().numel()) + averages)};
+  return of_slots(trained, config, slots / static_cast<double>(optimizer->parameters().numel()));
 }
 
-Sharding least_sharding(const TrainingState& state, double device_bytes, int ranks, Sharding most) {
+Sharding least_sharding(const TrainingState& state, double device_bytes, double frozen, int ranks, Sharding most) {
   for (const auto sharding : {Sharding::None, Sharding::Optimizer, Sharding::Gradients, Sharding::Parameters})
-    if (sharding == most || state.divided(sharding, ranks) <= kShareOfState * device_bytes) return sharding;
+    if (sharding == most || frozen + state.divided(sharding, ranks) <= kShareOfState * device_bytes) return sharding;
   return most;
 }
 
@@ -68,6 +75,7 @@ Sharding most_sharding(const RunConfig& config, const ParameterSet& trained, boo
   if (!has_blocks || has_masters(config.precision) || config.trainer.sync_batchnorm || dist.shard_by != "elements" || dist.has_groups() ||
       dist.in_flight > 0)
     return Sharding::Gradients;
+  if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return Sharding::Gradients;
   Model none;
   none.module = std::make_shared<torch::nn::Module>();
   none.forward = [](const at::Tensor& input) { return input; };

@@ -37,6 +37,8 @@ TEST_CASE("the state of a training: what each optimizer, precision and average a
   sgd.ema.enabled = true;
   CHECK(state(sgd).optimizer == doctest::Approx(8 * kElements).epsilon(0.05));
   CHECK(state(config_with("sgd", "bf16-mixed")).parameters == 4 * kElements);
+  CHECK(state_of({}, config_with("adamw"), builtin_parts()).all() == 0);
+  CHECK(most_state_of(layers(), config_with("adamw")).all() > adamw.all());
   CHECK(state(config_with("sgd", "bf16-true")).parameters == 6 * kElements);  // and fp32 masters
 }
 
@@ -47,7 +49,7 @@ TEST_CASE("the first division that leaves half of the memory, and not more than 
   CHECK(state.divided(Sharding::Optimizer, 4) == 100);
   CHECK(state.divided(Sharding::Gradients, 4) == 70);
   CHECK(state.divided(Sharding::Parameters, 4) == 40);
-  const auto of = [&](double bytes, Sharding most = Sharding::Parameters) { return least_sharding(state, bytes, 4, most); };
+  const auto of = [&](double bytes, Sharding most = Sharding::Parameters) { return least_sharding(state, bytes, 0, 4, most); };
   CHECK((of(320) == Sharding::None));
   CHECK((of(319) == Sharding::Optimizer));
   CHECK((of(200) == Sharding::Optimizer));
@@ -56,6 +58,8 @@ TEST_CASE("the first division that leaves half of the memory, and not more than 
   CHECK((of(1) == Sharding::Parameters));
   CHECK((of(1, Sharding::Gradients) == Sharding::Gradients));
   CHECK((of(1, Sharding::None) == Sharding::None));
+  CHECK((least_sharding(state, 420, 50, 4, Sharding::Parameters) == Sharding::None));
+  CHECK((least_sharding(state, 419, 50, 4, Sharding::Parameters) == Sharding::Optimizer));
 }
 
 TEST_CASE("what a configuration excludes is not chosen") {

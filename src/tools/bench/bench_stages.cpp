@@ -60,7 +60,10 @@ struct StageRun final : Callback, StepObserver {
     samples = static_cast<double>(report.samples);
     if (static_cast<int64_t>(losses.size()) <= warmup()) return;
     seconds.seconds.push_back(report.seconds);
-    if (const auto* strategy = loop.parts().strategy; strategy->world_size() > 1) reductions.all.push_back(strategy->reduction_times());
+    if (loop.parts().strategy->world_size() == 1) return;
+    const auto times = loop.parts().strategy->reduction_times();
+    // Reports are a step late, and at the end of an epoch they are not.
+    if (reductions.all.empty() || times.end != reductions.all.back().end) reductions.all.push_back(times);
   }
   void phase_begin(Phase /*phase*/, int64_t attempt, int /*micro_batch*/) override {
     if (attempt == kObserved && !observer) observer.emplace(parameters, moved, /*every=*/true);

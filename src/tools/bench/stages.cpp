@@ -92,14 +92,19 @@ std::vector<Stage> training_stages(const RunConfig& config, int ranks, const Par
   const auto model = parts.models.resolve(config.model, "model", problems);
   problems.throw_if_any();
   const bool fuses = model.options.find("fused_kernels") != nullptr;
-  Stage baseline{.name = "baseline", .settings = {"trainer.strategy=ddp", "precision=32-true", "dist.preset=none"}};
+  Stage baseline{.name = "baseline",
+                 .settings = {"trainer.strategy=ddp", "precision=32-true", "dist.preset=none", "dist.group_size=none",
+                              "dist.reduction=auto", "dist.compression=none", "dist.in_flight=0", "dist.shard_size=auto"}};
   if (fuses) baseline.settings.emplace_back("model.fused_kernels=false");
   Stage fusion{.name = "+ fusion"};
   if (fuses)
     fusion.settings.emplace_back("model.fused_kernels=auto");
   else
     fusion.failure = config.model.name + " has no option fused_kernels";
+  // Each value by itself, since a preset sets only what a configuration does not give.
   Stage communication{.name = "+ communication", .settings = {"dist.preset=communication"}};
+  const auto preset = DistOptions::preset_values("communication");
+  for (const auto& value : preset.members()) communication.settings.push_back("dist." + value.key + "=" + value.value.scalar());
   constexpr int kGroup = 8;
   if (ranks <= kGroup) communication.settings.push_back("dist.group_size=" + std::to_string(std::max(1, ranks / 2)));
   const bool mixed = config.precision.ends_with("-mixed");

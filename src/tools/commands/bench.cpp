@@ -174,14 +174,15 @@ int bench(const BenchArguments& args, const Parts& parts) {
   options.stopped = [] { return signal_received() != 0; };
   on_stop_signal([] {});
   const auto measured = measure_all(args, options, parts);
-  if (!measured || !args.rank_report.empty()) return 0;
+  const int stopped = signal_received() != 0 ? 128 + signal_received() : 0;
+  if (!measured || !args.rank_report.empty()) return stopped;
   const auto& report = *measured;
   const auto document = document_of(report);
   if (!args.out.empty()) save_json(args.out, document);
   if (!args.csv.empty()) write_file_atomic(args.csv, to_csv(report));
   if (!args.html.empty()) write_page(args.html, to_html(report, history));
   print(args.json, document, to_text(report, terminal_columns()));
-  return signal_received() != 0 ? 128 + signal_received() : report.exit_code;
+  return stopped != 0 ? stopped : report.exit_code;
 }
 
 /// An unknown section is an error on the command line, reported before anything else is done.

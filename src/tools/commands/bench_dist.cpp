@@ -144,7 +144,9 @@ BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunC
         if (out.exit_code == 0) out.exit_code = world.exit_code;
         continue;
       }
-      stage.runs.push_back(*world.report->row("stages"));
+      const auto* row = world.report->row("stages");
+      check(row != nullptr, ErrorKind::Internal, "bench", "rank 0 reported no training of the stage ", stage.name);
+      stage.runs.push_back(*row);
       if (described) continue;
       described = true;
       world.report->rows.clear();

@@ -13,7 +13,7 @@ namespace {
 struct PlanArguments {
   std::vector<std::string> words;
   std::vector<int> ranks;
-  std::string link, local, peak, step, memory, memory_rate = "1TB/s", measured;
+  std::string link, local, peak, step, memory, memory_rate, measured;
   double mfu = 0.4, load = 0;
   int per_machine = 1;
   bool no_memory = false, json = false;
@@ -26,17 +26,18 @@ PlanOptions plan_options(const PlanArguments& args) {
   if (!args.local.empty()) out.cluster.local = link_of("--local-link", args.local);
   out.with_memory = !args.no_memory;
   if (!args.memory.empty()) out.memory = size_argument("--memory", args.memory);
-  out.rates.memory = bytes_per_second_of("--memory-rate", args.memory_rate);
   if (!args.peak.empty()) out.rates.flops = args.mfu * flops_of("--peak", args.peak);
   if (!args.step.empty()) {
     out.one_rank_seconds = seconds_of("--step-time", args.step);
     check(out.one_rank_seconds > 0, ErrorKind::Usage, "--step-time", "'", args.step, "' is no time of a step; allowed: above 0");
   }
+  if (!args.memory_rate.empty()) out.rates.memory = bytes_per_second_of("--memory-rate", args.memory_rate);
   if (args.measured.empty()) return out;
   out.measured = read_measured(args.measured);
   const bool shares_cores = std::any_of(out.measured.begin(), out.measured.end(), [](const auto& step) { return step.load > 0; });
   // What a measurement does not determine stays here.
-  if (shares_cores) out.rates = {.flops = 1e11, .memory = 5e9, .buffered = 1e6, .message = 1e-4, .contention = 0.2, .carrying = 1e-9};
+  const double memory = args.memory_rate.empty() ? 5e9 : out.rates.memory;
+  if (shares_cores) out.rates = {.flops = 1e11, .memory = memory, .buffered = 1e6, .message = 1e-4, .contention = 0.2, .carrying = 1e-9};
   return out;
 }
 
@@ -75,7 +76,7 @@ void add_plan(CLI::App& app, Command& run) {
                                    "fitted; its errors are printed");
   auto* memory = sub->add_option("--memory", args->memory,
                                  "memory of a device (64GB): strategies that need more are not chosen; exit code 7 if none fits");
-  sub->add_option("--memory-rate", args->memory_rate, "bandwidth of a device's memory");
+  sub->add_option("--memory-rate", args->memory_rate, "bandwidth of a device's memory (1TB/s)");
   sub->add_option("--load", args->load, "threads of all ranks of a machine for each of its cores, where ranks share cores")
       ->check(zero_or_more());
   sub->add_flag("--no-memory", args->no_memory, "leave out the memory of a rank, which takes some steps of the model on this machine")

@@ -82,7 +82,8 @@ Measured measure(const RunConfig& given, const Parts& parts) {
   config.device = device_for(given);
   config.trainer.profiler = "none";
   config.trainer.on_oom = "stop";
-  if (config.grad_scaler.dynamic) {  // skipped steps are not to be measured
+  if (parts.process_group && config.trainer.strategy == "auto") config.trainer.strategy = "ddp";  // whatever memory there is here
+  if (config.grad_scaler.dynamic) {                                                               // skipped steps are not to be measured
     config.grad_scaler.init_scale = 1;
     config.grad_scaler.min_scale = std::min(config.grad_scaler.min_scale, 1.0);
   }

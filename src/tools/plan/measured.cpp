@@ -17,6 +17,8 @@ const std::vector<std::string> kColumns = {"ranks",   "link",  "strategy",      
                                            "options", "batch", "micro_batches", "load",    "use"};
 
 constexpr double kMost = 1e6;  // ranks, samples, seconds
+constexpr double kMostMicroBatches = 1e4;
+constexpr size_t kMostRows = 1000;
 
 // One row; every message names file, line and column.
 class Row {
@@ -24,16 +26,16 @@ class Row {
   Row(const CsvTable& table, size_t row) : table_(table), row_(row), where_(c10::str(table.source, ":", table.lines[row])) {}
   const std::string& where() const { return where_; }
   std::string text(const char* column) const { return table_.has(column) ? table_.rows[row_][table_.index(column)] : std::string(); }
-  double number(const char* column, double least, double otherwise) const {
+  double number(const char* column, double least, double otherwise, double most = kMost) const {
     const auto given = text(column);
     if (given.empty()) return otherwise;
     const auto value = table_.numbers(column)[row_];
-    check(std::isfinite(value) && value >= least && value <= kMost, ErrorKind::Data, where_.c_str(), column, " is ", given,
-          "; allowed: ", least, " to ", kMost);
+    check(std::isfinite(value) && value >= least && value <= most, ErrorKind::Data, where_.c_str(), column, " is ", given,
+          "; allowed: ", least, " to ", most);
     return value;
   }
-  int64_t integer(const char* column, int64_t otherwise) const {
-    const double value = number(column, 1, static_cast<double>(otherwise));
+  int64_t integer(const char* column, int64_t otherwise, double most = kMost) const {
+    const double value = number(column, 1, static_cast<double>(otherwise), most);
     check(value == std::floor(value), ErrorKind::Data, where_.c_str(), column, " is ", text(column), "; allowed: integers");
     return static_cast<int64_t>(value);
   }
@@ -51,7 +53,7 @@ MeasuredStep step_of(const Row& row) {
                    .link_text = row.text("link"),
                    .options = row.text("options"),
                    .batch = row.integer("batch", 0),
-                   .micro_batches = row.integer("micro_batches", 0),
+                   .micro_batches = row.integer("micro_batches", 0, kMostMicroBatches),
                    .load = row.number("load", 0, 0),
                    .seconds = row.number("seconds", 0, 0)};
   out.link = link_of(where.c_str(), out.link_text);
@@ -97,6 +99,8 @@ std::vector<MeasuredStep> read_measured(const std::filesystem::path& path) {
           column, "' is not known; allowed: ", join(kColumns));
   for (const auto& column : kNeeded)
     check(table.has(column), ErrorKind::Data, table.source.c_str(), "there is no column '", column, "'; needed: ", join(kNeeded));
+  check(table.rows.size() <= kMostRows, ErrorKind::Data, table.source.c_str(), "there are ", table.rows.size(),
+        " measured steps; allowed: at most ", kMostRows);
   std::vector<MeasuredStep> out;
   for (size_t i = 0; i < table.rows.size(); ++i) {
     auto step = step_of(Row(table, i));

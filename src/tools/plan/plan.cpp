@@ -52,8 +52,7 @@ class Planner {
     }
     const auto first = plan_.steps.size();
     for (const char* strategy : kStrategies) {
-      const bool carries = Compression::parse(work_.dist.compression).carries_errors();
-      if (carries && std::string(strategy) == "zero3") continue;  // the engine refuses it
+      if (std::string(strategy) == "zero3" && !work_.divides_parameters) continue;
       add_best(placements_of(options_, work_, strategy, ranks));
     }
     PlannedStep* best = nullptr;

@@ -110,6 +110,9 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
                  .micro_batches = config.trainer.accumulate_grad_batches,
                  .dist = config.dist,
                  .between_devices = config.device != "cpu" && config.dist.backend != "gloo"};
+    const bool has_masters = run.precision->low_precision_dtype() != at::kFloat && config.precision.ends_with("-true");
+    out.divides_parameters =
+        !has_masters && config.dist.in_flight == 0 && !config.dist.compressed().carries_errors() && !config.trainer.sync_batchnorm;
     for (const auto& p : run.optimizer->parameters())
       out.parameters.push_back({.elements = p.value.numel(),
                                 .element_bytes = static_cast<int64_t>(p.value.element_size()),

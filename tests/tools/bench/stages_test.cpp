@@ -30,16 +30,19 @@ RunConfig config_of(const std::string& model, const std::string& precision) {
 TEST_CASE("stages add to the one before, and a model without fused kernels has no such stage") {
   const auto stages = training_stages(config_of("vit_tiny_cifar10", "32-true"), 16);
   REQUIRE(stages.size() == 5);
-  CHECK((stages[0].settings ==
-         std::vector<std::string>{"trainer.strategy=ddp", "precision=32-true", "dist.preset=none", "model.fused_kernels=false"}));
+  CHECK((stages[0].settings == std::vector<std::string>{"trainer.strategy=ddp", "precision=32-true", "dist.preset=none",
+                                                        "dist.group_size=none", "dist.reduction=auto", "dist.compression=none",
+                                                        "dist.in_flight=0", "dist.shard_size=auto", "model.fused_kernels=false"}));
   CHECK((stages[1].settings == std::vector<std::string>{"trainer.strategy=zero2"}));
   CHECK((stages[2].settings == std::vector<std::string>{"precision=bf16-mixed"}));
   CHECK((stages[3].settings == std::vector<std::string>{"model.fused_kernels=auto"}));
-  CHECK((stages[4].settings == std::vector<std::string>{"dist.preset=communication"}));
+  const auto preset = DistOptions::of_preset("communication");
+  CHECK((stages[4].settings == std::vector<std::string>{"dist.preset=communication", "dist.group_size=8", "dist.reduction=native",
+                                                        "dist.compression=" + preset.compression, "dist.in_flight=4"}));
   const auto language = training_stages(config_of("gpt2_tiny", "16-mixed"), 4);
   CHECK((language[2].settings == std::vector<std::string>{"precision=16-mixed"}));
-  CHECK((language[4].settings == std::vector<std::string>{"dist.preset=communication", "dist.group_size=2"}));
-  CHECK(training_stages(config_of("gpt2_tiny", "32-true"), 2)[4].settings[1] == "dist.group_size=1");
+  CHECK(language[4].settings.back() == "dist.group_size=2");
+  CHECK(training_stages(config_of("gpt2_tiny", "32-true"), 2)[4].settings.back() == "dist.group_size=1");
   CHECK(language[3].settings.empty());
   CHECK(language[3].failure == "gpt2_tiny has no option fused_kernels");
   CHECK(has(error_of([] { training_stages(config_of("vitt", "32-true"), 2); }).what(), "vitt"));

@@ -25,7 +25,8 @@ struct StepWork {
   std::vector<Parameter> parameters{};  ///< that are trained, in their order
   std::vector<double> units{};          ///< share of `flops` of each block, in order
   DistOptions dist{};
-  bool between_devices = false;  ///< a transport connects the devices (NCCL, HCCL); otherwise Gloo carries host memory
+  bool divides_parameters = true;  ///< zero3 is possible: no masters of low-precision parameters, nothing of `dist` that excludes it
+  bool between_devices = false;    ///< a transport connects the devices (NCCL, HCCL); otherwise Gloo carries host memory
 
   double parameter_bytes() const;
 };
