@@ -1,5 +1,10 @@
 """npu_tool bench --what dist: worlds of ranks, as processes."""
 import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
 
 from programs import BIN, ProgramTest, main, npu_tool, run
 
@@ -12,6 +17,16 @@ optimizer: {name: adamw, lr: 0.002}
 dist: {bucket_mib: 0.02}
 '''
 FAST = ('--what', 'dist', '--batch', '8', '--steps', '4', '--warmup', '1')
+
+
+def cpu_seconds_of_ranks(parent):
+    """Of the processes that `parent` has started."""
+    found = []
+    for path in pathlib.Path('/proc').glob('[0-9]*/stat'):
+        try: fields = path.read_text().rpartition(')')[2].split()
+        except OSError: continue
+        if int(fields[1]) == parent: found.append((int(fields[11]) + int(fields[12])) / os.sysconf('SC_CLK_TCK'))
+    return found
 
 
 class BenchDist(ProgramTest):
@@ -101,6 +116,21 @@ class BenchDist(ProgramTest):
         self.assertEqual(rows[0]['loss'], rows[1]['loss'])
         self.assertNotEqual(rows[1]['loss'], rows[2]['loss'])
         self.assertIn('Atlas 300I/V Pro', page.read_text())
+
+    def test_an_interrupted_table_has_what_was_measured(self):
+        config = self.config(CONFIG + 'data: {name: generated, batch_size: 8}\n')
+        process = subprocess.Popen([BIN / 'npu_tool', 'bench', config, '--what', 'stages', '--nproc', '2', '--steps', '1000000', '--json'],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            while process.poll() is None and sum(seconds > 3 for seconds in cpu_seconds_of_ranks(process.pid)) < 2: time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=300)
+        finally:
+            process.kill()
+        self.assertEqual(process.returncode, 130, err)
+        report = json.loads(out)
+        self.assertTrue(any('interrupted' in note for note in report['notes']), report['notes'])
+        self.assertEqual([row['name'].split(' ', 1)[1] for row in report['rows']][0], 'baseline')
 
     def test_mistakes_of_stages(self):
         config = self.config(CONFIG + 'data: {name: generated, batch_size: 8}\n')

@@ -44,6 +44,7 @@ TEST_CASE("the times of a step have all bytes that a rank sends, and how long it
       DataParallelStrategy strategy(group, {.bucket_mib = 0.001}, at::kCPU, sharding);
       strategy.setup(ParameterSet({{.name = "weight", .value = weight}, {.name = "bias", .value = bias}}));
       for (int step = 0; step < 2; ++step) {
+        for (const bool has_batch : {true, false}) strategy.begin_forward(has_batch);  // a validation, which is not part of the step
         const auto before = group->counts().bytes;
         strategy.begin_window(1);
         strategy.begin_forward(true);

@@ -203,4 +203,7 @@ TEST_CASE("groups of ranks and buckets in flight refuse what contradicts them by
   CHECK(has(refused({.in_flight = 2}, Sharding::Parameters), "allowed with trainer.strategy=zero3: 0"));
   CHECK(has(refused({.compression = "powersgd:2", .in_flight = 2}), "allowed with dist.compression=powersgd:2: 0"));
   CHECK(has(refused({.in_flight = -1}), "dist.in_flight"));
+  CHECK(has(refused({.group_size = "1", .compression = "powersgd:2", .debug = true}), "allowed with both and dist.group_size=1: false"));
+  CHECK(has(refused({.group_size = "1", .compression = "topk:0.1", .shard_by = "layer"}, Sharding::Optimizer),
+            "divides them among groups; allowed with both: elements"));
 }
