@@ -103,10 +103,10 @@ std::vector<Stage> training_stages(const RunConfig& config, int ranks, const Par
     fusion.failure = config.model.name + " has no option fused_kernels";
   // Each value by itself, since a preset sets only what a configuration does not give.
   Stage communication{.name = "+ communication", .settings = {"dist.preset=communication"}};
-  const auto preset = DistOptions::preset_values("communication");
-  for (const auto& value : preset.members()) communication.settings.push_back("dist." + value.key + "=" + value.value.scalar());
+  auto preset = DistOptions::preset_values("communication");
   constexpr int kGroup = 8;
-  if (ranks <= kGroup) communication.settings.push_back("dist.group_size=" + std::to_string(std::max(1, ranks / 2)));
+  if (ranks <= kGroup) preset.set("group_size", ConfigNode(int64_t{std::max(1, ranks / 2)}));
+  for (const auto& value : preset.members()) communication.settings.push_back("dist." + value.key + "=" + value.value.scalar());
   const bool mixed = config.precision.ends_with("-mixed");
   return {std::move(baseline),
           {.name = "+ sharding", .settings = {"trainer.strategy=zero2"}},

@@ -154,7 +154,10 @@ BenchReport bench_stage_worlds(const std::vector<std::string>& words, const RunC
       out = std::move(*world.report);
     }
   }
-  add_stages(out, stages, machine_speed(config, ranks));
+  const auto machine = machine_speed(config, ranks);
+  out.gemm_flops = machine.products;
+  out.copy_bytes_per_second = machine.copies;
+  add_stages(out, stages, machine);
   return out;
 }
 

@@ -41,8 +41,8 @@ TEST_CASE("stages add to the one before, and a model without fused kernels has n
                                                         "dist.compression=" + preset.compression, "dist.in_flight=4"}));
   const auto language = training_stages(config_of("gpt2_tiny", "16-mixed"), 4);
   CHECK((language[2].settings == std::vector<std::string>{"precision=16-mixed"}));
-  CHECK(language[4].settings.back() == "dist.group_size=2");
-  CHECK(training_stages(config_of("gpt2_tiny", "32-true"), 2)[4].settings.back() == "dist.group_size=1");
+  CHECK(language[4].settings[1] == "dist.group_size=2");
+  CHECK(training_stages(config_of("gpt2_tiny", "32-true"), 2)[4].settings[1] == "dist.group_size=1");
   CHECK(language[3].settings.empty());
   CHECK(language[3].failure == "gpt2_tiny has no option fused_kernels");
   CHECK(has(error_of([] { training_stages(config_of("vitt", "32-true"), 2); }).what(), "vitt"));
