@@ -46,10 +46,6 @@ void add_sums(const at::Tensor& to, const at::Tensor& all, const at::Tensor& sav
     all.add_(saved.to(all.device()));
 }
 
-}  // namespace
-
-namespace {
-
 // Of the part of a piece whose sum this rank compresses.
 int64_t begin_of(const Bucket& bucket, const FlatPiece& piece) {
   const auto& group = bucket.compressor()->group();

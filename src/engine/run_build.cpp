@@ -53,10 +53,6 @@ Model checkpointed(Model model, const CheckpointPlan& plan, const Precision& pre
   return with_checkpoints(std::move(model), marks, plan.every);
 }
 
-ParameterSet trained_of(const ParameterSet& all) {
-  return all.filter([](const Parameter& p) { return p.value.requires_grad(); });
-}
-
 /// A task that draws has the run's seed, unless the configuration gives it one of its own.
 PartConfig with_run_seed(PartConfig task, int64_t seed, const Parts& parts) {
   const auto fields = parts.tasks.describe(task.name);
@@ -208,7 +204,7 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
 void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
-  const auto trained = trained_of(precision->prepare(all, keep_fp32));
+  const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
   if (strategy->shards_parameters())
     for (const auto& p : trained)
       check(all.find(p.name)->value.is_same(p.value), ErrorKind::Usage, "trainer.strategy",

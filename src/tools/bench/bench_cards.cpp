@@ -1,9 +1,9 @@
 #include "npu_train/tools/bench/bench_cards.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
+#include "figures.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
@@ -16,13 +16,7 @@
 namespace npu_train {
 namespace {
 
-double number_or_nan(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : std::nan("");
-}
-
-std::string known(double value, int digits = 4) { return std::isnan(value) ? "-" : short_number(value, digits); }
+using detail::known, detail::number_or_nan;
 
 CardRow card_of(const BenchReport& report, const BenchRow& row, const std::string& source) {
   CardRow out{.device = report.device, .cann = {}, .source = source};

@@ -1,10 +1,10 @@
 #include "npu_train/tools/bench/stages.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 
+#include "figures.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/facts_table.hpp"
 #include "npu_train/core/text.hpp"
@@ -14,6 +14,8 @@
 
 namespace npu_train {
 namespace {
+
+using detail::known, detail::number_or_nan;
 
 constexpr const char* kSection = "stages";
 
@@ -76,14 +78,7 @@ BenchRow row_of(const Stage& stage, size_t number, double first_ms, const Machin
   return row;
 }
 
-double parsed(const std::string& text) {
-  double value = std::nan("");
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value;
-}
-
 std::string percent(double share) { return std::isnan(share) ? "-" : short_number(100 * share, 3) + " %"; }
-std::string known(double value, int digits = 4) { return std::isnan(value) ? "-" : short_number(value, digits); }
 
 }  // namespace
 
@@ -155,12 +150,12 @@ std::vector<PublishedStage> published_stages() {
   for (const auto& row : detail::facts_texts(facts::stages, "stages.tsv", 8))
     out.push_back({.name = row[0],
                    .stability = row[4],
-                   .seconds_per_step = parsed(row[1]),
-                   .memory_gb = parsed(row[2]),
-                   .communication_percent = parsed(row[3]),
-                   .compute_percent = parsed(row[5]),
-                   .memory_percent = parsed(row[6]),
-                   .link_percent = parsed(row[7])});
+                   .seconds_per_step = number_or_nan(row[1]),
+                   .memory_gb = number_or_nan(row[2]),
+                   .communication_percent = number_or_nan(row[3]),
+                   .compute_percent = number_or_nan(row[5]),
+                   .memory_percent = number_or_nan(row[6]),
+                   .link_percent = number_or_nan(row[7])});
   return out;
 }
 

@@ -1,0 +1,22 @@
+// Figures that may be unknown: NaN, "-" in a table.
+#pragma once
+
+#include <charconv>
+#include <cmath>
+#include <string>
+#include <system_error>
+
+#include "npu_train/tools/report/number.hpp"
+
+namespace npu_train::detail {
+
+// NaN for a text that is not a number.
+inline double number_or_nan(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size() ? value : std::nan("");
+}
+
+inline std::string known(double value, int digits = 4) { return std::isnan(value) ? "-" : short_number(value, digits); }
+
+}  // namespace npu_train::detail
