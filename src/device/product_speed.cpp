@@ -35,4 +35,9 @@ double gemm_flops(const Device& device, c10::ScalarType dtype, int64_t size, int
   });
 }
 
+bool has_units_for(const Device& device, c10::ScalarType low) {
+  if (low == at::kFloat) return false;
+  return low == at::kBFloat16 ? backend_of(device).capabilities(device).native_bf16 : !device.is_cpu();
+}
+
 }  // namespace npu_train

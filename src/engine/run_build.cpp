@@ -266,9 +266,8 @@ void Run::measure_flops(LoopParts& p) const {
   constexpr double kPasses = 3;
   p.flops_per_sample = kPasses * static_cast<double>(flops_per_sample(model));
   const auto low = precision->low_precision_dtype();
-  const bool has_units = low == at::kBFloat16 ? backend_of(device).capabilities(device).native_bf16 : !device.is_cpu();
   double best = gemm_flops(device);
-  if (low != at::kFloat && has_units) best = std::max(best, gemm_flops(device, low));
+  if (has_units_for(device, low)) best = std::max(best, gemm_flops(device, low));
   p.product_flops = best * strategy->world_size();
   if (strategy->is_main())
     log_info("trainer.mfu: ", with_commas(static_cast<int64_t>(p.flops_per_sample)), " FLOPs per sample, products at ", 1e-9 * best,

@@ -13,4 +13,7 @@ namespace npu_train {
 /// that is not measured. On a CPU with libtorch's current threads. Errors of the device are rethrown.
 double gemm_flops(const Device& device, c10::ScalarType dtype = c10::ScalarType::Float, int64_t size = 2048, int64_t repeats = 5);
 
+/// Whether the device computes products in bf16 or fp16 by units of its own, so that their speed is one to compare with. False for fp32.
+bool has_units_for(const Device& device, c10::ScalarType low);
+
 }  // namespace npu_train

@@ -68,9 +68,8 @@ World run_world(std::vector<std::string> command, int ranks, const fs::path& rep
 MachineSpeed machine_speed(const RunConfig& config, int ranks) {
   const auto device = run_device(config);
   const auto dtype = config.precision.starts_with("16") ? at::kHalf : at::kBFloat16;
-  const bool has_units = dtype == at::kBFloat16 ? backend_of(device).capabilities(device).native_bf16 : !device.is_cpu();
   MachineSpeed out{.products = gemm_flops(device), .copies = copy_bandwidth(device)};
-  if (has_units) out.low_products = gemm_flops(device, dtype);
+  if (has_units_for(device, dtype)) out.low_products = gemm_flops(device, dtype);
   if (!device.is_cpu()) out.devices = std::min(ranks, backend_of(device).count());
   return out;
 }
