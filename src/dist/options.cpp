@@ -54,6 +54,10 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
           .field("shard_size", &T::shard_size,
                  "ranks that divide what trainer.strategy=zero1 to zero3 shard; each group of as many ranks has all of it: a number that "
                  "divides theirs; auto: the ranks of one machine, if all have as many")
+          .field("offload", &T::offload,
+                 "optimizer: the optimizer computes on the host, whose memory has its state and averages of weights, also in one process; "
+                 "none: on the device",
+                 one_of({"none", "optimizer"}))
           .field("overlap", &T::overlap, "gradients are sent while the backward pass runs; false: after it, to measure what that hides")
           .field("bucket_mib", &T::bucket_mib, "MiB of gradients that are sent together", between(0.001, 4096))
           .field("in_flight", &T::in_flight, "buckets that are on their way at the same time, at most; 0: no limit", between(0, 1024))

@@ -20,6 +20,7 @@ struct Parameter {
   int group = 0;
   at::Tensor sliced_from{};  ///< the parameter of which `value` is a slice, 1-D and possibly empty; undefined: `value` is all of it
   int64_t begin = 0;         ///< of the slice: its first element, in the order in which the parameter is in memory
+  at::Tensor computed{};     ///< of an fp32 master: the tensor in low precision that the model computes with; undefined: `value` itself
 
   bool is_slice() const { return sliced_from.defined(); }
   /// All of the parameter.

@@ -37,6 +37,8 @@ struct DistOptions {
                                       ///< shards_of() with a shard for each rank
   std::string shard_size = "auto";    ///< ranks that divide what zero1 to zero3 shard, and each group of as many has all of it (HSDP): a
                                       ///< number | auto: those of one machine where all have as many, else all
+  std::string offload = "none";       ///< optimizer: it computes on the host, whose memory has its state, the masters that it updates and
+                                      ///< averages of weights; the device has parameters and gradients alone | none
   bool overlap = true;                ///< buckets are sent while the backward pass runs; false: after it, to measure what that hides
   double bucket_mib = 25;             ///< size of a bucket; the first one has an eighth of it
   int64_t in_flight = 0;              ///< buckets that are on their way at the same time, at most; 0: no limit

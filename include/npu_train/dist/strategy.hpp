@@ -81,6 +81,9 @@ class Strategy {
   /// all ranks have in their `slices[i]`. One that is undefined is not needed on this rank.
   virtual void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
 
+  /// After the parameters that setup() was given were loaded, from a checkpoint for example: copies of them follow.
+  virtual void parameters_loaded() {}
+
   /// Whether a checkpoint needs state of the strategy: errors of compressed gradients, which differ by rank.
   virtual bool carries_state() const { return false; }
   virtual CarriedState carried() const { return {}; }
