@@ -73,9 +73,20 @@ void Bucket::begin_round() {
 
 void Bucket::deliver(size_t piece) {
   if (!flat_.defined()) make_buffers();
-  auto& gradient = parameter(piece).mutable_grad();
-  FlatBucket::view(flat_, layout_.pieces[piece], parameter(piece)).copy_(gradient);
-  gradient.reset();
+  const auto& of = parameters_[layout_.pieces[piece].parameter];
+  const auto view = FlatBucket::view(flat_, layout_.pieces[piece], of.value);
+  auto& earlier = of.value.mutable_grad();
+  if (of.computed.defined() && of.computed.grad().defined()) {
+    auto& gradient = of.computed.mutable_grad();
+    if (earlier.defined())  // of other micro-batches
+      view.copy_(earlier).add_(gradient);
+    else
+      view.copy_(gradient);
+    gradient.reset();
+  } else {
+    view.copy_(earlier);
+  }
+  earlier.reset();
   delivered_[piece] = true;
   --missing_;
 }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 
@@ -98,10 +100,13 @@ std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, c
   const auto units = unit_of.empty() ? 0 : *std::max_element(unit_of.begin(), unit_of.end()) + 1;
   std::vector<FlatBucket> out;
   for (size_t unit = units; unit-- > 0;) {
-    std::vector<size_t> backwards;
-    for (size_t i = parameters.size(); i-- > 0;)
-      if (unit_of[i] == unit) backwards.push_back(i);
-    add_buckets(parameters, backwards, ranks, std::numeric_limits<int64_t>::max(), /*owners=*/{}, out);
+    std::map<std::pair<size_t, at::ScalarType>, std::vector<size_t>> backwards;  // the smallest elements first
+    for (size_t i = parameters.size(); i-- > 0;) {
+      const auto& value = in_model(parameters[i]);
+      if (unit_of[i] == unit) backwards[{value.element_size(), value.scalar_type()}].push_back(i);
+    }
+    for (const auto& of_dtype : backwards)
+      add_buckets(parameters, of_dtype.second, ranks, std::numeric_limits<int64_t>::max(), /*owners=*/{}, out);
   }
   return out;
 }

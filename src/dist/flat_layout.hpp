@@ -10,6 +10,9 @@
 
 namespace npu_train::detail {
 
+// The tensor that the model computes with.
+inline const at::Tensor& in_model(const Parameter& p) { return p.computed.defined() ? p.computed : p.value; }
+
 struct FlatPiece {
   size_t parameter;  // its index in the set
   int64_t offset;    // of its first element; a multiple of 64
@@ -42,8 +45,8 @@ struct FlatBucket {
 // its owner; parts are padded to the largest one.
 std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes, const std::vector<int>& owners = {});
 
-// The same where parameters are brought and released by units: buckets of one unit each, of one device and dtype, in the reverse order of
-// units. `unit_of` has an index for each parameter.
+// The same where parameters are brought and released by units: buckets of one unit each, of one device and dtype, also of the tensors that
+// the model computes with, in the reverse order of units. `unit_of` has an index for each parameter.
 std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, const std::vector<size_t>& unit_of);
 
 }  // namespace npu_train::detail

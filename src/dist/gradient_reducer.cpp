@@ -1,6 +1,7 @@
 #include "npu_train/dist/gradient_reducer.hpp"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <cmath>
@@ -152,13 +153,13 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   own_ = sharding_ == Sharding::None ? parameters_ : own_slices();
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
-      const auto& value = parameters_[buckets_[b].layout().pieces[i].parameter].value;
-      detail::hook_gradient(value, [this, b, i] { on_gradient(b, i); });
+      const auto& p = parameters_[buckets_[b].layout().pieces[i].parameter];
+      detail::hook_gradient(detail::in_model(p), [this, b, i] { on_gradient(b, i); });
     }
 }
 
 GradientReducer::Impl::~Impl() {
-  for (const auto& p : parameters_) detail::unhook_gradient(p.value);
+  for (const auto& p : parameters_) detail::unhook_gradient(detail::in_model(p));
 }
 
 void GradientReducer::Impl::begin_window(int64_t micro_batches) {
@@ -207,7 +208,15 @@ void GradientReducer::Impl::idle_forward() { units("idle_forward").idle_pass(/*b
 void GradientReducer::Impl::end_forward() { units("end_forward").end(); }
 
 void GradientReducer::Impl::bring_parameters() {
-  if (units_ != nullptr) units_->bring_all();
+  if (units_ == nullptr) return;
+  units_->bring_all();
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> masters;
+  for (const auto& p : parameters_) {
+    if (p.computed.defined()) p.value.set_data(at::empty_strided(p.value.sizes(), p.value.strides(), p.value.options()));
+    masters.push_back(p.computed.defined() ? p.value : at::Tensor());
+  }
+  if (std::any_of(masters.begin(), masters.end(), [](const at::Tensor& t) { return t.defined(); })) gather(own_.values(), masters);
 }
 
 void GradientReducer::Impl::open_window() {
@@ -243,14 +252,16 @@ void GradientReducer::Impl::take(size_t bucket, size_t piece) {
   present_[buckets_[bucket].layout().pieces[piece].parameter] = true;
 }
 
-// What the hooks did not deliver: gradients of other micro-batches, of master weights, and none at all.
+// What the hooks did not deliver: gradients of other micro-batches, and none at all.
 void GradientReducer::Impl::send_round() {
   const at::NoGradGuard no_grad;
   armed_ = false;
   for (size_t b = queue_.sent(); b < buckets_.size(); ++b) {
     const auto& pieces = buckets_[b].layout().pieces;
     for (size_t i = 0; i < pieces.size(); ++i)
-      if (!buckets_[b].delivered(i) && parameters_[pieces[i].parameter].value.grad().defined()) take(b, i);
+      if (const auto& p = parameters_[pieces[i].parameter];
+          !buckets_[b].delivered(i) && (p.value.grad().defined() || detail::in_model(p).grad().defined()))
+        take(b, i);
     buckets_[b].fill_missing();
     queue_.send_until(buckets_, b, round());
   }

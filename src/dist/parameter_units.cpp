@@ -34,6 +34,12 @@ class NoAutocastCache {
 
 c10::DataPtr nothing(const c10::Device& device) { return {nullptr, device}; }
 
+at::Tensor without_memory(const at::Tensor& like) {
+  auto out = at::empty({0}, like.options());
+  out.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides());
+  return out;
+}
+
 }  // namespace
 
 std::vector<size_t> unit_of_each(const ParameterSet& parameters, const std::vector<ParameterUnit>& units) {
@@ -61,15 +67,22 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
   for (const auto* bucket : layout) {
     auto& unit = units_.at(unit_of.at(bucket->pieces.front().parameter));
     unit.storages.push_back(storages_.size());
-    Storage storage{.layout = bucket, .flat = at::zeros({bucket->numel}, bucket->options), .shard = {}, .staged = {}, .gather = {}};
+    const auto& first = in_model(parameters_[bucket->pieces.front().parameter]);
+    Storage storage{.layout = bucket,
+                    .flat = at::zeros({bucket->numel}, first.options().requires_grad(false)),
+                    .shard = at::zeros({bucket->numel / group_.size()}, bucket->options),
+                    .staged = {},
+                    .gather = {}};
     for (const auto& piece : bucket->pieces) {
-      const auto& value = parameters_[piece.parameter].value;
-      const auto view = FlatBucket::view(storage.flat, piece, value);
-      view.copy_(value);
-      value.set_data(view);
+      const auto& p = parameters_[piece.parameter];
+      const auto range = bucket->range_of_rank(piece, group_.rank(), group_.size());
+      storage.shard.narrow(0, bucket->offset_in_part(piece, group_.rank(), group_.size()), range.numel)
+          .copy_(p.slice(range.begin, range.numel).value);
+      const auto view = FlatBucket::view(storage.flat, piece, in_model(p));
+      view.copy_(in_model(p));
+      in_model(p).set_data(view);
+      if (p.computed.defined()) p.value.set_data(without_memory(p.value));
     }
-    const auto part = bucket->numel / group_.size();
-    storage.shard = storage.flat.narrow(0, group_.rank() * part, part).clone();
     if (&unit != &units_.front()) piece_bytes_ = std::max(piece_bytes_, storage.flat.nbytes());
     storages_.push_back(std::move(storage));
     release(static_cast<size_t>(&unit - units_.data()));
@@ -111,10 +124,11 @@ void ParameterUnits::send(size_t unit) {
     auto& storage = storages_[i];
     fill(storage, /*shared=*/unit != 0);
     const bool stage = !options_.between_devices && !storage.flat.is_cpu();
-    if (stage) storage.staged = at::empty({storage.layout->numel}, storage.layout->options.device(at::kCPU));
-    const auto& own = stage ? storage.shard.to(at::kCPU) : storage.shard;
-    storage.gather = group_.all_gather(stage ? storage.staged : storage.flat, own);
-    traffic_.bytes += storage.layout->bytes_to_others(group_.size());
+    if (stage) storage.staged = at::empty({storage.layout->numel}, storage.flat.options().device(at::kCPU));
+    const auto& to = stage ? storage.staged : storage.flat;
+    storage.gather = group_.all_gather(to, storage.shard.to(to.options()));  // masters are rounded here
+    const auto of_rank = static_cast<int64_t>(storage.flat.nbytes()) / group_.size();
+    traffic_.bytes += of_rank * (group_.size() - 1);
   }
   units_[unit].place = Place::Coming;
 }

@@ -29,8 +29,9 @@ class ParameterUnits {
     bool ahead = true;             // the next unit is on its way while one computes
   };
 
-  // The parameters become views of flat storage and give their memory up. `layout` and `unit_of` as unit_layout() has them: unit 0 is the
-  // root, `names` are those of the others, from 1. All but the parameters' own tensors must outlive this object.
+  // The parameters become views of flat storage and give their memory up, also masters and what is computed with in their place. `layout`
+  // and `unit_of` as unit_layout() has them: unit 0 is the root, `names` are those of the others, from 1. All but the parameters' own
+  // tensors must outlive this object.
   ParameterUnits(const ParameterSet& parameters, const std::vector<size_t>& unit_of, std::vector<std::string> names,
                  std::vector<const FlatBucket*> layout, ProcessGroup& group, Options options);
 
@@ -60,8 +61,8 @@ class ParameterUnits {
  private:
   struct Storage {
     const FlatBucket* layout;
-    at::Tensor flat;   // all of it; without memory while the unit is away
-    at::Tensor shard;  // this rank's part
+    at::Tensor flat;   // all of it, as the model computes with it; without memory while the unit is away
+    at::Tensor shard;  // this rank's part, which the optimizer updates: of masters, in fp32
     at::Tensor staged;
     std::unique_ptr<Collective> gather;
   };

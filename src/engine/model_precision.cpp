@@ -4,6 +4,8 @@
 #include <set>
 
 #include <torch/nn/module.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -11,7 +13,9 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/sim_npu.hpp"
 #include "npu_train/dist/launch.hpp"
+#include "npu_train/nn/layers.hpp"
 #include "npu_train/nn/named_state.hpp"
+#include "npu_train/precision/policy.hpp"
 
 namespace npu_train {
 namespace {
@@ -79,6 +83,24 @@ void check_norm(const Model& model, const AmpModules& modules, const std::string
 
 }  // namespace
 
+namespace {
+
+bool has_product_in_fp32(const Precision& precision) {
+  const std::set<std::string> products{"linear", "addmm",  "matmul", "mm",          "bmm",
+                                       "conv1d", "conv2d", "conv3d", "convolution", "_convolution"};
+  const auto ops = precision.fp32_ops();
+  if (ops.empty()) return false;
+  return std::any_of(ops.names().begin(), ops.names().end(), [&](const std::string& op) { return products.contains(op); });
+}
+
+bool is_product(const torch::nn::Module& module) {
+  return dynamic_cast<const Linear*>(&module) != nullptr || dynamic_cast<const Conv2d*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::LinearImpl*>(&module) != nullptr || dynamic_cast<const torch::nn::Conv1dImpl*>(&module) != nullptr ||
+         dynamic_cast<const torch::nn::Conv2dImpl*>(&module) != nullptr || dynamic_cast<const torch::nn::Conv3dImpl*>(&module) != nullptr;
+}
+
+}  // namespace
+
 Device run_device(const RunConfig& config) {
   if (Device::parse(config.device == "auto" ? "cpu" : config.device).kind == "sim_npu") start_sim_npu(config.sim_npu);
   auto device = resolve_device(config.device);
@@ -142,6 +164,29 @@ std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& m
   }
   for (const auto& p : parameters)
     if (in_modules(p.name, paths)) out.push_back(p.name);
+  return out;
+}
+
+std::vector<std::string> autocast_weights(const Model& model, const RunConfig& config, const Device& device, const ParameterSet& parameters,
+                                          const Precision& precision) {
+  const bool casts = precision.low_precision_dtype() != at::kFloat && !has_low_parameters(precision);
+  if (!casts || model.module == nullptr || has_product_in_fp32(precision)) return {};
+  if (precision_policy(precision_options(config), device).emulated) return {};
+  const auto modules = amp_modules(config.amp);
+  std::vector<std::string> kept;
+  for (const auto& block : model.blocks) {
+    if (!modules.keeps_fp32(block.name)) continue;
+    kept.push_back(path_of(model, block));
+    if (kept.back().empty()) return {};  // whose parameters are not known
+  }
+  std::set<std::string> tied;
+  for (const auto& entry : parameters.aliases()) tied.insert(entry.second);
+  std::vector<std::string> out;
+  for (const auto& item : model.module->named_modules()) {
+    const auto name = item.key().empty() ? "weight" : item.key() + ".weight";
+    const auto* found = is_product(*item.value()) ? parameters.find(name) : nullptr;
+    if (found != nullptr && !tied.contains(name) && !in_modules(name, kept)) out.push_back(name);
+  }
   return out;
 }
 

@@ -20,12 +20,14 @@
 #include "npu_train/device/product_speed.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/dist/process_group.hpp"
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/summary.hpp"
 #include "npu_train/precision/emulation.hpp"
+#include "npu_train/precision/policy.hpp"
 #include "npu_train/train/monitors.hpp"
 
 namespace npu_train {
@@ -111,7 +113,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
     }
     part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
     model.module->to(device.c10());
-    ranks.choose(config, parameters_of(*model.module), !model.blocks.empty(), parts);
+    ranks.choose(config, parameters_of(*model.module), !model.blocks.empty() || !model.units.empty(), parts);
     strategy = ranks.strategy();
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
@@ -138,9 +140,10 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   task->to(device.c10());
   auto parameters = task->parameters();
   if (model.module == nullptr) {
-    ranks.choose(config, parameters, /*has_blocks=*/false, parts);
+    ranks.choose(config, parameters, /*has_blocks=*/!task->units().empty(), parts);
     strategy = ranks.strategy();
   }
+  if (model.blocks.empty()) connect_units(*task, strategy);
   strategy->broadcast(weights_of(*task));
   check(!parameters.empty(), ErrorKind::Usage, "Trainer", "the task has no parameters to train");
   const bool channels_last = wants_channels_last(config.trainer.memory_format, device, parameters);
@@ -201,15 +204,25 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
   }
 }
 
+// Of several micro-batches only if each is sent by itself, since gradients would be added in low precision.
+ParameterSet Run::bring_in_low_precision(const RunConfig& config, const ParameterSet& trained) const {
+  const auto dist = config.dist.resolved(ProcessGroup::kHostTransport, Sharding::Parameters);
+  if (dist.reduce == "window" && accumulate > 1) return trained;
+  const auto names = autocast_weights(model, config, device, trained, *precision);
+  if (names.empty()) return trained;
+  int64_t elements = 0;
+  for (const auto& name : names) elements += trained.find(name)->value.numel();
+  if (strategy->is_main())
+    log_info("trainer.strategy=zero3: ", with_commas(elements), " of ", with_commas(trained.numel()), " parameters are gathered in ",
+             dtype_name(precision->low_precision_dtype()), ", since only autocast reads them");
+  return brought_in(precision->low_precision_dtype(), names, trained);
+}
+
 void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
-  const auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
-  if (strategy->shards_parameters())
-    for (const auto& p : trained)
-      check(all.find(p.name)->value.is_same(p.value), ErrorKind::Usage, "trainer.strategy",
-            "zero3 divides the parameters of the model, and ", precision->name(),
-            " trains fp32 copies of them; allowed with it: zero2; with zero3: 32-true, 16-mixed, bf16-mixed");
+  auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
+  if (strategy->shards_parameters()) trained = bring_in_low_precision(config, trained);
   const auto updated = strategy->setup(trained);
   precision->set_updated(updated);
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);

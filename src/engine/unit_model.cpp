@@ -1,5 +1,6 @@
 #include "engine/unit_model.hpp"
 
+#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -8,6 +9,7 @@
 
 #include "npu_train/core/log.hpp"
 #include "npu_train/nn/named_state.hpp"
+#include "npu_train/precision/masters.hpp"
 
 namespace npu_train {
 namespace {
@@ -33,10 +35,7 @@ std::vector<ParameterUnit> units_of(const Model& model) {
 
 Model in_units(Model model, const std::shared_ptr<Strategy>& strategy) {
   if (!strategy->shards_parameters()) return model;
-  if (model.blocks.empty()) {
-    log_info("trainer.strategy=zero3: ", model.name, " declares no blocks, so all parameters are complete during a step");
-    return model;
-  }
+  if (model.blocks.empty()) return model;
   auto units = units_of(model);
   size_t index = 0;
   for (auto& block : model.blocks) {
@@ -48,6 +47,34 @@ Model in_units(Model model, const std::shared_ptr<Strategy>& strategy) {
   }
   strategy->set_units(std::move(units));
   return chain_blocks(std::move(model));
+}
+
+void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy) {
+  const auto units = task.units();
+  for (const auto& unit : units) unit.set_runner(nullptr);  // of an earlier run
+  if (!strategy->shards_parameters()) return;
+  if (units.empty() && strategy->is_main())
+    log_info("trainer.strategy=zero3: the model declares no blocks and no units, so all parameters are complete during a step");
+  const auto parameters = task.parameters();
+  std::map<std::string, int> uses;
+  for (const auto& entry : parameters.aliases()) ++uses[entry.second];
+  std::vector<ParameterUnit> out;
+  for (const auto& unit : units) {
+    const auto index = out.size();
+    unit.set_runner([strategy, index](const UnitForward& forward, const at::Tensor& x) { return strategy->run_unit(index, forward, x); });
+    out.push_back({.name = unit.name(), .parameters = unit.names_in(parameters)});
+    for (const auto& name : out.back().parameters) ++uses[name];
+  }
+  for (auto& unit : out) std::erase_if(unit.parameters, [&](const std::string& name) { return uses[name] > 1; });
+  strategy->set_units(std::move(out));
+}
+
+ParameterSet brought_in(c10::ScalarType dtype, const std::vector<std::string>& names, const ParameterSet& trained) {
+  const std::set<std::string> chosen(names.begin(), names.end());
+  ParameterSet out;
+  for (const auto& p : trained) out.add(chosen.contains(p.name) ? with_master(p, dtype) : p);
+  for (const auto& [alias, name] : trained.aliases()) out.add({.name = alias, .value = out.find(name)->value});
+  return out;
 }
 
 }  // namespace npu_train

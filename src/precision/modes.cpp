@@ -10,6 +10,7 @@
 #include "npu_train/precision/autocast.hpp"
 #include "npu_train/precision/finite_check.hpp"
 #include "npu_train/precision/fp32_region.hpp"
+#include "npu_train/precision/masters.hpp"
 #include "precision/scaler_state.hpp"
 
 namespace npu_train::detail {
@@ -93,18 +94,16 @@ ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const 
       updated_.add(p);
       continue;
     }
-    const bool trained = p.value.requires_grad();
-    p.value.mutable_grad().reset();
-    auto master = p.value.detach();  // takes the fp32 memory over; the parameter gets new one
-    p.value.set_data(master.to(low_precision_dtype()));
-    if (!trained || !keeps_masters_) {
+    if (!p.value.requires_grad() || !keeps_masters_) {
+      p.value.mutable_grad().reset();
+      p.value.set_data(p.value.to(low_precision_dtype()));
       updated_.add(p);
       continue;
     }
-    master.set_requires_grad(true);
+    auto master = with_master(p, low_precision_dtype());
     low_.push_back(p.value);
-    masters_.push_back(master);
-    updated_.add({.name = p.name, .value = master, .group = p.group});
+    masters_.push_back(master.value);
+    updated_.add(std::move(master));
   }
   add_aliases(model_parameters, updated_);
   return updated_;
@@ -119,6 +118,7 @@ ParameterSet TruePrecision::refresh(const ParameterSet& model_parameters) {
       const auto had = std::find_if(low_.begin(), low_.end(), [&](const at::Tensor& t) { return t.is_same(p.value); });
       updated.value =
           had != low_.end() ? masters_[static_cast<size_t>(had - low_.begin())] : p.value.detach().to(at::kFloat).requires_grad_(true);
+      updated.computed = p.value;
       low.push_back(p.value);
       masters.push_back(updated.value);
     }
@@ -159,14 +159,19 @@ void TruePrecision::after_step(const StepGate& gate) {
   masters_loaded();  // after a skip the masters are what they were, and rounding gives the same bits again
 }
 
+// Masters that ranks hold in shards have no memory here; they are rounded where ranks bring parameters.
+bool TruePrecision::rounds() const {
+  return std::any_of(masters_.begin(), masters_.end(), [](const at::Tensor& master) { return master.storage().nbytes() > 0; });
+}
+
 void TruePrecision::masters_loaded() {
   const c10::NoGradGuard no_grad;
-  if (!low_.empty()) at::_foreach_copy_(low_, masters_);
+  if (rounds()) at::_foreach_copy_(low_, masters_);
 }
 
 void TruePrecision::parameters_loaded() {
   const c10::NoGradGuard no_grad;
-  if (!low_.empty()) at::_foreach_copy_(masters_, low_);
+  if (rounds()) at::_foreach_copy_(masters_, low_);
 }
 
 }  // namespace npu_train::detail

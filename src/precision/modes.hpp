@@ -76,6 +76,8 @@ class TruePrecision final : public MixedPrecision {
   void parameters_loaded() override;
 
  private:
+  bool rounds() const;
+
   bool keeps_masters_;
   AmpModules modules_;
   std::vector<at::Tensor> low_;      // the tensors that the model computes with

@@ -4,7 +4,7 @@ import re
 import unittest
 
 from pictures import png
-from programs import BIN, ProgramTest, SOURCE, main, run, run_dir, train_app
+from programs import BIN, ProgramTest, SOURCE, contents, main, run, run_dir, train_app
 
 
 class Examples(ProgramTest):
@@ -31,6 +31,17 @@ class Examples(ProgramTest):
         out = self.assertDone(run(BIN / 'example_lora', cwd=self.dir))
         self.assertIn('lora: 2 layers with adapters of rank 4, 772 of 5,125 parameters are trained', out)
         for error in re.findall(r'error.* ([\d.]+)', out): self.assertLess(float(error), 0.1)
+
+    def test_shards_of_a_network_of_ones_own(self):
+        """Two ranks that bring its units have the bits of one process, and no unit between steps."""
+        program = BIN / 'example_shards'
+        out = self.assertDone(run(program, 'single', self.dir / 'one'))
+        self.assertLess(float(re.search(r'mean absolute error ([\d.]+)', out).group(1)), 0.1)
+        self.assertIn('16384 bytes of layer2, and 256 of out', out)
+        out = self.assertDone(run(BIN / 'npu_tool', 'launch', '--nproc', '2', program, 'zero3', self.dir / 'two'))
+        self.assertEqual(out.count('0 bytes of layer2, and 0 of out'), 2, out)
+        one, two = contents(self.dir / 'one'), contents(self.dir / 'two')
+        for part in ('model.safetensors', 'optimizer.safetensors'): self.assertEqual(one[part], two[part], part)
 
     def test_serving_a_checkpoint(self):
         self.assertDone(train_app(self.config(precision='32-true'), f'output.dir={self.dir}/out', 'trainer.max_epochs=1'))

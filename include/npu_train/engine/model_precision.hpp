@@ -29,4 +29,10 @@ void keep_in_fp32(Model& model, const AmpModules& modules, const Device& device,
 std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& modules, const std::vector<std::string>& norms,
                                          const ParameterSet& parameters, const Precision& precision);
 
+/// Those of `parameters` that only autocast reads: weights of linear layers and convolutions of the model, outside of fp32 blocks,
+/// which belong to one layer. Empty in a precision without autocast, where the operators of these layers compute in fp32, and where their
+/// products are emulated. Where parameters are in shards ranks bring these in the dtype of the precision, with the same bits.
+std::vector<std::string> autocast_weights(const Model& model, const RunConfig& config, const Device& device, const ParameterSet& parameters,
+                                          const Precision& precision);
+
 }  // namespace npu_train

@@ -16,6 +16,7 @@
 #include "npu_train/base/input_spec.hpp"
 #include "npu_train/base/outputs.hpp"
 #include "npu_train/core/registry.hpp"
+#include "npu_train/nn/unit.hpp"
 
 namespace torch::nn {
 class Module;
@@ -73,6 +74,8 @@ struct Model {
   bool capturable = false;     ///< `forward` queues the same work for every input of a shape, see Task::capturable
   /// The same computation as `forward`, cut into its blocks in order; empty for a model that is one piece.
   std::vector<Block> blocks{};
+  /// Of a network given in code, in the order in which `forward` calls them.
+  std::vector<Unit> units{};
   /// Of a decoder: an empty sequence. Its logits are those of `forward` for all tokens up to then; nothing for other models.
   std::function<Continuation()> start_sequence{};
 };

@@ -29,6 +29,7 @@ class ModelTask : public Task {
   Outputs forward(const Batch& batch) override;
   ParameterSet parameters() override;
   std::vector<NamedTensor> buffers() override;
+  std::vector<Unit> units() override { return model_.units; }
   std::vector<std::string> norm_parameters() override;
   std::map<std::string, std::string> module_types() override;
   std::vector<std::string> metric_names() const override;
@@ -55,7 +56,7 @@ using LossFunction = std::function<at::Tensor(const Outputs& outputs, const Batc
 /// A model, a loss and metrics. The loss is weighted by Batch::weight, the number of samples.
 std::shared_ptr<Task> task(Model model, LossFunction loss, std::vector<Metric> metrics = {});
 
-/// A Model over a module: a holder (TORCH_MODULE) or a shared_ptr, with `forward` of a tensor or of a Batch.
+/// A Model over a module: a holder (TORCH_MODULE) or a shared_ptr, with `forward` of a tensor or of a Batch, and possibly units().
 template <class Net>
 Model as_model(Net net) {
   auto impl = [&net] {
@@ -70,6 +71,7 @@ Model as_model(Net net) {
     model.forward = [impl](const at::Tensor& input) -> at::Tensor { return impl->forward(input); };
   else
     model.forward = [impl](const Batch& batch) -> Outputs { return impl->forward(batch); };
+  if constexpr (requires { model.units = impl->units(); }) model.units = impl->units();
   model.module = impl;
   return model;
 }

@@ -11,7 +11,7 @@
 #include "npu_train/base/batch.hpp"
 #include "npu_train/base/outputs.hpp"
 #include "npu_train/base/parameter_set.hpp"
-#include "npu_train/dist/unit.hpp"
+#include "npu_train/nn/unit.hpp"
 #include "npu_train/train/report.hpp"
 
 namespace npu_train {
@@ -56,8 +56,7 @@ class Task {
   virtual std::vector<NamedTensor> buffers() { return {}; }
 
   /// Parts of the network whose parameters are brought together where ranks hold them in shards (trainer.strategy=zero3), in the order in
-  /// which a forward pass runs them. training_step() and the others call them: Unit::operator(). ModelTask leaves that to the blocks of its
-  /// model.
+  /// which a forward pass runs them: training_step() and the others call each as a function.
   virtual std::vector<Unit> units() { return {}; }
 
   /// Names of the parameters that stay fp32 where the others are cast ("bf16-true"): those of normalisation layers.

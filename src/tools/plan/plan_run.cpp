@@ -1,9 +1,11 @@
 // From a configuration to the work and the memory of a step.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/nn/summary.hpp"
@@ -110,14 +112,17 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
                  .micro_batches = config.trainer.accumulate_grad_batches,
                  .dist = config.dist,
                  .between_devices = config.device != "cpu" && config.dist.backend != "gloo"};
-    const bool has_masters = run.precision->low_precision_dtype() != at::kFloat && config.precision.ends_with("-true");
-    out.divides_parameters =
-        !has_masters && config.dist.in_flight == 0 && !config.dist.compressed().carries_errors() && !config.trainer.sync_batchnorm;
+    out.divides_parameters = config.dist.in_flight == 0 && !config.dist.compressed().carries_errors() && !config.trainer.sync_batchnorm;
+    const auto cast = autocast_weights(model, config, run.device, run.optimizer->parameters(), *run.precision);
+    const auto low = static_cast<int64_t>(c10::elementSize(run.precision->low_precision_dtype()));
+    const std::set<std::string> brought_low(cast.begin(), cast.end());
     for (const auto& p : run.optimizer->parameters())
-      out.parameters.push_back({.elements = p.value.numel(),
-                                .element_bytes = static_cast<int64_t>(p.value.element_size()),
-                                .ready = ready_of(ready, p.name),
-                                .unit = is_shared(model, all, p.name) ? 0 : unit_of(model, p.name)});
+      out.parameters.push_back(
+          {.elements = p.value.numel(),
+           .element_bytes = static_cast<int64_t>(p.value.element_size()),
+           .model_bytes = brought_low.contains(p.name) ? low : static_cast<int64_t>(all.find(p.name)->value.element_size()),
+           .ready = ready_of(ready, p.name),
+           .unit = is_shared(model, all, p.name) ? 0 : unit_of(model, p.name)});
     for (const auto& block : summary.blocks)
       out.units.push_back(summary.flops > 0 ? static_cast<double>(block.flops) / static_cast<double>(summary.flops) : 0);
     for (const auto& [name, tensor] : run.optimizer->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());

@@ -1,6 +1,7 @@
 #include "npu_train/tools/plan/step_calls.hpp"
 
 #include <algorithm>
+#include <set>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/dist/process_group.hpp"
@@ -26,7 +27,7 @@ Sharding sharding_of(const std::string& strategy) {
 
 // Sizes of buckets as flat_layout and unit_layout of room dist make them.
 struct Size {
-  int64_t elements = 0, element_bytes = 4;
+  int64_t elements = 0, element_bytes = 4, model_bytes = 4;
   double ready = 0;
   size_t unit = 0;
   int64_t bytes() const { return elements * element_bytes; }
@@ -41,7 +42,8 @@ void add_sizes(const StepWork& work, int ranks, int64_t bucket_bytes, const std:
   for (const auto i : indices) {
     const auto& p = work.parameters[i];
     auto bucket = std::find_if(open.begin(), open.end(), [&](const Size& b) { return b.element_bytes == p.element_bytes; });
-    if (bucket == open.end()) bucket = open.insert(open.end(), {.element_bytes = p.element_bytes, .unit = p.unit});
+    if (bucket == open.end())
+      bucket = open.insert(open.end(), {.element_bytes = p.element_bytes, .model_bytes = p.model_bytes, .unit = p.unit});
     bucket->elements = padded_to(bucket->elements + p.elements, kBlock);
     bucket->ready = std::max(bucket->ready, p.ready);
     if (bucket_bytes == 0 || bucket->bytes() < (closed.empty() ? bucket_bytes / 8 : bucket_bytes)) continue;
@@ -60,7 +62,10 @@ std::vector<Size> sizes_of(const StepWork& work, int ranks, bool by_unit) {
     add_sizes(work, ranks, bytes, backwards, out);
   };
   if (by_unit) {
-    for (size_t unit = work.units.size() + 1; unit-- > 0;) add(0, [&](const auto& p) { return p.unit == unit; });
+    std::set<int64_t> model_bytes;
+    for (const auto& p : work.parameters) model_bytes.insert(p.model_bytes);
+    for (size_t unit = work.units.size() + 1; unit-- > 0;)
+      for (const auto bytes : model_bytes) add(0, [&](const auto& p) { return p.unit == unit && p.model_bytes == bytes; });
   } else {
     add(std::max<int64_t>(1, static_cast<int64_t>(work.dist.bucket_mib * 1048576)), [](const auto& /*p*/) { return true; });
   }
@@ -126,7 +131,8 @@ StepCalls step_calls(const StepWork& work, const Placement& placement) {
   for (const auto& size : sizes) out.buckets.push_back(bucket_of(size, dist, placement, sharding));
   out.every_micro_batch = dist.reduce == "micro_batch";
   const auto gather_of = [&](const Size& size) {
-    return StepCall{.kind = StepCall::Kind::AllGather, .bytes = size.bytes(), .ranks = placement.shards()};
+    const auto bytes = size.elements * (in_units ? size.model_bytes : size.element_bytes);
+    return StepCall{.kind = StepCall::Kind::AllGather, .bytes = bytes, .ranks = placement.shards()};
   };
   if (in_units) {
     out.units.resize(work.units.size() + 1);

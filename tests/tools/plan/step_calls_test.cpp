@@ -79,7 +79,11 @@ RunConfig run_of(const std::string& strategy, int64_t micro_batches, const std::
   c.output.dir = "";
   auto node = to_node(c.dist);
   node.set("bucket_mib", ConfigNode(0.05));
-  for (const auto& [key, value] : dist) node.set(key, ConfigNode(value));
+  for (const auto& [key, value] : dist)
+    if (key == "precision")
+      c.precision = value;
+    else
+      node.set(key, ConfigNode(value));
   c.dist = bind<DistOptions>(node, "dist");
   return c;
 }
@@ -119,6 +123,9 @@ TEST_CASE("the planned collectives are those that the engine calls") {
       {"zero3", 2, 0, {{"reduction", "native"}}},
       {"zero3", 2, 2, {{"shard_size", "2"}}},
       {"zero3", 1, 0, {{"compression", "fp16"}}},
+      {"zero3", 2, 0, {{"precision", "bf16-true"}}},
+      {"zero3", 2, 0, {{"precision", "bf16-mixed"}}},
+      {"zero2", 1, 0, {{"precision", "bf16-true"}}},
   };
   for (const auto& [strategy, micro_batches, shard_size, dist] : cases) {
     const std::string name = strategy + " x " + std::to_string(micro_batches) + (dist.empty() ? "" : ", " + dist[0].second);

@@ -13,9 +13,10 @@ namespace npu_train {
 struct StepWork {
   struct Parameter {
     int64_t elements = 0;
-    int64_t element_bytes = 4;
-    double ready = 1;  ///< share of the backward pass after which its gradient is complete
-    size_t unit = 0;   ///< the block that has it, from 1; 0: none
+    int64_t element_bytes = 4;  ///< of what the optimizer updates, and of its gradient
+    int64_t model_bytes = 4;    ///< of an element that the model computes with, which differs for masters
+    double ready = 1;           ///< share of the backward pass after which its gradient is complete
+    size_t unit = 0;            ///< the block that has it, from 1; 0: none
   };
   std::string model{};
   double flops = 0;                     ///< of the forward pass of one sample; the backward pass has twice as many
@@ -25,7 +26,7 @@ struct StepWork {
   std::vector<Parameter> parameters{};  ///< that are trained, in their order
   std::vector<double> units{};          ///< share of `flops` of each block, in order
   DistOptions dist{};
-  bool divides_parameters = true;  ///< zero3 is possible: no masters of low-precision parameters, nothing of `dist` that excludes it
+  bool divides_parameters = true;  ///< zero3 is possible: nothing of the configuration excludes it
   bool between_devices = false;    ///< a transport connects the devices (NCCL, HCCL); otherwise Gloo carries host memory
 
   double parameter_bytes() const;

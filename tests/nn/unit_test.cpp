@@ -1,4 +1,4 @@
-#include "npu_train/dist/unit.hpp"
+#include "npu_train/nn/unit.hpp"
 
 #include <ATen/ops/ones.h>
 #include <doctest/doctest.h>
@@ -36,17 +36,15 @@ TEST_CASE("a unit has the parameters of its module, and computes by itself until
   const auto parameters = parameters_of_units(net);
   const Unit first("first", net.first, [&](const at::Tensor& x) { return net.first->forward(x); });
   const Unit second("second", net.second, [&](const at::Tensor& x) { return net.second->forward(x); });
-  const auto units = npu_train::parameter_units({first, second}, parameters);
-  REQUIRE(units.size() == 2);
-  CHECK(units[0].name == "first");
-  CHECK(units[0].parameters == std::vector<std::string>{"first.weight", "first.bias"});
-  CHECK(units[1].parameters == std::vector<std::string>{"second.weight", "second.bias"});
+  CHECK(first.name() == "first");
+  CHECK(first.names_in(parameters) == std::vector<std::string>{"first.weight", "first.bias"});
+  CHECK(second.names_in(parameters) == std::vector<std::string>{"second.weight", "second.bias"});
 
   const auto x = at::ones({1, 3});
   CHECK(first(x).equal(net.first->forward(x)));
   int runs = 0;
   const auto copy = first;
-  first.set_runner([&](const npu_train::UnitForward& forward, const at::Tensor& in) {
+  first.set_runner([&](const npu_train::Unit::Function& forward, const at::Tensor& in) {
     ++runs;
     return forward(in) + 1;
   });
@@ -54,19 +52,6 @@ TEST_CASE("a unit has the parameters of its module, and computes by itself until
   CHECK(runs == 1);
   first.set_runner(nullptr);
   CHECK(copy(x).equal(net.first->forward(x)));
-}
-
-TEST_CASE("parameters of several units, or with several names, belong to none") {
-  TwoUnits net;
-  net.second->register_parameter("tied", net.first->weight);
-  auto parameters = parameters_of_units(net);
-  const auto run = [](const at::Tensor& x) { return x; };
-  const Unit first("first", net.first, run), again("again", net.first, run);
-  const auto twice = npu_train::parameter_units({first, again}, parameters);
-  CHECK(twice[0].parameters.empty());
-  CHECK(twice[1].parameters.empty());
-  const auto once = npu_train::parameter_units({first}, parameters);
-  CHECK(once[0].parameters == std::vector<std::string>{"first.bias"});  // its weight is second.tied too
 }
 
 TEST_CASE("a unit needs a module and a function") {
