@@ -1,6 +1,5 @@
 // Groups of c10d: collectives by Gloo, and between devices by the transports of device_transport.hpp; the store by TCPStore.
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <ATen/ops/empty.h>
@@ -17,6 +16,7 @@
 
 #include "dist/c10d_collective.hpp"
 #include "dist/device_transport.hpp"
+#include "dist/duplex_gloo.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/host_name.hpp"
 #include "npu_train/core/log.hpp"
@@ -28,7 +28,7 @@ namespace npu_train {
 namespace {
 
 using c10d::ProcessGroupGloo;
-using Gloo = c10::intrusive_ptr<ProcessGroupGloo>;
+using Gloo = c10::intrusive_ptr<detail::DuplexGloo>;
 using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using detail::BackendPtr;
 using detail::message_of;
@@ -66,6 +66,7 @@ class C10dGroup final : public ProcessGroup {
 
   std::unique_ptr<Collective> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
     return start("all_to_all", exchanges_, in, [&](c10d::Backend& backend) {
+      if (auto* gloo = dynamic_cast<detail::DuplexGloo*>(&backend)) return gloo->exchange(out, in);
       at::Tensor o = out, i = in;
       std::vector<int64_t> equal;
       return backend.alltoall_base(o, i, equal, equal);
@@ -86,6 +87,7 @@ class C10dGroup final : public ProcessGroup {
   std::unique_ptr<Collective> distribute(const at::Tensor& tensor) override { return start_broadcast("distribute", gathers_, tensor); }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
     return start("all_gather", gathers_, in, [&](c10d::Backend& backend) {
+      if (auto* gloo = dynamic_cast<detail::DuplexGloo*>(&backend)) return gloo->gather_all(out, in);
       at::Tensor o = out, i = in;
       return backend._allgather_base(o, i);
     });
@@ -316,8 +318,8 @@ Gloo C10dGroup::group(const char* name) const {
                                : on_one_host_       ? ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                                     : ProcessGroupGloo::createDefaultDevice());
     options->threads = 1;  // one sequence needs no more
-    return c10::make_intrusive<ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size,
-                                                 std::move(options));
+    return c10::make_intrusive<detail::DuplexGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size,
+                                                   std::move(options));
   });
 }
 

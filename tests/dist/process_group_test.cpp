@@ -16,6 +16,11 @@ TEST_CASE("agreements: texts of any length, sums in the order of ranks, flags, b
   }
 }
 
+TEST_CASE("exchanges and gathers of more than the buffers of sockets hold, all at once") {
+  for (const int ranks : {2, 3})
+    for (const auto& rank : run_ranks(ranks, {kRankProgram, "large_messages"})) CHECK(rank.output == "all parts are right\n");
+}
+
 TEST_CASE("a process may have several groups, one after the other, also where rank 0 serves the store") {
   for (const auto& rank : run_ranks(2, {kRankProgram, "several_groups"})) {
     CHECK(rank.status == 0);

@@ -226,6 +226,30 @@ void agreement(const Arguments& args) {
   strategy.barrier();
 }
 
+// All at once: two exchanges and a gather of tensors that no buffer of a socket holds.
+void large_messages(const Arguments& args) {
+  const auto group = join(args);
+  const int64_t part = number(args, "part", 1 << 20), ranks = group->size(), rank = group->rank();
+  std::vector<at::Tensor> in, out;
+  std::vector<std::unique_ptr<Collective>> under_way;
+  for (const int64_t number : {0, 1}) {
+    in.push_back(at::arange(part * ranks, at::kFloat) + static_cast<double>(100 * rank + number));
+    out.push_back(at::empty_like(in.back()));
+    under_way.push_back(group->all_to_all(out.back(), in.back()));
+  }
+  in.push_back(at::arange(part, at::kFloat) + static_cast<double>(rank));
+  out.push_back(at::empty({part * ranks}, at::kFloat));
+  under_way.push_back(group->all_gather(out.back(), in.back()));
+  for (const auto& collective : under_way) collective->wait();
+  bool right = true;
+  for (int64_t r = 0; r < ranks; ++r) {
+    const auto own = at::arange(part * rank, part * (rank + 1), at::kFloat);
+    for (size_t i : {0, 1}) right &= out[i].narrow(0, r * part, part).equal(own + static_cast<double>(100 * r + static_cast<int64_t>(i)));
+    right &= out[2].narrow(0, r * part, part).equal(at::arange(part, at::kFloat) + static_cast<double>(r));
+  }
+  std::printf("%s\n", right ? "all parts are right" : "a part is wrong");
+}
+
 void other_parameters(const Arguments& args) {
   const auto group = join(args);
   auto all = parameters();
@@ -398,6 +422,7 @@ int main(int argc, char** argv) {
                                                                        {"gradients", gradients},
                                                                        {"shards", shards},
                                                                        {"agreement", agreement},
+                                                                       {"large_messages", large_messages},
                                                                        {"alone", alone},
                                                                        {"other_parameters", other_parameters},
                                                                        {"other_calls", other_calls},

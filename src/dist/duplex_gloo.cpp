@@ -1,0 +1,79 @@
+#include "dist/duplex_gloo.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <memory>
+#include <utility>
+
+namespace npu_train::detail {
+namespace {
+
+using c10d::ProcessGroupGloo;
+
+// A part for each rank, this one's included.
+class Messages final : public ProcessGroupGloo::AsyncWork {
+ public:
+  Messages(ProcessGroupGloo& group, std::shared_ptr<gloo::Context> context, int tag, std::vector<at::Tensor> received,
+           std::vector<at::Tensor> sent, std::chrono::milliseconds timeout)
+      : AsyncWork(std::move(context), {received}, c10d::OpType::ALLTOALL_BASE, static_cast<uint64_t>(tag), timeout),
+        group_(group),
+        tag_(tag),
+        received_(std::move(received)),
+        sent_(std::move(sent)) {}
+
+  // By the thread of the group.
+  void run() override {
+    const at::NoGradGuard no_grad;
+    const int ranks = group_.getSize(), own = group_.getRank();
+    std::vector<c10::intrusive_ptr<c10d::Work>> under_way;
+    for (int i = 1; i < ranks; ++i) {
+      const int from = (own + ranks - i) % ranks;
+      std::vector<at::Tensor> part{received_[static_cast<size_t>(from)]};
+      under_way.push_back(group_.recv(part, from, tag_));
+    }
+    for (int i = 1; i < ranks; ++i) {
+      const int to = (own + i) % ranks;
+      std::vector<at::Tensor> part{sent_[static_cast<size_t>(to)]};
+      under_way.push_back(group_.send(part, to, tag_));
+    }
+    received_[static_cast<size_t>(own)].copy_(sent_[static_cast<size_t>(own)]);
+    for (const auto& message : under_way) message->wait(getTimeout());
+  }
+
+  const std::vector<at::Tensor> getInputTensors() override { return sent_; }
+  const std::vector<at::Tensor> getOutputTensors() override { return received_; }
+
+ private:
+  ProcessGroupGloo& group_;
+  int tag_;
+  std::vector<at::Tensor> received_, sent_;
+};
+
+std::vector<at::Tensor> parts_of(const at::Tensor& flat, int ranks) {
+  std::vector<at::Tensor> out;
+  const auto size = flat.size(0) / ranks;
+  for (int r = 0; r < ranks; ++r) out.push_back(flat.narrow(0, r * size, size));
+  return out;
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Work> DuplexGloo::start(std::vector<at::Tensor> received, std::vector<at::Tensor> sent) {
+  constexpr uint32_t kMostTag = 0x7fffffff;
+  const auto tag = static_cast<int>(messages_++ & kMostTag);
+  auto work = c10::make_intrusive<Messages>(*this, getContext(0), tag, std::move(received), std::move(sent), options_->timeout);
+  enqueue(work);
+  return work;
+}
+
+c10::intrusive_ptr<c10d::Work> DuplexGloo::exchange(const at::Tensor& out, const at::Tensor& in) {
+  const at::NoGradGuard no_grad;
+  return start(parts_of(out, getSize()), parts_of(in, getSize()));
+}
+
+c10::intrusive_ptr<c10d::Work> DuplexGloo::gather_all(const at::Tensor& out, const at::Tensor& in) {
+  const at::NoGradGuard no_grad;
+  return start(parts_of(out, getSize()), std::vector<at::Tensor>(static_cast<size_t>(getSize()), in));
+}
+
+}  // namespace npu_train::detail
