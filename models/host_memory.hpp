@@ -5,8 +5,8 @@
 
 namespace npu_train::detail {
 
-// Error(OutOfMemory) if `parameters` in fp32 need more memory than is free, in the machine and in the control group of the process.
-// Without the check the system would end the process, because it reserves pages only as they are written.
+// Error(OutOfMemory) if `parameters` in fp32 need more than is free: memory, or memory and disk inside a FileBackedMemory. Without the
+// check the system would end the process, because it reserves pages of memory only as they are written.
 void check_host_memory(const char* network, int64_t parameters);
 
 }  // namespace npu_train::detail

@@ -33,6 +33,7 @@ struct Agreement {
 DataParallelStrategy::DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device,
                                            Sharding sharding)
     : group_(std::move(group)),
+      device_(device),
       sharding_(sharding),
       options_(options.resolved(group_->transport(device), sharding)),
       shard_size_(options_.shard_size_of(*group_, sharding)),
@@ -49,7 +50,8 @@ ParameterSet DataParallelStrategy::setup(const ParameterSet& trained) {
   const auto errors = carries_state() ? std::make_optional(reducer_->carried()) : std::nullopt;
   if (reducer_ != nullptr) reducer_->bring_parameters();
   reducer_.reset();  // its hooks go first
-  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_, units_);
+  const auto device = device_.is_cpu() ? std::nullopt : std::make_optional(device_);
+  reducer_ = std::make_unique<GradientReducer>(trained, group_, options_, sharding_, units_, device);
   if (errors) reducer_->load_carried(detail::own_state(*errors));
   trained_ = trained;
   return reducer_->own();

@@ -37,7 +37,7 @@ std::shared_ptr<ProcessGroup> checked(std::shared_ptr<ProcessGroup> group) {
 class GradientReducer::Impl {
  public:
   Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options, Sharding sharding,
-       const std::vector<ParameterUnit>& units);
+       const std::vector<ParameterUnit>& units, std::optional<c10::Device> device);
   ~Impl();
 
   void begin_window(int64_t micro_batches);
@@ -102,7 +102,7 @@ class GradientReducer::Impl {
 };
 
 GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given,
-                            Sharding sharding, const std::vector<ParameterUnit>& units)
+                            Sharding sharding, const std::vector<ParameterUnit>& units, std::optional<c10::Device> device)
     : parameters_(parameters),
       group_(checked(std::move(group))),
       groups_(group_, given.shard_size_of(*group_, sharding)),
@@ -110,16 +110,17 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
       sharding_(sharding),
       present_(parameters.size()) {
   bind<DistOptions>(to_node(given), "dist");
-  const auto transport = group_->transport(parameters_.empty() ? c10::kCPU : parameters_[0].value.device());
+  if (!device || sharding_ != Sharding::Parameters) device = parameters_.empty() ? c10::kCPU : parameters_[0].value.device();
+  const auto transport = group_->transport(*device);
   const auto options = given.resolved(transport, sharding_);
   ordered_ = options.adds_in_order();
   window_mode_ = options.reduce == "window";
   between_devices_ = transport != ProcessGroup::kHostTransport;
   if (between_devices_ && groups_.replicas != nullptr)
-    for (const auto& part : {groups_.shards, groups_.replicas}) part->transport(parameters_[0].value.device());
+    for (const auto& part : {groups_.shards, groups_.replicas}) part->transport(*device);
   if (between_devices_)
     for (const auto& part : {rank_groups_.members, rank_groups_.leaders})
-      if (part != nullptr && part->size() > 1) part->transport(parameters_[0].value.device());
+      if (part != nullptr && part->size() > 1) part->transport(*device);
   // Between devices exchanges and gathers are one sequence, in which those of gradients come after those of parameters; with dist.debug an
   // exchange waits for ranks that bring parameters meanwhile.
   overlap_ = options.overlap && !(sharding_ == Sharding::Parameters && (between_devices_ || options.debug));
@@ -139,6 +140,9 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   detail::check_equal_parameters(parameters_, *group_, options.compression);
   const auto unit_of = detail::unit_of_each(parameters_, units);
   auto layout = rules.layout(parameters_, unit_of);
+  if (sharding_ == Sharding::Parameters)
+    for (auto& bucket : layout)
+      if (bucket.options.device().is_cpu()) bucket.options = bucket.options.device(*device);
   buckets_.reserve(layout.size());
   for (auto& bucket : layout) buckets_.emplace_back(std::move(bucket), parameters_, groups_, rank_groups_, travel, sharding_);
   if (sharding_ == Sharding::Parameters) {
@@ -429,8 +433,8 @@ void GradientReducer::Impl::note_times(double backward) {
 }
 
 GradientReducer::GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options,
-                                 Sharding sharding, const std::vector<ParameterUnit>& units) {
-  translated("GradientReducer", [&] { impl_ = std::make_unique<Impl>(parameters, std::move(group), options, sharding, units); });
+                                 Sharding sharding, const std::vector<ParameterUnit>& units, std::optional<c10::Device> device) {
+  translated("GradientReducer", [&] { impl_ = std::make_unique<Impl>(parameters, std::move(group), options, sharding, units, device); });
 }
 GradientReducer::~GradientReducer() = default;
 void GradientReducer::begin_window(int64_t micro_batches) {

@@ -34,8 +34,8 @@ class NoAutocastCache {
 
 c10::DataPtr nothing(const c10::Device& device) { return {nullptr, device}; }
 
-at::Tensor without_memory(const at::Tensor& like) {
-  auto out = at::empty({0}, like.options());
+at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options) {
+  auto out = at::empty({0}, options);
   out.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides());
   return out;
 }
@@ -64,15 +64,23 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
   const at::NoGradGuard no_grad;
   units_.push_back({.name = "the root"});
   for (auto& name : names) units_.push_back({.name = std::move(name)});
+  const auto unit_of_bucket = [&](const FlatBucket& bucket) { return unit_of.at(bucket.pieces.front().parameter); };
+  for (const auto* bucket : layout)
+    if (unit_of_bucket(*bucket) != 0)
+      piece_bytes_ = std::max(piece_bytes_,
+                              static_cast<size_t>(bucket->numel) * in_model(parameters_[bucket->pieces.front().parameter]).element_size());
   for (const auto* bucket : layout) {
-    auto& unit = units_.at(unit_of.at(bucket->pieces.front().parameter));
+    auto& unit = units_.at(unit_of_bucket(*bucket));
     unit.storages.push_back(storages_.size());
     const auto& first = in_model(parameters_[bucket->pieces.front().parameter]);
     Storage storage{.layout = bucket,
-                    .flat = at::zeros({bucket->numel}, first.options().requires_grad(false)),
+                    .flat = at::empty({0}, bucket->options.dtype(first.scalar_type())),
                     .shard = at::zeros({bucket->numel / group_.size()}, bucket->options),
                     .staged = {},
                     .gather = {}};
+    fill(storage, /*shared=*/&unit != &units_.front());  // of one piece after the other: new memory for each leaves gaps in a heap
+    storage.flat.unsafeGetTensorImpl()->set_sizes_contiguous({bucket->numel});
+    storage.flat.zero_();
     for (const auto& piece : bucket->pieces) {
       const auto& p = parameters_[piece.parameter];
       const auto range = bucket->range_of_rank(piece, group_.rank(), group_.size());
@@ -81,9 +89,8 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
       const auto view = FlatBucket::view(storage.flat, piece, in_model(p));
       view.copy_(in_model(p));
       in_model(p).set_data(view);
-      if (p.computed.defined()) p.value.set_data(without_memory(p.value));
+      if (p.computed.defined()) p.value.set_data(without_memory(p.value, bucket->options));
     }
-    if (&unit != &units_.front()) piece_bytes_ = std::max(piece_bytes_, storage.flat.nbytes());
     storages_.push_back(std::move(storage));
     release(static_cast<size_t>(&unit - units_.data()));
     unit.place = Place::Here;  // another bucket may follow

@@ -1,4 +1,5 @@
 #include "run_build.hpp"
+#include "engine/build_memory.hpp"
 #include "engine/config_rules.hpp"
 #include "engine/overlap_report.hpp"
 #include "engine/ranks.hpp"
@@ -71,6 +72,19 @@ bool wants_channels_last(const std::string& memory_format, const Device& device,
   return std::any_of(parameters.begin(), parameters.end(), [](const Parameter& p) { return p.value.dim() == 4 && p.value.size(2) > 1; });
 }
 
+const char* remedy_of_model(const Strategy& strategy) {
+  if (strategy.world_size() > 1 && !strategy.shards_parameters())
+    return "trainer.strategy=zero3, where a rank keeps a part of the model; a smaller model, or a card with more memory; check what else "
+           "uses the device's memory";
+  return "a smaller model, or a card with more memory; check what else uses the device's memory";
+}
+
+/// Whether Strategy::setup() moves the parameters of a configured model, so that the device never has all of them. Not with a plan of
+/// checkpoints, whose forwards of blocks run on the device.
+bool moves_in_units(const Strategy& strategy, const RunConfig& config) {
+  return strategy.shards_parameters() && CheckpointPlan::parse(config.trainer.gradient_checkpointing).kind != CheckpointPlan::Kind::Budget;
+}
+
 /// The metrics of a task that are known without its model: only those of the library's own tasks.
 void check_monitors(const RunConfig& config, const Parts& parts) {
   if (!detail::is_own_part(parts.tasks, builtin_parts().tasks, config.task.name)) return;
@@ -98,10 +112,11 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   make_data(config, parts);
   accumulate = config.trainer.accumulate_grad_batches = detail::accumulated_batches(data, config.trainer, strategy->world_size());
   write_statistics();
+  BuildMemory memory(*strategy, config.output.dir);
   if (!task) {
     check(!config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; allowed: ", join(parts.models.names()),
           "; hint: set model: {name: resnet50}, or pass a task of your own to fit()");
-    building = {"the model was made and moved", "a smaller model, or a card with more memory; check what else uses the device's memory"};
+    building = {"the model was made and moved", remedy_of_model(*strategy)};
     auto part = with_data_defaults(config.model, data.info(), data.options.image_size, parts);
     model = make_model(part, parts, static_cast<uint64_t>(config.seed));
     detail::check_image_tokens(data, model);
@@ -112,7 +127,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
       log(report.fits() ? LogLevel::Info : LogLevel::Warning, report.str());
     }
     part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
-    model.module->to(device.c10());
+    if (!moves_in_units(*strategy, config)) model.module->to(device.c10());
     ranks.choose(config, parameters_of(*model.module), !model.blocks.empty() || !model.units.empty(), parts);
     strategy = ranks.strategy();
     building = {"gradient checkpointing was planned, with forwards of the blocks",
@@ -136,8 +151,8 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   const auto classes = data.info().num_classes;
   check(classes <= 0 || model.num_classes <= 0 || model.num_classes >= classes, ErrorKind::Usage, "model.num_classes", "the model has ",
         model.num_classes, " classes and the data ", classes, "; hint: omit it; the data set supplies it");
-  building = {"the model was moved", "a smaller model, or a card with more memory; check what else uses the device's memory"};
-  task->to(device.c10());
+  building = {"the model was moved", remedy_of_model(*strategy)};
+  if (model.module == nullptr || !moves_in_units(*strategy, config)) task->to(device.c10());
   auto parameters = task->parameters();
   if (model.module == nullptr) {
     ranks.choose(config, parameters, /*has_blocks=*/!task->units().empty(), parts);
@@ -155,7 +170,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
               "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
   LoopParts speed;  // before parameters are in shards
   if (config.trainer.mfu) measure_flops(speed);
-  make_optimizer(config, parts);
+  make_optimizer(config, parts, memory);
   building = {"the loaders and the loop were made", "fewer data.num_workers, or a machine with more memory"};
   make_loaders(config, channels_last);
   make_schedule(config, parts);
@@ -218,12 +233,15 @@ ParameterSet Run::bring_in_low_precision(const RunConfig& config, const Paramete
   return brought_in(precision->low_precision_dtype(), names, trained);
 }
 
-void Run::make_optimizer(const RunConfig& config, const Parts& parts) {
+void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory) {
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
   auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
   if (strategy->shards_parameters()) trained = bring_in_low_precision(config, trained);
+  memory.end();
   const auto updated = strategy->setup(trained);
+  if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // the tensors that are in no shard
+  memory.report();
   precision->set_updated(updated);
   optimizer = parts.optimizers.make(config.optimizer, "optimizer", updated);
   if (strategy->shards()) optimizer->set_norm_reduction([ranks = strategy.get()](at::Tensor& parts) { ranks->add_over_ranks(parts); });

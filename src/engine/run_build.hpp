@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "engine/build_memory.hpp"
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/engine/run_observer.hpp"
 #include "npu_train/train/loop.hpp"
@@ -48,7 +49,7 @@ struct Run {
   void write_statistics();
   void make_loaders(const RunConfig& config, bool channels_last);
   ParameterSet bring_in_low_precision(const RunConfig& config, const ParameterSet& trained) const;
-  void make_optimizer(const RunConfig& config, const Parts& parts);
+  void make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory);
   void make_schedule(const RunConfig& config, const Parts& parts);
   LoopParts loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop);
   void measure_flops(LoopParts& p) const;

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "npu_train/core/file_backed_memory.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/device/host_blocks.hpp"
 #include "npu_train/device/live_bytes.hpp"
@@ -97,4 +98,36 @@ TEST_CASE("the allocator of before is back after the last scope, in whichever or
   CHECK(HostArena::stats().in_use == in_use + (1 << 20));
   large.reset();
   CHECK(HostArena::stats().in_use == in_use);
+}
+
+TEST_CASE("memory in files is reported like other memory, and its scopes, those of the arena and of reports end in any order") {
+  const TempDir dir;
+  const HostArena arena;
+  auto* const before = c10::GetCPUAllocator();
+  auto files = std::make_unique<FileBackedMemory>(dir.path());
+  auto live = std::make_unique<LiveBytes>();
+  at::Tensor large = at::zeros({1 << 20}), small = at::zeros({16});
+  CHECK(live->now() == (4 << 20) + 64);
+  CHECK(FileBackedMemory::in_use() == 4 << 20);
+  files.reset();
+  CHECK(FileBackedMemory::in_use() == 4 << 20);
+  const auto in_arena = at::zeros({1 << 20});
+  CHECK(live->now() == (8 << 20) + 64);
+  {
+    const FileBackedMemory again(dir.path());  // under the reports, which outlive the first scope
+    const auto other = at::zeros({1 << 20});
+    small = at::zeros({32});
+    CHECK(live->now() == (12 << 20) + 128);
+    CHECK(FileBackedMemory::in_use() == 8 << 20);
+  }
+  large.reset();
+  CHECK(live->now() == (4 << 20) + 128);
+  live.reset();
+  {
+    const FileBackedMemory third(dir.path());
+    const auto other = at::zeros({1 << 20});
+    CHECK(FileBackedMemory::in_use() == 4 << 20);
+  }
+  CHECK(FileBackedMemory::in_use() == 0);
+  CHECK(c10::GetCPUAllocator() == before);
 }

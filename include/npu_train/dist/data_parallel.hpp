@@ -22,7 +22,8 @@ class RankTimes;
 /// gathers parameters is Error(Usage) before setup().
 class DataParallelStrategy final : public Strategy {
  public:
-  /// `device`: of the parameters, by which `reduction: auto` is decided. Error(Usage), Error(Device) as ProcessGroup::transport().
+  /// `device`: of the parameters, by which `reduction: auto` is decided; with Sharding::Parameters setup() moves parameters of the host
+  /// there, unit by unit. Error(Usage), Error(Device) as ProcessGroup::transport().
   DataParallelStrategy(std::shared_ptr<ProcessGroup> group, const DistOptions& options, const c10::Device& device = c10::kCPU,
                        Sharding sharding = Sharding::None);
   ~DataParallelStrategy() override;
@@ -74,6 +75,7 @@ class DataParallelStrategy final : public Strategy {
   void check_operators();
 
   std::shared_ptr<ProcessGroup> group_;
+  c10::Device device_;
   Sharding sharding_;
   DistOptions options_;
   int shard_size_;

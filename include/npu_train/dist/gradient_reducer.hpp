@@ -43,6 +43,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,9 +60,10 @@ class GradientReducer {
  public:
   /// `parameters` must be equal on all ranks: Error(Peer) names the rank and the parameter that differ. Error(Usage) for options that are
   /// not valid, or `units` that have a parameter in common. `units`: with Sharding::Parameters, in the order in which a forward pass runs
-  /// them.
+  /// them. `device`: with Sharding::Parameters, where parameters of the host move, unit by unit, when they are divided; none: they stay.
   GradientReducer(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& options = {},
-                  Sharding sharding = Sharding::None, const std::vector<ParameterUnit>& units = {});
+                  Sharding sharding = Sharding::None, const std::vector<ParameterUnit>& units = {},
+                  std::optional<c10::Device> device = std::nullopt);
   ~GradientReducer();
   GradientReducer(const GradientReducer&) = delete;
   GradientReducer& operator=(const GradientReducer&) = delete;

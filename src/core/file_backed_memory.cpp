@@ -1,0 +1,188 @@
+#include "npu_train/core/file_backed_memory.hpp"
+
+#include <c10/core/CPUAllocator.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <system_error>
+#include <unordered_map>
+#include <utility>
+
+#include "npu_train/core/error.hpp"
+#include "npu_train/core/host_memory.hpp"
+#include "npu_train/core/text.hpp"
+
+namespace npu_train {
+namespace {
+
+thread_local FileBackedMemory* scope_of_thread = nullptr;
+thread_local bool probed = false;  // see is_reached()
+
+int64_t free_disk_bytes(const std::string& folder) {
+  std::error_code error;
+  const auto space = std::filesystem::space(folder, error);
+  return error ? 0 : static_cast<int64_t>(std::min<uintmax_t>(space.available, FileBackedMemory::kAlways));
+}
+
+[[noreturn]] void refuse(const std::string& folder, size_t bytes, const std::string& why) {
+  throw Error(ErrorKind::OutOfMemory, "FileBackedMemory",
+              c10::str(folder, ": no file of ", human_bytes(static_cast<double>(bytes)), " for a tensor of the model: ", why, " (",
+                       human_bytes(static_cast<double>(free_disk_bytes(folder))), " of the disk are free)"),
+              "set TMPDIR to a folder of a disk with room for the model of each rank of this machine, or use a machine with more memory");
+}
+
+// The file has no name when this returns, and ends with the mapping.
+void* map_new_file(const std::string& folder, size_t bytes) {
+  // The kernel would end the process by a signal.
+  rlimit largest{};
+  if (::getrlimit(RLIMIT_FSIZE, &largest) == 0 && largest.rlim_cur < bytes) refuse(folder, bytes, "ulimit -f allows no file of this size");
+  auto name = folder + "/npu_train_XXXXXX";
+  const int file = ::mkostemp(name.data(), O_CLOEXEC);
+  if (file < 0) refuse(folder, bytes, std::generic_category().message(errno));
+  ::unlink(name.c_str());
+  // Asked first: until the call fails, it would take what other programs need.
+  int error = free_disk_bytes(folder) < static_cast<int64_t>(bytes) ? ENOSPC : EINTR;
+  while (error == EINTR) error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
+  void* out = MAP_FAILED;
+  if (error == 0) {
+    out = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (out == MAP_FAILED) error = errno;
+  }
+  ::close(file);
+  if (error != 0) refuse(folder, bytes, std::generic_category().message(error));
+  return out;
+}
+
+}  // namespace
+
+// One for the process and never destroyed: tensors may be freed after main.
+class FileBackedMemory::Allocator final : public c10::Allocator {
+ public:
+  static Allocator& instance() {
+    static auto* one = new Allocator;
+    return *one;
+  }
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (std::exchange(probed, false)) return {nullptr, c10::Device(c10::kCPU)};
+    auto* const scope = scope_of_thread;
+    if (scope == nullptr || bytes < kLeast) return under_.load()->allocate(bytes);
+    void* p = scope->in_file(bytes) ? MAP_FAILED : ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const bool in_file = p == MAP_FAILED;
+    if (in_file) {
+      p = map_new_file(scope->folder_, bytes);
+      scope->taken_ += bytes;
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      blocks_.emplace(p, Block{bytes, in_file});
+      in_use_ += in_file ? bytes : 0;
+    }
+    c10::profiledCPUMemoryReporter().New(p, bytes);
+    return {p, p, &release, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+  size_t in_use() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return in_use_;
+  }
+
+  void install() {
+    const std::lock_guard<std::mutex> lock(users_mutex_);
+    if (users_++ > 0 || is_reached()) return;
+    under_ = c10::GetCPUAllocator();
+    c10::SetCPUAllocator(this, kPriorityOfFiles);
+  }
+  // If another allocator has been put over this one meanwhile, it stays below, where it does nothing without a scope.
+  void remove() {
+    const std::lock_guard<std::mutex> lock(users_mutex_);
+    if (--users_ == 0 && c10::GetCPUAllocator() == this) c10::SetCPUAllocator(under_, kPriorityOfFiles);
+  }
+
+ private:
+  struct Block {
+    size_t bytes = 0;
+    bool in_file = false;
+  };
+
+  static constexpr uint8_t kPriorityOfFiles = 100;  // as the arena's: who comes last is asked first
+
+  // Whether allocations arrive here already: then this one must not be put over itself.
+  static bool is_reached() {
+    probed = true;
+    const auto block = c10::GetCPUAllocator()->allocate(FileBackedMemory::kLeast);
+    return !std::exchange(probed, false);
+  }
+
+  // For blocks of this allocator; and for those of raw_allocate, which do not carry their deleter.
+  static void release(void* p) {
+    auto& own = instance();
+    Block block;
+    {
+      const std::lock_guard<std::mutex> lock(own.mutex_);
+      if (const auto found = own.blocks_.find(p); found != own.blocks_.end()) {
+        block = found->second;
+        own.blocks_.erase(found);
+        own.in_use_ -= block.in_file ? block.bytes : 0;
+      }
+    }
+    if (block.bytes == 0) return own.under_.load()->raw_deleter()(p);
+    c10::profiledCPUMemoryReporter().Delete(p);
+    ::munmap(p, block.bytes);
+  }
+
+  std::atomic<c10::Allocator*> under_ = c10::GetCPUAllocator();
+  std::mutex users_mutex_;
+  int users_ = 0;
+  std::mutex mutex_;
+  std::unordered_map<void*, Block> blocks_;
+  size_t in_use_ = 0;
+};
+
+FileBackedMemory::FileBackedMemory(std::string folder, int64_t keep_free)
+    : folder_(std::move(folder)), keep_free_(keep_free), outer_(scope_of_thread) {
+  Allocator::instance().install();
+  scope_of_thread = this;
+}
+
+FileBackedMemory::~FileBackedMemory() {
+  scope_of_thread = outer_;
+  Allocator::instance().remove();
+}
+
+const FileBackedMemory* FileBackedMemory::current() { return scope_of_thread; }
+
+size_t FileBackedMemory::in_use() { return Allocator::instance().in_use(); }
+
+std::string FileBackedMemory::folder_on_disk(const std::vector<std::string>& folders) {
+  constexpr uint32_t kInMemory[] = {0x01021994 /* tmpfs */, 0x858458F6 /* ramfs */};
+  for (const auto& folder : folders) {
+    struct statfs disk {};
+    if (folder.empty() || ::statfs(folder.c_str(), &disk) != 0 || ::access(folder.c_str(), W_OK | X_OK) != 0) continue;
+    const auto type = static_cast<uint32_t>(disk.f_type);
+    if (std::find(std::begin(kInMemory), std::end(kInMemory), type) == std::end(kInMemory)) return folder;
+  }
+  return "";
+}
+
+int64_t FileBackedMemory::room() const {
+  const int64_t disk = free_disk_bytes(folder_), memory = keep_free_ == kAlways ? 0 : std::max<int64_t>(0, free_host_bytes() - keep_free_);
+  return memory > kAlways - disk ? kAlways : memory + disk;
+}
+
+bool FileBackedMemory::in_file(size_t bytes) const {
+  return keep_free_ == kAlways || free_host_bytes() - static_cast<int64_t>(std::min<size_t>(bytes, kAlways)) < keep_free_;
+}
+
+}  // namespace npu_train

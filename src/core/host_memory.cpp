@@ -1,0 +1,44 @@
+#include "npu_train/core/host_memory.hpp"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace npu_train {
+namespace {
+
+constexpr int64_t kNoLimitOfHost = std::numeric_limits<int64_t>::max();
+
+// The bytes of the line "KEY:   NUMBER kB".
+std::optional<int64_t> kib_line(const std::string& text, const std::string& key) {
+  std::istringstream lines(text);
+  int64_t kib = 0;
+  for (std::string name, rest; lines >> name; std::getline(lines, rest))
+    if (name == key && lines >> kib) return kib * 1024;
+  return std::nullopt;
+}
+
+}  // namespace
+
+int64_t free_host_bytes(const SystemFiles& files) {
+  const auto text = [&](const char* path) {
+    if (files) return files(path).value_or("");
+    std::ostringstream out;
+    out << std::ifstream(path).rdbuf();
+    return out.str();
+  };
+  int64_t out = kNoLimitOfHost;
+  const auto machine = text("/proc/meminfo");
+  if (const auto available = kib_line(machine, "MemAvailable:")) out = *available + kib_line(machine, "SwapFree:").value_or(0);
+  if (const auto group = cgroup_limits(files); group.memory) out = std::min(out, *group.memory - group.memory_used);
+  if (rlimit limit{}; ::getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(kNoLimitOfHost))
+    out = std::min(out, static_cast<int64_t>(limit.rlim_cur) - kib_line(text("/proc/self/status"), "VmData:").value_or(0));
+  return std::max<int64_t>(0, out);
+}
+
+}  // namespace npu_train
