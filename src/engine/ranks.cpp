@@ -17,6 +17,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/dist/data_parallel.hpp"
 #include "npu_train/dist/launch.hpp"
+#include "npu_train/dist/offload.hpp"
 
 namespace npu_train {
 
@@ -68,6 +69,14 @@ void report_preset(const DistOptions& dist) {
            join(given));
 }
 
+void report_offload(const DistOptions& dist, const Device& device) {
+  if (dist.offload == "none") return;
+  if (device.is_cpu())
+    log_info("dist.offload=", dist.offload, ": changes nothing, because the device is a CPU, where the optimizer is on the host anyway");
+  else
+    log_info("dist.offload=", dist.offload, ": the optimizer computes on the host, whose memory has its state and averages of weights");
+}
+
 // After the strategy's: what ranks add with whom.
 void report_groups(const ProcessGroup& group, const DistOptions& dist) {
   if (!dist.has_groups()) return;
@@ -82,7 +91,8 @@ void report_groups(const ProcessGroup& group, const DistOptions& dist) {
 
 }  // namespace
 
-Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts) : device_(device) {
+Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts)
+    : device_(device), offloads_(config.dist.offload == "optimizer" && !device.is_cpu()) {
   const auto launch = launch_of_environment();
   group_ = parts.process_group ? parts.process_group(config.dist) : nullptr;
   check(group_ != nullptr || !parts.process_group, ErrorKind::Usage, "Parts::process_group", "the function returned no group");
@@ -100,7 +110,8 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts) 
     if (launch.launcher.empty() && devices > 1)
       log_info("one of ", devices, " devices is used; train_app CONFIG trainer.devices=", devices, " uses all of them");
     group_ = nullptr;
-    strategy_ = std::make_shared<SingleDeviceStrategy>();
+    set_strategy(std::make_shared<SingleDeviceStrategy>());
+    report_offload(config.dist, device);
     return;
   }
   check_collectives(launch, device, config.dist);
@@ -108,7 +119,12 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts) 
   sharding_ = sharding_of(wanted);
   auto dist = config.dist;
   if (wanted == "auto") dist.shard_size = "auto";  // of shards that choose() may make
-  strategy_ = std::make_shared<DataParallelStrategy>(group_, dist, device.c10(), sharding_);
+  set_strategy(std::make_shared<DataParallelStrategy>(group_, dist, device.c10(), sharding_));
+  if (strategy_->is_main()) report_offload(config.dist, device);
+}
+
+void Ranks::set_strategy(std::shared_ptr<Strategy> strategy) {
+  strategy_ = offloads_ ? std::make_shared<OffloadedStrategy>(std::move(strategy)) : std::move(strategy);
 }
 
 void Ranks::choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
@@ -127,8 +143,8 @@ void Ranks::divide(const RunConfig& config, const ParameterSet& all, bool has_bl
   auto chosen = Sharding::None;
   TrainingState state;
   // Optimizers and tasks are asked only where it matters.
-  if (total > 0 && least_sharding(most_state_of(trained, config), own, frozen, 2, Sharding::Optimizer) != Sharding::None) {
-    state = state_of(trained, config, parts);
+  if (total > 0 && least_sharding(most_state_of(trained, config, offloads_), own, frozen, 2, Sharding::Optimizer) != Sharding::None) {
+    state = state_of(trained, config, parts, offloads_);
     const auto most = most_sharding(config, trained, has_blocks, parts);
     chosen = least_sharding(state, own, frozen, config.dist.shard_size_of(*group_, most), most);
   }
@@ -137,7 +153,7 @@ void Ranks::divide(const RunConfig& config, const ParameterSet& all, bool has_bl
     largest = std::max(largest, of_rank.front());
   sharding_ = static_cast<Sharding>(largest);
   if (sharding_ == Sharding::None) return;
-  strategy_ = std::make_shared<DataParallelStrategy>(group_, config.dist, device_.c10(), sharding_);
+  set_strategy(std::make_shared<DataParallelStrategy>(group_, config.dist, device_.c10(), sharding_));
   if (!strategy_->is_main()) return;
   const char* name = kStrategies[static_cast<size_t>(sharding_)];
   if (chosen != sharding_)

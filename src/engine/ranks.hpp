@@ -29,8 +29,10 @@ class Ranks {
  private:
   void divide(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
   void report(const DistOptions& dist) const;
+  void set_strategy(std::shared_ptr<Strategy> strategy);
 
   Device device_;
+  bool offloads_;                        // the optimizer computes on the host, and not on the device
   std::shared_ptr<ProcessGroup> group_;  // none: one process
   std::string starter_;
   Sharding sharding_ = Sharding::None;

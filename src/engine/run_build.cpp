@@ -21,6 +21,7 @@
 #include "npu_train/device/product_speed.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/dist/offload.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/weights.hpp"
@@ -167,7 +168,9 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
       if (p.value.dim() == 4) p.value.set_data(p.value.contiguous(at::MemoryFormat::ChannelsLast));
   if (!strategy->is_main()) seed_everything(rank_seed(static_cast<uint64_t>(config.seed), strategy->rank()));
   building = {"the optimizer's state, master weights and averages were made",
-              "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
+              device.is_cpu() || config.dist.offload != "none"
+                  ? "an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"
+                  : "dist.offload=optimizer, an optimizer with less state (sgd), ema.enabled=false, or a card with more memory"};
   LoopParts speed;  // before parameters are in shards
   if (config.trainer.mfu) measure_flops(speed);
   make_optimizer(config, parts, memory);
@@ -249,7 +252,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
         " needs complete parameters, and ", config.trainer.strategy,
         " gives each rank slices of them; allowed with it: ddp; hint: an optimizer "
         "of your own whose elements are updated independently declares takes_slices()");
-  const auto& averaged = strategy->shards_parameters() ? optimizer->parameters() : all;
+  const auto& averaged = strategy->shards_parameters() ? on_device(*strategy, optimizer->parameters()) : all;
   if (config.ema.enabled) ema = std::make_unique<Ema>(optimizer->parameters(), config.ema, task->buffers(), averaged);
 }
 

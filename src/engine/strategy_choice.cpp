@@ -39,10 +39,10 @@ std::unique_ptr<Optimizer> small_optimizer(const ParameterSet& trained, const Ru
 bool has_masters(const std::string& precision) { return precision.ends_with("-true") && precision != "32-true"; }
 
 // `slots`: bytes of the optimizer's state for each element.
-TrainingState of_slots(const ParameterSet& trained, const RunConfig& config, double slots) {
+TrainingState of_slots(const ParameterSet& trained, const RunConfig& config, double slots, bool offloads) {
   const auto elements = static_cast<double>(trained.numel());
   const double of_parameter = has_masters(config.precision) ? kLow + kFp32 : kFp32, averages = config.ema.enabled ? kFp32 : 0;
-  return {.parameters = elements * of_parameter, .gradients = elements * kFp32, .optimizer = elements * (slots + averages)};
+  return {.parameters = elements * of_parameter, .gradients = elements * kFp32, .optimizer = offloads ? 0 : elements * (slots + averages)};
 }
 
 }  // namespace
@@ -52,15 +52,17 @@ double TrainingState::divided(Sharding sharding, int ranks) const {
   return part(parameters, Sharding::Parameters) + part(gradients, Sharding::Gradients) + part(optimizer, Sharding::Optimizer);
 }
 
-TrainingState most_state_of(const ParameterSet& trained, const RunConfig& config) { return of_slots(trained, config, kMostSlots * kFp32); }
+TrainingState most_state_of(const ParameterSet& trained, const RunConfig& config, bool offloads) {
+  return of_slots(trained, config, kMostSlots * kFp32, offloads);
+}
 
-TrainingState state_of(const ParameterSet& trained, const RunConfig& config, const Parts& parts) {
+TrainingState state_of(const ParameterSet& trained, const RunConfig& config, const Parts& parts, bool offloads) {
   if (trained.numel() == 0) return {};
   const auto optimizer = small_optimizer(trained, config, parts);
   optimizer->step();
   double slots = 0;
   for (const auto& [key, tensor] : optimizer->state().tensors) slots += static_cast<double>(tensor.nbytes());
-  return of_slots(trained, config, slots / static_cast<double>(optimizer->parameters().numel()));
+  return of_slots(trained, config, slots / static_cast<double>(optimizer->parameters().numel()), offloads);
 }
 
 Sharding least_sharding(const TrainingState& state, double device_bytes, double frozen, int ranks, Sharding most) {

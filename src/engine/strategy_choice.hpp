@@ -18,12 +18,13 @@ struct TrainingState {
   double divided(Sharding sharding, int ranks) const;
 };
 
-// Of `trained`, at most: for an optimizer with four slots for each parameter, which is more than any of this library has.
-TrainingState most_state_of(const ParameterSet& trained, const RunConfig& config);
+// Of `trained`, at most: for an optimizer with four slots for each parameter, which is more than any of this library has. `offloads`: the
+// optimizer and averages are on the host, and not on the device.
+TrainingState most_state_of(const ParameterSet& trained, const RunConfig& config, bool offloads = false);
 
 // Of `trained`, with the configuration's optimizer, precision and averages. Optimizers are asked, by a step with parameters of the same
 // names and at most eight elements a dimension.
-TrainingState state_of(const ParameterSet& trained, const RunConfig& config, const Parts& parts);
+TrainingState state_of(const ParameterSet& trained, const RunConfig& config, const Parts& parts, bool offloads = false);
 
 // The least division whose state leaves half of `device_bytes` to activations, up to `most`. `frozen`: bytes of parameters that are not
 // trained, of which each rank has all.

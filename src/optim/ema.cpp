@@ -191,10 +191,11 @@ EmaSwap::EmaSwap(Ema& ema, const Fill& fill) : ema_(ema) {
   const c10::NoGradGuard no_grad;
   const auto model = targets();
   for (const auto& target : model) parameters_.push_back(target.clone());
+  const auto averages = ema_.averages_.values();
   if (fill)
-    fill(ema_.averages_.values(), model);
+    fill(averages, model);
   else
-    at::_foreach_copy_(model, ema_.averages_.values());
+    for (size_t i = 0; i < model.size(); ++i) model[i].copy_(averages[i]);  // from the host, where averages are offloaded
   for (size_t i = 0; i < ema_.buffers_.size(); ++i) {
     const auto& target = ema_.buffers_[i].second;
     buffers_.push_back(target.detach().clone());

@@ -18,15 +18,18 @@
 namespace npu_train {
 namespace {
 
-// fn(backend, device) for each device of `tensors` on which overflow saturates.
+// fn(backend, device) for each of `devices`, and of those of `tensors`, on which overflow saturates.
 template <class Fn>
-void for_saturating(const std::vector<at::Tensor>& tensors, Fn fn) {
-  std::vector<at::Device> seen;
-  for (const auto& t : tensors) {
-    if (!t.defined() || std::find(seen.begin(), seen.end(), t.device()) != seen.end()) continue;
-    seen.push_back(t.device());
-    if (const auto* backend = saturating_backend(t.device())) fn(*backend, device_of(t.device()));
-  }
+void for_saturating(const std::vector<at::Tensor>& tensors, const std::vector<at::Device>& devices, Fn fn) {
+  std::vector<at::Device> all;
+  const auto add = [&](const at::Device& device) {
+    if (std::find(all.begin(), all.end(), device) == all.end()) all.push_back(device);
+  };
+  for (const auto& t : tensors)
+    if (t.defined()) add(t.device());
+  for (const auto& device : devices) add(device);
+  for (const auto& device : all)
+    if (const auto* backend = saturating_backend(device)) fn(*backend, device_of(device));
 }
 
 // What the fused kernel is given; of a sparse gradient its values, also those that are still to be added up.
@@ -42,19 +45,19 @@ at::Tensor numbers_of(const at::Tensor& g) {
   return g;
 }
 
-bool any_overflow_flag(const std::vector<at::Tensor>& tensors) {
+bool any_overflow_flag(const std::vector<at::Tensor>& tensors, const std::vector<at::Device>& devices) {
   bool set = false;
-  for_saturating(tensors, [&](const DeviceBackend& backend, const Device& device) { set |= backend.overflow_flag(device); });
+  for_saturating(tensors, devices, [&](const DeviceBackend& backend, const Device& device) { set |= backend.overflow_flag(device); });
   return set;
 }
 
 }  // namespace
 
-void clear_overflow_flags(const std::vector<at::Tensor>& tensors) {
-  for_saturating(tensors, [](const DeviceBackend& backend, const Device& device) { backend.clear_overflow_flag(device); });
+void clear_overflow_flags(const std::vector<at::Tensor>& tensors, const std::vector<at::Device>& computed_on) {
+  for_saturating(tensors, computed_on, [](const DeviceBackend& backend, const Device& device) { backend.clear_overflow_flag(device); });
 }
 
-at::Tensor unscale_and_check(const std::vector<at::Tensor>& given, double inv_scale) {
+at::Tensor unscale_and_check(const std::vector<at::Tensor>& given, double inv_scale, const std::vector<at::Device>& computed_on) {
   const c10::NoGradGuard no_grad;
   const auto fp32 = at::TensorOptions().dtype(at::kFloat);
   if (given.empty()) return at::zeros({}, fp32);
@@ -68,7 +71,7 @@ at::Tensor unscale_and_check(const std::vector<at::Tensor>& given, double inv_sc
       if (g.device() != home || g.scalar_type() != gradients.front().scalar_type()) return false;
     return true;
   }();
-  const double flagged = any_overflow_flag(gradients) ? 1 : 0;
+  const double flagged = any_overflow_flag(gradients, computed_on) ? 1 : 0;
   const auto pass = [&](at::TensorList list) {
     const auto options = fp32.device(list.front().device());
     auto found = at::full({}, flagged, options);
@@ -83,8 +86,9 @@ at::Tensor unscale_and_check(const std::vector<at::Tensor>& given, double inv_sc
   return found;
 }
 
-at::Tensor unscale_and_check(const ParameterSet& parameters, double inv_scale) {
-  if (auto gradients = parameters.grads(); !gradients.empty() || parameters.empty()) return unscale_and_check(gradients, inv_scale);
+at::Tensor unscale_and_check(const ParameterSet& parameters, double inv_scale, const std::vector<at::Device>& computed_on) {
+  if (auto gradients = parameters.grads(); !gradients.empty() || parameters.empty())
+    return unscale_and_check(gradients, inv_scale, computed_on);
   return at::zeros({}, parameters[0].value.options().dtype(at::kFloat).requires_grad(false));
 }
 

@@ -35,7 +35,7 @@ void add_aliases(const ParameterSet& from, ParameterSet& to) {
 std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(autocast_); }
 
 void MixedPrecision::begin_step() {
-  if (scale_) clear_overflow_flags(updated_.values());
+  if (scale_) clear_overflow_flags(updated_.values(), {computes_on_});
 }
 
 at::Tensor MixedPrecision::scale_loss(const at::Tensor& loss) const { return scale_ ? times_scale(loss, scale_->scale()) : loss; }
@@ -43,7 +43,7 @@ at::Tensor MixedPrecision::scale_loss(const at::Tensor& loss) const { return sca
 StepGate MixedPrecision::unscale_and_check(double factor) {
   if (!scale_) return Precision::unscale_and_check(factor);
   found_.reset();
-  found_inf_ = npu_train::unscale_and_check(updated_, factor / scale_->scale());
+  found_inf_ = npu_train::unscale_and_check(updated_, factor / scale_->scale(), {computes_on_});
   return {.inv_scale = {}, .found_inf = found_inf_};
 }
 

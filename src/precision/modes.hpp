@@ -28,6 +28,7 @@ class MixedPrecision : public Precision {
       : name_(std::move(name)),
         autocast_(std::move(autocast)),
         scale_(std::move(scale)),
+        computes_on_(autocast_.device.c10()),
         skips_on_device_(backend_of(autocast_.device).capabilities(autocast_.device).skips_on_device) {}
 
   std::string name() const override { return name_; }
@@ -55,6 +56,7 @@ class MixedPrecision : public Precision {
   std::string name_;
   AutocastOptions autocast_;
   std::optional<LossScale> scale_;
+  c10::Device computes_on_;  // whose gradients may be on the host by now
   bool skips_on_device_;
   at::Tensor found_inf_;       // of the last step
   std::optional<bool> found_;  // its value once the host has read it

@@ -2,6 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "npu_train/dist/offload.hpp"
 #include "npu_train/precision/finite_check.hpp"
 
 namespace npu_train::detail {
@@ -22,15 +23,17 @@ OverflowForensics::OverflowForensics(Task& task, Precision& precision, Optimizer
 // Not where parameters are in shards: each rank replays its own batches, and there all would have to run each layer together.
 bool OverflowForensics::watches() const { return report_to_ && !strategy_.shards_parameters() && (may_skip_ || detect_anomaly_); }
 
+at::Device OverflowForensics::device() const { return on_device(strategy_, optimizer_.parameters())[0].value.device(); }
+
 void OverflowForensics::begin() {
   if (!watches()) return;
   if (!may_skip_) clear_overflow_flags(task_.parameters().values());  // else precision_ does
-  random_ = RandomState({optimizer_.parameters()[0].value.device()});
+  random_ = RandomState({device()});
 }
 
 void OverflowForensics::look_at_gradients(const std::vector<Batch>& window, double full_weight, int64_t attempt) {
   if (!watches() || may_skip_) return;
-  const bool found = unscale_and_check(optimizer_.parameters(), 1).item<float>() != 0;
+  const bool found = unscale_and_check(optimizer_.parameters(), 1, {device()}).item<float>() != 0;
   if (!(strategy_.shards() ? strategy_.any(found) : found)) return;
   const auto after = buffers_.buffers();
   std::vector<at::Tensor> values;

@@ -28,6 +28,7 @@ class OverflowForensics {
   void set_taken_one(bool taken_one) { taken_one_ = taken_one; }
 
  private:
+  at::Device device() const;  // of forward and backward
   bool is_due(int64_t streak) const;
   void explain(const std::vector<Batch>& window, double full_weight, int64_t attempt, int64_t streak);
 

@@ -13,6 +13,7 @@
 #include "npu_train/core/error.hpp"
 #include "npu_train/device/device.hpp"
 #include "npu_train/device/portable_random.hpp"
+#include "npu_train/dist/offload.hpp"
 #include "npu_train/optim/clip.hpp"
 #include "train/kept_buffers.hpp"
 #include "train/missing_buffers.hpp"
@@ -45,19 +46,19 @@ TrainStep::TrainStep(Task& task, Precision& precision, Optimizer& optimizer, Ema
         "clip_value is ", options_.clip_value, " and last_skip ", options_.last_skip, "; allowed: finite numbers of at least 0");
   buffers_ = std::make_unique<detail::KeptBuffers>(task_);
   statistics_ = std::make_unique<detail::RunningStatistics>(task_, strategy_, options_.sync_batchnorm);
-  const auto device = optimizer_.parameters()[0].value.device();
+  const auto& computed = on_device(strategy_, optimizer_.parameters());
+  const auto device = computed[0].value.device();
   forensics_ = std::make_unique<detail::OverflowForensics>(
       task_, precision_, optimizer_, strategy_, options_, may_skip_, *buffers_,
       [device, bring = options_.bring](const Batch& batch) { return lies_on(batch, device) || !bring ? batch : bring(batch); });
-  if (options_.graphs && strategy_.capturable())
-    graph_ = std::make_unique<detail::WindowGraph>(device_of(optimizer_.parameters()[0].value.device()), task_, optimizer_.parameters());
+  if (options_.graphs && strategy_.capturable()) graph_ = std::make_unique<detail::WindowGraph>(device_of(device), task_, computed);
 }
 
 TrainStep::TrainStep(TrainStep&&) noexcept = default;
 TrainStep::~TrainStep() = default;
 
 Batch TrainStep::bring(const Batch& batch, int micro_batch) {
-  if (!options_.bring || lies_on(batch, optimizer_.parameters()[0].value.device())) return batch;
+  if (!options_.bring || lies_on(batch, on_device(strategy_, optimizer_.parameters())[0].value.device())) return batch;
   phase_ = Phase::Transfer;
   return observers_.run(Phase::Transfer, attempts_, micro_batch, [&] { return options_.bring(batch); });
 }
@@ -109,7 +110,7 @@ void TrainStep::take_part(detail::WindowSums& window) {
         "full window; hint: pass full_weight");
   if (window.full_weight == 0) window.full_weight = strategy_.sum(0);
   window.sums = at::zeros({1 + static_cast<int64_t>(task_.metric_names().size())},
-                          optimizer_.parameters()[0].value.options().dtype(at::kFloat).requires_grad(false));
+                          on_device(strategy_, optimizer_.parameters())[0].value.options().dtype(at::kFloat).requires_grad(false));
 }
 
 detail::WindowSums TrainStep::forward_backward(const std::vector<Batch>& batches, double full_weight) {
@@ -202,9 +203,9 @@ StepResult TrainStep::run(const std::vector<Batch>& batches, double full_weight)
           .taken = taken};
 }
 
-// The norm as the report has it, next to `sums`: 0 if there is none.
+// The norm as the report has it, next to `sums` and on their device: 0 if there is none.
 at::Tensor TrainStep::reported(const at::Tensor& norm, const at::Tensor& sums) {
-  if (norm.defined()) return norm.to(at::kFloat).reshape({1});
+  if (norm.defined()) return norm.to(sums.device(), at::kFloat).reshape({1});
   if (!no_norm_.defined()) no_norm_ = at::zeros({1}, sums.options());
   return no_norm_;
 }
@@ -224,6 +225,7 @@ void TrainStep::clip(const at::Tensor& norm) {
 void TrainStep::undo_window() {
   const at::NoGradGuard no_grad;
   optimizer_.zero_grad();
+  on_device(strategy_, optimizer_.parameters()).zero_grad();
   task_.parameters().zero_grad();
   if (start_kept_) buffers_->restore();
 }

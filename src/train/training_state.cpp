@@ -16,6 +16,7 @@
 #include "npu_train/core/hash.hpp"
 #include "npu_train/core/version.hpp"
 #include "npu_train/device/random.hpp"
+#include "npu_train/dist/offload.hpp"
 #include "train/rank_generators.hpp"
 
 namespace npu_train::detail {
@@ -28,8 +29,9 @@ constexpr const char* kCompression = "compression";  // the part of the strategy
 /// parameters themselves are in shards.
 ParameterSet saved_parameters(const LoopParts& parts) {
   ParameterSet out;
+  const auto& all_updated = on_device(*parts.strategy, parts.optimizer->parameters());
   for (const auto& p : parts.task->parameters()) {
-    const auto* updated = parts.optimizer->parameters().find(p.name);
+    const auto* updated = all_updated.find(p.name);
     if (updated == nullptr)
       out.add(p);
     else if (parts.strategy->shards_parameters())
@@ -193,7 +195,10 @@ void load_training(const LoopParts& parts, LoopPosition& position, const SavedPa
   const auto load = [&](const char* part, auto&& fn) {
     if (const auto* found = saved.find(part)) fn(*found);
   };
-  load("model", [&](const State& s) { load_model(parts, s); });
+  load("model", [&](const State& s) {
+    load_model(parts, s);
+    parts.strategy->parameters_loaded();
+  });
   load("optimizer", [&](const State& s) { parts.optimizer->load_state(s); });
   load("scaler", [&](const State& s) { parts.precision->load_state(s); });
   if (parts.ema != nullptr) load("ema", [&](const State& s) { parts.ema->load_state(s); });

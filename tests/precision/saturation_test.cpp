@@ -43,6 +43,22 @@ TEST_CASE("a saturated value looks finite, and the flag reports it") {
   CHECK(unscale_and_check(gradients, 0.5).item<float>() == 0);
 }
 
+TEST_CASE("of gradients that were copied to the host the flag of the device that computed them counts") {
+  const at::Tensor p = leaf(300), on_host = at::ones({3});
+  const std::vector<c10::Device> computed_on = {npu().c10()};
+  clear_overflow_flags({on_host}, computed_on);
+  CHECK(unscale_and_check(std::vector{on_host}, 0.5, computed_on).item<float>() == 0);
+  (p.detach().to(at::kHalf) * 300).cpu();
+  CHECK(unscale_and_check(std::vector{on_host}, 0.5).item<float>() == 0);
+  const auto found = unscale_and_check(std::vector{on_host}, 0.5, computed_on);
+  CHECK(found.item<float>() == 1);
+  CHECK(found.is_cpu());
+  clear_overflow_flags({on_host});
+  CHECK(unscale_and_check(std::vector{on_host}, 0.5, computed_on).item<float>() == 1);
+  clear_overflow_flags({on_host}, computed_on);
+  CHECK(unscale_and_check(std::vector{on_host}, 0.5, computed_on).item<float>() == 0);
+}
+
 TEST_CASE("a device whose optimizers take no found_inf gets a gate that the host can read") {
   PrecisionOptions options;
   options.mode = "16-mixed";

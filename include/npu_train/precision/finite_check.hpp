@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <vector>
 
@@ -15,15 +16,17 @@ namespace npu_train {
 /// Error(Usage) for a gradient that is complex, expanded (several elements share memory) or of another layout.
 ///
 /// On a device whose overflow saturates (Ascend 910A, 310P) no value shows it: there its sticky flag is read, by the host, and what
-/// overflowed since clear_overflow_flags counts, in forward and backward.
+/// overflowed since clear_overflow_flags counts, in forward and backward. `computed_on`: devices whose gradients were copied elsewhere, to
+/// the host for example; their flags are read too.
 ///
 /// After a find the gradients hold what the multiplication left: do not use them.
-at::Tensor unscale_and_check(const ParameterSet& parameters, double inv_scale);
+at::Tensor unscale_and_check(const ParameterSet& parameters, double inv_scale, const std::vector<c10::Device>& computed_on = {});
 
 /// The same for gradients given directly.
-at::Tensor unscale_and_check(const std::vector<at::Tensor>& gradients, double inv_scale);
+at::Tensor unscale_and_check(const std::vector<at::Tensor>& gradients, double inv_scale, const std::vector<c10::Device>& computed_on = {});
 
-/// To be called before the forward of a step, with any tensors on its devices. Does nothing where overflow gives inf.
-void clear_overflow_flags(const std::vector<at::Tensor>& tensors);
+/// To be called before the forward of a step, with any tensors on its devices, and devices on which none of these is. Does nothing where
+/// overflow gives inf.
+void clear_overflow_flags(const std::vector<at::Tensor>& tensors, const std::vector<c10::Device>& computed_on = {});
 
 }  // namespace npu_train

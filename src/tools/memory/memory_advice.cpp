@@ -6,6 +6,7 @@
 #include "npu_train/core/text.hpp"
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/dist/offload.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 
@@ -38,7 +39,7 @@ class Advice {
     if (training() && !on_host)
       few = to_device(few, run_.device);  // all micro-batches of a window are on the device, and are counted with the rest
     const std::vector<Batch> batches(training() && micro_batches > 1 ? 2 : 1, few);
-    MemoryRecorder recorder(task, run_.device, run_.optimizer->parameters());
+    MemoryRecorder recorder(task, run_.device, on_device(*run_.strategy, run_.optimizer->parameters()));
     run_again(task, precision, run_.device, failed_.pass, batches, recorder, on_host);
     return recorder.take();
   }
@@ -171,6 +172,7 @@ MemoryAdvice changes_that_fit(const RunView& run, const FailedWork& failed) { re
 
 void forget_gradients(const RunView& run) {
   run.optimizer->zero_grad();
+  on_device(*run.strategy, run.optimizer->parameters()).zero_grad();
   run.task->parameters().zero_grad();
   backend_of(run.device).empty_cache(run.device);
 }

@@ -11,6 +11,7 @@
 #include "npu_train/device/backend.hpp"
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
+#include "npu_train/dist/offload.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/text_table.hpp"
 
@@ -94,7 +95,8 @@ class Explanation {
   void observe() {
     forget_gradients(run_);
     size_up();
-    MemoryRecorder recorder(*run_.task, device(), run_.optimizer->parameters(), resident_.total());
+    const auto& updated = on_device(*run_.strategy, run_.optimizer->parameters());
+    MemoryRecorder recorder(*run_.task, device(), updated, resident_.total());
     try {
       run_again(*run_.task, *run_.precision, device(), failed_.pass, failed_.batches, recorder, failed_.on_host);
     } catch (...) {  // as it was to be expected

@@ -8,6 +8,7 @@
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/without_hint.hpp"
 #include "npu_train/device/backend.hpp"
+#include "npu_train/dist/offload.hpp"
 #include "npu_train/engine/model_precision.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
@@ -65,7 +66,8 @@ Batch batch_of(Trainer& trainer, int64_t size) {
 
 MemoryTrace record(Trainer& trainer, const std::vector<Batch>& window) {
   auto& loop = trainer.loop();
-  MemoryRecorder recorder(trainer.task(), loop.parts().device, loop.parts().optimizer->parameters());
+  const auto& run = loop.parts();
+  MemoryRecorder recorder(trainer.task(), run.device, on_device(*run.strategy, run.optimizer->parameters()));
   loop.observers().add(&recorder);
   try {
     trainer.train_step(window);
@@ -186,16 +188,20 @@ Parts with_ranks(Parts parts, int ranks) {
 ResidentMemory detail::resident_memory(const LoopParts& parts, const std::vector<Batch>& waiting) {
   ResidentMemory out;
   out.add(MemoryUse::Parameters, parts.task->parameters().values());
-  if (parts.strategy->shards_parameters()) out.add(MemoryUse::Parameters, parts.optimizer->parameters().values());
+  const auto updated = on_device(*parts.strategy, parts.optimizer->parameters()).values();
+  if (parts.strategy->shards_parameters()) out.add(MemoryUse::Parameters, updated);
   std::vector<at::Tensor> buffers, state;
   for (const auto& [name, tensor] : parts.task->buffers()) buffers.push_back(tensor);
   out.add(MemoryUse::Buffers, buffers);
-  out.add(MemoryUse::Masters, parts.optimizer->parameters().values());
-  for (const auto& [name, tensor] : parts.optimizer->state().tensors) state.push_back(tensor);
+  out.add(MemoryUse::Masters, updated);
+  const auto add_state = [&](const at::Tensor& tensor) {
+    if (tensor.device() == parts.device.c10()) state.push_back(tensor);  // not on the host
+  };
+  for (const auto& [name, tensor] : parts.optimizer->state().tensors) add_state(tensor);
   out.add(MemoryUse::Optimizer, state);
   state.clear();
   if (parts.ema != nullptr)
-    for (const auto& [name, tensor] : parts.ema->state().tensors) state.push_back(tensor);
+    for (const auto& [name, tensor] : parts.ema->state().tensors) add_state(tensor);
   out.add(MemoryUse::Averages, state);
   state.clear();
   for (const auto& batch : waiting)

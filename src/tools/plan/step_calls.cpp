@@ -89,6 +89,7 @@ void check_modelled(const StepWork& work, const Placement& placement) {
         " is not modelled; allowed: none, bf16, fp16, int8");
   check(work.dist.shard_by == "elements", ErrorKind::Usage, "plan", "dist.shard_by=", work.dist.shard_by,
         " is not modelled; allowed: elements");
+  check(work.dist.offload == "none", ErrorKind::Usage, "plan", "dist.offload=", work.dist.offload, " is not modelled; allowed: none");
   check(!work.dist.has_groups(), ErrorKind::Usage, "plan", "dist.group_size=", work.dist.group_size, " is not modelled; allowed: none");
   check(placement.ranks >= 1 && placement.shards() >= 1 && placement.ranks % placement.shards() == 0, ErrorKind::Usage, "plan",
         placement.shards(), " shards of ", placement.ranks, " ranks; allowed: a number that divides that of ranks");

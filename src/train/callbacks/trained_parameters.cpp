@@ -9,6 +9,7 @@
 #include "npu_train/core/first_few.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
+#include "npu_train/dist/offload.hpp"
 
 namespace npu_train::detail {
 
@@ -31,6 +32,11 @@ void TrainedParameters::change() {
   const auto all = task_.parameters();
   check(std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.value.requires_grad(); }), ErrorKind::Usage,
         "TrainLoop::refresh_parameters", "no parameter requires a gradient: there is nothing left to train");
+  const bool averages_fill_slices = ema_ != nullptr && strategy_.shards_parameters();
+  check(!averages_fill_slices || &on_device(strategy_, optimizer_.parameters()) == &optimizer_.parameters(), ErrorKind::Usage,
+        "TrainLoop::load_state",
+        "which parameters are trained has changed during the saved run, and averages of zero3 with "
+        "dist.offload=optimizer cannot follow; allowed with it: dist.offload=none, trainer.strategy=zero2");
   if (at_start_.empty()) at_start_ = names();
   const auto before = optimizer_.parameters().numel();
   const auto updated = strategy_.setup(precision_.refresh(all));

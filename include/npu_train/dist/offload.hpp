@@ -1,0 +1,86 @@
+/// The optimizer on the host, `dist.offload: optimizer` (ZeRO-Offload: Ren et al. 2021, arXiv:2101.06840).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "npu_train/dist/strategy.hpp"
+
+namespace npu_train {
+
+/// Another strategy whose optimizer is given copies in host memory of what this rank updates. So its state, and averages of what it
+/// updates, are in host memory too; the device has parameters and gradients. A step copies gradients to the host, where they are unscaled,
+/// clipped and used, and the new values to the device.
+///
+/// Everything else is done by the strategy that it was made of. An optimizer and an Ema are given what setup() returns, and an Ema
+/// on_device() of it as its model where parameters are in shards. A program that sets parameters of the model itself calls
+/// parameters_loaded() afterwards.
+class OffloadedStrategy final : public Strategy {
+ public:
+  /// Error(Usage) without a strategy.
+  explicit OffloadedStrategy(std::shared_ptr<Strategy> computed);
+
+  int rank() const override { return inner_->rank(); }
+  int world_size() const override { return inner_->world_size(); }
+  bool adds_in_order() const override { return inner_->adds_in_order(); }
+
+  /// The copies, pinned where the device has pinned memory: of the same names, groups and slices.
+  ParameterSet setup(const ParameterSet& trained) override;
+  /// What setup() of the other strategy returned, of which they are copies; the same order.
+  const ParameterSet& on_device() const { return own_; }
+  bool shards() const override { return inner_->shards(); }
+  bool shards_parameters() const override { return inner_->shards_parameters(); }
+  bool writes_slices() const override { return inner_->writes_slices(); }
+  void set_units(std::vector<ParameterUnit> units) override { inner_->set_units(std::move(units)); }
+  at::Tensor run_unit(size_t unit, const UnitForward& forward, const at::Tensor& x) override { return inner_->run_unit(unit, forward, x); }
+  bool begin_forward(bool has_batch) override { return inner_->begin_forward(has_batch); }
+  void gather_slices(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) override {
+    inner_->gather_slices(slices, whole);
+  }
+  /// The copies get the values of the device.
+  void parameters_loaded() override;
+
+  bool carries_state() const override { return inner_->carries_state(); }
+  CarriedState carried() const override { return inner_->carried(); }
+  void load_carried(const State& saved) override { inner_->load_carried(saved); }
+  void set_gradient_scale(double scale) override { inner_->set_gradient_scale(scale); }
+
+  std::vector<double> sums(std::vector<double> own) override { return inner_->sums(std::move(own)); }
+  void add_over_ranks(at::Tensor& own) override { inner_->add_over_ranks(own); }
+  std::string from_main(std::string own) override { return inner_->from_main(std::move(own)); }
+  void main_first(const std::function<void()>& work) override { inner_->main_first(work); }
+  void broadcast(const std::vector<at::Tensor>& tensors) override { inner_->broadcast(tensors); }
+  std::vector<std::string> gather(const std::string& own) override { return inner_->gather(own); }
+
+  void begin_window(int64_t micro_batches) override;
+  void backward(const at::Tensor& loss, bool last) override { inner_->backward(loss, last); }
+  /// The gradients of the copies are the sums over ranks. Those of the device are dropped.
+  WindowWeight finish_gradients(const WindowWeight& own) override;
+  ReductionTimes reduction_times() const override { return inner_->reduction_times(); }
+  void agree(StepAgreement& step) override { inner_->agree(step); }
+  /// The device gets the values that the optimizer gave to the copies; then every rank has all parameters.
+  void finish_step() override;
+
+  unsigned decide(unsigned wanted) override { return inner_->decide(wanted); }
+  void barrier() override { inner_->barrier(); }
+  void abandon() noexcept override { inner_->abandon(); }
+  bool capturable() const override { return inner_->capturable(); }
+
+ private:
+  void synchronize() const;
+
+  std::shared_ptr<Strategy> inner_;
+  ParameterSet own_;                   // on the device
+  ParameterSet copies_;                // on the host
+  std::vector<at::Tensor> gradients_;  // memory of those of the copies, from step to step
+};
+
+/// Of `updated`, which setup() of `strategy` returned, the tensors on the device: `updated` itself, unless these are the copies of an
+/// OffloadedStrategy. Valid until the next setup().
+const ParameterSet& on_device(const Strategy& strategy, const ParameterSet& updated);
+
+}  // namespace npu_train
