@@ -2,6 +2,8 @@
 #include "npu_train/dist/offload.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/util/accumulate.h>
 
 #include <map>
 
