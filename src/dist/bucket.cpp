@@ -7,6 +7,8 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 
+#include "dist/gradient_hook.hpp"
+
 namespace npu_train::detail {
 
 namespace {
@@ -74,19 +76,10 @@ void Bucket::begin_round() {
 void Bucket::deliver(size_t piece) {
   if (!flat_.defined()) make_buffers();
   const auto& of = parameters_[layout_.pieces[piece].parameter];
-  const auto view = FlatBucket::view(flat_, layout_.pieces[piece], of.value);
-  auto& earlier = of.value.mutable_grad();
-  if (of.computed.defined() && of.computed.grad().defined()) {
-    auto& gradient = of.computed.mutable_grad();
-    if (earlier.defined())  // of other micro-batches
-      view.copy_(earlier).add_(gradient);
-    else
-      view.copy_(gradient);
-    gradient.reset();
-  } else {
-    view.copy_(earlier);
-  }
-  earlier.reset();
+  if (of.value.grad().defined()) add_to_master(of);  // of other micro-batches
+  auto& gradient = of.value.grad().defined() ? of.value.mutable_grad() : of.computed.mutable_grad();
+  FlatBucket::view(flat_, layout_.pieces[piece], of.value).copy_(gradient);
+  gradient.reset();
   delivered_[piece] = true;
   --missing_;
 }

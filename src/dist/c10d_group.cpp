@@ -87,7 +87,8 @@ class C10dGroup final : public ProcessGroup {
   std::unique_ptr<Collective> distribute(const at::Tensor& tensor) override { return start_broadcast("distribute", gathers_, tensor); }
   std::unique_ptr<Collective> all_gather(const at::Tensor& out, const at::Tensor& in) override {
     return start("all_gather", gathers_, in, [&](c10d::Backend& backend) {
-      if (auto* gloo = dynamic_cast<detail::DuplexGloo*>(&backend)) return gloo->gather_all(out, in);
+      // Gloo's ring of three ranks or more sends to one neighbour and receives from the other, and crosses from machine to machine once.
+      if (auto* gloo = dynamic_cast<detail::DuplexGloo*>(&backend); gloo != nullptr && size() == 2) return gloo->gather_all(out, in);
       at::Tensor o = out, i = in;
       return backend._allgather_base(o, i);
     });

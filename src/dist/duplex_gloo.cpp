@@ -2,8 +2,12 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+#include <chrono>
 #include <memory>
 #include <utility>
+
+#include "npu_train/core/error.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -13,9 +17,9 @@ using c10d::ProcessGroupGloo;
 // A part for each rank, this one's included.
 class Messages final : public ProcessGroupGloo::AsyncWork {
  public:
-  Messages(ProcessGroupGloo& group, std::shared_ptr<gloo::Context> context, int tag, std::vector<at::Tensor> received,
+  Messages(ProcessGroupGloo& group, std::shared_ptr<gloo::Context> context, c10d::OpType type, int tag, std::vector<at::Tensor> received,
            std::vector<at::Tensor> sent, std::chrono::milliseconds timeout)
-      : AsyncWork(std::move(context), {received}, c10d::OpType::ALLTOALL_BASE, static_cast<uint64_t>(tag), timeout),
+      : AsyncWork(std::move(context), {received}, type, static_cast<uint64_t>(tag), timeout),
         group_(group),
         tag_(tag),
         received_(std::move(received)),
@@ -37,7 +41,11 @@ class Messages final : public ProcessGroupGloo::AsyncWork {
       under_way.push_back(group_.send(part, to, tag_));
     }
     received_[static_cast<size_t>(own)].copy_(sent_[static_cast<size_t>(own)]);
-    for (const auto& message : under_way) message->wait(getTimeout());
+    const auto end = std::chrono::steady_clock::now() + getTimeout();
+    for (const auto& message : under_way) {
+      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+      message->wait(std::max(left, std::chrono::milliseconds(1)));
+    }
   }
 
   const std::vector<at::Tensor> getInputTensors() override { return sent_; }
@@ -50,6 +58,8 @@ class Messages final : public ProcessGroupGloo::AsyncWork {
 };
 
 std::vector<at::Tensor> parts_of(const at::Tensor& flat, int ranks) {
+  check(flat.dim() == 1 && flat.size(0) % ranks == 0, ErrorKind::Usage, "process group", "a tensor of sizes ", flat.sizes(),
+        " has no equal part for each of ", ranks, " ranks");
   std::vector<at::Tensor> out;
   const auto size = flat.size(0) / ranks;
   for (int r = 0; r < ranks; ++r) out.push_back(flat.narrow(0, r * size, size));
@@ -58,22 +68,22 @@ std::vector<at::Tensor> parts_of(const at::Tensor& flat, int ranks) {
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Work> DuplexGloo::start(std::vector<at::Tensor> received, std::vector<at::Tensor> sent) {
+c10::intrusive_ptr<c10d::Work> DuplexGloo::start(c10d::OpType type, std::vector<at::Tensor> received, std::vector<at::Tensor> sent) {
   constexpr uint32_t kMostTag = 0x7fffffff;
   const auto tag = static_cast<int>(messages_++ & kMostTag);
-  auto work = c10::make_intrusive<Messages>(*this, getContext(0), tag, std::move(received), std::move(sent), options_->timeout);
+  auto work = c10::make_intrusive<Messages>(*this, getContext(0), type, tag, std::move(received), std::move(sent), options_->timeout);
   enqueue(work);
   return work;
 }
 
 c10::intrusive_ptr<c10d::Work> DuplexGloo::exchange(const at::Tensor& out, const at::Tensor& in) {
   const at::NoGradGuard no_grad;
-  return start(parts_of(out, getSize()), parts_of(in, getSize()));
+  return start(c10d::OpType::ALLTOALL_BASE, parts_of(out, getSize()), parts_of(in, getSize()));
 }
 
 c10::intrusive_ptr<c10d::Work> DuplexGloo::gather_all(const at::Tensor& out, const at::Tensor& in) {
   const at::NoGradGuard no_grad;
-  return start(parts_of(out, getSize()), std::vector<at::Tensor>(static_cast<size_t>(getSize()), in));
+  return start(c10d::OpType::_ALLGATHER_BASE, parts_of(out, getSize()), std::vector<at::Tensor>(static_cast<size_t>(getSize()), in));
 }
 
 }  // namespace npu_train::detail

@@ -19,7 +19,7 @@ class DuplexGloo final : public c10d::ProcessGroupGloo {
   c10::intrusive_ptr<c10d::Work> gather_all(const at::Tensor& out, const at::Tensor& in);
 
  private:
-  c10::intrusive_ptr<c10d::Work> start(std::vector<at::Tensor> received, std::vector<at::Tensor> sent);
+  c10::intrusive_ptr<c10d::Work> start(c10d::OpType type, std::vector<at::Tensor> received, std::vector<at::Tensor> sent);
 
   uint32_t messages_ = 0;
 };

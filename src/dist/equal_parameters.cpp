@@ -7,7 +7,8 @@ namespace npu_train::detail {
 namespace {
 
 std::string description(const Parameter& p) {
-  return c10::str(p.name, " ", p.value.scalar_type(), " ", p.value.sizes(), " of strides ", p.value.strides());
+  const auto computed = p.computed.defined() ? c10::str(" computed in ", p.computed.scalar_type()) : std::string();
+  return c10::str(p.name, " ", p.value.scalar_type(), " ", p.value.sizes(), " of strides ", p.value.strides(), computed);
 }
 
 }  // namespace

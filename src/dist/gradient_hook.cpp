@@ -1,5 +1,6 @@
 #include "dist/gradient_hook.hpp"
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -34,6 +35,16 @@ void hook_gradient(const at::Tensor& parameter, std::function<void()> fn) {
 void unhook_gradient(const at::Tensor& parameter) {
   auto& hook = torch::autograd::impl::post_acc_grad_hooks(parameter);
   if (auto* own = dynamic_cast<AfterAccumulation*>(hook.get())) hook = own->release();
+}
+
+void add_to_master(const Parameter& p) {
+  if (!p.computed.defined() || !p.computed.grad().defined()) return;
+  auto& gradient = p.computed.mutable_grad();
+  if (auto& sum = p.value.mutable_grad(); sum.defined())
+    sum.add_(gradient);
+  else
+    sum = gradient.to(p.value.scalar_type());
+  gradient.reset();
 }
 
 }  // namespace npu_train::detail

@@ -173,6 +173,8 @@ void GradientReducer::Impl::begin_window(int64_t micro_batches) {
   round_ = 0;
   rounds_ = 1;
   present_.assign(present_.size(), false);
+  for (const auto& p : parameters_)
+    if (p.computed.defined()) p.value.mutable_grad().reset();  // of a window that was given up
   passes_ = 0;
   passes_of_all_ = 1;
   finished_ = true;
@@ -240,9 +242,9 @@ void GradientReducer::Impl::begin_backward(bool last) {
 }
 
 void GradientReducer::Impl::on_gradient(size_t bucket, size_t piece) {
-  if (!armed_) return;
   const at::NoGradGuard no_grad;
   const detail::OperatorSequence::Unseen unseen;
+  if (!armed_) return detail::add_to_master(parameters_[buckets_[bucket].layout().pieces[piece].parameter]);
   const std::lock_guard lock(mutex_);
   check(!buckets_[bucket].delivered(piece), ErrorKind::Usage, "GradientReducer", "the gradient of ",
         parameters_[buckets_[bucket].layout().pieces[piece].parameter].name,

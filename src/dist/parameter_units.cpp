@@ -78,7 +78,7 @@ ParameterUnits::ParameterUnits(const ParameterSet& parameters, const std::vector
                     .shard = at::zeros({bucket->numel / group_.size()}, bucket->options),
                     .staged = {},
                     .gather = {}};
-    fill(storage, /*shared=*/&unit != &units_.front());  // of one piece after the other: new memory for each leaves gaps in a heap
+    fill(storage, static_cast<size_t>(&unit - units_.data()));  // of one piece after the other: new memory for each leaves gaps in a heap
     storage.flat.unsafeGetTensorImpl()->set_sizes_contiguous({bucket->numel});
     storage.flat.zero_();
     for (const auto& piece : bucket->pieces) {
@@ -129,7 +129,7 @@ size_t ParameterUnits::unit_at(size_t position) const { return direction_ == Dir
 void ParameterUnits::send(size_t unit) {
   for (const auto i : units_[unit].storages) {
     auto& storage = storages_[i];
-    fill(storage, /*shared=*/unit != 0);
+    fill(storage, unit);
     const bool stage = !options_.between_devices && !storage.flat.is_cpu();
     if (stage) storage.staged = at::empty({storage.layout->numel}, storage.flat.options().device(at::kCPU));
     const auto& to = stage ? storage.staged : storage.flat;
@@ -159,10 +159,16 @@ void ParameterUnits::bring(size_t unit) {
   traffic_.waited += SteadyClock().now() - begin;
 }
 
-// Gives flat storage its memory; `shared`: that units leave to each other.
-void ParameterUnits::fill(Storage& storage, bool shared) {
+size_t ParameterUnits::bytes_of(const Storage& storage) { return static_cast<size_t>(storage.layout->numel) * storage.flat.element_size(); }
+
+// Whether units leave the memory to each other. A much smaller storage, of norms next to weights in low precision, has memory of its own.
+bool ParameterUnits::is_shared(const Storage& storage, size_t unit) const { return unit != 0 && 2 * bytes_of(storage) > piece_bytes_; }
+
+// Gives flat storage its memory.
+void ParameterUnits::fill(Storage& storage, size_t unit) {
   auto* const impl = storage.flat.storage().unsafeGetStorageImpl();
-  const auto bytes = static_cast<size_t>(storage.layout->numel) * storage.flat.element_size();
+  const auto bytes = bytes_of(storage);
+  const bool shared = is_shared(storage, unit);
   if (shared && !free_.empty()) {
     impl->set_data_ptr_noswap(std::move(free_.back()));
     free_.pop_back();
@@ -181,7 +187,7 @@ void ParameterUnits::release(size_t unit) {
     if (impl->data() == nullptr) continue;
     auto memory = impl->set_data_ptr(nothing(storages_[i].flat.device()));
     impl->set_nbytes(0);
-    if (unit != 0 && free_.size() < kKeptPieces) free_.push_back(std::move(memory));
+    if (is_shared(storages_[i], unit) && free_.size() < kKeptPieces) free_.push_back(std::move(memory));
   }
   units_[unit].place = Place::Away;
 }
@@ -235,7 +241,9 @@ void ParameterUnits::bring_for_backward(size_t unit) {
   turn_to_backward();
   if (unit < blocks()) send_up_to(blocks() - 1 - unit);
   check(units_[unit].place != Place::Away, ErrorKind::Usage, kUnits, units_[unit].name,
-        " is needed again after its backward pass; hint: a unit runs once in a forward pass; parameters that several use belong to none");
+        " is needed again after its backward pass; hint: units run once in a forward pass, one after the other and in their order; "
+        "parameters "
+        "that several use belong to none");
   bring(unit);
 }
 

@@ -81,7 +81,9 @@ class ParameterUnits {
   void send_up_to(size_t position);
   void bring(size_t unit);
   void release(size_t unit);
-  void fill(Storage& storage, bool shared);
+  static size_t bytes_of(const Storage& storage);
+  bool is_shared(const Storage& storage, size_t unit) const;
+  void fill(Storage& storage, size_t unit);
   void finish_direction();
   void turn_to_backward();
   void enter_backward(size_t unit);

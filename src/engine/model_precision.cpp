@@ -173,19 +173,18 @@ std::vector<std::string> autocast_weights(const Model& model, const RunConfig& c
   if (!casts || model.module == nullptr || has_product_in_fp32(precision)) return {};
   if (precision_policy(precision_options(config), device).emulated) return {};
   const auto modules = amp_modules(config.amp);
-  std::vector<std::string> kept;
-  for (const auto& block : model.blocks) {
-    if (!modules.keeps_fp32(block.name)) continue;
-    kept.push_back(path_of(model, block));
-    if (kept.back().empty()) return {};  // whose parameters are not known
-  }
+  // With blocks in fp32, only layers that another block is known to run.
+  std::vector<std::string> paths;
+  const bool has_fp32 = std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& b) { return modules.keeps_fp32(b.name); });
+  for (const auto& block : model.blocks)
+    if (const auto path = path_of(model, block); has_fp32 && !path.empty() && !modules.keeps_fp32(block.name)) paths.push_back(path);
   std::set<std::string> tied;
   for (const auto& entry : parameters.aliases()) tied.insert(entry.second);
   std::vector<std::string> out;
   for (const auto& item : model.module->named_modules()) {
     const auto name = item.key().empty() ? "weight" : item.key() + ".weight";
     const auto* found = is_product(*item.value()) ? parameters.find(name) : nullptr;
-    if (found != nullptr && !tied.contains(name) && !in_modules(name, kept)) out.push_back(name);
+    if (found != nullptr && !tied.contains(name) && (!has_fp32 || in_modules(name, paths))) out.push_back(name);
   }
   return out;
 }

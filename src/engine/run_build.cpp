@@ -22,7 +22,6 @@
 #include "npu_train/device/random.hpp"
 #include "npu_train/device/transfer.hpp"
 #include "npu_train/dist/offload.hpp"
-#include "npu_train/dist/process_group.hpp"
 #include "npu_train/engine/make_model.hpp"
 #include "npu_train/engine/weights.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
@@ -222,12 +221,16 @@ void Run::make_data(const RunConfig& config, const Parts& parts) {
   }
 }
 
-// Of several micro-batches only if each is sent by itself, since gradients would be added in low precision.
-ParameterSet Run::bring_in_low_precision(const RunConfig& config, const ParameterSet& trained) const {
-  const auto dist = config.dist.resolved(ProcessGroup::kHostTransport, Sharding::Parameters);
-  if (dist.reduce == "window" && accumulate > 1) return trained;
+// On every rank or on none. Only of networks of the library, since one of a program may read weights in another way.
+ParameterSet Run::bring_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const {
+  if (!detail::is_own_part(parts.models, builtin_parts().models, config.model.name)) return trained;
   const auto names = autocast_weights(model, config, device, trained, *precision);
-  if (names.empty()) return trained;
+  const auto of_ranks = strategy->gather(join(names, "\n"));
+  const bool agreed = std::all_of(of_ranks.begin(), of_ranks.end(), [&](const std::string& other) { return other == of_ranks[0]; });
+  if (!agreed && strategy->is_main())
+    log_info("trainer.strategy=zero3: parameters are gathered in fp32, since the ranks do not all compute natively in ",
+             dtype_name(precision->low_precision_dtype()));
+  if (names.empty() || !agreed) return trained;
   int64_t elements = 0;
   for (const auto& name : names) elements += trained.find(name)->value.numel();
   if (strategy->is_main())
@@ -240,7 +243,7 @@ void Run::make_optimizer(const RunConfig& config, const Parts& parts, BuildMemor
   const auto all = task->parameters();
   const auto keep_fp32 = fp32_parameters(model, amp_modules(config.amp), task->norm_parameters(), all, *precision);
   auto trained = precision->prepare(all, keep_fp32).filter([](const Parameter& p) { return p.value.requires_grad(); });
-  if (strategy->shards_parameters()) trained = bring_in_low_precision(config, trained);
+  if (strategy->shards_parameters()) trained = bring_in_low_precision(config, trained, parts);
   memory.end();
   const auto updated = strategy->setup(trained);
   if (model.module != nullptr && moves_in_units(*strategy, config)) task->to(device.c10());  // the tensors that are in no shard

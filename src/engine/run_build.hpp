@@ -48,7 +48,7 @@ struct Run {
   void make_data(const RunConfig& config, const Parts& parts);
   void write_statistics();
   void make_loaders(const RunConfig& config, bool channels_last);
-  ParameterSet bring_in_low_precision(const RunConfig& config, const ParameterSet& trained) const;
+  ParameterSet bring_in_low_precision(const RunConfig& config, const ParameterSet& trained, const Parts& parts) const;
   void make_optimizer(const RunConfig& config, const Parts& parts, BuildMemory& memory);
   void make_schedule(const RunConfig& config, const Parts& parts);
   LoopParts loop_parts(const std::string& model_name, std::shared_ptr<std::atomic<bool>> stop);

@@ -7,6 +7,7 @@
 
 #include <torch/nn/module.h>
 
+#include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/precision/masters.hpp"
@@ -60,12 +61,20 @@ void connect_units(Task& task, const std::shared_ptr<Strategy>& strategy) {
   for (const auto& entry : parameters.aliases()) ++uses[entry.second];
   std::vector<ParameterUnit> out;
   for (const auto& unit : units) {
-    const auto index = out.size();
-    unit.set_runner([strategy, index](const UnitForward& forward, const at::Tensor& x) { return strategy->run_unit(index, forward, x); });
     out.push_back({.name = unit.name(), .parameters = unit.names_in(parameters)});
+    check(!out.back().parameters.empty(), ErrorKind::Usage, "Unit", unit.name(),
+          " has no parameter of the network; hint: register its module in that of the network");
     for (const auto& name : out.back().parameters) ++uses[name];
   }
-  for (auto& unit : out) std::erase_if(unit.parameters, [&](const std::string& name) { return uses[name] > 1; });
+  for (size_t i = 0; i < out.size(); ++i) {
+    std::erase_if(out[i].parameters, [&](const std::string& name) { return uses[name] > 1; });
+    if (out[i].parameters.empty()) continue;
+    units[i].set_runner([weak = std::weak_ptr(strategy), i](const UnitForward& forward, const at::Tensor& x) {
+      const auto ranks = weak.lock();
+      check(ranks != nullptr, ErrorKind::Usage, "Unit", "the Trainer is gone that divided the parameters; hint: a checkpoint has them");
+      return ranks->run_unit(i, forward, x);
+    });
+  }
   strategy->set_units(std::move(out));
 }
 
