@@ -73,10 +73,11 @@ bool wants_channels_last(const std::string& memory_format, const Device& device,
 }
 
 const char* remedy_of_model(const Strategy& strategy) {
-  if (strategy.world_size() > 1 && !strategy.shards_parameters())
-    return "trainer.strategy=zero3, where a rank keeps a part of the model; a smaller model, or a card with more memory; check what else "
-           "uses the device's memory";
-  return "a smaller model, or a card with more memory; check what else uses the device's memory";
+  if (strategy.world_size() == 1) return "a smaller model, or a card with more memory; check what else uses the device's memory";
+  if (strategy.shards_parameters())
+    return "TMPDIR on a disk with room for the model of each rank of this machine, a smaller model, or a card with more memory";
+  return "trainer.strategy=zero3, where a rank keeps a part of the model; a smaller model, or a card with more memory; check what else "
+         "uses the device's memory";
 }
 
 /// Whether Strategy::setup() moves the parameters of a configured model, so that the device never has all of them. Not with a plan of

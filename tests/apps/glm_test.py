@@ -235,7 +235,7 @@ class Runs(ProgramTest):
         self.assertEqual(found['parameters'], 256 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64)
 
     def test_a_model_beyond_the_memory_of_the_host_is_one_error(self):
-        self.assertFails(npu_tool('summary', 'model={name: glm_6b, layers: 4096}'), 8, '[glm] ', 'parameters in fp32 need 3.0 TiB', 'of this host are free', 'fewer layers')
+        self.assertFails(npu_tool('summary', 'model={name: glm_6b, layers: 4096}'), 8, '[glm] ', 'parameters in fp32 need 3.0 TiB', 'of this host are free', 'fewer layers', 'or several ranks with trainer.strategy=zero3')
 
     def test_mistakes(self):
         for change, words in (('data.prefix=0', "'0'; allowed: none, random, or a number of at least 1"), ('data.prefix=31', "'31' with a context of 32 tokens; allowed: at most context - 2"),

@@ -45,16 +45,17 @@ def shards(out):
 class LargeModel(ProgramTest):
     def setUp(self):
         super().setUp()
-        # Without the arena, whose address space is as large as the memory of the machine and counts as private; and memory that a tensor
-        # gave back does not count.
+        # Without the arena, whose address space is as large as the memory of the machine and counts as private; and without
+        # gaps in a heap, which count too.
         here = unittest.mock.patch.dict(os.environ, {'NPU_TRAIN_ALLOCATOR': 'system', 'MALLOC_MMAP_THRESHOLD_': '65536', 'TMPDIR': str(self.dir)})
         here.start()
         self.addCleanup(here.stop)
 
-    def train(self, name, *args, limit=None, ranks=RANKS, device='cpu', layers=SIZE['layers'], dim=SIZE['dim']):
+    def train(self, name, *args, limit=None, largest_file=None, ranks=RANKS, device='cpu', layers=SIZE['layers'], dim=SIZE['dim']):
         """(exit code, stdout, stderr) of ranks, of which none may have more than `limit` bytes of private memory."""
         def lower():
             if limit is not None: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+            if largest_file is not None: resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
         config = self.config(CONFIG.format(device=device, layers=layers, dim=dim), name=f'{name}.yaml')
         command = [BIN / 'train_app', config, '--nproc', ranks, f'output.dir={self.dir / name}', *args]
         done = subprocess.run([str(a) for a in command], capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL, preexec_fn=lower)
@@ -74,10 +75,15 @@ class LargeModel(ProgramTest):
         return found
 
     def test_it_trains_where_it_does_not_fit(self):
-        limit = self.bytes_of_a_process() + int(0.8 * 4 * parameters(**SIZE))
-        self.assertFails(self.train('ddp', 'trainer.strategy=ddp', limit=limit), 8, 'while the model was made', "can't allocate memory",
+        """Where a process and 0.6 of the model fit it is made; where the model would leave nothing, it is trained."""
+        process, model = self.bytes_of_a_process(), 4 * parameters(**SIZE)
+        tight = process + int(0.6 * model)
+        self.assertFails(self.train('ddp', 'trainer.strategy=ddp', limit=tight), 8, 'while the model was made', "can't allocate memory",
                          'hint: trainer.strategy=zero3')
-        limited = self.train('limited', 'trainer.strategy=zero3', limit=limit)
+        self.assertFails(self.train('no_room', 'trainer.strategy=zero3', limit=tight, largest_file=1 << 16), 8, 'while the model was made',
+                         f'{self.dir}: no file of ', 'ulimit -f allows no file of this size', 'hint: TMPDIR on a disk with room')
+        self.assertDone(self.train('made', 'trainer.strategy=zero3', 'trainer.max_steps=0', limit=tight))
+        limited = self.train('limited', 'trainer.strategy=zero3', limit=process + model)
         self.assertDone(limited)
         self.assertIn(f' of files in {self.dir} on each rank\n', limited[2])
         free = self.train('free', 'trainer.strategy=zero3')
@@ -95,7 +101,7 @@ class LargeModel(ProgramTest):
         self.assertIn('0 steps', made[1])
         size = {'device': 'sim_npu', 'layers': 3, 'dim': 64}
         for strategy in ('ddp', 'zero3'):
-            self.assertDone(self.train(strategy + '-16', f'trainer.strategy={strategy}', 'precision=16-mixed', 'trainer.max_steps=3', **size))
+            self.assertDone(self.train(strategy + '-16', f'trainer.strategy={strategy}', 'precision=16-mixed', 'trainer.max_steps=2', **size))
         self.assertEqual(contents(self.dir / 'zero3-16'), contents(self.dir / 'ddp-16'))
 
     def test_frozen_parameters_stay_in_files(self):

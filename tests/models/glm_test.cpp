@@ -14,6 +14,7 @@
 #include <cmath>
 #include <thread>
 
+#include "npu_train/core/file_backed_memory.hpp"
 #include "npu_train/nn/block_inputs.hpp"
 #include "npu_train/nn/checkpoint_plan.hpp"
 #include "npu_train/nn/named_state.hpp"
@@ -214,6 +215,13 @@ TEST_CASE("GLM: invalid sizes and inputs are one error each") {
   auto huge = glm_6b_options();
   huge.layers = 4096;
   says([&] { glm(huge); }, ErrorKind::OutOfMemory, "825,386,475,520 parameters in fp32 need 3.0 TiB");
+  {
+    const testing::TempDir dir;
+    const FileBackedMemory files(dir.path());
+    huge.dim = 1 << 16;
+    says([&] { glm(huge); }, ErrorKind::OutOfMemory,
+         "of this host are free, its memory and the disk of " + dir.path().string() + " together; hint: set TMPDIR");
+  }
   const Model model = glm(glm_tiny_options());
   says([&] { model.forward(glm_ids(1, 65)); }, ErrorKind::Usage, "glm");
   at::Tensor wrong = glm_ids(2, 4);

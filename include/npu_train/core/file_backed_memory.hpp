@@ -36,7 +36,7 @@ class FileBackedMemory {
   const std::string& folder() const { return folder_; }
   /// Bytes that large tensors of the thread can still get, on the disk and in memory.
   int64_t room() const;
-  /// Bytes that this scope has put into files so far, with those that were given back.
+  /// Bytes that this scope has put into files so far, with those of tensors that were freed.
   size_t taken() const { return taken_; }
 
  private:
