@@ -10,7 +10,7 @@ from programs import BIN, ProgramTest, checksums, contents, main
 
 RANKS = 6
 # Many blocks, so that the two or three that are complete at a time are a small part of the model.
-SIZE = {'layers': 48, 'dim': 256}
+SIZE = {'layers': 36, 'dim': 256}
 CONFIG = '''
 seed: 5
 device: {device}
