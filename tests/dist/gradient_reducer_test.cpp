@@ -237,6 +237,11 @@ TEST_CASE("parameters that differ are named, on every rank") {
               "the parameters of rank 1 differ from those of rank 0: 'matrix Float [60, 33] of strides [33, 1]' instead of "
               "'matrix Float [61, 33] of strides [33, 1]'"));
   }
+  for (const auto& rank : run_ranks(2, {kRankProgram, "other_parameters", "computed=1"})) {
+    CHECK(rank.status == 9);
+    CHECK(has(rank.output,
+              "of rank 1 differ from those of rank 0: 'matrix Float [61, 33] of strides [33, 1] computed in BFloat16' instead of"));
+  }
 }
 
 TEST_CASE("a program that was started alone runs the same code") {

@@ -35,3 +35,45 @@ TEST_CASE("lists that contradict each other, or name no block, are refused") {
   CHECK(error_of([&] { keep_in_fp32(model, amp_modules({.fp32_modules = {"no_such_block"}}), Device{}, *precision); }).kind() ==
         ErrorKind::Usage);
 }
+
+TEST_CASE(
+    "weights that only autocast reads: of linear layers and convolutions, no norms, biases or embeddings, not tied, outside of fp32 "
+    "blocks") {
+  const auto names_of = [](const std::string& model, const std::vector<std::string>& fp32_modules, const std::vector<std::string>& fp32_ops,
+                           const std::string& precision = "bf16-mixed", const std::string& cpu = "native") {
+    auto config = short_run(precision);
+    config.cpu_low_precision = cpu;
+    config.amp.fp32_modules = fp32_modules;
+    config.amp.fp32_ops = fp32_ops;
+    config.model = {.name = model, .options = {}};
+    if (model == "bert_tiny") config.model.options.set("num_classes", ConfigNode(3));
+    const auto made = make_model(config.model, builtin_parts(), 1);
+    const auto mode = make_precision(precision_options(config), Device{});
+    return autocast_weights(made, config, Device{}, parameters_of(*made.module), *mode);
+  };
+  using Names = std::vector<std::string>;
+  const auto holds = [](const Names& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+
+  const auto all = names_of("bert_tiny", {}, {});
+  CHECK(holds(all, "pooler.weight"));
+  CHECK(holds(all, "classifier.weight"));
+  for (const auto& name : all) {
+    CAPTURE(name);
+    CHECK(name.ends_with(".weight"));
+    CHECK(name.find("embedding") == std::string::npos);
+    CHECK(name.find("norm") == std::string::npos);
+  }
+  // The block of the head runs the pooler too, which is no part of its module.
+  const auto without_head = names_of("bert_tiny", {"head"}, {});
+  CHECK_FALSE(holds(without_head, "pooler.weight"));
+  CHECK_FALSE(holds(without_head, "classifier.weight"));
+  CHECK(without_head.size() == all.size() - 2);
+  // The head of GPT-2 is its embedding.
+  for (const auto& name : names_of("gpt2_tiny", {}, {})) CHECK(name.find("blocks.") == 0);
+
+  CHECK(names_of("bert_tiny", {}, {"linear"}).empty());
+  CHECK(names_of("bert_tiny", {}, {"softmax"}) == all);
+  CHECK(names_of("bert_tiny", {}, {}, "bf16-mixed", "emulated").empty());
+  CHECK(names_of("bert_tiny", {}, {}, "32-true").empty());
+  CHECK(names_of("bert_tiny", {}, {}, "bf16-true").empty());
+}

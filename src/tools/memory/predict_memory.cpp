@@ -187,13 +187,16 @@ Parts with_ranks(Parts parts, int ranks) {
 
 ResidentMemory detail::resident_memory(const LoopParts& parts, const std::vector<Batch>& waiting) {
   ResidentMemory out;
-  out.add(MemoryUse::Parameters, parts.task->parameters().values());
-  const auto updated = on_device(*parts.strategy, parts.optimizer->parameters()).values();
-  if (parts.strategy->shards_parameters()) out.add(MemoryUse::Parameters, updated);
+  const auto all = parts.task->parameters();
+  out.add(MemoryUse::Parameters, all.values());
+  const auto& updated = on_device(*parts.strategy, parts.optimizer->parameters());
+  const auto is_master = [&](const Parameter& p) { return p.value.scalar_type() != all.find(p.name)->value.scalar_type(); };
+  if (parts.strategy->shards_parameters())
+    out.add(MemoryUse::Parameters, updated.filter([&](const Parameter& p) { return !is_master(p); }).values());
   std::vector<at::Tensor> buffers, state;
   for (const auto& [name, tensor] : parts.task->buffers()) buffers.push_back(tensor);
   out.add(MemoryUse::Buffers, buffers);
-  out.add(MemoryUse::Masters, updated);
+  out.add(MemoryUse::Masters, updated.values());
   const auto add_state = [&](const at::Tensor& tensor) {
     if (tensor.device() == parts.device.c10()) state.push_back(tensor);  // not on the host
   };

@@ -16,12 +16,10 @@ struct FittedRate {
   double most;
 };
 
-constexpr FittedRate kFitted[] = {{&StepRates::flops, 5, 1, 1e19},        {&StepRates::memory, 2, 1e6, 1e15},
-                                  {&StepRates::link_share, 0.3, 0.01, 1}, {&StepRates::buffered, 1, 1e4, 1e12},
-                                  {&StepRates::message, 2, 1e-7, 1},      {&StepRates::contention, 1.5, 1e-3, 10},
-                                  {&StepRates::carrying, 2, 1e-12, 1e-6}};
-constexpr size_t kRates = std::size(kFitted), kBuffered = 3;
-static_assert(kFitted[kBuffered].rate == &StepRates::buffered);
+constexpr FittedRate kFitted[] = {{&StepRates::flops, 5, 1, 1e19},         {&StepRates::memory, 2, 1e6, 1e15},
+                                  {&StepRates::link_share, 0.3, 0.01, 1},  {&StepRates::message, 2, 1e-7, 1},
+                                  {&StepRates::contention, 1.5, 1e-3, 10}, {&StepRates::carrying, 2, 1e-12, 1e-6}};
+constexpr size_t kRates = std::size(kFitted);
 constexpr double kPrior = 0.02;  // of a spread, in logarithms of seconds
 constexpr int kRounds = 60;
 constexpr size_t kParts = 5;
@@ -102,12 +100,7 @@ Vector improved(const std::vector<const Prepared*>& steps, const Vector& logs, c
   return out;
 }
 
-struct Solution {
-  Vector logs;
-  double squares;
-};
-
-Solution solution_from(const std::vector<const Prepared*>& steps, Vector logs, const Vector& start) {
+Vector solution_from(const std::vector<const Prepared*>& steps, Vector logs, const Vector& start) {
   constexpr double kWorthIt = 1e-7;  // of the squares, in one round
   double damping = 1e-2, best = squares(residuals(steps, logs, start));
   for (int round = 0; round < kRounds && damping < 1e8; ++round) {
@@ -118,11 +111,10 @@ Solution solution_from(const std::vector<const Prepared*>& steps, Vector logs, c
     if (ends) break;
     damping *= is_better ? 0.3 : 4;
   }
-  return {logs, best};
+  return logs;
 }
 
-// Begins at the computation that the fastest of the steps allows, and at several sizes of buffers, since one that is larger than every
-// message has no slope.
+// Begins at the computation that the fastest of the steps allows.
 StepRates fitted(const std::vector<const Prepared*>& steps, const StepRates& given) {
   Vector start;
   for (size_t i = 0; i < kRates; ++i) start[i] = std::log(std::clamp(given.*kFitted[i].rate, kFitted[i].least, kFitted[i].most));
@@ -131,13 +123,7 @@ StepRates fitted(const std::vector<const Prepared*>& steps, const StepRates& giv
   for (const auto* p : steps)
     fastest = std::max(fastest, kPasses * p->work.flops * static_cast<double>(p->work.batch * p->work.micro_batches) / p->step->seconds);
   if (fastest > 0) start[0] = std::log(fastest);
-  Solution best{start, INFINITY};
-  for (const double share : {1.0, 0.3, 0.1}) {
-    auto logs = start;
-    logs[kBuffered] += std::log(share);
-    if (const auto found = solution_from(steps, logs, start); found.squares < best.squares) best = found;
-  }
-  return rates_of(best.logs);
+  return rates_of(solution_from(steps, start, start));
 }
 
 double error_of_unfitted(const std::vector<CheckedStep>& steps, bool largest) {

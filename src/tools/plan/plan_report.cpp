@@ -96,7 +96,6 @@ Json json_of(const StepRates& rates) {
   return Json::object({{"flops", rates.flops},
                        {"memory", rates.memory},
                        {"link_share", rates.link_share},
-                       {"buffered", rates.buffered},
                        {"message_s", rates.message},
                        {"contention", rates.contention},
                        {"carrying_s", rates.carrying}});

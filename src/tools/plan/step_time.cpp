@@ -173,18 +173,14 @@ double call_seconds(const StepCall& call, const Placement& placement, const Clus
   const auto time = [&](const LinkSpeed& link, double messages, double sent) {
     return messages * (link.latency + rates.message) + sent / (rates.link_share * link.bytes_per_second);
   };
-  // Two ranks that send to each other over one socket take turns with what its buffer does not hold. Other ranks use the link meanwhile, so
-  // one message of each collective waits. A ring of three or more sends to one neighbour and receives from the other.
-  const bool both_ways = !between_devices && (call.kind == Kind::AllToAll || (call.kind == Kind::AllGather && call.ranks == 2));
-  const double waits = both_ways ? std::max(0.0, bytes / n - rates.buffered) : 0;
   if (call.kind == Kind::AllToAll) {
-    const double here = time(local, near - 1, bytes * (near - 1) / n + waits);
-    return leaves ? std::max(here, time(cluster.link, n - near, bytes * (n - near) / n + waits)) : here;
+    const double here = time(local, near - 1, bytes * (near - 1) / n);
+    return leaves ? std::max(here, time(cluster.link, n - near, bytes * (n - near) / n)) : here;
   }
   // A ring is as fast as its slowest link.
   const auto& slowest = leaves ? cluster.link : local;
   const double passes = call.kind == Kind::AllReduce ? 2 : 1;
-  const double ring = time(slowest, passes * (n - 1), passes * bytes * (n - 1) / n + waits);
+  const double ring = time(slowest, passes * (n - 1), passes * bytes * (n - 1) / n);
   if (call.kind != Kind::AllReduce || !between_devices) return ring;
   return std::min(ring, time(slowest, 2 * std::ceil(std::log2(n)), 2 * bytes));  // NCCL and HCCL choose a tree for many ranks
 }

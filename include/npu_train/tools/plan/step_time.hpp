@@ -20,7 +20,6 @@ struct StepRates {
   double flops = 1e12;      ///< per second, of forward and backward passes
   double memory = 1e12;     ///< bytes per second of what copies and adds gradients, and of the optimizer
   double link_share = 0.9;  ///< of a link's bandwidth that collectives reach
-  double buffered = 1e30;   ///< bytes of a message over Gloo that do not wait for a message in the opposite direction
   double message = 0;       ///< seconds for each message, in addition to the link's latency
   double contention = 0;    ///< the time of computation grows by this share when all cores of a machine are busy
   double carrying = 0;      ///< seconds of computation for each byte that a rank sends, when all cores are busy
