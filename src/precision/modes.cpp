@@ -96,7 +96,7 @@ ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const 
     }
     if (!p.value.requires_grad() || !keeps_masters_) {
       p.value.mutable_grad().reset();
-      p.value.set_data(p.value.to(low_precision_dtype()));
+      p.value.set_data(p.value.detach().to(low_precision_dtype()));
       updated_.add(p);
       continue;
     }

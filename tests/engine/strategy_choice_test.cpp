@@ -71,7 +71,7 @@ TEST_CASE("what a configuration excludes is not chosen") {
   };
   CHECK((most(config_with("adamw", "16-mixed")) == Sharding::Parameters));
   CHECK((most(config_with("adamw"), false) == Sharding::Gradients));
-  CHECK((most(config_with("adamw", "bf16-true")) == Sharding::Gradients));
+  CHECK((most(config_with("adamw", "bf16-true")) == Sharding::Parameters));
   auto config = config_with("adamw");
   config.task.name = "contrastive";
   CHECK((most(config) == Sharding::Gradients));
