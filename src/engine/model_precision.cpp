@@ -81,10 +81,6 @@ void check_norm(const Model& model, const AmpModules& modules, const std::string
   }
 }
 
-}  // namespace
-
-namespace {
-
 bool has_product_in_fp32(const Precision& precision) {
   const std::set<std::string> products{"linear", "addmm",  "matmul", "mm",          "bmm",
                                        "conv1d", "conv2d", "conv3d", "convolution", "_convolution"};

@@ -2,20 +2,15 @@
 // of the device alone.
 #include "testing.hpp"
 
-#include "npu_train/device/sim_npu.hpp"
 #include "npu_train/dist/offload.hpp"
 #include "npu_train/train/overflow_report.hpp"
+#include "saturating_device.hpp"
 #include "toy.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-void use_910a_for_offload() {
-  ::setenv("NPU_TRAIN_TEST_DEVICE", "sim_npu", 1);
-  start_sim_npu({.soc = "910A"});
-}
 
 struct Offloaded {
   explicit Offloaded(bool offloads, const std::string& mode, GradScalerOptions scaler = {}, const std::string& optimizer = "sgd")
@@ -51,7 +46,7 @@ void check_equal_weights(const std::map<std::string, at::Tensor>& a, const std::
 }  // namespace
 
 TEST_CASE("the same bits as on the device, in every precision, with skipped steps, an average and accumulation") {
-  use_910a_for_offload();
+  use_910a();
   for (const std::string mode : {"32-true", "16-mixed", "16-true"})
     for (const std::string optimizer : {"sgd", "adamw"}) {
       CAPTURE(mode);
@@ -88,7 +83,7 @@ TEST_CASE("the same bits as on the device, in every precision, with skipped step
 }
 
 TEST_CASE("an overflow that shows in the device's flag alone is seen, in forward and backward, and does not last") {
-  use_910a_for_offload();
+  use_910a();
   for (const bool offloads : {false, true}) {
     CAPTURE(offloads);
     Offloaded run(offloads, "16-mixed", {.init_scale = 128});
@@ -118,7 +113,7 @@ TEST_CASE("an overflow that shows in the device's flag alone is seen, in forward
 }
 
 TEST_CASE("in a precision that skips no step the flag explains an anomaly") {
-  use_910a_for_offload();
+  use_910a();
   for (const bool offloads : {false, true}) {
     CAPTURE(offloads);
     Offloaded run(offloads, "32-true");
@@ -133,7 +128,7 @@ TEST_CASE("in a precision that skips no step the flag explains an anomaly") {
 }
 
 TEST_CASE("clipping by norm is computed on the host, and reported with the numbers of the device") {
-  use_910a_for_offload();
+  use_910a();
   std::vector<float> norms;
   for (const bool offloads : {false, true}) {
     Offloaded run(offloads, "32-true");
@@ -147,7 +142,7 @@ TEST_CASE("clipping by norm is computed on the host, and reported with the numbe
 }
 
 TEST_CASE("a window that is undone leaves no gradient of a master behind") {
-  use_910a_for_offload();
+  use_910a();
   Offloaded run(true, "16-true", {.init_scale = 128});
   auto step = run.step({.keep_start = true});
   step.run({toy_batch()});
@@ -161,7 +156,7 @@ TEST_CASE("a window that is undone leaves no gradient of a master behind") {
 }
 
 TEST_CASE("parameters that are frozen and thawed, and a saved state that is loaded in another process") {
-  use_910a_for_offload();
+  use_910a();
   for (const std::string mode : {"32-true", "16-true"}) {
     CAPTURE(mode);
     std::vector<std::map<std::string, at::Tensor>> ends;

@@ -1,20 +1,14 @@
 // Overflow reports where no value is inf: a simulated Ascend 910A, which gives the largest number and raises a flag.
 #include "testing.hpp"
 
-#include "npu_train/device/sim_npu.hpp"
 #include "npu_train/train/overflow_report.hpp"
+#include "saturating_device.hpp"
 #include "toy.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-// Toys of this process are on the device.
-void use_910a() {
-  ::setenv("NPU_TRAIN_TEST_DEVICE", "sim_npu", 1);
-  start_sim_npu({.soc = "910A"});
-}
 
 struct Watched {
   explicit Watched(const std::string& mode, GradScalerOptions scaler = {}) : toy(mode, "sgd", 0, scaler) {}
