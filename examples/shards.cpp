@@ -1,5 +1,5 @@
 // A network of your own whose parameters ranks hold in shards, and bring block by block. The second argument is a folder for checkpoints.
-//   build/bin/npu_tool launch --nproc 2 build/bin/example_shards zero3 outputs
+//   scripts/launch --nproc 2 build/bin/example_shards zero3 outputs
 #include <torch/nn.h>
 #include <torch/types.h>
 

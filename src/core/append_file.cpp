@@ -6,15 +6,15 @@
 
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/hold_signal.hpp"
 
 namespace npu_train {
 namespace {
 
 int write_whole(int fd, std::string_view piece) {
-  const HoldSizeSignal hold;
+  const HoldSignal hold(SIGXFSZ);
   while (!piece.empty()) {
     const auto done = ::write(fd, piece.data(), piece.size());
     if (done < 0 && errno == EINTR) continue;
@@ -26,21 +26,6 @@ int write_whole(int fd, std::string_view piece) {
 }
 
 }  // namespace
-
-HoldSizeSignal::HoldSizeSignal() {
-  sigemptyset(&set_);
-  sigaddset(&set_, SIGXFSZ);
-  pthread_sigmask(SIG_BLOCK, &set_, &before_);
-}
-
-HoldSizeSignal::~HoldSizeSignal() {
-  if (sigismember(&before_, SIGXFSZ) == 0) {
-    const timespec now{};
-    while (sigtimedwait(&set_, nullptr, &now) > 0) {
-    }
-  }
-  pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-}
 
 AppendFile::AppendFile(std::string path) : path_(std::move(path)) {
   fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);

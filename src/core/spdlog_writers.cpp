@@ -13,6 +13,7 @@
 
 #include "core/spdlog_writers.hpp"
 #include "npu_train/core/append_file.hpp"
+#include "npu_train/core/hold_signal.hpp"
 
 namespace npu_train::detail {
 namespace {
@@ -20,7 +21,7 @@ namespace {
 LineWriter writer_to(std::shared_ptr<spdlog::sinks::sink> sink, const char* pattern) {
   sink->set_pattern(pattern);
   return [sink = std::move(sink)](const std::string& line) {
-    const HoldSizeSignal hold;
+    const HoldSignal hold(SIGXFSZ);
     sink->log(spdlog::details::log_msg("npu_train", spdlog::level::info, line));
     sink->flush();
   };

@@ -18,6 +18,7 @@
 #include "dist/device_transport.hpp"
 #include "dist/duplex_gloo.hpp"
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/hold_signal.hpp"
 #include "npu_train/core/host_name.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -52,6 +53,8 @@ StorePtr open_store(const std::string& host, const c10d::TCPStoreOptions& option
 // Of what connects the devices of this kind; "" if they are connected by host memory only.
 std::string name_of_transport(const Device& device) { return device.kind == "cuda" ? "NCCL" : device.kind == "npu" ? "HCCL" : ""; }
 
+// Gloo writes to its connections without MSG_NOSIGNAL. The threads that it starts block SIGPIPE, as the one that starts them does then:
+// the write to a rank that has died fails, instead of ending this process too.
 class C10dGroup final : public ProcessGroup {
  public:
   C10dGroup(const Launch& launch, const DistOptions& options);
@@ -175,6 +178,7 @@ C10dGroup::C10dGroup(const Launch& launch, const DistOptions& options)
       debug_(options.debug),
       timeout_(static_cast<int64_t>(options.timeout * 1000)),
       beat_interval_(std::max(500, launch.world_size)) {
+  const HoldSignal hold(SIGPIPE);
   connect();
   meet();
   exchanges_ = group("exchanges");
@@ -193,6 +197,7 @@ C10dGroup::C10dGroup(const C10dGroup& whole, const std::vector<int>& ranks, int 
       beat_interval_(whole.beat_interval_) {
   const auto own = std::find(ranks.begin(), ranks.end(), whole.rank());
   check(own != ranks.end(), ErrorKind::Usage, "process group", shared_->who, " is not in the group of ranks ", ranks);
+  const HoldSignal hold(SIGPIPE);
   launch_.rank = static_cast<int>(own - ranks.begin());
   launch_.world_size = static_cast<int>(ranks.size());
   launch_.local_world_size = std::min(launch_.local_world_size, launch_.world_size);
@@ -352,6 +357,7 @@ std::string C10dGroup::transport(const c10::Device& device) {
     return kHostTransport;
   }
   const auto name = name_of_transport(own);
+  const HoldSignal hold(SIGPIPE);
   const detail::TransportPlace place{c10::make_intrusive<c10d::PrefixStore>(name, store_), launch_.rank, launch_.world_size, timeout_};
   auto backend = shared_->guarded(name, [&] { return name == "NCCL" ? detail::make_nccl(place) : detail::make_hccl(place); });
   found->second = {name, std::move(backend)};

@@ -11,6 +11,7 @@
 #include <exception>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/hold_signal.hpp"
 
 namespace npu_train {
 namespace {
@@ -27,6 +28,7 @@ uint16_t port_of(int listen_fd) {
 }  // namespace
 
 void serve_store(int listen_fd) {
+  const HoldSignal hold(SIGPIPE);  // a client that ends while it is answered does not end the server
   c10d::TCPStoreOptions options;
   options.port = port_of(listen_fd);
   options.isServer = true;

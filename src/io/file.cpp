@@ -11,7 +11,7 @@
 
 #include "io/file_error.hpp"
 #include "io/temporary_name.hpp"
-#include "npu_train/core/append_file.hpp"
+#include "npu_train/core/hold_signal.hpp"
 #include "npu_train/core/text.hpp"
 
 namespace npu_train {
@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kLargestCall = size_t{64} << 20;
 
 int write_all(int fd, const char* data, size_t bytes) {
-  const HoldSizeSignal hold;
+  const HoldSignal hold(SIGXFSZ);
   while (bytes > 0) {
     const auto done = ::write(fd, data, std::min(bytes, kLargestCall));
     if (done < 0) {

@@ -5,6 +5,12 @@
 
 #include "dist/ranks.hpp"
 
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
 using namespace npu_train;
 using namespace npu_train::testing;
 
@@ -45,6 +51,33 @@ TEST_CASE("dist.debug names the rank whose collective differs; equal ones have t
   REQUIRE_MESSAGE(checked[0].ok(), checked[0].output);
   CHECK(checked[0].output == plain[0].output);
   CHECK(checked[1].output == plain[1].output);
+}
+
+TEST_CASE("the threads of a group, of its parts and of its store survive a write to a rank that has died: they block SIGPIPE") {
+  const auto all_threads = [] {
+    std::set<std::string> out;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) out.insert(thread.path().filename().string());
+    return out;
+  };
+  const auto before = all_threads();
+  const ReservedPort port;
+  const auto group = make_process_group({.launcher = "test", .host = "127.0.0.1", .port = port.port(), .serves_store = true}, {});
+  const auto part = group->subgroup({0});
+  part->all_reduce(at::ones({3}))->wait();
+  int new_threads = 0;
+  for (const auto& id : all_threads()) {
+    if (before.count(id) != 0) continue;
+    ++new_threads;
+    std::stringstream status;
+    status << std::ifstream("/proc/self/task/" + id + "/status").rdbuf();
+    const auto text = status.str();
+    const auto blocked = std::stoull(text.substr(text.find("SigBlk:") + 7), nullptr, 16);
+    CHECK_MESSAGE((blocked >> (SIGPIPE - 1) & 1) == 1, text);
+  }
+  CHECK(new_threads >= 12);  // two of each of the six sequences
+  sigset_t own{};
+  pthread_sigmask(SIG_SETMASK, nullptr, &own);
+  CHECK(sigismember(&own, SIGPIPE) == 0);
 }
 
 TEST_CASE("a rank that is killed or fails: the others end with Error(Peer), and show what they last did") {

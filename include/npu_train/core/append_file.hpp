@@ -1,26 +1,10 @@
 /// Files that grow by complete pieces: logs.
 #pragma once
 
-#include <signal.h>
-
 #include <string>
 #include <string_view>
 
 namespace npu_train {
-
-/// Beyond the limit on file sizes (`ulimit -f`) the kernel sends a signal that ends the process. While this object lives, the signal is
-/// blocked in its thread, so that the write fails with EFBIG instead; the program's own handling of the signal does not change.
-class HoldSizeSignal {
- public:
-  HoldSizeSignal();
-  ~HoldSizeSignal();
-  HoldSizeSignal(const HoldSizeSignal&) = delete;
-  HoldSizeSignal& operator=(const HoldSizeSignal&) = delete;
-
- private:
-  sigset_t set_{};
-  sigset_t before_{};
-};
 
 /// A file to which pieces are appended, each one completely or not at all, without a buffer in between: a program that is killed leaves
 /// every piece that it wrote.
