@@ -37,8 +37,7 @@ class Message {
 
 class CodedSum {
  public:
-  CodedSum(ProcessGroup& group, const std::string& code, bool between_devices)
-      : group_(group), code_(code), between_devices_(between_devices) {}
+  CodedSum(ProcessGroup& group, ValueCode code, bool between_devices) : group_(group), code_(code), between_devices_(between_devices) {}
 
   // fp32 [n], n a multiple of the number of ranks. Returns what the others read of it.
   at::Tensor send(const at::Tensor& values);

@@ -9,6 +9,7 @@
 
 #include "dist/carried_error.hpp"
 #include "dist/flat_layout.hpp"
+#include "dist/value_code.hpp"
 #include "npu_train/dist/compression.hpp"
 #include "npu_train/dist/process_group.hpp"
 
@@ -72,7 +73,7 @@ class Compressor {
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, Compressor::Place place);
 
 // One for each family.
-std::unique_ptr<Compressor> make_coded_elements(const Compression& compression, Compressor::Place place);
+std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Place place);
 std::unique_ptr<Compressor> make_largest_elements(const Compression& compression, Compressor::Place place);
 std::unique_ptr<Compressor> make_low_rank(const Compression& compression, Compressor::Place place);
 

@@ -62,8 +62,8 @@ class LowRank final : public Compressor {
  public:
   LowRank(const Compression& compression, Place place)
       : Compressor(std::move(place)),
-        first_(place_.group, "fp32", place_.between_devices),
-        second_(place_.group, "fp32", place_.between_devices) {
+        first_(place_.group, ValueCode("fp32"), place_.between_devices),
+        second_(place_.group, ValueCode("fp32"), place_.between_devices) {
     for (const auto& piece : place_.layout.pieces) {
       const auto& value = place_.parameter(piece);
       const auto rows = value.dim() > 1 ? value.size(0) : 0, columns = rows > 0 ? value.numel() / rows : 0;

@@ -4,12 +4,17 @@
 #include <ATen/core/IListRef.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
 namespace npu_train::detail {
 namespace {
 
-constexpr double kLargest = 127;
+constexpr int64_t kTogether = 8;  // integers whose bits follow each other in one word
+
+int64_t words_of(int64_t n) { return (n + kTogether - 1) / kTogether; }
+// That an integer of so many bits can be.
+int64_t largest_of(int bits) { return (int64_t{1} << (bits - 1)) - 1; }
 
 int64_t blocks_of(int64_t n) { return (n + ValueCode::kBlock - 1) / ValueCode::kBlock; }
 
@@ -27,20 +32,43 @@ at::Tensor numbers_of(const at::Tensor& rows, at::ScalarType dtype) {
   return rows.contiguous().view({-1}).view(dtype).view({rows.size(0), -1});
 }
 
-at::Tensor int8_bytes(const at::Tensor& rows) {
-  const auto values = in_blocks(rows);
-  const auto scales = values.abs().amax(-1, /*keepdim=*/true).div_(kLargest);
-  const auto divisors = at::where(scales == 0, 1.0, scales);
-  // A block with infinities has an infinite scale, and zeros times that are NaN.
-  const auto codes = values.div(divisors).round_().clamp_(-kLargest, kLargest).nan_to_num_(0).to(at::kChar);
-  const auto n = rows.size(1);
-  return at::cat({bytes_of(scales.squeeze(-1)), bytes_of(codes.view({rows.size(0), -1}).narrow(1, 0, n))}, 1);
+// [rows, n] of kChar, in so many bits each. The word of eight, of 64 bits, begins with the first one's lowest.
+at::Tensor packed(const at::Tensor& codes, int bits) {
+  if (bits == 8) return bytes_of(codes);
+  const auto words = words_of(codes.size(1));
+  const auto eights = at::constant_pad_nd(codes.add(largest_of(bits)), {0, words * kTogether - codes.size(1)}).view({-1, words, kTogether});
+  auto out = eights.select(2, 0).to(at::kLong);
+  for (int64_t i = 1; i < kTogether; ++i) out.bitwise_or_(eights.select(2, i).to(at::kLong).mul_(int64_t{1} << (bits * i)));
+  return out.view(at::kByte).view({-1, words, kTogether}).narrow(2, 0, bits).reshape({codes.size(0), -1});
 }
 
-at::Tensor from_int8(const at::Tensor& coded, int64_t n) {
+// [rows, n] of kFloat.
+at::Tensor unpacked(const at::Tensor& bytes, int64_t n, int bits) {
+  if (bits == 8) return numbers_of(bytes, at::kChar).to(at::kFloat);
+  const auto words = words_of(n);
+  const auto rest = bytes.reshape({-1, words, bits});
+  const auto eights = at::constant_pad_nd(rest, {0, kTogether - bits}).view({-1}).view(at::kLong).view({-1, words});
+  auto out = at::empty({bytes.size(0), words, kTogether}, bytes.options().dtype(at::kFloat));
+  for (int64_t i = 0; i < kTogether; ++i)
+    out.select(2, i).copy_(eights.bitwise_right_shift(bits * i).bitwise_and_((int64_t{1} << bits) - 1));
+  return out.sub_(largest_of(bits)).view({bytes.size(0), -1}).narrow(1, 0, n);
+}
+
+at::Tensor integer_bytes(const at::Tensor& rows, int bits) {
+  const auto largest = static_cast<double>(largest_of(bits));
+  const auto values = in_blocks(rows);
+  const auto scales = values.abs().amax(-1, /*keepdim=*/true).div_(largest);
+  const auto divisors = at::where(scales == 0, 1.0, scales);
+  // A block with infinities has an infinite scale, and zeros times that are NaN.
+  const auto codes = values.div(divisors).round_().clamp_(-largest, largest).nan_to_num_(0).to(at::kChar);
+  const auto n = rows.size(1);
+  return at::cat({bytes_of(scales.squeeze(-1)), packed(codes.view({rows.size(0), -1}).narrow(1, 0, n), bits)}, 1);
+}
+
+at::Tensor from_integers(const at::Tensor& coded, int64_t n, int bits) {
   const auto blocks = blocks_of(n), scale_bytes = blocks * 4;
   const auto scales = numbers_of(coded.narrow(1, 0, scale_bytes), at::kFloat).unsqueeze(-1);
-  const auto codes = numbers_of(coded.narrow(1, scale_bytes, n), at::kChar).to(at::kFloat);
+  const auto codes = unpacked(coded.narrow(1, scale_bytes, coded.size(1) - scale_bytes), n, bits);
   return in_blocks(codes).mul(scales).view({coded.size(0), -1}).narrow(1, 0, n);
 }
 
@@ -53,13 +81,16 @@ ValueCode::ValueCode(const std::string& name)
                               : at::kFloat) {}
 
 int64_t ValueCode::bytes(int64_t n) const {
-  return n * static_cast<int64_t>(c10::elementSize(dtype_)) + (dtype_ == at::kChar ? 4 * blocks_of(n) : 0);
+  if (dtype_ != at::kChar) return n * static_cast<int64_t>(c10::elementSize(dtype_));
+  return 4 * blocks_of(n) + (bits_ == 8 ? n : words_of(n) * bits_);
 }
 
-at::Tensor ValueCode::encode(const at::Tensor& rows) const { return dtype_ == at::kChar ? int8_bytes(rows) : bytes_of(rows.to(dtype_)); }
+at::Tensor ValueCode::encode(const at::Tensor& rows) const {
+  return dtype_ == at::kChar ? integer_bytes(rows, bits_) : bytes_of(rows.to(dtype_));
+}
 
 at::Tensor ValueCode::decode(const at::Tensor& coded, int64_t n) const {
-  if (dtype_ == at::kChar) return from_int8(coded, n);
+  if (dtype_ == at::kChar) return from_integers(coded, n, bits_);
   return numbers_of(coded, dtype_).to(at::kFloat);
 }
 

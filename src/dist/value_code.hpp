@@ -8,14 +8,16 @@
 
 namespace npu_train::detail {
 
-// Rows of fp32 as rows of bytes. int8: one fp32 scale for each block of 256 numbers, the last one shorter, and then a byte for each number.
-// A number that is not finite makes its block so, or itself.
+// Rows of fp32 as rows of bytes. Integers: one fp32 scale for each block of 256 numbers, the last one shorter, and then the numbers, eight
+// of them in as many bytes as each has bits. A number that is not finite makes its block so, or itself.
 class ValueCode {
  public:
   static constexpr int64_t kBlock = 256;
 
   // fp32 | bf16 | fp16 | int8
   explicit ValueCode(const std::string& name);
+  // Integers of 2 to 8 bits.
+  explicit ValueCode(int bits) : dtype_(at::kChar), bits_(bits) {}
   // Of a row of n numbers.
   int64_t bytes(int64_t n) const;
   // fp32 [rows, n] to uint8 [rows, bytes(n)].
@@ -25,6 +27,7 @@ class ValueCode {
 
  private:
   at::ScalarType dtype_;
+  int bits_ = 8;  // of integers
 };
 
 }  // namespace npu_train::detail

@@ -127,8 +127,8 @@ inline std::vector<std::vector<Seen>> windows_of_ranks(const Setting& setting, i
   });
 }
 
-inline const std::vector<std::string> kCarrying{"int8",           "topk:0.05", "topk:0.05+int8", "topk:0.05+bf16",
-                                                "topk:0.05+fp16", "ratio:0.2", "powersgd:2"};
+inline const std::vector<std::string> kCarrying{"int8",           "topk:0.05",  "topk:0.05+int8", "topk:0.05+bf16",
+                                                "topk:0.05+fp16", "ratio:0.05", "ratio:0.2",      "powersgd:2"};
 
 // The errors of all ranks, as a checkpoint has them: rows and sums joined.
 inline State joined(const std::vector<CarriedState>& of_ranks) {

@@ -13,14 +13,14 @@ using namespace npu_train::testing;
 
 namespace {
 
-// Plain int8 with a scale for each 256 numbers of a part; returns what is read, `x` keeps what is lost.
-std::vector<float> coded(std::vector<float>& x) {
+// Plain integers of so many bits with a scale for each 256 numbers of a part; returns what is read, `x` keeps what is lost.
+std::vector<float> coded(std::vector<float>& x, int bits) {
   std::vector<float> read(x.size());
   for (size_t begin = 0; begin < x.size(); begin += 256) {
     const auto end = std::min(x.size(), begin + 256);
     float peak = 0;
     for (size_t i = begin; i < end; ++i) peak = std::max(peak, std::fabs(x[i]));
-    const float scale = peak / 127.0F;
+    const float scale = peak / static_cast<float>((1 << (bits - 1)) - 1);
     for (size_t i = begin; i < end; ++i) {
       read[i] = std::nearbyint(x[i] / scale) * scale;
       x[i] -= read[i];
@@ -62,11 +62,26 @@ TEST_CASE("compression: what the option says, and what is refused") {
   CHECK(DistOptions{.compression = "bf16"}.resolved("Gloo", Sharding::Gradients).reduce == "micro_batch");
 }
 
-TEST_CASE("int8: the bits of a plain computation over three windows, and a byte for each element and a scale for each 256") {
-  for (const int ranks : {2, 3, 4}) {
+TEST_CASE("int8, and ratio as integers of fewer bits: a plain computation over three windows, and the bytes of elements and scales") {
+  struct Code {
+    const char* compression;
+    int ranks, bits;
+  };
+  for (const auto& [compression, ranks, bits] : std::vector<Code>{{"int8", 2, 8},
+                                                                  {"int8", 3, 8},
+                                                                  {"int8", 4, 8},
+                                                                  {"ratio:0.07", 2, 2},
+                                                                  {"ratio:0.1", 2, 3},
+                                                                  {"ratio:0.1", 3, 3},
+                                                                  {"ratio:0.15", 4, 4},
+                                                                  {"ratio:0.19", 3, 5},
+                                                                  {"ratio:0.22", 2, 6},
+                                                                  {"ratio:0.24", 4, 7},
+                                                                  {"ratio:1", 3, 8}}) {
+    CAPTURE(compression);
     CAPTURE(ranks);
     const auto n = static_cast<size_t>(ranks), part = static_cast<size_t>(kElements) / n;
-    const auto seen = windows_of_ranks({.ranks = ranks, .compression = "int8", .parameters = one_vector}, 3);
+    const auto seen = windows_of_ranks({.ranks = ranks, .compression = compression, .parameters = one_vector}, 3);
     std::vector<std::vector<float>> left(n, std::vector<float>(kElements)), left_of_sum(n, std::vector<float>(part));
     for (int64_t w = 0; w < 3; ++w) {
       std::vector<std::vector<float>> sums(n, std::vector<float>(part));
@@ -75,7 +90,7 @@ TEST_CASE("int8: the bits of a plain computation over three windows, and a byte 
         for (size_t owner = 0; owner < n; ++owner) {
           const auto begin = left[r].begin() + static_cast<std::ptrdiff_t>(owner * part);
           std::vector<float> own(begin, begin + static_cast<std::ptrdiff_t>(part));
-          const auto read = coded(own);
+          const auto read = coded(own, bits);
           std::copy(own.begin(), own.end(), begin);
           if (r == 0)
             sums[owner] = read;
@@ -86,14 +101,14 @@ TEST_CASE("int8: the bits of a plain computation over three windows, and a byte 
       std::vector<at::Tensor> parts;
       for (size_t owner = 0; owner < n; ++owner) {
         add_to(sums[owner], left_of_sum[owner]);
-        parts.push_back(tensor(coded(sums[owner])));
+        parts.push_back(tensor(coded(sums[owner], bits)));
         left_of_sum[owner] = sums[owner];
       }
       const auto expected = at::cat(parts);
-      const auto blocks = static_cast<int64_t>((part + 255) / 256);
+      const auto blocks = static_cast<int64_t>((part + 255) / 256), words = static_cast<int64_t>((part + 7) / 8);
       for (const auto& rank : seen) {
         CHECK(at::equal(rank[static_cast<size_t>(w)].sums[0], expected));
-        CHECK(rank[static_cast<size_t>(w)].bytes == 2 * (ranks - 1) * (static_cast<int64_t>(part) + 4 * blocks));
+        CHECK(rank[static_cast<size_t>(w)].bytes == 2 * (ranks - 1) * (words * bits + 4 * blocks));
         CHECK(rank[static_cast<size_t>(w)].bytes == rank[static_cast<size_t>(w)].counted);
       }
     }
@@ -137,9 +152,12 @@ TEST_CASE("ratio: at most that share of the bytes that fp32 sends, places includ
               .bytes;
         };
         const auto all = static_cast<double>(bytes("none"));
-        const auto sent = static_cast<double>(bytes("ratio:0.1" + code));
-        CHECK(sent <= 0.1 * all);
-        CHECK(sent > 0.09 * all);
+        for (const double ratio : {0.05, 0.1}) {  // without a code: lists, and integers of 3 bits
+          CAPTURE(ratio);
+          const auto sent = static_cast<double>(bytes("ratio:" + std::to_string(ratio) + code));
+          CHECK(sent <= ratio * all);
+          CHECK(sent > 0.9 * ratio * all);
+        }
       }
 }
 

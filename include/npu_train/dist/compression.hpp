@@ -14,13 +14,13 @@ namespace npu_train {
 struct Compression {
   enum class Method {
     All,      ///< every element travels
-    Largest,  ///< the largest elements of each bucket travel, with their places: topk:SHARE, ratio:R
+    Largest,  ///< the largest elements of each bucket travel, with their places: topk:SHARE, ratio:R with a code, or for less than 2 bits
     LowRank,  ///< matrices travel as two factors: powersgd:RANK
   };
   Method method = Method::All;
   std::string values = "fp32";  ///< the code of values: fp32 | bf16 | fp16 | int8, with a scale for each block of 256
   double share = 0;             ///< topk: of the elements of a bucket; 0: not given
-  double ratio = 0;             ///< ratio: at most this share of the bytes that fp32 sends; 0: not given
+  double ratio = 0;             ///< ratio: at most this share of the bytes that fp32 sends, alone as integers of 2 to 8 bits; 0: not given
   int64_t rank = 0;             ///< powersgd: columns of each factor
 
   /// Error(Usage) names what is allowed.
