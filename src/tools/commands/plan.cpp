@@ -62,12 +62,15 @@ int plan(const PlanArguments& args, const Parts& parts) {
 
 void add_plan(CLI::App& app, Command& run) {
   auto args = std::make_shared<PlanArguments>();
-  auto* sub = app.add_subcommand("plan", "predict step time, memory and efficiency for numbers of ranks, and the best strategy");
+  auto* sub = app.add_subcommand(
+      "plan", "predict step time, memory and efficiency for numbers of ranks, and the best strategy, shard size and group size");
   sub->add_option("config", args->words, "CONFIG.yaml [key=value ...]");
   sub->add_option("--ranks", args->ranks, "numbers of ranks (8,64,512): each is planned")->delimiter(',')->allow_extra_args(false);
   sub->add_option("--link", args->link, "bandwidth and latency between machines, for each rank and direction (25GB/s,5us or 1Gbit/s)");
   auto* local = sub->add_option("--local-link", args->local, "the same between ranks of one machine");
-  sub->add_option("--per-machine", args->per_machine, "ranks on one machine")->check(CLI::Range(1, 65536));
+  sub->add_option("--per-machine", args->per_machine,
+                  "ranks on one machine, among which shards and groups of ranks (dist.group_size=auto) may be")
+      ->check(CLI::Range(1, 65536));
   auto* peak = sub->add_option("--peak", args->peak, "products of one rank's device (300TFLOPs)");
   sub->add_option("--mfu", args->mfu, "share of --peak that forward and backward passes reach")->check(CLI::Range(0.001, 1.0))->needs(peak);
   auto* step = sub->add_option("--step-time", args->step, "alternatively: the measured time of a step of one rank (0.35s)");

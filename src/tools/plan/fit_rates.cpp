@@ -30,8 +30,9 @@ using Vector = std::array<double, kRates>;
 struct Prepared {
   const MeasuredStep* step;
   StepWork work;
+  Placement placement;
   StepCalls calls;
-  double predicted(const StepRates& rates) const { return step_time(work, step->placement, calls, step->cluster(), rates).seconds; }
+  double predicted(const StepRates& rates) const { return step_time(work, placement, calls, step->cluster(), rates).seconds; }
 };
 
 StepRates rates_of(const Vector& logs) {
@@ -147,8 +148,9 @@ StepFit fit_rates(const StepWork& base, const std::vector<MeasuredStep>& steps, 
   std::vector<Prepared> prepared;
   for (const auto& step : steps) {
     auto work = step.work_of(base);
-    auto calls = step_calls(work, step.placement);
-    prepared.push_back({&step, std::move(work), std::move(calls)});
+    const auto placement = step.placement_of(base);
+    auto calls = step_calls(work, placement);
+    prepared.push_back({&step, std::move(work), placement, std::move(calls)});
   }
   const auto fit_without = [&](const auto& leaves_out) {
     std::vector<const Prepared*> used;

@@ -84,6 +84,12 @@ StepWork MeasuredStep::work_of(const StepWork& base) const {
   return out;
 }
 
+Placement MeasuredStep::placement_of(const StepWork& base) const {
+  auto out = placement;
+  if (out.ranks > 1) out.group_size = group_size_of(work_of(base).dist, out.ranks, cluster().per_machine);
+  return out;
+}
+
 std::string MeasuredStep::name() const {
   std::string out = std::to_string(placement.ranks) + (placement.ranks == 1 ? " rank" : " ranks");
   if (placement.ranks > 1) out += ", " + link_text + ", " + placement.strategy;
@@ -116,14 +122,17 @@ std::vector<MeasuredStep> read_measured(const std::filesystem::path& path) {
   return out;
 }
 
-std::string beyond_measured(const std::vector<MeasuredStep>& steps, const Placement& placement, const LinkSpeed& link) {
+std::string beyond_measured(const StepWork& work, const std::vector<MeasuredStep>& steps, const Placement& placement,
+                            const LinkSpeed& link) {
   int fewest = placement.ranks, most = 0;
   double slowest = INFINITY, fastest = 0;
+  bool has_groups = false;
   std::set<std::string> strategies;
   for (const auto& step : steps) {
     fewest = std::min(fewest, step.placement.ranks);
     most = std::max(most, step.placement.ranks);
     strategies.insert(step.placement.strategy);
+    has_groups |= step.placement_of(work).group_size > 0;
     if (step.placement.ranks == 1) continue;
     slowest = std::min(slowest, step.link.bytes_per_second);
     fastest = std::max(fastest, step.link.bytes_per_second);
@@ -133,6 +142,7 @@ std::string beyond_measured(const std::vector<MeasuredStep>& steps, const Placem
   if (placement.ranks > 1 && fastest > 0 && link.bytes_per_second > fastest) out.push_back("a link above " + rate_text(fastest));
   if (placement.ranks > 1 && fastest > 0 && link.bytes_per_second < slowest) out.push_back("a link below " + rate_text(slowest));
   if (!strategies.contains(placement.strategy)) out.push_back(placement.strategy);
+  if (placement.group_size > 0 && !has_groups) out.push_back("groups of ranks");
   return join(out);
 }
 

@@ -21,21 +21,46 @@ void check_options(const PlanOptions& options) {
         "the speed of the link between the ranks is not given; hint: --link 25GB/s,5us");
 }
 
-// All ranks, those of a machine, and the smaller numbers of ranks in the options; the largest first.
-std::vector<int> shard_sizes(const PlanOptions& options, int ranks) {
-  std::set<int, std::greater<>> out = {ranks};
-  for (const int size : options.ranks)
-    if (size > 1 && size < ranks && ranks % size == 0) out.insert(size);
-  if (const int local = options.cluster.per_machine; local > 1 && local < ranks && ranks % local == 0) out.insert(local);
+// Of parts of `ranks`: the ranks of a machine, and the smaller numbers of ranks in the options; the largest first.
+std::vector<int> smaller_sizes(const PlanOptions& options, int ranks) {
+  std::set<int, std::greater<>> out(options.ranks.begin(), options.ranks.end());
+  out.insert(options.cluster.per_machine);
+  std::erase_if(out, [&](int size) { return size <= 1 || size >= ranks; });
   return {out.begin(), out.end()};
+}
+
+// With a size of 0 for all.
+std::vector<int> shard_sizes(const PlanOptions& options, const StepWork& work, const std::string& strategy, int ranks) {
+  std::vector<int> out = {0};
+  if (strategy == "ddp" || Compression::parse(work.dist.compression).carries_errors()) return out;
+  for (const int size : smaller_sizes(options, ranks))
+    if (ranks % size == 0) out.push_back(size);
+  return out;
+}
+
+// Whether nothing in the options contradicts dist.group_size, which they do not have.
+bool could_have_groups(const DistOptions& dist) {
+  const auto compression = Compression::parse(dist.compression);
+  return dist.reduction != "ordered" && dist.reduce != "micro_batch" && dist.reduce_dtype == "fp32" &&
+         (compression.none() || compression.carries_errors());
+}
+
+// That of the configuration; otherwise none, and sizes that might be better.
+std::vector<int> group_sizes(const PlanOptions& options, const StepWork& work, int ranks) {
+  if (work.dist.has_groups()) return {group_size_of(work.dist, ranks, options.cluster.per_machine)};
+  std::vector<int> out = {0};
+  if (!could_have_groups(work.dist)) return out;
+  const auto sizes = smaller_sizes(options, ranks);
+  out.insert(out.end(), sizes.begin(), sizes.end());
+  return out;
 }
 
 // The placements of a strategy from which its best one is chosen.
 std::vector<Placement> placements_of(const PlanOptions& options, const StepWork& work, const std::string& strategy, int ranks) {
   std::vector<Placement> out;
-  const bool by_groups = strategy != "ddp" && !Compression::parse(work.dist.compression).carries_errors();
-  for (const int size : by_groups ? shard_sizes(options, ranks) : std::vector<int>{ranks})
-    out.push_back({.strategy = strategy, .ranks = ranks, .shard_size = size == ranks ? 0 : size});
+  for (const int group_size : group_sizes(options, work, ranks))
+    for (const int shard_size : shard_sizes(options, work, strategy, ranks))
+      out.push_back({.strategy = strategy, .ranks = ranks, .shard_size = shard_size, .group_size = group_size});
   return out;
 }
 
@@ -75,7 +100,7 @@ class Planner {
     out.samples_per_second = samples * placement.ranks / out.time.seconds;
     out.efficiency = alone.seconds / out.time.seconds;
     if (options_.memory > 0) add_memory(out);
-    if (!options_.measured.empty()) out.beyond = beyond_measured(options_.measured, placement, options_.cluster.link);
+    if (!options_.measured.empty()) out.beyond = beyond_measured(work_, options_.measured, placement, options_.cluster.link);
     return out;
   }
 
@@ -113,6 +138,22 @@ const PlannedStep* Plan::best(int ranks) const {
   return nullptr;
 }
 
+namespace {
+
+// What the rows leave open.
+void add_notes(const StepWork& work, const std::set<int>& ranks, Plan& plan) {
+  for (const int n : ranks)
+    if (plan.best(n) == nullptr) plan.notes.push_back("no strategy fits with " + std::to_string(n) + (n == 1 ? " rank" : " ranks"));
+  const bool adds_groups = !work.dist.has_groups() && std::any_of(plan.steps.begin(), plan.steps.end(),
+                                                                  [](const auto& step) { return step.placement.group_size > 0; });
+  if (adds_groups)
+    plan.notes.push_back("groups of ranks (dist.group_size) add natively: their sums agree with those of one process except for rounding");
+  if (!Compression::parse(work.dist.compression).none())
+    plan.notes.push_back("dist.compression=" + work.dist.compression + ": bytes and calls are modelled, the time of compressing is not");
+}
+
+}  // namespace
+
 Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOfRank& memory) {
   check_options(options);
   Plan out{.model = work.model, .work = work, .cluster = options.cluster, .rates = options.rates, .memory_limit = options.memory};
@@ -126,8 +167,7 @@ Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOf
   Planner planner(work, options, memory, out);
   const std::set<int> ranks(options.ranks.begin(), options.ranks.end());
   for (const int n : ranks) planner.add(n);
-  for (const int n : ranks)
-    if (out.best(n) == nullptr) out.notes.push_back("no strategy fits with " + std::to_string(n) + (n == 1 ? " rank" : " ranks"));
+  add_notes(work, ranks, out);
   return out;
 }
 

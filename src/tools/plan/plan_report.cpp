@@ -15,7 +15,10 @@ std::string speed_text(double value) {
   return value < kMany ? short_number(value, 3) : with_commas(static_cast<int64_t>(value + 0.5));
 }
 
-std::string placed_text(const Placement& p) { return p.strategy + (p.shard_size > 0 ? " by " + std::to_string(p.shard_size) : ""); }
+std::string placed_text(const Placement& p) {
+  return p.strategy + (p.shard_size > 0 ? " by " + std::to_string(p.shard_size) : "") +
+         (p.group_size > 0 ? ", groups of " + std::to_string(p.group_size) : "");
+}
 
 // What the numbers are computed from.
 std::string basis_text(const Plan& plan) {
@@ -105,11 +108,13 @@ Json json_of(const PlannedStep& s) {
   return Json::object({{"ranks", s.placement.ranks},
                        {"strategy", s.placement.strategy},
                        {"shard_size", s.placement.shards()},
+                       {"group_size", s.placement.group_size},
                        {"step_s", s.time.seconds},
                        {"compute_s", s.time.compute},
                        {"communication_s", s.time.communication},
                        {"waiting", s.time.waiting()},
                        {"sent_bytes", s.time.sent_bytes},
+                       {"between_bytes", s.time.between_bytes},
                        {"samples_per_s", s.samples_per_second},
                        {"efficiency", s.efficiency},
                        {"memory", s.memory},

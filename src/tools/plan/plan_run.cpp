@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "npu_train/core/error.hpp"
@@ -68,6 +69,9 @@ class RecordedMemory {
   // A group of ranks that has everything counts as all ranks.
   int64_t operator()(const Placement& placement) {
     const int shards = placement.shards();
+    // Of groups it matters whether there are any: this rank is one that leads.
+    const std::string groups = placement.group_size == 0 ? "none" : placement.groups() > 1 ? "1" : std::to_string(kMostSimulated);
+    const auto recorded = [&](const std::string& strategy, int ranks) { return this->recorded(strategy, ranks, groups); };
     if (placement.ranks == 1) return recorded("auto", 1);
     if (placement.strategy == "ddp") return recorded("ddp", few_);
     if (shards <= few_ || few_ == many_) return recorded(placement.strategy, std::min(shards, kMostSimulated));
@@ -78,19 +82,20 @@ class RecordedMemory {
   }
 
  private:
-  int64_t recorded(const std::string& strategy, int ranks) {
-    const auto [entry, is_new] = known_.emplace(std::pair{strategy, ranks}, 0);
+  int64_t recorded(const std::string& strategy, int ranks, const std::string& groups) {
+    const auto [entry, is_new] = known_.emplace(std::tuple{strategy, ranks, groups}, 0);
     if (!is_new) return entry->second;
     auto config = config_;
     config.trainer.strategy = strategy;
     config.dist.shard_size = "auto";
+    config.dist.group_size = groups;
     return entry->second = predict_memory(config, {.variants = false, .ranks = ranks}, parts_).peak.reserved;
   }
 
   RunConfig config_;
   const Parts& parts_;
   int few_ = kMostSimulated, many_ = 2;
-  std::map<std::pair<std::string, int>, int64_t> known_;
+  std::map<std::tuple<std::string, int, std::string>, int64_t> known_;
 };
 
 }  // namespace
@@ -122,7 +127,8 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
            .element_bytes = static_cast<int64_t>(p.value.element_size()),
            .model_bytes = brought_low.contains(p.name) ? low : static_cast<int64_t>(all.find(p.name)->value.element_size()),
            .ready = ready_of(ready, p.name),
-           .unit = is_shared(model, all, p.name) ? 0 : unit_of(model, p.name)});
+           .unit = is_shared(model, all, p.name) ? 0 : unit_of(model, p.name),
+           .rows = p.value.dim() > 1 ? p.value.size(0) : 0});
     for (const auto& block : summary.blocks)
       out.units.push_back(summary.flops > 0 ? static_cast<double>(block.flops) / static_cast<double>(summary.flops) : 0);
     for (const auto& [name, tensor] : run.optimizer->state().tensors) out.state_bytes += static_cast<double>(tensor.nbytes());

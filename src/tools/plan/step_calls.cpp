@@ -1,21 +1,19 @@
 #include "npu_train/tools/plan/step_calls.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/dist/process_group.hpp"
+#include "tools/plan/bucket_calls.hpp"
 
 namespace npu_train {
 namespace {
 
-constexpr int64_t kBlock = 64;   // elements: parts of buckets begin at multiples
-constexpr int64_t kCoded = 256;  // elements that share a scale in int8
-constexpr int64_t kScaleBytes = 4;
+constexpr int64_t kBlock = 64;          // elements: parts of buckets begin at multiples
 constexpr int64_t kInlineBytes = 488;   // of an agreement that travel with its first collective
 constexpr int64_t kFlagsInNumber = 32;  // presence of gradients
-
-int64_t padded_to(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 Sharding sharding_of(const std::string& strategy) {
   if (strategy == "single" || strategy == "ddp") return Sharding::None;
@@ -25,27 +23,25 @@ Sharding sharding_of(const std::string& strategy) {
   return Sharding::Parameters;
 }
 
-// Sizes of buckets as flat_layout and unit_layout of room dist make them.
-struct Size {
-  int64_t elements = 0, element_bytes = 4, model_bytes = 4;
-  double ready = 0;
-  size_t unit = 0;
-  int64_t bytes() const { return elements * element_bytes; }
-};
+using detail::BucketSize;
+using detail::padded_to;
 
-void add_sizes(const StepWork& work, int ranks, int64_t bucket_bytes, const std::vector<size_t>& indices, std::vector<Size>& closed) {
-  std::vector<Size> open;  // at most one for each size of elements
-  const auto close = [&](Size size) {
-    size.elements = padded_to(size.elements, kBlock * ranks);
+// Sizes of buckets as flat_layout and unit_layout of room dist make them.
+void add_sizes(const StepWork& work, int divided_by, int64_t bucket_bytes, const std::vector<size_t>& indices,
+               std::vector<BucketSize>& closed) {
+  std::vector<BucketSize> open;  // at most one for each size of elements
+  const auto close = [&](BucketSize size) {
+    size.elements = padded_to(size.elements, kBlock * divided_by);
     closed.push_back(size);
   };
   for (const auto i : indices) {
     const auto& p = work.parameters[i];
-    auto bucket = std::find_if(open.begin(), open.end(), [&](const Size& b) { return b.element_bytes == p.element_bytes; });
+    auto bucket = std::find_if(open.begin(), open.end(), [&](const BucketSize& b) { return b.element_bytes == p.element_bytes; });
     if (bucket == open.end())
       bucket = open.insert(open.end(), {.element_bytes = p.element_bytes, .model_bytes = p.model_bytes, .unit = p.unit});
     bucket->elements = padded_to(bucket->elements + p.elements, kBlock);
     bucket->ready = std::max(bucket->ready, p.ready);
+    bucket->parameters.push_back(i);
     if (bucket_bytes == 0 || bucket->bytes() < (closed.empty() ? bucket_bytes / 8 : bucket_bytes)) continue;
     close(*bucket);
     open.erase(bucket);
@@ -53,13 +49,13 @@ void add_sizes(const StepWork& work, int ranks, int64_t bucket_bytes, const std:
   for (const auto& bucket : open) close(bucket);
 }
 
-std::vector<Size> sizes_of(const StepWork& work, int ranks, bool by_unit) {
-  std::vector<Size> out;
+std::vector<BucketSize> sizes_of(const StepWork& work, int divided_by, bool by_unit) {
+  std::vector<BucketSize> out;
   const auto add = [&](int64_t bytes, const auto& takes) {
     std::vector<size_t> backwards;
     for (size_t i = work.parameters.size(); i-- > 0;)
       if (takes(work.parameters[i])) backwards.push_back(i);
-    add_sizes(work, ranks, bytes, backwards, out);
+    add_sizes(work, divided_by, bytes, backwards, out);
   };
   if (by_unit) {
     std::set<int64_t> model_bytes;
@@ -74,43 +70,38 @@ std::vector<Size> sizes_of(const StepWork& work, int ranks, bool by_unit) {
   return out;
 }
 
-// Of the part of one rank, as it travels.
-int64_t travelling_bytes(const Size& size, int64_t elements, const DistOptions& dist) {
-  const auto compression = Compression::parse(dist.compression);
-  if (size.element_bytes != 4) return elements * size.element_bytes;
-  if (compression.values == "int8") return elements + (elements + kCoded - 1) / kCoded * kScaleBytes;
-  const bool half = dist.reduce_dtype == "bf16" || compression.values == "bf16" || compression.values == "fp16";
-  return elements * (half ? 2 : 4);
+// Those that `placement` has in place of dist.shard_size and dist.group_size.
+DistOptions placed(const StepWork& work, const Placement& placement, Sharding sharding) {
+  auto dist = work.dist;
+  dist.group_size = placement.group_size > 0 ? std::to_string(placement.group_size) : "none";
+  dist.check_groups();
+  return dist.resolved(work.between_devices ? "its own" : ProcessGroup::kHostTransport, sharding);
 }
 
 void check_modelled(const StepWork& work, const Placement& placement) {
-  const auto compression = Compression::parse(work.dist.compression);
-  check(compression.method == Compression::Method::All, ErrorKind::Usage, "plan", "dist.compression=", work.dist.compression,
-        " is not modelled; allowed: none, bf16, fp16, int8");
   check(work.dist.shard_by == "elements", ErrorKind::Usage, "plan", "dist.shard_by=", work.dist.shard_by,
         " is not modelled; allowed: elements");
   check(work.dist.offload == "none", ErrorKind::Usage, "plan", "dist.offload=", work.dist.offload, " is not modelled; allowed: none");
-  check(!work.dist.has_groups(), ErrorKind::Usage, "plan", "dist.group_size=", work.dist.group_size, " is not modelled; allowed: none");
+  check(placement.group_size >= 0, ErrorKind::Usage, "plan", placement.group_size,
+        " ranks in a group; allowed: 1 or more, or 0: no groups");
   check(placement.ranks >= 1 && placement.shards() >= 1 && placement.ranks % placement.shards() == 0, ErrorKind::Usage, "plan",
         placement.shards(), " shards of ", placement.ranks, " ranks; allowed: a number that divides that of ranks");
   check(placement.strategy == "single" ? placement.ranks == 1 : placement.ranks > 1, ErrorKind::Usage, "plan", placement.strategy, " with ",
         placement.ranks, placement.ranks == 1 ? " rank" : " ranks", "; allowed: single with 1, ddp, zero1, zero2 and zero3 with more");
 }
 
-StepCalls::Bucket bucket_of(const Size& size, const DistOptions& dist, const Placement& placement, Sharding sharding) {
-  using Kind = StepCall::Kind;
-  const int ranks = placement.ranks, shards = placement.shards();
-  StepCalls::Bucket out{.ready = size.ready, .unit = size.unit, .bytes = size.bytes()};
-  const auto part = travelling_bytes(size, size.elements / ranks, dist);
-  const bool ordered = dist.adds_in_order();
-  out.exchange = {.kind = ordered ? Kind::AllToAll : Kind::AllReduce, .bytes = part * ranks, .ranks = ranks};
-  if (!ordered) return out;
-  if (sharding == Sharding::None) {
-    out.gather.push_back({.kind = Kind::AllGather, .bytes = part * ranks, .ranks = ranks});
-  } else if (shards < ranks) {
-    out.gather.push_back({.kind = Kind::AllGather, .bytes = size.bytes() / shards, .ranks = ranks / shards, .is_strided = true});
-  }
-  return out;
+// What the engine refuses.
+void check_possible(const DistOptions& dist, const Placement& placement, Sharding sharding) {
+  const bool one_group = placement.group_size > 0 && placement.groups() == 1;
+  const bool carries = !one_group && dist.compressed().carries_errors();
+  check(!carries || sharding != Sharding::Parameters, ErrorKind::Usage, "plan", "dist.compression=", dist.compression,
+        " is not possible with zero3; allowed with it: none, bf16, fp16");
+  check(!carries || placement.shards() == placement.ranks, ErrorKind::Usage, "plan", "dist.compression=", dist.compression,
+        " is not possible with shards among ", placement.shards(), " of ", placement.ranks, " ranks; allowed: among all");
+  check(dist.adds_in_order() || dist.reduce == "window", ErrorKind::Usage, "plan",
+        "dist.reduce=micro_batch is not possible with native sums, which dist.group_size selects; allowed: window");
+  check(dist.adds_in_order() || dist.reduce_dtype == "fp32", ErrorKind::Usage, "plan", "dist.reduce_dtype=", dist.reduce_dtype,
+        " is not possible with native sums, which dist.group_size selects; allowed: fp32");
 }
 
 }  // namespace
@@ -121,17 +112,26 @@ double StepWork::parameter_bytes() const {
   return out;
 }
 
+int group_size_of(const DistOptions& dist, int ranks, int per_machine) {
+  dist.check_groups();
+  if (!dist.has_groups()) return 0;
+  if (dist.group_size != "auto") return std::min(ranks, std::stoi(dist.group_size));
+  return ranks % per_machine == 0 ? per_machine : ranks;  // machines with different numbers of ranks have no such groups
+}
+
 StepCalls step_calls(const StepWork& work, const Placement& placement) {
   check_modelled(work, placement);
   const auto sharding = sharding_of(placement.strategy);
   StepCalls out;
   if (placement.ranks == 1) return out;
-  const auto dist = work.dist.resolved(work.between_devices ? "its own" : ProcessGroup::kHostTransport, sharding);
+  const auto dist = placed(work, placement, sharding);
+  check_possible(dist, placement, sharding);
   const bool in_units = sharding == Sharding::Parameters;
-  const auto sizes = sizes_of(work, placement.ranks, in_units);
-  for (const auto& size : sizes) out.buckets.push_back(bucket_of(size, dist, placement, sharding));
+  const detail::BucketCalls of_bucket(work, dist, placement, sharding);
+  const auto sizes = sizes_of(work, in_units ? placement.ranks : of_bucket.divided_by(), in_units);
+  for (const auto& size : sizes) out.buckets.push_back(of_bucket.of(size));
   out.every_micro_batch = dist.reduce == "micro_batch";
-  const auto gather_of = [&](const Size& size) {
+  const auto gather_of = [&](const BucketSize& size) {
     const auto bytes = size.elements * (in_units ? size.model_bytes : size.element_bytes);
     return StepCall{.kind = StepCall::Kind::AllGather, .bytes = bytes, .ranks = placement.shards()};
   };
@@ -147,9 +147,11 @@ StepCalls step_calls(const StepWork& work, const Placement& placement) {
   return out;
 }
 
-std::vector<StepCall> all_calls(const StepWork& work, const Placement& placement, const StepCalls& calls) {
+std::vector<StepCall> all_calls(const StepWork& work, const Placement& placement, const StepCalls& calls, bool leads) {
   std::vector<StepCall> out;
-  const auto add = [&](const std::vector<StepCall>& more) { out.insert(out.end(), more.begin(), more.end()); };
+  const auto add = [&](const std::vector<StepCall>& more) {
+    std::copy_if(more.begin(), more.end(), std::back_inserter(out), [&](const StepCall& call) { return leads || !call.of_leaders; });
+  };
   const bool in_units = placement.strategy == "zero3";
   for (int64_t m = 0; m < work.micro_batches; ++m) {
     const bool last = m + 1 == work.micro_batches;
@@ -157,8 +159,8 @@ std::vector<StepCall> all_calls(const StepWork& work, const Placement& placement
     for (size_t u = 1; u + 1 < calls.units.size(); ++u) add(calls.units[u]);  // the last block stays for the backward pass
     if (!last && !calls.every_micro_batch) continue;
     for (const auto& bucket : calls.buckets) {
-      out.push_back(bucket.exchange);
-      if (last) add(bucket.gather);
+      add({bucket.exchange});
+      if (last) add(bucket.then);
     }
   }
   if (!in_units) add(calls.after);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 
@@ -11,23 +13,78 @@ namespace {
 constexpr double kBackward = 2;        // FLOPs of a backward pass over those of a forward pass
 constexpr double kOptimizerReads = 3;  // passes over a parameter: it, its gradient, and it again when written
 constexpr double kStateReads = 2;
+constexpr size_t kAllCalls = SIZE_MAX;  // of a bucket
 
-double share_sent(const StepCall& call) {
-  const double sent = static_cast<double>(call.bytes) * (call.ranks - 1) / call.ranks;
-  return call.kind == StepCall::Kind::AllReduce ? 2 * sent : sent;
+// A tree's rounds among n ranks.
+double rounds_of(double n) { return std::ceil(std::log2(n)); }
+
+// By the first rank, which sends the most.
+double share_sent(const StepCall& call, bool between_devices) {
+  using Kind = StepCall::Kind;
+  const double bytes = static_cast<double>(call.bytes), sent = bytes * (call.ranks - 1) / call.ranks;
+  if (call.kind == Kind::AllReduce) return 2 * sent;
+  if (call.kind == Kind::Reduce) return between_devices ? 0 : sent;
+  if (call.kind == Kind::Distribute) return between_devices ? bytes : rounds_of(call.ranks) * bytes;
+  return sent;
 }
 
-// One rank's connection: what is given to it travels in the order of the calls.
-struct Connection {
-  double free = 0, busy = 0;
-  double send(double ready, double seconds) {
-    free = std::max(ready, free) + seconds;
-    busy += seconds;
-    return free;
+// Of the time of a call, that in which the first rank sends. It receives all the time, unless it only distributes.
+double sending_share(const StepCall& call, bool between_devices) {
+  if (call.kind != StepCall::Kind::Reduce) return 1;
+  return between_devices ? 0 : 0.5;
+}
+
+// One rank's connection, which sends and receives at the same time: what is given to it travels in the order of the calls.
+class Connection {
+ public:
+  double send(const StepCall& call, double ready, double seconds, bool between_devices) {
+    const double sending = sending_share(call, between_devices) * seconds;
+    const double receiving = call.kind == StepCall::Kind::Distribute ? 0 : seconds;
+    double end = ready;
+    const auto take = [&](double& free, double time) {
+      if (time > 0) end = std::max(end, free = std::max(ready, free) + time);
+    };
+    take(sends_until_, sending);
+    take(receives_until_, receiving);
+    return end;
   }
+
+ private:
+  double sends_until_ = 0, receives_until_ = 0;
 };
 
-// Plays a window on one rank; all ranks are alike.
+// How long something is under way.
+class Travelling {
+ public:
+  void add(double begin, double end) { spans_.emplace_back(begin, end); }
+  double seconds() {
+    std::sort(spans_.begin(), spans_.end());
+    double out = 0, until = 0;
+    for (const auto& [begin, end] : spans_) {
+      out += std::max(0.0, end - std::max(begin, until));
+      until = std::max(until, end);
+    }
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<double, double>> spans_;
+};
+
+// Of those who take part, how many are on one machine.
+int ranks_nearby(const StepCall& call, const Placement& placement, const Cluster& cluster) {
+  const int per_machine = std::min(cluster.per_machine, placement.ranks);
+  return std::min(call.ranks, std::max(1, per_machine / call.stride));
+}
+
+// Also if it is so in another group of as many ranks only, for which all wait.
+bool leaves_machine(const StepCall& call, const Placement& placement, const Cluster& cluster) {
+  const int near = ranks_nearby(call, placement, cluster);
+  const bool is_part = call.stride == 1 && call.ranks < placement.ranks;
+  return near < call.ranks || (is_part && cluster.per_machine < placement.ranks && cluster.per_machine % call.ranks != 0);
+}
+
+// Plays a window on one rank. All ranks are alike, except that with groups the first rank of a group does what the others wait for.
 class Player {
  public:
   Player(const StepWork& work, const Placement& placement, const StepCalls& calls, const Cluster& cluster, const StepRates& rates)
@@ -38,8 +95,11 @@ class Player {
     carrying_ = rates.carrying * std::min(1.0, cluster.load) * slow;
     for (const auto& bucket : calls.buckets) bucket_bytes_ += static_cast<double>(bucket.bytes);
     // What computes the sums and what the kernel copies is spread over the backward pass.
-    reduced_ = bucket_bytes_ * (calls_.buckets.empty() || calls_.buckets[0].exchange.kind == StepCall::Kind::AllReduce ? 1 : 2) / memory_;
-    for (const auto& bucket : calls.buckets) reduced_ += carrying_ * share_sent(bucket.exchange);
+    const auto is_native = [](const StepCall& call) {
+      return call.kind == StepCall::Kind::AllReduce || call.kind == StepCall::Kind::Reduce;
+    };
+    reduced_ = bucket_bytes_ * (calls_.buckets.empty() || is_native(calls_.buckets[0].exchange) ? 1 : 2) / memory_;
+    for (const auto& bucket : calls.buckets) reduced_ += carrying_ * sent_by(bucket.exchange);
     const auto in_shards = placement.strategy == "single" || placement.strategy == "ddp" ? 1.0 : placement.shards();
     optimizer_ = (kOptimizerReads * work.parameter_bytes() + kStateReads * work.state_bytes) / in_shards / memory_;
   }
@@ -56,16 +116,28 @@ class Player {
     now_ += optimizer_;
     for (const auto& call : calls_.after) {
       now_ = send(call, now_);
-      now_ += carrying_ * share_sent(call);
-      compute_ += carrying_ * share_sent(call);
+      now_ += carrying_ * sent_by(call);
+      compute_ += carrying_ * sent_by(call);
     }
-    return {.seconds = now_, .compute = compute_ + optimizer_, .communication = connection_.busy, .sent_bytes = sent_};
+    return {.seconds = now_,
+            .compute = compute_ + optimizer_,
+            .communication = travelling_.seconds(),
+            .sent_bytes = sent_,
+            .between_bytes = between_};
   }
 
  private:
+  double sent_by(const StepCall& call) const { return share_sent(call, work_.between_devices); }
+
+  // What stays in the machine has a connection of its own.
   double send(const StepCall& call, double ready) {
-    sent_ += share_sent(call);
-    return connection_.send(ready, call_seconds(call, placement_, cluster_, rates_, work_.between_devices));
+    sent_ += sent_by(call);
+    if (call.of_leaders) between_ += sent_by(call);
+    const double seconds = call_seconds(call, placement_, cluster_, rates_, work_.between_devices);
+    auto& connection = leaves_machine(call, placement_, cluster_) ? outside_ : inside_;
+    const double end = connection.send(call, ready, seconds, work_.between_devices);
+    travelling_.add(end - seconds, end);
+    return end;
   }
 
   double send(const std::vector<StepCall>& calls, double ready) {
@@ -95,7 +167,7 @@ class Player {
 
   void backward(bool sends, bool last) {
     now_ = std::max(now_, arrived_);  // of the micro-batch before
-    calls_.units.empty() ? complete_backward(sends, last) : backward_by_units(last);
+    calls_.units.empty() ? complete_backward(sends, last) : backward_by_units(sends, last);
   }
 
   // Parameters are complete; buckets are sent as they become complete.
@@ -103,45 +175,59 @@ class Player {
     const double begin = now_;
     compute(kBackward * forward_ + (sends ? reduced_ : 0));
     if (!sends) return;
-    const bool with_backward = work_.dist.overlap;
-    const bool folds_early = !work_.between_devices || placement_.strategy != "ddp";
-    const auto complete = [&](size_t b) { return with_backward ? begin + calls_.buckets[b].ready * (now_ - begin) : now_; };
-    std::vector<double> exchanged(calls_.buckets.size());
-    size_t sent = 0, gathered = 0;
-    while (sent < calls_.buckets.size() || (last && gathered < calls_.buckets.size())) {
-      const double exchange_at = sent < calls_.buckets.size() ? complete(sent) : INFINITY;
-      const double gather_at = last && gathered < sent ? std::max(exchanged[gathered], folds_early ? 0 : now_) : INFINITY;
-      if (exchange_at <= gather_at) {
-        arrived_ = std::max(arrived_, exchanged[sent] = send(calls_.buckets[sent].exchange, exchange_at));
-        ++sent;
-      } else {
-        arrived_ = std::max(arrived_, send(calls_.buckets[gathered++].gather, gather_at));
-      }
+    std::vector<double> complete(calls_.buckets.size());
+    for (size_t b = 0; b < complete.size(); ++b) complete[b] = work_.dist.overlap ? begin + calls_.buckets[b].ready * (now_ - begin) : now_;
+    send_buckets(std::move(complete), last ? kAllCalls : 1);
+  }
+
+  // Of each bucket its calls, each when the one before has arrived; of what is ready the first. `ready`: of the exchanges.
+  void send_buckets(std::vector<double> ready, size_t most) {
+    const auto& buckets = calls_.buckets;
+    size_t longest = 1;
+    for (const auto& b : buckets) longest = std::max(longest, 1 + b.then.size());
+    std::vector<size_t> next(std::min(longest, most));  // by the place of a call in its bucket: the first bucket whose call is to come
+    const auto when = [&](size_t k) {
+      const bool has_arrived = next[k] < buckets.size() && (k == 0 || next[k] < next[k - 1]);
+      return has_arrived ? std::max(ready[next[k]], k == 0 || passes_on_early() ? 0 : now_) : INFINITY;
+    };
+    for (;;) {
+      size_t first = 0;
+      for (size_t k = 1; k < next.size(); ++k)
+        if (when(k) < when(first)) first = k;
+      const double at = when(first);
+      if (at == INFINITY) return;
+      const auto b = next[first]++;
+      if (first > buckets[b].then.size()) continue;
+      ready[b] = send(first == 0 ? buckets[b].exchange : buckets[b].then[first - 1], at);
+      arrived_ = std::max(arrived_, ready[b]);
     }
   }
 
+  // Between devices exchanges and gathers are one sequence, which waits for the end of the backward pass.
+  bool passes_on_early() const {
+    if (!work_.between_devices) return true;
+    return placement_.strategy != "ddp" && placement_.group_size == 0 && !Compression::parse(work_.dist.compression).carries_errors();
+  }
+
   // Units are brought while the one behind computes; their gradients are sent when they are complete.
-  void backward_by_units(bool last) {
+  void backward_by_units(bool sends, bool last) {
     const auto& units = work_.units;
-    const bool overlap = work_.dist.overlap, sends_early = overlap && !work_.between_devices;
+    const bool overlap = work_.dist.overlap, sends_early = sends && overlap && !work_.between_devices;
+    const double reduced = sends ? reduced_ : 0;
     double root = 1, next = now_;
     for (const double share : units) root -= share;
     compute(std::max(0.0, root) * kBackward * forward_);
-    std::vector<double> complete(units.size() + 1, now_);
     for (size_t u = units.size(); u > 0; --u) {
       now_ = std::max(now_, next);
-      const double seconds = units[u - 1] * (kBackward * forward_) + reduced_ / static_cast<double>(units.size());
+      const double seconds = units[u - 1] * (kBackward * forward_) + reduced / static_cast<double>(units.size());
       if (u > 1) next = send(calls_.units[u - 1], overlap ? now_ : now_ + seconds);
       compute(seconds);
       if (sends_early) exchange(u, now_);
     }
-    if (units.empty()) compute(reduced_);
+    if (units.empty()) compute(reduced);
+    if (!sends) return;
     for (size_t u = sends_early ? 1 : units.size() + 1; u > 0; --u) exchange(u - 1, now_);
-    if (last) {
-      double ready = arrived_;
-      for (const auto& bucket : calls_.buckets) ready = send(bucket.gather, ready);
-      arrived_ = std::max(arrived_, ready);
-    }
+    if (last) pass_on();
   }
 
   void exchange(size_t unit, double ready) {
@@ -149,14 +235,26 @@ class Player {
       if (bucket.unit == unit) arrived_ = std::max(arrived_, send(bucket.exchange, ready));
   }
 
+  // What follows the exchanges of all buckets.
+  void pass_on() {
+    std::vector<double> ready(calls_.buckets.size(), arrived_);
+    for (size_t k = 0, longest = 1; k < longest; ++k)
+      for (size_t b = 0; b < ready.size(); ++b) {
+        const auto& then = calls_.buckets[b].then;
+        longest = std::max(longest, then.size());
+        if (k < then.size()) arrived_ = std::max(arrived_, ready[b] = send(then[k], ready[b]));
+      }
+  }
+
   const StepWork& work_;
   const Placement& placement_;
   const StepCalls& calls_;
   const Cluster& cluster_;
   const StepRates& rates_;
-  Connection connection_;
+  Connection outside_, inside_;
+  Travelling travelling_;
   double forward_ = 0, reduced_ = 0, optimizer_ = 0, memory_ = 1, carrying_ = 0, bucket_bytes_ = 0;
-  double now_ = 0, arrived_ = 0, compute_ = 0, sent_ = 0;
+  double now_ = 0, arrived_ = 0, compute_ = 0, sent_ = 0, between_ = 0;
 };
 
 }  // namespace
@@ -165,24 +263,25 @@ double call_seconds(const StepCall& call, const Placement& placement, const Clus
                     bool between_devices) {
   using Kind = StepCall::Kind;
   const auto& local = cluster.local.bytes_per_second > 0 ? cluster.local : cluster.link;
-  const int per_machine = std::min(cluster.per_machine, placement.ranks);
-  // Of the ranks that take part, those of one machine: neighbours, or those of every group of shards that is within it.
-  const int near = call.is_strided ? std::max(1, per_machine / placement.shards()) : std::min(per_machine, call.ranks);
-  const bool leaves = near < call.ranks;
+  const bool leaves = leaves_machine(call, placement, cluster);
   const double n = call.ranks, bytes = static_cast<double>(call.bytes);
   const auto time = [&](const LinkSpeed& link, double messages, double sent) {
     return messages * (link.latency + rates.message) + sent / (rates.link_share * link.bytes_per_second);
   };
   if (call.kind == Kind::AllToAll) {
+    const double near = ranks_nearby(call, placement, cluster);
     const double here = time(local, near - 1, bytes * (near - 1) / n);
     return leaves ? std::max(here, time(cluster.link, n - near, bytes * (n - near) / n)) : here;
   }
   // A ring is as fast as its slowest link.
   const auto& slowest = leaves ? cluster.link : local;
+  if (between_devices && (call.kind == Kind::Reduce || call.kind == Kind::Distribute)) return time(slowest, n - 1, bytes);  // a chain
+  if (call.kind == Kind::Distribute) return time(slowest, rounds_of(n), rounds_of(n) * bytes);
+  if (call.kind == Kind::Reduce) return time(slowest, n, 2 * bytes * (n - 1) / n);  // in parts, which the first rank collects
   const double passes = call.kind == Kind::AllReduce ? 2 : 1;
   const double ring = time(slowest, passes * (n - 1), passes * bytes * (n - 1) / n);
   if (call.kind != Kind::AllReduce || !between_devices) return ring;
-  return std::min(ring, time(slowest, 2 * std::ceil(std::log2(n)), 2 * bytes));  // NCCL and HCCL choose a tree for many ranks
+  return std::min(ring, time(slowest, 2 * rounds_of(n), 2 * bytes));  // NCCL and HCCL choose a tree for many ranks
 }
 
 StepTime step_time(const StepWork& work, const Placement& placement, const StepCalls& calls, const Cluster& cluster,

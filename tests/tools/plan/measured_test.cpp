@@ -124,9 +124,31 @@ TEST_CASE("rates are found again from steps with one and two ranks, and predict 
 TEST_CASE("what was not measured is an extrapolation") {
   const auto steps = read("ranks,link,strategy,seconds\n1,1GB/s,single,1\n2,100Mbit/s,ddp,1\n4,1Gbit/s,zero1,1\n");
   const auto link = [](const char* text) { return link_of("test", text); };
-  CHECK(beyond_measured(steps, {.strategy = "ddp", .ranks = 4}, link("1Gbit/s")) == "");
-  CHECK(beyond_measured(steps, {.strategy = "ddp", .ranks = 3}, link("300Mbit/s")) == "");
-  CHECK(beyond_measured(steps, {.strategy = "ddp", .ranks = 8}, link("1Gbit/s")) == "more than 4 ranks");
-  CHECK(beyond_measured(steps, {.strategy = "zero3", .ranks = 8}, link("2Gbit/s")) == "more than 4 ranks, a link above 125 MB/s, zero3");
-  CHECK(beyond_measured(steps, {.strategy = "ddp", .ranks = 2}, link("50Mbit/s")) == "a link below 12.5 MB/s");
+  CHECK(beyond_measured(work_of_ten_layers(), steps, {.strategy = "ddp", .ranks = 4}, link("1Gbit/s")) == "");
+  CHECK(beyond_measured(work_of_ten_layers(), steps, {.strategy = "ddp", .ranks = 3}, link("300Mbit/s")) == "");
+  CHECK(beyond_measured(work_of_ten_layers(), steps, {.strategy = "ddp", .ranks = 8}, link("1Gbit/s")) == "more than 4 ranks");
+  CHECK(beyond_measured(work_of_ten_layers(), steps, {.strategy = "zero3", .ranks = 8}, link("2Gbit/s")) ==
+        "more than 4 ranks, a link above 125 MB/s, zero3");
+  CHECK(beyond_measured(work_of_ten_layers(), steps, {.strategy = "ddp", .ranks = 2}, link("50Mbit/s")) == "a link below 12.5 MB/s");
+  const Placement grouped{.strategy = "ddp", .ranks = 4, .group_size = 2};
+  CHECK(beyond_measured(work_of_ten_layers(), steps, grouped, link("1Gbit/s")) == "groups of ranks");
+  const auto with_groups = read("ranks,link,strategy,seconds,options\n4,1Gbit/s,ddp,1,dist.group_size=2\n");
+  CHECK(beyond_measured(work_of_ten_layers(), with_groups, grouped, link("1Gbit/s")) == "");
+}
+
+TEST_CASE("a measured step has the groups of its options, else those of the configuration") {
+  const auto steps = read(
+      "ranks,link,strategy,seconds,options\n4,1GB/s,ddp,1,dist.group_size=2\n4,1GB/s,ddp,1,dist.bucket_mib=2\n"
+      "1,1GB/s,single,1,\n4,1GB/s,ddp,1,dist.group_size=auto\n4,1GB/s,ddp,1,dist.group_size=99999\n");
+  auto work = work_of_ten_layers();
+  CHECK(steps[0].placement_of(work) == Placement{.strategy = "ddp", .ranks = 4, .group_size = 2});
+  CHECK(steps[1].placement_of(work).group_size == 0);
+  work.dist.group_size = "3";
+  CHECK(steps[0].placement_of(work).group_size == 2);
+  CHECK(steps[1].placement_of(work).group_size == 3);
+  CHECK(steps[2].placement_of(work).group_size == 0);
+  CHECK(steps[3].placement_of(work).group_size == 1);  // each rank has a machine of its own
+  CHECK(steps[4].placement_of(work).group_size == 4);
+  const auto wrong = read("ranks,link,strategy,seconds,options\n4,1GB/s,ddp,1,dist.group_size=two\n");
+  CHECK(has(error_of([&] { fit_rates(work, wrong); }).what(), "dist.group_size] 'two'"));
 }

@@ -89,6 +89,52 @@ TEST_CASE("shards within a machine where the link between machines is slow") {
     if (s.placement.strategy == "zero3") CHECK(s.placement.shard_size == 8);
 }
 
+TEST_CASE("groups of ranks where many messages are slow") {
+  auto work = work_of_four_blocks();
+  work.between_devices = false;
+  work.dist.reduction = "native";
+  auto options = many_ranks();
+  options.ranks = {8, 64};
+  options.cluster = {
+      .link = {.bytes_per_second = 10e9, .latency = 1e-3}, .local = {.bytes_per_second = 300e9, .latency = 1e-6}, .per_machine = 16};
+  const auto plan = plan_steps(work, options);
+  for (const auto& s : plan.steps) {
+    CAPTURE(s.placement.strategy);
+    CHECK(s.placement.group_size == (s.placement.ranks == 64 ? 16 : 0));  // 8 are on one machine
+    // No other size is better.
+    for (const int size : {0, 8, 16}) {
+      auto other = s.placement;
+      other.group_size = size;
+      if (s.placement.ranks == 64) CHECK(step_time(work, other, options.cluster, plan.rates).seconds >= 0.999 * s.time.seconds);
+    }
+  }
+  CHECK(plan.notes ==
+        std::vector<std::string>{
+            "groups of ranks (dist.group_size) add natively: their sums agree with those of one process except for rounding"});
+  CHECK(has(to_text(plan), "best with 64 ranks: ddp, groups of 16"));
+  CHECK(to_json(plan).at("steps", "plan").items("steps")[4].at("group_size", "step").number("group_size") == 16);
+
+  // What contradicts groups excludes them, and a configured size is taken as it is.
+  for (const auto& dist :
+       std::vector<DistOptions>{{.reduction = "ordered"}, {.reduce = "micro_batch"}, {.reduce_dtype = "bf16"}, {.compression = "fp16"}}) {
+    work.dist = dist;
+    const auto without = plan_steps(work, options);
+    for (const auto& s : without.steps) CHECK(s.placement.group_size == 0);
+    CHECK(without.notes.size() == (dist.compression == "none" ? 0 : 1));
+  }
+  for (const auto& [given, size] : std::vector<std::pair<std::string, int>>{{"4", 4}, {"auto", 16}}) {
+    work.dist = {.group_size = given};
+    const auto with = plan_steps(work, options);
+    for (const auto& s : with.steps) CHECK(s.placement.group_size == std::min(size, s.placement.ranks));
+    CHECK(with.notes.empty());
+  }
+  work.dist = {.compression = "topk:0.01+int8"};
+  work.divides_parameters = false;
+  const auto compressed = plan_steps(work, options);
+  CHECK(compressed.best(64)->placement.group_size == 16);
+  CHECK(has(compressed.notes.back(), "dist.compression=topk:0.01+int8: bytes and calls are modelled, the time of compressing is not"));
+}
+
 TEST_CASE("the speed of one rank is given, measured or fitted") {
   auto options = many_ranks();
   options.ranks = {1};
@@ -141,6 +187,7 @@ TEST_CASE("a configured model gives its parameters, FLOPs and units, and the mem
     auto same = config;
     same.trainer.strategy = s.placement.strategy;
     if (s.placement.shard_size > 0) same.dist.shard_size = std::to_string(s.placement.shard_size);
+    if (s.placement.group_size > 0) same.dist.group_size = std::to_string(s.placement.group_size);
     const auto exact = static_cast<double>(predict_memory(same, {.variants = false, .ranks = s.placement.ranks}).peak.reserved);
     // Groups of shards send their sums in smaller parts.
     CHECK(std::abs(static_cast<double>(s.memory) / exact - 1) < (s.placement.shard_size > 0 ? 0.2 : 0.1));

@@ -58,6 +58,8 @@ TEST_CASE("windows of several micro-batches") {
   CHECK(seconds(work, {.strategy = "zero2", .ranks = 2}) == Approx(7.5));  // what the first one sends is hidden
   CHECK(step_time(work, {.strategy = "zero2", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx(3 * 512'000));
   CHECK(step_time(work, {.strategy = "zero3", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx(2 * 5 * 256'000));
+  work.dist.reduction = "native";  // which sends once in a window
+  CHECK(step_time(work, {.strategy = "zero3", .ranks = 2}, kSlowLink, kExact).sent_bytes == Approx((2 * 3 + 2 * 2) * 256'000));
 }
 
 TEST_CASE("shards within groups") {
@@ -68,12 +70,67 @@ TEST_CASE("shards within groups") {
   cluster.per_machine = 2;
   cluster.local = {.bytes_per_second = 512e6};
   const StepCall within{.kind = StepCall::Kind::AllGather, .bytes = 512'000, .ranks = 2};
-  const StepCall across{.kind = StepCall::Kind::AllGather, .bytes = 512'000, .ranks = 2, .is_strided = true};
+  const StepCall across{.kind = StepCall::Kind::AllGather, .bytes = 512'000, .ranks = 2, .stride = 2};
   const Placement by_two{.strategy = "zero3", .ranks = 4, .shard_size = 2};
   CHECK(call_seconds(within, by_two, cluster, kExact, false) == Approx(0.0005));
   CHECK(call_seconds(across, by_two, cluster, kExact, false) == Approx(0.5));
   // Two of its four parts leave the machine.
   CHECK(call_seconds({.kind = StepCall::Kind::AllToAll, .bytes = 512'000, .ranks = 4}, by_two, cluster, kExact, false) == Approx(0.5));
+}
+
+TEST_CASE("groups of ranks") {
+  const auto work = two_blocks();
+  const Placement by_two{.strategy = "ddp", .ranks = 4, .group_size = 2};
+  // Gloo, with links alike: a reduction inside takes 1 s, in the second half of which the first rank only receives, the sum between 1 s,
+  // and the way back 1 s, in which it only sends. The first bucket is added inside from 2 to 3, the second until 4; between, the first
+  // until 5 and the second until 6, whose last half second only receives; the way back is from 5.5 to 6.5 and to 7.5.
+  CHECK(seconds(work, by_two) == Approx(7.5));
+  const auto time = step_time(work, by_two, kSlowLink, kExact);
+  CHECK(time.sent_bytes == Approx(2 * (256'000 + 512'000 + 512'000)));
+  CHECK(time.between_bytes == Approx(2 * 512'000));
+  CHECK(time.communication == Approx(5.5));
+  // A faster link inside is another one, so only the sums between machines count, from 2.5 and 3.5.
+  auto cluster = kSlowLink;
+  cluster.per_machine = 2;
+  cluster.local = {.bytes_per_second = 512e6};
+  CHECK(seconds(work, by_two, cluster) == Approx(4.002));
+  // Groups of one rank are a sum of all, and so is one group.
+  auto native = work;
+  native.dist.reduction = "native";
+  for (const int size : {1, 4})
+    CHECK(seconds(work, {.strategy = "ddp", .ranks = 4, .group_size = size}) == Approx(seconds(native, {.strategy = "ddp", .ranks = 4})));
+  // Between devices sums wait for the end of the backward pass, so the second bucket's way between machines begins after that of the first.
+  auto devices = work;
+  devices.between_devices = true;
+  CHECK(seconds(devices, by_two, cluster) == Approx(5.001));
+  CHECK(step_time(devices, by_two, cluster, kExact).sent_bytes == Approx(2 * (512'000 + 512'000)));
+}
+
+TEST_CASE("the calls of groups") {
+  const Placement by_eight{.strategy = "ddp", .ranks = 64, .group_size = 8};
+  const StepCall inside{.kind = StepCall::Kind::Reduce, .bytes = 512'000, .ranks = 8};
+  const StepCall back{.kind = StepCall::Kind::Distribute, .bytes = 512'000, .ranks = 8};
+  const StepCall between{.kind = StepCall::Kind::AllReduce, .bytes = 512'000, .ranks = 8, .stride = 8, .of_leaders = true};
+  Cluster cluster{.link = {.bytes_per_second = 512'000, .latency = 0.01}, .local = {.bytes_per_second = 5'120'000, .latency = 0.001}};
+  const auto time = [&](const StepCall& call, bool between_devices) {
+    return call_seconds(call, by_eight, cluster, kExact, between_devices);
+  };
+  cluster.per_machine = 8;
+  CHECK(time(inside, false) == Approx(8 * 0.001 + 2 * 0.1 * 7 / 8));  // Gloo: a ring, and the parts to the first rank
+  CHECK(time(back, false) == Approx(3 * 0.001 + 3 * 0.1));            // and a tree
+  CHECK(time(inside, true) == Approx(7 * 0.001 + 0.1));
+  CHECK(time(back, true) == Approx(7 * 0.001 + 0.1));
+  CHECK(time(between, false) == Approx(14 * 0.01 + 2 * 7.0 / 8));
+  // Machines of 4 ranks divide the groups; of those of 12 the second group is on two; of those of 16 every other first rank is elsewhere.
+  for (const int per_machine : {4, 12}) {
+    cluster.per_machine = per_machine;
+    CHECK(time(back, false) == Approx(3 * 0.01 + 3));
+  }
+  cluster.per_machine = 16;
+  CHECK(time(back, false) == Approx(3 * 0.001 + 3 * 0.1));
+  CHECK(time(between, false) == Approx(14 * 0.01 + 2 * 7.0 / 8));
+  cluster.per_machine = 64;
+  CHECK(time(between, false) == Approx(14 * 0.001 + 0.2 * 7 / 8));
 }
 
 TEST_CASE("messages, the optimizer, busy cores and what a link reaches") {

@@ -21,6 +21,8 @@ struct MeasuredStep {
   bool is_check = false;  ///< not fitted, but compared
 
   StepWork work_of(const StepWork& base) const;
+  /// `placement` with the group size of `options`, or else of `base`.
+  Placement placement_of(const StepWork& base) const;
   Cluster cluster() const { return {.link = link, .load = load}; }
   std::string name() const;  ///< "2 ranks, 1Gbit/s, zero1"
 };
@@ -53,7 +55,8 @@ struct StepFit {
 /// `start`. Error(Data) if there is no step to fit.
 StepFit fit_rates(const StepWork& base, const std::vector<MeasuredStep>& steps, const StepRates& start = {});
 
-/// In what a plan is beyond the measured steps: "more than 4 ranks"; "" if in nothing.
-std::string beyond_measured(const std::vector<MeasuredStep>& steps, const Placement& placement, const LinkSpeed& link);
+/// In what a plan is beyond the measured steps of the work: "more than 4 ranks"; "" if in nothing.
+std::string beyond_measured(const StepWork& work, const std::vector<MeasuredStep>& steps, const Placement& placement,
+                            const LinkSpeed& link);
 
 }  // namespace npu_train

@@ -42,7 +42,7 @@ struct Plan {
   Cluster cluster{};
   StepRates rates{};
   int64_t memory_limit = 0;
-  std::vector<PlannedStep> steps{};  ///< by number of ranks; of each strategy with its best shard size
+  std::vector<PlannedStep> steps{};  ///< by number of ranks; of each strategy with its best sizes of shards and groups
   std::optional<StepFit> fit{};
   std::vector<std::string> notes{};
 
@@ -55,7 +55,8 @@ StepWork step_work(const RunConfig& config, const Parts& parts = builtin_parts()
 /// The bytes of a rank by placement.
 using MemoryOfRank = std::function<int64_t(const Placement&)>;
 
-/// Compares the strategies for each number of ranks. `memory` may be empty.
+/// Compares the strategies for each number of ranks, with sizes of shards and, unless `work.dist` has one, of groups. `memory` may be
+/// empty.
 Plan plan_steps(const StepWork& work, const PlanOptions& options, const MemoryOfRank& memory = {});
 
 /// The same for a configured run, with the memory that predict_memory gives. Error(Usage) for numbers of ranks out of 1 to 65536.

@@ -29,7 +29,8 @@ struct StepTime {
   double seconds = 0;        ///< of the step
   double compute = 0;        ///< of it without waiting for other ranks
   double communication = 0;  ///< while something travels, hidden or not
-  double sent_bytes = 0;     ///< by each rank, without agreements
+  double sent_bytes = 0;     ///< by each rank, without agreements; with groups by the first rank of one
+  double between_bytes = 0;  ///< of them, with groups: to first ranks of other groups
 
   /// Share of the step in which a rank waits for others.
   double waiting() const { return seconds > 0 ? (seconds - compute) / seconds : 0; }

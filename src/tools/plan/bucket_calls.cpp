@@ -1,0 +1,135 @@
+#include "tools/plan/bucket_calls.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace npu_train::detail {
+namespace {
+
+using Kind = StepCall::Kind;
+
+constexpr int64_t kCoded = 256;  // elements that share a scale in int8
+constexpr int64_t kScaleBytes = 4;
+constexpr int64_t kPlaceBytes = 4;  // of an element that travels alone
+
+int64_t coded_bytes(const std::string& values, int64_t n) {
+  if (values == "int8") return n + (n + kCoded - 1) / kCoded * kScaleBytes;
+  return n * (values == "fp32" ? 4 : 2);
+}
+
+int64_t list_bytes(const std::string& values, int64_t n) { return kPlaceBytes * n + coded_bytes(values, n); }
+
+// The most elements whose list has at most `budget` bytes.
+int64_t most_within(const std::string& values, double budget, int64_t elements) {
+  int64_t low = 0, high = elements;
+  while (low < high) {
+    const auto middle = (low + high + 1) / 2;
+    if (static_cast<double>(list_bytes(values, middle)) <= budget)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
+
+int64_t elements_of(const StepWork& work, const BucketSize& size) {
+  int64_t out = 0;
+  for (const auto i : size.parameters) out += work.parameters[i].elements;
+  return out;
+}
+
+}  // namespace
+
+BucketCalls::BucketCalls(const StepWork& work, const DistOptions& dist, const Placement& placement, Sharding sharding)
+    : work_(work),
+      dist_(dist),
+      placement_(placement),
+      in_shards_(sharding != Sharding::None),
+      // With groups of ranks between them only.
+      compression_(placement.group_size > 0 && placement.groups() == 1 ? Compression() : Compression::parse(dist.compression)) {}
+
+int BucketCalls::divided_by() const {
+  if (placement_.groups() == 1 || !compression_.carries_errors()) return placement_.ranks;
+  return in_shards_ ? std::lcm(placement_.ranks, placement_.groups()) : placement_.groups();
+}
+
+StepCalls::Bucket BucketCalls::of(const BucketSize& size) const {
+  const auto calls = placement_.groups() > 1
+                         ? grouped(size)
+                         : sum(size, {.ranks = placement_.ranks, .stride = 1, .in_shards = in_shards_, .leaders = false});
+  return {.ready = size.ready, .unit = size.unit, .bytes = size.bytes(), .exchange = calls[0], .then = {calls.begin() + 1, calls.end()}};
+}
+
+StepCall BucketCalls::call(Kind kind, int64_t bytes, const Adding& by) const {
+  return {.kind = kind, .bytes = bytes, .ranks = by.ranks, .stride = by.stride, .of_leaders = by.leaders};
+}
+
+// Inside each group, between their first ranks, who get complete sums, and back.
+std::vector<StepCall> BucketCalls::grouped(const BucketSize& size) const {
+  const Adding members{.ranks = placement_.group_size, .stride = 1, .in_shards = false, .leaders = false};
+  std::vector<StepCall> out;
+  if (members.ranks > 1) out.push_back(call(Kind::Reduce, size.bytes(), members));
+  const auto between = sum(size, {.ranks = placement_.groups(), .stride = members.ranks, .in_shards = false, .leaders = true});
+  out.insert(out.end(), between.begin(), between.end());
+  if (members.ranks > 1) out.push_back(call(Kind::Distribute, size.bytes(), members));
+  return out;
+}
+
+std::vector<StepCall> BucketCalls::sum(const BucketSize& size, const Adding& by) const {
+  const bool is_float = size.element_bytes == 4;
+  if (compression_.carries_errors() && is_float) return compressed(size, by);
+  if (!dist_.adds_in_order()) return {call(Kind::AllReduce, size.bytes(), by)};
+  const bool half = is_float && (dist_.reduce_dtype == "bf16" || !compression_.none());
+  const auto bytes = half ? size.elements * 2 : size.bytes();
+  std::vector<StepCall> out{call(Kind::AllToAll, bytes, by)};
+  const int shards = placement_.shards();
+  if (!by.in_shards)
+    out.push_back(call(Kind::AllGather, bytes, by));
+  else if (shards < by.ranks)
+    out.push_back({.kind = Kind::AllGather, .bytes = size.bytes() / shards, .ranks = by.ranks / shards, .stride = shards});
+  return out;
+}
+
+void BucketCalls::add_coded(int64_t elements, const Adding& by, bool gathers, std::vector<StepCall>& out) const {
+  const auto bytes = coded_bytes(compression_.values, elements / by.ranks) * by.ranks;
+  out.push_back(call(Kind::AllToAll, bytes, by));
+  if (gathers) out.push_back(call(Kind::AllGather, bytes, by));
+}
+
+std::vector<StepCall> BucketCalls::compressed(const BucketSize& size, const Adding& by) const {
+  if (compression_.method == Compression::Method::LowRank) return low_rank(size, by);
+  if (compression_.method == Compression::Method::Largest)
+    return {call(Kind::AllGather, list_bytes(compression_.values, largest(size, by)) * by.ranks, by)};
+  std::vector<StepCall> out;
+  add_coded(size.elements, by, !by.in_shards, out);
+  return out;
+}
+
+// Of a bucket, how many elements each rank sends to the others.
+int64_t BucketCalls::largest(const BucketSize& size, const Adding& by) const {
+  const auto elements = elements_of(work_, size);
+  auto out = elements;
+  if (compression_.share > 0) out = static_cast<int64_t>(compression_.share * static_cast<double>(elements));
+  // A list goes to each other rank; of what is not compressed 1/N goes to each, and without shards the sums once more.
+  const double budget = compression_.ratio * (by.in_shards ? 1 : 2) * 4 * static_cast<double>(elements) / by.ranks;
+  if (compression_.ratio > 0) out = std::min(out, most_within(compression_.values, budget, elements));
+  return std::clamp<int64_t>(out, 1, size.elements);
+}
+
+// One factor of each matrix with all that is no matrix, then the other factor.
+std::vector<StepCall> BucketCalls::low_rank(const BucketSize& size, const Adding& by) const {
+  int64_t first = 0, second = 0;
+  for (const auto i : size.parameters) {
+    const auto& p = work_.parameters[i];
+    const auto columns = p.rows > 0 ? p.elements / p.rows : 0, rank = std::min({compression_.rank, p.rows, columns});
+    const bool is_smaller = rank > 0 && (p.rows + columns) * rank < p.elements;
+    first += is_smaller ? p.rows * rank : p.elements;
+    second += is_smaller ? columns * rank : 0;
+  }
+  std::vector<StepCall> out;
+  add_coded(padded_to(first, by.ranks), by, true, out);
+  if (second > 0) add_coded(padded_to(second, by.ranks), by, true, out);
+  return out;
+}
+
+}  // namespace npu_train::detail
