@@ -1,5 +1,4 @@
 // Every element travels, in a code of fewer bytes.
-#include <optional>
 #include <utility>
 
 #include "dist/coded_sum.hpp"
@@ -73,26 +72,13 @@ std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Plac
   return std::make_unique<CodedElements>(code, std::move(place));
 }
 
-namespace {
-
-// Under a bound alone, integers of the most bits with which every element travels within it.
-std::optional<ValueCode> code_within(const Compression& compression, const Compressor::Place& place) {
-  if (compression.ratio == 0 || compression.share > 0 || compression.values != "fp32") return std::nullopt;
-  const auto numel = place.part_size();
-  for (int bits = 8; bits >= 2; --bits)
-    if (const ValueCode code(bits); static_cast<double>(code.bytes(numel)) <= compression.ratio * 4 * static_cast<double>(numel))
-      return code;
-  return std::nullopt;
-}
-
-}  // namespace
-
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, Compressor::Place place) {
   const bool alone = place.group.size() == 1;
   if (alone || !compression.carries_errors() || place.layout.options.dtype() != at::kFloat) return nullptr;
   switch (compression.method) {
     case Compression::Method::Largest:
-      if (const auto code = code_within(compression, place)) return make_coded_elements(*code, std::move(place));
+      if (const int bits = compression.bits_within_ratio(place.part_size()); bits > 0)
+        return make_coded_elements(ValueCode(bits), std::move(place));
       return make_largest_elements(compression, std::move(place));
     case Compression::Method::LowRank:
       return make_low_rank(compression, std::move(place));

@@ -66,4 +66,16 @@ Compression Compression::parse(const std::string& text) {
   return out;
 }
 
+int64_t Compression::integer_bytes(int64_t n, int bits) {
+  constexpr int64_t kScaleBytes = 4, kTogether = 8;  // eight integers in as many bytes as each has bits
+  return kScaleBytes * ((n + kBlock - 1) / kBlock) + (bits == 8 ? n : (n + kTogether - 1) / kTogether * bits);
+}
+
+int Compression::bits_within_ratio(int64_t n) const {
+  if (ratio == 0 || share > 0 || values != "fp32") return 0;
+  for (int bits = 8; bits >= 2; --bits)
+    if (static_cast<double>(integer_bytes(n, bits)) <= ratio * 4 * static_cast<double>(n)) return bits;
+  return 0;
+}
+
 }  // namespace npu_train

@@ -9,6 +9,7 @@
 #include <ATen/ops/from_blob.h>
 
 #include "dist/carried.hpp"
+#include "dist/flat_layout.hpp"
 #include "dist/operator_sequence.hpp"
 #include "dist/rank_times.hpp"
 #include "npu_train/base/digest.hpp"
@@ -194,7 +195,7 @@ void DataParallelStrategy::finish_step() {
 void DataParallelStrategy::check_weights(int64_t steps) {
   std::string own;
   for (const auto& p : trained_) {
-    const auto content = digest(p.value);
+    const auto content = digest(shards() ? detail::in_model(p) : p.value);  // masters are in shards, or not rounded yet
     own.append(reinterpret_cast<const char*>(&content), sizeof content);
   }
   const auto all = group_->gather("check_every", own);

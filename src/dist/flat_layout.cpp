@@ -31,8 +31,8 @@ void place_with_owners(FlatBucket& bucket, int ranks, const std::vector<int>& ow
 
 }  // namespace
 
-int64_t FlatBucket::bytes_to_others(int ranks) const {
-  return numel / ranks * (ranks - 1) * static_cast<int64_t>(options.dtype().itemsize());
+int64_t FlatBucket::bytes_to_others(int ranks, size_t element_size) const {
+  return numel / ranks * (ranks - 1) * static_cast<int64_t>(element_size);
 }
 
 at::Tensor FlatBucket::view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter) {
@@ -56,7 +56,7 @@ namespace {
 // Of the parameters `indices`, in their order. The first bucket of all is closed at an eighth of `bucket_bytes`.
 void add_buckets(const ParameterSet& parameters, const std::vector<size_t>& indices, int ranks, int64_t bucket_bytes,
                  const std::vector<int>& owners, std::vector<FlatBucket>& closed) {
-  std::vector<FlatBucket> open;  // at most one for each device and dtype
+  std::vector<FlatBucket> open;  // at most one for each device and dtypes
   const auto close = [&](FlatBucket bucket) {
     if (owners.empty())
       bucket.numel = padded(bucket.numel, kBlock * ranks);
@@ -70,7 +70,8 @@ void add_buckets(const ParameterSet& parameters, const std::vector<size_t>& indi
           " is not dense in memory; call .contiguous() on it before training");
     const auto options = value.options().requires_grad(false);
     auto bucket = std::find_if(open.begin(), open.end(), [&](const FlatBucket& b) {
-      return b.options.device() == options.device() && b.options.dtype() == options.dtype();
+      return b.options.device() == options.device() && b.options.dtype() == options.dtype() &&
+             in_model(parameters[b.pieces.front().parameter]).scalar_type() == in_model(parameters[i]).scalar_type();
     });
     if (bucket == open.end()) bucket = open.insert(open.end(), {.options = options});
     bucket->pieces.push_back({i, bucket->numel, value.numel()});

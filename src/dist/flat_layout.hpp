@@ -32,21 +32,21 @@ struct FlatBucket {
   // Where the range is in a flat buffer of that part alone.
   int64_t offset_in_part(const FlatPiece& piece, int rank, int ranks) const;
 
-  // What a rank sends when each gives its part to all others.
-  int64_t bytes_to_others(int ranks) const;
+  // What a rank sends when each gives its part to all others, in elements of a size.
+  int64_t bytes_to_others(int ranks, size_t element_size) const;
 
   // The piece within `flat`, with the strides of the parameter.
   static at::Tensor view(const at::Tensor& flat, const FlatPiece& piece, const at::Tensor& parameter);
 };
 
-// Buckets of parameters of one device and dtype, in the reverse order of the set: the order in which a backward pass gives gradients,
-// nearly. A bucket is closed when it has `bucket_bytes`; the first one at an eighth of that, so that sending starts early. The layout
-// depends only on the arguments: it is the same on every rank. With `owners`, a rank for each parameter, a piece is complete in the part of
-// its owner; parts are padded to the largest one.
+// Buckets of parameters of one device and dtype, also of the tensors that the model computes with, in the reverse order of the set: the
+// order in which a backward pass gives gradients, nearly. A bucket is closed when it has `bucket_bytes`; the first one at an eighth of
+// that, so that sending starts early. The layout depends only on the arguments: it is the same on every rank. With `owners`, a rank for
+// each parameter, a piece is complete in the part of its owner; parts are padded to the largest one.
 std::vector<FlatBucket> flat_layout(const ParameterSet& parameters, int ranks, int64_t bucket_bytes, const std::vector<int>& owners = {});
 
-// The same where parameters are brought and released by units: buckets of one unit each, of one device and dtype, also of the tensors that
-// the model computes with, in the reverse order of units. `unit_of` has an index for each parameter.
+// The same where parameters are brought and released by units: buckets of one unit each, in the reverse order of units. `unit_of` has an
+// index for each parameter.
 std::vector<FlatBucket> unit_layout(const ParameterSet& parameters, int ranks, const std::vector<size_t>& unit_of);
 
 }  // namespace npu_train::detail

@@ -5,10 +5,10 @@
 
 namespace npu_train::detail {
 
-GatheredBucket::GatheredBucket(const FlatBucket& layout, const std::vector<at::Tensor>& slices, ProcessGroup& group, bool between_devices)
+GatheredBucket::GatheredBucket(const FlatBucket& layout, const std::vector<at::Tensor>& slices, at::ScalarType dtype, ProcessGroup& group,
+                               bool between_devices)
     : layout_(layout) {
-  const auto& first = slices[layout.pieces.front().parameter];
-  const auto options = first.options().requires_grad(false).device(between_devices ? layout.options.device() : c10::Device(c10::kCPU));
+  const auto options = layout.options.dtype(dtype).device(between_devices ? layout.options.device() : c10::Device(c10::kCPU));
   own_ = at::zeros({layout.numel / group.size()}, options);
   all_ = at::empty({layout.numel}, options);
   for (const auto& piece : layout.pieces) {

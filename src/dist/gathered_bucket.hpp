@@ -13,9 +13,10 @@ namespace npu_train::detail {
 
 class GatheredBucket {
  public:
-  // Sends the `slices` of this rank, one for each parameter of the set, those of the bucket of one dtype, on any device. `between_devices`:
-  // from the device of the parameters to those of other ranks, without a copy in host memory.
-  GatheredBucket(const FlatBucket& layout, const std::vector<at::Tensor>& slices, ProcessGroup& group, bool between_devices);
+  // Sends the `slices` of this rank, one for each parameter of the set, on any device, rounded to `dtype`. `between_devices`: from the
+  // device of the parameters to those of other ranks, without a copy in host memory.
+  GatheredBucket(const FlatBucket& layout, const std::vector<at::Tensor>& slices, at::ScalarType dtype, ProcessGroup& group,
+                 bool between_devices);
 
   // Waits, and copies into each of the bucket's `whole` that is defined. `parameters` have the sizes and strides that the slices are of.
   void finish(const ParameterSet& parameters, const std::vector<at::Tensor>& whole);

@@ -1,17 +1,18 @@
 #include "npu_train/dist/gradient_reducer.hpp"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <utility>
 
 #include "dist/bucket.hpp"
 #include "dist/bucket_queue.hpp"
 #include "dist/carried.hpp"
+#include "dist/divided_masters.hpp"
 #include "dist/equal_parameters.hpp"
 #include "dist/gathered_bucket.hpp"
 #include "dist/gradient_hook.hpp"
@@ -61,6 +62,8 @@ class GradientReducer::Impl {
   void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
 
  private:
+  void gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
+                      const std::function<at::ScalarType(const detail::FlatBucket&)>& travels_in);
   void open_window();
   detail::ParameterUnits& units(const char* call) const;
   ParameterSet own_slices() const;
@@ -155,6 +158,7 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
         detail::ParameterUnits::Options{.between_devices = between_devices_, .ahead = options.overlap});
   }
   own_ = sharding_ == Sharding::None ? parameters_ : own_slices();
+  if (sharding_ != Sharding::None && units_ == nullptr) detail::divide_masters(parameters_, own_);
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
       const auto& p = parameters_[buckets_[b].layout().pieces[i].parameter];
@@ -214,14 +218,10 @@ void GradientReducer::Impl::idle_forward() { units("idle_forward").idle_pass(/*b
 void GradientReducer::Impl::end_forward() { units("end_forward").end(); }
 
 void GradientReducer::Impl::bring_parameters() {
-  if (units_ == nullptr) return;
-  units_->bring_all();
+  if (sharding_ == Sharding::None) return;
+  if (units_ != nullptr) units_->bring_all();
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> masters;
-  for (const auto& p : parameters_) {
-    if (p.computed.defined()) p.value.set_data(at::empty_strided(p.value.sizes(), p.value.strides(), p.value.options()));
-    masters.push_back(p.computed.defined() ? p.value : at::Tensor());
-  }
+  const auto masters = detail::masters_with_memory(parameters_);
   if (std::any_of(masters.begin(), masters.end(), [](const at::Tensor& t) { return t.defined(); })) gather(own_.values(), masters);
 }
 
@@ -388,10 +388,15 @@ void GradientReducer::Impl::add_over_ranks(at::Tensor& own) const {
 
 void GradientReducer::Impl::gather_parameters() {
   if (sharding_ == Sharding::None || units_ != nullptr) return;
+  const at::NoGradGuard no_grad;
   const double begin = SteadyClock().now();
-  gather(own_.values(), parameters_.values());
+  std::vector<at::Tensor> in_model;
+  for (const auto& p : parameters_) in_model.push_back(detail::in_model(p));
+  const auto travels_in = [&](const detail::FlatBucket& b) { return in_model[b.pieces.front().parameter].scalar_type(); };
+  gather_buckets(own_.values(), in_model, travels_in);  // masters are rounded where they are sent
   times_.parameters = SteadyClock().now() - begin;
-  for (const auto& b : buckets_) times_.parameter_bytes += b.layout().bytes_to_others(shard_size());
+  for (const auto& b : buckets_)
+    times_.parameter_bytes += b.layout().bytes_to_others(shard_size(), c10::elementSize(travels_in(b.layout())));
 }
 
 void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
@@ -407,10 +412,16 @@ void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const 
       if (whole[i].defined() && !whole[i].is_same(slices[i])) whole[i].detach().copy_(slices[i]);
     return;
   }
+  gather_buckets(slices, whole, [&](const detail::FlatBucket& b) { return slices[b.pieces.front().parameter].scalar_type(); });
+}
+
+// `travels_in`: the dtype for a bucket.
+void GradientReducer::Impl::gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
+                                           const std::function<at::ScalarType(const detail::FlatBucket&)>& travels_in) {
   constexpr size_t kUnderWay = 2;  // one travels while another is copied
   std::deque<detail::GatheredBucket> under_way;
   for (const auto& b : buckets_) {
-    under_way.emplace_back(b.layout(), slices, *groups_.shards, between_devices_);
+    under_way.emplace_back(b.layout(), slices, travels_in(b.layout()), *groups_.shards, between_devices_);
     if (under_way.size() < kUnderWay) continue;
     under_way.front().finish(parameters_, whole);
     under_way.pop_front();

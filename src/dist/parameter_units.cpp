@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "dist/divided_masters.hpp"
 #include "dist/operator_sequence.hpp"
 #include "npu_train/core/clock.hpp"
 #include "npu_train/core/error.hpp"
@@ -33,12 +34,6 @@ class NoAutocastCache {
 };
 
 c10::DataPtr nothing(const c10::Device& device) { return {nullptr, device}; }
-
-at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options) {
-  auto out = at::empty({0}, options);
-  out.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides());
-  return out;
-}
 
 }  // namespace
 

@@ -7,6 +7,8 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/where.h>
 
+#include "npu_train/dist/compression.hpp"
+
 namespace npu_train::detail {
 namespace {
 
@@ -16,13 +18,13 @@ int64_t words_of(int64_t n) { return (n + kTogether - 1) / kTogether; }
 // That an integer of so many bits can be.
 int64_t largest_of(int bits) { return (int64_t{1} << (bits - 1)) - 1; }
 
-int64_t blocks_of(int64_t n) { return (n + ValueCode::kBlock - 1) / ValueCode::kBlock; }
+int64_t blocks_of(int64_t n) { return (n + Compression::kBlock - 1) / Compression::kBlock; }
 
 // [rows, n] as [rows, blocks, 256], zeros behind the end.
 at::Tensor in_blocks(const at::Tensor& rows) {
-  const auto n = rows.size(1), padded = blocks_of(n) * ValueCode::kBlock;
+  const auto n = rows.size(1), padded = blocks_of(n) * Compression::kBlock;
   const auto full = padded == n ? rows : at::constant_pad_nd(rows, {0, padded - n});
-  return full.view({rows.size(0), blocks_of(n), ValueCode::kBlock});
+  return full.view({rows.size(0), blocks_of(n), Compression::kBlock});
 }
 
 at::Tensor bytes_of(const at::Tensor& rows) { return rows.contiguous().view(at::kByte); }
@@ -82,7 +84,7 @@ ValueCode::ValueCode(const std::string& name)
 
 int64_t ValueCode::bytes(int64_t n) const {
   if (dtype_ != at::kChar) return n * static_cast<int64_t>(c10::elementSize(dtype_));
-  return 4 * blocks_of(n) + (bits_ == 8 ? n : words_of(n) * bits_);
+  return Compression::integer_bytes(n, bits_);
 }
 
 at::Tensor ValueCode::encode(const at::Tensor& rows) const {

@@ -12,8 +12,6 @@ namespace npu_train::detail {
 // of them in as many bytes as each has bits. A number that is not finite makes its block so, or itself.
 class ValueCode {
  public:
-  static constexpr int64_t kBlock = 256;
-
   // fp32 | bf16 | fp16 | int8
   explicit ValueCode(const std::string& name);
   // Integers of 2 to 8 bits.

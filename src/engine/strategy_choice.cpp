@@ -41,8 +41,12 @@ bool has_masters(const std::string& precision) { return precision.ends_with("-tr
 // `slots`: bytes of the optimizer's state for each element.
 TrainingState of_slots(const ParameterSet& trained, const RunConfig& config, double slots, bool offloads) {
   const auto elements = static_cast<double>(trained.numel());
-  const double of_parameter = has_masters(config.precision) ? kLow + kFp32 : kFp32, averages = config.ema.enabled ? kFp32 : 0;
-  return {.parameters = elements * of_parameter, .gradients = elements * kFp32, .optimizer = offloads ? 0 : elements * (slots + averages)};
+  const bool low = has_masters(config.precision);
+  const double averages = config.ema.enabled ? kFp32 : 0;
+  const double masters = low ? kFp32 : 0;  // on the device also where the host has the rest
+  return {.parameters = elements * (low ? kLow : kFp32),
+          .gradients = elements * kFp32,
+          .optimizer = elements * (masters + (offloads ? 0 : slots + averages))};
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ namespace npu_train {
 struct TrainingState {
   double parameters = 0;
   double gradients = 0;
-  double optimizer = 0;  // and averages of weights
+  double optimizer = 0;  // and averages of weights, and fp32 masters
 
   double all() const { return parameters + gradients + optimizer; }
   // Of one of `ranks` that divide.

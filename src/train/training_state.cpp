@@ -25,8 +25,11 @@ namespace {
 constexpr const char* kLoopState = "Checkpoint";
 constexpr const char* kCompression = "compression";  // the part of the strategy's own state
 
-/// The parameters as they are saved: fp32 master weights if there are any, so that a checkpoint fits every precision; slices where the
-/// parameters themselves are in shards.
+/// Whether this rank has only a slice of a master, which is in shards.
+bool is_apart(const Parameter& p) { return p.is_slice() && p.sliced_from.numel() > 0 && p.sliced_from.storage().nbytes() == 0; }
+
+/// The parameters as this rank has them to save: fp32 master weights if there are any, so that a checkpoint fits every precision; slices
+/// where these, or the parameters themselves, are in shards.
 ParameterSet saved_parameters(const LoopParts& parts) {
   ParameterSet out;
   const auto& all_updated = on_device(*parts.strategy, parts.optimizer->parameters());
@@ -34,7 +37,7 @@ ParameterSet saved_parameters(const LoopParts& parts) {
     const auto* updated = all_updated.find(p.name);
     if (updated == nullptr)
       out.add(p);
-    else if (parts.strategy->shards_parameters())
+    else if (parts.strategy->shards_parameters() || is_apart(*updated))
       out.add(*updated);
     else
       out.add({.name = p.name, .value = updated->whole()});
@@ -88,6 +91,22 @@ State whole_state(State state, const ParameterSet& parameters, Strategy& strateg
     for (size_t i = 0; i < whole.size(); ++i) state.tensors[state_name(kind, parameters[i])] = whole[i];
   }
   return state;
+}
+
+/// Where parameters are complete: puts the slices of masters together in host memory, on the main rank alone or everywhere; other ranks
+/// omit them. Every rank makes the call.
+void complete_masters(const LoopParts& parts, bool everywhere, State& model) {
+  const auto& updated = on_device(*parts.strategy, parts.optimizer->parameters());
+  if (std::none_of(updated.begin(), updated.end(), is_apart)) return;
+  std::vector<at::Tensor> whole(updated.size());
+  for (size_t i = 0; i < updated.size(); ++i) {
+    if (!is_apart(updated[i])) continue;
+    model.tensors.erase(updated[i].name);
+    if (!everywhere && !parts.strategy->is_main()) continue;
+    whole[i] = at::empty_like(updated[i].whole().detach(), updated[i].value.options().device(at::kCPU).requires_grad(false));
+    model.tensors.emplace(updated[i].name, whole[i]);
+  }
+  parts.strategy->gather_slices(updated.values(), whole);
 }
 
 /// The state without its slices, which go to `out`.
@@ -173,7 +192,10 @@ void save_training(const LoopParts& parts, const LoopPosition& position, StateSl
     return slices == nullptr ? whole_state(std::move(state), of, *parts.strategy) : without_slices(std::move(state), of, (*slices)[part]);
   };
   out["model"] = model_state(parts);
-  if (parts.strategy->shards_parameters()) out["model"] = divide("model", std::move(out["model"]), parts.optimizer->parameters());
+  if (parts.strategy->shards_parameters())
+    out["model"] = divide("model", std::move(out["model"]), parts.optimizer->parameters());
+  else
+    complete_masters(parts, /*everywhere=*/slices == nullptr, out["model"]);
   out["optimizer"] = divide("optimizer", parts.optimizer->state(), parts.optimizer->parameters());
   out["scaler"] = parts.precision->state();
   save_carried(*parts.strategy, slices, out);

@@ -144,14 +144,15 @@ class Distributed(ProgramTest):
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
 
     def test_masters_in_shards_go_on_anywhere(self):
-        """bf16-true: zero3 on 3 ranks, ddp on 2, zero3 on 2 groups of 2, one process; checkpoints have the masters, which are not rounded."""
+        """bf16-true: every strategy, the division of groups of 2 ranks too, and one process; checkpoints have the masters, which are not rounded."""
         config, out = self.config(TINY), self.dir / 'masters'
-        common = ['precision=bf16-true', 'dist.reduce=micro_batch', 'trainer.max_epochs=2']
+        common = ['precision=bf16-true', 'dist.reduce=micro_batch', 'trainer.max_epochs=3']
         whole, _ = self.end_of('whole', config, *common, 'trainer.accumulate_grad_batches=12')
-        for strategy, count, steps in (('zero3', 3, 1), ('ddp', 2, 2), ('zero3', 4, 3), ('auto', 1, 1000)):
+        for strategy, count, steps in (('zero3', 3, 1), ('zero1', 3, 2), ('ddp', 2, 3), ('zero2', 4, 4), ('zero3', 4, 5), ('auto', 1, 1000)):
             said = ranks(count, config, f'output.dir={out}', *common, f'trainer.accumulate_grad_batches={12 // count}', f'trainer.max_steps={steps}',
                          f'trainer.strategy={strategy}', *(['dist.shard_size=2'] if count == 4 else []), '--resume', 'auto')
             self.assertDone(said)
+            if strategy != 'zero3': self.assertIn('model.safetensors', {path.name for path in (run_dir(out) / 'checkpoints/last').iterdir()})
         parts = contents(out)
         for part in PARTS: self.assertEqual(whole[part], parts[part], part)
 

@@ -81,6 +81,13 @@ class Memory(ProgramTest):
             self.assertLess(abs(found['allocated'] / epoch['peak_memory_bytes'] - 1), 0.1, (strategy, found, epoch))
         self.assertLessEqual(allocated['zero2'], allocated['zero1'])
         self.assertLess(allocated['zero1'], 0.9 * allocated['ddp'])
+        low = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'precision=bf16-true', *several)))
+               for s in allocated}
+        ddp = low.pop('ddp')
+        masters, state = (ddp['components'][part] for part in ('master weights', 'optimizer state'))
+        for strategy, found in low.items():
+            self.assertLess(found['components']['master weights'], 0.26 * masters, strategy)
+            self.assertLess(found['allocated'], ddp['allocated'] - 0.6 * (masters + state), strategy)
         deep = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'model.depth=12',
                                                           'data.batch_size=2', 'dist.backend=gloo')))['allocated'] for s in ('zero2', 'zero3')}
         self.assertLess(deep['zero3'], 0.7 * deep['zero2'])  # of 12 blocks two are complete; of three too, with little to gain

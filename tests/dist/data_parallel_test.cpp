@@ -3,11 +3,78 @@
 
 #include "testing.hpp"
 
+#include <ATen/ops/arange.h>
+#include <c10/util/accumulate.h>
+
 #include "dist/in_process_group.hpp"
 #include "dist/ranks.hpp"
+#include "npu_train/device/live_bytes.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
+
+namespace {
+
+// Two parameters that the model has in bf16, with fp32 masters, and a norm in fp32 between them.
+struct WithMasters {
+  ParameterSet trained;
+
+  WithMasters() {
+    add("weight", {90, 101}, at::kBFloat16);
+    add("norm", {777}, at::kFloat);
+    add("head", {5, 40, 3}, at::kBFloat16);
+  }
+  void add(const char* name, const std::vector<int64_t>& sizes, at::ScalarType dtype) {
+    const auto value =
+        (at::arange(c10::multiply_integers(sizes), at::kFloat) * 0.37).sin().view(sizes).clone();  // views keep the memory of their base
+    Parameter p{.name = name, .value = value.set_requires_grad(true)};
+    if (dtype != at::kFloat) p.computed = value.detach().to(dtype).set_requires_grad(true);
+    trained.add(std::move(p));
+  }
+  static at::Tensor in_model(const Parameter& p) { return p.computed.defined() ? p.computed : p.value; }
+  static at::Tensor gradient(const Parameter& p, int rank, int step) {
+    const auto like = in_model(p);
+    return (at::arange(like.numel(), at::kFloat) * (0.11 + 0.07 * rank) + step).cos().view(like.sizes()).to(like.scalar_type());
+  }
+  at::Tensor loss(int rank, int step) const {
+    at::Tensor out;
+    for (const auto& p : trained) {
+      const auto term = (in_model(p) * gradient(p, rank, step)).sum().to(at::kFloat);
+      out = out.defined() ? out + term : term;
+    }
+    return out;
+  }
+};
+
+void descend_by(const at::Tensor& value, const at::Tensor& gradient) {
+  const at::NoGradGuard no_grad;
+  value.sub_(gradient, 0.05);
+}
+
+// One process with the gradients of all ranks, added in fp32 in their order; the tensors of the model are rounded after each step.
+WithMasters in_one_process(int ranks, int steps) {
+  const at::NoGradGuard no_grad;
+  WithMasters out;
+  for (int step = 0; step < steps; ++step)
+    for (const auto& p : out.trained) {
+      auto sum = WithMasters::gradient(p, 0, step).to(at::kFloat, /*non_blocking=*/false, /*copy=*/true);
+      for (int r = 1; r < ranks; ++r) sum.add_(WithMasters::gradient(p, r, step));
+      descend_by(p.value, sum);
+      if (p.computed.defined()) p.computed.copy_(p.value);
+    }
+  return out;
+}
+
+void step_of_rank(DataParallelStrategy& strategy, const WithMasters& net, const ParameterSet& own, int step) {
+  strategy.begin_window(1);
+  strategy.backward(net.loss(strategy.rank(), step), /*last=*/true);
+  strategy.finish_gradients({.loss = 1, .samples = 1, .micro_batches = 1});
+  for (const auto& p : own)
+    if (p.value.grad().defined()) descend_by(p.value, p.value.grad());
+  strategy.finish_step();
+}
+
+}  // namespace
 
 TEST_CASE("before setup() ranks agree and validate, and what needs the parameters is refused by name") {
   for (const auto sharding : {Sharding::None, Sharding::Gradients, Sharding::Parameters}) {
@@ -58,6 +125,80 @@ TEST_CASE("the times of a step have all bytes that a rank sends, and how long it
       }
     });
   }
+}
+
+TEST_CASE("masters are divided as the optimizer's state is, and the tensors of the model are gathered in low precision") {
+  constexpr int kRanks = 4, kSteps = 3;
+  const auto expected = in_one_process(kRanks, kSteps);
+  struct Division {
+    Sharding sharding;
+    const char* shard_size;
+    const char* shard_by;
+    int shards;
+  };
+  for (const auto& division : {Division{Sharding::Optimizer, "none", "elements", 4}, Division{Sharding::Gradients, "none", "elements", 4},
+                               Division{Sharding::Gradients, "2", "elements", 2}, Division{Sharding::Optimizer, "none", "layer", 1}}) {
+    CAPTURE(static_cast<int>(division.sharding));
+    CAPTURE(division.shard_size);
+    CAPTURE(division.shard_by);
+    const auto network = std::make_shared<Network>(kRanks);
+    on_ranks(network->agreements, [&](int rank) {
+      const auto group = std::make_shared<InProcessGroup>(network, rank);
+      DistOptions options{.shard_by = division.shard_by, .bucket_mib = 0.01};
+      if (division.shard_size != std::string("none")) options.shard_size = division.shard_size;
+      DataParallelStrategy strategy(group, options, at::kCPU, division.sharding);
+      const LiveBytes live;
+      const WithMasters net;
+      auto own = strategy.setup(net.trained);
+      int64_t in_model = 0, masters = 0, slices = 0;
+      for (size_t i = 0; i < own.size(); ++i) {
+        const auto& p = net.trained[i];
+        in_model += static_cast<int64_t>(WithMasters::in_model(p).nbytes());
+        CHECK(own[i].is_slice());
+        CHECK(own[i].value.is_alias_of(p.value) == !p.computed.defined());
+        CHECK((p.value.storage().nbytes() == 0) == p.computed.defined());
+        if (!p.computed.defined()) continue;
+        masters += p.value.numel() * 4;
+        slices += static_cast<int64_t>(own[i].value.storage().nbytes());
+      }
+      CHECK(slices <= masters / division.shards + 2 * 64 * kRanks * 4);  // two buckets, whose parts are of blocks of 64
+      if (division.sharding == Sharding::Gradients) CHECK(live.now() < in_model + masters / division.shards + 4096);
+      for (int step = 0; step < kSteps; ++step) {
+        const auto before = group->counts().bytes;
+        step_of_rank(strategy, net, own, step);
+        const auto times = strategy.reduction_times();
+        if (division.shards == 4) CHECK(times.bytes() + times.parameter_bytes == group->counts().bytes - before);
+        if (division.shards == 4) CHECK(times.parameter_bytes * 4 / 3 < in_model + 3 * 4 * 64 * 4);
+      }
+      std::vector<at::Tensor> whole;
+      for (const auto& p : net.trained) whole.push_back(at::empty(p.value.sizes()));
+      strategy.gather_slices(own.values(), whole);
+      own = strategy.setup(net.trained);  // as when other parameters are trained from now on
+      for (size_t i = 0; i < own.size(); ++i) {
+        CAPTURE(net.trained[i].name);
+        const auto& of_one = expected.trained[i];
+        CHECK(at::equal(WithMasters::in_model(net.trained[i]), WithMasters::in_model(of_one)));
+        CHECK(at::equal(whole[i], of_one.value));
+        CHECK(at::equal(own[i].value, own[i].part_of(of_one.value.detach())));
+      }
+    });
+  }
+}
+
+TEST_CASE("dist.check_every compares the tensors of the model where masters are divided") {
+  const auto network = std::make_shared<Network>(2);
+  const auto on_rank = [&](int rank) {
+    DataParallelStrategy strategy(std::make_shared<InProcessGroup>(network, rank), {.check_every = 1}, at::kCPU, Sharding::Gradients);
+    const WithMasters net;
+    const auto own = strategy.setup(net.trained);
+    for (int step = 0; step < 3; ++step) {
+      step_of_rank(strategy, net, own, step);
+      if (step == 1 && rank == 1) net.trained[2].computed.detach().view({-1}).narrow(0, 7, 1).view(at::kShort).bitwise_xor_(1);
+    }
+  };
+  const auto error = error_of([&] { on_ranks(network->agreements, on_rank); });
+  CHECK(error.kind() == ErrorKind::CheckFailed);
+  CHECK(has(error.what(), "after 2 steps head of rank 1 differs from that of rank 0"));
 }
 
 TEST_CASE("a frozen parameter is refused by name") {

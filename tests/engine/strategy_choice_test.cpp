@@ -39,10 +39,14 @@ TEST_CASE("the state of a training: what each optimizer, precision and average a
   CHECK(state(config_with("sgd", "bf16-mixed")).parameters == 4 * kElements);
   CHECK(state_of({}, config_with("adamw"), builtin_parts()).all() == 0);
   CHECK(most_state_of(layers(), config_with("adamw")).all() > adamw.all());
-  CHECK(state(config_with("sgd", "bf16-true")).parameters == 6 * kElements);  // and fp32 masters
+  const auto low = state(config_with("sgd", "bf16-true"));  // with fp32 masters, which zero1 divides
+  CHECK(low.parameters == 2 * kElements);
+  CHECK(low.optimizer == state(config_with("sgd")).optimizer + 4 * kElements);
+  CHECK(low.divided(Sharding::Optimizer, 4) == 6 * kElements + low.optimizer / 4);
   const auto offloaded = state_of(layers(), sgd, builtin_parts(), /*offloads=*/true);
   CHECK((offloaded.optimizer == 0 && offloaded.parameters == 4 * kElements && offloaded.gradients == 4 * kElements));
   CHECK(most_state_of(layers(), sgd, /*offloads=*/true).all() == offloaded.all());
+  CHECK(state_of(layers(), config_with("adamw", "bf16-true"), builtin_parts(), /*offloads=*/true).optimizer == 4 * kElements);  // masters
 }
 
 TEST_CASE("the first division that leaves half of the memory, and not more than is allowed") {

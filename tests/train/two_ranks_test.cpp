@@ -5,6 +5,8 @@
 #include <functional>
 
 #include "dist/in_process.hpp"
+#include "dist/in_process_group.hpp"
+#include "npu_train/dist/data_parallel.hpp"
 #include "train/toy.hpp"
 
 using namespace npu_train;
@@ -249,6 +251,44 @@ TEST_CASE("two ranks: a rank that fails ends the step of the other") {
   REQUIRE((errors[0] && errors[1]));
   CHECK(errors[0]->kind() == ErrorKind::Peer);
   CHECK(errors[1]->kind() == ErrorKind::Usage);
+}
+
+TEST_CASE("two ranks: the state that a program reads has complete masters on each, where they are divided, and any precision loads it") {
+  const auto one = one_process({.mode = "bf16-true"}, windows());
+  const auto network = std::make_shared<Network>(static_cast<int>(kRanks));
+  std::vector<std::unique_ptr<Toy>> toys, others;
+  std::vector<std::vector<std::vector<Batch>>> batches(kRanks);
+  for (size_t rank = 0; rank < kRanks; ++rank) {
+    for (auto* list : {&toys, &others}) list->push_back(std::make_unique<Toy>("bf16-true"));
+    for (size_t w = 0; w < windows().size(); ++w) batches[rank].push_back(of_rank(windows(), w, rank));
+  }
+  on_ranks(network->agreements, [&](int r) {
+    const auto rank = static_cast<size_t>(r);
+    const auto group = std::make_shared<InProcessGroup>(network, r);
+    const auto divide = [&](Toy& toy) {
+      toy.strategy = std::make_shared<DataParallelStrategy>(group, DistOptions(), at::kCPU, Sharding::Optimizer);
+      toy.optimizer->set_parameters(toy.strategy->setup(toy.optimizer->parameters()));
+      toy.precision->set_updated(toy.optimizer->parameters());
+    };
+    auto& toy = *toys[rank];
+    divide(toy);
+    auto step = toy.step();
+    for (size_t w = 0; w < windows().size(); ++w) step.run(batches[rank][w], windows()[w].full_weight);
+    const auto state = toy.loop({})->state();
+    for (const auto& p : one.toy->optimizer->parameters()) {
+      CAPTURE(p.name);
+      CHECK(torch::equal(state.at("model").tensors.at(p.name), p.value));
+    }
+    auto& other = *others[rank];
+    divide(other);
+    other.loop({})->load_state(state);
+    for (size_t i = 0; i < other.optimizer->parameters().size(); ++i) {
+      const auto& p = other.optimizer->parameters()[i];
+      CAPTURE(p.name);
+      CHECK(torch::equal(p.value, p.part_of(one.toy->optimizer->parameters()[i].value.detach())));
+      CHECK(torch::equal(other.task->parameters().find(p.name)->value, one.toy->task->parameters().find(p.name)->value));
+    }
+  });
 }
 
 TEST_CASE("two ranks: a stop that one of them requests ends both loops after the same step, and one writes") {

@@ -29,6 +29,12 @@ struct Compression {
   /// Whether what a window leaves out is added to the gradients of the next one (Seide et al. 2014; Karimireddy et al. 2019,
   /// arXiv:1901.09847).
   bool carries_errors() const { return method != Method::All || values == "int8"; }
+
+  static constexpr int64_t kBlock = 256;  ///< integers that share a scale
+  /// Of n numbers as integers of 2 to 8 bits with their scales.
+  static int64_t integer_bytes(int64_t n, int bits);
+  /// For a ratio alone: the most bits with which all of n numbers travel as integers; 0 if even 2 are too many, and for all else.
+  int bits_within_ratio(int64_t n) const;
 };
 
 /// State that compression carries from step to step, as a checkpoint has it.

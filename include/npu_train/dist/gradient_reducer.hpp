@@ -80,7 +80,7 @@ class GradientReducer {
   void idle_forward();
   /// After the last forward pass outside of a window: parameters have no memory again.
   void end_forward();
-  /// Every rank gets all parameters, which stay complete when the reducer is gone. Every rank makes the call.
+  /// Every rank gets all parameters, masters too, which stay complete when the reducer is gone. Every rank makes the call.
   void bring_parameters();
   /// Before each backward pass; `last`: of the window. Gradients of the passes before it are kept until then, or sent (`micro_batch`).
   void begin_backward(bool last);
@@ -106,16 +106,17 @@ class GradientReducer {
   void load_carried(const State& saved);
 
   /// What the optimizer of this rank updates, in the order of the parameters: they themselves; with shards a slice of each, which may be
-  /// empty and shares the parameter's memory (with Sharding::Parameters it has its own). Slices begin at multiples of 64 elements, so
-  /// elementwise kernels give the bits that they give for complete parameters. With shards finish() sets the gradients of the slices;
-  /// parameters get none.
+  /// empty and shares the parameter's memory. Of masters, and with Sharding::Parameters, a slice has memory of its own and the parameter
+  /// none. Slices begin at multiples of 64 elements, so elementwise kernels give the bits that they give for complete parameters. With
+  /// shards finish() sets the gradients of the slices; parameters get none.
   const ParameterSet& own() const;
   /// With shards, the number of ranks that divide them (dist.shard_size); ranks that are as many apart have the same slices.
   int shard_size() const;
   /// The elementwise sum over the ranks that divide the shards, in place: a NormReduction, which the norm of gradients and an optimizer
   /// that needs norms (Lamb) must be given if they see slices. Every rank makes the call.
   void add_over_ranks(at::Tensor& own) const;
-  /// Every rank gets all parameters from the slices that each has updated; with Sharding::Parameters nothing, since passes bring them.
+  /// Every rank gets all parameters from the slices that each has updated; in the place of masters the tensors that the model computes
+  /// with, from slices that their rank rounds. With Sharding::Parameters nothing, since passes bring them.
   void gather_parameters();
   /// The same for other tensors: `slices[i]` has the size of the i-th of own(), 1-D, and `whole[i]`, of the sizes of the parameter and of
   /// any dtype, gets what all ranks have of it; where it is undefined, this rank does not need it. Every rank makes the call; `slices` have

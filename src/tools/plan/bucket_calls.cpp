@@ -8,12 +8,10 @@ namespace {
 
 using Kind = StepCall::Kind;
 
-constexpr int64_t kCoded = 256;  // elements that share a scale in int8
-constexpr int64_t kScaleBytes = 4;
 constexpr int64_t kPlaceBytes = 4;  // of an element that travels alone
 
 int64_t coded_bytes(const std::string& values, int64_t n) {
-  if (values == "int8") return n + (n + kCoded - 1) / kCoded * kScaleBytes;
+  if (values == "int8") return Compression::integer_bytes(n, 8);
   return n * (values == "fp32" ? 4 : 2);
 }
 
@@ -90,18 +88,21 @@ std::vector<StepCall> BucketCalls::sum(const BucketSize& size, const Adding& by)
   return out;
 }
 
-void BucketCalls::add_coded(int64_t elements, const Adding& by, bool gathers, std::vector<StepCall>& out) const {
-  const auto bytes = coded_bytes(compression_.values, elements / by.ranks) * by.ranks;
+// `of_part` bytes to each rank.
+void BucketCalls::add_coded(int64_t of_part, const Adding& by, bool gathers, std::vector<StepCall>& out) const {
+  const auto bytes = of_part * by.ranks;
   out.push_back(call(Kind::AllToAll, bytes, by));
   if (gathers) out.push_back(call(Kind::AllGather, bytes, by));
 }
 
 std::vector<StepCall> BucketCalls::compressed(const BucketSize& size, const Adding& by) const {
   if (compression_.method == Compression::Method::LowRank) return low_rank(size, by);
-  if (compression_.method == Compression::Method::Largest)
+  const auto part = size.elements / by.ranks;
+  const int bits = compression_.bits_within_ratio(part);
+  if (compression_.method == Compression::Method::Largest && bits == 0)
     return {call(Kind::AllGather, list_bytes(compression_.values, largest(size, by)) * by.ranks, by)};
   std::vector<StepCall> out;
-  add_coded(size.elements, by, !by.in_shards, out);
+  add_coded(bits > 0 ? Compression::integer_bytes(part, bits) : coded_bytes(compression_.values, part), by, !by.in_shards, out);
   return out;
 }
 
@@ -127,8 +128,9 @@ std::vector<StepCall> BucketCalls::low_rank(const BucketSize& size, const Adding
     second += is_smaller ? columns * rank : 0;
   }
   std::vector<StepCall> out;
-  add_coded(padded_to(first, by.ranks), by, true, out);
-  if (second > 0) add_coded(padded_to(second, by.ranks), by, true, out);
+  const auto of_part = [&](int64_t elements) { return coded_bytes(compression_.values, padded_to(elements, by.ranks) / by.ranks); };
+  add_coded(of_part(first), by, true, out);
+  if (second > 0) add_coded(of_part(second), by, true, out);
   return out;
 }
 

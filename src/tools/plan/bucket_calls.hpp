@@ -10,6 +10,7 @@ namespace npu_train::detail {
 
 struct BucketSize {
   int64_t elements = 0, element_bytes = 4, model_bytes = 4;  // padded
+  bool has_master = false;
   double ready = 0;
   size_t unit = 0;
   std::vector<size_t> parameters{};
@@ -35,7 +36,7 @@ class BucketCalls {
   };
   StepCall call(StepCall::Kind kind, int64_t bytes, const Adding& by) const;
   std::vector<StepCall> sum(const BucketSize& size, const Adding& by) const;
-  void add_coded(int64_t elements, const Adding& by, bool gathers, std::vector<StepCall>& out) const;
+  void add_coded(int64_t of_part, const Adding& by, bool gathers, std::vector<StepCall>& out) const;
   std::vector<StepCall> compressed(const BucketSize& size, const Adding& by) const;
   std::vector<StepCall> low_rank(const BucketSize& size, const Adding& by) const;
   int64_t largest(const BucketSize& size, const Adding& by) const;

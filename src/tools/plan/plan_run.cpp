@@ -126,6 +126,7 @@ StepWork step_work(const RunConfig& given, const Parts& parts) {
           {.elements = p.value.numel(),
            .element_bytes = static_cast<int64_t>(p.value.element_size()),
            .model_bytes = brought_low.contains(p.name) ? low : static_cast<int64_t>(all.find(p.name)->value.element_size()),
+           .has_master = all.find(p.name)->value.scalar_type() != p.value.scalar_type(),
            .ready = ready_of(ready, p.name),
            .unit = is_shared(model, all, p.name) ? 0 : unit_of(model, p.name),
            .rows = p.value.dim() > 1 ? p.value.size(0) : 0});

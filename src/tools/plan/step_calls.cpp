@@ -36,9 +36,11 @@ void add_sizes(const StepWork& work, int divided_by, int64_t bucket_bytes, const
   };
   for (const auto i : indices) {
     const auto& p = work.parameters[i];
-    auto bucket = std::find_if(open.begin(), open.end(), [&](const BucketSize& b) { return b.element_bytes == p.element_bytes; });
+    auto bucket = std::find_if(open.begin(), open.end(),
+                               [&](const BucketSize& b) { return b.element_bytes == p.element_bytes && b.has_master == p.has_master; });
     if (bucket == open.end())
-      bucket = open.insert(open.end(), {.element_bytes = p.element_bytes, .model_bytes = p.model_bytes, .unit = p.unit});
+      bucket = open.insert(open.end(),
+                           {.element_bytes = p.element_bytes, .model_bytes = p.model_bytes, .has_master = p.has_master, .unit = p.unit});
     bucket->elements = padded_to(bucket->elements + p.elements, kBlock);
     bucket->ready = std::max(bucket->ready, p.ready);
     bucket->parameters.push_back(i);
@@ -132,7 +134,7 @@ StepCalls step_calls(const StepWork& work, const Placement& placement) {
   for (const auto& size : sizes) out.buckets.push_back(of_bucket.of(size));
   out.every_micro_batch = dist.reduce == "micro_batch";
   const auto gather_of = [&](const BucketSize& size) {
-    const auto bytes = size.elements * (in_units ? size.model_bytes : size.element_bytes);
+    const auto bytes = size.elements * (in_units || size.has_master ? size.model_bytes : size.element_bytes);
     return StepCall{.kind = StepCall::Kind::AllGather, .bytes = bytes, .ranks = placement.shards()};
   };
   if (in_units) {

@@ -15,6 +15,7 @@ struct StepWork {
     int64_t elements = 0;
     int64_t element_bytes = 4;  ///< of what the optimizer updates, and of its gradient
     int64_t model_bytes = 4;    ///< of an element that the model computes with, which differs for masters
+    bool has_master = false;    ///< the optimizer updates an fp32 master, of which ranks keep slices with zero1 and zero2 too
     double ready = 1;           ///< share of the backward pass after which its gradient is complete
     size_t unit = 0;            ///< the block that has it, from 1; 0: none
     int64_t rows = 0;           ///< size of its first dimension, if it has several; 0: it is no matrix

@@ -1,0 +1,34 @@
+#include "dist/divided_masters.hpp"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+
+namespace npu_train::detail {
+
+at::Tensor without_memory(const at::Tensor& like, const at::TensorOptions& options) {
+  auto out = at::empty({0}, options);
+  out.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides());
+  return out;
+}
+
+void divide_masters(const ParameterSet& parameters, ParameterSet& slices) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const auto& p = parameters[i];
+    if (!p.computed.defined()) continue;
+    slices[i].value.set_data(slices[i].value.detach().clone());
+    p.value.set_data(without_memory(p.value, p.value.options()));
+  }
+}
+
+std::vector<at::Tensor> masters_with_memory(const ParameterSet& parameters) {
+  std::vector<at::Tensor> out;
+  for (const auto& p : parameters) {
+    if (p.computed.defined()) p.value.set_data(at::empty_strided(p.value.sizes(), p.value.strides(), p.value.options()));
+    out.push_back(p.computed.defined() ? p.value : at::Tensor());
+  }
+  return out;
+}
+
+}  // namespace npu_train::detail
