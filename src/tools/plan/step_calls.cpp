@@ -29,7 +29,7 @@ using detail::padded_to;
 // Sizes of buckets as flat_layout and unit_layout of room dist make them.
 void add_sizes(const StepWork& work, int divided_by, int64_t bucket_bytes, const std::vector<size_t>& indices,
                std::vector<BucketSize>& closed) {
-  std::vector<BucketSize> open;  // at most one for each size of elements
+  std::vector<BucketSize> open;  // at most one for each size of elements, with masters and without
   const auto close = [&](BucketSize size) {
     size.elements = padded_to(size.elements, kBlock * divided_by);
     closed.push_back(size);
