@@ -1,13 +1,12 @@
 #include "npu_train/core/host_memory.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 
 namespace npu_train {
 namespace {
@@ -23,6 +22,16 @@ std::optional<int64_t> kib_line(const std::string& text, const std::string& key)
   return std::nullopt;
 }
 
+// The soft limit of the line "Max data size  SOFT  HARD  bytes", where a limit that is not set reads "unlimited".
+std::optional<int64_t> private_limit(const std::string& limits) {
+  constexpr std::string_view kName = "Max data size";
+  const auto at = limits.find(kName);
+  if (at == std::string::npos) return std::nullopt;
+  std::istringstream line(limits.substr(at + kName.size()));
+  int64_t bytes = 0;
+  return line >> bytes ? std::optional(bytes) : std::nullopt;
+}
+
 }  // namespace
 
 int64_t free_host_bytes(const SystemFiles& files) {
@@ -36,8 +45,8 @@ int64_t free_host_bytes(const SystemFiles& files) {
   const auto machine = text("/proc/meminfo");
   if (const auto available = kib_line(machine, "MemAvailable:")) out = *available + kib_line(machine, "SwapFree:").value_or(0);
   if (const auto group = cgroup_limits(files); group.memory) out = std::min(out, *group.memory - group.memory_used);
-  if (rlimit limit{}; ::getrlimit(RLIMIT_DATA, &limit) == 0 && limit.rlim_cur < static_cast<rlim_t>(kNoLimitOfHost))
-    out = std::min(out, static_cast<int64_t>(limit.rlim_cur) - kib_line(text("/proc/self/status"), "VmData:").value_or(0));
+  if (const auto limit = private_limit(text("/proc/self/limits")))
+    out = std::min(out, *limit - kib_line(text("/proc/self/status"), "VmData:").value_or(0));
   return std::max<int64_t>(0, out);
 }
 
