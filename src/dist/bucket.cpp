@@ -28,29 +28,40 @@ Bucket::Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGro
     : layout_(std::move(layout)),
       parameters_(parameters),
       groups_(groups),
+      rank_groups_(rank_groups),
       group_(*groups.all),
       travel_(travel),
       sharding_(sharding),
       delivered_(layout_.pieces.size()) {
-  if (rank_groups.members != nullptr)
-    make_grouped(rank_groups);
+  if (rank_groups_.members != nullptr)
+    grouped_ = std::make_unique<GroupedSum>(rank_groups_, made_compressor());
   else
-    compressor_ = make_compressor(travel_.compression, {layout_, parameters_, group_, travel_.between_devices, sharding_});
+    compressor_ = made_compressor();
+  const bool carries = travel_.compression.carries_errors() && layout_.options.dtype() == at::kFloat;
+  if (rank_groups_.members != nullptr && rank_groups_.leaders == nullptr && carries) elsewhere_ = rank_groups_.count;
   if (sharding_ < Sharding::Gradients) make_buffers();
   begin_round();
 }
 
-// Between groups travels what the first rank of each has in the memory of the transport.
-void Bucket::make_grouped(const RankGroups& groups) {
-  std::unique_ptr<Compressor> compressor;
+std::unique_ptr<Compressor> Bucket::made_compressor() const {
+  const auto made = [this](FlatBucket layout, ProcessGroup& group, Sharding sharding) {
+    return make_compressor(travel_.compression, travel_.compresses,
+                           {std::move(layout), parameters_, group, travel_.between_devices, sharding});
+  };
+  if (rank_groups_.members == nullptr) return made(layout_, group_, sharding_);
+  if (rank_groups_.leaders == nullptr) return nullptr;
+  // Between groups travels what the first rank of each has in the memory of the transport.
   auto layout = layout_;
   if (!travel_.between_devices) layout.options = layout.options.device(c10::kCPU);
-  if (groups.leaders != nullptr)
-    compressor =
-        make_compressor(travel_.compression, {std::move(layout), parameters_, *groups.leaders, travel_.between_devices, Sharding::None});
-  else if (travel_.compression.carries_errors() && layout_.options.dtype() == at::kFloat)
-    elsewhere_ = groups.count;
-  grouped_ = std::make_unique<GroupedSum>(groups, std::move(compressor));
+  return made(std::move(layout), *rank_groups_.leaders, Sharding::None);
+}
+
+void Bucket::compress(bool begins) {
+  if (std::exchange(travel_.compresses, begins) == begins) return;
+  if (grouped_ != nullptr)
+    grouped_->set_compressor(made_compressor());
+  else
+    compressor_ = made_compressor();
 }
 
 void Bucket::make_buffers() {

@@ -23,6 +23,7 @@ class Bucket {
     at::ScalarType dtype = at::kFloat;  // of fp32 gradients; another one with ordered sums only
     bool between_devices = false;       // without a copy in host memory
     Compression compression{};          // of fp32 gradients, where it carries errors
+    bool compresses = true;             // from the first window, else from compress()
   };
 
   Bucket(FlatBucket layout, const ParameterSet& parameters, const ShardGroups& groups, const RankGroups& rank_groups, Travel travel,
@@ -59,6 +60,8 @@ class Bucket {
   // In the last round: until the sum is here.
   void wait();
 
+  // Between two windows: whether the next ones are compressed. Errors begin at zero.
+  void compress(bool begins);
   // nullptr without a compression that carries errors, and on a rank that compresses nothing.
   Compressor* compressor() const { return grouped_ != nullptr ? grouped_->compressor() : compressor_.get(); }
 
@@ -79,7 +82,7 @@ class Bucket {
     return flat.narrow(0, rank * (layout_.numel / ranks), layout_.numel / ranks);
   }
   at::Tensor by_rank(const at::Tensor& flat) const;
-  void make_grouped(const RankGroups& groups);
+  std::unique_ptr<Compressor> made_compressor() const;
   // Adds the parts of all ranks, in their order, to the sum of this window's earlier rounds.
   void fold(bool ordered);
   // Sends the sum of this rank's part to all; with shards, it stays where it is, unless several ranks have the same shard.
@@ -93,6 +96,7 @@ class Bucket {
   FlatBucket layout_;
   const ParameterSet& parameters_;
   const ShardGroups& groups_;
+  const RankGroups& rank_groups_;
   ProcessGroup& group_;  // of all ranks
   Travel travel_;
   Sharding sharding_;

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <string>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 
@@ -11,6 +12,7 @@ namespace npu_train::detail {
 namespace {
 
 constexpr const char* kPart = "compression";
+constexpr const char *kScale = "scale", *kSteps = "steps";
 
 at::Tensor meta(at::IntArrayRef sizes) { return at::empty(sizes, at::TensorOptions().device(at::kMeta).dtype(at::kFloat)); }
 
@@ -73,16 +75,31 @@ at::ScalarType travel_dtype(const DistOptions& options) {
   return compression.values == "bf16" || options.reduce_dtype == "bf16" ? at::kBFloat16 : at::kFloat;
 }
 
-CarriedState carried_of(const std::vector<Bucket>& buckets, const ParameterSet& parameters, double scale) {
+void CarriedErrors::settle(bool taken) {
+  if (std::exchange(settled_, true)) return;
+  for (auto& b : buckets_)
+    if (b.compressor() != nullptr) b.compressor()->settle(taken);
+  if (!taken) return;
+  errors_scale_ = scale_;
+  ++steps_;
+  compress_from_start();
+}
+
+void CarriedErrors::compress_from_start() {
+  for (auto& b : buckets_) b.compress(steps_ >= start_);
+}
+
+CarriedState CarriedErrors::state() const {
   CarriedState out;
-  out.shared.values["scale"] = scale;
-  for (const auto& bucket : buckets) {
-    add_empty(out.slices, bucket, parameters);
+  out.shared.values[kScale] = errors_scale_;
+  out.shared.values[kSteps] = steps_;
+  for (const auto& bucket : buckets_) {
+    add_empty(out.slices, bucket, parameters_);
     if (bucket.compressor() == nullptr) continue;
     const auto& pieces = bucket.layout().pieces;
     const auto& group = bucket.compressor()->group();
     for (size_t i = 0; i < pieces.size(); ++i) {
-      const auto& name = parameters[pieces[i].parameter].name;
+      const auto& name = parameters_[pieces[i].parameter].name;
       const auto numel = pieces[i].numel;
       out.slices.add({.name = "rank/" + name,
                       .value = bucket.compressor()->error(pieces[i]),
@@ -102,15 +119,19 @@ State own_state(const CarriedState& carried) {
   return out;
 }
 
-double load_carried(std::vector<Bucket>& buckets, const ParameterSet& parameters, const State& saved) {
+void CarriedErrors::load(const State& saved) {
   const at::NoGradGuard no_grad;
-  for (const auto& bucket : buckets) {
+  settle(false);
+  errors_scale_ = saved.empty() ? 1 : saved.number(kScale, kPart);
+  steps_ = saved.values.contains(kSteps) ? saved.integer(kSteps, kPart) : 0;
+  compress_from_start();
+  for (const auto& bucket : buckets_) {
     if (bucket.compressor() == nullptr) continue;
     bucket.compressor()->reset();
     const auto& group = bucket.compressor()->group();
     const auto& pieces = bucket.layout().pieces;
     for (size_t i = 0; i < pieces.size(); ++i) {
-      const auto& name = parameters[pieces[i].parameter].name;
+      const auto& name = parameters_[pieces[i].parameter].name;
       const auto rows = "error/rank/" + name, sums = "error/sum/" + name, factor = "factor/" + name;
       const auto all = bucket.compressor()->error(pieces[i]), of_sum = bucket.compressor()->error_of_sum(pieces[i]);
       if (const auto* found = find(saved, rows)) add_rows(all, *found, rows, group);
@@ -120,7 +141,6 @@ double load_carried(std::vector<Bucket>& buckets, const ParameterSet& parameters
         shared.copy_(*found);
     }
   }
-  return saved.empty() ? 1 : saved.number("scale", kPart);
 }
 
 }  // namespace npu_train::detail

@@ -1,6 +1,7 @@
-// What compressed buckets carry from window to window, by parameter: independent of the buckets.
+// What compressed buckets carry from window to window.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "dist/bucket.hpp"
@@ -13,14 +14,40 @@ namespace npu_train::detail {
 // In which fp32 gradients travel that no compressor takes.
 at::ScalarType travel_dtype(const DistOptions& options);
 
-// Slices, by name of the parameter: "rank/NAME", a row of [ranks, elements], the error of this rank; "sum/NAME", the error of the
-// sum, in this rank's part. `ranks` are those that compress: with groups of ranks the first one of each. The slices of others
-// are empty. Errors are in proportion to `scale`.
-CarriedState carried_of(const std::vector<Bucket>& buckets, const ParameterSet& parameters, double scale);
-// The same as load_carried() takes it, of this rank alone.
+class CarriedErrors {
+ public:
+  // Compression begins when `start` steps have been taken.
+  CarriedErrors(std::vector<Bucket>& buckets, const ParameterSet& parameters, int64_t start)
+      : buckets_(buckets), parameters_(parameters), start_(start) {}
+
+  // The sums of a window are here. Whether its step is taken says settle(), of which only the first call counts.
+  void propose() { settled_ = false; }
+  void settle(bool taken);
+
+  // Of the losses of this window.
+  void set_scale(double scale) { scale_ = scale; }
+  // What one unit of the errors is in gradients of this window.
+  double unit() const { return scale_ / errors_scale_; }
+
+  // By parameter, so independent of buckets. Slices: "rank/NAME", a row of [ranks, elements], the error of this rank; "sum/NAME", the error
+  // of the sum, in this rank's part. `ranks` are those that compress: with groups of ranks the first one of each. The slices of others are
+  // empty.
+  CarriedState state() const;
+  // One that any number of ranks saved. Rank r of N takes over the errors of the ranks r, r + N, r + 2N, ...; sums of errors stay what they
+  // are. What a state does not have begins at zero.
+  void load(const State& saved);
+
+ private:
+  void compress_from_start();
+
+  std::vector<Bucket>& buckets_;
+  const ParameterSet& parameters_;
+  int64_t start_, steps_ = 0;  // that were taken
+  bool settled_ = true;
+  double scale_ = 1, errors_scale_ = 1;  // of the losses of this window, and of those whose errors are carried
+};
+
+// A state as CarriedErrors::load() takes it, of this rank alone.
 State own_state(const CarriedState& carried);
-// Sets the errors from a state that any number of ranks saved, and returns their scale. Rank r of N takes over those of the ranks r, r + N,
-// r + 2N, ...; sums of errors stay what they are. What a state does not have begins at zero.
-double load_carried(std::vector<Bucket>& buckets, const ParameterSet& parameters, const State& saved);
 
 }  // namespace npu_train::detail

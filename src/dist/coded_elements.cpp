@@ -1,4 +1,6 @@
-// Every element travels, in a code of fewer bytes.
+// Every element travels, in a code of fewer bytes, or as it is.
+#include <ATen/ops/sub.h>
+
 #include <utility>
 
 #include "dist/coded_sum.hpp"
@@ -15,18 +17,16 @@ class CodedElements final : public Compressor {
 
   void send(const at::Tensor& flat, double unit) override {
     unit_ = unit;
-    auto own = error_.added_to(flat, unit);
-    const auto read = sum_.send(own);
-    error_.propose(own.sub_(read));
+    const auto own = error_.added_to(flat, unit);
+    error_.propose(at::sub(own, sum_.send(own)));  // not in place: fp32 travels from where it is
   }
   bool arrived() override { return sum_.arrived(); }
   bool done() override { return sum_.done(); }
   void pass_on() override {
     part_ = sum_.add();
     if (place_.sharding != Sharding::None) return;
-    auto own = error_of_part_.added_to(part_, unit_);
-    const auto read = sum_.gather(own);
-    error_of_part_.propose(own.sub_(read));
+    const auto own = error_of_part_.added_to(part_, unit_);
+    error_of_part_.propose(at::sub(own, sum_.gather(own)));
     part_.reset();
   }
   at::Tensor finish() override {
@@ -72,9 +72,10 @@ std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Plac
   return std::make_unique<CodedElements>(code, std::move(place));
 }
 
-std::unique_ptr<Compressor> make_compressor(const Compression& compression, Compressor::Place place) {
+std::unique_ptr<Compressor> make_compressor(const Compression& compression, bool begins, Compressor::Place place) {
   const bool alone = place.group.size() == 1;
   if (alone || !compression.carries_errors() || place.layout.options.dtype() != at::kFloat) return nullptr;
+  if (!begins) return make_coded_elements(ValueCode("fp32"), std::move(place));
   switch (compression.method) {
     case Compression::Method::Largest:
       if (const int bits = compression.bits_within_ratio(place.part_size()); bits > 0)

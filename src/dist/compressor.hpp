@@ -69,8 +69,9 @@ class Compressor {
   ReductionTimes::Bucket times_;
 };
 
-// nullptr for a bucket whose elements are not compressed by a method that carries errors: those of a dtype other than fp32.
-std::unique_ptr<Compressor> make_compressor(const Compression& compression, Compressor::Place place);
+// nullptr for a bucket whose elements are not compressed by a method that carries errors: those of a dtype other than fp32. Until
+// compression `begins`, all elements travel as they are, and errors that were loaded with them.
+std::unique_ptr<Compressor> make_compressor(const Compression& compression, bool begins, Compressor::Place place);
 
 // One for each family.
 std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Place place);

@@ -1,5 +1,9 @@
 #include "dist/equal_parameters.hpp"
 
+#include <string>
+
+#include <c10/util/StringUtil.h>
+
 #include "dist/operator_sequence.hpp"
 #include "npu_train/core/error.hpp"
 
@@ -13,8 +17,10 @@ std::string description(const Parameter& p) {
 
 }  // namespace
 
-void check_equal_parameters(const ParameterSet& parameters, ProcessGroup& group, const std::string& compression) {
-  std::string own = compression == "none" ? "" : "dist.compression " + compression + "\n";
+void check_equal_parameters(const ParameterSet& parameters, ProcessGroup& group, const DistOptions& options) {
+  std::string own;
+  if (options.compression != "none")
+    own = c10::str("dist.compression ", options.compression, ", dist.compression_start ", options.compression_start, "\n");
   for (const auto& p : parameters) own += description(p) + "\n";
   const auto all = group.gather("parameters", own);
   for (size_t r = 1; r < all.size(); ++r) {

@@ -4,19 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <functional>
 #include <mutex>
 #include <utility>
 
 #include "dist/bucket.hpp"
 #include "dist/bucket_queue.hpp"
 #include "dist/carried.hpp"
-#include "dist/divided_masters.hpp"
 #include "dist/equal_parameters.hpp"
-#include "dist/gathered_bucket.hpp"
 #include "dist/gradient_hook.hpp"
 #include "dist/operator_sequence.hpp"
+#include "dist/parameter_slices.hpp"
 #include "dist/parameter_units.hpp"
 #include "dist/reduction_rules.hpp"
 #include "npu_train/core/clock.hpp"
@@ -46,27 +43,24 @@ class GradientReducer::Impl {
   at::Tensor run(size_t unit, const UnitForward& forward, const at::Tensor& x);
   void idle_forward();
   void end_forward();
-  void bring_parameters();
+  void bring_parameters() const { slices_->bring_parameters(); }
   void begin_backward(bool last);
   std::vector<double> finish(const std::vector<double>& own);
   const ReductionTimes& times() const { return times_; }
-  void settle(bool taken);
+  void settle(bool taken) { errors_->settle(taken); }
   void set_gradient_scale(double scale);
   bool carries_errors() const { return carries_errors_; }
-  CarriedState carried() const { return detail::carried_of(buckets_, parameters_, errors_scale_); }
-  void load_carried(const State& saved);
-  const ParameterSet& own() const { return own_; }
+  CarriedState carried() const { return errors_->state(); }
+  void load_carried(const State& saved) { errors_->load(saved); }
+  const ParameterSet& own() const { return slices_->own(); }
   int shard_size() const { return groups_.shards->size(); }
   void add_over_ranks(at::Tensor& own) const;
   void gather_parameters();
-  void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole);
+  void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) const { slices_->gather(slices, whole); }
 
  private:
-  void gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
-                      const std::function<at::ScalarType(const detail::FlatBucket&)>& travels_in);
   void open_window();
   detail::ParameterUnits& units(const char* call) const;
-  ParameterSet own_slices() const;
   void note_times(double backward);
   void on_gradient(size_t bucket, size_t piece);
   void take(size_t bucket, size_t piece);
@@ -77,10 +71,9 @@ class GradientReducer::Impl {
   void end_rounds();
   std::vector<double> agree(const std::vector<double>& own, std::vector<bool>& present);
   bool last_round() const { return window_mode_ || round_ + 1 >= rounds_; }
-  detail::BucketQueue::Round round() const { return {.unit = scale_ / errors_scale_, .last = last_round()}; }
+  detail::BucketQueue::Round round() const { return {.unit = errors_->unit(), .last = last_round()}; }
 
   ParameterSet parameters_;
-  ParameterSet own_;
   std::shared_ptr<ProcessGroup> group_;
   detail::ShardGroups groups_;
   detail::RankGroups rank_groups_;
@@ -90,6 +83,8 @@ class GradientReducer::Impl {
   std::vector<Bucket> buckets_;
   detail::BucketQueue queue_;
   std::unique_ptr<detail::ParameterUnits> units_;  // with Sharding::Parameters
+  std::unique_ptr<detail::ParameterSlices> slices_;
+  std::unique_ptr<detail::CarriedErrors> errors_;  // of compression
   int64_t passes_ = 0, passes_of_all_ = 1;         // forward passes of this window: of this rank so far, and of the rank that has most
   bool in_pass_ = false;                           // one has begun, and its backward pass is to come
   std::vector<bool> present_;                      // parameters that had a gradient on this rank, in this window
@@ -100,8 +95,6 @@ class GradientReducer::Impl {
   int64_t round_ = 0, rounds_ = 1;
   double begin_ = 0;  // of the backward pass, by SteadyClock
   ReductionTimes times_;
-  bool settled_ = true;                  // errors of compression
-  double scale_ = 1, errors_scale_ = 1;  // of the losses of this window, and of those whose errors are carried
 };
 
 GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<ProcessGroup> group, const DistOptions& given,
@@ -129,7 +122,10 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   overlap_ = options.overlap && !(sharding_ == Sharding::Parameters && (between_devices_ || options.debug));
   // With groups of ranks, between them only.
   const auto compression = options.has_groups() && rank_groups_.count == 1 ? Compression() : options.compressed();
-  const Bucket::Travel travel{.dtype = detail::travel_dtype(options), .between_devices = between_devices_, .compression = compression};
+  const Bucket::Travel travel{.dtype = detail::travel_dtype(options),
+                              .between_devices = between_devices_,
+                              .compression = compression,
+                              .compresses = options.compression_start == 0};
   const detail::ReductionRules rules{options, compression, sharding_, groups_, rank_groups_};
   carries_errors_ = rules.carries_errors();
   rules.check_options();
@@ -140,7 +136,7 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
   for (const auto& p : parameters_)
     check(p.value.requires_grad(), ErrorKind::Usage, "GradientReducer", p.name,
           " requires no gradient; allowed: the parameters that are trained");
-  detail::check_equal_parameters(parameters_, *group_, options.compression);
+  detail::check_equal_parameters(parameters_, *group_, options);
   const auto unit_of = detail::unit_of_each(parameters_, units);
   auto layout = rules.layout(parameters_, unit_of);
   if (sharding_ == Sharding::Parameters)
@@ -157,8 +153,8 @@ GradientReducer::Impl::Impl(const ParameterSet& parameters, std::shared_ptr<Proc
         parameters_, unit_of, std::move(names), std::move(storages), *groups_.shards,
         detail::ParameterUnits::Options{.between_devices = between_devices_, .ahead = options.overlap});
   }
-  own_ = sharding_ == Sharding::None ? parameters_ : own_slices();
-  if (sharding_ != Sharding::None && units_ == nullptr) detail::divide_masters(parameters_, own_);
+  slices_ = std::make_unique<detail::ParameterSlices>(parameters_, buckets_, units_.get(), groups_, sharding_, between_devices_);
+  errors_ = std::make_unique<detail::CarriedErrors>(buckets_, parameters_, options.compression_start);
   for (size_t b = 0; b < buckets_.size(); ++b)
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i) {
       const auto& p = parameters_[buckets_[b].layout().pieces[i].parameter];
@@ -216,14 +212,6 @@ at::Tensor GradientReducer::Impl::run(size_t unit, const UnitForward& forward, c
 void GradientReducer::Impl::idle_forward() { units("idle_forward").idle_pass(/*backward=*/false); }
 
 void GradientReducer::Impl::end_forward() { units("end_forward").end(); }
-
-void GradientReducer::Impl::bring_parameters() {
-  if (sharding_ == Sharding::None) return;
-  if (units_ != nullptr) units_->bring_all();
-  const at::NoGradGuard no_grad;
-  const auto masters = detail::masters_with_memory(parameters_);
-  if (std::any_of(masters.begin(), masters.end(), [](const at::Tensor& t) { return t.defined(); })) gather(own_.values(), masters);
-}
 
 void GradientReducer::Impl::open_window() {
   if (!std::exchange(finished_, false)) return;
@@ -339,12 +327,12 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
     const auto& pieces = b.layout().pieces;
     for (size_t i = 0; i < pieces.size(); ++i) {
       const bool is_present = present[pieces[i].parameter];
-      own_[pieces[i].parameter].value.mutable_grad() = is_present ? b.sum(i) : at::Tensor();
+      slices_->own()[pieces[i].parameter].value.mutable_grad() = is_present ? b.sum(i) : at::Tensor();
       if (!is_present && b.compressor() != nullptr) b.compressor()->keep(pieces[i]);
     }
   }
   finished_ = true;
-  settled_ = false;
+  errors_->propose();
   round_ = 0;
   passes_ = 0;
   present_.assign(present_.size(), false);
@@ -352,32 +340,10 @@ std::vector<double> GradientReducer::Impl::finish(const std::vector<double>& own
   return sums;
 }
 
-void GradientReducer::Impl::settle(bool taken) {
-  if (std::exchange(settled_, true)) return;
-  for (auto& b : buckets_)
-    if (b.compressor() != nullptr) b.compressor()->settle(taken);
-  if (taken) errors_scale_ = scale_;
-}
-
 void GradientReducer::Impl::set_gradient_scale(double scale) {
   check(std::isfinite(scale) && scale > 0, ErrorKind::Usage, "GradientReducer", "a scale of ", scale, "; allowed: positive numbers");
   settle(true);  // of the last window, in its scale
-  scale_ = scale;
-}
-
-void GradientReducer::Impl::load_carried(const State& saved) {
-  settle(false);
-  errors_scale_ = detail::load_carried(buckets_, parameters_, saved);
-}
-
-ParameterSet GradientReducer::Impl::own_slices() const {
-  std::vector<Parameter> slices(parameters_.size());
-  for (const auto& b : buckets_)
-    for (size_t i = 0; i < b.layout().pieces.size(); ++i)
-      slices[b.layout().pieces[i].parameter] = units_ != nullptr ? units_->own(static_cast<size_t>(&b - buckets_.data()), i) : b.own(i);
-  ParameterSet out(std::move(slices));
-  for (const auto& [alias, name] : parameters_.aliases()) out.add({.name = alias, .value = out.find(name)->value});
-  return out;
+  errors_->set_scale(scale);
 }
 
 void GradientReducer::Impl::add_over_ranks(at::Tensor& own) const {
@@ -388,45 +354,9 @@ void GradientReducer::Impl::add_over_ranks(at::Tensor& own) const {
 
 void GradientReducer::Impl::gather_parameters() {
   if (sharding_ == Sharding::None || units_ != nullptr) return;
-  const at::NoGradGuard no_grad;
   const double begin = SteadyClock().now();
-  std::vector<at::Tensor> in_model;
-  for (const auto& p : parameters_) in_model.push_back(detail::in_model(p));
-  const auto travels_in = [&](const detail::FlatBucket& b) { return in_model[b.pieces.front().parameter].scalar_type(); };
-  gather_buckets(own_.values(), in_model, travels_in);  // masters are rounded where they are sent
+  times_.parameter_bytes += slices_->gather_parameters();
   times_.parameters = SteadyClock().now() - begin;
-  for (const auto& b : buckets_)
-    times_.parameter_bytes += b.layout().bytes_to_others(shard_size(), c10::elementSize(travels_in(b.layout())));
-}
-
-void GradientReducer::Impl::gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) {
-  check(slices.size() == own_.size() && whole.size() == own_.size(), ErrorKind::Usage, "GradientReducer", slices.size(), " slices and ",
-        whole.size(), " tensors; there are ", own_.size(), " parameters");
-  for (size_t i = 0; i < own_.size(); ++i)
-    check(slices[i].defined() && slices[i].numel() == own_[i].value.numel(), ErrorKind::Usage, "GradientReducer", "a slice of ",
-          own_[i].name, " has ", own_[i].value.numel(),
-          " elements; given: ", slices[i].defined() ? std::to_string(slices[i].numel()) : "an undefined tensor");
-  const at::NoGradGuard no_grad;
-  if (sharding_ == Sharding::None) {
-    for (size_t i = 0; i < whole.size(); ++i)
-      if (whole[i].defined() && !whole[i].is_same(slices[i])) whole[i].detach().copy_(slices[i]);
-    return;
-  }
-  gather_buckets(slices, whole, [&](const detail::FlatBucket& b) { return slices[b.pieces.front().parameter].scalar_type(); });
-}
-
-// `travels_in`: the dtype for a bucket.
-void GradientReducer::Impl::gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
-                                           const std::function<at::ScalarType(const detail::FlatBucket&)>& travels_in) {
-  constexpr size_t kUnderWay = 2;  // one travels while another is copied
-  std::deque<detail::GatheredBucket> under_way;
-  for (const auto& b : buckets_) {
-    under_way.emplace_back(b.layout(), slices, travels_in(b.layout()), *groups_.shards, between_devices_);
-    if (under_way.size() < kUnderWay) continue;
-    under_way.front().finish(parameters_, whole);
-    under_way.pop_front();
-  }
-  for (auto& b : under_way) b.finish(parameters_, whole);
 }
 
 void GradientReducer::Impl::note_times(double backward) {

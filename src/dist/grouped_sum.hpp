@@ -38,6 +38,7 @@ class GroupedSum {
   void finish();
 
   Compressor* compressor() const { return compressor_.get(); }
+  void set_compressor(std::unique_ptr<Compressor> compressor) { compressor_ = std::move(compressor); }
   const ReductionTimes::Bucket& times() const { return times_; }
 
  private:

@@ -47,6 +47,9 @@ const ConfigTable<DistOptions>& DistOptions::config_table() {
           .field("compression", &T::compression,
                  "how gradients are compressed between ranks: none, bf16, fp16, int8, topk:SHARE, ratio:R, topk:SHARE+ratio:R, "
                  "powersgd:RANK; topk and ratio also with +bf16, +fp16 or +int8")
+          .field("compression_start", &T::compression_start,
+                 "steps at the start of a run whose gradients travel complete, before a compression that carries errors begins",
+                 at_least(0))
           .field("shard_by", &T::shard_by,
                  "what trainer.strategy=zero1 and zero2 divide among ranks: elements, evenly, or complete parameters: by "
                  "layer or by size",
@@ -128,6 +131,8 @@ DistOptions DistOptions::resolved(const std::string& transport, Sharding shardin
 Compression DistOptions::compressed() const {
   const auto out = Compression::parse(compression);
   if (out.none()) return out;
+  check(compression_start == 0 || out.carries_errors(), ErrorKind::Usage, "dist.compression", compression,
+        " carries no errors; allowed with dist.compression_start=", compression_start, ": none, int8, topk:SHARE, ratio:R, powersgd:RANK");
   check(
       reduction != "native" || has_groups(), ErrorKind::Usage, "dist.compression",
       "compressed gradients are added in fp32 and in the order of ranks, which dist.reduction=native does not do; allowed: auto, ordered, "

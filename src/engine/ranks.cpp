@@ -77,6 +77,13 @@ void report_offload(const DistOptions& dist, const Device& device) {
     log_info("dist.offload=", dist.offload, ": the optimizer computes on the host, whose memory has its state and averages of weights");
 }
 
+// `before` and the method of compression, and when that begins; nothing without one.
+std::string compressed_by(const char* before, const DistOptions& dist) {
+  if (dist.compression == "none") return {};
+  const auto start = dist.compression_start;
+  return before + dist.compression + (start == 0 ? std::string() : " from step " + std::to_string(start + 1) + " on");
+}
+
 // After the strategy's: what ranks add with whom.
 void report_groups(const ProcessGroup& group, const DistOptions& dist) {
   if (!dist.has_groups()) return;
@@ -86,7 +93,7 @@ void report_groups(const ProcessGroup& group, const DistOptions& dist) {
              dist.compression == "none" ? "" : ", inside which nothing is compressed");
   else
     log_info("dist.group_size=", dist.group_size, ": ", count, " groups of ", size, " ranks add inside, then the first ranks of all groups",
-             dist.compression == "none" ? "" : ", by " + dist.compression);
+             compressed_by(", by ", dist));
 }
 
 }  // namespace
@@ -175,7 +182,7 @@ void Ranks::report(const DistOptions& given) const {
                                                           : ", parameters, gradients and optimizer state in shards (zero3)";
   log_info(world, " ranks, started by ", starter_, ": data parallel over ", transport, ", ", ordered ? "ordered" : "native", " sums, ",
            dist.reduce == "window" ? "once a window" : "after each micro-batch", shards,
-           dist.compression == "none" || dist.has_groups() ? "" : ", gradients compressed by " + dist.compression);
+           dist.has_groups() ? "" : compressed_by(", gradients compressed by ", dist));
   if (ordered && transport != ProcessGroup::kHostTransport && world > kManyRanks)
     log_warning("dist.reduction=ordered sends ", world - 1, " messages a bucket from each rank, and ", transport,
                 " needs memory for each of them; above ", kManyRanks, " ranks dist.reduction=native is faster");

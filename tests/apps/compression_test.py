@@ -29,12 +29,14 @@ class CompressionTest(ProgramTest):
     def files(self, name): return {path.name for path in (run_dir(self.dir / name) / 'checkpoints/last').iterdir()}
 
     def test_an_interrupted_run_goes_on_to_the_bit(self):
-        """Loss scaling skips steps before and after the interruption; the errors of each rank are in its part of the checkpoint."""
+        """Loss scaling skips steps before and after the interruption; the errors of each rank are in its part of the checkpoint. Where compression
+        starts later, the run is interrupted before it does."""
         plain, _ = self.train('plain', 'precision=16-mixed', 'trainer.max_steps=9')
-        for method, strategy in (('int8', 'ddp'), ('topk:0.05+int8', 'zero1'), ('powersgd:2', 'zero2')):
-            name, args = f'{method}_{strategy}'.replace(':', ''), [f'dist.compression={method}', f'trainer.strategy={strategy}', 'precision=16-mixed']
+        for method, strategy, start in (('int8', 'ddp', 0), ('topk:0.05+int8', 'zero1', 0), ('powersgd:2', 'zero2', 4)):
+            name = f'{method}_{strategy}'.replace(':', '')
+            args = [f'dist.compression={method}', f'dist.compression_start={start}', f'trainer.strategy={strategy}', 'precision=16-mixed']
             whole, said = self.train(f'{name}_whole', *args, 'trainer.max_steps=9')
-            self.assertIn(f'gradients compressed by {method}', said)
+            self.assertIn(f'gradients compressed by {method}' + (f' from step {start + 1} on' if start else '') + '\n', said)
             self.assertNotEqual(whole['model.safetensors'], plain['model.safetensors'])
             for steps in (4, 9): resumed, _ = self.train(name, *args, f'trainer.max_steps={steps}', '--resume', 'auto')
             self.assertEqual(whole, resumed, name)
@@ -87,6 +89,8 @@ class CompressionTest(ProgramTest):
             self.assertFails(train_app(config, '--nproc', nproc, out, 'dist.compression=int4'), 2, "dist.compression", "'int4' is not known; allowed: none, bf16")
         self.assertFails(train_app(config, '--nproc', 2, out, 'dist.compression=int8', 'dist.reduction=native'), 2, 'which dist.reduction=native does not do')
         self.assertFails(train_app(config, '--nproc', 2, out, 'dist.compression=int8', 'dist.reduce=micro_batch'), 2, 'compresses the sum of a window')
+        self.assertFails(train_app(config, '--nproc', 2, out, 'dist.compression=bf16', 'dist.compression_start=3'), 2,
+                         'dist.compression: bf16 carries no errors; allowed with dist.compression_start=3: none, int8')
         self.assertFalse((self.dir / 'none').exists())
 
     def test_an_npu_and_a_chip_without_bf16(self):

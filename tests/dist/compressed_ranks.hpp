@@ -101,6 +101,7 @@ struct Setting {
   ParameterSet (*parameters)() = several;
   std::string group_size = "none";
   int64_t in_flight = 0;
+  int64_t compression_start = 0;
 };
 
 // What `body` returns on each rank.
@@ -111,6 +112,7 @@ std::vector<Result> of_ranks(const Setting& setting, Fn body, std::shared_ptr<Ne
   on_ranks(network->agreements, [&](int r) {
     const DistOptions options{.group_size = setting.group_size,
                               .compression = setting.compression,
+                              .compression_start = setting.compression_start,
                               .bucket_mib = setting.bucket_mib,
                               .in_flight = setting.in_flight};
     CompressedRank rank(network, r, setting.parameters(), options, setting.sharding);

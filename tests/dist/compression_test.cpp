@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "dist/carried.hpp"
 #include "dist/compressed_ranks.hpp"
 #include "dist/ranks.hpp"
 
@@ -55,7 +56,7 @@ TEST_CASE("compression: what the option says, and what is refused") {
   }
   for (const DistOptions& options :
        {DistOptions{.reduction = "native", .compression = "bf16"}, DistOptions{.reduce_dtype = "bf16", .compression = "int8"},
-        DistOptions{.reduce = "micro_batch", .compression = "topk:0.1"}})
+        DistOptions{.reduce = "micro_batch", .compression = "topk:0.1"}, DistOptions{.compression = "bf16", .compression_start = 1}})
     CHECK((error_of([&] { options.compressed(); }).kind() == ErrorKind::Usage));
   CHECK(DistOptions{.compression = "int8"}.resolved("NCCL").adds_in_order());
   CHECK(DistOptions{.compression = "int8"}.resolved("Gloo", Sharding::Gradients).reduce == "window");
@@ -226,7 +227,8 @@ TEST_CASE("powersgd reproduces a matrix of its rank, also one of a smaller rank 
       const auto window = static_cast<int64_t>(w);
       const auto expected = gradient(several()[i], 0, window) + gradient(several()[i], 1, window);
       const auto largest = gradient(several()[i], 0, 0).abs().max().item<double>();
-      CHECK(at::allclose(seen[1][w].sums[i], expected, 1e-4, 2e-5 * largest));
+      const double most = w == 2 ? 1e-3 : 2e-5;  // the factors of window 1 are of rounding errors, which may point in nearly one direction
+      CHECK(at::allclose(seen[1][w].sums[i], expected, 1e-4, most * largest));
     }
 }
 
@@ -241,6 +243,68 @@ TEST_CASE("ranks that compress differently get an error, and a process alone com
   }
   const auto alone = windows_of_ranks({.ranks = 1, .compression = "topk:0.01", .parameters = one_vector}, 1);
   CHECK(at::equal(alone[0][0].sums[0], plain_gradient(one_vector()[0], 0, 0)));
+}
+
+TEST_CASE("a later start: sums as without compression, then those of a run that begins to compress; skipped steps do not count") {
+  constexpr int64_t kStart = 2, kWindows = 4;
+  constexpr int64_t kSkipped = 1;  // its window comes again
+  for (const auto& compression : kCarrying)
+    for (const auto sharding : {Sharding::None, Sharding::Gradients})
+      for (const char* group_size : {"none", "2"}) {
+        CAPTURE(compression);
+        CAPTURE(group_size);
+        Setting setting{.ranks = 4, .compression = compression, .sharding = sharding, .group_size = group_size};
+        const auto of_window = [&](CompressedRank& rank, int64_t w) { return rank.window(w, plain_gradient); };
+        const auto late = windows_of_ranks(setting, kWindows - kStart, [](const Parameter& p, int rank, int64_t window) {
+          return plain_gradient(p, rank, window + kStart);
+        });
+        setting.compression_start = kStart;
+        const auto seen = of_ranks<std::vector<Seen>>(setting, [&](CompressedRank& rank) {
+          std::vector<Seen> out;
+          for (int64_t w = 0; w < kWindows; ++w) {
+            if (w == kSkipped) {
+              of_window(rank, w);
+              rank.reducer.settle(false);
+            }
+            out.push_back(of_window(rank, w));
+          }
+          return out;
+        });
+        setting.compression = "none";
+        setting.compression_start = 0;
+        const auto complete = windows_of_ranks(setting, kStart);
+        for (size_t r = 0; r < seen.size(); ++r)
+          for (size_t w = 0; w < kWindows; ++w)
+            for (size_t i = 0; i < seen[r][w].sums.size(); ++i) {
+              const auto& expected = w < kStart ? complete[r][w] : late[r][w - kStart];
+              CHECK(at::equal(seen[r][w].sums[i], expected.sums[i]));
+            }
+      }
+}
+
+TEST_CASE("a later start is part of the state, and a checkpoint of either phase can be loaded in the other") {
+  const Setting setting{.compression = "int8", .parameters = one_vector, .compression_start = 2};
+  const auto seen = of_ranks<std::vector<at::Tensor>>(setting, [&](CompressedRank& rank) {
+    const auto sum = [&](int64_t w) { return rank.window(w, plain_gradient).sums[0]; };
+    std::vector<State> states;
+    std::vector<at::Tensor> out;
+    for (int64_t w = 0; w < 4; ++w) {
+      rank.reducer.settle(true);
+      states.push_back(npu_train::detail::own_state(rank.reducer.carried()));
+      for (auto& [name, tensor] : states.back().tensors) tensor = tensor.clone();
+      out.push_back(sum(w));
+    }
+    for (int64_t w : {3, 1, 2}) {
+      rank.reducer.load_carried(states[static_cast<size_t>(w)]);
+      out.push_back(sum(w));
+    }
+    return out;
+  });
+  for (const auto& sums : seen) {
+    CHECK(at::equal(sums[4], sums[3]));
+    CHECK(at::equal(sums[5], sums[1]));
+    CHECK(at::equal(sums[6], sums[2]));
+  }
 }
 
 TEST_CASE("over Gloo between processes: equal sums on all ranks, and again in another run") {

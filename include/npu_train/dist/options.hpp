@@ -33,6 +33,7 @@ struct DistOptions {
   std::string reduce_dtype = "fp32";  ///< in which fp32 gradients travel: fp32 | bf16 (half the bytes; added in fp32, rounded twice)
   std::string compression = "none";   ///< Compression::parse(): none | bf16 | fp16 | int8 | topk:SHARE | ratio:R | powersgd:RANK, topk and
                                       ///< ratio also with "+" and a code of their values; without effect in one process
+  int64_t compression_start = 0;      ///< steps at the start of a run whose gradients travel complete, before compression begins
   std::string shard_by = "elements";  ///< what zero1 and zero2 divide: elements, evenly | layer, parameter_size: complete parameters, as
                                       ///< shards_of() with a shard for each rank
   std::string shard_size = "auto";    ///< ranks that divide what zero1 to zero3 shard, and each group of as many has all of it (HSDP): a

@@ -35,6 +35,7 @@ RunConfig bench_config(RunConfig config) {
   config.trainer.max_epochs = -1;
   config.trainer.max_steps = -1;
   config.trainer.accumulate_grad_batches = 1;
+  config.dist.compression_start = 0;           // steps as most of a run has them
   config.lr_scheduler = {.name = "constant"};  // a curve needs the length of a real run
   return config;
 }

@@ -1,0 +1,87 @@
+#include "dist/parameter_slices.hpp"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "dist/divided_masters.hpp"
+#include "dist/gathered_bucket.hpp"
+#include "dist/gradient_hook.hpp"
+#include "npu_train/core/error.hpp"
+
+namespace npu_train::detail {
+
+ParameterSlices::ParameterSlices(const ParameterSet& parameters, const std::vector<Bucket>& buckets, ParameterUnits* units,
+                                 const ShardGroups& groups, Sharding sharding, bool between_devices)
+    : parameters_(parameters),
+      buckets_(buckets),
+      units_(units),
+      groups_(groups),
+      sharding_(sharding),
+      between_devices_(between_devices),
+      own_(sharding == Sharding::None ? parameters : divided()) {
+  if (sharding_ != Sharding::None && units_ == nullptr) divide_masters(parameters_, own_);
+}
+
+ParameterSet ParameterSlices::divided() const {
+  std::vector<Parameter> slices(parameters_.size());
+  for (size_t b = 0; b < buckets_.size(); ++b)
+    for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i)
+      slices[buckets_[b].layout().pieces[i].parameter] = units_ != nullptr ? units_->own(b, i) : buckets_[b].own(i);
+  ParameterSet out(std::move(slices));
+  for (const auto& [alias, name] : parameters_.aliases()) out.add({.name = alias, .value = out.find(name)->value});
+  return out;
+}
+
+void ParameterSlices::bring_parameters() const {
+  if (sharding_ == Sharding::None) return;
+  if (units_ != nullptr) units_->bring_all();
+  const at::NoGradGuard no_grad;
+  const auto masters = masters_with_memory(parameters_);
+  if (std::any_of(masters.begin(), masters.end(), [](const at::Tensor& t) { return t.defined(); })) gather(own_.values(), masters);
+}
+
+int64_t ParameterSlices::gather_parameters() const {
+  const at::NoGradGuard no_grad;
+  std::vector<at::Tensor> whole;
+  for (const auto& p : parameters_) whole.push_back(in_model(p));
+  const auto travels_in = [&](const FlatBucket& b) { return whole[b.pieces.front().parameter].scalar_type(); };
+  gather_buckets(own_.values(), whole, travels_in);  // masters are rounded where they are sent
+  int64_t bytes = 0;
+  for (const auto& b : buckets_) bytes += b.layout().bytes_to_others(groups_.shards->size(), c10::elementSize(travels_in(b.layout())));
+  return bytes;
+}
+
+void ParameterSlices::gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) const {
+  check(slices.size() == own_.size() && whole.size() == own_.size(), ErrorKind::Usage, "GradientReducer", slices.size(), " slices and ",
+        whole.size(), " tensors; there are ", own_.size(), " parameters");
+  for (size_t i = 0; i < own_.size(); ++i)
+    check(slices[i].defined() && slices[i].numel() == own_[i].value.numel(), ErrorKind::Usage, "GradientReducer", "a slice of ",
+          own_[i].name, " has ", own_[i].value.numel(),
+          " elements; given: ", slices[i].defined() ? std::to_string(slices[i].numel()) : "an undefined tensor");
+  const at::NoGradGuard no_grad;
+  if (sharding_ == Sharding::None) {
+    for (size_t i = 0; i < whole.size(); ++i)
+      if (whole[i].defined() && !whole[i].is_same(slices[i])) whole[i].detach().copy_(slices[i]);
+    return;
+  }
+  gather_buckets(slices, whole, [&](const FlatBucket& b) { return slices[b.pieces.front().parameter].scalar_type(); });
+}
+
+void ParameterSlices::gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
+                                     const std::function<at::ScalarType(const FlatBucket&)>& travels_in) const {
+  constexpr size_t kUnderWay = 2;  // one travels while another is copied
+  std::deque<GatheredBucket> under_way;
+  for (const auto& b : buckets_) {
+    under_way.emplace_back(b.layout(), slices, travels_in(b.layout()), *groups_.shards, between_devices_);
+    if (under_way.size() < kUnderWay) continue;
+    under_way.front().finish(parameters_, whole);
+    under_way.pop_front();
+  }
+  for (auto& b : under_way) b.finish(parameters_, whole);
+}
+
+}  // namespace npu_train::detail

@@ -1,0 +1,45 @@
+// The slices of parameters that the optimizer of each rank updates, and how all ranks get complete ones again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "dist/bucket.hpp"
+#include "dist/parameter_units.hpp"
+#include "dist/shard_groups.hpp"
+#include "npu_train/base/parameter_set.hpp"
+
+namespace npu_train::detail {
+
+class ParameterSlices {
+ public:
+  // `units`: what has divided the parameters; nullptr unless they are in shards.
+  ParameterSlices(const ParameterSet& parameters, const std::vector<Bucket>& buckets, ParameterUnits* units, const ShardGroups& groups,
+                  Sharding sharding, bool between_devices);
+
+  // In the order of the parameters: these themselves without shards.
+  const ParameterSet& own() const { return own_; }
+  // GradientReducer's calls of the same names. Of gather_parameters(), the bytes that this rank sends.
+  void bring_parameters() const;
+  int64_t gather_parameters() const;
+  void gather(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole) const;
+
+ private:
+  ParameterSet divided() const;
+  // `travels_in`: the dtype for a bucket.
+  void gather_buckets(const std::vector<at::Tensor>& slices, const std::vector<at::Tensor>& whole,
+                      const std::function<at::ScalarType(const FlatBucket&)>& travels_in) const;
+
+  const ParameterSet& parameters_;
+  const std::vector<Bucket>& buckets_;
+  ParameterUnits* units_;
+  const ShardGroups& groups_;
+  Sharding sharding_;
+  bool between_devices_;
+  ParameterSet own_;
+};
+
+}  // namespace npu_train::detail
