@@ -9,8 +9,8 @@
 
 namespace npu_train {
 
-BuildMemory::BuildMemory(const Strategy& strategy, const std::string& output_dir) {
-  if (!strategy.shards_parameters()) return;
+BuildMemory::BuildMemory(bool may_shard_parameters, const std::string& output_dir) {
+  if (!may_shard_parameters) return;
   std::error_code none;
   folder_ = FileBackedMemory::folder_on_disk({std::filesystem::temp_directory_path(none).string(), "/var/tmp", output_dir});
   if (folder_.empty())
@@ -28,7 +28,7 @@ void BuildMemory::report() const {
   if (taken_ == 0) return;
   const auto left = FileBackedMemory::in_use();
   log_info("the model was made with ", human_bytes(static_cast<double>(taken_)), " of files in ", folder_, " on each rank",
-           left == 0 ? std::string() : "; frozen parameters and buffers stay there, " + human_bytes(static_cast<double>(left)));
+           left == 0 ? std::string() : "; what is in no shard stays there, " + human_bytes(static_cast<double>(left)));
 }
 
 }  // namespace npu_train

@@ -6,16 +6,15 @@
 #include <string>
 
 #include "npu_train/core/file_backed_memory.hpp"
-#include "npu_train/dist/strategy.hpp"
 
 namespace npu_train {
 
 // With parameters in shards a rank keeps a part of a model that it needs complete only until setup() has divided it. From construction to
 // end() large tensors of this thread that would take more than half of the host's free memory are in files instead: in the folder for
-// temporary files, in /var/tmp or in `output_dir`, the first of them that is on a disk. Does nothing with other strategies.
+// temporary files, in /var/tmp or in `output_dir`, the first of them that is on a disk. Does nothing where parameters stay complete.
 class BuildMemory {
  public:
-  BuildMemory(const Strategy& strategy, const std::string& output_dir);
+  BuildMemory(bool may_shard_parameters, const std::string& output_dir);
 
   // Before Strategy::setup(): shards are in ordinary memory.
   void end();

@@ -125,7 +125,8 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts)
   if (group_ == nullptr) group_ = make_process_group(launch, config.dist);
   sharding_ = sharding_of(wanted);
   auto dist = config.dist;
-  if (wanted == "auto") dist.shard_size = "auto";  // of shards that choose() may make
+  is_open_ = wanted == "auto";
+  if (is_open_) dist.shard_size = "auto";  // of shards that choose() may make
   set_strategy(std::make_shared<DataParallelStrategy>(group_, dist, device.c10(), sharding_));
   if (strategy_->is_main()) report_offload(config.dist, device);
 }
@@ -136,7 +137,7 @@ void Ranks::set_strategy(std::shared_ptr<Strategy> strategy) {
 
 void Ranks::choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts) {
   if (group_ == nullptr) return;
-  if (config.trainer.strategy == "auto") divide(config, all, has_blocks, parts);
+  if (std::exchange(is_open_, false)) divide(config, all, has_blocks, parts);
   if (strategy_->is_main()) report(config.dist);
 }
 

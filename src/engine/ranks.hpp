@@ -25,6 +25,8 @@ class Ranks {
   // Before Strategy::set_units() and setup(): with trainer.strategy=auto the least division of the training of `all` parameters that fits,
   // on all ranks alike. `has_blocks`: the model declares blocks. Reports the strategy.
   void choose(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
+  // Whether they do, or choose() may decide so.
+  bool may_shard_parameters() const { return is_open_ || strategy_->shards_parameters(); }
 
  private:
   void divide(const RunConfig& config, const ParameterSet& all, bool has_blocks, const Parts& parts);
@@ -36,6 +38,7 @@ class Ranks {
   std::shared_ptr<ProcessGroup> group_;  // none: one process
   std::string starter_;
   Sharding sharding_ = Sharding::None;
+  bool is_open_ = false;  // choose() decides
   std::shared_ptr<Strategy> strategy_;
 };
 

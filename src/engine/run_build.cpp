@@ -113,7 +113,7 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
   make_data(config, parts);
   accumulate = config.trainer.accumulate_grad_batches = detail::accumulated_batches(data, config.trainer, strategy->world_size());
   write_statistics();
-  BuildMemory memory(*strategy, config.output.dir);
+  BuildMemory memory(ranks.may_shard_parameters(), config.output.dir);
   if (!task) {
     check(!config.model.name.empty(), ErrorKind::Usage, "model", "no model is named; allowed: ", join(parts.models.names()),
           "; hint: set model: {name: resnet50}, or pass a task of your own to fit()");
@@ -128,9 +128,9 @@ void Run::build(const RunConfig& given, const Parts& parts, std::shared_ptr<std:
       log(report.fits() ? LogLevel::Info : LogLevel::Warning, report.str());
     }
     part = tune(model, part, parts, static_cast<uint64_t>(config.seed));
-    if (!moves_in_units(*strategy, config)) model.module->to(device.c10());
     ranks.choose(config, parameters_of(*model.module), !model.blocks.empty() || !model.units.empty(), parts);
     strategy = ranks.strategy();
+    if (!moves_in_units(*strategy, config)) model.module->to(device.c10());
     building = {"gradient checkpointing was planned, with forwards of the blocks",
                 "trainer.gradient_checkpointing=blocks, which needs no plan"};
     const auto task_part = with_run_seed(config.task, config.seed, parts);
