@@ -1,5 +1,10 @@
 // Every element travels, in a code of fewer bytes, or as it is.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/maximum.h>
 #include <ATen/ops/sub.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include <utility>
 
@@ -9,28 +14,71 @@
 namespace npu_train::detail {
 namespace {
 
+// The mean absolute value of each element in recent sums, which all ranks know alike: in units of that, an element loses no more than its
+// neighbours when few bits code it, however small it is. Only operations whose bits are the same on every processor, so no roots.
+class RecentSizes {
+ public:
+  RecentSizes() = default;
+  explicit RecentSizes(at::Tensor zeros) : sizes_(std::move(zeros)) {}
+  bool defined() const { return sizes_.defined(); }
+
+  // Of each element what one is in these units; at least a share of the largest one nearby, for elements that were zero.
+  at::Tensor units() const {
+    constexpr double kLeast = 0.05;
+    const auto n = sizes_.numel(), blocks = (n + Compression::kBlock - 1) / Compression::kBlock;
+    const auto sizes = at::constant_pad_nd(sizes_, {0, blocks * Compression::kBlock - n}).view({blocks, Compression::kBlock});
+    const auto largest = sizes.amax(1, /*keepdim=*/true);
+    return at::where(largest == 0, 1.0, at::maximum(sizes, largest.mul(kLeast))).view({-1}).narrow(0, 0, n);
+  }
+
+  // The sums of this window count if its step is taken. One unit of earlier ones is `unit` of theirs.
+  void propose(const at::Tensor& sums, double unit) {
+    constexpr double kKept = 0.95;
+    proposed_ = sizes_.mul(kKept * unit).add_(sums.abs().mul_(1 - kKept));
+  }
+  void keep(int64_t begin, int64_t numel) {
+    if (proposed_.defined()) proposed_.narrow(0, begin, numel).copy_(sizes_.narrow(0, begin, numel));
+  }
+  void settle(bool taken) {
+    const auto proposed = std::exchange(proposed_, {});
+    if (taken && proposed.defined()) sizes_ = proposed;
+  }
+  // May be written by who loads a state.
+  const at::Tensor& value() const { return sizes_; }
+
+ private:
+  at::Tensor sizes_, proposed_;
+};
+
 class CodedElements final : public Compressor {
  public:
-  CodedElements(ValueCode code, Place place) : Compressor(std::move(place)), sum_(place_.group, code, place_.between_devices) {
-    if (place_.sharding == Sharding::None) error_of_part_ = {place_.part_size(), place_.layout.options};
+  CodedElements(ValueCode code, bool few_bits, Place place)
+      : Compressor(std::move(place)), sum_(place_.group, code, place_.between_devices) {
+    if (place_.sharding != Sharding::None) return;
+    error_of_part_ = {place_.part_size(), place_.layout.options};
+    if (few_bits) sizes_ = RecentSizes(at::zeros({place_.layout.numel}, place_.layout.options));
   }
 
   void send(const at::Tensor& flat, double unit) override {
     unit_ = unit;
+    if (sizes_.defined()) units_ = sizes_.units();
     const auto own = error_.added_to(flat, unit);
-    error_.propose(at::sub(own, sum_.send(own)));  // not in place: fp32 travels from where it is
+    error_.propose(at::sub(own, as_read(sum_.send(in_units(own, units_)), units_)));  // not in place: fp32 travels from where it is
   }
   bool arrived() override { return sum_.arrived(); }
   bool done() override { return sum_.done(); }
   void pass_on() override {
     part_ = sum_.add();
     if (place_.sharding != Sharding::None) return;
-    const auto own = error_of_part_.added_to(part_, unit_);
-    error_of_part_.propose(at::sub(own, sum_.gather(own)));
+    const auto units = units_.defined() ? of_part(units_) : at::Tensor();
+    const auto own = error_of_part_.added_to(as_read(part_, units), unit_);
+    error_of_part_.propose(at::sub(own, as_read(sum_.gather(in_units(own, units)), units)));
     part_.reset();
   }
   at::Tensor finish() override {
-    auto out = place_.sharding == Sharding::None ? sum_.finish() : std::exchange(part_, {});
+    auto out = place_.sharding == Sharding::None ? as_read(sum_.finish(), units_) : std::exchange(part_, {});
+    units_.reset();
+    if (sizes_.defined()) sizes_.propose(out, unit_);
     times_ = sum_.times();
     return out;
   }
@@ -39,22 +87,30 @@ class CodedElements final : public Compressor {
     Compressor::keep(piece);
     const auto [begin, numel] = in_part(piece);
     error_of_part_.keep(begin, numel);
+    sizes_.keep(piece.offset, piece.numel);
   }
   void settle(bool taken) override {
     Compressor::settle(taken);
     error_of_part_.settle(taken);
+    sizes_.settle(taken);
   }
   at::Tensor error_of_sum(const FlatPiece& piece) const override {
     if (!error_of_part_.value().defined()) return {};
     const auto [begin, numel] = in_part(piece);
     return error_of_part_.value().narrow(0, begin, numel);
   }
+  at::Tensor shared(const FlatPiece& piece) const override {
+    return sizes_.defined() ? sizes_.value().narrow(0, piece.offset, piece.numel) : at::Tensor();
+  }
   void reset() override {
     Compressor::reset();
     if (error_of_part_.value().defined()) error_of_part_.value().zero_();
+    if (sizes_.defined()) sizes_.value().zero_();
   }
 
  private:
+  static at::Tensor in_units(const at::Tensor& values, const at::Tensor& units) { return units.defined() ? values.div(units) : values; }
+  static at::Tensor as_read(const at::Tensor& values, const at::Tensor& units) { return units.defined() ? values.mul(units) : values; }
   std::pair<int64_t, int64_t> in_part(const FlatPiece& piece) const {
     const auto rank = place_.group.rank(), ranks = place_.group.size();
     return {place_.layout.offset_in_part(piece, rank, ranks), place_.layout.range_of_rank(piece, rank, ranks).numel};
@@ -62,29 +118,31 @@ class CodedElements final : public Compressor {
 
   CodedSum sum_;
   CarriedError error_of_part_;  // of the sum of this rank's part, which is coded once more
+  RecentSizes sizes_;           // with few bits
+  at::Tensor units_;            // of this window
   at::Tensor part_;             // with shards: the sum
   double unit_ = 1;
 };
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Place place) {
-  return std::make_unique<CodedElements>(code, std::move(place));
+std::unique_ptr<Compressor> make_coded_elements(ValueCode code, bool few_bits, Compressor::Place place) {
+  return std::make_unique<CodedElements>(code, few_bits, std::move(place));
 }
 
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, bool begins, Compressor::Place place) {
   const bool alone = place.group.size() == 1;
   if (alone || !compression.carries_errors() || place.layout.options.dtype() != at::kFloat) return nullptr;
-  if (!begins) return make_coded_elements(ValueCode("fp32"), std::move(place));
+  if (!begins) return make_coded_elements(ValueCode("fp32"), false, std::move(place));
   switch (compression.method) {
     case Compression::Method::Largest:
       if (const int bits = compression.bits_within_ratio(place.part_size()); bits > 0)
-        return make_coded_elements(ValueCode(bits), std::move(place));
+        return make_coded_elements(ValueCode(bits), bits < 8, std::move(place));
       return make_largest_elements(compression, std::move(place));
     case Compression::Method::LowRank:
       return make_low_rank(compression, std::move(place));
     default:
-      return make_coded_elements(ValueCode(compression.values), std::move(place));
+      return make_coded_elements(ValueCode(compression.values), false, std::move(place));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/where.h>
 
 #include "npu_train/dist/compression.hpp"
@@ -56,13 +57,33 @@ at::Tensor unpacked(const at::Tensor& bytes, int64_t n, int bits) {
   return out.sub_(largest_of(bits)).view({bytes.size(0), -1}).narrow(1, 0, n);
 }
 
-at::Tensor integer_bytes(const at::Tensor& rows, int bits) {
+// Integers that are not rounded to kChar yet. A block with infinities has an infinite scale, and zeros times that are NaN.
+at::Tensor integers(const at::Tensor& values, const at::Tensor& scales, int bits) {
   const auto largest = static_cast<double>(largest_of(bits));
+  return values.div(at::where(scales == 0, 1.0, scales)).round_().clamp_(-largest, largest).nan_to_num_(0);
+}
+
+// For each block: so that its largest element is the largest integer, or a smaller one where few bits lose less of the block by cutting off
+// its largest elements than by rounding its small ones to zero.
+at::Tensor scales_of(const at::Tensor& values, int bits) {
+  const auto full = values.abs().amax(-1, /*keepdim=*/true).div_(static_cast<double>(largest_of(bits)));
+  if (bits == 8) return full;
+  const auto loss = [&](const at::Tensor& scales) {
+    return integers(values, scales, bits).mul_(scales).sub_(values).square_().sum(-1, /*keepdim=*/true);
+  };
+  auto best = full, least = loss(full);
+  for (const double share : {0.7, 0.5, 0.35}) {
+    const auto scales = full * share, lost = loss(scales);
+    best = at::where(lost < least, scales, best);
+    least = at::minimum(least, lost);
+  }
+  return best;
+}
+
+at::Tensor integer_bytes(const at::Tensor& rows, int bits) {
   const auto values = in_blocks(rows);
-  const auto scales = values.abs().amax(-1, /*keepdim=*/true).div_(largest);
-  const auto divisors = at::where(scales == 0, 1.0, scales);
-  // A block with infinities has an infinite scale, and zeros times that are NaN.
-  const auto codes = values.div(divisors).round_().clamp_(-largest, largest).nan_to_num_(0).to(at::kChar);
+  const auto scales = scales_of(values, bits);
+  const auto codes = integers(values, scales, bits).to(at::kChar);
   const auto n = rows.size(1);
   return at::cat({bytes_of(scales.squeeze(-1)), packed(codes.view({rows.size(0), -1}).narrow(1, 0, n), bits)}, 1);
 }

@@ -14,16 +14,36 @@ using namespace npu_train::testing;
 
 namespace {
 
+// The scale for these numbers: with fewer than 8 bits, of the largest one and three smaller ones, that which loses least.
+float scale_of(const float* x, size_t n, int bits) {
+  const auto largest = static_cast<float>((1 << (bits - 1)) - 1);
+  const auto loss = [&](float scale) {
+    double out = 0;
+    for (size_t i = 0; i < n; ++i) {
+      const double lost = std::clamp(std::nearbyint(x[i] / scale), -largest, largest) * scale - x[i];
+      out += lost * lost;
+    }
+    return out;
+  };
+  float peak = 0;
+  for (size_t i = 0; i < n; ++i) peak = std::max(peak, std::fabs(x[i]));
+  const float full = peak / largest;
+  float best = full;
+  if (bits < 8)
+    for (const float share : {0.7F, 0.5F, 0.35F})
+      if (loss(full * share) < loss(best)) best = full * share;
+  return best;
+}
+
 // Plain integers of so many bits with a scale for each 256 numbers of a part; returns what is read, `x` keeps what is lost.
 std::vector<float> coded(std::vector<float>& x, int bits) {
   std::vector<float> read(x.size());
   for (size_t begin = 0; begin < x.size(); begin += 256) {
     const auto end = std::min(x.size(), begin + 256);
-    float peak = 0;
-    for (size_t i = begin; i < end; ++i) peak = std::max(peak, std::fabs(x[i]));
-    const float scale = peak / static_cast<float>((1 << (bits - 1)) - 1);
+    const float scale = scale_of(x.data() + begin, end - begin, bits);
+    const auto largest = static_cast<float>((1 << (bits - 1)) - 1);
     for (size_t i = begin; i < end; ++i) {
-      read[i] = std::nearbyint(x[i] / scale) * scale;
+      read[i] = std::clamp(std::nearbyint(x[i] / scale), -largest, largest) * scale;
       x[i] -= read[i];
     }
   }
@@ -34,6 +54,27 @@ std::vector<float> numbers(const at::Tensor& t) { return {t.const_data_ptr<float
 at::Tensor tensor(const std::vector<float>& x) { return at::tensor(x); }
 void add_to(std::vector<float>& to, const std::vector<float>& x) {
   for (size_t i = 0; i < to.size(); ++i) to[i] += x[i];
+}
+
+// `sizes`, at least a twentieth of the largest of 256; 1 where all are 0.
+std::vector<float> units_of(const std::vector<float>& sizes) {
+  std::vector<float> out(sizes.size(), 1);
+  for (size_t begin = 0; begin < out.size(); begin += 256) {
+    const auto end = std::min(out.size(), begin + 256);
+    const float largest =
+        *std::max_element(sizes.begin() + static_cast<std::ptrdiff_t>(begin), sizes.begin() + static_cast<std::ptrdiff_t>(end));
+    for (size_t i = begin; i < end && largest > 0; ++i) out[i] = std::max(sizes[i], largest * 0.05F);
+  }
+  return out;
+}
+
+// The same as coded(), of numbers in units of their own.
+std::vector<float> coded_in(const std::vector<float>& units, std::vector<float>& x, int bits) {
+  auto y = x;
+  for (size_t i = 0; i < x.size(); ++i) y[i] /= units[i];
+  const auto read = coded(y, bits);
+  for (size_t i = 0; i < x.size(); ++i) x[i] -= read[i] * units[i];
+  return read;
 }
 
 }  // namespace
@@ -63,7 +104,8 @@ TEST_CASE("compression: what the option says, and what is refused") {
   CHECK(DistOptions{.compression = "bf16"}.resolved("Gloo", Sharding::Gradients).reduce == "micro_batch");
 }
 
-TEST_CASE("int8, and ratio as integers of fewer bits: a plain computation over three windows, and the bytes of elements and scales") {
+TEST_CASE("int8, and ratio as integers of fewer bits in units of recent sums: a plain computation over four windows, and the bytes") {
+  constexpr int64_t kWindows = 4;
   struct Code {
     const char* compression;
     int ranks, bits;
@@ -82,17 +124,22 @@ TEST_CASE("int8, and ratio as integers of fewer bits: a plain computation over t
     CAPTURE(compression);
     CAPTURE(ranks);
     const auto n = static_cast<size_t>(ranks), part = static_cast<size_t>(kElements) / n;
-    const auto seen = windows_of_ranks({.ranks = ranks, .compression = compression, .parameters = one_vector}, 3);
+    const auto seen = windows_of_ranks({.ranks = ranks, .compression = compression, .parameters = one_vector}, kWindows);
     std::vector<std::vector<float>> left(n, std::vector<float>(kElements)), left_of_sum(n, std::vector<float>(part));
-    for (int64_t w = 0; w < 3; ++w) {
+    std::vector<float> sizes(kElements), units(kElements, 1);
+    const auto of_part = [&](const std::vector<float>& x, size_t owner) {
+      const auto begin = x.begin() + static_cast<std::ptrdiff_t>(owner * part);
+      return std::vector<float>(begin, begin + static_cast<std::ptrdiff_t>(part));
+    };
+    for (int64_t w = 0; w < kWindows; ++w) {
+      if (bits < 8) units = units_of(sizes);
       std::vector<std::vector<float>> sums(n, std::vector<float>(part));
       for (size_t r = 0; r < n; ++r) {
         add_to(left[r], numbers(plain_gradient(one_vector()[0], static_cast<int>(r), w)));
         for (size_t owner = 0; owner < n; ++owner) {
-          const auto begin = left[r].begin() + static_cast<std::ptrdiff_t>(owner * part);
-          std::vector<float> own(begin, begin + static_cast<std::ptrdiff_t>(part));
-          const auto read = coded(own, bits);
-          std::copy(own.begin(), own.end(), begin);
+          auto own = of_part(left[r], owner);
+          const auto read = coded_in(of_part(units, owner), own, bits);
+          std::copy(own.begin(), own.end(), left[r].begin() + static_cast<std::ptrdiff_t>(owner * part));
           if (r == 0)
             sums[owner] = read;
           else
@@ -101,11 +148,15 @@ TEST_CASE("int8, and ratio as integers of fewer bits: a plain computation over t
       }
       std::vector<at::Tensor> parts;
       for (size_t owner = 0; owner < n; ++owner) {
+        const auto own_units = of_part(units, owner);
+        for (size_t i = 0; i < part; ++i) sums[owner][i] *= own_units[i];
         add_to(sums[owner], left_of_sum[owner]);
-        parts.push_back(tensor(coded(sums[owner], bits)));
+        parts.push_back(tensor(coded_in(own_units, sums[owner], bits)) * tensor(own_units));
         left_of_sum[owner] = sums[owner];
       }
       const auto expected = at::cat(parts);
+      const auto expected_sums = numbers(expected);
+      for (size_t i = 0; i < sizes.size(); ++i) sizes[i] = sizes[i] * 0.95F + std::fabs(expected_sums[i]) * 0.05F;
       const auto blocks = static_cast<int64_t>((part + 255) / 256), words = static_cast<int64_t>((part + 7) / 8);
       for (const auto& rank : seen) {
         CHECK(at::equal(rank[static_cast<size_t>(w)].sums[0], expected));
