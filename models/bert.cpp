@@ -181,7 +181,10 @@ Model bert(const BertOptions& options, const std::string& name) {
   Model model = detail::model_of_blocks(name, net, options);
   model.inputs = bert_inputs(options);
   model.num_classes = options.num_classes;
-  model.head = options.num_classes > 0 ? "classifier" : "";
+  if (options.num_classes > 0) {
+    model.head = "classifier";
+    model.blocks.back().modules = {"pooler", "classifier"};
+  }
   return chain_blocks(std::move(model));  // again: its forward takes all inputs
 }
 

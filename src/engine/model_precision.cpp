@@ -25,10 +25,12 @@ bool has_low_parameters(const Precision& precision) {
   return precision.low_precision_dtype() != at::kFloat && !precision.name().ends_with("-mixed");
 }
 
-/// The path of the module that a block mainly runs; "" if there is none.
-std::string path_of(const Model& model, const Block& block) {
-  if (block.name == "head" && !model.head.empty()) return model.head;
-  return model.module != nullptr && find_module(*model.module, block.name) != nullptr ? block.name : "";
+/// The paths of the modules that a block runs, except norms; none if they are not known.
+std::vector<std::string> paths_of(const Model& model, const Block& block) {
+  if (!block.modules.empty()) return block.modules;
+  if (block.name == "head" && !model.head.empty()) return {model.head};
+  if (model.module == nullptr || find_module(*model.module, block.name) == nullptr) return {};
+  return {block.name};
 }
 
 std::vector<std::string> block_names(const Model& model) {
@@ -73,7 +75,7 @@ void check_norm(const Model& model, const AmpModules& modules, const std::string
         "hint: name layers without statistics (LayerNorm, GroupNorm)");
   const Block* owner = nullptr;
   for (const auto& block : model.blocks)
-    if (const auto path = path_of(model, block); !path.empty() && in_modules(norm, {path})) owner = &block;
+    if (in_modules(norm, paths_of(model, block))) owner = &block;
   for (const auto& block : model.blocks) {  // a layer outside all blocks belongs to the first or the last
     const bool concerned = owner != nullptr ? owner == &block : &block == &model.blocks.front() || &block == &model.blocks.back();
     check(!concerned || !modules.keeps_fp32(block.name), ErrorKind::Usage, "amp.low_precision_modules", "'", norm,
@@ -154,9 +156,11 @@ std::vector<std::string> fp32_parameters(const Model& model, const AmpModules& m
     if (cast.count(layer_of(name)) == 0) out.push_back(name);
   for (const auto& block : model.blocks) {
     if (!modules.keeps_fp32(block.name)) continue;
-    paths.push_back(path_of(model, block));
-    check(!paths.back().empty(), ErrorKind::Usage, "amp.fp32_modules", "the block '", block.name,
-          "' is not a single module, so its parameters cannot stay in fp32 in a '-true' precision; hint: use bf16-mixed or 16-mixed");
+    const auto own = paths_of(model, block);
+    check(!own.empty(), ErrorKind::Usage, "amp.fp32_modules", "the block '", block.name,
+          "' names no modules, so its parameters cannot stay in fp32 in a '-true' precision; hint: use bf16-mixed or 16-mixed, or set "
+          "Block::modules in a model of your own");
+    paths.insert(paths.end(), own.begin(), own.end());
   }
   for (const auto& p : parameters)
     if (in_modules(p.name, paths)) out.push_back(p.name);
@@ -173,7 +177,8 @@ std::vector<std::string> autocast_weights(const Model& model, const RunConfig& c
   std::vector<std::string> paths;
   const bool has_fp32 = std::any_of(model.blocks.begin(), model.blocks.end(), [&](const Block& b) { return modules.keeps_fp32(b.name); });
   for (const auto& block : model.blocks)
-    if (const auto path = path_of(model, block); has_fp32 && !path.empty() && !modules.keeps_fp32(block.name)) paths.push_back(path);
+    if (const auto own = paths_of(model, block); has_fp32 && !modules.keeps_fp32(block.name))
+      paths.insert(paths.end(), own.begin(), own.end());
   std::set<std::string> tied;
   for (const auto& entry : parameters.aliases()) tied.insert(entry.second);
   std::vector<std::string> out;

@@ -28,6 +28,24 @@ TEST_CASE("blocks that stay in fp32 keep their parameters, the others do not") {
   CHECK_FALSE(holds("conv_proj.weight"));
 }
 
+TEST_CASE("a head of several layers stays in fp32 with all of them, and computes next to low-precision blocks") {
+  auto config = short_run();
+  config.model = {.name = "bert_tiny", .options = {}};
+  config.model.options.set("num_classes", ConfigNode(3));
+  auto model = make_model(config.model, builtin_parts(), 1);
+  const auto precision = make_precision({.mode = "bf16-true"}, Device{});
+  const auto parameters = parameters_of(*model.module);
+  const auto modules = amp_modules({.fp32_modules = {"head"}});
+  keep_in_fp32(model, modules, Device{}, *precision);
+  const auto kept = fp32_parameters(model, modules, norm_parameters_of(*model.module), parameters, *precision);
+  for (const auto& p : parameters)
+    if (std::find(kept.begin(), kept.end(), p.name) == kept.end()) p.value.set_data(p.value.to(at::kBFloat16));
+  CHECK((parameters.find("pooler.weight")->value.scalar_type() == at::kFloat));
+  CHECK((parameters.find("classifier.bias")->value.scalar_type() == at::kFloat));
+  CHECK((parameters.find("token_embedding.weight")->value.scalar_type() == at::kBFloat16));
+  CHECK((model.forward(at::ones({2, 5}, at::kLong)).scalar_type() == at::kFloat));
+}
+
 TEST_CASE("lists that contradict each other, or name no block, are refused") {
   CHECK(has(error_of([] { amp_modules({.fp32_modules = {"head"}, .low_precision_modules = {"head"}}); }).what(), "head"));
   auto model = make_model(short_run().model, builtin_parts(), 1);

@@ -28,6 +28,7 @@ namespace npu_train {
 struct Block {
   std::string name;  ///< path of the module that it mainly runs ("layer1.0"), otherwise a name such as "stem" or "head"
   std::function<at::Tensor(const at::Tensor&)> forward;
+  std::vector<std::string> modules{};  ///< paths of all modules with parameters that it runs, where `name` is not the only one
 };
 
 /// How a network is called: a function of a batch that returns its outputs, or of one tensor, the field "input", that returns another one.
