@@ -68,6 +68,11 @@ void ParameterSet::add(Parameter parameter) {
   parameters_.push_back(std::move(parameter));
 }
 
+void ParameterSet::add_aliases_of(const ParameterSet& other) {
+  for (const auto& [alias, name] : other.aliases_)
+    if (const auto* of = find(name); of != nullptr) add({.name = alias, .value = of->value});
+}
+
 const Parameter* ParameterSet::find(const std::string& name) const {
   const auto found = index_.find(name);
   return found == index_.end() ? nullptr : &parameters_[found->second];
@@ -113,8 +118,7 @@ ParameterSet ParameterSet::filter(const std::function<bool(const Parameter&)>& k
   for (const auto& parameter : parameters_) {
     if (keep(parameter)) out.add(parameter);
   }
-  for (const auto& [alias, name] : aliases_)
-    if (out.index_.count(name) != 0) out.aliases_.emplace_back(alias, name);
+  out.add_aliases_of(*this);
   return out;
 }
 

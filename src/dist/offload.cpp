@@ -35,7 +35,7 @@ ParameterSet OffloadedStrategy::setup(const ParameterSet& trained) {
     copy.value = host_memory_like(p.value, p.value.scalar_type()).set_requires_grad(p.value.requires_grad());
     copies_.add(std::move(copy));
   }
-  for (const auto& [alias, name] : own_.aliases()) copies_.add({.name = alias, .value = copies_.find(name)->value});
+  copies_.add_aliases_of(own_);
   parameters_loaded();
   return copies_;
 }

@@ -18,6 +18,11 @@ int positive(const std::string& text) {
 
 }  // namespace
 
+std::optional<Sharding> sharding_of(const std::string& strategy) {
+  const auto* const found = std::find(kStrategyNames.begin(), kStrategyNames.end(), strategy);
+  return found == kStrategyNames.end() ? std::nullopt : std::optional(static_cast<Sharding>(found - kStrategyNames.begin()));
+}
+
 const ConfigTable<DistOptions>& DistOptions::config_table() {
   using T = DistOptions;
   static const auto table =

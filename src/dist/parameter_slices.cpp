@@ -32,7 +32,7 @@ ParameterSet ParameterSlices::divided() const {
     for (size_t i = 0; i < buckets_[b].layout().pieces.size(); ++i)
       slices[buckets_[b].layout().pieces[i].parameter] = units_ != nullptr ? units_->own(b, i) : buckets_[b].own(i);
   ParameterSet out(std::move(slices));
-  for (const auto& [alias, name] : parameters_.aliases()) out.add({.name = alias, .value = out.find(name)->value});
+  out.add_aliases_of(parameters_);
   return out;
 }
 

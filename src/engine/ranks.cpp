@@ -49,13 +49,6 @@ void check_collectives(const Launch& launch, const Device& device, const DistOpt
         " exchanges no bf16; allowed: fp16, and methods that send bytes, such as int8");
 }
 
-constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3"};  // by Sharding
-
-Sharding sharding_of(const std::string& strategy) {
-  const auto* const found = std::find(std::begin(kStrategies), std::end(kStrategies), strategy);
-  return found == std::end(kStrategies) ? Sharding::None : static_cast<Sharding>(found - std::begin(kStrategies));
-}
-
 // The keys that a preset has set, and those that the configuration gives.
 void report_preset(const DistOptions& dist) {
   const auto own = to_node(dist), values = DistOptions::preset_values(dist.preset);
@@ -123,7 +116,7 @@ Ranks::Ranks(const RunConfig& config, const Device& device, const Parts& parts)
   }
   check_collectives(launch, device, config.dist);
   if (group_ == nullptr) group_ = make_process_group(launch, config.dist);
-  sharding_ = sharding_of(wanted);
+  sharding_ = sharding_of(wanted).value_or(Sharding::None);
   auto dist = config.dist;
   is_open_ = wanted == "auto";
   if (is_open_) dist.shard_size = "auto";  // of shards that choose() may make
@@ -163,7 +156,7 @@ void Ranks::divide(const RunConfig& config, const ParameterSet& all, bool has_bl
   if (sharding_ == Sharding::None) return;
   set_strategy(std::make_shared<DataParallelStrategy>(group_, config.dist, device_.c10(), sharding_));
   if (!strategy_->is_main()) return;
-  const char* name = kStrategies[static_cast<size_t>(sharding_)];
+  const char* name = kStrategyNames.at(static_cast<size_t>(sharding_));
   if (chosen != sharding_)
     log_info("trainer.strategy=auto: ", name, ", which the memory of another rank needs");
   else

@@ -82,7 +82,7 @@ ParameterSet brought_in(c10::ScalarType dtype, const std::vector<std::string>& n
   const std::set<std::string> chosen(names.begin(), names.end());
   ParameterSet out;
   for (const auto& p : trained) out.add(chosen.contains(p.name) ? with_master(p, dtype) : p);
-  for (const auto& [alias, name] : trained.aliases()) out.add({.name = alias, .value = out.find(name)->value});
+  out.add_aliases_of(trained);
   return out;
 }
 

@@ -35,7 +35,7 @@ at::ScalarType average_type(const at::Tensor& t) { return t.scalar_type() == at:
 ParameterSet complete(const ParameterSet& parameters) {
   ParameterSet out;
   for (const auto& p : parameters) out.add({.name = p.name, .value = p.whole(), .group = p.group});
-  for (const auto& [alias, name] : parameters.aliases()) out.add({.name = alias, .value = out.find(name)->value});
+  out.add_aliases_of(parameters);
   return out;
 }
 

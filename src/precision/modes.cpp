@@ -25,11 +25,6 @@ class AutocastScope final : public PrecisionScope {
   Autocast autocast_;
 };
 
-/// The other names of tied parameters, for what is updated in their place.
-void add_aliases(const ParameterSet& from, ParameterSet& to) {
-  for (const auto& [alias, name] : from.aliases()) to.add({.name = alias, .value = to.find(name)->value});
-}
-
 }  // namespace
 
 std::unique_ptr<PrecisionScope> MixedPrecision::forward_scope() const { return std::make_unique<AutocastScope>(autocast_); }
@@ -105,7 +100,7 @@ ParameterSet TruePrecision::prepare(const ParameterSet& model_parameters, const 
     masters_.push_back(master.value);
     updated_.add(std::move(master));
   }
-  add_aliases(model_parameters, updated_);
+  updated_.add_aliases_of(model_parameters);
   return updated_;
 }
 
@@ -124,7 +119,7 @@ ParameterSet TruePrecision::refresh(const ParameterSet& model_parameters) {
     }
     all.add(std::move(updated));
   }
-  add_aliases(model_parameters, all);
+  all.add_aliases_of(model_parameters);
   low_ = std::move(low);
   masters_ = std::move(masters);
   return Precision::refresh(all);

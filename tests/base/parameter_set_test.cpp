@@ -76,6 +76,13 @@ TEST_CASE("a tensor under a second name is an alias, not another parameter") {
   CHECK(set.size() == 4);
   CHECK(set.filter([](const Parameter& p) { return p.name == "a"; }).aliases().size() == 1);
   CHECK(set.filter([](const Parameter& p) { return p.name != "a"; }).aliases().empty());
+  auto copies = three();
+  copies.add_aliases_of(set);
+  CHECK(copies.size() == 3);
+  CHECK(copies.aliases() == set.aliases());
+  ParameterSet without;
+  without.add_aliases_of(set);
+  CHECK(without.aliases().empty());
 }
 
 TEST_CASE("a slice shares the memory of its parameter, in the order in which that is in memory") {

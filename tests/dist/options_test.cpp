@@ -40,6 +40,14 @@ TEST_CASE("the section dist: defaults, every key, and what is refused") {
   }
 }
 
+TEST_CASE("strategies by name") {
+  CHECK((sharding_of("ddp") == Sharding::None));
+  CHECK((sharding_of("zero1") == Sharding::Optimizer));
+  CHECK((sharding_of("zero2") == Sharding::Gradients));
+  CHECK((sharding_of("zero3") == Sharding::Parameters));
+  for (const char* other : {"single", "auto", "zero", ""}) CHECK((sharding_of(other) == std::nullopt));
+}
+
 TEST_CASE("reduction: auto adds in order over Gloo, and between devices where another option needs the order") {
   CHECK(bound("{}").resolved("Gloo").adds_in_order());
   for (const char* transport : {"NCCL", "HCCL"}) {

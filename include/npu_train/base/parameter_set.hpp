@@ -45,6 +45,8 @@ class ParameterSet {
 
   /// Error(Usage) for an empty or repeated name or an undefined tensor.
   void add(Parameter parameter);
+  /// The aliases of `other`, for the parameters that this set has under the same names.
+  void add_aliases_of(const ParameterSet& other);
 
   size_t size() const { return parameters_.size(); }
   bool empty() const { return parameters_.empty(); }

@@ -1,7 +1,9 @@
 /// How several processes train together.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "npu_train/core/config_table.hpp"
@@ -19,6 +21,11 @@ enum class Sharding {
   Gradients,   ///< the sums of gradients: ZeRO-2
   Parameters,  ///< the parameters, which are complete only while they are needed: ZeRO-3
 };
+
+/// What `trainer.strategy` calls each level, in the order of Sharding.
+inline constexpr std::array<const char*, 4> kStrategyNames{"ddp", "zero1", "zero2", "zero3"};
+/// None for a name that is not among them, such as single.
+std::optional<Sharding> sharding_of(const std::string& strategy);
 
 /// Section `dist`.
 struct DistOptions {

@@ -20,7 +20,6 @@ namespace {
 using detail::kFewSamples, detail::kMoreSamples;
 
 constexpr const char* kPrecisions[] = {"32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true"};
-constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3"};
 constexpr const char* kCheckpointing[] = {"none", "blocks"};
 
 struct Measured {
@@ -137,7 +136,7 @@ std::vector<RunConfig> alternatives(const RunConfig& given, int ranks) {
   if (ranks == 1) {
     for (const char* precision : kPrecisions) add([&](RunConfig& config) { config.precision = precision; });
   } else {
-    for (const char* strategy : kStrategies) add([&](RunConfig& config) { config.trainer.strategy = strategy; });
+    for (const char* strategy : kStrategyNames) add([&](RunConfig& config) { config.trainer.strategy = strategy; });
   }
   return out;
 }

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kMostRanks = 65536;
 constexpr double kPasses = 3;  // FLOPs of a step over those of a forward pass
-constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "zero3"};
 
 void check_options(const PlanOptions& options) {
   for (const int ranks : options.ranks)
@@ -76,7 +75,7 @@ class Planner {
       return;
     }
     const auto first = plan_.steps.size();
-    for (const char* strategy : kStrategies) {
+    for (const char* strategy : kStrategyNames) {
       if (std::string(strategy) == "zero3" && !work_.divides_parameters) continue;
       add_best(placements_of(options_, work_, strategy, ranks));
     }

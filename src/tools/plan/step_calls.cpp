@@ -5,6 +5,7 @@
 #include <set>
 
 #include "npu_train/core/error.hpp"
+#include "npu_train/core/text.hpp"
 #include "npu_train/dist/process_group.hpp"
 #include "tools/plan/bucket_calls.hpp"
 
@@ -15,12 +16,11 @@ constexpr int64_t kBlock = 64;          // elements: parts of buckets begin at m
 constexpr int64_t kInlineBytes = 488;   // of an agreement that travel with its first collective
 constexpr int64_t kFlagsInNumber = 32;  // presence of gradients
 
-Sharding sharding_of(const std::string& strategy) {
-  if (strategy == "single" || strategy == "ddp") return Sharding::None;
-  if (strategy == "zero1") return Sharding::Optimizer;
-  if (strategy == "zero2") return Sharding::Gradients;
-  check(strategy == "zero3", ErrorKind::Usage, "plan", "'", strategy, "' is not a strategy; allowed: single, ddp, zero1, zero2, zero3");
-  return Sharding::Parameters;
+Sharding sharding_in(const std::string& strategy) {
+  const auto named = sharding_of(strategy);
+  check(named || strategy == "single", ErrorKind::Usage, "plan", "'", strategy, "' is not a strategy; allowed: single, ",
+        join(std::vector<std::string>(kStrategyNames.begin(), kStrategyNames.end())));
+  return named.value_or(Sharding::None);
 }
 
 using detail::BucketSize;
@@ -123,7 +123,7 @@ int group_size_of(const DistOptions& dist, int ranks, int per_machine) {
 
 StepCalls step_calls(const StepWork& work, const Placement& placement) {
   check_modelled(work, placement);
-  const auto sharding = sharding_of(placement.strategy);
+  const auto sharding = sharding_in(placement.strategy);
   StepCalls out;
   if (placement.ranks == 1) return out;
   const auto dist = placed(work, placement, sharding);
