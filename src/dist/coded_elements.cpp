@@ -22,13 +22,14 @@ class RecentSizes {
   explicit RecentSizes(at::Tensor zeros) : sizes_(std::move(zeros)) {}
   bool defined() const { return sizes_.defined(); }
 
-  // Of each element what one is in these units; at least a share of the largest one nearby, for elements that were zero.
+  // Of each element what one is in these units; at least a share of the largest one nearby, for elements that were zero, and so large that
+  // no gradient overflows in them.
   at::Tensor units() const {
-    constexpr double kLeast = 0.05;
+    constexpr double kLeast = 0.05, kSmallest = 1e-18;
     const auto n = sizes_.numel(), blocks = (n + Compression::kBlock - 1) / Compression::kBlock;
     const auto sizes = at::constant_pad_nd(sizes_, {0, blocks * Compression::kBlock - n}).view({blocks, Compression::kBlock});
     const auto largest = sizes.amax(1, /*keepdim=*/true);
-    return at::where(largest == 0, 1.0, at::maximum(sizes, largest.mul(kLeast))).view({-1}).narrow(0, 0, n);
+    return at::where(largest == 0, 1.0, at::maximum(sizes, largest.mul(kLeast)).clamp_min_(kSmallest)).view({-1}).narrow(0, 0, n);
   }
 
   // The sums of this window count if its step is taken. One unit of earlier ones is `unit` of theirs.

@@ -167,6 +167,17 @@ TEST_CASE("int8, and ratio as integers of fewer bits in units of recent sums: a 
   }
 }
 
+TEST_CASE("ratio: gradients that were next to nothing do not make ordinary ones overflow") {
+  const auto gradient = [](const Parameter& p, int rank, int64_t window) {
+    return plain_gradient(p, rank, window) * (window == 0 ? 1e-38 : 1);
+  };
+  const auto seen = windows_of_ranks({.compression = "ratio:0.1", .parameters = one_vector}, 2, gradient);
+  const auto expected = gradient(one_vector()[0], 0, 1) + gradient(one_vector()[0], 1, 1);
+  const auto& sum = seen[0][1].sums[0];
+  CHECK(at::isfinite(sum).all().item<bool>());
+  CHECK((sum - expected).norm().item<double>() < 0.5 * expected.norm().item<double>());
+}
+
 TEST_CASE("topk: the largest elements of each rank with what earlier windows left, added in the order of ranks") {
   for (const int ranks : {2, 3}) {
     CAPTURE(ranks);
