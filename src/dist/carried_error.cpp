@@ -10,7 +10,7 @@ namespace npu_train::detail {
 CarriedError::CarriedError(int64_t numel, const at::TensorOptions& options) : error_(at::zeros({numel}, options)) {}
 
 at::Tensor CarriedError::added_to(const at::Tensor& values, double unit) {
-  unit_ = unit;
+  begin(unit);
   return at::add(values, error_, unit);
 }
 

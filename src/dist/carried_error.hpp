@@ -12,9 +12,11 @@ class CarriedError {
   CarriedError() = default;
   CarriedError(int64_t numel, const at::TensorOptions& options);
 
-  // A new tensor: `values` and the error, which is in another unit than they are: one of its is `unit` of theirs.
+  // Of this window: one unit of the error is `unit` of its values.
+  void begin(double unit) { unit_ = unit; }
+  // A new tensor: `values` of a window that begins, and the error.
   at::Tensor added_to(const at::Tensor& values, double unit);
-  // The error of this window, in the unit of the last call of added_to(). It replaces the error if the step is taken.
+  // The error of this window, in its unit. It replaces the error if the step is taken.
   void propose(at::Tensor left) { proposed_ = std::move(left); }
   // Of these elements nothing was used: their error stays what it was.
   void keep(int64_t begin, int64_t numel);

@@ -1,10 +1,8 @@
 // Every element travels, in a code of fewer bytes, or as it is.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/sub.h>
 #include <ATen/ops/where.h>
-#include <ATen/ops/zeros.h>
 
 #include <utility>
 
@@ -19,45 +17,39 @@ namespace {
 class RecentSizes {
  public:
   RecentSizes() = default;
-  explicit RecentSizes(at::Tensor zeros) : sizes_(std::move(zeros)) {}
-  bool defined() const { return sizes_.defined(); }
+  RecentSizes(int64_t numel, const at::TensorOptions& options) : carried_(numel, options) {}
+  bool defined() const { return value().defined(); }
 
   // Of each element what one is in these units; at least a share of the largest one nearby, for elements that were zero, and so large that
   // no gradient overflows in them.
   at::Tensor units() const {
     constexpr double kLeast = 0.05, kSmallest = 1e-18;
-    const auto n = sizes_.numel(), blocks = (n + Compression::kBlock - 1) / Compression::kBlock;
-    const auto sizes = at::constant_pad_nd(sizes_, {0, blocks * Compression::kBlock - n}).view({blocks, Compression::kBlock});
-    const auto largest = sizes.amax(1, /*keepdim=*/true);
-    return at::where(largest == 0, 1.0, at::maximum(sizes, largest.mul(kLeast)).clamp_min_(kSmallest)).view({-1}).narrow(0, 0, n);
+    const auto sizes = in_blocks(value().view({1, -1}));
+    const auto largest = sizes.amax(-1, /*keepdim=*/true);
+    const auto units = at::where(largest == 0, 1.0, at::maximum(sizes, largest.mul(kLeast)).clamp_min_(kSmallest));
+    return units.view({-1}).narrow(0, 0, value().numel());
   }
 
   // The sums of this window count if its step is taken. One unit of earlier ones is `unit` of theirs.
   void propose(const at::Tensor& sums, double unit) {
     constexpr double kKept = 0.95;
-    proposed_ = sizes_.mul(kKept * unit).add_(sums.abs().mul_(1 - kKept));
+    carried_.begin(unit);
+    carried_.propose(value().mul(kKept * unit).add_(sums.abs().mul_(1 - kKept)));
   }
-  void keep(int64_t begin, int64_t numel) {
-    if (proposed_.defined()) proposed_.narrow(0, begin, numel).copy_(sizes_.narrow(0, begin, numel));
-  }
-  void settle(bool taken) {
-    const auto proposed = std::exchange(proposed_, {});
-    if (taken && proposed.defined()) sizes_ = proposed;
-  }
-  // May be written by who loads a state.
-  const at::Tensor& value() const { return sizes_; }
+  void keep(int64_t begin, int64_t numel) { carried_.keep(begin, numel); }
+  void settle(bool taken) { carried_.settle(taken); }
+  const at::Tensor& value() const { return carried_.value(); }
 
  private:
-  at::Tensor sizes_, proposed_;
+  CarriedError carried_;  // what it does with errors from window to window is right for sizes too
 };
 
 class CodedElements final : public Compressor {
  public:
-  CodedElements(ValueCode code, bool few_bits, Place place)
-      : Compressor(std::move(place)), sum_(place_.group, code, place_.between_devices) {
+  CodedElements(ValueCode code, Place place) : Compressor(std::move(place)), sum_(place_.group, code, place_.between_devices) {
     if (place_.sharding != Sharding::None) return;
     error_of_part_ = {place_.part_size(), place_.layout.options};
-    if (few_bits) sizes_ = RecentSizes(at::zeros({place_.layout.numel}, place_.layout.options));
+    if (code.has_few_bits()) sizes_ = {place_.layout.numel, place_.layout.options};
   }
 
   void send(const at::Tensor& flat, double unit) override {
@@ -127,23 +119,23 @@ class CodedElements final : public Compressor {
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_coded_elements(ValueCode code, bool few_bits, Compressor::Place place) {
-  return std::make_unique<CodedElements>(code, few_bits, std::move(place));
+std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Place place) {
+  return std::make_unique<CodedElements>(code, std::move(place));
 }
 
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, bool begins, Compressor::Place place) {
   const bool alone = place.group.size() == 1;
   if (alone || !compression.carries_errors() || place.layout.options.dtype() != at::kFloat) return nullptr;
-  if (!begins) return make_coded_elements(ValueCode("fp32"), false, std::move(place));
+  if (!begins) return make_coded_elements(ValueCode("fp32"), std::move(place));
   switch (compression.method) {
     case Compression::Method::Largest:
       if (const int bits = compression.bits_within_ratio(place.part_size()); bits > 0)
-        return make_coded_elements(ValueCode(bits), bits < 8, std::move(place));
+        return make_coded_elements(ValueCode(bits), std::move(place));
       return make_largest_elements(compression, std::move(place));
     case Compression::Method::LowRank:
       return make_low_rank(compression, std::move(place));
     default:
-      return make_coded_elements(ValueCode(compression.values), false, std::move(place));
+      return make_coded_elements(ValueCode(compression.values), std::move(place));
   }
 }
 

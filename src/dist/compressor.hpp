@@ -74,8 +74,7 @@ class Compressor {
 std::unique_ptr<Compressor> make_compressor(const Compression& compression, bool begins, Compressor::Place place);
 
 // One for each family.
-// `few_bits`: elements are coded in units of their recent sums.
-std::unique_ptr<Compressor> make_coded_elements(ValueCode code, bool few_bits, Compressor::Place place);
+std::unique_ptr<Compressor> make_coded_elements(ValueCode code, Compressor::Place place);
 std::unique_ptr<Compressor> make_largest_elements(const Compression& compression, Compressor::Place place);
 std::unique_ptr<Compressor> make_low_rank(const Compression& compression, Compressor::Place place);
 

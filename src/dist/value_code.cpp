@@ -21,12 +21,15 @@ int64_t largest_of(int bits) { return (int64_t{1} << (bits - 1)) - 1; }
 
 int64_t blocks_of(int64_t n) { return (n + Compression::kBlock - 1) / Compression::kBlock; }
 
-// [rows, n] as [rows, blocks, 256], zeros behind the end.
+}  // namespace
+
 at::Tensor in_blocks(const at::Tensor& rows) {
   const auto n = rows.size(1), padded = blocks_of(n) * Compression::kBlock;
   const auto full = padded == n ? rows : at::constant_pad_nd(rows, {0, padded - n});
   return full.view({rows.size(0), blocks_of(n), Compression::kBlock});
 }
+
+namespace {
 
 at::Tensor bytes_of(const at::Tensor& rows) { return rows.contiguous().view(at::kByte); }
 

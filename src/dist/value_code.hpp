@@ -22,10 +22,14 @@ class ValueCode {
   at::Tensor encode(const at::Tensor& rows) const;
   // And back.
   at::Tensor decode(const at::Tensor& coded, int64_t n) const;
+  bool has_few_bits() const { return bits_ < 8; }
 
  private:
   at::ScalarType dtype_;
   int bits_ = 8;  // of integers
 };
+
+// [rows, n] as [rows, blocks, 256], zeros behind the end.
+at::Tensor in_blocks(const at::Tensor& rows);
 
 }  // namespace npu_train::detail

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <iterator>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"

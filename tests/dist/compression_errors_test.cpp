@@ -62,6 +62,23 @@ TEST_CASE("all ranks have equal sums, and shards are parts of them") {
   }
 }
 
+TEST_CASE("what is kept of a parameter without a gradient follows the scale of the losses too") {
+  const auto gradient = [](const Parameter& p, int rank, int64_t window) {
+    return window == 1 && p.name == "bias" ? at::Tensor() : plain_gradient(p, rank, window);
+  };
+  for (const auto& compression : kCarrying) {
+    CAPTURE(compression);
+    const auto plain = windows_of_ranks({.ranks = 2, .compression = compression}, 3, gradient);
+    const auto scaled = of_ranks<Seen>({.ranks = 2, .compression = compression}, [&](CompressedRank& rank) {
+      rank.window(0, gradient, 1);
+      rank.window(1, gradient, 0.25);
+      return rank.window(2, gradient, 0.25);
+    });
+    for (size_t r = 0; r < 2; ++r)
+      for (size_t i = 0; i < scaled[r].sums.size(); ++i) CHECK(at::equal(scaled[r].sums[i], plain[r][2].sums[i] * 0.25));
+  }
+}
+
 TEST_CASE("a step that is not taken leaves no error, and errors follow the scale of the losses") {
   for (const auto& compression : kCarrying) {
     CAPTURE(compression);
