@@ -5,13 +5,20 @@ import pathlib
 import resource
 import signal
 import subprocess
+import sys
 
-from programs import BIN, ProgramTest, checkpoints, main, run_dir, train_app
+from programs import BIN, OF_PROGRAMS, ProgramTest, checkpoints, main, run_dir, train_app
 
 # Hours of training in steps that take milliseconds.
 ENDLESS = ['data.train_size=16000', 'trainer.max_epochs=1000', 'lr_scheduler.T_max=2000', 'checkpoint.every_n_epochs=0', 'precision=32-true']
 
 UNSAVED = [*ENDLESS, 'checkpoint.every_n_train_steps=0']  # only a signal makes such a run save a checkpoint
+
+
+def signals(status, name):
+    """A set of signals of /proc/PID/status, such as SigIgn."""
+    mask = int(next(line.split()[1] for line in status.splitlines() if line.startswith(name + ':')), 16)
+    return {number for number in signal.valid_signals() if mask >> (number - 1) & 1}
 
 
 class Interrupted(ProgramTest):
@@ -60,6 +67,17 @@ class Interrupted(ProgramTest):
 
     # ---- signals ----
 
+    def test_programs_do_not_inherit_what_a_driver_inherited(self):
+        """As under nohup, after `&` in a script, and from a parent that blocks signals. The driver itself keeps ignoring them."""
+        def inherit():
+            for number in OF_PROGRAMS: signal.signal(number, signal.SIG_IGN)
+            signal.pthread_sigmask(signal.SIG_SETMASK, OF_PROGRAMS)
+        driver = "import os, programs; os.kill(os.getpid(), 1); os.kill(os.getpid(), 2); print(programs.run('cat', '/proc/self/status')[1])"
+        status = subprocess.run([sys.executable, '-c', driver], cwd=pathlib.Path(__file__).parent, preexec_fn=inherit, restore_signals=False,
+                                stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertEqual(signals(status, 'SigIgn') & {*OF_PROGRAMS, signal.SIGPIPE}, set())
+        self.assertEqual(signals(status, 'SigBlk'), set())
+
     def saved_by(self, number, *extra):
         """Checks that the signal ends a run with a checkpoint, which only the handler of the signal can have saved."""
         out = self.dir / f'out{number}'
@@ -107,10 +125,13 @@ class Interrupted(ProgramTest):
                                        stdin=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.addCleanup(self.end, process)
         self.wait_for(process, self.trained(out, 3), 'step 3')
+        status = pathlib.Path(f'/proc/{process.pid}/status').read_text()
+        self.assertEqual(signals(status, 'SigIgn') & {signal.SIGHUP, signal.SIGTERM}, {signal.SIGHUP})
         process.send_signal(signal.SIGHUP)
         step = max(int(row[1]) for row in self.rows(out) if row[2] == 'train')
-        self.wait_for(process, self.trained(out, step + 5), 'later steps')
-        self.end(process)
+        self.wait_for(process, self.trained(out, step + 100), 'later steps')
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=300), 128 + signal.SIGTERM, self.said())
 
     # ---- outputs ----
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,6 +13,21 @@ import unittest
 
 BIN = pathlib.Path(os.environ['NPU_TRAIN_BIN'])
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+# Signals that the programs handle, and those that decide how they wait for their children.
+OF_PROGRAMS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGXCPU, signal.SIGCHLD)
+
+
+def keep_inherited_signals():
+    """What this driver inherited stays here: nohup ignores SIGHUP, and `&` in a script SIGINT and SIGQUIT; a program would inherit that.
+
+    A handler that does nothing ignores a signal as well, and exec replaces it by the default. (SIGPIPE is subprocess's matter.)
+    """
+    for number in OF_PROGRAMS:
+        if signal.getsignal(number) == signal.SIG_IGN: signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+keep_inherited_signals()  # every driver imports this file before it starts a process
 
 # A network small enough for seconds, with every kind of state: dropout, EMA, loss scaling that overflows at first.
 SMALL = '''
