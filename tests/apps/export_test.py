@@ -63,8 +63,10 @@ class Export(ProgramTest):
         self.assertEqual([p.name for p in self.dir.iterdir()], ['m.onnx'])
 
     def test_a_free_size_of_images(self):
-        found = self.export('--model', 'resnet18', 'model.image_size=64', '--to', self.dir / 'm.onnx', '--dynamic', 'batch,height,width', '--check')
+        sizes = ('model.image_size=64', '--num-classes', '7', '--dynamic', 'batch,height,width')
+        found = self.export('--model', 'resnet18', *sizes, '--to', self.dir / 'm.onnx', '--check')
         self.assertEqual(found['inputs'][0]['shape'], ['batch', 3, 'height', 'width'])
+        self.assertEqual(found['outputs'][0]['shape'], ['batch', 7])
 
     def test_errors_name_what_is_allowed_and_leave_nothing(self):
         to = self.dir / 'm.onnx'

@@ -295,6 +295,13 @@ class Runs(ProgramTest):
         self.assertFails(npu_tool('generate', *checkpoint, '--prompt', 'a', '--logits', self.dir / 'l.npy', '--max-new-tokens', '32'), 2, '--logits needs one forward of all tokens: 33, and the model takes 32')
         said = json.loads(self.assertDone(npu_tool('generate', *checkpoint, '--prompt', 'the dog', '--max-new-tokens', '60', '--json')))  # beyond the context
         self.assertEqual(said['prompt_tokens'], 7)
+        # Only the most probable token remains in a draw, which else has 256 nearly equal ones.
+        start = ('generate', *checkpoint, '--prompt', 'the dog', '--max-new-tokens', '8', '--json')
+        drawn = lambda *args: json.loads(self.assertDone(npu_tool(*start, *args)))['tokens']
+        likeliest = drawn('--temperature', '0')
+        for only in (('--top-k', '1'), ('--top-p', '1e-9')): self.assertEqual(drawn(*only), likeliest, only)
+        for every in (('--top-k', '256'), ('--top-p', '1')): self.assertEqual(drawn(*every), said['tokens'][:8], every)
+        self.assertNotEqual(said['tokens'][:8], likeliest)
         self.assertEqual(said, said | json.loads(self.assertDone(npu_tool('generate', *checkpoint, '--prompt', 'the dog', '--max-new-tokens', '60', '--no-cache', '--json'))) | {'tokens_per_second': said['tokens_per_second']})
 
 

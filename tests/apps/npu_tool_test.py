@@ -16,6 +16,9 @@ class NpuTool(ProgramTest):
         self.assertAlmostEqual(resnet['flops_per_image'] / 2e9, 4.09, delta=0.03)
         self.assertEqual(self.json('summary', '--model', 'vit_b16')['parameters'], 86567656)
         self.assertIn('layer4', self.assertDone(npu_tool('summary', '--model', 'resnet18')))
+        small = self.json('summary', '--model', 'resnet50', '--image', '64')
+        classifier = 2 * 2048 * 1000  # the only layer whose work does not grow with the image
+        self.assertEqual(resnet['flops_per_image'] - classifier, (224 / 64)**2 * (small['flops_per_image'] - classifier))
         self.assertFails(npu_tool('summary', '--model', 'resnet51'), 2, 'resnet50')
 
     def test_bench_gives_the_documented_keys(self):

@@ -57,6 +57,13 @@ class Plan(ProgramTest):
             self.assertGreater(s['memory'], 1 << 20)
             self.assertEqual(s['extrapolation'], '')
         self.assertLessEqual(at(found['steps'], 8, 'zero3')['memory'], at(found['steps'], 8, 'ddp')['memory'])
+        quick, optimizer = ('--no-memory', *GIVEN), alone['compute_s'] - computed
+        for options, key, rate, expected in ((('--mfu', '0.8'), 'flops', 8e12, computed / 2 + optimizer),
+                                             (('--memory-rate', '500GB/s'), 'memory', 5e11, computed + 2 * optimizer),
+                                             (('--load', '2.5'), 'flops', 4e12, 2.5 * (computed + optimizer))):
+            other = self.planned(*quick, *options)
+            self.assertEqual(other['rates'], found['rates'] | {key: rate}, options)
+            self.assertAlmostEqual(other['steps'][0]['compute_s'] / expected, 1, places=9, msg=options)
         slower = self.planned('--ranks', '8', '--link', '1GB/s,5us', *GIVEN[4:], '--no-memory')
         self.assertEqual({s['memory'] for s in slower['steps']}, {0})
         self.assertGreater(at(slower['steps'], 8, 'ddp')['step_s'], at(found['steps'], 8, 'ddp')['step_s'])

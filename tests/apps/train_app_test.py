@@ -36,6 +36,20 @@ class TrainApp(ProgramTest):
         self.assertIn('epoch 3/3', out)
         self.assertIn('samples/s', out)
 
+    def test_it_trains_and_validates_on_the_first_batches_only(self):
+        """Without learning each loss is that of the first batches, of which the training sees each once in an epoch."""
+        def epochs_of(name, *args):
+            still = ('optimizer.lr=0', 'model.dropout=0', 'trainer.max_epochs=2', f'output.dir={self.dir}/{name}')
+            self.assertDone(train_app(self.config(precision='32-true'), *still, *args))
+            return json.loads((run_dir(self.dir / name) / 'history.json').read_text())
+        few = epochs_of('few', '--overfit-batches', '3')
+        self.assertEqual(few['global_step'], 6)
+        losses = [epoch[phase]['loss'] for epoch in few['epochs'] for phase in ('train', 'val')]
+        for loss in losses: self.assertAlmostEqual(loss, losses[0], delta=1e-6 * losses[0])
+        every = epochs_of('every')
+        self.assertEqual(every['global_step'], 40)
+        for epoch in every['epochs']: self.assertGreater(abs(epoch['val']['loss'] - epoch['train']['loss']), 1e-4 * losses[0])
+
     def test_tensorboard_reads_the_events(self):
         try:
             from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
