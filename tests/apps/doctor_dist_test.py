@@ -69,6 +69,13 @@ class DoctorDist(ProgramTest):
         result = npu_tool('launch', '--nproc', '2', '--', tool, 'doctor', '--dist', '--nproc', '2', env=PLAIN)
         self.assertFails(result, USAGE, 'already rank')
 
+    def test_a_process_that_the_tool_starts_reports_to_a_folder_only(self):
+        self.assertEqual(self.assertDone(npu_tool('doctor', '--dist', '--report-folder', self.dir, env=PLAIN)), '')
+        self.assertEqual(sorted(p.name for p in self.dir.iterdir()), ['rank0', 'result.json'])
+        places = (self.dir / 'rank0').read_text().splitlines()
+        self.assertEqual((places[0], places[-1]), ('waiting for the other ranks', 'done'))
+        self.assertEqual(json.loads((self.dir / 'result.json').read_text())['ranks'], 1)
+
     def test_a_network_card_that_is_not_there_fails_every_world_but_the_first(self):
         document = self.document('--nproc', '1,2', code=FAILED, env={'GLOO_SOCKET_IFNAME': 'none7'})
         self.assertEqual([bool(world['failure']) for world in document['worlds']], [False, True])
@@ -97,7 +104,8 @@ class DoctorDist(ProgramTest):
         self.assertRegex(self.ends(signal.SIGKILL, '--timeout', '8'), r'rank 1 of 2 on host .* was killed by .*SIGKILL')
 
     def test_a_rank_that_never_comes_is_named_under_a_launcher(self):
-        script = f'if [ $RANK = 1 ]; then exec sleep 15; fi; exec {BIN}/npu_tool doctor --dist --timeout 3'
+        script = (f'if [ $RANK = 1 ]; then until [ -e {self.dir}/over ]; do sleep 0.05; done; exit; fi\n'
+                  f'{BIN}/npu_tool doctor --dist --timeout 3; code=$?; touch {self.dir}/over; exit $code')
         result = npu_tool('launch', '--nproc', '2', '--', 'sh', '-c', script, env=PLAIN)
         self.assertEqual(result[0], PEER, result[1] + result[2])
         self.assertIn('after 3 s rank 1 did not come', result[2])

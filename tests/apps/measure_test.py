@@ -77,9 +77,17 @@ class Measure(ProgramTest):
         self.assertFails(npu_tool('baseline', config, *endless, 'data.batch_size=8'), USAGE, 'not the same training')
 
     def test_checklist(self):
-        page = self.dir / 'c.html'
-        code, out, err = npu_tool('checklist', self.config(), 'precision=32-true', '--device', 'cpu', '--html', page, '--json')
+        page, recorded, faster = (self.dir / name for name in ('c.html', 'recorded.json', 'faster.json'))
+        self.json('baseline', self.config(), *SHORT, 'trainer.max_steps=10', 'output.dir=""', '--out', recorded)
+        twice = json.loads(recorded.read_text())
+        twice['step_seconds'] = [seconds / 2 for seconds in twice['step_seconds']]
+        faster.write_text(json.dumps(twice))
+        code, out, err = npu_tool('checklist', self.config(), 'precision=32-true', '--device', 'cpu', '--html', page, '--json',
+                                  '--reference', recorded, '--baseline', faster)
         states = {item['item']: item['state'] for item in json.loads(out)['items']}
+        evidence = {item['item']: item['evidence'] for item in json.loads(out)['items']}
+        self.assertEqual(evidence['the speed is sufficient'], "2 times the reference's")
+        for item in ('losses and accuracy follow the reference', 'the speed is sufficient'): self.assertEqual(states[item], 'done', evidence[item])
         # how long steps wait for data depends on this machine; this item decides the exit code
         waits = states.pop('data loading keeps up with the device')
         self.assertIn(waits, ('done', 'not done'))
@@ -93,6 +101,7 @@ class Measure(ProgramTest):
         self.assertIn('not done', missing[1])
         self.assertIn(f'nsys profile --trace=cuda,nvtx --output=npu_train train_app {config} precision=32-true device=cuda:9', missing[1])
         self.assertFails(npu_tool('checklist', self.config(), '--device', 'tpu'), USAGE, 'tpu')
+        self.assertFails(npu_tool('checklist', self.config(), '--device', 'cpu', '--torch', '1.8'), USAGE, "'1.8'", '2.11 to 2.13')
 
     def test_bench_reports_and_compares(self):
         a, table, page = self.dir / 'a.json', self.dir / 'a.csv', self.dir / 'a.html'
@@ -125,7 +134,7 @@ class Measure(ProgramTest):
         document = self.json('bench', self.config(precision='32-true'), *what, '--out', a, '--html', page)
         sweep = [row for row in document['rows'] if row['section'] == 'infer-batch']
         self.assertEqual([row['batch'] for row in sweep], [1, 2, 4, 8, 16, 32, 64])
-        for row in sweep: self.assertAlmostEqual(row['samples_per_s'], 1e3 * row['batch'] / row['latency_ms_p50'], delta=0.5 * row['samples_per_s'])
+        for row in sweep: self.assertAlmostEqual(row['latency_ms_p50'] * row['samples_per_s'] / 1e3, row['batch'], places=6)  # of one median
         for row in document['rows']:
             if row['section'] == 'loader' and not row.get('failure'): self.assertAlmostEqual(row['ms_per_batch'] * row['samples_per_s'] / 1e3, row['batch'], places=6)
         text = page.read_text()
