@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from model_runs import SIM_NPU, rows
+from model_runs import SIM_NPU, early_difference, rows
 from programs import SOURCE, ProgramTest, contents, main, npu_tool, run_dir, train_app
 
 try:
@@ -179,7 +179,12 @@ class Runs(ProgramTest):
         for precision in ('16-mixed', 'bf16-mixed', 'bf16-true'):
             self.train(precision, precision=precision)
             found = float(rows(self.dir / precision, 'val')[-1]['loss'])
-            self.assertLess(abs(found - expected) / expected, 0.1, precision)
+            self.assertLess(abs(found - expected) / expected, 0.03, precision)  # up to 0.010 with five seeds, through the skipped steps
+            # Up to 0.0003 with five seeds; 0.018 with a tenth more lr.
+            if precision == '16-mixed': continue
+            difference = early_difference(self.dir / precision, self.dir / 'full')
+            self.assertLess(difference, 0.001, precision)
+            self.assertGreater(difference, 0, precision)
         skipped = sum(row['skipped'] == '1' for row in rows(self.dir / '16-mixed', 'train'))
         self.assertTrue(2 < skipped < 15, skipped)
 

@@ -112,6 +112,8 @@ trainer: {{max_epochs: 4, threads: 1, gradient_clip_val: 1.0, log_every_n_steps:
 
 
 class Runs(ModelRuns, ProgramTest):
+    rounding = 0.001  # up to 0.0002 with seven seeds; 0.007 with a tenth more lr
+
     def setUp(self):
         super().setUp()
         album(self.dir / 'album', 100)

@@ -210,7 +210,7 @@ class Runs(ProgramTest):
         self.assertGreater(sum(row['skipped'] == '1' for row in found), 2)
         self.assertLess(sum(row['skipped'] == '1' for row in found), 15)
         last = [float(rows(self.dir / name, 'val')[-1]['loss']) for name in ('half', 'full')]
-        self.assertLess(abs(last[0] - last[1]) / last[1], 0.1)
+        self.assertLess(abs(last[0] - last[1]) / last[1], 0.03)  # up to 0.009 with five seeds, through the skipped steps
 
     def test_two_ranks_with_unequal_tokens_equal_one_process(self):
         """Spaces do not count, so every micro-batch has another number of tokens."""
