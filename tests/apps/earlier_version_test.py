@@ -43,10 +43,10 @@ class EarlierVersion(ProgramTest):
         here, there = (json.loads((folder / 'environment.json').read_text()) for folder in (run, FIXTURE / 'run'))
         same = all(here[key] == there[key] for key in ('cpu', 'cpu_capability', 'libtorch', 'mkl', 'mkldnn.version', 'libc', 'compiler'))
         # The norm for clipping was a sum in fp32 then.
-        if same: self.assertLess(largest_difference(ended, FIXTURE / 'end/model.safetensors'), 1e-6)
+        self.assertLess(largest_difference(ended, FIXTURE / 'end/model.safetensors'), 1e-6 if same else 1e-2)
         now, then = (json.loads((folder / 'history.json').read_text())['epochs'] for folder in (run, FIXTURE / 'end'))
         self.assertEqual(len(now), 3)
-        for a, b in zip(now, then):
+        for a, b in zip(now, then, strict=True):
             self.assertEqual((a['epoch'], a['global_step'], a['skipped'], a['lr']), (b['epoch'], b['global_step'], b['skipped'], b['lr']))
             self.assertAlmostEqual(a['train']['loss'], b['train']['loss'], delta=1e-6 if same else 1e-3)
             self.assertAlmostEqual(a['val']['loss'], b['val']['loss'], delta=1e-6 if same else 1e-3)  # averages were sums in fp32 then

@@ -78,7 +78,8 @@ class Memory(ProgramTest):
             out = self.dir / strategy
             self.assertDone(train_app(self.vit('sim_npu'), '--nproc', '4', f'trainer.strategy={strategy}', f'output.dir={out}', *several))
             epoch, = json.loads((run_dir(out) / 'history.json').read_text())['epochs']
-            self.assertLess(abs(found['allocated'] / epoch['peak_memory_bytes'] - 1), 0.1, (strategy, found, epoch))
+            error = found['allocated'] / epoch['peak_memory_bytes'] - 1
+            self.assertLess(abs(error), 0.001 if strategy == 'ddp' else 0.04, (strategy, found, epoch))  # 3e-7, and 0.026 in shards
         self.assertLessEqual(allocated['zero2'], allocated['zero1'])
         self.assertLess(allocated['zero1'], 0.9 * allocated['ddp'])
         low = {s: json.loads(self.assertDone(self.memory('--nproc', '4', '--strategy', s, '--quick', '--json', 'precision=bf16-true', *several)))
