@@ -2,23 +2,43 @@
 #include <doctest/doctest.h>
 
 #include <cstdio>
+#include <map>
 #include <string>
-#include <string_view>
+#include <utility>
+#include <vector>
 
+namespace npu_train::testing {
 namespace {
 
-/// The end of the names of the files whose cases are selected: --source-file=*/x_test.cpp, as ctest calls the program.
-std::string asked_file;
+struct Condition {
+  bool (*holds)();
+  const char* why_not;
+};
 
-/// Prints each test case of the file that is skipped, with its reason.
+/// By the file and the line of the test case.
+std::map<std::pair<std::string, unsigned>, Condition>& conditions() {
+  static std::map<std::pair<std::string, unsigned>, Condition> all;
+  return all;
+}
+
+/// Evaluates the conditions of the test cases in a list of doctest, and prints each case that is skipped, with its reason.
 class SkippedCases final : public doctest::IReporter {
  public:
   explicit SkippedCases(const doctest::ContextOptions& /*options*/) {}
+  void report_query(const doctest::QueryData& listed) override {
+    for (unsigned i = 0; i < listed.num_data; ++i) {
+      const auto* test = listed.data[i];
+      const auto found = conditions().find({test->m_file.c_str(), test->m_line});
+      if (found == conditions().end() || found->second.holds()) continue;
+      auto* skipped = const_cast<doctest::TestCaseData*>(test);  // doctest gives no other access to its cases
+      skipped->m_skip = true;
+      skipped->m_description = found->second.why_not;
+    }
+  }
   void test_case_skipped(const doctest::TestCaseData& test) override {
-    if (test.m_skip && std::string_view(test.m_file.c_str()).ends_with(asked_file))
+    if (test.m_skip)
       std::printf("skipped: %s: %s\n", test.m_name, test.m_description != nullptr ? test.m_description : "no reason is given");
   }
-  void report_query(const doctest::QueryData& /*in*/) override {}
   void test_run_start() override {}
   void test_run_end(const doctest::TestRunStats& /*in*/) override {}
   void test_case_start(const doctest::TestCaseData& /*in*/) override {}
@@ -35,9 +55,18 @@ REGISTER_LISTENER("skipped", 1, SkippedCases);
 
 }  // namespace
 
+// Of only_if.hpp.
+void skip_unless(bool (*condition)(), const char* why_not, const doctest::TestCaseData& test);
+void skip_unless(bool (*condition)(), const char* why_not, const doctest::TestCaseData& test) {
+  conditions()[{test.m_file.c_str(), test.m_line}] = {condition, why_not};
+}
+
+}  // namespace npu_train::testing
+
 int main(int argc, char** argv) {
-  constexpr std::string_view kOption = "--source-file=*";
-  for (int i = 1; i < argc; ++i)
-    if (std::string_view(argv[i]).starts_with(kOption)) asked_file = argv[i] + kOption.size();
+  // doctest decides by its options which cases are selected. It lists them first, for the conditions of these cases alone.
+  std::vector<const char*> list(argv, argv + argc);
+  list.insert(list.end(), {"--list-test-cases", "--reporters=none", "-r=none"});
+  doctest::Context(static_cast<int>(list.size()), list.data()).run();
   return doctest::Context(argc, argv).run();
 }

@@ -10,20 +10,24 @@
 
 namespace npu_train::testing {
 
+/// Skips the test case, with its reason, if it is selected and the condition does not hold. Defined in main.cpp.
+void skip_unless(bool (*condition)(), const char* why_not, const doctest::TestCaseData& test);
+
 /// TEST_CASE("archives are fetched" * only_if(has_program("curl"), "there is no program curl"))
+///
+/// The condition is evaluated only where the options of the program select the case (--source-file, --test-case, ...).
 class only_if {  // NOLINT: a decorator of doctest, which are all lower case
  public:
-  only_if(bool condition, const char* why_not) : condition_(condition), why_not_(why_not) {}
-  void fill(doctest::detail::TestCase& test) const {
-    if (condition_) return;
-    test.m_skip = true;
-    test.m_description = why_not_;
-  }
+  only_if(bool (*condition)(), const char* why_not) : condition_(condition), why_not_(why_not) {}
+  void fill(doctest::detail::TestCase& test) const { skip_unless(condition_, why_not_, test); }
 
  private:
-  bool condition_;
+  bool (*condition_)();
   const char* why_not_;
 };
+
+// A macro, since an argument of a function is evaluated at static initialisation, in the process of every other file too.
+#define only_if(condition, why_not) only_if([] { return static_cast<bool>(condition); }, why_not)  // NOLINT
 
 /// Whether a folder of the search path has the program.
 inline bool has_program(const std::string& name) {
