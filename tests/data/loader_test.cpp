@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "draining.hpp"
+#include "happens.hpp"
 #include "npu_train/data/geometry.hpp"
 
 using namespace npu_train;
@@ -24,19 +25,33 @@ class NumberSet : public Dataset {
   explicit NumberSet(int64_t count, int64_t bad = -1) : count_(count), bad_(bad) {}
   int64_t size() const override { return count_; }
   Sample get(int64_t index) const override {
-    calls_.fetch_add(1);
     if (index % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(200));
     if (index == bad_.load()) throw std::runtime_error("the disk is on fire");
     return {{{"input", at::full({2}, static_cast<double>(index))}, {"target", at::scalar_tensor(index % 5, at::kLong)}}, index};
   }
   std::string where(int64_t index) const override { return "numbers/" + std::to_string(index) + ".txt"; }
   void mend() const { bad_.store(-1); }
-  int64_t calls() const { return calls_.load(); }
 
  private:
   int64_t count_;
   mutable std::atomic<int64_t> bad_;
-  mutable std::atomic<int64_t> calls_{0};
+};
+
+/// Counts the samples that are read before they are allowed.
+class LimitedSet : public NumberSet {
+ public:
+  using NumberSet::NumberSet;
+  Sample get(int64_t index) const override {
+    if (begun_.fetch_add(1) >= allowed_.load()) beyond_.fetch_add(1);
+    return NumberSet::get(index);
+  }
+  void allow(int64_t samples) { allowed_.store(samples); }
+  bool all_begun() const { return begun_.load() >= allowed_.load(); }
+  int64_t beyond() const { return beyond_.load(); }
+
+ private:
+  std::atomic<int64_t> allowed_{0};
+  mutable std::atomic<int64_t> begun_{0}, beyond_{0};
 };
 
 }  // namespace
@@ -214,16 +229,20 @@ TEST_CASE("a loader may go at any moment, also with errors and full queues") {
 }
 
 TEST_CASE("the queue is bounded: workers wait for the consumer") {
-  const auto data = std::make_shared<NumberSet>(4000);
-  LoaderOptions with = options(2, 4);
+  constexpr int64_t kBatch = 4, kAhead = 2 * 3;
+  const auto data = std::make_shared<LimitedSet>(4000);
+  LoaderOptions with = options(2, kBatch);
   with.prefetch_factor = 3;
   Loader loader(data, {}, with);
+  data->allow(kAhead * kBatch);
   loader.begin_epoch(0);
-  loader.next();
-  constexpr int64_t kAll = (1 + 2 * 3) * 4;
-  while (data->calls() < kAll) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // time enough for what must not happen
-  CHECK(data->calls() == kAll);
+  // Workers that do not wait would read more while this thread waits for the last sample that they may begin.
+  for (int64_t taken = 1; taken <= 100; ++taken) {
+    REQUIRE(happens([&] { return data->all_begun(); }));
+    data->allow((kAhead + taken) * kBatch);
+    loader.next();
+  }
+  CHECK(data->beyond() == 0);
 }
 
 TEST_CASE("hooks: one on each finished batch, one for the caller") {

@@ -5,12 +5,14 @@
 #include <atomic>
 #include <csignal>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 #include <thread>
 
 #include <linux/magic.h>
 #include <sys/wait.h>
 
+#include "happens.hpp"
 #include "io/shared_disk.hpp"
 #include "npu_train/io/json.hpp"
 
@@ -72,6 +74,8 @@ std::string host() {
   ::gethostname(name, sizeof name - 1);
   return name;
 }
+
+std::ptrdiff_t thread_count() { return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator()); }
 
 void refused(const TempDir& dir, const std::string& words, const FolderLockOptions& options = {}) {
   const auto error = error_of([&] { FolderLock(dir.path(), options); });
@@ -175,7 +179,7 @@ TEST_CASE("signs of life continue while the lock is held") {
   const TempDir dir;
   const FolderLock lock(dir.path(), {.beat = 0.005, .shared = true});
   const auto first = lock_text(dir);
-  while (lock_text(dir) == first) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  REQUIRE(happens([&] { return lock_text(dir) != first; }));
   refused(dir, "(this process)", {.shared = true});
 }
 
@@ -186,10 +190,13 @@ TEST_CASE("a holder that was stopped while another machine took the lock over no
   REQUIRE(::pipe(ready) == 0);
   const int child = ::fork();
   if (child == 0) {
+    const auto without_lock = thread_count();
     const FolderLock lock(dir.path(), options);
+    const auto mine = "\"process\": " + std::to_string(::getpid()) + ",";
     const char byte = 0;
-    if (::write(ready[1], &byte, 1) != 1 || ::raise(SIGSTOP) != 0) ::_exit(1);
-    std::this_thread::sleep_for(std::chrono::milliseconds(200));  // twenty signs of life, if it gave them
+    if (thread_count() == without_lock || ::write(ready[1], &byte, 1) != 1 || ::raise(SIGSTOP) != 0) ::_exit(1);
+    // The thread that gives signs of life ends, or overwrites the file.
+    if (!happens([&] { return thread_count() == without_lock || has(lock_text(dir), mine); }) || has(lock_text(dir), mine)) ::_exit(3);
     const auto error = error_of([&] { lock.check_held(); });
     ::_exit(error.kind() == ErrorKind::Checkpoint && has(error.what(), "was taken over by process") ? 0 : 2);
   }

@@ -11,29 +11,17 @@
 #include <sys/types.h>
 
 #include <array>
-#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <functional>
 #include <sstream>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "happens.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
 
 namespace npu_train::testing {
-
-/// Polls; the limit only keeps a broken launcher from hanging the tests.
-template <class Fn>
-bool happens(Fn&& condition) {
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::minutes(2);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > limit) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
 
 inline std::string content_of(const std::filesystem::path& file) {
   std::ostringstream out;
@@ -58,7 +46,8 @@ inline std::vector<pid_t> children_of(pid_t parent) {
   return out;
 }
 
-/// launch_ranks() in a child, as it runs in train_app. Processes that it leaves behind become children of the test.
+/// launch_ranks() in a child, as it runs in train_app. Processes that it leaves behind become children of the test. Signals have their
+/// default action there, whatever the test inherits: nohup ignores SIGHUP, and a script ignores SIGINT in what it starts with `&`.
 class LauncherProcess {
  public:
   explicit LauncherProcess(
@@ -67,6 +56,10 @@ class LauncherProcess {
     REQUIRE(::pipe2(pipe_.data(), O_CLOEXEC) == 0);
     pid_ = ::fork();
     if (pid_ == 0) {
+      for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXCPU, SIGPIPE, SIGCHLD}) std::signal(number, SIG_DFL);
+      sigset_t none;
+      ::sigemptyset(&none);
+      ::sigprocmask(SIG_SETMASK, &none, nullptr);
       prepare();
       run(options);
     }
@@ -83,6 +76,12 @@ class LauncherProcess {
 
   pid_t pid() const { return pid_; }
   void send(int signal) const { ::kill(pid_, signal); }
+
+  /// Whether it has ended, or said how it ends.
+  bool has_result() const {
+    pollfd ready{pipe_[0], POLLIN, 0};
+    return ::poll(&ready, 1, 0) == 1;
+  }
 
   /// Waits for its end. An Error is returned as its text, with its exit code plus 1000.
   LaunchResult result() {

@@ -1,6 +1,7 @@
 #include "testing.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 #include "environment_variable.hpp"
 #include "npu_train/core/host_name.hpp"
@@ -163,16 +164,22 @@ TEST_CASE("a signal reaches each rank once, and the launcher waits for them") {
   }
 }
 
-TEST_CASE("a second signal, a second later, kills the ranks") {
+TEST_CASE("a second signal, a second later, kills the ranks; what follows sooner is the same request") {
   const Scripts scripts;
-  auto options = Scripts::options("trap 'echo got > $DIR/got.$RANK' TERM; here; while :; do sleep 0.01; done");
-  LauncherProcess launcher(options);
+  auto options = Scripts::options("trap 'echo got >> $DIR/got.$RANK' TERM; here; while :; do sleep 0.01; done");
+  // The test sends one signal after the other, the last of which may come when the launcher does not wait for signals any more.
+  LauncherProcess launcher(options, [] { std::signal(SIGTERM, [](int) {}); });
   REQUIRE(happens([&] { return scripts.exists("pid.0") && scripts.exists("pid.1"); }));
+  const auto first = std::chrono::steady_clock::now();
   launcher.send(SIGTERM);
-  REQUIRE(happens([&] { return scripts.exists("got.0") && scripts.exists("got.1"); }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // what follows sooner is the same request
-  launcher.send(SIGTERM);
+  REQUIRE(happens([&] { return scripts.content("got.0") == "got\n" && scripts.content("got.1") == "got\n"; }));
+  REQUIRE(happens([&] {
+    launcher.send(SIGTERM);
+    return launcher.has_result();
+  }));
+  CHECK(std::chrono::steady_clock::now() - first >= std::chrono::seconds(1));
   CHECK(launcher.result().exit_code == 128 + SIGTERM);
+  for (const char* file : {"got.0", "got.1"}) CHECK(scripts.content(file) == "got\n");
   CHECK(launcher.nothing_is_left());
 }
 
