@@ -60,7 +60,10 @@ class Product : public torch::autograd::Function<Product> {
  private:
   static at::Tensor product(const std::optional<at::Tensor>& c, const at::Tensor& a, const at::Tensor& b, double beta, double alpha) {
     const bool batched = a.dim() == 3;
-    if (!c) return batched ? at::bmm(a, b) : at::mm(a, b);
+    if (!c) {
+      const at::Tensor ab = batched ? at::bmm(a, b) : at::mm(a, b);
+      return alpha == 1 ? ab : ab * alpha;
+    }
     return batched ? at::baddbmm(*c, a, b, beta, alpha) : at::addmm(*c, a, b, beta, alpha);
   }
 };
