@@ -218,6 +218,7 @@ TEST_CASE("reading: missing, a folder, a pipe, too large, truncated") {
   for (const auto& [offset, bytes] : {std::pair<uint64_t, size_t>{0, 11}, {10, 1}, {11, 0}, {~uint64_t{0}, 2}, {5, ~size_t{0}}}) {
     CHECK_THROWS_AS(file.read(offset, bytes), Error);
   }
+  CHECK_THROWS_AS(file.read(11, nullptr, 0), Error);
   fs::resize_file(dir / "a", 5);
   CHECK(has(error_of([&] { file.read(0, 10); }).what(), "became shorter"));
   auto moved = std::move(file);

@@ -126,6 +126,24 @@ TEST_CASE("the lock of the operating system holds whatever the file says, as bef
   }
 }
 
+TEST_CASE("a file that names a living process does not hold the lock, and a longer one is replaced completely") {
+  const TempDir dir;
+  write_lock(dir, {{"padding", std::string(1000, 'x')}});  // by this process, which lives
+  const FolderLock lock(dir.path(), {.shared = false});
+  CHECK(load_json(dir / FolderLock::kFile).find("padding") == nullptr);
+  refused(dir, "(this process)", {.shared = false});
+}
+
+TEST_CASE("a lock leaves a file alone that took the place of its own") {
+  const TempDir dir;
+  {
+    const FolderLock lock(dir.path(), {.shared = false});
+    fs::rename(dir / FolderLock::kFile, dir / "moved");
+    std::ofstream(dir / FolderLock::kFile) << "another";
+  }
+  CHECK(lock_text(dir) == "another");
+}
+
 TEST_CASE("a child after fork() that ends does not end its parent's lock") {
   const TempDir dir;
   auto lock = std::make_unique<FolderLock>(dir.path());

@@ -49,12 +49,16 @@ TEST_CASE("archives with false claims") {
   refuse(with(central + 42, raw<uint32_t>(1)), "no header at its place");
   refuse(with(central + 42, raw<uint32_t>(0xfffffff0)), "outside the file");
   refuse(with(central + 42, raw(static_cast<uint32_t>(central - 4))), "outside the file");
+  refuse(with(central + 42, raw(static_cast<uint32_t>(first_central - 4))), "begins outside the file");
+  refuse(with(good.rfind("PK\3\4") + 28, raw<uint16_t>(1)), "reaches outside the file");  // its content would end in the directory
   refuse(with(central + 28, raw<uint16_t>(0xffff)), "outside it");
   refuse(with(central + 30, raw<uint16_t>(0xffff)), "outside it");
   refuse(with(good.rfind("PK\3\4") + 28, raw<uint16_t>(0xffff)), "outside the file");  // the local extra field
   refuse(with(end + 8, raw<uint16_t>(3) + raw<uint16_t>(3)), "3 entries");             // one entry more than there is
   refuse(with(end + 10, raw<uint16_t>(0xffff)), "65535 entries");
   refuse(with(end + 4, raw<uint16_t>(1)), "several parts");
+  refuse(with(end + 6, raw<uint16_t>(1)), "several parts");
+  refuse(good + "PK\5\6", "end of the zip");
   refuse(with(end + 12, raw<uint32_t>(0xffffffff)), "outside the file");
   refuse(with(end + 16, raw(static_cast<uint32_t>(end))), "outside the file");
   refuse(with(end + 16, raw<uint32_t>(0)), "is damaged");      // the directory begins at the first entry
@@ -77,12 +81,45 @@ TEST_CASE("archives with false claims") {
   refuse(body + record(2, UINT64_MAX, begin) + locator(end) + tail, "outside the file");
   refuse(body + record(2, bytes, UINT64_MAX) + locator(end) + tail, "outside the file");
   refuse(body + record(2, bytes, begin + 1) + locator(end) + tail, "is damaged");
-  refuse(with(central + 20, raw<uint32_t>(0xffffffff)), "zip64 field is missing");
+  for (const size_t at : {20, 24, 42}) refuse(with(central + at, raw<uint32_t>(0xffffffff)), "zip64 field is missing");
+
+  // Extra fields of the last entry, whose sizes and offset refer to a zip64 field if they are `far`.
+  const auto with_extra = [&](const std::string& extra, bool far = false) {
+    auto entry = good.substr(central, end - central);
+    const auto put = [&](size_t at, const std::string& what) { entry.replace(at, what.size(), what); };
+    put(30, raw(static_cast<uint16_t>(extra.size())));
+    for (const size_t at : {20, 24, 42})
+      if (far) put(at, raw<uint32_t>(0xffffffff));
+    return good.substr(0, central) + entry + extra + good.substr(end, 12) + raw(static_cast<uint32_t>(bytes + extra.size())) +
+           good.substr(end + 16);
+  };
+  const auto field = [](uint16_t id, uint16_t claimed, const std::string& content) { return raw(id) + raw(claimed) + content; };
+  const uint64_t offset = good.rfind("PK\3\4");
+  const std::string sizes = raw<uint64_t>(24) + raw<uint64_t>(24), padding = field(0x4246, 2, "ZZ");
+  read_tensor_file(write_bytes(dir / "x.pt", with_extra(padding)));
+  read_tensor_file(write_bytes(dir / "x.pt", with_extra(padding + field(1, 24, sizes + raw(offset)), true)));
+  refuse(with_extra(padding, true), "zip64 field is missing");
+  refuse(with_extra(field(0x4246, 3, "ZZ")), "an extra field reaches outside its entry");
+  refuse(with_extra(field(1, 24, sizes + raw(offset)).substr(0, 27), true), "an extra field reaches outside its entry");
+  refuse(with_extra(field(1, 23, sizes + raw(offset)), true), "zip64 field is too short");
+  refuse(with_extra(field(1, 24, sizes + raw(offset - 1)), true), "no header at its place");
+  refuse(with_extra(field(1, 24, raw<uint64_t>(24) + raw<uint64_t>(25) + raw(offset)), true), "two sizes");
 
   // Overlapping entries.
   auto overlapping = good;
   std::memcpy(overlapping.data() + central + 42, good.data() + first_central + 42, 4);
   refuse(overlapping, "");
+  auto repeated = zip({{"a/data.pkl", sound}, {"a/data/0", data}, {"b", std::string(5000, 'b')}, {"c", ""}});
+  const auto of_b = repeated.find("PK\1\2", repeated.find("PK\1\2", repeated.find("PK\1\2") + 1) + 1), of_c = repeated.rfind("PK\1\2");
+  read_tensor_file(write_bytes(dir / "x.pt", repeated));
+  repeated.replace(of_c + 16, 12, repeated.substr(of_b + 16, 12));  // CRC-32 and sizes
+  repeated.replace(of_c + 42, 4, repeated.substr(of_b + 42, 4));
+  refuse(repeated, "the entries together are larger than the file");
+
+  // What all entries claim to unpack to counts, whether they are read or not.
+  const auto claim = [](const char* name) { return ZipEntry{name, "1234", 8, 40 << 20, true}; };
+  read_tensor_file(write_bytes(dir / "x.pt", zip({{"a/data.pkl", sound}, {"a/data/0", data}, claim("b")})));
+  refuse(zip({{"a/data.pkl", sound}, {"a/data/0", data}, claim("b"), claim("c")}), "unpack to far more");
 }
 
 TEST_CASE("every beginning of a sound file, and every flipped byte") {

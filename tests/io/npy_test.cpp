@@ -12,15 +12,15 @@
 
 using namespace npu_train;
 using npu_train::testing::error_of;
+using npu_train::testing::has;
 using npu_train::testing::TempDir;
 
 namespace {
 
 std::string npy(const std::string& header, const std::string& data, char version = 1) {
   std::string out = std::string("\x93NUMPY") + version + '\0';
-  out += static_cast<char>(header.size());
-  out += '\0';
-  if (version > 1) out += std::string(2, '\0');
+  const int bytes_of_length = version > 1 ? 4 : 2;
+  for (int i = 0; i < bytes_of_length; ++i) out += static_cast<char>(header.size() >> 8 * i);
   return out + header + data;
 }
 
@@ -53,8 +53,27 @@ TEST_CASE("the bytes are NumPy's") {
 TEST_CASE("Fortran order and later versions are read") {
   const TempDir dir;
   const std::string bytes("\0\1\2\3\4\5", 6);
-  write_file_atomic(dir / "a.npy", npy("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }\n", bytes, 2));
-  CHECK(at::equal(load_npy(dir / "a.npy"), at::arange(6, at::kByte).reshape({3, 2}).t()));
+  for (const char version : {1, 2, 3}) {
+    write_file_atomic(dir / "a.npy", npy("{'descr': '|u1', 'fortran_order': True, 'shape': (2, 3), }\n", bytes, version));
+    CHECK(at::equal(load_npy(dir / "a.npy"), at::arange(6, at::kByte).reshape({3, 2}).t()));
+  }
+}
+
+TEST_CASE("the longest header and the most dimensions") {
+  const TempDir dir;
+  const auto with = [&](size_t dimensions, size_t bytes) {
+    std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (";
+    for (size_t i = 0; i < dimensions; ++i) header += "1, ";
+    header += "), }";
+    header.resize(bytes, ' ');
+    return write_file_atomic(dir / "a.npy", npy(header, "\7", 2));
+  };
+  with(64, 65536);
+  CHECK(load_npy(dir / "a.npy").dim() == 64);
+  with(65, 65536);
+  CHECK(has(error_of([&] { load_npy(dir / "a.npy"); }).what(), "invalid shape"));
+  with(64, 65537);
+  CHECK(has(error_of([&] { load_npy(dir / "a.npy"); }).what(), "the header has 65537 bytes; allowed: at most 65536"));
 }
 
 TEST_CASE("damaged files are refused") {
@@ -70,6 +89,7 @@ TEST_CASE("damaged files are refused") {
       {"PK\3\4 and more text", "does not begin"},
       {npy("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", four), "objects are never read"},
       {npy("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", four), "dtype '>f4'"},
+      {npy("{'descr': '=f4', 'fortran_order': False, 'shape': (1,), }", four), "dtype '=f4'"},
       {npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,), }", four), "records"},
       {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", four), "4 bytes of data; the shape requires 8"},
       {npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0,), }", four), "requires 0"},

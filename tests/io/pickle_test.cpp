@@ -270,6 +270,20 @@ TEST_CASE("tensors that reach outside their storage") {
   }
 }
 
+TEST_CASE("tensors that share a storage describe it alike, and one without elements may have any strides") {
+  const Archive archive;
+  const auto two = [&](const TensorClaim& second) {
+    TensorClaim first;
+    first.size = "K\x01\x85", first.stride = "K\x01\x85";
+    return archive.with(pickle("}(" + text_op("a") + first.ops() + text_op("b") + second.ops() + "u"));
+  };
+  CHECK(load_pth(two({})).tensors.size() == 2);
+  CHECK(has(refused(two({.storage = "torch\nIntStorage\n"})), "the storage of 'b' has two different descriptions"));
+  CHECK(has(refused(two({.size = "K\x01\x85", .stride = "K\x01\x85", .storage_size = "K\x05"})), "two different descriptions"));
+  const auto empty = load_pth(archive.with(one_tensor("K\0"s, "K\0\x85"s, "J\xff\xff\xff\xff\x85")));
+  CHECK(empty.tensors.at(0).second.sizes() == at::IntArrayRef({0}));
+}
+
 TEST_CASE("nested bombs, cycles and repeated names") {
   const Archive archive;
   // d0 = {}, d(n+1) = {a: d(n), b: d(n)}: 2^60 leaves in a few hundred bytes.

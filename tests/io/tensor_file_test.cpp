@@ -206,6 +206,29 @@ TEST_CASE("two files of one order are read in it, of different orders not") {
   CHECK(at::equal(read_all(rows, 4), at::stack({ramp({3}), ramp({3})})));
 }
 
+TEST_CASE("a tensor that begins inside its storage, stored and packed") {
+  const TempDir dir;
+  TensorClaim claim;
+  claim.offset = "K\x02";
+  claim.size = "K\x02K\x02\x86";
+  const auto storage = ramp({6});
+  const std::string bytes(static_cast<const char*>(storage.const_data_ptr()), storage.nbytes());
+  for (const int method : {0, 8}) {
+    for (const bool turned : {false, true}) {
+      CAPTURE(method);
+      CAPTURE(turned);
+      claim.stride = turned ? "K\x01K\x02\x86" : "K\x02K\x01\x86";
+      write_bytes(dir / "a.pt", zip({{"a/data.pkl", pickle(claim.ops())}, {"a/data/0", bytes, method}}));
+      const auto file = TensorFile::open(dir / "a.pt");
+      const auto rows = storage.slice(0, 2, 6).reshape({2, 2}), expected = turned ? rows.t() : rows;
+      for (const int64_t piece : {1, 3, 4}) {
+        CHECK(at::equal(read_all(file, piece), expected));
+        CHECK(at::equal(read_in_order(file, piece), expected));
+      }
+    }
+  }
+}
+
 TEST_CASE("extents of one may have any stride") {
   const TempDir dir;
   TensorClaim claim;
