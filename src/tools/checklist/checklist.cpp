@@ -18,10 +18,10 @@
 #include "npu_train/tools/report/html_page.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/runs/proof_runs.hpp"
+#include "npu_train/tools/runs/verify_resume.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
 #include "npu_train/tools/validate/precision_validator.hpp"
 #include "npu_train/tools/validate/verify_determinism.hpp"
-#include "npu_train/tools/validate/verify_resume.hpp"
 #include "npu_train/train/loop.hpp"
 
 namespace npu_train {

@@ -17,7 +17,7 @@
 #include "npu_train/engine/run_precision.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/tools/commands/main.hpp"
-#include "npu_train/tools/validate/verify_resume.hpp"
+#include "npu_train/tools/runs/verify_resume.hpp"
 #include "npu_train/train/callbacks/progress.hpp"
 #include "number_checks.hpp"
 

@@ -1,4 +1,4 @@
-#include "npu_train/tools/validate/verify_resume.hpp"
+#include "npu_train/tools/runs/verify_resume.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 #include "testing.hpp"
 
-#include "npu_train/tools/validate/verify_resume.hpp"
+#include "npu_train/tools/runs/verify_resume.hpp"
 
 #include <algorithm>
 
