@@ -9,15 +9,12 @@
 
 #include "draining.hpp"
 #include "npu_train/data/datasets.hpp"
+#include "token_ids.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
 
 namespace {
-
-using Ids = std::vector<int64_t>;
-
-Ids ids_of(const at::Tensor& tensor) { return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()}; }
 
 Ids input_of(const Dataset& data, int64_t index) { return ids_of(data.get(index).fields[0].second); }
 

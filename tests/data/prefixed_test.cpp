@@ -11,15 +11,14 @@
 #include "npu_train/data/datasets.hpp"
 #include "npu_train/data/generated_text.hpp"
 #include "npu_train/data/tokens.hpp"
+#include "token_ids.hpp"
 
 using namespace npu_train;
 using testing::error_of;
+using testing::Ids;
+using testing::ids_of;
 
 namespace {
-
-using Ids = std::vector<int64_t>;
-
-Ids ids_of(const at::Tensor& tensor) { return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()}; }
 
 // Samples 0 1 2 ... of five tokens each.
 std::shared_ptr<const Dataset> counting_text(int64_t samples) {

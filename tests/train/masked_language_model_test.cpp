@@ -43,10 +43,10 @@ struct Seen : torch::nn::Module {
   }
 };
 
-struct Watched {
+struct WatchedNet {
   std::shared_ptr<Seen> net = std::make_shared<Seen>();
   std::shared_ptr<Task> task;
-  explicit Watched(const MaskedLanguageModelOptions& options = masking()) {
+  explicit WatchedNet(const MaskedLanguageModelOptions& options = masking()) {
     Model model = as_model(net);
     model.inputs = {{.name = "input", .dtype = at::kLong, .shape = {"batch", "tokens"}, .range = std::pair(0.0, double(kVocabulary))}};
     task = masked_language_model(model, options);
@@ -86,7 +86,7 @@ TEST_CASE("tokens that may not be chosen never are, and every sequence has one t
 }
 
 TEST_CASE("special tokens, padding and padded samples are not hidden; the weight is the number of hidden tokens") {
-  Watched watched;
+  WatchedNet watched;
   auto tokens = texts(8, 40);
   tokens.select(1, 0).fill_(1);
   tokens.select(1, 9).fill_(0);
@@ -116,14 +116,14 @@ TEST_CASE("special tokens, padding and padded samples are not hidden; the weight
 
 TEST_CASE("the choice follows from seed, window, micro-batch, epoch and index; a validation always makes the same") {
   const auto tokens = texts(4, 60);
-  Watched one, two;
+  WatchedNet one, two;
   const auto first = one.train(batch_of(tokens, 1, 7));
   CHECK(at::equal(first, two.train(batch_of(tokens, 1, 7))));
   CHECK_FALSE(at::equal(first, one.train(batch_of(tokens, 1, 8))));
   CHECK_FALSE(at::equal(first, one.train(batch_of(tokens, 2, 7))));
   auto options = masking();
   options.seed = 1;
-  CHECK_FALSE(at::equal(first, Watched(options).train(batch_of(tokens, 1, 7))));
+  CHECK_FALSE(at::equal(first, WatchedNet(options).train(batch_of(tokens, 1, 7))));
   const auto in_window = [&](int64_t attempt, int64_t number) {
     const PortableRandom::MicroBatch position("training", attempt, number);
     return one.train(batch_of(tokens));
@@ -138,7 +138,7 @@ TEST_CASE("the choice follows from seed, window, micro-batch, epoch and index; a
 }
 
 TEST_CASE("loss and accuracy are of the hidden tokens") {
-  Watched watched;
+  WatchedNet watched;
   const auto tokens = texts(3, 30);
   watched.net->logits = torch::randn({3, 30, kVocabulary});
   const auto batch = batch_of(tokens);
@@ -159,15 +159,15 @@ TEST_CASE("invalid input is one error each") {
     CHECK(((error.kind() == ErrorKind::Usage)));
     CHECK_MESSAGE(std::string(error.what()).find(word) != std::string::npos, error.what());
   };
-  says([] { Watched(MaskedLanguageModelOptions{}); }, "mask_token is -1");
+  says([] { WatchedNet(MaskedLanguageModelOptions{}); }, "mask_token is -1");
   auto options = masking();
   options.random_share = 0.3;
-  says([&] { Watched{options}; }, "together at most 1");
+  says([&] { WatchedNet{options}; }, "together at most 1");
   options = masking();
   options.mask_token = 1000;
-  says([&] { Watched(options).train(batch_of(texts(1, 4))); }, "mask_token is 1000; the vocabulary of");
-  says([&] { Watched().train(batch_of(torch::zeros({2, 3}))); }, "token ids, Long [batch, tokens]");
-  Watched classes;
+  says([&] { WatchedNet(options).train(batch_of(texts(1, 4))); }, "mask_token is 1000; the vocabulary of");
+  says([&] { WatchedNet().train(batch_of(torch::zeros({2, 3}))); }, "token ids, Long [batch, tokens]");
+  WatchedNet classes;
   classes.net->logits = torch::zeros({2, 5});
   says([&] { classes.train(batch_of(torch::ones({2, 3}, at::kLong))); }, "model.num_classes=0");
 }

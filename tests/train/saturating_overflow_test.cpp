@@ -10,8 +10,8 @@ using namespace npu_train::testing;
 
 namespace {
 
-struct Watched {
-  explicit Watched(const std::string& mode, GradScalerOptions scaler = {}) : toy(mode, "sgd", 0, scaler) {}
+struct WatchedToy {
+  explicit WatchedToy(const std::string& mode, GradScalerOptions scaler = {}) : toy(mode, "sgd", 0, scaler) {}
   TrainStep step(bool anomalies) {
     return toy.step({.on_overflow = [this](const OverflowReport& r) { reports.push_back(r); }, .detect_anomaly = anomalies});
   }
@@ -23,7 +23,7 @@ struct Watched {
 
 TEST_CASE("in the forward: layer and bad sample, by the flag and the largest number") {
   use_910a();
-  Watched w("16-mixed", {.init_scale = 128});
+  WatchedToy w("16-mixed", {.init_scale = 128});
   auto step = w.step(true);
   w.toy.net->first->weight.detach().mul_(100);
   auto batch = toy_batch(16, 6);
@@ -41,7 +41,7 @@ TEST_CASE("in the forward: layer and bad sample, by the flag and the largest num
 
 TEST_CASE("in the backward: a loss scale that is too large") {
   use_910a();
-  Watched w("16-mixed", {.init_scale = 0x1p24});
+  WatchedToy w("16-mixed", {.init_scale = 0x1p24});
   CHECK_FALSE(w.step(true).run({toy_batch()}).taken);
   REQUIRE(w.reports.size() == 1);
   CHECK(w.reports[0].source.phase == "backward");
@@ -49,7 +49,7 @@ TEST_CASE("in the backward: a loss scale that is too large") {
 
 TEST_CASE("an overflow of before is not taken for one of this step, with a mode that does not scale either") {
   use_910a();
-  Watched w("32-true");
+  WatchedToy w("32-true");
   auto step = w.step(true);
   (at::full({1}, 3e38F).to(device_under_test().c10()) * 10).cpu();
   const auto before = copy_of(w.toy.optimizer->parameters());

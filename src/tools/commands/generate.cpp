@@ -28,7 +28,7 @@ struct GenerateArguments {
   bool no_cache = false, json = false;
 };
 
-std::vector<int64_t> numbers_of(const std::string& list) {
+std::vector<int64_t> tokens_of_list(const std::string& list) {
   std::vector<int64_t> out;
   for (size_t begin = 0; begin <= list.size();) {
     const auto end = std::min(list.find(',', begin), list.size());
@@ -90,7 +90,7 @@ int generate_text_of(GenerateArguments args, const Parts& parts) {
   const bool bytes = has_byte_tokens(model);
   check(bytes || args.prompt.empty(), ErrorKind::Usage, "generate", "--prompt is for models whose tokens are bytes (vocab_size ",
         kByteVocabulary, "), and this model has another vocabulary; hint: give token numbers with --tokens");
-  const auto prompt = args.prompt.empty() ? numbers_of(args.tokens) : tokens_of_prompt(args.prompt, predictor.model());
+  const auto prompt = args.prompt.empty() ? tokens_of_list(args.tokens) : tokens_of_prompt(args.prompt, predictor.model());
   const auto longest = model.inputs.empty() ? std::nullopt : model.inputs.front().usual("tokens");
   const auto most = static_cast<int64_t>(prompt.size()) + args.options.max_new_tokens;
   check(args.logits.empty() || !longest || most <= *longest, ErrorKind::Usage, "generate",

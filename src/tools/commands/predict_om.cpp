@@ -45,7 +45,7 @@ int npu_of(const std::string& device) {
   return static_cast<int>(*number);
 }
 
-std::vector<double> numbers_of(const std::string& text) {
+std::vector<double> statistics_of(const std::string& text) {
   std::vector<double> out;
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ',');) out.push_back(std::strtod(word.c_str(), nullptr));
@@ -70,8 +70,8 @@ Preparation preparation_by_options(const OfflineArguments& args, const OfflineIm
   auto entries = entries_next_to(args.file);
   check(args.mean.empty() || entries["npu_train.mean"].empty(), ErrorKind::Usage, kPredict, "the file .onnx next to ", args.file,
         " has a normalisation; omit --mean and --std, or move the file");
-  const auto mean = args.mean.empty() ? numbers_of(entries["npu_train.mean"]) : args.mean;
-  const auto std = args.std.empty() ? numbers_of(entries["npu_train.std"]) : args.std;
+  const auto mean = args.mean.empty() ? statistics_of(entries["npu_train.mean"]) : args.mean;
+  const auto std = args.std.empty() ? statistics_of(entries["npu_train.std"]) : args.std;
   const auto classes = lines_of(entries["npu_train.classes"]);
   const auto& steps = entries["npu_train.transforms"];
   if (!steps.empty() && args.mean.empty())

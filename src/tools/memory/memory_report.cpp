@@ -15,7 +15,7 @@ constexpr size_t kRowsOfLayers = 24;
 std::string size_text(int64_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 double mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
-std::string share_text(int64_t part, int64_t whole) {
+std::string percent_text(int64_t part, int64_t whole) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f %%", whole > 0 ? 100 * static_cast<double>(part) / static_cast<double>(whole) : 0.0);
   return text;
@@ -91,13 +91,13 @@ std::string to_text(const MemoryPrediction& p, size_t width) {
   out += "peak " + size_text(p.peak.allocated) + " in tensors, " + place_text(p.peak) + "; " + size_text(p.peak.reserved) +
          " in blocks of a caching allocator\n\n";
   TextTable table({"component", "size", "of the peak"});
-  for (const auto& [name, bytes] : components(p)) table.add_row({name, size_text(bytes), share_text(bytes, p.peak.reserved)});
+  for (const auto& [name, bytes] : components(p)) table.add_row({name, size_text(bytes), percent_text(bytes, p.peak.reserved)});
   out += table.str(width);
   if (const auto layers = layer_groups(p); !layers.empty()) {
     int64_t all = 0;
     for (const auto& [name, bytes] : layers) all += bytes;
     TextTable by_layer({"activations by layer", "size", "of all"});
-    for (const auto& [name, bytes] : layers) by_layer.add_row({name, size_text(bytes), share_text(bytes, all)});
+    for (const auto& [name, bytes] : layers) by_layer.add_row({name, size_text(bytes), percent_text(bytes, all)});
     out += "\n" + by_layer.str(width);
   }
   if (!p.variants.empty()) {

@@ -57,7 +57,7 @@ struct Tower : torch::nn::Module {
   std::vector<std::shared_ptr<Block>> blocks;
 };
 
-DumpComparison compared(const Program& a, const Program& b, const CompareOptions& options = {}) {
+DumpComparison compared_programs(const Program& a, const Program& b, const CompareOptions& options = {}) {
   const TempDir dir;
   const auto run = [&](const Program& program, const char* name) {
     Tower net(program);
@@ -98,7 +98,7 @@ std::string said(const DumpComparison& result) {
 TEST_CASE("other_structure: a block that one side has alone is named before what follows from it") {
   for (const bool deep_a : {true, false}) {
     const Program deep{.depth = 3}, flat{.depth = 2};
-    const auto result = deep_a ? compared(deep, flat) : compared(flat, deep);
+    const auto result = deep_a ? compared_programs(deep, flat) : compared_programs(flat, deep);
     CAPTURE(said(result));
     CHECK_FALSE(result.agrees);
     CHECK((result.first.cause == Cause::Model));
@@ -109,7 +109,7 @@ TEST_CASE("other_structure: a block that one side has alone is named before what
 }
 
 TEST_CASE("other_structure: a different number of micro-batches is not reported as dropped gradients") {
-  const auto result = compared({}, {.micro_batches = 2});
+  const auto result = compared_programs({}, {.micro_batches = 2});
   CAPTURE(said(result));
   CHECK_FALSE(result.agrees);
   CHECK((result.first.cause == Cause::Input));
@@ -120,35 +120,35 @@ TEST_CASE("other_structure: a different number of micro-batches is not reported 
 TEST_CASE("other_structure: weights and the optimizer's state are compared between layers with different names") {
   const CompareOptions mapped{.fuzzy = false, .mapping = {{"head", "classifier"}}};
   for (const auto& options : {CompareOptions{}, mapped}) {
-    const auto same = compared({}, {.head = "classifier"}, options);
+    const auto same = compared_programs({}, {.head = "classifier"}, options);
     CAPTURE(to_text(same));
     CHECK(same.agrees);
     CHECK(same.complete);
     CHECK(same.steps.at(0).one_sided == 0);
-    const auto spoiled = compared({.spoiled = 0.5}, {.head = "classifier"}, options);
+    const auto spoiled = compared_programs({.spoiled = 0.5}, {.head = "classifier"}, options);
     CHECK_FALSE(spoiled.agrees);
     CHECK((spoiled.first.cause == Cause::Optimizer));
   }
 }
 
 TEST_CASE("other_structure: dropout in a declared layer has a cause, and its rate is an option of its operator") {
-  const auto hidden = compared({.dropout = 0.1}, {});
+  const auto hidden = compared_programs({.dropout = 0.1}, {});
   CAPTURE(said(hidden));
   CHECK(hidden.first.layer == "embed");
   CHECK(has(said(hidden), "dropout (random masks)"));
   CHECK(has(said(hidden), "level: mix"));
   const DumpOptions mix{.level = "mix", .task = "tensor"};
-  const auto rate = compared({.dropout = 0.1, .options = mix}, {.dropout = 0.2, .options = mix});
+  const auto rate = compared_programs({.dropout = 0.1, .options = mix}, {.dropout = 0.2, .options = mix});
   CAPTURE(said(rate));
   CHECK(rate.first.layer == "dropout.0");
   CHECK(has(rate.first.sentence, "is called with different options: Functional.dropout.0.forward.input.1 is 0.1 and 0.2"));
-  CHECK(has(said(compared({.dropout = 0.1, .options = mix}, {.options = mix})), "operators on one side only before it"));
+  CHECK(has(said(compared_programs({.dropout = 0.1, .options = mix}, {.options = mix})), "operators on one side only before it"));
 }
 
 TEST_CASE("other_structure: a parameter that an operator takes is a weight") {
   const DumpOptions op{.level = "op", .task = "tensor"};
   Program other{.options = op};
-  const auto equal = compared(other, other);
+  const auto equal = compared_programs(other, other);
   CHECK(equal.agrees);
   int64_t weights = 0;
   for (const auto& call : equal.steps.at(0).calls)
