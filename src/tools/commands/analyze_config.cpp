@@ -1,12 +1,12 @@
 #include "analyze_config.hpp"
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/analyze/analyze_run.hpp"
 #include "npu_train/tools/memory/predict_memory.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -2,13 +2,13 @@
 
 #include <optional>
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
 #include "npu_train/tools/scan/rewrite.hpp"
 #include "npu_train/tools/scan/scan_report.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 

@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "bench_dist.hpp"
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -14,6 +13,7 @@
 #include "npu_train/dist/launch.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

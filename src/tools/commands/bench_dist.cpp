@@ -5,7 +5,6 @@
 #include <memory>
 #include <utility>
 
-#include "launch_options.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/data/loader.hpp"
@@ -19,6 +18,7 @@
 #include "npu_train/tools/bench/machine_speed.hpp"
 #include "npu_train/tools/bench/stages.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
+#include "tools/commands/train_app/launch_options.hpp"
 
 namespace npu_train::cli {
 namespace {

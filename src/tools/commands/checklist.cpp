@@ -1,11 +1,11 @@
 #include "npu_train/tools/checklist/checklist.hpp"
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/shell_word.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

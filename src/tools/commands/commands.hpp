@@ -8,7 +8,7 @@
 
 #include "npu_train/engine/run_config.hpp"
 #include "npu_train/io/json.hpp"
-#include "number_checks.hpp"
+#include "tools/commands/train_app/number_checks.hpp"
 
 namespace npu_train::cli {
 

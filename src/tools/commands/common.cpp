@@ -3,7 +3,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -11,6 +10,7 @@
 #include "npu_train/core/wrapped.hpp"
 #include "npu_train/io/file.hpp"
 #include "npu_train/train/checkpoint.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 

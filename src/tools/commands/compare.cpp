@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
@@ -16,6 +15,7 @@
 #include "npu_train/tools/align/rank_comparison.hpp"
 #include "npu_train/tools/align/run_comparison.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -9,7 +9,6 @@
 #include <memory>
 #include <streambuf>
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "doctor_dist.hpp"
 #include "npu_train/core/error.hpp"
@@ -24,6 +23,7 @@
 #include "npu_train/tools/doctor/hello.hpp"
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

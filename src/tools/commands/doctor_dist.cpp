@@ -10,9 +10,7 @@
 #include <memory>
 #include <sstream>
 
-#include "cli.hpp"
 #include "commands.hpp"
-#include "launch_options.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/core/text.hpp"
@@ -25,6 +23,8 @@
 #include "npu_train/tools/doctor/dist_probe.hpp"
 #include "npu_train/tools/launch/launcher.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
+#include "tools/commands/train_app/cli.hpp"
+#include "tools/commands/train_app/launch_options.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -1,10 +1,10 @@
 #include <cstdio>
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/engine/trainer.hpp"
 #include "npu_train/train/callbacks/progress.hpp"
 #include "npu_train/train/checkpoint_store.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

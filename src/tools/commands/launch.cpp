@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "commands.hpp"
-#include "launch_options.hpp"
 #include "npu_train/core/error.hpp"
+#include "tools/commands/train_app/launch_options.hpp"
 
 namespace npu_train::cli {
 

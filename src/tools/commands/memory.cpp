@@ -1,4 +1,3 @@
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
@@ -7,6 +6,7 @@
 #include "npu_train/tools/report/number.hpp"
 #include "npu_train/tools/report/page_origin.hpp"
 #include "npu_train/tools/report/text_table.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -1,9 +1,9 @@
 #include "npu_train/nn/summary.hpp"
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/text.hpp"
 #include "npu_train/tools/report/text_table.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

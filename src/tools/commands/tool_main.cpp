@@ -1,12 +1,12 @@
 // Tools around training: npu_tool SUBCOMMAND ...; each prints JSON with --json.
 #include <CLI/CLI.hpp>
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/core/log.hpp"
 #include "npu_train/device/host_arena.hpp"
 #include "npu_train/tools/commands/main.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train {
 

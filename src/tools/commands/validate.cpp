@@ -2,11 +2,11 @@
 
 #include <memory>
 
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
 #include "npu_train/nn/named_state.hpp"
 #include "npu_train/tools/validate/precision_validator.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

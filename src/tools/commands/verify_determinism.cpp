@@ -1,7 +1,7 @@
 #include "npu_train/tools/validate/verify_determinism.hpp"
-#include "cli.hpp"
 #include "commands.hpp"
 #include "npu_train/core/error.hpp"
+#include "tools/commands/train_app/cli.hpp"
 
 namespace npu_train::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "tools/commands/launch_options.hpp"
+#include "tools/commands/train_app/launch_options.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
