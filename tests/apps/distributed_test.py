@@ -49,16 +49,26 @@ def environment(pid):
 
 
 class Distributed(ProgramTest):
+    references = {}  # ends of one process, by the number of micro-batches and the options; many cases compare with the same one
+
     def end_of(self, name, config, *args, nproc=1):
         out = self.dir / name
         result = ranks(nproc, config, f'output.dir={out}', *args) if nproc > 1 else train_app(config, f'output.dir={out}', *args)
         self.assertDone(result)
         return contents(out), json.loads((run_dir(out) / 'history.json').read_text())
 
+    def one_process(self, config, micro_batches, *args):
+        """The end of one process, for which it makes no difference how ranks would divide the work."""
+        options = tuple(a for a in args if not a.startswith(('trainer.strategy=', 'dist.')))
+        key = (micro_batches, options)
+        if key not in self.references:
+            self.references[key] = self.end_of(f'one{len(self.references)}', config, f'trainer.accumulate_grad_batches={micro_batches}', *options)
+        return self.references[key]
+
     def assertEqualBits(self, count, *args, per_rank=1, reduce='window', parts=PARTS):
         """One process that accumulates count x per_rank micro-batches, and `count` ranks with per_rank each."""
         config = self.config(TINY)
-        one, one_log = self.end_of(f'one{count}', config, f'trainer.accumulate_grad_batches={count * per_rank}', *args)
+        one, one_log = self.one_process(config, count * per_rank, *args)
         many, many_log = self.end_of(f'many{count}', config, f'trainer.accumulate_grad_batches={per_rank}', f'dist.reduce={reduce}', *args,
                                      nproc=count)
         for part in parts:
