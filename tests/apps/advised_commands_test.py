@@ -1,6 +1,7 @@
 """Every command that a text of this project advises is accepted by its program. The commands are found in the texts, so that none is
 forgotten. advised_runs_test.py runs them."""
 import concurrent.futures
+import functools
 import os
 import re
 import unittest
@@ -9,9 +10,18 @@ import advice
 from programs import ProgramTest, SOURCE, main, npu_tool, train_app
 
 # Options of other programs that texts name.
-FOREIGN = set('''--build --rank-report --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
+FOREIGN = set('''--build --gc-sections --rank-report --ntasks --preset --prefix --test-dir --install --device --shm-size --ipc --args --build-dir --no-hello --output-on-failure --parallel --config
 --no-as-needed --query-gpu --privileged --nproc-per-node --nproc_per_node --ulimit --msproftx --version --help --target --rerun-failed --gpus --rm --volume --format
 --trace --env --group-add --strip-components --cpunodebind --membind --sort --silent --show-error --no-python --standalone --nnodes --node-rank --master-addr --master-port --nodes --ntasks-per-node --gpus-per-node --signal --gres --extract --gzip --cap-add --security-opt --id --memory --cpus --output --define-variable --static --framework --log'''.split())
+
+
+# Many texts name the same command, or the same keys.
+@functools.cache
+def parsed(words): return npu_tool('--parse-only', *words)
+
+
+@functools.cache
+def bound(config, overrides): return train_app(config, *overrides, '--print-config')
 
 
 def own_text(path):
@@ -40,7 +50,7 @@ class AdvisedCommands(ProgramTest):
         self.assertIn('src/tools/doctor/facts/symptoms.tsv', places('npu_tool', 'bench', 'CONFIG', '--what', 'loader,step'))
         self.assertIn('src/tools/analyze/facts/advice.tsv', places('npu_tool', 'analyze', '--try', 'npu'))
         self.assertIn('src/tools/checklist/checklist.cpp', places('npu_tool', 'analyze', '--source', 'X', '--rewrite', 'OUT'))
-        self.assertIn('src/tools/commands/train_main.cpp', places('train_app', 'configs/quickstart.yaml'))
+        self.assertIn('src/tools/commands/train_app/train_main.cpp', places('train_app', 'configs/quickstart.yaml'))
         self.assertIn('docs/checkpoints.md', places('train_app', 'CONFIG', '--verify-resume', '--leave-out', 'optimizer'))
         self.assertGreater(len(self.commands), 100)
         self.assertEqual(advice.words_of(' CONFIG --what data and --what step show', False, None, {'--what': True}), ['CONFIG', '--what', 'data'])
@@ -55,8 +65,8 @@ class AdvisedCommands(ProgramTest):
                 self.assertIn(words[0], [*self.options.subcommands, 'SUBCOMMAND'], places)
                 continue
 
-            def job(words=words):
-                code, out, err = npu_tool('--parse-only', *words)
+            def job(words=tuple(words)):
+                code, out, err = parsed(words)
                 named_only = re.search(r'1 required \w+ missing', out + err) and words[-1].startswith('--')  # 'npu_tool analyze --source: what ...'
                 return '' if code == 0 or named_only else out + err
             jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = job
@@ -77,8 +87,8 @@ class AdvisedCommands(ProgramTest):
                 if '--checkpoint' in command or '--from' in command:
                     if any(w.startswith(key) for w in overrides): overrides.insert(0, f'model={{name: {model}}}')
 
-            def job(config=config, overrides=lists + overrides):
-                code, out, err = train_app(config, *overrides, '--print-config')
+            def job(config=config, overrides=(*lists, *overrides)):
+                code, out, err = bound(config, overrides)
                 return '' if code == 0 else err
             jobs[' '.join(command) + '   in ' + ', '.join(sorted(places))] = job
         self.assertGreater(len(jobs), 20)
