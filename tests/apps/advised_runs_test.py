@@ -9,7 +9,7 @@ import zipfile
 
 import advice
 from pictures import cifar10, png
-from programs import BIN, ProgramTest, SOURCE, main, run
+from programs import BIN, ProgramTest, SOURCE, in_full, main, run
 
 NAMED = 'names a subcommand or an option, without its arguments'
 NOT_RUN = {
@@ -54,20 +54,22 @@ NOT_RUN = {
 SCRIPTS = {
     'bench_peer': 'apps.bench_peer',
     'build_offline': 'apps.scripts; needs a bundle',
+    'budget': 'CI runs it',
     'check_clang': 'apps.scripts; CI runs it',
-    'check_aarch64': 'apps.scripts; CI runs it',
+    'check_aarch64': 'apps.scripts; scripts/prove runs it',
     'check_config_docs': 'CI runs it',
     'check_readme': 'CI runs it',
     'check_tests': 'CI runs it',
-    'check_torch': 'apps.scripts; CI runs it',
+    'check_torch': 'apps.scripts; scripts/prove runs it',
     'check_words': 'CI runs it',
     'docs': 'CI runs it',
     'format': 'CI runs it',
     'get_data': 'apps.scripts; needs a network',
     'gpu_bundle': 'apps.scripts; needs a network',
     'launch': 'apps.launch',
-    'mutants': 'builds for an hour; CI runs its --check',
-    'sanitize': 'builds for an hour',
+    'mutants': 'scripts/prove runs it; CI runs its --check',
+    'prove': 'apps.scripts; runs for hours',
+    'sanitize': 'CI runs it',
     'setup': 'apps.scripts; needs a network',
     'test': 'apps.scripts; runs this very test',
     'train': 'apps.scripts; builds',
@@ -230,6 +232,7 @@ class AdvisedRuns(ProgramTest):
         good = code == 0 or (code == 7 and {'--leave-out', *CHECKS} & set(small))
         return '' if good else f'{name}: ran as {" ".join(small)}: {code}\n{out[-500:]}{err[-1500:]}'
 
+    @in_full
     def test_every_advised_command_runs(self):
         self.make_files()
         commands = {' '.join(c): c for c in advice.commands(advice.Options())}

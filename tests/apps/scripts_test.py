@@ -69,7 +69,7 @@ class Scripts(ProgramTest):
 
     def test_check_clang_without_the_compiler_is_skipped(self):
         self.assertFails(self.script('check_clang', 'clang++-0'), 77, 'skipped', 'clang++-0')
-        self.assertFails(self.script('check_clang', '--all'), 2, "'--all'", '--help')
+        self.assertFails(self.script('check_clang', '--al'), 2, "'--al'", '--help')
 
     def test_check_aarch64_without_the_compiler_is_skipped(self):
         self.assertFails(self.script('check_aarch64', 'aarch64-g++-0'), 77, 'skipped', 'aarch64-g++-0')
@@ -123,7 +123,9 @@ class Scripts(ProgramTest):
             with self.subTest(given):
                 code, out, err = self.script('train', *given)
                 self.assertEqual(code, 7, err)  # the exit status of the program
-                self.assertEqual(out.splitlines(), handed)
+                note, *rest = out.splitlines()
+                self.assertIn('npu_tool and the libraries for your own programs are not built yet: scripts/setup builds them', note)
+                self.assertEqual(rest, handed)
 
     def test_get_data_by_an_unknown_name(self):
         self.assertFails(self.script('get_data', 'cifar11'), 2, "'cifar11'", 'cifar10', 'cifar100')
