@@ -14,6 +14,11 @@ if(NPU_TRAIN_PYTHON)
   npu_train_add_test(style.tests_self_test ${NPU_TRAIN_PYTHON} ${PROJECT_SOURCE_DIR}/tests/architecture/check_tests_test.py)
   set_tests_properties(style.readme style.words style.words_self_test style.mutants style.tests PROPERTIES TIMEOUT 60)
 endif()
+# The layout of Gloo's classes is only declared: an object with one of their vtables would have another layout than libtorch's.
+if(NPU_TRAIN_DIST)
+  npu_train_add_test(style.gloo_declarations sh -c
+    "case $(nm -C --defined-only \"$1\") in *'vtable for gloo'*) exit 1 ;; *npu_train::*) ;; *) exit 2 ;; esac" sh $<TARGET_FILE:npu_train>)
+endif()
 add_test(NAME style.docs CONFIGURATIONS full COMMAND ${scripts}/docs)
 set_tests_properties(style.docs PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)
 set_tests_properties(style.format style.scripts PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 300)

@@ -53,6 +53,7 @@ class Distributed(ProgramTest):
 
     def end_of(self, name, config, *args, nproc=1):
         out = self.dir / name
+        self.assertFalse(out.exists(), 'a second run in a folder would be its version_1')
         result = ranks(nproc, config, f'output.dir={out}', *args) if nproc > 1 else train_app(config, f'output.dir={out}', *args)
         self.assertDone(result)
         return contents(out), json.loads((run_dir(out) / 'history.json').read_text())
@@ -69,8 +70,8 @@ class Distributed(ProgramTest):
         """One process that accumulates count x per_rank micro-batches, and `count` ranks with per_rank each."""
         config = self.config(TINY)
         one, one_log = self.one_process(config, count * per_rank, *args)
-        many, many_log = self.end_of(f'many{count}', config, f'trainer.accumulate_grad_batches={per_rank}', f'dist.reduce={reduce}', *args,
-                                     nproc=count)
+        many, many_log = self.end_of(f'many{len(list(self.dir.iterdir()))}', config, f'trainer.accumulate_grad_batches={per_rank}',
+                                     f'dist.reduce={reduce}', *args, nproc=count)
         for part in parts:
             if part in one: self.assertEqual(one[part], many[part], f'{part}: {count} ranks, {args}')
         for a, b in zip(one_log['epochs'], many_log['epochs'], strict=True):

@@ -100,8 +100,10 @@ class ProgramTest(unittest.TestCase):
 
 
 def run_dir(out):
-    """The run's folder under an output.dir with one run."""
-    return next(pathlib.Path(out).glob('*/version_0'))
+    """The run's folder under an output.dir with one run. A second run there would be version_1, and its results would not be seen."""
+    runs = list(pathlib.Path(out).glob('*/version_*'))
+    assert len(runs) == 1, f'{out} has the runs {runs}'
+    return runs[0]
 
 
 def checksums(out):
