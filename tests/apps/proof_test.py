@@ -55,10 +55,10 @@ class Prove(ProgramTest):
     def setUp(self):
         super().setUp()
         (self.dir / 'scripts').mkdir()
-        (self.dir / 'docs').mkdir()
+        for folder in ('docs', 'src'): (self.dir / folder).mkdir()
         shutil.copy(SOURCE / 'scripts/prove', self.dir / 'scripts')
         self.script('echo called >> ../calls; echo the kernels compile and are good')
-        (self.dir / 'source').write_text('1')
+        (self.dir / 'src/a.cpp').write_text('1')
         self.git('init', '--quiet')
         self.commit()
 
@@ -86,12 +86,13 @@ class Prove(ProgramTest):
         only = ('--only', 'compiler.aarch64')
         self.assertIn('compiler.aarch64: good', self.assertDone(self.prove(*only)))
         self.assertRegex(self.page(), r'\| `compiler.aarch64` \| .* \| the kernels compile and are good \| \d+ \| `\w{7}` \| \d+ cores, .* \|\n')
-        self.commit()  # the page itself is no source
+        (self.dir / 'other.md').write_text('1')
+        self.commit()  # of a file on which the proof does not depend, and of the page itself
         self.assertDone(self.prove(*only))
         self.assertEqual(self.calls(), 1)
         self.assertDone(self.prove(*only, '--again'))
         self.assertEqual(self.calls(), 2)
-        (self.dir / 'source').write_text('2')
+        (self.dir / 'src/a.cpp').write_text('2')
         self.assertFails(self.prove(*only), 1, 'uncommitted changes')
         self.commit()
         self.assertDone(self.prove(*only))
