@@ -4,7 +4,8 @@
 set(NPU_TRAIN_WARNINGS_AS_ERRORS $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 falsely reports overlaps, overruns and uninitialised reads in std::string and std::variant (its bugs 105651, 105329).
-  list(APPEND NPU_TRAIN_WARNINGS_AS_ERRORS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-maybe-uninitialized)
+  list(APPEND NPU_TRAIN_WARNINGS_AS_ERRORS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
+    -Wno-maybe-uninitialized)
 endif()
 
 add_library(npu_train_flags INTERFACE)
