@@ -6,7 +6,7 @@ import shutil
 import unittest
 
 from pictures import png
-from programs import BIN, ProgramTest, SOURCE, main, npu_tool, run_dir, train_app
+from programs import BIN, ProgramTest, SOURCE, main, npu_tool, train_app
 
 FIXTURE = SOURCE / 'tests/fixtures/version_0_1_0'
 
@@ -66,7 +66,7 @@ class EarlierVersion(ProgramTest):
     def test_its_run_is_compared_with_one_of_today(self):
         run = self.earlier()
         self.assertDone(train_app(FIXTURE / 'config.yaml', 'trainer.max_steps=9', 'output.name=new', cwd=self.dir))
-        new = run_dir(self.dir / 'runs')
+        new = self.dir / 'runs/new/version_0'
         text = self.assertDone(npu_tool('compare', run / 'config.yaml', new / 'config.yaml'))
         self.assertTrue(text.startswith('no difference may change numbers'), text)
         self.assertDone(npu_tool('compare', run / 'metrics.csv', new / 'metrics.csv'))
