@@ -57,7 +57,7 @@ class Prove(ProgramTest):
         (self.dir / 'scripts').mkdir()
         for folder in ('docs', 'src'): (self.dir / folder).mkdir()
         shutil.copy(SOURCE / 'scripts/prove', self.dir / 'scripts')
-        self.script('echo called >> ../calls; echo the kernels compile and are good')
+        self.script('echo called >> ../calls; echo the kernels compile and produce the same bits')
         (self.dir / 'src/a.cpp').write_text('1')
         self.git('init', '--quiet')
         self.commit()
@@ -85,7 +85,7 @@ class Prove(ProgramTest):
     def test_a_proof_is_repeated_only_for_other_sources(self):
         only = ('--only', 'compiler.aarch64')
         self.assertIn('compiler.aarch64: good', self.assertDone(self.prove(*only)))
-        self.assertRegex(self.page(), r'\| `compiler.aarch64` \| .* \| the kernels compile and are good \| \d+ \| `\w{7}` \| \d+ cores, .* \|\n')
+        self.assertRegex(self.page(), r'\| `compiler.aarch64` \| .* \| the kernels compile and produce the same bits \| \d+ \| `\w{7}` \| \d+ cores, .* \|\n')
         (self.dir / 'other.md').write_text('1')
         self.commit()  # of a file on which the proof does not depend, and of the page itself
         self.assertDone(self.prove(*only))
@@ -99,13 +99,13 @@ class Prove(ProgramTest):
         self.assertEqual(self.calls(), 3)
 
     def test_a_failure_is_kept_and_tried_again(self):
-        self.script('echo called >> ../calls; echo the kernels compile; exit 3')
+        self.script('echo called >> ../calls; echo the kernels compile and produce the same bits; exit 3')
         self.commit()
         only = ('--only', 'compiler.aarch64')
         for calls in (1, 2):
             code, out, _ = self.prove(*only)
             self.assertEqual((code, self.calls()), (1, calls), out)
-            self.assertIn('**failed**: the kernels compile, exit status 3', self.page())
+            self.assertIn('**failed**: the kernels compile and produce the same bits, exit status 3', self.page())
         self.script('echo something else')
         self.commit()
         self.assertEqual(self.prove(*only)[0], 1)
