@@ -119,17 +119,31 @@ class Prove(ProgramTest):
         self.assertEqual(self.calls(), 0)
         self.assertFails(self.prove('--only', 'compiler.arm'), 2, "'compiler.arm'", 'compiler.aarch64', 'mutants')
 
+    def mutants(self, planting):
+        """scripts/mutants with the faults a, b, c, which notes the names that it is given and then runs `planting`."""
+        (self.dir / 'scripts/mutants').write_text(
+            "import sys\nif '--list' in sys.argv:\n    for n in 'abc': print(n, 'io.npy', 'what')\n    sys.exit()\n"
+            f"open('{self.dir}/.git/planted', 'a').write(' '.join(sys.argv[1:]) + '\\n')\n{planting}\n")
+        self.commit()
+
     def test_faults_are_planted_in_rotation(self):
         planted = self.dir / '.git/planted'
-        (self.dir / 'scripts/mutants').write_text(
-            f"import sys\nif '--list' in sys.argv:\n    for n in 'abc': print(n, 'io.npy', 'what')\nelse:\n    open('{planted}', 'a').write(' '.join(sys.argv[1:]) + '\\n')\n"
-            "    for n in sys.argv[1:]: print(n, 'io.npy', 'SURVIVED: what' if n == 'b' else 'killed')\n    sys.exit('b' in sys.argv)\n")
-        self.commit()
+        self.mutants("fates = {'a': 'killed', 'b': 'SURVIVED: what', 'c': 'does not compile:'}\n"
+                     "for n in sys.argv[1:]: print(n, 'io.npy', fates[n])\nsys.exit(1)")
         self.assertEqual(self.prove('--only', 'mutants')[0], 1)
         self.assertRegex(self.page(), r'- SURVIVED at `\w{7}` on [\d-]+: b\n')
-        self.assertRegex(self.page(), r'- killed at `\w{7}` on [\d-]+: a, c\n')
+        self.assertRegex(self.page(), r'- UNPLANTED at `\w{7}` on [\d-]+: c\n')
+        self.assertRegex(self.page(), r'- killed at `\w{7}` on [\d-]+: a\n')
         self.prove('--only', 'mutants')
-        self.assertEqual(planted.read_text().splitlines(), ['a b c', 'b'])
+        self.assertEqual(planted.read_text().splitlines(), ['a b c', 'b c'])
+
+    def test_tests_that_fail_without_a_fault(self):
+        self.mutants("for n in sys.argv[1:]: print(n, 'io.npy', 'killed')")
+        self.assertDone(self.prove('--only', 'mutants'))
+        (self.dir / 'src/a.cpp').write_text('2')
+        self.mutants("print('io.npy fails even without a fault')\nsys.exit(1)")
+        self.assertEqual(self.prove('--only', 'mutants')[0], 1)
+        self.assertRegex(self.page(), r'- killed at `\w{7}` on [\d-]+: a, b, c\n')
 
 
 if __name__ == '__main__': main()
