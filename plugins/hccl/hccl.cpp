@@ -1,6 +1,8 @@
 // The collectives of Huawei's HCCL, as torch_npu gives them to c10d: a shared object that ranks on NPUs load.
 #include "npu_train_hccl.h"
 
+#include "hccl/npu_stream.hpp"  // before all other headers of torch_npu
+
 #include <torch_npu/csrc/distributed/ProcessGroupHCCL.hpp>
 
 extern "C" __attribute__((visibility("default"))) c10d::Backend* npu_train_make_hccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,

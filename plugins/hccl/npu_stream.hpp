@@ -1,0 +1,26 @@
+/// NPUStream.h of torch_npu, or a declaration in its place.
+///
+/// The wheels of torch_npu 2.13 and 2.14 ship a stub of a compiler under the name of this header, which defines a second at::Tensor. Its
+/// include guard keeps it out. ProcessGroupHCCL.hpp uses the class only in containers and signatures, so a declaration suffices.
+#pragma once
+#define TORCH_NPU_COMPILER_CPU_STUBS_STUBS_H_
+#include <torch_npu/csrc/core/npu/NPUStream.h>
+
+#ifndef C10_NPU_API  // the complete header defines it
+#include <c10/core/Stream.h>
+#include <torch_npu/csrc/core/npu/NPUException.h>
+
+namespace c10_npu {
+
+class NPUStream {
+ public:
+  enum Unchecked { UNCHECKED };
+  explicit NPUStream(Unchecked /*unused*/, c10::Stream stream) : stream_(stream) {}
+  operator c10::Stream() const { return stream_; }  // NOLINT: as in torch_npu
+
+ private:
+  c10::Stream stream_;
+};
+
+}  // namespace c10_npu
+#endif
