@@ -1,17 +1,17 @@
 # Each folder of src/ and src/tools/ is a room: one OBJECT library, linked according to the table in cmake/rooms.txt. The rooms of src/ form
 # the library npu_train; those of src/tools/ form npu_train_tools, which depends on npu_train.
 
-set(NPU_TRAIN_WARNINGS_AS_ERRORS $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror>)
+set(NPU_TRAIN_WARNING_OPTIONS $<$<BOOL:${NPU_TRAIN_WERROR}>:-Werror>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # GCC 12 falsely reports overlaps, overruns and uninitialised reads in std::string and std::variant (its bugs 105651, 105329).
-  list(APPEND NPU_TRAIN_WARNINGS_AS_ERRORS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
+  list(APPEND NPU_TRAIN_WARNING_OPTIONS -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread
     -Wno-maybe-uninitialized)
 endif()
 
 add_library(npu_train_flags INTERFACE)
 target_compile_features(npu_train_flags INTERFACE cxx_std_20)
 target_compile_options(npu_train_flags INTERFACE -Wall -Wextra -Wno-unused-parameter
-  $<IF:$<BOOL:${NPU_TRAIN_OPENMP}>,-fopenmp,-fopenmp-simd> ${NPU_TRAIN_WARNINGS_AS_ERRORS}
+  $<IF:$<BOOL:${NPU_TRAIN_OPENMP}>,-fopenmp,-fopenmp-simd> ${NPU_TRAIN_WARNING_OPTIONS}
   # By default GCC's garbage collection takes a fifth of the compilation of a source that includes libtorch.
   $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-expand=1000;--param=ggc-min-heapsize=4000000>)
 # libtorch is built with NDEBUG, and without it a class in its headers (RecordFunction) has a different layout. Therefore our sources define
@@ -59,7 +59,7 @@ function(npu_train_add_spdlog)
   add_library(npu_train_spdlog OBJECT ${PROJECT_SOURCE_DIR}/src/core/spdlog_writers.cpp)
   set_target_properties(npu_train_spdlog PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_compile_features(npu_train_spdlog PRIVATE cxx_std_20)
-  target_compile_options(npu_train_spdlog PRIVATE -Wall -Wextra ${NPU_TRAIN_WARNINGS_AS_ERRORS})
+  target_compile_options(npu_train_spdlog PRIVATE -Wall -Wextra ${NPU_TRAIN_WARNING_OPTIONS})
   target_include_directories(npu_train_spdlog PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
   target_include_directories(npu_train_spdlog SYSTEM PRIVATE ${NPU_TRAIN_SPDLOG_INCLUDE})
 endfunction()
