@@ -7,7 +7,7 @@ import subprocess
 import sys
 import unittest
 
-from model_runs import SIM_NPU, early_difference, rows
+from model_runs import SIM_NPU, assert_rounding_apart, rows
 from programs import SOURCE, ProgramTest, contents, main, npu_tool, run_dir, train_app
 
 try:
@@ -182,9 +182,7 @@ class Runs(ProgramTest):
             self.assertLess(abs(found - expected) / expected, 0.03, precision)  # up to 0.010 with five seeds, through the skipped steps
             # Up to 0.0003 with five seeds; 0.018 with a tenth more lr.
             if precision == '16-mixed': continue
-            difference = early_difference(self.dir / precision, self.dir / 'full')
-            self.assertLess(difference, 0.001, precision)
-            self.assertGreater(difference, 0, precision)
+            assert_rounding_apart(self, self.dir / precision, self.dir / 'full', 0.001)
         skipped = sum(row['skipped'] == '1' for row in rows(self.dir / '16-mixed', 'train'))
         self.assertTrue(2 < skipped < 15, skipped)
 

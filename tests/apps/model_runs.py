@@ -24,6 +24,13 @@ def early_difference(out, other):
     return sum(abs(float(a['loss']) / float(b['loss']) - 1) for a, b in pairs) / 10
 
 
+def assert_rounding_apart(test, out, other, bound):
+    """The early losses of a run in low precision and of one in fp32 differ, and by less than the bound."""
+    difference = early_difference(out, other)
+    test.assertLess(difference, bound, out)
+    test.assertGreater(difference, 0, out)
+
+
 class ModelRuns:
     """Cases of a test that has text(precision), the path of a configuration, and `rounding`: the largest early_difference of bf16 and fp32."""
     def train(self, name, *args, precision='32-true'):
@@ -45,9 +52,7 @@ class ModelRuns:
             self.assertLess(last, first, precision)
             self.assertProductsIn(precision)
             if precision == '16-mixed': continue  # its first steps are skipped
-            difference = early_difference(self.dir / precision, self.dir / 'full')
-            self.assertLess(difference, self.rounding, precision)
-            self.assertGreater(difference, 0, precision)
+            assert_rounding_apart(self, self.dir / precision, self.dir / 'full', self.rounding)
         skipped = sum(row['skipped'] == '1' for row in rows(self.dir / '16-mixed', 'train'))
         self.assertTrue(0 < skipped < 15, skipped)
 
