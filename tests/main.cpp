@@ -15,7 +15,7 @@ struct Condition {
   const char* why_not;
 };
 
-/// By the file and the line of the test case.
+/// The conditions of the test cases, by the file and the line of the case.
 std::map<std::pair<std::string, unsigned>, Condition>& conditions() {
   static std::map<std::pair<std::string, unsigned>, Condition> all;
   return all;
@@ -55,8 +55,6 @@ REGISTER_LISTENER("skipped", 1, SkippedCases);
 
 }  // namespace
 
-// Of only_if.hpp.
-void skip_unless(bool (*condition)(), const char* why_not, const doctest::TestCaseData& test);
 void skip_unless(bool (*condition)(), const char* why_not, const doctest::TestCaseData& test) {
   conditions()[{test.m_file.c_str(), test.m_line}] = {condition, why_not};
 }

@@ -7,6 +7,7 @@
 
 #include "npu_train/data/datasets.hpp"
 #include "pictures.hpp"
+#include "token_ids.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -42,8 +43,6 @@ struct Album {
 
 const char* const kTwo = "{\"image\": \"a.png\", \"text\": \"ab\"}\n{\"image\": \"more/b.JPG\", \"text\": \"cde\"}\n";
 
-std::vector<int64_t> list_of(const at::Tensor& t) { return {t.const_data_ptr<int64_t>(), t.const_data_ptr<int64_t>() + t.numel()}; }
-
 }  // namespace
 
 TEST_CASE("pairs of images and texts, images without a text are counted") {
@@ -75,7 +74,7 @@ TEST_CASE("a batch has the images, and the texts filled up to the longest one") 
     int64_t longest = 0;
     for (int64_t i = 0; i < batch->size; ++i) {
       const auto expected = dynamic_cast<const CaptionedPictures&>(*pair.train).caption(batch->ids[static_cast<size_t>(i)]);
-      auto row = list_of(tokens[i]);
+      auto row = ids_of(tokens[i]);
       longest = std::max<int64_t>(longest, static_cast<int64_t>(expected.size()));
       REQUIRE(row.size() >= expected.size());
       CHECK(std::equal(expected.begin(), expected.end(), row.begin()));
@@ -94,7 +93,7 @@ TEST_CASE("a batch has the images, and the texts filled up to the longest one") 
   padded.next();
   const auto last = *padded.next();
   CHECK((last.at("tokens").sizes() == at::IntArrayRef({2, 6})));
-  CHECK(list_of(last.at("tokens")[0]) == list_of(last.at("tokens")[1]));
+  CHECK(ids_of(last.at("tokens")[0]) == ids_of(last.at("tokens")[1]));
   CHECK(last.size == 1);
 }
 
@@ -107,7 +106,7 @@ TEST_CASE("an image that cannot be decoded is omitted with its text") {
   loader.begin_epoch(0);
   const auto batch = *loader.next();
   CHECK(batch.ids == std::vector<int64_t>{1});
-  CHECK(list_of(batch.at("tokens")) == std::vector<int64_t>{'c', 'd', 'e', 0});
+  CHECK(ids_of(batch.at("tokens")) == std::vector<int64_t>{'c', 'd', 'e', 0});
 }
 
 TEST_CASE("validation: a file, or the last pairs") {

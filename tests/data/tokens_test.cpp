@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "npu_train/data/datasets.hpp"
+#include "token_ids.hpp"
 
 using namespace npu_train;
 using namespace npu_train::testing;
@@ -29,10 +30,6 @@ std::string header(int32_t magic, int32_t version, int32_t count) {
   std::vector<int32_t> out(256);
   out[0] = magic, out[1] = version, out[2] = count;
   return bytes_of(out);
-}
-
-std::vector<int64_t> numbers(const at::Tensor& tensor) {
-  return {tensor.const_data_ptr<int64_t>(), tensor.const_data_ptr<int64_t>() + tensor.numel()};
 }
 
 struct Folder {
@@ -99,10 +96,10 @@ TEST_CASE("samples are consecutive, with the next token as target, and do not sp
   for (const std::string pattern : {"", "/train_*.bin"}) {
     const auto data = open({{"train", folder.dir.path().string() + pattern}, {"context", 4}}).train;
     REQUIRE(data->size() == 4);  // (9 - 1) / 4 and (10 - 1) / 4
-    const auto input = [&](int64_t i) { return numbers(data->get(i).fields[0].second); };
+    const auto input = [&](int64_t i) { return ids_of(data->get(i).fields[0].second); };
     CHECK(input(0) == std::vector<int64_t>{0, 1, 2, 3});
     CHECK(input(1) == std::vector<int64_t>{4, 5, 6, 7});
-    CHECK(numbers(data->get(1).fields[1].second) == std::vector<int64_t>{5, 6, 7, 8});
+    CHECK(ids_of(data->get(1).fields[1].second) == std::vector<int64_t>{5, 6, 7, 8});
     CHECK(input(2) == std::vector<int64_t>{100, 101, 102, 103});
     CHECK(input(3) == std::vector<int64_t>{104, 105, 106, 107});
     CHECK(data->where(3).ends_with("train_1.bin, tokens 4 to 8"));
@@ -116,7 +113,7 @@ TEST_CASE("validation: the last samples, or files") {
   const auto split = open({{"train", train}, {"context", 4}, {"val_fraction", 0.25}});
   CHECK(split.train->size() == 8);
   REQUIRE(split.val->size() == 2);
-  CHECK(numbers(split.val->get(0).fields[0].second) == std::vector<int64_t>{32, 33, 34, 35});
+  CHECK(ids_of(split.val->get(0).fields[0].second) == std::vector<int64_t>{32, 33, 34, 35});
   CHECK(split.val->where(0).ends_with("tokens 32 to 36"));
   CHECK(open({{"train", train}, {"val", val}, {"context", 4}}).val->size() == 2);
   CHECK(open({{"train", train}, {"context", 4}}).val == nullptr);
