@@ -134,13 +134,15 @@ TEST_CASE("a parameter without a gradient on any rank keeps its error") {
       }
       return out;
     });
+    int64_t kept = 0;
     for (const auto& rank : states)
       for (const char* of : {"rank/matrix", "sum/matrix"}) {
         const auto* before = rank[0].slices.find(of);
         if (before == nullptr) continue;
         CHECK(at::equal(before->value, rank[1].slices.find(of)->value));
-        if (before->value.numel() > 0) CHECK(before->value.abs().max().item<double>() > 0);
+        kept += before->value.count_nonzero().item<int64_t>();
       }
+    CHECK(kept > 0);
   }
 }
 

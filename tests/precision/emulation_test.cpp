@@ -131,8 +131,11 @@ TEST_CASE("operands without rows, columns or batches: libtorch's shapes, and zer
       REQUIRE(y.sizes() == plain.sizes());
       CHECK(at::equal(y.to(at::kFloat), plain));
       const auto grads = torch::autograd::grad({y}, leaves, {at::ones_like(y)}, {}, false, /*allow_unused=*/true);
-      for (size_t i = 0; i < leaves.size(); ++i)
-        if (grads[i].defined()) CHECK(grads[i].sizes() == leaves[i].sizes());
+      for (size_t i = 0; i < leaves.size(); ++i) {
+        CAPTURE(i);
+        REQUIRE(grads[i].defined());
+        CHECK(grads[i].sizes() == leaves[i].sizes());
+      }
     }
   };
   for (const auto& [batch, rows, inner, columns] :

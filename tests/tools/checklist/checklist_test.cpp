@@ -13,12 +13,14 @@ using namespace npu_train::testing;
 
 namespace {
 
-ItemState state_of(const Checklist& list, const std::string& item) {
+const ChecklistItem& item_of(const Checklist& list, const std::string& item) {
   for (const auto& i : list.items)
-    if (has(i.item, item)) return i.state;
+    if (has(i.item, item)) return i;
   FAIL("no item " << item);
-  return ItemState::ByHand;
+  return list.items.front();
 }
+
+ItemState state_of(const Checklist& list, const std::string& item) { return item_of(list, item).state; }
 
 }  // namespace
 
@@ -96,17 +98,13 @@ TEST_CASE("what a short run cannot show is not checked, with what would show it;
   save_json(file, to_json(simulated));
   const auto list = migration_checklist(config, {.device = "cpu", .reference = file, .baseline = file});
   CHECK((state_of(list, "repeats bit for bit") == ItemState::Done));
-  for (const auto& i : list.items) {
-    if (has(i.item, "resumes bit for bit")) {
-      CHECK((i.state == ItemState::NotChecked));
-      CHECK(i.evidence == "not judged, since the run ends after 4 steps, but 6 are needed");
-      CHECK(i.next == "use --steps 2, or a longer run");
-    }
-    if (has(i.item, "the speed")) {
-      CHECK((i.state == ItemState::NotChecked));
-      CHECK(has(i.evidence, "does not represent a chip"));
-    }
-  }
+  const auto& resumes = item_of(list, "resumes bit for bit");
+  CHECK((resumes.state == ItemState::NotChecked));
+  CHECK(resumes.evidence == "not judged, since the run ends after 4 steps, but 6 are needed");
+  CHECK(resumes.next == "use --steps 2, or a longer run");
+  const auto& speed = item_of(list, "the speed");
+  CHECK((speed.state == ItemState::NotChecked));
+  CHECK(has(speed.evidence, "does not represent a chip"));
   CHECK((state_of(migration_checklist(config, {.device = "cpu", .steps = 2}), "resumes bit for bit") == ItemState::Done));
 }
 
